@@ -1,0 +1,1 @@
+"""os-ken apps, thin: they send what `pipeline` and `weights` computed."""

@@ -1,0 +1,1 @@
+"""The `ri2n` command."""

@@ -1,0 +1,88 @@
+"""Read a YAML file into a frozen pydantic model, with one line per error that names the file and the key."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ri2n_sdn.errors import BadInput
+
+__all__ = ["StrictModel", "load_model", "parse_model"]
+
+
+class StrictModel(BaseModel):
+    """Base of all file formats: unknown keys are errors, values are not coerced, the result is frozen."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+def load_model(path: Path, model: type[ModelT]) -> ModelT:
+    """Read `path` as `model`.
+
+    Raises BadInput with one line (`FILE: key.path: what is wrong`) when the file cannot be read, is not YAML,
+    holds a key twice, or does not fit the model.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
+        raise BadInput(f"{path}: {reason}") from None
+    return parse_model(text, model, source=str(path))
+
+
+def parse_model(text: str, model: type[ModelT], source: str) -> ModelT:
+    """Read YAML `text` as `model`; `source` names it in errors (BadInput)."""
+    try:
+        data = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 - derives from SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"{source}:{mark.line + 1}" if mark else source
+        raise BadInput(f"{where}: {error.problem or error}") from None
+    except yaml.YAMLError as error:
+        raise BadInput(f"{source}: {' '.join(str(error).split())}") from None
+    if not isinstance(data, dict):
+        raise BadInput(f"{source}: must be a mapping of keys, is {type(data).__name__}")
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise BadInput(f"{source}: {_first_error(error)}") from None
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """SafeLoader that refuses a key written twice in one mapping; plain YAML silently keeps the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[Hashable] = set()
+        for key_node, _ in node.value:
+            key: Any = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            if not isinstance(key, Hashable):
+                raise yaml.constructor.ConstructorError(problem="a key must be a plain value", problem_mark=key_node.start_mark)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"duplicate key {key!r}", problem_mark=key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _first_error(error: ValidationError) -> str:
+    """The first validation error as `key.path: reason`, plus how many more there are."""
+    errors = error.errors(include_url=False)
+    first = errors[0]
+    path = ""
+    for part in first["loc"]:
+        path += f"[{part}]" if isinstance(part, int) else (f".{part}" if path else str(part))
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        message = "unknown key"
+    elif first["type"] == "missing":
+        message = "is missing"
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return f"{path}: {message}{more}" if path else f"{message}{more}"
