@@ -40,7 +40,7 @@ def load_model(path: Path, model: type[ModelT]) -> ModelT:
 def parse_model(text: str, model: type[ModelT], source: str) -> ModelT:
     """Read YAML `text` as `model`; `source` names it in errors (BadInput)."""
     try:
-        data = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 - derives from SafeLoader
+        data = yaml.load(text, Loader=_UniqueKeyLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"{source}:{mark.line + 1}" if mark else source
@@ -61,9 +61,11 @@ class _UniqueKeyLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Hashable] = set()
         for key_node, _ in node.value:
-            key: Any = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            key: Any = self.construct_object(key_node, deep=True)
             if not isinstance(key, Hashable):
-                raise yaml.constructor.ConstructorError(problem="a key must be a plain value", problem_mark=key_node.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    problem="a key must be a plain value", problem_mark=key_node.start_mark
+                )
             if key in seen:
                 raise yaml.constructor.ConstructorError(
                     problem=f"duplicate key {key!r}", problem_mark=key_node.start_mark
