@@ -1,0 +1,76 @@
+"""`ri2n controller`: run the controller that the cluster's hosts connect to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ri2n_sdn.cli.common import parse_listen
+from ri2n_sdn.errors import BadInput
+
+__all__ = ["STRATEGIES", "controller"]
+
+STRATEGIES = ["round_robin", "ri2n_plus", "ri2n_plus_plus", "max_min"]
+LOG_LEVELS = ["debug", "info", "warning", "error"]
+
+
+def controller(
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where hosts connect (OpenFlow).")
+    ] = "127.0.0.1:6653",
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="cluster.yaml; see docs/operations.md. Not needed.")
+    ] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option(
+            help=f"How weights are computed: {', '.join(STRATEGIES)}. Default: the file's, else max_min."
+        ),
+    ] = None,
+    socket: Annotated[
+        Path, typer.Option(envvar="RI2N_SOCKET", help="Unix socket for `ri2n status`, `explain`, ...")
+    ] = Path("/run/ri2n/controller.sock"),
+    log_level: Annotated[str, typer.Option(help=f"One of {', '.join(LOG_LEVELS)}.")] = "info",
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Private key; hosts use ssl:.")] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="This controller's certificate.")
+    ] = None,
+    tls_ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="CA of the hosts' certificates.")
+    ] = None,
+) -> int:
+    """Run the controller until SIGTERM or Ctrl-C.
+
+    It stays in the foreground and logs to stderr.
+    Hosts keep forwarding while it is away; a restarted controller takes over what is installed.
+    """
+    host, port = parse_listen(listen)
+    if strategy is not None and strategy not in STRATEGIES:
+        raise BadInput(f"--strategy: unknown {strategy!r}; choose from {', '.join(STRATEGIES)}")
+    if log_level not in LOG_LEVELS:
+        raise BadInput(f"--log-level: unknown {log_level!r}; choose from {', '.join(LOG_LEVELS)}")
+    tls_files = {"--tls-key": tls_key, "--tls-cert": tls_cert, "--tls-ca": tls_ca}
+    missing = [name for name, path in tls_files.items() if path is None]
+    if 0 < len(missing) < len(tls_files):
+        raise BadInput(f"{missing[0]} is missing: TLS needs --tls-key, --tls-cert and --tls-ca")
+    for name, path in tls_files.items():
+        if path is not None and not path.is_file():
+            raise BadInput(f"{name} {path}: no such file")
+
+    from ri2n_sdn.apps.launcher import ControllerOptions, run
+
+    return run(
+        ControllerOptions(
+            listen_host=host,
+            listen_port=port,
+            config_path=config,
+            strategy=strategy,
+            socket_path=socket,
+            tls_key=tls_key,
+            tls_cert=tls_cert,
+            tls_ca=tls_ca,
+            log_level=log_level,
+        )
+    )

@@ -1,0 +1,46 @@
+"""The `ri2n` command: the list of its subcommands, and `main`, which turns errors into one line."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from ri2n_sdn import __version__
+from ri2n_sdn.cli.common import run_guarded
+from ri2n_sdn.cli.controller import controller
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="ri2n",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="The sum of several cheap NICs on several cheap switches, as one IP address.",
+)
+app.command()(controller)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"ri2n {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print it and exit."
+    ),
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Entry point of the `ri2n` command; see `run_guarded` for the exit codes."""
+    sys.exit(run_guarded(lambda: app(prog_name="ri2n", standalone_mode=False)))
+
+
+if __name__ == "__main__":
+    main()
