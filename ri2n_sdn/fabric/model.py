@@ -1,0 +1,144 @@
+"""The fabric as the controller sees it now: hosts, NICs, networks, and the paths between two hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+__all__ = ["Fabric", "Host", "Nic", "NicId", "Path", "PathKey"]
+
+NicId = tuple[str, int]
+"""(host name, OpenFlow port number)."""
+
+PathKey = tuple[int, int]
+"""(sender's OpenFlow port, receiver's OpenFlow port) of a path between two hosts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nic:
+    """A port of a host's bridge that leads to a switch; what was learned of it is `network` and the two `*_alive`."""
+
+    host: str
+    name: str
+    port: int
+    mac: str
+    rate_bps: int
+    up: bool = True
+    network: str | None = None
+    tx_alive: bool = True
+    rx_alive: bool = True
+
+    @property
+    def sends(self) -> bool:
+        """Frames sent on this NIC reach its network."""
+        return self.up and self.tx_alive
+
+    @property
+    def receives(self) -> bool:
+        """Frames for this NIC arrive."""
+        return self.up and self.rx_alive
+
+    @property
+    def id(self) -> NicId:
+        return (self.host, self.port)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A managed host. `mac` is the one of its LOCAL port, which its IP address belongs to.
+
+    `accepts_wire` says that its receiving tables are known to be installed, so that peers may send it frames
+    that carry NIC addresses (before, they must use the host's own).
+    """
+
+    name: str
+    dpid: int
+    mac: str
+    nics: tuple[Nic, ...]
+    accepts_wire: bool = False
+    connected: bool = True
+
+    def nic(self, port: int) -> Nic | None:
+        return next((nic for nic in self.nics if nic.port == port), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """From one NIC of the sender to one NIC of the receiver on the same network."""
+
+    own: Nic
+    peer: Nic
+
+    @property
+    def key(self) -> PathKey:
+        return (self.own.port, self.peer.port)
+
+    @property
+    def alive(self) -> bool:
+        return self.own.sends and self.peer.receives
+
+    @property
+    def network(self) -> str:
+        assert self.own.network is not None
+        return self.own.network
+
+    @property
+    def rate_bps(self) -> int:
+        return min(self.own.rate_bps, self.peer.rate_bps)
+
+    @property
+    def links(self) -> tuple[str, str]:
+        """Ids of the directed, capacitated links that the path crosses (weights.loop)."""
+        return (f"{self.own.host}:{self.own.port}>", f">{self.peer.host}:{self.peer.port}")
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """All managed hosts at one moment; immutable, so that a plan is computed from one consistent view."""
+
+    hosts: Mapping[str, Host] = field(default_factory=dict)
+
+    @cached_property
+    def networks(self) -> dict[str, tuple[Nic, ...]]:
+        """Members of each network, in order of (host, port)."""
+        found: dict[str, list[Nic]] = {}
+        for name in sorted(self.hosts):
+            for nic in self.hosts[name].nics:
+                if nic.network is not None:
+                    found.setdefault(nic.network, []).append(nic)
+        return {name: tuple(found[name]) for name in sorted(found)}
+
+    def paths(self, sender: str, receiver: str) -> tuple[Path, ...]:
+        """All paths of a pair, dead ones too, in order of their keys; empty when they share no network."""
+        return tuple(
+            Path(own, peer)
+            for own in self.hosts[sender].nics
+            for peer in self.hosts[receiver].nics
+            if own.network is not None and own.network == peer.network
+        )
+
+    def attachments(self, host: str) -> dict[str, tuple[Nic, ...]]:
+        """A host's NICs by network, the one in charge of broadcast and of unmanaged hosts first (live, lowest port)."""
+        found: dict[str, list[Nic]] = {}
+        for nic in self.hosts[host].nics:
+            if nic.network is not None:
+                found.setdefault(nic.network, []).append(nic)
+        return {
+            name: tuple(sorted(found[name], key=lambda nic: (not (nic.sends and nic.receives), nic.port)))
+            for name in sorted(found)
+        }
+
+    def unconnected_pairs(self) -> list[tuple[str, str]]:
+        """Pairs of hosts that share no network, each once."""
+        names = sorted(self.hosts)
+        return [(a, b) for i, a in enumerate(names) for b in names[i + 1 :] if not self.paths(a, b)]
+
+    def capacities_bps(self) -> dict[str, float]:
+        """Rate of every directed link, by the ids of `Path.links`."""
+        rates: dict[str, float] = {}
+        for host in self.hosts.values():
+            for nic in host.nics:
+                rates[f"{host.name}:{nic.port}>"] = float(nic.rate_bps)
+                rates[f">{host.name}:{nic.port}"] = float(nic.rate_bps)
+        return rates

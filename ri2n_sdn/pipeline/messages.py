@@ -1,0 +1,133 @@
+"""OpenFlow tables and groups as plain data; a flow's cookie is the hash of its content."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+
+from ri2n_sdn.fabric.model import PathKey
+from ri2n_sdn.pipeline import layout
+
+__all__ = [
+    "Action",
+    "Bucket",
+    "Flow",
+    "Goto",
+    "Group",
+    "Learn",
+    "MatchValue",
+    "Output",
+    "OutputRegister",
+    "SetField",
+    "ToController",
+    "ToGroup",
+    "Wanted",
+]
+
+MatchValue = int | str | tuple[str, str]
+"""An exact value, or (value, mask) for MAC addresses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Send out of a port."""
+
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToController:
+    """Hand the whole frame to the controller."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetField:
+    """Set a header field or a register."""
+
+    name: str
+    value: int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Goto:
+    """Go on in another table, and come back (`resubmit(,table)`)."""
+
+    table: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToGroup:
+    """Hand to a group."""
+
+    group_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRegister:
+    """Send out of the port whose number a register holds."""
+
+    register: str
+
+
+@dataclass(frozen=True, slots=True)
+class Learn:
+    """Remember in `table` that the frame's source is reached by its ingress port (kept in `register`)."""
+
+    table: int
+    register: str
+    idle_timeout_s: int
+    cookie: int
+
+
+Action = Output | ToController | SetField | Goto | ToGroup | OutputRegister | Learn
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A table row. `counts` names what its counters mean; it is no part of the row and of the cookie."""
+
+    table: int
+    priority: int
+    match: tuple[tuple[str, MatchValue], ...]
+    actions: tuple[Action, ...]
+    counts: tuple[str, PathKey] | None = field(default=None, compare=False)
+
+    @cached_property
+    def cookie(self) -> int:
+        """Ours in the upper 16 bits, 48 bits of the content's hash below.
+
+        What Open vSwitch reports back is not what was sent, so rows are compared by this and not by content.
+        """
+        content = repr((self.table, self.priority, self.match, self.actions)).encode()
+        digest = int.from_bytes(blake2b(content, digest_size=6).digest(), "big")
+        return layout.COOKIE_OURS << 48 | digest
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """One bucket; all have equal weight. `watch_port` None: always live."""
+
+    watch_port: int | None
+    actions: tuple[Action, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """A select group (a slot table) or a fast-failover group."""
+
+    group_id: int
+    kind: str
+    buckets: tuple[Bucket, ...]
+
+    SELECT = "select"
+    FAST_FAILOVER = "ff"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """All that a host's bridge shall hold: flows by cookie, groups by id."""
+
+    flows: Mapping[int, Flow]
+    groups: Mapping[int, Group]

@@ -1,0 +1,333 @@
+"""What one host's bridge shall hold: the fabric and the pairs' slot tables as flows and groups (docs/pipeline.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from ri2n_sdn.fabric.model import Fabric, Host, Nic, Path, PathKey
+from ri2n_sdn.pipeline.layout import (
+    ALL_MULTICAST,
+    COOKIE_LEARNED,
+    ETH_ARP,
+    ETH_IPV6,
+    ETH_RI2N,
+    LOCAL,
+    ND_TYPES,
+    Table,
+    group_id,
+    path_register,
+)
+from ri2n_sdn.pipeline.messages import (
+    Action,
+    Bucket,
+    Flow,
+    Goto,
+    Group,
+    Learn,
+    MatchValue,
+    Output,
+    OutputRegister,
+    SetField,
+    ToController,
+    ToGroup,
+    Wanted,
+)
+
+__all__ = [
+    "RECEIVED",
+    "SENT",
+    "DefaultSlots",
+    "next_live",
+    "pair_group_id",
+    "plan_host",
+    "plan_probes_only",
+    "slot_group",
+]
+
+SENT = "sent"
+RECEIVED = "received"
+
+DefaultSlots = Callable[[Sequence[PathKey], Sequence[float], int], tuple[PathKey, ...]]
+"""(paths, their rates, number of slots) -> the slot table of a pair without traffic of note (weights.loop)."""
+
+_LEARNED_IDLE_S = 300
+_PAIR, _SHARED, _NETWORK, _STANDBY = 1, 2, 3, 4
+
+
+def plan_probes_only(host: Host) -> Wanted:
+    """The rows of a host whose wiring is not known yet: probes reach the controller, all else is as host-up left it."""
+    return _Plan(_probe_flows(), ()).wanted()
+
+
+def plan_host(
+    fabric: Fabric,
+    name: str,
+    pair_slots: Mapping[str, tuple[PathKey, ...]],
+    default_slots: DefaultSlots,
+    slots: int,
+) -> Wanted:
+    """All flows and groups of host `name`.
+
+    `pair_slots` holds the slot tables of the peers that have a group of their own; all other peers share groups by
+    their choice of paths. `slots` is the number of slots of a shared group. Peers that do not yet accept frames
+    with NIC addresses are reached as unmanaged hosts are.
+    """
+    host = fabric.hosts[name]
+    attachments = fabric.attachments(name)
+    plan = _Plan(_probe_flows(), ())
+    plan.add_flows(_receive_flows(host, attachments))
+    plan.add_groups(_network_group(members) for members in attachments.values())
+    plan.add_flows(_unmanaged_flows(attachments))
+    for members in attachments.values():
+        for position in range(1, len(members)):
+            plan.add_groups([_standby_group(members[:position], members[position], Table.LEARN)])
+    for peer_name in sorted(fabric.hosts):
+        if peer_name == name:
+            continue
+        peer = fabric.hosts[peer_name]
+        into = fabric.paths(peer_name, name)
+        plan.add_flows(_receive_from_peer(peer, into))
+        flows, groups = _broadcast_from_peer(fabric, peer, attachments)
+        plan.add_flows(flows)
+        plan.add_groups(groups)
+        out = fabric.paths(name, peer_name)
+        plan.add_flows(_output_flows(host, peer, out))
+        if out and peer.accepts_wire:
+            group = _group_to_peer(peer_name, out, pair_slots.get(peer_name), default_slots, slots)
+            plan.add_groups([group])
+            plan.add_flows([_flow(Table.SEND, 100, {"eth_dst": peer.mac}, [ToGroup(group.group_id)])])
+    return plan.wanted()
+
+
+def pair_group_id(receiver: str) -> int:
+    """The id of the group that a pair gets of its own (the sender is the bridge it stands on)."""
+    return group_id(_PAIR, receiver)
+
+
+def slot_group(number: int, slots: Iterable[PathKey]) -> Group:
+    """A select group whose equal-weight buckets are a slot table; each bucket dies with its own NIC's carrier."""
+    return Group(
+        number,
+        Group.SELECT,
+        tuple(Bucket(own, (SetField("reg1", path_register(own, peer)), Goto(Table.SEND_COUNT))) for own, peer in slots),
+    )
+
+
+def next_live(slots: Sequence[PathKey], live: Sequence[PathKey]) -> tuple[PathKey, ...]:
+    """`slots` with every path that is not in `live` replaced by the next slot's that is, wrapping round.
+
+    It is what Open vSwitch does with a bucket whose port is down, so nothing moves twice when the controller makes
+    it permanent. With no live path at all the table stays as it is.
+    """
+    alive = set(live)
+    if not any(slot in alive for slot in slots):
+        return tuple(live[i % len(live)] for i in range(len(slots))) if live else tuple(slots)
+    result: list[PathKey] = list(slots)
+    following: PathKey | None = None
+    for i in range(2 * len(slots) - 1, -1, -1):
+        slot = slots[i % len(slots)]
+        if slot in alive:
+            following = slot
+        elif following is not None:
+            result[i % len(slots)] = following
+    return tuple(result)
+
+
+class _Plan:
+    """Collects rows and groups; two rows that want the same place are a bug of ours and refused."""
+
+    def __init__(self, flows: Iterable[Flow], groups: Iterable[Group]) -> None:
+        self._flows: dict[int, Flow] = {}
+        self._places: set[tuple[int, int, tuple[tuple[str, MatchValue], ...]]] = set()
+        self._groups: dict[int, Group] = {}
+        self.add_flows(flows)
+        self.add_groups(groups)
+
+    def add_flows(self, flows: Iterable[Flow]) -> None:
+        for flow in flows:
+            place = (flow.table, flow.priority, flow.match)
+            if place in self._places:
+                raise ValueError(f"two flows for table {flow.table}, priority {flow.priority}, match {flow.match}")
+            self._places.add(place)
+            self._flows[flow.cookie] = flow
+
+    def add_groups(self, groups: Iterable[Group]) -> None:
+        for group in groups:
+            known = self._groups.setdefault(group.group_id, group)
+            if known != group:
+                raise ValueError(f"two groups want the id {group.group_id:#x}")
+
+    def wanted(self) -> Wanted:
+        return Wanted(self._flows, self._groups)
+
+
+def _flow(
+    table: int,
+    priority: int,
+    match: Mapping[str, MatchValue],
+    actions: Sequence[Action],
+    counts: tuple[str, PathKey] | None = None,
+) -> Flow:
+    return Flow(table, priority, tuple(sorted(match.items())), tuple(actions), counts)
+
+
+def _probe_flows() -> Iterator[Flow]:
+    # Only what comes in from the wire is a probe; a process of the host itself cannot make one.
+    yield _flow(Table.CLASSIFY, 1001, {"in_port": LOCAL, "eth_type": ETH_RI2N}, [])
+    yield _flow(Table.CLASSIFY, 1000, {"eth_type": ETH_RI2N}, [ToController()])
+    # Never hit. A poll that does not find it knows that somebody emptied the tables (pipeline.diff).
+    yield _flow(Table.CANARY, 1, {"in_port": LOCAL}, [])
+
+
+def _receive_flows(host: Host, attachments: Mapping[str, tuple[Nic, ...]]) -> Iterator[Flow]:
+    """Rows that do not depend on any peer: from NICs to the receiving tables, own frames and bridges' frames dropped."""
+    yield _flow(Table.CLASSIFY, 100, {"in_port": LOCAL}, [Goto(Table.SEND)])
+    for nic in host.nics:
+        yield _flow(Table.CLASSIFY, 100, {"in_port": nic.port}, [Goto(Table.RECEIVE)])
+        yield _flow(
+            Table.RECEIVE,
+            195,
+            {"in_port": nic.port, "eth_dst": nic.mac},
+            [SetField("eth_dst", host.mac), Goto(Table.RECEIVE_COUNT)],
+        )
+        # Flooded by a switch that forgot the address: the copy at the right NIC is the one that counts.
+        yield _flow(Table.RECEIVE, 186, {"eth_dst": nic.mac}, [])
+        yield _flow(Table.RECEIVE, 200, {"eth_src": nic.mac}, [])
+    yield _flow(Table.RECEIVE, 200, {"eth_src": host.mac}, [])
+    yield _flow(Table.RECEIVE, 190, {"eth_dst": ("01:80:c2:00:00:00", "ff:ff:ff:ff:ff:f0")}, [])
+    yield _flow(Table.RECEIVE, 180, {"eth_type": ETH_ARP, "eth_dst": ALL_MULTICAST}, [Goto(Table.NEIGHBOUR)])
+    for kind in ND_TYPES:
+        yield _flow(
+            Table.RECEIVE,
+            180,
+            {"eth_type": ETH_IPV6, "ip_proto": 58, "icmpv6_type": kind, "eth_dst": ALL_MULTICAST},
+            [Goto(Table.NEIGHBOUR)],
+        )
+    yield _flow(Table.RECEIVE, 50, {}, [Goto(Table.UNMANAGED)])
+    yield _flow(Table.NEIGHBOUR, 0, {}, [Goto(Table.UNMANAGED)])
+    for members in attachments.values():
+        yield _flow(Table.UNMANAGED, 100, {"in_port": members[0].port}, [Goto(Table.LEARN)])
+        for position in range(1, len(members)):
+            group = _standby_group(members[:position], members[position], Table.LEARN)
+            yield _flow(Table.UNMANAGED, 100, {"in_port": members[position].port}, [ToGroup(group.group_id)])
+    learn = Learn(Table.LEARNED, "reg2", _LEARNED_IDLE_S, COOKIE_LEARNED << 48)
+    yield _flow(Table.LEARN, 100, {}, [learn, Goto(Table.DELIVER)])
+    yield _flow(Table.DELIVER, 100, {"eth_dst": host.mac}, [Output(LOCAL)])
+    yield _flow(Table.DELIVER, 100, {"eth_dst": ALL_MULTICAST}, [Output(LOCAL)])
+
+
+def _receive_from_peer(peer: Host, into: Sequence[Path]) -> Iterator[Flow]:
+    """Rows for frames of a managed peer: R_ijk is counted per (peer's NIC, own NIC), the peer's own MAC restored."""
+    restore: list[Action] = [SetField("eth_src", peer.mac), Output(LOCAL)]
+    for path in into:
+        yield _flow(
+            Table.RECEIVE_COUNT,
+            100,
+            {"in_port": path.peer.port, "eth_src": path.own.mac},
+            restore,
+            counts=(RECEIVED, path.key),
+        )
+    for nic in peer.nics:
+        # The wiring may be other than what was learned: never lose a frame for that.
+        yield _flow(Table.RECEIVE_COUNT, 50, {"eth_src": nic.mac}, restore)
+        yield _flow(Table.RECEIVE, 185, {"eth_src": nic.mac}, [])
+    yield _flow(Table.NEIGHBOUR, 100, {"eth_src": peer.mac}, [Output(LOCAL)])
+    yield _flow(Table.RECEIVE, 85, {"eth_src": peer.mac}, [Goto(Table.DELIVER)])
+
+
+def _broadcast_from_peer(
+    fabric: Fabric, peer: Host, attachments: Mapping[str, tuple[Nic, ...]]
+) -> tuple[list[Flow], list[Group]]:
+    """Broadcast and multicast of a peer are taken from one NIC; the next ones step in when those before lose carrier.
+
+    The peer sends one copy into each of its networks. ARP and neighbour discovery are taken from all (plan of
+    Table.NEIGHBOUR): a second copy does no harm there, and a lost one would cut the pair off.
+    """
+    sends_into = {
+        network: members[0].sends
+        for network, members in fabric.attachments(peer.name).items()
+        if network in attachments
+    }
+    order = [
+        nic
+        for network in sorted(sends_into, key=lambda network: (not sends_into[network], network))
+        for nic in attachments[network]
+    ]
+    order.sort(key=lambda nic: not (nic.receives and sends_into[nic.network or ""]))
+    flows: list[Flow] = []
+    groups: list[Group] = []
+    for position, nic in enumerate(order):
+        action: Action = Goto(Table.DELIVER)
+        if position:
+            group = _standby_group(order[:position], nic, Table.DELIVER)
+            groups.append(group)
+            action = ToGroup(group.group_id)
+        flows.append(
+            _flow(
+                Table.RECEIVE,
+                150,
+                {"in_port": nic.port, "eth_src": peer.mac, "eth_dst": ALL_MULTICAST},
+                [action],
+            )
+        )
+    return flows, groups
+
+
+def _output_flows(host: Host, peer: Host, out: Sequence[Path]) -> Iterator[Flow]:
+    """Rows that put the NICs' addresses on and send: S_ijk is counted per path."""
+    for path in out:
+        yield _flow(
+            Table.SEND_COUNT,
+            100,
+            {"reg1": path_register(*path.key), "eth_dst": peer.mac},
+            [SetField("eth_src", path.own.mac), SetField("eth_dst", path.peer.mac), Output(path.own.port)],
+            counts=(SENT, path.key),
+        )
+
+
+def _unmanaged_flows(attachments: Mapping[str, tuple[Nic, ...]]) -> Iterator[Flow]:
+    """Rows for broadcast and for hosts without Open vSwitch: one NIC per network, learned where known."""
+    flood = [ToGroup(_network_group(members).group_id) for members in attachments.values()]
+    yield _flow(Table.SEND, 200, {"eth_dst": ALL_MULTICAST}, flood)
+    yield _flow(Table.SEND, 1, {}, [Goto(Table.LEARNED), Goto(Table.SEND_UNMANAGED)])
+    yield _flow(Table.LEARNED, 0, {}, [SetField("reg2", 0)])
+    yield _flow(Table.SEND_UNMANAGED, 100, {"reg2": 0}, flood)
+    for members in attachments.values():
+        number = _network_group(members).group_id
+        for nic in members:
+            # What was learned on a NIC that died is sent by its network's next one, with or without a controller.
+            yield _flow(Table.SEND_UNMANAGED, 100, {"reg2": nic.port}, [ToGroup(number)])
+    yield _flow(Table.SEND_UNMANAGED, 1, {}, [OutputRegister("reg2")])
+
+
+def _network_group(members: Sequence[Nic]) -> Group:
+    """Sends by the first NIC of a network that has carrier."""
+    ports = tuple(nic.port for nic in members)
+    return Group(
+        group_id(_NETWORK, ports),
+        Group.FAST_FAILOVER,
+        tuple(Bucket(port, (Output(port),)) for port in ports),
+    )
+
+
+def _standby_group(before: Sequence[Nic], nic: Nic, table: int) -> Group:
+    """Drops while any NIC of `before` has carrier, else goes on in `table`: frames are taken from one NIC at a time."""
+    ports = tuple(sorted(other.port for other in before))
+    buckets = [Bucket(port, ()) for port in ports]
+    buckets.append(Bucket(nic.port, (Goto(table),)))
+    return Group(group_id(_STANDBY, (ports, nic.port, table)), Group.FAST_FAILOVER, tuple(buckets))
+
+
+def _group_to_peer(
+    peer_name: str,
+    out: Sequence[Path],
+    own_slots: tuple[PathKey, ...] | None,
+    default_slots: DefaultSlots,
+    slots: int,
+) -> Group:
+    live = [path for path in out if path.alive] or list(out)
+    keys = [path.key for path in live]
+    if own_slots is not None:
+        return slot_group(pair_group_id(peer_name), next_live(own_slots, keys))
+    table = default_slots(keys, [float(path.rate_bps) for path in live], slots)
+    return slot_group(group_id(_SHARED, table), table)
