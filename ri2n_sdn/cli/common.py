@@ -35,7 +35,7 @@ SocketOption = Annotated[
     typer.Option(
         "--socket",
         envvar="RI2N_SOCKET",
-        help="The controller's unix socket; default /run/ri2n/controller.sock, else that of the one running lab.",
+        help="The controller's unix socket; default /run/ri2n/controller.sock or the one running lab's.",
     ),
 ]
 

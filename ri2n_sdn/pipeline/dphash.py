@@ -1,0 +1,138 @@
+"""Which slot of a dp_hash select group a flow takes: Open vSwitch's own 5-tuple hash, computed here.
+
+The userspace datapath (`netdev`) hashes a packet's addresses, protocol and ports (lib/flow.c,
+flow_hash_5tuple, as the packet's "RSS" hash), then mixes that with the group's basis (lib/odp-execute.c,
+OVS_HASH_ALG_L4) and takes the low bits as the index into the group's table (ofproto/ofproto-dpif.c,
+group_setup_dp_hash_table: n buckets of equal weight, n a power of two >= 16, fill it in bucket order). OVS
+has two builds of the hash: the portable one, which Debian's amd64 packages use on every CPU, and the one for
+compilers that may use SSE4.2 (distributions built for x86-64-v2).
+
+Not predictable, and not computed here: the kernel datapath (algorithm 0 there is the socket's random hash),
+NICs whose driver hands OVS its own RSS hash (DPDK), fragments after the first (they have no ports), MPLS,
+ARM builds with CRC instructions.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Literal
+
+from ri2n_sdn.errors import BadInput
+
+__all__ = ["PROTOCOLS", "HashBuild", "dp_hash", "five_tuple_hash", "slot_of"]
+
+HashBuild = Literal["portable", "sse42"]
+
+# IP protocol numbers by the names users type; OVS adds ports (or ICMP type and code) for these only.
+PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17, "icmp6": 58, "sctp": 132}
+
+_MASK32 = 0xFFFFFFFF
+_FINISH_FIVE_TUPLE = 42
+_CRC32C_REVERSED = 0x82F63B78
+
+
+def slot_of(
+    src_ip: str,
+    dst_ip: str,
+    protocol: int,
+    src_port: int = 0,
+    dst_port: int = 0,
+    *,
+    slots: int,
+    basis: int = 0,
+    build: HashBuild = "portable",
+) -> int:
+    """The slot, 0..slots-1, that the flow takes in a group of `slots` equal-weight buckets, all of them live.
+
+    For ICMP give the type as `src_port` and the code as `dst_port`. Raises BadInput for an address, port,
+    protocol or slot count that cannot be.
+    """
+    if slots < 16 or slots > 256 or slots & (slots - 1):
+        raise BadInput(f"slots: must be a power of two from 16 to 256, is {slots}")
+    rss = five_tuple_hash(src_ip, dst_ip, protocol, src_port, dst_port, build=build)
+    return dp_hash(rss, basis, build=build) & (slots - 1)
+
+
+def five_tuple_hash(
+    src_ip: str,
+    dst_ip: str,
+    protocol: int,
+    src_port: int = 0,
+    dst_port: int = 0,
+    *,
+    build: HashBuild = "portable",
+) -> int:
+    """A packet's 32-bit software "RSS" hash: OVS's `flow_hash_5tuple(flow, 0)` on a little-endian CPU."""
+    try:
+        src, dst = ipaddress.ip_address(src_ip), ipaddress.ip_address(dst_ip)
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+    if src.version != dst.version:
+        raise BadInput(f"{src_ip} and {dst_ip}: one is IPv4, the other IPv6")
+    if not 0 <= protocol <= 255:
+        raise BadInput(f"protocol: must be 0..255, is {protocol}")
+    for port in (src_port, dst_port):
+        if not 0 <= port <= 65535:
+            raise BadInput(f"port: must be 0..65535, is {port}")
+    value = 0
+    # OVS loads fields as they lie in memory: network byte order read by a little-endian CPU.
+    if src.version == 6:
+        packed = src.packed + dst.packed
+        for offset in range(0, 32, 8):
+            value = _add64(value, int.from_bytes(packed[offset : offset + 8], "little"), build)
+    else:
+        value = _add(value, int.from_bytes(src.packed, "little"), build)
+        value = _add(value, int.from_bytes(dst.packed, "little"), build)
+    value = _add(value, protocol, build)
+    if protocol in PROTOCOLS.values():
+        ports = src_port.to_bytes(2, "big") + dst_port.to_bytes(2, "big")
+        value = _add(value, int.from_bytes(ports, "little"), build)
+    return _finish(value, _FINISH_FIVE_TUPLE, build)
+
+
+def dp_hash(rss_hash: int, basis: int = 0, *, build: HashBuild = "portable") -> int:
+    """What the datapath's hash action (algorithm L4) makes of an RSS hash: OVS's `hash_int(rss, basis)`."""
+    if build == "sse42":
+        return _finish(_add64(0, (basis << 32) | rss_hash, build), 23, build)
+    return _finish(_add(_add(rss_hash, 0, build), basis, build), 8, build)
+
+
+# ---- lib/hash.h
+
+
+def _add(value: int, data: int, build: HashBuild) -> int:
+    if build == "sse42":
+        return _crc32c(value, data, 4)
+    if data:
+        data = _rotate(data * 0xCC9E2D51 & _MASK32, 15)
+        value ^= data * 0x1B873593 & _MASK32
+    return (_rotate(value, 13) * 5 + 0xE6546B64) & _MASK32
+
+
+def _add64(value: int, data: int, build: HashBuild) -> int:
+    if build == "sse42":
+        return _crc32c(value, data, 8)
+    return _add(_add(value, data & _MASK32, build), data >> 32, build)
+
+
+def _finish(value: int, final: int, build: HashBuild) -> int:
+    if build == "sse42":
+        value = _crc32c(value, final, 8) * 0x805204F3 & _MASK32
+        return value ^ (value >> 16)
+    value ^= final
+    value = (value ^ (value >> 16)) * 0x85EBCA6B & _MASK32
+    value = (value ^ (value >> 13)) * 0xC2B2AE35 & _MASK32
+    return value ^ (value >> 16)
+
+
+def _rotate(value: int, bits: int) -> int:
+    return (value << bits | value >> (32 - bits)) & _MASK32
+
+
+def _crc32c(value: int, data: int, length: int) -> int:
+    """The CPU's crc32 instruction: CRC-32C without inversions, over `length` little-endian bytes."""
+    for byte in data.to_bytes(length, "little"):
+        value ^= byte
+        for _ in range(8):
+            value = value >> 1 ^ (_CRC32C_REVERSED if value & 1 else 0)
+    return value
