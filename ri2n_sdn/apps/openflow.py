@@ -1,0 +1,239 @@
+"""The one module that knows os-ken: its events and messages, and what had to be mended in it (version 4.2.2)."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import socket
+import ssl
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+os.environ["OSKEN_HUB_TYPE"] = "native"  # read when os_ken.lib.hub is imported: plain threads
+
+from os_ken import cfg
+from os_ken.base.app_manager import AppManager, OSKenApp
+from os_ken.controller import controller, event, ofp_event, ofp_handler
+from os_ken.controller.handler import DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
+from os_ken.ofproto import ofproto_v1_5 as ofp
+from os_ken.ofproto import ofproto_v1_5_parser as parser
+
+from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.pipeline import messages as plain
+
+__all__ = [
+    "DEAD_DISPATCHER",
+    "MAIN_DISPATCHER",
+    "AppManager",
+    "OSKenApp",
+    "RawBody",
+    "add_flow",
+    "delete_flows",
+    "event",
+    "handler",
+    "handler_errors",
+    "listen",
+    "ofp",
+    "ofp_event",
+    "parser",
+]
+
+_LOG = logging.getLogger("ri2n.openflow")
+_HandlerT = TypeVar("_HandlerT", bound=Callable[..., None])
+_MAX_CONNECTIONS = 1024
+
+handler_errors: Counter[str] = Counter()
+"""Exceptions caught in event handlers, by handler."""
+
+
+def handler(events: Any, dispatchers: Any = None) -> Callable[[_HandlerT], _HandlerT]:
+    """Register a method for os-ken events, guarded.
+
+    An exception in a bare os-ken handler silently ends the app's thread, and later events then block their sender.
+    Here it is logged and counted, and the app goes on; `on_handler_error(ev)` of the app, if it has one, is called.
+    """
+
+    def decorate(method: _HandlerT) -> _HandlerT:
+        @functools.wraps(method)
+        def guarded(self: Any, ev: Any) -> None:
+            try:
+                method(self, ev)
+            except Exception:
+                name = f"{type(self).__name__}.{method.__name__}"
+                handler_errors[name] += 1
+                _LOG.exception("%s failed on %s; going on", name, type(ev).__name__)
+                recover = getattr(self, "on_handler_error", None)
+                if recover is not None:
+                    recover(ev)
+
+        return cast("_HandlerT", set_ev_cls(events, dispatchers)(guarded))
+
+    return decorate
+
+
+class RawBody:
+    """The undecoded rest of a multipart reply (apps.codec reads it)."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.length = len(data)
+
+    @classmethod
+    def parser(cls, buf: bytes, offset: int) -> RawBody:
+        return cls(bytes(buf[offset:]))
+
+
+# These three os-ken either decodes wrongly (it over-reads groups and buckets and loses the whole reply) or slowly.
+for _reply in (parser.OFPFlowDescStatsReply, parser.OFPGroupDescStatsReply, parser.OFPGroupStatsReply):
+    _reply.cls_stats_body_cls = RawBody
+
+
+def add_flow(datapath: Any, flow: plain.Flow) -> Any:
+    """An OFPFlowMod that adds `flow` or replaces the one in its place, keeping that one's counters."""
+    return parser.OFPFlowMod(
+        datapath,
+        cookie=flow.cookie,
+        table_id=flow.table,
+        command=ofp.OFPFC_ADD,
+        priority=flow.priority,
+        match=parser.OFPMatch(**dict(flow.match)),
+        instructions=[
+            parser.OFPInstructionActions(ofp.OFPIT_APPLY_ACTIONS, [_action(action) for action in flow.actions])
+        ]
+        if flow.actions
+        else [],
+        out_port=ofp.OFPP_ANY,
+        out_group=ofp.OFPG_ANY,
+    )
+
+
+def delete_flows(datapath: Any, cookie: int, mask: int = 0xFFFFFFFFFFFFFFFF) -> Any:
+    """An OFPFlowMod that deletes all flows whose cookie equals `cookie` under `mask`, in every table."""
+    return parser.OFPFlowMod(
+        datapath,
+        cookie=cookie,
+        cookie_mask=mask,
+        table_id=ofp.OFPTT_ALL,
+        command=ofp.OFPFC_DELETE,
+        match=parser.OFPMatch(),
+        instructions=[],
+        out_port=ofp.OFPP_ANY,
+        out_group=ofp.OFPG_ANY,
+    )
+
+
+def _action(action: plain.Action) -> Any:
+    if isinstance(action, plain.Output):
+        return parser.OFPActionOutput(action.port, 0)
+    if isinstance(action, plain.ToController):
+        return parser.OFPActionOutput(ofp.OFPP_CONTROLLER, ofp.OFPCML_NO_BUFFER)
+    if isinstance(action, plain.SetField):
+        return parser.OFPActionSetField(**{action.name: action.value})
+    if isinstance(action, plain.Goto):
+        return parser.NXActionResubmitTable(table_id=action.table)
+    if isinstance(action, plain.ToGroup):
+        return parser.OFPActionGroup(action.group_id)
+    if isinstance(action, plain.OutputRegister):
+        return parser.NXActionOutputReg(ofs_nbits=15, src=action.register, max_len=0)
+    return parser.NXActionLearn(
+        table_id=action.table,
+        idle_timeout=action.idle_timeout_s,
+        priority=10,
+        cookie=action.cookie,
+        specs=[
+            parser.NXFlowSpecMatch(src=("eth_src", 0), dst=("eth_dst", 0), n_bits=48),
+            parser.NXFlowSpecLoad(src=("in_port_nxm", 0), dst=(action.register, 0), n_bits=16),
+        ],
+    )
+
+
+class _Datapath(controller.Datapath):
+    """os-ken's connection, which by itself notices a closed peer only when something is next sent to it."""
+
+    def _recv_loop(self) -> None:
+        try:
+            super()._recv_loop()
+        finally:
+            self.close()
+            self.send(b"", close_socket=True)  # wakes the sending thread, so that the connection is given up now
+
+
+class _Controller(controller.OpenFlowController):
+    """os-ken's listener on a socket that is already bound, with one line for every connection that goes wrong."""
+
+    bound: socket.socket
+    context: ssl.SSLContext | None = None
+
+    def __call__(self) -> None:
+        slots = threading.BoundedSemaphore(_MAX_CONNECTIONS)
+        while True:
+            try:
+                connection, address = self.bound.accept()
+            except OSError:
+                return
+            if not slots.acquire(blocking=False):
+                _LOG.warning("%s:%s refused: %d connections are open", *address[:2], _MAX_CONNECTIONS)
+                connection.close()
+                continue
+            threading.Thread(
+                target=self._serve, args=(connection, address, slots), name=f"of-{address[0]}", daemon=True
+            ).start()
+
+    def _serve(self, connection: socket.socket, address: Any, slots: threading.Semaphore) -> None:
+        try:
+            if self.context is not None:
+                connection.settimeout(10)
+                connection = self.context.wrap_socket(connection, server_side=True)
+            datapath = _Datapath(connection, address)
+            # A switch that does not finish its greeting must not hold a connection for ever.
+            watchdog = threading.Timer(15, lambda: datapath.close() if datapath.id is None else None)
+            watchdog.daemon = True
+            watchdog.start()
+            try:
+                datapath.serve()
+            finally:
+                watchdog.cancel()
+                datapath.close()
+        except Exception as error:
+            _LOG.warning("%s:%s dropped: %s: %s", *address[:2], type(error).__name__, error)
+        finally:
+            connection.close()
+            slots.release()
+
+
+def listen(
+    host: str, port: int, key: Path | None = None, certificate: Path | None = None, authority: Path | None = None
+) -> Sequence[type[OSKenApp]]:
+    """Bind the OpenFlow port (with TLS when a key is given) and return the os-ken app that serves it.
+
+    Raises NotAvailable when the address cannot be bound or the certificates cannot be read.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+        bound.listen(512)
+    except OSError as error:
+        bound.close()
+        hint = "another controller runs there? (--listen HOST:PORT takes another)" if error.errno == 98 else ""
+        raise NotAvailable(f"cannot listen on {host}:{port}: {error.strerror} {hint}".rstrip()) from None
+    _Controller.bound = bound
+    if key is not None and certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(certificate, key)
+            if authority is not None:
+                context.verify_mode = ssl.CERT_REQUIRED
+                context.load_verify_locations(authority)
+        except (OSError, ssl.SSLError) as error:
+            raise NotAvailable(f"TLS: cannot use {key}, {certificate}, {authority or 'no CA'}: {error}") from None
+        _Controller.context = context
+    cfg.CONF(args=[], project="ri2n", prog="ri2n controller")
+    ofp_handler.OpenFlowController = _Controller
+    return [ofp_handler.OFPHandler]

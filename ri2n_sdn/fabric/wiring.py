@@ -1,0 +1,378 @@
+"""Which NICs share a network, and which of them work: learned from probe frames, at a cost that grows with the NICs.
+
+Every NIC of a network sends a probe to the next one (a ring), so n NICs cost n probes a round. A silent edge of the
+ring is looked into: its two ends exchange probes with others, which tells a NIC that cannot send from one that cannot
+receive. One NIC per network, its beacon, floods a probe now and then: who hears it belongs to the network. NICs of
+which nothing is known wait for the beacons; one that hears none founds a network of its own by flooding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ri2n_sdn.fabric.model import NicId
+
+__all__ = ["Probe", "Wiring", "WiringSettings"]
+
+
+@dataclass(frozen=True)
+class WiringSettings:
+    """Intervals. `probe_s` is the shortest ring interval; it grows so that `probes_per_s` is not exceeded."""
+
+    probe_s: float = 0.1
+    probes_per_s: float = 1000.0
+    beacon_s: float = 1.0
+    step_s: float = 0.08
+    gather_s: float = 0.05
+    burst_s: float = 0.025
+    bursts: int = 6
+    verdict_s: float = 0.2
+    recover_after: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A probe to send from NIC `sender`; to NIC `target`, or flooded into the network when None."""
+
+    sender: NicId
+    target: NicId | None
+
+
+@dataclass
+class _Nic:
+    up: bool
+    connected: bool
+    since_s: float
+    network: int | None = None
+    tx_ok: bool = True
+    rx_ok: bool = True
+    tx_s: float = -1e9
+    rx_s: float = -1e9
+    own_rx_s: float = -1e9
+    beacon_s: float = -1e9
+    tx_recovered: int = 0
+    rx_recovered: int = 0
+    conflicts: int = 0
+
+    @property
+    def usable(self) -> bool:
+        return self.up and self.connected
+
+    @property
+    def healthy(self) -> bool:
+        return self.usable and self.tx_ok and self.rx_ok
+
+
+@dataclass
+class _Inquiry:
+    """A silent ring edge under test."""
+
+    start_s: float
+    next_s: float
+    left: int
+
+
+class Wiring:
+    """The learned wiring. Pure: the caller gives the time, sends the probes of `tick` and reports those `heard`."""
+
+    def __init__(self, settings: WiringSettings | None = None) -> None:
+        self.settings = settings or WiringSettings()
+        self.events: list[str] = []
+        self.changed = False
+        self._nics: dict[NicId, _Nic] = {}
+        self._beacons: dict[int, tuple[NicId, float]] = {}
+        self._edges: dict[tuple[NicId, NicId], float] = {}
+        self._inquiries: dict[tuple[NicId, NicId], _Inquiry] = {}
+        self._newest_s = -1e9
+        self._beaconed_s = -1e9
+        self._next_step_s = -1e9
+        self._next_ring_s = -1e9
+        self._next_beacon_s = -1e9
+        self._last_tick_s: float | None = None
+        self._round = 0
+
+    # What is known
+
+    @property
+    def settled(self) -> bool:
+        """No NIC that could be asked is without a network."""
+        return not any(nic.usable and nic.network is None for nic in self._nics.values())
+
+    @property
+    def hosts_under_test(self) -> set[str]:
+        """Hosts at the ends of silent edges: a sign of life of their control connection is needed for a verdict."""
+        return {nic[0] for edge in self._inquiries for nic in edge}
+
+    def network(self, nic: NicId) -> str | None:
+        state = self._nics.get(nic)
+        return None if state is None or state.network is None else f"n{state.network}"
+
+    def alive(self, nic: NicId) -> tuple[bool, bool]:
+        """(what it sends arrives, it receives)."""
+        state = self._nics.get(nic)
+        return (True, True) if state is None else (state.tx_ok, state.rx_ok)
+
+    # What happens
+
+    def set_nic(self, nic: NicId, up: bool, now_s: float) -> None:
+        """A NIC exists (its host is connected) and has carrier or not.
+
+        One that comes back is on probation: a switch port may take seconds before it forwards.
+        """
+        state = self._nics.get(nic)
+        if state is None:
+            self._nics[nic] = _Nic(up, True, now_s)
+            self._newest_s = now_s
+            self.changed = True
+            return
+        if not state.connected and state.network is None:
+            self._newest_s = now_s
+        if up and not state.up and state.network is not None:
+            state.tx_ok = state.rx_ok = False
+            state.tx_recovered = state.rx_recovered = 0
+        if up != state.up or not state.connected:
+            self.changed = True
+        state.up, state.connected = up, True
+        self._drop_edges(nic)
+
+    def remove_nic(self, nic: NicId) -> None:
+        if self._nics.pop(nic, None) is not None:
+            self._drop_edges(nic)
+            self.changed = True
+
+    def disconnect(self, host: str) -> None:
+        """The host cannot be asked any more; what was known of its NICs stays, since they may well work."""
+        for nic, state in self._nics.items():
+            if nic[0] == host:
+                state.connected = False
+                self._drop_edges(nic)
+
+    def heard(self, sender: NicId, receiver: NicId, flooded: bool, now_s: float) -> None:
+        """`receiver` reports a probe of `sender`."""
+        tx, rx = self._nics.get(sender), self._nics.get(receiver)
+        if tx is None or rx is None or sender == receiver:
+            return
+        if flooded:
+            self._heard_flood(sender, tx, receiver, rx, now_s)
+        if tx.network is None or tx.network != rx.network:
+            return
+        tx.tx_s = rx.rx_s = rx.own_rx_s = now_s
+        self._edges[sender, receiver] = now_s
+        if not tx.tx_ok:
+            tx.tx_recovered += 1
+            if tx.tx_recovered >= self.settings.recover_after:
+                tx.tx_ok = True
+                self._note(f"{_name(sender)} sends again")
+        if not rx.rx_ok:
+            rx.rx_recovered += 1
+            if rx.rx_recovered >= self.settings.recover_after:
+                rx.rx_ok = True
+                self._note(f"{_name(receiver)} receives again")
+
+    def tick(self, now_s: float, last_heard_s: Callable[[str], float]) -> list[Probe]:
+        """Probes to send now; call it every 25 ms or so.
+
+        `last_heard_s(host)` is when the host's control connection last said anything: silence of probes counts for
+        nothing while the host itself is silent, or while this loop was not run in time.
+        """
+        late = self._last_tick_s is not None and now_s - self._last_tick_s > 2 * self.settings.probe_s
+        self._last_tick_s = now_s
+        if late:
+            self._forgive(now_s)
+        probes = self._discover(now_s)
+        if now_s >= self._next_beacon_s:
+            self._next_beacon_s = now_s + self.settings.beacon_s
+            probes += self._beacon_round(now_s)
+        if now_s >= self._next_ring_s:
+            members = self._members()
+            interval_s = max(self.settings.probe_s, sum(map(len, members.values())) / self.settings.probes_per_s)
+            self._next_ring_s = now_s + interval_s
+            self._round += 1
+            for nics in members.values():
+                probes += self._ring_round(nics, now_s, interval_s)
+        probes += self._inquire(now_s, last_heard_s)
+        return probes
+
+    # Discovery
+
+    def _discover(self, now_s: float) -> list[Probe]:
+        unknown = sorted(nic for nic, state in self._nics.items() if state.usable and state.network is None)
+        if not unknown or now_s < self._next_step_s or now_s < self._newest_s + self.settings.gather_s:
+            return []
+        self._next_step_s = now_s + self.settings.step_s
+        if self._newest_s >= self._beaconed_s and self._members():
+            self._beaconed_s = now_s
+            return self._beacon_round(now_s)
+        founder = unknown[0]
+        used = {state.network for state in self._nics.values()}
+        number = next(n for n in range(1, len(self._nics) + 2) if n not in used)
+        self._nics[founder].network = number
+        self._beacons[number] = (founder, now_s)
+        self._beaconed_s = now_s
+        self.changed = True
+        return [Probe(founder, None), Probe(founder, None)]
+
+    def _heard_flood(self, sender: NicId, tx: _Nic, receiver: NicId, rx: _Nic, now_s: float) -> None:
+        if tx.network is None:
+            return
+        beacon = self._beacons.get(tx.network)
+        if rx.network == tx.network:
+            rx.conflicts = 0
+            if beacon is not None and beacon[0] == sender:
+                rx.beacon_s = now_s
+            return
+        if rx.network is None:
+            self._join(receiver, rx, tx.network, now_s)
+            return
+        alone = len(self._members().get(rx.network, ())) <= 1
+        if alone or not rx.rx_ok or now_s - rx.own_rx_s > 3 * self.settings.probe_s:
+            self._note(f"{_name(receiver)} moved from n{rx.network} to n{tx.network}")
+            self._join(receiver, rx, tx.network, now_s)
+            return
+        rx.conflicts += 1
+        if rx.conflicts >= 2:
+            kept, merged = sorted((tx.network, rx.network))
+            self._note(f"n{merged} and n{kept} are one network ({_name(receiver)} hears both)")
+            for nic, state in self._nics.items():
+                if state.network == merged:
+                    self._join(nic, state, kept, now_s)
+            self._beacons.pop(merged, None)
+
+    def _join(self, nic: NicId, state: _Nic, network: int, now_s: float) -> None:
+        state.network = network
+        state.tx_ok = state.rx_ok = True
+        state.conflicts = 0
+        state.rx_s = state.own_rx_s = state.tx_s = state.beacon_s = now_s
+        self._drop_edges(nic)
+        self.changed = True
+
+    def _beacon_round(self, now_s: float) -> list[Probe]:
+        probes = []
+        for network, nics in self._members().items():
+            healthy = [nic for nic in nics if self._nics[nic].healthy] or nics
+            beacon, since_s = self._beacons.get(network, (healthy[0], now_s))
+            if beacon not in healthy:
+                beacon, since_s = healthy[0], now_s
+            self._beacons[network] = (beacon, since_s)
+            probes.append(Probe(beacon, None))
+            for nic in nics:
+                state = self._nics[nic]
+                silent_s = now_s - max(state.beacon_s, since_s, state.since_s)
+                if nic != beacon and state.healthy and silent_s > 3.5 * self.settings.beacon_s:
+                    self._note(f"{_name(nic)} is cut off from the rest of n{network}")
+                    state.network = None
+                    self._newest_s = now_s
+                    self._drop_edges(nic)
+        return probes
+
+    # Liveness
+
+    def _members(self) -> dict[int, list[NicId]]:
+        """NICs of each network that can be asked, sorted."""
+        found: dict[int, list[NicId]] = {}
+        for nic in sorted(self._nics):
+            state = self._nics[nic]
+            if state.network is not None and state.usable:
+                found.setdefault(state.network, []).append(nic)
+        return found
+
+    def _ring_round(self, nics: list[NicId], now_s: float, interval_s: float) -> list[Probe]:
+        if len(nics) < 2:
+            return []
+        healthy = [nic for nic in nics if self._nics[nic].healthy]
+        probes = []
+        ring = list(zip(healthy, healthy[1:] + healthy[:1], strict=True)) if len(healthy) > 1 else []
+        for edge in ring:
+            probes.append(Probe(*edge))
+            heard_s = self._edges.setdefault(edge, now_s)
+            if now_s - heard_s > 2.6 * interval_s and edge not in self._inquiries:
+                self._inquiries[edge] = _Inquiry(now_s, now_s, self.settings.bursts)
+        current = set(ring)
+        members = set(nics)
+        for edge in [edge for edge in self._edges if edge[0] in members and edge not in current]:
+            del self._edges[edge]
+            self._inquiries.pop(edge, None)
+        for nic in nics:
+            if not self._nics[nic].healthy:
+                others = [other for other in healthy or nics if other != nic]
+                for other in self._some(others, 2):
+                    probes += [Probe(nic, other), Probe(other, nic)]
+                self._check_unhealthy(nic, now_s, interval_s)
+        return probes
+
+    def _check_unhealthy(self, nic: NicId, now_s: float, interval_s: float) -> None:
+        """A NIC of which one direction is dead is out of the ring: its other direction is judged by its own probes."""
+        state = self._nics[nic]
+        limit_s = 6 * interval_s
+        if state.tx_ok and now_s - state.tx_s > limit_s:
+            self._kill(nic, "tx")
+        if state.rx_ok and now_s - state.rx_s > limit_s:
+            self._kill(nic, "rx")
+        if now_s - state.tx_s > limit_s:
+            state.tx_recovered = 0
+        if now_s - state.rx_s > limit_s:
+            state.rx_recovered = 0
+
+    def _inquire(self, now_s: float, last_heard_s: Callable[[str], float]) -> list[Probe]:
+        probes: list[Probe] = []
+        members = self._members() if self._inquiries else {}
+        for edge, inquiry in list(self._inquiries.items()):
+            sender, receiver = edge
+            tx, rx = self._nics[sender], self._nics[receiver]
+            if self._edges.get(edge, -1e9) >= inquiry.start_s or tx.network != rx.network or tx.network is None:
+                del self._inquiries[edge]
+                continue
+            if inquiry.left and now_s >= inquiry.next_s:
+                inquiry.left -= 1
+                inquiry.next_s = now_s + self.settings.burst_s
+                others = [nic for nic in members.get(tx.network, ()) if nic not in edge]
+                probes.append(Probe(sender, receiver))
+                probes += [Probe(sender, other) for other in self._some(others, 3)]
+                probes += [Probe(other, receiver) for other in self._some(others, 3)]
+            if inquiry.left or now_s < inquiry.start_s + self.settings.verdict_s:
+                continue
+            if min(last_heard_s(sender[0]), last_heard_s(receiver[0])) < inquiry.start_s + self.settings.verdict_s / 2:
+                continue  # the hosts themselves are silent: no verdict on their NICs
+            del self._inquiries[edge]
+            self._edges[edge] = now_s
+            if tx.tx_s < inquiry.start_s:
+                self._kill(sender, "tx")
+            if rx.rx_s < inquiry.start_s:
+                self._kill(receiver, "rx")
+        return probes
+
+    def _kill(self, nic: NicId, direction: str) -> None:
+        state = self._nics[nic]
+        if direction == "tx":
+            state.tx_ok, state.tx_recovered = False, 0
+            self._note(f"{_name(nic)}: nothing it sends arrives")
+        else:
+            state.rx_ok, state.rx_recovered = False, 0
+            self._note(f"{_name(nic)}: nothing arrives")
+
+    def _some(self, nics: list[NicId], count: int) -> list[NicId]:
+        """Up to `count` of `nics`, others every round."""
+        start = self._round * count
+        return [nics[(start + i) % len(nics)] for i in range(min(count, len(nics)))]
+
+    def _forgive(self, now_s: float) -> None:
+        for edge in self._edges:
+            self._edges[edge] = now_s
+        for state in self._nics.values():
+            state.tx_s, state.rx_s = max(state.tx_s, now_s - 0.1), max(state.rx_s, now_s - 0.1)
+        self._inquiries.clear()
+
+    def _drop_edges(self, nic: NicId) -> None:
+        for edge in [edge for edge in self._edges if nic in edge]:
+            del self._edges[edge]
+        for edge in [edge for edge in self._inquiries if nic in edge]:
+            del self._inquiries[edge]
+
+    def _note(self, text: str) -> None:
+        self.events.append(text)
+        self.changed = True
+
+
+def _name(nic: NicId) -> str:
+    return f"{nic[0]}:{nic[1]}"
