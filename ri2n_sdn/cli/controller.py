@@ -25,21 +25,15 @@ def controller(
     ] = None,
     strategy: Annotated[
         str | None,
-        typer.Option(
-            help=f"How weights are computed: {', '.join(STRATEGIES)}. Default: the file's, else max_min."
-        ),
+        typer.Option(help=f"How weights are computed: {', '.join(STRATEGIES)}. Default: the file's, else max_min."),
     ] = None,
     socket: Annotated[
         Path, typer.Option(envvar="RI2N_SOCKET", help="Unix socket for `ri2n status`, `explain`, ...")
     ] = Path("/run/ri2n/controller.sock"),
     log_level: Annotated[str, typer.Option(help=f"One of {', '.join(LOG_LEVELS)}.")] = "info",
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Private key; hosts use ssl:.")] = None,
-    tls_cert: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="This controller's certificate.")
-    ] = None,
-    tls_ca: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="CA of the hosts' certificates.")
-    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="This controller's certificate.")] = None,
+    tls_ca: Annotated[Path | None, typer.Option(metavar="FILE", help="CA of the hosts' certificates.")] = None,
 ) -> int:
     """Run the controller until SIGTERM or Ctrl-C.
 

@@ -1,0 +1,47 @@
+"""Table 6 and figures 10..13 of the RI2N++ paper: what it measured on figure 4's topologies, beside our rows.
+
+Goodput is in MB/s on Gigabit Ethernet, 112.2 MB/s a link; RI2N+ and RI2N++ are per cent of RI2N's on the same topology.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["PAPER", "PAPER_LINK_MBYTE_S", "PaperRow", "paper_share"]
+
+PAPER_LINK_MBYTE_S = 112.2
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """RI2N in MB/s, RI2N+ and RI2N++ in per cent of it, and weights of link 1 to link 0 as the paper prints them."""
+
+    ri2n_mbyte_s: float
+    plus_percent: float | None = None
+    plus_plus_percent: float | None = None
+    weights_plus: str = ""
+    weights_plus_plus: str = ""
+    links: int = 2
+
+
+PAPER = {
+    "a": PaperRow(112.2, links=1),
+    "b": PaperRow(223.1, 100.0, 97.9, "B 1.0", "B 1.0"),
+    "c": PaperRow(213.8, 100.0, 100.4, "1.0", "1.0"),
+    "d": PaperRow(142.9, 113.2, 133.9, "C 2", "C 5.0"),
+    "e": PaperRow(211.2, 99.6, 100.9, "1.0", "1.0"),
+    "f": PaperRow(160.6, 113.1, 112.2, "C 1.5, D 1.5", "C 2.2, D 2.2"),
+    "g": PaperRow(195.7, 99.7, 101.6, "C 1.0", "C 2.1"),
+    "h": PaperRow(120.4, 127.8, 159.9, "C 3", "C 10.6"),
+}
+
+
+def paper_share(topology: str, strategy: str) -> float | None:
+    """The paper's total as a share of the optimum; None where it has no figure (max_min, other topologies)."""
+    row = PAPER.get(topology)
+    percent = (
+        {"round_robin": 100.0, "ri2n_plus": row.plus_percent, "ri2n_plus_plus": row.plus_plus_percent} if row else {}
+    ).get(strategy)
+    if row is None or percent is None:
+        return None
+    return row.ri2n_mbyte_s * percent / 100 / (row.links * PAPER_LINK_MBYTE_S)

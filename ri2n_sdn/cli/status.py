@@ -1,0 +1,128 @@
+"""`ri2n status`, `top` and `explain`: what the controller knows, once, live, and for one flow."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+from rich.live import Live
+
+from ri2n_sdn.cli.client import call, find_socket
+from ri2n_sdn.cli.common import JsonOption, SocketOption, console, print_json
+from ri2n_sdn.cli.views import explain_lines, path_table, status_view
+from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.pipeline.dphash import PROTOCOLS, HashBuild, slot_of
+
+__all__ = ["explain", "status", "top"]
+
+BUILDS: dict[str, HashBuild] = {"portable": "portable", "sse42": "sse42"}
+
+
+def status(socket: SocketOption = None, as_json: JsonOption = False) -> None:
+    """Show hosts, NICs, networks, the active pairs with their shares, and warnings."""
+    answer = call(find_socket(socket), "status")
+    if as_json:
+        print_json(answer)
+    else:
+        console().print(_render(answer))
+
+
+def top(
+    socket: SocketOption = None,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between looks.")] = 1.0,
+    count: Annotated[int, typer.Option(min=0, help="Stop after so many looks; 0: until Ctrl-C.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the same as status, live, until Ctrl-C; `--json` prints one look and ends."""
+    path = find_socket(socket)
+    answer = call(path, "status")
+    if as_json:
+        print_json(answer)
+        return
+    looks = 1
+    with Live(_render(answer), console=console(), auto_refresh=False) as live:
+        while not count or looks < count:
+            time.sleep(interval)
+            live.update(_render(call(path, "status")), refresh=True)
+            looks += 1
+
+
+def explain(
+    src: Annotated[str, typer.Argument(help="Sending host, by name.")],
+    dst: Annotated[str, typer.Argument(help="Receiving host, by name.")],
+    proto: Annotated[
+        str | None, typer.Option(help=f"{', '.join(PROTOCOLS)} or a number: then the flow's NIC is named too.")
+    ] = None,
+    sport: Annotated[int, typer.Option(min=0, max=65535, help="Source port (ICMP: type).")] = 0,
+    dport: Annotated[int, typer.Option(min=0, max=65535, help="Destination port (ICMP: code).")] = 0,
+    src_ip: Annotated[str | None, typer.Option(help="Default: the sender's address.")] = None,
+    dst_ip: Annotated[str | None, typer.Option(help="Default: the receiver's address.")] = None,
+    hash_build: Annotated[
+        str, typer.Option("--hash", help="How the sender's OVS was compiled: portable (Debian) or sse42.")
+    ] = "portable",
+    datapath: Annotated[
+        str | None, typer.Option(help="The sender's datapath, if the controller does not know: netdev or system.")
+    ] = None,
+    socket: SocketOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say which paths a pair of hosts has and, for a flow, which NIC it takes and why."""
+    if hash_build not in BUILDS:
+        raise BadInput(f"--hash: unknown {hash_build!r}; choose from {', '.join(BUILDS)}")
+    if datapath not in (None, "netdev", "system"):
+        raise BadInput(f"--datapath: unknown {datapath!r}; choose from netdev, system")
+    protocol = _protocol(proto)
+    if protocol is None and (sport or dport or src_ip or dst_ip):
+        raise BadInput("--proto is missing: a flow is a protocol, two addresses and two ports")
+    path = find_socket(socket)
+    answer = call(path, "explain", src=src, dst=dst)
+    flow, slot, remark = "", None, None
+    if protocol is not None and answer["kind"] == "managed":
+        hosts = {host["name"]: host for host in call(path, "status")["hosts"]}
+        source = src_ip or _address(hosts, src, "--src-ip")
+        target = dst_ip or _address(hosts, dst, "--dst-ip")
+        flow = f"{proto} {source}:{sport} -> {target}:{dport}"
+        known = datapath or hosts.get(src, {}).get("datapath")
+        if known == "system":
+            remark = "unknown NIC: the kernel datapath hashes by the socket's random number, nobody can predict it"
+        else:
+            build, slots = BUILDS[hash_build], len(answer["slots"])
+            slot = slot_of(source, target, protocol, sport, dport, slots=slots, build=build)
+            if known is None:
+                remark = f"this is so if {src} uses the netdev datapath (--datapath system: nobody can predict it)"
+    lines = explain_lines(answer, slot, flow)
+    if remark:
+        lines.append(remark)
+    if as_json:
+        print_json({**answer, "flow": flow or None, "slot": slot, "why": lines})
+        return
+    out = console()
+    for line in lines:
+        out.print(line, highlight=False)
+    if answer["kind"] == "managed":
+        out.print(path_table(answer["paths"]))
+
+
+def _protocol(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if text.lower() in PROTOCOLS:
+        return PROTOCOLS[text.lower()]
+    if text.isascii() and text.isdigit() and int(text) <= 255:
+        return int(text)
+    raise BadInput(f"--proto: unknown {text!r}; choose from {', '.join(PROTOCOLS)} or give a number up to 255")
+
+
+def _address(hosts: dict[str, Any], name: str, option: str) -> str:
+    address = hosts.get(name, {}).get("address")
+    if not address:
+        raise NotAvailable(f"the controller has not learned the address of {name} yet; give {option}")
+    return str(address)
+
+
+def _render(answer: dict[str, Any]) -> Any:
+    try:
+        return status_view(answer)
+    except (KeyError, TypeError, ValueError) as error:
+        raise NotAvailable(f"the controller's answer is of another version (key {error}); use --json") from None

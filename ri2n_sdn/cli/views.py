@@ -1,0 +1,137 @@
+"""The controller's answers as rich tables: pure functions from JSON to something to print."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ri2n_sdn.cli.common import rate_text
+
+__all__ = ["explain_lines", "path_table", "status_view"]
+
+Json = dict[str, Any]
+
+
+def status_view(status: Json) -> RenderableType:
+    """All of `ri2n status`: a headline, the hosts with their NICs, the active pairs with their shares, warnings."""
+    return Group(_headline(status), _host_table(status), _pair_table(status), *_warnings(status))
+
+
+def path_table(paths: list[Json], title: str | None = None) -> Table:
+    """The paths of one pair: which NIC to which NIC, its share and what it carries."""
+    table = Table(title=title, title_justify="left")
+    for heading in ("own NIC", "peer's NIC", "network", "alive", "share", "slots", "sent", "arrived", "wanted rate"):
+        table.add_column(heading, justify="left" if heading.endswith("NIC") else "right")
+    for path in paths:
+        table.add_row(
+            str(path["own"]),
+            str(path["peer"]),
+            str(path["network"]),
+            _mark(path["alive"]),
+            f"{path['share']:.3f}",
+            str(path["slots"]),
+            rate_text(path.get("tx_bps")),
+            rate_text(path.get("rx_bps")),
+            rate_text(path.get("rate_bps")),
+        )
+    return table
+
+
+def explain_lines(answer: Json, slot: int | None, flow: str) -> list[str]:
+    """Why a flow takes the NIC it takes, one sentence per line; `slot` is None when it cannot be predicted."""
+    if answer["kind"] == "none":
+        return [f"{answer['src']} cannot reach {answer['dst']}: {answer['reason']}"]
+    if answer["kind"] == "unmanaged":
+        return [f"{answer['dst']} is not a managed host: {answer['reason']}"]
+    names: list[list[str]] = answer["slots"]
+    alive = {(path["own"], path["peer"]): path for path in answer["paths"] if path["alive"]}
+    lines = [f"{answer['src']} -> {answer['dst']}: {answer['reason']}"]
+    if not alive:
+        return [*lines, "every path is dead: packets are dropped"]
+    if slot is None:
+        return lines
+    wanted = tuple(names[slot])
+    taken = next((n for n in range(len(names)) if tuple(names[(slot + n) % len(names)]) in alive), 0)
+    own, peer = names[(slot + taken) % len(names)]
+    path = alive[(own, peer)]
+    lines.append(f"{flow}: hash slot {slot} of {len(names)}, which belongs to {wanted[0]} -> {wanted[1]}")
+    if taken:
+        lines.append(f"that path is dead; the next slot on a live path is {(slot + taken) % len(names)}")
+    lines.append(
+        f"so it leaves {answer['src']} by {own} and reaches {answer['dst']} at {peer} over {path['network']}; "
+        f"this path has {path['share']:.1%} of the pair's traffic ({path['slots']} slots)"
+    )
+    return lines
+
+
+def _headline(status: Json) -> Text:
+    hosts = status["hosts"]
+    connected = sum(bool(host["connected"]) for host in hosts)
+    state = "settled" if status["settled"] else "settling"
+    text = (
+        f"{status['strategy']}, {state}; {connected} of {len(hosts)} hosts connected; "
+        f"HBSPAN {status['hbspan_s']:g} s; {status['slots_moved']} slots moved; up {status['uptime_s']:.0f} s"
+    )
+    return Text(text, style="bold" if status["settled"] and connected == len(hosts) else "bold yellow")
+
+
+def _host_table(status: Json) -> Table:
+    table = Table()
+    for heading in ("host", "address", "OVS", "NIC", "network", "speed", "up", "alive", "sending", "receiving"):
+        table.add_column(heading, justify="right" if heading in ("speed", "sending", "receiving") else "left")
+    for host in status["hosts"]:
+        name = Text(str(host["name"]), style="" if host["connected"] else "red")
+        if not host["connected"]:
+            name.append(" (away)")
+        first: tuple[Text | str, str, str] = (name, str(host["address"] or "-"), str(host["ovs"] or "-"))
+        for nic in host["nics"]:
+            table.add_row(
+                *first,
+                str(nic["name"]),
+                str(nic["network"] or "?"),
+                rate_text(nic["speed_bps"]),
+                _mark(nic["up"]),
+                _mark(nic["alive"]),
+                rate_text(nic["tx_bps"]),
+                rate_text(nic["rx_bps"]),
+            )
+            first = ("", "", "")
+        if not host["nics"]:
+            table.add_row(*first, *["-"] * 7)
+    return table
+
+
+def _pair_table(status: Json) -> RenderableType:
+    active = [pair for pair in status["pairs"] if pair["active"]]
+    idle = len(status["pairs"]) - len(active)
+    if not active:
+        return Text(f"no pair carries traffic ({idle} idle)")
+    table = Table(caption=f"{idle} pairs are idle" if idle else None, caption_justify="left")
+    for heading in ("pair", "path", "network", "alive", "share", "slots", "sent", "arrived"):
+        table.add_column(heading, justify="right" if heading in ("share", "slots", "sent", "arrived") else "left")
+    for pair in active:
+        name = f"{pair['src']} -> {pair['dst']}"
+        for path in pair["paths"]:
+            table.add_row(
+                name,
+                f"{path['own']} -> {path['peer']}",
+                str(path["network"]),
+                _mark(path["alive"]),
+                f"{path['share']:.3f}",
+                str(path["slots"]),
+                rate_text(path["tx_bps"]),
+                rate_text(path["rx_bps"]),
+            )
+            name = ""
+    return table
+
+
+def _warnings(status: Json) -> list[Text]:
+    return [Text(f"warning: {text}", style="yellow") for text in status["warnings"]]
+
+
+def _mark(good: object) -> Text:
+    return Text("yes") if good else Text("NO", style="bold red")
