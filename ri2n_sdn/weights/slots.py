@@ -1,0 +1,300 @@
+"""Turn shares into a slot table: the fewest slots move, idle ones first, and busy ones only when bytes ask for it.
+
+A slot is one value of the flow hash; its entry is the index of the path that carries the flows with that value. Open
+vSwitch hands the slots of a dead path to the next live slot, so neighbours are mixed: the load of a path that dies
+spreads over all others by weight before any controller has reacted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+__all__ = ["SlotTable", "apportion", "assign", "fallback_counts", "layout"]
+
+IDLE_OF_MEAN = 0.05  # a slot with less than 5 % of the mean slot's bytes is idle: moving it disturbs nobody
+CLOSED_SHARE = 0.035  # up to here a share is a probing floor: idle slots serve it, busy ones leave
+BYTES_TOLERANCE = 0.04  # misplaced part of a pair's bytes that is not worth reordering a flow
+CLEAR_GAIN = 1.0  # a busy slot moves when that takes at least its own bytes off the summed deviation (2 is perfect)
+SHUFFLES = 24  # fresh layouts tried; the one whose fallbacks spread best is used
+CANDIDATES = 8  # idle slots compared when one has to move
+
+
+@dataclass(frozen=True)
+class SlotTable:
+    """`slots[h]` is the path of hash value h; `moved` of them differ from before, `busy_moved` carried traffic."""
+
+    slots: tuple[int, ...]
+    moved: int
+    busy_moved: int = 0
+
+
+def assign(
+    shares: Sequence[float],
+    alive: Sequence[bool],
+    previous: Sequence[int] | None,
+    slot_bytes: Sequence[float] | None,
+    n: int = 64,
+    *,
+    busy_moves: int | None = None,
+) -> SlotTable:
+    """The slot table of `n` slots for `shares` (one per path), as near to `previous` as the goals allow.
+
+    Goals: no slot on a dead path; slot counts are the shares by largest remainder, at least one slot for a path with a
+    share; with `slot_bytes` (what each slot carried lately) the bytes per path are the shares, as well as whole slots
+    and BYTES_TOLERANCE allow, and at most `busy_moves` busy slots leave a live path (None: no limit). Entries of
+    `previous` outside the paths are free. With no path alive the previous table stays.
+    """
+    paths = len(shares)
+    share = [s if up and s > 0.0 else 0.0 for s, up in zip(shares, alive, strict=True)]
+    total = sum(share)
+    if total <= 0.0:
+        return SlotTable(tuple(previous) if previous is not None else (0,) * n, 0)
+    share = [s / total for s in share]
+    if previous is None or len(previous) != n:
+        fresh = layout(tuple(apportion(share, n)))
+        return SlotTable(fresh, n if previous is not None else 0)
+
+    table = [k if 0 <= k < paths and share[k] > 0.0 else -1 for k in previous]
+    weight, busy = _busy_slots(slot_bytes, n)
+    busy_moved = _place_bytes(table, share, weight, busy, n if busy_moves is None else busy_moves) if busy else 0
+    busy_count = [0] * paths
+    for slot in busy:
+        busy_count[table[slot]] += 1
+    present = [0] * paths
+    for k in table:
+        if k >= 0:
+            present[k] += 1
+    target = apportion(share, n, present, busy_count)
+    if present != target:
+        _move_idle(table, share, target, present, weight, frozenset(busy))
+    moved = sum(1 for new, old in zip(table, previous, strict=True) if new != old)
+    return SlotTable(tuple(table), moved, busy_moved)
+
+
+def apportion(
+    shares: Sequence[float], n: int, present: Sequence[int] | None = None, least: Sequence[int] | None = None
+) -> list[int]:
+    """Whole slots per path that sum to `n`: largest remainder, ties to the path that has more than its floor now.
+
+    A path with a share gets at least one slot (while there are as many slots as paths) and at least `least[k]`.
+    Shares are >= 0 and not all 0.
+    """
+    paths = len(shares)
+    least = [max(1 if s > 0.0 else 0, m) for s, m in zip(shares, least or [0] * paths, strict=True)]
+    if sum(least) > n:
+        least = [0] * paths
+    present = present or [0] * paths
+    count = [0] * paths
+    open_paths = [k for k in range(paths) if shares[k] > 0.0]
+    rest = n - sum(least[k] for k in range(paths) if shares[k] <= 0.0)
+    # Paths whose quota is under their least get just that; the others share what is left.
+    while True:
+        total = sum(shares[k] for k in open_paths)
+        quota = {k: rest * shares[k] / total for k in open_paths}
+        short = [k for k in open_paths if quota[k] < least[k]]
+        if not short:
+            break
+        for k in short:
+            count[k] = least[k]
+            rest -= least[k]
+            open_paths.remove(k)
+        if not open_paths:
+            break
+    for k in open_paths:
+        count[k] = int(quota[k] + 1e-9)
+    left = rest - sum(count[k] for k in open_paths)
+    order = sorted(open_paths, key=lambda k: (-round(quota[k] - count[k], 9), 0 if present[k] > count[k] else 1, k))
+    for k in order[:left]:
+        count[k] += 1
+    return count
+
+
+@lru_cache(maxsize=4096)
+def layout(counts: tuple[int, ...]) -> tuple[int, ...]:
+    """A fresh table with `counts[k]` slots of path k, shuffled so that every path's fallbacks spread by weight.
+
+    Deterministic: the same counts give the same table everywhere.
+    """
+    ordered = [k for k, count in enumerate(counts) for _ in range(count)]
+    best: list[int] = ordered
+    if sum(1 for c in counts if c) > 1:
+        best_cost = float("inf")
+        for seed in range(SHUFFLES):
+            order = _scrambled(len(ordered), seed)
+            candidate = [ordered[i] for i in order]
+            cost = _fallback_cost(candidate, counts)
+            if cost < best_cost:
+                best, best_cost = candidate, cost
+    return tuple(best)
+
+
+def fallback_counts(slots: Sequence[int], dead: int, paths: int) -> list[int]:
+    """How many of path `dead`'s slots each path takes over when it dies: Open vSwitch goes to the next live slot."""
+    n = len(slots)
+    counts = [0] * paths
+    heir = next((slots[s] for s in range(n) if slots[s] != dead), None)
+    if heir is None:
+        return counts
+    for s in range(n - 1, -1, -1):  # walking down, `heir` is the next slot (wrapping) that is not the dead path's
+        if slots[s] == dead:
+            counts[heir] += 1
+        else:
+            heir = slots[s]
+    return counts
+
+
+def _fallback_cost(slots: Sequence[int], counts: Sequence[int]) -> float:
+    """Sum of squared differences between each path's fallbacks and their ideal, by weight over the others."""
+    n = len(slots)
+    cost = 0.0
+    for dead, own in enumerate(counts):
+        if 0 < own < n:
+            got = fallback_counts(slots, dead, len(counts))
+            cost += sum((got[k] - own * counts[k] / (n - own)) ** 2 for k in range(len(counts)) if k != dead)
+    return cost
+
+
+@lru_cache(maxsize=1024)
+def _scrambled(n: int, seed: int) -> tuple[int, ...]:
+    """A fixed permutation of 0..n-1 (splitmix64 keys), the same on every machine and Python version."""
+
+    def key(i: int) -> int:
+        z = (i + 1 + seed * 1000003) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
+        return z ^ (z >> 31)
+
+    return tuple(sorted(range(n), key=key))
+
+
+def _busy_slots(slot_bytes: Sequence[float] | None, n: int) -> tuple[list[float], list[int]]:
+    """Each slot's part of the bytes, and the busy slots; nothing is busy when bytes are unknown."""
+    if slot_bytes is None or len(slot_bytes) != n:
+        return [0.0] * n, []
+    total = float(sum(slot_bytes))
+    if total <= 0.0:
+        return [0.0] * n, []
+    weight = [b / total for b in slot_bytes]
+    least = IDLE_OF_MEAN / n
+    return weight, [s for s, w in enumerate(weight) if w >= least]
+
+
+def _place_bytes(
+    table: list[int], share: Sequence[float], weight: Sequence[float], busy: Sequence[int], budget: int
+) -> int:
+    """Give homeless busy slots a path and move at most `budget` others until bytes fit the shares; returns moves."""
+    closed = [s <= CLOSED_SHARE for s in share]
+    if all(closed):
+        closed = [False] * len(share)
+    open_total = sum(s for s, shut in zip(share, closed, strict=True) if not shut)
+    wanted = [0.0 if shut else s / open_total for s, shut in zip(share, closed, strict=True)]
+    usable = [k for k, shut in enumerate(closed) if not shut]
+    excess = [-w for w in wanted]
+    homeless = []
+    for slot in busy:
+        if table[slot] >= 0:
+            excess[table[slot]] += weight[slot]
+        else:
+            homeless.append(slot)
+    for slot in sorted(homeless, key=lambda s: (-weight[s], s)):
+        heir = min(usable, key=lambda k: (excess[k], k))
+        table[slot] = heir
+        excess[heir] += weight[slot]
+
+    moves = 0
+    while moves < budget:
+        to = min(usable, key=lambda k: (excess[k], k))
+        leaving = [s for s in busy if closed[table[s]]]
+        if leaving:
+            slot = max(leaving, key=lambda s: (weight[s], -s))
+        else:
+            if sum(e for e in excess if e > 0.0) < BYTES_TOLERANCE:
+                break
+            best = _best_move(table, weight, busy, excess, to)
+            if best is None:
+                break
+            slot = best
+        excess[table[slot]] -= weight[slot]
+        excess[to] += weight[slot]
+        table[slot] = to
+        moves += 1
+    return moves
+
+
+def _best_move(
+    table: Sequence[int], weight: Sequence[float], busy: Sequence[int], excess: Sequence[float], to: int
+) -> int | None:
+    """The busy slot whose move to path `to` helps most, or None when no move helps clearly."""
+    best, best_gain = None, 0.0
+    lack = -excess[to]
+    for slot in busy:
+        source = table[slot]
+        if excess[source] <= 0.0 or source == to:
+            continue
+        w = weight[slot]
+        gain = excess[source] + lack - abs(excess[source] - w) - abs(lack - w)
+        if gain > best_gain + 1e-12 and gain >= CLEAR_GAIN * w:
+            best, best_gain = slot, gain
+    return best
+
+
+def _move_idle(
+    table: list[int],
+    share: Sequence[float],
+    target: Sequence[int],
+    present: list[int],
+    weight: Sequence[float],
+    busy: frozenset[int],
+) -> None:
+    """Move idle slots, the emptiest first, until every path has `target` slots; keeps neighbours mixed."""
+    n, paths = len(table), len(share)
+    order = sorted((s for s in range(n) if s not in busy), key=_emptiest_first(weight, n))
+    for pass_free in (True, False):  # homeless slots first: they have to move anyway
+        for to in sorted(range(paths), key=lambda k: present[k] - target[k]):
+            while present[to] < target[to]:
+                candidates = []
+                for slot in order:
+                    source = table[slot]
+                    if source < 0 if pass_free else source >= 0 and present[source] > target[source]:
+                        candidates.append(slot)
+                        if len(candidates) == CANDIDATES or (paths == 2):
+                            break
+                if not candidates:
+                    break
+                lightest = weight[candidates[0]]
+                equal = [s for s in candidates if weight[s] <= lightest]
+                slot = equal[0] if len(equal) == 1 else min(equal, key=lambda s: _mixing_cost(table, s, to, share))
+                if table[slot] >= 0:
+                    present[table[slot]] -= 1
+                table[slot] = to
+                present[to] += 1
+
+
+def _emptiest_first(weight: Sequence[float], n: int) -> Callable[[int], tuple[float, int]]:
+    """Sort key: bytes carried, then a fixed scrambled order, so that moved slots do not cluster."""
+    rank = _ranks(n)
+    return lambda slot: (weight[slot], rank[slot])
+
+
+@lru_cache(maxsize=64)
+def _ranks(n: int) -> tuple[int, ...]:
+    rank = [0] * n
+    for position, slot in enumerate(_scrambled(n, SHUFFLES)):
+        rank[slot] = position
+    return tuple(rank)
+
+
+def _mixing_cost(table: Sequence[int], slot: int, to: int, share: Sequence[float]) -> float:
+    """How badly path `to` fits at `slot`: neighbour pairs that are already more frequent than by weight cost more."""
+    n = len(table)
+    before, after = table[slot - 1], table[(slot + 1) % n]
+    cost = 0.0
+    for left, right in ((before, to), (to, after)):
+        if left == right:
+            cost += 2.0 * (1.0 - share[to])  # a run falls on one heir as a whole
+        elif left >= 0 and right >= 0:
+            have = sum(1 for i in range(n) if table[i - 1] == left and table[i] == right)
+            cost += have - n * share[left] * share[right] / max(1.0 - share[left], 1e-9)
+    return cost

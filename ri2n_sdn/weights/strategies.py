@@ -1,0 +1,30 @@
+"""The weight strategies by name; all have one signature: `weights(sample, previous) -> Weights`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TypeAlias
+
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.weights import ri2n_plus, round_robin
+from ri2n_sdn.weights.sample import FloatArray, TrafficSample, Weights
+
+__all__ = ["STRATEGIES", "Strategy", "strategy"]
+
+Strategy: TypeAlias = Callable[[TrafficSample, FloatArray], Weights]
+
+STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
+    {
+        "round_robin": round_robin.weights,
+        "ri2n_plus": ri2n_plus.weights,
+    }
+)
+
+
+def strategy(name: str) -> Strategy:
+    """The strategy called `name`; raises BadInput that lists the names there are."""
+    try:
+        return STRATEGIES[name]
+    except KeyError:
+        raise BadInput(f"unknown strategy {name!r}: choose one of {', '.join(STRATEGIES)}") from None
