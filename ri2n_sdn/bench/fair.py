@@ -91,4 +91,5 @@ def _max_min(
 def _solve(cost: NDArray[np.float64], matrix: NDArray[np.float64], limits: NDArray[np.float64]) -> float:
     result = linprog(cost, A_ub=matrix, b_ub=limits, bounds=(0, None), method="highs")
     assert result.status == 0, result.message
+    assert result.fun is not None
     return float(result.fun)

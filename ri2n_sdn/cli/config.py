@@ -1,0 +1,54 @@
+"""`ri2n check-config`: is this cluster.yaml or topology file right? Needs no switch and no root."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from ri2n_sdn.cli.common import JsonOption, note, print_json
+from ri2n_sdn.fabric.topology import load_topology
+
+__all__ = ["check_config", "kind_of"]
+
+# A topology has switches, which a cluster.yaml never has; both have hosts.
+TOPOLOGY_KEYS = {"switches", "name", "description"}
+CLUSTER_KEYS = {"strategy", "slots", "hbspan_s"}
+
+
+def check_config(
+    file: Annotated[Path, typer.Argument(help="A cluster.yaml or a topology; its content tells which.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Read a file as the controller or the lab would, and say the first thing that is wrong with it."""
+    kind = kind_of(file)
+    warnings: list[str] = []
+    if kind == "topology":
+        topology = load_topology(file)
+        warnings = topology.warnings()
+        summary = f"{len(topology.hosts)} hosts, {len(topology.switches)} switches"
+    else:
+        from ri2n_sdn.apps.config import load_config
+
+        config = load_config(file)
+        summary = f"strategy {config.strategy}, {len(config.hosts)} hosts declared"
+    if as_json:
+        print_json({"file": str(file), "kind": kind, "summary": summary, "warnings": warnings})
+        return
+    for warning in warnings:
+        note(f"warning: {warning}")
+    print(f"{file}: good {kind}: {summary}")
+
+
+def kind_of(file: Path) -> str:
+    """`topology` or `cluster.yaml`, by the keys; the topology reader names the faults of unreadable ones."""
+    try:
+        data: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
+        return "topology"
+    keys = set(data) if isinstance(data, dict) else TOPOLOGY_KEYS
+    if keys & TOPOLOGY_KEYS and not keys & CLUSTER_KEYS:
+        return "topology"
+    return "cluster.yaml"

@@ -1,0 +1,130 @@
+"""From recorded measurements to table rows."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ri2n_sdn.bench.fair import Optimum
+from ri2n_sdn.bench.rows import (
+    fig4_row,
+    link_ratio,
+    outage,
+    retransmits,
+    settle_time_s,
+    summarize,
+    window_goodput_bps,
+)
+
+
+def report(*megabits: float, retransmitted: int = 0) -> dict[str, object]:
+    """As iperf3 -J prints it: one second per interval, `sum` over the streams."""
+    return {
+        "intervals": [
+            {
+                "streams": [],
+                "sum": {
+                    "start": float(second),
+                    "end": second + 1.0,
+                    "bytes": int(rate * 1e6 / 8),
+                    "retransmits": retransmitted,
+                    "omitted": False,
+                },
+            }
+            for second, rate in enumerate(megabits)
+        ]
+    }
+
+
+def test_goodput_counts_only_the_window_and_parts_of_intervals() -> None:
+    recorded = report(0, 50, 100, 100, 20)
+    assert window_goodput_bps(recorded, 2, 4) == pytest.approx(100e6)
+    assert window_goodput_bps(recorded, 1.5, 3) == pytest.approx((25 + 100) / 1.5 * 1e6)
+
+
+def test_a_run_that_was_cut_short_is_an_error_not_a_low_figure() -> None:
+    with pytest.raises(ValueError, match=r"2\.0 s of the window 1\.\.11"):
+        window_goodput_bps(report(10, 90, 90), 1, 11)
+    with pytest.raises(ValueError, match="refused"):
+        window_goodput_bps({"error": "connection refused"}, 0, 1)
+
+
+def test_retransmits_of_the_window() -> None:
+    assert retransmits(report(1, 1, 1, 1, retransmitted=3), 1, 3) == 6
+
+
+def test_a_row_has_the_shares() -> None:
+    row = fig4_row(
+        {"topology": "d", "strategy": "max_min", "mode": "flow", "streams": 8, "repeat": 1},
+        {"B": 90e6, "C": 100e6},
+        Optimum(200e6, {"B": 100e6, "C": 100e6}),
+        retransmitted=7,
+        weights={"C": {"eth0>eth0": 0.25, "eth1>eth1": 0.75}},
+        slots_moved=5,
+    )
+    assert row["clients"]["B"] == {"goodput_bps": 90_000_000, "share": 0.9}
+    assert (row["total_of_optimum"], row["worst_share"], row["retransmits"], row["slots_moved"]) == (
+        *(0.95, 0.9, 7, 5),
+    )
+
+
+def test_summary_is_the_median_with_its_spread() -> None:
+    rows = [{"t": "d", "x": value, "y": None} for value in (0.8, 0.9, 0.95)] + [{"t": "h", "x": 1.0, "y": 2}]
+    summary = summarize(rows, ["t"], ["x", "y"])
+    assert summary[0] == {**{"t": "d", "repeats": 3, "x": 0.9, "x_spread": [0.8, 0.95], "y": None, "y_spread": None}}
+    assert summary[1]["y"] == 2
+
+
+def test_weight_of_link_1_to_link_0() -> None:
+    assert link_ratio({"eth0>eth0": 0.25, "eth1>eth1": 0.75}) == pytest.approx(3)
+    assert link_ratio({"eth0>eth0": 1.0}) is None
+    assert link_ratio({"eth0>eth0": 0.0, "eth1>eth1": 1.0}) == float("inf")
+    assert link_ratio({"eth0>eth0": 0.25, "eth0>eth1": 0.25, "eth1>eth0": 0.5}) == pytest.approx(1)
+
+
+def arrivals(numbers: list[int], interval_s: float = 0.001) -> list[tuple[int, float]]:
+    return [(number, number * interval_s) for number in numbers]
+
+
+def test_outage_is_the_longest_silence_less_one_interval() -> None:
+    stream = outage(arrivals([*range(100), *range(150, 300)]), 300, 0.001, 0.299)
+    assert (stream.outage_ms, stream.lost, stream.duplicates, stream.out_of_order) == (50.0, 50, 0, 0)
+
+
+def test_a_stream_that_never_comes_back_is_silent_to_its_end() -> None:
+    stream = outage(arrivals(list(range(100))), 1000, 0.001, 0.999)
+    assert stream.outage_ms == pytest.approx(899) and stream.lost == 900
+    assert outage([], 500, 0.001, 0.5).outage_ms == pytest.approx(499)
+
+
+def test_duplicates_and_late_packets_are_counted() -> None:
+    stream = outage([(0, 0.0), (2, 0.001), (1, 0.002), (1, 0.003), (3, 0.004)], 4, 0.001, 0.004)
+    assert (stream.lost, stream.duplicates, stream.out_of_order) == (0, 1, 2)
+
+
+@given(st.lists(st.integers(0, 499), unique=True, min_size=1))
+def test_lost_and_arrived_add_up(numbers: list[int]) -> None:
+    stream = outage(arrivals(sorted(numbers)), 500, 0.001, 0.499)
+    assert stream.lost + len(numbers) == 500
+    assert stream.outage_ms >= 0
+
+
+def samples(*shares: float) -> list[tuple[float, dict[str, float]]]:
+    return [(10 + 0.1 * i, {"eth0>eth0": 1 - share, "eth1>eth1": share}) for i, share in enumerate(shares)]
+
+
+def test_settling_is_the_first_moment_after_which_nothing_leaves_the_band() -> None:
+    assert settle_time_s(samples(0.5, 0.5, 0.9, 0.5, 0.8, 0.8, 0.81, 0.8, 0.8), 10) == pytest.approx(0.4)
+    assert settle_time_s(samples(*[0.7] * 9), 10) == 0
+
+
+def test_a_phase_that_never_settles_says_so() -> None:
+    assert settle_time_s(samples(0.2, 0.8, 0.2, 0.8, 0.2, 0.8, 0.2, 0.5, 0.9), 10) is None
+    assert settle_time_s(samples(0.5), 10) is None
+
+
+def test_a_path_that_went_away_has_to_be_gone_from_the_weights() -> None:
+    both, one = {"eth0>eth0": 0.5, "eth1>eth1": 0.5}, {"eth0>eth0": 1.0}
+    phase = [(0.0, both), (0.1, both), (0.2, one), (0.3, one), (0.4, one), (0.5, one)]
+    assert settle_time_s(phase, 0) == pytest.approx(0.2)
