@@ -1,0 +1,80 @@
+"""Ask the controller's local API until it has the whole lab in hand."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.fabric.topology import Topology
+
+__all__ = ["ask", "await_ready"]
+
+POLL_S = 0.05
+
+
+def ask(path: Path, request: dict[str, Any], timeout_s: float = 5.0) -> dict[str, Any]:
+    """Send one request to the API socket at `path` and return the answer; NotAvailable when nobody answers."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(timeout_s)
+        try:
+            connection.connect(str(path))
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            with connection.makefile("rb") as lines:
+                line = lines.readline()
+            answer: dict[str, Any] = json.loads(line)
+        except (OSError, ValueError) as error:
+            raise NotAvailable(f"the controller does not answer on {path}: {error}") from None
+    return answer
+
+
+def await_ready(topology: Topology, path: Path, log: Path, timeout_s: float) -> dict[str, Any]:
+    """Poll the status until all managed hosts are connected, their networks known, and it has settled.
+
+    NotAvailable with what is missing and the log's last line after `timeout_s`.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            status = ask(path, {"op": "status"})
+            missing = _missing(topology, status)
+        except NotAvailable as error:
+            status, missing = {}, str(error)
+        if not missing:
+            return status
+        if time.monotonic() > deadline:
+            raise NotAvailable(f"the controller is not ready after {timeout_s:g} s: {missing}{_log_end(log)}")
+        time.sleep(POLL_S)
+
+
+def _missing(topology: Topology, status: dict[str, Any]) -> str:
+    """What the controller lacks, in words; empty when nothing."""
+    if not status.get("ok"):
+        return str(status.get("error", "no status"))
+    known = {host["name"]: host for host in status["hosts"] if host["connected"]}
+    absent = [host for host in topology.managed_hosts() if host not in known]
+    if absent:
+        return f"not connected: {', '.join(absent)}"
+    lonely = {switch for switch in topology.switches if len(_managed_on(topology, switch)) < 2}
+    unknown = []
+    for host in topology.managed_hosts():
+        seen = {nic["name"]: nic for nic in known[host]["nics"]}
+        for nic in topology.hosts[host].nics:
+            entry = seen.get(nic.name)
+            if entry is None or (entry["up"] and entry["network"] is None and nic.switch not in lonely):
+                unknown.append(f"{host}:{nic.name}")
+    if unknown:
+        return f"network not known of {', '.join(unknown)}"
+    return "" if status["settled"] else "not settled"
+
+
+def _managed_on(topology: Topology, switch: str) -> list[str]:
+    return [host for host, _ in topology.nics_on(switch) if topology.hosts[host].managed]
+
+
+def _log_end(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return f"; {log}: {lines[-1]}" if lines else ""

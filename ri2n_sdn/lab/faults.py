@@ -1,0 +1,117 @@
+"""Faults of a lab: which there are, what they mean for each NIC and switch port, and making them so."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.fabric.topology import Topology
+from ri2n_sdn.lab.ovs import port_mod
+from ri2n_sdn.lab.plan import SwitchPort, switch_ports
+from ri2n_sdn.lab.run import in_namespace, ip_batch, run
+
+__all__ = ["KINDS", "Fault", "apply", "check", "same_place"]
+
+KINDS = ("nic_down", "peer_nic_down", "blackhole", "switch_down", "loss")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault: of a NIC (host and nic), or of a switch; `loss_percent` only for the kind "loss"."""
+
+    kind: str
+    host: str | None = None
+    nic: str | None = None
+    switch: str | None = None
+    loss_percent: float | None = None
+
+
+@dataclass(frozen=True)
+class _Effect:
+    """What the faults together do to one link."""
+
+    nic_up: bool
+    port_dead: bool
+    loss_percent: float
+
+
+def check(
+    topology: Topology,
+    kind: str,
+    *,
+    host: str | None,
+    nic: str | None,
+    switch: str | None,
+    loss: float | None,
+) -> Fault:
+    """The fault that these arguments mean; BadInput when they name nothing, too little or too much."""
+    if kind not in KINDS:
+        raise BadInput(f"fault {kind!r}: must be one of {', '.join(KINDS)}")
+    if kind == "switch_down":
+        if switch not in topology.switches:
+            raise BadInput(f"switch {switch!r}: the topology has {', '.join(topology.switches)}")
+        return Fault(kind, switch=switch)
+    if host not in topology.hosts:
+        raise BadInput(f"host {host!r}: the topology has {', '.join(topology.hosts)}")
+    names = [spec.name for spec in topology.hosts[host].nics]
+    if nic not in names:
+        raise BadInput(f"NIC {nic!r}: host {host} has {', '.join(names)}")
+    if kind != "loss":
+        return Fault(kind, host, nic)
+    if loss is None or not 0 < loss <= 100:
+        raise BadInput(f"loss {loss}: must be a percentage above 0 and up to 100")
+    return Fault(kind, host, nic, loss_percent=float(loss))
+
+
+def same_place(one: Fault, other: Fault) -> bool:
+    """Whether two faults are of one kind at one place, so that one replaces the other."""
+    return (one.kind, one.host, one.nic, one.switch) == (other.kind, other.host, other.nic, other.switch)
+
+
+def apply(
+    topology: Topology,
+    switch_folder: Path,
+    namespace: Callable[[str], str],
+    before: Sequence[Fault],
+    after: Sequence[Fault],
+) -> None:
+    """Turn the links from what the faults `before` mean to what those `after` mean; the rest is not touched."""
+    ports = switch_ports(topology)
+    changes = [(port, _effect(port, before), _effect(port, after)) for port in ports]
+    for switch in topology.switches:
+        for dead in (True, False):
+            turned = [
+                (port.number, port.mac)
+                for port, old, new in changes
+                if port.switch == switch and old.port_dead != new.port_dead and new.port_dead is dead
+            ]
+            if turned:
+                port_mod(switch_folder, switch, turned, dead=dead)
+    for port, old, new in changes:
+        if old.nic_up != new.nic_up:
+            ip_batch([f"link set {port.nic.name} {'up' if new.nic_up else 'down'}"], namespace(port.host))
+        if old.loss_percent != new.loss_percent:
+            _set_loss(namespace(port.host), port.nic.name, new.loss_percent)
+            _set_loss(namespace("sw"), port.device, new.loss_percent)
+
+
+def _effect(port: SwitchPort, faults: Sequence[Fault]) -> _Effect:
+    here = [
+        fault
+        for fault in faults
+        if fault.switch == port.switch or (fault.host, fault.nic) == (port.host, port.nic.name)
+    ]
+    kinds = {fault.kind for fault in here}
+    return _Effect(
+        nic_up=not kinds & {"nic_down", "peer_nic_down"},
+        port_dead=bool(kinds & {"blackhole", "switch_down"}),
+        loss_percent=max((fault.loss_percent or 0.0 for fault in here), default=0.0),
+    )
+
+
+def _set_loss(namespace: str, device: str, percent: float) -> None:
+    command = [sys.executable, "-m", "ri2n_sdn.lab.lossy", device, str(percent)]
+    run(in_namespace(namespace, command))

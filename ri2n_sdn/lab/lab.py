@@ -1,0 +1,444 @@
+"""A cluster on one machine: namespaces, one real Open vSwitch per host, shaped links, a control network, faults."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import yaml
+
+from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.fabric.topology import Topology
+from ri2n_sdn.lab import faults, ovs, plan, state
+from ri2n_sdn.lab.control import await_ready
+from ri2n_sdn.lab.namespaces import add_namespaces, namespace_exists, remove_namespaces
+from ri2n_sdn.lab.run import in_namespace, ip_batch, run
+
+__all__ = ["Lab"]
+
+ETC_NETNS = Path("/etc/netns")
+PROGRAMS = ("ip", "tc", "ethtool", "nft", "bash", "sysctl")
+EXEC_TIMEOUT_S = 60.0
+OFFLOADS_OFF = "tso off gso off gro off tx off rx off"
+
+
+class Lab:
+    """One lab. `Lab.create` or `Lab.load`, then `up`; `with Lab.create(t) as lab:` does up and, always, down."""
+
+    def __init__(self, lab_state: state.LabState) -> None:
+        self._state = lab_state
+        self.name = lab_state.name
+        self.topology = Topology.model_validate(lab_state.topology)
+        self.run_dir: Path = state.run_dir(self.name)
+        self._children: list[subprocess.Popen[Any]] = []
+
+    # ---- making and finding labs
+
+    @classmethod
+    def create(cls, topology: Topology, name: str | None = None, *, datapath: str = "auto") -> Lab:
+        """A lab of `topology`, not up yet and with nothing made.
+
+        `datapath`: "netdev", "system" or "auto" (system where the kernel has Open vSwitch).
+        Raises NotAvailable without root, Open vSwitch or another program, and when the name is taken; BadInput
+        for a bad name.
+        """
+        if os.geteuid() != 0:
+            raise NotAvailable("a lab needs root: use sudo")
+        for program in PROGRAMS:
+            if shutil.which(program) is None:
+                raise NotAvailable(f"{program} is missing: apt install iproute2 ethtool nftables procps")
+        ovs.check_ovs()
+        if datapath == "auto":
+            datapath = "system" if Path("/sys/module/openvswitch").exists() else "netdev"
+        if datapath not in ("system", "netdev"):
+            raise BadInput(f"datapath {datapath!r}: must be auto, system or netdev")
+        name = state.check_name(name or state.fresh_name(topology.name))
+        if (state.run_dir(name) / "state.json").exists():
+            raise NotAvailable(f"lab {name!r} exists already: `ri2n lab down {name}` removes it")
+        return cls(
+            state.LabState(
+                name=name,
+                owner=state.owner(),
+                phase="making",
+                pid=os.getpid(),
+                created_s=time.time(),
+                datapath=datapath,
+                topology=topology.model_dump(mode="json"),
+                faults=[],
+            )
+        )
+
+    @classmethod
+    def load(cls, name: str) -> Lab:
+        """The lab of this name, made by any process; NotAvailable when there is none."""
+        return cls(state.read_state(name))
+
+    @classmethod
+    def all(cls) -> list[Lab]:
+        """Every lab on this machine."""
+        return [cls(found) for found in state.all_states()]
+
+    @classmethod
+    def all_mine(cls) -> list[Lab]:
+        """The labs this user made, also those whose maker crashed."""
+        return [lab for lab in cls.all() if lab.owner == state.owner()]
+
+    # ---- up and down
+
+    def up(self, progress: Callable[[str], None] | None = None) -> None:
+        """Make everything; on any error, and on Ctrl-C, what was made is removed again."""
+        tell = progress or (lambda _: None)
+        with state.locked(self.name):
+            if (self.run_dir / "state.json").exists():
+                raise NotAvailable(f"lab {self.name!r} exists already: `ri2n lab down {self.name}` removes it")
+            taken = [name for name in self._state.namespaces if namespace_exists(name)]
+            if taken:
+                raise NotAvailable(f"namespace {taken[0]} exists already: choose another name for the lab")
+            state.write_state(self._state)
+            try:
+                tell("namespaces and links")
+                self._make_namespaces()
+                tell("Open vSwitch")
+                self._start_ovs()
+                tell("hosts")
+                self._host_up()
+                self._write_cluster_file()
+                self._set(phase="up")
+            except BaseException:
+                self._remove()
+                raise
+        tell("up")
+
+    def down(self) -> None:
+        """Remove what `up` made, whatever state it is in, and nothing else. Twice is no error."""
+        with state.locked(self.name):
+            if (self.run_dir / "state.json").exists():
+                with suppress(NotAvailable):
+                    self._state = state.read_state(self.name)
+                self._set(phase="removing")
+            self._remove()
+
+    def __enter__(self) -> Lab:
+        self.up()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.down()
+
+    # ---- what is in it
+
+    @property
+    def owner(self) -> str:
+        """The user who made it."""
+        return self._state.owner
+
+    @property
+    def phase(self) -> str:
+        """'making', 'up' or 'removing'; anything but 'up' with no process at work is the rest of a crash."""
+        return self._state.phase
+
+    @property
+    def created_s(self) -> float:
+        """When it was made, Unix time."""
+        return self._state.created_s
+
+    @property
+    def datapath(self) -> str:
+        """'netdev' or 'system'."""
+        return self._state.datapath
+
+    @property
+    def hosts(self) -> list[str]:
+        """All hosts, in the order of the topology; `topology.managed_hosts()` leaves plain ones out."""
+        return list(self.topology.hosts)
+
+    @property
+    def controller_address(self) -> str:
+        """Where the hosts look for their controller, on the control network."""
+        return plan.CONTROLLER_ADDRESS
+
+    @property
+    def controller_socket(self) -> Path:
+        """The controller's local API."""
+        return self.run_dir / "controller.sock"
+
+    @property
+    def cluster_file(self) -> Path:
+        """cluster.yaml with the declared rates and wiring, for the controller."""
+        return self.run_dir / "cluster.yaml"
+
+    def namespace(self, host: str) -> str:
+        """The namespace of a host, or of "mgmt" (the controller's) or "sw" (the switches'); BadInput otherwise."""
+        if host not in self.topology.hosts and host not in ("mgmt", "sw"):
+            raise BadInput(f"host {host!r}: lab {self.name} has {', '.join(self.hosts)}, mgmt and sw")
+        return f"ri2n-{self.name}-{host}"
+
+    def address(self, host: str) -> str:
+        """The host's IPv4 address."""
+        return self.topology.address(host)
+
+    def address6(self, host: str) -> str:
+        """The host's IPv6 address."""
+        return self.topology.address6(host)
+
+    # ---- running things in it
+
+    def exec(
+        self,
+        host: str,
+        argv: Sequence[str],
+        *,
+        check: bool = True,
+        timeout_s: float = EXEC_TIMEOUT_S,
+        input: str | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command on a host to its end; CommandFailed when it fails (with `check`) or takes too long.
+
+        OVS tools talk to that host's own Open vSwitch, and host names resolve.
+        """
+        command = in_namespace(self.namespace(host), argv)
+        return run(command, check=check, timeout_s=timeout_s, stdin=input, env=self.environment(host))
+
+    def popen(self, host: str, argv: Sequence[str], **kwargs: Any) -> subprocess.Popen[Any]:
+        """Start a command on a host (or "mgmt"); `down` ends it. Keywords are subprocess.Popen's."""
+        kwargs.setdefault("env", self.environment(host))
+        kwargs.setdefault("stdin", subprocess.DEVNULL)
+        child = subprocess.Popen(in_namespace(self.namespace(host), argv), **kwargs)
+        self._children.append(child)
+        return child
+
+    def environment(self, host: str) -> dict[str, str]:
+        """The environment of commands on a host."""
+        return ovs.environment(self.run_dir / host)
+
+    def ofctl(self, host: str, *args: str, input: str | None = None) -> str:
+        """What `ovs-ofctl -O OpenFlow15 ARGS` prints, asked of the host's own OVS; CommandFailed on errors."""
+        return self._ovs_tool(host, ["ovs-ofctl", "-O", "OpenFlow15", *args], input)
+
+    def vsctl(self, host: str, *args: str) -> str:
+        """What `ovs-vsctl ARGS` prints, asked of the host's own OVS; CommandFailed on errors."""
+        return self._ovs_tool(host, ["ovs-vsctl", "--timeout=20", *args])
+
+    def appctl(self, host: str, *args: str) -> str:
+        """What `ovs-appctl ARGS` prints, asked of the host's own ovs-vswitchd; CommandFailed on errors."""
+        return self._ovs_tool(host, ["ovs-appctl", "--timeout=20", *args])
+
+    def host_script(self, host: str, script: str, *args: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run host-up, host-down or host-status on a host, with the lab's database and state folder."""
+        folder = self.run_dir / host
+        common = ["--db", ovs.database(folder), "--state-dir", str(folder / "state")]
+        return self.exec(host, [str(_script_folder() / script), *common, *args], check=check)
+
+    def host_up_arguments(self, host: str) -> list[str]:
+        """The options with which `up` calls host-up on a host."""
+        nics = [word for nic in self.topology.hosts[host].nics for word in ("--nic", nic.name)]
+        target = f"tcp:{self.controller_address}:6653"
+        return [*nics, "--name", host, "--controller", target, "--datapath", self.datapath]
+
+    # ---- faults
+
+    def fault(
+        self,
+        kind: str,
+        *,
+        host: str | None = None,
+        nic: str | None = None,
+        switch: str | None = None,
+        loss: float | None = None,
+    ) -> None:
+        """Make a fault, on top of those there are.
+
+        nic_down, peer_nic_down: host and nic; the NIC is set down, so the switch port loses its carrier.
+        blackhole: host and nic; the NIC's switch port drops everything, both ways, and keeps its carrier.
+        loss: host, nic and loss in percent; the link drops that share of frames at random, both ways.
+        switch_down: switch; every port of it is a blackhole.
+        BadInput for anything that does not exist.
+        """
+        new = faults.check(self.topology, kind, host=host, nic=nic, switch=switch, loss=loss)
+        self._change_faults(lambda now: [*[old for old in now if not faults.same_place(old, new)], new])
+
+    def restore(
+        self, kind: str, *, host: str | None = None, nic: str | None = None, switch: str | None = None
+    ) -> None:
+        """End one fault; one that is not there is no error."""
+        gone = faults.check(self.topology, kind, host=host, nic=nic, switch=switch, loss=100.0)
+        self._change_faults(lambda now: [old for old in now if not faults.same_place(old, gone)])
+
+    def restore_all(self) -> None:
+        """End all faults."""
+        self._change_faults(lambda _: [])
+
+    def faults(self) -> list[faults.Fault]:
+        """The faults there are, oldest first; also those that another process made."""
+        return [faults.Fault(**entry) for entry in state.read_state(self.name).faults]
+
+    # ---- the controller
+
+    def start_controller(
+        self, *, strategy: str = "max_min", config: Path | None = None, extra: Sequence[str] = ()
+    ) -> subprocess.Popen[Any]:
+        """Start `ri2n controller` on the control network; its output goes to controller.log in `run_dir`."""
+        argv = [sys.executable, "-m", "ri2n_sdn.cli.main", "controller"]
+        argv += ["--listen", f"{self.controller_address}:6653", "--socket", str(self.controller_socket)]
+        argv += ["--config", str(config or self.cluster_file), "--strategy", strategy, *extra]
+        with (self.run_dir / "controller.log").open("ab") as log:
+            return self.popen("mgmt", argv, stdout=log, stderr=subprocess.STDOUT)
+
+    def wait_ready(self, timeout_s: float = 30.0) -> dict[str, Any]:
+        """Wait until the controller knows all managed hosts and networks and has settled; return its status.
+
+        NotAvailable, with what is missing and the end of its log, when that takes longer than `timeout_s`.
+        """
+        return await_ready(self.topology, self.controller_socket, self.run_dir / "controller.log", timeout_s)
+
+    # ---- how it is made
+
+    def _set(self, **changes: Any) -> None:
+        self._state = replace(self._state, **changes)
+        state.write_state(self._state)
+
+    def _make_namespaces(self) -> None:
+        names = {host: self.namespace(host) for host in ("sw", "mgmt", *self.hosts)}
+        with state.locked(""):  # the first `ip netns add` after boot remounts /run/netns: not twice at once
+            for name in names.values():
+                folder = ETC_NETNS / name
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / "hosts").write_text(plan.hosts_file(self.topology))
+            add_namespaces(names.values())
+        _parallel(self._prepare_namespace, names)
+        ip_batch(plan.link_commands(self.topology, names))
+        _parallel(self._configure_namespace, names)
+
+    def _prepare_namespace(self, host: str) -> None:
+        """Sysctls, before there is any device that would speak IPv6 on its own."""
+        fabric = host in self.topology.hosts
+        off = 0 if fabric else 1
+        settings = [f"net.ipv6.conf.{which}.disable_ipv6={off}" for which in ("all", "default")]
+        settings += ["net.ipv6.conf.all.accept_dad=0", "net.ipv6.conf.default.accept_dad=0"]
+        run(in_namespace(self.namespace(host), ["sysctl", "-qw", *settings]))
+        if fabric:
+            # Refused in a namespace where the machine's tcp_allowed_congestion_control lacks cubic; programs that
+            # measure ask for cubic themselves (root may), so that changes no figure.
+            cubic = ["sysctl", "-qw", "net.ipv4.tcp_congestion_control=cubic"]
+            run(in_namespace(self.namespace(host), cubic), check=False)
+
+    def _configure_namespace(self, host: str) -> None:
+        namespace = self.namespace(host)
+        links, queues = ["link set lo up"], []
+        devices: list[str] = []
+        if host == "sw":
+            for port in plan.switch_ports(self.topology):
+                buffer_bytes = self.topology.switches[port.switch].port_buffer_bytes
+                queues.append(plan.tbf(port.device, port.nic.rate_bps, buffer_bytes))
+                devices.append(port.device)
+        elif host == "mgmt":
+            links += ["link add control type bridge forward_delay 0 mcast_snooping 0", "link set control up"]
+            links.append(f"addr add {plan.CONTROLLER_ADDRESS}/24 dev control")
+            links += [f"link set m-{name} master control up" for name in self.topology.managed_hosts()]
+        else:
+            spec = self.topology.hosts[host]
+            for nic in spec.nics:
+                queues.append(plan.tbf(nic.name, nic.rate_bps, plan.NIC_QUEUE_BYTES))
+                devices.append(nic.name)
+            # On the first NIC, as on a host before RI2N: host-up moves them to the bridge.
+            links.append(f"addr add {self.address(host)}/24 brd + dev {spec.nics[0].name}")
+            links.append(f"addr add {self.address6(host)}/64 dev {spec.nics[0].name} nodad")
+            if spec.managed:
+                links += [f"addr add {plan.management_address(self.topology, host)}/24 dev mgmt0", "link set mgmt0 up"]
+                run(in_namespace(namespace, ["sysctl", "-qw", "net.ipv6.conf.mgmt0.disable_ipv6=1"]))
+        offloads = "".join(f"ethtool -K {device} {OFFLOADS_OFF}\n" for device in devices)
+        run(in_namespace(namespace, ["bash", "-e"]), stdin=offloads)  # before a device is up
+        ip_batch([*links, *(f"link set {device} up" for device in devices)], namespace)
+        ip_batch(queues, namespace, "tc")
+
+    def _start_ovs(self) -> None:
+        template = self.run_dir / "template.db"
+        ovs.make_template(template)
+        where = ["sw", *self.topology.managed_hosts()]
+        _parallel(lambda host: ovs.start(self.run_dir / host, self.namespace(host), template), where)
+        args: list[str] = []
+        for switch in self.topology.switches:
+            args += ["--", "add-br", switch, "--", "set", "bridge", switch, f"datapath_type={self.datapath}"]
+        for port in plan.switch_ports(self.topology):
+            args += ["--", "add-port", port.switch, port.device]
+            args += ["--", "set", "interface", port.device, f"ofport_request={port.number}"]
+        self.vsctl("sw", *args)
+
+    def _host_up(self) -> None:
+        _parallel(
+            lambda host: self.host_script(host, "host-up", *self.host_up_arguments(host)),
+            self.topology.managed_hosts(),
+        )
+
+    def _write_cluster_file(self) -> None:
+        hosts = {
+            host: {
+                "nics": {
+                    nic.name: {"rate_bps": nic.rate_bps, "network": nic.switch}
+                    for nic in self.topology.hosts[host].nics
+                }
+            }
+            for host in self.topology.managed_hosts()
+        }
+        self.cluster_file.write_text(yaml.safe_dump({"hosts": hosts}, sort_keys=False))
+
+    def _remove(self) -> None:
+        with state.locked(""):
+            remove_namespaces(self._state.namespaces)
+            for name in self._state.namespaces:
+                shutil.rmtree(ETC_NETNS / name, ignore_errors=True)
+            with suppress(OSError):
+                ETC_NETNS.rmdir()  # only when empty
+        for child in self._children:
+            child.wait()  # it lived in a namespace, so it is dead
+            for pipe in (child.stdin, child.stdout, child.stderr):
+                if pipe is not None:
+                    with suppress(OSError):
+                        pipe.close()
+        self._children.clear()
+        state.remove_folder(self.name)
+
+    def _change_faults(self, change: Callable[[list[faults.Fault]], list[faults.Fault]]) -> None:
+        with state.locked(self.name):
+            self._state = state.read_state(self.name)
+            if self.phase != "up":
+                raise NotAvailable(f"lab {self.name!r} is not up")
+            before = [faults.Fault(**entry) for entry in self._state.faults]
+            after = change(before)
+            self._set(faults=[vars(entry) for entry in after])
+            faults.apply(self.topology, self.run_dir / "sw", self.namespace, before, after)
+
+    def _ovs_tool(self, host: str, argv: list[str], input: str | None = None) -> str:
+        self.namespace(host)  # an unknown host is BadInput
+        if host == "mgmt" or (host != "sw" and not self.topology.hosts[host].managed):
+            raise BadInput(f"host {host!r} has no Open vSwitch")
+        return run(argv, env=self.environment(host), stdin=input).stdout
+
+
+def _parallel(function: Callable[[str], object], hosts: Iterable[str]) -> None:
+    """Call `function` for all hosts at once; the first error is raised when all have ended."""
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        futures = [pool.submit(function, host) for host in hosts]
+    for future in futures:
+        future.result()
+
+
+def _script_folder() -> Path:
+    """The host scripts: beside the package in a checkout, else where the package says they were installed."""
+    beside = Path(__file__).resolve().parents[2] / "ovs-host-scripts"
+    for folder in (beside, Path(sys.prefix) / "share" / "ri2n" / "ovs-host-scripts"):
+        if (folder / "host-up").exists():
+            return folder
+    raise NotAvailable(f"{beside}/host-up is missing: run from a checkout, or install the host scripts")

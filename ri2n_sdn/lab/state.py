@@ -1,0 +1,157 @@
+"""The state folder of labs: what exists, who made it, one lock per lab; written before a thing is made."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pwd
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ri2n_sdn.errors import BadInput, NotAvailable
+
+__all__ = ["LabState", "all_states", "check_name", "fresh_name", "locked", "owner", "read_state", "run_dir", "write_state"]
+
+ROOT = Path(os.environ.get("RI2N_LAB_ROOT", "/run/ri2n-lab"))
+LOCK_WAIT_S = 30.0
+
+
+@dataclass(frozen=True)
+class LabState:
+    """One lab: everything it consists of (namespaces, devices, files) is named after `name` and its topology."""
+
+    name: str
+    owner: str
+    phase: str  # "making", "up" or "removing"
+    pid: int  # of the process that is making it
+    created_s: float  # Unix time
+    datapath: str
+    topology: dict[str, Any]
+    faults: list[dict[str, Any]]
+
+    @property
+    def namespaces(self) -> list[str]:
+        """Every namespace of the lab, whether it was made already or not."""
+        return [f"ri2n-{self.name}-{host}" for host in ("sw", "mgmt", *self.topology["hosts"])]
+
+
+def owner() -> str:
+    """The user for whom labs are made: who called sudo, else the user itself."""
+    uid = int(os.environ.get("SUDO_UID") or os.getuid())
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def check_name(name: str) -> str:
+    """Return `name`; BadInput unless it is 1 to 24 of a-z, 0-9 and '-', beginning with a letter or digit."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,23}", name):
+        raise BadInput(f"lab name {name!r}: must be 1 to 24 of a-z, 0-9 and '-', and not begin with '-'")
+    return name
+
+
+def fresh_name(topology_name: str) -> str:
+    """A name that no lab has."""
+    return f"{topology_name.strip('-') or 'lab'}-{secrets.token_hex(3)}"
+
+
+def run_dir(name: str) -> Path:
+    """The lab's own folder."""
+    return ROOT / name
+
+
+def read_state(name: str) -> LabState:
+    """The state of the lab `name`; NotAvailable when there is no such lab."""
+    path = run_dir(check_name(name)) / "state.json"
+    try:
+        return LabState(**json.loads(path.read_text()))
+    except FileNotFoundError:
+        raise NotAvailable(f"there is no lab {name!r}: `ri2n lab ls` shows those that exist") from None
+    except (ValueError, TypeError) as error:
+        raise NotAvailable(f"{path}: is damaged ({error})") from None
+
+
+def write_state(state: LabState) -> None:
+    """Replace the state file at once, so that a crash leaves the old one or the new one."""
+    folder = run_dir(state.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = folder / "state.json.new"
+    with draft.open("w") as file:
+        json.dump(vars(state), file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(folder / "state.json")
+
+
+def all_states() -> list[LabState]:
+    """Every lab on this machine, by name; a folder without a state file never got as far as making anything."""
+    found = []
+    for path in sorted(ROOT.glob("*/state.json")):
+        try:
+            found.append(read_state(path.parent.name))
+        except (BadInput, NotAvailable):
+            continue
+    return found
+
+
+def remove_folder(name: str) -> None:
+    """Delete the lab's folder, state file last: as long as anything is left, the state file names it."""
+    folder = run_dir(name)
+    if not folder.is_dir():
+        return
+    for entry in folder.iterdir():
+        if entry.name == "state.json":
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Hold the lock `name` (a lab's, or "" for what all labs share); it ends with the process that holds it.
+
+    Raises NotAvailable when another process holds it for longer than LOCK_WAIT_S.
+    """
+    ROOT.mkdir(parents=True, exist_ok=True)
+    path = ROOT / f".lock-{name}"
+    deadline = time.monotonic() + LOCK_WAIT_S
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_same_file(descriptor, path):
+                break
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                os.close(descriptor)
+                raise NotAvailable(f"another process is working on lab {name!r}: try again later") from None
+            time.sleep(0.02)
+        os.close(descriptor)
+    try:
+        yield
+    finally:
+        if name:
+            path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _is_same_file(descriptor: int, path: Path) -> bool:
+    """False when the lock file was removed, and perhaps made anew, while we waited for it."""
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        return False
+    mine = os.fstat(descriptor)
+    return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
