@@ -188,6 +188,9 @@ restore_nic() {
 undo() {
     local saved nic old
     bridge_exists && run vsctl del-br "$BRIDGE"
+    for saved in $(vsctl --bare --columns=_uuid find QoS "external_ids:ri2n=$BRIDGE"); do
+        run vsctl destroy QoS "$saved"
+    done
     if command -v nft >/dev/null && nft list table netdev "$NFT_TABLE" >/dev/null 2>&1; then
         run nft delete table netdev "$NFT_TABLE"
     fi

@@ -368,12 +368,14 @@ class Lab:
         ovs.make_template(template)
         where = ["sw", *self.topology.managed_hosts()]
         _parallel(lambda host: ovs.start(self.run_dir / host, self.namespace(host), template), where)
-        args: list[str] = []
+        # linux-noop: otherwise OVS removes the ports' TBF as it takes them.
+        args = ["--", "--id=@noop", "create", "QoS", "type=linux-noop"]
         for switch in self.topology.switches:
             args += ["--", "add-br", switch, "--", "set", "bridge", switch, f"datapath_type={self.datapath}"]
         for port in plan.switch_ports(self.topology):
             args += ["--", "add-port", port.switch, port.device]
             args += ["--", "set", "interface", port.device, f"ofport_request={port.number}"]
+            args += ["--", "set", "port", port.device, "qos=@noop"]
         self.vsctl("sw", *args)
 
     def _host_up(self) -> None:
