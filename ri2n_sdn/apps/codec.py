@@ -17,6 +17,7 @@ __all__ = [
     "FlowCounters",
     "GroupCounters",
     "group_mod",
+    "packet_out",
     "read_flow_counters",
     "read_group_counters",
     "read_groups",
@@ -24,7 +25,8 @@ __all__ = [
 
 OFPGC_ADD, OFPGC_MODIFY, OFPGC_DELETE = 0, 1, 2
 
-_VERSION, _GROUP_MOD = 6, 15
+_VERSION, _PACKET_OUT, _GROUP_MOD = 6, 13, 15
+_OXM_IN_PORT, _CONTROLLER = 0x80000004, 0xFFFFFFFD
 _GROUP_TYPES = {Group.SELECT: 1, Group.FAST_FAILOVER: 3}
 _GROUP_NAMES = {number: name for name, number in _GROUP_TYPES.items()}
 _BUCKET_ALL = 0xFFFFFFFF
@@ -71,6 +73,15 @@ def group_mod(command: int, group: Group, xid: int) -> bytes:
     head = struct.pack("!HBxIHxxI", command, _GROUP_TYPES[group.kind], group.group_id, len(body), _BUCKET_ALL)
     length = 8 + len(head) + len(body) + len(properties)
     return struct.pack("!BBHI", _VERSION, _GROUP_MOD, length, xid) + head + body + properties
+
+
+def packet_out(port: int, frame: bytes, xid: int) -> bytes:
+    """A whole OFPT_PACKET_OUT message that sends `frame` out of `port`."""
+    match = struct.pack("!HHII4x", 1, 12, _OXM_IN_PORT, _CONTROLLER)
+    action = _action(Output(port))
+    length = 8 + 8 + len(match) + len(action) + len(frame)
+    head = struct.pack("!BBHIIHxx", _VERSION, _PACKET_OUT, length, xid, _ANY, len(action))
+    return head + match + action + frame
 
 
 def read_groups(body: bytes) -> list[Group]:

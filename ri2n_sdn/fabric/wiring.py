@@ -104,6 +104,11 @@ class Wiring:
         """Hosts at the ends of silent edges: a sign of life of their control connection is needed for a verdict."""
         return {nic[0] for edge in self._inquiries for nic in edge}
 
+    def knows(self, nic: NicId) -> bool:
+        """The NIC was made known, and its host is connected."""
+        state = self._nics.get(nic)
+        return state is not None and state.connected
+
     def network(self, nic: NicId) -> str | None:
         state = self._nics.get(nic)
         return None if state is None or state.network is None else f"n{state.network}"

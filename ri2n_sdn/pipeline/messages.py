@@ -86,13 +86,13 @@ Action = Output | ToController | SetField | Goto | ToGroup | OutputRegister | Le
 
 @dataclass(frozen=True)
 class Flow:
-    """A table row. `counts` names what its counters mean; it is no part of the row and of the cookie."""
+    """A table row. `counts` names what its counters mean: (what, peer, path); it is no part of the row."""
 
     table: int
     priority: int
     match: tuple[tuple[str, MatchValue], ...]
     actions: tuple[Action, ...]
-    counts: tuple[str, PathKey] | None = field(default=None, compare=False)
+    counts: tuple[str, str, PathKey] | None = field(default=None, compare=False)
 
     @cached_property
     def cookie(self) -> int:

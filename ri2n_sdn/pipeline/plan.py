@@ -166,7 +166,7 @@ def _flow(
     priority: int,
     match: Mapping[str, MatchValue],
     actions: Sequence[Action],
-    counts: tuple[str, PathKey] | None = None,
+    counts: tuple[str, str, PathKey] | None = None,
 ) -> Flow:
     return Flow(table, priority, tuple(sorted(match.items())), tuple(actions), counts)
 
@@ -180,7 +180,7 @@ def _probe_flows() -> Iterator[Flow]:
 
 
 def _receive_flows(host: Host, attachments: Mapping[str, tuple[Nic, ...]]) -> Iterator[Flow]:
-    """Rows that do not depend on any peer: from NICs to the receiving tables, own frames and bridges' frames dropped."""
+    """Rows that do not depend on any peer: from NICs to the receiving tables, own frames and bridges' frames gone."""
     yield _flow(Table.CLASSIFY, 100, {"in_port": LOCAL}, [Goto(Table.SEND)])
     for nic in host.nics:
         yield _flow(Table.CLASSIFY, 100, {"in_port": nic.port}, [Goto(Table.RECEIVE)])
@@ -225,7 +225,7 @@ def _receive_from_peer(peer: Host, into: Sequence[Path]) -> Iterator[Flow]:
             100,
             {"in_port": path.peer.port, "eth_src": path.own.mac},
             restore,
-            counts=(RECEIVED, path.key),
+            counts=(RECEIVED, peer.name, path.key),
         )
     for nic in peer.nics:
         # The wiring may be other than what was learned: never lose a frame for that.
@@ -281,7 +281,7 @@ def _output_flows(host: Host, peer: Host, out: Sequence[Path]) -> Iterator[Flow]
             100,
             {"reg1": path_register(*path.key), "eth_dst": peer.mac},
             [SetField("eth_src", path.own.mac), SetField("eth_dst", path.peer.mac), Output(path.own.port)],
-            counts=(SENT, path.key),
+            counts=(SENT, peer.name, path.key),
         )
 
 

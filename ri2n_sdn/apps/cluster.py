@@ -1,0 +1,261 @@
+"""What the controller knows now, shared by its apps under one lock: hosts, wiring, installed rows, slot tables."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ri2n_sdn.apps.channel import Channel
+from ri2n_sdn.apps.config import ClusterConfig
+from ri2n_sdn.fabric.model import Fabric, Host, Nic, PathKey
+from ri2n_sdn.fabric.wiring import Wiring
+from ri2n_sdn.pipeline.diff import Installed
+from ri2n_sdn.pipeline.messages import Wanted
+from ri2n_sdn.weights.loop import LoopSettings, PairKey, WeightLoop
+
+__all__ = ["Cluster", "Member", "PathRates", "Port", "guarded_loop"]
+
+_LOG = logging.getLogger("ri2n.cluster")
+_DEFAULT_RATE_BPS = 1_000_000_000
+START_GRACE_S = 3.0
+
+
+@dataclass
+class Port:
+    """A NIC as the switch describes it."""
+
+    number: int
+    name: str
+    mac: str
+    up: bool
+    speed_bps: int
+    tx_bytes: int = 0
+    rx_bytes: int = 0
+    tx_bps: float = 0.0
+    rx_bps: float = 0.0
+    counted_s: float = 0.0
+
+
+@dataclass
+class Member:
+    """A host that has connected at least once.
+
+    `installed` None: must be read from the switch before it is used. `dirty`: must be planned anew. `busy`: the trunk
+    app is reading or changing it, so nobody else may. `reports_probes`: its probe rows are acknowledged.
+    """
+
+    name: str
+    dpid: int
+    mac: str
+    ovs: str
+    ports: dict[int, Port]
+    channel: Channel | None = None
+    left_s: float = 0.0
+    accepts_wire: bool = False
+    installed: Installed | None = None
+    wanted: Wanted | None = None
+    dirty: bool = True
+    busy: bool = False
+    retry_s: float = 0.0
+    reports_probes: bool = False
+    audited_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class PathRates:
+    """What a pair's path carried in the last sample, and what the strategy gave it."""
+
+    tx_bps: float = 0.0
+    rx_bps: float = 0.0
+    share: float | None = None
+    rate_bps: float | None = None
+
+
+@dataclass
+class Cluster:
+    """Everything is read and written under `lock`; `wake_trunk` and `wake_telemetry` end their loops' waits."""
+
+    config: ClusterConfig
+    strategy: str
+    socket_path: Path
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    members: dict[str, Member] = field(default_factory=dict)
+    wiring: Wiring = field(default_factory=Wiring)
+    pair_slots: dict[PairKey, tuple[PathKey, ...]] = field(default_factory=dict)
+    rates: dict[PairKey, dict[PathKey, PathRates]] = field(default_factory=dict)
+    counters: Counter[str] = field(default_factory=Counter)
+    events: deque[tuple[int, float, str]] = field(default_factory=lambda: deque(maxlen=1000))
+    started_s: float = field(default_factory=time.monotonic)
+    wake_trunk: threading.Event = field(default_factory=threading.Event)
+    wake_telemetry: threading.Event = field(default_factory=threading.Event)
+    stop: threading.Event = field(default_factory=threading.Event)
+    started: bool = False
+    cycle_s: float = 0.0
+    hbspan_s: float = 0.25
+    loop: WeightLoop = field(init=False)
+    _fabric: Fabric | None = None
+    _refused: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.hbspan_s = self.config.hbspan_s.min
+        self.loop = WeightLoop(
+            LoopSettings(
+                strategy=self.strategy,
+                slots=self.config.slots,
+                hbspan_min_s=self.config.hbspan_s.min,
+                hbspan_max_s=self.config.hbspan_s.max,
+            )
+        )
+
+    def fabric(self) -> Fabric:
+        """The fabric as it is known now."""
+        if self._fabric is None:
+            self._fabric = Fabric({name: self._host(member) for name, member in self.members.items()})
+        return self._fabric
+
+    def topology_changed(self) -> None:
+        """Hosts, NICs or wiring are others than before: every host is planned anew."""
+        self._fabric = None
+        for member in self.members.values():
+            member.dirty = True
+        self.wake_trunk.set()
+        self.wake_telemetry.set()
+
+    def may_start(self, now_s: float) -> bool:
+        """The first full plan needs all hosts: one made without them would take rows away that are in use.
+
+        Declared hosts are waited for, and all others that may still reconnect, for a moment.
+        """
+        if self.started:
+            return True
+        if not self.members or not self.wiring.settled:
+            return False
+        connected = {name for name, member in self.members.items() if member.channel is not None}
+        if not all(self.members[name].reports_probes for name in connected):
+            return False
+        complete = bool(self.config.hosts) and set(self.config.hosts) <= connected
+        if complete or now_s > self.started_s + START_GRACE_S:
+            self.started = True
+            self.note(f"in charge of {len(connected)} hosts: {', '.join(sorted(connected))}")
+            self.topology_changed()
+        return self.started
+
+    def settled(self) -> bool:
+        """All that is known is installed and acknowledged."""
+        return (
+            self.started
+            and self.wiring.settled
+            and all(
+                member.accepts_wire and not member.dirty and not member.busy
+                for member in self.members.values()
+                if member.channel is not None
+            )
+        )
+
+    def note(self, text: str) -> None:
+        """An event for the operator: logged, and kept for `ri2n status` and the like."""
+        _LOG.info("%s", text)
+        number = self.events[-1][0] + 1 if self.events else 1
+        self.events.append((number, time.time(), text))
+
+    def refuse(self, key: str, text: str) -> None:
+        """Note a refusal, at most once a minute for the same reason: the switch will try again every second."""
+        self.counters["hosts_refused"] += 1
+        now_s = time.monotonic()
+        if now_s - self._refused.get(key, -1e9) > 60:
+            if len(self._refused) > 1000:
+                self._refused.clear()
+            self._refused[key] = now_s
+            self.note(text)
+
+    def warnings(self) -> list[str]:
+        """What an operator should look at: pairs with no common network, lone NICs, contradictions to cluster.yaml."""
+        fabric = self.fabric()
+        result = [f"{a} and {b} have no common network" for a, b in fabric.unconnected_pairs()]
+        for network, nics in fabric.networks.items():
+            if len(nics) == 1:
+                result.append(f"network {network} has a single NIC, {nics[0].host}:{nics[0].name}")
+        result += self._contradictions(fabric)
+        for member in self.members.values():
+            if member.channel is None:
+                result.append(f"{member.name} is not connected")
+        missing = sorted(set(self.config.hosts) - set(self.members))
+        result += [f"{name} is in cluster.yaml but has never connected" for name in missing]
+        return result
+
+    def _contradictions(self, fabric: Fabric) -> list[str]:
+        """Wiring that is other than declared: two declared networks that are one, or one that is several."""
+        declared_of: dict[str, dict[str, list[str]]] = {}
+        learned_of: dict[str, dict[str, list[str]]] = {}
+        for network, nics in fabric.networks.items():
+            for nic in nics:
+                declared = self.config.network(nic.host, nic.name)
+                if declared is not None:
+                    label = f"{nic.host}:{nic.name}"
+                    declared_of.setdefault(network, {}).setdefault(declared, []).append(label)
+                    learned_of.setdefault(declared, {}).setdefault(network, []).append(label)
+        result = []
+        for network, found in sorted(declared_of.items()):
+            if len(found) > 1:
+                odd = min(found.items(), key=lambda item: len(item[1]))
+                result.append(
+                    f"{', '.join(odd[1])} declared on {odd[0]}, found on {network} with NICs of "
+                    f"{', '.join(sorted(set(found) - {odd[0]}))}"
+                )
+        for declared, parts in sorted(learned_of.items()):
+            if len(parts) > 1:
+                odd_part = min(parts.values(), key=len)
+                result.append(f"{', '.join(odd_part)} cut off from the rest of {declared}")
+        return result
+
+    def _host(self, member: Member) -> Host:
+        nics = []
+        for port in sorted(member.ports.values(), key=lambda port: port.number):
+            tx_alive, rx_alive = self.wiring.alive((member.name, port.number))
+            nics.append(
+                Nic(
+                    host=member.name,
+                    name=port.name,
+                    port=port.number,
+                    mac=port.mac,
+                    rate_bps=self.config.rate_bps(member.name, port.name) or port.speed_bps or _DEFAULT_RATE_BPS,
+                    up=port.up,
+                    network=self.wiring.network((member.name, port.number)),
+                    tx_alive=tx_alive,
+                    rx_alive=rx_alive,
+                )
+            )
+        return Host(member.name, member.dpid, member.mac, tuple(nics), member.accepts_wire, member.channel is not None)
+
+
+def guarded_loop(cluster: Cluster, name: str, turn: Callable[[], None]) -> threading.Thread:
+    """Run `turn` again and again in a thread until the cluster stops; it does its own waiting.
+
+    An exception is logged and counted and the loop goes on; one that fails at every turn ends the process, because a
+    controller without one of its parts is worse than none (hosts go on forwarding, systemd starts it again).
+    """
+
+    def body() -> None:
+        failures = 0
+        while not cluster.stop.is_set():
+            try:
+                turn()
+                failures = 0
+            except Exception:
+                failures += 1
+                cluster.counters[f"loop_errors_{name}"] += 1
+                _LOG.exception("%s failed (%d in a row)", name, failures)
+                if failures >= 20:
+                    _LOG.critical("%s fails at every turn; the controller ends", name)
+                    cluster.stop.set()
+                    return
+                cluster.stop.wait(0.2)
+
+    thread = threading.Thread(target=body, name=name, daemon=True)
+    thread.start()
+    return thread

@@ -1,0 +1,69 @@
+"""The controller's configuration file, cluster.yaml."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, field_validator, model_validator
+
+from ri2n_sdn.fabric.yamlfile import StrictModel, load_model
+from ri2n_sdn.weights.strategies import STRATEGIES
+
+__all__ = ["ClusterConfig", "load_cluster_config"]
+
+
+class _NicConfig(StrictModel):
+    rate_bps: Annotated[int, Field(gt=0)] | None = None
+    network: Annotated[str, Field(min_length=1)] | None = None
+
+
+class _HostConfig(StrictModel):
+    nics: dict[str, _NicConfig] = Field(default_factory=dict)
+
+
+class _Hbspan(StrictModel):
+    min: Annotated[float, Field(ge=0.1, le=60)] = 0.25
+    max: Annotated[float, Field(ge=0.1, le=60)] = 4.0
+
+    @model_validator(mode="after")
+    def _ordered(self) -> _Hbspan:
+        if self.min > self.max:
+            raise ValueError("min is larger than max")
+        return self
+
+
+class ClusterConfig(StrictModel):
+    """All keys are optional. `hosts` declares NICs' rates, where the driver does not know them, and their wiring."""
+
+    strategy: str = "max_min"
+    slots: Annotated[int, Field(ge=16, le=256)] = 64
+    hbspan_s: _Hbspan = _Hbspan()
+    hosts: dict[str, _HostConfig] = Field(default_factory=dict)
+
+    @field_validator("strategy")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value not in STRATEGIES:
+            raise ValueError(f"unknown strategy {value!r}; choose from {', '.join(STRATEGIES)}")
+        return value
+
+    @field_validator("slots")
+    @classmethod
+    def _power_of_two(cls, value: int) -> int:
+        if value & (value - 1):
+            raise ValueError("must be 16, 32, 64, 128 or 256")
+        return value
+
+    def rate_bps(self, host: str, nic: str) -> int | None:
+        declared = self.hosts.get(host)
+        return declared.nics[nic].rate_bps if declared and nic in declared.nics else None
+
+    def network(self, host: str, nic: str) -> str | None:
+        declared = self.hosts.get(host)
+        return declared.nics[nic].network if declared and nic in declared.nics else None
+
+
+def load_cluster_config(path: Path | None) -> ClusterConfig:
+    """Read cluster.yaml (None: all defaults); raises BadInput with one line."""
+    return ClusterConfig() if path is None else load_model(path, ClusterConfig)

@@ -1,0 +1,248 @@
+"""The controller's local interface: one JSON object per line in and out of a unix socket (for the CLI)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ri2n_sdn.apps.cluster import Cluster, PathRates
+from ri2n_sdn.apps.openflow import handler_errors
+from ri2n_sdn.apps.trunk import slots_in_force
+from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.fabric.model import Fabric
+from ri2n_sdn.pipeline.plan import pair_group_id
+
+__all__ = ["LocalApi"]
+
+_LOG = logging.getLogger("ri2n.api")
+_MAX_REQUEST = 1 << 16
+_IDLE_S = 60.0
+
+
+class LocalApi:
+    """Serves a cluster on a unix socket that only its owner may use."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        path = cluster.socket_path
+        _claim(path)
+        api = self
+
+        class Handler(socketserver.StreamRequestHandler):
+            timeout = _IDLE_S
+
+            def handle(self) -> None:
+                with contextlib.suppress(OSError):
+                    while line := self.rfile.readline(_MAX_REQUEST):
+                        self.wfile.write(json.dumps(api.answer(line)).encode() + b"\n")
+
+        class Server(socketserver.ThreadingUnixStreamServer):
+            daemon_threads = True
+            request_queue_size = 16
+
+        old_mask = os.umask(0o177)
+        try:
+            self._server = Server(str(path), Handler)
+        except OSError as error:
+            raise NotAvailable(f"--socket {path}: {error.strerror}") from None
+        finally:
+            os.umask(old_mask)
+        threading.Thread(target=self._server.serve_forever, name="api", daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._cluster.socket_path.unlink(missing_ok=True)
+
+    def answer(self, line: bytes) -> dict[str, Any]:
+        """The reply to one request; a wrong one gets `{"ok": false, "error": one line}`."""
+        operations: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+            "status": self._status,
+            "explain": self._explain,
+            "strategy": self._strategy,
+            "events": self._events,
+        }
+        try:
+            request = json.loads(line)
+            if not isinstance(request, dict) or request.get("op") not in operations:
+                raise BadInput(f"op: must be one of {', '.join(operations)}")
+            return {"ok": True, **operations[request["op"]](request)}
+        except BadInput as error:
+            return {"ok": False, "error": str(error)}
+        except (ValueError, RecursionError):
+            return {"ok": False, "error": "not a JSON object on one line"}
+        except Exception as error:
+            _LOG.exception("a request failed")
+            return {"ok": False, "error": f"internal error: {type(error).__name__}"}
+
+    def _status(self, request: dict[str, Any]) -> dict[str, Any]:
+        cluster = self._cluster
+        with cluster.lock:
+            fabric = cluster.fabric()
+            return {
+                "settled": cluster.settled(),
+                "strategy": cluster.loop.strategy_name,
+                "hbspan_s": cluster.hbspan_s,
+                "cycle_s": cluster.cycle_s,
+                "uptime_s": time.monotonic() - cluster.started_s,
+                "pid": os.getpid(),
+                "hosts": [self._host(name, fabric) for name in sorted(cluster.members)],
+                "networks": [
+                    {"id": network, "nics": [f"{nic.host}:{nic.name}" for nic in nics]}
+                    for network, nics in fabric.networks.items()
+                ],
+                "warnings": cluster.warnings(),
+                "counters": {
+                    **dict(cluster.counters),
+                    **{f"handler_errors_{name}": count for name, count in handler_errors.items()},
+                },
+                "pairs": [
+                    {
+                        "src": sender,
+                        "dst": receiver,
+                        "active": (sender, receiver) in cluster.pair_slots,
+                        "group": pair_group_id(receiver) if (sender, receiver) in cluster.pair_slots else 0,
+                        "paths": self._paths(sender, receiver, fabric),
+                    }
+                    for sender in sorted(fabric.hosts)
+                    for receiver in sorted(fabric.hosts)
+                    if sender != receiver and fabric.paths(sender, receiver)
+                ],
+                "slots_moved": cluster.counters["slots_moved"],
+            }
+
+    def _host(self, name: str, fabric: Fabric) -> dict[str, Any]:
+        member = self._cluster.members[name]
+        nics = []
+        for nic in fabric.hosts[name].nics:
+            port = member.ports[nic.port]
+            nics.append(
+                {
+                    "name": nic.name,
+                    "port": nic.port,
+                    "mac": nic.mac,
+                    "network": nic.network,
+                    "speed_bps": nic.rate_bps,
+                    "up": nic.up,
+                    "alive": nic.sends and nic.receives,
+                    "tx_bps": port.tx_bps,
+                    "rx_bps": port.rx_bps,
+                }
+            )
+        return {
+            "name": name,
+            "dpid": f"{member.dpid:016x}",
+            "mac": member.mac,
+            "address": member.channel.address if member.channel is not None else None,
+            "connected": member.channel is not None,
+            "ovs": member.ovs,
+            "nics": nics,
+        }
+
+    def _paths(self, sender: str, receiver: str, fabric: Fabric) -> list[dict[str, Any]]:
+        slots = slots_in_force(self._cluster, sender, receiver)
+        rates = self._cluster.rates.get((sender, receiver), {})
+        result = []
+        for path in fabric.paths(sender, receiver):
+            rate = rates.get(path.key, PathRates())
+            count = sum(slot == path.key for slot in slots)
+            result.append(
+                {
+                    "own": path.own.name,
+                    "peer": path.peer.name,
+                    "network": path.network,
+                    "alive": path.alive,
+                    "share": rate.share if rate.share is not None else count / max(1, len(slots)),
+                    "slots": count,
+                    "tx_bps": rate.tx_bps,
+                    "rx_bps": rate.rx_bps,
+                    "rate_bps": rate.rate_bps,
+                }
+            )
+        return result
+
+    def _explain(self, request: dict[str, Any]) -> dict[str, Any]:
+        cluster = self._cluster
+        source, target = str(request.get("src")), str(request.get("dst"))
+        with cluster.lock:
+            fabric = cluster.fabric()
+            if source not in fabric.hosts:
+                raise BadInput(f"{source}: no such host; known are {', '.join(sorted(fabric.hosts)) or 'none'}")
+            answer: dict[str, Any] = {"src": source, "dst": target, "slots": [], "paths": []}
+            if target not in fabric.hosts:
+                return {
+                    **answer,
+                    "kind": "unmanaged",
+                    "reason": "not a managed host: sent by the NIC on which its address was heard last, "
+                    "else into every network once",
+                }
+            if source == target:
+                raise BadInput(f"{source}: source and destination are the same host")
+            paths = fabric.paths(source, target)
+            if not paths:
+                return {**answer, "kind": "none", "reason": f"{source} and {target} have no common network"}
+            names = {path.key: [path.own.name, path.peer.name] for path in paths}
+            own = (source, target) in cluster.pair_slots
+            dead = sum(not path.alive for path in paths)
+            reason = (
+                f"the pair carries traffic: a slot table of its own, weighted by {cluster.loop.strategy_name}"
+                if own
+                else "no traffic of note: the shared slot table, by the paths' rates"
+            )
+            return {
+                **answer,
+                "kind": "managed",
+                "reason": reason + (f"; {dead} of {len(paths)} paths are dead" if dead else ""),
+                "slots": [names[slot] for slot in slots_in_force(cluster, source, target)],
+                "paths": self._paths(source, target, fabric),
+            }
+
+    def _strategy(self, request: dict[str, Any]) -> dict[str, Any]:
+        name = request.get("name")
+        if not isinstance(name, str):
+            raise BadInput("name: must be the name of a strategy")
+        with self._cluster.lock:
+            if name != self._cluster.loop.strategy_name:
+                self._cluster.loop.set_strategy(name)
+                self._cluster.note(f"strategy is {name}")
+        self._cluster.wake_telemetry.set()
+        return {}
+
+    def _events(self, request: dict[str, Any]) -> dict[str, Any]:
+        since = request.get("since", 0)
+        if not isinstance(since, int):
+            raise BadInput("since: must be a number")
+        with self._cluster.lock:
+            return {
+                "events": [
+                    {"seq": seq, "time_s": when_s, "text": text}
+                    for seq, when_s, text in self._cluster.events
+                    if seq > since
+                ]
+            }
+
+
+def _claim(path: Path) -> None:
+    """Remove a dead controller's socket; refuse a live one's. Raises NotAvailable."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        return
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+            return
+        except OSError as error:
+            raise NotAvailable(f"--socket {path}: {error.strerror or error}") from None
+    raise NotAvailable(f"--socket {path}: another controller listens there")

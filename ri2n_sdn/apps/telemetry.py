@@ -1,0 +1,243 @@
+"""The telemetry app: S_ijk, R_ijk and the NICs' counters every HBSPAN, and what the strategy makes of them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+from dataclasses import dataclass, field
+from typing import Any
+
+from ri2n_sdn.apps import codec
+from ri2n_sdn.apps.channel import Channel
+from ri2n_sdn.apps.cluster import Cluster, Member, PathRates, guarded_loop
+from ri2n_sdn.apps.openflow import OSKenApp, ofp, parser
+from ri2n_sdn.apps.trunk import flow_request, send_slots, slots_in_force
+from ri2n_sdn.pipeline.layout import Table
+from ri2n_sdn.pipeline.plan import RECEIVED, SENT, pair_group_id
+from ri2n_sdn.weights.loop import Decision, PairCounters, PairKey, PathCounters, PathKey
+
+__all__ = ["TelemetryApp"]
+
+_LOG = logging.getLogger("ri2n.telemetry")
+_ANSWER_S = 1.0
+
+_Count = tuple[int, int]
+"""(packets, bytes), cumulative."""
+
+
+@dataclass
+class _Poll:
+    """The requests of one round to one host."""
+
+    member: Member
+    channel: Channel
+    flows: list[Future[list[Any]]]
+    canary: Future[list[Any]]
+    ports: Future[list[Any]]
+    groups: Future[list[Any]] | None
+
+
+@dataclass
+class _Counts:
+    """What the hosts counted last, by (sender, receiver, path); a host that does not answer keeps its last values."""
+
+    sent: dict[tuple[str, str, PathKey], _Count] = field(default_factory=dict)
+    received: dict[tuple[str, str, PathKey], _Count] = field(default_factory=dict)
+    slots: dict[PairKey, tuple[int, ...]] = field(default_factory=dict)
+    slot_tables: dict[PairKey, tuple[PathKey, ...]] = field(default_factory=dict)
+
+
+class TelemetryApp(OSKenApp):
+    """One thread polls all hosts at once, calls the weight loop and hands its slot tables to the trunk."""
+
+    OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
+    cluster: Cluster
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._counts = _Counts()
+        self._polled_s = 0.0
+
+    def start(self) -> None:
+        super().start()
+        guarded_loop(self.cluster, "telemetry", self._turn)
+
+    def _turn(self) -> None:
+        cluster = self.cluster
+        began_s = time.monotonic()
+        if cluster.started:
+            self._cycle(began_s)
+        left_s = cluster.hbspan_s - (time.monotonic() - began_s)
+        if cluster.wake_telemetry.wait(max(0.01, left_s)):
+            cluster.wake_telemetry.clear()
+            # A burst of changes is one change; the counters of less than this say nothing.
+            cluster.stop.wait(max(0.0, 0.05 - (time.monotonic() - began_s)))
+
+    def _cycle(self, now_s: float) -> None:
+        """Counters in, acknowledged groups out."""
+        cluster = self.cluster
+        with cluster.lock:
+            polls = [self._ask(member) for member in cluster.members.values() if member.channel and member.wanted]
+        wait_for(
+            [future for poll in polls for future in (*poll.flows, poll.canary, poll.ports)]
+            + [poll.groups for poll in polls if poll.groups is not None],
+            timeout=_ANSWER_S,
+        )
+        with cluster.lock:
+            slot_bytes: dict[PairKey, tuple[int, ...]] = {}
+            for poll in polls:
+                slot_bytes.update(self._take(poll))
+            pairs = self._pairs(slot_bytes)
+            decision = cluster.loop.step(now_s, pairs, cluster.fabric().capacities_bps())
+            self._publish(pairs, decision, now_s)
+            cluster.hbspan_s = decision.hbspan_s
+            barriers = send_slots(cluster, {pair: choice for pair, choice in decision.pairs.items() if choice.slots})
+        wait_for(barriers, timeout=_ANSWER_S)
+        cluster.cycle_s = time.monotonic() - now_s
+        cluster.counters["cycles"] += 1
+
+    def _ask(self, member: Member) -> _Poll:
+        channel = member.channel
+        assert channel is not None
+        own_groups = any(sender == member.name for sender, _ in self.cluster.pair_slots)
+        return _Poll(
+            member,
+            channel,
+            [channel.request(flow_request(channel, table)) for table in (Table.SEND_COUNT, Table.RECEIVE_COUNT)],
+            channel.request(flow_request(channel, Table.CANARY)),
+            channel.request(parser.OFPPortStatsRequest(channel.datapath, 0, ofp.OFPP_ANY)),
+            channel.request(parser.OFPGroupStatsRequest(channel.datapath, 0, ofp.OFPG_ALL)) if own_groups else None,
+        )
+
+    def _take(self, poll: _Poll) -> dict[PairKey, tuple[int, ...]]:
+        """Keep a host's counters; the bytes per slot of its active pairs since the last round."""
+        member, cluster = poll.member, self.cluster
+        if member.wanted is None:
+            return {}
+        canary = _entries(poll.canary, codec.read_flow_counters)
+        if canary is not None and not canary and member.installed is not None and not member.dirty:
+            cluster.note(f"{member.name}: its tables were emptied")
+            member.installed, member.dirty, member.accepts_wire = None, True, False
+            cluster.topology_changed()
+        for future in poll.flows:
+            for row in _entries(future, codec.read_flow_counters) or ():
+                flow = member.wanted.flows.get(row.cookie)
+                if flow is None or flow.counts is None:
+                    continue
+                what, peer, path = flow.counts
+                if what == SENT:
+                    self._counts.sent[member.name, peer, path] = (row.packets, row.bytes)
+                elif what == RECEIVED:
+                    self._counts.received[peer, member.name, path] = (row.packets, row.bytes)
+        self._take_ports(poll)
+        return self._take_slots(poll)
+
+    def _take_ports(self, poll: _Poll) -> None:
+        if not poll.ports.done() or poll.ports.exception() is not None:
+            return
+        now_s = time.monotonic()
+        for part in poll.ports.result():
+            for row in part.body:
+                port = poll.member.ports.get(row.port_no)
+                if port is None:
+                    continue
+                elapsed_s = now_s - port.counted_s
+                if port.counted_s and elapsed_s > 0:
+                    port.tx_bps = max(0.0, (row.tx_bytes - port.tx_bytes) * 8 / elapsed_s)
+                    port.rx_bps = max(0.0, (row.rx_bytes - port.rx_bytes) * 8 / elapsed_s)
+                port.tx_bytes, port.rx_bytes, port.counted_s = row.tx_bytes, row.rx_bytes, now_s
+
+    def _take_slots(self, poll: _Poll) -> dict[PairKey, tuple[int, ...]]:
+        """Changing a group sets its counters to 0, so a table that is other than at the last round starts there."""
+        groups = {group.group_id: group for group in _entries(poll.groups, codec.read_group_counters) or ()}
+        result = {}
+        for pair, slots in self.cluster.pair_slots.items():
+            group = groups.get(pair_group_id(pair[1])) if pair[0] == poll.member.name else None
+            if group is None or len(group.buckets) != len(slots):
+                continue
+            now = tuple(count for _, count in group.buckets)
+            before = self._counts.slots.get(pair)
+            if (
+                before is None
+                or self._counts.slot_tables.get(pair) != slots
+                or any(new < old for new, old in zip(now, before, strict=True))
+            ):
+                before = (0,) * len(now)
+            result[pair] = tuple(new - old for new, old in zip(now, before, strict=True))
+            self._counts.slots[pair] = now
+            self._counts.slot_tables[pair] = slots
+        return result
+
+    def _pairs(self, slot_bytes: dict[PairKey, tuple[int, ...]]) -> list[PairCounters]:
+        cluster = self.cluster
+        fabric = cluster.fabric()
+        pairs = []
+        for sender in fabric.hosts:
+            for receiver in fabric.hosts:
+                paths = fabric.paths(sender, receiver) if sender != receiver else ()
+                if not paths:
+                    continue
+                counted = []
+                for path in paths:
+                    sent = self._counts.sent.get((sender, receiver, path.key), (0, 0))
+                    received = self._counts.received.get((sender, receiver, path.key), (0, 0))
+                    counted.append(
+                        PathCounters(path.key, path.alive, path.links, sent[1], sent[0], received[1], received[0])
+                    )
+                pairs.append(
+                    PairCounters(
+                        sender,
+                        receiver,
+                        tuple(counted),
+                        slots_in_force(cluster, sender, receiver),
+                        slot_bytes.get((sender, receiver)),
+                    )
+                )
+        known = {(pair.sender, pair.receiver, path.path) for pair in pairs for path in pair.paths}
+        for counts in (self._counts.sent, self._counts.received):
+            for key in [key for key in counts if key not in known]:
+                del counts[key]
+        for table in (self._counts.slots, self._counts.slot_tables):
+            for pair in [pair for pair in table if pair not in cluster.pair_slots]:
+                del table[pair]
+        return pairs
+
+    def _publish(self, pairs: list[PairCounters], decision: Decision, now_s: float) -> None:
+        """Rates for `ri2n status` and `top`: over the time since the last round."""
+        cluster = self.cluster
+        elapsed_s = now_s - self._polled_s
+        self._polled_s = now_s
+        last = self._last_bytes
+        self._last_bytes = {}
+        rates: dict[PairKey, dict[PathKey, PathRates]] = {}
+        for pair in pairs:
+            choice = decision.pairs.get(pair.key)
+            of_pair = rates.setdefault(pair.key, {})
+            for path in pair.paths:
+                key = (pair.sender, pair.receiver, path.path)
+                now = (path.sent_bytes, path.received_bytes)
+                self._last_bytes[key] = now
+                before = last.get(key, now)
+                of_pair[path.path] = PathRates(
+                    tx_bps=max(0, now[0] - before[0]) * 8 / elapsed_s,
+                    rx_bps=max(0, now[1] - before[1]) * 8 / elapsed_s,
+                    share=choice.share.get(path.path) if choice else None,
+                    rate_bps=choice.rate_bps.get(path.path) if choice and choice.rate_bps else None,
+                )
+        cluster.rates = rates
+
+    _last_bytes: dict[tuple[str, str, PathKey], tuple[int, int]] = {}  # noqa: RUF012 - replaced, never changed
+
+
+def _entries(future: Future[list[Any]] | None, read: Callable[[bytes], list[Any]]) -> list[Any] | None:
+    """All entries of a reply that has come; None when it has not, or was malformed."""
+    if future is None or not future.done() or future.exception() is not None:
+        return None
+    try:
+        return [entry for part in future.result() for raw in part.body for entry in read(raw.data)]
+    except ValueError as error:
+        _LOG.warning("a reply was dropped: %s", error)
+        return None

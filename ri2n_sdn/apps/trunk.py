@@ -1,0 +1,320 @@
+"""The trunk app: brings every host's tables and groups to what `pipeline.plan` wants, by difference."""
+
+from __future__ import annotations
+
+import logging
+import time
+from concurrent.futures import Future
+from typing import Any
+
+from ri2n_sdn.apps import codec
+from ri2n_sdn.apps.channel import Channel, Refused
+from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
+from ri2n_sdn.apps.openflow import OSKenApp, add_flow, delete_flows, ofp, parser
+from ri2n_sdn.pipeline.diff import Change, Installed, apply, difference
+from ri2n_sdn.pipeline.layout import COOKIE_MASK, COOKIE_OURS, Table, path_of_register
+from ri2n_sdn.pipeline.messages import Group, SetField, Wanted
+from ri2n_sdn.pipeline.plan import next_live, pair_group_id, plan_host, plan_probes_only, slot_group
+from ri2n_sdn.weights.loop import PairDecision, PairKey, PathKey, default_slots
+
+__all__ = ["TrunkApp", "flow_request", "send_slots", "slots_in_force"]
+
+_LOG = logging.getLogger("ri2n.trunk")
+_READ_S = 5.0
+_AUDIT_S = 10.0
+_FORGET_S = 300.0
+
+
+class TrunkApp(OSKenApp):
+    """One thread reads, plans and changes the hosts that are marked dirty; the same one audits the others."""
+
+    OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
+    cluster: Cluster
+
+    def start(self) -> None:
+        super().start()
+        guarded_loop(self.cluster, "trunk", self._turn)
+
+    def _turn(self) -> None:
+        cluster = self.cluster
+        cluster.wake_trunk.wait(0.1)
+        cluster.wake_trunk.clear()
+        now_s = time.monotonic()
+        with cluster.lock:
+            self._forget(now_s)
+            for member in cluster.members.values():
+                if now_s - member.audited_s > _AUDIT_S and member.installed is not None and cluster.started:
+                    member.installed, member.dirty = None, True
+            work = [
+                (member, member.channel)
+                for member in cluster.members.values()
+                if member.dirty and member.channel is not None and now_s >= member.retry_s
+            ]
+            for member, _ in work:
+                member.busy = True
+        try:
+            self._read([(member, channel) for member, channel in work if member.installed is None])
+            if cluster.started:
+                self._adopt([member for member, _ in work])
+            # All hosts can receive by the new plan before any of them sends by it.
+            for receive_only in (True, False):
+                sent = [(member, channel) for member, channel in work if self._change(member, channel, receive_only)]
+                self._acknowledge(sent, final=not receive_only)
+        finally:
+            with cluster.lock:
+                for member, _ in work:
+                    member.busy = False
+
+    def _forget(self, now_s: float) -> None:
+        """A host that is away for long and that nobody hears any more may have become an unmanaged one."""
+        cluster = self.cluster
+        for name, member in list(cluster.members.items()):
+            if member.channel is not None or now_s - member.left_s < _FORGET_S:
+                continue
+            heard = any(
+                path.rx_bps > 0
+                for (sender, _), paths in cluster.rates.items()
+                if sender == name
+                for path in paths.values()
+            )
+            if heard:
+                member.left_s = now_s
+                continue
+            del cluster.members[name]
+            for number in member.ports:
+                cluster.wiring.remove_nic((name, number))
+            cluster.note(f"{name} is forgotten: not connected for {_FORGET_S:.0f} s")
+            cluster.topology_changed()
+
+    def _read(self, work: list[tuple[Member, Channel]]) -> None:
+        """Ask what the bridges hold; hosts that do not answer stay dirty."""
+        asked = []
+        for member, channel in work:
+            flows = channel.request(flow_request(channel))
+            groups = channel.request(parser.OFPGroupDescStatsRequest(channel.datapath, 0, ofp.OFPG_ALL))
+            asked.append((member, channel, flows, groups))
+        deadline_s = time.monotonic() + _READ_S
+        for member, channel, flows, groups in asked:
+            try:
+                rows = _bodies(flows, codec.read_flow_counters, deadline_s)
+                found = _bodies(groups, codec.read_groups, deadline_s)
+            except (TimeoutError, Refused, ConnectionError, ValueError) as error:
+                _LOG.warning("%s: cannot read what it holds: %s", member.name, error or type(error).__name__)
+                member.retry_s = time.monotonic() + 1.0
+                continue
+            with self.cluster.lock:
+                if member.channel is channel:
+                    member.installed = Installed(
+                        {row.cookie for row in rows}, {group.group_id: group for group in found}
+                    )
+
+    def _adopt(self, members: list[Member]) -> None:
+        """Take over slot tables that are installed, and find hosts that already accept NIC addresses.
+
+        A controller that starts anew thus continues where the last one stopped, and moves no flow.
+        """
+        cluster = self.cluster
+        with cluster.lock:
+            fabric = cluster.fabric()
+            for member in members:
+                if member.installed is None:
+                    continue
+                for peer in cluster.members:
+                    group = member.installed.groups.get(pair_group_id(peer))
+                    pair = (member.name, peer)
+                    if peer != member.name and group is not None and pair not in cluster.pair_slots:
+                        slots = _slots_of(group)
+                        if slots is not None and len(slots) == cluster.config.slots:
+                            cluster.pair_slots[pair] = slots
+                wanted = plan_host(fabric, member.name, {}, default_slots, cluster.config.slots)
+                needed = {
+                    cookie
+                    for cookie, flow in wanted.flows.items()
+                    if flow.table in (Table.CLASSIFY, Table.RECEIVE_COUNT)
+                    or (flow.table == Table.RECEIVE and flow.priority == 195)
+                }
+                accepts = needed <= member.installed.cookies
+                # A change of wiring may want a row more: only a bridge that lost all of them is back at nothing.
+                if accepts or not needed & member.installed.cookies:
+                    self._set_accepts(member, accepts)
+
+    def _set_accepts(self, member: Member, accepts: bool) -> None:
+        if member.accepts_wire != accepts:
+            member.accepts_wire = accepts
+            self.cluster.topology_changed()
+
+    def _change(self, member: Member, channel: Channel, receive_only: bool) -> bool:
+        """Plan one host and send the difference (or the receiving part); false when it cannot be done now."""
+        cluster = self.cluster
+        with cluster.lock:
+            if member.installed is None or cluster.members.get(member.name) is not member:
+                return False
+            wanted = self._wanted(member)
+            change = difference(wanted, member.installed)
+            full = _is_full(wanted)
+            if receive_only or not full:
+                flows = [flow for flow in change.add_flows if not full or flow.table != Table.SEND]
+                change = Change(change.add_groups, flows, (), (), ())
+            if change and time.monotonic() - member.audited_s > _AUDIT_S and member.wanted == wanted:
+                cluster.counters["audit_repairs"] += 1
+                cluster.note(f"{member.name}: rows were missing or strange, put right")
+            if not receive_only:
+                member.audited_s = time.monotonic()
+                member.wanted = wanted
+                member.dirty = False
+            member.installed = apply(change, member.installed)
+            _send_change(channel, change)
+            cluster.counters["flow_mods"] += len(change.add_flows) + len(change.delete_cookies)
+            cluster.counters["group_mods"] += (
+                len(change.add_groups) + len(change.modify_groups) + len(change.delete_groups)
+            )
+            return not receive_only or bool(change)
+
+    def _wanted(self, member: Member) -> Wanted:
+        cluster = self.cluster
+        fabric = cluster.fabric()
+        host = fabric.hosts[member.name]
+        known = [nic for nic in host.nics if nic.network is not None]
+        if not cluster.started or not known:
+            return plan_probes_only(host)
+        pairs = {
+            receiver: slots
+            for (sender, receiver), slots in cluster.pair_slots.items()
+            if sender == member.name and receiver in fabric.hosts
+        }
+        return plan_host(fabric, member.name, pairs, default_slots, cluster.config.slots)
+
+    def _acknowledge(self, sent: list[tuple[Member, Channel]], final: bool) -> None:
+        """Wait until the hosts have processed what was sent; only then may others rely on it."""
+        barriers = [(member, channel, channel.barrier()) for member, channel in sent]
+        deadline_s = time.monotonic() + _READ_S
+        for member, channel, barrier in barriers:
+            try:
+                barrier.result(timeout=max(0.0, deadline_s - time.monotonic()))
+            except (TimeoutError, Refused, ConnectionError):
+                with self.cluster.lock:
+                    member.installed, member.dirty = None, True
+                    member.retry_s = time.monotonic() + 1.0
+                continue
+            with self.cluster.lock:
+                if not final or member.channel is not channel or member.installed is None:
+                    continue
+                if not member.reports_probes:
+                    member.reports_probes = True
+                if member.wanted is not None and _is_full(member.wanted):
+                    self._set_accepts(member, True)
+                now_s = time.monotonic()
+                for port in member.ports.values():
+                    nic = (member.name, port.number)
+                    if not self.cluster.wiring.knows(nic):
+                        self.cluster.wiring.set_nic(nic, port.up, now_s)
+
+
+def send_slots(cluster: Cluster, decisions: dict[PairKey, PairDecision]) -> list[Future[list[Any]]]:
+    """Send the slot tables that changed, and return barriers to wait for (cluster.lock is held).
+
+    A pair that has its group already gets that group modified; one that becomes active makes its host be planned.
+    Pairs that are no longer active go back to a shared group.
+    """
+    changed: dict[str, list[str]] = {}
+    fabric = cluster.fabric()
+    for pair, decision in decisions.items():
+        if cluster.pair_slots.get(pair) != decision.slots and decision.slots:
+            if pair in cluster.pair_slots:
+                cluster.counters["slots_moved"] += decision.moved
+            cluster.pair_slots[pair] = decision.slots
+            changed.setdefault(pair[0], []).append(pair[1])
+    for pair in [pair for pair in cluster.pair_slots if pair not in decisions]:
+        del cluster.pair_slots[pair]
+        changed.setdefault(pair[0], []).append("")
+    barriers = []
+    for sender, receivers in changed.items():
+        member = cluster.members.get(sender)
+        if member is None or member.channel is None:
+            continue
+        if member.busy or member.dirty or member.installed is None or member.wanted is None:
+            member.dirty = True
+            cluster.wake_trunk.set()
+            continue
+        if any(pair_group_id(receiver) not in member.installed.groups for receiver in receivers):
+            member.dirty = True
+            cluster.wake_trunk.set()
+            continue
+        groups = dict(member.wanted.groups)
+        for receiver in receivers:
+            live = [path.key for path in fabric.paths(sender, receiver) if path.alive]
+            group = slot_group(pair_group_id(receiver), next_live(cluster.pair_slots[sender, receiver], live))
+            if member.installed.groups[group.group_id] == group:
+                continue
+            groups[group.group_id] = member.installed.groups[group.group_id] = group
+            member.channel.send_bytes(codec.group_mod(codec.OFPGC_MODIFY, group, member.channel.next_xid()))
+            cluster.counters["group_mods"] += 1
+        member.wanted = Wanted(member.wanted.flows, groups)
+        barriers.append(member.channel.barrier())
+    return barriers
+
+
+def slots_in_force(cluster: Cluster, sender: str, receiver: str) -> tuple[PathKey, ...]:
+    """The slot table that a pair uses now, its own or a shared one (cluster.lock is held)."""
+    paths = cluster.fabric().paths(sender, receiver)
+    live = [path for path in paths if path.alive] or list(paths)
+    own = cluster.pair_slots.get((sender, receiver))
+    if own is not None:
+        return next_live(own, [path.key for path in live])
+    return default_slots([path.key for path in live], [float(path.rate_bps) for path in live], cluster.config.slots)
+
+
+def _is_full(wanted: Wanted) -> bool:
+    return any(flow.table == Table.RECEIVE for flow in wanted.flows.values())
+
+
+def _send_change(channel: Channel, change: Change) -> None:
+    datapath = channel.datapath
+    barrier = parser.OFPBarrierRequest
+    if change.add_groups:
+        for group in change.add_groups:
+            channel.send_bytes(codec.group_mod(codec.OFPGC_ADD, group, channel.next_xid()))
+        channel.send(barrier(datapath))
+    channel.send(*(add_flow(datapath, flow) for flow in change.add_flows))
+    if change.modify_groups:
+        channel.send(barrier(datapath))
+        for group in change.modify_groups:
+            channel.send_bytes(codec.group_mod(codec.OFPGC_MODIFY, group, channel.next_xid()))
+    if change.delete_cookies or change.delete_groups:
+        channel.send(barrier(datapath))
+        channel.send(*(delete_flows(datapath, cookie) for cookie in change.delete_cookies))
+        channel.send(barrier(datapath))
+        for number in change.delete_groups:
+            gone = Group(number, Group.SELECT, ())
+            channel.send_bytes(codec.group_mod(codec.OFPGC_DELETE, gone, channel.next_xid()))
+
+
+def flow_request(channel: Channel, table: int = ofp.OFPTT_ALL) -> Any:
+    """A request for the counters of our rows in one table or all."""
+    return parser.OFPFlowDescStatsRequest(
+        channel.datapath,
+        0,
+        table,
+        ofp.OFPP_ANY,
+        ofp.OFPG_ANY,
+        COOKIE_OURS << 48,
+        COOKIE_MASK,
+        parser.OFPMatch(),
+    )
+
+
+def _bodies(future: Future[list[Any]], read: Any, deadline_s: float) -> list[Any]:
+    """All entries of a multipart reply; raises TimeoutError, Refused, ConnectionError or ValueError."""
+    parts = future.result(timeout=max(0.0, deadline_s - time.monotonic()))
+    return [entry for part in parts for raw in part.body for entry in read(raw.data)]
+
+
+def _slots_of(group: Group) -> tuple[PathKey, ...] | None:
+    """The slot table in an installed group; None when it is not one of ours."""
+    slots = []
+    for bucket in group.buckets:
+        first = bucket.actions[0] if bucket.actions else None
+        if not isinstance(first, SetField) or first.name != "reg1" or not isinstance(first.value, int):
+            return None
+        slots.append(path_of_register(first.value))
+    return tuple(slots) if slots else None
