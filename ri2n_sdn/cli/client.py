@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sys
 import time
@@ -14,7 +15,7 @@ from ri2n_sdn.errors import BadInput, NotAvailable
 __all__ = ["DEFAULT_SOCKET", "LAB_FOLDER", "call", "find_socket"]
 
 DEFAULT_SOCKET = Path("/run/ri2n/controller.sock")
-LAB_FOLDER = Path("/run/ri2n-lab")
+LAB_FOLDER = Path(os.environ.get("RI2N_LAB_ROOT", "/run/ri2n-lab"))
 MAX_REPLY_BYTES = 64 << 20
 
 

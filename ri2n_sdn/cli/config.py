@@ -30,9 +30,9 @@ def check_config(
         warnings = topology.warnings()
         summary = f"{len(topology.hosts)} hosts, {len(topology.switches)} switches"
     else:
-        from ri2n_sdn.apps.config import load_config
+        from ri2n_sdn.apps.config import load_cluster_config
 
-        config = load_config(file)
+        config = load_cluster_config(file)
         summary = f"strategy {config.strategy}, {len(config.hosts)} hosts declared"
     if as_json:
         print_json({"file": str(file), "kind": kind, "summary": summary, "warnings": warnings})

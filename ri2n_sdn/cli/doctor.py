@@ -15,7 +15,7 @@ from rich.text import Text
 from ri2n_sdn.cli.common import JsonOption, console, print_json
 from ri2n_sdn.cli.doctor_checks import Finding, examine
 from ri2n_sdn.cli.doctor_probe import Runner, collect, run_here
-from ri2n_sdn.errors import BadInput
+from ri2n_sdn.errors import BadInput, Ri2nError
 
 if TYPE_CHECKING:
     from ri2n_sdn.lab import Lab
@@ -66,7 +66,7 @@ def lab_runner(lab: Lab, host: str) -> Runner:
             if argv[0] in clients:
                 return clients[argv[0]](host, *argv[1:])
             return lab.exec(host, argv, timeout_s=15).stdout
-        except (subprocess.SubprocessError, OSError):
+        except (Ri2nError, subprocess.SubprocessError, OSError):
             return None
 
     return run

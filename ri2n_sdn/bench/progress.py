@@ -1,0 +1,26 @@
+"""How far a bench is: what it does now, and how many of its planned seconds are over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+__all__ = ["Progress"]
+
+
+class Progress:
+    """Tells `show(text, seconds over)` at every step; the bench counts planned time, not the clock's."""
+
+    def __init__(self, show: Callable[[str, float], None]) -> None:
+        self._show = show
+        self._over_s = 0.0
+        self._text = ""
+
+    def say(self, text: str) -> None:
+        """What happens now."""
+        self._text = text
+        self._show(text, self._over_s)
+
+    def done(self, planned_s: float) -> None:
+        """A step for which so much time was planned is over."""
+        self._over_s += planned_s
+        self._show(self._text, self._over_s)

@@ -1,0 +1,199 @@
+"""`ri2n lab up|down|exec|ls|fault|restore`: a cluster on this machine, from a topology file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from ri2n_sdn.cli.common import JsonOption, console, note, print_json, split_list
+from ri2n_sdn.cli.controller import STRATEGIES
+from ri2n_sdn.cli.topology_files import find_topology
+from ri2n_sdn.errors import BadInput, NotAvailable
+
+if TYPE_CHECKING:
+    from ri2n_sdn.lab import Lab
+
+__all__ = ["app", "choose_lab"]
+
+app = typer.Typer(no_args_is_help=True, help="A cluster on this machine: namespaces, Open vSwitch, shaped links.")
+
+LabOption = Annotated[str | None, typer.Option("--lab", help="Name of the lab; needed when there are several.")]
+HostOption = Annotated[str | None, typer.Option(help="Host that the fault is at.")]
+NicOption = Annotated[str | None, typer.Option(help="NIC of that host.")]
+SwitchOption = Annotated[str | None, typer.Option(help="Switch, for switch_down.")]
+
+
+@app.command()
+def up(
+    topology: Annotated[str, typer.Argument(help="A topology file, or a shipped one: fig4/d, mixed, one-switch.")],
+    name: Annotated[str | None, typer.Option(help="Name of the lab; default: the topology's and a few digits.")] = None,
+    strategy: Annotated[str, typer.Option(help=f"One of {', '.join(STRATEGIES)}.")] = "max_min",
+    controller: Annotated[bool, typer.Option(help="Start a controller and wait until all is settled.")] = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Build a lab and leave it running; `ri2n lab down` removes it."""
+    split_list(strategy, STRATEGIES, "--strategy")
+    found = find_topology(topology)
+    for warning in found.warnings():
+        note(f"warning: {warning}")
+    from ri2n_sdn.lab import Lab
+
+    started = time.monotonic()
+    lab = Lab.create(found, name)
+    lab.up(lambda text: note(f"{time.monotonic() - started:5.1f} s  {text}"))
+    if controller:
+        try:
+            lab.start_controller(strategy=strategy)
+            lab.wait_ready(60)
+        except BaseException:
+            lab.down()
+            raise
+        note(f"{time.monotonic() - started:5.1f} s  controller is ready")
+    if as_json:
+        print_json(_described(lab))
+        return
+    hosts = lab.topology.managed_hosts()
+    print(f"lab {lab.name} is up: hosts {', '.join(lab.hosts)}")
+    print(f"  ri2n lab exec {hosts[-1]} -- ping -c 3 {hosts[0]}")
+    print(f"  ri2n status\n  ri2n lab down {lab.name}")
+
+
+@app.command()
+def down(
+    name: Annotated[str | None, typer.Argument(help="Name of the lab; not needed when there is only one.")] = None,
+    all_mine: Annotated[bool, typer.Option("--all-mine", help="Every lab that you made, crashed ones too.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove a lab: its processes, namespaces and files, and nothing else."""
+    from ri2n_sdn.lab import Lab
+
+    if all_mine and name is not None:
+        raise BadInput("give a name or --all-mine, not both")
+    labs = Lab.all_mine() if all_mine else [choose_lab(name)]
+    for lab in labs:
+        lab.down()
+    if as_json:
+        print_json({"removed": [lab.name for lab in labs]})
+    else:
+        print(f"removed: {', '.join(lab.name for lab in labs) or 'there was none'}")
+
+
+@app.command("exec", context_settings={"ignore_unknown_options": True})
+def exec_(
+    host: Annotated[str, typer.Argument(help="Host, or mgmt (where the controller is), or sw (the switches).")],
+    command: Annotated[list[str], typer.Argument(help="Command and arguments, after --; host names resolve.")],
+    lab: LabOption = None,
+) -> None:
+    """Run a command on a host of the lab: `ri2n lab exec B -- ping A`."""
+    there = choose_lab(lab)
+    argv = ["ip", "netns", "exec", there.namespace(host), *command]
+    program = shutil.which(argv[0])
+    if program is None:
+        raise NotAvailable("ip is missing: apt install iproute2")
+    # The command takes this process's place: it gets the terminal, the signals and the exit code.
+    os.execve(program, argv, there.environment(host))
+
+
+@app.command("ls")
+def list_(as_json: JsonOption = False) -> None:
+    """List the labs on this machine."""
+    from ri2n_sdn.lab import Lab
+
+    labs = Lab.all()
+    if as_json:
+        print_json([_described(lab) for lab in labs])
+        return
+    table = Table()
+    for heading in ("lab", "topology", "phase", "owner", "age", "datapath", "hosts", "controller", "faults"):
+        table.add_column(heading)
+    for lab in labs:
+        row = _described(lab)
+        faults = "; ".join(" ".join(str(value) for value in fault.values() if value) for fault in row["faults"])
+        age = f"{(time.time() - lab.created_s) / 60:.0f} min"
+        controller = "yes" if row["controller"] else "no"
+        table.add_row(
+            *(lab.name, row["topology"], lab.phase, lab.owner, age, lab.datapath),
+            *(", ".join(lab.hosts), controller, faults),
+        )
+    console().print(table if labs else "no labs; `ri2n lab up fig4/d` makes one")
+
+
+@app.command()
+def fault(
+    kind: Annotated[str, typer.Argument(help="nic_down, peer_nic_down, blackhole, switch_down or loss.")],
+    host: HostOption = None,
+    nic: NicOption = None,
+    switch: SwitchOption = None,
+    loss: Annotated[float | None, typer.Option(help="Per cent of frames that are lost.")] = None,
+    lab: LabOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Break something: a NIC, a cable that drops silently, a whole switch, or lose some frames."""
+    there = choose_lab(lab)
+    there.fault(kind, host=host, nic=nic, switch=switch, loss=loss)
+    _show_faults(there, as_json)
+
+
+@app.command()
+def restore(
+    kind: Annotated[str | None, typer.Argument(help="Kind of the fault to end; without it all faults end.")] = None,
+    host: HostOption = None,
+    nic: NicOption = None,
+    switch: SwitchOption = None,
+    lab: LabOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """End one fault, or all."""
+    there = choose_lab(lab)
+    if kind is None:
+        if host or nic or switch:
+            raise BadInput("KIND is missing: say which fault to end, or give nothing to end all")
+        there.restore_all()
+    else:
+        there.restore(kind, host=host, nic=nic, switch=switch)
+    _show_faults(there, as_json)
+
+
+def choose_lab(name: str | None) -> Lab:
+    """The lab of that name, or the only one; raises NotAvailable."""
+    from ri2n_sdn.lab import Lab
+
+    if name is not None:
+        return Lab.load(name)
+    labs = Lab.all()
+    if len(labs) == 1:
+        return labs[0]
+    if not labs:
+        raise NotAvailable("there is no lab; `ri2n lab up fig4/d` makes one")
+    raise NotAvailable(f"there are several labs; name one of {', '.join(lab.name for lab in labs)}")
+
+
+def _described(lab: Lab) -> dict[str, Any]:
+    return {
+        "name": lab.name,
+        "topology": lab.topology.name,
+        "phase": lab.phase,
+        "owner": lab.owner,
+        "created_s": lab.created_s,
+        "datapath": lab.datapath,
+        "hosts": {host: lab.address(host) for host in lab.hosts},
+        "socket": str(lab.controller_socket),
+        "controller": lab.controller_socket.exists(),
+        "faults": [vars(entry) for entry in lab.faults()],
+    }
+
+
+def _show_faults(lab: Lab, as_json: bool) -> None:
+    faults = [vars(entry) for entry in lab.faults()]
+    if as_json:
+        print_json({"lab": lab.name, "faults": faults})
+    elif not faults:
+        print(f"lab {lab.name}: no faults")
+    else:
+        for entry in faults:
+            print(f"lab {lab.name}: " + " ".join(str(value) for value in entry.values() if value is not None))

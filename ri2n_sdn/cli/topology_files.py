@@ -1,0 +1,25 @@
+"""Find a topology by path or by its name in the repository's `topologies/` folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.fabric.topology import Topology, load_topology
+
+__all__ = ["find_topology"]
+
+SHIPPED = Path(__file__).parents[2] / "topologies"
+
+
+def find_topology(text: str) -> Topology:
+    """`text` as a file, else as a shipped topology: `fig4/d`, `d` (of figure 4), `mixed`; raises BadInput."""
+    path = Path(text)
+    if path.is_file():
+        return load_topology(path)
+    name = text.removesuffix(".yaml")
+    for candidate in (SHIPPED / f"{name}.yaml", SHIPPED / "fig4" / f"{name}.yaml"):
+        if candidate.is_file() and candidate.resolve().is_relative_to(SHIPPED.resolve()):
+            return load_topology(candidate)
+    known = ", ".join(str(file.relative_to(SHIPPED).with_suffix("")) for file in sorted(SHIPPED.rglob("*.yaml")))
+    raise BadInput(f"topology {text}: no such file, and not one of {known or '(none are installed)'}")

@@ -1,0 +1,164 @@
+"""The socket client against controllers that answer, refuse, hang, drip or send garbage."""
+
+from __future__ import annotations
+
+import json
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ri2n_sdn.cli import client
+from ri2n_sdn.cli.client import call, find_socket
+from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
+
+
+@contextmanager
+def listener(serve: Callable[[socket.socket], None]) -> Iterator[Path]:
+    """A unix socket whose connections are each handed to `serve`, on a thread that ends with the block."""
+    with tempfile.TemporaryDirectory(prefix="ri2n-") as folder:
+        path = Path(folder) / "controller.sock"
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(path))
+            server.listen(8)
+
+            def loop() -> None:
+                while True:
+                    try:
+                        connection, _ = server.accept()
+                    except OSError:
+                        return
+                    with connection:
+                        try:
+                            serve(connection)
+                        except OSError:
+                            continue
+
+            thread = threading.Thread(target=loop)
+            thread.start()
+            try:
+                yield path
+            finally:
+                server.shutdown(socket.SHUT_RDWR)
+                thread.join(timeout=10)
+                assert not thread.is_alive()
+
+
+def answering(reply: bytes) -> Callable[[socket.socket], None]:
+    def serve(connection: socket.socket) -> None:
+        connection.makefile("rb").readline()
+        connection.sendall(reply)
+
+    return serve
+
+
+def test_an_answer_comes_back_and_the_request_is_one_json_line() -> None:
+    got: list[bytes] = []
+
+    def serve(connection: socket.socket) -> None:
+        got.append(connection.makefile("rb").readline())
+        connection.sendall(b'{"ok": true, "hosts": []}\n')
+
+    with listener(serve) as path:
+        assert call(path, "explain", src="A", dst="B") == {"ok": True, "hosts": []}
+    assert json.loads(got[0]) == {"op": "explain", "src": "A", "dst": "B"}
+
+
+def test_a_large_answer_comes_back_whole() -> None:
+    reply = {"ok": True, "pairs": ["x" * 100] * 20_000}
+    with listener(answering(json.dumps(reply).encode() + b"\n")) as path:
+        assert call(path, "status") == reply
+
+
+def test_a_refusal_is_bad_input_in_the_controllers_words() -> None:
+    with (
+        listener(answering(b'{"ok": false, "error": "unknown host Z"}\n')) as path,
+        pytest.raises(BadInput, match=r"^unknown host Z$"),
+    ):
+        call(path, "explain", src="Z", dst="A")
+
+
+def test_a_controller_that_hangs_or_drips_is_given_up_on() -> None:
+    done = threading.Event()
+
+    def drip(connection: socket.socket) -> None:
+        while not done.wait(0.05):
+            connection.sendall(b" ")
+
+    with listener(drip) as path:
+        with pytest.raises(NotAvailable, match=r"did not answer in 0\.5 s"):
+            call(path, "status", timeout_s=0.5)
+        done.set()
+
+
+def test_nobody_there() -> None:
+    with pytest.raises(NotAvailable, match="no controller listens there"):
+        call(Path("/nonexistent/controller.sock"), "status")
+
+
+def test_a_socket_path_that_is_too_long_is_one_line() -> None:
+    with pytest.raises(NotAvailable, match="too long"):
+        call(Path("/tmp") / ("x" * 200), "status")
+
+
+GARBAGE = st.one_of(
+    st.binary(max_size=300),
+    st.just(b"[" * 100_000 + b"\n"),
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text(max_size=20),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["ok", "error"]), inner),
+        max_leaves=8,
+    ).map(lambda value: json.dumps(value).encode() + b"\n"),
+)
+
+
+def test_garbage_raises_one_of_our_errors_with_one_line() -> None:
+    reply = b""
+
+    def serve(connection: socket.socket) -> None:
+        answering(reply)(connection)
+
+    with listener(serve) as path:
+
+        @settings(max_examples=150, deadline=None)
+        @given(GARBAGE)
+        def check(garbage: bytes) -> None:
+            nonlocal reply
+            reply = garbage
+            try:
+                assert call(path, "status", timeout_s=5)["ok"] is True
+            except Ri2nError as error:
+                assert "Traceback" not in str(error)
+
+        check()
+
+
+def test_the_socket_of_the_only_lab_is_found(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="ri2n-") as folder:
+        monkeypatch.setattr(client, "DEFAULT_SOCKET", Path(folder) / "absent.sock")
+        monkeypatch.setattr(client, "LAB_FOLDER", Path(folder))
+        with pytest.raises(NotAvailable, match="no controller is running"):
+            find_socket(None)
+        servers = []
+        for name in ("one", "two"):
+            (Path(folder) / name).mkdir()
+            server = socket.socket(socket.AF_UNIX)
+            server.bind(str(Path(folder) / name / "controller.sock"))
+            servers.append(server)
+        servers[0].listen()  # the second one is a leftover: the file is there, nobody listens
+        assert find_socket(None) == Path(folder) / "one" / "controller.sock"
+        assert "lab one" in capsys.readouterr().err
+        servers[1].listen()
+        with pytest.raises(NotAvailable, match=r"several labs.*--socket"):
+            find_socket(None)
+        assert find_socket(Path("/given")) == Path("/given")
+        for server in servers:
+            server.close()
