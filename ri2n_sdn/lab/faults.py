@@ -13,7 +13,7 @@ from ri2n_sdn.lab.ovs import port_mod
 from ri2n_sdn.lab.plan import SwitchPort, switch_ports
 from ri2n_sdn.lab.run import in_namespace, ip_batch, run
 
-__all__ = ["KINDS", "Fault", "apply", "check", "same_place"]
+__all__ = ["KINDS", "Fault", "apply_faults", "check_fault", "same_place"]
 
 KINDS = ("nic_down", "peer_nic_down", "blackhole", "switch_down", "loss")
 
@@ -38,7 +38,7 @@ class _Effect:
     loss_percent: float
 
 
-def check(
+def check_fault(
     topology: Topology,
     kind: str,
     *,
@@ -71,7 +71,7 @@ def same_place(one: Fault, other: Fault) -> bool:
     return (one.kind, one.host, one.nic, one.switch) == (other.kind, other.host, other.nic, other.switch)
 
 
-def apply(
+def apply_faults(
     topology: Topology,
     switch_folder: Path,
     namespace: Callable[[str], str],

@@ -19,8 +19,9 @@ import yaml
 
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.topology import Topology
-from ri2n_sdn.lab import faults, ovs, plan, state
+from ri2n_sdn.lab import ovs, plan, state
 from ri2n_sdn.lab.control import await_ready
+from ri2n_sdn.lab.faults import Fault, apply_faults, check_fault, same_place
 from ri2n_sdn.lab.namespaces import add_namespaces, namespace_exists, remove_namespaces
 from ri2n_sdn.lab.run import in_namespace, ip_batch, run
 
@@ -266,23 +267,21 @@ class Lab:
         switch_down: switch; every port of it is a blackhole.
         BadInput for anything that does not exist.
         """
-        new = faults.check(self.topology, kind, host=host, nic=nic, switch=switch, loss=loss)
-        self._change_faults(lambda now: [*[old for old in now if not faults.same_place(old, new)], new])
+        new = check_fault(self.topology, kind, host=host, nic=nic, switch=switch, loss=loss)
+        self._change_faults(lambda now: [*[old for old in now if not same_place(old, new)], new])
 
-    def restore(
-        self, kind: str, *, host: str | None = None, nic: str | None = None, switch: str | None = None
-    ) -> None:
+    def restore(self, kind: str, *, host: str | None = None, nic: str | None = None, switch: str | None = None) -> None:
         """End one fault; one that is not there is no error."""
-        gone = faults.check(self.topology, kind, host=host, nic=nic, switch=switch, loss=100.0)
-        self._change_faults(lambda now: [old for old in now if not faults.same_place(old, gone)])
+        gone = check_fault(self.topology, kind, host=host, nic=nic, switch=switch, loss=100.0)
+        self._change_faults(lambda now: [old for old in now if not same_place(old, gone)])
 
     def restore_all(self) -> None:
         """End all faults."""
         self._change_faults(lambda _: [])
 
-    def faults(self) -> list[faults.Fault]:
+    def faults(self) -> list[Fault]:
         """The faults there are, oldest first; also those that another process made."""
-        return [faults.Fault(**entry) for entry in state.read_state(self.name).faults]
+        return [Fault(**entry) for entry in state.read_state(self.name).faults]
 
     # ---- the controller
 
@@ -412,15 +411,15 @@ class Lab:
         self._children.clear()
         state.remove_folder(self.name)
 
-    def _change_faults(self, change: Callable[[list[faults.Fault]], list[faults.Fault]]) -> None:
+    def _change_faults(self, change: Callable[[list[Fault]], list[Fault]]) -> None:
         with state.locked(self.name):
             self._state = state.read_state(self.name)
             if self.phase != "up":
                 raise NotAvailable(f"lab {self.name!r} is not up")
-            before = [faults.Fault(**entry) for entry in self._state.faults]
+            before = [Fault(**entry) for entry in self._state.faults]
             after = change(before)
             self._set(faults=[vars(entry) for entry in after])
-            faults.apply(self.topology, self.run_dir / "sw", self.namespace, before, after)
+            apply_faults(self.topology, self.run_dir / "sw", self.namespace, before, after)
 
     def _ovs_tool(self, host: str, argv: list[str], input: str | None = None) -> str:
         self.namespace(host)  # an unknown host is BadInput

@@ -18,7 +18,17 @@ from typing import Any
 
 from ri2n_sdn.errors import BadInput, NotAvailable
 
-__all__ = ["LabState", "all_states", "check_name", "fresh_name", "locked", "owner", "read_state", "run_dir", "write_state"]
+__all__ = [
+    "LabState",
+    "all_states",
+    "check_name",
+    "fresh_name",
+    "locked",
+    "owner",
+    "read_state",
+    "run_dir",
+    "write_state",
+]
 
 ROOT = Path(os.environ.get("RI2N_LAB_ROOT", "/run/ri2n-lab"))
 LOCK_WAIT_S = 30.0
