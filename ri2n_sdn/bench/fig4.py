@@ -16,6 +16,7 @@ from typing import Any
 from ri2n_sdn.bench.context import Report
 from ri2n_sdn.bench.fair import Optimum, goodput_optimum
 from ri2n_sdn.bench.progress import Progress
+from ri2n_sdn.bench.ready import start_and_wait
 from ri2n_sdn.bench.rows import fig4_row, retransmits, summarize, window_goodput_bps
 from ri2n_sdn.cli.client import call
 from ri2n_sdn.errors import BadInput, NotAvailable
@@ -81,8 +82,7 @@ def run_fig4(settings: Fig4Settings, report: Report, progress: Progress) -> None
     for topology in settings.topologies:
         progress.say(f"{topology.name}: building the lab")
         with Lab.create(topology) as lab:
-            lab.start_controller(strategy=settings.strategies[0])
-            lab.wait_ready(60)
+            start_and_wait(lab, settings.strategies[0])
             progress.done(LAB_S)
             for row, raw in _runs(lab, topology, settings, progress):
                 report.add(row, raw, summarize([*report.rows, row], ("topology", "strategy"), FIGURES))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from ri2n_sdn.cli.doctor_checks import Facts, NicFacts, parse_cookies
 __all__ = ["BRIDGE", "Runner", "collect", "run_here"]
 
 BRIDGE = "br-ri2n"
+STATUS_REFRESH_S = 6.0
 
 Runner = Callable[[list[str]], "str | None"]
 """Runs a command where the host is and returns its stdout; None when it fails or is not there."""
@@ -30,14 +32,12 @@ def run_here(argv: list[str]) -> str | None:
 def collect(host: str, run: Runner) -> Facts:
     """All facts of one host; what cannot be found out stays None."""
     vsctl = ["ovs-vsctl", "--timeout=5"]
-    version = _plain(run([*vsctl, "get", "Open_vSwitch", ".", "ovs_version"]))
-    if version is None:
-        version = _search(r"\) (\d+\.\d+\.\d+)", run(["ovs-vswitchd", "--version"]))
+    # The daemon's own word: the database's ovs_version is empty when OVS was not started by ovs-ctl.
+    version = _search(r"\) (\d+\.\d+\.\d+)", run(["ovs-appctl", "-T", "5", "version"]))
     bridge = _rows(run([*vsctl, "--format=json", "find", "Bridge", f"name={BRIDGE}"]))
     if not bridge:
         return Facts(host, ovs_version=version)
     interfaces = _interfaces(run, vsctl)
-    targets = _rows(run([*vsctl, "--format=json", "list", "Controller"]))
     wanted = set(_plain_set(bridge[0].get("controller")))
     cookies, foreign = parse_cookies(run(["ovs-ofctl", "-O", "OpenFlow15", "dump-flows", BRIDGE]) or "")
     features = run(["ovs-appctl", "-T", "5", "dpif/show-dp-features", BRIDGE])
@@ -52,15 +52,26 @@ def collect(host: str, run: Runner) -> Facts:
         nics=[_nic(row, run) for row in interfaces if _is_nic(row)],
         in_band_disabled=config.get("disable-in-band") == "true",
         fail_mode=_first(bridge[0].get("fail_mode")),
-        controllers=[
-            (str(row.get("target")), row.get("is_connected") is True) for row in targets if row.get("_uuid") in wanted
-        ],
+        controllers=_controllers(run, vsctl, wanted),
         cookies=cookies,
         foreign_flows=foreign,
-        ingress_drop=_ingress_drop(run(["nft", "-j", "list", "ruleset"])),
+        ingress_drop=_ingress_drop(run(["nft", "list", "ruleset"])),
         flow_limit=_number(r"limit (\d+)", upcalls),
         datapath_flows=_number(r"current (\d+)", upcalls),
     )
+
+
+def _controllers(run: Runner, vsctl: list[str], wanted: set[Any]) -> list[tuple[str, bool]]:
+    """(target, connected) of each; a NO is believed only when it stays, as OVS writes it down every 5 s."""
+    deadline = time.monotonic() + STATUS_REFRESH_S
+    while True:
+        rows = _rows(run([*vsctl, "--format=json", "list", "Controller"]))
+        found = [
+            (str(row.get("target")), row.get("is_connected") is True) for row in rows if row.get("_uuid") in wanted
+        ]
+        if not found or any(connected for _, connected in found) or time.monotonic() > deadline:
+            return found
+        time.sleep(0.25)
 
 
 def _interfaces(run: Runner, vsctl: list[str]) -> list[dict[str, Any]]:
@@ -90,19 +101,16 @@ def _nic(row: dict[str, Any], run: Runner) -> NicFacts:
 
 
 def _ingress_drop(ruleset: str | None) -> list[str] | None:
-    """NICs with an nftables ingress chain whose policy is drop; None when nft does not answer."""
+    """NICs with an nftables ingress chain whose policy is drop; None when nft does not answer.
+
+    From nft's text: its JSON leaves the device out (1.0.6).
+    """
     if ruleset is None:
         return None
-    try:
-        entries = json.loads(ruleset)["nftables"]
-    except (ValueError, KeyError, TypeError):
-        return None
     found: list[str] = []
-    for entry in entries:
-        chain = entry.get("chain", {})
-        if chain.get("hook") == "ingress" and chain.get("policy") == "drop":
-            devices = chain.get("dev", [])
-            found += [devices] if isinstance(devices, str) else devices
+    for devices, rest in re.findall(r"hook ingress devices?\s*=?\s*([^;]*?)\s*priority([^}]*)", ruleset):
+        if re.search(r"policy drop", rest):
+            found += re.findall(r'"([^"]+)"', devices)
     return found
 
 
@@ -140,10 +148,6 @@ def _first(value: Any) -> str | None:
 
 def _int(value: Any) -> int | None:
     return value if isinstance(value, int) else None
-
-
-def _plain(text: str | None) -> str | None:
-    return text.strip().strip('"') or None if text else None
 
 
 def _search(pattern: str, text: str | None) -> str | None:

@@ -41,6 +41,7 @@ def up(
     found = find_topology(topology)
     for warning in found.warnings():
         note(f"warning: {warning}")
+    from ri2n_sdn.bench.ready import start_and_wait
     from ri2n_sdn.lab import Lab
 
     started = time.monotonic()
@@ -48,8 +49,7 @@ def up(
     lab.up(lambda text: note(f"{time.monotonic() - started:5.1f} s  {text}"))
     if controller:
         try:
-            lab.start_controller(strategy=strategy)
-            lab.wait_ready(60)
+            start_and_wait(lab, strategy)
         except BaseException:
             lab.down()
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -56,8 +57,8 @@ def explain(
     ] = None,
     sport: Annotated[int, typer.Option(min=0, max=65535, help="Source port (ICMP: type).")] = 0,
     dport: Annotated[int, typer.Option(min=0, max=65535, help="Destination port (ICMP: code).")] = 0,
-    src_ip: Annotated[str | None, typer.Option(help="Default: the sender's address.")] = None,
-    dst_ip: Annotated[str | None, typer.Option(help="Default: the receiver's address.")] = None,
+    src_ip: Annotated[str | None, typer.Option(help="Default: the address from which it connects.")] = None,
+    dst_ip: Annotated[str | None, typer.Option(help="Default: the address from which it connects.")] = None,
     hash_build: Annotated[
         str, typer.Option("--hash", help="How the sender's OVS was compiled: portable (Debian) or sse42.")
     ] = "portable",
@@ -79,11 +80,11 @@ def explain(
     answer = call(path, "explain", src=src, dst=dst)
     flow, slot, remark = "", None, None
     if protocol is not None and answer["kind"] == "managed":
-        hosts = {host["name"]: host for host in call(path, "status")["hosts"]}
-        source = src_ip or _address(hosts, src, "--src-ip")
-        target = dst_ip or _address(hosts, dst, "--dst-ip")
+        addresses, found_datapath = _known_of(path)
+        source = src_ip or _address(addresses, src, "--src-ip")
+        target = dst_ip or _address(addresses, dst, "--dst-ip")
         flow = f"{proto} {source}:{sport} -> {target}:{dport}"
-        known = datapath or hosts.get(src, {}).get("datapath")
+        known = datapath or found_datapath
         if known == "system":
             remark = "unknown NIC: the kernel datapath hashes by the socket's random number, nobody can predict it"
         else:
@@ -114,11 +115,21 @@ def _protocol(text: str | None) -> int | None:
     raise BadInput(f"--proto: unknown {text!r}; choose from {', '.join(PROTOCOLS)} or give a number up to 255")
 
 
-def _address(hosts: dict[str, Any], name: str, option: str) -> str:
-    address = hosts.get(name, {}).get("address")
-    if not address:
-        raise NotAvailable(f"the controller has not learned the address of {name} yet; give {option}")
-    return str(address)
+def _known_of(path: Path) -> tuple[dict[str, str], str | None]:
+    """Addresses of the hosts and their datapath: a lab's own, else from where hosts connect to the controller."""
+    if (path.parent / "state.json").is_file():
+        from ri2n_sdn.lab import Lab
+
+        lab = Lab.load(path.parent.name)
+        return {host: lab.address(host) for host in lab.hosts}, lab.datapath
+    hosts = call(path, "status")["hosts"]
+    return {host["name"]: str(host["address"]) for host in hosts if host["address"]}, None
+
+
+def _address(addresses: dict[str, str], name: str, option: str) -> str:
+    if name not in addresses:
+        raise NotAvailable(f"the address of {name} is not known; give {option}")
+    return addresses[name]
 
 
 def _render(answer: dict[str, Any]) -> Any:

@@ -62,7 +62,7 @@ def explain_lines(answer: Json, slot: int | None, flow: str) -> list[str]:
         lines.append(f"that path is dead; the next slot on a live path is {(slot + taken) % len(names)}")
     lines.append(
         f"so it leaves {answer['src']} by {own} and reaches {answer['dst']} at {peer} over {path['network']}; "
-        f"this path has {path['share']:.1%} of the pair's traffic ({path['slots']} slots)"
+        f"this path's share of the pair is {path['share']:.1%} ({path['slots']} slots)"
     )
     return lines
 
