@@ -40,7 +40,7 @@ describe() {
 # run, where a failure is not worth stopping for.
 try() { run "$@" 2>/dev/null || true; }
 
-write_file() { printf '%s\n' "$2" >"$1"; }
+write_file() { printf '%s' "${2:+$2$'\n'}" >"$1"; }
 write_sysctl() { printf '%s\n' "$2" >"/proc/sys/$1"; }
 
 vsctl() { ovs-vsctl --timeout=20 ${DB:+--db="$DB"} "$@"; }
