@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.config import ClusterConfig
-from ri2n_sdn.fabric.model import Fabric, Host, Nic, PathKey
+from ri2n_sdn.fabric.model import Fabric, Host, Nic, NicId, PathKey
 from ri2n_sdn.fabric.wiring import Wiring
 from ri2n_sdn.pipeline.diff import Installed
 from ri2n_sdn.pipeline.messages import Wanted
@@ -85,7 +85,7 @@ class Cluster:
     socket_path: Path
     lock: threading.RLock = field(default_factory=threading.RLock)
     members: dict[str, Member] = field(default_factory=dict)
-    wiring: Wiring = field(default_factory=Wiring)
+    wiring: Wiring = field(init=False)
     pair_slots: dict[PairKey, tuple[PathKey, ...]] = field(default_factory=dict)
     rates: dict[PairKey, dict[PathKey, PathRates]] = field(default_factory=dict)
     counters: Counter[str] = field(default_factory=Counter)
@@ -103,6 +103,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         self.hbspan_s = self.config.hbspan_s.min
+        self.wiring = Wiring(label=self._nic_label)
         self.loop = WeightLoop(
             LoopSettings(
                 strategy=self.strategy,
@@ -187,6 +188,11 @@ class Cluster:
         missing = sorted(set(self.config.hosts) - set(self.members))
         result += [f"{name} is in cluster.yaml but has never connected" for name in missing]
         return result
+
+    def _nic_label(self, nic: NicId) -> str:
+        member = self.members.get(nic[0])
+        port = member.ports.get(nic[1]) if member is not None else None
+        return f"{nic[0]}:{port.name if port is not None else nic[1]}"
 
     def _contradictions(self, fabric: Fabric) -> list[str]:
         """Wiring that is other than declared: two declared networks that are one, or one that is several."""

@@ -76,8 +76,12 @@ class _Inquiry:
 class Wiring:
     """The learned wiring. Pure: the caller gives the time, sends the probes of `tick` and reports those `heard`."""
 
-    def __init__(self, settings: WiringSettings | None = None) -> None:
+    def __init__(
+        self, settings: WiringSettings | None = None, label: Callable[[NicId], str] = "{0[0]}:{0[1]}".format
+    ) -> None:
+        """`label` names a NIC in `events`."""
         self.settings = settings or WiringSettings()
+        self._label = label
         self.events: list[str] = []
         self.changed = False
         self._nics: dict[NicId, _Nic] = {}
@@ -168,12 +172,13 @@ class Wiring:
             tx.tx_recovered += 1
             if tx.tx_recovered >= self.settings.recover_after:
                 tx.tx_ok = True
-                self._note(f"{_name(sender)} sends again")
+                self._note(f"{self._label(sender)} sends again")
         if not rx.rx_ok:
             rx.rx_recovered += 1
             if rx.rx_recovered >= self.settings.recover_after:
                 rx.rx_ok = True
-                self._note(f"{_name(receiver)} receives again")
+                rx.beacon_s = now_s
+                self._note(f"{self._label(receiver)} receives again")
 
     def tick(self, now_s: float, last_heard_s: Callable[[str], float]) -> list[Probe]:
         """Probes to send now; call it every 25 ms or so.
@@ -232,13 +237,13 @@ class Wiring:
             return
         alone = len(self._members().get(rx.network, ())) <= 1
         if alone or not rx.rx_ok or now_s - rx.own_rx_s > 3 * self.settings.probe_s:
-            self._note(f"{_name(receiver)} moved from n{rx.network} to n{tx.network}")
+            self._note(f"{self._label(receiver)} moved from n{rx.network} to n{tx.network}")
             self._join(receiver, rx, tx.network, now_s)
             return
         rx.conflicts += 1
         if rx.conflicts >= 2:
             kept, merged = sorted((tx.network, rx.network))
-            self._note(f"n{merged} and n{kept} are one network ({_name(receiver)} hears both)")
+            self._note(f"n{merged} and n{kept} are one network ({self._label(receiver)} hears both)")
             for nic, state in self._nics.items():
                 if state.network == merged:
                     self._join(nic, state, kept, now_s)
@@ -265,7 +270,7 @@ class Wiring:
                 state = self._nics[nic]
                 silent_s = now_s - max(state.beacon_s, since_s, state.since_s)
                 if nic != beacon and state.healthy and silent_s > 3.5 * self.settings.beacon_s:
-                    self._note(f"{_name(nic)} is cut off from the rest of n{network}")
+                    self._note(f"{self._label(nic)} is cut off from the rest of n{network}")
                     state.network = None
                     self._newest_s = now_s
                     self._drop_edges(nic)
@@ -351,10 +356,10 @@ class Wiring:
         state = self._nics[nic]
         if direction == "tx":
             state.tx_ok, state.tx_recovered = False, 0
-            self._note(f"{_name(nic)}: nothing it sends arrives")
+            self._note(f"{self._label(nic)}: nothing it sends arrives")
         else:
             state.rx_ok, state.rx_recovered = False, 0
-            self._note(f"{_name(nic)}: nothing arrives")
+            self._note(f"{self._label(nic)}: nothing arrives")
 
     def _some(self, nics: list[NicId], count: int) -> list[NicId]:
         """Up to `count` of `nics`, others every round."""
@@ -377,7 +382,3 @@ class Wiring:
     def _note(self, text: str) -> None:
         self.events.append(text)
         self.changed = True
-
-
-def _name(nic: NicId) -> str:
-    return f"{nic[0]}:{nic[1]}"
