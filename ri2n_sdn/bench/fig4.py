@@ -6,10 +6,9 @@ that begins after a warm-up. One lab per topology, one controller, which is told
 
 from __future__ import annotations
 
-import json
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,16 +16,16 @@ from ri2n_sdn.bench.context import Report
 from ri2n_sdn.bench.fair import Optimum, goodput_optimum
 from ri2n_sdn.bench.progress import Progress
 from ri2n_sdn.bench.ready import start_and_wait
-from ri2n_sdn.bench.rows import fig4_row, retransmits, summarize, window_goodput_bps
+from ri2n_sdn.bench.rows import fig4_row, retransmits, summarize
 from ri2n_sdn.cli.client import call
-from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.topology import Topology
 from ri2n_sdn.lab import Lab
+from ri2n_sdn.lab.iperf import IperfRun
 
-__all__ = ["Fig4Settings", "clients_of", "measure_clients", "pair_weights", "run_fig4", "total_seconds"]
+__all__ = ["Fig4Settings", "clients_of", "pair_weights", "run_fig4", "total_seconds"]
 
 SERVER = "A"
-FIRST_PORT = 5201
 # Sent after the window, so that no client has stopped when the last one's window ends.
 TAIL_S = 1
 LAB_S = 12.0
@@ -45,7 +44,6 @@ class Fig4Settings:
     warmup: int = 3
     repeat: int = 3
     pattern: str = "bulk"
-    congestion: str = "cubic"
 
     def described(self) -> dict[str, Any]:
         """As JSON, with the topologies whole: a file may change later."""
@@ -121,73 +119,31 @@ def _one_run(
         if now_s >= start_s:
             weights.append(pair_weights(status, clients))
 
+    length_s = settings.warmup + settings.seconds + TAIL_S
+    run = IperfRun(lab, SERVER, clients, streams=settings.streams, seconds=length_s)
     try:
-        reports = measure_clients(
-            lab, clients, settings.streams, settings.warmup + settings.seconds + TAIL_S, settings.congestion, watch
-        )
+        while (now_s := time.monotonic() - run.start_s) < end_s:
+            watch(now_s)
+            time.sleep(min(1.0, max(0.0, run.start_s + end_s - time.monotonic())))
+        watch(end_s)
+        results = run.results(skip_s=start_s, window_s=end_s - start_s)
     finally:
+        run.stop()
         if pinger is not None:
             pinger.terminate()
             pinger.wait()
-    goodput = {name: window_goodput_bps(reports[name]["server"], start_s, end_s) for name in clients}
     row = fig4_row(
         {},
-        goodput,
+        {client: results[client].goodput_bps for client in clients},
         optimum,
-        retransmitted=sum(retransmits(reports[name]["client"], start_s, end_s) for name in clients),
+        retransmitted=sum(retransmits(results[name].client_report, start_s, end_s) for name in clients),
         weights=_mean_weights(weights),
-        slots_moved=moved[-1][1] - moved[0][1] if moved else 0,
+        slots_moved=moved[-1][1] - moved[0][1],
     )
-    return row, {"iperf3": reports, "weights": weights, "optimum": asdict(optimum)}
-
-
-def measure_clients(
-    lab: Lab,
-    clients: list[str],
-    streams: int,
-    seconds: int,
-    congestion: str,
-    watch: Callable[[float], None],
-    tick_s: float = 1.0,
-) -> dict[str, dict[str, Any]]:
-    """iperf3 from all clients to the server at once; returns {client: {"client": JSON, "server": JSON}}.
-
-    `watch` is called every `tick_s` with the seconds since the clients started. Raises NotAvailable when an iperf3
-    does not start or does not end.
-    """
-    servers: dict[str, subprocess.Popen[str]] = {}
-    senders: dict[str, subprocess.Popen[str]] = {}
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    ports = {client: FIRST_PORT + index for index, client in enumerate(clients)}
-    try:
-        for client, port in ports.items():
-            servers[client] = lab.popen(SERVER, ["iperf3", "-s", "-1", "-J", "-p", str(port)], **pipes)
-        _wait_listening(lab, set(ports.values()))
-        for client, port in ports.items():
-            senders[client] = lab.popen(
-                client,
-                [
-                    *("iperf3", "-J", "-c", lab.address(SERVER), "-p", str(port)),
-                    *("-P", str(streams), "-t", str(seconds), "-C", congestion),
-                ],
-                **pipes,
-            )
-        started = time.monotonic()
-        while (now_s := time.monotonic() - started) < seconds:
-            watch(now_s)
-            time.sleep(max(0.0, min(tick_s - (time.monotonic() - started - now_s), seconds - now_s)))
-        return {
-            client: {
-                "client": _finish(senders[client], f"iperf3 client {client}"),
-                "server": _finish(servers[client], f"iperf3 server of {client}"),
-            }
-            for client in clients
-        }
-    finally:
-        for process in (*senders.values(), *servers.values()):
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+    raw = {
+        client: {"client": result.client_report, "server": result.server_report} for client, result in results.items()
+    }
+    return row, {"iperf3": raw, "weights": weights, "optimum": asdict(optimum)}
 
 
 def pair_weights(status: dict[str, Any], senders: list[str]) -> dict[str, dict[str, float]]:
@@ -207,26 +163,3 @@ def _mean_weights(samples: list[dict[str, dict[str, float]]]) -> dict[str, dict[
                 sums.setdefault(sender, {}).setdefault(path, 0.0)
                 sums[sender][path] += share / len(samples)
     return {sender: {path: round(share, 4) for path, share in shares.items()} for sender, shares in sums.items()}
-
-
-def _wait_listening(lab: Lab, ports: set[int], timeout_s: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while True:
-        listening = lab.exec(SERVER, ["ss", "-Htln"]).stdout
-        if all(f":{port} " in listening for port in ports):
-            return
-        if time.monotonic() > deadline:
-            raise NotAvailable(f"iperf3 does not listen in {SERVER} after {timeout_s:g} s: is iperf3 installed?")
-        time.sleep(0.05)
-
-
-def _finish(process: subprocess.Popen[str], name: str) -> dict[str, Any]:
-    try:
-        output, errors = process.communicate(timeout=20)
-    except subprocess.TimeoutExpired:
-        raise NotAvailable(f"{name} did not end; is the machine overloaded?") from None
-    try:
-        document: dict[str, Any] = json.loads(output)
-    except ValueError:
-        raise NotAvailable(f"{name} printed no JSON: {' '.join((errors or output).split())[:200]}") from None
-    return document

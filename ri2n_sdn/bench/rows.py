@@ -1,48 +1,22 @@
-"""From raw measurements to the rows of the tables: pure functions over iperf3's JSON, arrivals and status samples."""
+"""From raw measurements to the rows of the tables: pure functions over iperf3's JSON and status samples."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from ri2n_sdn.bench.fair import Optimum
 
 __all__ = [
-    "Stream",
     "fig4_row",
     "link_ratio",
-    "outage",
     "retransmits",
     "settle_time_s",
     "summarize",
-    "window_goodput_bps",
 ]
 
 Json = dict[str, Any]
-
-
-def window_goodput_bps(report: Json, start_s: float, end_s: float) -> float:
-    """Mean rate of an iperf3 **server** report between two moments of its test, all streams together.
-
-    The server's intervals are what arrived when; with -O the summary covers another window than the sender's.
-    An interval that lies partly in the window counts in proportion. Raises ValueError when the report does not
-    cover the window (the run was cut short).
-    """
-    total_bytes = covered_s = 0.0
-    for interval in report.get("intervals", []):
-        part = interval["sum"]
-        length_s = part["end"] - part["start"]
-        inside_s = min(part["end"], end_s) - max(part["start"], start_s)
-        if length_s > 0 and inside_s > 0:
-            total_bytes += part["bytes"] * inside_s / length_s
-            covered_s += inside_s
-    if covered_s < 0.95 * (end_s - start_s):
-        reason = report.get("error", "no error given")
-        raise ValueError(f"iperf3 reported {covered_s:.1f} s of the window {start_s:g}..{end_s:g} s: {reason}")
-    return total_bytes * 8 / covered_s
 
 
 def retransmits(report: Json, start_s: float, end_s: float) -> int:
@@ -112,43 +86,6 @@ def link_ratio(weights: Mapping[str, float]) -> float | None:
     names = sorted(by_nic)
     first, last = by_nic[names[0]], by_nic[names[-1]]
     return last / first if first > 0 else float("inf")
-
-
-@dataclass(frozen=True)
-class Stream:
-    """What became of a stream of numbered packets: the longest silence beyond the sending interval, and the count."""
-
-    outage_ms: float
-    sent: int
-    lost: int
-    duplicates: int
-    out_of_order: int
-
-
-def outage(arrivals: Sequence[tuple[int, float]], sent: int, interval_s: float, end_s: float) -> Stream:
-    """Judge a stream from its arrivals, (sequence number from 0, arrival time in s) in the order they came.
-
-    `end_s` is when the last packet was sent, on the same clock: a stream that never comes back is silent until then;
-    one of which nothing arrives is silent for as long as it was sent.
-    """
-    times = [time_s for _, time_s in arrivals]
-    longest_s = sent * interval_s
-    if times:
-        longest_s = max([later - earlier for earlier, later in pairwise(times)] + [end_s - times[-1]])
-    numbers = [number for number, _ in arrivals]
-    seen = set(numbers)
-    highest = -1
-    late = 0
-    for number in numbers:
-        late += number < highest
-        highest = max(highest, number)
-    return Stream(
-        outage_ms=round(max(0.0, longest_s - interval_s) * 1000, 1),
-        sent=sent,
-        lost=sent - len(seen),
-        duplicates=len(numbers) - len(seen),
-        out_of_order=late,
-    )
 
 
 def settle_time_s(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -24,6 +26,7 @@ __all__ = [
     "rate_text",
     "run_guarded",
     "split_list",
+    "terminate_as_interrupt",
 ]
 
 EXIT_USER_ERROR = 2
@@ -84,6 +87,15 @@ def split_list(text: str, allowed: list[str], option: str) -> list[str]:
         if item not in allowed:
             raise BadInput(f"{option}: unknown {item!r}; choose from {', '.join(allowed)}")
     return list(dict.fromkeys(items))
+
+
+def terminate_as_interrupt() -> None:
+    """Let SIGTERM end a command as Ctrl-C does, so that what it built is removed."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
 
 
 def run_guarded(command: Callable[[], Any]) -> int:

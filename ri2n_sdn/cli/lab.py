@@ -160,17 +160,13 @@ def restore(
 
 
 def choose_lab(name: str | None) -> Lab:
-    """The lab of that name, or the only one; raises NotAvailable."""
-    from ri2n_sdn.lab import Lab
+    """The lab of that name, or the only one this user has; raises NotAvailable or BadInput, also without root."""
+    from ri2n_sdn.lab.manage import find
 
-    if name is not None:
-        return Lab.load(name)
-    labs = Lab.all()
-    if len(labs) == 1:
-        return labs[0]
-    if not labs:
-        raise NotAvailable("there is no lab; `ri2n lab up fig4/d` makes one")
-    raise NotAvailable(f"there are several labs; name one of {', '.join(lab.name for lab in labs)}")
+    lab = find(name)
+    if os.geteuid() != 0:
+        raise NotAvailable("a lab needs root: use sudo")
+    return lab
 
 
 def _described(lab: Lab) -> dict[str, Any]:

@@ -7,10 +7,11 @@ import sys
 import typer
 
 from ri2n_sdn import __version__
-from ri2n_sdn.cli import lab
+from ri2n_sdn.cli import bench, lab
 from ri2n_sdn.cli.common import run_guarded
 from ri2n_sdn.cli.config import check_config
 from ri2n_sdn.cli.controller import controller
+from ri2n_sdn.cli.demo import demo
 from ri2n_sdn.cli.doctor import doctor
 from ri2n_sdn.cli.status import explain, status, top
 
@@ -23,9 +24,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="The sum of several cheap NICs on several cheap switches, as one IP address.",
 )
-for command in (controller, status, top, explain, doctor, check_config):
+for command in (controller, status, top, explain, doctor, check_config, demo):
     app.command()(command)
 app.add_typer(lab.app, name="lab")
+app.add_typer(bench.app, name="bench")
 
 
 def _print_version(wanted: bool) -> None:

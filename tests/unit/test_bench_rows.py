@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ri2n_sdn.bench.fair import Optimum
 from ri2n_sdn.bench.rows import (
     fig4_row,
     link_ratio,
-    outage,
     retransmits,
     settle_time_s,
     summarize,
-    window_goodput_bps,
 )
 
 
@@ -35,19 +31,6 @@ def report(*megabits: float, retransmitted: int = 0) -> dict[str, object]:
             for second, rate in enumerate(megabits)
         ]
     }
-
-
-def test_goodput_counts_only_the_window_and_parts_of_intervals() -> None:
-    recorded = report(0, 50, 100, 100, 20)
-    assert window_goodput_bps(recorded, 2, 4) == pytest.approx(100e6)
-    assert window_goodput_bps(recorded, 1.5, 3) == pytest.approx((25 + 100) / 1.5 * 1e6)
-
-
-def test_a_run_that_was_cut_short_is_an_error_not_a_low_figure() -> None:
-    with pytest.raises(ValueError, match=r"2\.0 s of the window 1\.\.11"):
-        window_goodput_bps(report(10, 90, 90), 1, 11)
-    with pytest.raises(ValueError, match="refused"):
-        window_goodput_bps({"error": "connection refused"}, 0, 1)
 
 
 def test_retransmits_of_the_window() -> None:
@@ -81,33 +64,6 @@ def test_weight_of_link_1_to_link_0() -> None:
     assert link_ratio({"eth0>eth0": 1.0}) is None
     assert link_ratio({"eth0>eth0": 0.0, "eth1>eth1": 1.0}) == float("inf")
     assert link_ratio({"eth0>eth0": 0.25, "eth0>eth1": 0.25, "eth1>eth0": 0.5}) == pytest.approx(1)
-
-
-def arrivals(numbers: list[int], interval_s: float = 0.001) -> list[tuple[int, float]]:
-    return [(number, number * interval_s) for number in numbers]
-
-
-def test_outage_is_the_longest_silence_less_one_interval() -> None:
-    stream = outage(arrivals([*range(100), *range(150, 300)]), 300, 0.001, 0.299)
-    assert (stream.outage_ms, stream.lost, stream.duplicates, stream.out_of_order) == (50.0, 50, 0, 0)
-
-
-def test_a_stream_that_never_comes_back_is_silent_to_its_end() -> None:
-    stream = outage(arrivals(list(range(100))), 1000, 0.001, 0.999)
-    assert stream.outage_ms == pytest.approx(899) and stream.lost == 900
-    assert outage([], 500, 0.001, 0.5).outage_ms == pytest.approx(499)
-
-
-def test_duplicates_and_late_packets_are_counted() -> None:
-    stream = outage([(0, 0.0), (2, 0.001), (1, 0.002), (1, 0.003), (3, 0.004)], 4, 0.001, 0.004)
-    assert (stream.lost, stream.duplicates, stream.out_of_order) == (0, 1, 2)
-
-
-@given(st.lists(st.integers(0, 499), unique=True, min_size=1))
-def test_lost_and_arrived_add_up(numbers: list[int]) -> None:
-    stream = outage(arrivals(sorted(numbers)), 500, 0.001, 0.499)
-    assert stream.lost + len(numbers) == 500
-    assert stream.outage_ms >= 0
 
 
 def samples(*shares: float) -> list[tuple[float, dict[str, float]]]:
