@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.weights import ri2n_plus, round_robin
+from ri2n_sdn.weights import max_min, ri2n_plus, ri2n_plus_plus, round_robin
 from ri2n_sdn.weights.sample import FloatArray, TrafficSample, Weights
 
 __all__ = ["STRATEGIES", "Strategy", "strategy"]
@@ -18,6 +18,8 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
     {
         "round_robin": round_robin.weights,
         "ri2n_plus": ri2n_plus.weights,
+        "ri2n_plus_plus": ri2n_plus_plus.weights,
+        "max_min": max_min.weights,
     }
 )
 

@@ -1,0 +1,61 @@
+"""Max-min fair rates per pair and path; weights are their ratios. The default strategy.
+
+The controller sees every pair, so it computes what the papers' heuristics approach: fill all pairs' rates together
+until their demands or their links are full, rerouting while filling (fairness.py), then pick the most even split that
+is near the present one (split.py). A path may be any set of capacitated links.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ri2n_sdn.weights.fairness import Network, max_min_rates
+from ri2n_sdn.weights.sample import FloatArray, TrafficSample, Weights, to_shares
+from ri2n_sdn.weights.split import even_split
+
+__all__ = ["FLOOR", "demands", "weights"]
+
+FLOOR = 0.02  # probing share of every live path; idle slots serve it
+SATURATED = 0.85  # of a link's capacity: from here on its pairs may want more than they get
+HEADROOM_LIMITED = 2.0  # a pair on a saturated link may grow to this multiple of its rate before the next step
+HEADROOM_FREE = 1.3  # a pair that nothing limits sends what it wants; a little more for the next step
+SPARE = 10.0  # capacity that nobody demands is kept for pairs in use, up to this multiple of their demand
+LEAST_OF_CAPACITY = 1e-5  # demand of a pair that sends nothing, of the largest link
+CARRIES = 0.05  # a path that carries this part of a pair's traffic can limit the pair
+ROUNDS = 8  # routing attempts a step may take (15..30 ms each with 1,000 pairs of 4 paths)
+
+
+def weights(sample: TrafficSample, previous: FloatArray) -> Weights:
+    """Max-min fair rates (P, K) for `demands`, the spare capacity spread over the pairs in use on top."""
+    if sample.pairs == 0:
+        return Weights(np.zeros_like(previous), np.zeros_like(previous))
+    network = Network(sample.path_links, sample.alive, sample.capacity_bps)
+    demand = demands(sample)
+    rates, _ = max_min_rates(network, demand, demand * SPARE, rounds=ROUNDS)
+    rate = rates[-1]
+    split = even_split(network, rate, to_shares(previous, sample.alive))
+    return Weights(to_shares(split, sample.alive, FLOOR), split * rate[:, None])
+
+
+def demands(sample: TrafficSample) -> FloatArray:
+    """(P,) bit/s that each pair would send if it could, from what it sent.
+
+    A pair on a saturated link may want any amount: it is given HEADROOM_LIMITED times its rate, so an elastic one
+    doubles per step until it has its fair share, and one that does not want more holds nobody up for more than
+    that. A pair that only pings demands next to nothing (the paper's table 8).
+    """
+    alive = sample.alive
+    fast = np.where(alive, sample.fast_bps, 0.0)
+    rate = np.maximum(sample.fast_bps.sum(axis=1), sample.slow_bps.sum(axis=1))
+    links = np.where(alive[:, :, None], sample.path_links, -1)
+    used = links >= 0
+    load = np.bincount(
+        links[used],
+        weights=np.broadcast_to(fast[:, :, None], links.shape)[used],
+        minlength=len(sample.capacity_bps),
+    )
+    full = np.append(load >= SATURATED * sample.capacity_bps, False)
+    carries = alive & (fast > 0.0) & (fast >= CARRIES * fast.sum(axis=1, keepdims=True))
+    limited = (full[links].any(axis=2) & carries).any(axis=1)
+    least = LEAST_OF_CAPACITY * float(sample.capacity_bps.max(initial=0.0))
+    return np.asarray(np.maximum(rate * np.where(limited, HEADROOM_LIMITED, HEADROOM_FREE), least), dtype=np.float64)

@@ -1,0 +1,80 @@
+"""RI2N++: weights from the traffic that arrived, W_ijk = (R_ijk / Q_jk) x A_ijk, plus a floor and a start for paths
+that carry nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ri2n_sdn.weights.sample import BoolArray, FloatArray, IntArray, TrafficSample, Weights, to_shares
+
+__all__ = ["FLOOR", "burst_lengths", "paper_weights", "weights"]
+
+FLOOR = 0.02  # share that every live path keeps, so that there is something to measure: W = 0 would never recover
+
+
+def weights(sample: TrafficSample, previous: FloatArray) -> Weights:
+    """The paper's weights (RI2N++ paper, section 3.2), in bytes, with what it leaves open:
+
+    * every live path counts as if it had carried at least the floor, so a receiver's link that nobody uses gets the
+      limit of the formula (W = R_j) and not 0/0;
+    * a pair that sent nothing, or whose counters are still from other weights, keeps its previous shares; so does a
+      path above the floor that carried nothing yet;
+    * a path that comes (back) to life starts with an equal share, as in RI2N, and goes on from what then arrives.
+    """
+    alive = sample.alive
+    previous = _with_new_paths(previous, alive)
+    received = np.where(alive, sample.received_bytes, 0.0)
+    sent = np.where(alive, sample.sent_bytes, 0.0)
+    share = to_shares(paper_weights(sample, FLOOR), alive)
+    # A path whose share is not in effect yet says nothing about it; the others divide what it leaves.
+    silent = alive & (sent <= 0.0) & (received <= 0.0) & (previous > 2.0 * FLOOR)
+    kept = np.where(silent, previous, 0.0)
+    measured = np.where(silent, 0.0, share)
+    total = measured.sum(axis=1, keepdims=True)
+    rest = 1.0 - kept.sum(axis=1, keepdims=True)
+    share = kept + np.divide(measured * rest, total, out=np.zeros_like(measured), where=total > 0.0)
+    known = sample.settled & (sent.sum(axis=1) > 0.0) & (received.sum(axis=1) > 0.0)
+    return Weights(to_shares(np.where(known[:, None], share, previous), alive, FLOOR))
+
+
+def paper_weights(sample: TrafficSample, least: float = 0.0) -> FloatArray:
+    """W_ijk (P, K) exactly as the paper has it, over bytes; 0 where nothing arrived or the path is dead.
+
+    With `least` > 0, R_ijk and S_ijk are at least that part of all that the pair got through.
+    """
+    alive = sample.alive
+    received = np.where(alive, sample.received_bytes, 0.0)  # R_ijk
+    sent = np.where(alive, sample.sent_bytes, 0.0)  # S_ijk
+    probe = np.where(alive, least * received.sum(axis=1, keepdims=True), 0.0)
+    arrival = np.divide(received, sent, out=np.ones_like(sent), where=sent > probe)  # A_ijk
+    np.clip(arrival, 0.0, 1.0, out=arrival)  # counters of two hosts, not read at one time
+    received = np.maximum(received, probe)
+    link = np.where(alive, sample.receiver_link, 0)
+    link_total = np.bincount(link.ravel(), weights=received.ravel(), minlength=1)  # R_jk
+    host_total = np.bincount(sample.receiver, weights=received.sum(axis=1), minlength=1)  # R_j
+    r_jk = np.where(alive, link_total[link], 0.0)
+    r_j = host_total[sample.receiver][:, None]
+    # R / Q = R_ijk * R_j / R_jk
+    return np.divide(received * r_j, r_jk, out=np.zeros_like(received), where=r_jk > 0.0) * arrival
+
+
+def burst_lengths(weight: FloatArray, alive: BoolArray) -> IntArray:
+    """C_ijk = ceil(W_ijk / min_k W_ijk) (P, K): packets sent in a row on path k before the next path's turn.
+
+    The minimum is over live paths that have a weight; 0 on paths without one.
+    """
+    used = alive & (weight > 0.0)
+    least = np.where(used, weight, np.inf).min(axis=1, keepdims=True, initial=np.inf)
+    ratio = np.divide(weight, least, out=np.zeros_like(weight), where=used)
+    return np.asarray(np.ceil(ratio - 1e-9), dtype=np.int64)
+
+
+def _with_new_paths(previous: FloatArray, alive: BoolArray) -> FloatArray:
+    """`previous` (P, K) with an equal share for live paths that had none; the others keep their proportions."""
+    previous = np.where(alive, previous, 0.0)
+    new = alive & (previous <= 0.0)
+    live = np.maximum(alive.sum(axis=1, keepdims=True), 1)
+    kept = previous.sum(axis=1, keepdims=True)
+    rest = 1.0 - new.sum(axis=1, keepdims=True) / live
+    scaled = np.divide(previous * rest, kept, out=np.zeros_like(previous), where=kept > 0.0)
+    return np.asarray(np.where(new, 1.0 / live, scaled), dtype=np.float64)

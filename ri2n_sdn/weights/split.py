@@ -1,0 +1,116 @@
+"""Which split of given pair rates over their paths, where many would do: even links, near to the split before.
+
+Minimises sum over links of load^2 / capacity (even use) + NEARNESS x sum over pairs of rate x |share - previous|^2,
+subject to load <= capacity. The first term leaves freedom where pairs share the same links; the second makes the
+answer unique, steady from step to step, and independent of the order of pairs. Solved by Newton steps on the dual:
+one price per link, the answer for given prices is a projection per pair.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from scipy.sparse import coo_array, diags_array
+
+from ri2n_sdn.weights.fairness import Network
+from ri2n_sdn.weights.sample import BoolArray, FloatArray
+
+__all__ = ["even_split", "project_to_shares"]
+
+NEARNESS = 0.1  # weight of staying near the previous split against even use of links
+STEPS = 40
+TOLERANCE = 1e-4  # of the largest capacity: how far loads may be from the links' answer to their prices
+
+
+def even_split(network: Network, rate: FloatArray, previous: FloatArray) -> FloatArray:
+    """Shares (P, K) that route `rate` (P,) most evenly, near `previous` (P, K); rows sum to 1 over live paths.
+
+    `rate` must be routable; loads exceed capacities by less than 0.1 %.
+    """
+    scale = float(network.capacity.max(initial=0.0)) or 1.0
+    capacity = network.capacity / scale
+    demand = np.where(network.alive.any(axis=1), rate / scale, 0.0)
+    curvature = 1.0 / np.maximum(capacity, 1e-9)
+    price = np.zeros(network.links)
+    share = project_to_shares(previous, network.alive)
+    value, gap = _dual(network, capacity, curvature, demand, previous, price, share)
+    for _ in range(STEPS):
+        if np.abs(gap).max(initial=0.0) <= TOLERANCE:
+            break
+        step = _newton_step(network, capacity, curvature, demand, price, share, gap)
+        length = 1.0
+        while True:
+            tried = price + length * step
+            share_tried = project_to_shares(previous - _on_paths(network, tried) / NEARNESS, network.alive)
+            value_tried, gap_tried = _dual(network, capacity, curvature, demand, previous, tried, share_tried)
+            if value_tried >= value + 1e-4 * length * float(gap @ step) or length < 1e-3:
+                break
+            length *= 0.5
+        price, share, value, gap = tried, share_tried, value_tried, gap_tried
+    return share
+
+
+def project_to_shares(wish: FloatArray, alive: BoolArray) -> FloatArray:
+    """The shares (P, K) nearest to `wish`: >= 0, 0 on dead paths, rows sum to 1 (0 when no path lives)."""
+    paths = wish.shape[1]
+    masked = np.where(alive, wish, -np.inf)
+    ordered = -np.sort(-masked, axis=1)
+    finite = np.isfinite(ordered)
+    running = np.cumsum(np.where(finite, ordered, 0.0), axis=1)
+    rank = np.arange(1, paths + 1)
+    kept = finite & (np.where(finite, ordered, 0.0) - (running - 1.0) / rank > 0.0)
+    count = np.maximum(kept.sum(axis=1), 1)
+    cut = (running[np.arange(len(wish)), count - 1] - 1.0) / count
+    return np.where(alive, np.maximum(np.where(alive, wish, 0.0) - cut[:, None], 0.0), 0.0)
+
+
+def _on_paths(network: Network, price: FloatArray) -> FloatArray:
+    prices = network.path_prices(price)
+    return np.where(network.alive, prices, 0.0)
+
+
+def _answer(capacity: FloatArray, curvature: FloatArray, price: FloatArray) -> FloatArray:
+    """The load (E,) that each link would take at its price: rising, up to its capacity."""
+    return np.minimum(price / curvature, capacity)
+
+
+def _dual(
+    network: Network,
+    capacity: FloatArray,
+    curvature: FloatArray,
+    demand: FloatArray,
+    previous: FloatArray,
+    price: FloatArray,
+    share: FloatArray,
+) -> tuple[float, FloatArray]:
+    """The dual's value at `price`, whose best split is `share`, and its gradient (E,): load minus answer."""
+    wanted = _answer(capacity, curvature, price)
+    load = network.load(share * demand[:, None])
+    away = np.where(network.alive, share - previous, 0.0)
+    near = 0.5 * NEARNESS * float(demand @ (away**2).sum(axis=1))
+    value = near + float(price @ (load - wanted)) + 0.5 * float(curvature @ wanted**2)
+    return value, load - wanted
+
+
+def _newton_step(
+    network: Network,
+    capacity: FloatArray,
+    curvature: FloatArray,
+    demand: FloatArray,
+    price: FloatArray,
+    share: FloatArray,
+    gap: FloatArray,
+) -> FloatArray:
+    """Direction (E,) that would close the gap if no path became used or unused."""
+    used = (share > 0.0) & network.alive
+    pairs, paths = used.shape
+    weight = np.where(used, (demand / NEARNESS)[:, None], 0.0).reshape(-1)
+    per_path = network.incidence @ diags_array(weight) @ network.incidence.T
+    pair, path = np.nonzero(used)
+    belongs = coo_array((np.ones(len(pair)), (pair * paths + path, pair)), shape=(pairs * paths, pairs))
+    per_pair = network.incidence @ belongs.tocsr()
+    factor = demand / NEARNESS / np.maximum(used.sum(axis=1), 1)
+    slope = per_path - per_pair @ diags_array(factor) @ per_pair.T
+    dense = slope.toarray()
+    dense[np.diag_indices_from(dense)] += np.where(price / curvature < capacity, 1.0 / curvature, 0.0) + 1e-6
+    return np.asarray(cho_solve(cho_factor(dense, check_finite=False), gap, check_finite=False), dtype=np.float64)
