@@ -1,0 +1,249 @@
+"""The command line: bad input is one line on stderr with exit code 2, and answers are what a user needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ri2n_sdn.cli import status
+from ri2n_sdn.cli.common import rate_text, run_guarded
+from ri2n_sdn.cli.config import kind_of
+from ri2n_sdn.cli.topology_files import find_topology
+from ri2n_sdn.cli.views import explain_lines, status_view
+from ri2n_sdn.errors import BadInput, NotAvailable
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def ri2n(*arguments: str, cwd: Path = REPOSITORY, **env: str) -> subprocess.CompletedProcess[str]:
+    """The command as a user runs it, without a terminal."""
+    return subprocess.run(
+        [sys.executable, "-m", "ri2n_sdn.cli.main", *arguments],
+        env={**os.environ, "COLUMNS": "200", "RI2N_LAB_ROOT": "/nonexistent/ri2n-labs", **env},
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+BAD_INPUT = [
+    (("nosuchcommand",), "nosuchcommand"),
+    (("status", "--nosuchoption"), "--nosuchoption"),
+    (("controller", "--listen", "6653"), "HOST:PORT"),
+    (("controller", "--listen", "127.0.0.1:65536"), "65535"),
+    (("controller", "--listen", "127.0.0.1:six"), "HOST:PORT"),
+    (("controller", "--strategy", "fastest"), "'fastest'"),
+    (("controller", "--log-level", "loud"), "'loud'"),
+    (("controller", "--tls-key", "/nonexistent"), "--tls-cert"),
+    (
+        ("controller", "--tls-key", "/nonexistent", "--tls-cert", "/nonexistent", "--tls-ca", "/nonexistent"),
+        "no such file",
+    ),
+    (("controller", "--config", "/nonexistent.yaml"), "/nonexistent.yaml: No such file"),
+    (("status", "--socket", "/nonexistent/controller.sock"), "no controller listens there"),
+    (("top", "--socket", "/nonexistent/controller.sock"), "no controller listens there"),
+    (("explain", "A", "--socket", "/nonexistent"), "dst"),
+    (("explain", "A", "B", "--socket", "/nonexistent", "--proto", "tulip"), "'tulip'"),
+    (("explain", "A", "B", "--socket", "/nonexistent", "--sport", "70000"), "65535"),
+    (("explain", "A", "B", "--socket", "/nonexistent", "--sport", "7"), "--proto is missing"),
+    (("explain", "A", "B", "--hash", "md5"), "'md5'"),
+    (("explain", "A", "B", "--datapath", "fast"), "'fast'"),
+    (("doctor", "--host", "A"), "only with --lab"),
+    (("doctor", "--lab", "nosuchlab"), "nosuchlab"),
+    (("lab", "up", "nosuchtopology"), "nosuchtopology"),
+    (("lab", "up", "../../etc/passwd"), "../../etc/passwd"),
+    (("lab", "up", "fig4/d", "--strategy", "fastest"), "'fastest'"),
+    (("lab", "down", "nosuchlab"), "nosuchlab"),
+    (("lab", "down", "x", "--all-mine"), "not both"),
+    (("lab", "exec", "A", "--", "true"), "no lab"),
+    (("lab", "fault", "nic_down"), "no lab"),
+    (("bench", "fig4", "--topologies", "z"), "z: no such file"),
+    (("bench", "fig4", "--topologies", ","), "--topologies: is empty"),
+    (("bench", "fig4", "--strategies", "max_min,fastest"), "'fastest'"),
+    (("bench", "fig4", "--mode", "packet"), "packet"),
+    (("bench", "fig4", "--seconds", "0"), "--seconds"),
+    (("bench", "fig4", "--topologies", "mixed", "--pattern", "quiet"), "'quiet'"),
+    (("bench", "fig4", "--json", "/nonexistent/rows.json"), "/nonexistent/rows.json"),
+    (("bench", "failover", "--fault", "earthquake"), "'earthquake'"),
+    (("bench", "failover", "--topology", "fig4/a"), "two common networks"),
+    (("bench", "fig9", "--topology", "fig4/d"), "B's NIC eth1"),
+    (("demo", "--topology", "nosuch"), "nosuch"),
+    (("demo", "--seconds", "0"), "--seconds"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), BAD_INPUT, ids=[" ".join(a)[:60] for a, _ in BAD_INPUT])
+def test_bad_input_is_one_line_and_exit_code_2(arguments: tuple[str, ...], words: str) -> None:
+    done = ri2n(*arguments)
+    assert done.returncode == 2, done
+    assert done.stdout == "" and len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.stderr.startswith("ri2n: ") and words in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "must be a mapping"),
+        ("name: [", "expected"),
+        ("name: d\nname: e\n", "duplicate key"),
+        ("strategy: fastest\n", "strategy: unknown strategy 'fastest'"),
+        ("slots: 48\n", "slots: must be 16, 32, 64, 128 or 256"),
+        ("hosts: {A: {nics: {eth0: {rate_bps: 0}}}}\nslots: 64\n", "hosts.A.nics.eth0.rate_bps"),
+        ("name: d\nswitches: {s0: {}}\nhosts: {A: {nics: []}}\n", "hosts.A.nics"),
+        ("name: d\nswitches: {s0: {}}\nhosts: {A: {}}\n", "hosts.A.nics: is missing"),
+        ("name: d\nswitches: {s0: {}}\ncolour: red\nhosts: {A: {nics: []}}\n", "colour: unknown key"),
+        ("&a [*a]\n", "mapping"),
+    ],
+)
+def test_check_config_names_the_file_and_the_key(text: str, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "some.yaml"
+    file.write_text(text, encoding="utf-8")
+    done = ri2n("check-config", str(file))
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
+    assert str(file) in done.stderr and words in done.stderr
+
+
+def test_check_config_of_binary_rubbish_is_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "rubbish"
+    file.write_bytes(bytes(range(256)) * 8)
+    done = ri2n("check-config", str(file))
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+
+
+def test_check_config_takes_both_kinds_and_tells_them_apart(tmp_path: Path) -> None:
+    topology = ri2n("check-config", "--json", "topologies/fig4/d.yaml")
+    assert json.loads(topology.stdout)["kind"] == "topology"
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text("strategy: ri2n_plus\nhosts: {A: {nics: {eth0: {rate_bps: 1000}}}}\n", encoding="utf-8")
+    assert kind_of(cluster) == "cluster.yaml"
+    done = ri2n("check-config", str(cluster))
+    assert done.returncode == 0 and "good cluster.yaml" in done.stdout, done.stderr
+
+
+def test_a_lone_nic_is_a_warning_not_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "t.yaml"
+    file.write_text(
+        "name: t\nswitches: {s0: {}, s1: {}}\nhosts:\n"
+        "  A: {nics: [{name: eth0, switch: s0, rate_bps: 1000000}, {name: eth1, switch: s1, rate_bps: 1000000}]}\n"
+        "  B: {nics: [{name: eth0, switch: s0, rate_bps: 1000000}]}\n",
+        encoding="utf-8",
+    )
+    done = ri2n("check-config", str(file))
+    assert done.returncode == 0 and "only NIC" in done.stderr
+
+
+def test_help_and_version() -> None:
+    done = ri2n("--help")
+    assert done.returncode == 0
+    for command in ("controller", "lab", "bench", "status", "top", "explain", "doctor", "check-config", "demo"):
+        assert command in done.stdout
+    assert ri2n("--version").stdout.startswith("ri2n ")
+    assert ri2n().returncode == 2
+
+
+@pytest.mark.parametrize("command", ["controller", "explain", "doctor", "demo", "top"])
+def test_every_command_explains_itself(command: str) -> None:
+    done = ri2n(command, "--help")
+    assert done.returncode == 0 and len(done.stdout.splitlines()) > 6
+
+
+def test_ctrl_c_is_130_without_a_word_and_a_gone_reader_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    assert run_guarded(interrupted) == 130
+    assert capsys.readouterr() == ("", "")
+    done = subprocess.run(
+        f"{sys.executable} -m ri2n_sdn.cli.main --help | true",
+        shell=True,
+        capture_output=True,
+        cwd=REPOSITORY,
+        check=True,
+    )
+    assert done.stderr == b""
+
+
+def test_errors_of_ours_become_one_line_whatever_they_contain(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise NotAvailable("first\nsecond  third")
+
+    assert run_guarded(fail) == 2
+    assert capsys.readouterr().err == "ri2n: first second third\n"
+
+
+def test_a_bug_stays_a_bug() -> None:
+    def bug() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run_guarded(bug)
+
+
+def test_rates_for_people() -> None:
+    rates = [None, 0, 999, 1500, 95.64e6, 10e9]
+    assert [rate_text(rate) for rate in rates] == [
+        *("-", "0 bit/s", "999 bit/s", "1.5 kbit/s", "95.6 Mbit/s", "10.0 Gbit/s"),
+    ]
+
+
+def test_topologies_are_found_by_their_short_names() -> None:
+    assert {find_topology(name).name for name in ("d", "fig4/d", "fig4/d.yaml")} == {"d"}
+    with pytest.raises(BadInput, match="no such file"):
+        find_topology("../setup")
+
+
+# ---- explain and status, from recorded answers
+
+
+def explained(alive: bool = True) -> dict[str, object]:
+    def path(nic: str, network: str, up: bool) -> dict[str, object]:
+        return {
+            **{"own": nic, "peer": nic, "network": network, "alive": up, "share": 0.5, "slots": 32},
+            **{"tx_bps": 1e6, "rx_bps": 1e6, "rate_bps": None},
+        }
+
+    return {
+        **{"ok": True, "src": "B", "dst": "A", "kind": "managed", "reason": "the pair carries traffic"},
+        "slots": [["eth0", "eth0"], ["eth1", "eth1"]] * 32,
+        "paths": [path("eth0", "n1", True), path("eth1", "n2", alive)],
+    }
+
+
+def test_explain_names_slot_and_nic() -> None:
+    text = "\n".join(explain_lines(explained(), 3, "tcp x"))
+    assert "hash slot 3 of 64" in text and "leaves B by eth1 and reaches A at eth1 over n2" in text
+    assert "dead" not in text
+
+
+def test_explain_skips_dead_paths_to_the_next_slot_as_ovs_does() -> None:
+    text = "\n".join(explain_lines(explained(alive=False), 63, "tcp x"))
+    assert "belongs to eth1 -> eth1" in text and "next slot on a live path is 0" in text
+    assert "leaves B by eth0" in text
+
+
+def test_explain_without_a_path_or_of_others() -> None:
+    dead = {**explained(), "paths": [{**explained()["paths"][0], "alive": False}]}  # type: ignore[index]
+    assert "every path is dead" in explain_lines(dead, 1, "tcp x")[-1]
+    none = {**explained(), "kind": "none", "reason": "no common network"}
+    assert explain_lines(none, None, "") == ["B cannot reach A: no common network"]
+    unmanaged = {**explained(), "kind": "unmanaged", "reason": "learned on n1"}
+    assert "not a managed host" in explain_lines(unmanaged, None, "")[0]
+
+
+def test_status_of_an_empty_controller_can_be_shown_and_another_version_is_one_line() -> None:
+    empty: dict[str, object] = {
+        **{"ok": True, "settled": False, "strategy": "max_min", "hbspan_s": 0.25, "uptime_s": 1.0, "pid": 1},
+        **{"hosts": [], "networks": [], "warnings": ["A and B share no network"], "counters": {}},
+        **{"pairs": [], "slots_moved": 0},
+    }
+    assert status_view(empty) is not None
+    with pytest.raises(NotAvailable, match="another version"):
+        status._render({"ok": True})
