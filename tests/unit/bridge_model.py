@@ -1,0 +1,186 @@
+"""A model of bridges and learning switches that runs planned flows on frames: tests assert where packets end up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from ri2n_sdn.fabric.model import Fabric, Host, Nic
+from ri2n_sdn.pipeline import messages as m
+from ri2n_sdn.pipeline.layout import LOCAL
+from ri2n_sdn.pipeline.plan import plan_host
+from ri2n_sdn.weights.loop import default_slots
+
+CONTROLLER = 0xFFFFFFFD
+
+
+@dataclass(frozen=True)
+class Frame:
+    eth_src: str
+    eth_dst: str
+    eth_type: int = 0x0800
+    ip_proto: int = 17
+    icmpv6_type: int = 0
+    hash: int = 0
+    payload: str = ""
+
+    @property
+    def multicast(self) -> bool:
+        return bool(int(self.eth_dst[:2], 16) & 1)
+
+
+@dataclass
+class _State:
+    frame: Frame
+    in_port: int
+    registers: dict[str, int] = field(default_factory=dict)
+
+
+class Bridge:
+    """One host's bridge: the planned flows and groups, the ports with carrier, what was learned."""
+
+    def __init__(self, wanted: m.Wanted, ports: Iterable[int]) -> None:
+        self.wanted = wanted
+        self.carrier = set(ports)
+        self.learned: dict[str, int] = {}
+
+    def receive(self, frame: Frame, in_port: int) -> list[tuple[int, Frame]]:
+        """(port, frame) for everything that leaves; a frame never leaves by the port it came in on."""
+        out: list[tuple[int, Frame]] = []
+        self._table(0, _State(frame, in_port), out)
+        return [(port, sent) for port, sent in out if port != in_port and (port >= LOCAL - 1 or port in self.carrier)]
+
+    def _table(self, table: int, state: _State, out: list[tuple[int, Frame]]) -> None:
+        if table == 11 and state.frame.eth_dst in self.learned:
+            state.registers["reg2"] = self.learned[state.frame.eth_dst]
+            return
+        rows = [flow for flow in self.wanted.flows.values() if flow.table == table and _matches(flow, state)]
+        if rows:
+            self._actions(max(rows, key=lambda flow: flow.priority).actions, state, out)
+
+    def _actions(self, actions: Iterable[m.Action], state: _State, out: list[tuple[int, Frame]]) -> None:
+        for action in actions:
+            if isinstance(action, m.Output):
+                out.append((action.port, state.frame))
+            elif isinstance(action, m.ToController):
+                out.append((CONTROLLER, state.frame))
+            elif isinstance(action, m.SetField):
+                if action.name.startswith("reg"):
+                    assert isinstance(action.value, int)
+                    state.registers[action.name] = action.value
+                else:
+                    state.frame = replace(state.frame, **{action.name: action.value})  # type: ignore[arg-type]
+            elif isinstance(action, m.Goto):
+                self._table(action.table, state, out)
+            elif isinstance(action, m.ToGroup):
+                bucket = self._bucket(self.wanted.groups[action.group_id], state.frame.hash)
+                if bucket is not None:
+                    self._actions(bucket.actions, replace(state, registers=dict(state.registers)), out)
+            elif isinstance(action, m.OutputRegister):
+                out.append((state.registers[action.register], state.frame))
+            elif isinstance(action, m.Learn):
+                self.learned[state.frame.eth_src] = state.in_port
+
+    def _bucket(self, group: m.Group, number: int) -> m.Bucket | None:
+        """As Open vSwitch chooses: the first live one (fast failover), the hashed one or the next live one (select)."""
+        start = number if group.kind == m.Group.SELECT else 0
+        for i in range(len(group.buckets)):
+            bucket = group.buckets[(start + i) % len(group.buckets)]
+            if bucket.watch_port is None or bucket.watch_port in self.carrier:
+                return bucket
+        return None
+
+
+def _matches(flow: m.Flow, state: _State) -> bool:
+    for name, wanted in flow.match:
+        if name == "in_port":
+            actual: object = state.in_port
+        elif name.startswith("reg"):
+            actual = state.registers.get(name, 0)
+        else:
+            actual = getattr(state.frame, name)
+        if isinstance(wanted, tuple):
+            value, mask = (int(text.replace(":", ""), 16) for text in wanted)
+            if int(str(actual).replace(":", ""), 16) & mask != value:
+                return False
+        elif actual != wanted:
+            return False
+    return True
+
+
+class Network:
+    """A learning switch. Its members are (host, port) of bridges and (name, 0) of plain hosts."""
+
+    def __init__(self) -> None:
+        self.members: set[tuple[str, int]] = set()
+        self.table: dict[str, tuple[str, int]] = {}
+
+    def forward(self, frame: Frame, source: tuple[str, int]) -> list[tuple[str, int]]:
+        self.table[frame.eth_src] = source
+        target = self.table.get(frame.eth_dst)
+        if not frame.multicast and target is not None:
+            return [target] if target != source else []
+        return sorted(self.members - {source})
+
+
+class Cluster:
+    """Managed hosts with their planned bridges, plain hosts, switches. `wires` says on which network each NIC is."""
+
+    def __init__(self, hosts: Mapping[str, list[str]], plain: Mapping[str, str] | None = None) -> None:
+        self.hosts: dict[str, Host] = {}
+        self.networks: dict[str, Network] = {}
+        for number, (name, wires) in enumerate(hosts.items(), 1):
+            nics = tuple(
+                Nic(name, f"eth{i}", i + 1, f"04:00:00:00:{number:02x}:{i + 1:02x}", 10**8, network=network)
+                for i, network in enumerate(wires)
+            )
+            self.hosts[name] = Host(name, number, f"06:00:00:00:{number:02x}:00", nics, accepts_wire=True)
+            for nic in nics:
+                self.networks.setdefault(nic.network or "", Network()).members.add(nic.id)
+        self.plain = dict(plain or {})
+        for name, network in self.plain.items():
+            self.networks.setdefault(network, Network()).members.add((name, 0))
+        self.fabric = Fabric(self.hosts)
+        self.bridges = {
+            name: Bridge(plan_host(self.fabric, name, {}, default_slots, 64), [nic.port for nic in host.nics])
+            for name, host in self.hosts.items()
+        }
+
+    def plain_mac(self, name: str) -> str:
+        return f"0a:00:00:00:00:{sorted(self.plain).index(name) + 1:02x}"
+
+    def cut(self, host: str, port: int) -> None:
+        """The NIC and its switch port lose carrier; the switch forgets what it learned there. Nothing is replanned."""
+        self.bridges[host].carrier.discard(port)
+        for network in self.networks.values():
+            network.members.discard((host, port))
+            network.table = {mac: at for mac, at in network.table.items() if at != (host, port)}
+
+    def send(self, host: str, frame: Frame) -> list[tuple[str, Frame]]:
+        """All copies that hosts get of a frame from `host`: (host, frame) of each."""
+        if host in self.plain:
+            pending = [(self.plain[host], frame, (host, 0))]
+        else:
+            pending = self._onto_wires(host, self.bridges[host].receive(frame, LOCAL))
+        got: list[tuple[str, Frame]] = []
+        for _ in range(1000):
+            if not pending:
+                return got
+            network, sent, source = pending.pop(0)
+            for name, port in self.networks[network].forward(sent, source):
+                if name in self.plain:
+                    if sent.multicast or sent.eth_dst == self.plain_mac(name):
+                        got.append((name, sent))
+                    continue
+                out = self.bridges[name].receive(sent, port)
+                got += [(name, copy) for port_out, copy in out if port_out == LOCAL]
+                pending += self._onto_wires(name, out)
+        raise AssertionError("the frame never comes to rest: a storm")
+
+    def _onto_wires(self, host: str, out: list[tuple[int, Frame]]) -> list[tuple[str, Frame, tuple[str, int]]]:
+        return [
+            (nic.network or "", frame, nic.id)
+            for port, frame in out
+            for nic in self.hosts[host].nics
+            if nic.port == port
+        ]

@@ -1,0 +1,59 @@
+"""cluster.yaml: what is taken, and one line for what is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ri2n_sdn.apps.config import ClusterConfig, load_cluster_config
+from ri2n_sdn.errors import BadInput
+
+
+def load(tmp_path: Path, text: str) -> ClusterConfig:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text)
+    return load_cluster_config(path)
+
+
+def test_all_keys_are_optional(tmp_path: Path) -> None:
+    assert load(tmp_path, "{}") == load_cluster_config(None) == ClusterConfig()
+
+
+def test_declared_rates_and_networks_are_found(tmp_path: Path) -> None:
+    config = load(
+        tmp_path,
+        "strategy: ri2n_plus\nslots: 128\nhbspan_s: {min: 0.5, max: 2}\n"
+        "hosts: {A: {nics: {eth0: {rate_bps: 5, network: x}}}}\n",
+    )
+    assert (config.strategy, config.slots, config.hbspan_s.min) == ("ri2n_plus", 128, 0.5)
+    assert config.rate_bps("A", "eth0") == 5 and config.network("A", "eth0") == "x"
+    assert config.rate_bps("A", "eth1") is None and config.rate_bps("B", "eth0") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("colour: red", "colour: unknown key"),
+        ("hosts: {A: {nics: {eth0: {rate: 1}}}}", "hosts.A.nics.eth0.rate: unknown key"),
+        ("hosts: {A: {nics: {eth0: {rate_bps: 0}}}}", "hosts.A.nics.eth0.rate_bps"),
+        ("slots: 100", "slots: must be 16, 32, 64, 128 or 256"),
+        ("slots: 512", "slots"),
+        ("strategy: best", "strategy: unknown strategy 'best'"),
+        ("hbspan_s: {min: 5}", "hbspan_s: min is larger than max"),
+        ("a: 1\na: 2", "duplicate key 'a'"),
+        ("- 1", "must be a mapping"),
+        ("a: [", "cluster.yaml:"),
+    ],
+)
+def test_a_mistake_gets_one_line_with_its_key(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(BadInput) as error:
+        load(tmp_path, text)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+    assert "cluster.yaml" in str(error.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="nowhere.yaml: No such file"):
+        load_cluster_config(tmp_path / "nowhere.yaml")

@@ -1,0 +1,252 @@
+"""What happens to frames under the planned flows, over random clusters; and that plans are sent once and only once."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ri2n_sdn.fabric.model import Fabric, Host, Nic
+from ri2n_sdn.pipeline.diff import Installed, apply, difference
+from ri2n_sdn.pipeline.layout import COOKIE_OURS, LOCAL, path_of_register, path_register
+from ri2n_sdn.pipeline.messages import Group, Wanted
+from ri2n_sdn.pipeline.plan import next_live, pair_group_id, plan_host, plan_probes_only
+from ri2n_sdn.weights.loop import default_slots
+from tests.unit.bridge_model import CONTROLLER, Cluster, Frame
+
+BROADCAST = "ff:ff:ff:ff:ff:ff"
+ND_MULTICAST = "33:33:ff:00:00:01"
+NAMES = "ABCD"
+
+wirings = st.lists(st.lists(st.sampled_from(["n1", "n2", "n3"]), min_size=1, max_size=4), min_size=2, max_size=4).map(
+    lambda hosts: {NAMES[i]: sorted(wires) for i, wires in enumerate(hosts)}
+)
+
+
+def common(cluster: Cluster, a: str, b: str) -> set[str]:
+    """Networks on which both hosts have a NIC with carrier."""
+
+    def live(name: str) -> set[str]:
+        return {n.network or "" for n in cluster.hosts[name].nics if n.port in cluster.bridges[name].carrier}
+
+    return live(a) & live(b)
+
+
+@settings(max_examples=60, deadline=None)
+@given(wirings, st.integers(0, 63))
+def test_every_slot_delivers_once_with_the_hosts_own_addresses(hosts: dict[str, list[str]], slot: int) -> None:
+    cluster = Cluster(hosts)
+    for a in hosts:
+        for b in hosts:
+            if a != b and common(cluster, a, b):
+                frame = Frame(cluster.hosts[a].mac, cluster.hosts[b].mac, hash=slot, payload="data")
+                assert cluster.send(a, frame) == [(b, frame)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(wirings)
+def test_switches_never_see_one_address_on_two_ports(hosts: dict[str, list[str]]) -> None:
+    """Frames between managed hosts carry the addresses of the NICs they travel between."""
+    cluster = Cluster(hosts)
+    for slot in range(0, 64, 7):
+        for a in hosts:
+            for b in hosts:
+                if a != b and common(cluster, a, b):
+                    cluster.send(a, Frame(cluster.hosts[a].mac, cluster.hosts[b].mac, hash=slot))
+    wire = {nic.mac: nic.id for host in cluster.hosts.values() for nic in host.nics}
+    for network in cluster.networks.values():
+        for mac, place in network.table.items():
+            assert wire[mac] == place
+
+
+@settings(max_examples=40, deadline=None)
+@given(wirings, st.sampled_from([0x0800, 0x88B6, 0x86DD]))
+def test_broadcast_arrives_once_at_every_host_with_a_common_network(hosts: dict[str, list[str]], kind: int) -> None:
+    cluster = Cluster(hosts, plain={"R": "n1"})
+    for a in hosts:
+        frame = Frame(cluster.hosts[a].mac, BROADCAST, eth_type=kind)
+        got = sorted(name for name, _ in cluster.send(a, frame))
+        expected = [b for b in hosts if b != a and common(cluster, a, b)]
+        expected += ["R"] * ("n1" in hosts[a])
+        assert got == sorted(expected)
+
+
+@settings(max_examples=40, deadline=None)
+@given(wirings, st.data())
+def test_neighbours_are_found_after_any_cut_without_a_new_plan(
+    hosts: dict[str, list[str]], data: st.DataObject
+) -> None:
+    cluster = Cluster(hosts)
+    victim = data.draw(st.sampled_from(sorted(hosts)))
+    cluster.cut(victim, data.draw(st.sampled_from([nic.port for nic in cluster.hosts[victim].nics])))
+    for a in hosts:
+        asks = [
+            Frame(cluster.hosts[a].mac, BROADCAST, eth_type=0x0806),
+            Frame(cluster.hosts[a].mac, ND_MULTICAST, eth_type=0x86DD, ip_proto=58, icmpv6_type=135),
+        ]
+        for ask in asks:
+            got = {name for name, _ in cluster.send(a, ask)}
+            assert {b for b in hosts if b != a and common(cluster, a, b)} <= got
+            assert a not in got
+
+
+@settings(max_examples=40, deadline=None)
+@given(wirings, st.integers(0, 63), st.data())
+def test_own_cut_is_survived_without_a_new_plan(hosts: dict[str, list[str]], slot: int, data: st.DataObject) -> None:
+    cluster = Cluster(hosts)
+    a = data.draw(st.sampled_from(sorted(hosts)))
+    cluster.cut(a, data.draw(st.sampled_from([nic.port for nic in cluster.hosts[a].nics])))
+    for b in hosts:
+        if a != b and common(cluster, a, b):
+            frame = Frame(cluster.hosts[a].mac, cluster.hosts[b].mac, hash=slot)
+            assert cluster.send(a, frame) == [(b, frame)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(wirings, st.sampled_from(["n1", "n2"]), st.booleans(), st.data())
+def test_plain_hosts_are_reached_both_ways(
+    hosts: dict[str, list[str]], at: str, cut: bool, data: st.DataObject
+) -> None:
+    """Also when the NIC that talks to them loses its carrier and another one on that network takes over."""
+    cluster = Cluster(hosts, plain={"R": at})
+    router = cluster.plain_mac("R")
+    for a in hosts:
+        if at not in hosts[a]:
+            continue
+        mac = cluster.hosts[a].mac
+        for _ in range(2):
+            assert ("R", "ask") in [
+                (name, f.payload) for name, f in cluster.send(a, Frame(mac, BROADCAST, eth_type=0x0806, payload="ask"))
+            ]
+            reply = Frame(router, mac, eth_type=0x0806, payload="reply")
+            assert cluster.send("R", reply) == [(a, reply)]
+            frame = Frame(mac, router, payload="data")
+            assert cluster.send(a, frame) == [("R", frame)]
+            own = [nic.port for nic in cluster.hosts[a].nics if nic.network == at]
+            if not cut or len([port for port in own if port in cluster.bridges[a].carrier]) < 2:
+                break
+            cluster.cut(a, data.draw(st.sampled_from(own)))
+
+
+def test_a_plain_host_that_moves_is_found_again() -> None:
+    cluster = Cluster({"A": ["n1", "n2"]}, plain={"R": "n1"})
+    router, mac = cluster.plain_mac("R"), cluster.hosts["A"].mac
+    cluster.send("R", Frame(router, BROADCAST, eth_type=0x0806))
+    assert cluster.send("A", Frame(mac, router)) == [("R", Frame(mac, router))]
+    cluster.networks["n1"].members.discard(("R", 0))
+    cluster.networks["n2"].members.add(("R", 0))
+    cluster.plain["R"] = "n2"
+    cluster.send("R", Frame(router, BROADCAST, eth_type=0x0806))
+    assert cluster.send("A", Frame(mac, router)) == [("R", Frame(mac, router))]
+
+
+def test_probes_reach_the_controller_from_wires_only() -> None:
+    cluster = Cluster({"A": ["n1", "n1"], "B": ["n1"]})
+    bridge = cluster.bridges["A"]
+    # The host's own probe comes back on its other NIC: that is how two NICs on one switch are found.
+    own = Frame(cluster.hosts["A"].nics[0].mac, "03:00:00:52:49:32", eth_type=0x88B5)
+    assert bridge.receive(own, 2) == [(CONTROLLER, own)]
+    assert bridge.receive(own, LOCAL) == []
+
+
+def test_frames_to_another_hosts_address_are_dropped() -> None:
+    cluster = Cluster({"A": ["n1"], "B": ["n1"], "C": ["n1"]})
+    for destination in (cluster.hosts["B"].mac, cluster.hosts["B"].nics[0].mac, "0a:00:00:00:00:77"):
+        for source in (cluster.hosts["C"].mac, cluster.hosts["C"].nics[0].mac, "0a:00:00:00:00:78"):
+            assert cluster.bridges["A"].receive(Frame(source, destination), 1) == []
+
+
+def test_a_forged_sender_is_not_taken_for_the_host_itself() -> None:
+    cluster = Cluster({"A": ["n1", "n2"], "B": ["n1"]})
+    for source in (cluster.hosts["A"].mac, cluster.hosts["A"].nics[1].mac):
+        assert cluster.bridges["A"].receive(Frame(source, cluster.hosts["A"].mac), 1) == []
+        assert cluster.bridges["A"].receive(Frame(source, BROADCAST, eth_type=0x0806), 1) == []
+
+
+def test_a_peer_that_does_not_accept_nic_addresses_gets_the_hosts_own() -> None:
+    cluster = Cluster({"A": ["n1"], "B": ["n1"]})
+    peer = cluster.hosts["B"]
+    fabric = Fabric({**cluster.hosts, "B": Host(peer.name, peer.dpid, peer.mac, peer.nics, accepts_wire=False)})
+    cluster.bridges["A"].wanted = plan_host(fabric, "A", {}, default_slots, 64)
+    frame = Frame(cluster.hosts["A"].mac, peer.mac)
+    assert cluster.bridges["A"].receive(frame, LOCAL) == [(1, frame)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(wirings)
+def test_a_plan_is_sent_once(hosts: dict[str, list[str]]) -> None:
+    cluster = Cluster(hosts)
+    for name in hosts:
+        wanted = cluster.bridges[name].wanted
+        change = difference(wanted, Installed())
+        assert len(change.add_flows) == len(wanted.flows) and not change.delete_cookies
+        installed = apply(change, Installed())
+        assert not difference(wanted, installed)
+        # A row leads to a group only after that group: new groups go out before all rows.
+        assert set(wanted.groups) == {group.group_id for group in change.add_groups}
+        nothing = Wanted({}, {})
+        assert apply(difference(nothing, installed), installed) == Installed()
+
+
+def test_a_difference_is_minimal_and_leaves_foreign_rows_alone() -> None:
+    cluster = Cluster({"A": ["n1", "n2"], "B": ["n1", "n2"], "C": ["n1"]})
+    before = cluster.bridges["A"].wanted
+    foreign = 0x5249 << 48 | 7
+    installed = apply(difference(before, Installed()), Installed())
+    installed.cookies.add(foreign)
+    slots = default_slots([(1, 1), (2, 2)], [1.0, 3.0], 64)
+    after = plan_host(cluster.fabric, "A", {"B": slots}, default_slots, 64)
+    change = difference(after, installed)
+    assert [group.group_id for group in change.add_groups] == [pair_group_id("B")]
+    assert [flow.table for flow in change.add_flows] == [10]
+    assert len(change.delete_cookies) == 1 and change.delete_cookies[0] >> 48 == COOKIE_OURS
+    assert foreign in apply(change, installed).cookies
+
+
+def test_the_plan_of_an_unwired_host_touches_probes_alone() -> None:
+    host = Host("A", 1, "06:00:00:00:01:00", (Nic("A", "eth0", 1, "04:00:00:00:01:01", 10**8),))
+    assert {flow.table for flow in plan_probes_only(host).flows.values()} == {0, 249}
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=32),
+    st.sets(st.tuples(st.integers(1, 4), st.integers(1, 4)), max_size=6),
+)
+def test_dead_slots_go_where_open_vswitch_sends_them(slots: list[tuple[int, int]], dead: set[tuple[int, int]]) -> None:
+    live = sorted(set(slots) - dead)
+    table = next_live(slots, live)
+    assert len(table) == len(slots)
+    for i, path in enumerate(table):
+        if live:
+            expected = next(
+                slots[(i + step) % len(slots)] for step in range(len(slots)) if slots[(i + step) % len(slots)] in live
+            )
+            assert path == expected
+        else:
+            assert path == slots[i]
+
+
+def test_a_path_never_seen_before_fills_a_table_of_dead_ones() -> None:
+    assert set(next_live([(1, 1)] * 8, [(2, 2), (3, 3)])) == {(2, 2), (3, 3)}
+
+
+@given(st.integers(0, 0xFFFF), st.integers(0, 0xFFFF))
+def test_a_register_names_one_path(own: int, peer: int) -> None:
+    assert path_of_register(path_register(own, peer)) == (own, peer)
+
+
+def test_two_flows_in_one_place_are_refused() -> None:
+    nic = Nic("A", "eth0", 1, "04:00:00:00:01:01", 10**8, network="n1")
+    twin = Host("B", 2, "06:00:00:00:01:00", (Nic("B", "eth0", 1, "04:00:00:00:02:01", 10**8, network="n1"),), True)
+    clone = Host("C", 3, "06:00:00:00:01:00", (Nic("C", "eth0", 1, "04:00:00:00:03:01", 10**8, network="n1"),), True)
+    fabric = Fabric({"A": Host("A", 1, "06:00:00:00:0a:00", (nic,)), "B": twin, "C": clone})
+    with pytest.raises(ValueError, match="two flows"):
+        plan_host(fabric, "A", {}, default_slots, 64)
+
+
+def test_groups_of_a_plan_have_equal_weight_slots_of_the_asked_number() -> None:
+    cluster = Cluster({"A": ["n1", "n1", "n2"], "B": ["n1", "n2"]})
+    wanted = plan_host(cluster.fabric, "A", {}, default_slots, 128)
+    select = [group for group in wanted.groups.values() if group.kind == Group.SELECT]
+    assert [len(group.buckets) for group in select] == [128]
+    assert {bucket.watch_port for bucket in select[0].buckets} == {1, 2, 3}

@@ -1,0 +1,234 @@
+"""Discovery and liveness in a simulated network: cuts, silent drops, moved cables, merged and split networks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from ri2n_sdn.fabric.model import NicId
+from ri2n_sdn.fabric.wiring import Wiring
+
+TICK_S = 0.025
+
+
+class World:
+    """NICs on networks; probes take 1 ms. `mute` NICs cannot send, `deaf` ones cannot receive."""
+
+    def __init__(self, wires: dict[NicId, str]) -> None:
+        self.now_s = 100.0
+        self.wires = dict(wires)
+        self.wiring = Wiring()
+        self.mute: set[NicId] = set()
+        self.deaf: set[NicId] = set()
+        self.silent_hosts: set[str] = set()
+        self.log: list[str] = []
+        self.sent = 0
+        self.reports = 0
+        for nic in sorted(wires):
+            self.wiring.set_nic(nic, True, self.now_s)
+
+    def run(self, seconds: float) -> None:
+        end_s = self.now_s + seconds
+        while self.now_s < end_s:
+            self.now_s += TICK_S
+            self.tick()
+
+    def tick(self) -> None:
+        for probe in self.wiring.tick(self.now_s, self._last_heard_s):
+            self.sent += 1
+            if probe.sender in self.mute or probe.sender not in self.wires:
+                continue
+            for nic, network in sorted(self.wires.items()):
+                if nic == probe.sender or network != self.wires[probe.sender] or nic in self.deaf:
+                    continue
+                if nic[0] in self.silent_hosts or probe.target not in (None, nic):
+                    continue
+                self.reports += 1
+                self.wiring.heard(probe.sender, nic, probe.target is None, self.now_s + 0.001)
+        self.log += self.wiring.events
+        self.wiring.events.clear()
+
+    def _last_heard_s(self, host: str) -> float:
+        return -1e9 if host in self.silent_hosts else self.now_s
+
+    def learned(self) -> dict[str, set[NicId]]:
+        found: dict[str, set[NicId]] = {}
+        for nic in self.wires:
+            found.setdefault(self.wiring.network(nic) or "?", set()).add(nic)
+        return found
+
+    def agrees(self) -> bool:
+        actual: dict[str, set[NicId]] = {}
+        for nic, network in self.wires.items():
+            actual.setdefault(network, set()).add(nic)
+        return sorted(map(sorted, actual.values())) == sorted(map(sorted, self.learned().values()))
+
+    def dead(self) -> dict[NicId, tuple[bool, bool]]:
+        return {nic: self.wiring.alive(nic) for nic in self.wires if self.wiring.alive(nic) != (True, True)}
+
+
+def two_networks(hosts: int) -> dict[NicId, str]:
+    return {(f"h{i:03}", port): f"net{port}" for i in range(hosts) for port in (1, 2)}
+
+
+def settled(wires: dict[NicId, str], seconds: float = 1.5) -> World:
+    world = World(wires)
+    world.run(seconds)
+    assert world.wiring.settled and world.agrees(), world.learned()
+    assert not world.dead()
+    return world
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 3, 16])
+def test_networks_are_found_within_half_a_second(hosts: int) -> None:
+    world = World(two_networks(hosts))
+    world.run(0.5)
+    assert world.wiring.settled
+    assert world.agrees()
+
+
+def test_two_nics_of_one_host_on_one_switch_are_found() -> None:
+    settled({("A", 1): "x", ("A", 2): "x", ("B", 1): "x", ("B", 2): "y"})
+
+
+def test_a_host_that_joins_later_joins_what_is_there() -> None:
+    world = settled(two_networks(3))
+    for port in (1, 2):
+        world.wires["late", port] = f"net{port}"
+        world.wiring.set_nic(("late", port), True, world.now_s)
+    world.run(0.5)
+    assert world.wiring.settled and world.agrees()
+
+
+def test_cost_grows_with_the_hosts_and_not_with_their_square() -> None:
+    costs = {}
+    for hosts in (20, 80):
+        world = settled(two_networks(hosts), seconds=2.0)
+        world.sent = world.reports = 0
+        world.run(10.0)
+        costs[hosts] = (world.sent, world.reports)
+    for few, many in zip(costs[20], costs[80], strict=True):
+        assert many <= 4.5 * few
+
+
+@pytest.mark.parametrize("hosts", [2, 3, 8])
+@pytest.mark.parametrize("directions", ["both", "mute", "deaf"])
+def test_a_silent_drop_is_noticed_within_a_second_and_forgiven_when_it_ends(hosts: int, directions: str) -> None:
+    world = settled(two_networks(hosts))
+    victim = ("h001", 1)
+    if directions != "deaf":
+        world.mute.add(victim)
+    if directions != "mute":
+        world.deaf.add(victim)
+    world.run(0.7)
+    tx_ok, rx_ok = world.wiring.alive(victim)
+    assert tx_ok == (directions == "deaf")
+    assert rx_ok == (directions == "mute")
+    if hosts > 2:  # with two NICs nobody can tell whose fault it is
+        assert set(world.dead()) == {victim}
+    world.run(3.0)
+    world.mute.clear()
+    world.deaf.clear()
+    world.run(1.0)
+    assert not world.dead()
+    assert world.agrees()
+
+
+def test_a_dead_switch_is_noticed_and_its_return_too() -> None:
+    world = settled(two_networks(6))
+    victims = {nic for nic in world.wires if nic[1] == 1}
+    world.mute |= victims
+    world.deaf |= victims
+    world.run(1.0)
+    assert set(world.dead()) == victims
+    world.mute.clear()
+    world.deaf.clear()
+    world.run(1.5)
+    assert not world.dead() and world.agrees()
+
+
+def test_a_nic_that_gets_its_carrier_back_is_on_probation() -> None:
+    world = settled(two_networks(3))
+    nic = ("h001", 1)
+    world.wiring.set_nic(nic, False, world.now_s)
+    world.mute.add(nic)
+    world.deaf.add(nic)
+    world.run(2.0)
+    world.wiring.set_nic(nic, True, world.now_s)
+    world.run(1.0)  # the switch port does not forward yet, as spanning tree would have it
+    assert world.wiring.alive(nic) == (False, False)
+    world.mute.clear()
+    world.deaf.clear()
+    world.run(0.8)
+    assert world.wiring.alive(nic) == (True, True)
+    world.run(6.0)
+    assert world.agrees() and not any("cut off" in text for text in world.log)
+
+
+def test_a_moved_cable_is_followed() -> None:
+    world = settled(two_networks(4))
+    world.wires["h002", 1] = "net2"
+    world.run(3.0)
+    assert world.agrees() and not world.dead()
+    assert any("moved" in text for text in world.log)
+
+
+def test_networks_that_are_joined_become_one_and_part_again() -> None:
+    world = settled(two_networks(4))
+    original = dict(world.wires)
+    world.wires = dict.fromkeys(world.wires, "joined")
+    world.run(4.0)
+    assert world.agrees()
+    assert any("one network" in text for text in world.log)
+    world.wires = original
+    world.run(12.0)
+    assert world.agrees() and not world.dead(), (world.learned(), world.dead())
+
+
+def test_silence_of_a_host_is_not_blamed_on_its_nics() -> None:
+    world = settled(two_networks(4))
+    world.silent_hosts.add("h001")
+    world.run(2.0)
+    assert not world.dead()
+
+
+def test_a_controller_that_was_stopped_blames_nobody() -> None:
+    world = settled(two_networks(4))
+    world.now_s += 30.0
+    world.run(1.0)
+    assert not world.dead() and world.agrees()
+
+
+def test_hosts_that_leave_and_return_keep_their_networks() -> None:
+    world = settled(two_networks(4))
+    before = world.learned()
+    world.wiring.disconnect("h001")
+    world.run(10.0)
+    assert world.learned() == before and not world.dead()
+    for port in (1, 2):
+        world.wiring.set_nic(("h001", port), True, world.now_s)
+    world.run(1.0)
+    assert world.learned() == before and not world.dead()
+
+
+def test_strange_reports_change_nothing() -> None:
+    world = settled(two_networks(2))
+    nics: Iterable[NicId] = [("h000", 1), ("nobody", 1), ("h000", 9)]
+    for sender in nics:
+        for receiver in nics:
+            if "nobody" in (sender[0], receiver[0]) or 9 in (sender[1], receiver[1]) or sender == receiver:
+                world.wiring.heard(sender, receiver, True, world.now_s)
+    assert world.agrees()
+
+
+def test_removed_nics_are_forgotten() -> None:
+    world = settled(two_networks(3))
+    for nic in list(world.wires):
+        del world.wires[nic]
+        world.wiring.remove_nic(nic)
+    world.run(0.5)
+    assert world.wiring.settled
+    world.sent = 0
+    world.run(1.0)
+    assert world.sent == 0
