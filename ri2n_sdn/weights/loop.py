@@ -37,6 +37,7 @@ SLOT_MEMORY_S = 2.0  # time constant of the bytes per slot: TCP flows that share
 BUSY_COOLDOWN_S = 1.0  # between moves of busy slots while the shares stand still; doubles up to the next figure
 BUSY_COOLDOWN_MAX_S = 16.0
 BUSY_MOVES = 2  # busy slots moved at once while the shares stand still
+CROWDED = 0.85  # of a link's capacity: more flows there only divide it further
 SURGE = 0.25  # a link whose load differs by this part of its capacity from its long average: traffic has changed
 
 
@@ -176,6 +177,7 @@ class WeightLoop:
         if not rows:
             return Decision({}, self._hbspan.step(activity_changed, self.settings.hbspan_idle_s))
         weights = self._strategy(sample, previous)
+        crowded = self._memory.crowded(CROWDED)
         held, moved_rows = self._hold(weights, previous, active, structure)
         changed = activity_changed or bool((moved_rows & active).any()) or self._surge(structure)
 
@@ -185,7 +187,7 @@ class WeightLoop:
             pair = rows[row]
             if pair.key not in given:
                 continue
-            decision = self._decide(now_s, pair, held[row], weights, int(row), bool(moved_rows[row]))
+            decision = self._decide(now_s, pair, held[row], weights, int(row), bool(moved_rows[row]), crowded[row])
             decisions[pair.key] = decision
             changed = changed or decision.moved > 0
         return Decision(decisions, self._hbspan.step(changed, None if active.any() else self.settings.hbspan_idle_s))
@@ -246,7 +248,14 @@ class WeightLoop:
         return bool((np.abs(load) >= SURGE * structure.capacity_bps).any())
 
     def _decide(
-        self, now_s: float, pair: PairCounters, share: FloatArray, weights: Weights, row: int, shares_moved: bool
+        self,
+        now_s: float,
+        pair: PairCounters,
+        share: FloatArray,
+        weights: Weights,
+        row: int,
+        shares_moved: bool,
+        crowded: BoolArray,
     ) -> PairDecision:
         """The slot table of one active pair."""
         state = self._slots[pair.key]
@@ -268,7 +277,9 @@ class WeightLoop:
             table = slot_tables.SlotTable(tuple(installed or ()), 0)
             slots, moved = pair.slots, 0
         else:
-            table = slot_tables.assign(shares, [p.alive for p in pair.paths], installed, traffic, n, busy_moves=budget)
+            alive = [path.alive for path in pair.paths]
+            full = crowded[: len(paths)].tolist()
+            table = slot_tables.assign(shares, alive, installed, traffic, n, busy_moves=budget, crowded=full)
             slots = tuple(paths[k] for k in table.slots)
             moved = table.moved if installed is not None and len(installed) == n else n
         if moved:

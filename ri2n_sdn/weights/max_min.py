@@ -58,4 +58,11 @@ def demands(sample: TrafficSample) -> FloatArray:
     carries = alive & (fast > 0.0) & (fast >= CARRIES * fast.sum(axis=1, keepdims=True))
     limited = (full[links].any(axis=2) & carries).any(axis=1)
     least = LEAST_OF_CAPACITY * float(sample.capacity_bps.max(initial=0.0))
-    return np.asarray(np.maximum(rate * np.where(limited, HEADROOM_LIMITED, HEADROOM_FREE), least), dtype=np.float64)
+    users = np.bincount(
+        links[used], weights=np.broadcast_to(carries[:, :, None], links.shape)[used], minlength=len(sample.capacity_bps)
+    )
+    fair = np.append(sample.capacity_bps / np.maximum(users, 1.0), np.inf)
+    lowest = np.where(carries, fair[links].min(axis=2), np.inf).min(axis=1)
+    greedy = limited & (rate >= 0.1 * lowest)
+    want = rate * np.where(limited, HEADROOM_LIMITED, HEADROOM_FREE)
+    return np.asarray(np.maximum(np.where(greedy, sample.capacity_bps.sum(), want), least), dtype=np.float64)

@@ -76,6 +76,12 @@ class PairMemory:
         )
         return np.asarray(load, dtype=np.float64)
 
+    def crowded(self, part: float) -> BoolArray:
+        """(P, K) whether a link of the path carries `part` of its capacity or more."""
+        assert self._structure is not None
+        full = np.append(self.link_load_bps(self.fast_bps) >= part * self._structure.capacity_bps, False)
+        return np.asarray(full[self._structure.path_links].any(axis=2), dtype=np.bool_)
+
     def update(self, now_s: float, given: Sequence[PairCounters], capacity_bps: Mapping[str, float]) -> Structure:
         """Take in one reading of all `given` pairs; returns the step's structure."""
         for pair in given:

@@ -11,6 +11,8 @@ __all__ = ["FLOOR", "burst_lengths", "paper_weights", "weights"]
 
 FLOOR = 0.02  # share that every live path keeps, so that there is something to measure: W = 0 would never recover
 
+IN_EFFECT = 0.1  # a path that was sent less than this part of its share is not used by the pair yet
+
 
 def weights(sample: TrafficSample, previous: FloatArray) -> Weights:
     """The paper's weights (RI2N++ paper, section 3.2), in bytes, with what it leaves open:
@@ -27,7 +29,8 @@ def weights(sample: TrafficSample, previous: FloatArray) -> Weights:
     sent = np.where(alive, sample.sent_bytes, 0.0)
     share = to_shares(paper_weights(sample, FLOOR), alive)
     # A path whose share is not in effect yet says nothing about it; the others divide what it leaves.
-    silent = alive & (sent <= 0.0) & (received <= 0.0) & (previous > 2.0 * FLOOR)
+    in_effect = IN_EFFECT * previous * sent.sum(axis=1, keepdims=True)
+    silent = alive & (sent <= in_effect) & (previous > 2.0 * FLOOR)
     kept = np.where(silent, previous, 0.0)
     measured = np.where(silent, 0.0, share)
     total = measured.sum(axis=1, keepdims=True)

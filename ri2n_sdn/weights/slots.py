@@ -17,6 +17,7 @@ IDLE_OF_MEAN = 0.05  # a slot with less than 5 % of the mean slot's bytes is idl
 CLOSED_SHARE = 0.035  # up to here a share is a probing floor: idle slots serve it, busy ones leave
 BYTES_TOLERANCE = 0.04  # misplaced part of a pair's bytes that is not worth reordering a flow
 CLEAR_GAIN = 1.0  # a busy slot moves when that takes at least its own bytes off the summed deviation (2 is perfect)
+SLOWER = 0.7  # of the mean flow elsewhere: a full path that gives its flows less than this is no place for more
 SHUFFLES = 24  # fresh layouts tried; the one whose fallbacks spread best is used
 CANDIDATES = 8  # idle slots compared when one has to move
 
@@ -38,13 +39,15 @@ def assign(
     n: int = 64,
     *,
     busy_moves: int | None = None,
+    crowded: Sequence[bool] | None = None,
 ) -> SlotTable:
     """The slot table of `n` slots for `shares` (one per path), as near to `previous` as the goals allow.
 
     Goals: no slot on a dead path; slot counts are the shares by largest remainder, at least one slot for a path with a
     share; with `slot_bytes` (what each slot carried lately) the bytes per path are the shares, as well as whole slots
-    and BYTES_TOLERANCE allow, and at most `busy_moves` busy slots leave a live path (None: no limit). Entries of
-    `previous` outside the paths are free. With no path alive the previous table stays.
+    and BYTES_TOLERANCE allow, and at most `busy_moves` busy slots leave a live path (None: no limit). To a path whose
+    links are full (`crowded`) no flow moves that is faster where it is. Entries of `previous` outside the paths are
+    free. With no path alive the previous table stays.
     """
     paths = len(shares)
     share = [s if up and s > 0.0 else 0.0 for s, up in zip(shares, alive, strict=True)]
@@ -58,7 +61,8 @@ def assign(
 
     table = [k if 0 <= k < paths and share[k] > 0.0 else -1 for k in previous]
     weight, busy = _busy_slots(slot_bytes, n)
-    busy_moved = _place_bytes(table, share, weight, busy, n if busy_moves is None else busy_moves) if busy else 0
+    budget = n if busy_moves is None else busy_moves
+    busy_moved = _place_bytes(table, share, weight, busy, budget, crowded or [False] * paths) if busy else 0
     busy_count = [0] * paths
     for slot in busy:
         busy_count[table[slot]] += 1
@@ -182,7 +186,12 @@ def _busy_slots(slot_bytes: Sequence[float] | None, n: int) -> tuple[list[float]
 
 
 def _place_bytes(
-    table: list[int], share: Sequence[float], weight: Sequence[float], busy: Sequence[int], budget: int
+    table: list[int],
+    share: Sequence[float],
+    weight: Sequence[float],
+    busy: Sequence[int],
+    budget: int,
+    crowded: Sequence[bool],
 ) -> int:
     """Give homeless busy slots a path and move at most `budget` others until bytes fit the shares; returns moves."""
     closed = [s <= CLOSED_SHARE for s in share]
@@ -203,6 +212,7 @@ def _place_bytes(
         table[slot] = heir
         excess[heir] += weight[slot]
 
+    flow = _flow_rates(table, weight, busy, len(share))
     moves = 0
     while moves < budget:
         to = min(usable, key=lambda k: (excess[k], k))
@@ -212,7 +222,8 @@ def _place_bytes(
         else:
             if sum(e for e in excess if e > 0.0) < BYTES_TOLERANCE:
                 break
-            best = _best_move(table, weight, busy, excess, to)
+            slower = [crowded[to] and flow[to] < SLOWER * f for f in flow]
+            best = _best_move(table, weight, busy, excess, to, slower)
             if best is None:
                 break
             slot = best
@@ -223,15 +234,29 @@ def _place_bytes(
     return moves
 
 
+def _flow_rates(table: Sequence[int], weight: Sequence[float], busy: Sequence[int], paths: int) -> list[float]:
+    """Mean bytes of each path's busy slots; inf on paths without any."""
+    total, count = [0.0] * paths, [0] * paths
+    for slot in busy:
+        total[table[slot]] += weight[slot]
+        count[table[slot]] += 1
+    return [t / c if c else float("inf") for t, c in zip(total, count, strict=True)]
+
+
 def _best_move(
-    table: Sequence[int], weight: Sequence[float], busy: Sequence[int], excess: Sequence[float], to: int
+    table: Sequence[int],
+    weight: Sequence[float],
+    busy: Sequence[int],
+    excess: Sequence[float],
+    to: int,
+    slower: Sequence[bool],
 ) -> int | None:
     """The busy slot whose move to path `to` helps most, or None when no move helps clearly."""
     best, best_gain = None, 0.0
     lack = -excess[to]
     for slot in busy:
         source = table[slot]
-        if excess[source] <= 0.0 or source == to:
+        if excess[source] <= 0.0 or source == to or slower[source]:
             continue
         w = weight[slot]
         gain = excess[source] + lack - abs(excess[source] - w) - abs(lack - w)

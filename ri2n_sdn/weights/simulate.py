@@ -1,0 +1,402 @@
+"""Fluid simulation of the paper's figure 4: TCP streams hashed on slots, driving the real WeightLoop.
+
+Streams share links max-min fairly (TCP seen from afar) and approach their rate with a lag; counters are seen as Open
+vSwitch shows them: refreshed every 0.25 s, at another moment on each host, reset when a group is changed.
+`python -m ri2n_sdn.weights.simulate` prints the table and figure 9's chart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+
+from ri2n_sdn.weights.fairness import Network, max_min_rates
+from ri2n_sdn.weights.loop import (
+    LoopSettings,
+    PairCounters,
+    PairKey,
+    PathCounters,
+    PathKey,
+    WeightLoop,
+    default_slots,
+)
+from ri2n_sdn.weights.strategies import STRATEGIES
+
+__all__ = ["FIGURE_4", "FIGURE_9", "Fault", "SimulatedRun", "chart", "run", "table"]
+
+LINK_BPS = 100e6
+GOODPUT = 0.956  # of a link's rate, at 1,500-byte frames
+WIRE = 1.0 / 0.97  # bytes that Open vSwitch counts per byte of goodput
+ACK_PART = 0.025
+PING_BPS = 800.0
+SERVER = "A"
+TICK_S = 0.05
+REFRESH_S = 0.25
+TCP_LAG_S = 0.15
+
+FIGURE_4: Mapping[str, Mapping[str, tuple[int, ...]]] = MappingProxyType(
+    {
+        "a": {"A": (0,), "B": (0,)},
+        "b": {"A": (0, 1), "B": (0, 1)},
+        "c": {"A": (0, 1), "B": (0, 1), "C": (0, 1)},
+        "d": {"A": (0, 1), "B": (0,), "C": (0, 1)},
+        "e": {"A": (0, 1), "B": (0, 1), "C": (0, 1), "D": (0, 1)},
+        "f": {"A": (0, 1), "B": (0,), "C": (0, 1), "D": (0, 1)},
+        "g": {"A": (0, 1), "B": (0,), "C": (0, 1), "D": (1,)},
+        "h": {"A": (0, 1), "B": (0,), "C": (0, 1), "D": (0,)},
+    }
+)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """At `at_s` the link `link` of `host` goes down, or up again."""
+
+    at_s: float
+    host: str
+    link: int
+    up: bool = False
+
+
+# The paper's figure 9 and its reverse, on e: B loses link 1 (= f), then D (= h), then both get it back.
+FIGURE_9 = (Fault(20, "B", 1), Fault(40, "D", 1), Fault(60, "D", 1, up=True), Fault(80, "B", 1, up=True))
+
+
+@dataclass(frozen=True)
+class SimulatedRun:
+    """One run: goodput per client over the measured window, and the shares decided in every step."""
+
+    topology: str
+    strategy: str
+    goodput_bps: dict[str, float]
+    fair_bps: dict[str, float]
+    shares: list[tuple[float, dict[str, dict[PathKey, float]]]]
+    goodput_over_time: list[tuple[float, dict[str, float]]]
+    hbspan_over_time: list[tuple[float, float]]
+    slots_moved: int
+
+    @property
+    def total_of_optimum(self) -> float:
+        """Sum of goodput over the sum of max-min fair rates."""
+        return sum(self.goodput_bps.values()) / sum(self.fair_bps.values())
+
+    @property
+    def worst_share(self) -> float:
+        """The worst client's goodput over its max-min fair rate."""
+        return min(self.goodput_bps[c] / self.fair_bps[c] for c in self.fair_bps)
+
+    def final_share(self, client: str, link: int) -> float:
+        """The client's last share of link `link` (0, 1)."""
+        share = self.shares[-1][1].get(client, {})
+        return sum(s for (own, _), s in share.items() if own == link + 1)
+
+
+@dataclass
+class _Pair:
+    sender: str
+    receiver: str
+    paths: list[PathKey]
+    slots: list[PathKey]
+    sent: dict[PathKey, float] = field(default_factory=dict)
+    shown: dict[str, dict[PathKey, float]] = field(default_factory=dict)  # what each side's OVS shows
+    slot_bytes: list[float] = field(default_factory=list)
+    slot_shown: list[float] = field(default_factory=list)
+    slot_polled: list[float] = field(default_factory=list)
+    own_table: bool = False
+
+    def live_slot(self, slot: int, alive: Mapping[PathKey, bool]) -> PathKey | None:
+        """The path that Open vSwitch uses for a slot: its own, or that of the next live slot."""
+        n = len(self.slots)
+        return next((p for i in range(n) if alive[p := self.slots[(slot + i) % n]]), None)
+
+
+@dataclass
+class _Stream:
+    pair: _Pair
+    slot: int
+    most_bps: float
+    rate_bps: float = 0.0
+    zeal: float = 1.0
+
+
+def run(
+    topology: str,
+    strategy: str,
+    *,
+    streams: int = 8,
+    seconds: float = 13.0,
+    from_s: float = 3.0,
+    seed: int = 1,
+    faults: Sequence[Fault] = (),
+    pings: frozenset[str] = frozenset(),
+    unfairness: float = 0.25,
+    settings: LoopSettings | None = None,
+) -> SimulatedRun:
+    """Simulate bulk TCP from every client to A; clients in `pings` only ping. Goodput counts from `from_s` on.
+
+    `unfairness` is the spread of what TCP streams on one link get, drawn anew every second from `seed`.
+    """
+    return _Simulation(topology, strategy, streams, seed, pings, unfairness, settings).run(seconds, from_s, faults)
+
+
+class _Simulation:
+    def __init__(
+        self,
+        topology: str,
+        strategy: str,
+        streams: int,
+        seed: int,
+        pings: frozenset[str],
+        unfairness: float,
+        settings: LoopSettings | None,
+    ) -> None:
+        self.topology, self.strategy, self.unfairness = topology, strategy, unfairness
+        self.hosts = FIGURE_4[topology]
+        self.clients = [h for h in self.hosts if h != SERVER]
+        self.random = random.Random(seed)
+        self.loop = WeightLoop(settings or LoopSettings(strategy=strategy))
+        if settings is not None:
+            self.loop.set_strategy(strategy)
+        self.n = self.loop.settings.slots
+        self.up = {(h, link): True for h, links in self.hosts.items() for link in links}
+        self.capacity = {f"{h}:{link + 1}>": LINK_BPS for h, link in self.up}
+        self.capacity |= {f">{h}:{link + 1}": LINK_BPS for h, link in self.up}
+        self.pairs: dict[PairKey, _Pair] = {}
+        self.streams: list[_Stream] = []
+        for client in self.clients:
+            for sender, receiver in ((client, SERVER), (SERVER, client)):
+                common = [k for k in self.hosts[sender] if k in self.hosts[receiver]]
+                paths = [(k + 1, k + 1) for k in common]
+                slots = list(default_slots(paths, [LINK_BPS] * len(paths), self.n))
+                pair = _Pair(sender, receiver, paths, slots, sent=dict.fromkeys(paths, 0.0))
+                pair.shown = {sender: dict(pair.sent), receiver: dict(pair.sent)}
+                pair.slot_bytes, pair.slot_shown, pair.slot_polled = ([0.0] * self.n for _ in range(3))
+                self.pairs[sender, receiver] = pair
+            count = 1 if client in pings else streams
+            most = PING_BPS if client in pings else math.inf
+            for _ in range(count):
+                self.streams.append(_Stream(self.pairs[client, SERVER], self.random.randrange(self.n), most))
+                back = _Stream(self.pairs[SERVER, client], self.random.randrange(self.n), 0.0)
+                self.streams.append(back)
+        self.pings = pings
+        self.refresh_at = {host: self.random.uniform(0.0, REFRESH_S) for host in self.hosts}
+
+    def run(self, seconds: float, from_s: float, faults: Sequence[Fault]) -> SimulatedRun:
+        got = dict.fromkeys(self.clients, 0.0)
+        shares: list[tuple[float, dict[str, dict[PathKey, float]]]] = []
+        over_time: list[tuple[float, dict[str, float]]] = []
+        hbspans: list[tuple[float, float]] = []
+        moved, step_at, waiting = 0, 0.0, sorted(faults, key=lambda f: f.at_s)
+        for tick in range(round(seconds / TICK_S)):
+            now = tick * TICK_S
+            while waiting and waiting[0].at_s <= now + 1e-9:
+                fault = waiting.pop(0)
+                self.up[fault.host, fault.link] = fault.up
+                step_at = now  # the controller acts on port events at once
+            if tick % round(1.0 / TICK_S) == 0:
+                for stream in self.streams:
+                    stream.zeal = math.exp(self.random.gauss(0.0, self.unfairness))
+            self._flow(now)
+            if now >= step_at - 1e-9:
+                step_moved, hbspan_s, share = self._step(now)
+                moved += step_moved
+                step_at = now + hbspan_s
+                shares.append((now, share))
+                hbspans.append((now, hbspan_s))
+            rates = dict.fromkeys(self.clients, 0.0)
+            for stream in self.streams:
+                if stream.pair.receiver == SERVER:
+                    rates[stream.pair.sender] += stream.rate_bps
+            over_time.append((now, rates))
+            if now >= from_s:
+                for client in self.clients:
+                    got[client] += rates[client] * TICK_S
+        window = max(seconds - from_s, TICK_S)
+        return SimulatedRun(
+            self.topology,
+            self.strategy,
+            {c: got[c] / window for c in self.clients if c not in self.pings},
+            self.fair_rates(),
+            shares,
+            over_time,
+            hbspans,
+            moved,
+        )
+
+    def fair_rates(self) -> dict[str, float]:
+        """Max-min fair goodput of the bulk clients with the links that are up now."""
+        bulk = [c for c in self.clients if c not in self.pings]
+        width = max(len(self.pairs[c, SERVER].paths) for c in bulk)
+        ids = {link: i for i, link in enumerate(self.capacity)}
+        links = np.full((len(bulk), width, 2), -1)
+        alive = np.zeros((len(bulk), width), dtype=np.bool_)
+        for row, client in enumerate(bulk):
+            pair = self.pairs[client, SERVER]
+            for column, path in enumerate(pair.paths):
+                links[row, column] = [ids[link] for link in self._links(pair, path)]
+                alive[row, column] = self._alive(pair)[path]
+        network = Network(links, alive, np.array(list(self.capacity.values())) * GOODPUT)
+        rates, _ = max_min_rates(network, np.full(len(bulk), np.inf))
+        return {client: float(rates[0][row]) for row, client in enumerate(bulk)}
+
+    def _alive(self, pair: _Pair) -> dict[PathKey, bool]:
+        return {p: self.up[pair.sender, p[0] - 1] and self.up[pair.receiver, p[1] - 1] for p in pair.paths}
+
+    @staticmethod
+    def _links(pair: _Pair, path: PathKey) -> tuple[str, str]:
+        return f"{pair.sender}:{path[0]}>", f">{pair.receiver}:{path[1]}"
+
+    def _flow(self, now: float) -> None:
+        """Move the traffic of one tick and refresh what the hosts' switches show."""
+        on: list[tuple[_Stream, PathKey]] = []
+        for stream in self.streams:
+            path = stream.pair.live_slot(stream.slot, self._alive(stream.pair))
+            if path is None:
+                stream.rate_bps = 0.0
+            else:
+                on.append((stream, path))
+        bulk = [(s, p) for s, p in on if s.pair.receiver == SERVER]
+        target = _tcp_rates(
+            [self._links(s.pair, p) for s, p in bulk],
+            [s.zeal for s, _ in bulk],
+            [s.most_bps for s, _ in bulk],
+            self.capacity,
+        )
+        blend = 1.0 - math.exp(-TICK_S / TCP_LAG_S)
+        for (stream, _), rate in zip(bulk, target, strict=True):
+            stream.rate_bps += (rate - stream.rate_bps) * blend
+        sent_by: dict[str, float] = {}
+        for stream, _ in bulk:
+            sent_by[stream.pair.sender] = sent_by.get(stream.pair.sender, 0.0) + stream.rate_bps
+        backs: dict[str, int] = {}
+        for stream, _ in on:
+            if stream.pair.sender == SERVER:
+                backs[stream.pair.receiver] = backs.get(stream.pair.receiver, 0) + 1
+        for stream, path in on:
+            if stream.pair.sender == SERVER:
+                client = stream.pair.receiver
+                stream.rate_bps = ACK_PART * sent_by.get(client, 0.0) / backs[client]
+            amount = stream.rate_bps * WIRE * TICK_S / 8.0
+            stream.pair.sent[path] += amount
+            stream.pair.slot_bytes[stream.slot] += amount
+        for host, at in self.refresh_at.items():
+            if now >= at:
+                self.refresh_at[host] = at + REFRESH_S
+                for pair in self.pairs.values():
+                    if host in pair.shown:
+                        pair.shown[host] = dict(pair.sent)
+                    if host == pair.sender:
+                        pair.slot_shown = list(pair.slot_bytes)
+
+    def _step(self, now: float) -> tuple[int, float, dict[str, dict[PathKey, float]]]:
+        """One step of the controller: poll, decide, change tables."""
+        given = []
+        for pair in self.pairs.values():
+            alive = self._alive(pair)
+            paths = tuple(
+                PathCounters(
+                    path,
+                    alive[path],
+                    self._links(pair, path),
+                    int(pair.shown[pair.sender][path]),
+                    int(pair.shown[pair.sender][path] / 1500),
+                    int(pair.shown[pair.receiver][path]),
+                    int(pair.shown[pair.receiver][path] / 1500),
+                )
+                for path in pair.paths
+            )
+            slot_bytes = None
+            if pair.own_table:
+                slot_bytes = tuple(int(a - b) for a, b in zip(pair.slot_shown, pair.slot_polled, strict=True))
+            pair.slot_polled = list(pair.slot_shown)
+            given.append(PairCounters(pair.sender, pair.receiver, paths, tuple(pair.slots), slot_bytes))
+        decision = self.loop.step(now, given, self.capacity)
+        moved, shares = 0, {}
+        for key, wanted in decision.pairs.items():
+            pair = self.pairs[key]
+            pair.own_table = True
+            if wanted.slots != tuple(pair.slots):
+                pair.slots = list(wanted.slots)
+                moved += wanted.moved
+                # MODIFY sets the counters to 0; what was not yet shown of older traffic comes in afterwards.
+                pair.slot_bytes = [a - b for a, b in zip(pair.slot_bytes, pair.slot_shown, strict=True)]
+                pair.slot_shown, pair.slot_polled = [0.0] * self.n, [0.0] * self.n
+            if pair.receiver == SERVER:
+                shares[pair.sender] = wanted.share
+        return moved, decision.hbspan_s, shares
+
+
+def _tcp_rates(
+    links: Sequence[tuple[str, str]], zeal: Sequence[float], most: Sequence[float], capacity: Mapping[str, float]
+) -> list[float]:
+    """Weighted max-min goodput of streams, each on one path."""
+    room = {link: bps * GOODPUT for link, bps in capacity.items()}
+    rate = [0.0] * len(links)
+    open_streams = set(range(len(links)))
+    while open_streams:
+        need: dict[str, float] = {}
+        for i in open_streams:
+            for link in links[i]:
+                need[link] = need.get(link, 0.0) + zeal[i]
+        level = min(max(room[link], 0.0) / total for link, total in need.items())
+        capped = [i for i in open_streams if most[i] <= level * zeal[i]]
+        if not capped:
+            tight = {link for link, total in need.items() if max(room[link], 0.0) / total <= level * (1 + 1e-9)}
+            capped = [i for i in open_streams if tight & set(links[i])]
+        for i in capped:
+            rate[i] = min(most[i], level * zeal[i])
+            for link in links[i]:
+                room[link] -= rate[i]
+            open_streams.discard(i)
+    return rate
+
+
+def table(runs: Sequence[SimulatedRun]) -> str:
+    """One line per run: goodput per client in Mbit/s, total and worst share of the optimum, share of link 1, moves."""
+    lines = [f"{'top':3} {'strategy':15} {'total':>6} {'worst':>6} {'moved':>6}  client: Mbit/s (share of link 1)"]
+    for one in runs:
+        clients = "  ".join(f"{c}: {bps / 1e6:.0f} ({one.final_share(c, 1):.2f})" for c, bps in one.goodput_bps.items())
+        lines.append(
+            f"{one.topology:3} {one.strategy:15} {one.total_of_optimum:6.2f} {one.worst_share:6.2f} "
+            f"{one.slots_moved:6d}  {clients}"
+        )
+    return "\n".join(lines)
+
+
+def chart(one: SimulatedRun, link: int = 1, width: int = 90) -> str:
+    """The shares of link `link` over time, one row per client (figure 9): a digit is tenths, * is all."""
+    last = one.goodput_over_time[-1][0]
+    lines = [f"{one.topology} {one.strategy}: share of link {link} over {last:.0f} s, in tenths"]
+    for client in one.goodput_bps:
+        row, current, position = [], 0.0, 0
+        for column in range(width):
+            at = last * (column + 1) / width
+            while position < len(one.shares) and one.shares[position][0] <= at:
+                share = one.shares[position][1].get(client, {})
+                current = sum(s for (own, _), s in share.items() if own == link + 1)
+                position += 1
+            row.append("*" if current >= 0.95 else str(int(current * 10 + 0.5)))
+        lines.append(f"{client} {''.join(row)}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Print the table of all strategies over figure 4 and the chart of figure 9."""
+    parser = argparse.ArgumentParser(description="Simulate figure 4 and figure 9 with the real weight loop.")
+    parser.add_argument("--streams", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    print(table([run(t, s, streams=options.streams, seed=options.seed) for t in "bcdefgh" for s in STRATEGIES]))
+    for name in STRATEGIES:
+        print()
+        print(chart(run("e", name, streams=options.streams, seed=options.seed, seconds=100.0, faults=FIGURE_9)))
+
+
+if __name__ == "__main__":
+    main()
