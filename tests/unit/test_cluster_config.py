@@ -55,5 +55,5 @@ def test_a_mistake_gets_one_line_with_its_key(tmp_path: Path, text: str, said: s
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="nowhere.yaml: No such file"):
+    with pytest.raises(BadInput, match=r"nowhere\.yaml: No such file"):
         load_cluster_config(tmp_path / "nowhere.yaml")

@@ -85,7 +85,7 @@ def test_groups_come_back_as_they_were(
     failover = Group(
         number ^ 1,
         Group.FAST_FAILOVER,
-        tuple(Bucket(port, (Output(port),) if sends else ()) for port, sends in ports) + (Bucket(1, (Goto(5),)),),
+        (*(Bucket(port, (Output(port),) if sends else ()) for port, sends in ports), Bucket(1, (Goto(5),))),
     )
     groups = [slot_group(number, slots), failover]
     assert codec.read_groups(b"".join(described(group) for group in groups)) == groups

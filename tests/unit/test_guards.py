@@ -1,0 +1,133 @@
+"""A handler that raises, a loop that fails, a request that is garbage: the controller goes on."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ri2n_sdn.apps.cluster import Cluster, guarded_loop
+from ri2n_sdn.apps.config import ClusterConfig
+from ri2n_sdn.apps.local_api import LocalApi
+from ri2n_sdn.apps.openflow import OSKenApp, event, handler, handler_errors
+from ri2n_sdn.errors import NotAvailable
+
+
+class _Event(event.EventBase):  # type: ignore[misc]
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+
+class _App(OSKenApp):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self.recovered: list[str] = []
+        self.register_handler(_Event, self.take)
+
+    @handler(_Event)
+    def take(self, ev: Any) -> None:
+        if ev.text == "boom":
+            raise ValueError("a bug in a handler")
+        self.seen.append(ev.text)
+
+    def on_handler_error(self, ev: Any) -> None:
+        self.recovered.append(ev.text)
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s
+        threading.Event().wait(0.01)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(ClusterConfig(), "max_min", tmp_path / "api.sock")
+    yield made
+    made.stop.set()
+
+
+def test_an_app_survives_a_handler_that_raises() -> None:
+    app = _App()
+    app.start()
+    before = handler_errors["_App.take"]
+    for text in ("a", "boom", "b"):
+        app._send_event(_Event(text), None)
+    wait_until(lambda: app.seen == ["a", "b"])
+    assert app.recovered == ["boom"]
+    assert handler_errors["_App.take"] == before + 1
+    app.stop()
+
+
+def test_a_loop_survives_failures_and_counts_them(cluster: Cluster) -> None:
+    turns: list[int] = []
+
+    def turn() -> None:
+        turns.append(len(turns))
+        if len(turns) < 3:
+            raise RuntimeError("a bug in a loop")
+        cluster.stop.wait(0.01)
+
+    guarded_loop(cluster, "sample", turn)
+    wait_until(lambda: len(turns) > 5)
+    assert cluster.counters["loop_errors_sample"] == 2
+    assert not cluster.stop.is_set()
+
+
+def test_a_loop_that_fails_at_every_turn_ends_the_controller(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster.stop, "wait", lambda timeout=None: cluster.stop.is_set())
+
+    def turn() -> None:
+        raise RuntimeError("always")
+
+    guarded_loop(cluster, "sample", turn).join(timeout=10)
+    assert cluster.stop.is_set()
+    assert cluster.counters["loop_errors_sample"] == 20
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.one_of(
+        st.binary(max_size=100),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.text(max_size=9),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+            max_leaves=5,
+        ).map(lambda value: json.dumps(value).encode()),
+        st.fixed_dictionaries(
+            {"op": st.sampled_from(["status", "explain", "strategy", "events"])},
+            optional={key: st.none() | st.integers() | st.text(max_size=9) for key in ("src", "dst", "name", "since")},
+        ).map(lambda value: json.dumps(value).encode()),
+    )
+)
+def test_every_request_gets_one_answer(cluster: Cluster, line: bytes) -> None:
+    api = LocalApi.__new__(LocalApi)
+    api._cluster = cluster
+    answer = api.answer(line)
+    assert isinstance(answer["ok"], bool)
+    if not answer["ok"]:
+        assert "\n" not in answer["error"] and "internal error" not in answer["error"]
+    json.dumps(answer)
+
+
+def test_a_dead_controllers_socket_is_taken_over_and_a_live_ones_is_not(cluster: Cluster) -> None:
+    first = LocalApi(cluster)
+    with pytest.raises(NotAvailable, match="another controller listens there"):
+        LocalApi(cluster)
+    first._server.shutdown()
+    first._server.server_close()
+    assert cluster.socket_path.exists()  # as after kill -9
+    second = LocalApi(cluster)
+    assert cluster.socket_path.stat().st_mode & 0o077 == 0
+    second.close()
+    assert not cluster.socket_path.exists()
