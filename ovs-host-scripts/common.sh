@@ -32,7 +32,7 @@ describe() {
     write_sysctl) say "sysctl -w ${2//\//.}=$3" ;;
     write_file) say "echo '$3' > $2" ;;
     load_flows) say "ovs-ofctl -O OpenFlow15 --bundle add-flows $BRIDGE - <<END"$'\n'"$2"$'\n'END ;;
-    vsctl) shift && printf -v line '%q ' ovs-vsctl "$@" && say "${line% }" ;;
+    vsctl | vsctl_quietly) shift && printf -v line '%q ' ovs-vsctl "$@" && say "${line% }" ;;
     *) printf -v line '%q ' "$@" && say "${line% }" ;;
     esac
 }
@@ -44,6 +44,7 @@ write_file() { printf '%s' "${2:+$2$'\n'}" >"$1"; }
 write_sysctl() { printf '%s\n' "$2" >"/proc/sys/$1"; }
 
 vsctl() { ovs-vsctl --timeout=20 ${DB:+--db="$DB"} "$@"; }
+vsctl_quietly() { vsctl "$@" >/dev/null; } # `create` prints row ids
 ofctl() { ovs-ofctl -O OpenFlow15 "$@"; }
 
 # A column without the quotes that ovs-vsctl puts around strings; empty when unset.
@@ -84,6 +85,14 @@ check_ovs() {
         die "Open vSwitch is not running (${DB:-default database}): systemctl start openvswitch-switch"
     ovs-appctl --timeout=5 -t ovs-vswitchd version >/dev/null 2>&1 ||
         die "ovs-vswitchd is not running: systemctl start openvswitch-switch"
+}
+
+# One host-up or host-down at a time; the lock ends with the process.
+lock() {
+    [[ $DRY_RUN == no ]] || return 0
+    mkdir -p "$STATE_ROOT"
+    exec 9<"$STATE_ROOT"
+    flock -w 60 9 || die "another host-up or host-down is at work"
 }
 
 bridge_exists() { vsctl br-exists "$BRIDGE"; }

@@ -1,0 +1,405 @@
+"""host-up and host-down on a lab's host: idempotent, undone exactly, undone by itself, harmless on bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ri2n_sdn.fabric.topology import load_topology
+from ri2n_sdn.lab import Lab, ovs
+
+from .conftest import TOPOLOGIES
+from .test_lab import lost_pings
+
+WaitUntil = Callable[..., None]
+SCRIPTS = TOPOLOGIES.parent / "ovs-host-scripts"
+HOST = "A"
+
+
+class Host:
+    """Host A of fig4/d, which is made like a host before RI2N for every test: addresses, routes, odd settings."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.up_arguments = [*lab.host_up_arguments(HOST)]
+
+    def run(self, *argv: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """A command on the host."""
+        return self.lab.exec(HOST, argv, check=check)
+
+    def script(self, name: str, *args: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """host-up, host-down or host-status."""
+        return self.lab.host_script(HOST, name, *args, check=check)
+
+    def up(self, *more: str) -> str:
+        """host-up with the lab's arguments."""
+        return self.script("host-up", *self.up_arguments, *more).stdout
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the bridge is there."""
+        return "br-ri2n" in self.lab.vsctl(HOST, "list-br")
+
+    def snapshot(self) -> dict[str, str]:
+        """Everything host-up may touch, but for what changes by itself (times, kernel counters, row ids)."""
+        kernel = {
+            "addresses": "ip -o addr show",
+            "links": "ip -o link show",
+            "routes": "ip -4 route show table all; ip -6 route show table all",
+            "qdiscs": "tc qdisc show",
+            "nft": "nft list ruleset",
+            "sysctl": "cat /proc/sys/net/ipv6/conf/eth?/disable_ipv6",
+            "offloads": "for n in eth0 eth1; do ethtool -k $n; done",
+        }
+        found = {key: self.run("sh", "-c", command).stdout for key, command in kernel.items()}
+        for key in ("routes", "addresses"):
+            found[key] = "\n".join(
+                sorted(re.sub(r" *(fe80|ff00|anycast).*", "", line) for line in found[key].split("\n"))
+            )
+        # The bridge and the datapath device leave and come with new indexes, and so does promiscuous mode.
+        found["links"] = re.sub(r",PROMISC|^\d+: |state \w+ ", "", found["links"], flags=re.M)
+        found["links"] = "\n".join(line for line in found["links"].split("\n") if "ovs-netdev" not in line)
+        found["qdiscs"] = "\n".join(line for line in found["qdiscs"].split("\n") if "tbf" in line)
+        for table in ("Open_vSwitch", "Bridge", "Port", "Interface", "Controller", "QoS", "Flow_Table", "SSL"):
+            columns = {
+                "Open_vSwitch": "bridges,other_config,ssl",
+                "Bridge": "name,other_config,fail_mode,datapath_type,protocols,external_ids",
+                "Port": "name,tag",
+                "Interface": "name,ofport,ofport_request,mtu_request,external_ids",
+                "Controller": "target,controller_rate_limit,inactivity_probe,max_backoff",
+            }.get(table, "_uuid")
+            found[table] = self.lab.vsctl(HOST, f"--columns={columns}", "list", table)
+        state = self.lab.run_dir / HOST / "state"
+        found["state"] = "\n".join(sorted(str(path) for path in state.rglob("*") if path.name != "br-ri2n.undo.log"))
+        return found
+
+    def flows(self) -> list[str]:
+        """The start-up flows, without counters."""
+        lines = self.lab.ofctl(HOST, "--no-names", "--no-stats", "dump-flows", "br-ri2n").splitlines()
+        return sorted(line for line in lines if "cookie" in line and ", table=252," not in line)
+
+
+@pytest.fixture(scope="module")
+def _lab() -> Iterator[Lab]:
+    with Lab.create(load_topology(TOPOLOGIES / "fig4" / "d.yaml")) as lab:
+        yield lab
+
+
+@pytest.fixture
+def host(_lab: Lab) -> Host:
+    """Host A after host-down, with routes, two address families, a second address and an MTU of its own."""
+    host = Host(_lab)
+    host.script("host-down")
+    host.run("sh", "-ec", PREPARE)
+    return host
+
+
+PREPARE = """
+for n in eth0 eth1; do
+  ip addr flush dev $n scope global; ip route flush dev $n
+  echo 1 > /proc/sys/net/ipv6/conf/$n/disable_ipv6; echo 0 > /proc/sys/net/ipv6/conf/$n/disable_ipv6
+  ip link set $n mtu 1500 up
+done
+ip addr add 10.77.0.1/24 brd + dev eth0
+ip addr add 10.78.0.1/24 dev eth0
+ip addr add fd77::1/64 dev eth0 nodad
+ip addr add 10.79.0.1/30 dev eth1
+ip route add default via 10.77.0.2
+ip route add 10.90.0.0/16 via 10.78.0.9 metric 50
+ip route add 10.91.0.0/16 dev eth1
+ip -6 route add default via fd77::2
+ip -6 route add fd90::/64 dev eth0 metric 77
+ip link set eth1 mtu 1400
+ovs-vsctl set Open_vSwitch . other_config:max-revalidator=777
+"""
+
+
+def test_addresses_and_routes_move_and_come_back(host: Host) -> None:
+    before = host.snapshot()
+    host.up()
+    addresses = host.run("ip", "-o", "addr", "show", "dev", "br-ri2n", "scope", "global").stdout
+    for address in ("10.77.0.1/24 brd 10.77.0.255", "10.78.0.1/24", "10.79.0.1/30", "fd77::1/64"):
+        assert address in addresses
+    for nic in ("eth0", "eth1"):
+        assert host.run("ip", "-o", "addr", "show", "dev", nic).stdout == ""  # not even a link-local one
+    routes = host.run("sh", "-c", "ip route; ip -6 route").stdout
+    for route in (
+        "default via 10.77.0.2 dev br-ri2n",
+        "10.90.0.0/16 via 10.78.0.9 dev br-ri2n metric 50",
+        "10.91.0.0/16 dev br-ri2n",
+        "default via fd77::2 dev br-ri2n",
+        "fd90::/64 dev br-ri2n metric 77",
+    ):
+        assert route in routes
+    assert "dev eth" not in routes
+    assert lost_pings(host.lab, "B", "A", 5) == 0
+    assert lost_pings(host.lab, "A", host.lab.address6("C"), 5, "-6") == 0
+    host.script("host-down")
+    assert host.snapshot() == before
+    assert "nothing to undo" in host.script("host-down").stdout
+
+
+def test_the_bridge_is_as_it_must_be(host: Host) -> None:
+    host.up()
+
+    def column(table: str, record: str, name: str) -> str:
+        return host.lab.vsctl(HOST, "get", table, record, name).strip().strip('"')
+
+    assert column("bridge", "br-ri2n", "fail_mode") == "secure"
+    assert column("bridge", "br-ri2n", "other_config:disable-in-band") == "true"
+    assert column("bridge", "br-ri2n", "other_config:dp-desc") == "A"
+    assert column("bridge", "br-ri2n", "protocols") == "[OpenFlow15]"
+    assert column("interface", "eth0", "ofport") == "1"
+    assert column("interface", "eth1", "ofport") == "2"
+    assert column("interface", "br-ri2n", "mtu") == "1500"
+    assert column("Open_vSwitch", ".", "other_config:max-revalidator") == "250"
+    mac = column("interface", "br-ri2n", "mac_in_use")
+    assert mac == "06:00:00:00:01:01"  # the first NIC's, locally administered
+    assert "hidden" not in host.lab.appctl(HOST, "bridge/dump-flows", "br-ri2n")
+    assert "NORMAL" not in host.lab.appctl(HOST, "bridge/dump-flows", "br-ri2n")
+    limits = host.lab.vsctl(HOST, "--columns=flow_limit,overflow_policy", "list", "Flow_Table")
+    assert "4096" in limits
+    assert "evict" in limits
+    flows = host.flows()
+    assert len(flows) > 10
+    assert all(re.search(r"cookie=0x5249[0-9a-f]{12},", flow) for flow in flows)
+
+
+def test_a_second_run_changes_nothing(host: Host) -> None:
+    host.up()
+    assert lost_pings(host.lab, "B", "A", 3) == 0
+    before, flows = host.snapshot(), host.flows()
+    durations = host.lab.ofctl(HOST, "dump-flows", "br-ri2n", "table=253")
+    assert "nothing to do" in host.up()
+    assert "nothing to do" in host.up("--dry-run")
+    assert host.snapshot() == before
+    assert host.flows() == flows
+    age = r"duration=([0-9.]+)s"
+    then = [float(value) for value in re.findall(age, durations)]
+    now = [float(value) for value in re.findall(age, host.lab.ofctl(HOST, "dump-flows", "br-ri2n", "table=253"))]
+    assert all(new > old for old, new in zip(then, now, strict=True))  # not installed anew
+
+
+def test_foreign_flows_are_left_alone(host: Host) -> None:
+    host.up()
+    host.lab.ofctl(HOST, "add-flow", "br-ri2n", "cookie=0x77,table=0,priority=99,in_port=1,dl_type=0x88b5,actions=drop")
+    host.up("--extra-mac", "02:aa:00:00:00:01")
+    assert "cookie=0x77" in host.lab.ofctl(HOST, "dump-flows", "br-ri2n")
+    assert sum("02:aa:00:00:00:01" in flow for flow in host.flows()) == 2
+
+
+def test_dry_run_changes_nothing_and_tells_it(host: Host) -> None:
+    before = host.snapshot()
+    output = host.up("--dry-run", "--confirm", "5")
+    assert host.snapshot() == before
+    for part in (
+        "add-br br-ri2n",
+        "disable-in-band=true",
+        "add-flows br-ri2n",
+        "ip addr replace 10.77.0.1/24",
+        "host-down",
+    ):
+        assert part in output
+    assert output.index("disable-in-band") < output.index("tcp:10.255.0.1:6653") < output.index("add-flows")
+    host.up()
+    before = host.snapshot()
+    assert "ovs-vsctl del-br br-ri2n" in host.script("host-down", "--dry-run").stdout
+    assert host.snapshot() == before
+
+
+def test_flows_come_back_after_vswitchd_restarted(host: Host, wait_until: WaitUntil) -> None:
+    host.up()
+    flows = host.flows()
+    folder = host.lab.run_dir / HOST
+    pid = int((folder / "ovs-vswitchd.pid").read_text())
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not Path(f"/proc/{pid}/ns/net").exists(), "ovs-vswitchd does not die")
+    host.run("ovs-vswitchd", ovs.database(folder), "--pidfile", "--detach", "--log-file", "-vconsole:off")
+    assert host.flows() == []
+    host.up()
+    assert host.flows() == flows
+    assert lost_pings(host.lab, "A", host.lab.address("C"), 5) == 0
+    assert "tbf" in host.run("tc", "qdisc", "show", "dev", "eth0").stdout
+
+
+def test_not_confirmed_undoes_itself_though_the_session_died(host: Host, wait_until: WaitUntil) -> None:
+    before = host.snapshot()
+    script = SCRIPTS / "host-up"
+    folder = host.lab.run_dir / HOST
+    words = ["--db", ovs.database(folder), "--state-dir", str(folder / "state"), *host.up_arguments, "--confirm", "2"]
+    # A session leader with a terminal of its own, killed when host-up has reported: as an ssh session that breaks.
+    command = f"{script} {' '.join(words)}; kill -HUP 0; kill -9 $$"
+    host.run("script", "-qec", command, "/dev/null", check=False)
+    assert host.is_up
+    wait_until(lambda: not host.is_up, "the bridge is still there", timeout_s=15)
+    wait_until(lambda: host.snapshot() == before, "the state before is not back")
+
+
+def test_confirmed_stays(host: Host, wait_until: WaitUntil) -> None:
+    host.up("--confirm", "5")
+    assert json.loads(host.script("host-status", "--json", check=False).stdout)["pending_confirm"] is True
+    assert host.run("sh", "-c", WATCHERS).stdout != ""
+    host.script("host-up", "--confirmed")
+    wait_until(lambda: host.run("sh", "-c", WATCHERS).stdout == "", "the watcher is still there", timeout_s=20)
+    assert host.is_up
+    again = host.script("host-up", "--confirmed", check=False)
+    assert again.returncode == 2
+    assert "nothing waits" in again.stderr
+
+
+# The watchers in this namespace, by their command line.
+WATCHERS = r"""
+here=$(readlink /proc/self/ns/net)
+for p in /proc/[0-9]*; do
+  [ "$(readlink $p/ns/net)" = "$here" ] || continue
+  tr '\0' ' ' < $p/cmdline | grep -Eq 'ri2n-und[o]|if-pendin[g]' && echo $p
+done 2>/dev/null
+true
+"""
+
+
+def test_a_nic_that_is_no_longer_named_goes_back(host: Host) -> None:
+    host.up()
+    words = list(host.up_arguments)
+    index = words.index("eth1")
+    del words[index - 1 : index + 1]
+    host.script("host-up", *words)
+    assert host.lab.vsctl(HOST, "list-ports", "br-ri2n").split() == ["eth0"]
+    assert "mtu 1400" in host.run("ip", "link", "show", "eth1").stdout
+    assert "eth1" not in host.run("nft", "list", "ruleset").stdout
+    assert "10.79.0.1" in host.run("ip", "addr", "show", "dev", "br-ri2n").stdout
+    assert lost_pings(host.lab, "B", "A", 3) == 0
+
+
+def test_one_answer_per_ping(host: Host) -> None:
+    """Not the kernel beside Open vSwitch: one ARP reply, with the bridge's MAC, and no duplicate answers."""
+    host.up()
+    host.lab.exec("B", ["ip", "neigh", "flush", "dev", "br-ri2n"])
+    output = host.lab.exec("B", ["ping", "-4", "-c5", "-i0.1", "A"]).stdout
+    assert "duplicates" not in output
+    neighbour = host.lab.exec("B", ["ip", "neigh", "show", host.lab.address("A")]).stdout
+    assert "06:00:00:00:01:01" in neighbour
+
+
+def test_peers_that_remember_the_nics_mac_still_reach_it(host: Host) -> None:
+    """An ARP entry from before host-up holds the NIC's MAC: the admin's own session comes in by it."""
+    host.up()
+    stale = ["ip", "neigh", "replace", host.lab.address("A"), "lladdr", "04:00:00:00:01:01", "dev", "br-ri2n"]
+    host.lab.exec("B", stale)
+    assert lost_pings(host.lab, "B", host.lab.address("A"), 5) == 0
+    host.lab.exec("B", ["ip", "neigh", "del", host.lab.address("A"), "dev", "br-ri2n"])
+
+
+BAD = {
+    "no NIC given": [],
+    "is given twice": ["--nic", "eth0", "--nic", "eth0"],
+    "there is no such NIC": ["--nic", "eth0", "--nic", "eth9"],
+    "is not an Ethernet NIC": ["--nic", "lo"],
+    "must be tcp:IP:PORT": ["--nic", "eth0", "--controller", "tcp:controller.example:6653"],
+    "the port must be": ["--nic", "eth0", "--controller", "tcp:10.0.0.1:70000"],
+    "not an IP address": ["--nic", "eth0", "--controller", "tcp:10.0.300.1:6653"],
+    "needs --ssl-key": ["--nic", "eth0", "--controller", "ssl:10.0.0.1:6653"],
+    "unknown option --nics": ["--nics", "eth0"],
+    "--nic needs a value": ["--nic"],
+    "must be auto, system or netdev": ["--nic", "eth0", "--datapath", "kernel"],
+    "must be 576 to 9216": ["--nic", "eth0", "--mtu", "70"],
+    "must be a number of seconds": ["--nic", "eth0", "--confirm", "soon"],
+    "not a unicast MAC": ["--nic", "eth0", "--extra-mac", "01:00:00:00:00:01"],
+    "not a valid device name": ["--nic", "eth0", "--bridge", "a-name-that-is-too-long"],
+    "cannot be read": ["--config", "/nonexistent"],
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_input_is_one_line_and_changes_nothing(message: str, host: Host) -> None:
+    before = host.snapshot()
+    done = host.script("host-up", *BAD[message], check=False)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert host.snapshot() == before
+
+
+def test_a_nic_in_another_bridge_is_refused(host: Host) -> None:
+    host.run("sh", "-ec", "ip link add other type bridge; ip link set eth1 master other")
+    done = host.script("host-up", *host.up_arguments, check=False)
+    host.run("ip", "link", "del", "other")
+    assert (done.returncode, "eth1: is already in other" in done.stderr) == (2, True)
+    host.lab.vsctl(HOST, "add-br", "mine", "--", "set", "bridge", "mine", "datapath_type=netdev")
+    try:
+        host.lab.vsctl(HOST, "add-port", "mine", "eth1")
+        done = host.script("host-up", *host.up_arguments, check=False)
+        assert (done.returncode, "OVS bridge mine" in done.stderr) == (2, True)
+        done = host.script("host-up", "--bridge", "mine", "--nic", "eth0", check=False)
+        assert (done.returncode, "was not made by host-up" in done.stderr) == (2, True)
+        done = host.script("host-down", "--bridge", "mine", check=False)
+        assert (done.returncode, "was not made by host-up" in done.stderr) == (2, True)
+    finally:
+        host.lab.vsctl(HOST, "del-br", "mine")
+        # Taking eth1 into a bridge without linux-noop removed its queue.
+        host.run("sh", "-c", "tc qdisc replace dev eth1 root tbf rate 100mbit burst 10000 limit 1514000")
+
+
+def test_no_root_no_ovs_old_ovs(host: Host, tmp_path: Path) -> None:
+    script = str(SCRIPTS / "host-up")
+    before = host.snapshot()
+    # setpriv: the script must be readable, and what is above it need not be.
+    unprivileged = ["setpriv", "--reuid", "65534", "--clear-groups", "bash", "-s", "--", "--nic", "eth0"]
+    text = (SCRIPTS / "host-up").read_text().replace('source "$HERE/common.sh"', (SCRIPTS / "common.sh").read_text())
+    done = host.lab.exec(HOST, unprivileged, check=False, input=text.replace("${0##*/}", "host-up"))
+    assert (done.returncode, done.stderr) == (2, "host-up: must run as root: use sudo\n")
+    done = host.run(script, "--nic", "eth0", "--db", f"unix:{tmp_path}/db.sock", check=False)
+    assert done.returncode == 2
+    assert "Open vSwitch is not running" in done.stderr
+    fake = tmp_path / "ovs-vsctl"
+    fake.write_text("#!/bin/sh\necho 'ovs-vsctl (Open vSwitch) 2.15.1'\n")
+    fake.chmod(0o755)
+    done = host.run("env", f"PATH={tmp_path}:{os.environ['PATH']}", script, "--nic", "eth0", check=False)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "host-up: Open vSwitch 2.15.1 is too old: 2.17 or newer is needed\n",
+    )
+    assert host.snapshot() == before
+
+
+def test_config_file(host: Host, tmp_path: Path) -> None:
+    config = tmp_path / "host.conf"
+    config.write_text("# this host\nnic eth0\nnic eth1   # the second\n\nname node7\ncontroller tcp:10.255.0.1:6653\n")
+    host.script("host-up", "--config", str(config))
+    assert "node7" in host.lab.vsctl(HOST, "get", "bridge", "br-ri2n", "other_config:dp-desc")
+    config.write_text("nic eth0\nnics eth1\n")
+    done = host.script("host-up", "--config", str(config), check=False)
+    assert (done.returncode, f"{config}:2: unknown option nics" in done.stderr) == (2, True)
+
+
+def test_a_failure_half_way_is_undone(host: Host, tmp_path: Path) -> None:
+    before = host.snapshot()
+    fake = tmp_path / "nft"
+    fake.write_text('#!/bin/sh\ncase "$1" in add*) exit 1;; esac\nexec /usr/sbin/nft "$@"\n')
+    fake.chmod(0o755)
+    words = ["--db", ovs.database(host.lab.run_dir / HOST), "--state-dir", str(host.lab.run_dir / HOST / "state")]
+    path = f"PATH={tmp_path}:{os.environ['PATH']}"
+    done = host.run("env", path, str(SCRIPTS / "host-up"), *words, *host.up_arguments, check=False)
+    assert done.returncode == 1
+    assert "undone: everything is as before" in done.stderr
+    assert host.snapshot() == before
+
+
+def test_status(host: Host) -> None:
+    assert host.script("host-status", check=False).returncode == 1
+    assert json.loads(host.script("host-status", "--json", check=False).stdout) == {"up": False, "bridge": "br-ri2n"}
+    host.up()
+    status = json.loads(host.script("host-status", "--json", check=False).stdout)
+    assert (status["name"], status["mac"], status["datapath"]) == ("A", "06:00:00:00:01:01", host.lab.datapath)
+    assert [(nic["name"], nic["port"], nic["link"]) for nic in status["nics"]] == [("eth0", 1, "up"), ("eth1", 2, "up")]
+    assert status["problems"] == ["controller tcp:10.255.0.1:6653 is not connected"]
+    host.lab.ofctl(HOST, "del-flows", "br-ri2n")
+    status = json.loads(host.script("host-status", "--json", check=False).stdout)
+    assert "NIC eth0 has no start-up flow: run host-up again" in status["problems"]
