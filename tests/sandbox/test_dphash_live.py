@@ -44,12 +44,8 @@ class PrivateSwitch:
         self._daemon("ovsdb-server", str(database), f"--remote=punix:{self.folder}/db.sock")
         wait_for(lambda: (self.folder / "db.sock").exists(), "ovsdb-server's socket")
         self.run("ovs-vsctl", "--no-wait", "init")
-        self._daemon(
-            "ovs-vswitchd", f"unix:{self.folder}/db.sock", "--enable-dummy=override", "--disable-system"
-        )
-        self.run(
-            "ovs-vsctl", "--timeout=20", "add-br", "br0", "--", "set", "bridge", "br0", "fail-mode=secure"
-        )
+        self._daemon("ovs-vswitchd", f"unix:{self.folder}/db.sock", "--enable-dummy=override", "--disable-system")
+        self.run("ovs-vsctl", "--timeout=20", "add-br", "br0", "--", "set", "bridge", "br0", "fail-mode=secure")
 
     def stop(self) -> None:
         for process in reversed(self.processes):
