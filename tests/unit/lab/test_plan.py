@@ -1,0 +1,162 @@
+"""Names, numbers and faults of a lab, worked out without making one; the controller's API asked over a socket."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.fabric.topology import Topology, load_topology, parse_topology
+from ri2n_sdn.lab import plan
+from ri2n_sdn.lab.control import ask, await_ready
+from ri2n_sdn.lab.faults import Fault, check_fault, same_place
+from ri2n_sdn.lab.lossy import loss_program
+from ri2n_sdn.lab.state import check_name, fresh_name
+
+TOPOLOGIES = Path(__file__).resolve().parents[3] / "topologies"
+
+
+@pytest.fixture
+def mixed() -> Topology:
+    return load_topology(TOPOLOGIES / "mixed.yaml")
+
+
+def test_ports_and_macs_are_unique_and_short(mixed: Topology) -> None:
+    ports = plan.switch_ports(mixed)
+    nics = [(host, nic.name) for host, spec in mixed.hosts.items() for nic in spec.nics]
+    assert sorted((port.host, port.nic.name) for port in ports) == sorted(nics)
+    assert len({port.device for port in ports}) == len(ports)
+    assert all(len(port.device) <= 15 for port in ports)
+    macs = [port.mac for port in ports] + [plan.nic_mac(mixed, host, nic) for host, nic in nics]
+    assert len(set(macs)) == len(macs)
+    assert all(int(mac[:2], 16) & 3 == 0 for mac in macs)  # as bought: unicast, not locally administered
+
+
+def test_long_names_still_fit() -> None:
+    topology = parse_topology(
+        "name: t\nswitches: {switch01: }\n"
+        "hosts: {Abcdefgh: {nics: [{name: enp101s0f1np0, switch: switch01, rate_bps: 1000}]}}"
+    )
+    assert [port.device for port in plan.switch_ports(topology)] == ["switch01-1"]
+
+
+def test_control_addresses_are_free_of_the_controllers(mixed: Topology) -> None:
+    addresses = [plan.management_address(mixed, host) for host in mixed.hosts]
+    assert len({*addresses, plan.CONTROLLER_ADDRESS}) == len(mixed.hosts) + 1
+
+
+def test_queues() -> None:
+    words = plan.tbf("x", 100_000_000, 131_072).split()
+    assert words[words.index("burst") + 1] == "10000"
+    assert words[words.index("limit") + 1] == "131072"
+    slow = plan.tbf("x", 1_000_000, 131_072).split()
+    assert int(slow[slow.index("burst") + 1]) >= 2 * 1514  # a whole frame must fit
+
+
+def test_lab_names() -> None:
+    assert re.fullmatch(r"d-[0-9a-f]{6}", fresh_name("d"))
+    for bad in ("", "-x", "a/b", "..", "A", "x" * 25):
+        with pytest.raises(BadInput):
+            check_name(bad)
+
+
+def fault(topology: Topology, kind: str, **where: Any) -> Fault:
+    """check_fault with what is not named left out."""
+    return check_fault(topology, kind, **{"host": None, "nic": None, "switch": None, "loss": None, **where})
+
+
+def test_faults_name_their_place(mixed: Topology) -> None:
+    one = fault(mixed, "loss", host="A", nic="eth0", loss=5)
+    other = fault(mixed, "loss", host="A", nic="eth0", loss=50.5)
+    assert same_place(one, other)
+    assert not same_place(one, fault(mixed, "blackhole", host="A", nic="eth0"))
+    assert fault(mixed, "switch_down", switch="s1") == Fault("switch_down", switch="s1")
+    for wrong in ({"host": "Q", "nic": "eth0"}, {"host": "A"}, {"host": "A", "nic": "eth4"}, {"switch": "s1"}):
+        with pytest.raises(BadInput):
+            fault(mixed, "nic_down", **wrong)
+    for loss in (None, 0, -1, 101):
+        with pytest.raises(BadInput, match="percentage"):
+            fault(mixed, "loss", host="A", nic="eth0", loss=loss)
+
+
+def test_loss_program_threshold() -> None:
+    code = loss_program(25)
+    assert len(code) % 8 == 0
+    assert struct.unpack_from("=I", code, 12)[0] == 2**30
+    assert struct.unpack_from("=I", loss_program(100), 12)[0] == 2**32 - 1
+
+
+class FakeController:
+    """A local API that answers every request with `status`."""
+
+    def __init__(self, path: Path) -> None:
+        self.status: dict[str, Any] = {}
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            connection, _ = self._listener.accept()
+            with connection, connection.makefile("rwb") as stream:
+                if json.loads(stream.readline())["op"] == "stop":
+                    return
+                stream.write(json.dumps(self.status).encode() + b"\n")
+
+    def close(self, path: Path) -> None:
+        """End the thread."""
+        with pytest.raises(NotAvailable):
+            ask(path, {"op": "stop"})
+        self._thread.join()
+        self._listener.close()
+
+
+@pytest.fixture
+def controller(tmp_path: Path) -> Iterator[FakeController]:
+    fake = FakeController(tmp_path / "c.sock")
+    yield fake
+    fake.close(tmp_path / "c.sock")
+
+
+def test_ready_means_all_of_it(controller: FakeController, tmp_path: Path) -> None:
+    topology = load_topology(TOPOLOGIES / "fig4" / "a.yaml")
+    path, log = tmp_path / "c.sock", tmp_path / "log"
+    log.write_text("first\nlast words\n")
+
+    def nic(network: str | None) -> dict[str, Any]:
+        return {"name": "eth0", "up": True, "network": network}
+
+    def host(name: str, network: str | None = "n1", connected: bool = True) -> dict[str, Any]:
+        return {"name": name, "connected": connected, "nics": [nic(network)]}
+
+    def why() -> str:
+        with pytest.raises(NotAvailable) as error:
+            await_ready(topology, path, log, 0.0)
+        return str(error.value)
+
+    controller.status = {"ok": False, "error": "starting"}
+    assert "starting" in why()
+    assert "last words" in why()
+    controller.status = {"ok": True, "settled": True, "hosts": [host("A"), host("B", connected=False)]}
+    assert "not connected: B" in why()
+    controller.status = {"ok": True, "settled": True, "hosts": [host("A"), host("B", None)]}
+    assert "network not known of B:eth0" in why()
+    controller.status = {"ok": True, "settled": False, "hosts": [host("A"), host("B")]}
+    assert "not settled" in why()
+    controller.status["settled"] = True
+    assert await_ready(topology, path, log, 0.0) == controller.status
+
+
+def test_nobody_answers(tmp_path: Path) -> None:
+    with pytest.raises(NotAvailable, match="does not answer"):
+        ask(tmp_path / "none.sock", {"op": "status"})

@@ -1,0 +1,106 @@
+"""Counting a stream, and iperf3's window, on made-up arrivals."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any
+
+import pytest
+
+from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.lab.iperf import window_goodput_bps
+from ri2n_sdn.lab.traffic import StreamResult, _merge, analyse, receive, send
+
+MS = 1_000_000
+
+
+def arrivals(*packets: tuple[int, int, float]) -> list[tuple[int, int, int, int]]:
+    """(flow, sequence, arrival in ms) as `analyse` wants them, each sent 1 ms before."""
+    return [(flow, sequence, int((at - 1) * MS), int(at * MS)) for flow, sequence, at in packets]
+
+
+def test_a_clean_stream() -> None:
+    counts = analyse(arrivals((0, 0, 1), (1, 0, 2), (0, 1, 3), (1, 1, 4), (0, 2, 5)), (5, 0, 4 * MS))
+    assert (counts["sent"], counts["received"], counts["lost"]) == (5, 5, 0)
+    assert (counts["duplicates"], counts["out_of_order"], counts["lost_runs"]) == (0, 0, [])
+    assert [flow["sent"] for flow in counts["flows"]] == [3, 2]
+    assert counts["longest_gap_ms"] == pytest.approx(1)
+    assert counts["latency_ms"]["p50"] == pytest.approx(1)
+
+
+def test_loss_duplicate_and_order() -> None:
+    packets = arrivals((0, 0, 1), (0, 3, 2), (0, 1, 3), (0, 1, 4), (0, 6, 40))
+    counts = analyse(packets, (9, 0, 45 * MS))
+    assert (counts["received"], counts["lost"]) == (4, 5)
+    assert (counts["duplicates"], counts["out_of_order"]) == (1, 1)
+    assert counts["lost_runs"] == [[0, 2, 2], [0, 4, 5], [0, 7, 8]]
+    assert counts["longest_gap_ms"] == pytest.approx(36)
+    assert [round(gap["ms"]) for gap in counts["gaps"]] == [36]
+
+
+def test_silence_at_either_end_is_a_gap() -> None:
+    counts = analyse(arrivals((0, 50, 50), (0, 51, 51)), (1000, 0, 999 * MS))
+    assert [round(gap["ms"]) for gap in counts["gaps"]] == [50, 948]
+    assert counts["longest_gap_ms"] == pytest.approx(948)
+
+
+def test_nothing_arrived() -> None:
+    counts = analyse([], (100, 0, 99 * MS))
+    assert (counts["sent"], counts["lost"], round(counts["longest_gap_ms"])) == (100, 100, 99)
+    assert math.isnan(counts["latency_ms"]["p50"])
+
+
+def sender(sent: int, flows: int) -> dict[str, Any]:
+    """A sender's report: one packet per ms from second 1 on."""
+    offsets = [1000 * index for index in range(sent)]
+    return {"sent": sent, "flows": flows, "errors": 0, "late_ms": 0.0, "first_ns": 10**9, "offsets_us": offsets}
+
+
+def merged(packets: list[tuple[int, int, int, int]], sent: int, flows: int, *, end: bool = True) -> StreamResult:
+    """Both sides' reports as one result."""
+    marker = (sent, 10**9, 10**9 + (sent - 1) * MS) if end else None
+    return _merge(sender(sent, flows), analyse(packets, marker))
+
+
+def test_losses_get_the_time_of_sending() -> None:
+    result = merged(arrivals((0, 0, 1000), (1, 0, 1001), (0, 1, 1002)), 6, 2)
+    assert result.lost == 3
+    assert result.lost_at_s == pytest.approx([1.003, 1.004, 1.005])
+    assert result.lost_after(1.0035) == 2
+
+
+@pytest.mark.parametrize("end", [True, False])
+def test_a_whole_flow_lost_is_seen(end: bool) -> None:
+    packets = arrivals(*((0, sequence, 1000 + 2 * sequence) for sequence in range(5)))
+    result = merged(packets, 10, 2, end=end)
+    assert (result.sent, result.received, result.lost) == (10, 5, 5)
+    assert [flow["lost"] for flow in result.flows] == [0, 5]
+    assert len(result.lost_at_s) == 5
+
+
+def test_a_stream_over_loopback() -> None:
+    results: list[dict[str, Any]] = []
+    bound = threading.Event()
+    port = 56_017
+    thread = threading.Thread(target=lambda: results.append(receive(port=port, timeout_s=20, ready=bound.set)))
+    thread.start()
+    assert bound.wait(5)
+    report = send("127.0.0.1", port=port, pps=1000, seconds=0.5, flows=4, size=100)
+    thread.join()
+    assert report["sent"] == 500
+    assert 0.4e6 < report["offsets_us"][-1] < 1.5e6  # paced, not sent in one burst
+    assert (results[0]["received"], results[0]["lost"], results[0]["complete"]) == (500, 0, True)
+
+
+def report(*seconds: tuple[float, float, float]) -> dict[str, Any]:
+    """A server's report with intervals (start, end, bit/s)."""
+    return {"intervals": [{"sum": {"start": a, "end": b, "bits_per_second": rate}} for a, b, rate in seconds]}
+
+
+def test_window() -> None:
+    server = report((0, 1, 10.0), (1, 2, 20.0), (2, 3, 30.0), (3, 3.01, 999.0))
+    assert window_goodput_bps(server, 1, 2) == pytest.approx(25)
+    assert window_goodput_bps(server, 0.5, 1) == pytest.approx(15)
+    with pytest.raises(NotAvailable, match="of the 10 s"):
+        window_goodput_bps(server, 1, 10)
