@@ -103,6 +103,9 @@ bridge_nics() {
         sort -n | cut -d, -f2 | tr -d '"'
 }
 
+# Key, certificate and CA certificate that Open vSwitch uses, on one line; empty when none are set.
+ssl_files() { vsctl get-ssl | sed -n 's/^\(Private key\|Certificate\|CA Certificate\): //p' | xargs; }
+
 mac_of() { ip -o link show dev "$1" | sed -n 's/.* link\/ether \([0-9a-f:]*\).*/\1/p'; }
 mtu_of() { ip -o link show dev "$1" | sed -n 's/.* mtu \([0-9]*\).*/\1/p'; }
 
@@ -215,6 +218,12 @@ undo() {
         else
             run vsctl remove Open_vSwitch . other_config max-revalidator
         fi
+    fi
+    if [[ -s $STATE/ssl ]]; then
+        read -ra old <"$STATE/ssl"
+        run vsctl set-ssl "${old[@]}"
+    elif [[ -e $STATE/ssl ]]; then
+        run vsctl del-ssl
     fi
     run rm -rf "$STATE"
 }

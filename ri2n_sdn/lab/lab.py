@@ -396,8 +396,8 @@ class Lab:
         self.cluster_file.write_text(yaml.safe_dump({"hosts": hosts}, sort_keys=False))
 
     def _remove(self) -> None:
+        remove_namespaces(self._state.namespaces)
         with state.locked(""):
-            remove_namespaces(self._state.namespaces)
             for name in self._state.namespaces:
                 shutil.rmtree(ETC_NETNS / name, ignore_errors=True)
             with suppress(OSError):

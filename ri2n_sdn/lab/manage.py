@@ -10,6 +10,7 @@ from typing import Any
 
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.topology import load_topology
+from ri2n_sdn.lab import state
 from ri2n_sdn.lab.lab import Lab
 from ri2n_sdn.lab.run import in_namespace
 
@@ -52,6 +53,7 @@ def down_all_mine() -> list[str]:
     for lab in Lab.all_mine():
         lab.down()
         names.append(lab.name)
+    state.sweep()
     return names
 
 

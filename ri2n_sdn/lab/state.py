@@ -27,6 +27,7 @@ __all__ = [
     "owner",
     "read_state",
     "run_dir",
+    "sweep",
     "write_state",
 ]
 
@@ -126,6 +127,15 @@ def remove_folder(name: str) -> None:
         else:
             entry.unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def sweep() -> None:
+    """Delete lab folders without a state file: their maker died before it made anything else."""
+    for folder in ROOT.glob("*/"):
+        if re.fullmatch(r"[a-z0-9][a-z0-9-]{0,23}", folder.name) and not (folder / "state.json").exists():
+            with locked(folder.name):
+                if not (folder / "state.json").exists():
+                    remove_folder(folder.name)
 
 
 @contextmanager

@@ -379,6 +379,27 @@ def test_config_file(host: Host, tmp_path: Path) -> None:
     assert (done.returncode, f"{config}:2: unknown option nics" in done.stderr) == (2, True)
 
 
+def test_ssl_files_are_set_and_put_back(host: Host, tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("key.pem", "cert.pem", "ca.pem")]
+    for file in files:
+        file.write_text("")
+    words = [
+        word for kind, file in zip(("key", "cert", "ca"), files, strict=True) for word in (f"--ssl-{kind}", str(file))
+    ]
+    target = ["--controller", "ssl:10.255.0.1:6653"]
+    nics = ["--nic", "eth0", "--nic", "eth1", "--datapath", host.lab.datapath]
+    for old in ([], ["/old/key", "/old/cert", "/old/ca"]):
+        if old:
+            host.lab.vsctl(HOST, "set-ssl", *old)
+        before = host.lab.vsctl(HOST, "get-ssl")
+        host.script("host-up", *nics, *target, *words)
+        assert all(str(file) in host.lab.vsctl(HOST, "get-ssl") for file in files)
+        assert "nothing to do" in host.script("host-up", *nics, *target, *words).stdout
+        host.script("host-down")
+        assert host.lab.vsctl(HOST, "get-ssl") == before
+    host.lab.vsctl(HOST, "del-ssl")
+
+
 def test_a_failure_half_way_is_undone(host: Host, tmp_path: Path) -> None:
     before = host.snapshot()
     fake = tmp_path / "nft"
