@@ -38,6 +38,7 @@ BUSY_COOLDOWN_S = 1.0  # between moves of busy slots while the shares stand stil
 BUSY_COOLDOWN_MAX_S = 16.0
 BUSY_MOVES = 2  # busy slots moved at once while the shares stand still
 CROWDED = 0.85  # of a link's capacity: more flows there only divide it further
+RESTLESS = 0.02  # part of the active pairs that may change in a step without HBSPAN shrinking: in many, some do
 SURGE = 0.25  # a link whose load differs by this part of its capacity from its long average: traffic has changed
 
 
@@ -179,7 +180,7 @@ class WeightLoop:
         weights = self._strategy(sample, previous)
         crowded = self._memory.crowded(CROWDED)
         held, moved_rows = self._hold(weights, previous, active, structure)
-        changed = activity_changed or bool((moved_rows & active).any()) or self._surge(structure)
+        restless = int((moved_rows & active).sum())
 
         given = {pair.key for pair in pairs}
         decisions: dict[PairKey, PairDecision] = {}
@@ -189,7 +190,8 @@ class WeightLoop:
                 continue
             decision = self._decide(now_s, pair, held[row], weights, int(row), bool(moved_rows[row]), crowded[row])
             decisions[pair.key] = decision
-            changed = changed or decision.moved > 0
+            restless += decision.moved > 0 and not moved_rows[row]
+        changed = activity_changed or restless > RESTLESS * active.sum() or self._surge(structure)
         return Decision(decisions, self._hbspan.step(changed, None if active.any() else self.settings.hbspan_idle_s))
 
     def _sample(self, now_s: float, structure: Structure) -> tuple[TrafficSample, FloatArray]:

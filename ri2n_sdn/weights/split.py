@@ -18,7 +18,8 @@ from ri2n_sdn.weights.sample import BoolArray, FloatArray
 __all__ = ["even_split", "project_to_shares"]
 
 NEARNESS = 0.1  # weight of staying near the previous split against even use of links
-STEPS = 40
+STEPS = 60  # 3 is the mean, 20 the most seen
+CAUTION = 0.1  # part of the largest gap that damps a step; any of 0.01..1 converged in all of 400 random networks
 TOLERANCE = 1e-4  # of the largest capacity: how far loads may be from the links' answer to their prices
 
 
@@ -112,5 +113,7 @@ def _newton_step(
     factor = demand / NEARNESS / np.maximum(used.sum(axis=1), 1)
     slope = per_path - per_pair @ diags_array(factor) @ per_pair.T
     dense = slope.toarray()
-    dense[np.diag_indices_from(dense)] += np.where(price / curvature < capacity, 1.0 / curvature, 0.0) + 1e-6
+    dense[np.diag_indices_from(dense)] += np.where(price / curvature < capacity, 1.0 / curvature, 0.0)
+    # Directions in which no used path answers to prices: the further from the goal, the more careful the step.
+    dense[np.diag_indices_from(dense)] += 1e-9 + CAUTION * float(np.abs(gap).max())
     return np.asarray(cho_solve(cho_factor(dense, check_finite=False), gap, check_finite=False), dtype=np.float64)

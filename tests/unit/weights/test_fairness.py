@@ -1,0 +1,203 @@
+"""Max-min rates against an independent LP, and the split of rates over paths."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from ri2n_sdn.weights.fairness import Network, max_min_rates
+from ri2n_sdn.weights.sample import BoolArray, FloatArray, IntArray
+from ri2n_sdn.weights.split import even_split, project_to_shares
+
+
+def reference_rates(links: IntArray, alive: BoolArray, capacity: FloatArray, demand: FloatArray) -> FloatArray:
+    """Max-min fair rates from the definition: raise the smallest rate, freeze whoever cannot be raised, repeat."""
+    pairs, paths = alive.shape
+    columns = [(i, k) for i in range(pairs) for k in range(paths) if alive[i, k]]
+    width = len(columns) + 1  # the last variable is the common level
+    usage = np.zeros((len(capacity), width))
+    total = np.zeros((pairs, width))
+    for column, (i, k) in enumerate(columns):
+        usage[[e for e in set(links[i, k].tolist()) if e >= 0], column] = 1.0
+        total[i, column] = 1.0
+    rate = np.zeros(pairs)
+    free = [i for i in range(pairs) if alive[i].any()]
+    level_only = np.zeros(width)
+    level_only[-1] = -1.0
+
+    def best(objective: FloatArray, level: float | None) -> FloatArray:
+        rows, bounds = [usage], [capacity]
+        for i in free:
+            at_least = -total[i].copy()
+            if level is None:
+                at_least[-1] = 1.0
+            rows.append(at_least[None])
+            bounds.append(np.array([0.0 if level is None else -level * (1 - 1e-9)]))
+            rows.append(total[i][None])
+            bounds.append(np.array([demand[i]]))
+        done = [i for i in range(pairs) if i not in free]
+        answer = linprog(
+            objective,
+            A_ub=np.concatenate(rows),
+            b_ub=np.concatenate(bounds),
+            A_eq=total[done] if done else None,
+            b_eq=rate[done] if done else None,
+            method="highs",
+        )
+        assert answer.status == 0 and answer.x is not None, answer.message
+        return np.asarray(answer.x)
+
+    while free:
+        level = float(best(level_only, None)[-1])
+        stuck = [i for i in free if float(total[i] @ best(-total[i], level)) <= level + 1e-7]
+        assert stuck, "nobody is held back"
+        rate[stuck] = level
+        free = [i for i in free if i not in stuck]
+    return rate
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> tuple[IntArray, BoolArray, FloatArray, FloatArray]:
+    """Pairs whose paths are arbitrary sets of links (several switch stages), some dead, and demands."""
+    links = draw(st.integers(2, 9))
+    pairs, paths = draw(st.integers(1, 6)), draw(st.integers(1, 3))
+    ids = st.lists(st.integers(0, links - 1), min_size=1, max_size=3, unique=True)
+    table = np.full((pairs, paths, 3), -1, dtype=np.int64)
+    for i in range(pairs):
+        for k in range(paths):
+            chosen = draw(ids)
+            table[i, k, : len(chosen)] = chosen
+    alive = np.array([[draw(st.sampled_from([True, True, True, False])) for _ in range(paths)] for _ in range(pairs)])
+    capacity = np.array([draw(st.sampled_from([0.1, 0.5, 1.0, 1.0, 0.7])) for _ in range(links)])
+    demand = np.array([draw(st.sampled_from([0.01, 0.2, 0.33, 5.0, 5.0])) for _ in range(pairs)])
+    return table, alive, capacity, demand
+
+
+@settings(max_examples=120, deadline=None)
+@given(case=networks())
+def test_rates_are_those_of_the_lp(case: tuple[IntArray, BoolArray, FloatArray, FloatArray]) -> None:
+    links, alive, capacity, demand = case
+    network = Network(links, alive, capacity)
+    (rate,), split = max_min_rates(network, demand)
+    np.testing.assert_allclose(rate, reference_rates(links, alive, capacity, demand), atol=2e-5)
+    np.testing.assert_allclose(split.sum(axis=1), rate, atol=1e-6)
+    assert (network.load(split) <= capacity + 1e-6).all()
+
+
+def cluster(nics: list[list[int]], capacity: FloatArray) -> tuple[IntArray, BoolArray]:
+    """All pairs of hosts that share a network: paths (own NIC, peer's NIC); link ids host*8+k out, host*8+4+k in."""
+    pairs = [(s, r) for s in range(len(nics)) for r in range(len(nics)) if s != r and set(nics[s]) & set(nics[r])]
+    links = np.full((len(pairs), 4, 2), -1, dtype=np.int64)
+    for row, (s, r) in enumerate(pairs):
+        for k in set(nics[s]) & set(nics[r]):
+            links[row, k] = (s * 8 + k, r * 8 + 4 + k)
+    return links, links[:, :, 0] >= 0
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    nics=st.lists(st.sets(st.integers(0, 3), min_size=1).map(sorted), min_size=2, max_size=4),
+    seed=st.integers(0, 10**6),
+)
+def test_rates_in_asymmetric_clusters(nics: list[list[int]], seed: int) -> None:
+    random = np.random.default_rng(seed)
+    capacity = random.choice([0.1, 1.0, 1.0], size=len(nics) * 8)
+    links, alive = cluster(nics, capacity)
+    if not len(links):
+        return
+    demand = random.choice([0.05, 0.4, 9.0], size=len(links))
+    (rate,), _ = max_min_rates(Network(links, alive, capacity), demand)
+    np.testing.assert_allclose(rate, reference_rates(links, alive, capacity, demand), atol=2e-5)
+
+
+def test_rerouting_while_filling() -> None:
+    """B can use link 0 only, C both: with a fixed half-and-half split B would get 2/3; rerouting gives each a link."""
+    links = np.array([[[0, -1], [-1, -1]], [[0, -1], [1, -1]]])
+    alive = np.array([[True, False], [True, True]])
+    (rate,), split = max_min_rates(Network(links, alive, np.array([1.0, 1.0])), np.array([np.inf, np.inf]))
+    np.testing.assert_allclose(rate, [1.0, 1.0])
+    np.testing.assert_allclose(split, [[1.0, 0.0], [0.0, 1.0]], atol=1e-9)
+
+
+def test_spare_capacity_comes_after_demands() -> None:
+    links = np.array([[[0]], [[0]]])
+    network = Network(links, np.ones((2, 1), dtype=np.bool_), np.array([1.0]))
+    first, second = max_min_rates(network, np.array([0.1, 0.5]), np.array([np.inf, np.inf]))[0]
+    np.testing.assert_allclose(first, [0.1, 0.5])
+    np.testing.assert_allclose(second, [0.3, 0.7])
+
+
+def test_a_round_limit_still_gives_rates_that_fit() -> None:
+    random = np.random.default_rng(5)
+    capacity = random.choice([0.1, 1.0, 0.5], size=6 * 8)
+    links, alive = cluster([[0, 1, 2, 3]] * 6, capacity)
+    network = Network(links, alive, capacity)
+    exact = max_min_rates(network, np.full(len(links), np.inf))[0][0]
+    limited, split = max_min_rates(network, np.full(len(links), np.inf), rounds=1)
+    assert (network.load(split) <= capacity + 1e-9).all()
+    assert limited[0].sum() >= 0.6 * exact.sum()
+
+
+def test_nobody_has_a_path() -> None:
+    network = Network(np.full((2, 1, 1), -1), np.zeros((2, 1), dtype=np.bool_), np.zeros(0))
+    rates, split = max_min_rates(network, np.array([1.0, 2.0]))
+    assert rates[0].tolist() == [0.0, 0.0] and split.tolist() == [[0.0], [0.0]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=networks(), seed=st.integers(0, 1000))
+def test_split_routes_the_rates(case: tuple[IntArray, BoolArray, FloatArray, FloatArray], seed: int) -> None:
+    links, alive, capacity, demand = case
+    network = Network(links, alive, capacity)
+    (rate,), _ = max_min_rates(network, demand)
+    previous = project_to_shares(np.random.default_rng(seed).random(alive.shape), alive)
+    share = even_split(network, rate, previous)
+    np.testing.assert_allclose(share.sum(axis=1), alive.any(axis=1).astype(float), atol=1e-9)
+    assert (network.load(share * rate[:, None]) <= capacity + 1e-3).all()
+
+
+def test_split_is_even_and_stays_where_it_may() -> None:
+    links = np.array([[[0], [1]], [[0], [1]]])
+    network = Network(links, np.ones((2, 2), dtype=np.bool_), np.array([1.0, 1.0]))
+    rate = np.array([1.0, 1.0])
+    stays = np.array([[0.9, 0.1], [0.1, 0.9]])
+    np.testing.assert_allclose(even_split(network, rate, stays), stays, atol=1e-3)
+    evened = even_split(network, rate * 0.3, np.array([[0.9, 0.1], [0.9, 0.1]]))
+    np.testing.assert_allclose(evened.sum(axis=0), [1.0, 1.0], atol=0.15)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.floats(-5, 5), min_size=1, max_size=5), st.integers(0, 31))
+def test_projection_is_the_nearest_point(wish: list[float], mask: int) -> None:
+    alive = np.array([[bool(mask >> k & 1) for k in range(len(wish))]])
+    share = project_to_shares(np.array([wish]), alive)[0]
+    if not alive.any():
+        assert (share == 0.0).all()
+        return
+    assert share.sum() == pytest.approx(1.0) and (share >= 0.0).all() and (share[~alive[0]] == 0.0).all()
+    # Optimality: used paths lose the same amount, unused ones would lose no more.
+    loss = np.array(wish) - share
+    used = share > 0.0
+    assert np.ptp(loss[used]) < 1e-9
+    assert (loss[alive[0] & ~used] <= loss[used].max() + 1e-9).all()
+
+
+def test_thirty_two_hosts_all_to_all_in_time() -> None:
+    random = np.random.default_rng(1)
+    capacity = np.full(32 * 8, 1e8)
+    links, alive = cluster([[0, 1, 2, 3]] * 32, capacity)
+    demand = np.where(random.random(len(links)) < 0.5, random.uniform(1e5, 3e7, len(links)), np.inf)
+    network = Network(links, alive, capacity)
+    best_s = float("inf")
+    for _ in range(5):
+        start = time.thread_time()
+        (rate,), _ = max_min_rates(network, demand)
+        even_split(network, rate, alive / 4.0)
+        best_s = min(best_s, time.thread_time() - start)
+    assert len(links) == 992
+    assert best_s < 0.15, f"{best_s:.3f} s of CPU"
