@@ -6,8 +6,8 @@ BRIDGE=br-ri2n
 DB=
 STATE_ROOT=/var/lib/ri2n
 DRY_RUN=no
-COOKIE_MASK=0x5249000000000000/0xffff000000000000
-readonly COOKIE_MASK
+# shellcheck disable=SC2034 # the scripts that read this file use it
+readonly COOKIE_MASK=0x5249000000000000/0xffff000000000000
 
 # A user's mistake: one line, exit 2.
 die() {

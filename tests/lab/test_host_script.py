@@ -187,6 +187,19 @@ def test_a_second_run_changes_nothing(host: Host) -> None:
     assert all(new > old for old, new in zip(then, now, strict=True))  # not installed anew
 
 
+def test_the_first_controller_empties_the_tables_and_they_are_filled_again(host: Host) -> None:
+    nics = ["--nic", "eth0", "--nic", "eth1", "--name", "A", "--datapath", host.lab.datapath]
+    host.script("host-up", *nics)
+    flows = host.flows()
+    assert len(flows) > 10
+    host.up()
+    assert "10.255.0.1" in host.lab.vsctl(HOST, "get-controller", "br-ri2n")
+    assert host.flows() == flows
+    host.script("host-up", *nics, "--controller", "tcp:10.255.0.9:6653")
+    assert host.lab.vsctl(HOST, "get-controller", "br-ri2n").split() == ["tcp:10.255.0.9:6653"]
+    assert host.flows() == flows
+
+
 def test_foreign_flows_are_left_alone(host: Host) -> None:
     host.up()
     host.lab.ofctl(HOST, "add-flow", "br-ri2n", "cookie=0x77,table=0,priority=99,in_port=1,dl_type=0x88b5,actions=drop")
