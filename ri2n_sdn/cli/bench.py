@@ -202,7 +202,7 @@ def _fig4_table(report: Report, pattern: str) -> Table:
             _with_spread(line, "worst_share"),
             ", ".join(f"{host} {rate_text(seen['goodput_bps'])}" for host, seen in rows[-1]["clients"].items()),
             _ratios(rows[-1]["weights"]),
-            _paper_weights(name, strategy),
+            _paper_weights(name, strategy) if pattern == "bulk" else "-",
             f"{line['retransmits']:g}",
             f"{line['slots_moved']:g}",
         )
