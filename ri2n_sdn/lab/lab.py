@@ -24,12 +24,14 @@ from ri2n_sdn.lab.control import await_ready
 from ri2n_sdn.lab.faults import Fault, apply_faults, check_fault, same_place
 from ri2n_sdn.lab.namespaces import add_namespaces, namespace_exists, remove_namespaces
 from ri2n_sdn.lab.run import in_namespace, ip_batch, run
+from ri2n_sdn.lab.sockets import widen_packet_sockets
 
 __all__ = ["Lab"]
 
 ETC_NETNS = Path("/etc/netns")
 PROGRAMS = ("ip", "tc", "ethtool", "nft", "bash", "sysctl")
 EXEC_TIMEOUT_S = 60.0
+SOCKET_BYTES = 16 << 20
 OFFLOADS_OFF = "tso off gso off gro off tx off rx off"
 
 
@@ -113,6 +115,7 @@ class Lab:
                 self._start_ovs()
                 tell("hosts")
                 self._host_up()
+                self._widen_sockets()
                 self._write_cluster_file()
                 self._set(phase="up")
             except BaseException:
@@ -340,7 +343,7 @@ class Lab:
         if host == "sw":
             for port in plan.switch_ports(self.topology):
                 buffer_bytes = self.topology.switches[port.switch].port_buffer_bytes
-                queues.append(plan.tbf(port.device, port.nic.rate_bps, buffer_bytes))
+                queues += plan.switch_queue(port.device, port.nic.rate_bps, buffer_bytes)
                 devices.append(port.device)
         elif host == "mgmt":
             links += ["link add control type bridge forward_delay 0 mcast_snooping 0", "link set control up"]
@@ -382,6 +385,21 @@ class Lab:
             lambda host: self.host_script(host, "host-up", *self.host_up_arguments(host)),
             self.topology.managed_hosts(),
         )
+
+    def _widen_sockets(self) -> None:
+        """On netdev, let queues fill at the links and not at ovs-vswitchd's one socket for sending."""
+        if self.datapath != "netdev":
+            return
+        # A first frame out of every host, which its switch forwards, makes all those sockets exist.
+        frame = f"ffffffffffff{'020000000001'}88b6" + "00" * 46
+        for host in self.topology.managed_hosts():
+            self.ofctl(host, "packet-out", "br-ri2n", f"in_port=LOCAL packet={frame} actions=output:1")
+        for host in ("sw", *self.topology.managed_hosts()):
+            pid = int((self.run_dir / host / "ovs-vswitchd.pid").read_text())
+            ports = len(plan.switch_ports(self.topology)) if host == "sw" else len(self.topology.hosts[host].nics)
+            deadline_s = time.monotonic() + 5.0
+            while widen_packet_sockets(pid, SOCKET_BYTES) <= ports and time.monotonic() < deadline_s:
+                time.sleep(0.01)
 
     def _write_cluster_file(self) -> None:
         hosts = {
