@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ri2n_sdn import __version__
+from ri2n_sdn.lab import Lab
+from ri2n_sdn.lab.iperf import CONGESTION_CONTROL
 
 __all__ = ["FORMAT", "Report", "machine_context"]
 
@@ -59,6 +61,21 @@ class Report:
         """The rows so far."""
         rows: list[dict[str, Any]] = self.document["rows"]
         return rows
+
+    def describe_lab(self, lab: Lab) -> None:
+        """Add what the lab's hosts run on: datapath, congestion control, queueing disciplines, offloads."""
+        host = lab.topology.managed_hosts()[0]
+        qdiscs = {name: lab.exec(name, ["tc", "qdisc", "show"]).stdout.splitlines() for name in ("sw", host)}
+        nic = lab.topology.hosts[host].nics[0].name
+        self.document["context"].setdefault("labs", {})[lab.topology.name] = {
+            "datapath": lab.datapath,
+            "congestion_control": CONGESTION_CONTROL,
+            "qdiscs": qdiscs,
+            "offloads": lab.exec(host, ["ethtool", "-k", nic]).stdout.splitlines(),
+            # What is random is the kernel's and OVS's (ports, timing); nothing of ours draws a number.
+            "seed": None,
+        }
+        self._write()
 
     def add(self, row: dict[str, Any], raw: object, summary: list[dict[str, Any]]) -> None:
         """One more row, what it was computed from, and the summary of all rows so far."""

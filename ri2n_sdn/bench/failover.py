@@ -79,6 +79,7 @@ def run_failover(settings: FailoverSettings, report: Report, progress: Progress)
     progress.say("building the lab")
     with Lab.create(topology) as lab:
         start_and_wait(lab, settings.strategy)
+        report.describe_lab(lab)
         progress.done(LAB_S)
         for fault in settings.faults:
             for repeat in range(1, settings.repeat + 1):

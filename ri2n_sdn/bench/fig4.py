@@ -81,6 +81,7 @@ def run_fig4(settings: Fig4Settings, report: Report, progress: Progress) -> None
         progress.say(f"{topology.name}: building the lab")
         with Lab.create(topology) as lab:
             start_and_wait(lab, settings.strategies[0])
+            report.describe_lab(lab)
             progress.done(LAB_S)
             for row, raw in _runs(lab, topology, settings, progress):
                 report.add(row, raw, summarize([*report.rows, row], ("topology", "strategy"), FIGURES))

@@ -61,6 +61,7 @@ def run_fig9(settings: Fig9Settings, report: Report, progress: Progress) -> None
     progress.say("building the lab")
     with Lab.create(topology) as lab:
         start_and_wait(lab, settings.strategy)
+        report.describe_lab(lab)
         progress.done(LAB_S)
         load_s = len(PHASES) * settings.phase_s + 2
         run = IperfRun(lab, SERVER, clients, streams=settings.streams, seconds=load_s)
