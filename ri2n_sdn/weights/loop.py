@@ -220,6 +220,7 @@ class WeightLoop:
             self._slots.pop(key, None)
             self._share.pop(key, None)
             self._active_until.pop(key, None)
+            self._alive.pop(key, None)
         for key in now_active - self._slots.keys():
             self._slots[key] = _SlotState()
         return active, changed
@@ -281,6 +282,8 @@ class WeightLoop:
         else:
             alive = [path.alive for path in pair.paths]
             full = crowded[: len(paths)].tolist()
+            if traffic is not None and installed is not None and weights.rate_bps is None:
+                traffic = slot_tables.flow_weights(traffic, installed, full)
             table = slot_tables.assign(shares, alive, installed, traffic, n, busy_moves=budget, crowded=full)
             slots = tuple(paths[k] for k in table.slots)
             moved = table.moved if installed is not None and len(installed) == n else n

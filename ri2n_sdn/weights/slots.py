@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-__all__ = ["SlotTable", "apportion", "assign", "fallback_counts", "layout"]
+__all__ = ["SlotTable", "apportion", "assign", "fallback_counts", "flow_weights", "layout"]
 
 IDLE_OF_MEAN = 0.05  # a slot with less than 5 % of the mean slot's bytes is idle: moving it disturbs nobody
 CLOSED_SHARE = 0.035  # up to here a share is a probing floor: idle slots serve it, busy ones leave
@@ -19,6 +19,7 @@ BYTES_TOLERANCE = 0.04  # misplaced part of a pair's bytes that is not worth reo
 CLEAR_GAIN = 1.0  # a busy slot moves when that takes at least its own bytes off the summed deviation (2 is perfect)
 SLOWER = 0.7  # of the mean flow elsewhere: a full path that gives its flows less than this is no place for more
 SHUFFLES = 24  # fresh layouts tried; the one whose fallbacks spread best is used
+SWAPS = 150  # pairs of slots then tried in each other's place
 CANDIDATES = 8  # idle slots compared when one has to move
 
 
@@ -125,13 +126,41 @@ def layout(counts: tuple[int, ...]) -> tuple[int, ...]:
     best: list[int] = ordered
     if sum(1 for c in counts if c) > 1:
         best_cost = float("inf")
-        for seed in range(SHUFFLES):
+        for seed in range(SHUFFLES if sum(1 for c in counts if c) > 2 else 1):  # of two, one inherits all anyway
             order = _scrambled(len(ordered), seed)
             candidate = [ordered[i] for i in order]
             cost = _fallback_cost(candidate, counts)
             if cost < best_cost:
                 best, best_cost = candidate, cost
+        places = [i for seed in range(SHUFFLES, SHUFFLES + SWAPS) for i in _scrambled(len(best), seed)[:2]]
+        for one, other in zip(places[::2], places[1::2], strict=True):
+            if best_cost > 0.0 and best[one] != best[other]:
+                best[one], best[other] = best[other], best[one]
+                cost = _fallback_cost(best, counts)
+                if cost < best_cost:
+                    best_cost = cost
+                else:
+                    best[one], best[other] = best[other], best[one]
     return tuple(best)
+
+
+def flow_weights(slot_bytes: Sequence[float], table: Sequence[int], crowded: Sequence[bool]) -> list[float]:
+    """`slot_bytes` with the flows of crowded paths made comparable: each path's mean flow weighs as the fastest path's.
+
+    For weights that are only ratios (the papers'). A flow on a full path gets what the path leaves it: that says
+    nothing about what it would carry elsewhere, and measured bytes would always seem to confirm measured weights.
+    """
+    if len(slot_bytes) != len(table):
+        return list(slot_bytes)
+    _, busy = _busy_slots(slot_bytes, len(table))
+    busy = [slot for slot in busy if 0 <= table[slot] < len(crowded)]
+    mean = _flow_rates(table, slot_bytes, busy, len(crowded))
+    fastest = max((mean[table[slot]] for slot in busy), default=0.0)
+    result = list(slot_bytes)
+    for slot in busy:
+        if crowded[table[slot]]:
+            result[slot] *= fastest / mean[table[slot]]
+    return result
 
 
 def fallback_counts(slots: Sequence[int], dead: int, paths: int) -> list[int]:
