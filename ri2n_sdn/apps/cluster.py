@@ -95,6 +95,7 @@ class Cluster:
     wake_telemetry: threading.Event = field(default_factory=threading.Event)
     stop: threading.Event = field(default_factory=threading.Event)
     started: bool = False
+    failed: bool = False
     cycle_s: float = 0.0
     hbspan_s: float = 0.25
     loop: WeightLoop = field(init=False)
@@ -258,6 +259,7 @@ def guarded_loop(cluster: Cluster, name: str, turn: Callable[[], None]) -> threa
                 _LOG.exception("%s failed (%d in a row)", name, failures)
                 if failures >= 20:
                     _LOG.critical("%s fails at every turn; the controller ends", name)
+                    cluster.failed = True
                     cluster.stop.set()
                     return
                 cluster.stop.wait(0.2)

@@ -15,7 +15,7 @@ from ri2n_sdn.apps.config import load_cluster_config
 from ri2n_sdn.apps.connection import ConnectionApp
 from ri2n_sdn.apps.discovery import DiscoveryApp
 from ri2n_sdn.apps.local_api import LocalApi
-from ri2n_sdn.apps.openflow import AppManager, listen
+from ri2n_sdn.apps.openflow import listen, start_apps
 from ri2n_sdn.apps.telemetry import TelemetryApp
 from ri2n_sdn.apps.trunk import TrunkApp
 
@@ -42,7 +42,7 @@ class ControllerOptions:
 def run(options: ControllerOptions) -> int:
     """Run until SIGTERM or SIGINT. Raises BadInput or NotAvailable before anything is served.
 
-    Hosts keep what is installed when it ends, however it ends.
+    Returns 0, or 1 when one of its parts failed for good. Hosts keep what is installed when it ends, however it ends.
     """
     logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     for noisy in ("os_ken.base.app_manager", "os_ken.controller.controller"):
@@ -51,11 +51,8 @@ def run(options: ControllerOptions) -> int:
     cluster = Cluster(config, options.strategy or config.strategy, options.socket_path)
     server_apps = listen(options.listen_host, options.listen_port, options.tls_key, options.tls_cert, options.tls_ca)
     api = LocalApi(cluster)
-    manager = AppManager.get_instance()
     ConnectionApp.cluster = DiscoveryApp.cluster = TelemetryApp.cluster = TrunkApp.cluster = cluster
-    for app in (*server_apps, ConnectionApp, DiscoveryApp, TelemetryApp, TrunkApp):
-        manager.applications_cls[f"{app.__module__}.{app.__name__}"] = app
-    manager.instantiate_apps(**manager.create_contexts())
+    start_apps([*server_apps, ConnectionApp, DiscoveryApp, TelemetryApp, TrunkApp])
     _LOG.info("listening on %s:%d, strategy %s", options.listen_host, options.listen_port, cluster.strategy)
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -67,7 +64,6 @@ def run(options: ControllerOptions) -> int:
     # An untimed wait would keep the main thread from running signal handlers on some platforms.
     while not cluster.stop.wait(1.0):
         pass
-    failed = any(name.startswith("loop_errors_") for name in cluster.counters) and cluster.counters["cycles"] == 0
     with contextlib.suppress(OSError):
         api.close()
-    return 1 if failed else 0
+    return 1 if cluster.failed else 0

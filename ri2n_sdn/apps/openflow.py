@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import ssl
+import struct
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,7 +19,8 @@ os.environ["OSKEN_HUB_TYPE"] = "native"  # read when os_ken.lib.hub is imported:
 from os_ken import cfg
 from os_ken.base.app_manager import AppManager, OSKenApp
 from os_ken.controller import controller, event, ofp_event, ofp_handler
-from os_ken.controller.handler import DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
+from os_ken.controller.handler import DEAD_DISPATCHER, HANDSHAKE_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
+from os_ken.ofproto import ofproto_parser
 from os_ken.ofproto import ofproto_v1_5 as ofp
 from os_ken.ofproto import ofproto_v1_5_parser as parser
 
@@ -40,11 +42,16 @@ __all__ = [
     "ofp",
     "ofp_event",
     "parser",
+    "start_apps",
 ]
 
 _LOG = logging.getLogger("ri2n.openflow")
 _HandlerT = TypeVar("_HandlerT", bound=Callable[..., None])
 _MAX_CONNECTIONS = 1024
+_GREETING_S = 15.0
+_TOLERATED_MALFORMED = 3
+_HEADER = struct.Struct("!BBHI")
+_PARSERS = ofproto_parser._MSG_PARSERS
 
 handler_errors: Counter[str] = Counter()
 """Exceptions caught in event handlers, by handler."""
@@ -151,15 +158,71 @@ def _action(action: plain.Action) -> Any:
     )
 
 
+class _Malformed(Exception):
+    """What a switch sent cannot be read."""
+
+
 class _Datapath(controller.Datapath):
-    """os-ken's connection, which by itself notices a closed peer only when something is next sent to it."""
+    """os-ken's connection with a reader of its own.
+
+    os-ken's notices a closed peer only when something is next sent to it, and goes on reading whatever garbage comes,
+    with a traceback in the log for each message.
+    """
+
+    _tolerated = _TOLERATED_MALFORMED
 
     def _recv_loop(self) -> None:
         try:
-            super()._recv_loop()
+            self._read()
         finally:
             self.close()
             self.send(b"", close_socket=True)  # wakes the sending thread, so that the connection is given up now
+            self.socket.close()
+
+    def _read(self) -> None:
+        buffer = bytearray()
+        while self.state != DEAD_DISPATCHER:
+            try:
+                data = self.socket.recv(1 << 16)
+            except (TimeoutError, ssl.SSLWantReadError):
+                continue
+            except OSError:
+                return
+            if not data:
+                return
+            buffer += data
+            offset = 0
+            while len(buffer) - offset >= _HEADER.size:
+                version, kind, length, xid = _HEADER.unpack_from(buffer, offset)
+                if length < _HEADER.size:
+                    raise _Malformed(f"a message of {length} bytes")
+                if len(buffer) - offset < length:
+                    break
+                self._message(version, kind, xid, bytes(buffer[offset : offset + length]))
+                offset += length
+            del buffer[:offset]
+
+    def _message(self, version: int, kind: int, xid: int, data: bytes) -> None:
+        greeted = self.state != HANDSHAKE_DISPATCHER
+        if version not in _PARSERS or (greeted and version != ofp.OFP_VERSION):
+            raise _Malformed(f"it speaks OpenFlow version {version:#04x}")
+        if not greeted and kind not in (ofp.OFPT_HELLO, ofp.OFPT_ERROR, ofp.OFPT_ECHO_REQUEST, ofp.OFPT_ECHO_REPLY):
+            raise _Malformed(f"message type {kind} before the greeting")
+        try:
+            message = _PARSERS[version](self, version, kind, len(data), xid, data)
+        except Exception as error:
+            self._tolerated -= 1
+            if self.state != MAIN_DISPATCHER or self._tolerated < 0:
+                raise _Malformed(f"malformed message of type {kind}: {type(error).__name__}") from None
+            _LOG.warning("%s: malformed message of type %d ignored: %r", self.address[0], kind, error)
+            return
+        if message is None or self.ofp_brick is None:
+            return
+        ev = ofp_event.ofp_msg_to_ev(message)
+        self.ofp_brick.send_event_to_observers(ev, self.state)
+        for found in self.ofp_brick.get_handlers(ev):
+            if self.state in found.callers[ev.__class__].dispatchers:
+                found(ev)
 
 
 class _Controller(controller.OpenFlowController):
@@ -190,7 +253,7 @@ class _Controller(controller.OpenFlowController):
                 connection = self.context.wrap_socket(connection, server_side=True)
             datapath = _Datapath(connection, address)
             # A switch that does not finish its greeting must not hold a connection for ever.
-            watchdog = threading.Timer(15, lambda: datapath.close() if datapath.id is None else None)
+            watchdog = threading.Timer(_GREETING_S, self._give_up, [datapath])
             watchdog.daemon = True
             watchdog.start()
             try:
@@ -198,11 +261,18 @@ class _Controller(controller.OpenFlowController):
             finally:
                 watchdog.cancel()
                 datapath.close()
+        except _Malformed as error:
+            _LOG.warning("%s:%s dropped: %s", *address[:2], error)
         except Exception as error:
             _LOG.warning("%s:%s dropped: %s: %s", *address[:2], type(error).__name__, error)
         finally:
             connection.close()
             slots.release()
+
+    def _give_up(self, datapath: Any) -> None:
+        if datapath.id is None:
+            _LOG.warning("%s:%s dropped: no greeting within %g s", *datapath.address[:2], _GREETING_S)
+            datapath.close()
 
 
 def listen(
@@ -237,3 +307,27 @@ def listen(
     cfg.CONF(args=[], project="ri2n", prog="ri2n controller")
     ofp_handler.OpenFlowController = _Controller
     return [ofp_handler.OFPHandler]
+
+
+def start_apps(apps: Sequence[type[OSKenApp]]) -> None:
+    """Make and start the apps; whatever goes wrong in that is raised.
+
+    os-ken's threads are no daemons by themselves and never end, so the process could not: threads inherit that from
+    the one that starts them.
+    """
+    manager = AppManager.get_instance()
+    for app in apps:
+        manager.applications_cls[f"{app.__module__}.{app.__name__}"] = app
+    errors: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            manager.instantiate_apps(**manager.create_contexts())
+        except BaseException as error:
+            errors.append(error)
+
+    starter = threading.Thread(target=start, name="start", daemon=True)
+    starter.start()
+    starter.join()
+    if errors:
+        raise errors[0]

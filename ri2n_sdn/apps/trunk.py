@@ -126,6 +126,8 @@ class TrunkApp(OSKenApp):
                         slots = _slots_of(group)
                         if slots is not None and len(slots) == cluster.config.slots:
                             cluster.pair_slots[pair] = slots
+                            alive = [path.key for path in fabric.paths(*pair) if path.alive]
+                            cluster.loop.adopt(time.monotonic(), pair, slots, alive)
                 wanted = plan_host(fabric, member.name, {}, default_slots, cluster.config.slots)
                 needed = {
                     cookie

@@ -6,7 +6,8 @@ Pure: time comes in as an argument, and the state is bounded by the pairs that a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -165,6 +166,16 @@ class WeightLoop:
         self._strategy = strategy(name)
         self._strategy_name = name
         self._share.clear()
+
+    def adopt(self, now_s: float, pair: PairKey, slots: Sequence[PathKey], alive: Collection[PathKey]) -> None:
+        """Take over an active pair from an earlier controller: its table says which shares are in force.
+
+        The pair is active as if its traffic had just been seen, and its busy slots are left alone at first.
+        """
+        self._active_until[pair] = now_s + self.settings.inactive_after_s
+        self._share[pair] = {path: count / len(slots) for path, count in Counter(slots).items()}
+        self._alive[pair] = frozenset(alive)
+        self._slots[pair] = _SlotState(shares_new=False, moved_s=now_s, busy_moved_s=now_s)
 
     def step(self, now_s: float, pairs: Sequence[PairCounters], capacity_bps: Mapping[str, float]) -> Decision:
         """One round: take in counters of all pairs, decide for the active ones.

@@ -1,0 +1,326 @@
+"""A private Open vSwitch without root: hosts and networks as bridges of one vswitchd, joined by patch ports.
+
+The dummy datapath runs the code of the `netdev` one, with real OpenFlow connections; frames are put in and caught by
+`netdev-dummy/receive` and packet captures. There is no time in it: links have no rate.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ri2n_sdn.errors import NotAvailable
+
+__all__ = ["Hosts", "PrivateOvs", "Sandbox", "host_mac"]
+
+SCHEMA = Path(os.environ.get("OVS_PKGDATADIR", "/usr/share/openvswitch")) / "vswitch.ovsschema"
+START_S = 20.0
+
+Hosts = Mapping[str, Sequence[str]]
+"""Host name -> the network of each of its NICs, in order."""
+
+
+def host_mac(number: int) -> str:
+    """The MAC address of the host that was made `number`-th (from 1)."""
+    return f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}"
+
+
+class PrivateOvs:
+    """ovsdb-server and ovs-vswitchd of our own, in a folder of their own, with the dummy datapath."""
+
+    def __init__(self) -> None:
+        """Nothing is started yet. NotAvailable when Open vSwitch is not installed."""
+        for program in ("ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl", "ovs-appctl"):
+            if shutil.which(program) is None:
+                raise NotAvailable(f"{program} is missing: apt install openvswitch-switch")
+        # A short path: those of unix sockets have room for 107 characters.
+        self._temporary = tempfile.TemporaryDirectory(prefix="ri2n-ovs-")
+        self.folder = Path(self._temporary.name)
+        self.env = dict(os.environ)
+        for name in ("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR"):
+            self.env[name] = str(self.folder)
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> PrivateOvs:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start both; NotAvailable when one does not."""
+        database = self.folder / "conf.db"
+        self.run("ovsdb-tool", "create", str(database), str(SCHEMA))
+        self._daemon("ovsdb-server", str(database), f"--remote=punix:{self.folder}/db.sock")
+        _await((self.folder / "db.sock").exists, "ovsdb-server's socket")
+        self.run("ovs-vsctl", "--no-wait", "init")
+        self.run("ovs-vsctl", "--no-wait", "set", "Open_vSwitch", ".", "other_config:max-revalidator=250")
+        self._daemon("ovs-vswitchd", f"unix:{self.folder}/db.sock", "--enable-dummy=override", "--disable-system")
+        _await((self.folder / "ovs-vswitchd.pid").exists, "ovs-vswitchd's pid file")
+
+    def stop(self) -> None:
+        """End both and remove the folder."""
+        for process in reversed(self._processes):
+            process.terminate()
+        for process in reversed(self._processes):
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._processes.clear()
+        self._temporary.cleanup()
+
+    def run(self, *argv: str, check: bool = True, timeout_s: float = 30.0) -> str:
+        """What an OVS tool prints; NotAvailable with its words when it fails."""
+        done = subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=timeout_s, check=False)
+        if check and done.returncode != 0:
+            raise NotAvailable(f"{' '.join(argv)[:200]}: {' '.join(done.stderr.split())[-300:]}")
+        return done.stdout
+
+    def vsctl(self, *argv: str) -> str:
+        """`ovs-vsctl ARGV`."""
+        return self.run("ovs-vsctl", "--timeout=20", *argv)
+
+    def ofctl(self, command: str, bridge: str, *argv: str) -> str:
+        """`ovs-ofctl -O OpenFlow15 COMMAND BRIDGE ARGV`."""
+        return self.run("ovs-ofctl", "-O", "OpenFlow15", command, bridge, *argv)
+
+    def appctl(self, command: str, *params: str) -> str:
+        """A command of vswitchd's control socket, without starting a program for it; NotAvailable when it fails."""
+        pid = (self.folder / "ovs-vswitchd.pid").read_text().strip()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(30)
+            connection.connect(str(self.folder / f"ovs-vswitchd.{pid}.ctl"))
+            connection.sendall(json.dumps({"id": 1, "method": command, "params": params}).encode())
+            data = b""
+            while part := connection.recv(1 << 16):
+                data += part
+                try:
+                    reply: dict[str, Any] = json.loads(data)
+                except ValueError:
+                    continue
+                if reply.get("error"):
+                    raise NotAvailable(f"{command}: {reply['error']}")
+                return str(reply["result"])
+        raise NotAvailable(f"{command}: ovs-vswitchd closed the connection")
+
+    def _daemon(self, program: str, *argv: str) -> None:
+        log, pid = f"--log-file={self.folder}/{program}.log", f"--pidfile={self.folder}/{program}.pid"
+        command = [program, *argv, log, pid, "-vconsole:off"]
+        null = subprocess.DEVNULL
+        self._processes.append(subprocess.Popen(command, env=self.env, stdin=null, stdout=null, stderr=null))
+
+
+class Sandbox:
+    """Hosts and networks in a private Open vSwitch, and controllers for them; use it as a context manager."""
+
+    def __init__(self, hosts: Hosts, plain: Mapping[str, str] | None = None) -> None:
+        """`plain` are hosts without Open vSwitch: name -> network. Names of networks must be no host's."""
+        self.hosts = {name: list(networks) for name, networks in hosts.items()}
+        self.plain = dict(plain or {})
+        self.networks = sorted({net for nets in hosts.values() for net in nets} | set(self.plain.values()))
+        self.number = {name: number for number, name in enumerate(self.hosts, 1)}
+        self.ovs = PrivateOvs()
+        self.folder = self.ovs.folder
+        self.socket = self.folder / "controller.sock"
+        self.log_file = self.folder / "controller.log"
+        self._reserved, self.port = _reserve_port()
+        self._controllers: list[subprocess.Popen[bytes]] = []
+        self._hurried = 0
+
+    def __enter__(self) -> Sandbox:
+        self.ovs.__enter__()
+        try:
+            self._build()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the controllers and Open vSwitch."""
+        for process in self._controllers:
+            if process.poll() is None:
+                process.terminate()
+        for process in self._controllers:
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._controllers.clear()
+        self.ovs.stop()
+        self._reserved.close()
+
+    def mac(self, host: str) -> str:
+        """The MAC address of a host's LOCAL port, or of a plain host."""
+        if host in self.plain:
+            return f"02:00:02:00:00:{list(self.plain).index(host) + 1:02x}"
+        return host_mac(self.number[host])
+
+    def nic_mac(self, host: str, port: int) -> str:
+        """The MAC address of a managed host's NIC; Open vSwitch draws those of patch ports at random."""
+        return self.ovs.vsctl("get", "interface", f"{host}-e{port - 1}", "mac_in_use").strip().strip('"')
+
+    def capture(self, device: str) -> Path:
+        """The packet capture of what is sent to a host (managed: its LOCAL port)."""
+        return self.folder / f"{device}.pcap"
+
+    def host_commands(self, name: str, number: int, networks: Sequence[str], port: int | None = None) -> list[str]:
+        """Words for ovs-vsctl that make a host; `number` chooses its addresses."""
+        words = ["--", "add-br", name, "--", "set", "bridge", name, "fail_mode=secure", "datapath_type=dummy"]
+        words += ["protocols=OpenFlow15", f"other_config:dp-desc={name}", "other_config:disable-in-band=true"]
+        words += [f'other_config:hwaddr="{host_mac(number)}"', f"other_config:datapath-id={number:016x}"]
+        words += ["--", "set", "interface", name, f"options:tx_pcap={self.capture(name)}"]
+        for index, network in enumerate(networks, 1):
+            words += self.link_commands(name, index, network)
+        words += ["--", "set-controller", name, f"tcp:127.0.0.1:{port or self.port}", "--", "set", "controller", name]
+        words += ["max_backoff=1000", "inactivity_probe=5000", "controller_rate_limit=4000"]
+        return [*words, "controller_burst_limit=1000", "connection_mode=out-of-band"]
+
+    def link_commands(self, host: str, port: int, network: str) -> list[str]:
+        """Words for ovs-vsctl that join a host's port to a network."""
+        near, far = f"{host}-e{port - 1}", f"{network}-{host}-{port - 1}"
+        words = ["--", "add-port", host, near, "--", "set", "interface", near, "type=patch"]
+        words += [f"ofport_request={port}", f"options:peer={far}"]
+        words += ["--", "add-port", network, far, "--", "set", "interface", far, "type=patch"]
+        return [*words, f"options:peer={near}"]
+
+    def receive(self, device: str, *frames: str) -> None:
+        """Put frames (hex, or flows with `--len`) into a port, as if its host had sent them."""
+        self.ovs.appctl("netdev-dummy/receive", device, *frames)
+
+    # ---- controllers
+
+    def declared(self) -> str:
+        """A cluster.yaml that names all hosts, so that a controller need not wait for more."""
+        return "hosts:\n" + "".join(f"  {name}: {{nics: {{}}}}\n" for name in self.hosts)
+
+    def start_controller(
+        self, *, strategy: str = "round_robin", config: str | None = None, before: str = "", extra: Sequence[str] = ()
+    ) -> subprocess.Popen[bytes]:
+        """Start `ri2n controller`; `config` is cluster.yaml (None: `declared()`), `before` Python that runs first."""
+        path = self.folder / "cluster.yaml"
+        path.write_text(self.declared() if config is None else config)
+        argv = [sys.executable, "-c", f"{before}\nfrom ri2n_sdn.cli.main import main\nmain()", "controller"]
+        argv += ["--listen", f"127.0.0.1:{self.port}", "--socket", str(self.socket)]
+        argv += ["--config", str(path), "--strategy", strategy, *extra]
+        with self.log_file.open("ab") as log:
+            process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self._controllers.append(process)
+        return process
+
+    def kill_controllers(self) -> None:
+        """End every controller as `kill -9` does."""
+        for process in self._controllers:
+            process.kill()
+            process.wait()
+        self._controllers.clear()
+
+    def ask(self, operation: str, **values: Any) -> dict[str, Any]:
+        """One request to the controller's local interface; NotAvailable when nobody answers."""
+        from ri2n_sdn.lab.control import ask
+
+        return ask(self.socket, {"op": operation, **values})
+
+    def log(self) -> str:
+        """What the controllers wrote."""
+        return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
+
+    def wait_settled(self, timeout_s: float = 30.0, hosts: int | None = None) -> dict[str, Any]:
+        """Wait until all hosts are connected and the controller has settled; return its status."""
+        wanted = len(self.hosts) if hosts is None else hosts
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            try:
+                status = self.ask("status")
+                there = {host["name"] for host in status["hosts"] if host["connected"]}
+                connected = len(there)
+                self._hurry(status["pid"], there)
+                if status["settled"] and connected == wanted:
+                    return status
+                state = f"{connected} of {wanted} hosts, settled {status['settled']}, {status['counters']}"
+            except NotAvailable as error:
+                state = str(error)
+            if time.monotonic() > deadline_s:
+                raise NotAvailable(f"not settled after {timeout_s:g} s: {state}; log: {self.log()[-1500:]}")
+            time.sleep(0.05)
+
+    def _hurry(self, pid: int, connected: set[str]) -> None:
+        """Make hosts that wait connect now: OVS 3.1 takes no notice of max_backoff and waits for up to 8 s.
+
+        Another spelling of the same address is another target for it.
+        """
+        waiting = [name for name in self.hosts if name not in connected]
+        if pid == self._hurried or not waiting:
+            return
+        self._hurried = pid
+        words = []
+        for name in waiting:
+            target = self.ovs.vsctl("get", "controller", name, "target").strip().strip('"')
+            other = "[::ffff:127.0.0.1]" if "::" not in target else "127.0.0.1"
+            words += ["--", "set", "controller", name, f'target="tcp:{other}:{self.port}"']
+        self.ovs.vsctl(*words[1:])
+
+    # ---- how it is made
+
+    def _build(self) -> None:
+        words: list[str] = []
+        for network in self.networks:
+            words += ["--", "add-br", network, "--", "set", "bridge", network, "datapath_type=dummy"]
+        for name, network in self.plain.items():
+            words += ["--", "add-port", network, name, "--", "set", "interface", name, "type=dummy"]
+            words += [f"options:tx_pcap={self.capture(name)}"]
+        for name, networks in self.hosts.items():
+            words += self.host_commands(name, self.number[name], networks)
+        self.ovs.vsctl(*words[1:])
+
+
+def _reserve_port() -> tuple[socket.socket, int]:
+    """A free TCP port of 127.0.0.1, and the socket that keeps others from it; a controller can still listen there.
+
+    It is bound and not listened on, so nobody else is given it, and a switch's attempt to connect cannot meet itself.
+    """
+    generator = random.SystemRandom()
+    while True:
+        reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        port = generator.randrange(10_000, 32_000)
+        try:
+            reserved.bind(("127.0.0.1", port))
+        except OSError:
+            reserved.close()
+            continue
+        return reserved, port
+
+
+def _await(condition: Callable[[], bool], what: str) -> None:
+    deadline_s = time.monotonic() + START_S
+    while not condition():
+        if time.monotonic() > deadline_s:
+            raise NotAvailable(f"no {what} after {START_S:g} s")
+        time.sleep(0.01)
