@@ -46,7 +46,8 @@ class Member:
     """A host that has connected at least once.
 
     `installed` None: must be read from the switch before it is used. `dirty`: must be planned anew. `busy`: the trunk
-    app is reading or changing it, so nobody else may. `reports_probes`: its probe rows are acknowledged.
+    app is reading or changing it, so nobody else may. `reports_probes`: its probe rows are acknowledged. `adopted`:
+    slot tables that an earlier controller left there were taken over.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Member:
     busy: bool = False
     retry_s: float = 0.0
     reports_probes: bool = False
+    adopted: bool = False
     audited_s: float = 0.0
 
 

@@ -12,8 +12,8 @@ from ri2n_sdn.apps.channel import Channel, Refused
 from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
 from ri2n_sdn.apps.openflow import OSKenApp, add_flow, delete_flows, ofp, parser
 from ri2n_sdn.pipeline.diff import Change, Installed, apply, difference
-from ri2n_sdn.pipeline.layout import COOKIE_MASK, COOKIE_OURS, Table, path_of_register
-from ri2n_sdn.pipeline.messages import Group, SetField, Wanted
+from ri2n_sdn.pipeline.layout import COOKIE_MASK, COOKIE_OURS, LOCAL, Table, path_of_register
+from ri2n_sdn.pipeline.messages import Flow, Group, SetField, Wanted
 from ri2n_sdn.pipeline.plan import next_live, pair_group_id, plan_host, plan_probes_only, slot_group
 from ri2n_sdn.weights.loop import PairDecision, PairKey, PathKey, default_slots
 
@@ -119,7 +119,8 @@ class TrunkApp(OSKenApp):
             for member in members:
                 if member.installed is None:
                     continue
-                for peer in cluster.members:
+                # Only what an earlier controller left: a group that is no longer wanted must not come back.
+                for peer in () if member.adopted else cluster.members:
                     group = member.installed.groups.get(pair_group_id(peer))
                     pair = (member.name, peer)
                     if peer != member.name and group is not None and pair not in cluster.pair_slots:
@@ -128,6 +129,7 @@ class TrunkApp(OSKenApp):
                             cluster.pair_slots[pair] = slots
                             alive = [path.key for path in fabric.paths(*pair) if path.alive]
                             cluster.loop.adopt(time.monotonic(), pair, slots, alive)
+                member.adopted = True
                 wanted = plan_host(fabric, member.name, {}, default_slots, cluster.config.slots)
                 needed = {
                     cookie
@@ -155,7 +157,7 @@ class TrunkApp(OSKenApp):
             change = difference(wanted, member.installed)
             full = _is_full(wanted)
             if receive_only or not full:
-                flows = [flow for flow in change.add_flows if not full or flow.table != Table.SEND]
+                flows = [flow for flow in change.add_flows if not full or not _sends(flow)]
                 change = Change(change.add_groups, flows, (), (), ())
             if change and time.monotonic() - member.audited_s > _AUDIT_S and member.wanted == wanted:
                 cluster.counters["audit_repairs"] += 1
@@ -268,6 +270,11 @@ def slots_in_force(cluster: Cluster, sender: str, receiver: str) -> tuple[PathKe
 
 def _is_full(wanted: Wanted) -> bool:
     return any(flow.table == Table.RECEIVE for flow in wanted.flows.values())
+
+
+def _sends(flow: Flow) -> bool:
+    """The row decides on frames of the host itself: without all of these, none of these."""
+    return flow.table == Table.SEND or (flow.table == Table.CLASSIFY and ("in_port", LOCAL) in flow.match)
 
 
 def _send_change(channel: Channel, change: Change) -> None:
