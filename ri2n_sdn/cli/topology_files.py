@@ -1,7 +1,8 @@
-"""Find a topology by path or by its name in the repository's `topologies/` folder."""
+"""Find a topology by path or by its name among those that come with the package."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from ri2n_sdn.errors import BadInput
@@ -9,7 +10,8 @@ from ri2n_sdn.fabric.topology import Topology, load_topology
 
 __all__ = ["find_topology"]
 
-SHIPPED = Path(__file__).parents[2] / "topologies"
+_CHECKOUT = Path(__file__).parents[2] / "topologies"
+SHIPPED = _CHECKOUT if _CHECKOUT.is_dir() else Path(sys.prefix) / "share" / "ri2n" / "topologies"
 
 
 def find_topology(text: str) -> Topology:
