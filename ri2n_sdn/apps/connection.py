@@ -126,7 +126,9 @@ class ConnectionApp(OSKenApp):
             return
         name = body.dp_desc.decode("utf-8", "replace").rstrip("\0") or f"host-{channel.datapath.id:016x}"
         if not _NAME.match(name):
-            self.cluster.refuse(channel.address, f"{channel.address}: refused, its name {name[:64]!r} is not one")
+            shown = ascii(name[:64])
+            text = f"{channel.address}: refused, its name {shown} is not one"
+            self.cluster.refuse(text, text)
             channel.close("bad name")
             return
         version = body.sw_desc.decode("utf-8", "replace").rstrip("\0")

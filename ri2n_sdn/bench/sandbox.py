@@ -22,7 +22,7 @@ from typing import Any
 
 from ri2n_sdn.errors import NotAvailable
 
-__all__ = ["Hosts", "PrivateOvs", "Sandbox", "host_mac"]
+__all__ = ["Hosts", "PrivateOvs", "Sandbox", "host_mac", "reserve_port"]
 
 SCHEMA = Path(os.environ.get("OVS_PKGDATADIR", "/usr/share/openvswitch")) / "vswitch.ovsschema"
 START_S = 20.0
@@ -143,7 +143,7 @@ class Sandbox:
         self.folder = self.ovs.folder
         self.socket = self.folder / "controller.sock"
         self.log_file = self.folder / "controller.log"
-        self._reserved, self.port = _reserve_port()
+        self._reserved, self.port = reserve_port()
         self._controllers: list[subprocess.Popen[bytes]] = []
         self._hurried = 0
 
@@ -300,7 +300,7 @@ class Sandbox:
         self.ovs.vsctl(*words[1:])
 
 
-def _reserve_port() -> tuple[socket.socket, int]:
+def reserve_port() -> tuple[socket.socket, int]:
     """A free TCP port of 127.0.0.1, and the socket that keeps others from it; a controller can still listen there.
 
     It is bound and not listened on, so nobody else is given it, and a switch's attempt to connect cannot meet itself.

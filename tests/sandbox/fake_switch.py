@@ -1,0 +1,102 @@
+"""A TCP client that speaks just enough OpenFlow 1.5 to be taken for a switch, and may stop behaving at any point."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+
+__all__ = ["FakeSwitch"]
+
+HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY, FEATURES_REPLY, MULTIPART_REPLY, BARRIER_REPLY = 0, 1, 2, 3, 6, 19, 21
+FEATURES_REQUEST, MULTIPART_REQUEST, BARRIER_REQUEST = 5, 18, 20
+DESC, PORT_DESC = 0, 13
+LOCAL = 0xFFFFFFFE
+
+
+class FakeSwitch:
+    """One connection. `answer` runs a polite switch in a thread until `stop`."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def close(self) -> None:
+        self.stop()
+        self.socket.close()
+
+    def stop(self) -> None:
+        """Stop answering and reading; the connection stays."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def send(self, kind: int, body: bytes = b"", xid: int = 1, version: int = 6, length: int | None = None) -> None:
+        """One message; `length` in its header may be a lie."""
+        size = 8 + len(body) if length is None else length
+        self.socket.sendall(struct.pack("!BBHI", version, kind, size, xid) + body)
+
+    def closed(self, timeout_s: float = 10.0) -> bool:
+        """Whether the other side ends the connection in time; what it sends until then is read."""
+        self.socket.settimeout(timeout_s)
+        try:
+            while self.socket.recv(1 << 16):
+                pass
+        except TimeoutError:
+            return False
+        except OSError:
+            pass
+        return True
+
+    def answer(self, *, dpid: int, name: str, mac: str, nics: list[str]) -> None:
+        """Greet, and answer the requests that a controller begins with, as a switch of this name."""
+        self.send(HELLO, struct.pack("!HHI", 1, 8, 1 << 6))
+        ports = _port(LOCAL, mac, name) + b"".join(_port(n, nic, f"e{n}") for n, nic in enumerate(nics, 1))
+        self._thread = threading.Thread(target=self._serve, args=(dpid, name, ports), daemon=True)
+        self._thread.start()
+
+    def _serve(self, dpid: int, name: str, ports: bytes) -> None:
+        self.socket.settimeout(0.1)
+        buffer = b""
+        while not self._stop.is_set():
+            try:
+                data = self.socket.recv(1 << 16)
+            except TimeoutError:
+                continue
+            except OSError:
+                return
+            if not data:
+                return
+            buffer += data
+            while len(buffer) >= 8:
+                _, kind, length, xid = struct.unpack_from("!BBHI", buffer)
+                if len(buffer) < length:
+                    break
+                body, buffer = buffer[8:length], buffer[length:]
+                try:
+                    self._reply(kind, xid, body, dpid, name, ports)
+                except OSError:
+                    return
+
+    def _reply(self, kind: int, xid: int, body: bytes, dpid: int, name: str, ports: bytes) -> None:
+        if kind == FEATURES_REQUEST:
+            self.send(FEATURES_REPLY, struct.pack("!QIBBxxII", dpid, 0, 254, 0, 0x4F, 0), xid)
+        elif kind == ECHO_REQUEST:
+            self.send(ECHO_REPLY, body, xid)
+        elif kind == BARRIER_REQUEST:
+            self.send(BARRIER_REPLY, b"", xid)
+        elif kind == MULTIPART_REQUEST:
+            (what,) = struct.unpack_from("!H", body)
+            payload = {PORT_DESC: ports, DESC: _description(name)}.get(what, b"")
+            self.send(MULTIPART_REPLY, struct.pack("!HHxxxx", what, 0) + payload, xid)
+
+
+def _port(number: int, mac: str, name: str) -> bytes:
+    address = bytes.fromhex(mac.replace(":", ""))
+    return struct.pack("!IH2x6s2x16sII", number, 40, address, name.encode(), 0, 4)
+
+
+def _description(name: str) -> bytes:
+    return struct.pack("!256s256s256s32s256s", b"test", b"test", b"3.1.0", b"1", name.encode())

@@ -1,0 +1,76 @@
+"""What keeps a controller from starting is told in one line, with exit code 2."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ri2n_sdn.bench.sandbox import Sandbox, reserve_port
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    with Sandbox({"A": ["n0"], "B": ["n0"]}) as made:
+        made.start_controller()
+        made.wait_settled()
+        yield made
+
+
+@pytest.fixture(scope="module")
+def listen() -> Iterator[str]:
+    """An address that nobody listens on."""
+    reserved, port = reserve_port()
+    yield f"127.0.0.1:{port}"
+    reserved.close()
+
+
+def start(*options: str) -> str:
+    """The one line that `ri2n controller` says before it gives up."""
+    argv = [sys.executable, "-m", "ri2n_sdn.cli.main", "controller", *options]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2, done.stderr
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    assert len(lines) == 1, done.stderr
+    return lines[0]
+
+
+def test_the_port_is_taken(sandbox: Sandbox, tmp_path: Path) -> None:
+    line = start("--listen", f"127.0.0.1:{sandbox.port}", "--socket", str(tmp_path / "s"))
+    assert f"cannot listen on 127.0.0.1:{sandbox.port}: Address already in use" in line
+    assert not (tmp_path / "s").exists()
+
+
+def test_the_address_is_not_here(tmp_path: Path) -> None:
+    assert "cannot listen on 192.0.2.1:6653" in start("--listen", "192.0.2.1:6653", "--socket", str(tmp_path / "s"))
+
+
+def test_the_socket_of_a_live_controller(sandbox: Sandbox, listen: str) -> None:
+    line = start("--listen", listen, "--socket", str(sandbox.socket))
+    assert f"--socket {sandbox.socket}: another controller listens there" in line
+    assert sandbox.wait_settled()["ok"]  # the first one's socket is still its own
+
+
+def test_a_dead_controllers_socket_is_taken_over(sandbox: Sandbox) -> None:
+    sandbox.kill_controllers()
+    assert sandbox.socket.exists()
+    sandbox.start_controller()
+    sandbox.wait_settled()
+
+
+def test_a_bad_configuration(tmp_path: Path, listen: str) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("hosts: {A: {nics: {eth0: {rate_bps: 0}}}}\n")
+    line = start("--listen", listen, "--config", str(path), "--socket", str(tmp_path / "s"))
+    assert str(path) in line and "hosts.A.nics.eth0.rate_bps" in line
+
+
+def test_certificates_that_are_none(tmp_path: Path, listen: str) -> None:
+    files = {name: tmp_path / name for name in ("key", "cert", "ca")}
+    for path in files.values():
+        path.write_text("no certificate")
+    options = [word for name, path in files.items() for word in (f"--tls-{name}", str(path))]
+    assert "TLS: cannot use" in start("--listen", listen, "--socket", str(tmp_path / "s"), *options)
