@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -34,7 +34,10 @@ FIGURES = ("total_of_optimum", "worst_share", "retransmits", "slots_moved")
 
 @dataclass(frozen=True)
 class Fig4Settings:
-    """What to run; times in whole seconds. `pattern` ping-B: B sends one ping a second, only the others send bulk."""
+    """What to run; times in whole seconds. `pattern` ping-B: B sends one ping a second, only the others send bulk.
+
+    `clients` names those that send bulk; empty: all that the pattern lets send.
+    """
 
     topologies: list[Topology]
     strategies: list[str]
@@ -44,6 +47,7 @@ class Fig4Settings:
     warmup: int = 3
     repeat: int = 3
     pattern: str = "bulk"
+    clients: tuple[str, ...] = ()
 
     def described(self) -> dict[str, Any]:
         """As JSON, with the topologies whole: a file may change later."""
@@ -60,14 +64,21 @@ def _run_seconds(settings: Fig4Settings) -> float:
     return settings.warmup + settings.seconds + TAIL_S + 2.0
 
 
-def clients_of(topology: Topology, pattern: str) -> list[str]:
-    """The hosts that send bulk: all managed ones but the server (and B, which only pings, in pattern ping-B)."""
+def clients_of(topology: Topology, pattern: str, only: Sequence[str] = ()) -> list[str]:
+    """The hosts that send bulk: all managed ones but the server (and B, which only pings, in pattern ping-B).
+
+    `only` takes some of them. Raises BadInput when that leaves nobody, or names a host that cannot send.
+    """
     if SERVER not in topology.managed_hosts():
         raise BadInput(f"topology {topology.name}: has no managed host {SERVER}, the server")
     quiet = {SERVER, "B"} if pattern == "ping-B" else {SERVER}
     clients = [host for host in topology.managed_hosts() if host not in quiet]
     if pattern == "ping-B" and "B" not in topology.hosts:
         raise BadInput(f"topology {topology.name}: has no host B, which pattern ping-B needs")
+    for name in only:
+        if name not in clients:
+            raise BadInput(f"--clients: {name} is none of {', '.join(clients)} in topology {topology.name}")
+    clients = [host for host in clients if host in (only or clients)]
     if not clients:
         raise BadInput(f"topology {topology.name}: nobody is left to send to {SERVER}")
     return clients
@@ -76,7 +87,7 @@ def clients_of(topology: Topology, pattern: str) -> list[str]:
 def run_fig4(settings: Fig4Settings, report: Report, progress: Progress) -> None:
     """Run everything, adding a row to `report` after each run; labs are removed also when it is interrupted."""
     for topology in settings.topologies:  # before the first lab is built
-        goodput_optimum(topology, clients_of(topology, settings.pattern), SERVER)
+        goodput_optimum(topology, clients_of(topology, settings.pattern, settings.clients), SERVER)
     for topology in settings.topologies:
         progress.say(f"{topology.name}: building the lab")
         with Lab.create(topology) as lab:
@@ -91,7 +102,7 @@ def run_fig4(settings: Fig4Settings, report: Report, progress: Progress) -> None
 def _runs(
     lab: Lab, topology: Topology, settings: Fig4Settings, progress: Progress
 ) -> Iterator[tuple[dict[str, Any], object]]:
-    clients = clients_of(topology, settings.pattern)
+    clients = clients_of(topology, settings.pattern, settings.clients)
     optimum = goodput_optimum(topology, clients, SERVER)
     for strategy in settings.strategies:
         call(lab.controller_socket, "strategy", name=strategy)

@@ -48,6 +48,7 @@ def fig4(
     warmup: Annotated[int, typer.Option(min=0, help="Seconds of load before the window.")] = 3,
     repeat: Annotated[int, typer.Option(min=1, help="Runs of each; the table shows medians.")] = 3,
     pattern: Annotated[str, typer.Option(help="bulk, or ping-B: B only pings once a second (table 8).")] = "bulk",
+    clients: Annotated[str, typer.Option(help="Who sends, with commas; default: all that can.")] = "",
     json_file: JsonFile = None,
 ) -> None:
     """Every client sends to A at once: goodput, share of the optimum, weights, retransmits (tables 6 and 8)."""
@@ -64,6 +65,7 @@ def fig4(
         warmup=warmup,
         repeat=repeat,
         pattern=pattern,
+        clients=tuple(_names(clients, "--clients")) if clients else (),
     )
     _measure(
         "fig4",
