@@ -22,7 +22,9 @@ __all__ = ["Cluster", "Member", "PathRates", "Port", "guarded_loop"]
 
 _LOG = logging.getLogger("ri2n.cluster")
 _DEFAULT_RATE_BPS = 1_000_000_000
-START_GRACE_S = 3.0
+# How long hosts that cluster.yaml does not name are waited for. Open vSwitch tries to connect again every 8 s at worst.
+FRESH_GRACE_S = 3.0
+TAKEOVER_GRACE_S = 10.0
 
 
 @dataclass
@@ -133,7 +135,7 @@ class Cluster:
     def may_start(self, now_s: float) -> bool:
         """The first full plan needs all hosts: one made without them would take rows away that are in use.
 
-        Declared hosts are waited for, and all others that may still reconnect, for a moment.
+        Declared hosts are waited for, and others for a moment: longer when an earlier controller's rows are in use.
         """
         if self.started:
             return True
@@ -143,7 +145,8 @@ class Cluster:
         if not all(self.members[name].reports_probes for name in connected):
             return False
         complete = bool(self.config.hosts) and set(self.config.hosts) <= connected
-        if complete or now_s > self.started_s + START_GRACE_S:
+        taken_over = any(member.installed is not None and member.installed.groups for member in self.members.values())
+        if complete or now_s > self.started_s + (TAKEOVER_GRACE_S if taken_over else FRESH_GRACE_S):
             self.started = True
             self.note(f"in charge of {len(connected)} hosts: {', '.join(sorted(connected))}")
             self.topology_changed()

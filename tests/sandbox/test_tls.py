@@ -1,0 +1,61 @@
+"""Hosts connect by TLS with certificates of the cluster's own authority; a host with another's is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+from ri2n_sdn.bench.sandbox import Sandbox
+from ri2n_sdn.errors import NotAvailable
+
+
+def openssl(*argv: str) -> None:
+    subprocess.run(["openssl", *argv], check=True, capture_output=True, timeout=60)
+
+
+def authority(folder: Path, name: str) -> None:
+    """A self-signed certificate `name`.pem and its key."""
+    openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}",
+            "-keyout", str(folder / f"{name}.key"), "-out", str(folder / f"{name}.pem"))  # fmt: skip
+
+
+def signed(folder: Path, name: str, by: str) -> None:
+    """A certificate `name`.pem that `by` signed, and its key."""
+    openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}",
+            "-keyout", str(folder / f"{name}.key"), "-out", str(folder / f"{name}.csr"))  # fmt: skip
+    openssl("x509", "-req", "-days", "2", "-in", str(folder / f"{name}.csr"), "-CA", str(folder / f"{by}.pem"),
+            "-CAkey", str(folder / f"{by}.key"), "-CAcreateserial", "-out", str(folder / f"{name}.pem"))  # fmt: skip
+
+
+def connected(sandbox: Sandbox) -> set[str]:
+    try:
+        return {host["name"] for host in sandbox.ask("status")["hosts"] if host["connected"]}
+    except NotAvailable:
+        return set()
+
+
+def test_hosts_connect_by_tls_and_strangers_do_not(tmp_path: Path) -> None:
+    for name in ("ours", "theirs"):
+        authority(tmp_path, name)
+    signed(tmp_path, "controller", "ours")
+    signed(tmp_path, "host", "ours")
+    signed(tmp_path, "stranger", "theirs")
+    files = [str(tmp_path / name) for name in ("controller.key", "controller.pem", "ours.pem")]
+    tls = [word for pair in zip(("--tls-key", "--tls-cert", "--tls-ca"), files, strict=True) for word in pair]
+    with Sandbox({"A": ["n0", "n1"], "B": ["n0", "n1"]}) as sandbox:
+        sandbox.ovs.vsctl("set-ssl", str(tmp_path / "stranger.key"), str(tmp_path / "stranger.pem"), files[2])
+        for host in sandbox.hosts:
+            sandbox.ovs.vsctl("set-controller", host, f"ssl:127.0.0.1:{sandbox.port}")
+        sandbox.start_controller(extra=tls)
+        deadline_s = time.monotonic() + 30
+        while "dropped" not in sandbox.log():
+            assert time.monotonic() < deadline_s, sandbox.log()
+            time.sleep(0.05)
+        assert not connected(sandbox)
+        sandbox.ovs.vsctl("set-ssl", str(tmp_path / "host.key"), str(tmp_path / "host.pem"), files[2])
+        deadline_s = time.monotonic() + 30
+        while connected(sandbox) != {"A", "B"}:
+            assert time.monotonic() < deadline_s, sandbox.log()
+            time.sleep(0.05)
+        assert "Traceback" not in sandbox.log()
