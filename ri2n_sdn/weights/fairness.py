@@ -9,6 +9,8 @@ known from the start, are nearly always enough in a cluster with one switch stag
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import coo_array, eye_array, hstack
@@ -57,17 +59,24 @@ class Network:
         return np.asarray(self.incidence @ np.where(self.alive, rate, 0.0).reshape(-1), dtype=np.float64)
 
 
-def max_min_rates(network: Network, *demands: FloatArray, rounds: int = ROUNDS) -> tuple[list[FloatArray], FloatArray]:
+def max_min_rates(
+    network: Network,
+    *demands: FloatArray,
+    rounds: int = ROUNDS,
+    guess: Callable[[FloatArray], FloatArray] | None = None,
+) -> tuple[list[FloatArray], FloatArray]:
     """Max-min fair rates (P,) within `demands[0]` (P,), inf allowed; and one split (P, K) of the last rates.
 
     Further demands fill the capacity that is left: the second result is the max-min fair addition to the first up
     to `demands[1]`, and so on; results are cumulative. Pairs without a live path get 0. When `rounds` attempts were
     not enough the last one is cut back, path by path, to what its links carry: feasible, but not exactly max-min.
+    `guess` maps rates (P,) to shares (P, K) that may well route them; when they do, no LP is needed.
     """
     scale = float(network.capacity.max(initial=0.0)) or 1.0
     capacity = network.capacity / scale
     usable = network.alive.any(axis=1)
     limits = [np.where(usable, np.nan_to_num(d / scale, nan=0.0, posinf=np.inf), 0.0) for d in demands]
+    tolerance = OVERLOAD * max(1.0, float(np.sqrt(network.links)))
     cut, bound = _nic_cuts(network, capacity)
     for _ in range(max(rounds, 1)):
         rates: list[FloatArray] = []
@@ -75,8 +84,12 @@ def max_min_rates(network: Network, *demands: FloatArray, rounds: int = ROUNDS) 
         for limit in limits:
             base = _fill(cut, bound, base, np.maximum(limit, base))
             rates.append(base)
+        if guess is not None:
+            split = guess(base * scale) * base[:, None]
+            if float(np.maximum(network.load(split) - capacity, 0.0).sum()) <= tolerance:
+                return [r * scale for r in rates], split * scale
         split, overload, price = _route(network, capacity, base)
-        if overload <= OVERLOAD * max(1.0, float(np.sqrt(network.links))):
+        if overload <= tolerance:
             return [r * scale for r in rates], split * scale
         if not price.any():
             break

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -118,9 +119,14 @@ def default_slots(paths: Sequence[PathKey], capacity: Sequence[float], n: int = 
 
     Returns () when there is no path. Paths of capacity 0 get no slot unless all are 0.
     """
-    if not paths:
+    return _default_slots(tuple(sorted(zip(paths, capacity, strict=True))), n)
+
+
+@lru_cache(maxsize=4096)
+def _default_slots(ordered: tuple[tuple[PathKey, float], ...], n: int) -> tuple[PathKey, ...]:
+    """One table serves many pairs, at every round: made once per set of paths and capacities."""
+    if not ordered:
         return ()
-    ordered = sorted(zip(paths, capacity, strict=True))
     weight = [max(float(c), 0.0) for _, c in ordered]
     if sum(weight) <= 0.0:
         weight = [1.0] * len(ordered)

@@ -22,6 +22,7 @@ HEADROOM_FREE = 1.3  # a pair that nothing limits sends what it wants; a little 
 SPARE = 10.0  # capacity that nobody demands is kept for pairs in use, up to this multiple of their demand
 LEAST_OF_CAPACITY = 1e-5  # demand of a pair that sends nothing, of the largest link
 CARRIES = 0.05  # a path that carries this part of a pair's traffic can limit the pair
+GUESS_STEPS = 15  # Newton steps for the even split before an LP is asked whether the rates can be routed at all
 ROUNDS = 8  # routing attempts a step may take (15..30 ms each with 1,000 pairs of 4 paths)
 
 
@@ -31,9 +32,18 @@ def weights(sample: TrafficSample, previous: FloatArray) -> Weights:
         return Weights(np.zeros_like(previous), np.zeros_like(previous))
     network = Network(sample.path_links, sample.alive, sample.capacity_bps)
     demand = demands(sample)
-    rates, _ = max_min_rates(network, demand, demand * SPARE, rounds=ROUNDS)
+    near = to_shares(previous, sample.alive)
+    guesses: list[FloatArray] = []
+
+    def guess(rate: FloatArray) -> FloatArray:
+        guesses.append(even_split(network, rate, near, steps=GUESS_STEPS))
+        return guesses[-1]
+
+    rates, routed = max_min_rates(network, demand, demand * SPARE, rounds=ROUNDS, guess=guess)
     rate = rates[-1]
-    split = even_split(network, rate, to_shares(previous, sample.alive))
+    split = guesses[-1]
+    if not np.allclose(split * rate[:, None], routed, rtol=1e-6, atol=0.0):  # the guess was not it
+        split = even_split(network, rate, near)
     return Weights(to_shares(split, sample.alive, FLOOR), split * rate[:, None])
 
 

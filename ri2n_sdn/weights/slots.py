@@ -20,7 +20,9 @@ CLEAR_GAIN = 1.0  # a busy slot moves when that takes at least its own bytes off
 SLOWER = 0.7  # of the mean flow elsewhere: a full path that gives its flows less than this is no place for more
 SHUFFLES = 24  # fresh layouts tried; the one whose fallbacks spread best is used
 SWAPS = 150  # pairs of slots then tried in each other's place
-CANDIDATES = 8  # idle slots compared when one has to move
+CANDIDATES = 12  # idle slots compared when one has to move,
+LAST_MOVES = 4  # for the last few; before that
+CANDIDATES_EARLY = 3
 
 
 @dataclass(frozen=True)
@@ -167,25 +169,38 @@ def fallback_counts(slots: Sequence[int], dead: int, paths: int) -> list[int]:
     """How many of path `dead`'s slots each path takes over when it dies: Open vSwitch goes to the next live slot."""
     n = len(slots)
     counts = [0] * paths
-    heir = next((slots[s] for s in range(n) if slots[s] != dead), None)
+    heir = next((k for k in slots if k != dead and k >= 0), None)
     if heir is None:
         return counts
     for s in range(n - 1, -1, -1):  # walking down, `heir` is the next slot (wrapping) that is not the dead path's
         if slots[s] == dead:
             counts[heir] += 1
-        else:
+        elif slots[s] >= 0:
             heir = slots[s]
     return counts
 
 
-def _fallback_cost(slots: Sequence[int], counts: Sequence[int]) -> float:
-    """Sum of squared differences between each path's fallbacks and their ideal, by weight over the others."""
-    n = len(slots)
-    cost = 0.0
-    for dead, own in enumerate(counts):
-        if 0 < own < n:
-            got = fallback_counts(slots, dead, len(counts))
-            cost += sum((got[k] - own * counts[k] / (n - own)) ** 2 for k in range(len(counts)) if k != dead)
+def _fallback_cost(slots: Sequence[int], weight: Sequence[float]) -> float:
+    """Sum over paths of squared differences between their slots' heirs and the ideal, by `weight` over the others."""
+    n, paths = len(slots), len(weight)
+    got = [0] * (paths * paths)
+    last = next((s for s in range(n) if slots[s] != slots[s - 1] and slots[s] >= 0), None)
+    if last is None:
+        return 0.0
+    # One walk down from the start of a run: the heir of a slot is the next path, or its heir when that is its own.
+    path = heir = slots[last]
+    for s in range(last - 1, last - 1 - n, -1):
+        k = slots[s]
+        if k >= 0:
+            if k != path:
+                path, heir = k, path
+            got[k * paths + heir] += 1
+    total, cost = sum(weight), 0.0
+    for k in range(paths):
+        row = got[k * paths : k * paths + paths]
+        own, others = sum(row), total - weight[k]
+        if own and others > 1e-9:
+            cost += sum((row[j] - own * weight[j] / others) ** 2 for j in range(paths) if j != k)
     return cost
 
 
@@ -305,25 +320,40 @@ def _move_idle(
     """Move idle slots, the emptiest first, until every path has `target` slots; keeps neighbours mixed."""
     n, paths = len(table), len(share)
     order = sorted((s for s in range(n) if s not in busy), key=_emptiest_first(weight, n))
+    left = sum(want - have for want, have in zip(target, present, strict=True) if want > have)
     for pass_free in (True, False):  # homeless slots first: they have to move anyway
         for to in sorted(range(paths), key=lambda k: present[k] - target[k]):
             while present[to] < target[to]:
                 candidates = []
+                most = 1 if paths == 2 else CANDIDATES if left <= LAST_MOVES else CANDIDATES_EARLY
+                left -= 1
                 for slot in order:
                     source = table[slot]
                     if source < 0 if pass_free else source >= 0 and present[source] > target[source]:
                         candidates.append(slot)
-                        if len(candidates) == CANDIDATES or (paths == 2):
+                        if len(candidates) == most:
                             break
                 if not candidates:
                     break
                 lightest = weight[candidates[0]]
                 equal = [s for s in candidates if weight[s] <= lightest]
-                slot = equal[0] if len(equal) == 1 else min(equal, key=lambda s: _mixing_cost(table, s, to, share))
+                slot = equal[0] if len(equal) == 1 else _best_place(table, equal, to, share)
                 if table[slot] >= 0:
                     present[table[slot]] -= 1
                 table[slot] = to
                 present[to] += 1
+
+
+def _best_place(table: list[int], places: Sequence[int], to: int, share: Sequence[float]) -> int:
+    """The slot of `places` where path `to` does the spread of a dead path's slots the least harm."""
+    best, best_cost = places[0], float("inf")
+    for slot in places:
+        was, table[slot] = table[slot], to
+        cost = _fallback_cost(table, share)
+        table[slot] = was
+        if cost < best_cost:
+            best, best_cost = slot, cost
+    return best
 
 
 def _emptiest_first(weight: Sequence[float], n: int) -> Callable[[int], tuple[float, int]]:
@@ -338,17 +368,3 @@ def _ranks(n: int) -> tuple[int, ...]:
     for position, slot in enumerate(_scrambled(n, SHUFFLES)):
         rank[slot] = position
     return tuple(rank)
-
-
-def _mixing_cost(table: Sequence[int], slot: int, to: int, share: Sequence[float]) -> float:
-    """How badly path `to` fits at `slot`: neighbour pairs that are already more frequent than by weight cost more."""
-    n = len(table)
-    before, after = table[slot - 1], table[(slot + 1) % n]
-    cost = 0.0
-    for left, right in ((before, to), (to, after)):
-        if left == right:
-            cost += 2.0 * (1.0 - share[to])  # a run falls on one heir as a whole
-        elif left >= 0 and right >= 0:
-            have = sum(1 for i in range(n) if table[i - 1] == left and table[i] == right)
-            cost += have - n * share[left] * share[right] / max(1.0 - share[left], 1e-9)
-    return cost

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from hypothesis import strategies as st
 
 from ri2n_sdn.weights.sample import FloatArray, TrafficSample, to_shares
+
+REFERENCE_S = 0.008  # slowness() is 1 where `_busy_work` takes this long (the development machine, idle)
+
+
+def slowness() -> float:
+    """How much slower than the reference this machine computes at the moment (1 or more), for limits on CPU time."""
+    best_s = float("inf")
+    for _ in range(3):
+        start = time.thread_time()
+        _busy_work()
+        best_s = min(best_s, time.thread_time() - start)
+    return max(1.0, best_s / REFERENCE_S)
+
+
+def _busy_work() -> int:
+    total = 0
+    for number in range(300_000):
+        total += number & 7
+    return total
+
 
 BYTES = st.sampled_from([0.0, 0.0, 1.0, 100.0, 1e4, 1.1e7, 1.2e7, 1e9])
 

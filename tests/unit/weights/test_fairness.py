@@ -13,6 +13,7 @@ from scipy.optimize import linprog
 from ri2n_sdn.weights.fairness import Network, max_min_rates
 from ri2n_sdn.weights.sample import BoolArray, FloatArray, IntArray
 from ri2n_sdn.weights.split import even_split, project_to_shares
+from tests.unit.weights.samples import slowness
 
 
 def reference_rates(links: IntArray, alive: BoolArray, capacity: FloatArray, demand: FloatArray) -> FloatArray:
@@ -158,7 +159,19 @@ def test_split_routes_the_rates(case: tuple[IntArray, BoolArray, FloatArray, Flo
     previous = project_to_shares(np.random.default_rng(seed).random(alive.shape), alive)
     share = even_split(network, rate, previous)
     np.testing.assert_allclose(share.sum(axis=1), alive.any(axis=1).astype(float), atol=1e-9)
-    assert (network.load(share * rate[:, None]) <= capacity + 1e-3).all()
+    assert (network.load(share * rate[:, None]) <= capacity + 1e-5).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=networks(), steps=st.sampled_from([0, 3, 15]))
+def test_a_guessed_split_changes_no_rate(case: tuple[IntArray, BoolArray, FloatArray, FloatArray], steps: int) -> None:
+    links, alive, capacity, demand = case
+    network = Network(links, alive, capacity)
+    near = project_to_shares(np.ones(alive.shape), alive)
+    (rate,), _ = max_min_rates(network, demand)
+    (guessed,), split = max_min_rates(network, demand, guess=lambda r: even_split(network, r, near, steps=steps))
+    np.testing.assert_allclose(guessed, rate, atol=1e-5)
+    assert (network.load(split) <= capacity + 1e-6).all()
 
 
 def test_split_is_even_and_stays_where_it_may() -> None:
@@ -196,8 +209,8 @@ def test_thirty_two_hosts_all_to_all_in_time() -> None:
     best_s = float("inf")
     for _ in range(5):
         start = time.thread_time()
-        (rate,), _ = max_min_rates(network, demand)
-        even_split(network, rate, alive / 4.0)
+        max_min_rates(network, demand, guess=lambda rate: even_split(network, rate, alive / 4.0))
         best_s = min(best_s, time.thread_time() - start)
     assert len(links) == 992
-    assert best_s < 0.15, f"{best_s:.3f} s of CPU"
+    slow = slowness()
+    assert best_s < 0.15 * slow, f"{best_s:.3f} s of CPU, machine {slow:.1f} times slower"
