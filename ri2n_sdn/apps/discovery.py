@@ -7,6 +7,7 @@ import logging
 import secrets
 import struct
 import time
+from collections import deque
 from hashlib import blake2b
 from typing import Any
 
@@ -20,6 +21,8 @@ __all__ = ["DiscoveryApp", "ProbeCodec"]
 
 _LOG = logging.getLogger("ri2n.discovery")
 _TICK_S = 0.025
+_LAG_S = 0.1
+_LAG_PROBES = 16
 
 
 class ProbeCodec:
@@ -38,6 +41,14 @@ class ProbeCodec:
         ethernet = _mac(target_mac or self.MULTICAST) + _mac(source_mac) + struct.pack("!H", ETH_RI2N)
         body = self._HEAD.pack(self._MAGIC, self._VERSION, target_mac is None, dpid, port, int(now_s * 1e9))
         return ethernet + body + self._tag(body)
+
+    def age_s(self, frame: bytes, now_s: float) -> float | None:
+        """How long ago one of our own probes was sent; None when it is not one."""
+        body = frame[14 : 14 + self._HEAD.size]
+        tag = frame[14 + self._HEAD.size : 14 + self._HEAD.size + self._TAG]
+        if len(tag) < self._TAG or not hmac.compare_digest(tag, self._tag(body)):
+            return None
+        return now_s - float(self._HEAD.unpack(body)[5]) / 1e9
 
     def decode(self, frame: bytes, now_s: float) -> tuple[int, int, bool]:
         """(dpid, port, flooded) of the sender; raises ValueError with the name of a drop counter."""
@@ -67,6 +78,7 @@ class DiscoveryApp(OSKenApp):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._probes = ProbeCodec()
+        self._ages_s: deque[float] = deque(maxlen=_LAG_PROBES)
 
     def start(self) -> None:
         super().start()
@@ -80,6 +92,9 @@ class DiscoveryApp(OSKenApp):
         channel.heard_s = now_s
         cluster = self.cluster
         cluster.counters["packet_ins"] += 1
+        age_s = self._probes.age_s(bytes(message.data), now_s)
+        if age_s is not None:
+            self._ages_s.append(age_s)
         try:
             dpid, port, flooded = self._probes.decode(bytes(message.data), now_s)
         except ValueError as error:
@@ -99,6 +114,12 @@ class DiscoveryApp(OSKenApp):
         cluster = self.cluster
         now_s = time.monotonic()
         with cluster.lock:
+            # Where even the youngest of the last probes is old, this machine is behind with reading them: what was
+            # not heard in time may still be waiting. The youngest, so that nobody can feign that by repeating old ones.
+            if len(self._ages_s) == _LAG_PROBES and min(self._ages_s) > _LAG_S:
+                cluster.wiring.forgive(now_s)
+                cluster.counters["discovery_lags"] += 1
+                self._ages_s.clear()
             probes = cluster.wiring.tick(now_s, self._last_heard_s)
             for probe in probes:
                 self._send(probe, now_s)

@@ -189,7 +189,7 @@ class Wiring:
         late = self._last_tick_s is not None and now_s - self._last_tick_s > 2 * self.settings.probe_s
         self._last_tick_s = now_s
         if late:
-            self._forgive(now_s)
+            self.forgive(now_s)
         probes = self._discover(now_s)
         if now_s >= self._next_beacon_s:
             self._next_beacon_s = now_s + self.settings.beacon_s
@@ -366,11 +366,14 @@ class Wiring:
         start = self._round * count
         return [nics[(start + i) % len(nics)] for i in range(min(count, len(nics)))]
 
-    def _forgive(self, now_s: float) -> None:
+    def forgive(self, now_s: float) -> None:
+        """What was not heard up to now counts for nothing: it is the listener that was late."""
         for edge in self._edges:
             self._edges[edge] = now_s
         for state in self._nics.values():
             state.tx_s, state.rx_s = max(state.tx_s, now_s - 0.1), max(state.rx_s, now_s - 0.1)
+            state.own_rx_s = max(state.own_rx_s, now_s - 0.1)
+            state.beacon_s = max(state.beacon_s, now_s - self.settings.beacon_s)
         self._inquiries.clear()
 
     def _drop_edges(self, nic: NicId) -> None:
