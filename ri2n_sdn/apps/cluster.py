@@ -67,6 +67,8 @@ class Member:
     retry_s: float = 0.0
     reports_probes: bool = False
     adopted: bool = False
+    datapath: str = ""
+    hash_algorithm: int = 0
     audited_s: float = 0.0
 
 
@@ -242,7 +244,16 @@ class Cluster:
                     rx_alive=rx_alive,
                 )
             )
-        return Host(member.name, member.dpid, member.mac, tuple(nics), member.accepts_wire, member.channel is not None)
+        return Host(
+            member.name,
+            member.dpid,
+            member.mac,
+            tuple(nics),
+            member.accepts_wire,
+            member.channel is not None,
+            self.config.extra_macs(member.name),
+            member.hash_algorithm,
+        )
 
 
 def guarded_loop(cluster: Cluster, name: str, turn: Callable[[], None]) -> threading.Thread:

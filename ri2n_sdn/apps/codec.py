@@ -39,9 +39,9 @@ _WEIGHT, _WATCH_PORT = 0, 1
 _ANY = 0xFFFFFFFF
 _XST_CLASS, _XST_PACKETS, _XST_BYTES = 0x8002, 4, 5
 
-# selection_method=dp_hash with parameter 0: on a netdev datapath any other choice puts all UDP of two hosts
-# into one slot, because the symmetric hash leaves UDP ports out.
-_DP_HASH = struct.pack("!HHII4x16sQ", 0xFFFF, 40, _NTR, 1, b"dp_hash", 0)
+# selection_method=dp_hash: experimenter, type 1; the parameter's upper half is the algorithm.
+_SELECTION = struct.Struct("!HHII4x16sII")
+_SELECTION_METHOD = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,9 @@ def group_mod(command: int, group: Group, xid: int) -> bytes:
     if command != OFPGC_DELETE:
         body = b"".join(_bucket(number, bucket, group.kind) for number, bucket in enumerate(group.buckets))
         if group.kind == Group.SELECT:
-            properties = _DP_HASH
+            properties = _SELECTION.pack(
+                _EXPERIMENTER, _SELECTION.size, _NTR, _SELECTION_METHOD, b"dp_hash", group.hash_algorithm, 0
+            )
     head = struct.pack("!HBxIHxxI", command, _GROUP_TYPES[group.kind], group.group_id, len(body), _BUCKET_ALL)
     length = 8 + len(head) + len(body) + len(properties)
     return struct.pack("!BBHI", _VERSION, _GROUP_MOD, length, xid) + head + body + properties
@@ -179,7 +181,13 @@ def _read_group(entry: bytes) -> Group:
                 (port,) = struct.unpack_from("!I", prop, 4)
                 watch_port = None if port == _ANY else port
         buckets.append(Bucket(watch_port, _read_actions(raw[8 : 8 + actions_length])))
-    return Group(number, _GROUP_NAMES.get(kind, str(kind)), tuple(buckets))
+    algorithm = 0
+    for prop_type, prop in _type_lengths(entry[16 + buckets_length :]):
+        if prop_type == _EXPERIMENTER and len(prop) >= _SELECTION.size:
+            _, _, vendor, what, _, algorithm_read, _ = _SELECTION.unpack_from(prop)
+            if (vendor, what) == (_NTR, _SELECTION_METHOD):
+                algorithm = algorithm_read
+    return Group(number, _GROUP_NAMES.get(kind, str(kind)), tuple(buckets), algorithm)
 
 
 def _read_actions(raw: bytes) -> tuple[Action, ...]:

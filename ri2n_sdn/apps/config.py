@@ -18,8 +18,12 @@ class _NicConfig(StrictModel):
     network: Annotated[str, Field(min_length=1)] | None = None
 
 
+_Mac = Annotated[str, Field(pattern=r"^[0-9a-f][02468ace](:[0-9a-f]{2}){5}$")]
+
+
 class _HostConfig(StrictModel):
     nics: dict[str, _NicConfig] = Field(default_factory=dict)
+    extra_macs: list[_Mac] = Field(default_factory=list)
 
 
 class _Hbspan(StrictModel):
@@ -34,7 +38,11 @@ class _Hbspan(StrictModel):
 
 
 class ClusterConfig(StrictModel):
-    """All keys are optional. `hosts` declares NICs' rates, where the driver does not know them, and their wiring."""
+    """All keys are optional.
+
+    `hosts` declares NICs' rates, where the driver does not know them, their wiring, and MACs of containers and virtual
+    machines behind a host.
+    """
 
     strategy: str = "max_min"
     slots: Annotated[int, Field(ge=16, le=256)] = 64
@@ -58,6 +66,9 @@ class ClusterConfig(StrictModel):
     def rate_bps(self, host: str, nic: str) -> int | None:
         declared = self.hosts.get(host)
         return declared.nics[nic].rate_bps if declared and nic in declared.nics else None
+
+    def extra_macs(self, host: str) -> tuple[str, ...]:
+        return tuple(self.hosts[host].extra_macs) if host in self.hosts else ()
 
     def network(self, host: str, nic: str) -> str | None:
         declared = self.hosts.get(host)

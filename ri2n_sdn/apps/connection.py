@@ -133,6 +133,7 @@ class ConnectionApp(OSKenApp):
             return
         version = body.sw_desc.decode("utf-8", "replace").rstrip("\0")
         candidate = Member(name, channel.datapath.id, str(local.hw_addr), version, ports, channel)
+        candidate.datapath, candidate.hash_algorithm = _datapath(body.serial_num.decode("utf-8", "replace"))
         rival = self._rival(candidate)
         if rival is None:
             self._admit(candidate)
@@ -212,11 +213,22 @@ class ConnectionApp(OSKenApp):
             channels = [member.channel for member in self.cluster.members.values() if member.channel is not None]
         now_s = time.monotonic()
         for channel in channels:
-            if now_s - channel.heard_s > _SILENT_S:
+            if now_s - max(channel.heard_s, channel.datapath.heard_s) > _SILENT_S:
                 channel.close(f"silent for {_SILENT_S:.0f} s")
             else:
                 channel.send(parser.OFPEchoRequest(channel.datapath))
         self.cluster.stop.wait(_TICK_S)
+
+
+def _datapath(serial: str) -> tuple[str, int]:
+    """(datapath, hash algorithm for select groups) from the serial number that `host-up` set, e.g. `system/1`.
+
+    The symmetric L4 hash is for kernels only: netdev's leaves UDP ports out.
+    """
+    datapath, _, best = serial.rstrip("\0").partition("/")
+    if datapath not in ("system", "netdev"):
+        return "", 0
+    return datapath, int(datapath == "system" and best.isdigit() and int(best) >= 1)
 
 
 def _port(raw: Any) -> Port | None:

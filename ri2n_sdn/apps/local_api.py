@@ -145,6 +145,7 @@ class LocalApi:
             "address": member.channel.address if member.channel is not None else None,
             "connected": member.channel is not None,
             "ovs": member.ovs,
+            "datapath": member.datapath or None,
             "nics": nics,
         }
 
@@ -154,7 +155,7 @@ class LocalApi:
         result = []
         for path in fabric.paths(sender, receiver):
             rate = rates.get(path.key, PathRates())
-            count = sum(slot == path.key for slot in slots)
+            count = slots.count(path.key)
             result.append(
                 {
                     "own": path.own.name,

@@ -9,6 +9,7 @@ import socket
 import ssl
 import struct
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -170,6 +171,7 @@ class _Datapath(controller.Datapath):
     """
 
     _tolerated = _TOLERATED_MALFORMED
+    heard_s = 0.0
 
     def _recv_loop(self) -> None:
         try:
@@ -190,6 +192,8 @@ class _Datapath(controller.Datapath):
                 return
             if not data:
                 return
+            # Here and not in a handler: those may be behind with their events while the switch is well.
+            self.heard_s = time.monotonic()
             buffer += data
             offset = 0
             while len(buffer) - offset >= _HEADER.size:

@@ -247,7 +247,8 @@ def send_slots(cluster: Cluster, decisions: dict[PairKey, PairDecision]) -> list
         groups = dict(member.wanted.groups)
         for receiver in receivers:
             live = [path.key for path in fabric.paths(sender, receiver) if path.alive]
-            group = slot_group(pair_group_id(receiver), next_live(cluster.pair_slots[sender, receiver], live))
+            slots = next_live(cluster.pair_slots[sender, receiver], live)
+            group = slot_group(pair_group_id(receiver), slots, member.hash_algorithm)
             if member.installed.groups[group.group_id] == group:
                 continue
             groups[group.group_id] = member.installed.groups[group.group_id] = group

@@ -80,7 +80,7 @@ def explain(
     answer = call(path, "explain", src=src, dst=dst)
     flow, slot, remark = "", None, None
     if protocol is not None and answer["kind"] == "managed":
-        addresses, found_datapath = _known_of(path)
+        addresses, found_datapath = _known_of(path, src)
         source = src_ip or _address(addresses, src, "--src-ip")
         target = dst_ip or _address(addresses, dst, "--dst-ip")
         flow = f"{proto} {source}:{sport} -> {target}:{dport}"
@@ -115,15 +115,16 @@ def _protocol(text: str | None) -> int | None:
     raise BadInput(f"--proto: unknown {text!r}; choose from {', '.join(PROTOCOLS)} or give a number up to 255")
 
 
-def _known_of(path: Path) -> tuple[dict[str, str], str | None]:
-    """Addresses of the hosts and their datapath: a lab's own, else from where hosts connect to the controller."""
+def _known_of(path: Path, sender: str) -> tuple[dict[str, str], str | None]:
+    """Addresses of the hosts and the sender's datapath: a lab's own, else what the controller knows of them."""
     if (path.parent / "state.json").is_file():
         from ri2n_sdn.lab import Lab
 
         lab = Lab.load(path.parent.name)
         return {host: lab.address(host) for host in lab.hosts}, lab.datapath
     hosts = call(path, "status")["hosts"]
-    return {host["name"]: str(host["address"]) for host in hosts if host["address"]}, None
+    datapath = next((host.get("datapath") for host in hosts if host["name"] == sender), None)
+    return {host["name"]: str(host["address"]) for host in hosts if host["address"]}, datapath
 
 
 def _address(addresses: dict[str, str], name: str, option: str) -> str:

@@ -48,6 +48,8 @@ class Nic:
 class Host:
     """A managed host. `mac` is the one of its LOCAL port, which its IP address belongs to.
 
+    `extra_macs` are behind it (containers, virtual machines): their frames are handled as those of unmanaged hosts are.
+    `hash_algorithm` is what its select groups hash by (pipeline.messages.Group).
     `accepts_wire` says that its receiving tables are known to be installed, so that peers may send it frames
     that carry NIC addresses (before, they must use the host's own).
     """
@@ -58,6 +60,8 @@ class Host:
     nics: tuple[Nic, ...]
     accepts_wire: bool = False
     connected: bool = True
+    extra_macs: tuple[str, ...] = ()
+    hash_algorithm: int = 0
 
     def nic(self, port: int) -> Nic | None:
         return next((nic for nic in self.nics if nic.port == port), None)
@@ -100,6 +104,11 @@ class Fabric:
     hosts: Mapping[str, Host] = field(default_factory=dict)
 
     @cached_property
+    def _paths(self) -> dict[tuple[str, str], tuple[Path, ...]]:
+        """Paths that were asked for: every round asks for all pairs, several times."""
+        return {}
+
+    @cached_property
     def networks(self) -> dict[str, tuple[Nic, ...]]:
         """Members of each network, in order of (host, port)."""
         found: dict[str, list[Nic]] = {}
@@ -111,6 +120,12 @@ class Fabric:
 
     def paths(self, sender: str, receiver: str) -> tuple[Path, ...]:
         """All paths of a pair, dead ones too, in order of their keys; empty when they share no network."""
+        found = self._paths.get((sender, receiver))
+        if found is None:
+            found = self._paths[sender, receiver] = self._find_paths(sender, receiver)
+        return found
+
+    def _find_paths(self, sender: str, receiver: str) -> tuple[Path, ...]:
         return tuple(
             Path(own, peer)
             for own in self.hosts[sender].nics

@@ -1,4 +1,4 @@
-"""A lab or cluster as written in YAML: switches, hosts, their NICs, the rate of each and the switch it is plugged into."""
+"""A lab or cluster as written in YAML: switches, hosts, NICs, each NIC's rate and switch."""
 
 from __future__ import annotations
 

@@ -115,11 +115,17 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Group:
-    """A select group (a slot table) or a fast-failover group."""
+    """A select group (a slot table) or a fast-failover group.
+
+    `hash_algorithm` is the parameter of a select group's dp_hash: 0, the datapath's own choice, which on netdev is the
+    only one that tells UDP flows apart; 1, symmetric L4, on kernels that have it (there 0 is the socket's hash, which
+    is drawn anew at each retransmission time-out).
+    """
 
     group_id: int
     kind: str
     buckets: tuple[Bucket, ...]
+    hash_algorithm: int = 0
 
     SELECT = "select"
     FAST_FAILOVER = "ff"

@@ -92,10 +92,16 @@ def plan_host(
         plan.add_groups(groups)
         out = fabric.paths(name, peer_name)
         plan.add_flows(_output_flows(host, peer, out))
+        if out:
+            # A container's frames, and all for a peer that is not ready: as they are, into one network alone.
+            network = next((path for path in out if path.alive), out[0]).network
+            plain = ToGroup(_network_group(attachments[network]).group_id)
+            plan.add_flows([_flow(Table.SEND, 90, {"eth_dst": peer.mac}, [plain])])
         if out and peer.accepts_wire:
-            group = _group_to_peer(peer_name, out, pair_slots.get(peer_name), default_slots, slots)
+            group = _group_to_peer(host, peer_name, out, pair_slots.get(peer_name), default_slots, slots)
             plan.add_groups([group])
-            plan.add_flows([_flow(Table.SEND, 100, {"eth_dst": peer.mac}, [ToGroup(group.group_id)])])
+            match = {"eth_src": host.mac, "eth_dst": peer.mac}
+            plan.add_flows([_flow(Table.SEND, 100, match, [ToGroup(group.group_id)])])
     return plan.wanted()
 
 
@@ -104,12 +110,13 @@ def pair_group_id(receiver: str) -> int:
     return group_id(_PAIR, receiver)
 
 
-def slot_group(number: int, slots: Iterable[PathKey]) -> Group:
+def slot_group(number: int, slots: Iterable[PathKey], hash_algorithm: int = 0) -> Group:
     """A select group whose equal-weight buckets are a slot table; each bucket dies with its own NIC's carrier."""
     return Group(
         number,
         Group.SELECT,
         tuple(Bucket(own, (SetField("reg1", path_register(own, peer)), Goto(Table.SEND_COUNT))) for own, peer in slots),
+        hash_algorithm,
     )
 
 
@@ -212,7 +219,8 @@ def _receive_flows(host: Host, attachments: Mapping[str, tuple[Nic, ...]]) -> It
             yield _flow(Table.UNMANAGED, 100, {"in_port": members[position].port}, [ToGroup(group.group_id)])
     learn = Learn(Table.LEARNED, "reg2", _LEARNED_IDLE_S, COOKIE_LEARNED << 48)
     yield _flow(Table.LEARN, 100, {}, [learn, Goto(Table.DELIVER)])
-    yield _flow(Table.DELIVER, 100, {"eth_dst": host.mac}, [Output(LOCAL)])
+    for mac in (host.mac, *host.extra_macs):
+        yield _flow(Table.DELIVER, 100, {"eth_dst": mac}, [Output(LOCAL)])
     yield _flow(Table.DELIVER, 100, {"eth_dst": ALL_MULTICAST}, [Output(LOCAL)])
 
 
@@ -319,6 +327,7 @@ def _standby_group(before: Sequence[Nic], nic: Nic, table: int) -> Group:
 
 
 def _group_to_peer(
+    host: Host,
     peer_name: str,
     out: Sequence[Path],
     own_slots: tuple[PathKey, ...] | None,
@@ -328,6 +337,6 @@ def _group_to_peer(
     live = [path for path in out if path.alive] or list(out)
     keys = [path.key for path in live]
     if own_slots is not None:
-        return slot_group(pair_group_id(peer_name), next_live(own_slots, keys))
+        return slot_group(pair_group_id(peer_name), next_live(own_slots, keys), host.hash_algorithm)
     table = default_slots(keys, [float(path.rate_bps) for path in live], slots)
-    return slot_group(group_id(_SHARED, table), table)
+    return slot_group(group_id(_SHARED, table), table, host.hash_algorithm)

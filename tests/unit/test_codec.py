@@ -87,7 +87,7 @@ def test_groups_come_back_as_they_were(
         Group.FAST_FAILOVER,
         (*(Bucket(port, (Output(port),) if sends else ()) for port, sends in ports), Bucket(1, (Goto(5),))),
     )
-    groups = [slot_group(number, slots), failover]
+    groups = [slot_group(number, slots), slot_group(number ^ 2, slots, hash_algorithm=1), failover]
     assert codec.read_groups(b"".join(described(group) for group in groups)) == groups
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -170,6 +172,33 @@ def test_a_peer_that_does_not_accept_nic_addresses_gets_the_hosts_own() -> None:
     cluster.bridges["A"].wanted = plan_host(fabric, "A", {}, default_slots, 64)
     frame = Frame(cluster.hosts["A"].mac, peer.mac)
     assert cluster.bridges["A"].receive(frame, LOCAL) == [(1, frame)]
+
+
+@settings(max_examples=20, deadline=None)
+@given(wirings)
+def test_a_container_behind_a_host_is_reached_both_ways(hosts: dict[str, list[str]]) -> None:
+    cluster = Cluster(hosts)
+    container = "0e:00:00:00:00:01"
+    cluster.hosts["A"] = replace(cluster.hosts["A"], extra_macs=(container,))
+    fabric = Fabric(cluster.hosts)
+    cluster.bridges["A"].wanted = plan_host(fabric, "A", {}, default_slots, 64)
+    for b in hosts:
+        if b == "A" or not common(cluster, "A", b):
+            continue
+        mac = cluster.hosts[b].mac
+        ask = Frame(container, BROADCAST, eth_type=0x0806)
+        assert (b, ask) in cluster.send("A", ask)
+        for source, target in ((b, Frame(mac, container)), ("A", Frame(container, mac))):
+            assert cluster.send(source, target) == [("A" if source == b else b, target)]
+
+
+def test_the_kernels_symmetric_hash_is_used_where_there_is_one() -> None:
+    cluster = Cluster({"A": ["n1", "n2"], "B": ["n1", "n2"]})
+    for algorithm in (0, 1):
+        fabric = Fabric({**cluster.hosts, "A": replace(cluster.hosts["A"], hash_algorithm=algorithm)})
+        for pairs in ({}, {"B": ((1, 1), (2, 2)) * 32}):
+            groups = plan_host(fabric, "A", pairs, default_slots, 64).groups.values()
+            assert [group.hash_algorithm for group in groups if group.kind == Group.SELECT] == [algorithm]
 
 
 @settings(max_examples=40, deadline=None)
