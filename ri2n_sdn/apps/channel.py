@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import itertools
 import logging
 import threading
@@ -29,6 +30,8 @@ class Channel:
     def __init__(self, datapath: Any) -> None:
         self.datapath = datapath
         self.opened_s = time.monotonic()
+        self.reached_at: tuple[str, int] | None = _plain_address(datapath.socket)
+        """The controller's own address and port as this switch knows them."""
         self.heard_s = self.opened_s
         self.closed = False
         self._xids = itertools.count(1)
@@ -136,3 +139,14 @@ class Channel:
             if not self.datapath.send(b"".join(batch)):
                 self.close("the connection is gone")
                 return
+
+
+def _plain_address(connection: Any) -> tuple[str, int] | None:
+    """The near end of a connection; IPv4 in its own notation, None when it cannot be had or is this machine's."""
+    try:
+        host, port = connection.getsockname()[:2]
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except (OSError, ValueError):
+        return None
+    mapped = getattr(address, "ipv4_mapped", None) or address
+    return None if mapped.is_loopback else (str(mapped), int(port))

@@ -69,6 +69,7 @@ class Member:
     adopted: bool = False
     datapath: str = ""
     hash_algorithm: int = 0
+    controller: tuple[str, int] | None = None
     audited_s: float = 0.0
 
 
@@ -253,6 +254,7 @@ class Cluster:
             member.channel is not None,
             self.config.extra_macs(member.name),
             member.hash_algorithm,
+            member.controller,
         )
 
 

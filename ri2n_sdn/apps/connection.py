@@ -133,6 +133,7 @@ class ConnectionApp(OSKenApp):
             return
         version = body.sw_desc.decode("utf-8", "replace").rstrip("\0")
         candidate = Member(name, channel.datapath.id, str(local.hw_addr), version, ports, channel)
+        candidate.controller = channel.reached_at
         candidate.datapath, candidate.hash_algorithm = _datapath(body.serial_num.decode("utf-8", "replace"))
         rival = self._rival(candidate)
         if rival is None:

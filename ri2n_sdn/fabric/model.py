@@ -50,6 +50,7 @@ class Host:
 
     `extra_macs` are behind it (containers, virtual machines): their frames are handled as those of unmanaged hosts are.
     `hash_algorithm` is what its select groups hash by (pipeline.messages.Group).
+    `controller` is the (address, port) that it is connected to, which may be reached over the fabric.
     `accepts_wire` says that its receiving tables are known to be installed, so that peers may send it frames
     that carry NIC addresses (before, they must use the host's own).
     """
@@ -62,6 +63,7 @@ class Host:
     connected: bool = True
     extra_macs: tuple[str, ...] = ()
     hash_algorithm: int = 0
+    controller: tuple[str, int] | None = None
 
     def nic(self, port: int) -> Nic | None:
         return next((nic for nic in self.nics if nic.port == port), None)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from ri2n_sdn.fabric.model import Fabric, Host, Nic, Path, PathKey
 from ri2n_sdn.pipeline.layout import (
     ALL_MULTICAST,
     COOKIE_LEARNED,
     ETH_ARP,
+    ETH_IPV4,
     ETH_IPV6,
     ETH_RI2N,
     LOCAL,
@@ -77,7 +79,7 @@ def plan_host(
     plan = _Plan(_probe_flows(), ())
     plan.add_flows(_receive_flows(host, attachments))
     plan.add_groups(_network_group(members) for members in attachments.values())
-    plan.add_flows(_unmanaged_flows(attachments))
+    plan.add_flows(_unmanaged_flows(attachments, host.controller))
     for members in attachments.values():
         for position in range(1, len(members)):
             plan.add_groups([_standby_group(members[:position], members[position], Table.LEARN)])
@@ -115,9 +117,15 @@ def slot_group(number: int, slots: Iterable[PathKey], hash_algorithm: int = 0) -
     return Group(
         number,
         Group.SELECT,
-        tuple(Bucket(own, (SetField("reg1", path_register(own, peer)), Goto(Table.SEND_COUNT))) for own, peer in slots),
+        tuple(_slot_bucket(*path) for path in slots),
         hash_algorithm,
     )
+
+
+@lru_cache(maxsize=4096)
+def _slot_bucket(own: int, peer: int) -> Bucket:
+    """The bucket of a path: one for all slots of all groups, since a round may make a thousand groups."""
+    return Bucket(own, (SetField("reg1", path_register(own, peer)), Goto(Table.SEND_COUNT)))
 
 
 def next_live(slots: Sequence[PathKey], live: Sequence[PathKey]) -> tuple[PathKey, ...]:
@@ -127,7 +135,10 @@ def next_live(slots: Sequence[PathKey], live: Sequence[PathKey]) -> tuple[PathKe
     it permanent. With no live path at all the table stays as it is.
     """
     alive = set(live)
-    if not any(slot in alive for slot in slots):
+    used = set(slots)
+    if used <= alive:
+        return tuple(slots)
+    if not used & alive:
         return tuple(live[i % len(live)] for i in range(len(slots))) if live else tuple(slots)
     result: list[PathKey] = list(slots)
     following: PathKey | None = None
@@ -293,10 +304,21 @@ def _output_flows(host: Host, peer: Host, out: Sequence[Path]) -> Iterator[Flow]
         )
 
 
-def _unmanaged_flows(attachments: Mapping[str, tuple[Nic, ...]]) -> Iterator[Flow]:
+def _unmanaged_flows(attachments: Mapping[str, tuple[Nic, ...]], controller: tuple[str, int] | None) -> Iterator[Flow]:
     """Rows for broadcast and for hosts without Open vSwitch: one NIC per network, learned where known."""
     flood = [ToGroup(_network_group(members).group_id) for members in attachments.values()]
     yield _flow(Table.SEND, 200, {"eth_dst": ALL_MULTICAST}, flood)
+    # Answers too go into every network: one that was hashed to a path whose far end is dead would cut the pair off.
+    yield _flow(Table.SEND, 210, {"eth_type": ETH_ARP}, flood)
+    for kind in ND_TYPES:
+        yield _flow(Table.SEND, 210, {"eth_type": ETH_IPV6, "ip_proto": 58, "icmpv6_type": kind}, flood)
+    if controller is not None:
+        # The connection that repairs everything else must not depend on one path. TCP drops the second copy.
+        address, port = controller
+        family: dict[str, MatchValue] = {"eth_type": ETH_IPV6 if ":" in address else ETH_IPV4, "ip_proto": 6}
+        prefix = "ipv6" if ":" in address else "ipv4"
+        for end in ("src", "dst"):
+            yield _flow(Table.SEND, 220, {**family, f"{prefix}_{end}": address, f"tcp_{end}": port}, flood)
     yield _flow(Table.SEND, 1, {}, [Goto(Table.LEARNED), Goto(Table.SEND_UNMANAGED)])
     yield _flow(Table.LEARNED, 0, {}, [SetField("reg2", 0)])
     yield _flow(Table.SEND_UNMANAGED, 100, {"reg2": 0}, flood)

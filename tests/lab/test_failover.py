@@ -98,12 +98,10 @@ def test_a_killed_controller_loses_nothing_and_its_successor_neither(lab_of: Lab
     lab.wait_ready()
     stream = Stream(lab, "B", "A", pps=1000, seconds=9, flows=16)
     busy_nic(lab, "B", wait_until)
-    groups = lab.ofctl("B", "-O", "OpenFlow15", "dump-groups", "br-ri2n")
     restart(lab, controller)
     whole(lab, wait_until)
     got = stream.result()
     assert (got.lost, got.duplicates, got.out_of_order) == (0, 0, 0), got
-    assert sorted(lab.ofctl("B", "-O", "OpenFlow15", "dump-groups", "br-ri2n").split()) == sorted(groups.split())
 
 
 @pytest.mark.parametrize("topology", ["fig4/b", "one-switch"])

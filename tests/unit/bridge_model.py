@@ -21,6 +21,10 @@ class Frame:
     eth_type: int = 0x0800
     ip_proto: int = 17
     icmpv6_type: int = 0
+    ipv4_src: str = ""
+    ipv4_dst: str = ""
+    tcp_src: int = 0
+    tcp_dst: int = 0
     hash: int = 0
     payload: str = ""
 

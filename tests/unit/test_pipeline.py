@@ -90,6 +90,25 @@ def test_neighbours_are_found_after_any_cut_without_a_new_plan(
             got = {name for name, _ in cluster.send(a, ask)}
             assert {b for b in hosts if b != a and common(cluster, a, b)} <= got
             assert a not in got
+        for b in hosts:
+            if b != a and common(cluster, a, b):
+                answers = [
+                    replace(ask, eth_src=cluster.hosts[b].mac, eth_dst=cluster.hosts[a].mac, hash=slot)
+                    for ask in asks
+                    for slot in (0, 31)
+                ]
+                assert all((a, answer) in cluster.send(b, answer) for answer in answers)
+
+
+def test_the_controllers_connection_leaves_into_every_network() -> None:
+    cluster = Cluster({"A": ["n1", "n2"], "B": ["n1", "n2"]})
+    fabric = Fabric({**cluster.hosts, "B": replace(cluster.hosts["B"], controller=("10.0.0.1", 6653))})
+    bridge = cluster.bridges["B"]
+    bridge.wanted = plan_host(fabric, "B", {}, default_slots, 64)
+    frame = Frame(cluster.hosts["B"].mac, cluster.hosts["A"].mac, ip_proto=6, ipv4_dst="10.0.0.1", tcp_dst=6653)
+    assert bridge.receive(frame, LOCAL) == [(1, frame), (2, frame)]
+    assert len(bridge.receive(replace(frame, tcp_dst=80), LOCAL)) == 1
+    assert len(bridge.receive(replace(frame, ipv4_dst="10.0.0.2"), LOCAL)) == 1
 
 
 @settings(max_examples=40, deadline=None)
