@@ -9,6 +9,7 @@ import struct
 import time
 from collections import deque
 from hashlib import blake2b
+from statistics import median
 from typing import Any
 
 from ri2n_sdn.apps import codec
@@ -22,7 +23,7 @@ __all__ = ["DiscoveryApp", "ProbeCodec"]
 _LOG = logging.getLogger("ri2n.discovery")
 _TICK_S = 0.025
 _LAG_S = 0.1
-_LAG_PROBES = 16
+_LAG_PROBES = 32
 
 
 class ProbeCodec:
@@ -114,12 +115,10 @@ class DiscoveryApp(OSKenApp):
         cluster = self.cluster
         now_s = time.monotonic()
         with cluster.lock:
-            # Where even the youngest of the last probes is old, this machine is behind with reading them: what was
-            # not heard in time may still be waiting. The youngest, so that nobody can feign that by repeating old ones.
-            if len(self._ages_s) == _LAG_PROBES and min(self._ages_s) > _LAG_S:
-                cluster.wiring.forgive(now_s)
-                cluster.counters["discovery_lags"] += 1
-                self._ages_s.clear()
+            # How far this machine is behind with reading probes. Most of them must be old, so that nobody can feign
+            # that by repeating a few.
+            cluster.wiring.lag_s = median(self._ages_s) if self._ages_s else 0.0
+            cluster.counters["discovery_lags"] += cluster.wiring.lag_s > _LAG_S
             probes = cluster.wiring.tick(now_s, self._last_heard_s)
             for probe in probes:
                 self._send(probe, now_s)

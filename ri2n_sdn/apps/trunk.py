@@ -167,12 +167,13 @@ class TrunkApp(OSKenApp):
                 member.wanted = wanted
                 member.dirty = False
             member.installed = apply(change, member.installed)
-            _send_change(channel, change)
             cluster.counters["flow_mods"] += len(change.add_flows) + len(change.delete_cookies)
             cluster.counters["group_mods"] += (
                 len(change.add_groups) + len(change.modify_groups) + len(change.delete_groups)
             )
-            return not receive_only or bool(change)
+        # Encoding takes long; `busy` keeps others from this host, and the lock is free for its probes.
+        _send_change(channel, change)
+        return not receive_only or bool(change)
 
     def _wanted(self, member: Member) -> Wanted:
         cluster = self.cluster
@@ -245,6 +246,7 @@ def send_slots(cluster: Cluster, decisions: dict[PairKey, PairDecision]) -> list
             cluster.wake_trunk.set()
             continue
         groups = dict(member.wanted.groups)
+        messages: list[bytes] = []
         for receiver in receivers:
             live = [path.key for path in fabric.paths(sender, receiver) if path.alive]
             slots = next_live(cluster.pair_slots[sender, receiver], live)
@@ -252,8 +254,9 @@ def send_slots(cluster: Cluster, decisions: dict[PairKey, PairDecision]) -> list
             if member.installed.groups[group.group_id] == group:
                 continue
             groups[group.group_id] = member.installed.groups[group.group_id] = group
-            member.channel.send_bytes(codec.group_mod(codec.OFPGC_MODIFY, group, member.channel.next_xid()))
-            cluster.counters["group_mods"] += 1
+            messages.append(codec.group_mod(codec.OFPGC_MODIFY, group, member.channel.next_xid()))
+        member.channel.send_bytes(b"".join(messages))
+        cluster.counters["group_mods"] += len(messages)
         member.wanted = Wanted(member.wanted.flows, groups)
         barriers.append(member.channel.barrier())
     return barriers

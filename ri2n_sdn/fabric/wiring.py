@@ -79,11 +79,12 @@ class Wiring:
     def __init__(
         self, settings: WiringSettings | None = None, label: Callable[[NicId], str] = "{0[0]}:{0[1]}".format
     ) -> None:
-        """`label` names a NIC in `events`."""
+        """`label` names a NIC in `events`. `lag_s`, set by the caller, is how late probes are reported at present."""
         self.settings = settings or WiringSettings()
         self._label = label
         self.events: list[str] = []
         self.changed = False
+        self.lag_s = 0.0
         self._nics: dict[NicId, _Nic] = {}
         self._beacons: dict[int, tuple[NicId, float]] = {}
         self._edges: dict[tuple[NicId, NicId], float] = {}
@@ -189,7 +190,7 @@ class Wiring:
         late = self._last_tick_s is not None and now_s - self._last_tick_s > 2 * self.settings.probe_s
         self._last_tick_s = now_s
         if late:
-            self.forgive(now_s)
+            self._forgive(now_s)
         probes = self._discover(now_s)
         if now_s >= self._next_beacon_s:
             self._next_beacon_s = now_s + self.settings.beacon_s
@@ -236,7 +237,7 @@ class Wiring:
             self._join(receiver, rx, tx.network, now_s)
             return
         alone = len(self._members().get(rx.network, ())) <= 1
-        if alone or not rx.rx_ok or now_s - rx.own_rx_s > 3 * self.settings.probe_s:
+        if alone or not rx.rx_ok or now_s - rx.own_rx_s > 3 * self.settings.probe_s + self.lag_s:
             self._note(f"{self._label(receiver)} moved from n{rx.network} to n{tx.network}")
             self._join(receiver, rx, tx.network, now_s)
             return
@@ -269,7 +270,7 @@ class Wiring:
             for nic in nics:
                 state = self._nics[nic]
                 silent_s = now_s - max(state.beacon_s, since_s, state.since_s)
-                if nic != beacon and state.healthy and silent_s > 3.5 * self.settings.beacon_s:
+                if nic != beacon and state.healthy and silent_s > 3.5 * self.settings.beacon_s + self.lag_s:
                     self._note(f"{self._label(nic)} is cut off from the rest of n{network}")
                     state.network = None
                     self._newest_s = now_s
@@ -296,7 +297,7 @@ class Wiring:
         for edge in ring:
             probes.append(Probe(*edge))
             heard_s = self._edges.setdefault(edge, now_s)
-            if now_s - heard_s > 2.6 * interval_s and edge not in self._inquiries:
+            if now_s - heard_s > 2.6 * interval_s + self.lag_s and edge not in self._inquiries:
                 self._inquiries[edge] = _Inquiry(now_s, now_s, self.settings.bursts)
         current = set(ring)
         members = set(nics)
@@ -314,7 +315,7 @@ class Wiring:
     def _check_unhealthy(self, nic: NicId, now_s: float, interval_s: float) -> None:
         """A NIC of which one direction is dead is out of the ring: its other direction is judged by its own probes."""
         state = self._nics[nic]
-        limit_s = 6 * interval_s
+        limit_s = 6 * interval_s + self.lag_s
         if state.tx_ok and now_s - state.tx_s > limit_s:
             self._kill(nic, "tx")
         if state.rx_ok and now_s - state.rx_s > limit_s:
@@ -340,7 +341,7 @@ class Wiring:
                 probes.append(Probe(sender, receiver))
                 probes += [Probe(sender, other) for other in self._some(others, 3)]
                 probes += [Probe(other, receiver) for other in self._some(others, 3)]
-            if inquiry.left or now_s < inquiry.start_s + self.settings.verdict_s:
+            if inquiry.left or now_s < inquiry.start_s + self.settings.verdict_s + self.lag_s:
                 continue
             if min(last_heard_s(sender[0]), last_heard_s(receiver[0])) < inquiry.start_s + self.settings.verdict_s / 2:
                 continue  # the hosts themselves are silent: no verdict on their NICs
@@ -366,7 +367,7 @@ class Wiring:
         start = self._round * count
         return [nics[(start + i) % len(nics)] for i in range(min(count, len(nics)))]
 
-    def forgive(self, now_s: float) -> None:
+    def _forgive(self, now_s: float) -> None:
         """What was not heard up to now counts for nothing: it is the listener that was late."""
         for edge in self._edges:
             self._edges[edge] = now_s

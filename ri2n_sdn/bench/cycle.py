@@ -1,0 +1,182 @@
+"""How long one round of the controller takes, from asking for counters to acknowledged slot tables.
+
+Many hosts of a sandbox connect to one controller, and frames make pairs of them active. Nothing in it needs root.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from itertools import permutations
+from statistics import median
+from types import TracebackType
+from typing import Any
+
+from ri2n_sdn.bench.context import Report
+from ri2n_sdn.bench.progress import Progress
+from ri2n_sdn.bench.sandbox import Sandbox
+from ri2n_sdn.errors import BadInput, NotAvailable
+
+__all__ = ["DEFAULT_PAIRS", "Cycles", "run_cycle", "total_seconds"]
+
+DEFAULT_PAIRS = (31, 124, 496, 992)
+NETWORKS = ("n0", "n1")
+RATES_BPS = (1_000_000_000, 500_000_000)
+START_S = 30.0
+WAIT_S = 60.0
+FRAME = 15_000
+PERIOD_S = 0.8
+# Each round writes down what it took, in wall and in CPU time of its own thread, and how many groups it changed. When
+# the flag is there, the next round turns every active pair's table by one slot, as if all weights had changed.
+HOOK = """
+import dataclasses, json, pathlib, time
+import ri2n_sdn.apps.telemetry as telemetry
+_cycle, _send = telemetry.TelemetryApp._cycle, telemetry.send_slots
+_rounds, _flag = open({rounds!r}, "a", buffering=1), pathlib.Path({flag!r})
+def cycle(self, now_s):
+    cluster = self.cluster
+    before, cpu_s = cluster.counters["group_mods"], time.thread_time()
+    _cycle(self, now_s)
+    _rounds.write(json.dumps({{"cycle_s": cluster.cycle_s, "cpu_s": time.thread_time() - cpu_s,
+        "active_pairs": len(cluster.pair_slots), "group_mods": cluster.counters["group_mods"] - before}}) + "\\n")
+def send(cluster, decisions):
+    if _flag.exists():
+        _flag.unlink()
+        decisions = {{pair: dataclasses.replace(choice, slots=choice.slots[1:] + choice.slots[:1])
+            for pair, choice in decisions.items()}}
+    return _send(cluster, decisions)
+telemetry.TelemetryApp._cycle, telemetry.send_slots = cycle, send
+"""
+
+
+def total_seconds(pairs: Sequence[int], seconds: float) -> float:
+    """About how long a run takes."""
+    return START_S + len(pairs) * (seconds + 10.0)
+
+
+def run_cycle(hosts: int, pairs: Sequence[int], seconds: float, report: Report, progress: Progress) -> None:
+    """Measure `seconds` of rounds for each number of active pairs, and one round that changes all their tables.
+
+    BadInput for numbers that cannot be, NotAvailable when the hosts do not settle or the pairs do not become active.
+    """
+    if hosts < 2:
+        raise BadInput(f"--hosts {hosts}: must be at least 2")
+    for count in pairs:
+        if not 1 <= count <= hosts * (hosts - 1):
+            raise BadInput(f"--pairs {count}: {hosts} hosts have 1 to {hosts * (hosts - 1)} pairs")
+    progress.say(f"{hosts} hosts")
+    with Cycles(hosts) as cycles:
+        progress.done(START_S)
+        for count in pairs:
+            progress.say(f"{count} active pairs")
+            row, raw = cycles.measure(count, seconds)
+            report.add(row, raw, [*report.rows, row])
+            progress.done(seconds + 10.0)
+    report.finish()
+
+
+class Cycles:
+    """A sandbox of hosts with two NICs of unequal rates, its controller, and traffic between pairs of hosts."""
+
+    def __init__(self, hosts: int) -> None:
+        names = [f"h{number}" for number in range(1, hosts + 1)]
+        self.sandbox = Sandbox(dict.fromkeys(names, NETWORKS))
+        self.start_s = 0.0
+        self._rounds = self.sandbox.folder / "rounds"
+        self._pairs: list[tuple[str, str]] = []
+        self._flag = self.sandbox.folder / "turn"
+        self._stop = threading.Event()
+        self._feeder = threading.Thread(target=self._feed, daemon=True)
+
+    def __enter__(self) -> Cycles:
+        self.sandbox.__enter__()
+        try:
+            nics = {name: self._nics(name) for name in self.sandbox.hosts}
+            config = "hosts:\n" + "".join(f"  {name}: {{nics: {{{text}}}}}\n" for name, text in nics.items())
+            hook = HOOK.format(rounds=str(self._rounds), flag=str(self._flag))
+            self.sandbox.start_controller(strategy="max_min", config=config, before=hook)
+            self.start_s = float(self.sandbox.wait_settled(2 * WAIT_S)["uptime_s"])
+            self._feeder.start()
+        except BaseException:
+            self.sandbox.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._feeder.join()
+        self.sandbox.stop()
+
+    def measure(self, count: int, seconds: float) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """One row, and the rounds that it was computed from. Times are wall clock but for `cpu_s`."""
+        every = list(permutations(self.sandbox.hosts, 2))
+        self._pairs = [every[index * len(every) // count] for index in range(count)]
+        self._wait(lambda rounds: bool(rounds) and rounds[-1]["active_pairs"] == count, f"{count} active pairs")
+        first = len(self.rounds())
+        time.sleep(seconds)  # the length of the measurement
+        steady = [each for each in self.rounds()[first:] if each["active_pairs"] == count]
+        if not steady:
+            raise NotAvailable(f"no round with {count} active pairs in {seconds:g} s")
+        changing = self._change(count)
+        row = {
+            "hosts": len(self.sandbox.hosts),
+            "active_pairs": count,
+            "rounds": len(steady),
+            "cycle_s": median(each["cycle_s"] for each in steady),
+            "cycle_max_s": max(each["cycle_s"] for each in steady),
+            "cpu_s": median(each["cpu_s"] for each in steady),
+            "changed_tables": changing["group_mods"],
+            "change_cycle_s": changing["cycle_s"],
+            "change_cpu_s": changing["cpu_s"],
+        }
+        return row, [*steady, changing]
+
+    def _change(self, count: int) -> dict[str, Any]:
+        """A round that changed every active pair's table. NotAvailable when there is none.
+
+        A host that is being audited at that moment gets its change outside of the round: then once more.
+        """
+        for _ in range(10):
+            before = len(self.rounds())
+            self._flag.touch()
+            self._wait(lambda rounds, least=before + 2: len(rounds) > least, "rounds")  # type: ignore[misc]
+            most = max(self.rounds()[before:], key=lambda each: int(each["group_mods"]))
+            if most["group_mods"] >= 0.95 * count:
+                return most
+        raise NotAvailable(f"no round changes the tables of {count} pairs; last rounds: {self.rounds()[-3:]}")
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """Every round so far."""
+        if not self._rounds.exists():
+            return []
+        lines = self._rounds.read_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def _wait(self, condition: Callable[[list[dict[str, Any]]], bool], what: str) -> None:
+        deadline_s = time.monotonic() + WAIT_S
+        while not condition(self.rounds()):
+            if time.monotonic() > deadline_s:
+                raise NotAvailable(f"no {what} within {WAIT_S:g} s; last rounds: {self.rounds()[-3:]}")
+            time.sleep(0.1)
+
+    def _nics(self, name: str) -> str:
+        return ", ".join(f"{name}-e{index}: {{rate_bps: {rate_bps}}}" for index, rate_bps in enumerate(RATES_BPS))
+
+    def _feed(self) -> None:
+        """Two large frames of a flow each for every pair, again and again: little work for over 64 kbit/s."""
+        mac = self.sandbox.mac
+        while not self._stop.is_set():
+            began_s = time.monotonic()
+            frames: dict[str, list[str]] = {}
+            for source, target in self._pairs:
+                head = f"in_port(1),eth(src={mac(source)},dst={mac(target)}),eth_type(0x0800)"
+                head += ",ipv4(src=10.77.0.1,dst=10.77.0.2,proto=17,tos=0,ttl=64,frag=no)"
+                frames.setdefault(source, []).extend(f"{head},udp(src={port},dst=9)" for port in (1, 2))
+            for source, flows in frames.items():
+                if not self._stop.is_set():
+                    self.sandbox.receive(source, *(word for flow in flows for word in (flow, "--len", str(FRAME))))
+            self._stop.wait(max(0.0, PERIOD_S - (time.monotonic() - began_s)))
