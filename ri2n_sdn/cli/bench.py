@@ -1,4 +1,4 @@
-"""`ri2n bench fig4|failover|fig9`: the papers' tables, measured in a lab, with the paper's figures beside them."""
+"""`ri2n bench fig4|failover|fig9|cycle`: the papers' tables, measured in a lab, and the controller's own speed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="Measure the papers' tables with real traffic in a lab (root).")
+app = typer.Typer(
+    no_args_is_help=True, help="Measure the papers' tables with real traffic in a lab (root), and the controller."
+)
 
 JsonFile = Annotated[
     Path | None,
@@ -133,6 +135,30 @@ def fig9(
     )
 
 
+@app.command()
+def cycle(
+    hosts: Annotated[int, typer.Option(min=2, max=256, help="Hosts with two NICs each, in a sandbox: no root.")] = 32,
+    pairs: Annotated[str, typer.Option(help="Numbers of active pairs, with commas.")] = "31,124,496,992",
+    seconds: Annotated[float, typer.Option(min=1, help="Length of the measurement for each number.")] = 10.0,
+    json_file: JsonFile = None,
+) -> None:
+    """How long the controller's round takes, from asking for counters to acknowledged slot tables."""
+    from ri2n_sdn.bench import cycle as bench
+
+    try:
+        counts = [int(word) for word in _names(pairs, "--pairs")]
+    except ValueError:
+        raise BadInput(f"--pairs {pairs}: must be numbers with commas") from None
+    _measure(
+        "cycle",
+        json_file,
+        {"hosts": hosts, "pairs": counts, "seconds": seconds},
+        bench.total_seconds(counts, seconds),
+        lambda report, progress: bench.run_cycle(hosts, counts, seconds, report, progress),
+        _cycle_table,
+    )
+
+
 def _measure(
     kind: str,
     json_file: Path | None,
@@ -234,6 +260,21 @@ def _fig9_table(report: Report) -> Table:
             f"{row['hbspan_s']:g} s",
             _ratios(row["weights"]),
             ", ".join(f"{host} {rate_text(rate)}" for host, rate in row["goodput_bps"].items()),
+        )
+    return table
+
+
+def _cycle_table(report: Report) -> Table:
+    table = Table(title="one round of the controller, ms; in brackets CPU time of its thread", title_justify="left")
+    for heading in ("hosts", "active pairs", "median", "longest", "all tables changed"):
+        table.add_column(heading, justify="right")
+    for row in report.rows:
+        table.add_row(
+            str(row["hosts"]),
+            str(row["active_pairs"]),
+            f"{row['cycle_s'] * 1e3:.0f} ({row['cpu_s'] * 1e3:.0f})",
+            f"{row['cycle_max_s'] * 1e3:.0f}",
+            f"{row['change_cycle_s'] * 1e3:.0f} ({row['change_cpu_s'] * 1e3:.0f})",
         )
     return table
 
