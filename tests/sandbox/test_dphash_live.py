@@ -3,79 +3,27 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 import random
-import shutil
 import struct
-import subprocess
-import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from ri2n_sdn.bench.sandbox import PrivateOvs
 from ri2n_sdn.pipeline.dphash import PROTOCOLS, slot_of
 
-pytestmark = pytest.mark.skipif(shutil.which("ovs-vswitchd") is None, reason="needs openvswitch-switch")
+from .frames import wait_until
 
 Flow = tuple[str, str, int, int, int]
 SEED = 20261120
 
 
-class PrivateSwitch:
-    """ovsdb-server and ovs-vswitchd of our own with the dummy datapath (the netdev code), without root."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.env = dict(os.environ)
-        for name in ("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR"):
-            self.env[name] = str(folder)
-        self.processes: list[subprocess.Popen[bytes]] = []
-
-    def run(self, *argv: str) -> str:
-        done = subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=30, check=False)
-        assert done.returncode == 0, f"{argv[:3]}: {done.stderr}"
-        return done.stdout
-
-    def start(self) -> None:
-        database = self.folder / "conf.db"
-        self.run("ovsdb-tool", "create", str(database), "/usr/share/openvswitch/vswitch.ovsschema")
-        self._daemon("ovsdb-server", str(database), f"--remote=punix:{self.folder}/db.sock")
-        wait_for(lambda: (self.folder / "db.sock").exists(), "ovsdb-server's socket")
-        self.run("ovs-vsctl", "--no-wait", "init")
-        self._daemon("ovs-vswitchd", f"unix:{self.folder}/db.sock", "--enable-dummy=override", "--disable-system")
-        self.run("ovs-vsctl", "--timeout=20", "add-br", "br0", "--", "set", "bridge", "br0", "fail-mode=secure")
-
-    def stop(self) -> None:
-        for process in reversed(self.processes):
-            process.terminate()
-            process.wait(timeout=10)
-
-    def _daemon(self, program: str, *argv: str) -> None:
-        log = f"--log-file={self.folder}/{program}.log"
-        pid = f"--pidfile={self.folder}/{program}.pid"
-        command = [program, *argv, log, pid, "-vconsole:off"]
-        self.processes.append(subprocess.Popen(command, env=self.env, stdin=subprocess.DEVNULL))
-
-
-def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 20) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"no {what} after {timeout_s} s"
-        time.sleep(0.02)
-
-
 @pytest.fixture
-def switch() -> Iterator[PrivateSwitch]:
-    # Not tmp_path: unix socket paths have room for 107 characters.
-    with tempfile.TemporaryDirectory(prefix="ri2n-dphash-") as folder:
-        private = PrivateSwitch(Path(folder))
-        try:
-            private.start()
-            yield private
-        finally:
-            private.stop()
+def switch() -> Iterator[PrivateOvs]:
+    with PrivateOvs() as private:
+        private.vsctl("add-br", "br0", "--", "set", "bridge", "br0", "fail-mode=secure", "datapath_type=dummy")
+        yield private
 
 
 def some_flows(count: int) -> list[Flow]:
@@ -135,7 +83,7 @@ def read_slots(pcap: Path) -> dict[int, int]:
 
 
 @pytest.mark.parametrize(("slots", "basis"), [(64, 0), (16, 0), (256, 0), (64, 12345)])
-def test_every_flow_takes_the_predicted_slot(switch: PrivateSwitch, slots: int, basis: int) -> None:
+def test_every_flow_takes_the_predicted_slot(switch: PrivateOvs, slots: int, basis: int) -> None:
     pcap = switch.folder / "out.pcap"
     switch.run(
         *("ovs-vsctl", "--timeout=20", "add-port", "br0", "p1", "--", "set", "interface", "p1", "type=dummy"),
@@ -154,7 +102,7 @@ def test_every_flow_takes_the_predicted_slot(switch: PrivateSwitch, slots: int, 
     frames = [frame(flow, mark) for mark, flow in enumerate(flows)]
     for start in range(0, len(frames), 40):
         switch.run("ovs-appctl", "netdev-dummy/receive", "p1", *frames[start : start + 40])
-    wait_for(lambda: len(read_slots(pcap)) == len(flows), f"{len(flows)} frames in {pcap}")
+    wait_until(lambda: len(read_slots(pcap)) == len(flows), f"{len(flows)} frames in {pcap}")
 
     seen = read_slots(pcap)
     predicted = {mark: slot_of(*flow, slots=slots, basis=basis) for mark, flow in enumerate(flows)}
