@@ -16,7 +16,10 @@ from .frames import Capture, udp, wait_until
 
 HOSTS = ("A", "B")
 SEED = 20261120
-LIMITS = "import ri2n_sdn.apps.openflow as openflow; openflow._GREETING_S = 1.0; openflow._MAX_CONNECTIONS = 12"
+LIMITS = """
+import ri2n_sdn.apps.connection as connection, ri2n_sdn.apps.openflow as openflow
+openflow._GREETING_S, openflow._MAX_CONNECTIONS, connection._SILENT_S = 1.0, 12, 3.0
+"""
 
 
 @pytest.fixture(scope="module")
