@@ -8,7 +8,7 @@ import pytest
 
 from ri2n_sdn.bench.sandbox import Sandbox
 
-from .frames import Capture, slot_hops, udp, wait_until
+from .frames import Capture, arp, slot_hops, udp, wait_until
 
 WIRING = {"A": ["n0", "n1"], "B": ["n0", "n1"], "C": ["n0", "n0"], "D": ["n1"], "E": ["n0"]}
 
@@ -35,6 +35,7 @@ def expected(wiring: dict[str, list[str]]) -> set[frozenset[str]]:
 
 def every_pair_once(sandbox: Sandbox, wiring: dict[str, list[str]], mark: int) -> None:
     """8 flows and a broadcast of every pair with a common network arrive once; nothing reaches the other hosts."""
+    sandbox.ovs.appctl("revalidator/purge")  # what is wanted is what the tables say, not what was cached before
     capture = Capture(sandbox)
     wanted: dict[str, list[str]] = {name: [] for name in wiring}
     for source, nets in wiring.items():
@@ -66,6 +67,28 @@ def test_two_nics_on_one_network_are_both_used(sandbox: Sandbox) -> None:
     from_c = slot_hops(sandbox, "C", "E", 64)
     assert {dict(hops[0].sets)["eth_src"] for hops in from_c} == own
     assert {hops[0].outputs[0] for hops in from_c} == {"1", "2"}
+
+
+@pytest.mark.parametrize("dead", [0, 1])
+def test_arp_is_taken_from_either_nic_of_one_network(sandbox: Sandbox, dead: int) -> None:
+    request = arp(sandbox.mac("E"), "10.77.0.5", "10.77.0.3")
+    capture = Capture(sandbox)
+    for setting in ("no-receive", "no-forward"):
+        sandbox.ovs.ofctl("mod-port", "n0", f"n0-C-{dead}", setting)
+    try:
+        sandbox.ovs.appctl("revalidator/purge")
+        sandbox.receive("E", request)  # the controller has not heard of it yet
+        wait_until(lambda: capture.new("C")[request], "ARP is lost with one dead port")
+        assert capture.new("C")[request] == 1
+    finally:
+        for setting in ("receive", "forward"):
+            sandbox.ovs.ofctl("mod-port", "n0", f"n0-C-{dead}", setting)
+    wait_until(lambda: all_alive(sandbox), "the port is not taken for alive again")
+    sandbox.wait_settled()
+
+
+def all_alive(sandbox: Sandbox) -> bool:
+    return all(nic["alive"] for host in sandbox.ask("status")["hosts"] for nic in host["nics"])
 
 
 def test_a_link_that_moves_is_followed(sandbox: Sandbox) -> None:

@@ -25,6 +25,8 @@ class World:
         self.log: list[str] = []
         self.sent = 0
         self.reports = 0
+        self.delay_s = 0.001
+        self.delayed: list[tuple[float, NicId, NicId, bool]] = []
         for nic in sorted(wires):
             self.wiring.set_nic(nic, True, self.now_s)
 
@@ -45,7 +47,11 @@ class World:
                 if nic[0] in self.silent_hosts or probe.target not in (None, nic):
                     continue
                 self.reports += 1
-                self.wiring.heard(probe.sender, nic, probe.target is None, self.now_s + 0.001)
+                self.delayed.append((self.now_s + self.delay_s, probe.sender, nic, probe.target is None))
+        due = [report for report in self.delayed if report[0] <= self.now_s + 0.001]
+        self.delayed = [report for report in self.delayed if report[0] > self.now_s + 0.001]
+        for _, sender, receiver, flooded in due:
+            self.wiring.heard(sender, receiver, flooded, self.now_s + 0.001)
         self.log += self.wiring.events
         self.wiring.events.clear()
 
@@ -232,3 +238,14 @@ def test_removed_nics_are_forgotten() -> None:
     world.sent = 0
     world.run(1.0)
     assert world.sent == 0
+
+
+@pytest.mark.parametrize("delay_s", [0.3, 0.8])
+def test_probes_that_are_read_late_kill_nobody_and_real_faults_are_still_found(delay_s: float) -> None:
+    world = settled(two_networks(4))
+    world.delay_s = world.wiring.lag_s = delay_s
+    world.run(6.0)
+    assert not world.dead() and world.agrees() and world.log == []
+    world.mute.add(("h001", 1))
+    world.run(3 * delay_s + 1.0)
+    assert world.dead() == {("h001", 1): (False, True)}
