@@ -240,8 +240,13 @@ class _Controller(controller.OpenFlowController):
         while True:
             try:
                 connection, address = self.bound.accept()
-            except OSError:
-                return
+            except OSError as error:
+                if self.bound.fileno() < 0:
+                    return
+                # A peer that gave up, or no file descriptors left: neither may end the listener.
+                _LOG.warning("a connection was not taken: %s", error.strerror)
+                time.sleep(0.1)
+                continue
             if not slots.acquire(blocking=False):
                 _LOG.warning("%s:%s refused: %d connections are open", *address[:2], _MAX_CONNECTIONS)
                 connection.close()
