@@ -26,6 +26,7 @@ NETWORKS = ("n0", "n1")
 RATES_BPS = (1_000_000_000, 500_000_000)
 START_S = 30.0
 WAIT_S = 60.0
+LEAST_ROUNDS = 3
 FRAME = 15_000
 PERIOD_S = 0.8
 # Each round writes down what it took, in wall and in CPU time of its own thread, and how many groups it changed. When
@@ -117,23 +118,26 @@ class Cycles:
         self._pairs = [every[index * len(every) // count] for index in range(count)]
         self._wait(lambda rounds: bool(rounds) and rounds[-1]["active_pairs"] == count, f"{count} active pairs")
         first = len(self.rounds())
+
+        def steady() -> list[dict[str, Any]]:
+            return [each for each in self.rounds()[first:] if each["active_pairs"] == count]
+
         time.sleep(seconds)  # the length of the measurement
-        steady = [each for each in self.rounds()[first:] if each["active_pairs"] == count]
-        if not steady:
-            raise NotAvailable(f"no round with {count} active pairs in {seconds:g} s")
+        self._wait(lambda _: len(steady()) >= LEAST_ROUNDS, f"{LEAST_ROUNDS} rounds with {count} active pairs")
+        found = steady()
         changing = self._change(count)
         row = {
             "hosts": len(self.sandbox.hosts),
             "active_pairs": count,
-            "rounds": len(steady),
-            "cycle_s": median(each["cycle_s"] for each in steady),
-            "cycle_max_s": max(each["cycle_s"] for each in steady),
-            "cpu_s": median(each["cpu_s"] for each in steady),
+            "rounds": len(found),
+            "cycle_s": median(each["cycle_s"] for each in found),
+            "cycle_max_s": max(each["cycle_s"] for each in found),
+            "cpu_s": median(each["cpu_s"] for each in found),
             "changed_tables": changing["group_mods"],
             "change_cycle_s": changing["cycle_s"],
             "change_cpu_s": changing["cpu_s"],
         }
-        return row, [*steady, changing]
+        return row, [*found, changing]
 
     def _change(self, count: int) -> dict[str, Any]:
         """A round that changed every active pair's table. NotAvailable when there is none.
