@@ -85,6 +85,8 @@ def _compare(lab: Lab, clients: list[str], optimum: Optimum, run_s: float, quiet
 
             _run_strategy(lab, clients, strategy, run_s, optimum, results, show)
         live.update(_table(results, clients, optimum, ""), refresh=True)
+    if not console().is_terminal:
+        console().print()  # there the last line of a live display has no end
     return results
 
 
