@@ -29,10 +29,9 @@ class Channel:
 
     def __init__(self, datapath: Any) -> None:
         self.datapath = datapath
-        self.opened_s = time.monotonic()
         self.reached_at: tuple[str, int] | None = _plain_address(datapath.socket)
         """The controller's own address and port as this switch knows them."""
-        self.heard_s = self.opened_s
+        self.heard_s = time.monotonic()
         self.closed = False
         self._xids = itertools.count(1)
         self._lock = threading.Lock()

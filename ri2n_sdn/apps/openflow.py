@@ -62,7 +62,7 @@ def handler(events: Any, dispatchers: Any = None) -> Callable[[_HandlerT], _Hand
     """Register a method for os-ken events, guarded.
 
     An exception in a bare os-ken handler silently ends the app's thread, and later events then block their sender.
-    Here it is logged and counted, and the app goes on; `on_handler_error(ev)` of the app, if it has one, is called.
+    Here it is logged and counted, and the app goes on; what it left half done, the next audit of the hosts puts right.
     """
 
     def decorate(method: _HandlerT) -> _HandlerT:
@@ -74,9 +74,6 @@ def handler(events: Any, dispatchers: Any = None) -> Callable[[_HandlerT], _Hand
                 name = f"{type(self).__name__}.{method.__name__}"
                 handler_errors[name] += 1
                 _LOG.exception("%s failed on %s; going on", name, type(ev).__name__)
-                recover = getattr(self, "on_handler_error", None)
-                if recover is not None:
-                    recover(ev)
 
         return cast("_HandlerT", set_ev_cls(events, dispatchers)(guarded))
 

@@ -32,7 +32,7 @@ import socket, time
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
 for i in range(50):
     s.sendto(str(i).encode(), ("10.77.0.255", 5700)); time.sleep(0.01)
-time.sleep(0.5)
+time.sleep(0.5)  # not a wait for the copies: time for a second one, which there must not be, to show itself
 s.sendto(b"end", ("10.77.0.255", 5700))
 """
 RAW = """

@@ -30,7 +30,6 @@ class _App(OSKenApp):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[str] = []
-        self.recovered: list[str] = []
         self.register_handler(_Event, self.take)
 
     @handler(_Event)
@@ -38,9 +37,6 @@ class _App(OSKenApp):  # type: ignore[misc]
         if ev.text == "boom":
             raise ValueError("a bug in a handler")
         self.seen.append(ev.text)
-
-    def on_handler_error(self, ev: Any) -> None:
-        self.recovered.append(ev.text)
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
@@ -64,7 +60,6 @@ def test_an_app_survives_a_handler_that_raises() -> None:
     for text in ("a", "boom", "b"):
         app._send_event(_Event(text), None)
     wait_until(lambda: app.seen == ["a", "b"])
-    assert app.recovered == ["boom"]
     assert handler_errors["_App.take"] == before + 1
     app.stop()
 
