@@ -66,7 +66,7 @@ check_bridge_name() {
 
 # Root, Open vSwitch there, running and new enough; OVS_RUNDIR follows --db so that ovs-ofctl finds the bridge.
 check_ovs() {
-    [[ $(id -u) -eq 0 ]] || die "must run as root: use sudo"
+    ((EUID == 0)) || die "must run as root: use sudo"
     local program version
     for program in ovs-vsctl ovs-ofctl ip; do
         command -v "$program" >/dev/null || die "$program is missing: install openvswitch-switch and iproute2"
@@ -76,10 +76,11 @@ check_ovs() {
         OVS_RUNDIR=$(dirname "${DB#unix:}")
         export OVS_RUNDIR
     fi
-    version=$(ovs-vsctl --version 2>/dev/null | sed -n '1s/.* //p')
-    [[ $version =~ ^([0-9]+)\.([0-9]+) ]] || die "cannot read the version of Open vSwitch from ovs-vsctl --version"
+    version=$(ovs-vsctl --version 2>/dev/null || true)
+    [[ ${version%%$'\n'*} =~ \ ([0-9]+)\.([0-9]+)[0-9.]*$ ]] ||
+        die "cannot read the version of Open vSwitch from ovs-vsctl --version"
     if ((BASH_REMATCH[1] * 1000 + BASH_REMATCH[2] < 2017)); then
-        die "Open vSwitch $version is too old: 2.17 or newer is needed"
+        die "Open vSwitch${BASH_REMATCH[0]} is too old: 2.17 or newer is needed"
     fi
     ovs-vsctl --timeout=5 ${DB:+--db="$DB"} get Open_vSwitch . _uuid >/dev/null 2>&1 ||
         die "Open vSwitch is not running (${DB:-default database}): systemctl start openvswitch-switch"
@@ -95,7 +96,14 @@ lock() {
     flock -w 60 9 || die "another host-up or host-down is at work"
 }
 
-bridge_exists() { vsctl br-exists "$BRIDGE"; }
+# Asked once: only host-up, which says so by setting HAVE_BRIDGE, makes the bridge.
+HAVE_BRIDGE=
+bridge_exists() {
+    if [[ -z $HAVE_BRIDGE ]]; then
+        if vsctl br-exists "$BRIDGE"; then HAVE_BRIDGE=yes; else HAVE_BRIDGE=no; fi
+    fi
+    [[ $HAVE_BRIDGE == yes ]]
+}
 
 # The NICs that host-up put into the bridge, in the order of their port numbers.
 bridge_nics() {
@@ -106,11 +114,17 @@ bridge_nics() {
 # Key, certificate and CA certificate that Open vSwitch uses, on one line; empty when none are set.
 ssl_files() { vsctl get-ssl | sed -n 's/^\(Private key\|Certificate\|CA Certificate\): //p' | xargs; }
 
-mac_of() { ip -o link show dev "$1" | sed -n 's/.* link\/ether \([0-9a-f:]*\).*/\1/p'; }
-mtu_of() { ip -o link show dev "$1" | sed -n 's/.* mtu \([0-9]*\).*/\1/p'; }
-
-# Admin state: the UP flag, not carrier.
-is_up() { [[ $(ip -o link show dev "$1") =~ [\<,]UP[,\>] ]]; }
+# read_link DEVICE: its LINK_MAC (empty when it is no Ethernet device), LINK_MTU, LINK_MASTER (empty when it has none)
+# and LINK_UP (yes or no): admin state, the UP flag, not carrier. Fails when there is no such device.
+read_link() {
+    local line
+    LINK_MAC='' LINK_MTU='' LINK_MASTER='' LINK_UP=no
+    line=$(ip -o link show dev "$1" 2>/dev/null) || return 1
+    if [[ $line =~ \ link/ether\ ([0-9a-f:]+) ]]; then LINK_MAC=${BASH_REMATCH[1]}; fi
+    if [[ $line =~ \ mtu\ ([0-9]+) ]]; then LINK_MTU=${BASH_REMATCH[1]}; fi
+    if [[ $line =~ \ master\ ([^ ]+) ]]; then LINK_MASTER=${BASH_REMATCH[1]}; fi
+    if [[ $line =~ [\<,]UP[,\>] ]]; then LINK_UP=yes; fi
+}
 
 # Global addresses of a device, each as the arguments `ip addr add` takes.
 addresses_of() {
@@ -179,11 +193,11 @@ add_routes() {
 restore_nic() {
     local nic=$1 saved=$STATE/nic.$1
     [[ -d $saved ]] || return 0
-    if ! ip link show dev "$nic" >/dev/null 2>&1; then
+    if ! read_link "$nic"; then
         warn "NIC $nic is gone: nothing to restore on it"
         return 0
     fi
-    [[ $(mtu_of "$nic") == "$(<"$saved/mtu")" ]] || run ip link set dev "$nic" mtu "$(<"$saved/mtu")"
+    [[ $LINK_MTU == "$(<"$saved/mtu")" ]] || run ip link set dev "$nic" mtu "$(<"$saved/mtu")"
     if [[ -s $saved/disable_ipv6 && -e /proc/sys/net/ipv6/conf/$nic/disable_ipv6 ]]; then
         run write_sysctl "net/ipv6/conf/$nic/disable_ipv6" "$(<"$saved/disable_ipv6")"
     fi

@@ -1,4 +1,4 @@
-"""One switch connection: a bounded queue to send by, replies as futures, and the time of its last sign of life."""
+"""One switch connection: a bounded queue to send by, replies as futures, and the times of its signs of life."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ class Channel:
         self.reached_at: tuple[str, int] | None = _plain_address(datapath.socket)
         """The controller's own address and port as this switch knows them."""
         self.heard_s = time.monotonic()
+        self.answered_s = -1e9
+        """When the newest of discovery's echo requests that were answered was sent."""
         self.closed = False
         self._xids = itertools.count(1)
         self._lock = threading.Lock()

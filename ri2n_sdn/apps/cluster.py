@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import Counter, deque
@@ -71,6 +72,7 @@ class Member:
     hash_algorithm: int = 0
     controller: tuple[str, int] | None = None
     audited_s: float = 0.0
+    sweep_s: float = math.inf  # when groups that no row uses any more may be deleted
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ _LOG = logging.getLogger("ri2n.discovery")
 _TICK_S = 0.025
 _LAG_S = 0.1
 _LAG_PROBES = 32
+_ECHO = struct.Struct("!d")  # when it was sent
 
 
 class ProbeCodec:
@@ -111,6 +112,16 @@ class DiscoveryApp(OSKenApp):
             cluster.wiring.heard((sender, port), (receiver, int(message.match["in_port"])), flooded, now_s)
             self._publish()
 
+    @handler(ofp_event.EventOFPEchoReply, MAIN_DISPATCHER)
+    def echoed(self, ev: Any) -> None:
+        """An answer to an echo request that was sent after probes; here, so that it waits behind reports of probes."""
+        channel = ev.msg.datapath.ri2n_channel
+        data = bytes(ev.msg.data or b"")
+        if len(data) == _ECHO.size:
+            (sent_s,) = _ECHO.unpack(data)
+            if channel.answered_s < sent_s <= time.monotonic():
+                channel.answered_s = sent_s
+
     def _turn(self) -> None:
         cluster = self.cluster
         now_s = time.monotonic()
@@ -119,13 +130,13 @@ class DiscoveryApp(OSKenApp):
             # that by repeating a few.
             cluster.wiring.lag_s = median(self._ages_s) if self._ages_s else 0.0
             cluster.counters["discovery_lags"] += cluster.wiring.lag_s > _LAG_S
-            probes = cluster.wiring.tick(now_s, self._last_heard_s)
+            probes = cluster.wiring.tick(now_s, self._answered_s)
             for probe in probes:
                 self._send(probe, now_s)
             for host in cluster.wiring.hosts_under_test:
                 member = cluster.members.get(host)
                 if member is not None and member.channel is not None:
-                    member.channel.send(parser.OFPEchoRequest(member.channel.datapath))
+                    member.channel.send(parser.OFPEchoRequest(member.channel.datapath, _ECHO.pack(now_s)))
             self._publish()
             if not cluster.started:
                 cluster.may_start(now_s)
@@ -140,9 +151,9 @@ class DiscoveryApp(OSKenApp):
             wiring.changed = False
             self.cluster.topology_changed()
 
-    def _last_heard_s(self, host: str) -> float:
+    def _answered_s(self, host: str) -> float:
         member = self.cluster.members.get(host)
-        return member.channel.heard_s if member is not None and member.channel is not None else -1e9
+        return member.channel.answered_s if member is not None and member.channel is not None else -1e9
 
     def _send(self, probe: Probe, now_s: float) -> None:
         member = self.cluster.members.get(probe.sender[0])

@@ -77,7 +77,8 @@ class LocalApi:
                 raise BadInput(f"op: must be one of {', '.join(operations)}")
             return {"ok": True, **operations[request["op"]](request)}
         except BadInput as error:
-            return {"ok": False, "error": str(error)}
+            # It may repeat what was asked, which may hold anything.
+            return {"ok": False, "error": "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(error))}
         except (ValueError, RecursionError):
             return {"ok": False, "error": "not a JSON object on one line"}
         except Exception as error:

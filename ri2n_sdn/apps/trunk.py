@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 from ri2n_sdn.apps import codec
@@ -23,6 +25,10 @@ _LOG = logging.getLogger("ri2n.trunk")
 _READ_S = 5.0
 _AUDIT_S = 10.0
 _FORGET_S = 300.0
+# A datapath goes on hashing for a group until ovs-vswitchd has looked through its flow cache (every 0.5 s at the
+# latest, longer on a busy machine); frames between hash and bucket are lost if the group is gone by then. Less than
+# _AUDIT_S, so that an audit does not take these groups for strays.
+_UNUSED_GROUP_S = 8.0
 
 
 class TrunkApp(OSKenApp):
@@ -45,6 +51,7 @@ class TrunkApp(OSKenApp):
             for member in cluster.members.values():
                 if now_s - member.audited_s > _AUDIT_S and member.installed is not None and cluster.started:
                     member.installed, member.dirty = None, True
+                member.dirty |= now_s >= member.sweep_s
             work = [
                 (member, member.channel)
                 for member in cluster.members.values()
@@ -163,7 +170,10 @@ class TrunkApp(OSKenApp):
                 cluster.counters["audit_repairs"] += 1
                 cluster.note(f"{member.name}: rows were missing or strange, put right")
             if not receive_only:
-                member.audited_s = time.monotonic()
+                now_s = time.monotonic()
+                if not _may_sweep(member, change, now_s):
+                    change = replace(change, delete_groups=())
+                member.audited_s = now_s
                 member.wanted = wanted
                 member.dirty = False
             member.installed = apply(change, member.installed)
@@ -241,7 +251,9 @@ def send_slots(cluster: Cluster, decisions: dict[PairKey, PairDecision]) -> list
             member.dirty = True
             cluster.wake_trunk.set()
             continue
-        if any(pair_group_id(receiver) not in member.installed.groups for receiver in receivers):
+        # A group may still be there that no row uses any more.
+        used = member.installed.groups.keys() & member.wanted.groups.keys()
+        if any(pair_group_id(receiver) not in used for receiver in receivers):
             member.dirty = True
             cluster.wake_trunk.set()
             continue
@@ -274,6 +286,20 @@ def slots_in_force(cluster: Cluster, sender: str, receiver: str) -> tuple[PathKe
 
 def _is_full(wanted: Wanted) -> bool:
     return any(flow.table == Table.RECEIVE for flow in wanted.flows.values())
+
+
+def _may_sweep(member: Member, change: Change, now_s: float) -> bool:
+    """Whether groups without rows may be deleted: none of their rows was there for a while (sets `sweep_s`)."""
+    if not change.delete_groups:
+        member.sweep_s = math.inf
+        return True
+    if math.isinf(member.sweep_s) or change.add_flows or change.delete_cookies:
+        member.sweep_s = now_s + _UNUSED_GROUP_S
+        return False
+    if now_s < member.sweep_s:
+        return False
+    member.sweep_s = math.inf
+    return True
 
 
 def _sends(flow: Flow) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
@@ -23,9 +23,10 @@ NicName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]{0,14}$")]
 
 
 class SwitchSpec(StrictModel):
-    """A switch, which is one network; `port_buffer_bytes` is how much each of its ports queues before it drops."""
+    """A switch, which is one network; each of its ports queues `port_buffer_bytes`, then drops its oldest or newest."""
 
     port_buffer_bytes: Annotated[int, Field(ge=3_000)] = 131_072
+    drop: Literal["oldest", "newest"] = "oldest"
 
 
 class NicSpec(StrictModel):
@@ -50,6 +51,11 @@ class Topology(StrictModel):
     description: str = ""
     switches: Annotated[dict[SwitchName, SwitchSpec], Field(min_length=1)]
     hosts: Annotated[dict[HostName, HostSpec], Field(min_length=1)]
+
+    def with_drop(self, drop: Literal["oldest", "newest"]) -> Topology:
+        """The same, with switches whose ports all drop that frame of a full buffer."""
+        switches = {name: spec.model_copy(update={"drop": drop}) for name, spec in self.switches.items()}
+        return self.model_copy(update={"switches": switches})
 
     @field_validator("switches", mode="before")
     @classmethod

@@ -18,7 +18,11 @@ __all__ = ["Probe", "Wiring", "WiringSettings"]
 
 @dataclass(frozen=True)
 class WiringSettings:
-    """Intervals. `probe_s` is the shortest ring interval; it grows so that `probes_per_s` is not exceeded."""
+    """Intervals. `probe_s` is the shortest ring interval; it grows so that `probes_per_s` is not exceeded.
+
+    A silent NIC is judged after `verdict_s`; after `patience_s` when its host's other NICs are silent too, since then
+    it is rather the host (a busy Open vSwitch, a full connection) that is late.
+    """
 
     probe_s: float = 0.1
     probes_per_s: float = 1000.0
@@ -28,6 +32,7 @@ class WiringSettings:
     burst_s: float = 0.025
     bursts: int = 6
     verdict_s: float = 0.2
+    patience_s: float = 1.0
     recover_after: int = 3
 
 
@@ -71,6 +76,18 @@ class _Inquiry:
     start_s: float
     next_s: float
     left: int
+    executed_s: float | None = None
+    """When the sending host was known to have sent what it was asked for."""
+
+    def answered(self, now_s: float, sender_s: float, receiver_s: float, settings: WiringSettings) -> bool:
+        """Whether the probes would have been reported by now if they had arrived; the times are of `Wiring.tick`.
+
+        The sender has done what it was asked for, and the receiver has answered something that was asked after that.
+        A sign of life would not do: a host that was held up says much before it comes to what it was asked last.
+        """
+        if self.executed_s is None and sender_s >= self.start_s + settings.burst_s:
+            self.executed_s = now_s
+        return self.executed_s is not None and receiver_s >= self.executed_s
 
 
 class Wiring:
@@ -106,7 +123,7 @@ class Wiring:
 
     @property
     def hosts_under_test(self) -> set[str]:
-        """Hosts at the ends of silent edges: a sign of life of their control connection is needed for a verdict."""
+        """Hosts at the ends of silent edges: they must answer echo requests, sent after the probes, for a verdict."""
         return {nic[0] for edge in self._inquiries for nic in edge}
 
     def knows(self, nic: NicId) -> bool:
@@ -181,11 +198,12 @@ class Wiring:
                 rx.beacon_s = now_s
                 self._note(f"{self._label(receiver)} receives again")
 
-    def tick(self, now_s: float, last_heard_s: Callable[[str], float]) -> list[Probe]:
-        """Probes to send now; call it every 25 ms or so.
+    def tick(self, now_s: float, answered_s: Callable[[str], float]) -> list[Probe]:
+        """Probes to send now; call it every 25 ms or so, and send `hosts_under_test` an echo request after them.
 
-        `last_heard_s(host)` is when the host's control connection last said anything: silence of probes counts for
-        nothing while the host itself is silent, or while this loop was not run in time.
+        `answered_s(host)` is when the newest echo request that the host has answered was sent, so that it has done all
+        that it was asked before. Silence of probes counts for nothing while the host does not answer, or while this
+        loop was not run in time.
         """
         late = self._last_tick_s is not None and now_s - self._last_tick_s > 2 * self.settings.probe_s
         self._last_tick_s = now_s
@@ -202,7 +220,7 @@ class Wiring:
             self._round += 1
             for nics in members.values():
                 probes += self._ring_round(nics, now_s, interval_s)
-        probes += self._inquire(now_s, last_heard_s)
+        probes += self._inquire(now_s, answered_s)
         return probes
 
     # Discovery
@@ -325,9 +343,13 @@ class Wiring:
         if now_s - state.rx_s > limit_s:
             state.rx_recovered = 0
 
-    def _inquire(self, now_s: float, last_heard_s: Callable[[str], float]) -> list[Probe]:
+    def _inquire(self, now_s: float, answered_s: Callable[[str], float]) -> list[Probe]:
         probes: list[Probe] = []
         members = self._members() if self._inquiries else {}
+        healthy: dict[str, dict[NicId, _Nic]] = {}
+        for nic, state in self._nics.items() if self._inquiries else ():
+            if state.healthy:
+                healthy.setdefault(nic[0], {})[nic] = state
         for edge, inquiry in list(self._inquiries.items()):
             sender, receiver = edge
             tx, rx = self._nics[sender], self._nics[receiver]
@@ -341,15 +363,23 @@ class Wiring:
                 probes.append(Probe(sender, receiver))
                 probes += [Probe(sender, other) for other in self._some(others, 3)]
                 probes += [Probe(other, receiver) for other in self._some(others, 3)]
-            if inquiry.left or now_s < inquiry.start_s + self.settings.verdict_s + self.lag_s:
+            answered = inquiry.answered(now_s, answered_s(sender[0]), answered_s(receiver[0]), self.settings)
+            if not answered or inquiry.left or now_s < inquiry.start_s + self.settings.verdict_s + self.lag_s:
                 continue
-            if min(last_heard_s(sender[0]), last_heard_s(receiver[0])) < inquiry.start_s + self.settings.verdict_s / 2:
-                continue  # the hosts themselves are silent: no verdict on their NICs
+            since_s = inquiry.start_s + self.settings.verdict_s / 2
+            mute, deaf = tx.tx_s < inquiry.start_s, rx.rx_s < inquiry.start_s
+            # A host that fell silent meanwhile was heard on its other NICs before: only what came since then says that
+            # the probes should have come too.
+            if now_s < inquiry.start_s + self.settings.patience_s + self.lag_s and (
+                (mute and _others_silent(healthy, sender, "tx_s", since_s))
+                or (deaf and _others_silent(healthy, receiver, "rx_s", since_s))
+            ):
+                continue
             del self._inquiries[edge]
             self._edges[edge] = now_s
-            if tx.tx_s < inquiry.start_s:
+            if mute:
                 self._kill(sender, "tx")
-            if rx.rx_s < inquiry.start_s:
+            if deaf:
                 self._kill(receiver, "rx")
         return probes
 
@@ -386,3 +416,9 @@ class Wiring:
     def _note(self, text: str) -> None:
         self.events.append(text)
         self.changed = True
+
+
+def _others_silent(healthy: dict[str, dict[NicId, _Nic]], nic: NicId, heard: str, since_s: float) -> bool:
+    """The host of `nic` has other healthy NICs, and none of them was heard (`tx_s` or `rx_s`) either."""
+    others = [state for each, state in healthy.get(nic[0], {}).items() if each != nic]
+    return bool(others) and all(getattr(state, heard) < since_s for state in others)

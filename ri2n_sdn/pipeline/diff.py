@@ -24,7 +24,8 @@ class Change:
     """Messages in the order of sending; a barrier belongs between the fields.
 
     New groups first, then rows from where frames leave to where they come in, then changed groups, then what is no
-    longer wanted.
+    longer wanted. `delete_groups` may be left for later, and must be for as long as a datapath's cache may still
+    lead frames to a group whose row was replaced.
     """
 
     add_groups: Sequence[Group]

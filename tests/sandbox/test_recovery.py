@@ -136,9 +136,10 @@ def test_a_restarted_controller_keeps_the_tables_of_busy_pairs(sandbox: Sandbox)
         wait_until(lambda: sandbox.ask("status")["counters"].get("cycles", 0) >= 8, "there are no cycles")
         counters = sandbox.ask("status")["counters"]
         assert active(sandbox) == {("A", "B")}
-        # Two slots at a time may move, as they may at any moment under load.
+        # Not taken over, the pair would go by way of the shared table, which changes flows. Of its 64 slots some may
+        # move, as they may at any moment under load.
         assert counters.get("flow_mods", 0) == 0
-        assert counters.get("slots_moved", 0) <= 4
+        assert counters.get("slots_moved", 0) <= 8
         after = installed(sandbox)
         assert {name: rows for name, (rows, _) in after.items()} == {name: rows for name, (rows, _) in before.items()}
         assert len(set(after["A"][1]) ^ set(before["A"][1])) in (0, 2)
@@ -153,8 +154,8 @@ def test_a_pair_that_falls_silent_goes_back_to_the_shared_table(
         sandbox.wait_settled()
         assert len(groups(sandbox, "A")) == len(before["A"][1]) + 1
     wait_until(lambda: not active(sandbox), "the pair stays active", timeout_s=20)
+    wait_until(lambda: installed(sandbox) == before, "the pair's group stays", timeout_s=20)
     sandbox.wait_settled()
-    assert installed(sandbox) == before
 
 
 def test_emptied_tables_are_filled_again(sandbox: Sandbox, controller: subprocess.Popen[bytes]) -> None:

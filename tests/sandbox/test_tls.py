@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from pathlib import Path
 
 from ri2n_sdn.bench.sandbox import Sandbox
 from ri2n_sdn.errors import NotAvailable
+
+from .frames import wait_until
 
 
 def openssl(*argv: str) -> None:
@@ -48,14 +49,8 @@ def test_hosts_connect_by_tls_and_strangers_do_not(tmp_path: Path) -> None:
         for host in sandbox.hosts:
             sandbox.ovs.vsctl("set-controller", host, f"ssl:127.0.0.1:{sandbox.port}")
         sandbox.start_controller(extra=tls)
-        deadline_s = time.monotonic() + 30
-        while "dropped" not in sandbox.log():
-            assert time.monotonic() < deadline_s, sandbox.log()
-            time.sleep(0.05)
+        wait_until(lambda: "dropped" in sandbox.log(), sandbox.log, timeout_s=30)
         assert not connected(sandbox)
         sandbox.ovs.vsctl("set-ssl", str(tmp_path / "host.key"), str(tmp_path / "host.pem"), files[2])
-        deadline_s = time.monotonic() + 30
-        while connected(sandbox) != {"A", "B"}:
-            assert time.monotonic() < deadline_s, sandbox.log()
-            time.sleep(0.05)
+        wait_until(lambda: connected(sandbox) == {"A", "B"}, sandbox.log, timeout_s=30)
         assert "Traceback" not in sandbox.log()

@@ -128,3 +128,15 @@ def test_the_other_shipped_topologies() -> None:
     assert len({nic.rate_bps for spec in mixed.hosts.values() for nic in spec.nics}) >= 3
     assert [host for host, spec in mixed.hosts.items() if not spec.managed] == ["R"]
     assert mixed.warnings() == []  # every pair shares a network
+
+
+def test_with_drop_changes_that_alone() -> None:
+    topology = parse_topology(GOOD)
+    newest = topology.with_drop("newest")
+    assert {name: (spec.port_buffer_bytes, spec.drop) for name, spec in newest.switches.items()} == {
+        "s0": (65_536, "newest"),
+        "s1": (131_072, "newest"),
+    }
+    assert newest.with_drop("oldest") == topology
+    with pytest.raises(BadInput, match=r"s0\.drop"):
+        parse_topology(GOOD.replace("port_buffer_bytes: 65536", "drop: random"))

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 
 import pytest
 
 from ri2n_sdn.fabric.model import NicId
-from ri2n_sdn.fabric.wiring import Wiring
+from ri2n_sdn.fabric.wiring import Probe, Wiring
 
 TICK_S = 0.025
 
 
 class World:
-    """NICs on networks; probes take 1 ms. `mute` NICs cannot send, `deaf` ones cannot receive."""
+    """NICs on networks; probes take 1 ms. `mute` NICs cannot send, `deaf` ones cannot receive.
+
+    The probes of a host that is `stalled` are late, though it answers echo requests; one that is `frozen` does nothing
+    at all until then, and afterwards does `speed` things a tick in the order in which it was asked.
+    """
 
     def __init__(self, wires: dict[NicId, str]) -> None:
         self.now_s = 100.0
@@ -26,6 +31,11 @@ class World:
         self.sent = 0
         self.reports = 0
         self.delay_s = 0.001
+        self.stalled: dict[str, float] = {}
+        self.frozen: dict[str, float] = {}
+        self.speed = 10**9
+        self.asked: dict[str, deque[Probe | float]] = {host: deque() for host, _ in wires}
+        self.answered: dict[str, float] = {}
         self.delayed: list[tuple[float, NicId, NicId, bool]] = []
         for nic in sorted(wires):
             self.wiring.set_nic(nic, True, self.now_s)
@@ -37,17 +47,20 @@ class World:
             self.tick()
 
     def tick(self) -> None:
-        for probe in self.wiring.tick(self.now_s, self._last_heard_s):
+        for probe in self.wiring.tick(self.now_s, lambda host: self.answered.get(host, -1e9)):
             self.sent += 1
-            if probe.sender in self.mute or probe.sender not in self.wires:
+            self.asked.setdefault(probe.sender[0], deque()).append(probe)
+        for host in self.wiring.hosts_under_test:
+            self.asked.setdefault(host, deque()).append(self.now_s)
+        for host, asked in self.asked.items():
+            if host in self.silent_hosts or self.now_s < self.frozen.get(host, 0.0):
                 continue
-            for nic, network in sorted(self.wires.items()):
-                if nic == probe.sender or network != self.wires[probe.sender] or nic in self.deaf:
-                    continue
-                if nic[0] in self.silent_hosts or probe.target not in (None, nic):
-                    continue
-                self.reports += 1
-                self.delayed.append((self.now_s + self.delay_s, probe.sender, nic, probe.target is None))
+            for _ in range(min(self.speed, len(asked))):
+                thing = asked.popleft()
+                if isinstance(thing, Probe):
+                    self._send(thing)
+                else:
+                    self.answered[host] = thing
         due = [report for report in self.delayed if report[0] <= self.now_s + 0.001]
         self.delayed = [report for report in self.delayed if report[0] > self.now_s + 0.001]
         for _, sender, receiver, flooded in due:
@@ -55,8 +68,17 @@ class World:
         self.log += self.wiring.events
         self.wiring.events.clear()
 
-    def _last_heard_s(self, host: str) -> float:
-        return -1e9 if host in self.silent_hosts else self.now_s
+    def _send(self, probe: Probe) -> None:
+        if probe.sender in self.mute or probe.sender not in self.wires:
+            return
+        for nic, network in sorted(self.wires.items()):
+            if nic == probe.sender or network != self.wires[probe.sender] or nic in self.deaf:
+                continue
+            if nic[0] in self.silent_hosts or probe.target not in (None, nic):
+                continue
+            self.reports += 1
+            late_s = [late.get(host, 0.0) for late in (self.stalled, self.frozen) for host in (nic[0], probe.sender[0])]
+            self.delayed.append((max(self.now_s, *late_s) + self.delay_s, probe.sender, nic, probe.target is None))
 
     def learned(self) -> dict[str, set[NicId]]:
         found: dict[str, set[NicId]] = {}
@@ -197,6 +219,66 @@ def test_silence_of_a_host_is_not_blamed_on_its_nics() -> None:
     world.silent_hosts.add("h001")
     world.run(2.0)
     assert not world.dead()
+
+
+def test_a_host_that_is_late_for_a_moment_is_not_blamed_on_its_nics() -> None:
+    world = settled(two_networks(8))
+    for delay_s in (0.3, 0.5, 0.8):
+        for step in range(8):  # at every moment of a round of probes
+            world.run(step * TICK_S)
+            world.stalled["h001"] = world.now_s + delay_s
+            world.run(2.0)
+            assert not [line for line in world.log if "nothing" in line], (delay_s, step, world.log)
+
+
+def test_a_host_that_becomes_late_while_a_nic_is_looked_into_is_not_blamed_on_it() -> None:
+    """Its other NIC was heard at the start of the inquiry: that says nothing of what was sent later."""
+    world = settled(two_networks(8))
+    world.deaf.add(("h001", 1))
+    while "h001" not in world.wiring.hosts_under_test:
+        world.run(TICK_S)
+    world.deaf.clear()
+    world.stalled["h001"] = world.now_s + 0.5
+    world.run(2.0)
+    assert not [line for line in world.log if "nothing" in line], world.log
+
+
+@pytest.mark.parametrize("speed", [2, 8, 30])
+def test_hosts_that_are_behind_with_what_they_were_asked_are_not_blamed_on_their_nics(speed: int) -> None:
+    """All at once, as on a machine that stops, or when a controller asks much of all: signs of life come in between."""
+    world = settled({**two_networks(8), **{(f"single{i}", 1): "net1" for i in range(4)}})
+    for freeze_s in (0.3, 0.38, 0.5, 0.8):
+        for step in range(4):
+            world.run(step * TICK_S)
+            world.frozen = dict.fromkeys(world.asked, world.now_s + freeze_s)
+            world.speed = speed
+            while world.now_s < world.frozen["h001"] or any(world.asked.values()):
+                world.run(TICK_S)
+                assert world.now_s < world.frozen["h001"] + 60
+            world.run(1.0)
+            world.speed = 10**9
+            assert not [line for line in world.log if "nothing" in line], (freeze_s, step, world.log)
+    world.mute.add(("h001", 1))
+    world.run(0.7)
+    assert world.dead() == {("h001", 1): (False, True)}
+
+
+def test_a_nic_that_fails_while_its_host_is_late_is_found_within_two_seconds() -> None:
+    world = settled(two_networks(8))
+    world.deaf.add(("h001", 1))
+    world.mute.add(("h001", 1))
+    world.stalled["h001"] = world.now_s + 0.6
+    world.run(2.0)
+    assert set(world.dead()) == {("h001", 1)}
+
+
+def test_a_host_that_loses_all_its_nics_at_once_is_found_within_two_seconds() -> None:
+    world = settled(two_networks(4))
+    victims = {("h001", 1), ("h001", 2)}
+    world.mute |= victims
+    world.deaf |= victims
+    world.run(2.0)
+    assert set(world.dead()) == victims
 
 
 def test_a_controller_that_was_stopped_blames_nobody() -> None:
