@@ -12,7 +12,7 @@ from typing import Any
 
 from ri2n_sdn.errors import BadInput, NotAvailable
 
-__all__ = ["DEFAULT_SOCKET", "LAB_FOLDER", "call", "find_socket"]
+__all__ = ["DEFAULT_SOCKET", "LAB_FOLDER", "call", "find_socket", "lab_sockets"]
 
 DEFAULT_SOCKET = Path("/run/ri2n/controller.sock")
 LAB_FOLDER = Path(os.environ.get("RI2N_LAB_ROOT", "/run/ri2n-lab"))
@@ -60,7 +60,7 @@ def find_socket(given: Path | None) -> Path:
         return given
     if DEFAULT_SOCKET.exists():
         return DEFAULT_SOCKET
-    labs = sorted(path for path in LAB_FOLDER.glob("*/controller.sock") if _listens(path))
+    labs = lab_sockets()
     if len(labs) == 1:
         print(f"ri2n: using the controller of lab {labs[0].parent.name}", file=sys.stderr)
         return labs[0]
@@ -68,6 +68,11 @@ def find_socket(given: Path | None) -> Path:
         names = ", ".join(str(path) for path in labs)
         raise NotAvailable(f"several labs run a controller; choose one with --socket: {names}")
     raise NotAvailable(f"no controller is running ({DEFAULT_SOCKET}, no lab); start one with `ri2n controller`")
+
+
+def lab_sockets() -> list[Path]:
+    """The sockets of the labs on this machine, not in guests, that have a controller."""
+    return sorted(path for path in LAB_FOLDER.glob("*/controller.sock") if _listens(path))
 
 
 def _listens(path: Path) -> bool:

@@ -15,6 +15,7 @@ from rich.text import Text
 from ri2n_sdn.cli.common import JsonOption, console, print_json
 from ri2n_sdn.cli.doctor_checks import Finding, examine
 from ri2n_sdn.cli.doctor_probe import Runner, collect, run_here
+from ri2n_sdn.cli.forward import forward
 from ri2n_sdn.errors import BadInput, Ri2nError
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def doctor(
     if lab is None:
         findings = examine(collect(platform.node(), run_here))
     else:
+        forward(lab)
         from ri2n_sdn.lab import Lab
 
         there = Lab.load(lab)

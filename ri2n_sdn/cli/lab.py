@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.table import Table
 
 from ri2n_sdn.cli.common import JsonOption, console, note, print_json, split_list
 from ri2n_sdn.cli.controller import STRATEGIES
+from ri2n_sdn.cli.forward import find_guest, forward, guest_labs_of_mine, run_inside
 from ri2n_sdn.cli.topology_files import find_topology
 from ri2n_sdn.errors import BadInput, NotAvailable
 
 if TYPE_CHECKING:
+    from ri2n_sdn.fabric.topology import Topology
     from ri2n_sdn.lab import Lab
+    from ri2n_sdn.lab.guest_labs import GuestLab
 
 __all__ = ["app", "choose_lab"]
 
@@ -34,6 +38,13 @@ def up(
     name: Annotated[str | None, typer.Option(help="Name of the lab; default: the topology's and a few digits.")] = None,
     strategy: Annotated[str, typer.Option(help=f"One of {', '.join(STRATEGIES)}.")] = "max_min",
     controller: Annotated[bool, typer.Option(help="Start a controller and wait until all is settled.")] = True,
+    kernel: Annotated[
+        str, typer.Option(help="host, or in a guest: uml (user-mode Linux) or virtual (the same with virtual time).")
+    ] = "host",
+    datapath: Annotated[
+        str, typer.Option(help="netdev, system (the kernel's), or auto: system where the kernel has Open vSwitch.")
+    ] = "auto",
+    hours: Annotated[float, typer.Option(help="With a guest: it is ended after so many hours.")] = 12.0,
     as_json: JsonOption = False,
 ) -> None:
     """Build a lab and leave it running; `ri2n lab down` removes it."""
@@ -41,11 +52,15 @@ def up(
     found = find_topology(topology)
     for warning in found.warnings():
         note(f"warning: {warning}")
+    if kernel != "host":
+        _up_in_guest(found, name, strategy, controller, kernel, datapath, hours, as_json)
     from ri2n_sdn.bench.ready import start_and_wait
     from ri2n_sdn.lab import Lab
 
     started = time.monotonic()
-    lab = Lab.create(found, name)
+    if name is not None and find_guest(name) is not None:
+        raise NotAvailable(f"lab {name!r} exists already: `ri2n lab down {name}` removes it")
+    lab = Lab.create(found, name, datapath=datapath)
     lab.up(lambda text: note(f"{time.monotonic() - started:5.1f} s  {text}"))
     if controller:
         try:
@@ -70,17 +85,24 @@ def down(
     as_json: JsonOption = False,
 ) -> None:
     """Remove a lab: its processes, namespaces and files, and nothing else."""
-    from ri2n_sdn.lab import Lab
+    from ri2n_sdn.lab import Lab, guest_labs
 
     if all_mine and name is not None:
         raise BadInput("give a name or --all-mine, not both")
-    labs = Lab.all_mine() if all_mine else [choose_lab(name)]
+    guest = None if all_mine else find_guest(name)
+    labs = Lab.all_mine() if all_mine else [choose_lab(name)] if guest is None else []
+    guests = guest_labs_of_mine() if all_mine else [guest] if guest is not None else []
+    if guests and os.geteuid() != 0:
+        raise NotAvailable("a lab needs root: use sudo")
     for lab in labs:
         lab.down()
+    for guest in guests:
+        guest_labs.end(guest)
+    names = [*(lab.name for lab in labs), *(guest.name for guest in guests)]
     if as_json:
-        print_json({"removed": [lab.name for lab in labs]})
+        print_json({"removed": names})
     else:
-        print(f"removed: {', '.join(lab.name for lab in labs) or 'there was none'}")
+        print(f"removed: {', '.join(names) or 'there was none'}")
 
 
 @app.command("exec", context_settings={"ignore_unknown_options": True})
@@ -88,8 +110,12 @@ def exec_(
     host: Annotated[str, typer.Argument(help="Host, or mgmt (where the controller is), or sw (the switches).")],
     command: Annotated[list[str], typer.Argument(help="Command and arguments, after --; host names resolve.")],
     lab: LabOption = None,
+    time_it: Annotated[
+        bool, typer.Option("--time", help="Lab in a guest: say on stderr how long it took, by both clocks.")
+    ] = False,
 ) -> None:
     """Run a command on a host of the lab: `ri2n lab exec B -- ping A`."""
+    forward(lab, time_it=time_it)
     there = choose_lab(lab)
     argv = ["ip", "netns", "exec", there.namespace(host), *command]
     program = shutil.which(argv[0])
@@ -102,25 +128,25 @@ def exec_(
 @app.command("ls")
 def list_(as_json: JsonOption = False) -> None:
     """List the labs on this machine."""
-    from ri2n_sdn.lab import Lab
+    from ri2n_sdn.lab import Lab, guest_labs
 
-    labs = Lab.all()
+    if os.geteuid() == 0:
+        guest_labs.sweep()
+    rows = [*map(_described, Lab.all()), *map(_described_guest, guest_labs.all_guest_labs())]
     if as_json:
-        print_json([_described(lab) for lab in labs])
+        print_json(rows)
         return
     table = Table()
-    for heading in ("lab", "topology", "phase", "owner", "age", "datapath", "hosts", "controller", "faults"):
+    for heading in ("lab", "topology", "phase", "owner", "age", "kernel", "datapath", "hosts", "controller", "faults"):
         table.add_column(heading)
-    for lab in labs:
-        row = _described(lab)
+    for row in rows:
         faults = "; ".join(" ".join(str(value) for value in fault.values() if value) for fault in row["faults"])
-        age = f"{(time.time() - lab.created_s) / 60:.0f} min"
-        controller = "yes" if row["controller"] else "no"
+        age = f"{(time.time() - row['created_s']) / 60:.0f} min"
         table.add_row(
-            *(lab.name, row["topology"], lab.phase, lab.owner, age, lab.datapath),
-            *(", ".join(lab.hosts), controller, faults),
+            *(row["name"], row["topology"], row["phase"], row["owner"], age, row["kernel"], row["datapath"]),
+            *(", ".join(row["hosts"]), "yes" if row["controller"] else "no", faults),
         )
-    console().print(table if labs else "no labs; `ri2n lab up fig4/d` makes one")
+    console().print(table if rows else "no labs; `ri2n lab up fig4/d` makes one")
 
 
 @app.command()
@@ -134,6 +160,7 @@ def fault(
     as_json: JsonOption = False,
 ) -> None:
     """Break something: a NIC, a cable that drops silently, a whole switch, or lose some frames."""
+    forward(lab)
     there = choose_lab(lab)
     there.fault(kind, host=host, nic=nic, switch=switch, loss=loss)
     _show_faults(there, as_json)
@@ -149,6 +176,7 @@ def restore(
     as_json: JsonOption = False,
 ) -> None:
     """End one fault, or all."""
+    forward(lab)
     there = choose_lab(lab)
     if kind is None:
         if host or nic or switch:
@@ -177,11 +205,81 @@ def _described(lab: Lab) -> dict[str, Any]:
         "owner": lab.owner,
         "created_s": lab.created_s,
         "datapath": lab.datapath,
+        "kernel": "host",
         "hosts": {host: lab.address(host) for host in lab.hosts},
         "socket": str(lab.controller_socket),
         "controller": lab.controller_socket.exists(),
         "faults": [vars(entry) for entry in lab.faults()],
     }
+
+
+def _described_guest(guest: GuestLab) -> dict[str, Any]:
+    """The same, from the record: asking inside would move a clock that only the user's commands may move."""
+    from ri2n_sdn.fabric.topology import Topology
+
+    topology = Topology.model_validate(guest.topology)
+    inside = next((lab for lab in guest.inside if lab["name"] == guest.name), None)
+    return {
+        "name": guest.name,
+        "topology": topology.name,
+        "phase": guest.phase,
+        "owner": guest.owner,
+        "created_s": guest.created_s,
+        "datapath": inside["datapath"] if inside else "system",
+        "kernel": guest.kernel,
+        "hosts": {host: topology.address(host) for host in topology.hosts},
+        "socket": None,
+        "controller": bool(inside and inside["controller"]),
+        "faults": inside["faults"] if inside else [],
+        "limit_s": guest.limit_s,
+    }
+
+
+def _up_in_guest(
+    topology: Topology,
+    name: str | None,
+    strategy: str,
+    controller: bool,
+    kernel: str,
+    datapath: str,
+    hours: float,
+    as_json: bool,
+) -> NoReturn:
+    """`up` with another kernel: a guest that stays, and in it the same command."""
+    if not 0 < hours < 1e6:
+        raise BadInput(f"--hours {hours:g}: must be more than 0")
+    if os.geteuid() != 0:
+        raise NotAvailable("a lab needs root: use sudo")
+    from ri2n_sdn.lab import guest_labs, state
+    from ri2n_sdn.lab.guest import SHARE
+    from ri2n_sdn.lab.kernels import find_kernel
+
+    started_s = time.monotonic()
+    find_kernel(kernel)
+    name = state.check_name(name or state.fresh_name(topology.name))
+    guest_labs.check_free(name)
+    note(f"  0.0 s  booting a guest, kernel {kernel}")
+    with guest_labs.start_keeper(topology, name, kernel, limit_s=hours * 3600) as connection:
+        try:
+            guest_labs.await_ready(connection)
+            note(f"{time.monotonic() - started_s:5.1f} s  the guest is up")
+            argv = ["lab", "up", str(SHARE / "topology.json"), "--name", name, "--strategy", strategy]
+            # Both kernels have Open vSwitch; where it is built in, it is no module that one could look for.
+            argv += ["--datapath", "system" if datapath == "auto" else datapath]
+            argv += ["--controller" if controller else "--no-controller", *(["--json"] if as_json else [])]
+            output: list[bytes] = []
+            keep = output.append if as_json else None
+            code = run_inside(connection, argv, kernel, stdin=False, stdout=keep).code
+            if code == 0:
+                guest_labs.keep(connection)
+        except BaseException:
+            guest_labs.give_up(connection)
+            raise
+        if code != 0:
+            guest_labs.give_up(connection)
+        elif as_json:
+            print_json({**json.loads(b"".join(output)), "kernel": kernel, "socket": None, "limit_s": hours * 3600})
+        raise typer.Exit(code)
 
 
 def _show_faults(lab: Lab, as_json: bool) -> None:

@@ -13,6 +13,7 @@ from ri2n_sdn.cli.config import check_config
 from ri2n_sdn.cli.controller import controller
 from ri2n_sdn.cli.demo import demo
 from ri2n_sdn.cli.doctor import doctor
+from ri2n_sdn.cli.guest_run import run
 from ri2n_sdn.cli.status import explain, status, top
 
 __all__ = ["app", "main"]
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 for command in (controller, status, top, explain, doctor, check_config, demo):
     app.command()(command)
+lab.app.command(context_settings={"ignore_unknown_options": True})(run)
 app.add_typer(lab.app, name="lab")
 app.add_typer(bench.app, name="bench")
 

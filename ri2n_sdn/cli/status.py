@@ -9,20 +9,22 @@ from typing import Annotated, Any
 import typer
 from rich.live import Live
 
-from ri2n_sdn.cli.client import call, find_socket
+from ri2n_sdn.cli.client import call
 from ri2n_sdn.cli.common import JsonOption, SocketOption, console, print_json
+from ri2n_sdn.cli.forward import controller_socket
 from ri2n_sdn.cli.views import explain_lines, path_table, status_view
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.pipeline.dphash import PROTOCOLS, HashBuild, slot_of
 
 __all__ = ["explain", "status", "top"]
 
+LabOption = Annotated[str | None, typer.Option("--lab", help="The controller of this lab.")]
 BUILDS: dict[str, HashBuild] = {"portable": "portable", "sse42": "sse42"}
 
 
-def status(socket: SocketOption = None, as_json: JsonOption = False) -> None:
+def status(socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False) -> None:
     """Show hosts, NICs, networks, the active pairs with their shares, and warnings."""
-    answer = call(find_socket(socket), "status")
+    answer = call(controller_socket(socket, lab), "status")
     if as_json:
         print_json(answer)
     else:
@@ -31,12 +33,13 @@ def status(socket: SocketOption = None, as_json: JsonOption = False) -> None:
 
 def top(
     socket: SocketOption = None,
+    lab: LabOption = None,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between looks.")] = 1.0,
     count: Annotated[int, typer.Option(min=0, help="Stop after so many looks; 0: until Ctrl-C.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Show the same as status, live, until Ctrl-C; `--json` prints one look and ends."""
-    path = find_socket(socket)
+    path = controller_socket(socket, lab)
     answer = call(path, "status")
     if as_json:
         print_json(answer)
@@ -66,6 +69,7 @@ def explain(
         str | None, typer.Option(help="The sender's datapath, if the controller does not know: netdev or system.")
     ] = None,
     socket: SocketOption = None,
+    lab: LabOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say which paths a pair of hosts has and, for a flow, which NIC it takes and why."""
@@ -76,7 +80,7 @@ def explain(
     protocol = _protocol(proto)
     if protocol is None and (sport or dport or src_ip or dst_ip):
         raise BadInput("--proto is missing: a flow is a protocol, two addresses and two ports")
-    path = find_socket(socket)
+    path = controller_socket(socket, lab)
     answer = call(path, "explain", src=src, dst=dst)
     flow, slot, remark = "", None, None
     if protocol is not None and answer["kind"] == "managed":

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import socket
 import time
 from pathlib import Path
 from typing import Any
 
-from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.cli.client import call
+from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.topology import Topology
 
-__all__ = ["ask", "await_ready"]
+__all__ = ["await_ready"]
 
 POLL_S = 0.05
-
-
-def ask(path: Path, request: dict[str, Any], timeout_s: float = 5.0) -> dict[str, Any]:
-    """Send one request to the API socket at `path` and return the answer; NotAvailable when nobody answers."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(timeout_s)
-        try:
-            connection.connect(str(path))
-            connection.sendall(json.dumps(request).encode() + b"\n")
-            with connection.makefile("rb") as lines:
-                line = lines.readline()
-            answer: dict[str, Any] = json.loads(line)
-        except (OSError, ValueError) as error:
-            raise NotAvailable(f"the controller does not answer on {path}: {error}") from None
-    return answer
 
 
 def await_ready(topology: Topology, path: Path, log: Path, timeout_s: float) -> dict[str, Any]:
@@ -39,9 +23,9 @@ def await_ready(topology: Topology, path: Path, log: Path, timeout_s: float) -> 
     deadline = time.monotonic() + timeout_s
     while True:
         try:
-            status = ask(path, {"op": "status"})
+            status = call(path, "status")
             missing = _missing(topology, status)
-        except NotAvailable as error:
+        except (BadInput, NotAvailable) as error:  # it refuses while it starts
             status, missing = {}, str(error)
         if not missing:
             return status
@@ -52,8 +36,6 @@ def await_ready(topology: Topology, path: Path, log: Path, timeout_s: float) -> 
 
 def _missing(topology: Topology, status: dict[str, Any]) -> str:
     """What the controller lacks, in words; empty when nothing."""
-    if not status.get("ok"):
-        return str(status.get("error", "no status"))
     known = {host["name"]: host for host in status["hosts"] if host["connected"]}
     absent = [host for host in topology.managed_hosts() if host not in known]
     if absent:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +17,19 @@ from ri2n_sdn.errors import NotAvailable
 if TYPE_CHECKING:
     from ri2n_sdn.lab.lab import Lab
 
-__all__ = ["IperfResult", "IperfRun", "measure", "window_goodput_bps"]
+__all__ = ["MAX_LATE_S", "IperfResult", "IperfRun", "NotTogether", "measure", "window_goodput_bps"]
 
 START_TIMEOUT_S = 10.0
 CONGESTION_CONTROL = "cubic"
+MAX_LATE_S = 1.5
+"""How long after the others a client may begin: its first packet is sent again after 1 s, when full queues lost it."""
+
+BATCH_READS = "RI2N_BATCH_READS"
+"""Environment variable: a library that iperf3 servers load in virtual time, to be woken less often than per frame."""
+
+
+class NotTogether(NotAvailable):
+    """A client began so long after the others that there is no window in which all of them sent."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +60,13 @@ class IperfRun:
         first_port: int = 5201,
         ipv6: bool = False,
         rate_bps: int | None = None,
+        prefix: Sequence[str] = (),
+        addresses: Mapping[str, str] | None = None,
     ) -> None:
         """Start it. Each client has a server process and port of its own; `rate_bps` limits each stream.
+
+        `prefix` are words before iperf3 at both ends (`mptcpize run`); `addresses` is where each client finds the
+        server, default the server's own address.
 
         NotAvailable when iperf3 is missing or a server does not start.
         """
@@ -62,11 +78,18 @@ class IperfRun:
         self._children: list[subprocess.Popen[Any]] = []
         ports = range(first_port, first_port + len(clients))
         for port in ports:
-            self._start(lab, server, ["iperf3", "-s", "-1", "-J", "-i", "1", "-p", str(port)], f"server-{port}")
+            # MPTCP's own wrapper is loaded the same way, and its sockets do not know the option. A single stream over
+            # links that reorder would feel it: bonding's share of two links rose from .94 to .96, as fewer
+            # acknowledgements were sent.
+            library = os.environ.get(BATCH_READS) if streams > 1 and not prefix else None
+            before = ["env", f"LD_PRELOAD={library}"] if library else list(prefix)
+            argv = [*before, "iperf3", "-s", "-1", "-J", "-i", "1", "-p", str(port)]
+            self._start(lab, server, argv, f"server-{port}")
         self._await_listening(lab, set(ports))
-        address = lab.address6(server) if ipv6 else lab.address(server)
+        default = lab.address6(server) if ipv6 else lab.address(server)
         for client, port in zip(self.clients, ports, strict=True):
-            argv = ["iperf3", "-c", address, "-p", str(port), "-J", "-i", "1", "-t", f"{seconds:g}"]
+            address = (addresses or {}).get(client, default)
+            argv = [*prefix, "iperf3", "-c", address, "-p", str(port), "-J", "-i", "1", "-t", f"{seconds:g}"]
             argv += ["-P", str(streams), "-C", CONGESTION_CONTROL]
             argv += ["-b", str(rate_bps)] if rate_bps else []
             self._start(lab, client, argv, f"client-{port}")
@@ -75,19 +98,32 @@ class IperfRun:
     def results(self, *, skip_s: float = 3.0, window_s: float | None = None) -> dict[str, IperfResult]:
         """Wait for the end; per client, goodput over the `window_s` after the first `skip_s` (default: the rest).
 
-        NotAvailable with iperf3's own words when a transfer failed.
+        The window is the same moment for all: it counts from when the last of them began. NotTogether when that is
+        more than MAX_LATE_S after the first; NotAvailable with iperf3's own words when a transfer failed.
         """
         found = {}
+        reports = {}
         for index, client in enumerate(self.clients):
             port = self._first_port + index
             sender = self._report(len(self.clients) + index, f"client-{port}")
-            receiver = self._report(index, f"server-{port}")
+            reports[client] = (sender, self._report(index, f"server-{port}"))
+        began_s = {
+            client: self._path(f"server-{self._first_port + index}").stat().st_mtime - _length_s(reports[client][1])
+            for index, client in enumerate(self.clients)
+        }
+        last_s = max(began_s.values())
+        if last_s - min(began_s.values()) > MAX_LATE_S:
+            late = max(began_s, key=lambda client: began_s[client])
+            raise NotTogether(f"iperf3 on {late} began {last_s - min(began_s.values()):.1f} s after the first client")
+        for client, (sender, receiver) in reports.items():
             intervals = [float(each["sum"]["bits_per_second"]) for each in receiver["intervals"]]
             found[client] = IperfResult(
                 client=client,
                 server=self.server,
                 streams=self.streams,
-                goodput_bps=window_goodput_bps(receiver, skip_s, window_s or self.seconds - skip_s),
+                goodput_bps=window_goodput_bps(
+                    receiver, skip_s + last_s - began_s[client], window_s or self.seconds - skip_s
+                ),
                 retransmits=int(sender["end"]["sum_sent"].get("retransmits", 0)),
                 intervals_bps=intervals,
                 client_report=sender,
@@ -133,10 +169,16 @@ class IperfRun:
         try:
             report: dict[str, Any] = json.loads(text)
         except ValueError:
-            raise NotAvailable(f"iperf3 {label} failed: {' '.join(text.split())[-200:]}") from None
+            words = " ".join(text.split())
+            raise NotAvailable(f"iperf3 {label} failed: {words[:200]} ... {words[-200:]}") from None
         if "error" in report:
             raise NotAvailable(f"iperf3 {label} failed: {report['error']}")
         return report
+
+
+def _length_s(server_report: dict[str, Any]) -> float:
+    """How long a server received. It writes its report right afterwards, which tells when it began."""
+    return max((float(interval["sum"]["end"]) for interval in server_report["intervals"]), default=0.0)
 
 
 def measure(
@@ -144,9 +186,9 @@ def measure(
 ) -> dict[str, IperfResult]:
     """Run TCP from all `clients` to `server` and return each one's goodput over the window after `skip_s`.
 
-    `options` are IperfRun's. The transfer lasts a second longer than the window, so that no client's end is in it.
+    `options` are IperfRun's. The transfer lasts two seconds longer than the window, so that no client's end is in it.
     """
-    run = IperfRun(lab, server, clients, seconds=skip_s + window_s + 1.0, **options)
+    run = IperfRun(lab, server, clients, seconds=skip_s + window_s + 2.0, **options)
     return run.results(skip_s=skip_s, window_s=window_s)
 
 

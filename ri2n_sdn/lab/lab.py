@@ -31,7 +31,10 @@ __all__ = ["Lab"]
 ETC_NETNS = Path("/etc/netns")
 PROGRAMS = ("ip", "tc", "ethtool", "nft", "bash", "sysctl")
 EXEC_TIMEOUT_S = 60.0
+SCRIPT_TIMEOUT_S = 300.0  # hundreds of processes, at 50 to 100 ms each in user-mode Linux
 SOCKET_BYTES = 16 << 20
+SEGMENT_HERE = "tso off gso off gro off"
+SOFTWARE = ("ri2n", "ovs", "none")
 OFFLOADS_OFF = "tso off gso off gro off tx off rx off"
 
 
@@ -48,10 +51,14 @@ class Lab:
     # ---- making and finding labs
 
     @classmethod
-    def create(cls, topology: Topology, name: str | None = None, *, datapath: str = "auto") -> Lab:
+    def create(
+        cls, topology: Topology, name: str | None = None, *, datapath: str = "auto", software: str = "ri2n"
+    ) -> Lab:
         """A lab of `topology`, not up yet and with nothing made.
 
-        `datapath`: "netdev", "system" or "auto" (system where the kernel has Open vSwitch).
+        `datapath`: "netdev", "system" or "auto" (system where the kernel has Open vSwitch). `software` of the managed
+        hosts: "ri2n" (Open vSwitch and host-up), "ovs" (an Open vSwitch without a bridge) or "none"; without host-up
+        a host's address is on its first NIC.
         Raises NotAvailable without root, Open vSwitch or another program, and when the name is taken; BadInput
         for a bad name.
         """
@@ -62,9 +69,11 @@ class Lab:
                 raise NotAvailable(f"{program} is missing: apt install iproute2 ethtool nftables procps")
         ovs.check_ovs()
         if datapath == "auto":
-            datapath = "system" if Path("/sys/module/openvswitch").exists() else "netdev"
+            datapath = "system" if ovs.has_kernel_datapath() else "netdev"
         if datapath not in ("system", "netdev"):
             raise BadInput(f"datapath {datapath!r}: must be auto, system or netdev")
+        if software not in SOFTWARE:
+            raise BadInput(f"software {software!r}: must be one of {', '.join(SOFTWARE)}")
         name = state.check_name(name or state.fresh_name(topology.name))
         if (state.run_dir(name) / "state.json").exists():
             raise NotAvailable(f"lab {name!r} exists already: `ri2n lab down {name}` removes it")
@@ -76,6 +85,7 @@ class Lab:
                 pid=os.getpid(),
                 created_s=time.time(),
                 datapath=datapath,
+                software=software,
                 topology=topology.model_dump(mode="json"),
                 faults=[],
             )
@@ -164,6 +174,11 @@ class Lab:
         return self._state.datapath
 
     @property
+    def software(self) -> str:
+        """What runs on managed hosts: 'ri2n', 'ovs' or 'none'."""
+        return self._state.software
+
+    @property
     def hosts(self) -> list[str]:
         """All hosts, in the order of the topology; `topology.managed_hosts()` leaves plain ones out."""
         return list(self.topology.hosts)
@@ -243,7 +258,8 @@ class Lab:
         """Run host-up, host-down or host-status on a host, with the lab's database and state folder."""
         folder = self.run_dir / host
         common = ["--db", ovs.database(folder), "--state-dir", str(folder / "state")]
-        return self.exec(host, [str(_script_folder() / script), *common, *args], check=check)
+        command = [str(_script_folder() / script), *common, *args]
+        return self.exec(host, command, check=check, timeout_s=SCRIPT_TIMEOUT_S)
 
     def host_up_arguments(self, host: str) -> list[str]:
         """The options with which `up` calls host-up on a host."""
@@ -298,7 +314,7 @@ class Lab:
         with (self.run_dir / "controller.log").open("ab") as log:
             return self.popen("mgmt", argv, stdout=log, stderr=subprocess.STDOUT)
 
-    def wait_ready(self, timeout_s: float = 30.0) -> dict[str, Any]:
+    def wait_ready(self, timeout_s: float = 120.0) -> dict[str, Any]:
         """Wait until the controller knows all managed hosts and networks and has settled; return its status.
 
         NotAvailable, with what is missing and the end of its log, when that takes longer than `timeout_s`.
@@ -331,6 +347,8 @@ class Lab:
         settings += ["net.ipv6.conf.all.accept_dad=0", "net.ipv6.conf.default.accept_dad=0"]
         run(in_namespace(self.namespace(host), ["sysctl", "-qw", *settings]))
         if fabric:
+            # What TCP remembers of a destination would make a measurement depend on those before it.
+            run(in_namespace(self.namespace(host), ["sysctl", "-qw", "net.ipv4.tcp_no_metrics_save=1"]))
             # Refused in a namespace where the machine's tcp_allowed_congestion_control lacks cubic; programs that
             # measure ask for cubic themselves (root may), so that changes no figure.
             cubic = ["sysctl", "-qw", "net.ipv4.tcp_congestion_control=cubic"]
@@ -342,8 +360,7 @@ class Lab:
         devices: list[str] = []
         if host == "sw":
             for port in plan.switch_ports(self.topology):
-                buffer_bytes = self.topology.switches[port.switch].port_buffer_bytes
-                queues += plan.switch_queue(port.device, port.nic.rate_bps, buffer_bytes)
+                queues += plan.switch_queue(port.device, port.nic.rate_bps, self.topology.switches[port.switch])
                 devices.append(port.device)
         elif host == "mgmt":
             links += ["link add control type bridge forward_delay 0 mcast_snooping 0", "link set control up"]
@@ -352,7 +369,7 @@ class Lab:
         else:
             spec = self.topology.hosts[host]
             for nic in spec.nics:
-                queues.append(plan.tbf(nic.name, nic.rate_bps, plan.NIC_QUEUE_BYTES))
+                queues += plan.nic_queue(nic.name, nic.rate_bps, self.datapath)
                 devices.append(nic.name)
             # On the first NIC, as on a host before RI2N: host-up moves them to the bridge.
             links.append(f"addr add {self.address(host)}/24 brd + dev {spec.nics[0].name}")
@@ -368,7 +385,7 @@ class Lab:
     def _start_ovs(self) -> None:
         template = self.run_dir / "template.db"
         ovs.make_template(template)
-        where = ["sw", *self.topology.managed_hosts()]
+        where = ["sw", *(self.topology.managed_hosts() if self.software != "none" else [])]
         _parallel(lambda host: ovs.start(self.run_dir / host, self.namespace(host), template), where)
         # linux-noop: otherwise OVS removes the ports' TBF as it takes them.
         args = ["--", "--id=@noop", "create", "QoS", "type=linux-noop"]
@@ -381,14 +398,17 @@ class Lab:
         self.vsctl("sw", *args)
 
     def _host_up(self) -> None:
-        _parallel(
-            lambda host: self.host_script(host, "host-up", *self.host_up_arguments(host)),
-            self.topology.managed_hosts(),
-        )
+        if self.software != "ri2n":
+            return
+        hosts = self.topology.managed_hosts()
+        _parallel(lambda host: self.host_script(host, "host-up", *self.host_up_arguments(host)), hosts)
+        if self.datapath == "system":
+            # A shaped link counts frames, so they must be frames before they reach it.
+            _parallel(lambda host: self.exec(host, ["ethtool", "-K", "br-ri2n", *SEGMENT_HERE.split()]), hosts)
 
     def _widen_sockets(self) -> None:
         """On netdev, let queues fill at the links and not at ovs-vswitchd's one socket for sending."""
-        if self.datapath != "netdev":
+        if self.datapath != "netdev" or self.software != "ri2n":
             return
         # A first frame out of every host, which its switch forwards, makes all those sockets exist.
         frame = f"ffffffffffff{'020000000001'}88b6" + "00" * 46
@@ -441,7 +461,7 @@ class Lab:
 
     def _ovs_tool(self, host: str, argv: list[str], input: str | None = None) -> str:
         self.namespace(host)  # an unknown host is BadInput
-        if host == "mgmt" or (host != "sw" and not self.topology.hosts[host].managed):
+        if host != "sw" and (self.software == "none" or host not in self.topology.managed_hosts()):
             raise BadInput(f"host {host!r} has no Open vSwitch")
         return run(argv, env=self.environment(host), stdin=input).stdout
 

@@ -10,10 +10,14 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
+from pyroute2.netlink import genlmsg
+from pyroute2.netlink.exceptions import NetlinkError
+from pyroute2.netlink.generic import GenericNetlinkSocket
+
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.lab.run import CommandFailed, in_namespace, run
 
-__all__ = ["check_ovs", "database", "environment", "make_template", "port_mod", "start"]
+__all__ = ["check_ovs", "database", "environment", "has_kernel_datapath", "make_template", "port_mod", "start"]
 
 OLDEST = (2, 17)
 SCHEMA = Path(os.environ.get("OVS_PKGDATADIR", "/usr/share/openvswitch")) / "vswitch.ovsschema"
@@ -35,6 +39,16 @@ def check_ovs() -> None:
     match = re.search(r"(\d+)\.(\d+)", text)
     if match and tuple(map(int, match.groups())) < OLDEST:
         raise NotAvailable(f"Open vSwitch {match.group()} is too old: 2.17 or newer is needed")
+
+
+def has_kernel_datapath() -> bool:
+    """Whether this kernel has Open vSwitch's datapath, built in or as a module; a module is loaded by asking."""
+    with GenericNetlinkSocket() as netlink:
+        try:
+            netlink.bind("ovs_datapath", genlmsg)
+        except NetlinkError:
+            return False
+    return True
 
 
 def make_template(path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ri2n_sdn.fabric.topology import NicSpec, Topology
+from ri2n_sdn.fabric.topology import NicSpec, SwitchSpec, Topology
 
 __all__ = [
     "CONTROLLER_ADDRESS",
@@ -13,14 +13,16 @@ __all__ = [
     "link_commands",
     "management_address",
     "nic_mac",
+    "nic_queue",
     "switch_ports",
     "switch_queue",
-    "tbf",
 ]
 
 CONTROLLER_ADDRESS = "10.255.0.1"
 FRAME_BYTES = 1514
 NIC_QUEUE_BYTES = 170 * FRAME_BYTES  # TCP does not feel a queue behind a netdev bridge: a longer one only adds delay
+NIC_QUEUE_FRAMES = 1000
+CABLE_DELAY = "5us"
 BURST_S = 0.0008  # 10 kB at 100 Mbit/s: what a late timer may make up for
 MIN_BURST_BYTES = 2 * 1514
 
@@ -75,24 +77,45 @@ def link_commands(topology: Topology, namespace: dict[str, str]) -> list[str]:
     return lines
 
 
-def tbf(device: str, rate_bps: int, limit_bytes: int) -> str:
-    """The `tc` command that makes `device` send at `rate_bps` and queue at most `limit_bytes`."""
+def nic_queue(device: str, rate_bps: int, datapath: str) -> list[str]:
+    """The `tc` commands of a NIC: its rate, and a queue that TCP does not overrun.
+
+    netem is exact to the packet and has a delay, as a cable has; the netdev datapath is for kernels that lack it. Up to
+    one frame's time of random delay follows, in order: NICs of exactly one rate would meet at a port in the same order
+    for ever, and the one that comes just after each departure would get all its room (Floyd and Jacobson, On Traffic
+    Phase Effects in Packet-Switched Gateways, 1992, whose remedy this is). Real hosts are not that regular.
+    """
+    if datapath != "system":
+        return [_tbf(device, rate_bps, NIC_QUEUE_BYTES)]
+    half_us = FRAME_BYTES * 8e6 / rate_bps / 2
+    limit = f"limit {NIC_QUEUE_FRAMES}"
+    return [  # a rate keeps netem's packets in order, one so high costs no time
+        f"qdisc add dev {device} root handle 1: netem rate {rate_bps}bit delay {CABLE_DELAY} {limit}",
+        f"qdisc add dev {device} parent 1:1 handle 10: netem rate {100 * rate_bps}bit"
+        f" delay {half_us:.3f}us {half_us:.3f}us {limit}",
+    ]
+
+
+def switch_queue(device: str, rate_bps: int, switch: SwitchSpec) -> list[str]:
+    """The `tc` commands of a switch port: its rate, and the switch's buffer in full frames.
+
+    A full buffer drops its oldest frame, unless the switch is told otherwise. One that drops the newest gives all its
+    room to who comes first after each departure, and other senders starve: the lock-out of RFC 2309, section 2, which
+    names this cure. On netdev it is the order in which ovs-vswitchd asks its ports, 32 frames each (81 to 21 Mbit/s for
+    two equal senders); on the kernel datapath a NIC that never idles beside ones that do (figure 4 g, right
+    weights: C at 0.60 of its share, and at 0.91 where the oldest is dropped).
+    """
+    buffer_bytes = switch.port_buffer_bytes
+    kind = "pfifo_head_drop" if switch.drop == "oldest" else "pfifo"
+    return [
+        _tbf(device, rate_bps, buffer_bytes).replace(" root tbf", " root handle 1: tbf"),
+        f"qdisc add dev {device} parent 1:1 handle 10: {kind} limit {max(2, buffer_bytes // FRAME_BYTES)}",
+    ]
+
+
+def _tbf(device: str, rate_bps: int, limit_bytes: int) -> str:
     burst_bytes = max(MIN_BURST_BYTES, int(rate_bps * BURST_S / 8))
     return f"qdisc add dev {device} root tbf rate {rate_bps}bit burst {burst_bytes} limit {limit_bytes}"
-
-
-def switch_queue(device: str, rate_bps: int, buffer_bytes: int) -> list[str]:
-    """The `tc` commands of a switch port: its rate, and a buffer that drops the oldest frame when it is full.
-
-    ovs-vswitchd takes up to 32 frames from one port after the other. At a full queue that drops the newest, the port
-    that is asked first gets all the room there is, and the last one starves (measured: 81 to 21 Mbit/s for two equal
-    senders); a real switch takes frames as they come. Which frame is oldest does not depend on that order.
-    """
-    frames = max(2, buffer_bytes // FRAME_BYTES)
-    return [
-        tbf(device, rate_bps, buffer_bytes).replace(" root tbf", " root handle 1: tbf"),
-        f"qdisc add dev {device} parent 1:1 handle 10: pfifo_head_drop limit {frames}",
-    ]
 
 
 def hosts_file(topology: Topology) -> str:

@@ -47,6 +47,7 @@ class LabState:
     datapath: str
     topology: dict[str, Any]
     faults: list[dict[str, Any]]
+    software: str = "ri2n"
 
     @property
     def namespaces(self) -> list[str]:
@@ -130,12 +131,19 @@ def remove_folder(name: str) -> None:
 
 
 def sweep() -> None:
-    """Delete lab folders without a state file: their maker died before it made anything else."""
+    """Delete lab folders without a state file: their maker died before it made anything else.
+
+    Labs in guests have a record of their own, and who sweeps them (see guest_labs).
+    """
     for folder in ROOT.glob("*/"):
-        if re.fullmatch(r"[a-z0-9][a-z0-9-]{0,23}", folder.name) and not (folder / "state.json").exists():
+        if re.fullmatch(r"[a-z0-9][a-z0-9-]{0,23}", folder.name) and not _has_owner(folder):
             with locked(folder.name):
-                if not (folder / "state.json").exists():
+                if not _has_owner(folder):
                     remove_folder(folder.name)
+
+
+def _has_owner(folder: Path) -> bool:
+    return any((folder / record).exists() for record in ("state.json", "guest.json"))
 
 
 @contextmanager

@@ -111,7 +111,8 @@ def send(
 ) -> dict[str, Any]:
     """Send `pps` packets per second for `seconds`, the flows in turn, then end markers; return what was sent.
 
-    Keeps to an absolute schedule: a packet that is late goes out at once and does not delay those after it.
+    Keeps to an absolute schedule; behind it, packets go out at twice the rate until it is met again: a burst of all
+    that are late could be more than a queue holds, and its losses the sender's own doing.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     sockets = [socket.socket(family, socket.SOCK_DGRAM) for _ in range(flows)]
@@ -203,6 +204,7 @@ def analyse(arrivals: list[tuple[int, int, int, int]], end: tuple[int, int, int]
             "max": _percentile(latencies, 100),
         },
         "complete": end is not None,
+        "last_arrival_s": arrivals[-1][3] / 1e9 if arrivals else None,
     }
 
 
@@ -251,8 +253,9 @@ def _send_all(sockets: list[socket.socket], pps: float, seconds: float, size: in
     for index in range(total):
         due_ns = start_ns + int(index * interval_ns)
         now_ns = time.monotonic_ns()
-        if due_ns > now_ns:
-            time.sleep((due_ns - now_ns) / 1e9)
+        wait_ns = max(due_ns, times_ns[-1] + interval_ns / 2 if times_ns else 0) - now_ns
+        if wait_ns > 0:
+            time.sleep(wait_ns / 1e9)
             now_ns = time.monotonic_ns()
         late_ns = max(late_ns, now_ns - due_ns)
         flow, sequence = index % flows, index // flows
@@ -368,6 +371,15 @@ def _merge(sender: dict[str, Any], receiver: dict[str, Any]) -> StreamResult:
     for flow, first, last in receiver["lost_runs"]:
         count = (sent - flow + flow_count - 1) // flow_count
         missing |= {(flow, sequence) for sequence in range(first, min(last, count - 1) + 1)}
+    longest_gap_ms, gaps = receiver["longest_gap_ms"], list(receiver["gaps"])
+    if not receiver["received"]:
+        longest_gap_ms = (last_s - first_s) * 1e3
+    elif not receiver["complete"]:
+        # Nothing came any more, not even the end: the last gap lasts to the last packet sent.
+        tail_ms = (last_s - receiver["last_arrival_s"]) * 1e3
+        longest_gap_ms = max(longest_gap_ms, tail_ms)
+        if tail_ms > LONG_GAP_MS:
+            gaps.append({"start_s": receiver["last_arrival_s"], "end_s": last_s, "ms": tail_ms})
     lost_at_s = sorted(first_s + offsets_us[sequence * flow_count + flow] / 1e6 for flow, sequence in missing)
     return StreamResult(
         sent=sent,
@@ -375,9 +387,9 @@ def _merge(sender: dict[str, Any], receiver: dict[str, Any]) -> StreamResult:
         lost=sent - receiver["received"],
         duplicates=receiver["duplicates"],
         out_of_order=receiver["out_of_order"],
-        longest_gap_ms=receiver["longest_gap_ms"] if receiver["received"] else (last_s - first_s) * 1e3,
-        longest_flow_gap_ms=max((flow["longest_gap_ms"] for flow in flows), default=0.0),
-        gaps=receiver["gaps"],
+        longest_gap_ms=longest_gap_ms,
+        longest_flow_gap_ms=max((longest_gap_ms, *(flow["longest_gap_ms"] for flow in flows))),
+        gaps=gaps,
         flows=flows,
         latency_ms=receiver["latency_ms"],
         lost_at_s=lost_at_s,

@@ -71,6 +71,7 @@ BAD_INPUT = [
     (("bench", "fig4", "--mode", "packet"), "packet"),
     (("bench", "fig4", "--seconds", "0"), "--seconds"),
     (("bench", "fig4", "--topologies", "mixed", "--pattern", "quiet"), "'quiet'"),
+    (("bench", "fig4", "--drop", "oldest,newest"), "'oldest,newest'"),
     (("bench", "fig4", "--json", "/nonexistent/rows.json"), "/nonexistent/rows.json"),
     (("bench", "failover", "--fault", "earthquake"), "'earthquake'"),
     (("bench", "failover", "--topology", "fig4/a"), "two common networks"),

@@ -21,8 +21,8 @@ ALLOWED = {
     "store": {"fabric", "jobs", "vlan"},
     "apps": {"fabric", "weights", "vlan", "jobs", "pipeline", "store"},
     "parallel": set[str](),
-    "lab": {"fabric"},
-    # The bench uses the product as a user does: through labs, commands and the controller's socket.
+    # Labs and benches use the product as a user does: through commands and the controller's socket.
+    "lab": {"fabric", "cli.client"},
     "bench": {"fabric", "weights", "lab", "cli.client"},
     "api": {"fabric", "weights", "vlan", "jobs", "pipeline", "store", "apps"},
     "gui": {"api", "store"},

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from ri2n_sdn.cli.client import call
 from ri2n_sdn.errors import BadInput, NotAvailable
-from ri2n_sdn.fabric.topology import Topology, load_topology, parse_topology
+from ri2n_sdn.fabric.topology import SwitchSpec, Topology, load_topology, parse_topology
 from ri2n_sdn.lab import plan
-from ri2n_sdn.lab.control import ask, await_ready
+from ri2n_sdn.lab.control import await_ready
 from ri2n_sdn.lab.faults import Fault, check_fault, same_place
 from ri2n_sdn.lab.lossy import loss_program
 from ri2n_sdn.lab.state import check_name, fresh_name
@@ -53,12 +54,28 @@ def test_control_addresses_are_free_of_the_controllers(mixed: Topology) -> None:
     assert len({*addresses, plan.CONTROLLER_ADDRESS}) == len(mixed.hosts) + 1
 
 
-def test_queues() -> None:
-    words = plan.tbf("x", 100_000_000, 131_072).split()
+def test_queues_on_netdev() -> None:
+    (nic,) = plan.nic_queue("x", 100_000_000, "netdev")
+    words = nic.split()
     assert words[words.index("burst") + 1] == "10000"
+    (slow,) = plan.nic_queue("x", 1_000_000, "netdev")
+    words = slow.split()
+    assert int(words[words.index("burst") + 1]) >= 2 * 1514  # a whole frame must fit
+    shaper, buffer = plan.switch_queue("x", 100_000_000, SwitchSpec())
+    words = shaper.split()
     assert words[words.index("limit") + 1] == "131072"
-    slow = plan.tbf("x", 1_000_000, 131_072).split()
-    assert int(slow[slow.index("burst") + 1]) >= 2 * 1514  # a whole frame must fit
+    assert buffer.endswith("pfifo_head_drop limit 86")
+
+
+def test_queues_on_the_kernel_datapath() -> None:
+    rate, jitter = plan.nic_queue("x", 100_000_000, "system")
+    for line, rate_bps in ((rate, "100000000bit"), (jitter, "10000000000bit")):
+        words = line.split()
+        assert (words[words.index("rate") + 1], words[words.index("limit") + 1]) == (rate_bps, "1000")
+    assert "parent 1:1" in jitter
+    assert "delay 60.560us 60.560us" in jitter  # 0 to 121 us: a full frame's time at this rate
+    *_, tiny = plan.switch_queue("x", 100_000_000, SwitchSpec(port_buffer_bytes=3_100, drop="newest"))
+    assert tiny.endswith("pfifo limit 2")
 
 
 def test_lab_names() -> None:
@@ -116,7 +133,7 @@ class FakeController:
     def close(self, path: Path) -> None:
         """End the thread."""
         with pytest.raises(NotAvailable):
-            ask(path, {"op": "stop"})
+            call(path, "stop")
         self._thread.join()
         self._listener.close()
 
@@ -155,8 +172,3 @@ def test_ready_means_all_of_it(controller: FakeController, tmp_path: Path) -> No
     assert "not settled" in why()
     controller.status["settled"] = True
     assert await_ready(topology, path, log, 0.0) == controller.status
-
-
-def test_nobody_answers(tmp_path: Path) -> None:
-    with pytest.raises(NotAvailable, match="does not answer"):
-        ask(tmp_path / "none.sock", {"op": "status"})

@@ -79,6 +79,14 @@ def test_a_whole_flow_lost_is_seen(end: bool) -> None:
     assert len(result.lost_at_s) == 5
 
 
+def test_silence_for_ever_lasts_to_the_last_packet_sent() -> None:
+    packets = arrivals(*((0, sequence, 1000 + sequence) for sequence in range(10)))
+    result = merged(packets, 100, 1, end=False)
+    assert result.lost == 90
+    assert result.longest_gap_ms == result.longest_flow_gap_ms == pytest.approx(90)
+    assert [round(gap["ms"]) for gap in result.gaps] == [90]
+
+
 def test_a_stream_over_loopback() -> None:
     results: list[dict[str, Any]] = []
     bound = threading.Event()
@@ -89,7 +97,7 @@ def test_a_stream_over_loopback() -> None:
     report = send("127.0.0.1", port=port, pps=1000, seconds=0.5, flows=4, size=100)
     thread.join()
     assert report["sent"] == 500
-    assert 0.4e6 < report["offsets_us"][-1] < 1.5e6  # paced, not sent in one burst
+    assert report["offsets_us"][-1] > 0.4e6  # paced, not sent in one burst
     assert (results[0]["received"], results[0]["lost"], results[0]["complete"]) == (500, 0, True)
 
 
