@@ -6,7 +6,9 @@ import json
 import os
 import platform
 import re
+import shlex
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,7 @@ class Report:
             "format": FORMAT,
             "kind": kind,
             "complete": False,
+            "command": _command(),
             "settings": settings,
             "context": machine_context(),
             "rows": [],
@@ -62,12 +65,16 @@ class Report:
         rows: list[dict[str, Any]] = self.document["rows"]
         return rows
 
-    def describe_lab(self, lab: Lab) -> None:
-        """Add what the lab's hosts run on: datapath, congestion control, queueing disciplines, offloads."""
+    def describe_lab(self, lab: Lab, key: str | None = None) -> None:
+        """Add what the lab's hosts run on: datapath, congestion control, queueing disciplines, offloads.
+
+        It goes under `key`, by default the topology's name.
+        """
         host = lab.topology.managed_hosts()[0]
         qdiscs = {name: lab.exec(name, ["tc", "qdisc", "show"]).stdout.splitlines() for name in ("sw", host)}
         nic = lab.topology.hosts[host].nics[0].name
-        self.document["context"].setdefault("labs", {})[lab.topology.name] = {
+        self.document["context"].setdefault("labs", {})[key or lab.topology.name] = {
+            "topology": lab.topology.description,
             "datapath": lab.datapath,
             "congestion_control": CONGESTION_CONTROL,
             "qdiscs": qdiscs,
@@ -84,6 +91,11 @@ class Report:
         self.document["summary"] = summary
         self._write()
 
+    def replace(self, rows: list[dict[str, Any]], raw: list[Any], summary: list[dict[str, Any]]) -> None:
+        """All rows anew, in another order than they were measured in."""
+        self.document |= {"rows": rows, "raw": raw, "summary": summary}
+        self._write()
+
     def finish(self) -> None:
         """Mark the report as complete."""
         self.document["complete"] = True
@@ -96,6 +108,11 @@ class Report:
         draft = self.path.with_name(self.path.name + ".part")
         draft.write_text(json.dumps(self.document, indent=1) + "\n", encoding="utf-8")
         draft.replace(self.path)
+
+
+def _command() -> str | None:
+    """The command line, if this is `ri2n` and not a program that uses the bench."""
+    return shlex.join(["ri2n", *sys.argv[1:]]) if Path(sys.argv[0]).name in ("ri2n", "main.py") else None
 
 
 def _version(argv: list[str]) -> str | None:

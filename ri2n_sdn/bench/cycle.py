@@ -112,8 +112,8 @@ class Cycles:
         self._feeder.join()
         self.sandbox.stop()
 
-    def measure(self, count: int, seconds: float) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """One row, and the rounds that it was computed from. Times are wall clock but for `cpu_s`."""
+    def steady(self, count: int, seconds: float) -> list[dict[str, Any]]:
+        """The rounds of `seconds` or more with `count` active pairs; NotAvailable when so many never are."""
         every = list(permutations(self.sandbox.hosts, 2))
         self._pairs = [every[index * len(every) // count] for index in range(count)]
         self._wait(lambda rounds: bool(rounds) and rounds[-1]["active_pairs"] == count, f"{count} active pairs")
@@ -124,7 +124,11 @@ class Cycles:
 
         time.sleep(seconds)  # the length of the measurement
         self._wait(lambda _: len(steady()) >= LEAST_ROUNDS, f"{LEAST_ROUNDS} rounds with {count} active pairs")
-        found = steady()
+        return steady()
+
+    def measure(self, count: int, seconds: float) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """One row, and the rounds that it was computed from. Times are wall clock but for `cpu_s`."""
+        found = self.steady(count, seconds)
         changing = self._change(count)
         row = {
             "hosts": len(self.sandbox.hosts),
@@ -144,14 +148,19 @@ class Cycles:
 
         A host that is being audited at that moment gets its change outside of the round: then once more.
         """
-        for _ in range(10):
+        deadline_s = time.monotonic() + WAIT_S
+        while time.monotonic() < deadline_s:
             before = len(self.rounds())
-            self._flag.touch()
+            self.turn()
             self._wait(lambda rounds, least=before + 2: len(rounds) > least, "rounds")  # type: ignore[misc]
             most = max(self.rounds()[before:], key=lambda each: int(each["group_mods"]))
             if most["group_mods"] >= 0.95 * count:
                 return most
         raise NotAvailable(f"no round changes the tables of {count} pairs; last rounds: {self.rounds()[-3:]}")
+
+    def turn(self) -> None:
+        """Let the next round turn the table of every active pair by one slot."""
+        self._flag.touch()
 
     def rounds(self) -> list[dict[str, Any]]:
         """Every round so far."""

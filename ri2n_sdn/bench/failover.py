@@ -2,6 +2,8 @@
 
 Each fault is measured twice, each time on a whole fabric: once under the UDP stream (outage, lost packets), once
 under TCP (longest time without a byte). The fault hits the NICs that the stream really uses, seen by their counters.
+`lasting`: packets were still lost when the stream ended, so outage and losses only say how long that was.
+Peers, the other ways to use several links, each get a lab of their own; one that carries no UDP has TCP's figure only.
 """
 
 from __future__ import annotations
@@ -14,36 +16,46 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ri2n_sdn.bench.context import Report
+from ri2n_sdn.bench.peers import PEERS, Peer, await_whole
+from ri2n_sdn.bench.peers.base import SERVER
 from ri2n_sdn.bench.progress import Progress
 from ri2n_sdn.bench.ready import start_and_wait
-from ri2n_sdn.bench.rows import summarize
+from ri2n_sdn.bench.rows import missing_row, summarize
+from ri2n_sdn.cli.client import call
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.topology import Topology
 from ri2n_sdn.lab import Lab
 from ri2n_sdn.lab.traffic import Stream
 
-__all__ = ["FAULTS", "FailoverSettings", "run_failover", "total_seconds"]
+__all__ = ["FAULTS", "FailoverSettings", "run_failover", "summarized", "total_seconds"]
 
 FAULTS = ["nic_down", "peer_nic_down", "blackhole", "switch_down"]
-SENDER, RECEIVER = "B", "A"
+SENDER, RECEIVER = "B", SERVER
 PACKETS_PER_S = 1000
 STREAM_S = 6.0
 FAULT_AT_S = 2.0
 LOOK_S = 0.3
+LAST_S = 0.5  # a tenth of the packets lost so near to the end: nothing has repaired the path by then
 TCP_PORT = 5700
+GROUPS = ("fault", "strategy", "mode")
 FIGURES = ("outage_ms", "lost", "tcp_stall_ms")
+UDP_FIGURES = ("outage_ms", "lost", "sent", "duplicates", "out_of_order", "lasting", "path", "sender_late_ms")
 LAB_S = 10.0
 
 
 @dataclass(frozen=True)
 class FailoverSettings:
-    """What to run; the topology must have hosts A and B with at least two common networks."""
+    """What to run; the topology must have hosts A and B with at least two common networks.
+
+    `peers` are names of `ri2n_sdn.bench.peers.PEERS`.
+    """
 
     topology: Topology
     faults: list[str]
-    strategy: str = "max_min"
+    strategies: list[str]
     mode: str = "flow"
     repeat: int = 3
+    peers: tuple[str, ...] = ()
 
     def described(self) -> dict[str, Any]:
         """As JSON, with the topology whole."""
@@ -62,9 +74,61 @@ class UsedPath:
         return f"{SENDER}:{self.own} -> {self.switch} -> {RECEIVER}:{self.peer}"
 
 
+@dataclass(frozen=True)
+class _Bench:
+    """A lab under test: `name` is a strategy's or the peer's, `plain` the topology before switches were stacked."""
+
+    lab: Lab
+    name: str
+    plain: Topology
+    peer: Peer | None = None
+
+    def wait_whole(self) -> None:
+        """Until nothing is left of a fault."""
+        if self.peer is None:
+            _wait_whole(self.lab)
+            return
+        self.peer.mend(self.lab)
+        await_whole(self.peer, self.lab, [SENDER], RECEIVER)
+
+    def address(self) -> str:
+        """Where the sender finds the receiver."""
+        return self.peer.target(self.lab, SENDER, RECEIVER) if self.peer else self.lab.address(RECEIVER)
+
+    def break_path(self, fault: str, path: UsedPath) -> None:
+        """Make the fault of this kind that hits the path."""
+        if fault == "peer_nic_down":
+            self.lab.fault(fault, host=RECEIVER, nic=path.peer)
+        elif fault == "nic_down":
+            self.lab.fault(fault, host=SENDER, nic=path.own)
+        elif self.lab.topology == self.plain and fault == "switch_down":
+            self.lab.fault(fault, switch=path.switch)
+        elif self.lab.topology == self.plain:
+            self.lab.fault(fault, host=SENDER, nic=path.own)
+        else:
+            # A switch with LACP answers it itself, whatever its ports may forward, so these links lose every frame;
+            # and of stacked switches one fails, with the links that were plugged into it.
+            dead = [(SENDER, path.own)]
+            if fault == "switch_down":
+                dead = [(host, nic.name) for host, nic in self.plain.nics_on(path.switch)]
+            for host, nic_name in dead:
+                self.lab.fault("loss", host=host, nic=nic_name, loss=100.0)
+
+
 def total_seconds(settings: FailoverSettings) -> float:
     """About how long `run_failover` takes, for the progress bar."""
-    return LAB_S + len(settings.faults) * settings.repeat * 2 * (STREAM_S + 4)
+    runs = len(settings.faults) * settings.repeat * _row_seconds()
+    labs = len(settings.peers) + bool(settings.strategies)
+    return LAB_S * labs + (len(settings.strategies) + len(settings.peers)) * runs
+
+
+def _row_seconds() -> float:
+    return 2 * (STREAM_S + 4)
+
+
+def summarized(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The report's summary of these rows."""
+    return summarize(rows, GROUPS, FIGURES)
 
 
 def run_failover(settings: FailoverSettings, report: Report, progress: Progress) -> None:
@@ -76,48 +140,88 @@ def run_failover(settings: FailoverSettings, report: Report, progress: Progress)
     common = [{nic.switch for nic in topology.hosts[host].nics} for host in (SENDER, RECEIVER)]
     if len(common[0] & common[1]) < 2:
         raise BadInput(f"topology {topology.name}: {SENDER} and {RECEIVER} need two common networks")
-    progress.say("building the lab")
-    with Lab.create(topology) as lab:
-        start_and_wait(lab, settings.strategy)
-        report.describe_lab(lab)
-        progress.done(LAB_S)
-        for fault in settings.faults:
-            for repeat in range(1, settings.repeat + 1):
-                progress.say(f"{fault} {repeat}/{settings.repeat}")
-                row, raw = _one_row(lab, fault)
-                key = {"fault": fault, "mode": settings.mode, "repeat": repeat}
-                row = {**key, **row}
-                report.add(row, {**key, **raw}, summarize([*report.rows, row], ("fault", "mode"), FIGURES))
-                progress.done(2 * (STREAM_S + 4))
+    if settings.strategies:
+        progress.say("building the lab")
+        with Lab.create(topology) as lab:
+            start_and_wait(lab, settings.strategies[0])
+            report.describe_lab(lab)
+            progress.done(LAB_S)
+            for strategy in settings.strategies:
+                call(lab.controller_socket, "strategy", name=strategy)
+                _add_rows(_Bench(lab, strategy, topology), settings, report, progress)
+    for name in settings.peers:
+        _run_peer(PEERS[name], settings, report, progress)
     report.finish()
 
 
-def _one_row(lab: Lab, fault: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    _wait_whole(lab)
-    stream = Stream(lab, SENDER, RECEIVER, pps=PACKETS_PER_S, seconds=STREAM_S)
-    path, fault_s = _break_path(lab, fault)
+def _run_peer(peer: Peer, settings: FailoverSettings, report: Report, progress: Progress) -> None:
+    topology = settings.topology
+    why_not = peer.why_not(topology, RECEIVER, [SENDER]) or peer.lacks()
+    if why_not is not None:
+        progress.say(f"{peer.name}: {why_not}")
+        progress.done(LAB_S + len(settings.faults) * settings.repeat * _row_seconds())
+        for fault in settings.faults:
+            key = _key(fault, peer.name, settings, peer=True)
+            row = missing_row(key, why_not, (*UDP_FIGURES, "tcp_stall_ms", "tcp_path"))
+            report.add(row, key, summarized([*report.rows, row]))
+        return
+    progress.say(f"{peer.name}: building the lab")
+    with Lab.create(peer.topology(topology), software=peer.software) as lab:
+        peer.set_up(lab)
+        await_whole(peer, lab, [SENDER], RECEIVER)
+        report.describe_lab(lab, f"{topology.name} {peer.name}")
+        progress.done(LAB_S)
+        _add_rows(_Bench(lab, peer.name, topology, peer), settings, report, progress)
+
+
+def _add_rows(bench: _Bench, settings: FailoverSettings, report: Report, progress: Progress) -> None:
+    for fault in settings.faults:
+        for repeat in range(1, settings.repeat + 1):
+            progress.say(f"{bench.name} {fault} {repeat}/{settings.repeat}")
+            measured, raw = _one_row(bench, fault)
+            key = _key(fault, bench.name, settings, peer=bench.peer is not None)
+            row = {**key, "repeat": repeat, **measured}
+            report.add(row, {**key, "repeat": repeat, **raw}, summarized([*report.rows, row]))
+            progress.done(_row_seconds())
+
+
+def _key(fault: str, name: str, settings: FailoverSettings, *, peer: bool) -> dict[str, Any]:
+    return {"fault": fault, "strategy": name, "peer": peer, "mode": settings.mode}
+
+
+def _one_row(bench: _Bench, fault: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    udp, raw = dict.fromkeys(UDP_FIGURES), dict[str, Any]()
+    if bench.peer is None or bench.peer.udp:
+        udp, raw = _udp_outage(bench, fault)
+    bench.wait_whole()
+    tcp, tcp_path = _tcp_stall(bench, fault)
+    bench.lab.restore_all()
+    return {**udp, "tcp_stall_ms": tcp["longest_stall_ms"], "tcp_path": str(tcp_path)}, {**raw, "tcp": tcp}
+
+
+def _udp_outage(bench: _Bench, fault: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    bench.wait_whole()
+    stream = Stream(bench.lab, SENDER, RECEIVER, pps=PACKETS_PER_S, seconds=STREAM_S)
+    path, fault_s = _break_path(bench, fault)
     result = stream.result()
-    lab.restore_all()
-    _wait_whole(lab)
-    tcp, tcp_path = _tcp_stall(lab, fault)
-    lab.restore_all()
+    bench.lab.restore_all()
     row = {
         "outage_ms": round(max(0.0, result.longest_gap_ms - 1000 / PACKETS_PER_S), 1),
         "lost": result.lost,
         "sent": result.sent,
         "duplicates": result.duplicates,
         "out_of_order": result.out_of_order,
-        "tcp_stall_ms": tcp["longest_stall_ms"],
+        "lasting": result.lost_after(result.end_s - LAST_S) > LAST_S * PACKETS_PER_S / 10,
         "path": str(path),
-        "tcp_path": str(tcp_path),
         "sender_late_ms": round(result.late_ms, 1),
     }
     gaps = [gap for gap in result.gaps if gap["ms"] > 20]
-    return row, {"fault_s": fault_s, "start_s": result.start_s, "end_s": result.end_s, "gaps": gaps, "tcp": tcp}
+    return row, {"fault_s": fault_s, "start_s": result.start_s, "end_s": result.end_s, "gaps": gaps}
 
 
-def _tcp_stall(lab: Lab, fault: str) -> tuple[dict[str, Any], UsedPath]:
-    module = [sys.executable, "-m", "ri2n_sdn.bench.tcp_stall"]
+def _tcp_stall(bench: _Bench, fault: str) -> tuple[dict[str, Any], UsedPath]:
+    lab, prefix = bench.lab, bench.peer.prefix if bench.peer else ()
+    module = [*prefix, sys.executable, "-m", "ri2n_sdn.bench.tcp_stall"]
     port = ["--port", str(TCP_PORT)]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     receiver = lab.popen(RECEIVER, [*module, "recv", *port, "--seconds", str(STREAM_S + 4)], **pipes)
@@ -126,9 +230,9 @@ def _tcp_stall(lab: Lab, fault: str) -> tuple[dict[str, Any], UsedPath]:
         assert receiver.stdout is not None
         if not receiver.stdout.readline():
             raise NotAvailable(f"the TCP receiver did not start: {receiver.communicate()[1][-200:]}")
-        where = ["--address", lab.address(RECEIVER), *port, "--seconds", str(STREAM_S)]
+        where = ["--address", bench.address(), *port, "--seconds", str(STREAM_S)]
         sender = lab.popen(SENDER, [*module, "send", *where])
-        path, _ = _break_path(lab, fault)
+        path, _ = _break_path(bench, fault)
         output, errors = receiver.communicate(timeout=STREAM_S + 15)
     finally:
         for process in (sender, receiver):
@@ -142,31 +246,28 @@ def _tcp_stall(lab: Lab, fault: str) -> tuple[dict[str, Any], UsedPath]:
     return found, path
 
 
-def _break_path(lab: Lab, fault: str) -> tuple[UsedPath, float]:
+def _break_path(bench: _Bench, fault: str) -> tuple[UsedPath, float]:
     """Wait for the stream's moment, see which NICs it uses, and break those; returns when (CLOCK_MONOTONIC)."""
     time.sleep(FAULT_AT_S - LOOK_S)  # the schedule of the experiment: the stream must be under way
-    path = _used_path(lab)
+    path = _used_path(bench)
     fault_s = time.monotonic()
-    if fault == "switch_down":
-        lab.fault(fault, switch=path.switch)
-    elif fault == "peer_nic_down":
-        lab.fault(fault, host=RECEIVER, nic=path.peer)
-    else:
-        lab.fault(fault, host=SENDER, nic=path.own)
+    bench.break_path(fault, path)
     return path, fault_s
 
 
-def _used_path(lab: Lab) -> UsedPath:
+def _used_path(bench: _Bench) -> UsedPath:
+    """The busiest NIC at each end; a peer may spread one stream over all."""
+    lab = bench.lab
     before = (_packets(lab, SENDER, "tx"), _packets(lab, RECEIVER, "rx"))
     time.sleep(LOOK_S)
     after = (_packets(lab, SENDER, "tx"), _packets(lab, RECEIVER, "rx"))
     used = []
     for host, old, new in zip((SENDER, RECEIVER), before, after, strict=True):
         busiest = max(new, key=lambda nic: new[nic] - old[nic])
-        if new[busiest] - old[busiest] < LOOK_S * PACKETS_PER_S / 2:
+        if new[busiest] - old[busiest] < LOOK_S * PACKETS_PER_S / 2 / len(new):
             raise NotAvailable(f"the stream from {SENDER} to {RECEIVER} is not seen on any NIC of {host}")
         used.append(busiest)
-    nics = {nic.name: nic.switch for nic in lab.topology.hosts[SENDER].nics}
+    nics = {nic.name: nic.switch for nic in bench.plain.hosts[SENDER].nics}
     return UsedPath(used[0], used[1], nics[used[0]])
 
 

@@ -1,7 +1,8 @@
 """Figure 4's topologies with real iperf3 traffic: goodput per client, its share of the optimum, weights, retransmits.
 
 Every client sends TCP streams to the server at the same time; what counts is what the server received in a window
-that begins after a warm-up. One lab per topology, one controller, which is told the strategy of each block of runs.
+that begins after a warm-up. One lab per topology, one controller, which is told the strategy of each block of runs;
+one more lab for each peer, the other ways to use several links that RI2N is measured against.
 """
 
 from __future__ import annotations
@@ -9,26 +10,30 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ri2n_sdn.bench.context import Report
 from ri2n_sdn.bench.fair import Optimum, goodput_optimum
+from ri2n_sdn.bench.peers import PEERS, Peer, await_whole
+from ri2n_sdn.bench.peers.base import SERVER
 from ri2n_sdn.bench.progress import Progress
 from ri2n_sdn.bench.ready import start_and_wait
-from ri2n_sdn.bench.rows import fig4_row, retransmits, summarize
+from ri2n_sdn.bench.rows import fig4_row, missing_row, retransmits, summarize
 from ri2n_sdn.cli.client import call
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.topology import Topology
 from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.iperf import IperfRun
+from ri2n_sdn.lab.iperf import IperfRun, NotTogether
 
-__all__ = ["Fig4Settings", "clients_of", "pair_weights", "run_fig4", "total_seconds"]
+__all__ = ["SERVER", "Fig4Settings", "clients_of", "pair_weights", "run_fig4", "summarized", "total_seconds"]
 
-SERVER = "A"
-# Sent after the window, so that no client has stopped when the last one's window ends.
-TAIL_S = 1
+# Sent after the window, so that no client has stopped when it ends, even if another began a second later.
+TAIL_S = 2
+ATTEMPTS = 4  # clients that do not begin together are told to begin again
 LAB_S = 12.0
+GROUPS = ("topology", "strategy", "streams")
 FIGURES = ("total_of_optimum", "worst_share", "retransmits", "slots_moved")
 
 
@@ -36,18 +41,20 @@ FIGURES = ("total_of_optimum", "worst_share", "retransmits", "slots_moved")
 class Fig4Settings:
     """What to run; times in whole seconds. `pattern` ping-B: B sends one ping a second, only the others send bulk.
 
-    `clients` names those that send bulk; empty: all that the pattern lets send.
+    `peers` are names of `ri2n_sdn.bench.peers.PEERS`; `streams` numbers of TCP streams per client, each measured by
+    itself. `clients` names those that send bulk; empty: all that the pattern lets send.
     """
 
     topologies: list[Topology]
     strategies: list[str]
     mode: str = "flow"
-    streams: int = 8
+    streams: tuple[int, ...] = (8,)
     seconds: int = 20
     warmup: int = 3
     repeat: int = 3
     pattern: str = "bulk"
     clients: tuple[str, ...] = ()
+    peers: tuple[str, ...] = ()
 
     def described(self) -> dict[str, Any]:
         """As JSON, with the topologies whole: a file may change later."""
@@ -56,12 +63,17 @@ class Fig4Settings:
 
 def total_seconds(settings: Fig4Settings) -> float:
     """About how long `run_fig4` takes, for the progress bar."""
-    runs = len(settings.strategies) * settings.repeat
-    return len(settings.topologies) * (LAB_S + runs * _run_seconds(settings))
+    runs = len(settings.streams) * settings.repeat
+    one = (LAB_S if settings.strategies else 0.0) + len(settings.strategies) * runs * _run_seconds(settings)
+    return len(settings.topologies) * (one + len(settings.peers) * _peer_seconds(settings))
 
 
 def _run_seconds(settings: Fig4Settings) -> float:
     return settings.warmup + settings.seconds + TAIL_S + 2.0
+
+
+def _peer_seconds(settings: Fig4Settings) -> float:
+    return LAB_S + len(settings.streams) * settings.repeat * _run_seconds(settings)
 
 
 def clients_of(topology: Topology, pattern: str, only: Sequence[str] = ()) -> list[str]:
@@ -84,18 +96,27 @@ def clients_of(topology: Topology, pattern: str, only: Sequence[str] = ()) -> li
     return clients
 
 
+def summarized(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The report's summary of these rows."""
+    return summarize(rows, GROUPS, FIGURES)
+
+
 def run_fig4(settings: Fig4Settings, report: Report, progress: Progress) -> None:
     """Run everything, adding a row to `report` after each run; labs are removed also when it is interrupted."""
     for topology in settings.topologies:  # before the first lab is built
         goodput_optimum(topology, clients_of(topology, settings.pattern, settings.clients), SERVER)
     for topology in settings.topologies:
-        progress.say(f"{topology.name}: building the lab")
-        with Lab.create(topology) as lab:
-            start_and_wait(lab, settings.strategies[0])
-            report.describe_lab(lab)
-            progress.done(LAB_S)
-            for row, raw in _runs(lab, topology, settings, progress):
-                report.add(row, raw, summarize([*report.rows, row], ("topology", "strategy"), FIGURES))
+        if settings.strategies:
+            progress.say(f"{topology.name}: building the lab")
+            with Lab.create(topology) as lab:
+                start_and_wait(lab, settings.strategies[0])
+                report.describe_lab(lab)
+                progress.done(LAB_S)
+                for row, raw in _runs(lab, topology, settings, progress):
+                    report.add(row, raw, summarized([*report.rows, row]))
+        for name in settings.peers:
+            for row, raw in _peer_rows(PEERS[name], topology, settings, report, progress):
+                report.add(row, raw, summarized([*report.rows, row]))
     report.finish()
 
 
@@ -106,33 +127,84 @@ def _runs(
     optimum = goodput_optimum(topology, clients, SERVER)
     for strategy in settings.strategies:
         call(lab.controller_socket, "strategy", name=strategy)
-        for repeat in range(1, settings.repeat + 1):
-            progress.say(f"{topology.name} {strategy} {repeat}/{settings.repeat}")
-            lab.wait_ready(30)
-            row, raw = _one_run(lab, clients, settings, optimum)
-            progress.done(_run_seconds(settings))
-            key = {"topology": topology.name, "strategy": strategy, "mode": settings.mode}
-            yield {**key, "streams": settings.streams, "repeat": repeat, **row}, {**key, **raw}
+        for streams in settings.streams:
+            for repeat in range(1, settings.repeat + 1):
+                progress.say(f"{topology.name} {strategy}, streams {streams}, {repeat}/{settings.repeat}")
+                lab.wait_ready(30)
+                key = _key(topology, strategy, settings, streams, peer=False)
+                row, raw = _one_run(lab, clients, settings, streams, optimum)
+                progress.done(_run_seconds(settings))
+                yield {**key, "repeat": repeat, **row}, {**key, **raw}
+
+
+def _peer_rows(
+    peer: Peer, topology: Topology, settings: Fig4Settings, report: Report, progress: Progress
+) -> Iterator[tuple[dict[str, Any], object]]:
+    """The rows of one peer on one topology, measured in a lab of their own; or one for each number of streams that
+    says why not."""
+    clients = clients_of(topology, settings.pattern, settings.clients)
+    why_not = peer.why_not(topology, SERVER, clients) or peer.lacks()
+    if why_not is not None:
+        progress.say(f"{topology.name} {peer.name}: {why_not}")
+        progress.done(_peer_seconds(settings))
+        for streams in settings.streams:
+            key = _key(topology, peer.name, settings, streams, peer=True)
+            yield missing_row(key, why_not, FIGURES, ("clients", "weights")), key
+        return
+    progress.say(f"{topology.name} {peer.name}: building the lab")
+    built = peer.topology(topology)
+    optimum = goodput_optimum(built, clients, SERVER)
+    with Lab.create(built, software=peer.software) as lab:
+        peer.set_up(lab)
+        await_whole(peer, lab, clients, SERVER)
+        report.describe_lab(lab, f"{topology.name} {peer.name}")
+        progress.done(LAB_S)
+        for streams in settings.streams:
+            for repeat in range(1, settings.repeat + 1):
+                progress.say(f"{topology.name} {peer.name}, streams {streams}, {repeat}/{settings.repeat}")
+                await_whole(peer, lab, clients, SERVER)
+                key = _key(topology, peer.name, settings, streams, peer=True)
+                row, raw = _one_run(lab, clients, settings, streams, optimum, peer)
+                progress.done(_run_seconds(settings))
+                yield {**key, "repeat": repeat, **row}, {**key, **raw}
+
+
+def _key(topology: Topology, name: str, settings: Fig4Settings, streams: int, *, peer: bool) -> dict[str, Any]:
+    return {"topology": topology.name, "strategy": name, "peer": peer, "mode": settings.mode, "streams": streams}
 
 
 def _one_run(
-    lab: Lab, clients: list[str], settings: Fig4Settings, optimum: Optimum
+    lab: Lab, clients: list[str], settings: Fig4Settings, streams: int, optimum: Optimum, peer: Peer | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    for _ in range(ATTEMPTS - 1):
+        with suppress(NotTogether):
+            return _attempt(lab, clients, settings, streams, optimum, peer)
+    return _attempt(lab, clients, settings, streams, optimum, peer)
+
+
+def _attempt(
+    lab: Lab, clients: list[str], settings: Fig4Settings, streams: int, optimum: Optimum, peer: Peer | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     start_s, end_s = float(settings.warmup), float(settings.warmup + settings.seconds)
-    pinger = None
-    if settings.pattern == "ping-B":
-        pinger = lab.popen("B", ["ping", "-i", "1", lab.address(SERVER)], stdout=subprocess.DEVNULL)
+    prefix = peer.prefix if peer else ()
+    addresses = {client: peer.target(lab, client, SERVER) for client in clients} if peer else None
     moved: list[tuple[float, int]] = []
     weights: list[dict[str, dict[str, float]]] = []
 
     def watch(now_s: float) -> None:
+        if peer is not None:  # nobody to ask
+            return
         status = call(lab.controller_socket, "status")
         moved.append((now_s, status["slots_moved"]))
         if now_s >= start_s:
             weights.append(pair_weights(status, clients))
 
+    pinger = None
+    if settings.pattern == "ping-B":
+        address = peer.target(lab, "B", SERVER) if peer else lab.address(SERVER)
+        pinger = lab.popen("B", ["ping", "-i", "1", address], stdout=subprocess.DEVNULL)
     length_s = settings.warmup + settings.seconds + TAIL_S
-    run = IperfRun(lab, SERVER, clients, streams=settings.streams, seconds=length_s)
+    run = IperfRun(lab, SERVER, clients, streams=streams, seconds=length_s, prefix=prefix, addresses=addresses)
     try:
         while (now_s := time.monotonic() - run.start_s) < end_s:
             watch(now_s)
@@ -150,7 +222,7 @@ def _one_run(
         optimum,
         retransmitted=sum(retransmits(results[name].client_report, start_s, end_s) for name in clients),
         weights=_mean_weights(weights),
-        slots_moved=moved[-1][1] - moved[0][1],
+        slots_moved=None if peer else moved[-1][1] - moved[0][1],
     )
     raw = {
         client: {"client": result.client_report, "server": result.server_report} for client, result in results.items()

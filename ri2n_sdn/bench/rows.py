@@ -11,6 +11,7 @@ from ri2n_sdn.bench.fair import Optimum
 __all__ = [
     "fig4_row",
     "link_ratio",
+    "missing_row",
     "retransmits",
     "settle_time_s",
     "summarize",
@@ -35,9 +36,9 @@ def fig4_row(
     *,
     retransmitted: int,
     weights: Json,
-    slots_moved: int,
+    slots_moved: int | None,
 ) -> Json:
-    """One run as a row; `key` is {topology, strategy, mode, streams, repeat}."""
+    """One run as a row; `key` is {topology, strategy, peer, mode, streams, repeat}; a peer has no slots to move."""
     shares = {client: goodput_bps[client] / optimum.fair_bps[client] for client in goodput_bps}
     return {
         **key,
@@ -53,17 +54,27 @@ def fig4_row(
     }
 
 
+def missing_row(key: Mapping[str, object], why_not: str, figures: Sequence[str], empty: Sequence[str] = ()) -> Json:
+    """The one row of what cannot be measured: no run, no `figures` (None), nothing in those that are mappings."""
+    blanks: Json = {**dict.fromkeys(figures), **{name: {} for name in empty}}
+    return {**key, "repeat": 0, "why_not": why_not, **blanks}
+
+
 def summarize(rows: Sequence[Json], group_by: Sequence[str], figures: Sequence[str]) -> list[Json]:
     """Rows that agree in `group_by` as one: median, smallest and largest of each figure, and how many there are.
 
-    A figure that is None in a row (not measured there) is left out of that row's share; None when in all.
+    A figure that is None in a row (not measured there) is left out of that row's share; None when in all. A group
+    that cannot be measured has 0 repeats, and `why_not`.
     """
     groups: dict[tuple[Any, ...], list[Json]] = {}
     for row in rows:
         groups.setdefault(tuple(row[name] for name in group_by), []).append(row)
     found = []
     for key, members in groups.items():
-        line: Json = {**dict(zip(group_by, key, strict=True)), "repeats": len(members)}
+        reasons = [member["why_not"] for member in members if member.get("why_not")]
+        line: Json = {**dict(zip(group_by, key, strict=True)), "repeats": len(members) - len(reasons)}
+        if reasons:
+            line["why_not"] = reasons[0]
         for figure in figures:
             values = [member[figure] for member in members if member[figure] is not None]
             line[figure] = round(statistics.median(values), 4) if values else None

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ri2n_sdn.cli.client import call
 from ri2n_sdn.errors import NotAvailable
 
 __all__ = ["Hosts", "PrivateOvs", "Sandbox", "host_mac", "reserve_port"]
@@ -242,10 +243,8 @@ class Sandbox:
         self._controllers.clear()
 
     def ask(self, operation: str, **values: Any) -> dict[str, Any]:
-        """One request to the controller's local interface; NotAvailable when nobody answers."""
-        from ri2n_sdn.lab.control import ask
-
-        return ask(self.socket, {"op": operation, **values})
+        """One request to the controller's local interface; raises what `call` raises."""
+        return call(self.socket, operation, **values)
 
     def log(self) -> str:
         """What the controllers wrote."""

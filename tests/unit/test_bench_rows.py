@@ -8,6 +8,7 @@ from ri2n_sdn.bench.fair import Optimum
 from ri2n_sdn.bench.rows import (
     fig4_row,
     link_ratio,
+    missing_row,
     retransmits,
     settle_time_s,
     summarize,
@@ -84,3 +85,14 @@ def test_a_path_that_went_away_has_to_be_gone_from_the_weights() -> None:
     both, one = {"eth0>eth0": 0.5, "eth1>eth1": 0.5}, {"eth0>eth0": 1.0}
     phase = [(0.0, both), (0.1, both), (0.2, one), (0.3, one), (0.4, one), (0.5, one)]
     assert settle_time_s(phase, 0) == pytest.approx(0.2)
+
+
+def test_what_cannot_be_measured_is_a_row_that_says_why() -> None:
+    key = {"topology": "d", "strategy": "lcb", "streams": 8}
+    row = missing_row(key, "links differ", ["worst_share"], ["clients"])
+    assert row == {**key, "repeat": 0, "why_not": "links differ", "worst_share": None, "clients": {}}
+    rows = [row, {**key, "strategy": "mptcp", "worst_share": 0.5}]
+    lines = summarize(rows, ["strategy"], ["worst_share"])
+    assert (lines[0]["repeats"], lines[0]["why_not"], lines[0]["worst_share"]) == (0, "links differ", None)
+    assert (lines[1]["repeats"], lines[1]["worst_share"]) == (1, 0.5)
+    assert "why_not" not in lines[1]

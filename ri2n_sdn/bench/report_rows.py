@@ -1,0 +1,116 @@
+"""The rows that the benches write, as far as the report needs them: read strictly, everything else is left out."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+__all__ = [
+    "KINDS",
+    "ROWS",
+    "Client",
+    "CycleRow",
+    "FailoverRow",
+    "Fig4Row",
+    "Fig9Row",
+    "Number",
+    "Phase",
+    "Row",
+    "Sample",
+]
+
+Number = int | float
+
+
+class Row(BaseModel):
+    """Base of all rows: values are not coerced, the result is frozen, no number is infinite."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Client(Row):
+    """One client of a run: bit/s, and its share of its max-min fair rate."""
+
+    goodput_bps: Number
+    share: Number
+
+
+class Fig4Row(Row):
+    """One run of a strategy or peer; of a peer that cannot do the topology only `why_not`, without figures."""
+
+    topology: str
+    strategy: str
+    peer: bool = False
+    mode: str = "flow"
+    streams: int
+    repeat: int
+    why_not: str | None = None
+    clients: dict[str, Client]
+    total_of_optimum: Number | None
+    worst_share: Number | None
+    retransmits: Number | None
+    weights: dict[str, dict[str, Number]]
+    slots_moved: Number | None
+
+
+class FailoverRow(Row):
+    """One fault under UDP and under TCP; `strategy` is empty in files from before there were peers.
+
+    `lasting`: packets were still lost when the stream ended; None where that was not looked at.
+    """
+
+    fault: str
+    strategy: str = ""
+    peer: bool = False
+    mode: str = "flow"
+    repeat: int
+    why_not: str | None = None
+    outage_ms: Number | None = None
+    lost: Number | None = None
+    sent: Number | None = None
+    lasting: bool | None = None
+    tcp_stall_ms: Number | None = None
+
+
+class Fig9Row(Row):
+    """One phase: seconds and HBSPANs until the weights stayed, and what they and the goodput were then."""
+
+    phase: str
+    settle_s: Number | None
+    settle_hbspan: Number | None
+    hbspan_s: Number
+    weights: dict[str, dict[str, Number]]
+    goodput_bps: dict[str, Number]
+
+
+class CycleRow(Row):
+    """The controller's rounds with one number of active pairs; wall clock and its own CPU seconds."""
+
+    hosts: int
+    active_pairs: int
+    rounds: int
+    cycle_s: Number
+    cycle_max_s: Number
+    cpu_s: Number
+    changed_tables: int
+    change_cycle_s: Number
+    change_cpu_s: Number
+
+
+class Sample(Row):
+    """The weights at one moment, {client: {`own>peer`: share}}; seconds on the clock of its phase."""
+
+    time_s: Number
+    hbspan_s: Number
+    weights: dict[str, dict[str, Number]]
+
+
+class Phase(Row):
+    """The samples of one phase of figure 9."""
+
+    phase: str
+    began_s: Number
+    samples: list[Sample]
+
+
+ROWS: dict[str, type[Row]] = {"fig4": Fig4Row, "failover": FailoverRow, "fig9": Fig9Row, "cycle": CycleRow}
+KINDS = tuple(ROWS)
