@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ri2n_sdn.errors import BadInput, NotAvailable
-from ri2n_sdn.fabric.topology import load_topology, parse_topology
+from ri2n_sdn.fabric.topology import Topology, load_topology, parse_topology
 from ri2n_sdn.lab import Lab, manage
 from ri2n_sdn.lab.iperf import measure
 from ri2n_sdn.lab.namespaces import processes_in
@@ -72,6 +72,16 @@ def mac_of(lab: Lab, host: str, device: str) -> str:
     match = re.search(r"link/ether (\S+)", lab.exec(host, ["ip", "-o", "link", "show", "dev", device]).stdout)
     assert match
     return match[1]
+
+
+def slow_topology() -> Topology:
+    """Figure 4 (d) with links of 15 Mbit/s: a busy machine keeps up with them.
+
+    A shaper's 10 kB of burst are 5 ms there: it loses nothing of its rate when its timer is as late as that. A sender
+    that cannot keep up would lose nothing.
+    """
+    text = (TOPOLOGIES / "fig4" / "d.yaml").read_text()
+    return parse_topology(text.replace("rate_bps: 100000000", "rate_bps: 15000000"))
 
 
 class TestLife:
@@ -218,17 +228,14 @@ def test_a_broadcast_does_not_multiply(topology: str, lab_of: LabOf, wait_until:
 
 
 class TestLinks:
-    def test_rate(self, lab_d: Lab) -> None:
-        results = measure(lab_d, "A", ["B"], streams=4, skip_s=1.0, window_s=2.0)
-        assert 75e6 < results["B"].goodput_bps < 97e6  # 95.6 Mbit/s is what 100 Mbit/s carry
+    def test_rate(self, lab_of: LabOf) -> None:
+        """15 Mbit/s carry 14.3 of TCP's; tests/virtual has the exact figure for 100."""
+        results = measure(lab_of(slow_topology()), "A", ["B"], streams=4, skip_s=2.0, window_s=3.0)
+        assert 12e6 < results["B"].goodput_bps < 14.6e6
 
     def test_switch_buffer_is_finite(self, lab_of: LabOf) -> None:
-        """Two hosts send 12 Mbit/s each to one: its link carries 15, the switch's buffer does not hold the rest.
-
-        A busy machine keeps up with these rates too: a sender that cannot would lose nothing.
-        """
-        text = (TOPOLOGIES / "fig4" / "d.yaml").read_text()
-        lab = lab_of(parse_topology(text.replace("rate_bps: 100000000", "rate_bps: 15000000")))
+        """Two hosts send 12 Mbit/s each to one: its link carries 15, the switch's buffer does not hold the rest."""
+        lab = lab_of(slow_topology())
         lab.fault("nic_down", host="A", nic="eth1")
         lab.fault("nic_down", host="C", nic="eth1")
         for host in "BC":
@@ -273,16 +280,17 @@ class TestFaults:
         before = sent()
         stream = Stream(lab_d, "B", "A", pps=1000, seconds=3, flows=2)
         wait_until(lambda: sent() > before + 500, "the stream is under way")
+        begin_s = time.monotonic()
         lab_d.fault("blackhole", host="B", nic="eth0")
-        begin_s, before = time.monotonic(), sent()
+        before = sent()
         wait_until(lambda: sent() > before + 200, "200 packets were lost")
-        end_s = time.monotonic()
         lab_d.restore_all()
+        end_s = time.monotonic()
         result = stream.result()
         assert result.lost == len(result.lost_at_s) >= 190
         assert begin_s - 0.1 < result.lost_at_s[0] < result.lost_at_s[-1] < end_s + 0.1
         assert result.lost_after(begin_s - 0.1) == result.lost
-        assert 190 < result.longest_gap_ms < 600
+        assert 190 < result.longest_gap_ms < (end_s - begin_s) * 1e3 + 200
         assert any(gap["ms"] == result.longest_gap_ms for gap in result.gaps)
 
     def test_own_and_peer_nic_down(self, lab_d: Lab) -> None:

@@ -10,19 +10,10 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.lab.guest import Guest
-from ri2n_sdn.lab.kernels import Kernel, find_kernel
+from ri2n_sdn.lab.kernels import Kernel
 
 FIGURES = ("total_of_optimum", "worst_share")
-
-
-@pytest.fixture(scope="module")
-def virtual() -> Kernel:
-    try:
-        return find_kernel("virtual")
-    except NotAvailable as error:
-        pytest.skip(str(error))
 
 
 def bench(path: Path, *options: str) -> dict[str, Any]:

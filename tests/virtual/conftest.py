@@ -1,0 +1,17 @@
+"""The kernel with virtual time, for the tests that need it."""
+
+from __future__ import annotations
+
+import pytest
+
+from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.lab.kernels import Kernel, find_kernel
+
+
+@pytest.fixture(scope="session")
+def virtual() -> Kernel:
+    """The kernel; a test without it is skipped and says why."""
+    try:
+        return find_kernel("virtual")
+    except NotAvailable as error:
+        pytest.skip(str(error))

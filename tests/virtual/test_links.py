@@ -1,0 +1,27 @@
+"""Virtual time: a link carries its rate, whatever else the machine does."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from ri2n_sdn.lab.guest import Guest
+from ri2n_sdn.lab.kernels import Kernel
+
+D = Path(__file__).resolve().parents[2] / "topologies" / "fig4" / "d.yaml"
+MEASURE = """
+import sys
+from ri2n_sdn.fabric.topology import load_topology
+from ri2n_sdn.lab import Lab
+from ri2n_sdn.lab.iperf import measure
+with Lab.create(load_topology(sys.argv[1])) as lab:
+    print(measure(lab, "A", ["B"], streams=4, skip_s=1.0, window_s=2.0)["B"].goodput_bps)
+"""
+
+
+def test_a_link_carries_its_rate(virtual: Kernel) -> None:
+    with Guest(virtual, [sys.executable, "-c", MEASURE, str(D)], limit_s=300) as guest:
+        result = guest.wait()
+        assert result.returncode == 0, guest.stdout
+        goodput_bps = float(guest.stdout.split()[-1])
+    assert 94.5e6 < goodput_bps < 96e6  # 95.6 Mbit/s is what TCP has of 100
