@@ -11,10 +11,11 @@ from ri2n_sdn.lab.kernels import Kernel
 D = Path(__file__).resolve().parents[2] / "topologies" / "fig4" / "d.yaml"
 MEASURE = """
 import sys
+from pathlib import Path
 from ri2n_sdn.fabric.topology import load_topology
 from ri2n_sdn.lab import Lab
 from ri2n_sdn.lab.iperf import measure
-with Lab.create(load_topology(sys.argv[1])) as lab:
+with Lab.create(load_topology(Path(sys.argv[1]))) as lab:
     print(measure(lab, "A", ["B"], streams=4, skip_s=1.0, window_s=2.0)["B"].goodput_bps)
 """
 
@@ -22,6 +23,6 @@ with Lab.create(load_topology(sys.argv[1])) as lab:
 def test_a_link_carries_its_rate(virtual: Kernel) -> None:
     with Guest(virtual, [sys.executable, "-c", MEASURE, str(D)], limit_s=300) as guest:
         result = guest.wait()
-        assert result.returncode == 0, guest.stdout
+        assert result.returncode == 0, guest.stderr
         goodput_bps = float(guest.stdout.split()[-1])
     assert 94.5e6 < goodput_bps < 96e6  # 95.6 Mbit/s is what TCP has of 100
