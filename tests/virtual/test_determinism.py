@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from ri2n_sdn.lab.guest import Guest
 from ri2n_sdn.lab.kernels import Kernel
 
+ETC_NETNS = Path("/etc/netns")
 FIGURES = ("total_of_optimum", "worst_share")
 
 
@@ -38,6 +41,26 @@ def test_the_same_run_twice_gives_the_same_table(virtual: Kernel, tmp_path: Path
         assert one["total_of_optimum"] > 0.5
     assert first["context"]["lab_kernel"] == "virtual"
     assert first["context"]["guest_s"] > 10
+
+
+def test_the_clock_does_not_depend_on_labs_of_the_machine_itself(virtual: Kernel) -> None:
+    """Each reading of the clock moves it, and making a folder that is there takes fewer than making a new one."""
+    code = "import os, time; os.makedirs('/etc/netns/ri2n-x'); print(time.monotonic_ns())"
+
+    def ended() -> int:
+        with Guest(virtual, [sys.executable, "-c", code], limit_s=100) as guest:
+            assert guest.wait().returncode == 0, guest.stderr
+            return int(guest.stdout)
+
+    alone = ended()
+    folder = ETC_NETNS / f"ri2n-test-{os.getpid()}"
+    folder.mkdir(parents=True)
+    try:
+        assert ended() == alone
+    finally:
+        folder.rmdir()
+        with suppress(OSError):
+            ETC_NETNS.rmdir()  # as labs do: only when empty
 
 
 def test_random_numbers_follow_from_the_seed(virtual: Kernel) -> None:
