@@ -1,0 +1,36 @@
+//! The body of a frame of a type that has entries: a request, control or a report, by the first byte.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use ri2n_reorder::wire::control::WHOLE_WEIGHT_PPM;
+use ri2n_reorder::wire::{parse, Body, Message, CONTROLLER_MAC, ETHERTYPE, HELPER_MAC, MAX_LINKS, MAX_PORT, VERSION};
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((which, body)) = bytes.split_first() else { return };
+    let kind = 3 + which % 3;
+    let frame =
+        [&HELPER_MAC.0[..], &CONTROLLER_MAC.0, &ETHERTYPE.to_be_bytes(), &[VERSION << 4 | kind, 0], body].concat();
+    let Ok(message) = parse(&frame) else { return };
+    let mut again = Vec::new();
+    message.encode(&mut again);
+    assert_eq!(parse(&again), Ok(message.clone()));
+    match message {
+        Message::Control(control) => match control.body {
+            Body::ThisHost { nics, .. } => {
+                assert!(nics.iter().all(|nic| (1..=MAX_PORT).contains(&nic.port) && nic.name.len() <= 16));
+            }
+            Body::Peer { links, .. } => {
+                assert!(links.windows(2).all(|pair| pair[0].number < pair[1].number));
+                assert!(links.iter().all(|link| usize::from(link.number) < MAX_LINKS));
+                assert!(links.iter().all(|link| link.weight_ppm <= WHOLE_WEIGHT_PPM));
+            }
+            Body::Gone => {}
+        },
+        Message::Repeat(repeat) => {
+            let frames: usize = repeat.ranges.iter().map(|(_, frames)| usize::from(frames)).sum();
+            assert!((1..=128 * 1024).contains(&frames));
+        }
+        Message::Report(report) => assert!(report.entries.len() <= 36),
+        other => panic!("read as {other:?}"),
+    }
+});

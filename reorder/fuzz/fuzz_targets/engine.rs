@@ -1,0 +1,11 @@
+//! A script of frames, times and controls: nothing panics, memory stays bounded, no time stands still.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+#[path = "../../tests/script/mod.rs"]
+mod script;
+
+fuzz_target!(|bytes: &[u8]| {
+    script::run(bytes);
+});

@@ -1,0 +1,83 @@
+//! Without a controller: greetings on every NIC tell who is there, and by which NICs.
+
+use super::link::{Link, Told};
+use super::{Engine, IDLE_NS, MAX_PEERS};
+use crate::driver::{Out, Sink};
+use crate::seq::Seq;
+use crate::wire::{Heartbeat, Mac, NO_LIMIT};
+use crate::Nanos;
+
+/// NICs of a host that take part.
+const MOST_NICS: u8 = 8;
+
+impl Engine {
+    /// Greet everybody on every NIC when that is due, and forget those who said nothing for long.
+    pub(super) fn greet(&mut self, now: Nanos, out: &mut dyn Sink) {
+        if now < self.greet_at || self.ended {
+            return;
+        }
+        self.greet_at = now + IDLE_NS;
+        self.forget_silent(now);
+        let Some(own) = self.own else { return };
+        for (position, (port, nic)) in self.nics.iter().enumerate() {
+            let greeting = Heartbeat {
+                dst: Mac::BROADCAST,
+                src: nic.mac,
+                link: None,
+                session: ((self.settings.seed >> 32) as u32).max(1),
+                seq: Seq(self.greetings),
+                time_us: (now / 1000) as u32,
+                next_within_ms: (IDLE_NS / 1_000_000) as u16,
+                cnt: position as u16,
+                limit_kbps: nic.rate_kbps,
+                own,
+                ..Heartbeat::default()
+            };
+            let mut frame = out.recycle();
+            greeting.encode(&mut frame);
+            self.counters.heartbeats_out += 1;
+            out.wire(Out::Nic(*port), frame);
+        }
+        self.greetings = self.greetings.wrapping_add(1);
+    }
+
+    /// A greeting came in by NIC `port`: there is a link between that NIC and the greeter's.
+    pub(super) fn greeted(&mut self, now: Nanos, port: u8, beat: &Heartbeat) {
+        let (Some(own), Ok(theirs)) = (self.own, u8::try_from(beat.cnt)) else { return };
+        let position = self.nics.keys().position(|known| *known == port).and_then(|at| u8::try_from(at).ok());
+        let Some(mine) = position.filter(|mine| *mine < MOST_NICS && theirs < MOST_NICS) else {
+            self.counters.bad_link += 1;
+            return;
+        };
+        if beat.own == own {
+            return; // our own, on another of our NICs
+        }
+        let number = match self.peer_of(beat.own) {
+            Some(number) => number,
+            None if self.peers.len() >= MAX_PEERS => {
+                self.counters.too_many_peers += 1;
+                return;
+            }
+            None => self.add_peer(now, beat.own),
+        };
+        let link_number = if own < beat.own { 8 * mine + theirs } else { 8 * theirs + mine };
+        self.peers[number].silent_since = now;
+        let known = self.peers[number].link(link_number);
+        if known.is_some_and(|link| link.peer_nic == beat.src && link.told.limit_kbps == beat.limit_kbps) {
+            return;
+        }
+        if let Some(old) = known.map(|link| link.peer_nic).filter(|old| *old != beat.src) {
+            self.by_nic.remove(&old);
+        }
+        let own_kbps = self.nics.get(&port).map_or(NO_LIMIT, |nic| nic.rate_kbps);
+        let rate_kbps = own_kbps.min(beat.limit_kbps);
+        let told = Told { rate_kbps, limit_kbps: beat.limit_kbps, weight: rate_kbps };
+        let mut link = Link::new(link_number, port, theirs, told);
+        link.peer_nic = beat.src;
+        let mut links: Vec<Link> = self.peers[number].links.clone();
+        links.retain(|old| old.number != link_number);
+        links.push(link);
+        self.by_nic.insert(beat.src, number);
+        self.set_links(now, number, links);
+    }
+}

@@ -1,0 +1,235 @@
+//! One link of a pair of hosts, as this host sees it: what was sent, what came in, who hears whom.
+
+use crate::seq::Seq;
+use crate::wire::{Heartbeat, Mac, NO_LIMIT};
+use crate::Nanos;
+
+/// Heartbeats may be missed twice; the third one's absence is a dead link.
+pub const MISSED: u64 = 3;
+const MS: Nanos = 1_000_000;
+/// How much of a new round-trip time goes into the smoothed one.
+const SMOOTH: i64 = 8;
+
+/// A link: a pair of NICs, one of each host. Its number is the same in both directions.
+#[derive(Debug, Clone)]
+pub struct Link {
+    /// Its number, 0 to 63.
+    pub number: u8,
+    /// Port number of this host's NIC.
+    pub own_port: u8,
+    /// Port number of the peer's NIC.
+    pub peer_port: u8,
+    /// MAC of the peer's NIC; only used without a bridge.
+    pub peer_nic: Mac,
+    /// What the controller wants: rate to begin with, most that may ever be sent (kbit/s), weight.
+    pub told: Told,
+
+    /// Link sequence of the next data frame.
+    pub next_sequence: Seq,
+    /// Data frames and bytes sent.
+    pub sent_frames: u64,
+    /// Bytes of data frames sent.
+    pub sent_bytes: u64,
+    /// Frames sent again over this link.
+    pub repeated: u64,
+    /// Data frames that came in at the peer by this link, in all of our session.
+    pub arrived_frames: u32,
+    /// The peer says that it hears us here.
+    pub heard_by_peer: bool,
+    /// What the peer grants, in kbit/s; none before it has said so.
+    pub grant_kbps: Option<u32>,
+
+    /// What the peer may send here at most, as far as it knows, in kbit/s.
+    pub limit_kbps: u32,
+    /// When something last came in.
+    heard_ns: Option<Nanos>,
+    /// How often the peer promises to say something here.
+    pub interval_ns: Nanos,
+    /// This host's NIC has carrier.
+    pub own_up: bool,
+    /// Something came in within three intervals.
+    pub hears: bool,
+    /// Data frames and bytes that came in.
+    pub come_frames: u64,
+    /// Bytes of data frames that came in, as on the wire.
+    pub come_bytes: u64,
+    /// Highest link sequence that came in, and one; none before the first of a session.
+    pub expected: Option<Seq>,
+    /// Data frames that did not come in: gaps in the link sequence.
+    pub lost: u64,
+
+    /// Newest heartbeat of the peer.
+    newest_heartbeat: Option<Seq>,
+    /// The peer's clock in its newest heartbeat (us), and when that came in.
+    pub their_time: Option<(u32, Nanos)>,
+    /// Smoothed round-trip time.
+    pub round_trip_ns: Option<Nanos>,
+    /// Difference of the clocks plus the way here, in us, smoothed; only differences between links mean something.
+    pub way_us: Option<i64>,
+    /// What RI2N's strategies know of the peer's end (SPEC.md: `cnt`, `arrive`, `path_total`, `arrive_total`).
+    pub theirs: Counts,
+}
+
+/// What the controller told of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Told {
+    /// What to begin with, kbit/s.
+    pub rate_kbps: u32,
+    /// Never more, kbit/s; `u32::MAX` for no limit.
+    pub limit_kbps: u32,
+    /// Of 1,000,000.
+    pub weight: u32,
+}
+
+/// The heartbeat's fields of RI2N+ and RI2N++, as the peer sent them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Peers whose traffic comes in by the NIC.
+    pub peers: u16,
+    /// kB of ours by this link.
+    pub arrive: u32,
+    /// kB of all by this link's NIC.
+    pub path_total: u32,
+    /// kB of all by all NICs.
+    pub arrive_total: u32,
+}
+
+impl Link {
+    /// A link of which nothing was heard yet.
+    pub fn new(number: u8, own_port: u8, peer_port: u8, told: Told) -> Self {
+        Link {
+            number,
+            own_port,
+            peer_port,
+            peer_nic: Mac::default(),
+            told,
+            next_sequence: Seq(0),
+            sent_frames: 0,
+            sent_bytes: 0,
+            repeated: 0,
+            arrived_frames: 0,
+            heard_by_peer: false,
+            grant_kbps: None,
+            limit_kbps: NO_LIMIT,
+            heard_ns: None,
+            interval_ns: 1000 * MS,
+            own_up: true,
+            hears: false,
+            come_frames: 0,
+            come_bytes: 0,
+            expected: None,
+            lost: 0,
+            newest_heartbeat: None,
+            their_time: None,
+            round_trip_ns: None,
+            way_us: None,
+            theirs: Counts::default(),
+        }
+    }
+
+    /// Its bit in a set of links.
+    pub fn bit(&self) -> u64 {
+        1 << self.number
+    }
+
+    /// Something came in; true if the link was not heard before.
+    pub fn heard(&mut self, now: Nanos) -> bool {
+        self.heard_ns = Some(now);
+        !std::mem::replace(&mut self.hears, true)
+    }
+
+    /// When the link counts as dead unless something comes in, `interval_ns` at most between heartbeats since `since`.
+    pub fn dies_at(&self, since: Nanos, interval_ns: Nanos) -> Option<Nanos> {
+        let heard = self.heard_ns.filter(|_| self.hears)?;
+        let slow = heard.saturating_add(MISSED * self.interval_ns);
+        let fast = heard.saturating_add(MISSED * interval_ns.min(self.interval_ns));
+        // A shorter interval holds from the moment on at which it became known.
+        Some(fast.max(since.saturating_add(MISSED * interval_ns).min(slow)))
+    }
+
+    /// Whether it is silent for too long; it is dead then.
+    pub fn dies(&mut self, now: Nanos, since: Nanos, interval_ns: Nanos) -> bool {
+        if self.dies_at(since, interval_ns).is_none_or(|at| now < at) {
+            return false;
+        }
+        self.hears = false;
+        self.heard_by_peer = false;
+        true
+    }
+
+    /// Count a data frame that came in; the number of frames that are now known to be lost before it.
+    pub fn came(&mut self, link_sequence: Seq, bytes: usize) -> u32 {
+        self.come_frames += 1;
+        self.come_bytes += bytes as u64;
+        self.missed(link_sequence, 1)
+    }
+
+    /// The peer sent `ahead` frames up to and with `link_sequence` less than its next; how many are missing.
+    pub fn missed(&mut self, link_sequence: Seq, ahead: u32) -> u32 {
+        let Some(expected) = self.expected else {
+            self.expected = Some(link_sequence.add(ahead));
+            return 0;
+        };
+        let gap = link_sequence.since(expected);
+        if gap < 0 {
+            return 0;
+        }
+        self.expected = Some(link_sequence.add(ahead));
+        self.lost += gap as u64;
+        gap as u32
+    }
+
+    /// Take what a heartbeat says of the link's liveness and clocks; false for one that is not newer than the last.
+    pub fn heartbeat(&mut self, now: Nanos, beat: &Heartbeat) -> bool {
+        if let Some(newest) = self.newest_heartbeat {
+            if !newest.is_before(beat.seq) {
+                return false;
+            }
+        }
+        self.newest_heartbeat = Some(beat.seq);
+        self.interval_ns = Nanos::from(beat.next_within_ms.max(1)) * MS;
+        self.their_time = Some((beat.time_us, now));
+        let way = i64::from((now / 1000) as u32) - i64::from(beat.time_us);
+        self.way_us = Some(match self.way_us {
+            // The clocks' lower halves wrapped, or one of them was set: begin again.
+            Some(old) if (way - old).abs() < 1_000_000 => old + (way - old) / SMOOTH,
+            _ => way,
+        });
+        if let Some(echo) = beat.echo {
+            let back = (now / 1000) as u32;
+            let trip_us = i64::from(back.wrapping_sub(echo.time_us)) - i64::from(echo.age_us);
+            if (0..10_000_000).contains(&trip_us) {
+                let trip = trip_us as Nanos * 1000;
+                self.round_trip_ns = Some(match self.round_trip_ns {
+                    Some(old) => (old * (SMOOTH as u64 - 1) + trip) / SMOOTH as u64,
+                    None => trip,
+                });
+            }
+        }
+        self.arrived_frames = beat.frames_in;
+        self.limit_kbps = beat.limit_kbps;
+        self.grant_kbps = (beat.grant_kbps != NO_LIMIT).then_some(beat.grant_kbps);
+        self.theirs = Counts {
+            peers: beat.cnt,
+            arrive: beat.arrive_kb,
+            path_total: beat.path_total_kb,
+            arrive_total: beat.arrive_total_kb,
+        };
+        true
+    }
+
+    /// The peer began anew: what is known of its sending is void.
+    pub fn peer_restarted(&mut self) {
+        self.newest_heartbeat = None;
+        self.expected = None;
+        self.their_time = None;
+        self.way_us = None;
+        self.grant_kbps = None;
+        self.heard_by_peer = false;
+    }
+
+    /// What may be sent here now, in kbit/s: granted, else told, never over the limit.
+    pub fn rate_kbps(&self) -> u32 {
+        self.grant_kbps.unwrap_or(self.told.rate_kbps).min(self.told.limit_kbps)
+    }
+}

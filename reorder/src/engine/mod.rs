@@ -1,0 +1,470 @@
+//! The helper's core: frames of the host and of the links in, frames for both out, all by the clock that is passed in.
+//!
+//! One [`Engine`] per process. It owns a [`peer::Peer`] per other host; what concerns all of them (the own NICs, what
+//! their receivers grant, memory) is here. `send`, `receive`, `beats`, `control`, `report` and `greet` hold a part each.
+
+mod beats;
+mod control;
+mod greet;
+pub mod link;
+pub mod peer;
+mod receive;
+mod report;
+mod send;
+mod status;
+pub mod strategy;
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::counters::Counters;
+use crate::driver::{Driver, Sink};
+use crate::grants::{GrantLink, Granter};
+use crate::offload::vnet::VnetHdr;
+use crate::reorder::ReorderBuffer;
+use crate::ring::{Limits, Ring};
+use crate::sched::fair::FairQueue;
+use crate::sched::paced::{NicBuckets, Paced};
+use crate::sched::queue::QueueSettings;
+use crate::sched::weighted::Weighted;
+use crate::seq::Seq;
+pub use crate::wire::Mode;
+use crate::wire::{Mac, Tag, MAX_LINKS};
+use crate::Nanos;
+
+use link::Link;
+use peer::{Meter, Peer};
+
+pub(crate) const MS: Nanos = 1_000_000;
+/// Heartbeats while there is data, and while there is none.
+const FAST_NS: Nanos = 10 * MS;
+const IDLE_NS: Nanos = 1000 * MS;
+/// A frame is not repeated again within so much time.
+const AGAIN_NS: Nanos = 2 * MS;
+/// How long traffic counts as going on after the last frame.
+const ACTIVE_NS: Nanos = 100 * MS;
+/// Heartbeats at the fast interval after traffic ended: what was lost last is found by them.
+const BEATS_AFTER: u8 = 3;
+/// Others than the controller's peers: at most so many, without a controller.
+const MAX_PEERS: usize = 4096;
+/// Frames of a reorder buffer; a peer that is further ahead has lost its receiver.
+const REORDER_SLOTS: usize = 16_384;
+
+/// What does not change while the helper runs.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The host's own MAC; in a bridge the controller may tell it.
+    pub own: Option<Mac>,
+    /// No bridge and no controller: the wire side is the NICs themselves.
+    pub autonomous: bool,
+    /// Longest frame on a NIC, with its Ethernet header, in bytes.
+    pub longest: usize,
+    /// Bytes that a frame takes on the medium beside its own.
+    pub overhead: usize,
+    /// UDP is delivered as it comes.
+    pub udp_unordered: bool,
+    /// Bytes of frames that may be held in all.
+    pub max_memory: usize,
+    /// How long sent frames are kept.
+    pub keep_ns: Nanos,
+    /// How links are shared out, until a controller says something else.
+    pub mode: Mode,
+    /// HBSPAN, for RI2N+ and RI2N++ without a controller.
+    pub hbspan_ns: Nanos,
+    /// Where session numbers begin: random.
+    pub seed: u64,
+}
+
+/// One of the host's own NICs.
+#[derive(Debug, Clone)]
+pub struct Nic {
+    /// Its name.
+    pub name: String,
+    /// Its MAC; only known without a bridge.
+    pub mac: Mac,
+    /// kbit/s.
+    pub rate_kbps: u32,
+    /// It has carrier.
+    pub up: bool,
+    /// Bytes of data from all peers in this HBSPAN and the last: R_jk.
+    pub arrived: (u64, u64),
+    /// kbit/s that grants leave to others, for the status.
+    pub foreign_bps: f64,
+}
+
+/// The helper, but for its devices.
+pub struct Engine {
+    settings: Settings,
+    counters: Counters,
+    own: Option<Mac>,
+    mode: Mode,
+    began: Nanos,
+    nics: BTreeMap<u8, Nic>,
+    nic_buckets: NicBuckets,
+    granter: Granter<Mac>,
+    peers: Vec<Peer>,
+    by_mac: HashMap<Mac, usize>,
+    /// Without a bridge: which peer a NIC's MAC belongs to.
+    by_nic: HashMap<Mac, usize>,
+    generations: HashMap<Mac, u32>,
+    host_generation: u32,
+    /// Kept for their memory.
+    segments: Vec<Vec<u8>>,
+    ask: Vec<(Seq, u16)>,
+    greetings: u32,
+    nic_names: Vec<(u8, String)>,
+    /// Peer whose turn it is to send.
+    turn: usize,
+    grants_at: Nanos,
+    grants_now: bool,
+    report_at: Nanos,
+    greet_at: Nanos,
+    span_at: Nanos,
+    /// When credit is there again for something that waits.
+    credit_at: Option<Nanos>,
+    sessions: u64,
+    last: Nanos,
+    /// Sum of what all peers hold, renewed every turn.
+    held: usize,
+    ended: bool,
+}
+
+impl Engine {
+    /// A helper that knows nobody yet.
+    pub fn new(settings: Settings, now: Nanos) -> Self {
+        Engine {
+            own: settings.own,
+            mode: settings.mode,
+            began: now,
+            counters: Counters::default(),
+            nics: BTreeMap::new(),
+            nic_buckets: NicBuckets::new(settings.longest + settings.overhead),
+            granter: Granter::new(Default::default()),
+            peers: Vec::new(),
+            by_mac: HashMap::new(),
+            by_nic: HashMap::new(),
+            generations: HashMap::new(),
+            host_generation: 0,
+            segments: Vec::new(),
+            ask: Vec::new(),
+            greetings: 0,
+            nic_names: Vec::new(),
+            turn: 0,
+            grants_at: now,
+            grants_now: false,
+            report_at: now + IDLE_NS,
+            greet_at: now,
+            span_at: now + settings.hbspan_ns,
+            credit_at: None,
+            sessions: settings.seed,
+            last: now,
+            held: 0,
+            ended: false,
+            settings,
+        }
+    }
+
+    /// Tell it of a NIC of its own (without a controller; else the controller does).
+    pub fn set_nic(&mut self, now: Nanos, port: u8, name: &str, mac: Mac, rate_kbps: u32, up: bool) {
+        let rate_bps = f64::from(rate_kbps) * 1e3;
+        self.nic_buckets.set(now, port, rate_bps as u64);
+        self.granter.set_nic(port, if up { rate_bps } else { 0.0 });
+        let nic = Nic { name: name.into(), mac, rate_kbps, up, arrived: (0, 0), foreign_bps: 0.0 };
+        self.nics
+            .entry(port)
+            .and_modify(|old| {
+                old.name.clone_from(&nic.name);
+                old.mac = nic.mac;
+                old.rate_kbps = nic.rate_kbps;
+                old.up = nic.up;
+            })
+            .or_insert(nic);
+        self.nic_names = self.nics.iter().map(|(port, nic)| (*port, nic.name.clone())).collect();
+        self.grants_now = true;
+    }
+
+    /// Counters of everything that came, went and was dropped.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Number of the peer with that MAC.
+    fn peer_of(&self, mac: Mac) -> Option<usize> {
+        self.by_mac.get(&mac).copied()
+    }
+
+    /// Add a peer (it must not be there).
+    fn add_peer(&mut self, now: Nanos, mac: Mac) -> usize {
+        self.sessions = self.sessions.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let session = ((self.sessions >> 32) as u32).max(1);
+        let quarter = self.settings.max_memory / 4;
+        self.peers.push(Peer {
+            mac,
+            session,
+            theirs: 0,
+            theirs_heard: 0,
+            candidate: None,
+            ask_at: None,
+            knows_us: false,
+            stripe: self.settings.autonomous,
+            holds: false,
+            bounced: false,
+            links: Vec::new(),
+            next: Seq(0),
+            link_sequences: [Seq(0); MAX_LINKS],
+            next_heartbeat: Seq(0),
+            queue: FairQueue::new(QueueSettings { max_bytes: quarter, ..QueueSettings::default() }),
+            again: std::collections::VecDeque::new(),
+            chosen: None,
+            ring: Ring::new(Limits { keep_ns: self.settings.keep_ns, min_ns: AGAIN_NS, max_bytes: quarter }),
+            paced: Paced::new(self.settings.longest + self.settings.overhead),
+            weighted: Weighted::new(self.settings.longest),
+            short_ns: None,
+            sent_ns: None,
+            offered: Meter::default(),
+            next_broadcast: 0,
+            reorder: ReorderBuffer::new(REORDER_SLOTS, quarter),
+            come_ns: None,
+            fast_since: now,
+            active: false,
+            gap_at: None,
+            broadcasts: None,
+            arrived: Vec::new(),
+            usable_ns: 0,
+            beat_at: now,
+            beat_ns: 0,
+            beat_now: true,
+            ask_reply: true,
+            beats_left: 0,
+            silent_since: now,
+            span_sent: Vec::new(),
+        });
+        let number = self.peers.len() - 1;
+        self.by_mac.insert(mac, number);
+        number
+    }
+
+    /// Forget a peer; the last one takes its place.
+    fn remove_peer(&mut self, mac: Mac) {
+        let Some(number) = self.by_mac.remove(&mac) else { return };
+        self.granter.remove_peer(mac);
+        self.peers.swap_remove(number);
+        self.by_nic.retain(|_, owner| *owner != number);
+        if let Some(moved) = self.peers.get(number) {
+            self.by_mac.insert(moved.mac, number);
+            let was = self.peers.len();
+            self.by_nic.values_mut().filter(|owner| **owner == was).for_each(|owner| *owner = number);
+        }
+        self.grants_now = true;
+    }
+
+    /// Give a peer these links; what is known of one that was there before stays.
+    fn set_links(&mut self, now: Nanos, number: usize, wanted: Vec<Link>) {
+        let peer = &mut self.peers[number];
+        let mut links = Vec::with_capacity(wanted.len());
+        for mut link in wanted {
+            let same =
+                |old: &Link| (old.number, old.own_port, old.peer_port) == (link.number, link.own_port, link.peer_port);
+            link.own_up = self.nics.get(&link.own_port).is_none_or(|nic| nic.up);
+            link.next_sequence = peer.link_sequences[usize::from(link.number)];
+            if let Some(old) = peer.links.iter().find(|old| same(old)) {
+                let (told, peer_nic) = (link.told, link.peer_nic);
+                link = old.clone();
+                link.told = told;
+                link.peer_nic = peer_nic;
+            }
+            links.push(link);
+        }
+        links.sort_by_key(|link| link.number);
+        for old in &peer.links {
+            // A link that comes back goes on where it was, or its frames would look old.
+            peer.link_sequences[usize::from(old.number)] = old.next_sequence;
+            if !links.iter().any(|link| link.number == old.number) {
+                peer.reorder.link_gone(old.number);
+                peer.paced.remove(old.number);
+            }
+        }
+        peer.links = links;
+        peer.beat_now = true;
+        self.tell_granter(number);
+        self.set_rates(now, number);
+    }
+
+    /// What the grants to a peer depend on: its links into our NICs, and what it may send over each.
+    fn tell_granter(&mut self, number: usize) {
+        let peer = &self.peers[number];
+        let links = peer.links.iter().map(|link| GrantLink {
+            link: link.number,
+            nic: link.own_port,
+            own: link.peer_port,
+            limit_bps: if link.hears { f64::from(link.limit_kbps.min(link.told.limit_kbps)) * 1e3 } else { 0.0 },
+        });
+        self.granter.set_peer(peer.mac, links.collect());
+        self.grants_now = true;
+    }
+
+    /// Rates and weights of a peer's links, from what was granted and told.
+    fn set_rates(&mut self, now: Nanos, number: usize) {
+        let peer = &mut self.peers[number];
+        for link in &peer.links {
+            let own = self.nics.get(&link.own_port).map_or(u32::MAX, |nic| nic.rate_kbps);
+            peer.paced.set(now, link.number, u64::from(link.rate_kbps().min(own)) * 1000);
+            peer.weighted.set(link.number, link.told.weight);
+        }
+    }
+
+    /// What may be sent to us is computed anew, every few milliseconds while there is traffic, or at once.
+    fn renew_grants(&mut self, now: Nanos) {
+        if !self.grants_now && now < self.grants_at {
+            return;
+        }
+        self.grants_at = now + FAST_NS;
+        if self.granter.update(now) && self.grants_now {
+            for peer in &mut self.peers {
+                peer.beat_now |= peer.is_active(now, ACTIVE_NS);
+            }
+        }
+        self.grants_now = false;
+    }
+
+    /// A NIC of ours lost its carrier, or has it again.
+    fn carrier(&mut self, port: u8, up: bool) {
+        for number in 0..self.peers.len() {
+            let peer = &mut self.peers[number];
+            let mut gone = Vec::new();
+            for link in peer.links.iter_mut().filter(|link| link.own_port == port && link.own_up != up) {
+                link.own_up = up;
+                if !up {
+                    peer.reorder.link_gone(link.number);
+                    gone.push(link.number);
+                }
+                peer.beat_now = true;
+            }
+            for link in gone {
+                self.repeat_after(number, link);
+            }
+        }
+    }
+
+    /// Time passes: everything that is due. Returns when something is due next.
+    fn turn(&mut self, now: Nanos, out: &mut dyn Sink) -> Nanos {
+        self.settle_clock(now);
+        if self.settings.autonomous {
+            self.greet(now, out);
+        }
+        self.renew_weights(now);
+        for number in 0..self.peers.len() {
+            self.check_links(now, number);
+            self.close_gaps(now, number, out);
+        }
+        self.renew_grants(now);
+        self.send_beats(now, out);
+        self.pump(now, out);
+        self.report(now, out);
+        self.held = self.peers.iter().map(Peer::held_bytes).sum();
+        self.deadline(now)
+    }
+
+    /// A clock that was set back (it should not be: it is monotonic) must not stop anything for long.
+    fn settle_clock(&mut self, now: Nanos) {
+        if now < self.last {
+            self.counters.clock_jumps += 1;
+            let due = [&mut self.grants_at, &mut self.report_at, &mut self.greet_at, &mut self.span_at];
+            for at in due {
+                *at = (*at).min(now + IDLE_NS);
+            }
+            for peer in &mut self.peers {
+                peer.beat_at = now;
+                peer.fast_since = now;
+                peer.theirs_heard = peer.theirs_heard.min(now);
+                peer.silent_since = peer.silent_since.min(now);
+                peer.beat_ns = peer.beat_ns.min(now);
+                peer.ask_at = peer.ask_at.map(|_| now);
+                if let Some(candidate) = &mut peer.candidate {
+                    candidate.since = candidate.since.min(now);
+                }
+                peer.gap_at = peer.gap_at.map(|_| now);
+                peer.usable_ns = peer.usable_ns.min(now);
+                let past = [&mut peer.short_ns, &mut peer.sent_ns, &mut peer.come_ns];
+                past.into_iter().for_each(|at| *at = at.map(|at| at.min(now)));
+                peer.offered.set_back(now);
+                for link in &mut peer.links {
+                    if link.hears {
+                        link.heard(now);
+                    }
+                }
+            }
+        }
+        self.last = now;
+    }
+
+    fn deadline(&self, now: Nanos) -> Nanos {
+        let mut next = now + IDLE_NS;
+        let mut sooner = |at: Nanos| next = next.min(at);
+        sooner(self.report_at);
+        sooner(self.span_at);
+        if self.settings.autonomous {
+            sooner(self.greet_at);
+        }
+        let mut active = false;
+        for peer in &self.peers {
+            sooner(if peer.beat_now { now } else { peer.beat_at });
+            peer.gap_at.into_iter().for_each(&mut sooner);
+            peer.ask_at.into_iter().for_each(&mut sooner);
+            let interval_ns = self.their_interval(peer);
+            let deaths = peer.links.iter().filter_map(|link| link.dies_at(peer.fast_since, interval_ns));
+            deaths.for_each(&mut sooner);
+            active |= peer.is_active(now, ACTIVE_NS);
+        }
+        if active {
+            sooner(self.grants_at);
+        }
+        self.credit_at.into_iter().for_each(&mut sooner);
+        next.max(now + 1)
+    }
+}
+
+impl Driver for Engine {
+    fn on_plain(&mut self, now: Nanos, header: &VnetHdr, frame: Vec<u8>, out: &mut dyn Sink) {
+        self.counters.plain_in += 1;
+        self.take_plain(now, header, frame, out);
+    }
+
+    fn on_wire(&mut self, now: Nanos, tag: Option<Tag>, nic: u8, frame: Vec<u8>, out: &mut dyn Sink) {
+        self.counters.wire_in += 1;
+        let nic = tag.map_or(nic, |tag| tag.vid as u8);
+        self.take_wire(now, tag, nic, frame, out);
+    }
+
+    fn on_tick(&mut self, now: Nanos, out: &mut dyn Sink) -> Nanos {
+        self.turn(now, out)
+    }
+
+    fn wants_plain(&mut self, _now: Nanos) -> bool {
+        self.has_room()
+    }
+
+    fn nic_counters(&mut self, now: Nanos, port: u8, rx_bytes: u64, up: bool) {
+        let Some(nic) = self.nics.get_mut(&port) else { return };
+        if nic.up != up {
+            nic.up = up;
+            let rate_bps = f64::from(nic.rate_kbps) * 1e3;
+            self.granter.set_nic(port, if up { rate_bps } else { 0.0 });
+        }
+        // The controller may have told of it first.
+        self.carrier(port, up);
+        self.granter.nic_total(now, port, rx_bytes);
+    }
+
+    fn nics(&self) -> &[(u8, String)] {
+        &self.nic_names
+    }
+
+    fn status(&self) -> serde_json::Value {
+        self.described()
+    }
+
+    fn goodbye(&mut self, now: Nanos, out: &mut dyn Sink) {
+        self.ended = true;
+        self.hand_over(now, out);
+    }
+}

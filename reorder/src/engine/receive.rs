@@ -1,0 +1,273 @@
+//! From the links to the host: order restored, gaps asked for or given up, frames merged.
+
+use super::{Engine, Mode, MS};
+use crate::driver::{Out, Sink};
+use crate::engine::send::TRIES;
+use crate::reorder::{Inserted, Policy};
+use crate::wire::{self, repeat, Broadcast, Data, Mac, Message, Tag, BOUNCED_PCP, CONTROL_VID};
+use crate::Nanos;
+
+/// How long silent links may hold up frames: a heartbeat's time, and twice the difference of the ways. Without repair a
+/// dead link must be known as one before what was on it is given up.
+const SKEW_NS: Nanos = 12 * MS;
+const SKEW_UNREPAIRED_NS: Nanos = 35 * MS;
+const SKEW_MOST_NS: Nanos = 50 * MS;
+const RETRY_NS: Nanos = 8 * MS;
+const GIVE_UP_NS: Nanos = 100 * MS;
+
+impl Engine {
+    /// A frame from the wire side.
+    pub(super) fn take_wire(&mut self, now: Nanos, tag: Option<Tag>, nic: u8, mut frame: Vec<u8>, out: &mut dyn Sink) {
+        self.granter.managed(nic, frame.len());
+        let from_controller = tag.is_some_and(|tag| tag.vid == CONTROL_VID);
+        let bounced = tag.is_some_and(|tag| !from_controller && tag.pcp == BOUNCED_PCP);
+        match wire::parse(&frame) {
+            Err(error) => {
+                self.counters.count_malformed(&error);
+            }
+            Ok(Message::Control(control)) if from_controller => self.take_control(now, control),
+            Ok(Message::Control(_)) => self.counters.forged_control += 1,
+            Ok(Message::Report(_)) => self.counters.forged_report += 1,
+            Ok(_) if from_controller => self.counters.not_ours += 1,
+            Ok(Message::Data(data)) if bounced => {
+                // Its frame is needed whole.
+                let Data { dst, src, flags, link, session, seq, link_seq, ethertype, .. } = data;
+                let head = Data { dst, src, flags, link, session, seq, link_seq, ethertype, payload: &[] };
+                if let Some(tag) = tag {
+                    self.take_bounced(tag, &head, frame, out);
+                }
+                return;
+            }
+            Ok(_) if bounced => self.counters.bounced_in += 1,
+            Ok(Message::Heartbeat(beat)) => self.take_beat(now, nic, &beat, out),
+            Ok(Message::Repeat(request)) => match self.sender(request.src, request.session) {
+                Some(number) => self.take_repeat(number, &request),
+                None => self.counters.unknown_peer += 1,
+            },
+            Ok(Message::Broadcast(broadcast)) => {
+                if self.is_new_broadcast(&broadcast) {
+                    let group = broadcast.group;
+                    let src = self.by_nic.get(&broadcast.src).map(|&number| self.peers[number].mac);
+                    wire::unwrap(&mut frame);
+                    wire::set_macs(&mut frame, group, src.unwrap_or_default());
+                    self.deliver(frame, out);
+                    return;
+                }
+            }
+            Ok(Message::Data(data)) => {
+                let Data { flags, link, session, seq, link_seq, src, .. } = data;
+                if let Some(number) = self.data_peer(src, session, link, nic) {
+                    self.take_data(now, number, nic, DataParts { flags, link, seq, link_seq }, frame, out);
+                    return;
+                }
+            }
+        }
+        out.done(frame);
+    }
+
+    /// The peer that a frame is from: by the host's MAC behind a bridge, else by its NIC's.
+    fn sender(&self, src: Mac, _session: u32) -> Option<usize> {
+        if self.settings.autonomous {
+            self.by_nic.get(&src).copied()
+        } else {
+            self.peer_of(src)
+        }
+    }
+
+    fn data_peer(&mut self, src: Mac, session: u32, link: u8, nic: u8) -> Option<usize> {
+        let Some(number) = self.sender(src, session) else {
+            self.counters.unknown_peer += 1;
+            return None;
+        };
+        let peer = &mut self.peers[number];
+        if peer.theirs != session {
+            self.counters.unknown_session += 1;
+            // It may not know that we began anew.
+            peer.beat_now |= peer.theirs == 0;
+            return None;
+        }
+        if peer.link(link).is_none_or(|link| link.own_port != nic) {
+            self.counters.bad_link += 1;
+            return None;
+        }
+        Some(number)
+    }
+
+    fn take_data(
+        &mut self,
+        now: Nanos,
+        number: usize,
+        nic: u8,
+        data: DataParts,
+        mut frame: Vec<u8>,
+        out: &mut dyn Sink,
+    ) {
+        let bytes = frame.len();
+        let own = self.own.unwrap_or_default();
+        let peer = &mut self.peers[number];
+        let mac = peer.mac;
+        let first = peer.come_ns.is_none_or(|at| now.saturating_sub(at) >= super::ACTIVE_NS);
+        peer.come_ns = Some(now);
+        peer.theirs_heard = now;
+        if first {
+            peer.beat_now = true;
+            peer.fast_since = now;
+        }
+        let mut arose = false;
+        if let Some(link) = peer.links.iter_mut().find(|link| link.number == data.link) {
+            arose = link.heard(now);
+            self.counters.lost_on_links += u64::from(link.came(data.link_seq, bytes));
+        }
+        match peer.arrived.iter_mut().find(|entry| entry.0 == data.link) {
+            Some(entry) => entry.1 += bytes as u64,
+            None => peer.arrived.push((data.link, bytes as u64, 0)),
+        }
+        if let Some(nic) = self.nics.get_mut(&nic) {
+            nic.arrived.0 += bytes as u64;
+        }
+        self.granter.arrived(mac, bytes + self.settings.overhead);
+        if data.flags & wire::data::MORE != 0 {
+            self.grants_now |= self.granter.demand(now, mac, f64::INFINITY);
+        }
+        self.counters.data_in += 1;
+        let repeated = data.flags & wire::data::REPEATED != 0;
+        self.counters.repeated_in += u64::from(repeated);
+        wire::unwrap(&mut frame);
+        wire::set_macs(&mut frame, own, mac);
+        let full = self.held >= self.settings.max_memory;
+        let peer = &mut self.peers[number];
+        let inserted = if full && data.seq != peer.reorder.next() {
+            Inserted::NoMemory
+        } else if data.flags & wire::data::UNORDERED != 0 {
+            match peer.reorder.mark(now, data.seq, data.link, repeated) {
+                Inserted::InOrder(()) | Inserted::Held => Inserted::InOrder(frame),
+                Inserted::Duplicate => Inserted::Duplicate,
+                Inserted::Old => Inserted::Old,
+                Inserted::FarAhead => Inserted::FarAhead,
+                Inserted::NoMemory => Inserted::InOrder(frame),
+            }
+        } else {
+            peer.reorder.insert(now, data.seq, data.link, repeated, bytes, frame)
+        };
+        match inserted {
+            Inserted::InOrder(frame) => {
+                self.deliver(frame, out);
+                while let Some(frame) = self.peers[number].reorder.pop() {
+                    self.deliver(frame, out);
+                }
+            }
+            Inserted::Held => self.held += bytes,
+            Inserted::Duplicate => self.counters.duplicate += 1,
+            Inserted::Old => self.counters.old += 1,
+            Inserted::FarAhead => self.counters.far_ahead += 1,
+            Inserted::NoMemory => self.counters.no_memory += 1,
+        }
+        if self.peers[number].reorder.is_waiting() {
+            self.peers[number].gap_at = Some(now);
+        }
+        if arose {
+            self.tell_granter(number);
+        }
+    }
+
+    /// A frame for the host.
+    pub(super) fn deliver(&mut self, frame: Vec<u8>, out: &mut dyn Sink) {
+        self.counters.plain_out += 1;
+        out.plain(frame);
+    }
+
+    /// Decide what is lost: ask for it, or go on without it.
+    pub(super) fn close_gaps(&mut self, now: Nanos, number: usize, out: &mut dyn Sink) {
+        let peer = &mut self.peers[number];
+        if peer.gap_at.is_none_or(|at| at > now) {
+            return;
+        }
+        let repair = self.mode == Mode::Paced;
+        let trip = peer.links.iter().filter_map(|link| link.round_trip_ns).max().unwrap_or(0);
+        let ways = peer.links.iter().filter(|link| link.hears).filter_map(|link| link.way_us);
+        let skew_us = ways.clone().max().unwrap_or(0) - ways.min().unwrap_or(0);
+        let policy = Policy {
+            skew_ns: (if repair { SKEW_NS } else { SKEW_UNREPAIRED_NS } + 2000 * skew_us.max(0) as u64)
+                .min(SKEW_MOST_NS),
+            repair,
+            repair_dead: true,
+            retry_ns: (2 * trip).clamp(RETRY_NS, GIVE_UP_NS / 2),
+            give_up_ns: GIVE_UP_NS,
+            tries: TRIES,
+        };
+        let mut ask = std::mem::take(&mut self.ask);
+        ask.clear();
+        let live = peer.heard();
+        let polled = peer.reorder.poll(now, live, &policy, &mut ask);
+        peer.gap_at = polled.next.map(|at| at.max(now + 1));
+        self.counters.given_up += u64::from(polled.lost);
+        while let Some(frame) = self.peers[number].reorder.pop() {
+            self.deliver(frame, out);
+        }
+        if !ask.is_empty() {
+            self.ask_again(number, &ask, out);
+        }
+        self.ask = ask;
+    }
+
+    /// Send a request to repeat over every link that works: it is small, and a lost one costs a retry.
+    fn ask_again(&mut self, number: usize, ask: &[(crate::seq::Seq, u16)], out: &mut dyn Sink) {
+        let own = self.own.unwrap_or_default();
+        let peer = &mut self.peers[number];
+        let usable = peer.usable();
+        for link in peer.links.iter().filter(|link| usable & link.bit() != 0).take(2) {
+            let mut frame = out.recycle();
+            let (dst, src) = if self.settings.autonomous {
+                (link.peer_nic, self.nics.get(&link.own_port).map_or(own, |nic| nic.mac))
+            } else {
+                (peer.mac, own)
+            };
+            repeat::write(dst, src, peer.theirs, peer.session, ask.iter().copied(), &mut frame);
+            self.counters.repeat_requests_out += 1;
+            peer.paced.spent(link.number, frame.len() + self.settings.overhead);
+            self.nic_buckets.spent(link.own_port, frame.len() + self.settings.overhead);
+            out.wire(Out::Link(link.number, link.own_port), frame);
+        }
+    }
+
+    /// Whether a broadcast was not seen before.
+    fn is_new_broadcast(&mut self, broadcast: &Broadcast<'_>) -> bool {
+        let Some(number) = self.by_nic.get(&broadcast.src).copied() else {
+            self.counters.unknown_peer += 1;
+            return false;
+        };
+        let peer = &mut self.peers[number];
+        if peer.theirs != broadcast.session {
+            self.counters.unknown_session += 1;
+            return false;
+        }
+        let seen = &mut peer.broadcasts;
+        let Some((newest, before)) = *seen else {
+            *seen = Some((broadcast.number, 0));
+            return true;
+        };
+        let ahead = broadcast.number.wrapping_sub(newest) as i16;
+        let fresh = if ahead > 0 {
+            let shifted = before.checked_shl(ahead as u32).unwrap_or(0);
+            let shifted = if ahead <= 64 { shifted | 1 << (ahead - 1) } else { 0 };
+            *seen = Some((broadcast.number, shifted));
+            true
+        } else if ahead == 0 || ahead < -64 {
+            false
+        } else {
+            let bit = 1u64 << (-ahead - 1);
+            *seen = Some((newest, before | bit));
+            before & bit == 0
+        };
+        self.counters.duplicate += u64::from(!fresh);
+        fresh
+    }
+}
+
+/// What of a data frame's head is needed when the frame itself is on its way.
+struct DataParts {
+    flags: u8,
+    link: u8,
+    seq: crate::seq::Seq,
+    link_seq: crate::seq::Seq,
+}

@@ -1,0 +1,50 @@
+//! What the controller is told, once a second.
+
+use super::{Engine, IDLE_NS};
+use crate::driver::{Out, Sink};
+use crate::wire::report::{HEARD, MAX_ENTRIES, STRIPING, USABLE};
+use crate::wire::{Report, ReportEntry};
+use crate::Nanos;
+
+impl Engine {
+    /// Send the report when it is due.
+    pub(super) fn report(&mut self, now: Nanos, out: &mut dyn Sink) {
+        if now < self.report_at {
+            return;
+        }
+        self.report_at = now + IDLE_NS;
+        let Some(own) = self.own.filter(|_| !self.settings.autonomous) else { return };
+        let mut entries = Vec::new();
+        for number in 0..self.peers.len() {
+            let demand_kbps = self.demand_kbps(now, number);
+            let peer = &self.peers[number];
+            let usable = peer.usable();
+            let fastest = peer.links.iter().filter_map(|link| link.way_us).min().unwrap_or(0);
+            for link in &peer.links {
+                let flags = u8::from(link.hears) * HEARD
+                    + u8::from(usable & link.bit() != 0) * USABLE
+                    + u8::from(peer.is_striped()) * STRIPING;
+                entries.push(ReportEntry {
+                    peer: peer.mac,
+                    link: link.number,
+                    flags,
+                    sent: link.sent_frames as u32,
+                    received: link.come_frames as u32,
+                    lost: link.lost as u32,
+                    repeated: link.repeated as u32,
+                    skew_us: link.way_us.map_or(0, |way| (way - fastest).clamp(0, i64::from(u32::MAX)) as u32),
+                    rtt_us: link.round_trip_ns.map_or(0, |trip| (trip / 1000).min(u64::from(u32::MAX)) as u32),
+                    rate_kbps: link.rate_kbps(),
+                    demand_kbps,
+                });
+            }
+        }
+        let time_ms = (now.saturating_sub(self.began) / 1_000_000) as u32;
+        for part in entries.chunks(MAX_ENTRIES) {
+            let mut frame = out.recycle();
+            Report { time_ms, mac: own, entries: part.to_vec() }.encode(&mut frame);
+            self.counters.reports_out += 1;
+            out.wire(Out::Controller, frame);
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Stripes the packets of one connection over several links, and restores their order.
+//!
+//! The pure parts know bytes, sequence numbers and `now`; devices and the clock live in [`sys`] and [`run`].
+
+#![deny(unsafe_code)]
+
+pub mod counters;
+pub mod driver;
+pub mod engine;
+pub mod grants;
+pub mod maxmin;
+pub mod offload;
+pub mod options;
+pub mod reorder;
+pub mod ring;
+pub mod run;
+pub mod sched;
+pub mod seq;
+#[allow(unsafe_code)]
+pub mod sys;
+pub mod wire;
+
+/// Nanoseconds of a monotonic clock.
+pub type Nanos = u64;

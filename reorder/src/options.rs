@@ -1,0 +1,315 @@
+//! What the command line says, checked: nothing behind this file sees a value that makes no sense.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+
+use crate::sys::interface::NAME_MAX;
+
+/// NICs of one host, at most, without a controller: a link number has 8 positions for each end.
+pub const MAX_NICS: usize = 8;
+
+/// Stripes the packets of one connection over several links, and restores their order.
+#[derive(Parser, Debug)]
+#[command(name = "ri2n-reorder", version, about, after_help = "See ri2n-reorder(8).")]
+struct Arguments {
+    /// Work without controller and Open vSwitch, on the NICs named by --wire
+    #[arg(long)]
+    autonomous: bool,
+    /// TAP that the host sends and receives by; made when it is not there (only with --autonomous)
+    #[arg(long, value_name = "TAP", default_value = "ri2n-plain", value_parser = interface_name)]
+    plain: String,
+    /// TAP to the bridge [default: ri2n-wire]; with --autonomous the NICs, with rates where these do not know them
+    #[arg(long, value_name = "TAP | NIC[=RATE],...", value_delimiter = ',', value_parser = wire)]
+    wire: Vec<Nic>,
+    /// The host's own MAC [default: what the controller says; with --autonomous that of the --plain TAP]
+    #[arg(long, value_parser = mac)]
+    mac: Option<[u8; 6]>,
+    /// Longest payload of a frame that the NICs carry
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(600..=16000))]
+    mtu_wire: u16,
+    /// What a frame takes on the cable besides its bytes: preamble, checksum and gap on Ethernet
+    #[arg(long, value_name = "BYTES", default_value_t = 24, value_parser = clap::value_parser!(u16).range(0..=256))]
+    overhead: u16,
+    /// Deliver UDP as it comes in, in any order
+    #[arg(long)]
+    udp_unordered: bool,
+    /// Memory for all frames held, in bytes or with K, M, G
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = memory)]
+    max_memory: u64,
+    /// Merge packets into super-frames for the host, and take super-frames from it; off for a bridge with datapath netdev
+    #[arg(long, value_name = "on|off", default_value = "on")]
+    gro: Switch,
+    /// Time that sent frames are kept to be sent again; 0: repair nothing
+    #[arg(long, value_name = "MS", default_value_t = 50, value_parser = clap::value_parser!(u16).range(0..=5000))]
+    repair_ms: u16,
+    /// How frames are spread over the links (only with --autonomous: otherwise the controller says) [default: max_min]
+    #[arg(long)]
+    strategy: Option<Strategy>,
+    /// Time over which traffic is counted for weights
+    #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u16).range(100..=60000))]
+    hbspan_ms: u16,
+    /// Keep the --plain TAP when this process ends (only with --autonomous)
+    #[arg(long)]
+    persistent: bool,
+    /// Unix socket that tells each who connects the state, as one line of JSON
+    #[arg(long, value_name = "PATH", value_parser = socket_path)]
+    status: Option<PathBuf>,
+    /// What goes to standard error
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log_level: LogLevel,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, Eq, PartialEq)]
+enum Switch {
+    On,
+    Off,
+}
+
+/// How frames are spread over the links without a controller.
+#[derive(ValueEnum, Clone, Copy, Debug, Eq, PartialEq)]
+#[value(rename_all = "snake_case")]
+pub enum Strategy {
+    /// Paced at max-min fair rates.
+    MaxMin,
+    /// RI2N: equal weights.
+    RoundRobin,
+    /// RI2N+: weights by what arrived.
+    Ri2nPlus,
+    /// RI2N++: weights by what arrived and who else uses the receiver's links.
+    Ri2nPlusPlus,
+}
+
+/// How much goes to standard error.
+#[derive(ValueEnum, Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum LogLevel {
+    /// What ends the process.
+    Error,
+    /// What an administrator should see to.
+    Warn,
+    /// Start, end, peers that come and go.
+    Info,
+    /// Links, rates, sessions.
+    Debug,
+}
+
+/// A NIC as named on the command line.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Nic {
+    /// Interface.
+    pub name: String,
+    /// What it carries, in bit/s; `None`: ask the NIC.
+    pub rate_bps: Option<u64>,
+}
+
+/// Where frames go to and come from.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Mode {
+    /// A TAP to the bridge, a controller in charge.
+    Bridge {
+        /// Name of the TAP.
+        wire: String,
+    },
+    /// The NICs themselves, nobody in charge.
+    Autonomous {
+        /// At least one, [`MAX_NICS`] at most, no name twice.
+        nics: Vec<Nic>,
+        /// What decides.
+        strategy: Strategy,
+        /// Keep the plain TAP at the end.
+        persistent: bool,
+    },
+}
+
+/// The whole command line.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Options {
+    /// Bridge or NICs.
+    pub mode: Mode,
+    /// Name of the TAP to the host.
+    pub plain: String,
+    /// The host's own MAC, if given.
+    pub mac: Option<[u8; 6]>,
+    /// Longest payload of a frame on the NICs, in bytes, without the Ethernet head.
+    pub mtu_wire: usize,
+    /// What a frame takes on the cable besides its bytes, in bytes.
+    pub overhead: usize,
+    /// UDP need not be put in order.
+    pub udp_unordered: bool,
+    /// Memory for all frames held, in bytes.
+    pub max_memory: usize,
+    /// Super-frames to and from the host.
+    pub gro: bool,
+    /// How long sent frames are kept, in ms; 0: nothing is repaired.
+    pub repair_ms: u64,
+    /// Span of the weights' counters, in ms.
+    pub hbspan_ms: u64,
+    /// Status socket.
+    pub status: Option<PathBuf>,
+    /// What goes to standard error.
+    pub log_level: LogLevel,
+}
+
+/// Why there are no options.
+#[derive(Debug, Eq, PartialEq)]
+pub enum NoOptions {
+    /// --help or --version was asked for: this text, to standard output.
+    Asked(String),
+    /// One line on what is wrong.
+    Wrong(String),
+}
+
+impl Options {
+    /// Reads a command line; `args` begins with the program's name.
+    pub fn parse<I, T>(args: I) -> Result<Options, NoOptions>
+    where
+        I: IntoIterator<Item = T>,
+        T: Into<OsString> + Clone,
+    {
+        let arguments = Arguments::try_parse_from(args).map_err(|error| match error.use_stderr() {
+            false => NoOptions::Asked(error.render().to_string()),
+            true => NoOptions::Wrong(one_line(&error.render().to_string())),
+        })?;
+        arguments.check().map_err(NoOptions::Wrong)
+    }
+}
+
+impl Arguments {
+    fn check(self) -> Result<Options, String> {
+        let mode = if self.autonomous {
+            Mode::Autonomous {
+                nics: several_nics(self.wire, &self.plain)?,
+                strategy: self.strategy.unwrap_or(Strategy::MaxMin),
+                persistent: self.persistent,
+            }
+        } else if self.strategy.is_some() {
+            return Err("--strategy needs --autonomous: otherwise the controller decides".into());
+        } else if self.persistent {
+            return Err("--persistent needs --autonomous: otherwise host-up makes the TAPs".into());
+        } else {
+            Mode::Bridge { wire: one_tap(self.wire, &self.plain)? }
+        };
+        Ok(Options {
+            mode,
+            plain: self.plain,
+            mac: self.mac,
+            mtu_wire: self.mtu_wire.into(),
+            overhead: self.overhead.into(),
+            udp_unordered: self.udp_unordered,
+            max_memory: usize::try_from(self.max_memory).map_err(|_| "--max-memory is more than there can be")?,
+            gro: self.gro == Switch::On,
+            repair_ms: self.repair_ms.into(),
+            hbspan_ms: self.hbspan_ms.into(),
+            status: self.status,
+            log_level: self.log_level,
+        })
+    }
+}
+
+fn one_tap(wire: Vec<Nic>, plain: &str) -> Result<String, String> {
+    let name = match &wire[..] {
+        [] => "ri2n-wire".to_string(),
+        [Nic { name, rate_bps: None }] => name.clone(),
+        _ => return Err("--wire is one TAP, without a rate; a list of NICs needs --autonomous".into()),
+    };
+    if name == plain {
+        return Err(format!("--plain and --wire are both {name}"));
+    }
+    Ok(name)
+}
+
+fn several_nics(nics: Vec<Nic>, plain: &str) -> Result<Vec<Nic>, String> {
+    if nics.is_empty() {
+        return Err("--autonomous needs --wire NIC[=RATE],...".into());
+    }
+    if nics.len() > MAX_NICS {
+        return Err(format!("--wire: {} NICs, at most {MAX_NICS}", nics.len()));
+    }
+    for (i, nic) in nics.iter().enumerate() {
+        if nic.name == plain {
+            return Err(format!("--plain and --wire are both {plain}"));
+        }
+        if nics[..i].iter().any(|other| other.name == nic.name) {
+            return Err(format!("--wire: {} twice", nic.name));
+        }
+    }
+    Ok(nics)
+}
+
+/// clap's message without its "error: ", usage and further hints, on one line.
+fn one_line(text: &str) -> String {
+    let wanted = text.split("\n\nUsage:").next().unwrap_or(text).split("\n\nFor more").next().unwrap_or(text);
+    let words: Vec<&str> = wanted.split_whitespace().collect();
+    let line = words.join(" ");
+    line.strip_prefix("error: ").unwrap_or(&line).to_string()
+}
+
+fn interface_name(text: &str) -> Result<String, String> {
+    let strange = |c: char| c == '/' || c == '=' || c == ',' || c.is_whitespace() || c.is_control();
+    if text.is_empty() || text.len() > NAME_MAX || text == "." || text == ".." || text.contains(strange) {
+        return Err(format!("not a name of an interface (1 to {NAME_MAX} letters)"));
+    }
+    Ok(text.to_string())
+}
+
+fn wire(text: &str) -> Result<Nic, String> {
+    let (name, rate_bps) = match text.split_once('=') {
+        None => (text, None),
+        Some((name, rate)) => (name, Some(rate_bps(rate)?)),
+    };
+    Ok(Nic { name: interface_name(name)?, rate_bps })
+}
+
+/// A number with at most one letter of `units` behind it, times what that stands for.
+fn with_unit(text: &str, units: &[(char, u64)]) -> Option<f64> {
+    let (number, factor) = match units.iter().find(|(unit, _)| text.to_ascii_uppercase().ends_with(*unit)) {
+        Some((_, factor)) => (&text[..text.len() - 1], *factor),
+        None => (text, 1),
+    };
+    let plain = number.bytes().all(|c| c.is_ascii_digit() || c == b'.');
+    number.parse::<f64>().ok().filter(|_| plain).map(|value| value * factor as f64)
+}
+
+fn rate_bps(text: &str) -> Result<u64, String> {
+    let units = [('K', 1_000), ('M', 1_000_000), ('G', 1_000_000_000)];
+    match with_unit(text, &units) {
+        Some(rate) if (1e5..=1e12).contains(&rate) => Ok(rate as u64),
+        _ => Err("not a rate in bit/s from 100K to 1000G, as in 2.5G or 100M".into()),
+    }
+}
+
+fn memory(text: &str) -> Result<u64, String> {
+    match with_unit(text, &[('K', 1 << 10), ('M', 1 << 20), ('G', 1 << 30)]) {
+        Some(bytes) if (1048576.0..=1e12).contains(&bytes) => Ok(bytes as u64),
+        _ => Err("not a size from 1M to 900G".into()),
+    }
+}
+
+fn mac(text: &str) -> Result<[u8; 6], String> {
+    let wrong = || "not a MAC of one host, as in 02:00:00:00:00:01".to_string();
+    let mut mac = [0; 6];
+    let parts: Vec<&str> = text.split(':').collect();
+    if parts.len() != mac.len() {
+        return Err(wrong());
+    }
+    for (byte, part) in mac.iter_mut().zip(parts) {
+        let hex = part.len() == 2 && part.bytes().all(|c| c.is_ascii_hexdigit());
+        *byte = u8::from_str_radix(part, 16).ok().filter(|_| hex).ok_or_else(wrong)?;
+    }
+    if mac[0] & 1 != 0 || mac == [0; 6] {
+        return Err(wrong());
+    }
+    Ok(mac)
+}
+
+fn socket_path(text: &str) -> Result<PathBuf, String> {
+    // 108 bytes with the zero at the end, in the kernel's struct sockaddr_un.
+    if text.is_empty() || text.len() > 107 {
+        return Err("not a path of a socket (1 to 107 bytes)".into());
+    }
+    Ok(PathBuf::from(text))
+}
+
+#[cfg(test)]
+mod tests;

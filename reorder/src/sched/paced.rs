@@ -1,0 +1,268 @@
+//! Picks a link for each frame of a peer, at the rates that the receiver granted.
+
+use super::{bits, Bucket};
+use crate::Nanos;
+
+/// Full frames that a bucket is deep at least. More would wait in a slow link, and all behind them at the receiver.
+const DEPTH_FRAMES: u64 = 1;
+/// What a bucket is deep at least in time: timers wake up late, by 50 us or on a busy machine some hundred, and credit must
+/// not spill over meanwhile.
+const DEPTH_NS: u64 = 500_000;
+/// The part of its own NICs' rates that a host uses, so that no queue builds up in them.
+const NIC_USE: f64 = 0.995;
+
+/// One peer's links, each with a token bucket.
+///
+/// Invariants: a link without a rate is never picked; over any time, a link carries no more than its rate, its depth
+/// (`DEPTH_FRAMES` full frames, or `DEPTH_NS` at its rate) and one frame; a peer with frames waiting wastes no link's rate
+/// as long as `pick` is called by `next_ready` plus `DEPTH_NS`.
+#[derive(Clone, Debug)]
+pub struct Paced {
+    buckets: Vec<Option<Bucket>>,
+    frame: u64,
+    /// The link that was picked last.
+    last: u8,
+}
+
+impl Paced {
+    /// No link has a rate yet; `frame` is what a full frame costs, in bytes with everything that is counted on the medium.
+    pub fn new(frame: usize) -> Self {
+        Self { buckets: Vec::new(), frame: frame as u64, last: 63 }
+    }
+
+    /// `link` (0..=63, others are ignored) may carry `rate_bps` bit/s from `now` on. 0 stops it.
+    pub fn set(&mut self, now: Nanos, link: u8, rate_bps: u64) {
+        if link > 63 {
+            return;
+        }
+        let place = usize::from(link);
+        if self.buckets.len() <= place {
+            self.buckets.resize(place + 1, None);
+        }
+        let rate = rate_bps / 8;
+        let depth = depth(rate, self.frame);
+        match &mut self.buckets[place] {
+            Some(bucket) => bucket.set(now, rate, depth),
+            none => *none = Some(Bucket::new(now, rate, depth)),
+        }
+    }
+
+    /// Takes `link` away: it cannot be picked until it is `set` again, and then starts with a full bucket.
+    pub fn remove(&mut self, link: u8) {
+        if let Some(place) = self.buckets.get_mut(usize::from(link)) {
+            *place = None;
+        }
+    }
+
+    /// Bit/s of all links in `usable` together.
+    pub fn rate_bps(&self, usable: u64) -> u64 {
+        bits(usable).filter_map(|link| self.bucket(link)).map(|bucket| bucket.rate() * 8).sum()
+    }
+
+    /// The link for a frame of `bytes`: of those in `usable` (a bit each) that have credit and whose own NIC has time
+    /// (`nic_ready(link)`), the one on which the frame is through first.
+    ///
+    /// Links of one rate are so taken by most credit. A lone frame takes the fastest one, and not, as by most credit in
+    /// time, the slowest. Call `spent` when the frame was sent.
+    pub fn pick(&mut self, now: Nanos, bytes: usize, usable: u64, nic_ready: impl Fn(u8) -> bool) -> Option<u8> {
+        let mut best = None;
+        let mut soonest = Nanos::MAX;
+        // Of links that are equally good the next one in turn: a trickle of frames uses all of them.
+        let turned = usable & !(u64::MAX >> (63 - self.last));
+        for link in bits(turned).chain(bits(usable & !turned)) {
+            let Some(Some(bucket)) = self.buckets.get_mut(usize::from(link)) else { continue };
+            bucket.refill(now);
+            if !bucket.has_credit() {
+                continue;
+            }
+            let through = bucket.time_to_full(bytes);
+            if through < soonest && nic_ready(link) {
+                (best, soonest) = (Some(link), through);
+            }
+        }
+        self.last = best.unwrap_or(self.last);
+        best
+    }
+
+    /// Charges `link` with `bytes`, repeated frames and heartbeats included; it may go into debt.
+    pub fn spent(&mut self, link: u8, bytes: usize) {
+        if let Some(Some(bucket)) = self.buckets.get_mut(usize::from(link)) {
+            bucket.spend(bytes);
+        }
+    }
+
+    /// When one of the links in `usable` has credit: `now` if one has, `Nanos::MAX` if none ever will.
+    pub fn next_ready(&mut self, now: Nanos, usable: u64) -> Nanos {
+        let mut soonest = Nanos::MAX;
+        for link in bits(usable) {
+            if let Some(Some(bucket)) = self.buckets.get_mut(usize::from(link)) {
+                bucket.refill(now);
+                soonest = soonest.min(bucket.ready_at(now));
+            }
+        }
+        soonest
+    }
+
+    fn bucket(&self, link: u8) -> Option<&Bucket> {
+        self.buckets.get(usize::from(link))?.as_ref()
+    }
+}
+
+/// The host's own NICs, which all peers share, each with a token bucket at `NIC_USE` of its rate.
+#[derive(Clone, Debug)]
+pub struct NicBuckets {
+    nics: Paced,
+}
+
+impl NicBuckets {
+    /// No NIC has a rate yet; `frame` as for `Paced`.
+    pub fn new(frame: usize) -> Self {
+        Self { nics: Paced::new(frame) }
+    }
+
+    /// `nic` (0..=63) runs at `rate_bps` bit/s.
+    pub fn set(&mut self, now: Nanos, nic: u8, rate_bps: u64) {
+        self.nics.set(now, nic, (rate_bps as f64 * NIC_USE) as u64);
+    }
+
+    /// Takes `nic` away.
+    pub fn remove(&mut self, nic: u8) {
+        self.nics.remove(nic);
+    }
+
+    /// Earns credit until `now`: once per turn is enough, `ready` does not look at the clock.
+    pub fn refill(&mut self, now: Nanos) {
+        self.nics.buckets.iter_mut().flatten().for_each(|bucket| bucket.refill(now));
+    }
+
+    /// Whether `nic` may send a frame. A NIC that has no rate is not held back.
+    pub fn ready(&self, nic: u8) -> bool {
+        self.nics.bucket(nic).is_none_or(Bucket::has_credit)
+    }
+
+    /// Charges `nic` with `bytes`.
+    pub fn spent(&mut self, nic: u8, bytes: usize) {
+        self.nics.spent(nic, bytes);
+    }
+
+    /// When `nic` has credit: `now` if it has.
+    pub fn ready_at(&self, now: Nanos, nic: u8) -> Nanos {
+        self.nics.bucket(nic).map_or(now, |bucket| bucket.ready_at(now))
+    }
+}
+
+/// Depth in bytes of a bucket with `rate` bytes per second and full frames of `frame` bytes.
+fn depth(rate: u64, frame: u64) -> u64 {
+    (DEPTH_FRAMES * frame).max((u128::from(rate) * u128::from(DEPTH_NS) / 1_000_000_000) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const FULL: usize = 1_514;
+    const MS: Nanos = 1_000_000;
+
+    fn paced(rates_bps: &[u64]) -> Paced {
+        let mut links = Paced::new(FULL);
+        rates_bps.iter().enumerate().for_each(|(link, &rate)| links.set(0, link as u8, rate));
+        links
+    }
+
+    /// Sends full frames as soon as they may go, from 0 to `until`; returns (time, link) of each.
+    fn send(links: &mut Paced, until: Nanos, usable: u64) -> Vec<(Nanos, u8)> {
+        let (mut now, mut sent) = (0, Vec::new());
+        loop {
+            while let Some(link) = links.pick(now, FULL, usable, |_| true) {
+                links.spent(link, FULL);
+                sent.push((now, link));
+            }
+            now = links.next_ready(now, usable);
+            if now > until {
+                return sent;
+            }
+        }
+    }
+
+    #[test]
+    fn a_lone_frame_takes_the_fastest_link() {
+        let mut links = paced(&[10_000_000, 100_000_000, 50_000_000]);
+        for n in 0..20 {
+            assert_eq!(links.pick(n * 10 * MS, FULL, 0b111, |_| true), Some(1));
+            links.spent(1, FULL);
+        }
+        assert_eq!(links.pick(300 * MS, FULL, 0b111, |link| link != 1), Some(2));
+    }
+
+    #[test]
+    fn equal_links_take_turns() {
+        let links: Vec<_> =
+            send(&mut paced(&[100_000_000; 3]), 50 * MS, 0b111).into_iter().map(|(_, link)| link).collect();
+        let turns =
+            links.chunks_exact(3).filter(|turn| turn.iter().fold(0, |set, link| set | 1 << link) == 0b111).count();
+        assert_eq!(turns, links.len() / 3);
+    }
+
+    #[test]
+    fn links_without_rate_or_credit_are_not_picked() {
+        let mut links = paced(&[0]);
+        links.spent(0, 100_000);
+        assert_eq!(links.pick(1 << 50, FULL, u64::MAX, |_| true), None);
+        assert_eq!(links.next_ready(1 << 50, u64::MAX), Nanos::MAX);
+        links.set(1 << 50, 0, 8_000_000_000);
+        assert!(links.next_ready(1 << 50, 1) < (1 << 50) + MS);
+        links.remove(0);
+        assert_eq!(links.next_ready(1 << 50, 1), Nanos::MAX);
+        links.set(0, 200, 1); // no such link
+        assert_eq!(links.rate_bps(u64::MAX), 0);
+    }
+
+    #[test]
+    fn own_nics_hold_back_all_peers_together() {
+        let mut nics = NicBuckets::new(FULL);
+        nics.set(0, 3, 100_000_000);
+        let (mut now, mut sent) = (0, 0usize);
+        while now < 1_000 * MS {
+            nics.refill(now);
+            while nics.ready(3) {
+                nics.spent(3, FULL);
+                sent += FULL;
+            }
+            now = nics.ready_at(now, 3);
+        }
+        assert!((sent as f64 / 12_500_000.0 - NIC_USE).abs() < 0.001, "{sent}");
+        assert!(nics.ready(9));
+        assert_eq!(nics.ready_at(now, 9), now);
+        nics.remove(3);
+        assert!(nics.ready(3));
+    }
+
+    proptest! {
+        /// With frames waiting, every link carries its whole rate, in bursts no longer than the depth.
+        #[test]
+        fn every_link_carries_its_rate(rates in prop::collection::vec(1_000_000u64..10_000_000_000, 1..5), late in 0u64..150_000) {
+            let mut links = paced(&rates);
+            let usable = (1u64 << rates.len()) - 1;
+            let mut carried = vec![0u64; rates.len()];
+            let (mut now, until) = (0, 20 * MS);
+            while now <= until {
+                let mut burst = vec![0u64; rates.len()];
+                while let Some(link) = links.pick(now, FULL, usable, |_| true) {
+                    links.spent(link, FULL);
+                    carried[usize::from(link)] += FULL as u64;
+                    burst[usize::from(link)] += FULL as u64;
+                }
+                for (link, &rate) in rates.iter().enumerate() {
+                    prop_assert!(burst[link] <= depth(rate / 8, FULL as u64) + FULL as u64);
+                }
+                now = links.next_ready(now, usable) + late;
+            }
+            for (link, &rate) in rates.iter().enumerate() {
+                let earned = rate as f64 / 8.0 * 0.02;
+                let slack = (depth(rate / 8, FULL as u64) + FULL as u64) as f64;
+                prop_assert!((carried[link] as f64 - earned).abs() <= slack + 1.0, "{carried:?} {rates:?}");
+            }
+        }
+    }
+}

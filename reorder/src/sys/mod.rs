@@ -1,0 +1,76 @@
+//! What needs the kernel: TAPs, packet sockets, interfaces, epoll, signals. The only place with `unsafe`.
+//!
+//! Nothing here knows what a frame means. Every descriptor is non-blocking and closed on exec.
+
+pub mod interface;
+pub mod packet;
+pub mod poll;
+pub mod signals;
+pub mod tap;
+
+use std::fmt;
+use std::io;
+
+use crate::Nanos;
+
+/// A device, or a right, that is not there: one line that says what to do about it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Unavailable(pub String);
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+impl Unavailable {
+    /// "WHAT: the kernel's reason", and what a missing right or module takes.
+    pub fn because(what: impl fmt::Display, error: &io::Error) -> Self {
+        let hint = match error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => " (needs root, or the capabilities CAP_NET_ADMIN and CAP_NET_RAW)",
+            _ => "",
+        };
+        Unavailable(format!("{what}: {}{hint}", reason(error)))
+    }
+}
+
+/// The kernel's words alone, without Rust's "(os error 1)".
+pub fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.find(" (os error") {
+        Some(end) => text[..end].to_string(),
+        None => text,
+    }
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC: never goes back, stands still while the machine sleeps.
+pub fn now() -> Nanos {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as Nanos * 1_000_000_000 + time.tv_nsec as Nanos
+}
+
+/// A random number.
+pub fn random() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    // SAFETY: getrandom writes at most the 8 bytes of the array.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    match usize::try_from(got) {
+        Ok(8) => Ok(u64::from_ne_bytes(bytes)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A system call's result, -1 meaning that errno has the reason.
+fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(result)
+}
+
+/// As [`checked`], of a call that returns a length.
+fn checked_len(result: libc::ssize_t) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}

@@ -1,0 +1,59 @@
+//! Type 6: a broadcast or multicast frame, without a controller.
+
+use super::data::make_room;
+use super::{head, link_number, session_number, Mac, Malformed, Reader, BROADCAST};
+
+/// A broadcast or multicast frame in its envelope, read. [`unwrap`](super::unwrap) takes it out of it.
+#[derive(Copy, Clone, Debug, Eq, PartialEq)]
+pub struct Broadcast<'a> {
+    /// The NIC it goes to.
+    pub dst: Mac,
+    /// The NIC it comes from.
+    pub src: Mac,
+    /// Number of the link it was sent over, below 64.
+    pub link: u8,
+    /// Number of the session, not 0.
+    pub session: u32,
+    /// Number among the broadcasts of the session, wrapping round.
+    pub number: u16,
+    /// Destination of the original frame: a group.
+    pub group: Mac,
+    /// EtherType of the original frame.
+    pub ethertype: u16,
+    /// Payload of the original frame, and Ethernet's padding.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Broadcast<'a> {
+    pub(super) fn read(dst: Mac, src: Mac, mut rest: Reader<'a>) -> Result<Self, Malformed> {
+        let link = link_number(rest.u16()?)?;
+        let session = session_number(rest.u32()?)?;
+        let number = rest.u16()?;
+        let group = rest.mac()?;
+        if !group.is_multicast() {
+            return Err(Malformed::Mac(group));
+        }
+        Ok(Self { dst, src, link, session, number, group, ethertype: rest.u16()?, payload: rest.rest() })
+    }
+
+    /// Writes the frame into `out`, in place of what was there.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.clear();
+        out.extend_from_slice(&self.group.0);
+        out.extend_from_slice(&[0; 6]);
+        out.extend_from_slice(&self.ethertype.to_be_bytes());
+        out.extend_from_slice(self.payload);
+        wrap_broadcast(out, self.dst, self.src, self.link, self.session, self.number);
+    }
+}
+
+/// Puts a broadcast or multicast frame into the envelope that goes from NIC `src` to NIC `dst`. What is shorter than
+/// an Ethernet header is padded to one with zeros.
+pub fn wrap_broadcast(frame: &mut Vec<u8>, dst: Mac, src: Mac, link: u8, session: u32, number: u16) {
+    make_room(frame);
+    frame.copy_within(..6, 24);
+    frame[..16].copy_from_slice(&head(dst, src, BROADCAST, 0));
+    frame[16..18].copy_from_slice(&u16::from(link).to_be_bytes());
+    frame[18..22].copy_from_slice(&session.to_be_bytes());
+    frame[22..24].copy_from_slice(&number.to_be_bytes());
+}

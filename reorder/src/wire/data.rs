@@ -1,0 +1,149 @@
+//! Type 1: a frame of a session in its envelope.
+
+use super::{head, link_number, session_number, Mac, Malformed, Reader, DATA, ETHERTYPE, HEADER, OVERHEAD};
+use crate::seq::Seq;
+
+/// Flag: sent before.
+pub const REPEATED: u8 = 1;
+/// Flag: to be delivered at once, without waiting for those before it.
+pub const UNORDERED: u8 = 2;
+/// Flag: the sender has more that waits for credit.
+pub const MORE: u8 = 4;
+pub(super) const FLAGS: u8 = REPEATED | UNORDERED | MORE;
+
+/// Bytes of destination and source address.
+const MACS: usize = 12;
+/// Where the original frame's EtherType and payload begin in the envelope.
+const INNER: usize = MACS + OVERHEAD;
+
+/// A data frame, read.
+#[derive(Copy, Clone, Debug, Eq, PartialEq)]
+pub struct Data<'a> {
+    /// Where the frame goes: a NIC, or a host between bridge and helper.
+    pub dst: Mac,
+    /// Where the frame comes from: a NIC, or a host between bridge and helper.
+    pub src: Mac,
+    /// [`REPEATED`], [`UNORDERED`], [`MORE`].
+    pub flags: u8,
+    /// Number of the link it was sent over, below 64.
+    pub link: u8,
+    /// Number of the session, not 0.
+    pub session: u32,
+    /// Number in the session.
+    pub seq: Seq,
+    /// Number among the session's frames on this link.
+    pub link_seq: Seq,
+    /// EtherType of the original frame.
+    pub ethertype: u16,
+    /// Payload of the original frame, and Ethernet's padding.
+    pub payload: &'a [u8],
+}
+
+/// What the envelope says of a frame.
+#[derive(Copy, Clone, Debug, Eq, PartialEq)]
+pub struct DataHead {
+    /// [`REPEATED`], [`UNORDERED`], [`MORE`].
+    pub flags: u8,
+    /// Number of the link, below 64.
+    pub link: u8,
+    /// Number of the session, not 0.
+    pub session: u32,
+    /// Number in the session.
+    pub seq: Seq,
+    /// Number among the session's frames on this link.
+    pub link_seq: Seq,
+}
+
+impl DataHead {
+    /// Bytes 12 to 30: all of the envelope but the addresses.
+    fn bytes(&self) -> [u8; OVERHEAD] {
+        let mut bytes = [0; OVERHEAD];
+        bytes[..4].copy_from_slice(&head(Mac::NONE, Mac::NONE, DATA, self.flags)[MACS..]);
+        bytes[4..6].copy_from_slice(&u16::from(self.link).to_be_bytes());
+        bytes[6..10].copy_from_slice(&self.session.to_be_bytes());
+        bytes[10..14].copy_from_slice(&self.seq.0.to_be_bytes());
+        bytes[14..].copy_from_slice(&self.link_seq.0.to_be_bytes());
+        bytes
+    }
+}
+
+impl<'a> Data<'a> {
+    pub(super) fn read(dst: Mac, src: Mac, flags: u8, mut rest: Reader<'a>) -> Result<Self, Malformed> {
+        Ok(Self {
+            dst,
+            src,
+            flags,
+            link: link_number(rest.u16()?)?,
+            session: session_number(rest.u32()?)?,
+            seq: Seq(rest.u32()?),
+            link_seq: Seq(rest.u32()?),
+            ethertype: rest.u16()?,
+            payload: rest.rest(),
+        })
+    }
+
+    /// What the envelope says.
+    #[must_use]
+    pub fn head(&self) -> DataHead {
+        let Self { flags, link, session, seq, link_seq, .. } = *self;
+        DataHead { flags, link, session, seq, link_seq }
+    }
+
+    /// Writes all that comes before the payload.
+    pub fn write_header(&self, out: &mut [u8; HEADER]) {
+        out[..6].copy_from_slice(&self.dst.0);
+        out[6..MACS].copy_from_slice(&self.src.0);
+        out[MACS..INNER].copy_from_slice(&self.head().bytes());
+        out[INNER..].copy_from_slice(&self.ethertype.to_be_bytes());
+    }
+
+    /// Writes the frame into `out`, in place of what was there.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut header = [0; HEADER];
+        self.write_header(&mut header);
+        out.clear();
+        out.extend_from_slice(&header);
+        out.extend_from_slice(self.payload);
+    }
+}
+
+/// Puts an Ethernet frame into its envelope; the addresses stay. What is shorter than an Ethernet header is padded
+/// to one with zeros.
+pub fn wrap(frame: &mut Vec<u8>, head: &DataHead) {
+    make_room(frame);
+    frame[MACS..INNER].copy_from_slice(&head.bytes());
+}
+
+/// Moves all behind the addresses back by the length of the envelope.
+pub(super) fn make_room(frame: &mut Vec<u8>) {
+    let length = frame.len().max(HEADER - OVERHEAD);
+    frame.resize(length + OVERHEAD, 0);
+    frame.copy_within(MACS..length, INNER);
+}
+
+/// Takes a data frame, or a broadcast, that [`parse`](super::parse) has read out of its envelope. The addresses
+/// stay: see [`set_macs`]. What is too short for an envelope stays as it is.
+pub fn unwrap(frame: &mut Vec<u8>) {
+    if frame.len() >= HEADER {
+        frame.copy_within(INNER.., MACS);
+        frame.truncate(frame.len() - OVERHEAD);
+    }
+}
+
+/// Changes the addresses of a frame. What is too short for addresses stays as it is.
+pub fn set_macs(frame: &mut [u8], dst: Mac, src: Mac) {
+    if let Some(macs) = frame.first_chunk_mut::<MACS>() {
+        macs[..6].copy_from_slice(&dst.0);
+        macs[6..].copy_from_slice(&src.0);
+    }
+}
+
+/// Changes the envelope of a data frame that is sent again, maybe over another link.
+pub fn rewrite(frame: &mut [u8], link: u8, link_seq: Seq, flags: u8) {
+    if let Some(header) = frame.first_chunk_mut::<HEADER>() {
+        debug_assert_eq!(header[MACS..14], ETHERTYPE.to_be_bytes());
+        header[15] = flags;
+        header[16..18].copy_from_slice(&u16::from(link).to_be_bytes());
+        header[26..30].copy_from_slice(&link_seq.0.to_be_bytes());
+    }
+}

@@ -1,0 +1,156 @@
+//! The frames that helpers send each other and the controller: `docs/wire-format.md` in code.
+//!
+//! Nothing here trusts a frame: [`parse`] checks every field that has values it cannot have, never panics, and says
+//! why a frame is refused. What needs memory of earlier frames (sessions, peers, generations) is the engine's.
+
+pub mod broadcast;
+pub mod control;
+pub mod data;
+pub mod heartbeat;
+mod mac;
+mod malformed;
+mod reader;
+pub mod repeat;
+pub mod report;
+mod tag;
+
+pub use broadcast::{wrap_broadcast, Broadcast};
+pub use control::{Body, Control, Mode, Nic, PeerLink};
+pub use data::{rewrite, set_macs, unwrap, wrap, Data, DataHead};
+pub use heartbeat::{Echo, Heartbeat};
+pub use mac::{BadMac, Mac};
+pub use malformed::Malformed;
+pub use repeat::{Ranges, Repeat};
+pub use report::{Report, ReportEntry};
+pub use tag::{pop_tag, push_tag, read_tag, Tag};
+
+use reader::Reader;
+
+/// EtherType of the helper's frames.
+pub const ETHERTYPE: u16 = 0x88b6;
+/// Version of the format.
+pub const VERSION: u8 = 1;
+/// Bytes of a data frame, or of a broadcast, before the original frame's payload.
+pub const HEADER: usize = 32;
+/// Bytes that a data frame, or a broadcast, is longer than the original frame.
+pub const OVERHEAD: usize = 18;
+/// Links of a pair of hosts are numbered below this.
+pub const MAX_LINKS: usize = 64;
+/// Highest port number of a host's NIC.
+pub const MAX_PORT: u8 = 62;
+/// Bytes of the longest frame: an Ethernet header and the longest IPv4 packet.
+pub const MAX_FRAME: usize = 14 + 0xffff;
+/// Bytes up to which a frame may be longer than its fields, as Ethernet pads shorter ones.
+pub const MIN_FRAME: usize = 60;
+/// A rate in kbit/s that stands for "not bounded here"; compares rightly as the highest number.
+pub const NO_LIMIT: u32 = u32::MAX;
+/// VLAN ID of what goes to and comes from the controller on the wire port.
+pub const CONTROL_VID: u16 = 4094;
+/// Priority with which the bridge hands back our own frames.
+pub const BOUNCED_PCP: u8 = 7;
+/// Stands for the controller in the addresses of control frames and reports.
+pub const CONTROLLER_MAC: Mac = Mac([0x02, 0x52, 0x49, 0x32, 0x4e, 0x01]);
+/// Stands for the helper in the addresses of control frames.
+pub const HELPER_MAC: Mac = Mac([0x02, 0x52, 0x49, 0x32, 0x4e, 0x02]);
+
+const DATA: u8 = 1;
+const HEARTBEAT: u8 = 2;
+const REPEAT: u8 = 3;
+const CONTROL: u8 = 4;
+const REPORT: u8 = 5;
+const BROADCAST: u8 = 6;
+
+/// A frame of the helper, read.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Message<'a> {
+    /// A frame of the session, in its envelope.
+    Data(Data<'a>),
+    /// A sign of life over one link, with the numbers that the other side needs.
+    Heartbeat(Heartbeat),
+    /// The other side misses frames.
+    Repeat(Repeat<'a>),
+    /// What the controller wants. Only to be believed with VLAN ID [`CONTROL_VID`].
+    Control(Control),
+    /// What a helper tells the controller. Nothing that a helper should get.
+    Report(Report),
+    /// A broadcast or multicast frame, without a controller.
+    Broadcast(Broadcast<'a>),
+}
+
+impl Message<'_> {
+    /// Writes the frame into `out`, in place of what was there.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Data(data) => data.encode(out),
+            Self::Heartbeat(heartbeat) => heartbeat.encode(out),
+            Self::Repeat(repeat) => repeat.encode(out),
+            Self::Control(control) => control.encode(out),
+            Self::Report(report) => report.encode(out),
+            Self::Broadcast(broadcast) => broadcast.encode(out),
+        }
+    }
+}
+
+/// Reads a frame that begins with its Ethernet header; the bridge's tag must be off already ([`pop_tag`]).
+pub fn parse(frame: &[u8]) -> Result<Message<'_>, Malformed> {
+    let mut rest = Reader::new(frame);
+    let (dst, src) = (rest.mac()?, rest.mac()?);
+    match rest.u16()? {
+        ETHERTYPE => {}
+        tag @ (0x8100 | 0x88a8 | 0x9100) => return Err(Malformed::Tagged(tag)),
+        _ => return Err(Malformed::NotOurs),
+    }
+    if frame.len() > MAX_FRAME {
+        return Err(Malformed::Oversized);
+    }
+    let version_and_type = rest.u8()?;
+    if version_and_type >> 4 != VERSION {
+        return Err(Malformed::Version(version_and_type >> 4));
+    }
+    let flags = rest.u8()?;
+    let known_flags = |known: u8| if flags & !known == 0 { Ok(flags) } else { Err(Malformed::Flags(flags)) };
+    match version_and_type & 0xf {
+        DATA => Ok(Message::Data(Data::read(dst, src, known_flags(data::FLAGS)?, rest)?)),
+        HEARTBEAT => Ok(Message::Heartbeat(Heartbeat::read(dst, src, known_flags(heartbeat::FLAGS)?, rest)?)),
+        REPEAT => known_flags(0).and_then(|_| Ok(Message::Repeat(Repeat::read(dst, src, rest)?))),
+        CONTROL => known_flags(0).and_then(|_| Ok(Message::Control(Control::read(rest)?))),
+        REPORT => known_flags(0).and_then(|_| Ok(Message::Report(Report::read(rest)?))),
+        BROADCAST => known_flags(0).and_then(|_| Ok(Message::Broadcast(Broadcast::read(dst, src, rest)?))),
+        other => Err(Malformed::Type(other)),
+    }
+}
+
+/// The first 16 bytes of every frame of the helper.
+fn head(dst: Mac, src: Mac, kind: u8, flags: u8) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..6].copy_from_slice(&dst.0);
+    bytes[6..12].copy_from_slice(&src.0);
+    bytes[12..14].copy_from_slice(&ETHERTYPE.to_be_bytes());
+    bytes[14] = VERSION << 4 | kind;
+    bytes[15] = flags;
+    bytes
+}
+
+/// A link number as it is on the wire, if links can have it.
+fn link_number(number: u16) -> Result<u8, Malformed> {
+    u8::try_from(number).ok().filter(|link| usize::from(*link) < MAX_LINKS).ok_or(Malformed::Link(number))
+}
+
+/// A session's number: anything but 0, which stands for "unknown".
+fn session_number(number: u32) -> Result<u32, Malformed> {
+    if number == 0 {
+        return Err(Malformed::Session);
+    }
+    Ok(number)
+}
+
+/// An address that a host or NIC can have.
+fn host_mac(mac: Mac) -> Result<Mac, Malformed> {
+    if mac == Mac::NONE || mac.is_multicast() {
+        return Err(Malformed::Mac(mac));
+    }
+    Ok(mac)
+}
+
+#[cfg(test)]
+mod tests;

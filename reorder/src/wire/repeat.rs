@@ -1,0 +1,97 @@
+//! Type 3: a request to repeat frames.
+
+use super::{head, session_number, Mac, Malformed, Reader, REPEAT};
+use crate::seq::Seq;
+
+/// Ranges in one request, at most.
+pub const MAX_RANGES: usize = 128;
+/// Frames in one range, at most.
+pub const MAX_RANGE: u16 = 1024;
+/// Bytes of a range.
+const RANGE: usize = 6;
+
+/// A request to repeat frames, read.
+#[derive(Copy, Clone, Debug, Eq, PartialEq)]
+pub struct Repeat<'a> {
+    /// Where the frame goes: a NIC, or a host between bridge and helper.
+    pub dst: Mac,
+    /// Where the frame comes from: a NIC, or a host between bridge and helper.
+    pub src: Mac,
+    /// Session whose frames are asked for, not 0.
+    pub session: u32,
+    /// Session of who asks, not 0.
+    pub asker: u32,
+    /// What is asked for.
+    pub ranges: Ranges<'a>,
+}
+
+/// Ranges of frames that are asked for: 1 to 128, of 1 to 1024 frames each, in their form on the wire.
+#[derive(Copy, Clone, Debug, Eq, PartialEq)]
+pub struct Ranges<'a>(&'a [u8]);
+
+impl<'a> Ranges<'a> {
+    fn read(count: u16, rest: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let count = usize::from(count);
+        if count == 0 || count > MAX_RANGES {
+            return Err(Malformed::BadCount);
+        }
+        let ranges = Self(rest.slice(count * RANGE)?);
+        if ranges.iter().any(|(_, frames)| frames == 0 || frames > MAX_RANGE) {
+            return Err(Malformed::BadRange);
+        }
+        Ok(ranges)
+    }
+
+    /// First number and number of frames of each range.
+    pub fn iter(&self) -> impl Iterator<Item = (Seq, u16)> + 'a {
+        self.0.chunks_exact(RANGE).map(|range| {
+            let first = [range[0], range[1], range[2], range[3]];
+            (Seq(u32::from_be_bytes(first)), u16::from_be_bytes([range[4], range[5]]))
+        })
+    }
+}
+
+impl<'a> Repeat<'a> {
+    pub(super) fn read(dst: Mac, src: Mac, mut rest: Reader<'a>) -> Result<Self, Malformed> {
+        let count = rest.u16()?;
+        let session = session_number(rest.u32()?)?;
+        let asker = session_number(rest.u32()?)?;
+        let ranges = Ranges::read(count, &mut rest)?;
+        rest.end()?;
+        Ok(Self { dst, src, session, asker, ranges })
+    }
+
+    /// Writes the frame into `out`, in place of what was there.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        write(self.dst, self.src, self.session, self.asker, self.ranges.iter(), out);
+    }
+}
+
+/// Writes a request into `out`, in place of what was there. A longer range is split; what does not fit into one
+/// request is left out and must be asked for again. Says how many ranges it wrote: 0 makes no valid frame.
+pub fn write(
+    dst: Mac,
+    src: Mac,
+    session: u32,
+    asker: u32,
+    ranges: impl IntoIterator<Item = (Seq, u16)>,
+    out: &mut Vec<u8>,
+) -> usize {
+    out.clear();
+    out.extend_from_slice(&head(dst, src, REPEAT, 0));
+    out.extend_from_slice(&[0; 2]);
+    out.extend_from_slice(&session.to_be_bytes());
+    out.extend_from_slice(&asker.to_be_bytes());
+    let split = ranges.into_iter().flat_map(|(first, frames)| {
+        let starts = (0..frames).step_by(usize::from(MAX_RANGE));
+        starts.map(move |start| (first.add(u32::from(start)), (frames - start).min(MAX_RANGE)))
+    });
+    let mut count = 0u16;
+    for (first, frames) in split.take(MAX_RANGES) {
+        out.extend_from_slice(&first.0.to_be_bytes());
+        out.extend_from_slice(&frames.to_be_bytes());
+        count += 1;
+    }
+    out[16..18].copy_from_slice(&count.to_be_bytes());
+    usize::from(count)
+}

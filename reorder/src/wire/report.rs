@@ -1,0 +1,117 @@
+//! Type 5: what a helper tells the controller.
+
+use super::{head, host_mac, Mac, Malformed, Reader, CONTROLLER_MAC, MAX_LINKS, REPORT};
+
+/// Entry's flag: the peer is heard on this link.
+pub const HEARD: u8 = 1;
+/// Entry's flag: the link can be used to send.
+pub const USABLE: u8 = 2;
+/// Entry's flag: frames for this peer are striped.
+pub const STRIPING: u8 = 4;
+
+/// Entries of one report, at most: more of them are told in several reports of the same time.
+pub const MAX_ENTRIES: usize = 36;
+
+/// A report, or a part of one.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Report {
+    /// ms since the helper began, wrapping round.
+    pub time_ms: u32,
+    /// The host's own address.
+    pub mac: Mac,
+    /// One for each peer and link, 36 at most.
+    pub entries: Vec<ReportEntry>,
+}
+
+/// How a link to a peer does. Numbers of frames are since the helper began and wrap round.
+#[derive(Copy, Clone, Debug, Default, Eq, PartialEq)]
+pub struct ReportEntry {
+    /// The peer's own address.
+    pub peer: Mac,
+    /// Number of the link, below 64.
+    pub link: u8,
+    /// [`HEARD`], [`USABLE`], [`STRIPING`].
+    pub flags: u8,
+    /// Data frames sent over it.
+    pub sent: u32,
+    /// Data frames that came in by it.
+    pub received: u32,
+    /// Data frames lost on it, of those that came in by it.
+    pub lost: u32,
+    /// Data frames sent again over it.
+    pub repeated: u32,
+    /// us that frames take longer on it than on the peer's fastest link.
+    pub skew_us: u32,
+    /// Smoothed round trip in us.
+    pub rtt_us: u32,
+    /// The rate it sends at, in kbit/s.
+    pub rate_kbps: u32,
+    /// What would be sent to the peer, in kbit/s; [`NO_LIMIT`](super::NO_LIMIT): more than is granted.
+    pub demand_kbps: u32,
+}
+
+impl Report {
+    pub(super) fn read(mut rest: Reader<'_>) -> Result<Self, Malformed> {
+        let [count, _] = rest.array()?;
+        let time_ms = rest.u32()?;
+        let mac = host_mac(rest.mac()?)?;
+        rest.array::<4>()?;
+        if usize::from(count) > MAX_ENTRIES {
+            return Err(Malformed::BadCount);
+        }
+        let entries = (0..count).map(|_| ReportEntry::read(&mut rest)).collect::<Result<_, _>>()?;
+        rest.end()?;
+        Ok(Self { time_ms, mac, entries })
+    }
+
+    /// Writes the frame into `out`, in place of what was there. Entries after the 36th are left out.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let entries = &self.entries[..self.entries.len().min(MAX_ENTRIES)];
+        out.clear();
+        out.extend_from_slice(&head(CONTROLLER_MAC, self.mac, REPORT, 0));
+        out.extend_from_slice(&[entries.len() as u8, 0]);
+        out.extend_from_slice(&self.time_ms.to_be_bytes());
+        out.extend_from_slice(&self.mac.0);
+        out.extend_from_slice(&[0; 4]);
+        entries.iter().for_each(|entry| entry.write(out));
+    }
+}
+
+impl ReportEntry {
+    fn read(rest: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let entry = Self {
+            peer: host_mac(rest.mac()?)?,
+            link: rest.u8()?,
+            flags: rest.entry_flags(HEARD | USABLE | STRIPING)?,
+            sent: rest.u32()?,
+            received: rest.u32()?,
+            lost: rest.u32()?,
+            repeated: rest.u32()?,
+            skew_us: rest.u32()?,
+            rtt_us: rest.u32()?,
+            rate_kbps: rest.u32()?,
+            demand_kbps: rest.u32()?,
+        };
+        if usize::from(entry.link) >= MAX_LINKS {
+            return Err(Malformed::BadEntry);
+        }
+        Ok(entry)
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.peer.0);
+        out.extend_from_slice(&[self.link, self.flags]);
+        for number in [
+            self.sent,
+            self.received,
+            self.lost,
+            self.repeated,
+            self.skew_us,
+            self.rtt_us,
+            self.rate_kbps,
+            self.demand_kbps,
+        ] {
+            out.extend_from_slice(&number.to_be_bytes());
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What a simulated network is made of.
+
+use super::Nanos;
+
+/// A deterministic stream of numbers.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub fn chance(&mut self, percent: f64) -> bool {
+        percent > 0.0 && (self.next() % 1_000_000) as f64 / 10_000.0 < percent
+    }
+}
+
+/// What is wrong with a link from one NIC to another (host, port) -> (host, port).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Fault {
+    pub blackhole: bool,
+    pub loss_percent: f64,
+    pub duplicate_percent: f64,
+    pub corrupt_percent: f64,
+    pub delay_ns: Nanos,
+}
+
+/// What a host sends to another.
+pub struct Source {
+    pub from: usize,
+    pub to: usize,
+    /// Frames per second; 0: as many as the helper takes.
+    pub pps: u64,
+    pub size: usize,
+    pub on: bool,
+    pub(super) next: u64,
+}
+
+/// What came out at a host from another.
+#[derive(Default, Debug, Clone)]
+pub struct Received {
+    pub frames: u64,
+    pub bytes: u64,
+    pub lost: u64,
+    pub out_of_order: u64,
+    pub duplicates: u64,
+    pub longest_gap_ns: Nanos,
+    pub last_ns: Nanos,
+    pub(super) next: u64,
+}

@@ -1,0 +1,270 @@
+//! The main loop between real devices, with an engine that only passes frames on.
+
+mod namespace;
+
+use std::cell::RefCell;
+use std::io::ErrorKind;
+use std::rc::Rc;
+
+use namespace::{in_namespace, ip, make_tap, make_veth, quiet, run, wait_for};
+use ri2n_reorder::driver::{Driver, Out, Sink};
+use ri2n_reorder::offload::vnet::VnetHdr;
+use ri2n_reorder::options::Options;
+use ri2n_reorder::run::devices::{Devices, Facts};
+use ri2n_reorder::run::{Loop, Unmerged};
+use ri2n_reorder::sys::interface::Interfaces;
+use ri2n_reorder::sys::packet::{PacketSocket, Received, BATCH};
+use ri2n_reorder::sys::signals::Signals;
+use ri2n_reorder::sys::tap::Tap;
+use ri2n_reorder::wire::Tag;
+use ri2n_reorder::Nanos;
+
+const ETHERTYPE: u16 = 0x88b6;
+
+/// What the engine saw, and what it shall do.
+#[derive(Default)]
+struct Seen {
+    tags: Vec<Option<Tag>>,
+    counters: Vec<(u8, u64, bool)>,
+    lengths: Vec<usize>,
+    refuses: bool,
+    to: Option<Out>,
+    copies: usize,
+}
+
+/// Passes what the host sends to one port, and what comes in to the host.
+#[derive(Clone)]
+struct Passing(Rc<RefCell<Seen>>, Vec<(u8, String)>);
+
+impl Driver for Passing {
+    fn on_plain(&mut self, _: Nanos, _: &VnetHdr, frame: Vec<u8>, out: &mut dyn Sink) {
+        let mut seen = self.0.borrow_mut();
+        assert!(!seen.refuses, "was told not to read");
+        seen.lengths.push(frame.len());
+        for _ in 0..seen.copies {
+            let mut copy = out.recycle();
+            assert!(copy.is_empty() && copy.capacity() >= 2048);
+            copy.extend_from_slice(&frame);
+            out.wire(seen.to.unwrap(), copy);
+        }
+        out.wire(seen.to.unwrap(), frame);
+    }
+
+    fn on_wire(&mut self, _: Nanos, tag: Option<Tag>, _: u8, frame: Vec<u8>, out: &mut dyn Sink) {
+        if frame[12..14] != ETHERTYPE.to_be_bytes() {
+            return out.done(frame); // what a bridge says of its own
+        }
+        self.0.borrow_mut().tags.push(tag);
+        out.plain(frame);
+    }
+
+    fn on_tick(&mut self, now: Nanos, _: &mut dyn Sink) -> Nanos {
+        now + 1_000_000
+    }
+
+    fn wants_plain(&mut self, _: Nanos) -> bool {
+        !self.0.borrow().refuses
+    }
+
+    fn nics(&self) -> &[(u8, String)] {
+        &self.1
+    }
+
+    fn nic_counters(&mut self, _: Nanos, nic: u8, rx_bytes: u64, up: bool) {
+        self.0.borrow_mut().counters.push((nic, rx_bytes, up));
+    }
+
+    fn status(&self) -> serde_json::Value {
+        serde_json::json!({})
+    }
+
+    fn goodbye(&mut self, _: Nanos, _: &mut dyn Sink) {}
+}
+
+struct Running {
+    main_loop: Loop<Passing, Unmerged>,
+    seen: Rc<RefCell<Seen>>,
+    facts: Facts,
+}
+
+fn start(arguments: &str, nics: &[(u8, &str)], to: Out) -> Running {
+    let words = std::iter::once("ri2n-reorder").chain(arguments.split_whitespace());
+    let (devices, facts) = Devices::open(&Options::parse(words).unwrap()).unwrap();
+    let seen = Rc::new(RefCell::new(Seen { to: Some(to), ..Seen::default() }));
+    let driver = Passing(seen.clone(), nics.iter().map(|(port, name)| (*port, name.to_string())).collect());
+    let main_loop = Loop::new(devices, driver, Unmerged, Signals::take().unwrap(), None).unwrap();
+    Running { main_loop, seen, facts }
+}
+
+/// A whole frame to everybody, of the EtherType that the test's sockets hear.
+fn frame(number: u8, length: usize) -> Vec<u8> {
+    let mut frame = [[0xff; 6], [2, 0, 0, 0, 0, 2]].concat();
+    frame.extend(ETHERTYPE.to_be_bytes());
+    frame.resize(length, number);
+    frame
+}
+
+fn open(name: &str) -> PacketSocket {
+    let interfaces = Interfaces::open().unwrap();
+    wait_for("the carrier", || interfaces.is_up(name).then_some(()));
+    PacketSocket::open(name, ETHERTYPE).unwrap()
+}
+
+fn send(socket: &PacketSocket, frame: &[u8]) {
+    assert_eq!(socket.send(std::iter::once(frame)).unwrap(), 1);
+}
+
+/// Turns the loops until the socket has got `wanted` frames.
+fn turn_until(loops: &mut [&mut Running], socket: &PacketSocket, wanted: usize) -> Vec<Vec<u8>> {
+    let mut got = Vec::new();
+    wait_for("frames", || {
+        loops.iter_mut().for_each(|running| assert!(running.main_loop.turn().unwrap()));
+        let mut spare: Vec<_> = (0..BATCH).map(|_| Vec::with_capacity(70_000)).collect();
+        match socket.receive(&mut spare, &mut got) {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => panic!("{error}"),
+            _ => (got.len() >= wanted).then_some(()),
+        }
+    });
+    got.into_iter().map(|Received { frame, .. }| frame).collect()
+}
+
+#[test]
+fn under_a_bridge_ports_are_tags() {
+    in_namespace("under_a_bridge_ports_are_tags", || {
+        make_tap("plain");
+        make_tap("wire");
+        make_tap("peer");
+        let mut helper = start("--plain plain --wire wire", &[], Out::Slots);
+        assert_eq!(helper.facts, Facts::default());
+        // The kernel's bridge hands on frames with their tags; the other TAP shows them.
+        let peer = Tap::open("peer", false, false).unwrap();
+        ip("link add bridge type bridge");
+        ["wire", "peer"].iter().for_each(|name| ip(&format!("link set {name} master bridge")));
+        quiet("bridge");
+        ip("link set bridge up");
+        let interfaces = Interfaces::open().unwrap();
+        wait_for("the bridge", || (interfaces.is_up("wire") && interfaces.is_up("bridge")).then_some(()));
+        let host = open("plain");
+
+        let ports = [
+            (Out::Slots, None),
+            (Out::Link(0, 1), Some([0x81, 0, 0, 1])),
+            (Out::Link(63, 7), Some([0x81, 0, 0, 64])),
+            (Out::Controller, Some([0x81, 0, 0x0f, 0xfe])),
+        ];
+        for (port, tag) in ports {
+            helper.seen.borrow_mut().to = Some(port);
+            send(&host, &frame(1, 1000));
+            let mut got = Vec::with_capacity(2048);
+            let got_tag = wait_for("the frame", || {
+                helper.main_loop.turn().unwrap();
+                peer.read_tagged(&mut got).ok().filter(|_| got[12..14] == ETHERTYPE.to_be_bytes())
+            });
+            assert!(got_tag == tag && got == frame(1, 1000), "{port:?}: {got_tag:?}");
+        }
+        helper.seen.borrow_mut().to = Some(Out::Link(64, 1));
+        send(&host, &frame(3, 100));
+        wait_for("the drop", || {
+            helper.main_loop.turn().unwrap();
+            (helper.main_loop.status()["io"]["no_such_port"] == 1).then_some(())
+        });
+
+        for tci in [5, 7 << 13 | 62, 4094] {
+            let [high, low] = u16::to_be_bytes(tci);
+            peer.write_tagged([0x81, 0, high, low], &frame(4, 1514)).unwrap();
+        }
+        peer.write(&[0; 10], &frame(5, 60)).unwrap();
+        let got = turn_until(&mut [&mut helper], &host, 4);
+        assert!(got == [frame(4, 1514), frame(4, 1514), frame(4, 1514), frame(5, 60)]);
+        let tag = |vid, pcp| Some(Tag { vid, pcp });
+        assert_eq!(helper.seen.borrow().tags, [tag(5, 0), tag(62, 7), tag(4094, 0), None]);
+        ip("link delete wire");
+        let end = wait_for("the end", || helper.main_loop.turn().err());
+        assert!(end.0.starts_with("TAP wire is gone"), "{end}");
+    });
+}
+
+#[test]
+fn without_credit_the_host_waits_in_its_tap() {
+    in_namespace("without_credit_the_host_waits_in_its_tap", || {
+        make_tap("plain");
+        make_tap("wire");
+        let mut helper = start("--plain plain --wire wire --gro off", &[], Out::Slots);
+        let (host, bridge) = (open("plain"), open("wire"));
+        helper.seen.borrow_mut().refuses = true;
+        (0..100).for_each(|i| send(&host, &frame(i, 100)));
+        (0..20).for_each(|_| assert!(helper.main_loop.turn().unwrap()));
+        assert!(helper.seen.borrow().lengths.is_empty(), "none was read");
+        helper.seen.borrow_mut().refuses = false;
+        assert!(turn_until(&mut [&mut helper], &bridge, 100) == (0..100).map(|i| frame(i, 100)).collect::<Vec<_>>());
+        // A TAP that goes away meanwhile is noticed as soon as something is wanted of it.
+        helper.seen.borrow_mut().refuses = true;
+        helper.main_loop.turn().unwrap();
+        ip("link delete plain");
+        helper.main_loop.turn().unwrap();
+        helper.seen.borrow_mut().refuses = false;
+        assert!(wait_for("the end", || helper.main_loop.turn().err()).0.starts_with("TAP plain is gone"));
+    });
+}
+
+#[test]
+fn two_helpers_without_a_bridge() {
+    in_namespace("two_helpers_without_a_bridge", || {
+        make_veth("a0", "b0");
+        make_veth("a1", "b1");
+        let line = |host: &str| format!("--autonomous --wire {host}0=1G,{host}1 --plain {host} --mtu-wire 1400");
+        let mut a = start(&line("a"), &[(0, "a0"), (1, "a1")], Out::Nic(1));
+        let mut b = start(&line("b"), &[(0, "b0"), (1, "b1")], Out::Link(9, 1));
+        let interfaces = Interfaces::open().unwrap();
+        let nics = &a.facts.nics;
+        assert_eq!((nics[0].rate_bps, nics[1].rate_bps), (1_000_000_000, 10_000_000_000), "given, and the veth's own");
+        assert_eq!((nics[1].port, nics[1].mac), (1, interfaces.mac("a1").unwrap()));
+        assert_eq!((a.facts.own_mac, interfaces.mtu("a").unwrap()), (Some(interfaces.mac("a").unwrap()), 1382));
+        ["a", "b"].iter().for_each(|name| quiet(name));
+        let (host_a, host_b) = (open("a"), open("b"));
+        let sent: Vec<_> = (0..200).map(|i| frame(i, 60 + 5 * usize::from(i))).collect();
+        sent.iter().for_each(|frame| send(&host_a, frame));
+        assert!(turn_until(&mut [&mut a, &mut b], &host_b, 200) == sent, "over the NICs, in order");
+        sent.iter().for_each(|frame| send(&host_b, frame));
+        assert!(turn_until(&mut [&mut a, &mut b], &host_a, 200) == sent, "and back");
+
+        let bytes: u64 = sent.iter().map(|frame| frame.len() as u64).sum();
+        let counted = |seen: &Seen| seen.counters.iter().any(|entry| entry.0 == 1 && entry.1 >= bytes && entry.2);
+        wait_for("the NIC's counters", || {
+            b.main_loop.turn().unwrap();
+            counted(&b.seen.borrow()).then_some(())
+        });
+
+        // A NIC that was away, and another with its name, are used again.
+        ip("link delete a1");
+        make_veth("a1", "b1");
+        wait_for("a frame over the new NIC", || {
+            let _ = host_a.send(std::iter::once(&frame(1, 100)[..]));
+            a.main_loop.turn().unwrap();
+            b.main_loop.turn().unwrap();
+            let mut got = Vec::new();
+            host_b.receive(&mut vec![Vec::with_capacity(2048)], &mut got).is_ok().then_some(())
+        });
+    });
+}
+
+#[test]
+fn what_a_slow_nic_cannot_take_is_bounded_and_counted() {
+    in_namespace("what_a_slow_nic_cannot_take_is_bounded_and_counted", || {
+        make_veth("a0", "b0");
+        run("tc", "qdisc add dev a0 root tbf rate 8kbit burst 3000 limit 100000000");
+        let mut a = start("--autonomous --wire a0=1G --plain a", &[], Out::Link(0, 0));
+        let host = open("a");
+        a.seen.borrow_mut().copies = 100;
+        let written = |value: &serde_json::Value, key: &str| value["io"]["wire"]["a0"][key].as_u64().unwrap();
+        let status = wait_for("a full NIC", || {
+            let _ = host.send(std::iter::once(&frame(1, 1400)[..]));
+            a.main_loop.turn().unwrap();
+            let status = a.main_loop.status();
+            (written(&status, "full") > 100).then_some(status)
+        });
+        let handed = 101 * a.seen.borrow().lengths.len() as u64;
+        let waiting = handed - written(&status, "full") - written(&status, "written");
+        assert!((1..=256).contains(&waiting), "{waiting} wait: {status}");
+    });
+}

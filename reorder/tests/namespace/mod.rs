@@ -1,0 +1,82 @@
+//! A network namespace of its own for a test (it runs itself again inside), and devices in it.
+
+#![allow(dead_code)] // each test binary uses some of it
+
+use std::io::Write;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use ri2n_reorder::sys::interface::Interfaces;
+
+const INSIDE: &str = "RI2N_TEST_NAMESPACE";
+
+/// Runs `body` of the test called `name` in a namespace of its own, as root. Without root, or where namespaces are not
+/// allowed, it says so on standard error (past the test runner, which would hide it) and nothing is tested.
+pub fn in_namespace(name: &str, body: impl FnOnce()) {
+    if std::env::var(INSIDE).is_ok_and(|inside| inside == name) {
+        body();
+        return;
+    }
+    let allowed = Command::new("unshare").args(["--net", "true"]).output();
+    if !allowed.is_ok_and(|output| output.status.success()) {
+        let _ = writeln!(std::io::stderr(), "\nSKIPPED {name}: needs root and network namespaces");
+        return;
+    }
+    let test = std::env::current_exe().unwrap();
+    let output = Command::new("unshare")
+        .arg("--net")
+        .arg(test)
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(INSIDE, name)
+        .output()
+        .unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "in a namespace of its own:\n{text}");
+    assert!(text.contains("1 passed"), "the test's name is wrong: {name}\n{text}");
+}
+
+/// `ip` with these words; it must work.
+pub fn ip(words: &str) {
+    run("ip", words);
+}
+
+/// A program with these words; it must work.
+pub fn run(program: &str, words: &str) {
+    let output = Command::new(program).args(words.split_whitespace()).output().unwrap();
+    assert!(output.status.success(), "{program} {words}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Calls `attempt` until it gives something; fails after 10 s.
+pub fn wait_for<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(found) = attempt() {
+            return found;
+        }
+        assert!(started.elapsed() < Duration::from_secs(10), "waited 10 s for {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// A persistent TAP, up, quiet.
+pub fn make_tap(name: &str) {
+    ip(&format!("tuntap add {name} mode tap"));
+    quiet(name);
+    ip(&format!("link set {name} up"));
+}
+
+/// A pair of veths, up, quiet, with carrier.
+pub fn make_veth(one: &str, other: &str) {
+    ip(&format!("link add {one} type veth peer name {other}"));
+    for name in [one, other] {
+        quiet(name);
+        ip(&format!("link set {name} up"));
+    }
+    let interfaces = Interfaces::open().unwrap();
+    wait_for("the carrier", || (interfaces.is_up(one) && interfaces.is_up(other)).then_some(()));
+}
+
+/// No IPv6 on an interface: the kernel sends nothing on its own.
+pub fn quiet(name: &str) {
+    std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1").unwrap();
+}

@@ -1,0 +1,187 @@
+//! Memory stays flat: over a long time with every kind of trouble, and whatever strangers send.
+//!
+//! Ten simulated minutes: `cargo test --release --test soak -- --include-ignored`.
+
+#![allow(clippy::unwrap_used)]
+// Only an allocator can say what is allocated, and that trait is unsafe.
+#![allow(unsafe_code)]
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use common::autonomous::{alike, friends};
+use common::{mac, Fault, Random, World, LINK_BPS, MS, S};
+use ri2n_reorder::driver::Driver;
+use ri2n_reorder::engine::Mode;
+use ri2n_reorder::wire::{Heartbeat, Mac};
+
+/// Counts what each thread has allocated: tests run side by side.
+struct Counting;
+
+thread_local! {
+    static LIVE: Cell<isize> = const { Cell::new(0) };
+}
+
+fn count(bytes: isize) {
+    // At the end of a thread its counter is gone before its last memory is.
+    let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
+}
+
+// SAFETY: everything is handed on to the system's allocator as it is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: the caller keeps the trait's promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        // SAFETY: the caller keeps the trait's promises.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn live() -> isize {
+    LIVE.with(Cell::get)
+}
+
+fn held(world: &mut World, host: usize) -> u64 {
+    world.engine(host).status()["held_bytes"].as_u64().unwrap()
+}
+
+/// What goes on for a minute: 1 % of loss and of duplicates everywhere, one link 3 ms longer, the other one down for a second in
+/// every five, and once a helper that is killed.
+fn minute(world: &mut World, at: usize) {
+    let usual = |port: u8| Fault {
+        loss_percent: 1.0,
+        duplicate_percent: 1.0,
+        delay_ns: if port == 2 { 3 * MS } else { 0 },
+        ..Fault::default()
+    };
+    for second in 0..60 {
+        for port in 1..=2 {
+            let fault = Fault { blackhole: port == 1 && second % 5 == 3, ..usual(port) };
+            world.faults.insert(((0, port), (1, port)), fault);
+            world.faults.insert(((1, port), (0, port)), fault);
+        }
+        if second == 30 {
+            world.kill(at % 2);
+            world.run(50 * MS);
+            world.restart(at % 2);
+        }
+        world.run(S);
+        for host in 0..2 {
+            let bytes = held(world, host);
+            assert!(bytes <= world.settings.max_memory as u64, "minute {at}: {bytes} bytes are held");
+        }
+    }
+}
+
+fn soak(mut world: World, minutes: usize, pps: u64) {
+    let sources = [world.send(1, 0, pps, 400), world.send(0, 1, pps, 400)];
+    let mut levels = Vec::new();
+    for at in 0..minutes {
+        minute(&mut world, at);
+        sources.iter().for_each(|&source| world.stop(source));
+        world.run(500 * MS);
+        assert_eq!((held(&mut world, 0), held(&mut world, 1)), (0, 0), "minute {at}: something is held for ever");
+        levels.push(live());
+        sources.iter().for_each(|&source| world.start(source));
+    }
+    println!("bytes allocated after each minute: {levels:?}");
+    for (from, to) in [(0, 1), (1, 0)] {
+        let seen = &world.received[&(from, to)];
+        println!("{from} to {to}: {seen:?}");
+        let sent = minutes as u64 * 60 * pps;
+        assert!(seen.frames > sent * 98 / 100, "of {sent} frames {} came", seen.frames);
+        // A helper that begins anew does not know what its forerunner delivered; else everything is in order.
+        assert!(seen.out_of_order <= minutes as u64 * 10, "{seen:?}");
+    }
+    let grown = levels[minutes - 1] - levels[0];
+    assert!(grown < 64 << 10, "{grown} bytes more than after the first minute");
+}
+
+#[test]
+fn memory_is_flat_over_two_minutes() {
+    soak(friends(&alike(2, &[LINK_BPS; 2]), Mode::Paced, 1), 2, 200);
+}
+
+#[test]
+#[ignore = "ten minutes of traffic, for release builds"]
+fn memory_is_flat_over_ten_minutes_without_a_controller() {
+    soak(friends(&alike(2, &[LINK_BPS; 2]), Mode::Paced, 3), 10, 3_000);
+}
+
+#[test]
+#[ignore = "ten minutes of traffic, for release builds"]
+fn memory_is_flat_over_ten_minutes() {
+    soak(common::world(&alike(2, &[LINK_BPS; 2]), Mode::Paced, 5), 10, 3_000);
+}
+
+/// A greeting of `own` from some NIC.
+fn greet(world: &mut World, own: Mac, nic: Mac) {
+    let greeting = Heartbeat {
+        dst: Mac::BROADCAST,
+        src: nic,
+        session: 9,
+        next_within_ms: 1000,
+        limit_kbps: 100_000,
+        own,
+        ..Heartbeat::default()
+    };
+    let mut frame = Vec::new();
+    greeting.encode(&mut frame);
+    world.wire_in(0, None, 1, frame);
+}
+
+fn some_mac(random: &mut Random) -> Mac {
+    let bytes = random.next().to_be_bytes();
+    Mac([2, 7, bytes[2], bytes[3], bytes[4], bytes[5]])
+}
+
+#[test]
+fn a_host_that_claims_ever_new_nics_fills_no_memory() {
+    let mut world = friends(&alike(2, &[LINK_BPS; 2]), Mode::Paced, 7);
+    let mut random = Random(11);
+    let mut flood = |world: &mut World| {
+        for _ in 0..5_000 {
+            let nic = some_mac(&mut random);
+            greet(world, mac(5), nic);
+        }
+        world.run(100 * MS);
+        live()
+    };
+    let first = flood(&mut world);
+    let grown = (0..4).map(|_| flood(&mut world)).last().unwrap() - first;
+    assert!(grown < 64 << 10, "{grown} bytes more");
+}
+
+#[test]
+fn hosts_that_nobody_knows_are_forgotten_with_all_that_was_kept_for_them() {
+    let mut world = friends(&alike(2, &[LINK_BPS; 2]), Mode::Paced, 13);
+    let mut random = Random(17);
+    let mut flood = |world: &mut World| {
+        for _ in 0..300 {
+            let (own, nic) = (some_mac(&mut random), some_mac(&mut random));
+            greet(world, own, nic);
+        }
+        assert_eq!(peers(world), 301);
+        world.run(15 * S);
+        assert_eq!(peers(world), 1);
+        live()
+    };
+    // The list of peers keeps its own room.
+    let first = flood(&mut world);
+    let grown = flood(&mut world) - first;
+    assert!(grown < 64 << 10, "{grown} bytes more");
+}
+
+fn peers(world: &mut World) -> usize {
+    world.engine(0).status()["peers"].as_array().unwrap().len()
+}

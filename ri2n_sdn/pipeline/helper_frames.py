@@ -1,0 +1,219 @@
+"""Frames between controller and helper: control is written, reports are read (docs/wire-format.md, types 4 and 5).
+
+Each function gives or takes a whole Ethernet frame, without the tag (VLAN ID 4094) that it has on the wire port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from struct import Struct
+
+__all__ = [
+    "CONTROLLER_MAC",
+    "HELPER_MAC",
+    "NO_LIMIT",
+    "WHOLE_WEIGHT_PPM",
+    "HelperLink",
+    "HelperNic",
+    "Mode",
+    "Report",
+    "ReportEntry",
+    "decode_report",
+    "gone",
+    "peer",
+    "this_host",
+]
+
+NO_LIMIT = 0xFFFFFFFF
+"""A rate in kbit/s that stands for "not bounded here"; compares rightly as the highest number."""
+
+WHOLE_WEIGHT_PPM = 1_000_000
+
+CONTROLLER_MAC = "02:52:49:32:4e:01"
+HELPER_MAC = "02:52:49:32:4e:02"
+
+_MAX_LINKS = 64
+_MAX_PORT = 62
+_MAX_ENTRIES = 36
+_MIN_FRAME = 60
+_NAME_BYTES = 16
+_HEAD_OF_ALL = Struct("!6s6sHBB")
+_HEAD_OF_CONTROL = Struct("!BBI6s")
+_HEAD_OF_REPORT = Struct("!BxI6s4x")
+_NIC = Struct("!BBxxI16s")
+_LINK = Struct("!BBBBIII4x")
+_ENTRY = Struct("!6sBB8I")
+_ETHERTYPE = 0x88B6
+_CONTROL = 0x14
+_REPORT = 0x15
+_THIS_HOST, _PEER, _GONE = 1, 2, 3
+_HEARD, _USABLE, _STRIPING = 1, 2, 4
+
+
+class Mode(IntEnum):
+    """How a helper sends: at granted rates, or by the weights of a strategy."""
+
+    PACED = 0
+    ROUND_ROBIN = 1
+    RI2N_PLUS = 2
+    RI2N_PLUS_PLUS = 3
+
+    @classmethod
+    def of_strategy(cls, name: str) -> Mode:
+        """The mode for a weight strategy's name; `max_min` is the one that paces."""
+        return cls.PACED if name == "max_min" else cls[name.upper()]
+
+
+@dataclass(frozen=True, slots=True)
+class HelperNic:
+    """A NIC of the helper's own host; `port` is its number at the bridge, 1..62."""
+
+    port: int
+    up: bool
+    rate_kbps: int
+    name: str
+
+    def encode(self) -> bytes:
+        """The entry on the wire; a name is cut to 16 bytes, between its characters."""
+        name = self.name.encode()[:_NAME_BYTES].decode(errors="ignore").encode()
+        return _NIC.pack(_port(self.port), self.up, _kbps(self.rate_kbps), name)
+
+
+@dataclass(frozen=True, slots=True)
+class HelperLink:
+    """A link to a peer: a NIC of each; `limit_kbps` is never exceeded, `rate_kbps` is what to begin with."""
+
+    number: int
+    own_port: int
+    peer_port: int
+    alive: bool
+    rate_kbps: int
+    limit_kbps: int
+    weight_ppm: int
+
+    def encode(self) -> bytes:
+        """The entry on the wire."""
+        if not 0 <= self.weight_ppm <= WHOLE_WEIGHT_PPM:
+            raise ValueError(f"link {self.number}: a weight of {self.weight_ppm} ppm")
+        return _LINK.pack(
+            _link(self.number),
+            _port(self.own_port),
+            _port(self.peer_port),
+            self.alive,
+            _kbps(self.rate_kbps),
+            _kbps(self.limit_kbps),
+            self.weight_ppm,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReportEntry:
+    """How a link to a peer does; numbers of frames are since the helper began and wrap round at 2**32."""
+
+    peer: str
+    link: int
+    heard: bool
+    usable: bool
+    striping: bool
+    sent: int
+    received: int
+    lost: int
+    repeated: int
+    skew_us: int
+    rtt_us: int
+    rate_kbps: int
+    demand_kbps: int
+    """What would be sent to the peer; `NO_LIMIT`: more than is granted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A helper's report, or a part of one: parts have the same time. `time_ms` is since the helper began."""
+
+    time_ms: int
+    mac: str
+    entries: tuple[ReportEntry, ...]
+
+
+def this_host(generation: int, mac: str, mode: Mode, nics: Sequence[HelperNic]) -> bytes:
+    """Tells a helper its host's own MAC, how to send, and its NICs."""
+    if len({nic.port for nic in nics}) < len(nics):
+        raise ValueError(f"{mac}: a port twice in {nics}")
+    return _control(_THIS_HOST, generation, mac, bytes([mode, 0, 0, 0]), [nic.encode() for nic in nics])
+
+
+def peer(generation: int, mac: str, stripe: bool, links: Sequence[HelperLink]) -> bytes:
+    """Tells a helper the links to the peer that has `mac`, and whether to stripe over them."""
+    if len({link.number for link in links}) < len(links):
+        raise ValueError(f"{mac}: a number twice in {links}")
+    entries = [link.encode() for link in sorted(links, key=lambda link: link.number)]
+    return _control(_PEER, generation, mac, bytes([stripe, 0, 0, 0]), entries)
+
+
+def gone(generation: int, mac: str) -> bytes:
+    """Tells a helper that the peer that had `mac` is gone."""
+    return _control(_GONE, generation, mac, b"", [])
+
+
+def decode_report(frame: bytes) -> Report:
+    """Reads a report; raises ValueError that says what is wrong with it."""
+    if len(frame) < _HEAD_OF_ALL.size + _HEAD_OF_REPORT.size:
+        raise ValueError(f"report: {len(frame)} bytes are too few")
+    _, _, ethertype, version_and_type, flags = _HEAD_OF_ALL.unpack_from(frame)
+    if (ethertype, version_and_type, flags) != (_ETHERTYPE, _REPORT, 0):
+        raise ValueError(f"no report: EtherType {ethertype:#06x}, version and type {version_and_type:#04x}, {flags=}")
+    count, time_ms, mac = _HEAD_OF_REPORT.unpack_from(frame, _HEAD_OF_ALL.size)
+    start = _HEAD_OF_ALL.size + _HEAD_OF_REPORT.size
+    end = start + count * _ENTRY.size
+    if count > _MAX_ENTRIES or len(frame) < end or len(frame) > max(end, _MIN_FRAME):
+        raise ValueError(f"report: {count} entries in {len(frame)} bytes")
+    return Report(time_ms, _host_text(mac), tuple(_entries(frame[start:end])))
+
+
+def _entries(raw: bytes) -> Iterator[ReportEntry]:
+    for peer_mac, link, flags, *numbers in _ENTRY.iter_unpack(raw):
+        if flags & ~(_HEARD | _USABLE | _STRIPING):
+            raise ValueError(f"report: flags {flags:#04x} of a link")
+        heard, usable, striping = (bool(flags & bit) for bit in (_HEARD, _USABLE, _STRIPING))
+        yield ReportEntry(_host_text(peer_mac), _link(link), heard, usable, striping, *numbers)
+
+
+def _control(kind: int, generation: int, mac: str, parameters: bytes, entries: Sequence[bytes]) -> bytes:
+    head = _HEAD_OF_ALL.pack(_mac_bytes(HELPER_MAC), _mac_bytes(CONTROLLER_MAC), _ETHERTYPE, _CONTROL, 0)
+    raw = _mac_bytes(mac)
+    _host_text(raw)
+    about = _HEAD_OF_CONTROL.pack(kind, len(entries), generation & 0xFFFFFFFF, raw)
+    return b"".join((head, about, parameters, *entries))
+
+
+def _mac_bytes(mac: str) -> bytes:
+    raw = bytes.fromhex(mac.replace(":", ""))
+    if len(raw) != 6:
+        raise ValueError(f"{mac!r} is no MAC address")
+    return raw
+
+
+def _host_text(raw: bytes) -> str:
+    """A MAC address that a host can have, as text."""
+    if raw[0] & 1 or not any(raw):
+        raise ValueError(f"{raw.hex(':')} is no host's MAC address")
+    return raw.hex(":")
+
+
+def _port(number: int) -> int:
+    if not 1 <= number <= _MAX_PORT:
+        raise ValueError(f"port {number}: a NIC has one from 1 to {_MAX_PORT}")
+    return number
+
+
+def _link(number: int) -> int:
+    if not 0 <= number < _MAX_LINKS:
+        raise ValueError(f"link {number}: they are numbered from 0 to {_MAX_LINKS - 1}")
+    return number
+
+
+def _kbps(rate: int) -> int:
+    """A rate that has room in a field: one that is higher is as good as no limit."""
+    return min(max(rate, 0), NO_LIMIT)

@@ -1,0 +1,139 @@
+"""Frames between controller and helper, by the examples that the helper is tested with too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ri2n_sdn.pipeline.helper_frames import (
+    NO_LIMIT,
+    HelperLink,
+    HelperNic,
+    Mode,
+    Report,
+    ReportEntry,
+    decode_report,
+    gone,
+    peer,
+    this_host,
+)
+from ri2n_sdn.weights.strategies import STRATEGIES
+
+VECTORS = json.loads((Path(__file__).parents[2] / "reorder/tests/vectors.json").read_text(encoding="utf-8"))
+MAC = "02:00:00:00:0a:00"
+
+
+def frame_of(example: dict[str, Any]) -> bytes:
+    return bytes.fromhex("".join(example["hex"]))
+
+
+def examples(kind: str) -> list[Any]:
+    """Parameters (fields, frame) of the good frames of a kind; there must be some."""
+    found = [pytest.param(e[kind], frame_of(e), id=e["name"]) for e in VECTORS["frames"] if kind in e]
+    assert found, kind
+    return found
+
+
+def malformed_reports() -> list[Any]:
+    """Parameters (frame) of the malformed reports, and of all that is none."""
+    frames = [pytest.param(frame_of(e), id=e["why"]) for e in VECTORS["malformed"]]
+    return frames + [pytest.param(frame_of(e), id=e["name"]) for e in VECTORS["frames"] if "report" not in e]
+
+
+@pytest.mark.parametrize(("fields", "frame"), examples("this_host"))
+def test_this_host(fields: dict[str, Any], frame: bytes) -> None:
+    nics = [HelperNic(**nic) for nic in fields["nics"]]
+    assert this_host(fields["generation"], fields["mac"], Mode[fields["mode"].upper()], nics) == frame
+
+
+@pytest.mark.parametrize(("fields", "frame"), examples("peer"))
+def test_peer(fields: dict[str, Any], frame: bytes) -> None:
+    links = [HelperLink(**link) for link in fields["links"]]
+    assert peer(fields["generation"], fields["mac"], fields["stripe"], links) == frame
+    assert peer(fields["generation"], fields["mac"], fields["stripe"], links[::-1]) == frame, "sorted by number"
+
+
+@pytest.mark.parametrize(("fields", "frame"), examples("gone"))
+def test_gone(fields: dict[str, Any], frame: bytes) -> None:
+    assert gone(fields["generation"], fields["mac"]) == frame
+
+
+@pytest.mark.parametrize(("fields", "frame"), examples("report"))
+def test_report(fields: dict[str, Any], frame: bytes) -> None:
+    entries = tuple(ReportEntry(**entry) for entry in fields["entries"])
+    assert decode_report(frame) == Report(fields["time_ms"], fields["mac"], entries)
+
+
+@pytest.mark.parametrize("frame", malformed_reports())
+def test_what_is_no_report_is_refused(frame: bytes) -> None:
+    with pytest.raises(ValueError, match=r"report|link|MAC"):
+        decode_report(frame)
+
+
+@given(st.binary(max_size=200), st.booleans())
+def test_any_bytes_are_a_report_or_a_value_error(body: bytes, head: bool) -> None:
+    frame = frame_of(VECTORS["frames"][0])[:14] + b"\x15\x00" + body if head else body
+    try:
+        report = decode_report(frame)
+    except ValueError:
+        return
+    assert len(frame) <= max(60, 32 + 40 * len(report.entries))
+    assert all(0 <= entry.link < 64 for entry in report.entries)
+
+
+def test_a_padded_report_without_entries() -> None:
+    frame = bytes.fromhex("025249324e01020000000a0088b61500" + "0000000003e8020000000a0000000000")
+    assert decode_report(frame.ljust(60, b"\0")) == Report(1000, MAC, ())
+    with pytest.raises(ValueError, match="0 entries in 61 bytes"):
+        decode_report(frame.ljust(61, b"\0"))
+
+
+def test_every_strategy_has_a_mode() -> None:
+    modes = {name: Mode.of_strategy(name) for name in STRATEGIES}
+    assert modes["max_min"] is Mode.PACED
+    assert sorted(modes.values()) == sorted(Mode)
+
+
+def link(**changes: Any) -> HelperLink:
+    fields = {"number": 0, "own_port": 1, "peer_port": 1, "alive": True}
+    rates = {"rate_kbps": 1, "limit_kbps": NO_LIMIT, "weight_ppm": 0}
+    return HelperLink(**(fields | rates | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"number": 64}, "link 64"),
+        ({"number": -1}, "link -1"),
+        ({"own_port": 0}, "port 0"),
+        ({"peer_port": 63}, "port 63"),
+        ({"weight_ppm": 1_000_001}, "1000001 ppm"),
+    ],
+)
+def test_links_that_cannot_be(changes: dict[str, int], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        peer(1, MAC, True, [link(**changes)])
+
+
+def test_what_the_helper_would_refuse() -> None:
+    nic = HelperNic(1, True, 1, "eth0")
+    with pytest.raises(ValueError, match="a port twice"):
+        this_host(1, MAC, Mode.PACED, [nic, nic])
+    with pytest.raises(ValueError, match="a number twice"):
+        peer(1, MAC, True, [link(), link()])
+    with pytest.raises(ValueError, match="no host's MAC"):
+        gone(1, "ff:ff:ff:ff:ff:ff")
+    with pytest.raises(ValueError, match="no MAC address"):
+        gone(1, "02:00")
+
+
+def test_numbers_without_room_are_bounded() -> None:
+    assert peer(1, MAC, True, [link(rate_kbps=1 << 40)]) == peer(1, MAC, True, [link(rate_kbps=NO_LIMIT)])
+    assert gone((1 << 32) + 5, MAC) == gone(5, MAC)
+    cut = this_host(1, MAC, Mode.PACED, [HelperNic(1, True, 1, "a" * 15 + "é")])
+    assert cut[-16:] == b"a" * 15 + b"\0"
