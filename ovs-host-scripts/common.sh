@@ -220,6 +220,7 @@ undo() {
     if command -v nft >/dev/null && nft list table netdev "$NFT_TABLE" >/dev/null 2>&1; then
         run nft delete table netdev "$NFT_TABLE"
     fi
+    if helper_is_set_up; then delete_taps; fi
     for saved in "$STATE"/nic.*; do
         [[ -d $saved ]] || continue
         nic=${saved##*/nic.}

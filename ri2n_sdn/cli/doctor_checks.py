@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ri2n_sdn.cli.doctor_helper import HelperFacts, check_helper, check_helper_mtu, check_helper_queue
 from ri2n_sdn.pipeline.layout import COOKIE_LEARNED, COOKIE_OURS, COOKIE_STARTUP
 
 __all__ = ["Facts", "Finding", "NicFacts", "Verdict", "examine", "parse_cookies"]
@@ -49,6 +50,7 @@ class Facts:
     """NICs whose frames the kernel is kept from (nftables, netdev datapath only)."""
     flow_limit: int | None = None
     datapath_flows: int | None = None
+    helper: HelperFacts = field(default_factory=HelperFacts)
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,9 @@ def examine(facts: Facts) -> list[Finding]:
         ("stale flows", _stale_flows),
         ("kernel beside OVS", _ingress_drop),
         ("flow limit", _flow_limit),
+        ("helper", lambda facts: check_helper(facts.helper)),
+        ("helper's MTU", _helper_mtu),
+        ("helper's queue", lambda facts: check_helper_queue(facts.helper)),
     ]
     if facts.datapath is None:
         checks = checks[:2]
@@ -216,6 +221,10 @@ def _flow_limit(facts: Facts) -> tuple[Verdict, str, str]:
     if facts.datapath_flows > facts.flow_limit * 0.8:
         return "warn", seen, "raise it: ovs-vsctl set Open_vSwitch . other_config:flow-limit=400000"
     return "ok", seen, ""
+
+
+def _helper_mtu(facts: Facts) -> tuple[Verdict, str, str]:
+    return check_helper_mtu(facts.helper, facts.bridge_mtu, [nic.mtu for nic in facts.nics])
 
 
 def _speed(nic: NicFacts) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import time
@@ -10,11 +11,16 @@ from collections.abc import Callable
 from typing import Any
 
 from ri2n_sdn.cli.doctor_checks import Facts, NicFacts, parse_cookies
+from ri2n_sdn.cli.doctor_helper import collect_helper
+from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.fabric.taps import TAP_PORTS
+from ri2n_sdn.lab.helpers import find_program
 
 __all__ = ["BRIDGE", "Runner", "collect", "run_here"]
 
 BRIDGE = "br-ri2n"
 STATUS_REFRESH_S = 6.0
+INSTALLED_HELPER = "/usr/local/lib/ri2n/ri2n-reorder"  # where ri2n-reorder.service looks
 
 Runner = Callable[[list[str]], "str | None"]
 """Runs a command where the host is and returns its stdout; None when it fails or is not there."""
@@ -58,6 +64,7 @@ def collect(host: str, run: Runner) -> Facts:
         ingress_drop=_ingress_drop(run(["nft", "list", "ruleset"])),
         flow_limit=_number(r"limit (\d+)", upcalls),
         datapath_flows=_number(r"current (\d+)", upcalls),
+        helper=collect_helper(run(["ip", "-d", "-j", "link"]), interfaces, _helper_program()),
     )
 
 
@@ -82,7 +89,7 @@ def _interfaces(run: Runner, vsctl: list[str]) -> list[dict[str, Any]]:
 
 
 def _is_nic(row: dict[str, Any]) -> bool:
-    return row["name"] != BRIDGE and row.get("type") in ("", "system", "dpdk", "afxdp")
+    return row["name"] != BRIDGE and row["name"] not in TAP_PORTS and row.get("type") in ("", "system", "dpdk", "afxdp")
 
 
 def _nic(row: dict[str, Any], run: Runner) -> NicFacts:
@@ -98,6 +105,16 @@ def _nic(row: dict[str, Any], run: Runner) -> NicFacts:
         duplex=duplex.lower() if duplex and duplex != "Unknown" else None,
         up=None if state is None else state == "up",
     )
+
+
+def _helper_program() -> str | None:
+    """Where this machine has ri2n-reorder; labs' hosts share its files."""
+    if os.access(INSTALLED_HELPER, os.X_OK):
+        return INSTALLED_HELPER
+    try:
+        return str(find_program())
+    except NotAvailable:
+        return None
 
 
 def _ingress_drop(ruleset: str | None) -> list[str] | None:

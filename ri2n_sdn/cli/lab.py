@@ -44,6 +44,7 @@ def up(
     datapath: Annotated[
         str, typer.Option(help="netdev, system (the kernel's), or auto: system where the kernel has Open vSwitch.")
     ] = "auto",
+    helpers: Annotated[bool, typer.Option("--helpers", help="Run ri2n-reorder on the hosts: striped packets.")] = False,
     hours: Annotated[float, typer.Option(help="With a guest: it is ended after so many hours.")] = 12.0,
     as_json: JsonOption = False,
 ) -> None:
@@ -53,14 +54,14 @@ def up(
     for warning in found.warnings():
         note(f"warning: {warning}")
     if kernel != "host":
-        _up_in_guest(found, name, strategy, controller, kernel, datapath, hours, as_json)
+        _up_in_guest(found, name, strategy, controller, kernel, datapath, helpers, hours, as_json)
     from ri2n_sdn.bench.ready import start_and_wait
     from ri2n_sdn.lab import Lab
 
     started = time.monotonic()
     if name is not None and find_guest(name) is not None:
         raise NotAvailable(f"lab {name!r} exists already: `ri2n lab down {name}` removes it")
-    lab = Lab.create(found, name, datapath=datapath)
+    lab = Lab.create(found, name, datapath=datapath, helpers=helpers)
     lab.up(lambda text: note(f"{time.monotonic() - started:5.1f} s  {text}"))
     if controller:
         try:
@@ -207,6 +208,7 @@ def _described(lab: Lab) -> dict[str, Any]:
         "datapath": lab.datapath,
         "kernel": "host",
         "hosts": {host: lab.address(host) for host in lab.hosts},
+        "helpers": lab.helpers.hosts,
         "socket": str(lab.controller_socket),
         "controller": lab.controller_socket.exists(),
         "faults": [vars(entry) for entry in lab.faults()],
@@ -228,6 +230,7 @@ def _described_guest(guest: GuestLab) -> dict[str, Any]:
         "datapath": inside["datapath"] if inside else "system",
         "kernel": guest.kernel,
         "hosts": {host: topology.address(host) for host in topology.hosts},
+        "helpers": topology.helper_hosts() if inside and inside["helpers"] else [],
         "socket": None,
         "controller": bool(inside and inside["controller"]),
         "faults": inside["faults"] if inside else [],
@@ -242,6 +245,7 @@ def _up_in_guest(
     controller: bool,
     kernel: str,
     datapath: str,
+    helpers: bool,
     hours: float,
     as_json: bool,
 ) -> NoReturn:
@@ -267,6 +271,7 @@ def _up_in_guest(
             # Both kernels have Open vSwitch; where it is built in, it is no module that one could look for.
             argv += ["--datapath", "system" if datapath == "auto" else datapath]
             argv += ["--controller" if controller else "--no-controller", *(["--json"] if as_json else [])]
+            argv += ["--helpers"] if helpers else []
             output: list[bytes] = []
             keep = output.append if as_json else None
             code = run_inside(connection, argv, kernel, stdin=False, stdout=keep).code

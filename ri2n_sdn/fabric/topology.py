@@ -38,10 +38,14 @@ class NicSpec(StrictModel):
 
 
 class HostSpec(StrictModel):
-    """A host and its NICs in order; `managed: false` is a router or appliance without Open vSwitch and has one NIC."""
+    """A host and its NICs in order; `managed: false` is a router or appliance without Open vSwitch and has one NIC.
+
+    `helper: false` is a managed host on which ri2n-reorder does not run where it runs on the others.
+    """
 
     nics: Annotated[tuple[NicSpec, ...], Field(strict=False)]
     managed: bool = True
+    helper: bool = True
 
 
 class Topology(StrictModel):
@@ -94,6 +98,10 @@ class Topology(StrictModel):
     def managed_hosts(self) -> list[str]:
         """The hosts that run Open vSwitch, in order."""
         return [host for host, spec in self.hosts.items() if spec.managed]
+
+    def helper_hosts(self) -> list[str]:
+        """The hosts that run ri2n-reorder in a cluster that uses it, in order."""
+        return [host for host, spec in self.hosts.items() if spec.managed and spec.helper]
 
     def nics_on(self, switch: str) -> list[tuple[str, NicSpec]]:
         """(host, NIC) of everything plugged into `switch`, in order."""

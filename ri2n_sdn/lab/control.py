@@ -16,7 +16,7 @@ POLL_S = 0.05
 
 
 def await_ready(topology: Topology, path: Path, log: Path, timeout_s: float) -> dict[str, Any]:
-    """Poll the status until all managed hosts are connected, their networks known, and it has settled.
+    """Poll the status until all managed hosts are connected, their networks known, all settled, helpers linked.
 
     NotAvailable with what is missing and the log's last line after `timeout_s`.
     """
@@ -50,7 +50,17 @@ def _missing(topology: Topology, status: dict[str, Any]) -> str:
                 unknown.append(f"{host}:{nic.name}")
     if unknown:
         return f"network not known of {', '.join(unknown)}"
-    return "" if status["settled"] else "not settled"
+    return _missing_of_helpers(status) if status["settled"] else "not settled"
+
+
+def _missing_of_helpers(status: dict[str, Any]) -> str:
+    """Pairs that are striped but whose helpers have reported no usable link yet, in words; empty when none."""
+    apart = [
+        f"{pair['src']} -> {pair['dst']}"
+        for pair in status.get("pairs", ())
+        if pair.get("striped") and not any((path["helper"] or {}).get("usable") for path in pair["paths"])
+    ]
+    return f"helpers have no link yet: {', '.join(apart)}" if apart else ""
 
 
 def _managed_on(topology: Topology, switch: str) -> list[str]:

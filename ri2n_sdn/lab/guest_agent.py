@@ -145,6 +145,7 @@ def _labs() -> list[dict[str, Any]]:
     return [
         {
             **{"name": lab.name, "phase": lab.phase, "datapath": lab.datapath, "faults": lab.faults},
+            "helpers": lab.helpers,
             "controller": (run_dir(lab.name) / "controller.sock").exists(),
         }
         for lab in all_states()

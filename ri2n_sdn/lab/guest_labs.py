@@ -55,7 +55,7 @@ class GuestLab:
     created_s: float  # Unix time
     limit_s: float
     topology: dict[str, Any]
-    inside: list[dict[str, Any]] = field(default_factory=list)  # name, phase, datapath, faults, controller
+    inside: list[dict[str, Any]] = field(default_factory=list)  # name, phase, datapath, faults, helpers, controller
 
     @property
     def alive(self) -> bool:

@@ -62,11 +62,12 @@ class IperfRun:
         rate_bps: int | None = None,
         prefix: Sequence[str] = (),
         addresses: Mapping[str, str] | None = None,
+        congestion: str = CONGESTION_CONTROL,
     ) -> None:
         """Start it. Each client has a server process and port of its own; `rate_bps` limits each stream.
 
         `prefix` are words before iperf3 at both ends (`mptcpize run`); `addresses` is where each client finds the
-        server, default the server's own address.
+        server, default the server's own address. `congestion` is the congestion control of all streams.
 
         NotAvailable when iperf3 is missing or a server does not start.
         """
@@ -90,7 +91,7 @@ class IperfRun:
         for client, port in zip(self.clients, ports, strict=True):
             address = (addresses or {}).get(client, default)
             argv = [*prefix, "iperf3", "-c", address, "-p", str(port), "-J", "-i", "1", "-t", f"{seconds:g}"]
-            argv += ["-P", str(streams), "-C", CONGESTION_CONTROL]
+            argv += ["-P", str(streams), "-C", congestion]
             argv += ["-b", str(rate_bps)] if rate_bps else []
             self._start(lab, client, argv, f"client-{port}")
         self.start_s = time.monotonic()

@@ -22,6 +22,7 @@ from ri2n_sdn.fabric.topology import Topology
 from ri2n_sdn.lab import ovs, plan, state
 from ri2n_sdn.lab.control import await_ready
 from ri2n_sdn.lab.faults import Fault, apply_faults, check_fault, same_place
+from ri2n_sdn.lab.helpers import Helpers, address_mtu, autonomous_commands, find_program, host_up_options
 from ri2n_sdn.lab.namespaces import add_namespaces, namespace_exists, remove_namespaces
 from ri2n_sdn.lab.run import in_namespace, ip_batch, run
 from ri2n_sdn.lab.sockets import widen_packet_sockets
@@ -34,7 +35,8 @@ EXEC_TIMEOUT_S = 60.0
 SCRIPT_TIMEOUT_S = 300.0  # hundreds of processes, at 50 to 100 ms each in user-mode Linux
 SOCKET_BYTES = 16 << 20
 SEGMENT_HERE = "tso off gso off gro off"
-SOFTWARE = ("ri2n", "ovs", "none")
+SOFTWARE = ("ri2n", "ovs", "none", "autonomous")
+OVS_ON_HOSTS = ("ri2n", "ovs")
 OFFLOADS_OFF = "tso off gso off gro off tx off rx off"
 
 
@@ -52,13 +54,23 @@ class Lab:
 
     @classmethod
     def create(
-        cls, topology: Topology, name: str | None = None, *, datapath: str = "auto", software: str = "ri2n"
+        cls,
+        topology: Topology,
+        name: str | None = None,
+        *,
+        datapath: str = "auto",
+        software: str = "ri2n",
+        helpers: bool = False,
+        helper_options: Sequence[str] = (),
+        userspace_tso: bool = False,
     ) -> Lab:
         """A lab of `topology`, not up yet and with nothing made.
 
         `datapath`: "netdev", "system" or "auto" (system where the kernel has Open vSwitch). `software` of the managed
-        hosts: "ri2n" (Open vSwitch and host-up), "ovs" (an Open vSwitch without a bridge) or "none"; without host-up
-        a host's address is on its first NIC.
+        hosts: "ri2n" (Open vSwitch and host-up), "ovs" (an Open vSwitch without a bridge), "none", or "autonomous"
+        (ri2n-reorder alone, without Open vSwitch and controller); without host-up a host's address is on its first
+        NIC, or with "autonomous" on the helper's TAP. `helpers`: ri2n-reorder runs on the hosts besides Open vSwitch;
+        `helper_options` are further options for all of them. `userspace_tso` is Open vSwitch's own for netdev.
         Raises NotAvailable without root, Open vSwitch or another program, and when the name is taken; BadInput
         for a bad name.
         """
@@ -74,6 +86,12 @@ class Lab:
             raise BadInput(f"datapath {datapath!r}: must be auto, system or netdev")
         if software not in SOFTWARE:
             raise BadInput(f"software {software!r}: must be one of {', '.join(SOFTWARE)}")
+        if software == "autonomous":
+            helpers = True
+        if helpers and software not in ("ri2n", "autonomous"):
+            raise BadInput(f"software {software!r}: has no helpers")
+        if helpers:
+            find_program()
         name = state.check_name(name or state.fresh_name(topology.name))
         if (state.run_dir(name) / "state.json").exists():
             raise NotAvailable(f"lab {name!r} exists already: `ri2n lab down {name}` removes it")
@@ -88,6 +106,9 @@ class Lab:
                 software=software,
                 topology=topology.model_dump(mode="json"),
                 faults=[],
+                helpers=helpers,
+                helper_options=list(helper_options),
+                userspace_tso=userspace_tso,
             )
         )
 
@@ -126,6 +147,9 @@ class Lab:
                 tell("hosts")
                 self._host_up()
                 self._widen_sockets()
+                if self.has_helpers:
+                    tell("helpers")
+                    _parallel(self.helpers.start, self.helpers.hosts)
                 self._write_cluster_file()
                 self._set(phase="up")
             except BaseException:
@@ -175,8 +199,18 @@ class Lab:
 
     @property
     def software(self) -> str:
-        """What runs on managed hosts: 'ri2n', 'ovs' or 'none'."""
+        """What runs on managed hosts: 'ri2n', 'ovs', 'none' or 'autonomous'."""
         return self._state.software
+
+    @property
+    def has_helpers(self) -> bool:
+        """Whether ri2n-reorder belongs on its hosts, but for those whose topology says `helper: false`."""
+        return self._state.helpers
+
+    @property
+    def helpers(self) -> Helpers:
+        """Start, stop, kill and ask the helpers."""
+        return Helpers(self, self._state.helper_options)
 
     @property
     def hosts(self) -> list[str]:
@@ -265,7 +299,10 @@ class Lab:
         """The options with which `up` calls host-up on a host."""
         nics = [word for nic in self.topology.hosts[host].nics for word in ("--nic", nic.name)]
         target = f"tcp:{self.controller_address}:6653"
-        return [*nics, "--name", host, "--controller", target, "--datapath", self.datapath]
+        helper = host_up_options(self.topology, host) if host in self.helpers.hosts else []
+        if self.has_helpers and not helper:
+            helper = ["--mtu", str(address_mtu())]  # what it sends must fit those with one
+        return [*nics, "--name", host, "--controller", target, "--datapath", self.datapath, *helper]
 
     # ---- faults
 
@@ -371,9 +408,16 @@ class Lab:
             for nic in spec.nics:
                 queues += plan.nic_queue(nic.name, nic.rate_bps, self.datapath)
                 devices.append(nic.name)
-            # On the first NIC, as on a host before RI2N: host-up moves them to the bridge.
-            links.append(f"addr add {self.address(host)}/24 brd + dev {spec.nics[0].name}")
-            links.append(f"addr add {self.address6(host)}/64 dev {spec.nics[0].name} nodad")
+            if self.software == "autonomous" and host in self.helpers.hosts:
+                links += autonomous_commands(self.topology, host)
+                quiet = [f"net.ipv6.conf.{nic.name}.disable_ipv6=1" for nic in spec.nics]
+                run(in_namespace(namespace, ["sysctl", "-qw", *quiet]))
+            else:
+                # On the first NIC, as on a host before RI2N: host-up moves them to the bridge.
+                links.append(f"addr add {self.address(host)}/24 brd + dev {spec.nics[0].name}")
+                links.append(f"addr add {self.address6(host)}/64 dev {spec.nics[0].name} nodad")
+                if self.has_helpers and (not spec.managed or self.software == "autonomous"):
+                    links.append(f"link set {spec.nics[0].name} mtu {address_mtu()}")
             if spec.managed:
                 links += [f"addr add {plan.management_address(self.topology, host)}/24 dev mgmt0", "link set mgmt0 up"]
                 run(in_namespace(namespace, ["sysctl", "-qw", "net.ipv6.conf.mgmt0.disable_ipv6=1"]))
@@ -384,8 +428,8 @@ class Lab:
 
     def _start_ovs(self) -> None:
         template = self.run_dir / "template.db"
-        ovs.make_template(template)
-        where = ["sw", *(self.topology.managed_hosts() if self.software != "none" else [])]
+        ovs.make_template(template, userspace_tso=self._state.userspace_tso)
+        where = ["sw", *(self.topology.managed_hosts() if self.software in OVS_ON_HOSTS else [])]
         _parallel(lambda host: ovs.start(self.run_dir / host, self.namespace(host), template), where)
         # linux-noop: otherwise OVS removes the ports' TBF as it takes them.
         args = ["--", "--id=@noop", "create", "QoS", "type=linux-noop"]
@@ -417,6 +461,7 @@ class Lab:
         for host in ("sw", *self.topology.managed_hosts()):
             pid = int((self.run_dir / host / "ovs-vswitchd.pid").read_text())
             ports = len(plan.switch_ports(self.topology)) if host == "sw" else len(self.topology.hosts[host].nics)
+            ports += 2 if host in self.helpers.hosts else 0  # its TAPs
             deadline_s = time.monotonic() + 5.0
             while widen_packet_sockets(pid, SOCKET_BYTES) <= ports and time.monotonic() < deadline_s:
                 time.sleep(0.01)
@@ -461,7 +506,7 @@ class Lab:
 
     def _ovs_tool(self, host: str, argv: list[str], input: str | None = None) -> str:
         self.namespace(host)  # an unknown host is BadInput
-        if host != "sw" and (self.software == "none" or host not in self.topology.managed_hosts()):
+        if host != "sw" and (self.software not in OVS_ON_HOSTS or host not in self.topology.managed_hosts()):
             raise BadInput(f"host {host!r} has no Open vSwitch")
         return run(argv, env=self.environment(host), stdin=input).stdout
 

@@ -18,10 +18,15 @@ __all__ = ["down", "down_all_mine", "execute", "fault", "find", "ls", "restore",
 
 
 def up(
-    topology: Path, name: str | None = None, *, datapath: str = "auto", progress: Callable[[str], None] | None = None
+    topology: Path,
+    name: str | None = None,
+    *,
+    datapath: str = "auto",
+    helpers: bool = False,
+    progress: Callable[[str], None] | None = None,
 ) -> Lab:
     """Make the lab that the topology file describes; BadInput or NotAvailable, and then nothing is left."""
-    lab = Lab.create(load_topology(topology), name, datapath=datapath)
+    lab = Lab.create(load_topology(topology), name, datapath=datapath, helpers=helpers)
     lab.up(progress)
     return lab
 

@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,9 @@ class LabState:
     topology: dict[str, Any]
     faults: list[dict[str, Any]]
     software: str = "ri2n"
+    helpers: bool = False  # whether ri2n-reorder runs on the hosts
+    helper_options: list[str] = field(default_factory=list)
+    userspace_tso: bool = False  # whether Open vSwitch takes super-packets on netdev
 
     @property
     def namespaces(self) -> list[str]:

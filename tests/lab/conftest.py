@@ -13,6 +13,7 @@ import pytest
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.fabric.topology import Topology, load_topology
 from ri2n_sdn.lab import Lab
+from ri2n_sdn.lab.helpers import find_program
 from ri2n_sdn.lab.kernels import GUEST
 from ri2n_sdn.lab.ovs import check_ovs
 
@@ -42,6 +43,15 @@ def _lab_tier() -> None:
         check_ovs()
     except NotAvailable as error:
         pytest.skip(f"the lab tier: {error}")
+
+
+@pytest.fixture(scope="session")
+def reorder_program() -> Path:
+    """The helper ri2n-reorder itself; a test that asks for it is skipped, and says so, where it was not built."""
+    try:
+        return find_program()
+    except NotAvailable as error:
+        pytest.skip(f"needs the helper: {error}")
 
 
 @pytest.fixture(scope="session")

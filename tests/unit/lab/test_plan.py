@@ -171,4 +171,8 @@ def test_ready_means_all_of_it(controller: FakeController, tmp_path: Path) -> No
     controller.status = {"ok": True, "settled": False, "hosts": [host("A"), host("B")]}
     assert "not settled" in why()
     controller.status["settled"] = True
+    paths: list[dict[str, Any]] = [{"helper": None}, {"helper": {"usable": False}}]
+    controller.status["pairs"] = [{"src": "A", "dst": "B", "striped": True, "paths": paths}]
+    assert "no link yet: A -> B" in why()
+    paths[0]["helper"] = {"usable": True}
     assert await_ready(topology, path, log, 0.0) == controller.status

@@ -1,0 +1,288 @@
+"""host-up --helper on a lab's host: two TAPs that outlive the helper, room for its header, and all of it undone."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ri2n_sdn.fabric.taps import PLAIN_TAP, WIRE_TAP
+from ri2n_sdn.fabric.topology import load_topology
+from ri2n_sdn.lab import Lab
+
+from .conftest import TOPOLOGIES
+from .test_host_script import HOST, PREPARE, Host
+from .test_lab import carrier, lost_pings
+
+WaitUntil = Callable[..., None]
+FAKE_HELPER = Path(__file__).with_name("fake_helper.py")
+
+
+@pytest.fixture(scope="module")
+def module_lab() -> Iterator[Lab]:
+    with Lab.create(load_topology(TOPOLOGIES / "fig4" / "d.yaml")) as lab:
+        yield lab
+
+
+@pytest.fixture
+def host(module_lab: Lab) -> Host:
+    """Host A after host-down, as in test_host_script: the second NIC has an MTU of 1400."""
+    host = Host(module_lab)
+    host.script("host-down")
+    host.run("sh", "-ec", PREPARE)
+    return host
+
+
+def mtu(host: Host, device: str) -> int:
+    """The MTU of a device of the host."""
+    return int(host.run("cat", f"/sys/class/net/{device}/mtu").stdout)
+
+
+def column(host: Host, record: str, name: str) -> str:
+    """A column of an interface in OVSDB."""
+    return host.lab.vsctl(HOST, "get", "interface", record, name).strip().strip('"')
+
+
+def status_of(host: Host) -> dict[str, object]:
+    """host-status --json."""
+    found = json.loads(host.script("host-status", "--json", check=False).stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_two_taps_are_made_and_go_again(host: Host) -> None:
+    before = host.snapshot()
+    host.up("--helper")
+    assert column(host, PLAIN_TAP, "ofport") == "101"
+    assert column(host, WIRE_TAP, "ofport") == "102"
+    devices = {entry["ifname"]: entry for entry in json.loads(host.run("ip", "-d", "-j", "link").stdout)}
+    for tap in (PLAIN_TAP, WIRE_TAP):
+        assert devices[tap]["linkinfo"]["info_data"]["persist"] is True
+        assert "UP" in devices[tap]["flags"] and "LOWER_UP" not in devices[tap]["flags"]  # nobody holds it
+        assert host.run("cat", f"/proc/sys/net/ipv6/conf/{tap}/disable_ipv6").stdout == "1\n"
+    assert devices[PLAIN_TAP]["mtu"] == mtu(host, "br-ri2n") == 1500 - 18
+    assert devices[WIRE_TAP]["mtu"] >= 1500 + 18 + 4  # a full frame with header and tag
+    assert {mtu(host, "eth0"), mtu(host, "eth1")} == {1500}
+    assert lost_pings(host.lab, "A", "B", 3) == 0
+    assert lost_pings(host.lab, "A", host.lab.address6("C"), 3, "-6") == 0
+    host.script("host-down")
+    assert host.snapshot() == before
+
+
+def test_a_second_run_changes_nothing(host: Host) -> None:
+    words = ("--helper", "--rate-mbps", "200")
+    host.up(*words)
+    before, flows = host.snapshot(), host.flows()
+    assert "nothing to do" in host.up(*words)
+    assert "nothing to do" in host.up(*words, "--dry-run")
+    assert (host.snapshot(), host.flows()) == (before, flows)
+
+
+def test_dry_run_tells_it_and_changes_nothing(host: Host) -> None:
+    before = host.snapshot()
+    output = host.up("--dry-run", "--helper")
+    assert host.snapshot() == before
+    for part in (
+        f"ip tuntap add dev {PLAIN_TAP} mode tap",
+        f"net.ipv6.conf.{WIRE_TAP}.disable_ipv6=1",
+        f"ip link set dev {PLAIN_TAP} mtu 1482",
+        f"add-port br-ri2n {WIRE_TAP} -- set interface {WIRE_TAP} ofport_request=102",
+        "mtu_request=1482",
+        "in_port=101,actions=drop",
+    ):
+        assert part in output
+
+
+def test_it_can_be_added_to_a_host_that_is_up_and_taken_away(host: Host) -> None:
+    host.up()
+    before, flows = host.snapshot(), host.flows()
+    assert mtu(host, "br-ri2n") == 1500
+    host.up("--helper")
+    assert host.snapshot() != before
+    assert mtu(host, "br-ri2n") == 1482
+    host.up()
+    assert mtu(host, "br-ri2n") == 1500
+    assert (host.snapshot(), host.flows()) == (before, flows)
+    assert lost_pings(host.lab, "A", "B", 3) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "nics", "address"),
+    [
+        ([], 1500, 1482),
+        (["--nic-mtu", "1518"], 1518, 1500),
+        (["--nic-mtu", "9000"], 9000, 1500),
+        (["--nic-mtu", "9000", "--mtu", "9000"], 9000, 8982),
+        (["--mtu", "1450"], 1500, 1450),  # eth0 had 1500, eth1 is raised to 1450: 1432 is what fits
+    ],
+)
+def test_mtus(host: Host, options: list[str], nics: int, address: int) -> None:
+    before = host.snapshot()
+    host.up("--helper", *options)
+    least = min(mtu(host, "eth0"), mtu(host, "eth1"))
+    assert mtu(host, "eth0") == nics
+    assert mtu(host, "br-ri2n") == mtu(host, PLAIN_TAP) == min(address, least - 18)
+    assert mtu(host, WIRE_TAP) >= least + 18 + 4
+    tell = (host.lab.run_dir / HOST / "state" / "br-ri2n" / "helper").read_text()
+    gro = "on" if host.lab.datapath == "system" else "off"
+    assert tell == f"RI2N_REORDER_OPTIONS=--gro {gro} --mtu-wire {least}\n"
+    host.script("host-down")
+    assert host.snapshot() == before
+
+
+def test_without_helper_nics_can_be_raised_too(host: Host) -> None:
+    host.up("--nic-mtu", "1600")
+    assert (mtu(host, "eth0"), mtu(host, "eth1"), mtu(host, "br-ri2n")) == (1600, 1600, 1500)
+    assert "nothing to do" in host.up("--nic-mtu", "1600")
+
+
+@pytest.mark.parametrize(("rate_mbps", "frames"), [("1", 16), ("200", 82), ("1000", 411), ("40000", 1000)])
+def test_the_queue_is_five_milliseconds_long(host: Host, rate_mbps: str, frames: int) -> None:
+    host.up("--helper", "--rate-mbps", rate_mbps)
+    assert int(host.run("cat", f"/sys/class/net/{PLAIN_TAP}/tx_queue_len").stdout) == frames
+
+
+def test_frames_from_the_taps_go_nowhere_before_a_controller_says_so(host: Host) -> None:
+    host.up("--helper")
+    rows = [flow for flow in host.flows() if re.search(r"in_port=10[12]\b", flow)]
+    assert len(rows) == 2 and all(row.endswith("actions=drop") for row in rows)
+    for port in (101, 102):
+        for destination in ("ff:ff:ff:ff:ff:ff", "04:00:00:00:02:01"):
+            trace = host.lab.appctl(HOST, "ofproto/trace", "br-ri2n", f"in_port={port},dl_dst={destination}")
+            assert "Datapath actions: drop" in trace
+
+
+def test_the_bridge_sees_whether_the_helper_lives(host: Host, wait_until: WaitUntil) -> None:
+    host.up("--helper")
+    status = status_of(host)
+    assert status["helper"] == {
+        "running": False,
+        "taps": [
+            {"name": PLAIN_TAP, "port": 101, "link": "down", "mtu": 1482},
+            {"name": WIRE_TAP, "port": 102, "link": "down", "mtu": mtu(host, WIRE_TAP)},
+        ],
+    }
+    assert "the helper does not run: systemctl start ri2n-reorder" in str(status["problems"])
+    socket = host.lab.run_dir / HOST / "test.sock"
+    socket.unlink(missing_ok=True)
+    argv = [str(FAKE_HELPER), "--plain", PLAIN_TAP, "--wire", WIRE_TAP, "--status", str(socket)]
+    for _ in range(2):  # what is there again is heard again
+        helper = host.lab.popen(HOST, argv, stdout=subprocess.DEVNULL)
+        for tap in (PLAIN_TAP, WIRE_TAP):
+            wait_until(lambda tap=tap: column(host, tap, "link_state") == "up", f"{tap} stays down")
+        assert status_of(host)["problems"] == ["controller tcp:10.255.0.1:6653 is not connected"]
+        assert "helper: running" in host.script("host-status", check=False).stdout
+        helper.kill()
+        helper.wait()
+        socket.unlink()
+        for tap in (PLAIN_TAP, WIRE_TAP):
+            wait_until(lambda tap=tap: column(host, tap, "link_state") == "down", f"{tap} stays up")
+
+
+def test_host_down_while_the_helper_runs(host: Host, wait_until: WaitUntil) -> None:
+    before = host.snapshot()
+    host.up("--helper")
+    socket = host.lab.run_dir / HOST / "test.sock"
+    socket.unlink(missing_ok=True)
+    argv = [str(FAKE_HELPER), "--plain", PLAIN_TAP, "--wire", WIRE_TAP, "--status", str(socket)]
+    helper = host.lab.popen(HOST, argv, stdout=subprocess.DEVNULL)
+    wait_until(lambda: carrier(host.lab, HOST, WIRE_TAP), "no carrier")
+    host.script("host-down")
+    assert host.snapshot() == before
+    helper.kill()
+    helper.wait()
+    socket.unlink()
+
+
+def test_a_tap_that_somebody_removed_comes_back_and_is_heard(host: Host, wait_until: WaitUntil) -> None:
+    host.up("--helper")
+    host.run("ip", "link", "del", PLAIN_TAP)
+    assert f"TAP {PLAIN_TAP} is not port 101: run host-up again" in str(status_of(host)["problems"])
+    host.up("--helper")
+    assert column(host, PLAIN_TAP, "ofport") == "101"
+    host.lab.ofctl(
+        HOST, "add-flow", "br-ri2n", "cookie=0x77,table=0,priority=9,in_port=101,dl_type=0x88b7,actions=drop"
+    )
+    host.run("python3", "-c", SEND_ONE, PLAIN_TAP)
+
+    def heard() -> bool:
+        return "n_packets=1," in host.lab.ofctl(HOST, "dump-flows", "br-ri2n", "cookie=0x77/-1")
+
+    wait_until(heard, "the bridge does not hear the new TAP")
+
+
+SEND_ONE = f"""
+import sys; sys.path.insert(0, {str(FAKE_HELPER.parent)!r})
+import os, fake_helper, time
+tap = fake_helper.hold(sys.argv[1])
+frame = bytes(10) + bytes.fromhex("020000000002 020000000001 88b7") + bytes(46)  # bytes(10): the virtio header
+os.write(tap, frame)
+"""
+
+BAD = {
+    "only with --helper": ["--nic", "eth0", "--rate-mbps", "100"],
+    "must be 1 to 9999999": ["--nic", "eth0", "--helper", "--rate-mbps", "0"],
+    "--nic-mtu 70: must be 576 to 9216": ["--nic", "eth0", "--nic-mtu", "70"],
+    "must not be less than the address's": ["--nic", "eth0", "--mtu", "1500", "--nic-mtu", "1400"],
+    "there is a device ri2n-wire": ["--nic", "eth0", "--helper"],
+    "must be at least 600, it would be 590": ["--nic", "eth0", "--nic", "eth1", "--helper", "--mtu", "590"],
+    "unexpected argument yes": ["--nic", "eth0", "--helper", "yes"],
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_input_is_one_line_and_changes_nothing(message: str, host: Host) -> None:
+    if "590" in message:
+        host.run("ip", "link", "set", "eth1", "mtu", "580")
+    if "device" in message:
+        host.run("ip", "link", "add", WIRE_TAP, "type", "bridge")
+    before = host.snapshot()
+    done = host.script("host-up", *BAD[message], check=False)
+    after = host.snapshot()
+    host.run("ip", "link", "del", WIRE_TAP, check=False)
+    host.run("ip", "link", "set", "eth1", "mtu", "1500")  # below 1280 a NIC has no IPv6 settings for the next test
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert message in done.stderr
+    assert after == before
+
+
+def test_a_line_in_the_file_asks_for_it(host: Host, tmp_path: Path) -> None:
+    config = tmp_path / "host.conf"
+    config.write_text("nic eth0\nnic eth1\nhelper yes\nrate-mbps 200\n")
+    host.script("host-up", "--config", str(config))
+    assert column(host, WIRE_TAP, "ofport") == "102"
+    config.write_text("nic eth0\nhelper maybe\n")
+    done = host.script("host-up", "--config", str(config), check=False)
+    assert (done.returncode, done.stderr) == (2, "host-up: helper maybe: must be yes or no\n")
+
+
+def test_a_failure_half_way_is_undone(host: Host, tmp_path: Path) -> None:
+    before = host.snapshot()
+    fake = tmp_path / "ovs-ofctl"
+    fake.write_text("#!/bin/sh\nexit 1\n")
+    fake.chmod(0o755)
+    done = host_up_with(host, tmp_path, "--helper")
+    assert (done.returncode, "undone: everything is as before" in done.stderr) == (1, True)
+    assert host.snapshot() == before
+
+
+def test_a_nic_that_cannot_have_the_mtu_is_found_before_anything_is_changed(host: Host, tmp_path: Path) -> None:
+    before = host.snapshot()
+    fake = tmp_path / "ip"  # the kernel's virtual devices all can; of a real NIC `ip -d` tells how much
+    fake.write_text('#!/bin/sh\n/sbin/ip "$@" | sed "/eth1/s/maxmtu [0-9]*/maxmtu 2000/"\n')
+    fake.chmod(0o755)
+    done = host_up_with(host, tmp_path, "--nic-mtu", "9000")
+    assert (done.returncode, done.stderr) == (2, "host-up: --nic eth1: cannot have an MTU of 9000, only up to 2000\n")
+    assert host.snapshot() == before
+
+
+def host_up_with(host: Host, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """host-up, with the programs in `folder` before the system's."""
+    state = host.lab.run_dir / HOST
+    words = ["--db", f"unix:{state}/db.sock", "--state-dir", str(state / "state"), *host.up_arguments, *options]
+    script = str(TOPOLOGIES.parent / "ovs-host-scripts" / "host-up")
+    return host.run("sh", "-c", f'PATH={folder}:$PATH exec "$@"', "sh", script, *words, check=False)
