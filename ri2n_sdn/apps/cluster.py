@@ -13,9 +13,12 @@ from pathlib import Path
 
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.config import ClusterConfig
-from ri2n_sdn.fabric.model import Fabric, Host, Nic, NicId, PathKey
+from ri2n_sdn.apps.reported import Reported
+from ri2n_sdn.fabric.links import number_links
+from ri2n_sdn.fabric.model import Fabric, Host, LinkNumbers, Nic, NicId, PathKey
 from ri2n_sdn.fabric.wiring import Wiring
 from ri2n_sdn.pipeline.diff import Installed
+from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
 from ri2n_sdn.pipeline.messages import Wanted
 from ri2n_sdn.weights.loop import LoopSettings, PairKey, WeightLoop
 
@@ -50,7 +53,8 @@ class Member:
 
     `installed` None: must be read from the switch before it is used. `dirty`: must be planned anew. `busy`: the trunk
     app is reading or changing it, so nobody else may. `reports_probes`: its probe rows are acknowledged. `adopted`:
-    slot tables that an earlier controller left there were taken over.
+    slot tables that an earlier controller left there were taken over. `taps`: the helper's ports by number, and whether
+    they have carrier.
     """
 
     name: str
@@ -73,6 +77,17 @@ class Member:
     controller: tuple[str, int] | None = None
     audited_s: float = 0.0
     sweep_s: float = math.inf  # when groups that no row uses any more may be deleted
+    taps: dict[int, bool] = field(default_factory=dict)
+
+    @property
+    def has_taps(self) -> bool:
+        """Its bridge is made for a helper."""
+        return {PLAIN_PORT, WIRE_PORT} <= self.taps.keys()
+
+    @property
+    def helper_runs(self) -> bool:
+        """A process holds both TAPs open."""
+        return self.has_taps and self.taps[PLAIN_PORT] and self.taps[WIRE_PORT]
 
 
 @dataclass(frozen=True)
@@ -87,7 +102,10 @@ class PathRates:
 
 @dataclass
 class Cluster:
-    """Everything is read and written under `lock`; `wake_trunk` and `wake_telemetry` end their loops' waits."""
+    """Everything is read and written under `lock`; `wake_trunk` and the like end their loops' waits.
+
+    `reports` is what the hosts' helpers said last. `helpers_to_greet` are hosts whose helper may be a new one.
+    """
 
     config: ClusterConfig
     strategy: str
@@ -97,11 +115,14 @@ class Cluster:
     wiring: Wiring = field(init=False)
     pair_slots: dict[PairKey, tuple[PathKey, ...]] = field(default_factory=dict)
     rates: dict[PairKey, dict[PathKey, PathRates]] = field(default_factory=dict)
+    reports: dict[str, Reported] = field(default_factory=dict)
+    helpers_to_greet: set[str] = field(default_factory=set)
     counters: Counter[str] = field(default_factory=Counter)
     events: deque[tuple[int, float, str]] = field(default_factory=lambda: deque(maxlen=1000))
     started_s: float = field(default_factory=time.monotonic)
     wake_trunk: threading.Event = field(default_factory=threading.Event)
     wake_telemetry: threading.Event = field(default_factory=threading.Event)
+    wake_striping: threading.Event = field(default_factory=threading.Event)
     stop: threading.Event = field(default_factory=threading.Event)
     started: bool = False
     failed: bool = False
@@ -109,6 +130,7 @@ class Cluster:
     hbspan_s: float = 0.25
     loop: WeightLoop = field(init=False)
     _fabric: Fabric | None = None
+    _link_numbers: LinkNumbers = field(default_factory=dict)
     _refused: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -126,7 +148,9 @@ class Cluster:
     def fabric(self) -> Fabric:
         """The fabric as it is known now."""
         if self._fabric is None:
-            self._fabric = Fabric({name: self._host(member) for name, member in self.members.items()})
+            hosts = {name: self._host(member) for name, member in self.members.items()}
+            self._link_numbers = number_links(Fabric(hosts), self._link_numbers)
+            self._fabric = Fabric(hosts, self._link_numbers)
         return self._fabric
 
     def topology_changed(self) -> None:
@@ -136,6 +160,7 @@ class Cluster:
             member.dirty = True
         self.wake_trunk.set()
         self.wake_telemetry.set()
+        self.wake_striping.set()
 
     def may_start(self, now_s: float) -> bool:
         """The first full plan needs all hosts: one made without them would take rows away that are in use.
@@ -196,6 +221,9 @@ class Cluster:
         for member in self.members.values():
             if member.channel is None:
                 result.append(f"{member.name} is not connected")
+            elif self.config.stripes(member.name) and member.taps and not member.helper_runs:
+                why = "does not run" if member.has_taps else "cannot be used: its ports have other numbers"
+                result.append(f"{member.name}: its helper {why}")
         missing = sorted(set(self.config.hosts) - set(self.members))
         result += [f"{name} is in cluster.yaml but has never connected" for name in missing]
         return result
@@ -257,6 +285,9 @@ class Cluster:
             self.config.extra_macs(member.name),
             member.hash_algorithm,
             member.controller,
+            member.has_taps,
+            member.helper_runs,
+            self.config.stripes(member.name),
         )
 
 

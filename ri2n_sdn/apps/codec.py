@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ri2n_sdn.pipeline.messages import Action, Bucket, Goto, Group, Output, SetField
+from ri2n_sdn.pipeline.messages import Action, Bucket, CopyField, Goto, Group, Output, SetField, ToGroup
 
 __all__ = [
     "FlowCounters",
@@ -34,8 +34,10 @@ _NX_REGISTERS = {"reg1": 0x00010204, "reg2": 0x00010404}
 _NX_REGISTER_NAMES = {header: name for name, header in _NX_REGISTERS.items()}
 _NICIRA, _NTR = 0x2320, 0x154D
 _RESUBMIT_TABLE, _IN_PORT_ANY = 14, 0xFFF8
-_OUTPUT, _SET_FIELD, _EXPERIMENTER = 0, 25, 0xFFFF
-_WEIGHT, _WATCH_PORT = 0, 1
+_OUTPUT, _GROUP, _SET_FIELD, _COPY_FIELD, _EXPERIMENTER = 0, 22, 25, 28, 0xFFFF
+_WEIGHT, _WATCH_PORT, _WATCH_GROUP = 0, 1, 2
+_MACS = {"eth_dst": 0x80000606, "eth_src": 0x80000806}
+_MAC_NAMES = {header: name for name, header in _MACS.items()}
 _ANY = 0xFFFFFFFF
 _XST_CLASS, _XST_PACKETS, _XST_BYTES = 0x8002, 4, 5
 
@@ -153,13 +155,22 @@ def _bucket(number: int, bucket: Bucket, kind: str) -> bytes:
     properties = struct.pack("!HHHxx", _WEIGHT, 8, 100) if kind == Group.SELECT else b""
     if bucket.watch_port is not None:
         properties += struct.pack("!HHI", _WATCH_PORT, 8, bucket.watch_port)
+    if bucket.watch_group is not None:
+        properties += struct.pack("!HHI", _WATCH_GROUP, 8, bucket.watch_group)
     return struct.pack("!HHI", 8 + len(actions) + len(properties), len(actions), number) + actions + properties
 
 
 def _action(action: Action) -> bytes:
     if isinstance(action, Output):
         return struct.pack("!HHIH6x", _OUTPUT, 16, action.port, 0xFFFF)
-    if isinstance(action, SetField) and isinstance(action.value, int):
+    if isinstance(action, ToGroup):
+        return struct.pack("!HHI", _GROUP, 8, action.group_id)
+    if isinstance(action, SetField) and action.name in _MACS:
+        mac = bytes.fromhex(str(action.value).replace(":", ""))
+        return struct.pack("!HHI6s2x", _SET_FIELD, 16, _MACS[action.name], mac)
+    if isinstance(action, CopyField):
+        return struct.pack("!HHHHH2xII4x", _COPY_FIELD, 24, 48, 0, 0, _MACS[action.source], _MACS[action.target])
+    if isinstance(action, SetField) and action.name in _NX_REGISTERS and isinstance(action.value, int):
         return struct.pack("!HHII4x", _SET_FIELD, 16, _NX_REGISTERS[action.name], action.value)
     if isinstance(action, Goto):
         return struct.pack("!HHIHHB3x", _EXPERIMENTER, 16, _NICIRA, _RESUBMIT_TABLE, _IN_PORT_ANY, action.table)
@@ -175,12 +186,15 @@ def _read_group(entry: bytes) -> Group:
         (actions_length,) = struct.unpack_from("!H", raw, 2)
         if 8 + actions_length > len(raw):
             raise ValueError("group description: actions are longer than their bucket")
-        watch_port = None
+        watch_port = watch_group = None
         for prop_type, prop in _type_lengths(raw[8 + actions_length :]):
             if prop_type == _WATCH_PORT and len(prop) >= 8:
                 (port,) = struct.unpack_from("!I", prop, 4)
                 watch_port = None if port == _ANY else port
-        buckets.append(Bucket(watch_port, _read_actions(raw[8 : 8 + actions_length])))
+            elif prop_type == _WATCH_GROUP and len(prop) >= 8:
+                (watched,) = struct.unpack_from("!I", prop, 4)
+                watch_group = None if watched == _ANY else watched
+        buckets.append(Bucket(watch_port, _read_actions(raw[8 : 8 + actions_length]), watch_group))
     algorithm = 0
     for prop_type, prop in _type_lengths(entry[16 + buckets_length :]):
         if prop_type == _EXPERIMENTER and len(prop) >= _SELECTION.size:
@@ -191,23 +205,32 @@ def _read_group(entry: bytes) -> Group:
 
 
 def _read_actions(raw: bytes) -> tuple[Action, ...]:
-    actions: list[Action] = []
-    for action_type, action in _type_lengths(raw):
-        if action_type == _OUTPUT and len(action) == 16:
-            actions.append(Output(struct.unpack_from("!I", action, 4)[0]))
-            continue
-        if action_type == _SET_FIELD and len(action) >= 12:
-            header, value = struct.unpack_from("!II", action, 4)
-            if header in _NX_REGISTER_NAMES:
-                actions.append(SetField(_NX_REGISTER_NAMES[header], value))
-                continue
-        if action_type == _EXPERIMENTER and len(action) == 16:
-            vendor, subtype, _, table = struct.unpack_from("!IHHB", action, 4)
-            if (vendor, subtype) == (_NICIRA, _RESUBMIT_TABLE):
-                actions.append(Goto(table))
-                continue
-        return ()
-    return tuple(actions)
+    actions = [_read_action(kind, action) for kind, action in _type_lengths(raw)]
+    known = tuple(action for action in actions if action is not None)
+    return known if len(known) == len(actions) else ()
+
+
+def _read_action(kind: int, raw: bytes) -> Action | None:
+    """One action of a bucket; None when it is not one of ours."""
+    if kind == _OUTPUT and len(raw) == 16:
+        return Output(struct.unpack_from("!I", raw, 4)[0])
+    if kind == _GROUP and len(raw) == 8:
+        return ToGroup(struct.unpack_from("!I", raw, 4)[0])
+    if kind == _SET_FIELD and len(raw) == 16:
+        header, value = struct.unpack_from("!II", raw, 4)
+        if header in _NX_REGISTER_NAMES:
+            return SetField(_NX_REGISTER_NAMES[header], value)
+        if header in _MAC_NAMES:
+            return SetField(_MAC_NAMES[header], raw[8:14].hex(":"))
+    if kind == _COPY_FIELD and len(raw) == 24:
+        bits, from_bit, to_bit, source, target = struct.unpack_from("!HHH2xII", raw, 4)
+        if (bits, from_bit, to_bit) == (48, 0, 0) and source in _MAC_NAMES and target in _MAC_NAMES:
+            return CopyField(_MAC_NAMES[source], _MAC_NAMES[target])
+    if kind == _EXPERIMENTER and len(raw) == 16:
+        vendor, subtype, _, table = struct.unpack_from("!IHHB", raw, 4)
+        if (vendor, subtype) == (_NICIRA, _RESUBMIT_TABLE):
+            return Goto(table)
+    return None
 
 
 def _type_lengths(raw: bytes) -> Iterator[tuple[int, bytes]]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from ri2n_sdn.fabric.yamlfile import StrictModel, load_model
 from ri2n_sdn.weights.strategies import STRATEGIES
@@ -21,9 +21,14 @@ class _NicConfig(StrictModel):
 _Mac = Annotated[str, Field(pattern=r"^[0-9a-f][02468ace](:[0-9a-f]{2}){5}$")]
 
 
+# YAML reads a bare `off` as false.
+_Striping = Annotated[Literal["auto", "off"], BeforeValidator(lambda value: "off" if value is False else value)]
+
+
 class _HostConfig(StrictModel):
     nics: dict[str, _NicConfig] = Field(default_factory=dict)
     extra_macs: list[_Mac] = Field(default_factory=list)
+    striping: _Striping | None = None
 
 
 class _Hbspan(StrictModel):
@@ -40,13 +45,15 @@ class _Hbspan(StrictModel):
 class ClusterConfig(StrictModel):
     """All keys are optional.
 
-    `hosts` declares NICs' rates, where the driver does not know them, their wiring, and MACs of containers and virtual
-    machines behind a host.
+    `striping` auto: pairs of hosts that both run `ri2n-reorder` use it; off, for all or for one host: nothing is
+    given to it. `hosts` declares NICs' rates, where the driver does not know them, their wiring, and MACs of
+    containers and virtual machines behind a host.
     """
 
     strategy: str = "max_min"
     slots: Annotated[int, Field(ge=16, le=256)] = 64
     hbspan_s: _Hbspan = _Hbspan()
+    striping: _Striping = "auto"
     hosts: dict[str, _HostConfig] = Field(default_factory=dict)
 
     @field_validator("strategy")
@@ -69,6 +76,11 @@ class ClusterConfig(StrictModel):
 
     def extra_macs(self, host: str) -> tuple[str, ...]:
         return tuple(self.hosts[host].extra_macs) if host in self.hosts else ()
+
+    def stripes(self, host: str) -> bool:
+        """Whether a host's helper may be used."""
+        own = self.hosts[host].striping if host in self.hosts else None
+        return (own or self.striping) == "auto"
 
     def network(self, host: str, nic: str) -> str | None:
         declared = self.hosts.get(host)

@@ -12,6 +12,7 @@ from typing import Any
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, Port, guarded_loop
 from ri2n_sdn.apps.openflow import DEAD_DISPATCHER, MAIN_DISPATCHER, OSKenApp, handler, ofp, ofp_event, parser
+from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
 
 __all__ = ["ConnectionApp"]
 
@@ -91,6 +92,9 @@ class ConnectionApp(OSKenApp):
             described = _port(ev.msg.desc)
             if described is None:
                 return
+            if _is_tap(described):
+                self._tap_changed(member, described, ev.msg.reason == ofp.OFPPR_DELETE)
+                return
             old = member.ports.get(described.number)
             if ev.msg.reason == ofp.OFPPR_DELETE:
                 member.ports.pop(described.number, None)
@@ -109,16 +113,32 @@ class ConnectionApp(OSKenApp):
                 self.cluster.note(f"{member.name}: {described.name} is {'up' if described.up else 'down'}")
             self.cluster.topology_changed()
 
+    def _tap_changed(self, member: Member, tap: Port, deleted: bool) -> None:
+        """A helper came or went, or its TAPs did."""
+        ran = member.helper_runs
+        if deleted:
+            member.taps.pop(tap.number, None)
+        elif member.taps.get(tap.number) == tap.up:
+            return
+        else:
+            member.taps[tap.number] = tap.up
+        if ran != member.helper_runs:
+            self.cluster.note(f"{member.name}: its helper {'runs' if member.helper_runs else 'does not run'}")
+            self.cluster.helpers_to_greet.add(member.name)
+        self.cluster.topology_changed()
+
     # Who it is
 
     def _described(self, channel: Channel, reply: Future[list[Any]]) -> None:
         if reply.exception() is not None:
             return
         body = reply.result()[0].body
-        ports = {}
+        ports, taps = {}, {}
         for raw in channel.datapath.ports.values():
             port = _port(raw)
-            if port is not None:
+            if port is not None and _is_tap(port):
+                taps[port.number] = port.up
+            elif port is not None:
                 ports[port.number] = port
         local = channel.datapath.ports.get(ofp.OFPP_LOCAL)
         if local is None:
@@ -134,6 +154,7 @@ class ConnectionApp(OSKenApp):
         version = body.sw_desc.decode("utf-8", "replace").rstrip("\0")
         candidate = Member(name, channel.datapath.id, str(local.hw_addr), version, ports, channel)
         candidate.controller = channel.reached_at
+        candidate.taps = taps
         candidate.datapath, candidate.hash_algorithm = _datapath(body.serial_num.decode("utf-8", "replace"))
         rival = self._rival(candidate)
         if rival is None:
@@ -190,6 +211,7 @@ class ConnectionApp(OSKenApp):
             cluster.members[candidate.name] = candidate
             for number in set(known.ports if known else {}) - set(candidate.ports):
                 cluster.wiring.remove_nic((candidate.name, number))
+            cluster.helpers_to_greet.add(candidate.name)
             cluster.note(
                 f"{candidate.name} connected from {channel.address}, Open vSwitch {candidate.ovs}, "
                 f"{len(candidate.ports)} NICs"
@@ -232,8 +254,13 @@ def _datapath(serial: str) -> tuple[str, int]:
     return datapath, int(datapath == "system" and best.isdigit() and int(best) >= 1)
 
 
+def _is_tap(port: Port) -> bool:
+    """It is the helper's, or would be if Open vSwitch had given it the number that was asked for: never a NIC."""
+    return port.number in (PLAIN_PORT, WIRE_PORT) or port.name in ("ri2n-plain", "ri2n-wire")
+
+
 def _port(raw: Any) -> Port | None:
-    """A NIC of the bridge; None for LOCAL and reserved ports."""
+    """A NIC or a TAP of the bridge; None for LOCAL and reserved ports."""
     if raw.port_no > 0xFFFF or raw.port_no == 0:
         return None
     speed_bps = 0

@@ -15,8 +15,9 @@ from typing import Any
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.cluster import Cluster, guarded_loop
 from ri2n_sdn.apps.openflow import MAIN_DISPATCHER, OSKenApp, handler, ofp, ofp_event, parser
+from ri2n_sdn.apps.striping import take_report
 from ri2n_sdn.fabric.wiring import Probe
-from ri2n_sdn.pipeline.layout import ETH_RI2N
+from ri2n_sdn.pipeline.layout import ETH_RI2N, WIRE_PORT
 
 __all__ = ["DiscoveryApp", "ProbeCodec"]
 
@@ -94,6 +95,9 @@ class DiscoveryApp(OSKenApp):
         channel.heard_s = now_s
         cluster = self.cluster
         cluster.counters["packet_ins"] += 1
+        if int(message.match["in_port"]) == WIRE_PORT:
+            take_report(cluster, message.datapath.id, bytes(message.data), now_s)
+            return
         age_s = self._probes.age_s(bytes(message.data), now_s)
         if age_s is not None:
             self._ages_s.append(age_s)

@@ -1,4 +1,4 @@
-"""Start the controller (configuration, OpenFlow listener, four apps, local interface) and run until told to stop."""
+"""Start the controller (configuration, OpenFlow listener, five apps, local interface) and run until told to stop."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ri2n_sdn.apps.connection import ConnectionApp
 from ri2n_sdn.apps.discovery import DiscoveryApp
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.openflow import listen, start_apps
+from ri2n_sdn.apps.striping import StripingApp
 from ri2n_sdn.apps.telemetry import TelemetryApp
 from ri2n_sdn.apps.trunk import TrunkApp
 
@@ -51,8 +52,10 @@ def run(options: ControllerOptions) -> int:
     cluster = Cluster(config, options.strategy or config.strategy, options.socket_path)
     server_apps = listen(options.listen_host, options.listen_port, options.tls_key, options.tls_cert, options.tls_ca)
     api = LocalApi(cluster)
-    ConnectionApp.cluster = DiscoveryApp.cluster = TelemetryApp.cluster = TrunkApp.cluster = cluster
-    start_apps([*server_apps, ConnectionApp, DiscoveryApp, TelemetryApp, TrunkApp])
+    apps = (ConnectionApp, DiscoveryApp, TelemetryApp, TrunkApp, StripingApp)
+    for app in apps:
+        app.cluster = cluster
+    start_apps([*server_apps, *apps])
     _LOG.info("listening on %s:%d, strategy %s", options.listen_host, options.listen_port, cluster.strategy)
 
     def stop(number: int, frame: FrameType | None) -> None:

@@ -16,9 +16,11 @@ from typing import Any
 
 from ri2n_sdn.apps.cluster import Cluster, PathRates
 from ri2n_sdn.apps.openflow import handler_errors
+from ri2n_sdn.apps.reported import STALE_S, Reported
 from ri2n_sdn.apps.trunk import slots_in_force
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.model import Fabric
+from ri2n_sdn.pipeline.helper_frames import NO_LIMIT
 from ri2n_sdn.pipeline.plan import pair_group_id
 
 __all__ = ["LocalApi"]
@@ -111,6 +113,7 @@ class LocalApi:
                         "src": sender,
                         "dst": receiver,
                         "active": (sender, receiver) in cluster.pair_slots,
+                        "striped": fabric.striped(sender, receiver),
                         "group": pair_group_id(receiver) if (sender, receiver) in cluster.pair_slots else 0,
                         "paths": self._paths(sender, receiver, fabric),
                     }
@@ -147,12 +150,27 @@ class LocalApi:
             "connected": member.channel is not None,
             "ovs": member.ovs,
             "datapath": member.datapath or None,
+            "helper": self._helper(name, fabric),
             "nics": nics,
+        }
+
+    def _helper(self, name: str, fabric: Fabric) -> dict[str, Any] | None:
+        """A host's helper; None when it has none, or must not use it."""
+        host = fabric.hosts[name]
+        if not (host.helper and host.may_stripe):
+            return None
+        said = self._cluster.reports.get(name, Reported())
+        age_s = time.monotonic() - said.heard_s
+        return {
+            "running": host.helper_up,
+            "report_age_s": age_s if said.heard_s and age_s <= STALE_S else None,
+            "running_s": said.running_s if said.heard_s else None,
         }
 
     def _paths(self, sender: str, receiver: str, fabric: Fabric) -> list[dict[str, Any]]:
         slots = slots_in_force(self._cluster, sender, receiver)
         rates = self._cluster.rates.get((sender, receiver), {})
+        numbers = {path.key: number for number, path in fabric.links(sender, receiver).items()}
         result = []
         for path in fabric.paths(sender, receiver):
             rate = rates.get(path.key, PathRates())
@@ -168,9 +186,31 @@ class LocalApi:
                     "tx_bps": rate.tx_bps,
                     "rx_bps": rate.rx_bps,
                     "rate_bps": rate.rate_bps,
+                    "link": numbers.get(path.key),
+                    "helper": self._reported(sender, fabric.hosts[receiver].mac, numbers.get(path.key)),
                 }
             )
         return result
+
+    def _reported(self, sender: str, peer_mac: str, number: int | None) -> dict[str, Any] | None:
+        """What a helper said of a link within the last seconds, None when nothing; frames since it began."""
+        said = self._cluster.reports.get(sender)
+        entry = said.link(peer_mac, number, time.monotonic()) if said is not None and number is not None else None
+        if entry is None:
+            return None
+        return {
+            "heard": entry.heard,
+            "usable": entry.usable,
+            "striping": entry.striping,
+            "sent": entry.sent,
+            "received": entry.received,
+            "lost": entry.lost,
+            "repeated": entry.repeated,
+            "skew_s": entry.skew_us / 1e6,
+            "rtt_s": entry.rtt_us / 1e6,
+            "rate_bps": entry.rate_kbps * 1000,
+            "demand_bps": None if entry.demand_kbps == NO_LIMIT else entry.demand_kbps * 1000,
+        }
 
     def _explain(self, request: dict[str, Any]) -> dict[str, Any]:
         cluster = self._cluster
@@ -200,9 +240,13 @@ class LocalApi:
                 if own
                 else "no traffic of note: the shared slot table, by the paths' rates"
             )
+            striped = fabric.striped(source, target)
+            if striped:
+                reason = f"both helpers run: packet by packet over all links; without them, {reason}"
             return {
                 **answer,
                 "kind": "managed",
+                "striped": striped,
                 "reason": reason + (f"; {dead} of {len(paths)} paths are dead" if dead else ""),
                 "slots": [names[slot] for slot in slots_in_force(cluster, source, target)],
                 "paths": self._paths(source, target, fabric),

@@ -138,12 +138,18 @@ def _action(action: plain.Action) -> Any:
         return parser.OFPActionOutput(ofp.OFPP_CONTROLLER, ofp.OFPCML_NO_BUFFER)
     if isinstance(action, plain.SetField):
         return parser.OFPActionSetField(**{action.name: action.value})
+    if isinstance(action, plain.PushVlan):
+        return parser.OFPActionPushVlan(0x8100)
+    if isinstance(action, plain.PopVlan):
+        return parser.OFPActionPopVlan()
     if isinstance(action, plain.Goto):
         return parser.NXActionResubmitTable(table_id=action.table)
     if isinstance(action, plain.ToGroup):
         return parser.OFPActionGroup(action.group_id)
     if isinstance(action, plain.OutputRegister):
         return parser.NXActionOutputReg(ofs_nbits=15, src=action.register, max_len=0)
+    if isinstance(action, plain.CopyField):
+        raise TypeError(f"only buckets may hold {action}")
     return parser.NXActionLearn(
         table_id=action.table,
         idle_timeout=action.idle_timeout_s,

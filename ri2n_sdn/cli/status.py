@@ -12,7 +12,7 @@ from rich.live import Live
 from ri2n_sdn.cli.client import call
 from ri2n_sdn.cli.common import JsonOption, SocketOption, console, print_json
 from ri2n_sdn.cli.forward import controller_socket
-from ri2n_sdn.cli.views import explain_lines, path_table, status_view
+from ri2n_sdn.cli.views import explain_lines, helper_table, path_table, status_view
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.pipeline.dphash import PROTOCOLS, HashBuild, slot_of
 
@@ -83,7 +83,7 @@ def explain(
     path = controller_socket(socket, lab)
     answer = call(path, "explain", src=src, dst=dst)
     flow, slot, remark = "", None, None
-    if protocol is not None and answer["kind"] == "managed":
+    if protocol is not None and answer["kind"] == "managed" and not answer.get("striped"):
         addresses, found_datapath = _known_of(path, src)
         source = src_ip or _address(addresses, src, "--src-ip")
         target = dst_ip or _address(addresses, dst, "--dst-ip")
@@ -107,6 +107,9 @@ def explain(
         out.print(line, highlight=False)
     if answer["kind"] == "managed":
         out.print(path_table(answer["paths"]))
+        helpers = helper_table([answer])
+        if helpers is not None:
+            out.print(helpers)
 
 
 def _protocol(text: str | None) -> int | None:

@@ -10,14 +10,18 @@ from rich.text import Text
 
 from ri2n_sdn.cli.common import rate_text
 
-__all__ = ["explain_lines", "path_table", "status_view"]
+__all__ = ["explain_lines", "helper_table", "path_table", "status_view"]
 
 Json = dict[str, Any]
 
 
 def status_view(status: Json) -> RenderableType:
-    """All of `ri2n status`: a headline, the hosts with their NICs, the active pairs with their shares, warnings."""
-    return Group(_headline(status), _host_table(status), _pair_table(status), *_warnings(status))
+    """All of `ri2n status`: a headline, hosts with their NICs, active pairs with their shares, helpers, warnings."""
+    parts: list[RenderableType] = [_headline(status), _host_table(status), _pair_table(status)]
+    helpers = helper_table([pair for pair in status["pairs"] if pair["active"] and pair.get("striped")])
+    if helpers is not None:
+        parts.append(helpers)
+    return Group(*parts, *_warnings(status))
 
 
 def path_table(paths: list[Json], title: str | None = None) -> Table:
@@ -38,6 +42,33 @@ def path_table(paths: list[Json], title: str | None = None) -> Table:
             rate_text(path.get("rate_bps")),
         )
     return table
+
+
+def helper_table(pairs: list[Json]) -> Table | None:
+    """What helpers report of the links they stripe over; None when there is nothing of that kind."""
+    table = Table(title="striped", title_justify="left")
+    for heading in ("pair", "link", "heard", "usable", "rate", "wanted", "sent", "received", "lost", "repeated"):
+        table.add_column(heading, justify="left" if heading in ("pair", "link", "heard", "usable") else "right")
+    for heading in ("skew", "round trip"):
+        table.add_column(heading, justify="right")
+    for pair in pairs:
+        name = f"{pair['src']} -> {pair['dst']}"
+        for path in pair["paths"]:
+            told = path.get("helper")
+            if told is None:
+                continue
+            table.add_row(
+                name,
+                f"{path['link']}: {path['own']} -> {path['peer']}",
+                _mark(told["heard"]),
+                _mark(told["usable"]),
+                rate_text(told["rate_bps"]),
+                "all" if told["demand_bps"] is None else rate_text(told["demand_bps"]),
+                *(str(told[count]) for count in ("sent", "received", "lost", "repeated")),
+                *(f"{told[time] * 1000:.2f} ms" for time in ("skew_s", "rtt_s")),
+            )
+            name = ""
+    return table if table.row_count else None
 
 
 def explain_lines(answer: Json, slot: int | None, flow: str) -> list[str]:
@@ -86,6 +117,8 @@ def _host_table(status: Json) -> Table:
         name = Text(str(host["name"]), style="" if host["connected"] else "red")
         if not host["connected"]:
             name.append(" (away)")
+        elif host.get("helper"):
+            name.append(" (helper)" if host["helper"]["running"] else " (helper down)")
         first: tuple[Text | str, str, str] = (name, str(host["address"] or "-"), str(host["ovs"] or "-"))
         for nic in host["nics"]:
             table.add_row(
@@ -113,7 +146,7 @@ def _pair_table(status: Json) -> RenderableType:
     for heading in ("pair", "path", "network", "alive", "share", "slots", "sent", "arrived"):
         table.add_column(heading, justify="right" if heading in ("share", "slots", "sent", "arrived") else "left")
     for pair in active:
-        name = f"{pair['src']} -> {pair['dst']}"
+        name = f"{pair['src']} -> {pair['dst']}" + (" striped" if pair.get("striped") else "")
         for path in pair["paths"]:
             table.add_row(
                 name,

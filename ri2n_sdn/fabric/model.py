@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-__all__ = ["Fabric", "Host", "Nic", "NicId", "Path", "PathKey"]
+__all__ = ["Fabric", "Host", "LinkNumbers", "Nic", "NicId", "Path", "PathKey"]
 
 NicId = tuple[str, int]
 """(host name, OpenFlow port number)."""
 
 PathKey = tuple[int, int]
 """(sender's OpenFlow port, receiver's OpenFlow port) of a path between two hosts."""
+
+LinkNumbers = Mapping[tuple[str, str], Mapping[PathKey, int]]
+"""(host, host with the greater name) -> (port of the one, port of the other) -> the link's number (fabric.links)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,9 @@ class Host:
     `controller` is the (address, port) that it is connected to, which may be reached over the fabric.
     `accepts_wire` says that its receiving tables are known to be installed, so that peers may send it frames
     that carry NIC addresses (before, they must use the host's own).
+    `helper` says that it has the two TAPs of `ri2n-reorder`, `helper_up` that the helper runs, and `may_stripe` that
+    the cluster's configuration lets it be used. Rows for helpers' frames do not ask for the latter: what is on its way
+    when striping is turned off still arrives.
     """
 
     name: str
@@ -64,6 +70,9 @@ class Host:
     extra_macs: tuple[str, ...] = ()
     hash_algorithm: int = 0
     controller: tuple[str, int] | None = None
+    helper: bool = False
+    helper_up: bool = False
+    may_stripe: bool = True
 
     def nic(self, port: int) -> Nic | None:
         return next((nic for nic in self.nics if nic.port == port), None)
@@ -104,6 +113,7 @@ class Fabric:
     """All managed hosts at one moment; immutable, so that a plan is computed from one consistent view."""
 
     hosts: Mapping[str, Host] = field(default_factory=dict)
+    link_numbers: LinkNumbers = field(default_factory=dict)
 
     @cached_property
     def _paths(self) -> dict[tuple[str, str], tuple[Path, ...]]:
@@ -134,6 +144,27 @@ class Fabric:
             for peer in self.hosts[receiver].nics
             if own.network is not None and own.network == peer.network
         )
+
+    def links(self, sender: str, receiver: str) -> dict[int, Path]:
+        """The paths of a pair that have a number, dead ones too, in order of their numbers."""
+        swapped = sender > receiver
+        numbers = self.link_numbers.get((receiver, sender) if swapped else (sender, receiver), {})
+        found = {}
+        for path in self.paths(sender, receiver) if numbers else ():
+            number = numbers.get((path.key[1], path.key[0]) if swapped else path.key)
+            if number is not None:
+                found[number] = path
+        return dict(sorted(found.items()))
+
+    def stripes(self, sender: str, receiver: str) -> bool:
+        """Whether `sender` gives its helper what is for `receiver`, as long as its own helper runs."""
+        one, other = self.hosts[sender], self.hosts[receiver]
+        wanted = one.may_stripe and other.may_stripe and one.helper and other.helper
+        return wanted and other.helper_up and bool(self.links(sender, receiver))
+
+    def striped(self, one: str, other: str) -> bool:
+        """Whether both directions go through the helpers now."""
+        return self.hosts[one].helper_up and self.stripes(one, other) and self.stripes(other, one)
 
     def attachments(self, host: str) -> dict[str, tuple[Nic, ...]]:
         """A host's NICs by network, the one in charge of broadcast and of unmanaged hosts first (live, lowest port)."""

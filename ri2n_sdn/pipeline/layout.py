@@ -14,13 +14,20 @@ __all__ = [
     "ETH_IPV4",
     "ETH_IPV6",
     "ETH_RI2N",
+    "ETH_STRIPED",
+    "HELPER_VLAN",
+    "IN_PORT",
     "LOCAL",
     "ND_TYPES",
+    "PLAIN_PORT",
     "TABLE_ORDER",
+    "VLAN_PRESENT",
+    "WIRE_PORT",
     "Table",
     "group_id",
     "path_of_register",
     "path_register",
+    "returned_mac",
 ]
 
 COOKIE_OURS = 0x5232
@@ -29,11 +36,25 @@ COOKIE_STARTUP = 0x5249
 COOKIE_MASK = 0xFFFF << 48
 
 LOCAL = 0xFFFFFFFE
+IN_PORT = 0xFFFFFFF8
+"""As an output: back by the port that the frame came in on."""
+
+PLAIN_PORT, WIRE_PORT = 101, 102
+"""OpenFlow ports of the helper's two TAPs, `ri2n-plain` and `ri2n-wire`."""
+
+VLAN_PRESENT = 0x1000
+"""In a match or a set_field of vlan_vid: there is a tag; 0 alone: there is none."""
+
+HELPER_VLAN = 4094
+"""The VLAN ID on the wire port of what the controller and a helper have to say to each other."""
+
 ETH_IPV4 = 0x0800
 ETH_ARP = 0x0806
 ETH_IPV6 = 0x86DD
 ETH_RI2N = 0x88B5
-"""IEEE's EtherType for local experiments: our probes (and, later, the helper's frames)."""
+"""IEEE's first EtherType for local experiments: our probes."""
+ETH_STRIPED = 0x88B6
+"""The second: frames between helpers (docs/wire-format.md)."""
 
 ND_TYPES = (133, 134, 135, 136, 137)
 """ICMPv6 neighbour discovery: router solicitation to redirect."""
@@ -46,6 +67,7 @@ class Table:
 
     Receiving: 0 -> 1 -> 3 (managed peers) or 4, 6, 5, 2 (all others).
     Sending: 0 -> 10 -> group -> 30, or 10 -> 11 -> 12 for hosts without Open vSwitch.
+    Between helpers: 0 -> 30 (from ours), 0 -> 1 -> 7 -> 3 -> 8 (to ours), 7 -> 9 (sent back to ours).
     """
 
     CLASSIFY = 0
@@ -55,6 +77,9 @@ class Table:
     NEIGHBOUR = 4
     LEARN = 5
     UNMANAGED = 6
+    STRIPED = 7
+    TO_HELPER = 8
+    RETURNED = 9
     SEND = 10
     LEARNED = 11
     SEND_UNMANAGED = 12
@@ -71,7 +96,10 @@ TABLE_ORDER = (
     Table.LEARN,
     Table.UNMANAGED,
     Table.NEIGHBOUR,
+    Table.RETURNED,
+    Table.TO_HELPER,
     Table.RECEIVE_COUNT,
+    Table.STRIPED,
     Table.RECEIVE,
     Table.SEND,
     Table.CLASSIFY,
@@ -93,3 +121,13 @@ def group_id(kind: int, key: object) -> int:
     """A group's id from what it is for, the same in every run: `kind` 1..14 above, 28 bits of a hash below."""
     digest = blake2b(repr(key).encode(), digest_size=4).digest()
     return kind << 28 | (int.from_bytes(digest, "big") & 0x0FFFFFFF)
+
+
+def returned_mac(nic_mac: str) -> str:
+    """The source address of frames that the NIC with `nic_mac` sends back to where they came from.
+
+    It is nobody's address, so nothing that is sent to it is taken by anybody: a frame can be sent back only once. A
+    mark in a tag of VLAN 0 would rest on the switches: one that took it off would make a circle of two dead helpers.
+    """
+    digest = blake2b(nic_mac.encode(), digest_size=5).digest()
+    return "f2:" + digest.hex(":")

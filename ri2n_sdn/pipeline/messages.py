@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
@@ -13,6 +13,7 @@ from ri2n_sdn.pipeline import layout
 __all__ = [
     "Action",
     "Bucket",
+    "CopyField",
     "Flow",
     "Goto",
     "Group",
@@ -20,10 +21,13 @@ __all__ = [
     "MatchValue",
     "Output",
     "OutputRegister",
+    "PopVlan",
+    "PushVlan",
     "SetField",
     "ToController",
     "ToGroup",
     "Wanted",
+    "row",
 ]
 
 MatchValue = int | str | tuple[str, str]
@@ -48,6 +52,24 @@ class SetField:
 
     name: str
     value: int | str
+
+
+@dataclass(frozen=True, slots=True)
+class CopyField:
+    """Copy one MAC address field into the other."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class PushVlan:
+    """Put an 802.1Q tag before all others (VLAN 0, priority 0)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PopVlan:
+    """Take the outermost 802.1Q tag off; the match must ask for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +103,7 @@ class Learn:
     cookie: int
 
 
-Action = Output | ToController | SetField | Goto | ToGroup | OutputRegister | Learn
+Action = Output | ToController | SetField | CopyField | PushVlan | PopVlan | Goto | ToGroup | OutputRegister | Learn
 
 
 @dataclass(frozen=True)
@@ -105,12 +127,27 @@ class Flow:
         return layout.COOKIE_OURS << 48 | digest
 
 
+def row(
+    table: int,
+    priority: int,
+    match: Mapping[str, MatchValue],
+    actions: Sequence[Action],
+    counts: tuple[str, str, PathKey] | None = None,
+) -> Flow:
+    """A flow whose match is given in any order."""
+    return Flow(table, priority, tuple(sorted(match.items())), tuple(actions), counts)
+
+
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """One bucket; all have equal weight. `watch_port` None: always live."""
+    """One bucket; all have equal weight. It lives while `watch_port` has carrier or a bucket of `watch_group` lives.
+
+    Buckets of a fast-failover group must watch one of the two (Open vSwitch refuses others).
+    """
 
     watch_port: int | None
     actions: tuple[Action, ...]
+    watch_group: int | None = None
 
 
 @dataclass(frozen=True)

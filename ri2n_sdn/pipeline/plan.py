@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from ri2n_sdn.fabric.model import Fabric, Host, Nic, Path, PathKey
+from ri2n_sdn.pipeline import striping
 from ri2n_sdn.pipeline.layout import (
     ALL_MULTICAST,
     COOKIE_LEARNED,
@@ -33,6 +34,7 @@ from ri2n_sdn.pipeline.messages import (
     ToController,
     ToGroup,
     Wanted,
+    row,
 )
 
 __all__ = [
@@ -83,12 +85,15 @@ def plan_host(
     for members in attachments.values():
         for position in range(1, len(members)):
             plan.add_groups([_standby_group(members[:position], members[position], Table.LEARN)])
+    if host.helper:
+        plan.add_flows(striping.host_flows(host))
+        plan.add_groups(striping.bounce_groups(host))
     for peer_name in sorted(fabric.hosts):
         if peer_name == name:
             continue
         peer = fabric.hosts[peer_name]
         into = fabric.paths(peer_name, name)
-        plan.add_flows(_receive_from_peer(peer, into))
+        plan.add_flows(_receive_from_peer(host, peer, into))
         flows, groups = _broadcast_from_peer(fabric, peer, attachments)
         plan.add_flows(flows)
         plan.add_groups(groups)
@@ -98,12 +103,18 @@ def plan_host(
             # A container's frames, and all for a peer that is not ready: as they are, into one network alone.
             network = next((path for path in out if path.alive), out[0]).network
             plain = ToGroup(_network_group(attachments[network]).group_id)
-            plan.add_flows([_flow(Table.SEND, 90, {"eth_dst": peer.mac}, [plain])])
+            plan.add_flows([row(Table.SEND, 90, {"eth_dst": peer.mac}, [plain])])
+        if host.helper and peer.helper:
+            plan.add_flows(striping.peer_flows(peer, fabric.links(name, peer_name)))
         if out and peer.accepts_wire:
             group = _group_to_peer(host, peer_name, out, pair_slots.get(peer_name), default_slots, slots)
             plan.add_groups([group])
             match = {"eth_src": host.mac, "eth_dst": peer.mac}
-            plan.add_flows([_flow(Table.SEND, 100, match, [ToGroup(group.group_id)])])
+            plan.add_flows([row(Table.SEND, 100, match, [ToGroup(group.group_id)])])
+            if fabric.stripes(name, peer_name):
+                flow, before_it = striping.to_helper_first(host, peer, group)
+                plan.add_flows([flow])
+                plan.add_groups([before_it])
     return plan.wanted()
 
 
@@ -179,67 +190,58 @@ class _Plan:
         return Wanted(self._flows, self._groups)
 
 
-def _flow(
-    table: int,
-    priority: int,
-    match: Mapping[str, MatchValue],
-    actions: Sequence[Action],
-    counts: tuple[str, str, PathKey] | None = None,
-) -> Flow:
-    return Flow(table, priority, tuple(sorted(match.items())), tuple(actions), counts)
-
-
 def _probe_flows() -> Iterator[Flow]:
     # Only what comes in from the wire is a probe; a process of the host itself cannot make one.
-    yield _flow(Table.CLASSIFY, 1001, {"in_port": LOCAL, "eth_type": ETH_RI2N}, [])
-    yield _flow(Table.CLASSIFY, 1000, {"eth_type": ETH_RI2N}, [ToController()])
+    yield row(Table.CLASSIFY, 1001, {"in_port": LOCAL, "eth_type": ETH_RI2N}, [])
+    yield row(Table.CLASSIFY, 1000, {"eth_type": ETH_RI2N}, [ToController()])
     # Never hit. A poll that does not find it knows that somebody emptied the tables (pipeline.diff).
-    yield _flow(Table.CANARY, 1, {"in_port": LOCAL}, [])
+    yield row(Table.CANARY, 1, {"in_port": LOCAL}, [])
 
 
 def _receive_flows(host: Host, attachments: Mapping[str, tuple[Nic, ...]]) -> Iterator[Flow]:
     """Rows that do not depend on any peer: from NICs to the receiving tables, own frames and bridges' frames gone."""
-    yield _flow(Table.CLASSIFY, 100, {"in_port": LOCAL}, [Goto(Table.SEND)])
+    yield row(Table.CLASSIFY, 100, {"in_port": LOCAL}, [Goto(Table.SEND)])
     for nic in host.nics:
-        yield _flow(Table.CLASSIFY, 100, {"in_port": nic.port}, [Goto(Table.RECEIVE)])
-        yield _flow(
+        yield row(Table.CLASSIFY, 100, {"in_port": nic.port}, [Goto(Table.RECEIVE)])
+        yield row(
             Table.RECEIVE,
             195,
             {"in_port": nic.port, "eth_dst": nic.mac},
             [SetField("eth_dst", host.mac), Goto(Table.RECEIVE_COUNT)],
         )
         # Flooded by a switch that forgot the address: the copy at the right NIC is the one that counts.
-        yield _flow(Table.RECEIVE, 186, {"eth_dst": nic.mac}, [])
-        yield _flow(Table.RECEIVE, 200, {"eth_src": nic.mac}, [])
-    yield _flow(Table.RECEIVE, 200, {"eth_src": host.mac}, [])
-    yield _flow(Table.RECEIVE, 190, {"eth_dst": ("01:80:c2:00:00:00", "ff:ff:ff:ff:ff:f0")}, [])
-    yield _flow(Table.RECEIVE, 180, {"eth_type": ETH_ARP, "eth_dst": ALL_MULTICAST}, [Goto(Table.NEIGHBOUR)])
+        yield row(Table.RECEIVE, 186, {"eth_dst": nic.mac}, [])
+        yield row(Table.RECEIVE, 200, {"eth_src": nic.mac}, [])
+    yield row(Table.RECEIVE, 200, {"eth_src": host.mac}, [])
+    yield row(Table.RECEIVE, 190, {"eth_dst": ("01:80:c2:00:00:00", "ff:ff:ff:ff:ff:f0")}, [])
+    yield row(Table.RECEIVE, 180, {"eth_type": ETH_ARP, "eth_dst": ALL_MULTICAST}, [Goto(Table.NEIGHBOUR)])
     for kind in ND_TYPES:
-        yield _flow(
+        yield row(
             Table.RECEIVE,
             180,
             {"eth_type": ETH_IPV6, "ip_proto": 58, "icmpv6_type": kind, "eth_dst": ALL_MULTICAST},
             [Goto(Table.NEIGHBOUR)],
         )
-    yield _flow(Table.RECEIVE, 50, {}, [Goto(Table.UNMANAGED)])
-    yield _flow(Table.NEIGHBOUR, 0, {}, [Goto(Table.UNMANAGED)])
+    yield row(Table.RECEIVE, 50, {}, [Goto(Table.UNMANAGED)])
+    yield row(Table.NEIGHBOUR, 0, {}, [Goto(Table.UNMANAGED)])
     for members in attachments.values():
-        yield _flow(Table.UNMANAGED, 100, {"in_port": members[0].port}, [Goto(Table.LEARN)])
+        yield row(Table.UNMANAGED, 100, {"in_port": members[0].port}, [Goto(Table.LEARN)])
         for position in range(1, len(members)):
             group = _standby_group(members[:position], members[position], Table.LEARN)
-            yield _flow(Table.UNMANAGED, 100, {"in_port": members[position].port}, [ToGroup(group.group_id)])
+            yield row(Table.UNMANAGED, 100, {"in_port": members[position].port}, [ToGroup(group.group_id)])
     learn = Learn(Table.LEARNED, "reg2", _LEARNED_IDLE_S, COOKIE_LEARNED << 48)
-    yield _flow(Table.LEARN, 100, {}, [learn, Goto(Table.DELIVER)])
+    yield row(Table.LEARN, 100, {}, [learn, Goto(Table.DELIVER)])
     for mac in (host.mac, *host.extra_macs):
-        yield _flow(Table.DELIVER, 100, {"eth_dst": mac}, [Output(LOCAL)])
-    yield _flow(Table.DELIVER, 100, {"eth_dst": ALL_MULTICAST}, [Output(LOCAL)])
+        yield row(Table.DELIVER, 100, {"eth_dst": mac}, [Output(LOCAL)])
+    yield row(Table.DELIVER, 100, {"eth_dst": ALL_MULTICAST}, [Output(LOCAL)])
 
 
-def _receive_from_peer(peer: Host, into: Sequence[Path]) -> Iterator[Flow]:
+def _receive_from_peer(host: Host, peer: Host, into: Sequence[Path]) -> Iterator[Flow]:
     """Rows for frames of a managed peer: R_ijk is counted per (peer's NIC, own NIC), the peer's own MAC restored."""
-    restore: list[Action] = [SetField("eth_src", peer.mac), Output(LOCAL)]
+    deliver: Action = Goto(Table.TO_HELPER) if host.helper else Output(LOCAL)
+    restore: list[Action] = [SetField("eth_src", peer.mac), deliver]
     for path in into:
-        yield _flow(
+        yield row(
             Table.RECEIVE_COUNT,
             100,
             {"in_port": path.peer.port, "eth_src": path.own.mac},
@@ -248,10 +250,10 @@ def _receive_from_peer(peer: Host, into: Sequence[Path]) -> Iterator[Flow]:
         )
     for nic in peer.nics:
         # The wiring may be other than what was learned: never lose a frame for that.
-        yield _flow(Table.RECEIVE_COUNT, 50, {"eth_src": nic.mac}, restore)
-        yield _flow(Table.RECEIVE, 185, {"eth_src": nic.mac}, [])
-    yield _flow(Table.NEIGHBOUR, 100, {"eth_src": peer.mac}, [Output(LOCAL)])
-    yield _flow(Table.RECEIVE, 85, {"eth_src": peer.mac}, [Goto(Table.DELIVER)])
+        yield row(Table.RECEIVE_COUNT, 50, {"eth_src": nic.mac}, restore)
+        yield row(Table.RECEIVE, 185, {"eth_src": nic.mac}, [])
+    yield row(Table.NEIGHBOUR, 100, {"eth_src": peer.mac}, [Output(LOCAL)])
+    yield row(Table.RECEIVE, 85, {"eth_src": peer.mac}, [Goto(Table.DELIVER)])
 
 
 def _broadcast_from_peer(
@@ -282,7 +284,7 @@ def _broadcast_from_peer(
             groups.append(group)
             action = ToGroup(group.group_id)
         flows.append(
-            _flow(
+            row(
                 Table.RECEIVE,
                 150,
                 {"in_port": nic.port, "eth_src": peer.mac, "eth_dst": ALL_MULTICAST},
@@ -295,7 +297,7 @@ def _broadcast_from_peer(
 def _output_flows(host: Host, peer: Host, out: Sequence[Path]) -> Iterator[Flow]:
     """Rows that put the NICs' addresses on and send: S_ijk is counted per path."""
     for path in out:
-        yield _flow(
+        yield row(
             Table.SEND_COUNT,
             100,
             {"reg1": path_register(*path.key), "eth_dst": peer.mac},
@@ -307,27 +309,27 @@ def _output_flows(host: Host, peer: Host, out: Sequence[Path]) -> Iterator[Flow]
 def _unmanaged_flows(attachments: Mapping[str, tuple[Nic, ...]], controller: tuple[str, int] | None) -> Iterator[Flow]:
     """Rows for broadcast and for hosts without Open vSwitch: one NIC per network, learned where known."""
     flood = [ToGroup(_network_group(members).group_id) for members in attachments.values()]
-    yield _flow(Table.SEND, 200, {"eth_dst": ALL_MULTICAST}, flood)
+    yield row(Table.SEND, 200, {"eth_dst": ALL_MULTICAST}, flood)
     # Answers too go into every network: one that was hashed to a path whose far end is dead would cut the pair off.
-    yield _flow(Table.SEND, 210, {"eth_type": ETH_ARP}, flood)
+    yield row(Table.SEND, 210, {"eth_type": ETH_ARP}, flood)
     for kind in ND_TYPES:
-        yield _flow(Table.SEND, 210, {"eth_type": ETH_IPV6, "ip_proto": 58, "icmpv6_type": kind}, flood)
+        yield row(Table.SEND, 210, {"eth_type": ETH_IPV6, "ip_proto": 58, "icmpv6_type": kind}, flood)
     if controller is not None:
         # The connection that repairs everything else must not depend on one path. TCP drops the second copy.
         address, port = controller
         family: dict[str, MatchValue] = {"eth_type": ETH_IPV6 if ":" in address else ETH_IPV4, "ip_proto": 6}
         prefix = "ipv6" if ":" in address else "ipv4"
         for end in ("src", "dst"):
-            yield _flow(Table.SEND, 220, {**family, f"{prefix}_{end}": address, f"tcp_{end}": port}, flood)
-    yield _flow(Table.SEND, 1, {}, [Goto(Table.LEARNED), Goto(Table.SEND_UNMANAGED)])
-    yield _flow(Table.LEARNED, 0, {}, [SetField("reg2", 0)])
-    yield _flow(Table.SEND_UNMANAGED, 100, {"reg2": 0}, flood)
+            yield row(Table.SEND, 220, {**family, f"{prefix}_{end}": address, f"tcp_{end}": port}, flood)
+    yield row(Table.SEND, 1, {}, [Goto(Table.LEARNED), Goto(Table.SEND_UNMANAGED)])
+    yield row(Table.LEARNED, 0, {}, [SetField("reg2", 0)])
+    yield row(Table.SEND_UNMANAGED, 100, {"reg2": 0}, flood)
     for members in attachments.values():
         number = _network_group(members).group_id
         for nic in members:
             # What was learned on a NIC that died is sent by its network's next one, with or without a controller.
-            yield _flow(Table.SEND_UNMANAGED, 100, {"reg2": nic.port}, [ToGroup(number)])
-    yield _flow(Table.SEND_UNMANAGED, 1, {}, [OutputRegister("reg2")])
+            yield row(Table.SEND_UNMANAGED, 100, {"reg2": nic.port}, [ToGroup(number)])
+    yield row(Table.SEND_UNMANAGED, 1, {}, [OutputRegister("reg2")])
 
 
 def _network_group(members: Sequence[Nic]) -> Group:

@@ -106,11 +106,10 @@ def test_links_stay_shaped_and_unsegmented(peer_lab: PeerLab) -> None:
 
 @pytest.mark.parametrize("fault", ["nic_down", "blackhole"])
 def test_faults(peer_lab: PeerLab, fault: str, stream_pps: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failover, "PACKETS_PER_S", stream_pps)
     if os.environ.get(GUEST) == "uml":  # seconds pass there before the fault is made, and LACP needs three
         monkeypatch.setattr(failover, "STREAM_S", failover.STREAM_S + 6)
     peer, lab, plain = peer_lab
-    bench = failover._Bench(lab, peer.name, plain, peer)
+    bench = failover._Bench(lab, peer.name, plain, stream_pps, peer)
     bench.wait_whole()
     row: dict[str, Any]
     try:

@@ -10,9 +10,9 @@ import pytest
 
 from ri2n_sdn.cli.client import call
 from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.traffic import Stream, StreamResult
+from ri2n_sdn.lab.traffic import Stream
 from tests.lab.conftest import controlled
-from tests.lab.packets import broadcasts_arrive_once, pairs
+from tests.lab.packets import all_reach_each_other, all_talk_tcp, broadcasts_arrive_once, pairs, pings, stalled
 
 RAW = """
 import socket, sys
@@ -37,38 +37,13 @@ def mixed() -> Iterator[Lab]:
         yield lab
 
 
-def pings(lab: Lab, source: str, address: str) -> str:
-    """What `ping` says of three packets: `3 received`, `+1 duplicates`, `0% packet loss`."""
-    done = lab.exec(source, ["ping", "-n", "-c3", "-l3", "-i2", "-W2", address], check=False)
-    return next((line for line in done.stdout.splitlines() if "transmitted" in line), done.stdout + done.stderr)
-
-
-def stalled(got: StreamResult, pps: float) -> bool:
-    """Whether the machine stood still so long that what waited may be more than a switch port's buffer."""
-    return max(got.late_ms, got.latency_ms["max"]) * pps / 1e3 > 40
-
-
 def test_every_pair_and_the_router_reach_each_other(mixed: Lab) -> None:
     assert {"R"} < {name for pair in pairs(mixed) for name in pair}
-    for a, b in pairs(mixed):
-        for address in (mixed.address(b), mixed.address6(b)):
-            said = pings(mixed, a, address)
-            assert " 3 received" in said and "duplicates" not in said, f"{a} -> {b} {address}: {said}"
+    all_reach_each_other(mixed)
 
 
 def test_every_pair_talks_tcp(mixed: Lab) -> None:
-    serve = "import socket,sys\ns=socket.create_server(('::',5800),family=socket.AF_INET6,dualstack_ipv6=True)\n"
-    serve += "print('ready',flush=True)\n"
-    serve += "while True:\n c,_=s.accept(); d=c.makefile('rb').read(); c.sendall(str(len(d)).encode()); c.close()"
-    talk = "import socket,sys\nfor a in sys.argv[1:]:\n s=socket.create_connection((a,5800),timeout=10)\n"
-    talk += " s.sendall(bytes(200000)); s.shutdown(socket.SHUT_WR); assert s.makefile().read()=='200000'; s.close()"
-    for name in mixed.topology.hosts:
-        server = mixed.popen(name, [sys.executable, "-c", serve], stdout=subprocess.PIPE, text=True)
-        assert server.stdout is not None and server.stdout.readline() == "ready\n"
-        server.stdout.close()
-    for a in mixed.topology.hosts:
-        addresses = [f(b) for x, b in pairs(mixed) if x == a for f in (mixed.address, mixed.address6)]
-        mixed.exec(a, [sys.executable, "-c", talk, *addresses])
+    all_talk_tcp(mixed)
 
 
 @pytest.mark.parametrize("ipv6", [False, True])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from ri2n_sdn.fabric.links import number_links
 from ri2n_sdn.fabric.model import Fabric, Host, Nic
 from ri2n_sdn.pipeline import messages as m
-from ri2n_sdn.pipeline.layout import LOCAL
+from ri2n_sdn.pipeline.layout import IN_PORT, LOCAL, PLAIN_PORT, VLAN_PRESENT, WIRE_PORT
 from ri2n_sdn.pipeline.plan import plan_host
 from ri2n_sdn.weights.loop import default_slots
 
@@ -27,6 +28,12 @@ class Frame:
     tcp_dst: int = 0
     hash: int = 0
     payload: str = ""
+    tags: tuple[tuple[int, int], ...] = ()
+    """(VLAN ID, priority) of each 802.1Q tag, the outermost first."""
+
+    @property
+    def vlan_vid(self) -> int:
+        return VLAN_PRESENT | self.tags[0][0] if self.tags else 0
 
     @property
     def multicast(self) -> bool:
@@ -52,7 +59,7 @@ class Bridge:
         """(port, frame) for everything that leaves; a frame never leaves by the port it came in on."""
         out: list[tuple[int, Frame]] = []
         self._table(0, _State(frame, in_port), out)
-        return [(port, sent) for port, sent in out if port != in_port and (port >= LOCAL - 1 or port in self.carrier)]
+        return [(port, sent) for port, sent in out if port >= LOCAL - 1 or port in self.carrier]
 
     def _table(self, table: int, state: _State, out: list[tuple[int, Frame]]) -> None:
         if table == 11 and state.frame.eth_dst in self.learned:
@@ -65,7 +72,9 @@ class Bridge:
     def _actions(self, actions: Iterable[m.Action], state: _State, out: list[tuple[int, Frame]]) -> None:
         for action in actions:
             if isinstance(action, m.Output):
-                out.append((action.port, state.frame))
+                back = action.port == IN_PORT
+                if back or action.port != state.in_port:
+                    out.append((state.in_port if back else action.port, state.frame))
             elif isinstance(action, m.ToController):
                 out.append((CONTROLLER, state.frame))
             elif isinstance(action, m.SetField):
@@ -73,7 +82,14 @@ class Bridge:
                     assert isinstance(action.value, int)
                     state.registers[action.name] = action.value
                 else:
-                    state.frame = replace(state.frame, **{action.name: action.value})  # type: ignore[arg-type]
+                    state.frame = _set(state.frame, action.name, action.value)
+            elif isinstance(action, m.CopyField):
+                state.frame = _set(state.frame, action.target, getattr(state.frame, action.source))
+            elif isinstance(action, m.PushVlan):
+                state.frame = replace(state.frame, tags=((0, 0), *state.frame.tags))
+            elif isinstance(action, m.PopVlan):
+                assert state.frame.tags
+                state.frame = replace(state.frame, tags=state.frame.tags[1:])
             elif isinstance(action, m.Goto):
                 self._table(action.table, state, out)
             elif isinstance(action, m.ToGroup):
@@ -81,7 +97,8 @@ class Bridge:
                 if bucket is not None:
                     self._actions(bucket.actions, replace(state, registers=dict(state.registers)), out)
             elif isinstance(action, m.OutputRegister):
-                out.append((state.registers[action.register], state.frame))
+                if state.registers[action.register] != state.in_port:
+                    out.append((state.registers[action.register], state.frame))
             elif isinstance(action, m.Learn):
                 self.learned[state.frame.eth_src] = state.in_port
 
@@ -90,9 +107,23 @@ class Bridge:
         start = number if group.kind == m.Group.SELECT else 0
         for i in range(len(group.buckets)):
             bucket = group.buckets[(start + i) % len(group.buckets)]
-            if bucket.watch_port is None or bucket.watch_port in self.carrier:
+            if self._lives(bucket):
                 return bucket
         return None
+
+    def _lives(self, bucket: m.Bucket) -> bool:
+        if bucket.watch_group is not None:
+            return any(self._lives(other) for other in self.wanted.groups[bucket.watch_group].buckets)
+        return bucket.watch_port is None or bucket.watch_port in self.carrier
+
+
+def _set(frame: Frame, name: str, value: object) -> Frame:
+    if name in ("vlan_vid", "vlan_pcp"):
+        assert isinstance(value, int)
+        vid, priority = frame.tags[0]
+        first = (value & 0xFFF, priority) if name == "vlan_vid" else (vid, value)
+        return replace(frame, tags=(first, *frame.tags[1:]))
+    return replace(frame, **{name: value})  # type: ignore[arg-type]
 
 
 def _matches(flow: m.Flow, state: _State) -> bool:
@@ -128,9 +159,15 @@ class Network:
 
 
 class Cluster:
-    """Managed hosts with their planned bridges, plain hosts, switches. `wires` says on which network each NIC is."""
+    """Managed hosts with their planned bridges, plain hosts, switches. `wires` says on which network each NIC is.
 
-    def __init__(self, hosts: Mapping[str, list[str]], plain: Mapping[str, str] | None = None) -> None:
+    Hosts in `helpers` have a helper that runs; what its TAPs are given is in `taps`.
+    """
+
+    def __init__(
+        self, hosts: Mapping[str, list[str]], plain: Mapping[str, str] | None = None, helpers: Collection[str] = ()
+    ) -> None:
+        self.taps: list[tuple[str, int, Frame]] = []
         self.hosts: dict[str, Host] = {}
         self.networks: dict[str, Network] = {}
         for number, (name, wires) in enumerate(hosts.items(), 1):
@@ -138,15 +175,21 @@ class Cluster:
                 Nic(name, f"eth{i}", i + 1, f"04:00:00:00:{number:02x}:{i + 1:02x}", 10**8, network=network)
                 for i, network in enumerate(wires)
             )
-            self.hosts[name] = Host(name, number, f"06:00:00:00:{number:02x}:00", nics, accepts_wire=True)
+            own = name in helpers
+            self.hosts[name] = Host(
+                name, number, f"06:00:00:00:{number:02x}:00", nics, accepts_wire=True, helper=own, helper_up=own
+            )
             for nic in nics:
                 self.networks.setdefault(nic.network or "", Network()).members.add(nic.id)
         self.plain = dict(plain or {})
         for name, network in self.plain.items():
             self.networks.setdefault(network, Network()).members.add((name, 0))
-        self.fabric = Fabric(self.hosts)
+        self.fabric = Fabric(self.hosts, number_links(Fabric(self.hosts), {}))
         self.bridges = {
-            name: Bridge(plan_host(self.fabric, name, {}, default_slots, 64), [nic.port for nic in host.nics])
+            name: Bridge(
+                plan_host(self.fabric, name, {}, default_slots, 64),
+                [*(nic.port for nic in host.nics), *([PLAIN_PORT, WIRE_PORT] if host.helper_up else [])],
+            )
             for name, host in self.hosts.items()
         }
 
@@ -160,13 +203,15 @@ class Cluster:
             network.members.discard((host, port))
             network.table = {mac: at for mac, at in network.table.items() if at != (host, port)}
 
-    def send(self, host: str, frame: Frame) -> list[tuple[str, Frame]]:
-        """All copies that hosts get of a frame from `host`: (host, frame) of each."""
+    def send(self, host: str, frame: Frame, in_port: int = LOCAL) -> list[tuple[str, Frame]]:
+        """All copies that hosts get of a frame from `host`, or from a TAP of it: (host, frame) of each."""
+        got: list[tuple[str, Frame]] = []
         if host in self.plain:
             pending = [(self.plain[host], frame, (host, 0))]
         else:
-            pending = self._onto_wires(host, self.bridges[host].receive(frame, LOCAL))
-        got: list[tuple[str, Frame]] = []
+            out = self.bridges[host].receive(frame, in_port)
+            got += [(host, copy) for port_out, copy in out if port_out == LOCAL]
+            pending = self._onto_wires(host, out)
         for _ in range(1000):
             if not pending:
                 return got
@@ -182,6 +227,7 @@ class Cluster:
         raise AssertionError("the frame never comes to rest: a storm")
 
     def _onto_wires(self, host: str, out: list[tuple[int, Frame]]) -> list[tuple[str, Frame, tuple[str, int]]]:
+        self.taps += [(host, port, frame) for port, frame in out if port in (PLAIN_PORT, WIRE_PORT)]
         return [
             (nic.network or "", frame, nic.id)
             for port, frame in out

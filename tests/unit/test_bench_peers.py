@@ -17,7 +17,8 @@ from ri2n_sdn.bench.peers.base import address_on, common_networks
 from ri2n_sdn.bench.peers.ecmp import path_weights
 from ri2n_sdn.bench.peers.knock import knock
 from ri2n_sdn.bench.peers.stacked import stacked
-from ri2n_sdn.cli.bench import PEER_NAMES, _contestants, _stream_counts
+from ri2n_sdn.cli.bench import _stream_counts
+from ri2n_sdn.cli.bench_common import PEER_NAMES, contestants
 from ri2n_sdn.cli.controller import STRATEGIES
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.topology import Topology, load_topology, parse_topology
@@ -153,15 +154,18 @@ def test_the_command_line_knows_all_peers() -> None:
 
 
 def test_strategies_and_peers_by_name() -> None:
-    assert _contestants("all", "", "-s") == {"strategies": STRATEGIES, "peers": ()}
-    assert _contestants("none", "all", "-s") == {"strategies": [], "peers": tuple(PEERS)}
-    assert _contestants("max_min", "lcb, ecmp", "-s") == {"strategies": ["max_min"], "peers": ("lcb", "ecmp")}
+    assert contestants("all", "") == {"strategies": STRATEGIES, "peers": (), "autonomous": ()}
+    assert contestants("none", "all") == {"strategies": [], "peers": tuple(PEERS), "autonomous": ()}
+    both = contestants("max_min", "lcb, ecmp", "ri2n_plus")
+    assert both == {"strategies": ["max_min"], "peers": ("lcb", "ecmp"), "autonomous": ("ri2n_plus",)}
+    assert contestants("none", "", "all")["autonomous"] == tuple(STRATEGIES)
     with pytest.raises(BadInput, match="none: name at least one of --peers"):
-        _contestants("none", "", "-s")
+        contestants("none", "")
     with pytest.raises(BadInput, match="--peers: unknown 'bond'"):
-        _contestants("all", "bond", "-s")
-    with pytest.raises(BadInput, match="-s: unknown 'fastest'"):
-        _contestants("fastest", "", "-s")
+        contestants("all", "bond")
+    for wrong in (("fastest", ""), ("max_min", "", "fastest")):
+        with pytest.raises(BadInput, match="unknown 'fastest'"):
+            contestants(*wrong)
 
 
 def test_numbers_of_streams() -> None:

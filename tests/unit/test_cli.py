@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 
 from ri2n_sdn.cli import status
 from ri2n_sdn.cli.common import rate_text, run_guarded
 from ri2n_sdn.cli.config import kind_of
 from ri2n_sdn.cli.topology_files import find_topology
-from ri2n_sdn.cli.views import explain_lines, status_view
+from ri2n_sdn.cli.views import explain_lines, helper_table, status_view
 from ri2n_sdn.errors import BadInput, NotAvailable
 
 REPOSITORY = Path(__file__).parents[2]
@@ -68,12 +71,24 @@ BAD_INPUT = [
     (("bench", "fig4", "--topologies", "z"), "z: no such file"),
     (("bench", "fig4", "--topologies", ","), "--topologies: is empty"),
     (("bench", "fig4", "--strategies", "max_min,fastest"), "'fastest'"),
-    (("bench", "fig4", "--mode", "packet"), "packet"),
+    (("bench", "fig4", "--mode", "pocket"), "'pocket'"),
+    (("bench", "fig4", "--autonomous", "max_min"), "--mode packet"),
+    (("bench", "fig4", "--plain", "B"), "--mode packet"),
+    (("bench", "fig4", "--mode", "packet", "--plain", "Z", "--topologies", "d"), "--plain: Z"),
+    (("bench", "fig4", "--ping", "--topologies", "mixed", "--clients", "nobody"), "--clients: nobody"),
     (("bench", "fig4", "--seconds", "0"), "--seconds"),
     (("bench", "fig4", "--topologies", "mixed", "--pattern", "quiet"), "'quiet'"),
     (("bench", "fig4", "--drop", "oldest,newest"), "'oldest,newest'"),
     (("bench", "fig4", "--json", "/nonexistent/rows.json"), "/nonexistent/rows.json"),
     (("bench", "failover", "--fault", "earthquake"), "'earthquake'"),
+    (("bench", "failover", "--fault", "helper_killed"), "'helper_killed'"),
+    (("bench", "stream", "--links", "100,fast"), "--links 100,fast"),
+    (("bench", "stream", "--links", ",".join(["100"] * 9)), "at most 8"),
+    (("bench", "stream", "--cc", "vegas"), "'vegas'"),
+    (("bench", "stream", "--proto", "sctp"), "'sctp'"),
+    (("bench", "demand", "--stops", "Z"), "--stops Z"),
+    (("bench", "demand", "--topology", "fig4/b"), "--stops B"),
+    (("bench", "helper", "--what", "abacus"), "'abacus'"),
     (("bench", "failover", "--topology", "fig4/a"), "two common networks"),
     (("bench", "fig9", "--topology", "fig4/d"), "B's NIC eth1"),
     (("demo", "--topology", "nosuch"), "nosuch"),
@@ -237,6 +252,44 @@ def test_explain_without_a_path_or_of_others() -> None:
     assert explain_lines(none, None, "") == ["B cannot reach A: no common network"]
     unmanaged = {**explained(), "kind": "unmanaged", "reason": "learned on n1"}
     assert "not a managed host" in explain_lines(unmanaged, None, "")[0]
+
+
+def striped() -> dict[str, object]:
+    """The answer of `explain` for a pair with two helpers, one of which has reported one link."""
+    told = {
+        **{"heard": True, "usable": False, "striping": True, "sent": 70_001, "received": 2, "lost": 3, "repeated": 4},
+        **{"skew_s": 0.0015, "rtt_s": 0.00025, "rate_bps": 9e7, "demand_bps": None},
+    }
+    answer: dict[str, Any] = explained()
+    first, second = answer["paths"]
+    paths = [{**first, "link": 0, "helper": told}, {**second, "link": 1, "helper": None}]
+    return {**answer, "striped": True, "reason": "both helpers run", "paths": paths}
+
+
+def shown(what: object) -> str:
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(what)
+    return console.export_text()
+
+
+def test_what_helpers_report_is_shown_of_striped_pairs_alone() -> None:
+    text = shown(helper_table([striped()]))
+    assert "0: eth0 -> eth0" in text and "1: eth1" not in text
+    assert "70001" in text and "1.50 ms" in text and "0.25 ms" in text and "NO" in text
+    assert helper_table([explained()]) is None
+
+
+def test_status_marks_striped_pairs_and_helpers() -> None:
+    pair = {**striped(), "active": True}
+    host: dict[str, Any] = {"name": "B", "address": None, "ovs": "3.1.0", "connected": True, "nics": []}
+    answer: dict[str, object] = {
+        **{"ok": True, "settled": True, "strategy": "max_min", "hbspan_s": 0.25, "uptime_s": 1.0, "pid": 1},
+        **{"networks": [], "warnings": [], "counters": {}, "slots_moved": 0},
+    }
+    for runs, mark in ((True, "B (helper)"), (False, "B (helper down)")):
+        hosts = [{**host, "helper": {"running": runs, "report_age_s": None, "running_s": None}}]
+        text = shown(status_view({**answer, "hosts": hosts, "pairs": [pair]}))
+        assert mark in text and "B -> A striped" in text and "70001" in text
 
 
 def test_status_of_an_empty_controller_can_be_shown_and_another_version_is_one_line() -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.discovery import ProbeCodec
 from ri2n_sdn.apps.openflow import ofp, parser
-from ri2n_sdn.pipeline.messages import Bucket, Goto, Group, Output, SetField
+from ri2n_sdn.pipeline.layout import IN_PORT, PLAIN_PORT
+from ri2n_sdn.pipeline.messages import Bucket, CopyField, Goto, Group, Output, SetField, ToGroup
 from ri2n_sdn.pipeline.plan import slot_group
 
 MAC = "04:00:00:00:01:01"
@@ -60,6 +61,48 @@ def test_a_slot_table_is_encoded_as_os_ken_does() -> None:
     assert codec.group_mod(codec.OFPGC_ADD, group, 7) == bytes(reference.buf)
 
 
+def striping_group(number: int) -> Group:
+    """A fast-failover group with all that groups of striped pairs hold."""
+    back = (CopyField("eth_src", "eth_dst"), SetField("eth_src", MAC), Output(IN_PORT))
+    buckets = (
+        Bucket(PLAIN_PORT, (Output(PLAIN_PORT),)),
+        Bucket(1, back),
+        Bucket(None, (ToGroup(0x10000001),), watch_group=0x10000001),
+    )
+    return Group(number, Group.FAST_FAILOVER, buckets)
+
+
+def test_the_groups_of_striped_pairs_are_encoded_as_os_ken_does() -> None:
+    def watch(kind: int, what: int) -> list[parser.OFPGroupBucketPropWatch]:
+        return [parser.OFPGroupBucketPropWatch(type_=kind, watch=what)]
+
+    back = [
+        parser.OFPActionCopyField(48, 0, 0, [parser.OFPOxmId("eth_src"), parser.OFPOxmId("eth_dst")]),
+        parser.OFPActionSetField(eth_src=MAC),
+        parser.OFPActionOutput(ofp.OFPP_IN_PORT, 0xFFFF),
+    ]
+    actions = [[parser.OFPActionOutput(PLAIN_PORT, 0xFFFF)], back, [parser.OFPActionGroup(0x10000001)]]
+    watched = [
+        watch(ofp.OFPGBPT_WATCH_PORT, PLAIN_PORT),
+        watch(ofp.OFPGBPT_WATCH_PORT, 1),
+        watch(ofp.OFPGBPT_WATCH_GROUP, 0x10000001),
+    ]
+    reference = parser.OFPGroupMod(
+        _Datapath(),
+        ofp.OFPGC_ADD,
+        ofp.OFPGT_FF,
+        0x50000007,
+        ofp.OFPG_BUCKET_ALL,
+        [
+            parser.OFPBucket(bucket_id=i, actions=what, properties=why)
+            for i, (what, why) in enumerate(zip(actions, watched, strict=True))
+        ],
+    )
+    reference.set_xid(7)
+    reference.serialize()
+    assert codec.group_mod(codec.OFPGC_ADD, striping_group(0x50000007), 7) == bytes(reference.buf)
+
+
 def test_a_packet_out_is_encoded_as_os_ken_does() -> None:
     reference = parser.OFPPacketOut(
         _Datapath(),
@@ -88,6 +131,7 @@ def test_groups_come_back_as_they_were(
         (*(Bucket(port, (Output(port),) if sends else ()) for port, sends in ports), Bucket(1, (Goto(5),))),
     )
     groups = [slot_group(number, slots), slot_group(number ^ 2, slots, hash_algorithm=1), failover]
+    groups.append(striping_group(number ^ 3))
     assert codec.read_groups(b"".join(described(group) for group in groups)) == groups
 
 
@@ -182,7 +226,7 @@ def test_no_frame_but_our_own_is_a_probe(noise: bytes, place: int, flip: int) ->
 
 def test_unknown_register_or_action_in_a_bucket_is_a_bug_of_ours() -> None:
     with pytest.raises(TypeError):
-        codec.group_mod(0, Group(1, Group.SELECT, (Bucket(1, (SetField("eth_src", MAC),)),)), 1)
+        codec.group_mod(0, Group(1, Group.SELECT, (Bucket(1, (SetField("ipv4_src", "10.0.0.1"),)),)), 1)
 
 
 class _Datapath:

@@ -1,0 +1,219 @@
+"""The striping app: tells every helper its host's NICs and the links to each peer, and takes in what helpers report."""
+
+from __future__ import annotations
+
+import logging
+import struct
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ri2n_sdn.apps import codec
+from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
+from ri2n_sdn.apps.openflow import OSKenApp, ofp
+from ri2n_sdn.apps.reported import Reported
+from ri2n_sdn.fabric.model import Fabric
+from ri2n_sdn.pipeline import helper_frames
+from ri2n_sdn.pipeline.helper_frames import HelperLink, Mode
+from ri2n_sdn.pipeline.helper_texts import links_to, nearly_equal, nics_of
+from ri2n_sdn.pipeline.layout import HELPER_VLAN, WIRE_PORT
+from ri2n_sdn.weights.loop import PairKey
+
+__all__ = ["StripingApp", "Told", "take_report"]
+
+_LOG = logging.getLogger("ri2n.striping")
+_TURN_S = 0.1
+_REPEAT_S = 2.0
+_FRAMES_PER_S = 2000.0  # of repeats, to all helpers together
+_BURST = 32  # frames to one helper in a turn: its TAP's queue is short
+_FAREWELLS = 3
+_THIS_HOST = ""
+
+
+@dataclass
+class _Text:
+    """One control frame: what it says, how it is encoded, when it is sent next, and how often (None: always)."""
+
+    says: Hashable
+    frame: bytes
+    due_s: float = 0.0
+    left: int | None = None
+
+
+@dataclass
+class Told:
+    """What one helper was told: by the peer's MAC address, or "" for what is about its own host.
+
+    Frames keep their generation until they say something new.
+    """
+
+    texts: dict[str, _Text] = field(default_factory=dict)
+    compared_s: float = -1e9
+    """When it was last looked whether the helper reports peers that it should not have."""
+
+    def say(self, about: str, says: Hashable, encode: Callable[[], bytes]) -> None:
+        """Say something about a peer from now on; nothing happens when it is what was said before."""
+        old = self.texts.get(about)
+        if old is None or old.says != says:
+            self.texts[about] = _Text(says, encode())
+
+    def part(self, mac: str, generation: int) -> None:
+        """Say a few times that a peer is gone."""
+        old = self.texts.get(mac)
+        if old is None or old.left is None:
+            self.texts[mac] = _Text("gone", helper_frames.gone(generation, mac), left=_FAREWELLS)
+
+    def links(self, mac: str) -> tuple[bool, tuple[HelperLink, ...]] | None:
+        """What was last said of a peer: whether to stripe, and the links."""
+        old = self.texts.get(mac)
+        if old is None or not isinstance(old.says, tuple):
+            return None
+        stripe, links = old.says
+        return stripe, links
+
+    def repeat_all(self) -> None:
+        """The helper may have heard nothing of it yet."""
+        for text in self.texts.values():
+            text.due_s = 0.0
+
+    def due(self, now_s: float, repeat_s: float) -> list[bytes]:
+        """Frames to send now, the most urgent ones first; what is about the own host before all."""
+        order = sorted((text.due_s, about != _THIS_HOST, about) for about, text in self.texts.items())
+        frames = []
+        for due_s, _, about in order[:_BURST]:
+            if due_s > now_s:
+                break
+            text = self.texts[about]
+            frames.append(text.frame)
+            text.due_s = now_s + repeat_s
+            if text.left is not None:
+                text.left -= 1
+                if not text.left:
+                    del self.texts[about]
+        return frames
+
+
+class StripingApp(OSKenApp):
+    """One thread, which sends by packet-out to the helpers' wire ports."""
+
+    OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
+    cluster: Cluster
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._told: dict[str, Told] = {}
+        self._planned: tuple[Fabric, str] | None = None
+        self._decided: set[PairKey] = set()
+        self._generation = 0
+
+    def start(self) -> None:
+        super().start()
+        guarded_loop(self.cluster, "striping", self._turn)
+
+    def _turn(self) -> None:
+        cluster = self.cluster
+        cluster.wake_striping.wait(_TURN_S)
+        cluster.wake_striping.clear()
+        with cluster.lock:
+            if not cluster.started:
+                return
+            fabric = cluster.fabric()
+            helpers = {
+                name: member
+                for name, member in cluster.members.items()
+                if member.channel is not None and fabric.hosts[name].helper_up
+            }
+            for name in [name for name in self._told if name not in helpers]:
+                del self._told[name]
+            self._compose(fabric, helpers)
+            self._send(helpers)
+
+    def _compose(self, fabric: Fabric, helpers: dict[str, Member]) -> None:
+        """Put into words what changed: of all pairs when the fabric did, else of those that carry traffic."""
+        cluster = self.cluster
+        now_s = time.monotonic()
+        # A controller that starts again must be believed; a clock that is set back meanwhile does not matter.
+        self._generation = max(self._generation, int(time.time()))
+        planned = (fabric, cluster.loop.strategy_name)
+        everything = self._planned is None or self._planned[0] is not fabric or self._planned[1] != planned[1]
+        self._planned = planned
+        decided = {pair for pair, paths in cluster.rates.items() if any(p.share is not None for p in paths.values())}
+        changed, self._decided = decided | self._decided, decided
+        for name in helpers:
+            new = name not in self._told
+            told = self._told.setdefault(name, Told())
+            if name in cluster.helpers_to_greet:
+                told.repeat_all()
+            if everything or new:
+                self._tell_host(told, fabric, name)
+            if everything or new or now_s > told.compared_s + _REPEAT_S:
+                told.compared_s = now_s
+                peers = [peer for peer in fabric.hosts if peer != name and fabric.links(name, peer)]
+                self._part(told, {fabric.hosts[peer].mac for peer in peers}, name)
+            else:
+                peers = [peer for sender, peer in changed if sender == name and peer in fabric.hosts]
+            for peer in peers:
+                self._tell_peer(told, fabric, name, peer)
+        cluster.helpers_to_greet.clear()
+
+    def _tell_host(self, told: Told, fabric: Fabric, name: str) -> None:
+        host, mode = fabric.hosts[name], Mode.of_strategy(self.cluster.loop.strategy_name)
+        nics, age = nics_of(host), self._generation
+        told.say(_THIS_HOST, (host.mac, mode, nics), lambda: helper_frames.this_host(age, host.mac, mode, nics))
+
+    def _tell_peer(self, told: Told, fabric: Fabric, name: str, peer: str) -> None:
+        decided = self.cluster.rates.get((name, peer), {})
+        links = links_to(
+            fabric,
+            name,
+            peer,
+            {path: of.share for path, of in decided.items() if of.share is not None},
+            {path: of.rate_bps for path, of in decided.items() if of.rate_bps is not None},
+        )
+        if not links:
+            return
+        mac, stripe, age = fabric.hosts[peer].mac, fabric.striped(name, peer), self._generation
+        before = told.links(mac)
+        if before is None or before[0] != stripe or not nearly_equal(links, before[1]):
+            told.say(mac, (stripe, links), lambda: helper_frames.peer(age, mac, stripe, links))
+
+    def _part(self, told: Told, known: set[str], name: str) -> None:
+        """Peers that are gone, among them those that an earlier controller spoke of and the helper still reports."""
+        heard = self.cluster.reports.get(name)
+        reported = heard.peers() if heard is not None else set()
+        for mac in (reported | told.texts.keys()) - known - {_THIS_HOST}:
+            told.part(mac, self._generation)
+
+    def _send(self, helpers: dict[str, Member]) -> None:
+        now_s = time.monotonic()
+        repeat_s = max(_REPEAT_S, sum(len(told.texts) for told in self._told.values()) / _FRAMES_PER_S)
+        for name, member in helpers.items():
+            channel = member.channel
+            assert channel is not None
+            frames = self._told[name].due(now_s, repeat_s)
+            channel.send_bytes(
+                b"".join(codec.packet_out(WIRE_PORT, _tagged(frame), channel.next_xid()) for frame in frames)
+            )
+            self.cluster.counters["helper_frames_sent"] += len(frames)
+
+
+def take_report(cluster: Cluster, dpid: int, frame: bytes, now_s: float) -> None:
+    """Keep a helper's report; one that is malformed or speaks of another host costs a counter."""
+    try:
+        report = helper_frames.decode_report(frame)
+    except ValueError:
+        cluster.counters["dropped_report_malformed"] += 1
+        return
+    with cluster.lock:
+        member = next((member for member in cluster.members.values() if member.dpid == dpid), None)
+        if member is None or member.mac != report.mac:
+            cluster.counters["dropped_report_of_stranger"] += 1
+            return
+        cluster.counters["helper_reports"] += 1
+        cluster.reports.setdefault(member.name, Reported()).take(report, now_s)
+
+
+def _tagged(frame: bytes) -> bytes:
+    """The frame with the tag that tells the helper that it is from the controller."""
+    return frame[:12] + struct.pack("!HH", 0x8100, HELPER_VLAN) + frame[12:]

@@ -1,0 +1,39 @@
+"""Numbers of the links between pairs of hosts with helpers: the same in both directions, kept while a link exists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ri2n_sdn.fabric.model import Fabric, LinkNumbers, PathKey
+
+__all__ = ["MAX_LINKS", "MAX_PORT", "number_links", "number_pair"]
+
+MAX_LINKS = 64
+"""Links that a pair can have: the helper keeps sets of links as 64 bits."""
+
+MAX_PORT = 62
+"""The highest port number of a NIC whose links get numbers."""
+
+
+def number_links(fabric: Fabric, before: LinkNumbers) -> LinkNumbers:
+    """Numbers for all pairs of hosts with a helper; `before` is what this returned last."""
+    names = sorted(name for name, host in fabric.hosts.items() if host.helper)
+    result: dict[tuple[str, str], Mapping[PathKey, int]] = {}
+    for place, low in enumerate(names):
+        for high in names[place + 1 :]:
+            paths = [path.key for path in fabric.paths(low, high)]
+            if paths:
+                result[low, high] = number_pair(paths, before.get((low, high), {}))
+    return result
+
+
+def number_pair(paths: Iterable[PathKey], before: Mapping[PathKey, int]) -> dict[PathKey, int]:
+    """Numbers for one pair's paths: those in `before` keep theirs, new ones get the lowest free ones in order.
+
+    Paths beyond the 64th, and those of ports above MAX_PORT, get none.
+    """
+    wanted = sorted(path for path in paths if max(path) <= MAX_PORT)
+    kept = {path: before[path] for path in wanted if path in before}
+    free = iter(sorted(set(range(MAX_LINKS)) - set(kept.values())))
+    new = zip((path for path in wanted if path not in kept), free, strict=False)
+    return dict(sorted({**kept, **dict(new)}.items(), key=lambda item: item[1]))

@@ -1,0 +1,431 @@
+"""Real packets through two hosts' ri2n-reorder: one flow over all links, in order, whatever breaks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ri2n_sdn.cli.client import call
+from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.fabric.topology import Topology, load_topology
+from ri2n_sdn.lab import Lab
+from ri2n_sdn.lab.traffic import Stream
+from ri2n_sdn.pipeline import helper_frames
+
+from .conftest import TOPOLOGIES
+from .packets import all_reach_each_other, all_talk_tcp, broadcasts_arrive_once, pings, stalled
+
+pytestmark = pytest.mark.usefixtures("reorder_program")
+
+WaitUntil = Callable[..., None]
+SIZE = 1000  # of a UDP stream's packets: what goes over a link stands out against heartbeats
+TCP_BYTES = 3_000_000
+SLOWLY = 4  # a controller that starts takes a CPU for seconds, and a TAP holds 80 packets for a helper that waits
+TRIES = 3  # where nothing ran on the machine for a while
+RECEIVE_TCP = """
+import hashlib, socket
+s = socket.create_server(("::", 5900), family=socket.AF_INET6, dualstack_ipv6=True)
+print("ready", flush=True)
+c, _ = s.accept()
+d = c.makefile("rb").read()
+c.sendall(hashlib.sha256(d).hexdigest().encode())
+"""
+SEND_TCP = """
+import hashlib, random, socket, sys
+data = random.Random(4).randbytes(int(sys.argv[2]))
+s = socket.create_connection((sys.argv[1], 5900), timeout=50)
+s.sendall(data); s.shutdown(socket.SHUT_WR)
+assert s.makefile().read() == hashlib.sha256(data).hexdigest(), "other bytes came out than went in"
+"""
+SEND_FRAMES = """
+import json, socket, sys
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW); s.bind((sys.argv[1], 0))
+for frame in json.load(sys.stdin): s.send(bytes.fromhex(frame))
+"""
+
+
+class Cluster:
+    """A lab with helpers, and its controller if it has one."""
+
+    def __init__(self, lab: Lab, controller: subprocess.Popen[Any] | None = None) -> None:
+        self.lab = lab
+        self.controller = controller
+
+    def start_controller(self, config: Path | None = None) -> None:
+        """Start one, or another one in place of it."""
+        self.kill_controller()
+        self.controller = self.lab.start_controller(config=config)
+
+    def kill_controller(self) -> None:
+        if self.controller is not None:
+            self.controller.kill()
+            self.controller.wait()
+            self.controller = None
+
+    def counters(self, host: str) -> dict[str, int]:
+        """What a host's helper has counted."""
+        found: dict[str, int] = self.lab.helpers.status(host)["counters"]
+        return found
+
+    def peers(self) -> list[dict[str, Any]]:
+        """What all helpers say of their peers."""
+        return [peer for host in self.lab.helpers.hosts for peer in self.lab.helpers.status(host)["peers"]]
+
+    def usable(self) -> bool:
+        """Whether every helper is striping to all others, over every link."""
+        hosts = len(self.lab.helpers.hosts)
+        try:
+            peers = self.peers()
+        except NotAvailable:
+            return False
+        whole = all(peer["striped"] and all(link["usable"] for link in peer["links"]) for peer in peers)
+        return whole and len(peers) == hosts * (hosts - 1)
+
+    def described(self) -> str:
+        """What its helpers say, without the zeros: for messages."""
+        said = []
+        for host in self.lab.helpers.hosts:
+            try:
+                status = self.lab.helpers.status(host)
+            except NotAvailable as error:
+                said.append(f"{host}: {error}")
+                continue
+            counters = {name: value for name, value in status["counters"].items() if value}
+            said.append(f"{host}: {json.dumps({**status, 'counters': counters})}")
+        return "\n".join(said)
+
+    def make_whole(self, wait_until: WaitUntil) -> None:
+        """No fault, every helper running and striping; the controller, if it has one, agrees."""
+        self.lab.restore_all()
+        for host in self.lab.helpers.hosts:
+            if self.lab.helpers.pid(host) is None:
+                self.lab.helpers.start(host)
+        if self.lab.software == "ri2n":
+            if self.controller is None:
+                self.start_controller()
+            wait_until(lambda: self.controller_content(), self.described, timeout_s=20)
+        wait_until(self.usable, self.described, timeout_s=20)
+
+    def controller_content(self) -> bool:
+        """Whether it has settled, with every NIC alive and all pairs with helpers striped."""
+        try:
+            status = call(self.lab.controller_socket, "status")
+        except NotAvailable:
+            return False
+        nics = [nic for host in status["hosts"] for nic in host["nics"]]
+        with_helper = set(self.lab.helpers.hosts)
+        striped = all(pair["striped"] == ({pair["src"], pair["dst"]} <= with_helper) for pair in status["pairs"])
+        return bool(status["settled"] and nics and striped and all(nic["up"] and nic["alive"] for nic in nics))
+
+
+def topology_of(name: str, without: str = "") -> Topology:
+    """A topology in which one host has no helper."""
+    topology = load_topology(TOPOLOGIES / f"{name}.yaml")
+    hosts = {
+        host: spec.model_copy(update={"helper": spec.helper and host != without})
+        for host, spec in topology.hosts.items()
+    }
+    return topology.model_copy(update={"hosts": hosts})
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Cluster]:
+    with Lab.create(topology_of("fig4/b"), helpers=True) as lab:
+        made = Cluster(lab)
+        made.start_controller()
+        lab.wait_ready()
+        yield made
+
+
+@pytest.fixture
+def cluster(shared: Cluster, wait_until: WaitUntil) -> Iterator[Cluster]:
+    """Two hosts with two networks in common; whole before and after a test."""
+    shared.make_whole(wait_until)
+    yield shared
+    shared.make_whole(wait_until)
+
+
+@pytest.fixture(scope="module")
+def mixed() -> Iterator[Cluster]:
+    """Hosts of 1, 2, 3 and 4 NICs and a router; C has no helper."""
+    with Lab.create(topology_of("mixed", without="C"), helpers=True) as lab:
+        made = Cluster(lab)
+        made.start_controller()
+        lab.wait_ready()
+        yield made
+
+
+@pytest.fixture(scope="module")
+def alone() -> Iterator[Cluster]:
+    """Three hosts with nothing but the helper: no Open vSwitch, no controller."""
+    with Lab.create(topology_of("fig4/d"), software="autonomous") as lab:
+        yield Cluster(lab)
+
+
+def sent_bytes(lab: Lab, host: str) -> dict[str, int]:
+    """Bytes that each NIC of a host has sent."""
+    return {
+        nic.name: int(lab.exec(host, ["cat", f"/sys/class/net/{nic.name}/statistics/tx_bytes"]).stdout)
+        for nic in lab.topology.hosts[host].nics
+    }
+
+
+def sent_since(lab: Lab, host: str, before: dict[str, int]) -> dict[str, int]:
+    return {name: count - before[name] for name, count in sent_bytes(lab, host).items()}
+
+
+def stream_is_flawless(
+    cluster: Cluster,
+    pps: float,
+    meanwhile: Callable[[], None] = lambda: None,
+    *,
+    seconds: float = 1.5,
+    source: str = "B",
+    ordered: bool = True,
+) -> None:
+    """`source` sends to A without a loss and, unless told else, in order, whatever happens `meanwhile`.
+
+    Where nothing ran on the machine for three heartbeats, a helper hears its peer on no link at all and rightly uses
+    the slot table; what is sent before and after that may overtake each other. That is no fault of what is tested:
+    once more, then.
+    """
+    for _ in range(TRIES):
+        before = cluster.counters(source)
+        stream = Stream(cluster.lab, source, "A", pps=pps, seconds=seconds, size=SIZE)
+        meanwhile()
+        got = stream.result()
+        after = cluster.counters(source)
+        assert got.duplicates == 0, f"{got}\n{cluster.described()}"
+        if got.lost == 0 and not (ordered and got.out_of_order):
+            return
+        stood_still = any(after[name] > before[name] for name in ("to_slots", "unreachable"))
+        if not (stood_still and ordered) and not stalled(got, pps):
+            break
+        cluster.lab.restore_all()
+    pytest.fail(f"{got}\n{cluster.described()}")
+
+
+def send_by_tcp(cluster: Cluster, source: str, address: str) -> dict[str, int]:
+    """Send TCP_BYTES to A, which are the same there; the bytes that each NIC of the source has sent."""
+    before = sent_bytes(cluster.lab, source)
+    server = cluster.lab.popen("A", [sys.executable, "-c", RECEIVE_TCP], stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None and server.stdout.readline() == "ready\n"
+    cluster.lab.exec(source, [sys.executable, "-c", SEND_TCP, address, str(TCP_BYTES)])
+    assert server.wait(timeout=10) == 0
+    server.stdout.close()
+    return sent_since(cluster.lab, source, before)
+
+
+# ---- one flow, all links
+
+
+def test_one_udp_stream_uses_both_networks(cluster: Cluster, stream_pps: float) -> None:
+    before = sent_bytes(cluster.lab, "B")
+    stream_is_flawless(cluster, stream_pps)
+    sent = sent_since(cluster.lab, "B", before)
+    assert min(sent.values()) > 0.25 * 1.5 * stream_pps * SIZE, sent
+
+
+@pytest.mark.parametrize("ipv6", [False, True])
+def test_one_tcp_connection_uses_both_networks(cluster: Cluster, ipv6: bool) -> None:
+    sent = send_by_tcp(cluster, "B", cluster.lab.address6("A") if ipv6 else cluster.lab.address("A"))
+    assert min(sent.values()) > 0.2 * TCP_BYTES, f"{sent}\n{cluster.described()}"
+
+
+def test_fragments_arrive_whole(cluster: Cluster) -> None:
+    """Up to what fits into one frame with the helper's header, one byte more, and 20,000 bytes."""
+    lab = cluster.lab
+    mtu = int(lab.exec("A", ["cat", "/sys/class/net/br-ri2n/mtu"]).stdout)
+    for address, headers in ((lab.address("A"), 28), (lab.address6("A"), 48)):
+        for size in (mtu - headers, mtu - headers + 1, 20000):
+            said = pings(lab, "B", address, "-s", str(size))
+            assert " 3 received" in said and "duplicates" not in said, f"{address}: {said}\n{cluster.described()}"
+
+
+# ---- links, switches and processes die
+
+
+@pytest.mark.parametrize("fault", ["nic_down", "peer_nic_down", "blackhole", "switch_down"])
+def test_a_fault_costs_no_packet_and_its_path_returns(
+    cluster: Cluster, fault: str, stream_pps: float, wait_until: WaitUntil
+) -> None:
+    lab = cluster.lab
+
+    def break_it() -> None:
+        before = cluster.counters("B")["data_out"]
+        wait_until(lambda: cluster.counters("B")["data_out"] > before + 0.3 * stream_pps, "no stream")
+        if fault == "switch_down":
+            lab.fault(fault, switch="s0")
+        else:
+            lab.fault(fault, host="A" if fault == "peer_nic_down" else "B", nic="eth0")
+
+    stream_is_flawless(cluster, stream_pps, break_it, seconds=2)
+    assert not cluster.usable(), cluster.described()
+    cluster.make_whole(wait_until)
+    before = sent_bytes(lab, "B")
+    stream_is_flawless(cluster, stream_pps, seconds=0.6)
+    sent = sent_since(lab, "B", before)
+    assert min(sent.values()) > 0.25 * 0.6 * stream_pps * SIZE, sent
+
+
+@pytest.mark.parametrize("host", ["B", "A"], ids=["the sender's", "the receiver's"])
+def test_a_killed_helper_costs_little_and_is_used_again(
+    cluster: Cluster, host: str, stream_pps: float, wait_until: WaitUntil
+) -> None:
+    lab = cluster.lab
+    other = "A" if host == "B" else "B"
+    start = sent_bytes(lab, "B")
+    stream = Stream(lab, "B", "A", pps=stream_pps, seconds=5, size=SIZE)
+    # Both NICs show that it is striped.
+    wait_until(lambda: min(sent_since(lab, "B", start).values()) > 0.2 * stream_pps * SIZE, cluster.described)
+    lab.helpers.kill(host)
+    killed_s = time.monotonic()
+    before = sent_bytes(lab, "B")
+    wait_until(lambda: max(sent_since(lab, "B", before).values()) > 0.3 * stream_pps * SIZE, cluster.described)
+    assert not cluster.usable()
+    lab.helpers.start(host)
+    wait_until(cluster.usable, cluster.described)
+    striped_s = time.monotonic()
+    before = sent_bytes(lab, "B")
+    wait_until(lambda: min(sent_since(lab, "B", before).values()) > 0.2 * stream_pps * SIZE, cluster.described)
+    got = stream.result()
+    state = f"killed at {killed_s}, striped again at {striped_s}: {got}\n{cluster.described()}"
+    assert striped_s < got.end_s, f"the stream ended before: {state}"
+    assert got.duplicates == 0 and got.lost < 0.3 * stream_pps, state
+    assert not got.lost_after(striped_s + 0.3), state
+    assert cluster.counters(other)["restarts"] >= 1, state
+
+
+def test_striping_goes_on_without_a_controller_and_under_the_next(cluster: Cluster, stream_pps: float) -> None:
+    lab = cluster.lab
+    before = sent_bytes(lab, "B")
+    stream_is_flawless(cluster, stream_pps, cluster.kill_controller)
+    sent = sent_since(lab, "B", before)
+    assert min(sent.values()) > 0.25 * 1.5 * stream_pps * SIZE, sent
+
+    def succeed() -> None:
+        cluster.start_controller()
+        lab.wait_ready()
+
+    stream_is_flawless(cluster, stream_pps / SLOWLY, succeed, seconds=5, ordered=False)
+
+
+def test_striping_is_turned_off_and_on_without_a_loss(
+    cluster: Cluster, stream_pps: float, wait_until: WaitUntil
+) -> None:
+    lab = cluster.lab
+    off = lab.run_dir / "off.yaml"
+    off.write_text("striping: 'off'\n" + lab.cluster_file.read_text())
+    counted = 0
+    for config, striped in ((off, False), (lab.cluster_file, True)):
+
+        def change(config: Path = config, striped: bool = striped) -> None:
+            nonlocal counted
+            cluster.start_controller(config)
+            lab.wait_ready()
+            wait_until(lambda: all(peer["striped"] == striped for peer in cluster.peers()), cluster.described)
+            counted = cluster.counters("B")["plain_in"]
+
+        stream_is_flawless(cluster, stream_pps / SLOWLY, change, seconds=5, ordered=False)
+        assert (cluster.counters("B")["plain_in"] > counted) == striped, cluster.described()
+
+
+# ---- what others send
+
+
+def test_forged_frames_and_garbage_cost_counters_and_harm_nothing(
+    cluster: Cluster, stream_pps: float, wait_until: WaitUntil
+) -> None:
+    """From the NIC of a host whose helper is known, which is the most that another one can do."""
+    lab = cluster.lab
+    hosts = {host["name"]: host for host in call(lab.controller_socket, "status")["hosts"]}
+    nic = {name: {entry["name"]: entry["mac"] for entry in host["nics"]}["eth0"] for name, host in hosts.items()}
+    link = bytes.fromhex((nic["A"] + nic["B"]).replace(":", ""))
+    control = [
+        helper_frames.gone(2**32 - 1, hosts["B"]["mac"]),
+        helper_frames.this_host(2**32 - 1, hosts["B"]["mac"], helper_frames.Mode.ROUND_ROBIN, []),
+        helper_frames.peer(2**32 - 1, hosts["B"]["mac"], False, []),
+    ]
+    data = bytes.fromhex("11000000deadbeef00000000000000000800") + bytes(40)
+    garbage = {
+        "forged_control": [frame[12:] for frame in control],
+        "forged_report": [b"\x88\xb6\x15\x00" + bytes(6) + link[6:] + bytes(32)],
+        "wrong_version": [b"\x88\xb6" + bytes(60), b"\x88\xb6" + b"\xff" * 200],
+        "unknown_type": [b"\x88\xb6\x1f" + bytes(60)],
+        "bad_flags": [b"\x88\xb6\x11\xf0" + bytes(60)],
+        "unknown_session": [b"\x88\xb6" + data],
+    }
+    tagged = [b"\x81\x00" + tag + frame[12:] for tag in (b"\x0f\xfe", b"\x00\x01", b"\xe0\x00") for frame in control]
+    frames = [link + rest for group in garbage.values() for rest in group] + [link + rest for rest in tagged]
+    before, sessions = cluster.counters("A"), [peer["session"] for peer in lab.helpers.status("A")["peers"]]
+
+    def attack() -> None:
+        said = json.dumps([frame.hex() for frame in frames])
+        lab.exec("B", [sys.executable, "-c", SEND_FRAMES, "eth0"], input=said)
+
+    stream_is_flawless(cluster, stream_pps, attack)
+
+    def counted() -> dict[str, int]:
+        after = cluster.counters("A")
+        return {name: after[name] - before[name] for name in garbage}
+
+    wait_until(
+        lambda: all(counted()[name] >= len(group) for name, group in garbage.items()),
+        lambda: f"{counted()}\n{cluster.described()}",
+    )
+    status = lab.helpers.status("A")
+    assert status["mode"] == "Paced" and status["mac"] == hosts["A"]["mac"]
+    assert [peer["session"] for peer in status["peers"]] == sessions
+    assert cluster.usable(), cluster.described()
+
+
+# ---- hosts with and without
+
+
+def test_with_and_without_a_helper_all_reach_each_other(mixed: Cluster, wait_until: WaitUntil) -> None:
+    mixed.make_whole(wait_until)
+    assert mixed.lab.helpers.hosts == ["A", "B", "D"]
+    all_reach_each_other(mixed.lab)
+    all_reach_each_other(mixed.lab, "-s", "6000")
+    all_talk_tcp(mixed.lab)
+    broadcasts_arrive_once(mixed.lab)
+    assert mixed.usable(), mixed.described()
+
+
+# ---- the helper alone
+
+
+def test_hosts_find_each_other_without_a_controller(alone: Cluster, wait_until: WaitUntil) -> None:
+    alone.make_whole(wait_until)
+    all_reach_each_other(alone.lab)
+    all_reach_each_other(alone.lab, "-s", "6000")
+    all_talk_tcp(alone.lab)
+    broadcasts_arrive_once(alone.lab)
+
+
+def test_one_tcp_connection_uses_both_networks_without_a_controller(alone: Cluster, wait_until: WaitUntil) -> None:
+    alone.make_whole(wait_until)
+    sent = send_by_tcp(alone, "C", alone.lab.address("A"))
+    assert min(sent.values()) > 0.2 * TCP_BYTES, f"{sent}\n{alone.described()}"
+
+
+@pytest.mark.parametrize("host", ["C", "A"], ids=["own NIC", "the peer's NIC"])
+def test_without_a_controller_a_fault_costs_no_packet(
+    alone: Cluster, host: str, stream_pps: float, wait_until: WaitUntil
+) -> None:
+    def break_it() -> None:
+        before = sent_bytes(alone.lab, "C")
+        wait_until(lambda: max(sent_since(alone.lab, "C", before).values()) > 0.3 * stream_pps * SIZE, alone.described)
+        sent = sent_since(alone.lab, "C", before)
+        alone.lab.fault("nic_down", host=host, nic=max(sent, key=lambda nic: sent[nic]))
+
+    alone.make_whole(wait_until)
+    stream_is_flawless(alone, stream_pps, break_it, seconds=2, source="C")
+    alone.make_whole(wait_until)

@@ -1,0 +1,196 @@
+"""What helpers are told and how often, what is kept of their reports, and when a cluster file forbids all that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+from ri2n_sdn.apps.config import load_cluster_config
+from ri2n_sdn.apps.reported import STALE_S, Reported
+from ri2n_sdn.apps.striping import Told
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.fabric.links import number_links
+from ri2n_sdn.fabric.model import Fabric
+from ri2n_sdn.pipeline.helper_frames import NO_LIMIT, WHOLE_WEIGHT_PPM, Report, ReportEntry
+from ri2n_sdn.pipeline.helper_texts import links_to, nearly_equal, nics_of
+from tests.unit.bridge_model import Cluster
+from tests.unit.test_pipeline import wirings
+
+PEER = "06:00:00:00:02:00"
+
+
+def fabric_of(hosts: dict[str, list[str]]) -> Fabric:
+    return Cluster(hosts, helpers=hosts).fabric
+
+
+# ---- what is said
+
+
+@settings(max_examples=40, deadline=None)
+@given(wirings)
+def test_links_without_a_decision_ask_no_more_of_a_nic_than_it_has(hosts: dict[str, list[str]]) -> None:
+    fabric = fabric_of(hosts)
+    for a in hosts:
+        for b in hosts:
+            links = links_to(fabric, a, b, {}, {}) if a != b else ()
+            for side, host in (("own_port", a), ("peer_port", b)):
+                for nic in nics_of(fabric.hosts[host]):
+                    asked = [link.rate_kbps for link in links if getattr(link, side) == nic.port]
+                    assert sum(asked) <= nic.rate_kbps + len(asked)
+            assert not links or abs(sum(link.weight_ppm for link in links) - WHOLE_WEIGHT_PPM) <= len(links)
+            assert all(link.limit_kbps == NO_LIMIT for link in links)
+
+
+def test_a_decision_is_passed_on() -> None:
+    fabric = fabric_of({"A": ["n1", "n2"], "B": ["n1", "n2"]})
+    links = links_to(fabric, "A", "B", {(1, 1): 0.25, (2, 2): 0.75}, {(1, 1): 10e6, (2, 2): 30e6})
+    assert [(link.rate_kbps, link.weight_ppm) for link in links] == [(10_000, 250_000), (30_000, 750_000)]
+
+
+def test_a_dead_link_is_told_and_gets_nothing() -> None:
+    fabric = fabric_of({"A": ["n1", "n2"], "B": ["n1", "n2"]})
+    a = fabric.hosts["A"]
+    down = replace(a, nics=(replace(a.nics[0], up=False), a.nics[1]))
+    fabric = Fabric({**fabric.hosts, "A": down}, fabric.link_numbers)
+    links = links_to(fabric, "A", "B", {}, {})
+    assert [(link.alive, link.rate_kbps, link.weight_ppm) for link in links] == [
+        (False, 0, 0),
+        (True, 100_000, WHOLE_WEIGHT_PPM),
+    ]
+    assert [nic.up for nic in nics_of(down)] == [False, True]
+
+
+def test_a_small_change_is_not_worth_a_frame() -> None:
+    fabric = fabric_of({"A": ["n1", "n2"], "B": ["n1", "n2"]})
+    told = links_to(fabric, "A", "B", {(1, 1): 0.5, (2, 2): 0.5}, {(1, 1): 50e6, (2, 2): 50e6})
+    assert nearly_equal(told, told)
+    for change, equal in (
+        ({"rate_kbps": 52_000}, True),
+        ({"rate_kbps": 53_000}, False),
+        ({"weight_ppm": 515_000}, True),
+        ({"weight_ppm": 530_000}, False),
+        ({"alive": False}, False),
+        ({"peer_port": 3}, False),
+    ):
+        assert nearly_equal((replace(told[0], **change), told[1]), told) == equal, change
+    assert not nearly_equal(told[:1], told)
+
+
+def test_numbers_stay_when_another_nic_joins() -> None:
+    before = Cluster({"A": ["n1", "n2"], "B": ["n2"]}, helpers="AB").fabric
+    hosts = Cluster({"A": ["n1", "n2"], "B": ["n1", "n2"]}, helpers="AB").hosts
+    b = replace(hosts["B"], nics=(replace(hosts["B"].nics[0], port=2), replace(hosts["B"].nics[1], port=1)))
+    after = number_links(Fabric({**hosts, "B": b}), before.link_numbers)
+    assert before.link_numbers["A", "B"] == {(2, 1): 0}
+    assert after["A", "B"] == {(2, 1): 0, (1, 2): 1}
+
+
+# ---- how often
+
+
+def say(told: Told, about: str, text: str) -> None:
+    told.say(about, (text, ()), text.encode)
+
+
+def test_news_at_once_and_the_rest_every_two_seconds() -> None:
+    told = Told()
+    say(told, "", "host")
+    say(told, PEER, "peer")
+    assert told.due(100.0, 2.0) == [b"host", b"peer"]
+    assert told.due(101.9, 2.0) == []
+    say(told, PEER, "peer")
+    assert told.due(101.9, 2.0) == []
+    say(told, PEER, "news")
+    assert told.due(101.9, 2.0) == [b"news"]
+    assert told.due(102.1, 2.0) == [b"host"]
+    told.repeat_all()
+    assert sorted(told.due(102.2, 2.0)) == [b"host", b"news"]
+
+
+def test_a_peer_that_left_is_said_to_be_gone_three_times() -> None:
+    told = Told()
+    say(told, PEER, "peer")
+    told.due(100.0, 2.0)
+    times = []
+    told.part(PEER, 7)
+    for now_s in range(101, 120, 2):
+        times += [(now_s, frame[16], frame[22:28].hex(":")) for frame in told.due(float(now_s), 2.0)]
+    assert times == [(now_s, 3, PEER) for now_s in (101, 103, 105)]
+    assert not told.texts
+
+
+def test_a_peer_that_is_back_is_not_gone() -> None:
+    told = Told()
+    told.part(PEER, 7)
+    say(told, PEER, "peer")
+    assert told.due(100.0, 2.0) == [b"peer"] and told.due(103.0, 2.0) == [b"peer"]
+
+
+def test_a_helper_is_not_flooded() -> None:
+    told = Told()
+    for number in range(100):
+        say(told, f"peer {number:03}", f"{number:03}")
+    say(told, "", "host")
+    batches = [told.due(100.0 + i / 10, 20.0) for i in range(5)]
+    assert batches[0][0] == b"host"
+    assert [len(batch) for batch in batches] == [32, 32, 32, 5, 0]
+    assert len({frame for batch in batches for frame in batch}) == 101
+
+
+# ---- what they say
+
+
+def entry(peer: str, link: int, sent: int = 0) -> ReportEntry:
+    return ReportEntry(peer, link, True, True, True, sent, 0, 0, 0, 0, 0, 0, 0)
+
+
+def test_parts_of_a_report_are_put_together_and_grow_old() -> None:
+    said = Reported()
+    said.take(Report(1000, "a", (entry(PEER, 0, 5),)), 10.0)
+    said.take(Report(1000, "a", (entry(PEER, 1, 6),)), 10.0)
+    assert [found.sent for n in (0, 1) if (found := said.link(PEER, n, 12.0))] == [5, 6]
+    assert said.link(PEER, 2, 12.0) is None and said.link("x", 0, 12.0) is None
+    said.take(Report(3000, "a", (entry(PEER, 1, 7),)), 10.1 + STALE_S)
+    assert said.running_s == 3.0 and said.peers() == {PEER} and len(said.links) == 1
+    assert said.link(PEER, 0, 10.1 + STALE_S) is None
+    newest = said.link(PEER, 1, 10.1 + STALE_S)
+    assert newest is not None and newest.sent == 7
+    assert said.link(PEER, 1, 10.2 + 2 * STALE_S) is None
+
+
+def test_reports_take_bounded_room() -> None:
+    said = Reported()
+    for group in range(1100):
+        said.take(Report(0, "a", tuple(entry(f"{group}", number) for number in range(64))), 1.0)
+    assert len(said.links) == 65_536
+
+
+# ---- cluster.yaml
+
+
+@pytest.mark.parametrize(
+    ("text", "of_a", "of_b"),
+    [
+        ("{}", True, True),
+        ("striping: off", False, False),
+        ("striping: 'off'", False, False),
+        ("striping: auto\nhosts: {A: {striping: off}}", False, True),
+        ("striping: off\nhosts: {A: {striping: auto}}", True, False),
+    ],
+)
+def test_striping_can_be_forbidden(tmp_path: Path, text: str, of_a: bool, of_b: bool) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text)
+    config = load_cluster_config(path)
+    assert (config.stripes("A"), config.stripes("B")) == (of_a, of_b)
+
+
+@pytest.mark.parametrize("word", ["maybe", "on", "1"])
+def test_other_words_are_refused(tmp_path: Path, word: str) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(f"striping: {word}")
+    with pytest.raises(BadInput, match="striping"):
+        load_cluster_config(path)
