@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ri2n_sdn.bench import failover, fig4, fig9
+from ri2n_sdn.bench import demand, failover, fig4, fig9, stream
+from ri2n_sdn.bench.demand import DemandSettings
 from ri2n_sdn.bench.failover import FailoverSettings
 from ri2n_sdn.bench.fig4 import Fig4Settings
 from ri2n_sdn.bench.fig9 import Fig9Settings
 from ri2n_sdn.bench.guests import Cell
+from ri2n_sdn.bench.stream import StreamSettings
 
-__all__ = ["failover_cells", "fig4_cells", "fig9_cells"]
+__all__ = ["demand_cells", "failover_cells", "fig4_cells", "fig9_cells", "stream_cells"]
 
 
 def fig4_cells(settings: Fig4Settings, files: Mapping[str, Path], seed: int) -> list[Cell]:
@@ -25,43 +27,50 @@ def fig4_cells(settings: Fig4Settings, files: Mapping[str, Path], seed: int) -> 
     cells = []
     for topology in settings.topologies:
         one = replace(settings, topologies=[topology], repeat=1)
-        groups = [replace(one, peers=())] if settings.strategies else []
-        groups += [replace(one, strategies=[], peers=(name,)) for name in settings.peers]
+        alone = replace(one, strategies=[], autonomous=(), peers=())
+        groups = [replace(one, autonomous=(), peers=())] if settings.strategies else []
+        groups += [replace(alone, autonomous=(name,)) for name in settings.autonomous]
+        groups += [replace(alone, peers=(name,)) for name in settings.peers]
         for group in groups:
             options = {
                 "topologies": files[topology.name],
                 "strategies": ",".join(group.strategies) or "none",
                 "peers": ",".join(group.peers),
+                "autonomous": ",".join(group.autonomous),
                 "mode": group.mode,
+                "plain": ",".join(group.plain),
                 "streams": ",".join(map(str, group.streams)),
                 "seconds": group.seconds,
                 "warmup": group.warmup,
                 "pattern": group.pattern,
                 "clients": ",".join(group.clients),
             }
-            who = ",".join(group.peers) or "strategies"
+            who = ",".join(group.beside) or "strategies"
             streams = ",".join(map(str, group.streams))
             label = f"{topology.name} {who}, streams {streams}"
-            cells += _repeats(label, "fig4", options, fig4.total_seconds(group), settings.repeat, seed)
+            flags = ("--ping",) if group.ping else ()
+            cells += _repeats(label, ("fig4", *flags), options, fig4.total_seconds(group), settings.repeat, seed)
     return cells
 
 
 def failover_cells(settings: FailoverSettings, files: Mapping[str, Path], seed: int) -> list[Cell]:
     """A guest for each strategy and each peer, with all faults."""
     cells = []
-    one = replace(settings, repeat=1)
-    groups = [replace(one, strategies=[name], peers=()) for name in settings.strategies]
-    groups += [replace(one, strategies=[], peers=(name,)) for name in settings.peers]
+    alone = replace(settings, repeat=1, strategies=[], autonomous=(), peers=())
+    groups = [replace(alone, strategies=[name]) for name in settings.strategies]
+    groups += [replace(alone, autonomous=(name,)) for name in settings.autonomous]
+    groups += [replace(alone, peers=(name,)) for name in settings.peers]
     for group in groups:
         options = {
             "topology": files[settings.topology.name],
             "fault": ",".join(group.faults),
             "strategies": ",".join(group.strategies) or "none",
             "peers": ",".join(group.peers),
+            "autonomous": ",".join(group.autonomous),
             "mode": group.mode,
         }
-        label = ",".join((*group.strategies, *group.peers))
-        cells += _repeats(label, "failover", options, failover.total_seconds(group), settings.repeat, seed)
+        label = ",".join((*group.strategies, *group.beside))
+        cells += _repeats(label, ("failover",), options, failover.total_seconds(group), settings.repeat, seed)
     return cells
 
 
@@ -72,11 +81,55 @@ def fig9_cells(settings: Fig9Settings, files: Mapping[str, Path], seed: int) -> 
     return [Cell(f"fig9 {settings.strategy}", tuple(arguments), fig9.total_seconds(settings), seed)]
 
 
+def stream_cells(settings: StreamSettings, seed: int) -> list[Cell]:
+    """A guest for each set of links with all strategies, and for each contender that has labs of its own."""
+    cells = []
+    for links in settings.links:
+        alone = replace(settings, links=(links,), repeat=1, strategies=[], autonomous=(), peers=())
+        groups = [replace(alone, strategies=settings.strategies)] if settings.strategies else []
+        groups += [replace(alone, autonomous=(name,)) for name in settings.autonomous]
+        groups += [replace(alone, peers=(name,)) for name in settings.peers]
+        for group in groups:
+            options = {
+                "links": links,
+                "strategies": ",".join(group.strategies) or "none",
+                "peers": ",".join(group.peers),
+                "autonomous": ",".join(group.autonomous),
+                "proto": ",".join(group.protos),
+                "cc": ",".join(group.ccs),
+                "seconds": group.seconds,
+            }
+            label = f"{links} {','.join(group.beside) or 'strategies'}"
+            cells += _repeats(label, ("stream",), options, stream.total_seconds(group), settings.repeat, seed)
+    return cells
+
+
+def demand_cells(settings: DemandSettings, files: Mapping[str, Path], seed: int) -> list[Cell]:
+    """A guest for each strategy, with a controller or without."""
+    cells = []
+    alone = replace(settings, repeat=1, strategies=[], autonomous=())
+    groups = [replace(alone, strategies=[name]) for name in settings.strategies]
+    groups += [replace(alone, autonomous=(name,)) for name in settings.autonomous]
+    for group in groups:
+        options = {
+            "topology": files[settings.topology.name],
+            "strategies": ",".join(group.strategies) or "none",
+            "autonomous": ",".join(group.autonomous),
+            "stops": group.stops,
+            "before-seconds": group.before_s,
+            "pause-seconds": group.pause_s,
+            "after-seconds": group.after_s,
+        }
+        label = ",".join((*group.strategies, *group.beside))
+        cells += _repeats(label, ("demand",), options, demand.total_seconds(group), settings.repeat, seed)
+    return cells
+
+
 def _repeats(
-    label: str, bench: str, options: Mapping[str, Any], planned_s: float, repeat: int, seed: int
+    label: str, bench: Sequence[str], options: Mapping[str, Any], planned_s: float, repeat: int, seed: int
 ) -> list[Cell]:
     words = [word for name, value in options.items() if value != "" for word in (f"--{name}", str(value))]
     return [
-        Cell(label, (bench, *words, "--repeat", "1"), planned_s, seed + number - 1, {"repeat": number})
+        Cell(label, (*bench, *words, "--repeat", "1"), planned_s, seed + number - 1, {"repeat": number})
         for number in range(1, repeat + 1)
     ]

@@ -4,6 +4,7 @@ Each fault is measured twice, each time on a whole fabric: once under the UDP st
 under TCP (longest time without a byte). The fault hits the NICs that the stream really uses, seen by their counters.
 `lasting`: packets were still lost when the stream ended, so outage and losses only say how long that was.
 Peers, the other ways to use several links, each get a lab of their own; one that carries no UDP has TCP's figure only.
+In packet mode helpers stripe ten times as many packets, and a helper's death is a fault too (helper_faults.py).
 """
 
 from __future__ import annotations
@@ -16,29 +17,40 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ri2n_sdn.bench.context import Report
-from ri2n_sdn.bench.peers import PEERS, Peer, await_whole
+from ri2n_sdn.bench.helper_faults import DOWN_S, HELPER_FAULTS, HelperFault, traffic_again_ms
+from ri2n_sdn.bench.peers import Peer, await_whole
 from ri2n_sdn.bench.peers.base import SERVER
 from ri2n_sdn.bench.progress import Progress
 from ri2n_sdn.bench.ready import start_and_wait
 from ri2n_sdn.bench.rows import missing_row, summarize
+from ri2n_sdn.bench.striped import AUTONOMOUS, Autonomous, await_striped, contender
 from ri2n_sdn.cli.client import call
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.topology import Topology
 from ri2n_sdn.lab import Lab
 from ri2n_sdn.lab.traffic import Stream
 
-__all__ = ["FAULTS", "FailoverSettings", "run_failover", "summarized", "total_seconds"]
+__all__ = [
+    "FAULTS",
+    "HELPER_FAULTS",
+    "FailoverSettings",
+    "packets_per_s",
+    "run_failover",
+    "summarized",
+    "total_seconds",
+]
 
 FAULTS = ["nic_down", "peer_nic_down", "blackhole", "switch_down"]
 SENDER, RECEIVER = "B", SERVER
-PACKETS_PER_S = 1000
+PACKETS_PER_S = {"flow": 1000, "packet": 10_000}
 STREAM_S = 6.0
 FAULT_AT_S = 2.0
 LOOK_S = 0.3
 LAST_S = 0.5  # a tenth of the packets lost so near to the end: nothing has repaired the path by then
 TCP_PORT = 5700
 GROUPS = ("fault", "strategy", "mode")
-FIGURES = ("outage_ms", "lost", "tcp_stall_ms")
+HELPER_FIGURES = ("traffic_again_ms", "striped_again_s")
+FIGURES = ("outage_ms", "lost", "out_of_order", "tcp_stall_ms", *HELPER_FIGURES)
 UDP_FIGURES = ("outage_ms", "lost", "sent", "duplicates", "out_of_order", "lasting", "path", "sender_late_ms")
 LAB_S = 10.0
 
@@ -47,7 +59,8 @@ LAB_S = 10.0
 class FailoverSettings:
     """What to run; the topology must have hosts A and B with at least two common networks.
 
-    `peers` are names of `ri2n_sdn.bench.peers.PEERS`.
+    `peers` are names of `ri2n_sdn.bench.peers.PEERS`; `autonomous` are strategies that helpers follow without a
+    controller. Peers have no helpers: faults of those are rows that say so.
     """
 
     topology: Topology
@@ -56,6 +69,12 @@ class FailoverSettings:
     mode: str = "flow"
     repeat: int = 3
     peers: tuple[str, ...] = ()
+    autonomous: tuple[str, ...] = ()
+
+    @property
+    def beside(self) -> list[str]:
+        """Everything that has labs of its own: helpers without a controller, then peers."""
+        return [*(f"{AUTONOMOUS}{name}" for name in self.autonomous), *self.peers]
 
     def described(self) -> dict[str, Any]:
         """As JSON, with the topology whole."""
@@ -81,12 +100,14 @@ class _Bench:
     lab: Lab
     name: str
     plain: Topology
+    pps: float
     peer: Peer | None = None
 
     def wait_whole(self) -> None:
         """Until nothing is left of a fault."""
         if self.peer is None:
             _wait_whole(self.lab)
+            await_striped(self.lab, [SENDER], RECEIVER)
             return
         self.peer.mend(self.lab)
         await_whole(self.peer, self.lab, [SENDER], RECEIVER)
@@ -95,9 +116,16 @@ class _Bench:
         """Where the sender finds the receiver."""
         return self.peer.target(self.lab, SENDER, RECEIVER) if self.peer else self.lab.address(RECEIVER)
 
+    def helper_fault(self, fault: str) -> HelperFault | None:
+        """The death of a helper, if the fault is that."""
+        options = self.peer.options if isinstance(self.peer, Autonomous) else []
+        return HelperFault(self.lab, fault, SENDER, RECEIVER, options) if fault in HELPER_FAULTS else None
+
     def break_path(self, fault: str, path: UsedPath) -> None:
         """Make the fault of this kind that hits the path."""
-        if fault == "peer_nic_down":
+        if (death := self.helper_fault(fault)) is not None:
+            death.kill()
+        elif fault == "peer_nic_down":
             self.lab.fault(fault, host=RECEIVER, nic=path.peer)
         elif fault == "nic_down":
             self.lab.fault(fault, host=SENDER, nic=path.own)
@@ -118,12 +146,17 @@ class _Bench:
 def total_seconds(settings: FailoverSettings) -> float:
     """About how long `run_failover` takes, for the progress bar."""
     runs = len(settings.faults) * settings.repeat * _row_seconds()
-    labs = len(settings.peers) + bool(settings.strategies)
-    return LAB_S * labs + (len(settings.strategies) + len(settings.peers)) * runs
+    labs = len(settings.beside) + bool(settings.strategies)
+    return LAB_S * labs + (len(settings.strategies) + len(settings.beside)) * runs
 
 
 def _row_seconds() -> float:
     return 2 * (STREAM_S + 4)
+
+
+def packets_per_s(mode: str) -> int:
+    """How many UDP packets a second are sent."""
+    return PACKETS_PER_S[mode]
 
 
 def summarized(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -142,15 +175,15 @@ def run_failover(settings: FailoverSettings, report: Report, progress: Progress)
         raise BadInput(f"topology {topology.name}: {SENDER} and {RECEIVER} need two common networks")
     if settings.strategies:
         progress.say("building the lab")
-        with Lab.create(topology) as lab:
+        with Lab.create(topology, helpers=settings.mode == "packet") as lab:
             start_and_wait(lab, settings.strategies[0])
             report.describe_lab(lab)
             progress.done(LAB_S)
             for strategy in settings.strategies:
                 call(lab.controller_socket, "strategy", name=strategy)
-                _add_rows(_Bench(lab, strategy, topology), settings, report, progress)
-    for name in settings.peers:
-        _run_peer(PEERS[name], settings, report, progress)
+                _add_rows(_Bench(lab, strategy, topology, packets_per_s(settings.mode)), settings, report, progress)
+    for name in settings.beside:
+        _run_peer(contender(name), settings, report, progress)
     report.finish()
 
 
@@ -161,9 +194,7 @@ def _run_peer(peer: Peer, settings: FailoverSettings, report: Report, progress: 
         progress.say(f"{peer.name}: {why_not}")
         progress.done(LAB_S + len(settings.faults) * settings.repeat * _row_seconds())
         for fault in settings.faults:
-            key = _key(fault, peer.name, settings, peer=True)
-            row = missing_row(key, why_not, (*UDP_FIGURES, "tcp_stall_ms", "tcp_path"))
-            report.add(row, key, summarized([*report.rows, row]))
+            _add_missing(peer, fault, why_not, settings, report)
         return
     progress.say(f"{peer.name}: building the lab")
     with Lab.create(peer.topology(topology), software=peer.software) as lab:
@@ -171,15 +202,29 @@ def _run_peer(peer: Peer, settings: FailoverSettings, report: Report, progress: 
         await_whole(peer, lab, [SENDER], RECEIVER)
         report.describe_lab(lab, f"{topology.name} {peer.name}")
         progress.done(LAB_S)
-        _add_rows(_Bench(lab, peer.name, topology, peer), settings, report, progress)
+        _add_rows(_Bench(lab, peer.name, topology, packets_per_s(settings.mode), peer), settings, report, progress)
+
+
+def _add_missing(peer: Peer, fault: str, why_not: str, settings: FailoverSettings, report: Report) -> None:
+    key = _key(fault, peer.name, settings, peer=_is_peer(peer))
+    row = missing_row(key, why_not, (*UDP_FIGURES, "tcp_stall_ms", "tcp_path", *HELPER_FIGURES))
+    report.add(row, key, summarized([*report.rows, row]))
+
+
+def _is_peer(peer: Peer | None) -> bool:
+    return peer is not None and not isinstance(peer, Autonomous)
 
 
 def _add_rows(bench: _Bench, settings: FailoverSettings, report: Report, progress: Progress) -> None:
     for fault in settings.faults:
+        if fault in HELPER_FAULTS and bench.peer is not None and not isinstance(bench.peer, Autonomous):
+            _add_missing(bench.peer, fault, "it has no helper that could die", settings, report)
+            progress.done(settings.repeat * _row_seconds())
+            continue
         for repeat in range(1, settings.repeat + 1):
             progress.say(f"{bench.name} {fault} {repeat}/{settings.repeat}")
             measured, raw = _one_row(bench, fault)
-            key = _key(fault, bench.name, settings, peer=bench.peer is not None)
+            key = _key(fault, bench.name, settings, peer=_is_peer(bench.peer))
             row = {**key, "repeat": repeat, **measured}
             report.add(row, {**key, "repeat": repeat, **raw}, summarized([*report.rows, row]))
             progress.done(_row_seconds())
@@ -190,33 +235,44 @@ def _key(fault: str, name: str, settings: FailoverSettings, *, peer: bool) -> di
 
 
 def _one_row(bench: _Bench, fault: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    udp, raw = dict.fromkeys(UDP_FIGURES), dict[str, Any]()
+    udp, raw = dict.fromkeys((*UDP_FIGURES, *HELPER_FIGURES)), dict[str, Any]()
     if bench.peer is None or bench.peer.udp:
         udp, raw = _udp_outage(bench, fault)
     bench.wait_whole()
     tcp, tcp_path = _tcp_stall(bench, fault)
-    bench.lab.restore_all()
+    _undo(bench, fault)
     return {**udp, "tcp_stall_ms": tcp["longest_stall_ms"], "tcp_path": str(tcp_path)}, {**raw, "tcp": tcp}
 
 
 def _udp_outage(bench: _Bench, fault: str) -> tuple[dict[str, Any], dict[str, Any]]:
     bench.wait_whole()
-    stream = Stream(bench.lab, SENDER, RECEIVER, pps=PACKETS_PER_S, seconds=STREAM_S)
+    stream = Stream(bench.lab, SENDER, RECEIVER, pps=bench.pps, seconds=STREAM_S)
     path, fault_s = _break_path(bench, fault)
+    death = bench.helper_fault(fault)
+    striped_again_s = death.again(fault_s) if death else None
     result = stream.result()
     bench.lab.restore_all()
     row = {
-        "outage_ms": round(max(0.0, result.longest_gap_ms - 1000 / PACKETS_PER_S), 1),
+        "outage_ms": round(max(0.0, result.longest_gap_ms - 1000 / bench.pps), 1),
         "lost": result.lost,
         "sent": result.sent,
         "duplicates": result.duplicates,
         "out_of_order": result.out_of_order,
-        "lasting": result.lost_after(result.end_s - LAST_S) > LAST_S * PACKETS_PER_S / 10,
+        "lasting": result.lost_after(result.end_s - LAST_S) > LAST_S * bench.pps / 10,
         "path": str(path),
         "sender_late_ms": round(result.late_ms, 1),
+        "traffic_again_ms": traffic_again_ms(result.gaps, fault_s, result.longest_gap_ms) if death else None,
+        "striped_again_s": striped_again_s,
     }
     gaps = [gap for gap in result.gaps if gap["ms"] > 20]
     return row, {"fault_s": fault_s, "start_s": result.start_s, "end_s": result.end_s, "gaps": gaps}
+
+
+def _undo(bench: _Bench, fault: str) -> None:
+    """End the fault; a helper that is gone is started."""
+    bench.lab.restore_all()
+    if (death := bench.helper_fault(fault)) is not None:
+        death.again(time.monotonic() - DOWN_S)
 
 
 def _tcp_stall(bench: _Bench, fault: str) -> tuple[dict[str, Any], UsedPath]:
@@ -264,7 +320,7 @@ def _used_path(bench: _Bench) -> UsedPath:
     used = []
     for host, old, new in zip((SENDER, RECEIVER), before, after, strict=True):
         busiest = max(new, key=lambda nic: new[nic] - old[nic])
-        if new[busiest] - old[busiest] < LOOK_S * PACKETS_PER_S / 2 / len(new):
+        if new[busiest] - old[busiest] < LOOK_S * bench.pps / 2 / len(new):
             raise NotAvailable(f"the stream from {SENDER} to {RECEIVER} is not seen on any NIC of {host}")
         used.append(busiest)
     nics = {nic.name: nic.switch for nic in bench.plain.hosts[SENDER].nics}

@@ -2,7 +2,8 @@
 
 Every client sends TCP streams to the server at the same time; what counts is what the server received in a window
 that begins after a warm-up. One lab per topology, one controller, which is told the strategy of each block of runs;
-one more lab for each peer, the other ways to use several links that RI2N is measured against.
+one more lab for each peer, the other ways to use several links that RI2N is measured against. In packet mode helpers
+stripe packets; with them come labs without a controller and without Open vSwitch on the hosts, one for each strategy.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from typing import Any
 
 from ri2n_sdn.bench.context import Report
 from ri2n_sdn.bench.fair import Optimum, goodput_optimum
-from ri2n_sdn.bench.peers import PEERS, Peer, await_whole
+from ri2n_sdn.bench.meters import Window
+from ri2n_sdn.bench.peers import Peer, await_whole
 from ri2n_sdn.bench.peers.base import SERVER
 from ri2n_sdn.bench.progress import Progress
 from ri2n_sdn.bench.ready import start_and_wait
 from ri2n_sdn.bench.rows import fig4_row, missing_row, retransmits, summarize
+from ri2n_sdn.bench.striped import AUTONOMOUS, Autonomous, await_striped, contender, with_plain
 from ri2n_sdn.cli.client import call
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.topology import Topology
@@ -34,7 +37,9 @@ TAIL_S = 2
 ATTEMPTS = 4  # clients that do not begin together are told to begin again
 LAB_S = 12.0
 GROUPS = ("topology", "strategy", "streams")
-FIGURES = ("total_of_optimum", "worst_share", "retransmits", "slots_moved")
+FIGURES = ("total_of_optimum", "worst_share", "retransmits", "slots_moved", "switch_drops", "out_of_order")
+PING_FIGURES = ("ping_idle_ms", "ping_load_ms", "ping_load_p99_ms")
+PINGER = "B"
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,9 @@ class Fig4Settings:
     """What to run; times in whole seconds. `pattern` ping-B: B sends one ping a second, only the others send bulk.
 
     `peers` are names of `ri2n_sdn.bench.peers.PEERS`; `streams` numbers of TCP streams per client, each measured by
-    itself. `clients` names those that send bulk; empty: all that the pattern lets send.
+    itself. `clients` names those that send bulk; empty: all that the pattern lets send. `mode` packet: helpers stripe;
+    `plain` hosts have none, `autonomous` are strategies that helpers follow without a controller. `ping`: B's round
+    trips to A as well, idle and under the load.
     """
 
     topologies: list[Topology]
@@ -55,6 +62,19 @@ class Fig4Settings:
     pattern: str = "bulk"
     clients: tuple[str, ...] = ()
     peers: tuple[str, ...] = ()
+    autonomous: tuple[str, ...] = ()
+    plain: tuple[str, ...] = ()
+    ping: bool = False
+
+    @property
+    def beside(self) -> list[str]:
+        """Everything that has labs of its own: helpers without a controller, then peers."""
+        return [*(f"{AUTONOMOUS}{name}" for name in self.autonomous), *self.peers]
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """The figures of each row."""
+        return (*FIGURES, *(PING_FIGURES if self.ping else ()))
 
     def described(self) -> dict[str, Any]:
         """As JSON, with the topologies whole: a file may change later."""
@@ -65,11 +85,11 @@ def total_seconds(settings: Fig4Settings) -> float:
     """About how long `run_fig4` takes, for the progress bar."""
     runs = len(settings.streams) * settings.repeat
     one = (LAB_S if settings.strategies else 0.0) + len(settings.strategies) * runs * _run_seconds(settings)
-    return len(settings.topologies) * (one + len(settings.peers) * _peer_seconds(settings))
+    return len(settings.topologies) * (one + len(settings.beside) * _peer_seconds(settings))
 
 
 def _run_seconds(settings: Fig4Settings) -> float:
-    return settings.warmup + settings.seconds + TAIL_S + 2.0
+    return settings.warmup + settings.seconds + TAIL_S + (4.0 if settings.ping else 2.0)
 
 
 def _peer_seconds(settings: Fig4Settings) -> float:
@@ -98,24 +118,27 @@ def clients_of(topology: Topology, pattern: str, only: Sequence[str] = ()) -> li
 
 def summarized(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The report's summary of these rows."""
-    return summarize(rows, GROUPS, FIGURES)
+    return summarize(rows, GROUPS, (*FIGURES, *(name for name in PING_FIGURES if any(name in row for row in rows))))
 
 
 def run_fig4(settings: Fig4Settings, report: Report, progress: Progress) -> None:
     """Run everything, adding a row to `report` after each run; labs are removed also when it is interrupted."""
-    for topology in settings.topologies:  # before the first lab is built
+    topologies = [with_plain(topology, settings.plain) for topology in settings.topologies]
+    for topology in topologies:  # before the first lab is built
         goodput_optimum(topology, clients_of(topology, settings.pattern, settings.clients), SERVER)
-    for topology in settings.topologies:
+        if settings.ping and PINGER not in topology.hosts:
+            raise BadInput(f"topology {topology.name}: has no host {PINGER}, which --ping needs")
+    for topology in topologies:
         if settings.strategies:
             progress.say(f"{topology.name}: building the lab")
-            with Lab.create(topology) as lab:
+            with Lab.create(topology, helpers=settings.mode == "packet") as lab:
                 start_and_wait(lab, settings.strategies[0])
                 report.describe_lab(lab)
                 progress.done(LAB_S)
                 for row, raw in _runs(lab, topology, settings, progress):
                     report.add(row, raw, summarized([*report.rows, row]))
-        for name in settings.peers:
-            for row, raw in _peer_rows(PEERS[name], topology, settings, report, progress):
+        for name in settings.beside:
+            for row, raw in _peer_rows(contender(name), topology, settings, report, progress):
                 report.add(row, raw, summarized([*report.rows, row]))
     report.finish()
 
@@ -131,6 +154,7 @@ def _runs(
             for repeat in range(1, settings.repeat + 1):
                 progress.say(f"{topology.name} {strategy}, streams {streams}, {repeat}/{settings.repeat}")
                 lab.wait_ready(30)
+                await_striped(lab, clients, SERVER)
                 key = _key(topology, strategy, settings, streams, peer=False)
                 row, raw = _one_run(lab, clients, settings, streams, optimum)
                 progress.done(_run_seconds(settings))
@@ -148,8 +172,8 @@ def _peer_rows(
         progress.say(f"{topology.name} {peer.name}: {why_not}")
         progress.done(_peer_seconds(settings))
         for streams in settings.streams:
-            key = _key(topology, peer.name, settings, streams, peer=True)
-            yield missing_row(key, why_not, FIGURES, ("clients", "weights")), key
+            key = _key(topology, peer.name, settings, streams, peer=not isinstance(peer, Autonomous))
+            yield missing_row(key, why_not, settings.figures, ("clients", "weights")), key
         return
     progress.say(f"{topology.name} {peer.name}: building the lab")
     built = peer.topology(topology)
@@ -163,7 +187,7 @@ def _peer_rows(
             for repeat in range(1, settings.repeat + 1):
                 progress.say(f"{topology.name} {peer.name}, streams {streams}, {repeat}/{settings.repeat}")
                 await_whole(peer, lab, clients, SERVER)
-                key = _key(topology, peer.name, settings, streams, peer=True)
+                key = _key(topology, peer.name, settings, streams, peer=not isinstance(peer, Autonomous))
                 row, raw = _one_run(lab, clients, settings, streams, optimum, peer)
                 progress.done(_run_seconds(settings))
                 yield {**key, "repeat": repeat, **row}, {**key, **raw}
@@ -200,19 +224,27 @@ def _attempt(
             weights.append(pair_weights(status, clients))
 
     pinger = None
+    address = peer.target(lab, PINGER, SERVER) if peer and PINGER in lab.hosts else lab.address(SERVER)
+    window = Window(lab, SERVER, PINGER if settings.ping else None, address)
     if settings.pattern == "ping-B":
-        address = peer.target(lab, "B", SERVER) if peer else lab.address(SERVER)
-        pinger = lab.popen("B", ["ping", "-i", "1", address], stdout=subprocess.DEVNULL)
+        pinger = lab.popen(PINGER, ["ping", "-i", "1", address], stdout=subprocess.DEVNULL)
     length_s = settings.warmup + settings.seconds + TAIL_S
     run = IperfRun(lab, SERVER, clients, streams=streams, seconds=length_s, prefix=prefix, addresses=addresses)
+    begun = False
     try:
         while (now_s := time.monotonic() - run.start_s) < end_s:
+            if now_s >= start_s and not begun:
+                begun = True
+                window.begin()
             watch(now_s)
-            time.sleep(min(1.0, max(0.0, run.start_s + end_s - time.monotonic())))
+            due_s = end_s if begun else start_s
+            time.sleep(min(1.0, max(0.0, run.start_s + due_s - time.monotonic())))
         watch(end_s)
+        figures = window.end()
         results = run.results(skip_s=start_s, window_s=end_s - start_s)
     finally:
         run.stop()
+        window.stop()
         if pinger is not None:
             pinger.terminate()
             pinger.wait()
@@ -227,7 +259,7 @@ def _attempt(
     raw = {
         client: {"client": result.client_report, "server": result.server_report} for client, result in results.items()
     }
-    return row, {"iperf3": raw, "weights": weights, "optimum": asdict(optimum)}
+    return {**row, **figures}, {"iperf3": raw, "weights": weights, "optimum": asdict(optimum)}
 
 
 def pair_weights(status: dict[str, Any], senders: list[str]) -> dict[str, dict[str, float]]:

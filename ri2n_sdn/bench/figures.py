@@ -18,9 +18,10 @@ FONT = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
 SIZE = 13
 # No font is wider on average; only what is placed after a text depends on it.
 CHAR = 7.4
-# Ours from light to dark in one hue, so that they are told apart in grey as well; peers in other colours with hatching.
-# All from palettes that were made for colour-blind readers (ColorBrewer Blues; Okabe and Ito).
-OURS = ("#c6dbef", "#6baed6", "#2171b5", "#08306b")
+# Ours from light to dark, with a controller in one hue and without in another, so that those of one kind are told apart
+# in grey as well; peers in other colours with hatching.
+# All from palettes that were made for colour-blind readers (ColorBrewer; Okabe and Ito).
+OURS = ("#c6dbef", "#6baed6", "#2171b5", "#08306b", "#c7e9c0", "#74c476", "#238b45", "#00441b")
 PEERS = ("#e69f00", "#d55e00", "#cc79a7", "#f0e442", "#999999", "#009e73")
 HATCHES = ("M-2,2 l4,-4 M0,8 l8,-8 M6,10 l4,-4", "M4,0 v8", "M0,4 h8", "M-2,6 l4,4 M0,0 l8,8 M6,-2 l4,4")
 LINES = ("#2171b5", "#d55e00", "#009e73", "#cc79a7")

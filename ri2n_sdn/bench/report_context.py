@@ -25,7 +25,11 @@ def source(measurement: Measurement, rows: Sequence[Fig4Row | FailoverRow]) -> I
     words = [f"kernel {inner.get('kernel', '?')} ({context.get('lab_kernel', 'host')})"]
     words += [f"{text} datapath" for text in _of_labs(measurement, "datapath")]
     words += [f"Open vSwitch {inner.get('ovs')}"] if inner.get("ovs") else []
-    words += [f"iperf3 {inner.get('iperf3')}"] if measurement.kind in ("fig4", "fig9") and inner.get("iperf3") else []
+    words += (
+        [f"iperf3 {inner.get('iperf3')}"]
+        if measurement.kind in ("fig4", "fig9", "stream") and inner.get("iperf3")
+        else []
+    )
     words += _of_labs(measurement, "congestion_control")
     words += [_rates(measurement)] if _rates(measurement) else []
     words += [f"repeats: {_repeats(rows)}"] if rows else []

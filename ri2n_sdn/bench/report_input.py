@@ -12,7 +12,20 @@ from typing import Any, NoReturn
 from pydantic import ValidationError
 
 from ri2n_sdn.bench.context import FORMAT
-from ri2n_sdn.bench.report_rows import KINDS, ROWS, CycleRow, FailoverRow, Fig4Row, Fig9Row, Phase, Row, Sample
+from ri2n_sdn.bench.report_rows import (
+    KINDS,
+    ROWS,
+    CycleRow,
+    DemandRow,
+    FailoverRow,
+    Fig4Row,
+    Fig9Row,
+    HelperRow,
+    Phase,
+    Row,
+    Sample,
+    StreamRow,
+)
 from ri2n_sdn.errors import BadInput
 
 __all__ = ["Measurement", "load_measurement", "thin_json"]
@@ -51,6 +64,9 @@ class Measurement:
     failover: tuple[FailoverRow, ...] = ()
     fig9: tuple[Fig9Row, ...] = ()
     cycle: tuple[CycleRow, ...] = ()
+    stream: tuple[StreamRow, ...] = ()
+    demand: tuple[DemandRow, ...] = ()
+    helper: tuple[HelperRow, ...] = ()
     phases: tuple[Phase, ...] = ()
 
 
@@ -184,7 +200,10 @@ def _command(kind: str, settings: Json, context: Json) -> str:
         texts = [str(item["name"]) if isinstance(item, dict) and "name" in item else str(item) for item in items]
         if key == "strategies" and not value:
             texts = ["none"]  # left out it would be all of them
-        elif value in (None, "", []) or (key, value) in (("mode", "flow"), ("pattern", "bulk")):
+        elif value is True:
+            words.append("--" + key)
+            continue
+        elif value in (None, "", [], False) or (key, value) in (("mode", "flow"), ("pattern", "bulk")):
             continue
         option = options.get(key, "--" + key.replace("_", "-"))
         if kind == "failover" and key == "faults":

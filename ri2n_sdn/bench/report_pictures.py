@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from ri2n_sdn.bench.failover import FAULT_AT_S, FAULTS, STREAM_S
+from ri2n_sdn.bench.failover import FAULT_AT_S, FAULTS, HELPER_FAULTS, STREAM_S
 from ri2n_sdn.bench.figures import Bar, Mark, Series, Steps, bars, steps
 from ri2n_sdn.bench.peers import PEERS
 from ri2n_sdn.bench.report_input import Measurement
@@ -111,7 +111,7 @@ def _failover(measurement: Measurement) -> list[Picture]:
         measured = {name for _, name in values}  # Multipath TCP carries no UDP
         svg = bars(
             title,
-            in_order((row.fault for row in rows), FAULTS),
+            in_order((row.fault for row in rows), [*FAULTS, *HELPER_FAULTS]),
             [one for one in _series(rows) if one.label in measured],
             values,
             y_label="ms, logarithmic",

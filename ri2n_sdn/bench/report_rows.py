@@ -9,13 +9,16 @@ __all__ = [
     "ROWS",
     "Client",
     "CycleRow",
+    "DemandRow",
     "FailoverRow",
     "Fig4Row",
     "Fig9Row",
+    "HelperRow",
     "Number",
     "Phase",
     "Row",
     "Sample",
+    "StreamRow",
 ]
 
 Number = int | float
@@ -50,6 +53,11 @@ class Fig4Row(Row):
     retransmits: Number | None
     weights: dict[str, dict[str, Number]]
     slots_moved: Number | None
+    switch_drops: Number | None = None
+    out_of_order: Number | None = None
+    ping_idle_ms: Number | None = None
+    ping_load_ms: Number | None = None
+    ping_load_p99_ms: Number | None = None
 
 
 class FailoverRow(Row):
@@ -67,8 +75,11 @@ class FailoverRow(Row):
     outage_ms: Number | None = None
     lost: Number | None = None
     sent: Number | None = None
+    out_of_order: Number | None = None
     lasting: bool | None = None
     tcp_stall_ms: Number | None = None
+    traffic_again_ms: Number | None = None
+    striped_again_s: Number | None = None
 
 
 class Fig9Row(Row):
@@ -96,6 +107,56 @@ class CycleRow(Row):
     change_cpu_s: Number
 
 
+class StreamRow(Row):
+    """One stream over all links of two hosts; `lost`, of `sent`, only of UDP, `retransmits` only of TCP."""
+
+    links_mbps: str
+    strategy: str
+    peer: bool = False
+    mode: str | None = None
+    proto: str
+    cc: str | None = None
+    repeat: int
+    why_not: str | None = None
+    goodput_bps: Number | None
+    of_sum: Number | None
+    retransmits: Number | None
+    lost: Number | None
+    sent: Number | None
+    out_of_order: Number | None
+    switch_drops: Number | None
+
+
+class DemandRow(Row):
+    """A client stopped and began again; times None: never, shares of the links and of the worst client's fair rate."""
+
+    topology: str
+    strategy: str
+    peer: bool = False
+    repeat: int
+    why_not: str | None = None
+    others_have_it_ms: Number | None
+    all_fair_ms: Number | None
+    others_after_stop: Number | None
+    worst_after_start: Number | None
+
+
+class HelperRow(Row):
+    """What the helper costs: packets a second in memory, or one stream end to end beside a plain veth."""
+
+    part: str
+    what: str
+    userspace_tso: bool | None
+    repeat: int
+    why_not: str | None = None
+    packets_per_s: Number | None = None
+    goodput_bps: Number | None = None
+    of_veth: Number | None = None
+    cpu_s_per_gbit: Number | None = None
+    rtt_us: Number | None = None
+    rtt_over_flow_us: Number | None = None
+
+
 class Sample(Row):
     """The weights at one moment, {client: {`own>peer`: share}}; seconds on the clock of its phase."""
 
@@ -112,5 +173,13 @@ class Phase(Row):
     samples: list[Sample]
 
 
-ROWS: dict[str, type[Row]] = {"fig4": Fig4Row, "failover": FailoverRow, "fig9": Fig9Row, "cycle": CycleRow}
+ROWS: dict[str, type[Row]] = {
+    "fig4": Fig4Row,
+    "stream": StreamRow,
+    "demand": DemandRow,
+    "failover": FailoverRow,
+    "fig9": Fig9Row,
+    "cycle": CycleRow,
+    "helper": HelperRow,
+}
 KINDS = tuple(ROWS)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ri2n_sdn.bench.failover import FAULTS
+from ri2n_sdn.bench import report_striped as striped
+from ri2n_sdn.bench.failover import FAULTS, HELPER_FAULTS, packets_per_s
 from ri2n_sdn.bench.paper import PAPER, paper_share
 from ri2n_sdn.bench.report_cells import cell, code, spread_text, table
 from ri2n_sdn.bench.report_context import context_lines, description, source
 from ri2n_sdn.bench.report_input import Measurement
+from ri2n_sdn.bench.report_notes import Notes, name_text
 from ri2n_sdn.bench.report_pictures import (
     OUTAGE_END_MS,
     STALL_END_MS,
@@ -28,7 +30,21 @@ TITLES = {
     "failover": "One fault",
     "fig9": "Links are cut and given back",
     "cycle": "The controller's round",
+    **striped.TITLES,
 }
+
+# Columns that older files lack: heading, key, and how it is written.
+FAILOVER_MORE = (
+    ("out of order", "out_of_order", ".0f"),
+    ("traffic again after, ms", "traffic_again_ms", ".0f"),
+    ("striped again after, s", "striped_again_s", ".2f"),
+)
+MORE = (
+    ("switch drops", "switch_drops"),
+    ("out of order", "out_of_order"),
+    ("ping idle, ms", "ping_idle_ms"),
+    ("ping under load, ms", "ping_load_ms"),
+)
 
 
 def section(measurement: Measurement, drawn: Sequence[Picture]) -> str:
@@ -37,8 +53,8 @@ def section(measurement: Measurement, drawn: Sequence[Picture]) -> str:
     lines = [f"## {TITLES[measurement.kind]}: {measurement.name}{incomplete}", ""]
     if not measurement.complete:
         lines += ["This run was interrupted: what is here was measured, the rest is missing.", ""]
-    body = {"fig4": _fig4, "failover": _failover, "fig9": _fig9, "cycle": _cycle}[measurement.kind]
-    lines += body(measurement, drawn)
+    body = {"fig4": _fig4, "failover": _failover, "fig9": _fig9, "cycle": _cycle}.get(measurement.kind)
+    lines += body(measurement, drawn) if body else striped.body(measurement)
     lines += [f"### Context of {measurement.name}", ""]
     lines += table(("what", "value"), context_lines(measurement))
     return "\n".join(lines)
@@ -58,10 +74,10 @@ def _fig4(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
             " its switches stacked into one has them so, and its shares are of what is possible there."
         )
         yield ""
-        notes = _Notes()
+        notes = Notes()
         matrix = []
         for name, peer in contenders(rows):
-            cells = [_name(name, peer)]
+            cells = [name_text(name, peer)]
             for topology in topologies:
                 members = [row for row in rows if (row.topology, row.strategy) == (topology, name)]
                 total, worst = (
@@ -102,17 +118,19 @@ def _fig4_topology(measurement: Measurement, topology: str, rows: Sequence[Fig4R
         "retransmits",
     ]
     head += ["slots moved", "link 1 : link 0"]
+    more = [(title, name) for title, name in MORE if any(getattr(row, name) is not None for row in rows)]
+    head += [title for title, _ in more]
     if beside_paper:
         head += ["paper: share", "paper: link 1 : link 0"]
-    notes = _Notes()
+    notes = Notes()
     lines = []
     for name, peer in contenders(rows):
         members = [row for row in rows if row.strategy == name]
         if all(row.total_of_optimum is None for row in members):
-            lines.append([_name(name, peer), notes.cell(name, members), *[""] * (len(head) - 2)])
+            lines.append([name_text(name, peer), notes.cell(name, members), *[""] * (len(head) - 2)])
             continue
         cells = [
-            _name(name, peer),
+            name_text(name, peer),
             spread_text(spread(row.total_of_optimum for row in members), ".2f"),
             spread_text(spread(row.worst_share for row in members), ".2f"),
         ]
@@ -123,6 +141,7 @@ def _fig4_topology(measurement: Measurement, topology: str, rows: Sequence[Fig4R
         cells.append(spread_text(spread(row.retransmits for row in members), ".0f"))
         cells.append("-" if peer else spread_text(spread(row.slots_moved for row in members), ".0f"))
         cells.append(_ratios([row.weights for row in members]))
+        cells += [spread_text(spread(getattr(row, name) for row in members), "g") for _, name in more]
         if beside_paper:
             paper = None if peer else paper_share(topology, name)
             weights = PAPER[topology].weights_plus if name == "ri2n_plus" else ""
@@ -135,21 +154,24 @@ def _fig4_topology(measurement: Measurement, topology: str, rows: Sequence[Fig4R
 
 def _failover(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
     rows = measurement.failover
+    mode = "packet" if any(row.mode == "packet" for row in rows) else "flow"
     yield (
-        "1,000 UDP packets per second between two hosts, and in a run of its own a bulk TCP stream; the fault hits a"
-        " NIC or switch that the stream uses. Outage: the longest time without a packet. Values near"
+        f"{packets_per_s(mode):,} UDP packets per second between two hosts, and in a run of its own a bulk TCP stream;"
+        " the fault hits a NIC or switch that the stream uses. Outage: the longest time without a packet. Values near"
         f" {OUTAGE_END_MS:,.0f} ms (UDP) or {STALL_END_MS:,.0f} ms (TCP) mean: until the run ended. Lost to the end:"
         " packets were still lost then, whatever the longest time without any."
     )
     yield ""
-    notes = _Notes()
+    notes = Notes()
     lines = []
-    for fault in in_order((row.fault for row in rows), FAULTS):
+    more = [each for each in FAILOVER_MORE if any(getattr(row, each[1]) is not None for row in rows)]
+    for fault in in_order((row.fault for row in rows), [*FAULTS, *HELPER_FAULTS]):
         for name, peer in contenders(row for row in rows if row.fault == fault):
             members = [row for row in rows if (row.fault, row.strategy) == (fault, name)]
             for mode in sorted({row.mode for row in members}):
-                lines.append(_failover_line(fault, name, peer, [r for r in members if r.mode == mode], notes))
-    yield from table(("fault", "", "outage, ms", "lost packets", "of", "lost to the end", "TCP stall, ms"), lines)
+                lines.append(_failover_line(fault, name, peer, [r for r in members if r.mode == mode], notes, more))
+    head = ("fault", "", "outage, ms", "lost packets", "of", "lost to the end", "TCP stall, ms")
+    yield from table((*head, *(title for title, _, _ in more)), lines)
     yield from notes.lines()
     yield from _peers(rows)
     yield from source(measurement, rows)
@@ -158,20 +180,29 @@ def _failover(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[st
         yield from source(measurement, rows)
 
 
-def _failover_line(fault: str, name: str, peer: bool, rows: Sequence[FailoverRow], notes: _Notes) -> list[str]:
-    modes = {row.mode for row in rows} - {"flow"}
-    title = _name(name, peer) + (f" ({', '.join(sorted(modes))})" if modes else "")
+def _failover_line(
+    fault: str,
+    name: str,
+    peer: bool,
+    rows: Sequence[FailoverRow],
+    notes: Notes,
+    more: Sequence[tuple[str, str, str]],
+) -> list[str]:
+    modes = set() if peer else {row.mode for row in rows} - {"flow"}
+    title = name_text(name, peer) + (f" ({', '.join(sorted(modes))})" if modes else "")
     figures = [spread(row.outage_ms for row in rows), spread(row.lost for row in rows)]
     figures += [spread(row.sent for row in rows), spread(row.tcp_stall_ms for row in rows)]
     if all(figure is None for figure in figures):
-        return [code(fault), title, notes.cell(name, rows), "", "", "", ""]
+        return [code(fault), title, notes.cell(name, rows), *[""] * (4 + len(more))]
     sent = figures[2]
     cells = [
         spread_text(figures[0], ".0f"),
         spread_text(figures[1], ".0f"),
         "-" if sent is None else f"{sent.value:.0f}",
     ]
-    return [code(fault), title, *cells, _lasting(rows), spread_text(figures[3], ".0f")]
+    cells += [_lasting(rows), spread_text(figures[3], ".0f")]
+    cells += [spread_text(spread(getattr(row, key) for row in rows), form) for _, key, form in more]
+    return [code(fault), title, *cells]
 
 
 def _lasting(rows: Sequence[FailoverRow]) -> str:
@@ -226,41 +257,11 @@ def _cycle(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
     yield from source(measurement, ())
 
 
-class _Notes:
-    """Reasons why a peer cannot do something, numbered from 1, each once."""
-
-    def __init__(self) -> None:
-        self._texts: list[str] = []
-
-    def cell(self, name: str, rows: Sequence[Fig4Row | FailoverRow]) -> str:
-        """`no (1)`, or `-` for what was not measured."""
-        reasons = sorted({row.why_not for row in rows if row.why_not is not None})
-        if not reasons:
-            return "-"
-        numbers = []
-        for reason in reasons:
-            text = f"*{cell(name)}*: {cell(reason)}"
-            if text not in self._texts:
-                self._texts.append(text)
-            numbers.append(str(self._texts.index(text) + 1))
-        return f"no ({', '.join(numbers)})"
-
-    def lines(self) -> Iterator[str]:
-        for number, text in enumerate(self._texts, start=1):
-            yield f"({number}) {text}{'' if text.endswith('.') else '.'}  "
-        if self._texts:
-            yield ""
-
-
 # ---- cells
 
 
 def _streams_text(streams: int) -> str:
     return "one TCP stream per client" if streams == 1 else f"{streams} TCP streams per client"
-
-
-def _name(name: str, peer: bool) -> str:
-    return f"*{cell(name)}*" if peer else code(name)
 
 
 def _peers(rows: Sequence[Fig4Row | FailoverRow]) -> Iterator[str]:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -134,8 +134,13 @@ class PrivateOvs:
 class Sandbox:
     """Hosts and networks in a private Open vSwitch, and controllers for them; use it as a context manager."""
 
-    def __init__(self, hosts: Hosts, plain: Mapping[str, str] | None = None) -> None:
-        """`plain` are hosts without Open vSwitch: name -> network. Names of networks must be no host's."""
+    def __init__(self, hosts: Hosts, plain: Mapping[str, str] | None = None, helpers: Collection[str] = ()) -> None:
+        """`plain` are hosts without Open vSwitch: name -> network. Names of networks must be no host's.
+
+        Hosts in `helpers` have the helper's two ports, HOST-plain and HOST-wire, with carrier: a helper that says
+        nothing by itself.
+        """
+        self.helpers = tuple(helpers)
         self.hosts = {name: list(networks) for name, networks in hosts.items()}
         self.plain = dict(plain or {})
         self.networks = sorted({net for nets in hosts.values() for net in nets} | set(self.plain.values()))
@@ -199,6 +204,10 @@ class Sandbox:
         words += ["--", "set", "interface", name, f"options:tx_pcap={self.capture(name)}"]
         for index, network in enumerate(networks, 1):
             words += self.link_commands(name, index, network)
+        for tap, number in (("plain", 101), ("wire", 102)) if name in self.helpers else ():
+            device = f"{name}-{tap}"
+            words += ["--", "add-port", name, device, "--", "set", "interface", device, "type=dummy"]
+            words += [f"ofport_request={number}", f"options:tx_pcap={self.capture(device)}"]
         words += ["--", "set-controller", name, f"tcp:127.0.0.1:{port or self.port}", "--", "set", "controller", name]
         words += ["max_backoff=1000", "inactivity_probe=5000", "controller_rate_limit=4000"]
         return [*words, "controller_burst_limit=1000", "connection_mode=out-of-band"]
@@ -214,6 +223,11 @@ class Sandbox:
     def receive(self, device: str, *frames: str) -> None:
         """Put frames (hex, or flows with `--len`) into a port, as if its host had sent them."""
         self.ovs.appctl("netdev-dummy/receive", device, *frames)
+
+    def run_helper(self, host: str, runs: bool) -> None:
+        """Give the helper's ports carrier, or take it, as a process that opens or closes its TAPs does."""
+        for tap in ("plain", "wire"):
+            self.ovs.appctl("netdev-dummy/set-admin-state", f"{host}-{tap}", "up" if runs else "down")
 
     # ---- controllers
 

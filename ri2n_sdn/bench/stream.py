@@ -1,0 +1,287 @@
+"""One stream between two hosts over several links: how much of their sum it gets, in which order, at what cost.
+
+TCP sends as fast as it can; UDP sends 0.9 of what TCP could at most, so that nothing needs to be lost. Every set of
+links is a lab of its own, for each contender: strategies of helpers that the controller tells, helpers without a
+controller, peers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import product
+from typing import Any
+
+from ri2n_sdn.bench.context import Report
+from ri2n_sdn.bench.fair import GOODPUT_RATIO
+from ri2n_sdn.bench.meters import Window
+from ri2n_sdn.bench.peers import Peer, await_whole
+from ri2n_sdn.bench.peers.base import SERVER
+from ri2n_sdn.bench.progress import Progress
+from ri2n_sdn.bench.ready import start_and_wait
+from ri2n_sdn.bench.rows import missing_row, retransmits, summarize
+from ri2n_sdn.bench.striped import AUTONOMOUS, Autonomous, await_striped, contender
+from ri2n_sdn.cli.client import call
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.fabric.topology import Topology
+from ri2n_sdn.lab import Lab
+from ri2n_sdn.lab.iperf import IperfRun
+from ri2n_sdn.lab.traffic import Stream
+
+__all__ = [
+    "CLIENT",
+    "CONGESTION_CONTROLS",
+    "FIGURES",
+    "PROTOCOLS",
+    "StreamSettings",
+    "parse_links",
+    "run_stream",
+    "summarized",
+    "topology_of",
+    "total_seconds",
+    "udp_rate",
+]
+
+CLIENT = "B"
+PROTOCOLS = ("tcp", "udp")
+CONGESTION_CONTROLS = ("cubic", "bbr", "reno")
+MAX_LINKS = 8
+MAX_MBPS = 100_000
+UDP_SHARE = 0.9
+UDP_BYTES = 1400  # fits, with its heads and the helper's, into one frame
+WARMUP_S = 2
+TAIL_S = 1
+LAB_S = 12.0
+GROUPS = ("links_mbps", "strategy", "peer", "proto", "cc")
+FIGURES = ("goodput_bps", "of_sum", "retransmits", "lost", "sent", "out_of_order", "switch_drops", "sender_late_ms")
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class StreamSettings:
+    """What to run; `links` are the rates in Mbit/s of each set of links, as texts like `100,50`.
+
+    `ccs` are congestion controls, for TCP alone. `peers` are names of `ri2n_sdn.bench.peers.PEERS`, `autonomous`
+    strategies that helpers follow without a controller.
+    """
+
+    links: tuple[str, ...]
+    strategies: list[str]
+    protos: tuple[str, ...] = ("tcp",)
+    ccs: tuple[str, ...] = ("cubic",)
+    seconds: int = 20
+    repeat: int = 1
+    peers: tuple[str, ...] = ()
+    autonomous: tuple[str, ...] = ()
+
+    @property
+    def beside(self) -> list[str]:
+        """Everything that has labs of its own: helpers without a controller, then peers."""
+        return [*(f"{AUTONOMOUS}{name}" for name in self.autonomous), *self.peers]
+
+    @property
+    def streams(self) -> list[tuple[str, str | None]]:
+        """(protocol, congestion control) of each stream."""
+        return [(proto, cc) for proto in self.protos for cc in (self.ccs if proto == "tcp" else (None,))]
+
+    def described(self) -> Json:
+        """As JSON."""
+        return asdict(self)
+
+
+def parse_links(text: str) -> tuple[int, ...]:
+    """The rates in Mbit/s of one set of links, `100,50`; BadInput for anything else."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isascii() and word.isdigit() and 1 <= int(word) <= MAX_MBPS for word in words):
+        raise BadInput(f"--links {text}: must be rates in Mbit/s with commas, each 1 to {MAX_MBPS}")
+    if len(words) > MAX_LINKS:
+        raise BadInput(f"--links {text}: {len(words)} links, at most {MAX_LINKS}")
+    return tuple(int(word) for word in words)
+
+
+def topology_of(links: str) -> Topology:
+    """Two hosts with these links, each over a switch of its own."""
+    rates = parse_links(links)
+    nics = [
+        {"name": f"eth{index}", "switch": f"s{index}", "rate_bps": rate * 1_000_000} for index, rate in enumerate(rates)
+    ]
+    return Topology.model_validate(
+        {
+            "name": "stream",
+            "description": f"two hosts, links of {', '.join(map(str, rates))} Mbit/s",
+            "switches": {f"s{index}": {} for index in range(len(rates))},
+            "hosts": {SERVER: {"nics": nics}, CLIENT: {"nics": nics}},
+        }
+    )
+
+
+def sum_bps(links: str) -> float:
+    """The most that TCP could carry over all of these links, in bit/s."""
+    return sum(parse_links(links)) * 1e6 * GOODPUT_RATIO
+
+
+def udp_rate(links: str) -> float:
+    """Packets of UDP_BYTES a second that are 0.9 of that."""
+    return UDP_SHARE * sum_bps(links) / 8 / UDP_BYTES
+
+
+def total_seconds(settings: StreamSettings) -> float:
+    """About how long `run_stream` takes, for the progress bar."""
+    labs = len(settings.beside) + bool(settings.strategies)
+    runs = (len(settings.strategies) + len(settings.beside)) * len(settings.streams) * settings.repeat
+    return len(settings.links) * (LAB_S * labs + runs * _run_seconds(settings))
+
+
+def _run_seconds(settings: StreamSettings) -> float:
+    return WARMUP_S + settings.seconds + TAIL_S + 2.0
+
+
+def summarized(rows: list[Json]) -> list[Json]:
+    """The report's summary of these rows."""
+    return summarize(rows, GROUPS, FIGURES)
+
+
+def run_stream(settings: StreamSettings, report: Report, progress: Progress) -> None:
+    """Run everything, adding a row to `report` after each run; labs are removed also when it is interrupted."""
+    for links in settings.links:
+        topology_of(links)  # before the first lab is built
+    for links in settings.links:
+        if settings.strategies:
+            _run_strategies(links, settings, report, progress)
+        for name in settings.beside:
+            _run_beside(contender(name), links, settings, report, progress)
+    report.finish()
+
+
+def _run_strategies(links: str, settings: StreamSettings, report: Report, progress: Progress) -> None:
+    progress.say(f"{links}: building the lab")
+    with Lab.create(topology_of(links), helpers=True) as lab:
+        start_and_wait(lab, settings.strategies[0])
+        report.describe_lab(lab, links)
+        progress.done(LAB_S)
+
+        def wait() -> None:
+            lab.wait_ready(30)
+            await_striped(lab, [CLIENT], SERVER)
+
+        for strategy in settings.strategies:
+            call(lab.controller_socket, "strategy", name=strategy)
+            key = {"links_mbps": links, "strategy": strategy, "peer": False, "mode": "packet"}
+            for row, raw in _runs(lab, key, settings, progress, wait):
+                report.add(row, raw, summarized([*report.rows, row]))
+
+
+def _run_beside(peer: Peer, links: str, settings: StreamSettings, report: Report, progress: Progress) -> None:
+    topology = topology_of(links)
+    ours = isinstance(peer, Autonomous)
+    key = {"links_mbps": links, "strategy": peer.name, "peer": not ours, "mode": "packet" if ours else None}
+    why_not = peer.why_not(topology, SERVER, [CLIENT]) or peer.lacks()
+    if why_not is not None:
+        progress.say(f"{links} {peer.name}: {why_not}")
+        progress.done(LAB_S + len(settings.streams) * settings.repeat * _run_seconds(settings))
+        for proto, cc in settings.streams:
+            row = missing_row({**key, "proto": proto, "cc": cc}, why_not, FIGURES)
+            report.add(row, key, summarized([*report.rows, row]))
+        return
+    progress.say(f"{links} {peer.name}: building the lab")
+    with Lab.create(peer.topology(topology), software=peer.software) as lab:
+        peer.set_up(lab)
+        report.describe_lab(lab, f"{links} {peer.name}")
+        progress.done(LAB_S)
+        wait = partial(await_whole, peer, lab, [CLIENT], SERVER)
+        for row, raw in _runs(lab, key, settings, progress, wait, peer):
+            report.add(row, raw, summarized([*report.rows, row]))
+
+
+def _runs(
+    lab: Lab,
+    key: Json,
+    settings: StreamSettings,
+    progress: Progress,
+    wait: Callable[[], None],
+    peer: Peer | None = None,
+) -> Iterator[tuple[Json, Json]]:
+    """(row, raw data) of every stream over one lab; `wait` returns when the links can be used."""
+    for (proto, cc), repeat in product(settings.streams, range(1, settings.repeat + 1)):
+        whole = {**key, "proto": proto, "cc": cc}
+        what = f"{key['links_mbps']} {key['strategy']} {proto} {cc or ''}".rstrip()
+        progress.say(f"{what} {repeat}/{settings.repeat}")
+        why_not = _cannot(lab, proto, cc, peer)
+        if why_not is not None:
+            if repeat == 1:
+                yield missing_row(whole, why_not, FIGURES), whole
+        else:
+            wait()
+            measured, raw = (
+                _tcp(lab, str(key["links_mbps"]), settings, cc or "cubic", peer)
+                if proto == "tcp"
+                else _udp(lab, str(key["links_mbps"]), settings)
+            )
+            yield {**whole, "repeat": repeat, **measured}, {**whole, "repeat": repeat, **raw}
+        progress.done(_run_seconds(settings))
+
+
+def _cannot(lab: Lab, proto: str, cc: str | None, peer: Peer | None) -> str | None:
+    if proto == "udp":
+        return None if peer is None or peer.udp else "it carries nothing but TCP"
+    known = lab.exec("mgmt", ["cat", "/proc/sys/net/ipv4/tcp_available_congestion_control"]).stdout.split()
+    return None if cc in known else f"this kernel has no TCP congestion control {cc}"
+
+
+def _tcp(lab: Lab, links: str, settings: StreamSettings, cc: str, peer: Peer | None) -> tuple[Json, Json]:
+    start_s, end_s = float(WARMUP_S), float(WARMUP_S + settings.seconds)
+    addresses = {CLIENT: peer.target(lab, CLIENT, SERVER)} if peer else None
+    prefix: Sequence[str] = peer.prefix if peer else ()
+    window = Window(lab, SERVER)
+    run = IperfRun(
+        lab,
+        SERVER,
+        [CLIENT],
+        streams=1,
+        seconds=end_s + TAIL_S,
+        prefix=prefix,
+        addresses=addresses,
+        congestion=cc,
+    )
+    try:
+        time.sleep(max(0.0, run.start_s + start_s - time.monotonic()))  # the schedule of the measurement
+        window.begin()
+        time.sleep(max(0.0, run.start_s + end_s - time.monotonic()))
+        figures = window.end()
+        result = run.results(skip_s=start_s, window_s=end_s - start_s)[CLIENT]
+    finally:
+        run.stop()
+    row = {
+        "goodput_bps": round(result.goodput_bps),
+        "of_sum": round(result.goodput_bps / sum_bps(links), 4),
+        "retransmits": retransmits(result.client_report, start_s, end_s),
+        "lost": None,
+        "sent": None,
+        **figures,
+        "sender_late_ms": None,
+    }
+    return row, {"iperf3": {"client": result.client_report, "server": result.server_report}}
+
+
+def _udp(lab: Lab, links: str, settings: StreamSettings) -> tuple[Json, Json]:
+    window = Window(lab, SERVER)
+    window.begin()
+    stream = Stream(lab, CLIENT, SERVER, pps=udp_rate(links), seconds=float(settings.seconds), size=UDP_BYTES)
+    result = stream.result()
+    figures = window.end()
+    length_s = result.end_s - result.start_s
+    goodput_bps = result.received * UDP_BYTES * 8 / length_s if length_s > 0 else 0.0
+    row = {
+        "goodput_bps": round(goodput_bps),
+        "of_sum": round(goodput_bps / sum_bps(links), 4),
+        "retransmits": None,
+        "lost": result.lost,
+        "sent": result.sent,
+        "out_of_order": result.out_of_order,
+        "switch_drops": figures["switch_drops"],
+        "sender_late_ms": round(result.late_ms, 1),
+    }
+    return row, {"latency_ms": result.latency_ms, "duplicates": result.duplicates, "errors": result.errors}
