@@ -38,14 +38,6 @@ counters! {
     wire_in,
     /// Frames written to the network.
     wire_out,
-    /// Bytes read from the host.
-    plain_in_bytes,
-    /// Bytes written to the host.
-    plain_out_bytes,
-    /// Bytes read from the network.
-    wire_in_bytes,
-    /// Bytes written to the network.
-    wire_out_bytes,
     /// Data frames sent for the first time.
     data_out,
     /// Data frames that came in, of any kind.
@@ -141,21 +133,11 @@ counters! {
     far_ahead,
     /// Dropped: the reorder buffer is full of bytes.
     no_memory,
-    /// Dropped: longer than the links carry.
-    too_long,
-    /// Dropped: no link to the peer works.
-    no_link,
     /// Dropped by CoDel or for want of room while waiting for credit.
     queue_drops,
     /// Marked (ECN) by CoDel while waiting for credit.
     queue_marks,
-    /// Dropped: the host did not take it in time.
-    tap_full,
-    /// Dropped: the NIC or bridge did not take it in time.
-    wire_full,
 
-    /// Frames that are known to be lost on the way to us.
-    lost,
     /// Frames lost for good: not repeated in time, or not asked for.
     given_up,
     /// Repeated frames that came in.
@@ -172,8 +154,6 @@ counters! {
     restarts,
     /// Times that a link was declared dead.
     link_deaths,
-    /// Times that a link came back.
-    link_returns,
     /// Times that the clock jumped.
     clock_jumps,
 }

@@ -3,7 +3,6 @@
 use super::peer::Candidate;
 use super::{Engine, ACTIVE_NS, BEATS_AFTER, FAST_NS, IDLE_NS, MS};
 use crate::driver::{Out, Sink};
-use crate::engine::link::MISSED;
 use crate::engine::peer::Peer;
 use crate::seq::Seq;
 use crate::wire::heartbeat::{Echo, Heartbeat, ACTIVE, HOLD, REPLY};
@@ -55,7 +54,6 @@ impl Engine {
             peer.beat_now = true;
             peer.gap_at = Some(now);
             if peer.heard() == 0 {
-                peer.active = false;
                 peer.silent_since = now;
             }
             self.tell_granter(number);
@@ -271,7 +269,6 @@ impl Engine {
             self.peers[number].fast_since = now;
         }
         let peer = &mut self.peers[number];
-        peer.active = beat.flags & ACTIVE != 0;
         peer.holds = beat.flags & HOLD != 0;
         peer.knows_us = beat.peer_session == peer.session;
         if peer.knows_us {
@@ -306,11 +303,6 @@ impl Engine {
             .iter()
             .filter(|link| link.hears && Some(link.number) != beat.link)
             .all(|link| link.interval_ns > interval)
-    }
-
-    /// When a silent link of the peer is dead at the latest, for messages about it.
-    pub fn dead_after_ns() -> Nanos {
-        MISSED * FAST_NS
     }
 
     /// Peers that nobody heard for long are forgotten (without a controller).

@@ -87,8 +87,6 @@ pub struct Nic {
     pub up: bool,
     /// Bytes of data from all peers in this HBSPAN and the last: R_jk.
     pub arrived: (u64, u64),
-    /// kbit/s that grants leave to others, for the status.
-    pub foreign_bps: f64,
 }
 
 /// The helper, but for its devices.
@@ -168,7 +166,7 @@ impl Engine {
         let rate_bps = f64::from(rate_kbps) * 1e3;
         self.nic_buckets.set(now, port, rate_bps as u64);
         self.granter.set_nic(port, if up { rate_bps } else { 0.0 });
-        let nic = Nic { name: name.into(), mac, rate_kbps, up, arrived: (0, 0), foreign_bps: 0.0 };
+        let nic = Nic { name: name.into(), mac, rate_kbps, up, arrived: (0, 0) };
         self.nics
             .entry(port)
             .and_modify(|old| {
@@ -225,7 +223,6 @@ impl Engine {
             reorder: ReorderBuffer::new(REORDER_SLOTS, quarter),
             come_ns: None,
             fast_since: now,
-            active: false,
             gap_at: None,
             broadcasts: None,
             arrived: Vec::new(),

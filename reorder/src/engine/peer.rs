@@ -84,8 +84,6 @@ pub struct Peer {
     pub come_ns: Option<Nanos>,
     /// When its heartbeats last became more frequent.
     pub fast_since: Nanos,
-    /// It says that it has data.
-    pub active: bool,
     /// When the reorder buffer must be looked at.
     pub gap_at: Option<Nanos>,
     /// Newest broadcast, and which of the 64 before it came.

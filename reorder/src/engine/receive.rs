@@ -31,16 +31,12 @@ impl Engine {
             Ok(_) if from_controller => self.counters.not_ours += 1,
             Ok(Message::Data(data)) if bounced => {
                 // Its frame is needed whole.
-                let Data { dst, src, flags, link, session, seq, link_seq, ethertype, .. } = data;
-                let head = Data { dst, src, flags, link, session, seq, link_seq, ethertype, payload: &[] };
-                if let Some(tag) = tag {
-                    self.take_bounced(tag, &head, frame, out);
-                }
-                return;
+                let Data { src, session, seq, .. } = data;
+                return self.take_bounced(src, session, seq, frame, out);
             }
             Ok(_) if bounced => self.counters.bounced_in += 1,
             Ok(Message::Heartbeat(beat)) => self.take_beat(now, nic, &beat, out),
-            Ok(Message::Repeat(request)) => match self.sender(request.src, request.session) {
+            Ok(Message::Repeat(request)) => match self.sender(request.src) {
                 Some(number) => self.take_repeat(number, &request),
                 None => self.counters.unknown_peer += 1,
             },
@@ -66,7 +62,7 @@ impl Engine {
     }
 
     /// The peer that a frame is from: by the host's MAC behind a bridge, else by its NIC's.
-    fn sender(&self, src: Mac, _session: u32) -> Option<usize> {
+    fn sender(&self, src: Mac) -> Option<usize> {
         if self.settings.autonomous {
             self.by_nic.get(&src).copied()
         } else {
@@ -75,7 +71,7 @@ impl Engine {
     }
 
     fn data_peer(&mut self, src: Mac, session: u32, link: u8, nic: u8) -> Option<usize> {
-        let Some(number) = self.sender(src, session) else {
+        let Some(number) = self.sender(src) else {
             self.counters.unknown_peer += 1;
             return None;
         };

@@ -5,7 +5,7 @@ use crate::driver::{Out, Sink};
 use crate::offload::segment::{finish, segments_in};
 use crate::offload::vnet::VnetHdr;
 use crate::seq::Seq;
-use crate::wire::{self, Data, DataHead, Mac, Repeat, Tag, MAX_LINKS};
+use crate::wire::{self, DataHead, Mac, Repeat, MAX_LINKS};
 use crate::Nanos;
 
 /// How often one frame is sent again.
@@ -284,9 +284,9 @@ impl Engine {
     }
 
     /// One of our own data frames came back: its receiver has no helper now. The host's frame goes by the slot table.
-    pub(super) fn take_bounced(&mut self, _tag: Tag, data: &Data<'_>, mut frame: Vec<u8>, out: &mut dyn Sink) {
+    pub(super) fn take_bounced(&mut self, src: Mac, session: u32, seq: Seq, mut frame: Vec<u8>, out: &mut dyn Sink) {
         self.counters.bounced_in += 1;
-        let Some(number) = self.peer_of(data.src).filter(|&number| self.peers[number].session == data.session) else {
+        let Some(number) = self.peer_of(src).filter(|&number| self.peers[number].session == session) else {
             self.counters.unknown_session += 1;
             return;
         };
@@ -294,7 +294,7 @@ impl Engine {
         self.peers[number].bounced = true;
         self.peers[number].forget_repeats();
         // What was taken from the ring by a request before must not arrive twice.
-        if self.peers[number].ring.forget(data.seq) {
+        if self.peers[number].ring.forget(seq) {
             wire::unwrap(&mut frame);
             wire::set_macs(&mut frame, mac, own);
             self.hand_to_slots(frame, out);
