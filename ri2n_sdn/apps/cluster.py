@@ -150,7 +150,7 @@ class Cluster:
         if self._fabric is None:
             hosts = {name: self._host(member) for name, member in self.members.items()}
             self._link_numbers = number_links(Fabric(hosts), self._link_numbers)
-            self._fabric = Fabric(hosts, self._link_numbers)
+            self._fabric = Fabric(hosts, self._link_numbers, self.config.traffic_by_flows())
         return self._fabric
 
     def topology_changed(self) -> None:

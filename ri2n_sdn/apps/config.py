@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from ri2n_sdn.fabric.classes import TrafficClass
 from ri2n_sdn.fabric.yamlfile import StrictModel, load_model
 from ri2n_sdn.weights.strategies import STRATEGIES
 
@@ -23,6 +24,20 @@ _Mac = Annotated[str, Field(pattern=r"^[0-9a-f][02468ace](:[0-9a-f]{2}){5}$")]
 
 # YAML reads a bare `off` as false.
 _Striping = Annotated[Literal["auto", "off"], BeforeValidator(lambda value: "off" if value is False else value)]
+
+
+class _Class(StrictModel):
+    proto: Literal["tcp", "udp", "icmp"] | None = None
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    dscp: Annotated[int, Field(ge=0, le=63)] | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> _Class:
+        if self.port is not None and self.proto not in ("tcp", "udp"):
+            raise ValueError("a port needs proto: tcp or udp")
+        if self.proto is None and self.dscp is None:
+            raise ValueError("must have proto or dscp (striping: off is for all traffic)")
+        return self
 
 
 class _HostConfig(StrictModel):
@@ -46,14 +61,15 @@ class ClusterConfig(StrictModel):
     """All keys are optional.
 
     `striping` auto: pairs of hosts that both run `ri2n-reorder` use it; off, for all or for one host: nothing is
-    given to it. `hosts` declares NICs' rates, where the driver does not know them, their wiring, and MACs of
-    containers and virtual machines behind a host.
+    given to it. `by_flows` are classes of traffic that are never given to it. `hosts` declares NICs' rates, where the
+    driver does not know them, their wiring, and MACs of containers and virtual machines behind a host.
     """
 
     strategy: str = "max_min"
     slots: Annotated[int, Field(ge=16, le=256)] = 64
     hbspan_s: _Hbspan = _Hbspan()
     striping: _Striping = "auto"
+    by_flows: Annotated[list[_Class], Field(max_length=64)] = Field(default_factory=list)
     hosts: dict[str, _HostConfig] = Field(default_factory=dict)
 
     @field_validator("strategy")
@@ -70,6 +86,14 @@ class ClusterConfig(StrictModel):
             raise ValueError("must be 16, 32, 64, 128 or 256")
         return value
 
+    @field_validator("by_flows")
+    @classmethod
+    def _once_each(cls, value: list[_Class]) -> list[_Class]:
+        for position, each in enumerate(value):
+            if each in value[:position]:
+                raise ValueError(f"entry {position} is there twice")
+        return value
+
     def rate_bps(self, host: str, nic: str) -> int | None:
         declared = self.hosts.get(host)
         return declared.nics[nic].rate_bps if declared and nic in declared.nics else None
@@ -81,6 +105,10 @@ class ClusterConfig(StrictModel):
         """Whether a host's helper may be used."""
         own = self.hosts[host].striping if host in self.hosts else None
         return (own or self.striping) == "auto"
+
+    def traffic_by_flows(self) -> tuple[TrafficClass, ...]:
+        """What helpers are not given, in the file's order."""
+        return tuple(TrafficClass(each.proto, each.port, each.dscp) for each in self.by_flows)
 
     def network(self, host: str, nic: str) -> str | None:
         declared = self.hosts.get(host)

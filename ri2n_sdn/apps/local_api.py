@@ -11,6 +11,7 @@ import socketserver
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +248,7 @@ class LocalApi:
                 **answer,
                 "kind": "managed",
                 "striped": striped,
+                "by_flows": [asdict(each) for each in fabric.by_flows] if striped else [],
                 "reason": reason + (f"; {dead} of {len(paths)} paths are dead" if dead else ""),
                 "slots": [names[slot] for slot in slots_in_force(cluster, source, target)],
                 "paths": self._paths(source, target, fabric),

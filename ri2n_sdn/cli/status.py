@@ -14,6 +14,7 @@ from ri2n_sdn.cli.common import JsonOption, SocketOption, console, print_json
 from ri2n_sdn.cli.forward import controller_socket
 from ri2n_sdn.cli.views import explain_lines, helper_table, path_table, status_view
 from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.fabric.classes import TrafficClass
 from ri2n_sdn.pipeline.dphash import PROTOCOLS, HashBuild, slot_of
 
 __all__ = ["explain", "status", "top"]
@@ -83,7 +84,9 @@ def explain(
     path = controller_socket(socket, lab)
     answer = call(path, "explain", src=src, dst=dst)
     flow, slot, remark = "", None, None
-    if protocol is not None and answer["kind"] == "managed" and not answer.get("striped"):
+    classes = (TrafficClass(**each) for each in answer.get("by_flows", ()))
+    kept = protocol is not None and any(each.has(protocol, sport, dport) for each in classes)
+    if protocol is not None and answer["kind"] == "managed" and (kept or not answer["striped"]):
         addresses, found_datapath = _known_of(path, src)
         source = src_ip or _address(addresses, src, "--src-ip")
         target = dst_ip or _address(addresses, dst, "--dst-ip")
@@ -97,6 +100,8 @@ def explain(
             if known is None:
                 remark = f"this is so if {src} uses the netdev datapath (--datapath system: nobody can predict it)"
     lines = explain_lines(answer, slot, flow)
+    if kept:
+        lines.insert(1, "this flow is of a class that keeps one link (by_flows in cluster.yaml)")
     if remark:
         lines.append(remark)
     if as_json:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from ri2n_sdn.fabric.classes import TrafficClass
+
 __all__ = ["Fabric", "Host", "LinkNumbers", "Nic", "NicId", "Path", "PathKey"]
 
 NicId = tuple[str, int]
@@ -110,10 +112,14 @@ class Path:
 
 @dataclass(frozen=True)
 class Fabric:
-    """All managed hosts at one moment; immutable, so that a plan is computed from one consistent view."""
+    """All managed hosts at one moment; immutable, so that a plan is computed from one consistent view.
+
+    `by_flows` is what helpers are not given, whoever sends it to whom.
+    """
 
     hosts: Mapping[str, Host] = field(default_factory=dict)
     link_numbers: LinkNumbers = field(default_factory=dict)
+    by_flows: tuple[TrafficClass, ...] = ()
 
     @cached_property
     def _paths(self) -> dict[tuple[str, str], tuple[Path, ...]]:

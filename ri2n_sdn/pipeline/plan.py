@@ -86,7 +86,7 @@ def plan_host(
         for position in range(1, len(members)):
             plan.add_groups([_standby_group(members[:position], members[position], Table.LEARN)])
     if host.helper:
-        plan.add_flows(striping.host_flows(host))
+        plan.add_flows(striping.host_flows(host, fabric.by_flows))
         plan.add_groups(striping.bounce_groups(host))
     for peer_name in sorted(fabric.hosts):
         if peer_name == name:

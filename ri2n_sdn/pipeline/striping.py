@@ -6,12 +6,15 @@ trip that nobody is there. Nothing that a TAP says can get to a TAP again, so no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
+from ri2n_sdn.fabric.classes import PROTOCOLS, TrafficClass
 from ri2n_sdn.fabric.links import MAX_PORT
 from ri2n_sdn.fabric.model import Host, Nic, Path
 from ri2n_sdn.pipeline.layout import (
     ALL_MULTICAST,
+    ETH_IPV4,
+    ETH_IPV6,
     ETH_RI2N,
     ETH_STRIPED,
     HELPER_VLAN,
@@ -46,11 +49,17 @@ __all__ = ["bounce_groups", "host_flows", "peer_flows", "to_helper_first"]
 
 _STRIPED, _BOUNCE = 5, 6
 _NO_TAG = 0
+_BY_FLOWS = 1  # in reg3: not for the helper
 _SENT_BACK = 7  # the tag's priority on the wire port: one of our own frames
 
 
-def host_flows(host: Host) -> Iterator[Flow]:
-    """Rows that do not depend on any peer: from the helper's TAPs, and from the NICs to the helper."""
+def host_flows(host: Host, by_flows: Sequence[TrafficClass] = ()) -> Iterator[Flow]:
+    """Rows that do not depend on any peer: from the helper's TAPs, and from the NICs to the helper.
+
+    What the host sends that is `by_flows` gets a mark, which the rows that lead to the helper do not want.
+    """
+    for match in (match for each in by_flows for match in _matches(each)):
+        yield row(Table.CLASSIFY, 105, {"in_port": LOCAL, **match}, [SetField("reg3", _BY_FLOWS), Goto(Table.SEND)])
     # Neither the host itself nor the other end of a striped connection can feign a helper or a probe.
     yield row(Table.CLASSIFY, 1001, {"in_port": LOCAL, "eth_type": ETH_STRIPED}, [])
     for port in (PLAIN_PORT, WIRE_PORT):
@@ -128,7 +137,22 @@ def to_helper_first(host: Host, peer: Host, slots: Group) -> tuple[Flow, Group]:
         Bucket(None, (ToGroup(slots.group_id),), watch_group=slots.group_id),
     )
     match: dict[str, MatchValue] = {"in_port": LOCAL, "eth_src": host.mac, "eth_dst": peer.mac, "vlan_vid": _NO_TAG}
-    return row(Table.SEND, 110, match, [ToGroup(number)]), Group(number, Group.FAST_FAILOVER, buckets)
+    return row(Table.SEND, 110, {**match, "reg3": 0}, [ToGroup(number)]), Group(number, Group.FAST_FAILOVER, buckets)
+
+
+def _matches(each: TrafficClass) -> Iterator[dict[str, MatchValue]]:
+    """A class as matches of OpenFlow: by address family, and a port once as source and once as destination."""
+    for family, icmp in ((ETH_IPV4, 1), (ETH_IPV6, 58)):
+        match: dict[str, MatchValue] = {"eth_type": family}
+        if each.dscp is not None:
+            match["ip_dscp"] = each.dscp
+        if each.proto is not None:
+            match["ip_proto"] = icmp if each.proto == "icmp" else PROTOCOLS[each.proto][0]
+        if each.port is None:
+            yield match
+            continue
+        for end in ("src", "dst"):
+            yield {**match, f"{each.proto}_{end}": each.port}
 
 
 def _usable(host: Host) -> Iterator[Nic]:

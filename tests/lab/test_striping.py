@@ -44,6 +44,7 @@ s = socket.create_connection((sys.argv[1], 5900), timeout=50)
 s.sendall(data); s.shutdown(socket.SHUT_WR)
 assert s.makefile().read() == hashlib.sha256(data).hexdigest(), "other bytes came out than went in"
 """
+EXPLAIN = [sys.executable, "-m", "ri2n_sdn.cli.main", "explain"]
 SEND_FRAMES = """
 import json, socket, sys
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW); s.bind((sys.argv[1], 0))
@@ -335,6 +336,39 @@ def test_striping_is_turned_off_and_on_without_a_loss(
 
         stream_is_flawless(cluster, stream_pps / SLOWLY, change, seconds=5, ordered=False)
         assert (cluster.counters("B")["plain_in"] > counted) == striped, cluster.described()
+
+
+def test_a_class_of_traffic_keeps_one_link_while_all_else_is_striped(
+    cluster: Cluster, stream_pps: float, wait_until: WaitUntil
+) -> None:
+    """TCP to port 5900 is by flows (a connection has one link, its acknowledgements one too), UDP is not."""
+    lab = cluster.lab
+    config = lab.run_dir / "by_flows.yaml"
+    config.write_text("by_flows: [{proto: tcp, port: 5900}]\n" + lab.cluster_file.read_text())
+    cluster.start_controller(config)
+    lab.wait_ready()
+    wait_until(cluster.controller_content, cluster.described, timeout_s=20)
+    given = [cluster.counters(host)["plain_in"] for host in ("A", "B")]
+    sent = send_by_tcp(cluster, "B", lab.address("A"))
+    assert max(sent.values()) > TCP_BYTES and min(sent.values()) < 0.05 * TCP_BYTES, f"{sent}\n{cluster.described()}"
+    # Nothing of it came to a helper; something else on the hosts may have said a word.
+    assert all(
+        cluster.counters(host)["plain_in"] < before + 20 for host, before in zip(("A", "B"), given, strict=True)
+    ), cluster.described()
+    before = sent_bytes(lab, "B")
+    stream_is_flawless(cluster, stream_pps)
+    sent = sent_since(lab, "B", before)
+    assert min(sent.values()) > 0.25 * 1.5 * stream_pps * SIZE, sent
+    answer = json.loads(
+        subprocess.run(
+            [*EXPLAIN, "B", "A", "--socket", str(lab.controller_socket), "--proto", "tcp", "--dport", "5900",
+             "--src-ip", lab.address("B"), "--dst-ip", lab.address("A"), "--datapath", "netdev", "--json"],
+            check=True, capture_output=True, text=True,
+        ).stdout
+    )  # fmt: skip
+    assert answer["striped"] and answer["slot"] is not None and "keeps one link" in answer["why"][1], answer
+    cluster.start_controller()
+    lab.wait_ready()
 
 
 # ---- what others send

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from ri2n_sdn.fabric.classes import TrafficClass
 from ri2n_sdn.fabric.links import number_links
 from ri2n_sdn.fabric.model import Fabric, Host, Nic
 from ri2n_sdn.pipeline import messages as m
@@ -21,11 +22,14 @@ class Frame:
     eth_dst: str
     eth_type: int = 0x0800
     ip_proto: int = 17
+    ip_dscp: int = 0
     icmpv6_type: int = 0
     ipv4_src: str = ""
     ipv4_dst: str = ""
     tcp_src: int = 0
     tcp_dst: int = 0
+    udp_src: int = 0
+    udp_dst: int = 0
     hash: int = 0
     payload: str = ""
     tags: tuple[tuple[int, int], ...] = ()
@@ -165,7 +169,11 @@ class Cluster:
     """
 
     def __init__(
-        self, hosts: Mapping[str, list[str]], plain: Mapping[str, str] | None = None, helpers: Collection[str] = ()
+        self,
+        hosts: Mapping[str, list[str]],
+        plain: Mapping[str, str] | None = None,
+        helpers: Collection[str] = (),
+        by_flows: tuple[TrafficClass, ...] = (),
     ) -> None:
         self.taps: list[tuple[str, int, Frame]] = []
         self.hosts: dict[str, Host] = {}
@@ -184,7 +192,7 @@ class Cluster:
         self.plain = dict(plain or {})
         for name, network in self.plain.items():
             self.networks.setdefault(network, Network()).members.add((name, 0))
-        self.fabric = Fabric(self.hosts, number_links(Fabric(self.hosts), {}))
+        self.fabric = Fabric(self.hosts, number_links(Fabric(self.hosts), {}), by_flows)
         self.bridges = {
             name: Bridge(
                 plan_host(self.fabric, name, {}, default_slots, 64),

@@ -8,6 +8,7 @@ import pytest
 
 from ri2n_sdn.apps.config import ClusterConfig, load_cluster_config
 from ri2n_sdn.errors import BadInput
+from ri2n_sdn.fabric.classes import TrafficClass
 
 
 def load(tmp_path: Path, text: str) -> ClusterConfig:
@@ -31,6 +32,12 @@ def test_declared_rates_and_networks_are_found(tmp_path: Path) -> None:
     assert config.rate_bps("A", "eth1") is None and config.rate_bps("B", "eth0") is None
 
 
+def test_classes_of_traffic_are_read_in_order(tmp_path: Path) -> None:
+    config = load(tmp_path, "by_flows: [{proto: tcp, port: 22}, {proto: icmp}, {dscp: 46}]")
+    wanted = (TrafficClass("tcp", 22), TrafficClass("icmp"), TrafficClass(dscp=46))
+    assert config.traffic_by_flows() == wanted and ClusterConfig().traffic_by_flows() == ()
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -42,6 +49,13 @@ def test_declared_rates_and_networks_are_found(tmp_path: Path) -> None:
         ("strategy: best", "strategy: unknown strategy 'best'"),
         ("hbspan_s: {min: 5}", "hbspan_s: min is larger than max"),
         ("a: 1\na: 2", "duplicate key 'a'"),
+        ("by_flows: [{port: 22}]", "by_flows[0]: a port needs proto: tcp or udp"),
+        ("by_flows: [{proto: icmp, port: 22}]", "by_flows[0]: a port needs proto: tcp or udp"),
+        ("by_flows: [{}]", "by_flows[0]: must have proto or dscp"),
+        ("by_flows: [{proto: tcp, port: 0}]", "by_flows[0].port"),
+        ("by_flows: [{proto: tcp, ports: 1}]", "by_flows[0].ports: unknown key"),
+        ("by_flows: [{dscp: 64}]", "by_flows[0].dscp"),
+        ("by_flows: [{proto: tcp}, {dscp: 1}, {proto: tcp}]", "by_flows: entry 2 is there twice"),
         ("- 1", "must be a mapping"),
         ("a: [", "cluster.yaml:"),
     ],

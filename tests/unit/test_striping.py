@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ri2n_sdn.fabric.classes import TrafficClass
 from ri2n_sdn.fabric.links import MAX_LINKS, MAX_PORT, number_links, number_pair
 from ri2n_sdn.fabric.model import Fabric, Host
 from ri2n_sdn.pipeline.layout import (
@@ -98,6 +99,45 @@ def test_tagged_frames_of_the_host_are_not_striped() -> None:
     frame = Frame(cluster.hosts["A"].mac, cluster.hosts["B"].mac, tags=((1, 0),))
     assert cluster.send("A", frame) == [("B", frame)] and not cluster.taps
     assert cluster.bridges["A"].receive(frame, WIRE_PORT) == []
+
+
+@pytest.mark.parametrize(
+    ("traffic", "fields", "belongs"),
+    [
+        (TrafficClass("tcp", 22), {"ip_proto": 6, "tcp_dst": 22}, True),
+        (TrafficClass("tcp", 22), {"ip_proto": 6, "tcp_src": 22}, True),
+        (TrafficClass("tcp", 22), {"ip_proto": 6, "tcp_dst": 22, "eth_type": 0x86DD}, True),
+        (TrafficClass("tcp", 22), {"ip_proto": 6, "tcp_dst": 23}, False),
+        (TrafficClass("tcp", 22), {"ip_proto": 17, "udp_dst": 22}, False),
+        (TrafficClass("udp"), {"ip_proto": 17, "udp_dst": 7}, True),
+        (TrafficClass("icmp"), {"ip_proto": 1}, True),
+        (TrafficClass("icmp"), {"ip_proto": 58, "eth_type": 0x86DD}, True),
+        (TrafficClass(dscp=46), {"ip_dscp": 46}, True),
+        (TrafficClass(dscp=46), {}, False),
+        (TrafficClass("udp", dscp=8), {"ip_dscp": 8}, True),
+        (TrafficClass("udp", dscp=8), {"ip_dscp": 8, "ip_proto": 6}, False),
+    ],
+)
+def test_a_class_of_traffic_keeps_one_link_and_all_else_is_striped(
+    traffic: TrafficClass, fields: dict[str, int], belongs: bool
+) -> None:
+    cluster = Cluster(WIRES, helpers=WIRES, by_flows=(traffic, TrafficClass("udp", 4791)))
+    for a, b in pairs_of(cluster):
+        frame = replace(Frame(cluster.hosts[a].mac, cluster.hosts[b].mac), **fields)  # type: ignore[arg-type]
+        cluster.taps.clear()
+        arrived = cluster.send(a, frame)
+        assert (arrived, cluster.taps) == (([(b, frame)], []) if belongs else ([], [(a, PLAIN_PORT, frame)]))
+        if "ip_dscp" not in fields:
+            ports = (max(frame.tcp_src, frame.udp_src), max(frame.tcp_dst, frame.udp_dst))
+            assert traffic.has(frame.ip_proto, *ports) == belongs
+
+
+def test_a_host_without_helper_does_not_ask_for_classes() -> None:
+    plans = [
+        plan_host(Cluster(WIRES, by_flows=classes).fabric, "A", {}, default_slots, 64)
+        for classes in ((), (TrafficClass("icmp"),))
+    ]
+    assert plans[0] == plans[1]
 
 
 def test_neighbour_discovery_and_broadcast_do_not_wait_for_a_helper() -> None:
