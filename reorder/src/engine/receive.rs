@@ -132,16 +132,18 @@ impl Engine {
         wire::set_macs(&mut frame, own, mac);
         let full = self.held >= self.settings.max_memory;
         let peer = &mut self.peers[number];
-        let inserted = if full && data.seq != peer.reorder.next() {
-            Inserted::NoMemory
-        } else if data.flags & wire::data::UNORDERED != 0 {
+        let inserted = if data.flags & wire::data::UNORDERED != 0 {
+            // It need not wait, so it needs no memory. Only what has its place taken may be delivered: else it would be
+            // asked for, and be delivered a second time.
             match peer.reorder.mark(now, data.seq, data.link, repeated) {
                 Inserted::InOrder(()) | Inserted::Held => Inserted::InOrder(frame),
                 Inserted::Duplicate => Inserted::Duplicate,
                 Inserted::Old => Inserted::Old,
                 Inserted::FarAhead => Inserted::FarAhead,
-                Inserted::NoMemory => Inserted::InOrder(frame),
+                Inserted::NoMemory => Inserted::NoMemory,
             }
+        } else if full && data.seq != peer.reorder.next() {
+            Inserted::NoMemory
         } else {
             peer.reorder.insert(now, data.seq, data.link, repeated, bytes, frame)
         };

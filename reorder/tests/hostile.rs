@@ -1,0 +1,216 @@
+//! One engine among strangers: controllers that are confused, frames that lie, peers that die; bounded memory and few frames.
+
+#![allow(clippy::unwrap_used)]
+
+use ri2n_reorder::driver::{Driver, Out, Sink};
+use ri2n_reorder::engine::{Engine, Mode, Settings};
+use ri2n_reorder::offload::vnet::VnetHdr;
+use ri2n_reorder::seq::Seq;
+use ri2n_reorder::wire::{
+    self, Body, Control, DataHead, Heartbeat, Mac, Message, Nic, PeerLink, Tag, CONTROL_VID, NO_LIMIT,
+};
+use ri2n_reorder::Nanos;
+
+const MS: Nanos = 1_000_000;
+const S: Nanos = 1_000_000_000;
+const OWN: Mac = Mac([2, 0, 0, 0, 0, 1]);
+const LINKS: u8 = 2;
+const THEIR_SESSION: u32 = 77;
+
+/// What an engine sent.
+#[derive(Default)]
+struct Seen {
+    heartbeats: usize,
+    requests: usize,
+    data: Vec<Vec<u8>>,
+    plain: Vec<Vec<u8>>,
+}
+
+impl Sink for Seen {
+    fn wire(&mut self, to: Out, frame: Vec<u8>) {
+        if matches!(to, Out::Controller | Out::Slots) {
+            return;
+        }
+        match wire::parse(&frame).unwrap() {
+            Message::Heartbeat(_) => self.heartbeats += 1,
+            Message::Repeat(_) => self.requests += 1,
+            Message::Data(_) => self.data.push(frame),
+            other => panic!("{other:?}"),
+        }
+    }
+    fn plain(&mut self, frame: Vec<u8>) {
+        self.plain.push(frame);
+    }
+    fn recycle(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+    fn done(&mut self, _buffer: Vec<u8>) {}
+}
+
+/// The engine, its time, and the peers that the test plays.
+struct Host {
+    engine: Engine,
+    now: Nanos,
+    seen: Seen,
+    beats: u32,
+    sent: u32,
+}
+
+fn peer(number: u32) -> Mac {
+    let [_, high, middle, low] = number.to_be_bytes();
+    Mac([2, 0, 1, high, middle, low])
+}
+
+fn settings() -> Settings {
+    Settings {
+        own: None,
+        autonomous: false,
+        longest: 1514,
+        overhead: 0,
+        udp_unordered: false,
+        max_memory: 64 << 20,
+        keep_ns: 50 * MS,
+        mode: Mode::Paced,
+        hbspan_ns: 2 * S,
+        seed: 5,
+    }
+}
+
+impl Host {
+    fn new(settings: Settings) -> Self {
+        let mut host = Self { engine: Engine::new(settings, S), now: S, seen: Seen::default(), beats: 0, sent: 0 };
+        let nics = (1..=LINKS).map(|port| Nic { port, up: true, rate_kbps: 1_000_000, name: format!("eth{port}") });
+        host.control(1, OWN, Body::ThisHost { mode: Mode::Paced, nics: nics.collect() });
+        host
+    }
+
+    fn control(&mut self, generation: u32, mac: Mac, body: Body) {
+        let mut frame = Vec::new();
+        Control { generation, mac, body }.encode(&mut frame);
+        self.wire(CONTROL_VID, frame);
+    }
+
+    fn tell_of(&mut self, generation: u32, mac: Mac, stripe: bool) {
+        let links = (0..LINKS).map(|number| PeerLink {
+            number,
+            own_port: number + 1,
+            peer_port: number + 1,
+            alive: true,
+            rate_kbps: 1_000_000,
+            limit_kbps: NO_LIMIT,
+            weight_ppm: 500_000,
+        });
+        self.control(generation, mac, Body::Peer { stripe, links: links.collect() });
+    }
+
+    fn wire(&mut self, vid: u16, frame: Vec<u8>) {
+        self.engine.on_wire(self.now, Some(Tag { vid, pcp: 0 }), 0, frame, &mut self.seen);
+    }
+
+    /// Heartbeats of a peer, over all links.
+    fn beat(&mut self, mac: Mac, session: u32) {
+        let ours = self.session_of(mac);
+        for link in 0..LINKS {
+            let beat = Heartbeat {
+                dst: OWN,
+                src: mac,
+                link: Some(link),
+                session,
+                peer_session: ours,
+                seq: Seq(self.beats),
+                next_within_ms: 1000,
+                hears: (1 << LINKS) - 1,
+                grant_kbps: NO_LIMIT,
+                limit_kbps: NO_LIMIT,
+                own: mac,
+                peer: OWN,
+                ..Heartbeat::default()
+            };
+            self.beats += 1;
+            let mut frame = Vec::new();
+            beat.encode(&mut frame);
+            self.wire(u16::from(link) + 1, frame);
+        }
+    }
+
+    fn data(&mut self, mac: Mac, seq: u32, flags: u8, payload: usize) {
+        let mut frame = vec![0; 14 + payload];
+        frame[14..18].copy_from_slice(&seq.to_be_bytes());
+        let head = DataHead { flags, link: 0, session: THEIR_SESSION, seq: Seq(seq), link_seq: Seq(seq) };
+        wire::wrap(&mut frame, &head);
+        wire::set_macs(&mut frame, OWN, mac);
+        self.wire(1, frame);
+    }
+
+    /// Frames of the host for a peer.
+    fn send(&mut self, mac: Mac, frames: usize) {
+        for _ in 0..frames {
+            let frame = [&mac.0[..], &OWN.0, &[0x90, 0], &self.sent.to_be_bytes(), &[0; 1000]].concat();
+            self.sent += 1;
+            self.engine.on_plain(self.now, &VnetHdr::default(), frame, &mut self.seen);
+        }
+    }
+
+    /// Time passes, with turns when the engine wants them.
+    fn run(&mut self, span: Nanos) {
+        let end = self.now + span;
+        loop {
+            let next = self.engine.on_tick(self.now, &mut self.seen);
+            if next > end {
+                break;
+            }
+            self.now = next;
+        }
+        self.now = end;
+    }
+
+    fn described(&self, mac: Mac) -> Option<serde_json::Value> {
+        let status = self.engine.status();
+        let mac = mac.to_string();
+        status["peers"].as_array().unwrap().iter().find(|peer| peer["mac"] == mac.as_str()).cloned()
+    }
+
+    fn session_of(&self, mac: Mac) -> u32 {
+        self.described(mac).unwrap()["session"].as_u64().unwrap() as u32
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        self.engine.counters().iter().find(|entry| entry.0 == name).unwrap().1
+    }
+}
+
+/// A host with a peer that is striped to.
+fn with_peer(settings: Settings) -> Host {
+    let mut host = Host::new(settings);
+    host.tell_of(10, peer(1), true);
+    host.beat(peer(1), THEIR_SESSION);
+    host.run(MS);
+    assert_eq!(host.described(peer(1)).unwrap()["striped"], true);
+    host
+}
+
+#[test]
+fn what_need_not_wait_is_delivered_once_however_little_memory_there_is() {
+    let mut host = with_peer(Settings { max_memory: 8_000, ..settings() });
+    // Sequence 0 is missing; a quarter of the memory is for what waits for it.
+    host.data(peer(1), 1, 0, 1_400);
+    host.data(peer(1), 2, 0, 1_400);
+    assert_eq!(host.counter("no_memory"), 1, "the buffer of this peer is full");
+    host.data(peer(1), 3, wire::data::UNORDERED, 1_400);
+    assert_eq!(host.seen.plain.len(), 1, "at once");
+    // What is sent again is in order, whatever it was first.
+    host.data(peer(1), 3, wire::data::REPEATED, 1_400);
+    host.data(peer(1), 3, wire::data::REPEATED | wire::data::UNORDERED, 1_400);
+    assert_eq!((host.seen.plain.len(), host.counter("duplicate")), (1, 2));
+    // All memory is taken, by frames that were sent.
+    host.send(peer(1), 20);
+    host.data(peer(1), 4, wire::data::UNORDERED, 1_400);
+    host.data(peer(1), 4, wire::data::REPEATED, 1_400);
+    assert_eq!((host.seen.plain.len(), host.counter("no_memory"), host.counter("duplicate")), (2, 2, 2));
+    host.run(MS);
+    for seq in [0, 2] {
+        host.data(peer(1), seq, wire::data::REPEATED, 1_400);
+    }
+    let order: Vec<u8> = host.seen.plain.iter().map(|frame| frame[17]).collect();
+    assert_eq!(order, [3, 4, 0, 1, 2]);
+}
