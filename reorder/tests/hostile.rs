@@ -7,7 +7,7 @@ use ri2n_reorder::engine::{Engine, Mode, Settings};
 use ri2n_reorder::offload::vnet::VnetHdr;
 use ri2n_reorder::seq::Seq;
 use ri2n_reorder::wire::{
-    self, Body, Control, DataHead, Heartbeat, Mac, Message, Nic, PeerLink, Tag, CONTROL_VID, NO_LIMIT,
+    self, repeat, Body, Control, DataHead, Heartbeat, Mac, Message, Nic, PeerLink, Tag, CONTROL_VID, NO_LIMIT,
 };
 use ri2n_reorder::Nanos;
 
@@ -16,6 +16,8 @@ const S: Nanos = 1_000_000_000;
 const OWN: Mac = Mac([2, 0, 0, 0, 0, 1]);
 const LINKS: u8 = 2;
 const THEIR_SESSION: u32 = 77;
+/// The limit of peers, as the engine has it.
+const MOST_PEERS: u32 = 4096;
 
 /// What an engine sent.
 #[derive(Default)]
@@ -142,6 +144,12 @@ impl Host {
         self.wire(1, frame);
     }
 
+    fn ask_again(&mut self, mac: Mac, frames: u16) {
+        let mut frame = Vec::new();
+        repeat::write(OWN, mac, self.session_of(mac), THEIR_SESSION, [(Seq(0), frames)], &mut frame);
+        self.wire(1, frame);
+    }
+
     /// Frames of the host for a peer.
     fn send(&mut self, mac: Mac, frames: usize) {
         for _ in 0..frames {
@@ -187,6 +195,38 @@ fn with_peer(settings: Settings) -> Host {
     host.run(MS);
     assert_eq!(host.described(peer(1)).unwrap()["striped"], true);
     host
+}
+
+#[test]
+fn a_dead_peer_is_not_called_more_often_than_an_idle_one() {
+    let mut host = with_peer(settings());
+    host.send(peer(1), 50);
+    host.run(MS);
+    host.ask_again(peer(1), 50);
+    host.run(10 * S);
+    assert_eq!(host.described(peer(1)).unwrap()["striped"], false);
+    let before = host.seen.heartbeats;
+    host.run(10 * S);
+    assert_eq!(host.seen.heartbeats - before, 10 * usize::from(LINKS));
+}
+
+#[test]
+fn what_was_to_be_repeated_to_a_peer_that_is_not_striped_to_any_more_keeps_nobody_awake() {
+    let mut host = with_peer(settings());
+    host.send(peer(1), 50);
+    host.run(MS);
+    host.tell_of(11, peer(1), false);
+    host.ask_again(peer(1), 50);
+    for _ in 0..20 {
+        host.beat(peer(1), THEIR_SESSION);
+        host.run(500 * MS);
+    }
+    let before = host.seen.heartbeats;
+    for _ in 0..20 {
+        host.beat(peer(1), THEIR_SESSION);
+        host.run(500 * MS);
+    }
+    assert_eq!(host.seen.heartbeats - before, 10 * usize::from(LINKS));
 }
 
 #[test]

@@ -28,8 +28,10 @@ impl Engine {
         let peer = &mut self.peers[number];
         if peer.usable() != 0 {
             peer.usable_ns = now;
-        } else if !peer.is_reachable(now) {
-            // It is gone for good, or has another session when it is back.
+        }
+        if !peer.again.is_empty() && !peer.is_reachable(now) {
+            // It is gone for good, or has another session when it is back, or is not to be striped to: what waits to be
+            // repeated would wait for ever, and count as traffic.
             peer.forget_repeats();
         }
         if peer.ask_at.is_some_and(|at| at <= now) {
