@@ -1,7 +1,7 @@
 //! What the controller says: which NICs this host has, who its peers are, over which links.
 
 use super::link::{Link, Told};
-use super::{Engine, Mode};
+use super::{Engine, Mode, MAX_PEERS};
 use crate::wire::{Body, Control, Mac, PeerLink};
 use crate::Nanos;
 
@@ -10,16 +10,16 @@ impl Engine {
     pub(super) fn take_control(&mut self, now: Nanos, control: Control) {
         self.counters.control_in += 1;
         let newest = match control.body {
-            Body::ThisHost { .. } => &mut self.host_generation,
-            _ => self.generations.entry(control.mac).or_insert(0),
+            Body::ThisHost { .. } => self.host_generation,
+            _ => self.generations.get(&control.mac).copied().unwrap_or(0),
         };
-        if control.generation < *newest {
+        if control.generation < newest {
             self.counters.stale_control += 1;
             return;
         }
-        *newest = control.generation;
         match control.body {
             Body::ThisHost { mode, nics } => {
+                self.host_generation = control.generation;
                 self.own = Some(control.mac);
                 self.set_mode(mode);
                 let gone: Vec<u8> =
@@ -40,18 +40,40 @@ impl Engine {
             Body::Peer { stripe, links } => {
                 let number = match self.peer_of(control.mac) {
                     Some(number) => number,
-                    None if self.peers.len() >= super::MAX_PEERS => {
+                    None if self.peers.len() >= MAX_PEERS => {
                         self.counters.too_many_peers += 1;
                         return;
                     }
                     None => self.add_peer(now, control.mac),
                 };
+                self.remember(control.mac, control.generation);
                 self.peers[number].stripe = stripe;
                 let links = links.iter().map(told).collect();
                 self.set_links(now, number, links);
             }
-            Body::Gone => self.remove_peer(control.mac),
+            Body::Gone => {
+                self.remove_peer(control.mac);
+                self.remember(control.mac, control.generation);
+            }
         }
+    }
+
+    /// Control that is older than this is out of date from now on. Peers that are gone are remembered as long as there is
+    /// room beside those that exist: a controller that tells of ever new ones must not fill the memory.
+    fn remember(&mut self, mac: Mac, generation: u32) {
+        if self.generations.len() >= MAX_PEERS && !self.generations.contains_key(&mac) {
+            let peers = &self.by_mac;
+            let gone = self.generations.iter().filter(|known| !peers.contains_key(known.0));
+            let mut ages: Vec<u32> = gone.map(|known| *known.1).collect();
+            if ages.is_empty() {
+                return; // there are as many peers as there may be, and this is none of them
+            }
+            // The older half goes: its replay is the less likely, and one by one would take long with many.
+            let middle = ages.len() / 2;
+            let middle = *ages.select_nth_unstable(middle).1;
+            self.generations.retain(|mac, age| *age > middle || peers.contains_key(mac));
+        }
+        self.generations.insert(mac, generation);
     }
 
     fn set_mode(&mut self, mode: Mode) {

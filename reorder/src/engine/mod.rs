@@ -44,7 +44,7 @@ const AGAIN_NS: Nanos = 2 * MS;
 const ACTIVE_NS: Nanos = 100 * MS;
 /// Heartbeats at the fast interval after traffic ended: what was lost last is found by them.
 const BEATS_AFTER: u8 = 3;
-/// Others than the controller's peers: at most so many, without a controller.
+/// Peers, at most, and hosts of whose newest control is known when it was made.
 const MAX_PEERS: usize = 4096;
 /// Frames of a reorder buffer; a peer that is further ahead has lost its receiver.
 const REORDER_SLOTS: usize = 16_384;
@@ -103,6 +103,7 @@ pub struct Engine {
     by_mac: HashMap<Mac, usize>,
     /// Without a bridge: which peer a NIC's MAC belongs to.
     by_nic: HashMap<Mac, usize>,
+    /// Generation of the newest control about each peer, and about those that went last: `MAX_PEERS` in all.
     generations: HashMap<Mac, u32>,
     host_generation: u32,
     /// Kept for their memory.

@@ -25,6 +25,7 @@ impl Engine {
             "mode": format!("{:?}", self.mode),
             "autonomous": self.settings.autonomous,
             "held_bytes": self.held,
+            "generations": self.generations.len(),
             "nics": nics,
             "peers": peers,
             "counters": counters,
