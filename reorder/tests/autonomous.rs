@@ -212,6 +212,38 @@ fn ri2n_plus_plus_leaves_the_crowded_link() {
 }
 
 #[test]
+fn a_nic_that_joins_late_begins_with_its_part_of_the_weight() {
+    // An HBSPAN is over: weights are parts of a million, which a rate in kbit/s must not stand beside.
+    for mode in [Mode::RoundRobin, Mode::Ri2nPlus, Mode::Ri2nPlusPlus] {
+        for late_bps in [LINK_BPS, 100 * LINK_BPS] {
+            let mut world = friends(&alike(2, &[late_bps]), mode, 29);
+            world.send(1, 0, 500, 1000);
+            world.run(800 * MS);
+            world.clear();
+            (0..2).for_each(|host| world.add_nic(host, 1, late_bps));
+            world.run(1500 * MS);
+            assert_eq!(usable(&mut world, 1).len(), 2);
+            let found = weights(&mut world, 1);
+            assert!((found[0] - 0.5).abs() < 0.01, "{mode:?}, {late_bps} bit/s: {found:?}");
+            whole(&world, 1, 0);
+        }
+    }
+}
+
+#[test]
+fn a_nic_that_gets_slower_keeps_a_weight_of_its_own_kind() {
+    let mut world = friends(&alike(2, &[LINK_BPS; 2]), Mode::RoundRobin, 31);
+    world.run(800 * MS);
+    world.set_rate(0, 2, LINK_BPS / 2);
+    world.run(1500 * MS);
+    let found = weights(&mut world, 1);
+    assert!((found[0] - 2.0 / 3.0).abs() < 0.01, "{found:?}");
+    world.run(S);
+    let found = weights(&mut world, 1);
+    assert!((found[0] - 0.5).abs() < 0.01, "equal again after the HBSPAN: {found:?}");
+}
+
+#[test]
 fn nobody_learns_of_the_host_itself() {
     let mut world = friends(&alike(2, &[LINK_BPS; 2]), Mode::Paced, 23);
     let status = world.engine(0).status();

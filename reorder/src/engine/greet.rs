@@ -71,13 +71,24 @@ impl Engine {
         }
         let own_kbps = self.nics.get(&port).map_or(NO_LIMIT, |nic| nic.rate_kbps);
         let rate_kbps = own_kbps.min(beat.limit_kbps);
-        let told = Told { rate_kbps, limit_kbps: beat.limit_kbps, weight: rate_kbps };
-        let mut link = Link::new(link_number, port, theirs, told);
-        link.peer_nic = beat.src;
         let mut links: Vec<Link> = self.peers[number].links.clone();
         links.retain(|old| old.number != link_number);
+        let told = Told { rate_kbps, limit_kbps: beat.limit_kbps, weight: first_weight(rate_kbps, &links) };
+        let mut link = Link::new(link_number, port, theirs, told);
+        link.peer_nic = beat.src;
         links.push(link);
         self.by_nic.insert(beat.src, number);
         self.set_links(now, number, links);
     }
+}
+
+/// The weight of a link until the next HBSPAN: as its rate is to those of the `others`, so is its weight to theirs. That
+/// is the rate itself as long as no weights were computed, which are in another unit.
+fn first_weight(rate_kbps: u32, others: &[Link]) -> u32 {
+    let sum = |of: fn(&Told) -> u32| others.iter().map(|link| u128::from(of(&link.told))).sum::<u128>();
+    let (rates, weights) = (sum(|told| told.rate_kbps), sum(|told| told.weight));
+    if rates == 0 || weights == 0 {
+        return rate_kbps;
+    }
+    u32::try_from(u128::from(rate_kbps) * weights / rates).unwrap_or(u32::MAX)
 }

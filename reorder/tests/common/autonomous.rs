@@ -1,6 +1,6 @@
 //! Hosts without a bridge and a controller: their helpers have the NICs, and find each other.
 
-use super::{mac, Fault, Outbox, World, MS};
+use super::{mac, Fault, Outbox, Port, World, MS};
 use ri2n_reorder::driver::{Driver, Out};
 use ri2n_reorder::engine::{Mode, Settings};
 use ri2n_reorder::offload::vnet::VnetHdr;
@@ -38,6 +38,23 @@ impl World {
             self.engine(host).set_nic(now, port, &format!("eth{port}"), nic_mac(host, port), rate_kbps, true);
         }
         self.tick(host);
+    }
+
+    /// A host gets one more NIC, on that switch.
+    pub fn add_nic(&mut self, host: usize, switch: usize, rate_bps: u64) {
+        let port = self.nics.keys().filter(|nic| nic.0 == host).count() as u8 + 1;
+        self.nics.insert((host, port), switch);
+        for places in [&mut self.out_port, &mut self.in_port] {
+            places.insert((host, port), self.ports.len());
+            self.ports.push(Port { rate_bps, ..Port::default() });
+        }
+        self.set_rate(host, port, rate_bps);
+    }
+
+    /// A host takes a NIC of its for one of this rate.
+    pub fn set_rate(&mut self, host: usize, port: u8, rate_bps: u64) {
+        self.rates.insert((host, port), rate_bps);
+        self.introduce(host);
     }
 
     /// What a helper sends goes by the destination's MAC; greetings to everybody on the switch.
