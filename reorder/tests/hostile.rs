@@ -267,6 +267,18 @@ fn what_was_to_be_repeated_to_a_peer_that_is_not_striped_to_any_more_keeps_nobod
 }
 
 #[test]
+fn heartbeats_to_hundreds_of_idle_peers_are_one_per_link_and_second() {
+    const PEERS: u32 = 500;
+    let mut host = Host::new(settings());
+    (0..PEERS).for_each(|number| host.tell_of(10, peer(number), true));
+    host.run(500 * MS);
+    let all = PEERS as usize * usize::from(LINKS);
+    assert_eq!(host.seen.heartbeats, all);
+    host.run(5 * S);
+    assert_eq!(host.seen.heartbeats, 6 * all);
+}
+
+#[test]
 fn what_need_not_wait_is_delivered_once_however_little_memory_there_is() {
     let mut host = with_peer(Settings { max_memory: 8_000, ..settings() });
     // Sequence 0 is missing; a quarter of the memory is for what waits for it.

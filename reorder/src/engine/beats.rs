@@ -1,5 +1,7 @@
 //! Heartbeats: who lives, whose session counts, what is granted.
 
+use std::collections::BTreeMap;
+
 use super::peer::Candidate;
 use super::{Engine, ACTIVE_NS, BEATS_AFTER, FAST_NS, IDLE_NS, MS};
 use crate::driver::{Out, Sink};
@@ -15,6 +17,15 @@ const PROBATION_NS: Nanos = 20 * MS;
 const SHORT_NS: Nanos = 5 * MS;
 /// Answers to heartbeats that ask for one are at least so far apart.
 const ANSWERS_NS: Nanos = MS;
+
+/// What the heartbeats of one peer say on all of its links.
+struct Round<'a> {
+    next_ns: Nanos,
+    active: bool,
+    reply: bool,
+    /// Peers that sent data lately, by NIC.
+    senders: &'a BTreeMap<u8, u16>,
+}
 
 impl Engine {
     /// How often the peer promises something on some link of its; links that were silent before are measured by it.
@@ -64,6 +75,8 @@ impl Engine {
 
     /// Send the heartbeats that are due.
     pub(super) fn send_beats(&mut self, now: Nanos, out: &mut dyn Sink) {
+        // Once for all peers whose heartbeats are due, as it looks at all peers.
+        let mut senders = None;
         for number in 0..self.peers.len() {
             let peer = &mut self.peers[number];
             let active = peer.is_active(now, ACTIVE_NS);
@@ -82,14 +95,15 @@ impl Engine {
             peer.beat_ns = now;
             peer.beat_now = false;
             let reply = std::mem::take(&mut peer.ask_reply);
-            self.beat(now, number, next_ns, active, reply, out);
+            let senders = senders.get_or_insert_with(|| self.senders_by_nic());
+            self.beat(now, number, &Round { next_ns, active, reply, senders }, out);
         }
     }
 
-    fn beat(&mut self, now: Nanos, number: usize, next_ns: Nanos, active: bool, reply: bool, out: &mut dyn Sink) {
+    fn beat(&mut self, now: Nanos, number: usize, round: &Round<'_>, out: &mut dyn Sink) {
         let Some(own) = self.own else { return };
+        let &Round { next_ns, active, reply, senders } = round;
         let hold = self.ended;
-        let senders = self.senders_by_nic();
         let demand_kbps = self.demand_kbps(now, number);
         let arrive_total: u64 = self.nics.values().map(|nic| nic.arrived.1).sum();
         let peer = &mut self.peers[number];
@@ -145,8 +159,8 @@ impl Engine {
     }
 
     /// Peers that sent data lately, by the NIC it came in by: RI2N+'s counts.
-    fn senders_by_nic(&self) -> std::collections::BTreeMap<u8, u16> {
-        let mut counts = std::collections::BTreeMap::new();
+    fn senders_by_nic(&self) -> BTreeMap<u8, u16> {
+        let mut counts = BTreeMap::new();
         for peer in &self.peers {
             for link in &peer.links {
                 if peer.arrived.iter().any(|entry| entry.0 == link.number && entry.1 + entry.2 > 0) {
