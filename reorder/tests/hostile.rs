@@ -279,6 +279,29 @@ fn heartbeats_to_hundreds_of_idle_peers_are_one_per_link_and_second() {
 }
 
 #[test]
+fn frames_kept_for_dead_peers_leave_room_for_those_of_the_living() {
+    let mut host = Host::new(Settings { max_memory: 256 << 10, ..settings() });
+    let talk = |host: &mut Host, number: u32, frames: usize| {
+        host.tell_of(10, peer(number), true);
+        host.beat(peer(number), THEIR_SESSION);
+        for _ in 0..frames {
+            host.send(peer(number), 1);
+            host.run(MS / 10);
+        }
+    };
+    (0..8).for_each(|number| talk(&mut host, number, 60));
+    host.run(10 * S);
+    talk(&mut host, 8, 40);
+    let kept = host.described(peer(8)).unwrap()["ring_frames"].as_u64().unwrap();
+    assert_eq!(kept, 40, "frames that can be repeated");
+    // What waits for others finds room, too.
+    host.data(peer(8), 1, 0, 1_400);
+    host.data(peer(8), 2, 0, 1_400);
+    assert_eq!(host.counter("no_memory"), 0);
+    assert!(host.engine.wants_plain(host.now));
+}
+
+#[test]
 fn what_need_not_wait_is_delivered_once_however_little_memory_there_is() {
     let mut host = with_peer(Settings { max_memory: 8_000, ..settings() });
     // Sequence 0 is missing; a quarter of the memory is for what waits for it.

@@ -1,7 +1,8 @@
 //! The helper's core: frames of the host and of the links in, frames for both out, all by the clock that is passed in.
 //!
 //! One [`Engine`] per process. It owns a [`peer::Peer`] per other host; what concerns all of them (the own NICs, what
-//! their receivers grant, memory) is here. `send`, `receive`, `beats`, `control`, `report` and `greet` hold a part each.
+//! their receivers grant, memory) is here. `send`, `receive`, `beats`, `control`, `report`, `greet` and `time` hold a part
+//! each.
 
 mod beats;
 mod control;
@@ -13,6 +14,7 @@ mod report;
 mod send;
 mod status;
 pub mod strategy;
+mod time;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -324,6 +326,25 @@ impl Engine {
         self.grants_now = false;
     }
 
+    fn count_held(&mut self) {
+        self.held = self.peers.iter().map(Peer::held_bytes).sum();
+    }
+
+    /// When memory gets short: frames that were kept long enough go. Else they do when their peer is sent to again, and
+    /// those of dead peers never would.
+    fn make_room(&mut self, now: Nanos, out: &mut dyn Sink) {
+        if self.held < self.settings.max_memory - self.settings.max_memory / 4 {
+            return;
+        }
+        for peer in &mut self.peers {
+            peer.ring.expire(now);
+            while let Some(buffer) = peer.ring.reclaim() {
+                out.done(buffer);
+            }
+        }
+        self.count_held();
+    }
+
     /// A NIC of ours lost its carrier, or has it again.
     fn carrier(&mut self, port: u8, up: bool) {
         for number in 0..self.peers.len() {
@@ -358,66 +379,9 @@ impl Engine {
         self.send_beats(now, out);
         self.pump(now, out);
         self.report(now, out);
-        self.held = self.peers.iter().map(Peer::held_bytes).sum();
+        self.count_held();
+        self.make_room(now, out);
         self.deadline(now)
-    }
-
-    /// A clock that was set back (it should not be: it is monotonic) must not stop anything for long.
-    fn settle_clock(&mut self, now: Nanos) {
-        if now < self.last {
-            self.counters.clock_jumps += 1;
-            let due = [&mut self.grants_at, &mut self.report_at, &mut self.greet_at, &mut self.span_at];
-            for at in due {
-                *at = (*at).min(now + IDLE_NS);
-            }
-            for peer in &mut self.peers {
-                peer.beat_at = now;
-                peer.fast_since = now;
-                peer.theirs_heard = peer.theirs_heard.min(now);
-                peer.silent_since = peer.silent_since.min(now);
-                peer.beat_ns = peer.beat_ns.min(now);
-                peer.ask_at = peer.ask_at.map(|_| now);
-                if let Some(candidate) = &mut peer.candidate {
-                    candidate.since = candidate.since.min(now);
-                }
-                peer.gap_at = peer.gap_at.map(|_| now);
-                peer.usable_ns = peer.usable_ns.min(now);
-                let past = [&mut peer.short_ns, &mut peer.sent_ns, &mut peer.come_ns];
-                past.into_iter().for_each(|at| *at = at.map(|at| at.min(now)));
-                peer.offered.set_back(now);
-                for link in &mut peer.links {
-                    if link.hears {
-                        link.heard(now);
-                    }
-                }
-            }
-        }
-        self.last = now;
-    }
-
-    fn deadline(&self, now: Nanos) -> Nanos {
-        let mut next = now + IDLE_NS;
-        let mut sooner = |at: Nanos| next = next.min(at);
-        sooner(self.report_at);
-        sooner(self.span_at);
-        if self.settings.autonomous {
-            sooner(self.greet_at);
-        }
-        let mut active = false;
-        for peer in &self.peers {
-            sooner(if peer.beat_now { now } else { peer.beat_at });
-            peer.gap_at.into_iter().for_each(&mut sooner);
-            peer.ask_at.into_iter().for_each(&mut sooner);
-            let interval_ns = self.their_interval(peer);
-            let deaths = peer.links.iter().filter_map(|link| link.dies_at(peer.fast_since, interval_ns));
-            deaths.for_each(&mut sooner);
-            active |= peer.is_active(now, ACTIVE_NS);
-        }
-        if active {
-            sooner(self.grants_at);
-        }
-        self.credit_at.into_iter().for_each(&mut sooner);
-        next.max(now + 1)
     }
 }
 
