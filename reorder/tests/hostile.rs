@@ -326,3 +326,85 @@ fn what_need_not_wait_is_delivered_once_however_little_memory_there_is() {
     let order: Vec<u8> = host.seen.plain.iter().map(|frame| frame[17]).collect();
     assert_eq!(order, [3, 4, 0, 1, 2]);
 }
+
+#[test]
+fn every_heartbeat_of_an_unknown_session_is_counted() {
+    let mut host = with_peer(settings());
+    for times in 1..=5 {
+        host.beat(peer(1), THEIR_SESSION + 1);
+        assert_eq!(host.counter("unknown_session"), times * u64::from(LINKS));
+    }
+}
+
+#[test]
+fn a_nics_number_is_not_cut_to_fit() {
+    let mut host = with_peer(settings());
+    let mut frame = vec![0; 100];
+    let head = DataHead { flags: 0, link: 0, session: THEIR_SESSION, seq: Seq(0), link_seq: Seq(0) };
+    wire::wrap(&mut frame, &head);
+    wire::set_macs(&mut frame, OWN, peer(1));
+    host.wire(257, frame);
+    assert_eq!((host.counter("bad_link"), host.seen.plain.len()), (1, 0));
+}
+
+/// A greeting as a host would send it.
+fn greeting(own: Mac, src: Mac) -> Heartbeat {
+    let dst = Mac::BROADCAST;
+    Heartbeat { dst, src, session: 9, next_within_ms: 1000, limit_kbps: 100_000, own, ..Heartbeat::default() }
+}
+
+fn alone() -> Host {
+    let mut host = Host {
+        engine: Engine::new(Settings { own: Some(OWN), autonomous: true, ..settings() }, S),
+        now: S,
+        seen: Seen::default(),
+        beats: 0,
+        sent: 0,
+    };
+    host.engine.set_nic(S, 1, "eth1", Mac([2, 1, 0, 0, 0, 1]), 100_000, true);
+    host
+}
+
+impl Host {
+    fn greeted(&mut self, greeting: &Heartbeat) {
+        let mut frame = Vec::new();
+        greeting.encode(&mut frame);
+        self.engine.on_wire(self.now, None, 1, frame, &mut self.seen);
+    }
+
+    fn peers(&self) -> usize {
+        self.engine.status()["peers"].as_array().unwrap().len()
+    }
+}
+
+#[test]
+fn greetings_from_where_no_nic_is_cost_a_counter() {
+    let mut host = alone();
+    for src in [Mac::NONE, Mac::BROADCAST, Mac([1, 0, 0x5e, 0, 0, 1])] {
+        host.greeted(&greeting(peer(1), src));
+    }
+    assert_eq!((host.peers(), host.counter("bad_mac")), (0, 3), "nothing is to be sent to everybody");
+    for cnt in [8, 255, 256, u16::MAX] {
+        host.greeted(&Heartbeat { cnt, ..greeting(peer(1), peer(9)) });
+    }
+    assert_eq!((host.peers(), host.counter("bad_link")), (0, 4));
+}
+
+#[test]
+fn a_nic_that_another_host_claimed_for_a_while_is_its_owners_again() {
+    let mut host = alone();
+    let nic = Mac([2, 9, 0, 0, 0, 1]);
+    host.greeted(&greeting(peer(1), nic));
+    host.greeted(&greeting(peer(2), nic));
+    for _ in 0..15 {
+        host.greeted(&greeting(peer(1), nic));
+        host.run(S);
+    }
+    assert_eq!(host.peers(), 1, "the one that claimed it fell silent");
+    let mut frame = vec![0; 100];
+    let head = DataHead { flags: 0, link: 0, session: THEIR_SESSION, seq: Seq(0), link_seq: Seq(0) };
+    wire::wrap(&mut frame, &head);
+    wire::set_macs(&mut frame, OWN, nic);
+    host.engine.on_wire(host.now, None, 1, frame, &mut host.seen);
+    assert_eq!((host.counter("unknown_peer"), host.counter("unknown_session")), (0, 1), "it is known whose it is");
+}

@@ -231,6 +231,7 @@ impl Engine {
         match peer.candidate {
             Some(candidate) if candidate.session == beat.session => {
                 if now.saturating_sub(candidate.since) < PROBATION_NS {
+                    self.counters.unknown_session += 1;
                     return false;
                 }
                 self.counters.restarts += 1;

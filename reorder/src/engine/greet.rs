@@ -43,12 +43,18 @@ impl Engine {
 
     /// A greeting came in by NIC `port`: there is a link between that NIC and the greeter's.
     pub(super) fn greeted(&mut self, now: Nanos, port: u8, beat: &Heartbeat) {
-        let (Some(own), Ok(theirs)) = (self.own, u8::try_from(beat.cnt)) else { return };
+        let Some(own) = self.own else { return };
         let position = self.nics.keys().position(|known| *known == port).and_then(|at| u8::try_from(at).ok());
-        let Some(mine) = position.filter(|mine| *mine < MOST_NICS && theirs < MOST_NICS) else {
+        let position = position.zip(u8::try_from(beat.cnt).ok());
+        let Some((mine, theirs)) = position.filter(|(mine, theirs)| mine.max(theirs) < &MOST_NICS) else {
             self.counters.bad_link += 1;
             return;
         };
+        if beat.src == Mac::NONE || beat.src.is_multicast() {
+            // What is sent back would go to many.
+            self.counters.bad_mac += 1;
+            return;
+        }
         if beat.own == own {
             return; // our own, on another of our NICs
         }
@@ -63,11 +69,16 @@ impl Engine {
         let link_number = if own < beat.own { 8 * mine + theirs } else { 8 * theirs + mine };
         self.peers[number].silent_since = now;
         let known = self.peers[number].link(link_number);
-        if known.is_some_and(|link| link.peer_nic == beat.src && link.told.limit_kbps == beat.limit_kbps) {
-            return;
+        let known = known.map(|link| (link.peer_nic, link.told.limit_kbps));
+        if let Some((old, _)) = known.filter(|known| known.0 != beat.src) {
+            if self.by_nic.get(&old) == Some(&number) {
+                self.by_nic.remove(&old);
+            }
         }
-        if let Some(old) = known.map(|link| link.peer_nic).filter(|old| *old != beat.src) {
-            self.by_nic.remove(&old);
+        // Every time: whoever claimed the NIC in between, by mistake or not, has it no longer.
+        self.by_nic.insert(beat.src, number);
+        if known == Some((beat.src, beat.limit_kbps)) {
+            return;
         }
         let own_kbps = self.nics.get(&port).map_or(NO_LIMIT, |nic| nic.rate_kbps);
         let rate_kbps = own_kbps.min(beat.limit_kbps);
@@ -77,7 +88,6 @@ impl Engine {
         let mut link = Link::new(link_number, port, theirs, told);
         link.peer_nic = beat.src;
         links.push(link);
-        self.by_nic.insert(beat.src, number);
         self.set_links(now, number, links);
     }
 }

@@ -393,7 +393,8 @@ impl Driver for Engine {
 
     fn on_wire(&mut self, now: Nanos, tag: Option<Tag>, nic: u8, frame: Vec<u8>, out: &mut dyn Sink) {
         self.counters.wire_in += 1;
-        let nic = tag.map_or(nic, |tag| tag.vid as u8);
+        // Behind a bridge no NIC has port 0, nor one above 255.
+        let nic = tag.map_or(nic, |tag| u8::try_from(tag.vid).unwrap_or(0));
         self.take_wire(now, tag, nic, frame, out);
     }
 
