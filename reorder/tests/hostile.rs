@@ -337,6 +337,23 @@ fn every_heartbeat_of_an_unknown_session_is_counted() {
 }
 
 #[test]
+fn strangers_are_not_answered_more_often_than_friends() {
+    let mut host = with_peer(settings());
+    host.tell_of(10, peer(2), true);
+    host.run(MS);
+    let before = host.seen.heartbeats;
+    for session in 1_000..2_000 {
+        // A session of a known helper that is not its own, and data of one that nobody knows.
+        host.beat(peer(1), session);
+        host.data(peer(2), 0, 0, 100);
+        host.run(MS / 500);
+    }
+    let answers = host.seen.heartbeats - before;
+    // 2 ms, 2 peers.
+    assert!((1..=6 * usize::from(LINKS)).contains(&answers), "{answers} heartbeats to 3,000 frames");
+}
+
+#[test]
 fn a_nics_number_is_not_cut_to_fit() {
     let mut host = with_peer(settings());
     let mut frame = vec![0; 100];

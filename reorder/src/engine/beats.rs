@@ -15,8 +15,6 @@ use crate::Nanos;
 const PROBATION_NS: Nanos = 20 * MS;
 /// How long frames that waited for credit mean that there are more.
 const SHORT_NS: Nanos = 5 * MS;
-/// Answers to heartbeats that ask for one are at least so far apart.
-const ANSWERS_NS: Nanos = MS;
 
 /// What the heartbeats of one peer say on all of its links.
 struct Round<'a> {
@@ -221,7 +219,7 @@ impl Engine {
         if beat.peer_session != 0 && beat.peer_session != peer.session {
             // To a process before this one: it will learn of us, and then greet anew.
             self.counters.unknown_session += 1;
-            peer.beat_now = true;
+            peer.answer(now);
             return false;
         }
         if peer.theirs == 0 {
@@ -243,7 +241,7 @@ impl Engine {
                 self.counters.unknown_session += 1;
                 peer.candidate = Some(Candidate { session: beat.session, since: now });
                 peer.ask_at = Some(now + PROBATION_NS);
-                peer.beat_now = true;
+                peer.answer(now);
                 peer.ask_reply = true;
                 false
             }
@@ -295,7 +293,7 @@ impl Engine {
         peer.reorder.newer(now, link_number, beat.next);
         peer.gap_at = Some(now);
         if beat.flags & REPLY != 0 {
-            peer.beat_at = peer.beat_at.min((peer.beat_ns + ANSWERS_NS).max(now));
+            peer.answer(now);
         }
         if arose || (!peer.knows_us && beat.peer_session == 0) || peer.usable() != was_usable {
             peer.beat_now = true;

@@ -120,6 +120,8 @@ pub struct Meter {
 /// How long frames wait when all links of a peer fell silent.
 const PATIENCE_NS: Nanos = 200_000_000;
 const METER_NS: Nanos = 10_000_000;
+/// Answers to heartbeats that ask for one, and to strangers, are at least so far apart.
+const ANSWERS_NS: Nanos = 1_000_000;
 
 impl Meter {
     /// Count bytes.
@@ -185,6 +187,12 @@ impl Peer {
     pub fn is_reachable(&self, now: Nanos) -> bool {
         let talks = self.stripe && self.knows_us && !self.holds && !self.bounced;
         talks && (self.usable() != 0 || now.saturating_sub(self.usable_ns) < PATIENCE_NS)
+    }
+
+    /// Heartbeats are to go out as an answer: at once, unless some just did, since each goes over all links and whoever
+    /// makes us answer need not be the peer.
+    pub fn answer(&mut self, now: Nanos) {
+        self.beat_at = self.beat_at.min((self.beat_ns + ANSWERS_NS).max(now));
     }
 
     /// Nothing is to be repeated any more.

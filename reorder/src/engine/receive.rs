@@ -52,7 +52,7 @@ impl Engine {
             }
             Ok(Message::Data(data)) => {
                 let Data { flags, link, session, seq, link_seq, src, .. } = data;
-                if let Some(number) = self.data_peer(src, session, link, nic) {
+                if let Some(number) = self.data_peer(now, src, session, link, nic) {
                     self.take_data(now, number, nic, DataParts { flags, link, seq, link_seq }, frame, out);
                     return;
                 }
@@ -70,7 +70,7 @@ impl Engine {
         }
     }
 
-    fn data_peer(&mut self, src: Mac, session: u32, link: u8, nic: u8) -> Option<usize> {
+    fn data_peer(&mut self, now: Nanos, src: Mac, session: u32, link: u8, nic: u8) -> Option<usize> {
         let Some(number) = self.sender(src) else {
             self.counters.unknown_peer += 1;
             return None;
@@ -78,8 +78,9 @@ impl Engine {
         let peer = &mut self.peers[number];
         if peer.theirs != session {
             self.counters.unknown_session += 1;
-            // It may not know that we began anew.
-            peer.beat_now |= peer.theirs == 0;
+            if peer.theirs == 0 {
+                peer.answer(now); // it may not know that we began anew
+            }
             return None;
         }
         if peer.link(link).is_none_or(|link| link.own_port != nic) {
