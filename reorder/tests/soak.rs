@@ -15,7 +15,8 @@ use common::autonomous::{alike, friends};
 use common::{mac, Fault, Random, World, LINK_BPS, MS, S};
 use ri2n_reorder::driver::Driver;
 use ri2n_reorder::engine::Mode;
-use ri2n_reorder::wire::{Heartbeat, Mac};
+use ri2n_reorder::seq::Seq;
+use ri2n_reorder::wire::{self, DataHead, Heartbeat, Mac, Tag};
 
 /// Counts what each thread has allocated: tests run side by side.
 struct Counting;
@@ -180,6 +181,28 @@ fn hosts_that_nobody_knows_are_forgotten_with_all_that_was_kept_for_them() {
     let first = flood(&mut world);
     let grown = flood(&mut world) - first;
     assert!(grown < 64 << 10, "{grown} bytes more");
+}
+
+#[test]
+fn short_frames_that_wait_do_not_each_hold_the_buffer_of_a_long_one() {
+    const FRAMES: u32 = 10_000;
+    const ROOM: usize = 2048;
+    let mut world = common::world(&alike(2, &[LINK_BPS; 2]), Mode::Paced, 19);
+    world.run(50 * MS);
+    let session = world.engine(1).status()["peers"][0]["session"].as_u64().unwrap() as u32;
+    let before = live();
+    // The first frame never comes, so all others wait.
+    for seq in 1..=FRAMES {
+        let mut frame = Vec::with_capacity(ROOM);
+        frame.resize(60, 0);
+        wire::wrap(&mut frame, &DataHead { flags: 0, link: 0, session, seq: Seq(seq), link_seq: Seq(seq) });
+        wire::set_macs(&mut frame, mac(0), mac(1));
+        world.wire_in(0, Some(Tag { vid: 1, pcp: 0 }), 1, frame);
+    }
+    let waiting = world.engine(0).status()["peers"][0]["reorder_frames"].as_u64();
+    assert_eq!(waiting, Some(u64::from(FRAMES)));
+    let grown = live() - before;
+    assert!(grown < 6 << 20, "{grown} bytes for {FRAMES} frames of 78 bytes");
 }
 
 fn peers(world: &mut World) -> usize {

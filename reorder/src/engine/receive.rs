@@ -14,6 +14,9 @@ const SKEW_UNREPAIRED_NS: Nanos = 35 * MS;
 const SKEW_MOST_NS: Nanos = 50 * MS;
 const RETRY_NS: Nanos = 8 * MS;
 const GIVE_UP_NS: Nanos = 100 * MS;
+/// When more frames than this wait, short ones leave the long buffers that they came in: memory is counted by frames'
+/// lengths, and thousands that wait are either a very fast link's or somebody's who wants to fill it.
+const LOOSE_FRAMES: usize = 1024;
 
 impl Engine {
     /// A frame from the wire side.
@@ -146,6 +149,10 @@ impl Engine {
         } else if full && data.seq != peer.reorder.next() {
             Inserted::NoMemory
         } else {
+            if peer.reorder.held() >= LOOSE_FRAMES && frame.capacity() / 4 > frame.len() {
+                let short = frame.as_slice().into();
+                out.done(std::mem::replace(&mut frame, short));
+            }
             peer.reorder.insert(now, data.seq, data.link, repeated, bytes, frame)
         };
         match inserted {
