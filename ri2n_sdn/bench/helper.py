@@ -1,8 +1,9 @@
 """What the helper costs, natively: packets a second in memory, and one TCP stream as fast as this machine can.
 
 End to end, every contender has a lab of two hosts whose links have no rate; its row says what it got beside a plain
-veth in the same run, for how many CPU seconds of the whole machine, and the round-trip time of an idle ping. Other load
-on the machine is in these figures, so they are ratios of one run, not speeds.
+veth in the same run, for how many CPU seconds of the whole machine, and the round-trip time of an idle ping, with CPUs
+that sleep in between and with CPUs that are kept awake. Other load on the machine is in these figures, so they are
+ratios of one run, not speeds.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ri2n_sdn.bench.awake import cpus_awake
 from ri2n_sdn.bench.context import Report
 from ri2n_sdn.bench.meters import Pings
 from ri2n_sdn.bench.peers import Peer, await_whole
@@ -53,7 +55,8 @@ WARMUP_S = 1
 PING_S, PING_INTERVAL_S = 5.0, 0.02  # below 10 ms ping does not sleep in between, and takes a CPU from what it measures
 LAB_S = 10.0
 GROUPS = ("part", "what", "userspace_tso")
-FIGURES = ("packets_per_s", "goodput_bps", "of_veth", "cpu_s_per_gbit", "rtt_us", "rtt_over_flow_us")
+OVER_FLOW = {"rtt_us": "rtt_over_flow_us", "rtt_awake_us": "rtt_awake_over_flow_us"}
+FIGURES = ("packets_per_s", "goodput_bps", "of_veth", "cpu_s_per_gbit", *OVER_FLOW, *OVER_FLOW.values())
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 Json = dict[str, Any]
@@ -84,7 +87,7 @@ def total_seconds(settings: HelperSettings) -> float:
 
 
 def _run_seconds(settings: HelperSettings) -> float:
-    return settings.seconds + WARMUP_S + 1 + PING_S + 1.0
+    return settings.seconds + WARMUP_S + 1 + 2 * PING_S + 1.0
 
 
 def summarized(rows: list[Json]) -> list[Json]:
@@ -94,7 +97,7 @@ def summarized(rows: list[Json]) -> list[Json]:
 
 
 def beside(rows: Iterable[Json]) -> list[Json]:
-    """The rows with `of_veth` and, for packet mode, `rtt_over_flow_us`; None where there is nothing to compare with."""
+    """The rows with `of_veth` and, for packet mode, times over flow mode; None without anything to compare with."""
     rows = list(rows)
 
     def middle(figure: str, what: str, tso: bool | None) -> float | None:
@@ -104,16 +107,14 @@ def beside(rows: Iterable[Json]) -> list[Json]:
 
     found = []
     for row in rows:
-        veth_bps, flow_us = middle("goodput_bps", "veth", None), middle("rtt_us", "flow", row["userspace_tso"])
+        veth_bps = middle("goodput_bps", "veth", None)
         share = row["goodput_bps"] / veth_bps if veth_bps and row["goodput_bps"] is not None else None
-        added = row["rtt_us"] - flow_us if row["what"] == "packet" and row["rtt_us"] and flow_us is not None else None
-        found.append(
-            {
-                **row,
-                "of_veth": None if share is None else round(share, 4),
-                "rtt_over_flow_us": None if added is None else round(added, 1),
-            }
-        )
+        made = {**row, "of_veth": None if share is None else round(share, 4)}
+        for figure, added in OVER_FLOW.items():
+            flow_us = middle(figure, "flow", row["userspace_tso"])
+            known = row["what"] == "packet" and row[figure] is not None and flow_us is not None
+            made[added] = round(row[figure] - flow_us, 1) if known else None
+        found.append(made)
     return found
 
 
@@ -228,9 +229,9 @@ def _run_lab(
 
 def _measure(lab: Lab, settings: HelperSettings, peer: Peer | None) -> tuple[Json, Json]:
     address = peer.target(lab, CLIENT, SERVER) if peer else lab.address(SERVER)
-    round_trips = Pings(lab, CLIENT, address, PING_INTERVAL_S)
-    time.sleep(PING_S)  # the length of the measurement
-    times_ms = round_trips.times_ms()
+    times_ms = _round_trips(lab, address)
+    with cpus_awake() as awake:
+        awake_ms = _round_trips(lab, address) if awake else []
     length_s = WARMUP_S + settings.seconds + 1
     prefix = peer.prefix if peer else ()
     run = IperfRun(lab, SERVER, [CLIENT], streams=1, seconds=length_s, prefix=prefix, addresses={CLIENT: address})
@@ -247,8 +248,16 @@ def _measure(lab: Lab, settings: HelperSettings, peer: Peer | None) -> tuple[Jso
         "goodput_bps": round(result.goodput_bps),
         "cpu_s_per_gbit": round(cpu_s / gbit, 4) if gbit else None,
         "rtt_us": round(statistics.median(times_ms) * 1000, 1),
+        "rtt_awake_us": round(statistics.median(awake_ms) * 1000, 1) if awake_ms else None,
     }
-    return row, {"iperf3": {"client": result.client_report, "server": result.server_report}, "pings_ms": times_ms}
+    reports = {"client": result.client_report, "server": result.server_report}
+    return row, {"iperf3": reports, "pings_ms": times_ms, "pings_awake_ms": awake_ms}
+
+
+def _round_trips(lab: Lab, address: str) -> list[float]:
+    pings_sent = Pings(lab, CLIENT, address, PING_INTERVAL_S)
+    time.sleep(PING_S)  # the length of the measurement
+    return pings_sent.times_ms()
 
 
 def busy_s(stat: str) -> float:

@@ -155,6 +155,8 @@ class HelperRow(Row):
     cpu_s_per_gbit: Number | None = None
     rtt_us: Number | None = None
     rtt_over_flow_us: Number | None = None
+    rtt_awake_us: Number | None = None
+    rtt_awake_over_flow_us: Number | None = None
 
 
 class Sample(Row):

@@ -156,7 +156,8 @@ def helper_table(report: Report) -> Table:
     """`ri2n bench helper`: a line for each figure in memory and for each contender end to end."""
     table = Table(title="median (smallest..largest)", title_justify="left")
     figures = ("packets/s", "Gbit/s", "of a plain veth", "CPU s per Gbit", "round trip us", "over flow mode us")
-    for heading in ("what", "userspace TSO", *figures):
+    awake = ("CPUs awake: us", "over flow mode us")
+    for heading in ("what", "userspace TSO", *figures, *awake):
         table.add_column(heading)
     for line in report.document["summary"]:
         tso = {None: "", True: "on", False: "off"}[line["userspace_tso"]]
@@ -173,6 +174,8 @@ def helper_table(report: Report) -> Table:
             _with_spread(line, "cpu_s_per_gbit"),
             _with_spread(line, "rtt_us", "g"),
             _figure(line, "rtt_over_flow_us"),
+            _with_spread(line, "rtt_awake_us", "g"),
+            _figure(line, "rtt_awake_over_flow_us"),
         )
     return table
 

@@ -72,14 +72,14 @@ def test_what_the_helper_costs(tmp_path: Path) -> None:
     nothing = dict.fromkeys(helper.FIGURES)
     memory = {"part": "memory", "what": "in order", "userspace_tso": None, "repeat": 1, **nothing}
     flow = {"part": "end to end", "what": "flow", "userspace_tso": True, "repeat": 1, **nothing}
-    measured = {"goodput_bps": 4e9, "of_veth": 0.5, "cpu_s_per_gbit": 0.25, "rtt_us": 60.4}
+    measured = {"goodput_bps": 4e9, "of_veth": 0.5, "cpu_s_per_gbit": 0.25, "rtt_us": 60.4, "rtt_awake_us": 30}
     mptcp = missing_row({"part": "end to end", "what": "mptcp", "userspace_tso": None}, "no mptcpize", helper.FIGURES)
     rows = [{**memory, "packets_per_s": 5_500_000}, {**flow, **measured}, mptcp]
     page = page_of(written(tmp_path / "helper.json", "helper", rows))
     assert table_after(page, "| in memory")[2:] == [["in order", "5,500,000"]]
     assert table_after(page, "| end to end")[2:] == [
-        ["flow", "on", "4.00", "0.50", "0.25", "60", "-"],
-        ["mptcp", "", "no (1)", "-", "-", "-", "-"],
+        ["flow", "on", "4.00", "0.50", "0.25", "60", "-", "30", "-"],
+        ["mptcp", "", "no (1)", "-", "-", "-", "-", "-", "-"],
     ]
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ri2n_sdn.bench import failover, helper, stream
+from ri2n_sdn.bench.awake import cpus_awake
 from ri2n_sdn.bench.cells import demand_cells, failover_cells, fig4_cells, stream_cells
 from ri2n_sdn.bench.demand import DemandSettings, Samples, held_from, judge
 from ri2n_sdn.bench.failover import FailoverSettings
@@ -222,14 +224,35 @@ def test_the_receiver_counts_in_bins_of_its_clock(capsys: pytest.CaptureFixture[
 def test_ratios_are_to_medians_of_the_same_run() -> None:
     def row(what: str, tso: bool | None, bps: float | None, rtt: float | None) -> Json:
         key = {"part": "end to end", "what": what, "userspace_tso": tso, "repeat": 1}
-        return {**key, **dict.fromkeys(helper.FIGURES), "goodput_bps": bps, "rtt_us": rtt}
+        times = {"rtt_us": rtt, "rtt_awake_us": None if rtt is None else rtt / 2}
+        return {**key, **dict.fromkeys(helper.FIGURES), "goodput_bps": bps, **times}
 
     rows = [row("veth", None, 10e9, 20), row("veth", None, 30e9, 20), row("flow", True, 4e9, 50)]
     rows += [row("flow", False, 1e9, 60), row("packet", True, 5e9, 90), row("packet", False, None, None)]
     found = helper.beside(rows)
     assert [each["of_veth"] for each in found] == [0.5, 1.5, 0.2, 0.05, 0.25, None]
     assert [each["rtt_over_flow_us"] for each in found] == [None, None, None, None, 40.0, None]
+    assert [each["rtt_awake_over_flow_us"] for each in found] == [None, None, None, None, 20.0, None]
     assert helper.beside(rows[2:3])[0]["of_veth"] is None
+
+
+def test_cpus_are_kept_awake_while_the_file_is_open_and_only_where_there_is_one(tmp_path: Path) -> None:
+    device = tmp_path / "cpu_dma_latency"
+
+    def is_open() -> bool:
+        found = set()
+        for entry in Path("/proc/self/fd").iterdir():
+            with suppress(OSError):  # the one of this very listing is gone
+                found.add(entry.readlink())
+        return device in found
+
+    with cpus_awake(device) as awake:
+        assert not awake
+    device.write_bytes(b"")
+    with cpus_awake(device) as awake:
+        assert awake and device.read_bytes() == bytes(4)
+        assert is_open()
+    assert not is_open()
 
 
 def test_rows_of_the_speed_program() -> None:
