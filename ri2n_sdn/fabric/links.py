@@ -32,7 +32,7 @@ def number_pair(paths: Iterable[PathKey], before: Mapping[PathKey, int]) -> dict
 
     Paths beyond the 64th, and those of ports above MAX_PORT, get none.
     """
-    wanted = sorted(path for path in paths if max(path) <= MAX_PORT)
+    wanted = sorted(path for path in paths if max(path[:2]) <= MAX_PORT)
     kept = {path: before[path] for path in wanted if path in before}
     free = iter(sorted(set(range(MAX_LINKS)) - set(kept.values())))
     new = zip((path for path in wanted if path not in kept), free, strict=False)

@@ -5,24 +5,46 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
 from ri2n_sdn.fabric.classes import TrafficClass
 
-__all__ = ["Fabric", "Host", "LinkNumbers", "Nic", "NicId", "Path", "PathKey"]
+__all__ = [
+    "MAX_NIC_PORT",
+    "UNTAGGED",
+    "Fabric",
+    "Host",
+    "LinkNumbers",
+    "Nic",
+    "NicId",
+    "Path",
+    "PathKey",
+    "Route",
+    "Routing",
+]
 
 NicId = tuple[str, int]
 """(host name, OpenFlow port number)."""
 
-PathKey = tuple[int, int]
-"""(sender's OpenFlow port, receiver's OpenFlow port) of a path between two hosts."""
+PathKey = tuple[int, int, int]
+"""(sender's OpenFlow port, receiver's OpenFlow port, VLAN ID of its frames) of a path between two hosts."""
+
+UNTAGGED = 0
+"""In place of a VLAN ID: no tag, as frames of a network's first tree go (and all where a network is one switch)."""
+
+MAX_NIC_PORT = 1023
+"""The highest port number of a NIC that is used: a path has to fit a register (pipeline.layout)."""
 
 LinkNumbers = Mapping[tuple[str, str], Mapping[PathKey, int]]
-"""(host, host with the greater name) -> (port of the one, port of the other) -> the link's number (fabric.links)."""
+"""(host, host with the greater name) -> (the two ports, VLAN) -> the link's number (fabric.links)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """A port of a host's bridge that leads to a switch; what was learned of it is `network` and the two `*_alive`."""
+    """A port of a host's bridge that leads to a switch; what was learned of it is `network` and the two `*_alive`.
+
+    `switch` is the one that it is plugged into, as declared, where a network has several.
+    """
 
     host: str
     name: str
@@ -33,6 +55,7 @@ class Nic:
     network: str | None = None
     tx_alive: bool = True
     rx_alive: bool = True
+    switch: str | None = None
 
     @property
     def sends(self) -> bool:
@@ -81,19 +104,59 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
+class Route:
+    """A way through the switches of a network: the VLAN that leads along it, and the directed links that it crosses.
+
+    `rate_bps` is the slowest one's; None when there is none, since both NICs are on one switch.
+    """
+
+    vlan: int = UNTAGGED
+    links: tuple[str, ...] = ()
+    alive: bool = True
+    rate_bps: int | None = None
+
+
+class Routing(Protocol):
+    """The ways through networks of several switches (vlan.routing)."""
+
+    def vlans(self, nic: Nic) -> tuple[int, ...]:
+        """VLAN IDs with which frames may come in by a NIC."""
+        ...
+
+    def flood_vlans(self, network: str) -> tuple[int, ...]:
+        """VLANs (UNTAGGED among them) that reach all of a network now, best first; never empty, two at most.
+
+        Broadcast goes into the first one; what must arrive even while one of them breaks, into both.
+        """
+        ...
+
+    def routes(self, own: Nic, peer: Nic) -> tuple[Route, ...]:
+        """Those that this pair of NICs of one network may use, in order of their VLANs; dead ones too."""
+        ...
+
+    def capacities_bps(self) -> Mapping[str, float]:
+        """The rate of every directed link between switches, by the names in `Route.links`."""
+        ...
+
+
+_ONE_SWITCH = (Route(),)
+
+
+@dataclass(frozen=True, slots=True)
 class Path:
-    """From one NIC of the sender to one NIC of the receiver on the same network."""
+    """From one NIC of the sender to one NIC of the receiver on the same network, along one of its routes."""
 
     own: Nic
     peer: Nic
+    route: Route = _ONE_SWITCH[0]
 
     @property
     def key(self) -> PathKey:
-        return (self.own.port, self.peer.port)
+        return (self.own.port, self.peer.port, self.route.vlan)
 
     @property
     def alive(self) -> bool:
-        return self.own.sends and self.peer.receives
+        return self.own.sends and self.peer.receives and self.route.alive
 
     @property
     def network(self) -> str:
@@ -102,24 +165,26 @@ class Path:
 
     @property
     def rate_bps(self) -> int:
-        return min(self.own.rate_bps, self.peer.rate_bps)
+        return min(self.own.rate_bps, self.peer.rate_bps, self.route.rate_bps or self.own.rate_bps)
 
     @property
-    def links(self) -> tuple[str, str]:
+    def links(self) -> tuple[str, ...]:
         """Ids of the directed, capacitated links that the path crosses (weights.loop)."""
-        return (f"{self.own.host}:{self.own.port}>", f">{self.peer.host}:{self.peer.port}")
+        return (f"{self.own.host}:{self.own.port}>", *self.route.links, f">{self.peer.host}:{self.peer.port}")
 
 
 @dataclass(frozen=True)
 class Fabric:
     """All managed hosts at one moment; immutable, so that a plan is computed from one consistent view.
 
-    `by_flows` is what helpers are not given, whoever sends it to whom.
+    `by_flows` is what helpers are not given, whoever sends it to whom. `routing` knows the ways through networks of
+    several switches; without it every network is one switch.
     """
 
     hosts: Mapping[str, Host] = field(default_factory=dict)
     link_numbers: LinkNumbers = field(default_factory=dict)
     by_flows: tuple[TrafficClass, ...] = ()
+    routing: Routing | None = None
 
     @cached_property
     def _paths(self) -> dict[tuple[str, str], tuple[Path, ...]]:
@@ -145,10 +210,11 @@ class Fabric:
 
     def _find_paths(self, sender: str, receiver: str) -> tuple[Path, ...]:
         return tuple(
-            Path(own, peer)
+            Path(own, peer, route)
             for own in self.hosts[sender].nics
             for peer in self.hosts[receiver].nics
             if own.network is not None and own.network == peer.network
+            for route in (_ONE_SWITCH if self.routing is None else self.routing.routes(own, peer))
         )
 
     def links(self, sender: str, receiver: str) -> dict[int, Path]:
@@ -157,7 +223,8 @@ class Fabric:
         numbers = self.link_numbers.get((receiver, sender) if swapped else (sender, receiver), {})
         found = {}
         for path in self.paths(sender, receiver) if numbers else ():
-            number = numbers.get((path.key[1], path.key[0]) if swapped else path.key)
+            own_port, peer_port, vlan = path.key
+            number = numbers.get((peer_port, own_port, vlan) if swapped else path.key)
             if number is not None:
                 found[number] = path
         return dict(sorted(found.items()))
@@ -190,7 +257,7 @@ class Fabric:
 
     def capacities_bps(self) -> dict[str, float]:
         """Rate of every directed link, by the ids of `Path.links`."""
-        rates: dict[str, float] = {}
+        rates = dict(self.routing.capacities_bps()) if self.routing is not None else {}
         for host in self.hosts.values():
             for nic in host.nics:
                 rates[f"{host.name}:{nic.port}>"] = float(nic.rate_bps)

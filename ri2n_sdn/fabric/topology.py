@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
+from ri2n_sdn.fabric.switches import SwitchGraph, SwitchName, SwitchSpec, VlanSpec, switch_graph
 from ri2n_sdn.fabric.yamlfile import StrictModel, load_model, parse_model
 
-__all__ = ["HostSpec", "NicSpec", "SwitchSpec", "Topology", "load_topology", "parse_topology"]
+__all__ = ["HostSpec", "NicSpec", "Topology", "load_topology", "parse_topology"]
 
-MAX_HOSTS = 253  # one /24 for the hosts, and one for their control network, whose .1 is the controller
 RESERVED_HOSTS = frozenset({"sw", "mgmt"})  # the lab has namespaces of these names
 RESERVED_DEVICES = frozenset({"lo", "mgmt0"})
 
 TopologyName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,12}$")]
 HostName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9]{0,7}$")]
-SwitchName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]{0,7}$")]
 NicName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]{0,14}$")]
 
 
-class SwitchSpec(StrictModel):
-    """A switch, which is one network; each of its ports queues `port_buffer_bytes`, then drops its oldest or newest."""
-
-    port_buffer_bytes: Annotated[int, Field(ge=3_000)] = 131_072
-    drop: Literal["oldest", "newest"] = "oldest"
-
-
 class NicSpec(StrictModel):
-    """A NIC: its device name, the switch it is plugged into, and its rate in bit/s, both ways."""
+    """A NIC: its device name, the switch it is plugged into, and its rate in bit/s, both ways.
+
+    `port` is the switch's; without one it gets the lowest that is free (`Topology.port_numbers`). `queue_frames` is
+    what a lab's NIC holds before it drops, where the kernel can say that exactly.
+    """
 
     name: NicName
     switch: str
     rate_bps: Annotated[int, Field(gt=0)]
+    port: Annotated[int, Field(ge=1, le=1023)] | None = None
+    queue_frames: Annotated[int, Field(ge=20)] = 1000
 
 
 class HostSpec(StrictModel):
@@ -55,6 +54,7 @@ class Topology(StrictModel):
     description: str = ""
     switches: Annotated[dict[SwitchName, SwitchSpec], Field(min_length=1)]
     hosts: Annotated[dict[HostName, HostSpec], Field(min_length=1)]
+    vlans: VlanSpec = VlanSpec()
 
     def with_drop(self, drop: Literal["oldest", "newest"]) -> Topology:
         """The same, with switches whose ports all drop that frame of a full buffer."""
@@ -71,14 +71,46 @@ class Topology(StrictModel):
 
     @model_validator(mode="after")
     def _check(self) -> Topology:
-        if len(self.hosts) > MAX_HOSTS:
-            raise ValueError(f"hosts: {len(self.hosts)} hosts, at most {MAX_HOSTS} are possible")
         for switch in self.switches:
             if switch in RESERVED_DEVICES:
                 raise ValueError(f"switches.{switch}: this name is reserved")
         for host, spec in self.hosts.items():
             _check_host(host, spec, self.switches)
+        switch_graph(self.switches)
+        _check_ports(self.switches, self.hosts)
         return self
+
+    @cached_property
+    def graph(self) -> SwitchGraph:
+        """The switches and the cables between them."""
+        return switch_graph(self.switches)
+
+    @cached_property
+    def network_of(self) -> dict[str, str]:
+        """Of each switch the network it belongs to, called by its first switch: switches joined by cables are one."""
+        first: dict[int, str] = {}
+        component = self.graph.component.tolist()
+        return {name: first.setdefault(component[place], name) for place, name in enumerate(self.graph.names)}
+
+    @cached_property
+    def port_numbers(self) -> dict[tuple[str, str], tuple[str, int]]:
+        """(host, NIC) -> (switch, port) of everything that is plugged in."""
+        taken = {name: {link.port for link in spec.links} for name, spec in self.switches.items()}
+        plugged = [(host, nic) for host, spec in self.hosts.items() for nic in spec.nics]
+        for _, nic in plugged:
+            if nic.port is not None:
+                taken[nic.switch].add(nic.port)
+        following = dict.fromkeys(self.switches, 1)
+        found = {}
+        for host, nic in plugged:
+            port = nic.port
+            if port is None:
+                port = following[nic.switch]
+                while port in taken[nic.switch]:
+                    port += 1
+                following[nic.switch] = port + 1
+            found[host, nic.name] = (nic.switch, port)
+        return found
 
     def number(self, host: str) -> int:
         """The host's number, counted from 1 in the order of the file; KeyError for an unknown host."""
@@ -88,11 +120,11 @@ class Topology(StrictModel):
         raise KeyError(host)
 
     def address(self, host: str) -> str:
-        """The host's IPv4 address, in 10.77.0.0/24."""
+        """The host's IPv4 address in a lab, in 10.77.0.0/24."""
         return f"10.77.0.{self.number(host)}"
 
     def address6(self, host: str) -> str:
-        """The host's IPv6 address, in fd77::/64."""
+        """The host's IPv6 address in a lab, in fd77::/64."""
         return f"fd77::{self.number(host):x}"
 
     def managed_hosts(self) -> list[str]:
@@ -110,14 +142,19 @@ class Topology(StrictModel):
     def warnings(self) -> list[str]:
         """What works but is probably not meant: networks with fewer than two NICs, pairs that share no network."""
         found = []
-        for switch in self.switches:
-            plugged = self.nics_on(switch)
+        on_network: dict[str, list[tuple[str, NicSpec]]] = {network: [] for network in self.network_of.values()}
+        for host, spec in self.hosts.items():
+            for nic in spec.nics:
+                on_network[self.network_of[nic.switch]].append((host, nic))
+        for switch, plugged in on_network.items():
             if not plugged:
                 found.append(f"switches.{switch}: no NIC is plugged into it")
             elif len(plugged) == 1:
                 host, nic = plugged[0]
                 found.append(f"switches.{switch}: {host}:{nic.name} is its only NIC, so it reaches nobody there")
-        networks = {host: {nic.switch for nic in spec.nics} for host, spec in self.hosts.items()}
+        networks = {host: {self.network_of[nic.switch] for nic in spec.nics} for host, spec in self.hosts.items()}
+        if len(set(self.network_of.values())) == 1:
+            return found
         for one, other in combinations(self.hosts, 2):
             if not networks[one] & networks[other]:
                 found.append(f"hosts {one} and {other} share no network: they cannot reach each other")
@@ -153,3 +190,15 @@ def _check_host(host: str, spec: HostSpec, switches: dict[str, SwitchSpec]) -> N
         seen.add(nic.name)
         if nic.switch not in switches:
             raise ValueError(f"{where}.switch: no switch {nic.switch!r} (there are: {', '.join(switches)})")
+
+
+def _check_ports(switches: dict[str, SwitchSpec], hosts: dict[str, HostSpec]) -> None:
+    """Raise ValueError for a NIC whose port of a switch is used by something else."""
+    used = {(name, link.port): f"the link to {link.to}" for name, spec in switches.items() for link in spec.links}
+    for host, spec in hosts.items():
+        for index, nic in enumerate(spec.nics):
+            if nic.port is None:
+                continue
+            other = used.setdefault((nic.switch, nic.port), f"{host}:{nic.name}")
+            if other != f"{host}:{nic.name}":
+                raise ValueError(f"hosts.{host}.nics[{index}].port: {nic.switch}'s port {nic.port} is used by {other}")

@@ -94,11 +94,19 @@ class Wiring:
     """The learned wiring. Pure: the caller gives the time, sends the probes of `tick` and reports those `heard`."""
 
     def __init__(
-        self, settings: WiringSettings | None = None, label: Callable[[NicId], str] = "{0[0]}:{0[1]}".format
+        self,
+        settings: WiringSettings | None = None,
+        label: Callable[[NicId], str] = "{0[0]}:{0[1]}".format,
+        switch: Callable[[NicId], str | None] = lambda _: None,
     ) -> None:
-        """`label` names a NIC in `events`. `lag_s`, set by the caller, is how late probes are reported at present."""
+        """`label` names a NIC in `events`. `lag_s`, set by the caller, is how late probes are reported at present.
+
+        `switch` is what a NIC is plugged into, where that is declared and its network has several: such NICs are judged
+        by others on the same switch alone, and none is cut off for what happens between switches (vlan.liveness).
+        """
         self.settings = settings or WiringSettings()
         self._label = label
+        self._switch = switch
         self.events: list[str] = []
         self.changed = False
         self.lag_s = 0.0
@@ -214,11 +222,13 @@ class Wiring:
             self._next_beacon_s = now_s + self.settings.beacon_s
             probes += self._beacon_round(now_s)
         if now_s >= self._next_ring_s:
-            members = self._members()
-            interval_s = max(self.settings.probe_s, sum(map(len, members.values())) / self.settings.probes_per_s)
+            rings = self._rings()
+            interval_s = max(self.settings.probe_s, sum(map(len, rings.values())) / self.settings.probes_per_s)
             self._next_ring_s = now_s + interval_s
             self._round += 1
-            for nics in members.values():
+            for (_, switch), nics in rings.items():
+                if switch is not None and len(nics) == 1:
+                    self._nics[nics[0]].tx_ok = self._nics[nics[0]].rx_ok = True  # nobody there who could tell
                 probes += self._ring_round(nics, now_s, interval_s)
         probes += self._inquire(now_s, answered_s)
         return probes
@@ -288,7 +298,13 @@ class Wiring:
             for nic in nics:
                 state = self._nics[nic]
                 silent_s = now_s - max(state.beacon_s, since_s, state.since_s)
-                if nic != beacon and state.healthy and silent_s > 3.5 * self.settings.beacon_s + self.lag_s:
+                placed = self._switch(nic) is not None
+                if (
+                    nic != beacon
+                    and not placed
+                    and state.healthy
+                    and silent_s > 3.5 * self.settings.beacon_s + self.lag_s
+                ):
                     self._note(f"{self._label(nic)} is cut off from the rest of n{network}")
                     state.network = None
                     self._newest_s = now_s
@@ -304,6 +320,14 @@ class Wiring:
             state = self._nics[nic]
             if state.network is not None and state.usable:
                 found.setdefault(state.network, []).append(nic)
+        return found
+
+    def _rings(self) -> dict[tuple[int, str | None], list[NicId]]:
+        """NICs that probe each other: of one network, and of one switch where that is declared."""
+        found: dict[tuple[int, str | None], list[NicId]] = {}
+        for network, nics in self._members().items():
+            for nic in nics:
+                found.setdefault((network, self._switch(nic)), []).append(nic)
         return found
 
     def _ring_round(self, nics: list[NicId], now_s: float, interval_s: float) -> list[Probe]:
@@ -345,7 +369,7 @@ class Wiring:
 
     def _inquire(self, now_s: float, answered_s: Callable[[str], float]) -> list[Probe]:
         probes: list[Probe] = []
-        members = self._members() if self._inquiries else {}
+        rings = self._rings() if self._inquiries else {}
         healthy: dict[str, dict[NicId, _Nic]] = {}
         for nic, state in self._nics.items() if self._inquiries else ():
             if state.healthy:
@@ -359,7 +383,8 @@ class Wiring:
             if inquiry.left and now_s >= inquiry.next_s:
                 inquiry.left -= 1
                 inquiry.next_s = now_s + self.settings.burst_s
-                others = [nic for nic in members.get(tx.network, ()) if nic not in edge]
+                ring = rings.get((tx.network, self._switch(sender)), ())
+                others = [nic for nic in ring if nic not in edge]
                 probes.append(Probe(sender, receiver))
                 probes += [Probe(sender, other) for other in self._some(others, 3)]
                 probes += [Probe(other, receiver) for other in self._some(others, 3)]

@@ -81,12 +81,6 @@ def test_mistakes_are_one_line_with_the_key(old: str, new: str, message: str, tm
     assert "\n" not in text
 
 
-def test_too_many_hosts() -> None:
-    hosts = "".join(f"  h{n}: {{nics: [{{name: eth0, switch: s0, rate_bps: 1}}]}}\n" for n in range(254))
-    with pytest.raises(BadInput, match="hosts: 254 hosts, at most 253"):
-        parse_topology(f"name: t\nswitches: {{s0: }}\nhosts:\n{hosts}")
-
-
 def test_warnings() -> None:
     assert parse_topology(GOOD).warnings() == ["hosts B and R share no network: they cannot reach each other"]
     lonely = GOOD.replace("  R: {managed: false, nics: [{name: eth0, switch: s1, rate_bps: 100}]}\n", "")
