@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ri2n_sdn.fabric.model import PathKey
 from ri2n_sdn.weights import slots as slot_tables
 from ri2n_sdn.weights.filters import HbSpan, hold_small_changes
 from ri2n_sdn.weights.memory import PairMemory, Structure
@@ -32,7 +33,6 @@ __all__ = [
     "default_slots",
 ]
 
-PathKey: TypeAlias = tuple[int, int]  # (own ofport, peer's ofport)
 PairKey: TypeAlias = tuple[str, str]  # (sender host, receiver host)
 
 SLOT_MEMORY_S = 2.0  # time constant of the bytes per slot: TCP flows that share a link differ for a second or two
@@ -210,6 +210,10 @@ class WeightLoop:
             restless += decision.moved > 0 and not moved_rows[row]
         changed = activity_changed or restless > RESTLESS * active.sum() or self._surge(structure)
         return Decision(decisions, self._hbspan.step(changed, None if active.any() else self.settings.hbspan_idle_s))
+
+    def sent_bps(self) -> dict[PairKey, dict[PathKey, float]]:
+        """What each pair sent over each of its paths as of the last step, on a short average."""
+        return self._memory.sent_bps()
 
     def _sample(self, now_s: float, structure: Structure) -> tuple[TrafficSample, FloatArray]:
         """The strategy's input: the sample and the shares (P, K) in force."""

@@ -64,6 +64,17 @@ class PairMemory:
         """(P, K) sent rate, long average."""
         return self._slow.rate * 8.0
 
+    def sent_bps(self) -> dict[PairKey, dict[PathKey, float]]:
+        """The same by pair and path, of pairs that sent anything."""
+        if self._structure is None:
+            return {}
+        rates = self.fast_bps
+        return {
+            pair.key: {path.path: float(rate) for path, rate in zip(pair.paths, row, strict=False)}
+            for pair, row in zip(self._structure.pairs, rates, strict=True)
+            if row.any()
+        }
+
     def link_load_bps(self, rate_bps: FloatArray) -> FloatArray:
         """(E,) what the paths' rates (P, K) add up to on each link."""
         assert self._structure is not None

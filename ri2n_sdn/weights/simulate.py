@@ -94,7 +94,7 @@ class SimulatedRun:
     def final_share(self, client: str, link: int) -> float:
         """The client's last share of link `link` (0, 1)."""
         share = self.shares[-1][1].get(client, {})
-        return sum(s for (own, _), s in share.items() if own == link + 1)
+        return sum(s for (own, _, _), s in share.items() if own == link + 1)
 
 
 @dataclass
@@ -172,7 +172,7 @@ class _Simulation:
         for client in self.clients:
             for sender, receiver in ((client, SERVER), (SERVER, client)):
                 common = [k for k in self.hosts[sender] if k in self.hosts[receiver]]
-                paths = [(k + 1, k + 1) for k in common]
+                paths = [(k + 1, k + 1, 0) for k in common]
                 slots = list(default_slots(paths, [LINK_BPS] * len(paths), self.n))
                 pair = _Pair(sender, receiver, paths, slots, sent=dict.fromkeys(paths, 0.0))
                 pair.shown = {sender: dict(pair.sent), receiver: dict(pair.sent)}
@@ -379,7 +379,7 @@ def chart(one: SimulatedRun, link: int = 1, width: int = 90) -> str:
             at = last * (column + 1) / width
             while position < len(one.shares) and one.shares[position][0] <= at:
                 share = one.shares[position][1].get(client, {})
-                current = sum(s for (own, _), s in share.items() if own == link + 1)
+                current = sum(s for (own, _, _), s in share.items() if own == link + 1)
                 position += 1
             row.append("*" if current >= 0.95 else str(int(current * 10 + 0.5)))
         lines.append(f"{client} {''.join(row)}")

@@ -42,7 +42,7 @@ class Feed:
     def pair(self, sender: str, receiver: str, **mbit: float) -> PairKey:
         """A pair with a path per given NIC: n1=50.0 is 50 Mbit/s over port 1 of both hosts."""
         key = (sender, receiver)
-        self.mbit[key] = {(int(nic[1:]), int(nic[1:])): rate for nic, rate in mbit.items()}
+        self.mbit[key] = {(int(nic[1:]), int(nic[1:]), 0): rate for nic, rate in mbit.items()}
         self.sent.setdefault(key, dict.fromkeys(self.mbit[key], 0.0))
         self.slots.setdefault(key, default_slots(list(self.mbit[key]), [1e8] * len(mbit)))
         return key
@@ -111,8 +111,8 @@ def test_the_squeezed_link_is_left_within_a_second(feed: Feed) -> None:
     c = feed.pair("C", "A", n1=35.0, n2=95.0)
     for _ in range(4):
         decision = feed.step()
-    assert decision.pairs[c].share[1, 1] == pytest.approx(0.02)
-    assert decision.pairs[c].slots.count((2, 2)) == 63
+    assert decision.pairs[c].share[1, 1, 0] == pytest.approx(0.02)
+    assert decision.pairs[c].slots.count((2, 2, 0)) == 63
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -160,16 +160,16 @@ def test_a_dead_path_loses_its_slots_and_gets_them_back(feed: Feed) -> None:
     c = feed.pair("C", "A", n1=95.0, n2=95.0)
     for _ in range(8):
         feed.step()
-    feed.dead.add((c, (2, 2)))
+    feed.dead.add((c, (2, 2, 0)))
     decision = feed.step(0.01)
-    assert set(decision.pairs[c].slots) == {(1, 1)}
-    assert decision.pairs[c].share == {(1, 1): 1.0, (2, 2): 0.0}
+    assert set(decision.pairs[c].slots) == {(1, 1, 0)}
+    assert decision.pairs[c].share == {(1, 1, 0): 1.0, (2, 2, 0): 0.0}
     assert decision.hbspan_s == 0.25
     for _ in range(8):
         feed.step()
     feed.dead.clear()
     decision = feed.step(0.01)
-    assert decision.pairs[c].slots.count((2, 2)) == 32, "max-min knows the capacity: no probing first"
+    assert decision.pairs[c].slots.count((2, 2, 0)) == 32, "max-min knows the capacity: no probing first"
 
 
 def test_all_paths_dead_keeps_the_table(feed: Feed) -> None:
@@ -177,9 +177,9 @@ def test_all_paths_dead_keeps_the_table(feed: Feed) -> None:
     for _ in range(4):
         feed.step()
     before = feed.slots[c]
-    feed.dead |= {(c, (1, 1)), (c, (2, 2))}
+    feed.dead |= {(c, (1, 1, 0)), (c, (2, 2, 0))}
     answer = feed.step().pairs[c]
-    assert answer.share == {(1, 1): 0.0, (2, 2): 0.0} and answer.slots == before and answer.moved == 0
+    assert answer.share == {(1, 1, 0): 0.0, (2, 2, 0): 0.0} and answer.slots == before and answer.moved == 0
 
 
 def test_counters_that_are_reset_are_no_negative_traffic(feed: Feed) -> None:
@@ -205,7 +205,7 @@ def test_a_host_that_was_away_does_not_look_like_a_flood(feed: Feed) -> None:
     feed.sent[b] = {path: count + 5e6 for path, count in quiet.items()}
     for _ in range(24):
         decision = feed.step()
-    assert decision.pairs[c].share[1, 1] > 0.4
+    assert decision.pairs[c].share[1, 1, 0] > 0.4
 
 
 def test_a_pair_that_is_missing_for_a_while_is_not_forgotten(feed: Feed) -> None:
@@ -216,7 +216,7 @@ def test_a_pair_that_is_missing_for_a_while_is_not_forgotten(feed: Feed) -> None
     for _ in range(12):
         decision = feed.step()
         assert b not in decision.pairs, "no decision for a pair that was not given"
-        assert decision.pairs[c].share[1, 1] < 0.1, "B is still there"
+        assert decision.pairs[c].share[1, 1, 0] < 0.1, "B is still there"
     feed.hidden.clear()
     assert b in feed.step().pairs
 
@@ -237,16 +237,16 @@ def test_pairs_that_are_gone_leave_nothing_behind(feed: Feed) -> None:
 def test_odd_inputs_never_raise(feed: Feed) -> None:
     loop = feed.loop
     assert loop.step(0.0, [], {}).pairs == {}
-    path = PathCounters((1, 1), True, ("X:1>", ">Y:1"), 0, 0, 0, 0)
+    path = PathCounters((1, 1, 0), True, ("X:1>", ">Y:1"), 0, 0, 0, 0)
     loop.step(0.1, [PairCounters("X", "Y", (), ())], {})
     loop.step(0.1, [PairCounters("X", "Y", (path,), ())], {})
     loop.step(0.1, [PairCounters("X", "Y", (replace(path, sent_bytes=10**7),), ())], {"X:1>": 0.0})
     decision = loop.step(0.6, [PairCounters("X", "Y", (replace(path, sent_bytes=2 * 10**7),), ())], {})
-    assert decision.pairs["X", "Y"].slots == ((1, 1),) * 64
-    second = replace(path, path=(2, 2), links=("X:2>", ">Y:2"))
-    decision = loop.step(0.9, [PairCounters("X", "Y", (second, path), ((9, 9),) * 64, (1,) * 16)], {})
-    assert set(decision.pairs["X", "Y"].slots) == {(1, 1), (2, 2)}
-    loop.step(0.4, [PairCounters("X", "Y", (second, path), ((1, 1),) * 64)], {})  # the clock went back
+    assert decision.pairs["X", "Y"].slots == ((1, 1, 0),) * 64
+    second = replace(path, path=(2, 2, 0), links=("X:2>", ">Y:2"))
+    decision = loop.step(0.9, [PairCounters("X", "Y", (second, path), ((9, 9, 0),) * 64, (1,) * 16)], {})
+    assert set(decision.pairs["X", "Y"].slots) == {(1, 1, 0), (2, 2, 0)}
+    loop.step(0.4, [PairCounters("X", "Y", (second, path), ((1, 1, 0),) * 64)], {})  # the clock went back
 
 
 def test_paths_may_come_in_another_order(feed: Feed) -> None:
@@ -264,7 +264,7 @@ def test_bytes_of_slots_are_ignored_once_after_a_change(feed: Feed) -> None:
     c = feed.pair("C", "A", n1=95.0, n2=0.0)
     feed.step()
     feed.step()
-    on_one = [slot for slot, path in enumerate(feed.slots[c]) if path == (1, 1)][:8]
+    on_one = [slot for slot, path in enumerate(feed.slots[c]) if path == (1, 1, 0)][:8]
     feed.slot_bytes[c] = tuple(10**6 if slot in on_one else 0 for slot in range(64))
     first = feed.step().pairs[c]
     assert first.moved == 0, "the first bytes after the pair got its table"
@@ -284,7 +284,7 @@ def test_busy_slots_move_ever_more_rarely_when_it_does_not_help(feed: Feed) -> N
         if c in decision.pairs and decision.pairs[c].moved:
             times.append(feed.now_s)
         # Whatever the table, path 1 shows more bytes than path 2.
-        weight = {(1, 1): 900_000, (2, 2): 300_000}
+        weight = {(1, 1, 0): 900_000, (2, 2, 0): 300_000}
         feed.slot_bytes[c] = tuple(weight[feed.slots[c][slot]] if slot in busy else 0 for slot in range(64))
     assert len(times) <= 12
     assert sum(1 for t in times if t > 50.0) <= 3
@@ -296,7 +296,7 @@ def test_hbspan_grows_in_peace_and_shrinks_at_once(feed: Feed) -> None:
     for _ in range(40):
         spans.append(feed.step(spans[-1] if spans else 0.25).hbspan_s)
     assert spans[0] == 0.25 and spans[-1] == 4.0 and sorted(spans[10:]) == spans[10:]
-    feed.dead.add((c, (1, 1)))
+    feed.dead.add((c, (1, 1, 0)))
     assert feed.step(0.1).hbspan_s == 0.25
 
 
@@ -326,14 +326,14 @@ def test_strategies_change_at_run_time(feed: Feed) -> None:
         for _ in range(6):
             decision = feed.step()
         assert feed.loop.strategy_name == name
-        assert decision.pairs[c].share[1, 1] == pytest.approx(share, abs=1e-6)
+        assert decision.pairs[c].share[1, 1, 0] == pytest.approx(share, abs=1e-6)
 
 
 def test_default_slots_are_by_capacity_and_the_same_everywhere() -> None:
-    table = default_slots([(1, 1), (2, 2), (3, 1)], [1e9, 1e8, 1e8], 64)
-    assert len(table) == 64 and table.count((1, 1)) == 54  # 53.3, and the first of three equal remainders
-    assert default_slots([(3, 1), (1, 1), (2, 2)], [1e8, 1e9, 1e8], 64) == table
-    assert default_slots([(1, 1), (2, 2)], [0.0, 0.0], 16).count((1, 1)) == 8
+    table = default_slots([(1, 1, 0), (2, 2, 0), (3, 1, 0)], [1e9, 1e8, 1e8], 64)
+    assert len(table) == 64 and table.count((1, 1, 0)) == 54  # 53.3, and the first of three equal remainders
+    assert default_slots([(3, 1, 0), (1, 1, 0), (2, 2, 0)], [1e8, 1e9, 1e8], 64) == table
+    assert default_slots([(1, 1, 0), (2, 2, 0)], [0.0, 0.0], 16).count((1, 1, 0)) == 8
     assert default_slots([], [], 64) == ()
 
 
@@ -345,7 +345,7 @@ def test_a_step_of_992_pairs_is_quick(name: str) -> None:
     loop = WeightLoop(LoopSettings(strategy=name))
     keys = [(s, r) for s in range(hosts) for r in range(hosts) if s != r]
     mbit = np.where(random.random(len(keys)) < 0.5, random.uniform(0.2, 6.0, len(keys)), 12.5)
-    tables = {key: default_slots([(k, k) for k in range(1, nics + 1)], [1e8] * nics) for key in keys}
+    tables = {key: default_slots([(k, k, 0) for k in range(1, nics + 1)], [1e8] * nics) for key in keys}
     spent = []
     for step in range(9):
         counts = (mbit * 1e6 / 8 / nics * 0.25 * step).astype(int).tolist()
@@ -355,7 +355,9 @@ def test_a_step_of_992_pairs_is_quick(name: str) -> None:
                 f"h{s}",
                 f"h{r}",
                 tuple(
-                    PathCounters((k, k), True, (f"h{s}:{k}>", f">h{r}:{k}"), count, count // 1500, count, count // 1500)
+                    PathCounters(
+                        (k, k, 0), True, (f"h{s}:{k}>", f">h{r}:{k}"), count, count // 1500, count, count // 1500
+                    )
                     for k in range(1, nics + 1)
                 ),
                 tables[s, r],

@@ -97,7 +97,7 @@ def test_table_8_a_pinging_neighbour_costs_nothing(name: str) -> None:
 def test_cold_start_is_over_in_a_second_and_a_half() -> None:
     for topology, expected in (("d", 0.98), ("f", 0.75), ("h", 0.98)):
         one = run(topology, "max_min", seed=SEED, seconds=4.0)
-        near = [abs(share["C"][2, 2] - expected) <= 0.06 for t, share in one.shares if t >= 1.5 and "C" in share]
+        near = [abs(share["C"][2, 2, 0] - expected) <= 0.06 for t, share in one.shares if t >= 1.5 and "C" in share]
         assert near and all(near), f"{topology}: {one.shares}"
 
 
@@ -114,7 +114,7 @@ def test_figure_9_settles_within_two_intervals_both_ways() -> None:
     for (start, c, d), end in zip(PHASES, ends, strict=True):
         within = [(t, s) for t, s in one.shares if start <= t < end and "C" in s]
         settled = [
-            abs(s["C"].get((2, 2), 0.0) - c) <= 0.1 and abs(s["D"].get((2, 2), 0.0) - d) <= 0.1 for _, s in within
+            abs(s["C"].get((2, 2, 0), 0.0) - c) <= 0.1 and abs(s["D"].get((2, 2, 0), 0.0) - d) <= 0.1 for _, s in within
         ]
         first_steady = next(t for i, (t, _) in enumerate(within) if all(settled[i:]))
         assert first_steady - start <= (2 * 0.25 if start else 1.5), f"phase at {start} s settled at {first_steady}"
@@ -129,7 +129,7 @@ def test_figure_9_of_ri2n_plus_plus_follows_and_recovers() -> None:
     print("\n" + chart(one))
 
     def share_at(at_s: float, client: str) -> float:
-        return next(s for t, s in reversed(one.shares) if t <= at_s and client in s)[client].get((2, 2), 0.0)
+        return next(s for t, s in reversed(one.shares) if t <= at_s and client in s)[client].get((2, 2, 0), 0.0)
 
     assert share_at(38.0, "C") > 0.6 and share_at(38.0, "D") > 0.6 and share_at(38.0, "B") == 0.0
     assert share_at(58.0, "C") > 0.75 and share_at(58.0, "D") == 0.0
