@@ -1,0 +1,288 @@
+"""The path table `adaptive`: every HBSPAN, the measured traffic of all active pairs is assigned to VLANs anew.
+
+Pure: time comes in as an argument, state is bounded. Programs can give pairs a table of their own for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from ri2n_sdn.vlan.assign import Assignment, BoolArray, FloatArray, IndexArray, assign
+from ri2n_sdn.vlan.demands import estimate_demands
+
+__all__ = ["Adaptive", "AdaptiveSettings", "AdaptiveStep", "PairKey", "PairWays", "Way"]
+
+PairKey: TypeAlias = tuple[str, str]  # (sender host, receiver host)
+Way: TypeAlias = tuple[int, tuple[str, ...], bool]  # (VLAN ID, names of the directed links, whether it is alive)
+
+
+@dataclass(frozen=True)
+class PairWays:
+    """An active directed pair: what it sent lately, and its candidates: each VLAN once, the links in any order.
+
+    `vlan` is what the pair uses as far as the caller knows; it counts when `Adaptive` has not chosen for it yet.
+    """
+
+    key: PairKey
+    rate_bps: float
+    candidates: tuple[Way, ...]
+    vlan: int | None = None
+
+
+@dataclass(frozen=True)
+class AdaptiveSettings:
+    """Constants of the assignment; utilisations are parts of a link's capacity."""
+
+    hysteresis: float = 0.15  # what a move has to take off the fullest link concerned
+    enough: float = 0.5  # links up to this utilisation are left as they are
+    same_rate: float = 0.25  # a demand that changes by less than this part is taken to be the old one
+    forget_after_s: float = 300.0  # a pair that is no longer given is remembered for this long
+    remember: int = 200_000  # pairs at most; those not given for longest are forgotten first
+    effort: int = 4_000  # exchanges looked at per step (assign.EFFORT)
+    owners: int = 64  # tables of programs at a time
+    table_pairs: int = 100_000  # pairs in one of them
+
+
+@dataclass(frozen=True)
+class AdaptiveStep:
+    """VLANs of the pairs given, by pair; those without a live candidate are missing. `fullest...` are for the log.
+
+    They are of the links that choices decide about, by the demands estimated now, before and after the moves.
+    """
+
+    vlan: dict[PairKey, int]
+    moved: tuple[PairKey, ...]
+    fullest_before: float
+    fullest_after: float
+    fullest_link: str | None
+
+
+@dataclass
+class _Known:
+    vlan: int
+    seen_s: float
+    demand_bps: float = 0.0
+
+
+class Adaptive:
+    """Chooses and remembers a VLAN for every (sender, receiver); `vlans` are the IDs that programs may name.
+
+    `hosts_of` gives the names by which programs' tables know a pair, where pairs are of NICs.
+    """
+
+    def __init__(
+        self,
+        settings: AdaptiveSettings | None = None,
+        vlans: Collection[int] = (),
+        hosts_of: Callable[[PairKey], PairKey] = lambda key: key,
+    ) -> None:
+        self.settings = settings or AdaptiveSettings()
+        self.vlans = frozenset(vlans)
+        self._hosts_of = hosts_of
+        self._known: dict[PairKey, _Known] = {}  # the pair's own choice; in order of when it was last given
+        self._shown: dict[PairKey, int] = {}  # what the last steps answered, where a program's table differs from it
+        self._tables: dict[str, dict[PairKey, int]] = {}  # by owner, the newest last
+
+    @property
+    def tables(self) -> dict[str, int]:
+        """The owners of tables and their numbers of pairs, the newest last."""
+        return {owner: len(table) for owner, table in self._tables.items()}
+
+    def __len__(self) -> int:
+        """How many pairs are remembered."""
+        return len(self._known)
+
+    def set_table(self, owner: str, table: Mapping[PairKey, int]) -> None:
+        """Give pairs the VLANs of a program's table until it is cleared; of several tables the newest counts.
+
+        ValueError names the pair and the VLAN that is not among `vlans`, or the bound that is passed; then nothing has
+        changed. A second table of an owner replaces its first and is the newest.
+        """
+        if owner not in self._tables and len(self._tables) >= self.settings.owners:
+            raise ValueError(f"{owner}: {self.settings.owners} programs have tables already, one more is too many")
+        if len(table) > self.settings.table_pairs:
+            raise ValueError(f"{owner}: a table has at most {self.settings.table_pairs} pairs, this one {len(table)}")
+        for (sender, receiver), vlan in table.items():
+            if vlan not in self.vlans:
+                raise ValueError(f"{owner}: pair {sender} {receiver}: there is no VLAN {vlan}")
+        self._tables.pop(owner, None)
+        self._tables[owner] = dict(table)
+
+    def table_vlan(self, key: PairKey) -> int | None:
+        """The VLAN that the newest table with this pair gives it: it has to be among the pair's candidates then."""
+        hosts = self._hosts_of(key)
+        return next((table[hosts] for table in reversed(self._tables.values()) if hosts in table), None)
+
+    def clear_table(self, owner: str) -> bool:
+        """Forget an owner's table, whose pairs get the next older table's VLAN or their own; whether there was one."""
+        return self._tables.pop(owner, None) is not None
+
+    def step(self, now_s: float, pairs: Sequence[PairWays], capacity_bps: Mapping[str, float]) -> AdaptiveStep:
+        """Decide for the pairs that are active now, each given once, over links of these capacities.
+
+        A link that `capacity_bps` does not name limits nobody. Pairs whose way is dead move at once; of the others,
+        those that pay (`AdaptiveSettings.hysteresis`), and nobody that a program's table holds.
+        """
+        if not pairs:
+            self._forget(now_s)
+            return AdaptiveStep({}, (), 0.0, 0.0, None)
+        names = list(capacity_bps)
+        capacity = np.fromiter(capacity_bps.values(), dtype=np.float64, count=len(names))
+        vlans, links, alive = _arrays(pairs, {name: place for place, name in enumerate(names)})
+        used, own = self._columns(pairs, vlans)
+        demand = self._demands(pairs, vlans, links, used, capacity)
+        candidates = np.where(alive, vlans, -1)
+        held = self._held(pairs, candidates, own)
+        candidates[held >= 0] = np.where(np.arange(vlans.shape[1]) == held[held >= 0, None], candidates[held >= 0], -1)
+        current = np.where(held >= 0, held, own)
+        settings = self.settings
+        answer = assign(
+            demand,
+            candidates,
+            links,
+            capacity,
+            current,
+            hysteresis=settings.hysteresis,
+            enough=settings.enough,
+            effort=settings.effort,
+        )
+        return self._take(now_s, pairs, vlans, used, own, held, demand, answer, names, links, capacity)
+
+    def _take(
+        self,
+        now_s: float,
+        pairs: Sequence[PairWays],
+        vlans: IndexArray,
+        used: IndexArray,
+        own: IndexArray,
+        held: IndexArray,
+        demand: FloatArray,
+        answer: Assignment,
+        names: list[str],
+        links: IndexArray,
+        capacity: FloatArray,
+    ) -> AdaptiveStep:
+        """Remember what was decided and put it into words."""
+        chosen: dict[PairKey, int] = {}
+        moved: list[PairKey] = []
+        for row, (pair, column) in enumerate(zip(pairs, answer.choice.tolist(), strict=True)):
+            if column < 0:
+                self._known.pop(pair.key, None)
+                self._shown.pop(pair.key, None)
+                continue
+            vlan = int(vlans[row, column])
+            chosen[pair.key] = vlan
+            if used[row] >= 0 and used[row] != column:
+                moved.append(pair.key)
+            if held[row] >= 0 and held[row] != own[row]:
+                self._shown[pair.key] = vlan
+                # What it had before the table stays its own, so that it finds it again.
+                vlan = int(vlans[row, own[row]]) if own[row] >= 0 else vlan
+            else:
+                self._shown.pop(pair.key, None)
+            self._known.pop(pair.key, None)
+            self._known[pair.key] = _Known(vlan, now_s, float(demand[row]))
+        self._forget(now_s)
+        load = np.zeros(len(capacity) + 1)
+        on = np.flatnonzero(used >= 0)
+        np.add.at(load, links[on, used[on]], demand[on, None])
+        before = np.divide(load[:-1], capacity, out=np.zeros(len(capacity)), where=capacity > 0.0)
+        shown = np.where(answer.choosable, answer.utilisation, -1.0)
+        fullest = int(shown.argmax()) if answer.choosable.any() else -1
+        return AdaptiveStep(
+            chosen,
+            tuple(moved),
+            float(before[answer.choosable].max(initial=0.0)),
+            answer.fullest_choosable,
+            names[fullest] if fullest >= 0 else None,
+        )
+
+    def _columns(self, pairs: Sequence[PairWays], vlans: IndexArray) -> tuple[IndexArray, IndexArray]:
+        """(P,) the column that carries each pair now, and the one it chose itself; -1 where there is none."""
+        used, own = np.full((2, len(pairs)), -1, dtype=np.int64)
+        for row, pair in enumerate(pairs):
+            known = self._known.get(pair.key)
+            mine = known.vlan if known else pair.vlan
+            for column, (vlan, _, _) in enumerate(pair.candidates):
+                if vlan == mine:
+                    own[row] = column
+                if vlan == self._shown.get(pair.key, mine):
+                    used[row] = column
+        return used, own
+
+    def _held(self, pairs: Sequence[PairWays], candidates: IndexArray, own: IndexArray) -> IndexArray:
+        """(P,) the column that a program's table holds the pair at, -1 for none or a dead one.
+
+        In the first step after its table is gone, a pair is held at its old one: others have to make room again.
+        """
+        held = np.full(len(pairs), -1, dtype=np.int64)
+        if not self._tables and not self._shown:
+            return held
+        for row, pair in enumerate(pairs):
+            vlan = self.table_vlan(pair.key)
+            if vlan is not None:
+                places = np.flatnonzero(candidates[row] == vlan)
+                held[row] = places[0] if len(places) else -1
+            elif pair.key in self._shown and own[row] >= 0 and candidates[row, own[row]] >= 0:
+                held[row] = own[row]
+        return held
+
+    def _demands(
+        self, pairs: Sequence[PairWays], vlans: IndexArray, links: IndexArray, used: IndexArray, capacity: FloatArray
+    ) -> FloatArray:
+        """(P,) estimated demands; those that are much as before are as before, so that noise moves nobody."""
+        rate = np.fromiter((pair.rate_bps for pair in pairs), dtype=np.float64, count=len(pairs))
+        rows = np.arange(len(pairs))
+        way = np.where(used[:, None] >= 0, links[rows, np.maximum(used, 0)], -1)
+        there = vlans >= 0
+        base = links[:, 0]
+        ends = np.full_like(base, -1)
+        for place in range(base.shape[1]):
+            link = base[:, place]
+            everywhere = ((links == link[:, None, None]).any(axis=2) | ~there).all(axis=1)
+            ends[:, place] = np.where(everywhere, link, -1)
+        demand = estimate_demands(rate, way, ends, capacity)
+        known = (self._known.get(pair.key) for pair in pairs)
+        old = np.fromiter((k.demand_bps if k else 0.0 for k in known), dtype=np.float64, count=len(pairs))
+        near = np.maximum(demand, old) <= (1.0 + self.settings.same_rate) * np.minimum(demand, old)
+        return np.asarray(np.where(near, old, demand), dtype=np.float64)
+
+    def _forget(self, now_s: float) -> None:
+        """Drop pairs that were not given for long, and the oldest when there are too many."""
+        settings = self.settings
+        for key in list(self._known):
+            known = self._known[key]
+            if len(self._known) <= settings.remember and now_s - known.seen_s <= settings.forget_after_s:
+                break
+            del self._known[key]
+            self._shown.pop(key, None)
+
+
+def _arrays(pairs: Sequence[PairWays], index: Mapping[str, int]) -> tuple[IndexArray, IndexArray, BoolArray]:
+    """VLAN IDs (P, K), link numbers (P, K, L) and whether candidates are alive (P, K)."""
+    width = max((len(pair.candidates) for pair in pairs), default=0) or 1
+    length = max((len(links) for pair in pairs for _, links, _ in pair.candidates), default=0) or 1
+    vlans: list[int] = []
+    numbers: list[int] = []
+    alive: list[bool] = []
+    nothing = [-1] * length
+    for pair in pairs:
+        for vlan, links, lives in pair.candidates:
+            vlans.append(vlan)
+            alive.append(lives)
+            numbers.extend([index.get(link, -1) for link in links])
+            numbers.extend(nothing[len(links) :])
+        missing = width - len(pair.candidates)
+        vlans.extend(nothing[:1] * missing)
+        alive.extend([False] * missing)
+        numbers.extend(nothing * missing)
+    shape = (len(pairs), width)
+    return (
+        np.array(vlans, dtype=np.int64).reshape(shape),
+        np.array(numbers, dtype=np.int64).reshape(*shape, length),
+        np.array(alive, dtype=np.bool_).reshape(shape),
+    )

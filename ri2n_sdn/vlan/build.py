@@ -1,0 +1,279 @@
+"""The trees of a network: one per top switch of a fat tree, else trees that use all cables as evenly as can be."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ri2n_sdn.fabric.switches import SwitchGraph, VlanSpec
+from ri2n_sdn.fabric.topology import Topology
+from ri2n_sdn.vlan.disjoint import even_trees
+from ri2n_sdn.vlan.trees import IntArray, Trees, trees_from_cables
+
+__all__ = ["build_trees", "check_reach", "switch_levels", "topology_trees"]
+
+MOST_SAMPLES = 64  # leaves whose ways tell how alike two trees of a fat tree are
+MOST_NUMBERS = 1 << 28  # trees x switches that are held at a time (1 GiB)
+BoolArray = NDArray[np.bool_]
+
+
+def topology_trees(topology: Topology) -> Trees:
+    """The trees of what was configured; ValueError as `check_reach` and `build_trees`."""
+    index = topology.graph.index
+    hosts = {host: [index[nic.switch] for nic in spec.nics] for host, spec in topology.hosts.items()}
+    check_reach(topology.graph, hosts)
+    return build_trees(topology.graph, {leaf for leaves in hosts.values() for leaf in leaves}, topology.vlans)
+
+
+def check_reach(graph: SwitchGraph, hosts: Mapping[str, Collection[int]]) -> None:
+    """ValueError when two hosts (name -> its NICs' switches) share no network although there are cables.
+
+    Without any cable, switches are separate networks by design, and `Topology.warnings` speaks of such hosts.
+    """
+    if not len(graph.ends):
+        return
+    kinds: dict[frozenset[int], tuple[str, int]] = {}  # sets of networks, each with the first host that has it
+    for host, switches in hosts.items():
+        kinds.setdefault(frozenset(graph.component[list(switches)].tolist()), (host, next(iter(switches))))
+    known = list(kinds.items())
+    for place, (networks, (host, switch)) in enumerate(known):
+        for others, (other, far) in known[:place]:
+            if not networks & others:
+                raise ValueError(
+                    f"switches.{graph.names[switch]}: is not connected with {graph.names[far]},"
+                    f" so hosts {other} and {host} cannot reach each other"
+                )
+
+
+def build_trees(graph: SwitchGraph, leaves: Collection[int], spec: VlanSpec, trees: int | None = None) -> Trees:
+    """The trees over all networks in which a NIC is plugged into a switch; `leaves` are those switches.
+
+    A levelled network (fat tree, VBFT, folded Clos: all leaves at the bottom, cables only between neighbouring levels)
+    has a tree for every top switch, with that as its root: the paper's rule (VFREC-Net 3.3, 6.1). Where several
+    switches or cables lead down from a root, the way used least so far is taken, and while cables are left unused by
+    that, top switches get further trees over them. Any other network has as many trees as switches (or as it takes to
+    use every cable), which use cables as evenly as any such trees can (`even_trees`). Every tree has all leaves of its
+    network; switches of a levelled network that lead a tree to no leaf are not in it.
+
+    Of more trees than `spec.limit`, or than `trees` when that is given, those are kept that use the cables of every
+    level most evenly. In a levelled network neighbouring trees are as different as can be, so that the first ways of a
+    leaf in any few trees in a row are over different cables.
+
+    ValueError: no leaves, `trees` is more than the limit, or VLAN IDs are too few (`VlanSpec.numbers`).
+    """
+    if not leaves:
+        raise ValueError("switches: no NIC is plugged into any of them")
+    if trees is not None and trees > spec.limit:
+        raise ValueError(f"vlans.limit: {trees} trees need as many VLAN IDs, the limit is {spec.limit}")
+    if trees is not None and trees < 1:
+        raise ValueError(f"trees: {trees} are asked for, one is the least")
+    most = spec.limit if trees is None else trees
+    leaf = np.zeros(len(graph.names), dtype=bool)
+    leaf[list(leaves)] = True
+    networks = np.unique(graph.component[leaf])
+    parts = [_network(graph, graph.component == network, leaf, most) for network in networks.tolist()]
+    count = max(len(above) for above, _ in parts)
+    vlans = spec.numbers(count)
+    above = np.full((count, len(graph.names)), -1, dtype=np.int32)
+    depth = np.full_like(above, -1)
+    for of_network, roots in parts:
+        here = above[: len(of_network)]
+        np.maximum(here, of_network, out=here)
+        depth[np.arange(len(roots)), roots] = 0
+    tree, switch = np.nonzero(above >= 0)
+    parent = np.full_like(above, -1)
+    cable = above[tree, switch]
+    parent[tree, switch] = graph.ends[cable, 0] + graph.ends[cable, 1] - switch.astype(np.int32)
+    while len(tree):
+        over = depth[tree, parent[tree, switch]]
+        known = over >= 0
+        depth[tree[known], switch[known]] = over[known] + 1
+        tree, switch = tree[~known], switch[~known]
+    return Trees(graph, vlans, parent, above, depth)
+
+
+def switch_levels(graph: SwitchGraph, leaves: Collection[int]) -> tuple[IntArray, BoolArray]:
+    """(S,) steps from the nearest leaf (-1 where no leaf is connected), and (S,) whether that network is levelled.
+
+    Levelled is a network whose cables all join neighbouring levels.
+    """
+    level = np.full(len(graph.names), -1, dtype=np.int32)
+    level[list(leaves)] = 0
+    a, b = graph.ends[:, 0], graph.ends[:, 1]
+    for step in range(len(graph.names)):
+        from_a, from_b = (level[a] == step) & (level[b] < 0), (level[b] == step) & (level[a] < 0)
+        if not from_a.any() and not from_b.any():
+            break
+        level[b[from_a]] = step + 1
+        level[a[from_b]] = step + 1
+    flat = np.unique(graph.component[a[(level[a] == level[b]) & (level[a] >= 0)]])
+    return level, ~np.isin(graph.component, flat)
+
+
+def _network(graph: SwitchGraph, here: BoolArray, leaf: BoolArray, most: int) -> tuple[IntArray, IntArray]:
+    """(T, S) the cable above every switch in each tree of one network, and (T,) the roots."""
+    switches = np.flatnonzero(here)
+    if len(switches) == 1:
+        return np.full((1, len(here)), -1, dtype=np.int32), switches.astype(np.int32)
+    leaves = np.flatnonzero(here & leaf)
+    level, levelled = switch_levels(graph, leaves)
+    if levelled[switches[0]]:
+        found = _levelled(graph, level, leaves)
+        if found is not None:
+            above, roots = found
+            order = _differing(_ways_up(graph, above, level, leaves), min(most, len(roots)))
+            return above[order], roots[order]
+    return _unlevelled(graph, switches, here & leaf, most)
+
+
+# ---- fat trees
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """The cables between one level and the next, in order of the lower switch."""
+
+    lower: IntArray  # (n,) the switches below, once each
+    starts: NDArray[np.int64]  # (n,) where each one's cables begin
+    upper: IntArray  # (cables,) the switch above
+    cable: IntArray  # (cables,)
+
+
+def _levelled(graph: SwitchGraph, level: IntArray, leaves: NDArray[np.int64]) -> tuple[IntArray, IntArray] | None:
+    """All trees of a levelled network; None when most of its top switches do not reach all leaves by going down."""
+    a, b = graph.ends[:, 0], graph.ends[:, 1]
+    upward = level[a] < level[b]
+    lower, upper = np.where(upward, a, b), np.where(upward, b, a)
+    stages = []
+    for step in range(int(level.max())):
+        cables = np.flatnonzero(level[lower] == step)
+        cables = cables[np.argsort(lower[cables], kind="stable")]
+        below, starts = np.unique(lower[cables], return_index=True)
+        stages.append(_Stage(below, starts, upper[cables], cables.astype(np.int32)))
+    top = level > 0
+    top[lower[level[lower] >= 0]] = False
+    roots = np.flatnonzero(top).astype(np.int32)
+    if len(roots) * len(level) > MOST_NUMBERS:
+        raise ValueError(f"switches: {len(roots)} trees over {len(level)} switches are too many to be planned")
+    uses = np.zeros(len(a), dtype=np.int64)
+    trees = []
+    for root in roots.tolist():
+        above = _tree_below(graph, root, stages, uses, leaves)
+        if above is not None:
+            uses[above[above >= 0]] += 1
+            trees.append((root, above))
+    if 2 * len(trees) < len(roots) or not trees:
+        return None
+    again = [root for root, _ in trees]
+    while again and not uses[level[lower] >= 0].all():  # cables side by side, or several ways down from a root
+        added = []
+        for root in again:
+            above = _tree_below(graph, root, stages, uses, leaves)
+            if above is not None and not uses[above[above >= 0]].all():
+                uses[above[above >= 0]] += 1
+                added.append(root)
+                trees.append((root, above))
+        again = added
+    return np.stack([above for _, above in trees]), np.array([root for root, _ in trees], dtype=np.int32)
+
+
+def _tree_below(
+    graph: SwitchGraph, root: int, stages: list[_Stage], uses: NDArray[np.int64], leaves: NDArray[np.int64]
+) -> IntArray | None:
+    """(S,) the cable above each switch of the tree under `root`; where there is a choice, on the least used way.
+
+    None when the tree does not reach all leaves.
+    """
+    size = len(graph.names)
+    above = np.full(size, -1, dtype=np.int32)
+    reached = np.zeros(size, dtype=bool)
+    reached[root] = True
+    used = np.zeros(size, dtype=np.int64)  # the sum of the uses of the cables from here up to the root
+    for stage in reversed(stages):
+        places = len(stage.cable)
+        never = np.iinfo(np.int64).max
+        offer = np.where(
+            reached[stage.upper], (uses[stage.cable] + used[stage.upper]) * places + np.arange(places), never
+        )
+        best = np.minimum.reduceat(offer, stage.starts)
+        found = best < never
+        used[stage.lower[found]] = best[found] // places
+        above[stage.lower[found]] = stage.cable[best[found] % places]
+        reached[stage.lower[found]] = True
+    if not reached[leaves].all():
+        return None
+    needed = np.zeros(size, dtype=bool)
+    needed[leaves] = True
+    for stage in stages:
+        joined = stage.lower[needed[stage.lower] & (above[stage.lower] >= 0)]
+        needed[graph.ends[above[joined]].sum(axis=1) - joined] = True
+    above[~needed] = -1
+    return above
+
+
+def _ways_up(graph: SwitchGraph, above: IntArray, level: IntArray, leaves: NDArray[np.int64]) -> IntArray:
+    """(T, N) the cables from some leaves up to the root, the same places in every tree, -1 at the end of a way."""
+    some = leaves[:: -(-len(leaves) // MOST_SAMPLES)]
+    at = np.broadcast_to(some, (len(above), len(some)))
+    ways = []
+    for _ in range(int(level.max())):
+        cable = np.take_along_axis(above, at, axis=1)
+        ways.append(cable)
+        at = np.where(cable >= 0, graph.ends[cable].sum(axis=2) - at, at)
+    return np.concatenate(ways, axis=1)
+
+
+def _differing(ways: IntArray, count: int) -> list[int]:
+    """`count` of the trees with these ways (T, N), in order: each shares as little as possible with all before it.
+
+    Among equals it is the one that shares least with the last few. Sharing is counted in cables of ways: every level
+    of a fat tree counts the same, however many cables it has.
+    """
+    shared, lately = np.zeros(len(ways)), np.zeros(len(ways))
+    order = [0]
+    while len(order) < count:
+        alike = ((ways == ways[order[-1]]) & (ways >= 0)).sum(axis=1)
+        shared += alike
+        lately = lately / 2 + alike
+        shared[order[-1]] = np.inf
+        best = np.flatnonzero(shared == shared.min())
+        order.append(int(best[np.argmin(lately[best])]))
+    return order
+
+
+# ---- other networks
+
+
+def _unlevelled(
+    graph: SwitchGraph, switches: NDArray[np.int64], leaf: BoolArray, most: int
+) -> tuple[IntArray, IntArray]:
+    """Trees of any network: as many as it has switches, more where cables are side by side, at most `most`."""
+    place = np.full(len(graph.names), -1, dtype=np.int32)
+    place[switches] = np.arange(len(switches))
+    cables = np.flatnonzero(place[graph.ends[:, 0]] >= 0)
+    size = len(switches)
+    count = min(most, max(size, -(-len(cables) // (size - 1))))
+    roots = [step * size // count % size if count < size else step % size for step in range(count)]
+    found = even_trees(place[graph.ends[cables]], leaf[switches], roots)
+    order = _differing_lately(found, len(cables))
+    of_tree = [cables[list(found[t])].tolist() for t in order]
+    tops = [int(switches[roots[t]]) for t in order]
+    hung = trees_from_cables(graph, tuple(range(len(order))), of_tree, [[top] for top in tops])
+    return hung.cable, np.array(tops, dtype=np.int32)
+
+
+def _differing_lately(trees: list[tuple[int, ...]], cables: int) -> list[int]:
+    """An order of trees (given as cables) in which each shares as little as possible with the last few before it."""
+    has = np.zeros((len(trees), cables))
+    for t, tree in enumerate(trees):
+        has[t, list(tree)] = 1
+    lately = np.zeros(len(trees))
+    order = [0]
+    while len(order) < len(trees):
+        lately = lately / 2 + has @ has[order[-1]]
+        lately[order[-1]] = np.inf
+        order.append(int(np.argmin(lately)))
+    return order

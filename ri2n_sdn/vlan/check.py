@@ -1,0 +1,244 @@
+"""`ri2n vlan check`: what probes between all NICs say of the switches' ports, cables, VLANs and address learning.
+
+A probe tells only whether a frame of one VLAN gets from one NIC to another. What arrives exonerates all that it crossed
+by plan; what is left of the ways of those that did not is named. From that follows what can be told and what cannot:
+
+* A port whose VLAN is missing from one whose cable works in other VLANs: yes. Which end of a cable lacks the VLAN: no.
+* A cable that is cut from one that leads elsewhere: no; two such cables at one switch may be swapped with each other.
+* Cables swapped between ports that carry the same VLANs: not seen, and no harm done.
+* A leaf with a single NIC: not its port from its cable. A NIC that is heard in no VLAN says nothing about switches.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ri2n_sdn.fabric.model import NicId
+from ri2n_sdn.vlan.causes import Cause, causes, vlan_text
+from ri2n_sdn.vlan.liveness import TreeProbe
+from ri2n_sdn.vlan.trees import Trees
+from ri2n_sdn.vlan.ways import TreeWays
+
+__all__ = ["LearningStep", "LearningTest", "findings", "learning_findings", "learning_tests", "sweep"]
+
+
+@dataclass(frozen=True)
+class LearningStep:
+    """Send a frame from NIC `sender` in a tree's VLAN with that source address, to `target` or to all when None.
+
+    The frame must arrive at `expect` unless that is None; source None is the NIC's own address.
+    """
+
+    sender: NicId
+    tree: int
+    source: str | None
+    target: str | None
+    expect: NicId | None = None
+
+
+@dataclass(frozen=True)
+class LearningTest:
+    """Steps, to be done in order, that show whether `switch` keeps addresses per VLAN; `others` are on the way too."""
+
+    switch: str
+    others: tuple[str, ...]
+    steps: tuple[LearningStep, ...]
+
+
+def sweep(trees: Trees, leaf_of: Mapping[NicId, int]) -> list[TreeProbe]:
+    """Probes of every NIC in every VLAN, to and from a NIC of its own leaf and one of another leaf."""
+    nics_at = _by_leaf(leaf_of)
+    found: dict[TreeProbe, None] = {}
+    for tree in range(trees.count):
+        ways = TreeWays(trees, tree)
+        rings: dict[int, list[int]] = {}
+        for leaf in sorted(nics_at):
+            if ways.joined(leaf, leaf):
+                first = next((other for other in rings if ways.joined(other, leaf)), leaf)
+                rings.setdefault(first, []).append(leaf)
+        for leaves in rings.values():
+            for place, leaf in enumerate(leaves):
+                own = nics_at[leaf]
+                for i, nic in enumerate(own):
+                    others = [own[(i + 1) % len(own)]]
+                    if len(leaves) > 1:
+                        there = nics_at[leaves[(place + 1 + i % (len(leaves) - 1)) % len(leaves)]]
+                        others.append(there[i % len(there)])
+                    for other in others:
+                        if other != nic:
+                            found[TreeProbe(nic, other, tree)] = found[TreeProbe(other, nic, tree)] = None
+    return list(found)
+
+
+def findings(
+    trees: Trees,
+    leaf_of: Mapping[NicId, int],
+    sent: Iterable[TreeProbe],
+    heard: Collection[TreeProbe],
+    label: Callable[[NicId], str] = "{0[0]}:{0[1]}".format,
+) -> list[str]:
+    """What is not as it should be, each naming its element; empty when all is well.
+
+    `sent` are the probes whose hosts at both ends were there to send and report; send each a few times, since one that
+    is lost by chance accuses what it crosses. `label` names a NIC with its switch port, as in `leaf1 port 3 (n3:nic0)`.
+    """
+    sent = list(sent)
+    heard = frozenset(heard).intersection(sent)
+    every = {tree: TreeWays(trees, tree) for tree in {probe.tree for probe in sent}}
+
+    def way(probe: TreeProbe) -> tuple[int, ...]:
+        return every[probe.tree].way(leaf_of[probe.sender], leaf_of[probe.target])
+
+    good_links = {(probe.tree, link) for probe in heard for link in way(probe)}
+    good_tx = {(probe.sender, probe.tree) for probe in heard}
+    good_rx = {(probe.target, probe.tree) for probe in heard}
+    sends, receives = {nic for nic, _ in good_tx}, {nic for nic, _ in good_rx}
+    dead: set[tuple[int, int]] = set()
+    tx: dict[NicId, set[int]] = {}
+    rx: dict[NicId, set[int]] = {}
+    lost = [probe for probe in sent if probe not in heard]
+    for probe in lost:
+        if probe.sender in sends and probe.target in receives:
+            dead.update((probe.tree, link) for link in way(probe) if (probe.tree, link) not in good_links)
+    for probe in lost:
+        if probe.sender not in sends or probe.target not in receives:
+            continue
+        if not any((probe.tree, link) in dead for link in way(probe)):
+            if (probe.sender, probe.tree) not in good_tx:
+                tx.setdefault(probe.sender, set()).add(probe.tree)
+            if (probe.target, probe.tree) not in good_rx:
+                rx.setdefault(probe.target, set()).add(probe.tree)
+    spanned: dict[int, set[int]] = {}
+    for probe in sent:
+        spanned.setdefault(probe.tree, set()).update(link // 2 for link in way(probe))
+    silent = sorted({nic for probe in sent for nic in (probe.sender, probe.target)} - (sends & receives))
+    working = {leaf for nic, leaf in leaf_of.items() if nic in sends | receives}
+    texts = []
+    for nic in silent:
+        what = "nothing arrives" if nic in sends else "nothing it sends arrives" if nic in receives else "nothing works"
+        texts.append(f"{label(nic)}: {what}, in any VLAN: not plugged in there, or its host's fault")
+    for nic in sorted(tx.keys() | rx.keys()):
+        sent_in, got_in = tx.get(nic, set()), rx.get(nic, set())
+        for which, what in (
+            (sent_in & got_in, "missing"),
+            (sent_in - got_in, "not taken from the host"),
+            (got_in - sent_in, "not given to the host"),
+        ):
+            if which:
+                vlans = vlan_text(trees.vlans[tree] for tree in which)
+                texts.append(f"{label(nic)}: {vlans} {'are' if len(which) > 1 else 'is'} {what}")
+    return texts + _cable_texts(trees, causes(trees, dead, lambda tree: spanned.get(tree, set()), working))
+
+
+def learning_tests(trees: Trees, leaf_of: Mapping[NicId, int]) -> list[LearningTest]:
+    """For each switch where that can be found out: does it learn addresses for all VLANs together?
+
+    NIC A announces an address in VLAN x, NIC B, behind another port, the same one in VLAN y. A frame for it in VLAN x
+    must arrive at A; a switch that learns for all VLANs together sends it towards B, or drops it where it came from
+    there. Leaves need two NICs, others two trees and leaves behind two ports: one that is in one tree does no harm.
+    """
+    nics_at = _by_leaf(leaf_of)
+    ways = [TreeWays(trees, tree) for tree in range(trees.count)]
+    found = []
+    for switch, name in enumerate(trees.graph.names):
+        mac = f"06:52:49:32:{switch >> 8 & 255:02x}:{switch & 255:02x}"
+        reached = [tree for tree in range(trees.count) if ways[tree].joined(switch, switch)]
+        if len(reached) < 2:
+            continue
+        at = nics_at.get(switch, [])
+        if len(at) > 1:
+            a, b, c = at[0], at[1], at[2] if len(at) > 2 else at[1]
+            found.append(LearningTest(name, (), _steps(a, b, c, reached[0], reached[1], mac)))
+        elif not at:
+            test = _far_test(trees, ways, nics_at, switch, reached, mac)
+            if test is not None:
+                found.append(test)
+    return found
+
+
+def learning_findings(tests: Sequence[LearningTest], arrived: Collection[tuple[int, int]]) -> list[str]:
+    """`arrived` are (test, step) whose frame came to where it was expected. Names the switches that learn wrongly.
+
+    Valid only when `findings` are empty: a frame that is lost for another reason looks the same.
+    """
+    failed = [
+        test
+        for number, test in enumerate(tests)
+        if any(step.expect is not None and (number, place) not in arrived for place, step in enumerate(test.steps))
+    ]
+    clear = {test.switch for test in tests} - {test.switch for test in failed}
+    guilty = [test.switch for test in failed if not test.others]
+    texts = [f"{name}: learns MACs for all VLANs together (shared learning)" for name in guilty]
+    for test in failed:
+        if test.others and not set(test.others) & set(guilty):
+            others = [other for other in test.others if other not in clear]
+            names = " or ".join([test.switch, *others])
+            texts.append(f"{names}: learns MACs for all VLANs together (shared learning)")
+    return texts
+
+
+def _steps(a: NicId, b: NicId, c: NicId, x: int, y: int, mac: str) -> tuple[LearningStep, ...]:
+    return (
+        LearningStep(a, x, mac, None),
+        LearningStep(b, y, mac, None),
+        LearningStep(c, x, None, mac, expect=a),
+    )
+
+
+def _far_test(
+    trees: Trees, ways: list[TreeWays], nics_at: Mapping[int, list[NicId]], switch: int, reached: list[int], mac: str
+) -> LearningTest | None:
+    """A test of a switch without NICs, from leaves behind different ports of it."""
+    behind = [
+        {leaf: ways[tree].way(switch, leaf) for leaf in nics_at if ways[tree].joined(switch, leaf)} for tree in reached
+    ]
+    for x, to_x in zip(reached, behind, strict=True):
+        a = next(iter(to_x), None)
+        c = next((leaf for leaf in to_x if a is not None and to_x[leaf][0] != to_x[a][0]), None)
+        if a is None or c is None:
+            continue
+        for y, to_y in zip(reached, behind, strict=True):
+            b = next((leaf for leaf in to_y if to_y[leaf][0] != to_x[a][0]), None)
+            if y != x and b is not None:
+                ends = trees.graph.ends
+                crossed = {int(end) for link in (*to_x[a], *to_x[c]) for end in ends[link // 2]} - {switch}
+                others = tuple(trees.graph.names[each] for each in sorted(crossed))
+                nics = nics_at[a][0], nics_at[b][0], nics_at[c][-1]
+                return LearningTest(trees.graph.names[switch], others, _steps(*nics, x, y, mac))
+    return None
+
+
+def _cable_texts(trees: Trees, found: list[Cause]) -> list[str]:
+    """Cables of one switch that are dead as a whole may be swapped with each other."""
+    texts = []
+    dead_at = Counter(end for cause in found if _is_cut(cause) for end in trees.graph.ends[cause.cable].tolist())
+    for cause in found:
+        name = cause.name(trees)
+        vlans = vlan_text(trees.vlans[tree] for tree in cause.trees)
+        if cause.cable is None:
+            what = "is dead" if cause.certain else "its cables are cut, or lead to other ports than they should"
+            texts.append(f"{name}: nothing gets through it: {what}")
+        elif _is_cut(cause):
+            near = [end for end in trees.graph.ends[cause.cable].tolist() if dead_at[end] > 1]
+            swapped = f", or swapped with the other one of {trees.graph.names[near[0]]}" if near else ""
+            texts.append(f"{name.replace(' to ', ' seems not to lead to ', 1)}: cut, or wrong cable{swapped}")
+        elif cause.both:
+            texts.append(f"{name}: {vlans} missing")
+        elif cause.whole:
+            texts.append(f"{name}: unidirectional: nothing gets through this way")
+        else:
+            texts.append(f"{name}: {vlans} {'get' if len(cause.trees) > 1 else 'gets'} through the other way only")
+    return texts
+
+
+def _is_cut(cause: Cause) -> bool:
+    return cause.cable is not None and cause.both and cause.whole
+
+
+def _by_leaf(leaf_of: Mapping[NicId, int]) -> dict[int, list[NicId]]:
+    found: dict[int, list[NicId]] = {}
+    for nic in sorted(leaf_of):
+        found.setdefault(leaf_of[nic], []).append(nic)
+    return dict(sorted(found.items()))

@@ -1,0 +1,109 @@
+"""Fat trees of any size from four numbers, as arrays: for plans of networks that nobody writes down host by host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from ri2n_sdn.fabric.switches import SwitchGraph, VlanSpec
+from ri2n_sdn.fabric.topology import TopologyName
+from ri2n_sdn.fabric.yamlfile import StrictModel, load_model
+from ri2n_sdn.vlan.trees import IntArray
+
+__all__ = ["FatTree", "FatTreeSpec", "Generated", "fat_tree", "load_generated"]
+
+
+class FatTreeSpec(StrictModel):
+    """A fat tree of equal switches: `down` ports of each lead down, `up` lead up, in `stages` levels.
+
+    The top switches use as many ports as there are parts to join, up to all `down + up`.
+    """
+
+    hosts: Annotated[int, Field(ge=2, le=131_072)]
+    down: Annotated[int, Field(ge=1, le=1000)]
+    up: Annotated[int, Field(ge=1, le=1000)]
+    stages: Annotated[int, Field(ge=2, le=8)]
+    rate_bps: Annotated[int, Field(gt=0)] = 1_000_000_000
+
+    @model_validator(mode="after")
+    def _check(self) -> FatTreeSpec:
+        part = self.down ** (self.stages - 1)
+        if self.hosts % part:
+            raise ValueError(f"hosts: {self.hosts} is no multiple of {part}, which is down ** (stages - 1)")
+        if not 2 <= self.hosts // part <= self.down + self.up:
+            raise ValueError(
+                f"hosts: a top switch would join {self.hosts // part} parts of {part} hosts,"
+                f" but has 2 to {self.down + self.up} ports"
+            )
+        return self
+
+
+class FatTree(StrictModel):
+    """A file with `generate:` in place of switches and hosts."""
+
+    name: TopologyName
+    description: str = ""
+    generate: FatTreeSpec
+    vlans: VlanSpec = VlanSpec()
+
+
+@dataclass(frozen=True, eq=False)
+class Generated:
+    """The network of a `FatTree`: host i + 1 has one NIC, on switch `leaf[i]`."""
+
+    name: str
+    graph: SwitchGraph
+    leaf: IntArray  # (hosts,)
+    vlans: VlanSpec
+
+
+def load_generated(path: Path) -> Generated:
+    """Read a file with `generate:` and build its network; BadInput (`FILE: key.path: what is wrong`, one line)."""
+    return fat_tree(load_model(path, FatTree))
+
+
+def fat_tree(file: FatTree) -> Generated:
+    """The network: an extended generalized fat tree (S. Oehring and others, "On generalized fat trees", IPPS 1995).
+
+    A switch of level l is (part, copy): `parts[l]` disjoint parts of the network, `up ** l` copies of its switch in
+    each. It is wired up to the `up` copies (copy + j * up ** l) of the part that its own belongs to, so that there is
+    one way down from a top switch to any leaf. Level 0 are the leaves.
+    """
+    spec = file.generate
+    levels = spec.stages
+    parts = [spec.hosts // spec.down ** (level + 1) for level in range(levels - 1)] + [1]
+    copies = [spec.up**level for level in range(levels)]
+    sizes = [part * copy for part, copy in zip(parts, copies, strict=True)]
+    first = np.concatenate([[0], np.cumsum(sizes)])
+    ends, ports = [], []
+    for level in range(levels - 1):
+        switch, j = (grid.ravel() for grid in np.meshgrid(np.arange(sizes[level]), np.arange(spec.up), indexing="ij"))
+        part, copy = switch // copies[level], switch % copies[level]
+        joined = parts[level] // parts[level + 1]  # parts that a switch above joins
+        above = part // joined * copies[level + 1] + copy + j * copies[level]
+        ends.append(np.stack([first[level] + switch, first[level + 1] + above], axis=1))
+        ports.append(np.stack([spec.down + 1 + j, 1 + part % joined], axis=1))
+    wired = np.concatenate(ends).astype(np.int32)
+    graph = SwitchGraph(
+        tuple(
+            f"{name}{number}"
+            for name, size in zip(_level_names(levels), sizes, strict=True)
+            for number in range(1, size + 1)
+        ),
+        wired,
+        np.concatenate(ports).astype(np.int32),
+        np.full(len(wired), spec.rate_bps, dtype=np.int64),
+    )
+    leaf = (np.arange(spec.hosts) // spec.down).astype(np.int32)
+    return Generated(file.name, graph, leaf, file.vlans)
+
+
+def _level_names(levels: int) -> list[str]:
+    """`leaf`, `mid`, `top`; `mida`, `midb`, ... where there are several levels between."""
+    between = levels - 2
+    inner = ["mid"] if between == 1 else [f"mid{chr(ord('a') + number)}" for number in range(between)]
+    return ["leaf", *inner, "top"]

@@ -1,0 +1,184 @@
+"""How many (address, VLAN) entries each switch must remember when all hosts talk with all others.
+
+Announcements are flooded in the base tree, so its switches know every address of the network there. In any other VLAN
+a switch knows an address when it is on the way between its leaf and a leaf with a partner that uses this VLAN.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ri2n_sdn.vlan.tables import start_rule, width
+from ri2n_sdn.vlan.trees import IntArray, Trees
+
+__all__ = ["MacCount", "mac_entries"]
+
+MOST_EXACT = 1024  # addresses of a network up to which every one is looked at for itself
+
+BoolArray = NDArray[np.bool_]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class MacCount:
+    """Entries of each switch, (S,); where not `exact` they are at most that many."""
+
+    entries: Integers
+    exact: bool
+
+
+def mac_entries(
+    trees: Trees,
+    leaf: IntArray,
+    host: IntArray,
+    table: str,
+    per_pair: int,
+    managed: BoolArray | None = None,
+) -> MacCount:
+    """Entries per switch for NICs on switches `leaf` (N,), of hosts with numbers `host` (N,), all pairs of which talk.
+
+    A pair uses all its candidates of `table` (ri2n_sdn.vlan.tables), one after another or at once: `adaptive` may come
+    to use each. Hosts that are not `managed` (N,) use the base tree only.
+
+    In networks of more than MOST_EXACT NICs, hosts whose numbers are equal mod twice the number of trees are counted
+    together. That changes nothing for `spread`, `adaptive` and `profile`. For `cyclic` it forgets which of two hosts
+    has the lower number, so that the pair is counted in both hosts' VLANs: then, and where a host has several NICs in
+    such a network, the figures are upper bounds.
+    """
+    own = np.ones(len(leaf), dtype=bool) if managed is None else managed
+    network_of = trees.graph.component[leaf]
+    entries = np.zeros(len(trees.graph.names), dtype=np.int64)
+    exact = True
+    for network in np.unique(network_of).tolist():
+        here = network_of == network
+        count = int((trees.depth[:, leaf[here][0]] >= 0).sum())
+        entries[(trees.depth[0] >= 0) & (trees.graph.component == network)] += int(here.sum())
+        plugs = _Plugs(leaf[here & own].astype(np.int64), host[here & own].astype(np.int64), count)
+        if count < 2 or len(np.unique(plugs.leaf)) < 2:
+            continue
+        if len(plugs.leaf) <= MOST_EXACT:
+            relation = _each_for_itself(plugs, table)
+        else:
+            relation = _by_residue(plugs, table)
+            exact = exact and table != "cyclic" and len(np.unique(plugs.host)) == len(plugs.host)
+        for tree in range(1, count):
+            entries += _in_tree(trees, tree, relation, width(table, per_pair))
+    return MacCount(entries, exact)
+
+
+@dataclass(frozen=True, eq=False)
+class _Plugs:
+    leaf: Integers  # (N,)
+    host: Integers  # (N,)
+    count: int  # trees of the network
+
+
+@dataclass(frozen=True, eq=False)
+class _Relation:
+    """NICs in R kinds and leaves in J kinds; NICs of one kind on leaves of one kind use the same trees."""
+
+    leaves: Integers  # (L,) the switches
+    kind: Integers  # (L,) each one's kind, 0..J-1
+    nics: Integers  # (J, R) NICs of each kind on a leaf
+    starts: Integers  # (J, P, R) first trees that a NIC of kind r uses with each of P partners on a leaf; -1: none
+    count: int  # trees
+
+    def uses(self, tree: int, width: int) -> BoolArray:
+        """(J, R) whether a NIC of kind r uses `tree` with a partner on a leaf of kind j (not its own leaf)."""
+        ahead = (tree - self.starts) % self.count
+        return np.asarray(((ahead < width) & (self.starts >= 0)).any(axis=1), dtype=np.bool_)
+
+
+def _each_for_itself(plugs: _Plugs, table: str) -> _Relation:
+    leaves, kind = np.unique(plugs.leaf, return_inverse=True)
+    members = _members(kind, len(leaves))
+    partner = np.maximum(members, 0)
+    starts = _starts(plugs.host[partner][:, :, None], plugs.host[None, None, :], table, plugs.count)
+    none = (members < 0)[:, :, None] | (plugs.host[partner][:, :, None] == plugs.host)
+    nics = (kind == np.arange(len(leaves))[:, None]).astype(np.int64)
+    return _Relation(leaves, np.arange(len(leaves)), nics, np.where(none, -1, starts), plugs.count)
+
+
+def _by_residue(plugs: _Plugs, table: str) -> _Relation:
+    circle = 2 * plugs.count
+    residue = (plugs.host - 1) % circle
+    leaves, place = np.unique(plugs.leaf, return_inverse=True)
+    on_leaf = np.zeros((len(leaves), circle), dtype=np.int32)
+    np.add.at(on_leaf, (place, residue), 1)
+    nics, kind = np.unique(on_leaf, axis=0, return_inverse=True)
+    of_kind, partner = np.nonzero(nics)
+    members = _members(of_kind, len(nics))
+    number = np.where(members >= 0, partner[np.maximum(members, 0)] + 1, 1)[:, :, None]
+    every = np.arange(1, circle + 1)[None, None, :]
+    starts = _starts(number, every, table, plugs.count)
+    none = (members < 0)[:, :, None]
+    if table == "cyclic":  # of either host
+        pairs = np.broadcast_arrays((number - 1) % plugs.count, (every - 1) % plugs.count)
+        starts, none = np.concatenate(pairs, axis=1), np.concatenate([none, none], axis=1)
+    return _Relation(leaves, kind.reshape(-1), nics.astype(np.int64), np.where(none, -1, starts), plugs.count)
+
+
+def _members(kind: Integers, kinds: int) -> Integers:
+    """(kinds, P) the places of each kind's members, -1 beyond the last."""
+    order = np.argsort(kind, kind="stable")
+    sizes = np.bincount(kind, minlength=kinds)
+    result = np.full((kinds, int(sizes.max())), -1, dtype=np.int64)
+    result[np.arange(result.shape[1]) < sizes[:, None]] = order
+    return result
+
+
+def _starts(a: Integers, b: Integers, table: str, count: int) -> Integers:
+    one, other = np.broadcast_arrays(a, b)
+    return start_rule(table)(one, other, np.full(one.shape, count, dtype=np.int64))
+
+
+def _in_tree(trees: Trees, tree: int, relation: _Relation, width: int) -> Integers:
+    """(S,) entries in one VLAN.
+
+    A switch s knows a NIC that is not below it when a leaf below s has a partner of it, one below its child c when a
+    leaf that is not below c has one, and one plugged into s itself when any other leaf has one.
+    """
+    uses = relation.uses(tree, width)
+    result = np.zeros(len(trees.graph.names), dtype=np.int64)
+    if not uses.any():
+        return result
+    nics, (kinds, _) = relation.nics, uses.shape
+    sizes = np.bincount(relation.kind, minlength=kinds)
+    users, all_nics = sizes @ uses, sizes @ nics  # (R,) leaves with partners; NICs
+
+    # Leaves without switches below them are counted once for each kind: there are many of them.
+    uses = uses.astype(np.int64)
+    outside = ((uses > 0) * (all_nics - nics)).sum(axis=1)
+    own = ((users - uses > 0) * nics).sum(axis=1)
+    depth, parent = trees.depth[tree], trees.parent[tree]
+    inner = np.zeros(len(depth), dtype=bool)
+    network = trees.graph.component == trees.graph.component[relation.leaves[0]]
+    inner[parent[(depth > 0) & network]] = True
+    bare = ~inner[relation.leaves]
+    result[relation.leaves[bare]] = (outside + own)[relation.kind[bare]]
+    above = parent[relation.leaves[bare]]
+    np.add.at(result, above, own[relation.kind[bare]])  # below the switch above
+
+    # The others: how many leaves of each kind are below each.
+    switches = np.flatnonzero(inner)
+    place = np.full(len(depth), -1, dtype=np.int64)
+    place[switches] = np.arange(len(switches))
+    flat = np.bincount(place[above] * kinds + relation.kind[bare], minlength=len(switches) * kinds)
+    below = flat.reshape(len(switches), kinds)
+    kind_of = np.full(len(depth), -1, dtype=np.int64)
+    kind_of[relation.leaves] = relation.kind
+    hosting = kind_of[switches] >= 0
+    below[hosting, kind_of[switches][hosting]] += 1
+    for level in range(int(depth[switches].max(initial=0)), 0, -1):
+        at = depth[switches] == level
+        np.add.at(below, place[parent[switches[at]]], below[at])
+    with_partner, with_nic = below @ uses, below @ nics  # (switches, R)
+    result[switches] += ((with_partner > 0) * (all_nics - with_nic)).sum(axis=1)
+    result[switches[hosting]] += own[kind_of[switches][hosting]]
+    passing = ((users - with_partner > 0) * with_nic).sum(axis=1)
+    child = depth[switches] > 0
+    np.add.at(result, parent[switches[child]], passing[child])
+    return result

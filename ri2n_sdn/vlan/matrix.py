@@ -1,0 +1,236 @@
+"""Recorded traffic matrices (CSV or JSON lines), lists of pairs, and the path table `profile` that follows a record."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.vlan.assign import assign
+
+__all__ = ["PairList", "TrafficMatrix", "matrix_text", "profile_choice", "read_matrix", "read_pairs", "write_matrix"]
+
+FloatArray: TypeAlias = NDArray[np.float64]
+IndexArray: TypeAlias = NDArray[np.int64]
+PairKey: TypeAlias = tuple[str, str]
+
+HEADER = "sender,receiver,bytes"
+KEYS = ("sender", "receiver", "bytes")
+INTERVAL = re.compile(r"#\s*interval_s\s*=\s*(\S+)\s*")
+
+
+@dataclass(frozen=True, eq=False)
+class TrafficMatrix:
+    """What P directed pairs sent, each pair once; over how many seconds, where that is known."""
+
+    pairs: tuple[PairKey, ...]
+    sent_bytes: IndexArray  # (P,)
+    interval_s: float | None = None
+
+    @property
+    def rate_bps(self) -> FloatArray | None:
+        """(P,) mean rates, if the interval is known."""
+        return None if self.interval_s is None else _bits(self.sent_bytes) / self.interval_s
+
+
+@dataclass(frozen=True, eq=False)
+class PairList:
+    """Directed pairs, each once, and what they want: `rate_bps` (P,), inf for as much as they can get.
+
+    `relative` when rates are only ratios (bytes without an interval).
+    """
+
+    pairs: tuple[PairKey, ...]
+    rate_bps: FloatArray
+    relative: bool = False
+
+
+def read_matrix(path: Path, hosts: Collection[str] | None = None) -> TrafficMatrix:
+    """Read `sender,receiver,bytes` (CSV with that header, or JSON lines with these keys); `hosts` are those allowed.
+
+    Empty lines and lines from `#` on are skipped, but `# interval_s=SECONDS` says how long was recorded. BadInput,
+    with file and line, for everything else: other columns or keys, unknown hosts, a pair twice, a pair with itself,
+    bytes that are no whole number from 0 on.
+    """
+    lines = _read(path)
+    return _matrix(path, lines, hosts)
+
+
+def read_pairs(path: Path, hosts: Collection[str] | None = None) -> PairList:
+    """Read lines `sender receiver [rate_bps]`, or a recorded matrix (`read_matrix`), told apart by the first line.
+
+    A pair without a rate wants as much as it can get. BadInput as `read_matrix`.
+    """
+    lines = _read(path)
+    first = next((text for _, text in _content(lines)), "")
+    if first.startswith("{") or "," in first:
+        matrix = _matrix(path, lines, hosts)
+        rate = matrix.rate_bps
+        return PairList(matrix.pairs, _bits(matrix.sent_bytes) if rate is None else rate, rate is None)
+    found: dict[PairKey, float] = {}
+    line_of: dict[PairKey, int] = {}
+    for number, text in _content(lines):
+        where = f"{path}:{number}"
+        words = text.split()
+        if len(words) not in (2, 3):
+            raise BadInput(f"{where}: must be `sender receiver [rate_bps]`, has {len(words)} words")
+        pair = _pair(where, words[0], words[1], hosts, line_of, number)
+        found[pair] = _rate(where, words[2]) if len(words) == 3 else math.inf
+    if not found:
+        raise BadInput(f"{path}: has no pairs")
+    return PairList(tuple(found), np.array(list(found.values()), dtype=np.float64))
+
+
+def matrix_text(matrix: TrafficMatrix) -> str:
+    """The matrix as CSV, as `read_matrix` reads it."""
+    lines = [] if matrix.interval_s is None else [f"# interval_s={matrix.interval_s:g}"]
+    lines.append(HEADER)
+    lines += [f"{s},{r},{sent}" for (s, r), sent in zip(matrix.pairs, matrix.sent_bytes.tolist(), strict=True)]
+    return "\n".join(lines) + "\n"
+
+
+def write_matrix(path: Path, matrix: TrafficMatrix) -> None:
+    """Write the matrix as CSV; BadInput when the file cannot be written."""
+    try:
+        path.write_text(matrix_text(matrix), encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from None
+
+
+def profile_choice(
+    matrix: TrafficMatrix,
+    candidates: IndexArray,
+    links: IndexArray,
+    capacity_bps: FloatArray,
+    current: IndexArray | None = None,
+) -> IndexArray:
+    """(P,) columns for the recorded pairs, in their order, so that the link with the most bytes for its rate has few.
+
+    Arguments as `assign`'s. Bytes count, not rates: what a run sends is the same however fast it goes.
+    """
+    return assign(_bits(matrix.sent_bytes), candidates, links, capacity_bps, current).choice
+
+
+def _bits(sent_bytes: IndexArray) -> FloatArray:
+    return sent_bytes.astype(np.float64) * 8.0
+
+
+def _read(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: {error.strerror if isinstance(error, OSError) else 'is not UTF-8 text'}") from None
+
+
+def _content(lines: list[str]) -> Iterator[tuple[int, str]]:
+    """(line number, text) of the lines that say something."""
+    for number, line in enumerate(lines, start=1):
+        text = line.partition("#")[0].strip()
+        if text:
+            yield number, text
+
+
+def _matrix(path: Path, lines: list[str], hosts: Collection[str] | None) -> TrafficMatrix:
+    interval_s = None
+    for number, line in enumerate(lines, start=1):
+        match = INTERVAL.fullmatch(line.strip())
+        if match:
+            if interval_s is not None:
+                raise BadInput(f"{path}:{number}: interval_s is there twice")
+            interval_s = _interval(f"{path}:{number}", match[1])
+    content = list(_content(lines))
+    if not content:
+        raise BadInput(f"{path}: is empty; the first line must be {HEADER}")
+    as_json = content[0][1].startswith("{")
+    if not as_json:
+        number, text = content.pop(0)
+        if [word.strip() for word in text.split(",")] != HEADER.split(","):
+            raise BadInput(f"{path}:{number}: the first line must be {HEADER}, is {text[:60]!r}")
+    found: dict[PairKey, int] = {}
+    line_of: dict[PairKey, int] = {}
+    for number, text in content:
+        where = f"{path}:{number}"
+        sender, receiver, sent = _from_json(where, text) if as_json else _from_csv(where, text)
+        found[_pair(where, sender, receiver, hosts, line_of, number)] = sent
+    return TrafficMatrix(tuple(found), np.array(list(found.values()), dtype=np.int64), interval_s)
+
+
+def _from_csv(where: str, text: str) -> tuple[str, str, int]:
+    words = [word.strip() for word in text.split(",")]
+    if len(words) != 3:
+        raise BadInput(f"{where}: must have 3 columns ({HEADER}), has {len(words)}")
+    if not (words[2].isascii() and words[2].isdigit()):
+        raise BadInput(f"{where}: bytes: must be a whole number from 0 on, is {words[2][:40]!r}")
+    return words[0], words[1], _bytes(where, int(words[2]) if len(words[2]) < 20 else 2**63)
+
+
+def _from_json(where: str, text: str) -> tuple[str, str, int]:
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        raise BadInput(f"{where}: is not JSON") from None
+    if not isinstance(data, dict):
+        raise BadInput(f"{where}: must be an object with the keys {', '.join(KEYS)}")
+    for key in data:
+        if key not in KEYS:
+            raise BadInput(f"{where}: {key[:40]}: unknown key")
+    for key in KEYS:
+        if key not in data:
+            raise BadInput(f"{where}: {key}: is missing")
+    for key in KEYS[:2]:
+        if not isinstance(data[key], str):
+            raise BadInput(f"{where}: {key}: must be a host's name")
+    if not isinstance(data["bytes"], int) or isinstance(data["bytes"], bool):
+        raise BadInput(f"{where}: bytes: must be a whole number from 0 on, is {str(data['bytes'])[:40]!r}")
+    return data["sender"], data["receiver"], _bytes(where, data["bytes"])
+
+
+def _bytes(where: str, sent: int) -> int:
+    if not 0 <= sent < 2**63:
+        raise BadInput(f"{where}: bytes: must be a whole number from 0 to {2**63 - 1}")
+    return sent
+
+
+def _rate(where: str, text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = math.nan
+    if not 0.0 <= rate < math.inf:
+        raise BadInput(f"{where}: rate_bps: must be a number from 0 on, is {text[:40]!r}")
+    return rate
+
+
+def _interval(where: str, text: str) -> float:
+    try:
+        interval_s = float(text)
+    except ValueError:
+        interval_s = math.nan
+    if not 0.0 < interval_s < math.inf:
+        raise BadInput(f"{where}: interval_s: must be a number above 0, is {text[:40]!r}")
+    return interval_s
+
+
+def _pair(
+    where: str, sender: str, receiver: str, hosts: Collection[str] | None, line_of: dict[PairKey, int], number: int
+) -> PairKey:
+    """The pair, entered in `line_of`."""
+    for key, host in (("sender", sender), ("receiver", receiver)):
+        if not host:
+            raise BadInput(f"{where}: {key}: is empty")
+        if hosts is not None and host not in hosts:
+            raise BadInput(f"{where}: {key}: no host {host[:40]!r}")
+    if sender == receiver:
+        raise BadInput(f"{where}: {sender} is both sender and receiver")
+    if (sender, receiver) in line_of:
+        raise BadInput(f"{where}: pair {sender} {receiver} is in line {line_of[sender, receiver]} already")
+    line_of[sender, receiver] = number
+    return sender, receiver

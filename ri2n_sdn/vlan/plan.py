@@ -1,0 +1,251 @@
+"""What a network becomes with VLAN trees: which trees, how evenly they use cables, and what switches must remember."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ri2n_sdn.fabric.switches import SwitchGraph, VlanSpec
+from ri2n_sdn.fabric.topology import Topology
+from ri2n_sdn.vlan.build import build_trees, check_reach, switch_levels
+from ri2n_sdn.vlan.large import Generated
+from ri2n_sdn.vlan.macs import MacCount, mac_entries
+from ri2n_sdn.vlan.tables import width
+from ri2n_sdn.vlan.trees import IntArray, Trees
+
+__all__ = ["NetworkPlan", "Plan", "longest_ways", "make_plan"]
+
+
+@dataclass(frozen=True)
+class NetworkPlan:
+    """One connected network; `name` is its first switch."""
+
+    name: str
+    levelled: bool
+    switches: tuple[int, ...]  # per level, leaves first; one number where the network has no levels
+    hosts: int
+    nics: int
+    trees: int
+    roots: tuple[str, ...]
+    cables: int
+    uses_min: int  # of cables that are used at all
+    uses_max: int
+    unused_cables: int
+    unused_switches: int
+    longest_way: int  # cables between switches, from leaf to leaf
+    mac_entries: int  # of the switch that has most
+    mac_switch: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The whole plan; `vlans[t]` is tree t's ID, the first one that of untagged frames."""
+
+    name: str
+    table: str
+    per_pair: int
+    per_pair_wanted: int
+    limit: int
+    mac_table: int
+    mac_exact: bool
+    vlans: tuple[int, ...]
+    networks: tuple[NetworkPlan, ...]
+    notes: tuple[str, ...]
+    trees: Trees = field(repr=False, compare=False)
+    mac_entries: NDArray[np.int64] = field(repr=False, compare=False)  # (S,)
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan without its arrays, for `json.dumps`."""
+        document = asdict(replace(self, trees=None, mac_entries=None))  # type: ignore[arg-type]
+        del document["trees"], document["mac_entries"]
+        return document
+
+
+def make_plan(source: Topology | Generated, spec: VlanSpec | None = None) -> Plan:
+    """The plan of a topology or a generated network, with its own `vlans` settings or with `spec`.
+
+    Tables of (address, VLAN) are counted for traffic between all pairs (`mac_entries`). Where they overflow
+    `mac_table`, pairs get fewer VLANs than `per_pair`: as many as fit.
+
+    ValueError: hosts that cannot reach each other (`check_reach`), too few VLAN IDs (`build_trees`), or a switch that
+    overflows with one VLAN per pair.
+    """
+    spec = spec or source.vlans
+    graph = source.graph
+    leaf, host, managed = _plugs(source)
+    trees = build_trees(graph, np.unique(leaf).tolist(), spec)
+    per_pair, macs = _fitting(trees, leaf, host, managed, spec)
+    level, levelled = switch_levels(graph, np.unique(leaf).tolist())
+    longest = longest_ways(trees, leaf)
+    networks = []
+    notes = []
+    for network in np.unique(graph.component[leaf]).tolist():
+        here = graph.component == network
+        plan = _network(trees, here, leaf, host, level, bool(levelled[here][0]), macs)
+        count = plan.trees
+        networks.append(replace(plan, longest_way=int(longest[:count, network].max())))
+        notes += _notes(plan, spec, _top_switches(graph, here, level) if plan.levelled else sum(plan.switches))
+    if per_pair < width(spec.table, spec.per_pair):
+        notes.append(
+            f"VLANs that a pair uses: {per_pair}, not {spec.per_pair}; with more, a switch would need more than its"
+            f" {spec.mac_table} MAC table entries"
+        )
+    return Plan(
+        name=source.name,
+        table=spec.table,
+        per_pair=per_pair,
+        per_pair_wanted=width(spec.table, spec.per_pair),
+        limit=spec.limit,
+        mac_table=spec.mac_table,
+        mac_exact=macs.exact,
+        vlans=trees.vlans,
+        networks=tuple(networks),
+        notes=tuple(notes),
+        trees=trees,
+        mac_entries=macs.entries,
+    )
+
+
+def longest_ways(trees: Trees, leaf: IntArray) -> IntArray:
+    """(T, networks) cables on the longest way between two leaves in each tree, 0 where a network has no such tree.
+
+    Networks are numbered as in `SwitchGraph.component`. In a tree, what is farthest from any leaf is one end of a
+    longest way.
+    """
+    networks = int(trees.graph.component.max()) + 1
+    result = np.zeros((trees.count, networks), dtype=np.int32)
+    for network in np.unique(trees.graph.component[leaf]).tolist():
+        leaves = np.unique(leaf[trees.graph.component[leaf] == network])
+        count = int((trees.depth[:, leaves[0]] >= 0).sum())
+        start = np.full(count, leaves[0])
+        for _ in range(2):
+            steps = _steps_from(trees, start)[:, leaves]
+            start = leaves[np.argmax(steps, axis=1)]
+        result[:count, network] = steps.max(axis=1)
+    return result
+
+
+def _steps_from(trees: Trees, start: IntArray) -> IntArray:
+    """(n, S) cables from switch start[t] to every other in tree t, for the first n trees; -1 where there is no way."""
+    count = len(start)
+    rows = np.arange(count)
+    depth, parent = trees.depth[:count], trees.parent[:count]
+    steps = np.full(depth.shape, -1, dtype=np.int32)
+    at = start.copy()
+    for step in range(int(depth.max()) + 1):
+        climbing = at >= 0
+        steps[rows[climbing], at[climbing]] = step
+        at = np.where(climbing, parent[rows, np.maximum(at, 0)], -1)
+    for level in range(1, int(depth.max()) + 1):
+        tree, switch = np.nonzero((depth == level) & (steps < 0))
+        over = steps[tree, parent[tree, switch]]
+        steps[tree, switch] = np.where(over >= 0, over + 1, -1)
+    return steps
+
+
+def _plugs(source: Topology | Generated) -> tuple[IntArray, IntArray, NDArray[np.bool_]]:
+    """(N,) each NIC's switch, host number and whether its host is managed."""
+    if isinstance(source, Generated):
+        count = len(source.leaf)
+        return source.leaf, np.arange(1, count + 1, dtype=np.int32), np.ones(count, dtype=bool)
+    index = source.graph.index
+    rows = [
+        (index[nic.switch], number, spec.managed)
+        for number, spec in enumerate(source.hosts.values(), start=1)
+        for nic in spec.nics
+    ]
+    check_reach(source.graph, {host: [index[nic.switch] for nic in spec.nics] for host, spec in source.hosts.items()})
+    leaf, host, managed = zip(*rows, strict=True)
+    return np.array(leaf, dtype=np.int32), np.array(host, dtype=np.int32), np.array(managed, dtype=bool)
+
+
+def _fitting(
+    trees: Trees, leaf: IntArray, host: IntArray, managed: NDArray[np.bool_], spec: VlanSpec
+) -> tuple[int, MacCount]:
+    """The most VLANs per pair with which no switch overflows, and the entries with them."""
+    most = width(spec.table, min(spec.per_pair, trees.count))
+    macs = mac_entries(trees, leaf, host, spec.table, most, managed)
+    if macs.entries.max() <= spec.mac_table:
+        return width(spec.table, spec.per_pair), macs
+    fits, fails = 0, most
+    found = macs
+    while fails - fits > 1:
+        # One VLAN first: when that does not fit, nothing does, and counting takes seconds in large networks.
+        between = 1 if fits == 0 else (fits + fails) // 2
+        tried = mac_entries(trees, leaf, host, spec.table, between, managed)
+        if tried.entries.max() <= spec.mac_table:
+            fits, found = between, tried
+        else:
+            fails, found = between, (tried if fits == 0 else found)
+    if fits:
+        return fits, found
+    worst = int(np.argmax(found.entries))
+    others = int((found.entries > spec.mac_table).sum()) - 1
+    raise ValueError(
+        f"switches.{trees.graph.names[worst]}: {'' if found.exact else 'up to '}{found.entries[worst]} MAC table"
+        f" entries when all hosts talk with one another over one VLAN a pair, the limit is {spec.mac_table}"
+        + (f" (passed in {others} other switches too)" if others else "")
+    )
+
+
+def _network(
+    trees: Trees,
+    here: NDArray[np.bool_],
+    leaf: IntArray,
+    host: IntArray,
+    level: IntArray,
+    levelled: bool,
+    macs: MacCount,
+) -> NetworkPlan:
+    graph = trees.graph
+    plugged = here[leaf]
+    reached = (trees.depth >= 0) & here
+    roots = np.nonzero((trees.depth == 0) & here)[1]
+    cables = here[graph.ends[:, 0]]
+    uses = trees.uses[cables]
+    used = uses[uses > 0]
+    switches = np.flatnonzero(here)
+    worst = int(switches[np.argmax(macs.entries[switches])])
+    return NetworkPlan(
+        name=graph.names[int(switches[0])],
+        levelled=levelled,
+        switches=tuple(np.bincount(level[here]).tolist()) if levelled else (len(switches),),
+        hosts=len(np.unique(host[plugged])),
+        nics=int(plugged.sum()),
+        trees=len(roots),
+        roots=tuple(graph.names[root] for root in roots.tolist()),
+        cables=int(cables.sum()),
+        uses_min=int(used.min(initial=trees.count)) if len(used) else 0,
+        uses_max=int(used.max(initial=0)),
+        unused_cables=int((uses == 0).sum()),
+        unused_switches=int((here & ~reached.any(axis=0)).sum()),
+        longest_way=0,
+        mac_entries=int(macs.entries[worst]),
+        mac_switch=graph.names[worst],
+    )
+
+
+def _top_switches(graph: SwitchGraph, here: NDArray[np.bool_], level: IntArray) -> int:
+    """How many switches of a levelled network have none above them."""
+    a, b = graph.ends[:, 0], graph.ends[:, 1]
+    top = here.copy()
+    top[np.where(level[a] < level[b], a, b)] = False
+    return int(top.sum())
+
+
+def _notes(plan: NetworkPlan, spec: VlanSpec, wanted: int) -> list[str]:
+    notes = []
+    if plan.trees == spec.limit and plan.trees < wanted:
+        kind = "top switches" if plan.levelled else "switches"
+        notes.append(
+            f"network {plan.name}: {kind} without a tree of their own, for want of VLAN IDs:"
+            f" {wanted - plan.trees} of {wanted}"
+        )
+    if plan.unused_switches:
+        notes.append(f"network {plan.name}: switches in no tree: {plan.unused_switches}")
+    if plan.unused_cables:
+        notes.append(f"network {plan.name}: cables in no tree, to be shut down: {plan.unused_cables}")
+    return notes

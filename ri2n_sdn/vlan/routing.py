@@ -1,0 +1,137 @@
+"""The ways that pairs of NICs may use: trees, a path table's candidates, and what of the switches is dead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from ri2n_sdn.fabric.model import UNTAGGED, Nic, NicId, Route
+from ri2n_sdn.vlan.trees import Trees
+
+__all__ = ["DeadParts", "VlanRouting", "networks_of", "tag_of"]
+
+Candidates = Callable[[str, str, int, int], tuple[int, ...]]
+"""(sender, receiver, switch of the one, switch of the other) -> the trees that they may use."""
+
+
+def tag_of(trees: Trees, tree: int) -> int:
+    """The VLAN ID that hosts put on frames of a tree: none for the first."""
+    return trees.vlans[tree] if tree else UNTAGGED
+
+
+@dataclass(frozen=True)
+class DeadParts:
+    """What does not work: directed links in a tree, and hosts' ports in a tree, to the switch and from it."""
+
+    links: frozenset[tuple[int, int]] = frozenset()
+    sending: frozenset[tuple[NicId, int]] = frozenset()
+    receiving: frozenset[tuple[NicId, int]] = frozenset()
+
+
+@dataclass(frozen=True, eq=False)
+class VlanRouting:
+    """Implements fabric.model.Routing; a new one is made when something dies or comes back.
+
+    `networks` are the switches of each network, whose name is the key. A NIC whose switch is not declared may use the
+    base tree alone: nobody can tell which links its frames cross.
+    """
+
+    trees: Trees
+    candidates: Candidates
+    networks: Mapping[str, tuple[str, ...]]
+    dead: DeadParts = DeadParts()
+    _ways: dict[tuple[int, int, int], Route] = field(default_factory=dict)
+
+    def with_dead(self, dead: DeadParts) -> VlanRouting:
+        """The same with other dead parts."""
+        return VlanRouting(self.trees, self.candidates, self.networks, dead)
+
+    def routes(self, own: Nic, peer: Nic) -> tuple[Route, ...]:
+        """Ways from NIC to NIC of one network, in order of the trees.
+
+        When all that the table allows are dead, the next tree that is not steps in.
+        """
+        index = self.trees.graph.index
+        if own.switch is None or peer.switch is None:
+            return (Route(),)
+        a, b = index[own.switch], index[peer.switch]
+        wanted = sorted(self.candidates(own.host, peer.host, a, b))
+        found = {tree: self._route(tree, own, peer, a, b) for tree in wanted}
+        if not any(route is not None and route.alive for route in found.values()):
+            first = wanted[0] if wanted else 0
+            for step in range(1, self.trees.count):
+                tree = (first + step) % self.trees.count
+                route = self._route(tree, own, peer, a, b)
+                if route is not None and route.alive:
+                    found[tree] = route
+                    break
+        return tuple(route for _, route in sorted(found.items()) if route is not None)
+
+    def _route(self, tree: int, own: Nic, peer: Nic, a: int, b: int) -> Route | None:
+        way = self._way(tree, a, b)
+        if way is not None and ((own.id, tree) in self.dead.sending or (peer.id, tree) in self.dead.receiving):
+            return replace(way, alive=False)
+        return way
+
+    def capacities_bps(self) -> Mapping[str, float]:
+        """The rate of every directed link between switches."""
+        return self._capacities
+
+    @cached_property
+    def _capacities(self) -> dict[str, float]:
+        rates = self.trees.graph.rate_bps.tolist()
+        return {self.trees.graph.link_name(link): float(rates[link // 2]) for link in range(2 * len(rates))}
+
+    def vlans(self, nic: Nic) -> tuple[int, ...]:
+        """VLAN IDs with which frames may come in by a NIC: all, since which of them are used changes."""
+        members = self.networks.get(nic.network or "")
+        if members is None:
+            return (UNTAGGED,)
+        place = self.trees.graph.index[members[0]]
+        return tuple(tag_of(self.trees, tree) for tree in range(self.trees.count) if self.trees.depth[tree, place] >= 0)
+
+    def flood_vlans(self, network: str) -> tuple[int, ...]:
+        """The tree with the fewest dead parts, and another one that shares as few links with it as there are."""
+        members = self.networks.get(network)
+        if members is None:
+            return (UNTAGGED,)
+        places = [self.trees.graph.index[name] for name in members]
+        trees = [tree for tree in range(self.trees.count) if self.trees.depth[tree, places[0]] >= 0]
+        cables = {tree: set(self.trees.cable[tree, places].tolist()) - {-1} for tree in trees}
+        damage = dict.fromkeys(trees, 0)
+        for tree, link in self.dead.links:
+            if link // 2 in cables.get(tree, ()):
+                damage[tree] += 1
+        best = min(trees, key=lambda tree: (damage[tree], tree))
+
+        def unlike(tree: int) -> tuple[int, int, int]:
+            return (damage[tree], len(cables[best] & cables[tree]), tree)
+
+        second = min((tree for tree in trees if tree != best), key=unlike, default=None)
+        chosen = (best,) if second is None else (best, second)
+        return tuple(tag_of(self.trees, tree) for tree in chosen)
+
+    def _way(self, tree: int, a: int, b: int) -> Route | None:
+        key = (tree, a, b)
+        if key not in self._ways:
+            trees = self.trees
+            if trees.depth[tree, a] < 0 or trees.root[tree, a] != trees.root[tree, b]:
+                return None
+            links = trees.way(tree, a, b)
+            rates = [int(trees.graph.rate_bps[link // 2]) for link in links]
+            self._ways[key] = Route(
+                tag_of(trees, tree),
+                tuple(trees.graph.link_name(link) for link in links),
+                not any((tree, link) in self.dead.links for link in links),
+                min(rates, default=None),
+            )
+        return self._ways[key]
+
+
+def networks_of(trees: Trees, switches: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """The networks with cables, each called by its first switch of `switches`."""
+    found: dict[int, list[str]] = {}
+    for name in switches:
+        found.setdefault(int(trees.graph.component[trees.graph.index[name]]), []).append(name)
+    return {names[0]: tuple(names) for names in found.values() if len(names) > 1}

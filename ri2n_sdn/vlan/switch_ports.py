@@ -1,0 +1,120 @@
+"""What every port of every switch has to carry, whoever made it: the model that configurations are written from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ri2n_sdn.fabric.topology import Topology
+from ri2n_sdn.vlan.trees import Trees
+
+__all__ = ["SwitchPort", "SwitchPorts", "switch_ports"]
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchPort:
+    """A port with something plugged in: a host's NIC (`n1:nic0`) or a cable to a switch (`up1 port 3`).
+
+    `native` is the VLAN of untagged frames, both ways; None: the port has none and drops them. `tagged` is in rising
+    order and without `native`. A port that is `shut` carries nothing.
+    """
+
+    number: int
+    plugged: str
+    to_host: bool
+    native: int | None
+    tagged: tuple[int, ...]
+    shut: bool
+    rate_bps: int
+
+    @property
+    def description(self) -> str:
+        """What is plugged in, for people: `n1 nic0`, `to up1 port 3`."""
+        return self.plugged.replace(":", " ") if self.to_host else f"to {self.plugged}"
+
+    @property
+    def carried(self) -> tuple[int, ...]:
+        """All VLANs of the port, the native one too, in rising order."""
+        return tuple(sorted((*self.tagged, self.native))) if self.native is not None else self.tagged
+
+    @property
+    def is_access(self) -> bool:
+        """Whether the port has untagged frames only."""
+        return self.native is not None and not self.tagged
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchPorts:
+    """A switch: its ports in order of their numbers, and (ID, name) of its VLANs in order of the sets of trees.
+
+    It is to forget addresses no sooner than after `ageing_s`, and to remember `mac_table` pairs of (address, VLAN).
+    """
+
+    name: str
+    ports: tuple[SwitchPort, ...]
+    vlans: tuple[tuple[int, str], ...]
+    ageing_s: float
+    mac_table: int
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The IDs of its VLANs, in rising order."""
+        return tuple(sorted(number for number, _ in self.vlans))
+
+
+def switch_ports(topology: Topology, trees: Trees) -> tuple[SwitchPorts, ...]:
+    """The ports of all switches of `topology`, in its order, when `trees` are used.
+
+    A managed host has all VLANs that reach its switch, that of the first set untagged; another one has only that. A
+    cable carries, tagged, the VLANs of the trees that use it, and is shut when there are none. ValueError when the
+    trees are those of other switches, or when their first set leaves out a switch with hosts.
+    """
+    graph = topology.graph
+    if trees.graph.names != graph.names or not np.array_equal(trees.graph.ends, graph.ends):
+        raise ValueError("the trees are not over the topology's switches")
+    reached = [np.flatnonzero(trees.depth[:, place] >= 0).tolist() for place in range(len(graph.names))]
+    ports: list[list[SwitchPort]] = [[] for _ in graph.names]
+
+    on_cable = _vlans_of_cables(trees)
+    for cable in graph.cables():
+        tagged = on_cable[cable.number]
+        for near, port, far, far_port in (
+            (cable.a, cable.a_port, cable.b, cable.b_port),
+            (cable.b, cable.b_port, cable.a, cable.a_port),
+        ):
+            plugged = f"{far} port {far_port}"
+            ports[graph.index[near]].append(SwitchPort(port, plugged, False, None, tagged, not tagged, cable.rate_bps))
+
+    base = trees.vlans[0]
+    to_managed = [tuple(sorted(trees.vlans[t] for t in sets if t > 0)) for sets in reached]
+    for host, spec in topology.hosts.items():
+        for nic in spec.nics:
+            switch, port = topology.port_numbers[host, nic.name]
+            place = graph.index[switch]
+            if 0 not in reached[place]:
+                raise ValueError(
+                    f"switches.{switch}: {host}:{nic.name} is plugged into it, but VLAN {base} ends before"
+                )
+            tagged = to_managed[place] if spec.managed else ()
+            ports[place].append(SwitchPort(port, f"{host}:{nic.name}", True, base, tagged, False, nic.rate_bps))
+
+    return tuple(
+        SwitchPorts(
+            name,
+            tuple(sorted(ports[place], key=lambda port: port.number)),
+            tuple((trees.vlans[t], f"ri2n-tree{t}" if t else "ri2n-base") for t in reached[place]),
+            topology.vlans.ageing_s,
+            topology.vlans.mac_table,
+        )
+        for place, name in enumerate(graph.names)
+    )
+
+
+def _vlans_of_cables(trees: Trees) -> list[tuple[int, ...]]:
+    """Of each cable the VLANs whose trees use it, in rising order."""
+    found: list[list[int]] = [[] for _ in trees.graph.rate_bps]
+    sets, switches = np.nonzero(trees.cable >= 0)
+    for t, cable in zip(sets.tolist(), trees.cable[sets, switches].tolist(), strict=True):
+        found[cable].append(trees.vlans[t])
+    return [tuple(sorted(vlans)) for vlans in found]

@@ -1,0 +1,41 @@
+#!/bin/bash
+# leaf1: written by ri2n vlan switch-config for a Linux bridge (kernel 4.4 or newer, iproute2).
+# Each VLAN is free of loops, all together are not: the bridge's one spanning tree would block
+# cables that are needed and is off. Its BPDU guard needs it, so that ports of hosts have none.
+# With vlan_filtering a bridge learns addresses per VLAN and drops VLANs that a port is not in;
+# without a default PVID no port is in VLAN 1, and ports without a PVID drop untagged frames.
+set -eu
+
+ip link show dev leaf1 >/dev/null 2>&1 || ip link add name leaf1 type bridge vlan_filtering 1
+ip link set dev leaf1 type bridge vlan_filtering 1 vlan_default_pvid 0 stp_state 0 ageing_time 30000
+ip link set dev leaf1 up
+
+ip link set dev swp1 alias 'n1 nic0'
+ip link set dev swp1 master leaf1
+bridge vlan add dev swp1 vid 101 pvid untagged
+bridge vlan add dev swp1 vid 102
+bridge vlan del dev swp1 vid 1-100
+bridge vlan del dev swp1 vid 103-4094
+ip link set dev swp1 up
+
+ip link set dev swp2 alias 'n2 nic0'
+ip link set dev swp2 master leaf1
+bridge vlan add dev swp2 vid 101 pvid untagged
+bridge vlan add dev swp2 vid 102
+bridge vlan del dev swp2 vid 1-100
+bridge vlan del dev swp2 vid 103-4094
+ip link set dev swp2 up
+
+ip link set dev swp5 alias 'to up1 port 1'
+ip link set dev swp5 master leaf1
+bridge vlan add dev swp5 vid 101
+bridge vlan del dev swp5 vid 1-100
+bridge vlan del dev swp5 vid 102-4094
+ip link set dev swp5 up
+
+ip link set dev swp6 alias 'to up2 port 1'
+ip link set dev swp6 master leaf1
+bridge vlan add dev swp6 vid 102
+bridge vlan del dev swp6 vid 1-101
+bridge vlan del dev swp6 vid 103-4094
+ip link set dev swp6 up

@@ -1,0 +1,511 @@
+"""Liveness of trees in simulated fabrics: cables, directions, switches and VLANs fail; hosts and probes are late."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from functools import cache
+from itertools import permutations
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ri2n_sdn.fabric.model import NicId
+from ri2n_sdn.vlan.liveness import Direction, LivenessSettings, TreeLiveness, TreeProbe
+from ri2n_sdn.vlan.trees import Trees
+from ri2n_sdn.vlan.ways import TreeWays
+from tests.unit.vlan import worlds
+from tests.unit.vlan.worlds import Fabric
+
+TICK_S = 0.025
+FABRICS = {
+    "vbft": worlds.vbft(4, 4),
+    "three stages": worlds.three_stages(),
+    "ring": worlds.ring(),
+    "forest": worlds.forest(),
+}
+Port = tuple[NicId, int, Direction]
+
+
+@cache
+def ways_of(trees: Trees, tree: int) -> TreeWays:
+    return TreeWays(trees, tree)
+
+
+class World:
+    """Probes cross the trees of a fabric in `delay_s`; some get lost.
+
+    `cut` are (tree, directed link) and `missing` are ports that forward nothing, `broken` are dead switches. Hosts that
+    are `stalled` report late though they answer echo requests; `frozen` ones do nothing at all until then, and
+    afterwards `speed` things a tick in the order in which they were asked.
+    """
+
+    def __init__(self, fabric: Fabric, loss: float = 0.0, config: LivenessSettings | None = None) -> None:
+        self.fabric, self.trees = fabric, fabric.trees
+        self.liveness = TreeLiveness(self.trees, config)
+        self.now_s, self.loss, self.delay_s = 100.0, loss, 0.001
+        self.random = Random(1)
+        self.cut: set[tuple[int, int]] = set()
+        self.broken: set[int] = set()
+        self.missing: set[Port] = set()
+        self.stalled: dict[str, float] = {}
+        self.frozen: dict[str, float] = {}
+        self.speed = 10**9
+        self.answering = True
+        self.asked: dict[str, deque[TreeProbe | float]] = {nic[0]: deque() for nic in fabric.leaf_of}
+        self.answered: dict[str, float] = {}
+        self.reports: list[tuple[float, TreeProbe]] = []
+        self.log: list[str] = []
+        self.sent = self.crossed_dead = 0
+        self.liveness.set_nics(fabric.leaf_of, fabric.leaf_of)
+
+    def run(self, seconds: float) -> None:
+        end_s = self.now_s + seconds - 1e-9
+        while self.now_s < end_s:
+            self.now_s += TICK_S
+            self.tick()
+
+    def tick(self) -> None:
+        for probe in self.liveness.tick(self.now_s, lambda host: self.answered.get(host, -1e9)):
+            assert probe.sender != probe.target
+            self.sent += 1
+            self.asked[probe.sender[0]].append(probe)
+        for host in self.liveness.hosts_under_test:
+            self.asked[host].append(self.now_s)
+        for host, asked in self.asked.items():
+            for _ in range(min(self.speed, len(asked)) if self.now_s >= self.frozen.get(host, 0.0) else 0):
+                thing = asked.popleft()
+                if isinstance(thing, TreeProbe):
+                    self._send(thing)
+                elif self.answering:
+                    self.answered[host] = thing
+        due = [probe for at_s, probe in self.reports if at_s <= self.now_s + 0.001]
+        self.reports = [report for report in self.reports if report[0] > self.now_s + 0.001]
+        for probe in due:
+            self.liveness.heard(probe.sender, probe.target, probe.tree, self.now_s + 0.001)
+        self.log += self.liveness.events
+        self.liveness.events.clear()
+
+    def _send(self, probe: TreeProbe) -> None:
+        a, b = self.fabric.leaf_of[probe.sender], self.fabric.leaf_of[probe.target]
+        works = self.works(probe.tree, a, b)
+        ports: set[Port] = {(probe.sender, probe.tree, "tx"), (probe.target, probe.tree, "rx")}
+        if not works or ports & self.missing or self.random.random() < self.loss:
+            return
+        hosts = (probe.sender[0], probe.target[0])
+        late_s = [late.get(host, 0.0) for late in (self.stalled, self.frozen) for host in hosts]
+        self.reports.append((max(self.now_s, *late_s) + self.delay_s, probe))
+
+    def works(self, tree: int, a: int, b: int) -> bool:
+        ways = ways_of(self.trees, tree)
+        if not ways.joined(a, b):
+            return False
+        way = ways.way(a, b)
+        crossed = {a, b} | {int(end) for link in way for end in self.trees.graph.ends[link // 2]}
+        return not crossed & self.broken and not any((tree, link) in self.cut for link in way)
+
+    def pairs(self) -> Iterable[tuple[int, int, int]]:
+        leaves = sorted(set(self.fabric.leaf_of.values()) - self.broken)
+        for tree in range(self.trees.count):
+            for a, b in permutations(leaves, 2):
+                yield tree, a, b
+
+    def wrong(self) -> list[str]:
+        """Pairs of leaves whose NICs work that are not as they should be; dead ports too."""
+        names = self.trees.graph.names
+        found = [
+            f"{names[a]} to {names[b]} in tree {tree} {'works' if self.works(tree, a, b) else 'is dead'}"
+            for tree, a, b in self.pairs()
+            if self.liveness.way_alive(tree, a, b) != self.works(tree, a, b)
+        ]
+        return found + [f"port {port}" for port in sorted(self.missing ^ self.liveness.dead_ports)]
+
+    def cut_cable(self, a: str, b: str, trees: Iterable[int] | None = None, both: bool = True) -> None:
+        link = self.fabric.link(a, b)
+        for tree in range(self.trees.count) if trees is None else trees:
+            self.cut |= {(tree, link), (tree, link ^ 1)} if both else {(tree, link)}
+
+    def heal(self) -> None:
+        self.cut.clear()
+        self.broken.clear()
+        self.missing.clear()
+
+
+def settled(fabric: Fabric, loss: float = 0.0, config: LivenessSettings | None = None) -> World:
+    world = World(fabric, loss, config)
+    world.run(0.5)
+    assert not world.wrong()
+    return world
+
+
+def until_right(world: World, limit_s: float) -> float:
+    """How long until everything is as it should be, and stays so."""
+    start_s = world.now_s
+    while world.wrong():
+        world.run(TICK_S)
+        assert world.now_s - start_s < limit_s, (world.wrong()[:5], sorted(world.liveness.dead), world.log)
+    return world.now_s - start_s
+
+
+@pytest.mark.parametrize("name", FABRICS)
+def test_the_ring_crosses_every_link_between_leaves_once(name: str) -> None:
+    fabric = FABRICS[name]
+    for tree in range(fabric.trees.count):
+        ways = ways_of(fabric.trees, tree)
+        leaves = sorted(set(fabric.leaf_of.values()))
+        crossed = [link for a, b in ways.ring(leaves) for link in ways.way(a, b)]
+        assert len(set(crossed)) == len(crossed)
+        between = {link for a in leaves for b in leaves if ways.joined(a, b) for link in ways.way(a, b)}
+        assert set(crossed) == between
+
+
+@pytest.mark.parametrize("name", FABRICS)
+def test_ways_are_those_of_the_trees(name: str) -> None:
+    trees = FABRICS[name].trees
+    for tree in range(trees.count):
+        ways = ways_of(trees, tree)
+        reached = [s for s in range(len(trees.graph.names)) if trees.depth[tree, s] >= 0]
+        for a in reached:
+            for b in reached:
+                if ways.joined(a, b):
+                    assert ways.way(a, b) == trees.way(tree, a, b)
+
+
+@given(st.sampled_from(sorted(FABRICS)), st.data())
+def test_a_crossing_crosses_its_link_and_costs_the_least(name: str, data: st.DataObject) -> None:
+    trees = FABRICS[name].trees
+    tree = data.draw(st.integers(0, trees.count - 1))
+    ways = ways_of(trees, tree)
+    leaves = sorted(set(FABRICS[name].leaf_of.values()))
+    sources = data.draw(st.sets(st.sampled_from(leaves), min_size=1))
+    sinks = data.draw(st.sets(st.sampled_from(leaves), min_size=1))
+    links = [2 * int(cable) + back for cable in trees.cable[tree] if cable >= 0 for back in (0, 1)]
+    costs = data.draw(st.dictionaries(st.sampled_from(links), st.integers(0, 3)))
+    found = ways.crossings(links, sources, sinks, costs, data.draw(st.integers(0, 9)))
+    for link in links:
+        prices = [
+            sum(costs.get(each, 0) for each in way if each != link)
+            for a in sources
+            for b in sinks
+            if ways.joined(a, b) and link in (way := ways.way(a, b))
+        ]
+        if link in found:
+            a, b, price = found[link]
+            assert a in sources and b in sinks and link in ways.way(a, b)
+            assert price == min(prices)
+            assert price == sum(costs.get(each, 0) for each in ways.way(a, b) if each != link)
+        else:
+            assert not prices
+
+
+def test_a_dead_upper_switch_is_known_within_six_tenths_of_a_second_whenever_it_dies() -> None:
+    for step in range(8):
+        world = settled(FABRICS["vbft"])
+        world.run(step * TICK_S)
+        world.broken.add(world.fabric.switch("up2"))
+        assert until_right(world, 0.6) <= 0.6
+        assert not any(world.liveness.way_alive(1, a, b) for _, a, b in world.pairs())
+        world.run(0.5)
+        assert world.log == ["up2: is dead"]
+        world.heal()
+        until_right(world, 2.0)
+        world.run(0.5)
+        assert world.log == ["up2: is dead", "up2: works again"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(["vbft", "three stages", "ring"]), st.data())
+def test_any_single_fault_is_found_exactly_and_forgotten_when_healed(name: str, data: st.DataObject) -> None:
+    fabric = FABRICS[name]
+    graph = fabric.graph
+    world = World(fabric)
+    world.run(0.5 + TICK_S * data.draw(st.integers(0, 12), label="ticks"))
+    kind = data.draw(st.sampled_from(["cable", "direction", "vlan on cable", "switch", "port", "port one way"]))
+    tree = data.draw(st.integers(0, fabric.trees.count - 1), label="tree")
+    if kind == "switch":
+        upper = sorted(set(range(len(graph.names))) - set(fabric.leaf_of.values()))
+        world.broken.add(data.draw(st.sampled_from(upper or list(range(len(graph.names))))))
+    elif kind.startswith("port"):
+        nic = data.draw(st.sampled_from(sorted(fabric.leaf_of)))
+        directions: list[Direction] = ["tx", "rx"]
+        if kind == "port one way":
+            directions = [data.draw(st.sampled_from(directions))]
+        world.missing |= {(nic, tree, direction) for direction in directions}
+    else:
+        link = data.draw(st.integers(0, 2 * len(graph.rate_bps) - 1), label="link")
+        trees = [tree] if kind == "vlan on cable" else range(fabric.trees.count)
+        world.cut |= {(t, each) for t in trees for each in ([link] if kind == "direction" else [link, link ^ 1])}
+    world.run(1.0)
+    assert not world.wrong()
+    world.run(1.0)
+    assert not world.wrong()
+    told = list(world.log)
+    world.heal()
+    world.run(2.0)
+    assert not world.wrong() and not world.liveness.dead
+    assert all("works again" in line for line in world.log[len(told) :]), world.log
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(["vbft", "three stages", "ring"]), st.data())
+def test_no_pair_that_works_stays_dead_under_several_faults(name: str, data: st.DataObject) -> None:
+    fabric = FABRICS[name]
+    world = settled(fabric)
+    links = st.tuples(st.integers(0, fabric.trees.count - 1), st.integers(0, 2 * len(fabric.graph.rate_bps) - 1))
+    world.cut = data.draw(st.sets(links, max_size=6))
+    world.run(3.0)
+    assert not world.wrong()
+    world.heal()
+    world.run(2.0)
+    assert not world.wrong()
+
+
+def test_events_name_the_cause() -> None:
+    world = settled(FABRICS["three stages"])
+    world.cut_cable("leaf1", "mid1")
+    world.run(1.0)
+    assert world.log == ["leaf1 port 1 to mid1: dead"]
+    world.heal()
+    world.run(2.0)
+    assert world.log.pop() == "leaf1 port 1 to mid1: works again"
+    world.log.clear()
+    world.cut_cable("leaf1", "mid1", trees=[1])
+    world.run(1.0)
+    assert world.log == ["leaf1 port 1 to mid1: dead in VLAN 102"]
+    world.heal()
+    world.run(2.0)
+    world.log.clear()
+    world.cut_cable("mid1", "leaf1", both=False)
+    world.missing = {(("h05", 1), tree, way) for tree in (0, 1, 2) for way in ("tx", "rx")}
+    world.run(1.5)
+    assert sorted(world.log) == [
+        "h05:1 on leaf3, VLANs 101 to 103: does not work",
+        "mid1 port 1 to leaf1: nothing gets through this way",
+    ]
+
+
+def test_networks_that_share_vlans_do_not_disturb_each_other() -> None:
+    world = settled(FABRICS["forest"])
+    a, b = world.fabric.switch("b1"), world.fabric.switch("b2")
+    assert not world.liveness.way_alive(2, a, b)  # the set has no tree there
+    assert not world.liveness.way_alive(0, a, world.fabric.switch("a1"))
+    world.broken.add(world.fabric.switch("v1"))
+    world.run(1.0)
+    assert not world.wrong()
+    assert world.log == ["v1: nothing gets through any of its cables"]  # two cables in a row: nobody can tell
+
+
+@pytest.mark.parametrize("loss", [0.01, 0.05])
+def test_random_loss_is_no_verdict(loss: float) -> None:
+    world = World(FABRICS["vbft"], loss=loss)
+    world.run(600.0)
+    assert world.log == [] and not world.wrong()
+    world.broken.add(world.fabric.switch("up1"))
+    world.run(1.5)
+    assert not world.wrong()
+
+
+def test_a_port_is_found_while_probes_get_lost() -> None:
+    world = World(FABRICS["vbft"], loss=0.05)
+    world.missing = {(("h03", 1), 2, "rx")}
+    world.run(60.0)
+    assert not world.wrong() and len(world.log) == 1
+
+
+@pytest.mark.parametrize("kind", ["stalled", "frozen"])
+@pytest.mark.parametrize("hosts", [1, 4])
+def test_late_hosts_are_no_verdict(kind: str, hosts: int) -> None:
+    world = settled(worlds.vbft(4, 4, hosts))
+    for late_s in (0.2, 0.45, 0.8, 3.0):
+        for step in range(4):
+            world.run(step * TICK_S)
+            until_s = world.now_s + late_s
+            for victims in (["h01"], sorted(world.asked)):
+                getattr(world, kind).update(dict.fromkeys(victims, until_s))
+                world.run(late_s + 1.0)
+                assert world.log == [] and not world.wrong(), (late_s, step, victims)
+
+
+@pytest.mark.parametrize("speed", [1, 2, 4])
+def test_hosts_that_are_behind_with_what_they_were_asked_are_no_verdict(speed: int) -> None:
+    """Probes over what is suspect are still waiting in the host while others of its probes arrive."""
+    for hosts in (1, 3):
+        world = settled(worlds.vbft(3, 3, hosts))
+        for freeze_s in (0.2, 0.4, 0.7):
+            world.frozen = dict.fromkeys(world.asked, world.now_s + freeze_s)
+            world.speed = speed
+            world.run(6.0)
+            world.speed = 10**9
+            world.run(1.0)
+            assert world.log == [] and not world.wrong(), (freeze_s, hosts)
+
+
+def test_no_verdict_without_answers_of_the_hosts_at_both_ends() -> None:
+    world = settled(FABRICS["vbft"])
+    world.answering = False
+    world.broken.add(world.fabric.switch("up1"))
+    world.run(5.0)
+    assert not world.liveness.dead and world.liveness.hosts_under_test
+    world.answering = True
+    world.run(2.0)
+    assert not world.wrong()
+
+
+def test_faults_are_found_while_another_host_is_frozen() -> None:
+    world = settled(FABRICS["vbft"])
+    world.frozen["h01"] = world.now_s + 60
+    world.run(2.0)
+    world.broken.add(world.fabric.switch("up3"))
+    world.run(2.0)
+    assert not world.wrong()
+
+
+def test_a_controller_that_was_stopped_blames_nobody() -> None:
+    world = settled(FABRICS["vbft"])
+    for gap_s in (0.3, 1.0, 30.0):
+        for step in range(6):
+            world.run(step * TICK_S + 0.2)
+            world.now_s += gap_s
+            world.run(1.0)
+            assert world.log == []
+
+
+@pytest.mark.parametrize("delay_s", [0.3, 0.8])
+def test_probes_that_are_read_late_kill_nothing_and_real_faults_are_still_found(delay_s: float) -> None:
+    world = World(FABRICS["vbft"])
+    world.delay_s = world.liveness.lag_s = delay_s
+    world.run(10.0)
+    assert world.log == []
+    world.cut_cable("leaf2", "up1", both=False)
+    world.run(6 * delay_s + 1.0)
+    assert not world.wrong()
+    world.heal()
+    world.run(3 * delay_s + 2.0)
+    assert not world.wrong()
+
+
+def test_a_nic_that_works_in_no_vlan_is_none_of_the_trees_business() -> None:
+    for hosts in (1, 4):
+        world = settled(worlds.vbft(4, 4, hosts))
+        for tree in range(4):
+            world.missing |= {(("h01", 1), tree, "tx"), (("h01", 1), tree, "rx")}
+        world.run(5.0)
+        assert not world.liveness.dead and not world.liveness.dead_ports and world.log == []
+        world.liveness.set_nics(world.fabric.leaf_of, [nic for nic in world.fabric.leaf_of if nic != ("h01", 1)])
+        world.broken.add(world.fabric.switch("up1"))
+        world.run(1.0)
+        alive = {int(leaf) for nic, leaf in world.fabric.leaf_of.items() if nic != ("h01", 1)}
+        assert not any(world.liveness.way_alive(0, a, b) for a, b in permutations(alive, 2))
+
+
+def test_a_dead_leaf_with_others_behind_it() -> None:
+    """Its NICs are Wiring's business; the ways through it are not."""
+    world = settled(FABRICS["ring"])
+    world.broken.add(world.fabric.switch("s3"))
+    world.run(1.5)
+    assert not world.wrong()
+    world.heal()
+    world.run(2.0)
+    assert not world.wrong()
+
+
+def test_two_hosts_only() -> None:
+    world = settled(worlds.vbft(2, 4, hosts=1))
+    world.broken |= {world.fabric.switch("up2"), world.fabric.switch("up4")}
+    world.run(1.0)
+    assert not world.wrong()
+    world.heal()
+    world.run(2.0)
+    assert not world.wrong()
+
+
+def test_leaves_without_nics_are_skipped_and_join_later() -> None:
+    world = World(FABRICS["vbft"])
+    nobody = world.fabric.switch("leaf2")
+    world.liveness.set_nics(world.fabric.leaf_of, [n for n, leaf in world.fabric.leaf_of.items() if leaf != nobody])
+    world.cut_cable("leaf2", "up1")
+    world.run(2.0)
+    assert not world.liveness.dead
+    world.liveness.set_nics(world.fabric.leaf_of, world.fabric.leaf_of)
+    world.run(1.0)
+    assert not world.wrong()
+
+
+def test_a_vlan_that_a_whole_leaf_lacks_is_no_vlan_of_its_cable() -> None:
+    """With no NIC that works in it nobody can tell the ports from the cable; one that does exonerates the cable."""
+    world = settled(FABRICS["vbft"])
+    nics = [nic for nic, leaf in world.fabric.leaf_of.items() if leaf == world.fabric.switch("leaf2")]
+    world.missing = {(nic, 1, way) for nic in nics[1:] for way in ("tx", "rx")}
+    world.run(4.0)
+    assert not world.wrong()
+
+
+def test_a_switch_that_flaps_comes_back_when_it_is_steady() -> None:
+    world = settled(FABRICS["vbft"])
+    up = world.fabric.switch("up1")
+    for _ in range(8):
+        world.broken.add(up)
+        world.run(0.5)
+        world.broken.clear()
+        world.run(0.3)
+    assert not world.liveness.way_alive(0, 0, world.fabric.switch("leaf2"))
+    world.run(2.0)
+    assert not world.wrong()
+
+
+def test_every_nic_is_tried_in_every_vlan() -> None:
+    world = World(worlds.vbft(4, 4, hosts=5))
+    tried: set[Port] = set()
+    for _ in range(40):
+        world.now_s += TICK_S
+        for probe in world.liveness.tick(world.now_s, lambda _: -1e9):
+            tried |= {(probe.sender, probe.tree, "tx"), (probe.target, probe.tree, "rx")}
+            world.liveness.heard(probe.sender, probe.target, probe.tree, world.now_s)
+    assert len(tried) == 2 * 20 * 4
+
+
+def test_cost_is_limited_and_even() -> None:
+    world = World(worlds.vbft(12, 8, hosts=2), config=LivenessSettings(probes_per_s=100.0))
+    world.run(2.0)
+    world.sent = 0
+    most = 0
+    for _ in range(400):
+        before = world.sent
+        world.run(TICK_S)
+        most = max(most, world.sent - before)
+    assert 950 <= world.sent <= 1010
+    assert most <= 10
+    assert world.liveness.interval_s == pytest.approx(12 * 8 / 100)
+    world.broken.add(world.fabric.switch("up7"))
+    assert until_right(world, 3.0) > 0
+
+
+def test_changes_are_reported_once() -> None:
+    world = settled(FABRICS["vbft"])
+    assert not world.liveness.changed
+    world.cut_cable("leaf1", "up1")
+    world.run(1.0)
+    assert world.liveness.changed
+    world.liveness.changed = False
+    world.run(5.0)
+    assert not world.liveness.changed
+    world.liveness.set_nics({}, [])
+    world.sent = 0
+    world.run(1.0)
+    assert world.sent == 0
+
+
+def test_strange_reports_change_nothing() -> None:
+    world = settled(FABRICS["forest"])
+    for sender, receiver, tree in [
+        (("h01", 1), ("nobody", 1), 0),
+        (("h01", 1), ("h01", 1), 0),
+        (("h01", 1), ("h02", 1), 99),
+        (("h01", 1), ("h09", 1), 0),
+        (("h09", 1), ("h10", 1), 2),
+    ]:
+        world.liveness.heard(sender, receiver, tree, world.now_s)
+    world.run(1.0)
+    assert not world.wrong() and world.log == []
