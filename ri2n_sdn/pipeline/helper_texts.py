@@ -9,9 +9,10 @@ from ri2n_sdn.fabric.links import MAX_PORT
 from ri2n_sdn.fabric.model import Fabric, Host, Path, PathKey
 from ri2n_sdn.pipeline.helper_frames import NO_LIMIT, WHOLE_WEIGHT_PPM, HelperLink, HelperNic
 
-__all__ = ["links_to", "nearly_equal", "nics_of"]
+__all__ = ["even_parts", "links_to", "nearly_equal", "nics_of"]
 
 _RATE_STEP, _WEIGHT_STEP_PPM = 0.05, 20_000
+_BUSY = 0.01
 
 
 def nics_of(host: Host) -> tuple[HelperNic, ...]:
@@ -27,17 +28,29 @@ def links_to(
     receiver: str,
     share: Mapping[PathKey, float],
     rate_bps: Mapping[PathKey, float],
+    part_bps: Mapping[str, float] | None = None,
 ) -> tuple[HelperLink, ...]:
     """The links of a pair in order of their numbers, dead ones too.
 
     `share` and `rate_bps` are what the strategy decided. A pair without a decision begins with an even part of each
-    NIC, so that its links together never ask more of a NIC than it has.
+    NIC, so that its links together never ask more of a NIC than it has. Receivers share out their own NICs, but do not
+    know the cables between switches: over those, a pair may have no more than its rate, or than one more busy pair's
+    even part (`even_parts`), so that one that was quiet need not wait for the next round; and nothing in a VLAN that
+    its path table does not allow, whose share is 0.
     """
     links = fabric.links(sender, receiver)
     even = _even_rates([path for path in links.values() if path.alive])
     rates = {path.key: rate_bps.get(path.key, even.get(path.key, 0.0)) for path in links.values()}
     weights = {path.key: max(0.0, share.get(path.key, 0.0) if share else rates[path.key]) for path in links.values()}
     total = sum(weights.values())
+
+    def limit_kbps(path: Path) -> int:
+        if not path.route.links or path.key not in rate_bps or not part_bps:
+            return NO_LIMIT
+        if share.get(path.key) == 0.0:
+            return 0
+        return _kbps(max(rate_bps[path.key], min(part_bps[link] for link in path.route.links)))
+
     return tuple(
         HelperLink(
             number,
@@ -45,18 +58,36 @@ def links_to(
             path.peer.port,
             path.alive,
             _kbps(rates[path.key]),
-            NO_LIMIT,
+            limit_kbps(path),
             round(weights[path.key] / total * WHOLE_WEIGHT_PPM) if total > 0 else 0,
         )
         for number, path in links.items()
     )
 
 
+def even_parts(fabric: Fabric, sent_bps: Mapping[tuple[str, str], Mapping[PathKey, float]]) -> dict[str, float]:
+    """Of each directed link between switches, what one more pair would get if all that are busy on it shared it evenly.
+
+    A path is busy that sends 1 % or more of the link.
+    """
+    if fabric.routing is None:
+        return {}
+    capacity = fabric.routing.capacities_bps()
+    busy: Counter[str] = Counter()
+    for (sender, receiver), rates in sent_bps.items():
+        if sender in fabric.hosts and receiver in fabric.hosts:
+            for path in fabric.paths(sender, receiver):
+                sent = rates.get(path.key, 0.0)
+                busy.update(link for link in path.route.links if sent >= _BUSY * capacity[link])
+    return {link: rate / (busy[link] + 1) for link, rate in capacity.items()}
+
+
 def nearly_equal(now: Sequence[HelperLink], told: Sequence[HelperLink]) -> bool:
     """Whether the difference is not worth a frame: the same links, rates within 5 %, weights within 2 %."""
     return len(now) == len(told) and all(
-        (a.number, a.own_port, a.peer_port, a.alive, a.limit_kbps)
-        == (b.number, b.own_port, b.peer_port, b.alive, b.limit_kbps)
+        (a.number, a.own_port, a.peer_port, a.alive) == (b.number, b.own_port, b.peer_port, b.alive)
+        and abs(a.limit_kbps - b.limit_kbps) <= _RATE_STEP * b.limit_kbps
+        and (a.limit_kbps == NO_LIMIT) == (b.limit_kbps == NO_LIMIT)
         and abs(a.rate_kbps - b.rate_kbps) <= _RATE_STEP * b.rate_kbps
         and abs(a.weight_ppm - b.weight_ppm) <= _WEIGHT_STEP_PPM
         and (a.weight_ppm == 0) == (b.weight_ppm == 0)

@@ -6,6 +6,7 @@ from hashlib import blake2b
 
 __all__ = [
     "ALL_MULTICAST",
+    "ANNOUNCED_TO",
     "COOKIE_LEARNED",
     "COOKIE_MASK",
     "COOKIE_OURS",
@@ -107,14 +108,18 @@ TABLE_ORDER = (
 """The order in which new rows are sent: where a frame goes to before where it comes from."""
 
 
-def path_register(own_port: int, peer_port: int) -> int:
-    """The value of reg1 that stands for a path: the sender's port above, the receiver's below."""
-    return own_port << 16 | peer_port
+ANNOUNCED_TO = "03:00:00:52:49:33"
+"""Where NICs announce themselves in a VLAN: nobody's address, for switches alone (vlan.priming)."""
 
 
-def path_of_register(value: int) -> tuple[int, int]:
+def path_register(own_port: int, peer_port: int, vlan: int) -> int:
+    """The value of reg1 that stands for a path: 10 bits of the sender's port, 10 of the receiver's, 12 of the VLAN."""
+    return own_port << 22 | peer_port << 12 | vlan
+
+
+def path_of_register(value: int) -> tuple[int, int, int]:
     """The path that a value of reg1 stands for."""
-    return (value >> 16, value & 0xFFFF)
+    return (value >> 22, value >> 12 & 0x3FF, value & 0xFFF)
 
 
 def group_id(kind: int, key: object) -> int:

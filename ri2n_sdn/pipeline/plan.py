@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from ri2n_sdn.fabric.model import Fabric, Host, Nic, Path, PathKey
+from ri2n_sdn.fabric.model import UNTAGGED, Fabric, Host, Nic, Path, PathKey, Routing
 from ri2n_sdn.pipeline import striping
 from ri2n_sdn.pipeline.layout import (
     ALL_MULTICAST,
+    ANNOUNCED_TO,
     COOKIE_LEARNED,
     ETH_ARP,
     ETH_IPV4,
@@ -16,6 +17,7 @@ from ri2n_sdn.pipeline.layout import (
     ETH_RI2N,
     LOCAL,
     ND_TYPES,
+    VLAN_PRESENT,
     Table,
     group_id,
     path_register,
@@ -30,6 +32,8 @@ from ri2n_sdn.pipeline.messages import (
     MatchValue,
     Output,
     OutputRegister,
+    PopVlan,
+    PushVlan,
     SetField,
     ToController,
     ToGroup,
@@ -79,9 +83,16 @@ def plan_host(
     host = fabric.hosts[name]
     attachments = fabric.attachments(name)
     plan = _Plan(_probe_flows(), ())
+    floods = {
+        network: (UNTAGGED,) if fabric.routing is None else fabric.routing.flood_vlans(network)
+        for network in attachments
+    }
     plan.add_flows(_receive_flows(host, attachments))
-    plan.add_groups(_network_group(members) for members in attachments.values())
-    plan.add_flows(_unmanaged_flows(attachments, host.controller))
+    if fabric.routing is not None:
+        plan.add_flows(_untag_flows(host, fabric.routing))
+    for network, members in attachments.items():
+        plan.add_groups(_network_group(members, vlan) for vlan in {UNTAGGED, *floods[network]})
+    plan.add_flows(_unmanaged_flows(attachments, floods, host.controller))
     for members in attachments.values():
         for position in range(1, len(members)):
             plan.add_groups([_standby_group(members[:position], members[position], Table.LEARN)])
@@ -93,7 +104,7 @@ def plan_host(
             continue
         peer = fabric.hosts[peer_name]
         into = fabric.paths(peer_name, name)
-        plan.add_flows(_receive_from_peer(host, peer, into))
+        plan.add_flows(_receive_from_peer(host, peer, into, tagged=fabric.routing is not None))
         flows, groups = _broadcast_from_peer(fabric, peer, attachments)
         plan.add_flows(flows)
         plan.add_groups(groups)
@@ -134,9 +145,9 @@ def slot_group(number: int, slots: Iterable[PathKey], hash_algorithm: int = 0) -
 
 
 @lru_cache(maxsize=4096)
-def _slot_bucket(own: int, peer: int) -> Bucket:
+def _slot_bucket(own: int, peer: int, vlan: int) -> Bucket:
     """The bucket of a path: one for all slots of all groups, since a round may make a thousand groups."""
-    return Bucket(own, (SetField("reg1", path_register(own, peer)), Goto(Table.SEND_COUNT)))
+    return Bucket(own, (SetField("reg1", path_register(own, peer, vlan)), Goto(Table.SEND_COUNT)))
 
 
 def next_live(slots: Sequence[PathKey], live: Sequence[PathKey]) -> tuple[PathKey, ...]:
@@ -236,15 +247,32 @@ def _receive_flows(host: Host, attachments: Mapping[str, tuple[Nic, ...]]) -> It
     yield row(Table.DELIVER, 100, {"eth_dst": ALL_MULTICAST}, [Output(LOCAL)])
 
 
-def _receive_from_peer(host: Host, peer: Host, into: Sequence[Path]) -> Iterator[Flow]:
-    """Rows for frames of a managed peer: R_ijk is counted per (peer's NIC, own NIC), the peer's own MAC restored."""
+def _untag_flows(host: Host, routing: Routing) -> Iterator[Flow]:
+    """Rows that take the fabric's tag off what comes in, and keep its VLAN in reg4; frames without one have 0 there.
+
+    Announcements get a row of their own, so that the one for frames between others counts what switches flood.
+    """
+    yield row(Table.RECEIVE, 190, {"eth_dst": ANNOUNCED_TO}, [])
+    for nic in host.nics:
+        for vlan in routing.vlans(nic):
+            if vlan != UNTAGGED:
+                match: dict[str, MatchValue] = {"in_port": nic.port, "vlan_vid": VLAN_PRESENT | vlan}
+                yield row(Table.CLASSIFY, 110, match, [PopVlan(), SetField("reg4", vlan), Goto(Table.RECEIVE)])
+
+
+def _receive_from_peer(host: Host, peer: Host, into: Sequence[Path], tagged: bool) -> Iterator[Flow]:
+    """Rows for frames of a managed peer: R_ijk is counted per (peer's NIC, own NIC, VLAN), the peer's own MAC restored.
+
+    `tagged`: networks have several VLANs.
+    """
     deliver: Action = Goto(Table.TO_HELPER) if host.helper else Output(LOCAL)
     restore: list[Action] = [SetField("eth_src", peer.mac), deliver]
     for path in into:
+        match: dict[str, MatchValue] = {"in_port": path.peer.port, "eth_src": path.own.mac}
         yield row(
             Table.RECEIVE_COUNT,
             100,
-            {"in_port": path.peer.port, "eth_src": path.own.mac},
+            {**match, "reg4": path.route.vlan} if tagged else match,
             restore,
             counts=(RECEIVED, peer.name, path.key),
         )
@@ -295,21 +323,39 @@ def _broadcast_from_peer(
 
 
 def _output_flows(host: Host, peer: Host, out: Sequence[Path]) -> Iterator[Flow]:
-    """Rows that put the NICs' addresses on and send: S_ijk is counted per path."""
+    """Rows that put the NICs' addresses and the path's tag on and send: S_ijk is counted per path."""
     for path in out:
+        addresses = (SetField("eth_src", path.own.mac), SetField("eth_dst", path.peer.mac))
         yield row(
             Table.SEND_COUNT,
             100,
             {"reg1": path_register(*path.key), "eth_dst": peer.mac},
-            [SetField("eth_src", path.own.mac), SetField("eth_dst", path.peer.mac), Output(path.own.port)],
+            [*addresses, *_tag(path.route.vlan), Output(path.own.port)],
             counts=(SENT, peer.name, path.key),
         )
 
 
-def _unmanaged_flows(attachments: Mapping[str, tuple[Nic, ...]], controller: tuple[str, int] | None) -> Iterator[Flow]:
-    """Rows for broadcast and for hosts without Open vSwitch: one NIC per network, learned where known."""
-    flood = [ToGroup(_network_group(members).group_id) for members in attachments.values()]
-    yield row(Table.SEND, 200, {"eth_dst": ALL_MULTICAST}, flood)
+def _tag(vlan: int) -> tuple[Action, ...]:
+    return () if vlan == UNTAGGED else (PushVlan(), SetField("vlan_vid", VLAN_PRESENT | vlan))
+
+
+def _unmanaged_flows(
+    attachments: Mapping[str, tuple[Nic, ...]],
+    floods: Mapping[str, Sequence[int]],
+    controller: tuple[str, int] | None,
+) -> Iterator[Flow]:
+    """Rows for broadcast and for hosts without Open vSwitch: one NIC per network, learned where known.
+
+    `floods` has the VLANs by which each network is flooded, best first.
+    """
+    once = [ToGroup(_network_group(members, floods[name][0]).group_id) for name, members in attachments.items()]
+    flood = [
+        ToGroup(_network_group(members, vlan).group_id)
+        for name, members in attachments.items()
+        for vlan in floods[name]
+    ]
+    untagged = [ToGroup(_network_group(members).group_id) for members in attachments.values()]
+    yield row(Table.SEND, 200, {"eth_dst": ALL_MULTICAST}, once)
     # Answers too go into every network: one that was hashed to a path whose far end is dead would cut the pair off.
     yield row(Table.SEND, 210, {"eth_type": ETH_ARP}, flood)
     for kind in ND_TYPES:
@@ -323,7 +369,7 @@ def _unmanaged_flows(attachments: Mapping[str, tuple[Nic, ...]], controller: tup
             yield row(Table.SEND, 220, {**family, f"{prefix}_{end}": address, f"tcp_{end}": port}, flood)
     yield row(Table.SEND, 1, {}, [Goto(Table.LEARNED), Goto(Table.SEND_UNMANAGED)])
     yield row(Table.LEARNED, 0, {}, [SetField("reg2", 0)])
-    yield row(Table.SEND_UNMANAGED, 100, {"reg2": 0}, flood)
+    yield row(Table.SEND_UNMANAGED, 100, {"reg2": 0}, untagged)
     for members in attachments.values():
         number = _network_group(members).group_id
         for nic in members:
@@ -332,13 +378,13 @@ def _unmanaged_flows(attachments: Mapping[str, tuple[Nic, ...]], controller: tup
     yield row(Table.SEND_UNMANAGED, 1, {}, [OutputRegister("reg2")])
 
 
-def _network_group(members: Sequence[Nic]) -> Group:
-    """Sends by the first NIC of a network that has carrier."""
+def _network_group(members: Sequence[Nic], vlan: int = UNTAGGED) -> Group:
+    """Sends by the first NIC of a network that has carrier, into one of the network's VLANs."""
     ports = tuple(nic.port for nic in members)
     return Group(
-        group_id(_NETWORK, ports),
+        group_id(_NETWORK, (ports, vlan) if vlan else ports),
         Group.FAST_FAILOVER,
-        tuple(Bucket(port, (Output(port),)) for port in ports),
+        tuple(Bucket(port, (*_tag(vlan), Output(port))) for port in ports),
     )
 
 

@@ -13,10 +13,11 @@ from ri2n_sdn.apps.reported import STALE_S, Reported
 from ri2n_sdn.apps.striping import Told
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.links import number_links
-from ri2n_sdn.fabric.model import Fabric
+from ri2n_sdn.fabric.model import Fabric, PathKey
 from ri2n_sdn.pipeline.helper_frames import NO_LIMIT, WHOLE_WEIGHT_PPM, Report, ReportEntry
-from ri2n_sdn.pipeline.helper_texts import links_to, nearly_equal, nics_of
+from ri2n_sdn.pipeline.helper_texts import even_parts, links_to, nearly_equal, nics_of
 from tests.unit.bridge_model import Cluster
+from tests.unit.fat_model import FatCluster
 from tests.unit.test_pipeline import wirings
 
 PEER = "06:00:00:00:02:00"
@@ -46,8 +47,25 @@ def test_links_without_a_decision_ask_no_more_of_a_nic_than_it_has(hosts: dict[s
 
 def test_a_decision_is_passed_on() -> None:
     fabric = fabric_of({"A": ["n1", "n2"], "B": ["n1", "n2"]})
-    links = links_to(fabric, "A", "B", {(1, 1): 0.25, (2, 2): 0.75}, {(1, 1): 10e6, (2, 2): 30e6})
+    links = links_to(fabric, "A", "B", {(1, 1, 0): 0.25, (2, 2, 0): 0.75}, {(1, 1, 0): 10e6, (2, 2, 0): 30e6})
     assert [(link.rate_kbps, link.weight_ppm) for link in links] == [(10_000, 250_000), (30_000, 750_000)]
+
+
+def test_what_lies_between_switches_limits_a_link() -> None:
+    """Two pairs are busy on each tree: a third one may have a third of a cable, or what it was decided to get."""
+    fabric = FatCluster(2, 2, 4, helpers=[f"n{n}" for n in range(1, 9)]).fabric
+    busy = {(f"n{n}", f"n{n + 4}"): {path.key: 40e6 for path in fabric.paths(f"n{n}", f"n{n + 4}")} for n in (1, 2)}
+    parts = even_parts(fabric, {**busy, ("n1", "gone"): {(1, 1, 0): 1e6}})
+    base, other = (path.key for path in fabric.paths("n3", "n7"))
+
+    def limits(share: dict[PathKey, float], rate_bps: dict[PathKey, float]) -> list[int]:
+        return [link.limit_kbps for link in links_to(fabric, "n3", "n7", share, rate_bps, parts)]
+
+    assert limits({}, {}) == [NO_LIMIT, NO_LIMIT], "nothing was decided yet"
+    assert limits({base: 0.5, other: 0.5}, {base: 1e6, other: 60e6}) == [33_333, 60_000]
+    assert limits({base: 1.0, other: 0.0}, {base: 50e6, other: 0.0}) == [50_000, 0], "one VLAN alone is allowed"
+    near = links_to(fabric, "n3", "n4", {(1, 1, 0): 1.0}, {(1, 1, 0): 1e6}, parts)
+    assert [link.limit_kbps for link in near] == [NO_LIMIT], "there is no cable between hosts on one switch"
 
 
 def test_a_dead_link_is_told_and_gets_nothing() -> None:
@@ -65,7 +83,7 @@ def test_a_dead_link_is_told_and_gets_nothing() -> None:
 
 def test_a_small_change_is_not_worth_a_frame() -> None:
     fabric = fabric_of({"A": ["n1", "n2"], "B": ["n1", "n2"]})
-    told = links_to(fabric, "A", "B", {(1, 1): 0.5, (2, 2): 0.5}, {(1, 1): 50e6, (2, 2): 50e6})
+    told = links_to(fabric, "A", "B", {(1, 1, 0): 0.5, (2, 2, 0): 0.5}, {(1, 1, 0): 50e6, (2, 2, 0): 50e6})
     assert nearly_equal(told, told)
     for change, equal in (
         ({"rate_kbps": 52_000}, True),
@@ -74,6 +92,7 @@ def test_a_small_change_is_not_worth_a_frame() -> None:
         ({"weight_ppm": 530_000}, False),
         ({"alive": False}, False),
         ({"peer_port": 3}, False),
+        ({"limit_kbps": 50_000}, False),
     ):
         assert nearly_equal((replace(told[0], **change), told[1]), told) == equal, change
     assert not nearly_equal(told[:1], told)
@@ -84,8 +103,8 @@ def test_numbers_stay_when_another_nic_joins() -> None:
     hosts = Cluster({"A": ["n1", "n2"], "B": ["n1", "n2"]}, helpers="AB").hosts
     b = replace(hosts["B"], nics=(replace(hosts["B"].nics[0], port=2), replace(hosts["B"].nics[1], port=1)))
     after = number_links(Fabric({**hosts, "B": b}), before.link_numbers)
-    assert before.link_numbers["A", "B"] == {(2, 1): 0}
-    assert after["A", "B"] == {(2, 1): 0, (1, 2): 1}
+    assert before.link_numbers["A", "B"] == {(2, 1, 0): 0}
+    assert after["A", "B"] == {(2, 1, 0): 0, (1, 2, 0): 1}
 
 
 # ---- how often

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ri2n_sdn.fabric.model import Fabric, Host, Nic
+from ri2n_sdn.fabric.model import MAX_NIC_PORT, Fabric, Host, Nic, PathKey
 from ri2n_sdn.pipeline.diff import Installed, apply, difference
 from ri2n_sdn.pipeline.layout import COOKIE_OURS, LOCAL, path_of_register, path_register
 from ri2n_sdn.pipeline.messages import Group, Wanted
@@ -215,7 +215,7 @@ def test_the_kernels_symmetric_hash_is_used_where_there_is_one() -> None:
     cluster = Cluster({"A": ["n1", "n2"], "B": ["n1", "n2"]})
     for algorithm in (0, 1):
         fabric = Fabric({**cluster.hosts, "A": replace(cluster.hosts["A"], hash_algorithm=algorithm)})
-        for pairs in ({}, {"B": ((1, 1), (2, 2)) * 32}):
+        for pairs in ({}, {"B": ((1, 1, 0), (2, 2, 0)) * 32}):
             groups = plan_host(fabric, "A", pairs, default_slots, 64).groups.values()
             assert [group.hash_algorithm for group in groups if group.kind == Group.SELECT] == [algorithm]
 
@@ -242,7 +242,7 @@ def test_a_difference_is_minimal_and_leaves_foreign_rows_alone() -> None:
     foreign = 0x5249 << 48 | 7
     installed = apply(difference(before, Installed()), Installed())
     installed.cookies.add(foreign)
-    slots = default_slots([(1, 1), (2, 2)], [1.0, 3.0], 64)
+    slots = default_slots([(1, 1, 0), (2, 2, 0)], [1.0, 3.0], 64)
     after = plan_host(cluster.fabric, "A", {"B": slots}, default_slots, 64)
     change = difference(after, installed)
     assert [group.group_id for group in change.add_groups] == [pair_group_id("B")]
@@ -257,10 +257,10 @@ def test_the_plan_of_an_unwired_host_touches_probes_alone() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=32),
-    st.sets(st.tuples(st.integers(1, 4), st.integers(1, 4)), max_size=6),
+    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4), st.sampled_from([0, 102])), min_size=1, max_size=32),
+    st.sets(st.tuples(st.integers(1, 4), st.integers(1, 4), st.sampled_from([0, 102])), max_size=6),
 )
-def test_dead_slots_go_where_open_vswitch_sends_them(slots: list[tuple[int, int]], dead: set[tuple[int, int]]) -> None:
+def test_dead_slots_go_where_open_vswitch_sends_them(slots: list[PathKey], dead: set[PathKey]) -> None:
     live = sorted(set(slots) - dead)
     table = next_live(slots, live)
     assert len(table) == len(slots)
@@ -275,12 +275,13 @@ def test_dead_slots_go_where_open_vswitch_sends_them(slots: list[tuple[int, int]
 
 
 def test_a_path_never_seen_before_fills_a_table_of_dead_ones() -> None:
-    assert set(next_live([(1, 1)] * 8, [(2, 2), (3, 3)])) == {(2, 2), (3, 3)}
+    assert set(next_live([(1, 1, 0)] * 8, [(2, 2, 0), (3, 3, 0)])) == {(2, 2, 0), (3, 3, 0)}
 
 
-@given(st.integers(0, 0xFFFF), st.integers(0, 0xFFFF))
-def test_a_register_names_one_path(own: int, peer: int) -> None:
-    assert path_of_register(path_register(own, peer)) == (own, peer)
+@given(st.integers(0, MAX_NIC_PORT), st.integers(0, MAX_NIC_PORT), st.integers(0, 4095))
+def test_a_register_names_one_path(own: int, peer: int, vlan: int) -> None:
+    value = path_register(own, peer, vlan)
+    assert value < 1 << 32 and path_of_register(value) == (own, peer, vlan)
 
 
 def test_two_flows_in_one_place_are_refused() -> None:

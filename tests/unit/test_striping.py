@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ri2n_sdn.fabric.classes import TrafficClass
 from ri2n_sdn.fabric.links import MAX_LINKS, MAX_PORT, number_links, number_pair
-from ri2n_sdn.fabric.model import Fabric, Host
+from ri2n_sdn.fabric.model import Fabric, Host, PathKey
 from ri2n_sdn.pipeline.layout import (
     ETH_RI2N,
     ETH_STRIPED,
@@ -333,16 +333,16 @@ def test_stripes_are_counted_as_all_frames_are() -> None:
 
 # ---- numbers of links
 
-keys = st.tuples(st.integers(1, MAX_PORT + 2), st.integers(1, MAX_PORT + 2))
+keys = st.tuples(st.integers(1, MAX_PORT + 2), st.integers(1, MAX_PORT + 2), st.sampled_from([0, 102, 4000]))
 
 
 @given(st.sets(keys, max_size=80), st.sets(keys, max_size=80))
-def test_links_that_stay_keep_their_numbers(first: set[tuple[int, int]], then: set[tuple[int, int]]) -> None:
+def test_links_that_stay_keep_their_numbers(first: set[PathKey], then: set[PathKey]) -> None:
     before = number_pair(first, {})
     after = number_pair(then, before)
     assert all(after[path] == number for path, number in before.items() if path in then)
     for paths, numbers in ((first, before), (then, after)):
-        allowed = [path for path in paths if max(path) <= MAX_PORT]
+        allowed = [path for path in paths if max(path[:2]) <= MAX_PORT]
         assert set(numbers) <= set(allowed) and len(numbers) == min(MAX_LINKS, len(allowed))
         assert len(set(numbers.values())) == len(numbers) and set(numbers.values()) <= set(range(MAX_LINKS))
     assert list(before.values()) == list(range(len(before)))
@@ -352,8 +352,9 @@ def test_both_directions_have_the_same_numbers() -> None:
     cluster = Cluster(WIRES, helpers=WIRES)
     for a, b in pairs_of(cluster):
         here, there = cluster.fabric.links(a, b), cluster.fabric.links(b, a)
-        assert {n: path.key for n, path in here.items()} == {n: path.key[::-1] for n, path in there.items()}
-    assert [path.key for path in cluster.fabric.links("A", "C").values()] == [(1, 1)]
+        swapped = {n: (path.key[1], path.key[0], path.key[2]) for n, path in there.items()}
+        assert {n: path.key for n, path in here.items()} == swapped
+    assert [path.key for path in cluster.fabric.links("A", "C").values()] == [(1, 1, 0)]
 
 
 def test_hosts_without_helper_have_no_links() -> None:
