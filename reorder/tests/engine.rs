@@ -46,6 +46,22 @@ fn one_stream_has_the_sum_of_its_links() {
 }
 
 #[test]
+fn each_way_has_limits_of_its_own() {
+    let mut world = two_hosts(&[LINK_BPS, LINK_BPS], 7);
+    world.introduce_peer(0, 1, &[0, 40_000]);
+    world.introduce_peer(1, 0, &[70_000, 0]);
+    world.send(0, 1, 0, FULL);
+    world.send(1, 0, 0, FULL);
+    world.run(300 * MS);
+    world.clear();
+    world.run(S);
+    for (from, to, limit) in [(0, 1, 40e6), (1, 0, 70e6)] {
+        let part = world.rate_bps(from, to, S) / limit;
+        assert!((0.93..=1.01).contains(&part), "{from} to {to}: {part}");
+    }
+}
+
+#[test]
 fn every_client_of_figure_4_has_its_share() {
     for name in "bcdefgh".chars() {
         let mut world = world(&figure4(name), Mode::Paced, 5);

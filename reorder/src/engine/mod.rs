@@ -289,14 +289,16 @@ impl Engine {
         self.set_rates(now, number);
     }
 
-    /// What the grants to a peer depend on: its links into our NICs, and what it may send over each.
+    /// What the grants to a peer depend on: its links into our NICs, and what it says it may send over each.
+    ///
+    /// Our own limit counts for the other way only: on the way here the frames of a link may cross other cables.
     fn tell_granter(&mut self, number: usize) {
         let peer = &self.peers[number];
         let links = peer.links.iter().map(|link| GrantLink {
             link: link.number,
             nic: link.own_port,
             own: link.peer_port,
-            limit_bps: if link.hears { f64::from(link.limit_kbps.min(link.told.limit_kbps)) * 1e3 } else { 0.0 },
+            limit_bps: if link.hears { f64::from(link.limit_kbps) * 1e3 } else { 0.0 },
         });
         self.granter.set_peer(peer.mac, links.collect());
         self.grants_now = true;

@@ -226,26 +226,32 @@ impl World {
             if other == host || self.plain_hosts.contains(&other) {
                 continue;
             }
-            let links = self.links(host, other);
-            let whole: u64 = links.iter().map(|link| self.rates[&(host, link.1)]).sum();
-            let links = links
-                .iter()
-                .map(|link| {
-                    let rate = self.rates[&(host, link.1)].min(self.rates[&(other, link.2)]);
-                    PeerLink {
-                        number: link.0,
-                        own_port: link.1,
-                        peer_port: link.2,
-                        alive: true,
-                        rate_kbps: (rate / 1000) as u32,
-                        limit_kbps: NO_LIMIT,
-                        weight_ppm: (self.rates[&(host, link.1)] * 1_000_000 / whole.max(1)) as u32,
-                    }
-                })
-                .collect();
-            let body = Body::Peer { stripe: true, links };
-            self.control(host, Control { generation: self.generation, mac: mac(other), body });
+            self.introduce_peer(host, other, &[]);
         }
+    }
+
+    /// The controller tells a host its links to another one; `limits_kbps` are of those links in order, else there is none.
+    pub fn introduce_peer(&mut self, host: usize, other: usize, limits_kbps: &[u32]) {
+        let links = self.links(host, other);
+        let whole: u64 = links.iter().map(|link| self.rates[&(host, link.1)]).sum();
+        let links = links
+            .iter()
+            .enumerate()
+            .map(|(place, link)| {
+                let rate = self.rates[&(host, link.1)].min(self.rates[&(other, link.2)]);
+                PeerLink {
+                    number: link.0,
+                    own_port: link.1,
+                    peer_port: link.2,
+                    alive: true,
+                    rate_kbps: (rate / 1000) as u32,
+                    limit_kbps: limits_kbps.get(place).copied().unwrap_or(NO_LIMIT),
+                    weight_ppm: (self.rates[&(host, link.1)] * 1_000_000 / whole.max(1)) as u32,
+                }
+            })
+            .collect();
+        let body = Body::Peer { stripe: true, links };
+        self.control(host, Control { generation: self.generation, mac: mac(other), body });
     }
 
     pub fn control(&mut self, host: usize, control: Control) {
