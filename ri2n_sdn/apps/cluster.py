@@ -7,13 +7,16 @@ import math
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.config import ClusterConfig
+from ri2n_sdn.apps.fat_tree import FatTree
+from ri2n_sdn.apps.probes import ProbeCodec
 from ri2n_sdn.apps.reported import Reported
+from ri2n_sdn.apps.running_check import RunningCheck
 from ri2n_sdn.fabric.links import number_links
 from ri2n_sdn.fabric.model import Fabric, Host, LinkNumbers, Nic, NicId, PathKey
 from ri2n_sdn.fabric.wiring import Wiring
@@ -104,17 +107,20 @@ class PathRates:
 class Cluster:
     """Everything is read and written under `lock`; `wake_trunk` and the like end their loops' waits.
 
-    `reports` is what the hosts' helpers said last. `helpers_to_greet` are hosts whose helper may be a new one.
+    `sent_bytes` is what each pair sent since the controller began. `reports` is what the hosts' helpers said last.
+    `helpers_to_greet` are hosts whose helper may be a new one.
     """
 
     config: ClusterConfig
     strategy: str
     socket_path: Path
+    probes: ProbeCodec = field(default_factory=ProbeCodec)
     lock: threading.RLock = field(default_factory=threading.RLock)
     members: dict[str, Member] = field(default_factory=dict)
     wiring: Wiring = field(init=False)
     pair_slots: dict[PairKey, tuple[PathKey, ...]] = field(default_factory=dict)
     rates: dict[PairKey, dict[PathKey, PathRates]] = field(default_factory=dict)
+    sent_bytes: Counter[PairKey] = field(default_factory=Counter)
     reports: dict[str, Reported] = field(default_factory=dict)
     helpers_to_greet: set[str] = field(default_factory=set)
     counters: Counter[str] = field(default_factory=Counter)
@@ -129,13 +135,16 @@ class Cluster:
     cycle_s: float = 0.0
     hbspan_s: float = 0.25
     loop: WeightLoop = field(init=False)
+    fat_tree: FatTree | None = None
+    vlan_check: RunningCheck | None = None
     _fabric: Fabric | None = None
     _link_numbers: LinkNumbers = field(default_factory=dict)
     _refused: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.hbspan_s = self.config.hbspan_s.min
-        self.wiring = Wiring(label=self._nic_label)
+        self.fat_tree = FatTree.of(self.config, self._nic_label)
+        self.wiring = Wiring(label=self._nic_label, switch=self._switch_of)
         self.loop = WeightLoop(
             LoopSettings(
                 strategy=self.strategy,
@@ -148,9 +157,11 @@ class Cluster:
     def fabric(self) -> Fabric:
         """The fabric as it is known now."""
         if self._fabric is None:
-            hosts = {name: self._host(member) for name, member in self.members.items()}
-            self._link_numbers = number_links(Fabric(hosts), self._link_numbers)
-            self._fabric = Fabric(hosts, self._link_numbers, self.config.traffic_by_flows())
+            declared = self._declared_networks()
+            hosts = {name: self._host(member, declared) for name, member in self.members.items()}
+            routing = self.fat_tree.routing(hosts) if self.fat_tree is not None else None
+            self._link_numbers = number_links(Fabric(hosts, routing=routing), self._link_numbers)
+            self._fabric = Fabric(hosts, self._link_numbers, self.config.traffic_by_flows(), routing)
         return self._fabric
 
     def topology_changed(self) -> None:
@@ -218,6 +229,15 @@ class Cluster:
             if len(nics) == 1:
                 result.append(f"network {network} has a single NIC, {nics[0].host}:{nics[0].name}")
         result += self._contradictions(fabric)
+        if self.fat_tree is not None:
+            result += self.fat_tree.liveness.faults
+            base = self.fat_tree.trees.vlans[0]
+            result += [
+                f"{nic.host}:{nic.name} has no switch in cluster.yaml: it uses VLAN {base} alone"
+                for network in self.fat_tree.networks
+                for nic in fabric.networks.get(network, ())
+                if nic.switch is None
+            ]
         for member in self.members.values():
             if member.channel is None:
                 result.append(f"{member.name} is not connected")
@@ -258,10 +278,38 @@ class Cluster:
                 result.append(f"{', '.join(odd_part)} cut off from the rest of {declared}")
         return result
 
-    def _host(self, member: Member) -> Host:
+    def _switch_of(self, nic: NicId) -> str | None:
+        """The switch of a NIC in a network of several."""
+        member = self.members.get(nic[0])
+        port = member.ports.get(nic[1]) if member is not None else None
+        if self.fat_tree is None or port is None:
+            return None
+        switch = self.config.switch(nic[0], port.name)
+        return switch if switch is not None and self.fat_tree.network(switch) is not None else None
+
+    def _declared_networks(self) -> dict[str, str]:
+        """What the networks of several switches are called, by the names that probes gave them.
+
+        Probes go along one tree: when that breaks, they see parts of a network. What is declared holds them together.
+        """
+        if self.fat_tree is None:
+            return {}
+        found: dict[str, str] = {}
+        for member in self.members.values():
+            for number in member.ports:
+                learned, switch = self.wiring.network((member.name, number)), self._switch_of((member.name, number))
+                network = self.fat_tree.network(switch) if switch is not None else None
+                if learned is not None and network is not None:
+                    found[learned] = network
+        return found
+
+    def _host(self, member: Member, declared: Mapping[str, str]) -> Host:
         nics = []
         for port in sorted(member.ports.values(), key=lambda port: port.number):
             tx_alive, rx_alive = self.wiring.alive((member.name, port.number))
+            switch = self._switch_of((member.name, port.number))
+            learned = self.wiring.network((member.name, port.number))
+            network = declared.get(learned, learned) if learned is not None else None
             nics.append(
                 Nic(
                     host=member.name,
@@ -270,9 +318,10 @@ class Cluster:
                     mac=port.mac,
                     rate_bps=self.config.rate_bps(member.name, port.name) or port.speed_bps or _DEFAULT_RATE_BPS,
                     up=port.up,
-                    network=self.wiring.network((member.name, port.number)),
+                    network=network,
                     tx_alive=tx_alive,
                     rx_alive=rx_alive,
+                    switch=switch,
                 )
             )
         return Host(

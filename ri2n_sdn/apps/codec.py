@@ -11,16 +11,20 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ri2n_sdn.pipeline.messages import Action, Bucket, CopyField, Goto, Group, Output, SetField, ToGroup
+from ri2n_sdn.fabric.model import UNTAGGED
+from ri2n_sdn.pipeline.messages import Action, Bucket, CopyField, Goto, Group, Output, PushVlan, SetField, ToGroup
 
 __all__ = [
     "FlowCounters",
     "GroupCounters",
     "group_mod",
+    "mac_bytes",
     "packet_out",
     "read_flow_counters",
     "read_group_counters",
     "read_groups",
+    "tagged",
+    "untagged",
 ]
 
 OFPGC_ADD, OFPGC_MODIFY, OFPGC_DELETE = 0, 1, 2
@@ -34,7 +38,8 @@ _NX_REGISTERS = {"reg1": 0x00010204, "reg2": 0x00010404}
 _NX_REGISTER_NAMES = {header: name for name, header in _NX_REGISTERS.items()}
 _NICIRA, _NTR = 0x2320, 0x154D
 _RESUBMIT_TABLE, _IN_PORT_ANY = 14, 0xFFF8
-_OUTPUT, _GROUP, _SET_FIELD, _COPY_FIELD, _EXPERIMENTER = 0, 22, 25, 28, 0xFFFF
+_OUTPUT, _PUSH_VLAN, _GROUP, _SET_FIELD, _COPY_FIELD, _EXPERIMENTER = 0, 17, 22, 25, 28, 0xFFFF
+_OXM_VLAN_VID, _ETH_VLAN = 0x80000C02, 0x8100
 _WEIGHT, _WATCH_PORT, _WATCH_GROUP = 0, 1, 2
 _MACS = {"eth_dst": 0x80000606, "eth_src": 0x80000806}
 _MAC_NAMES = {header: name for name, header in _MACS.items()}
@@ -77,6 +82,23 @@ def group_mod(command: int, group: Group, xid: int) -> bytes:
     head = struct.pack("!HBxIHxxI", command, _GROUP_TYPES[group.kind], group.group_id, len(body), _BUCKET_ALL)
     length = 8 + len(head) + len(body) + len(properties)
     return struct.pack("!BBHI", _VERSION, _GROUP_MOD, length, xid) + head + body + properties
+
+
+def mac_bytes(text: str) -> bytes:
+    """The six bytes of a MAC address."""
+    return bytes.fromhex(text.replace(":", ""))
+
+
+def tagged(frame: bytes, vlan: int) -> bytes:
+    """An Ethernet frame with an 802.1Q tag of that ID and priority 0; as it is for UNTAGGED."""
+    return frame if vlan == UNTAGGED else frame[:12] + struct.pack("!HH", _ETH_VLAN, vlan) + frame[12:]
+
+
+def untagged(frame: bytes) -> tuple[bytes, int]:
+    """The frame without its outermost tag, and the tag's VLAN ID; as it is, and UNTAGGED, when it has none."""
+    if len(frame) < 16 or frame[12:14] != b"\x81\x00":
+        return frame, UNTAGGED
+    return frame[:12] + frame[16:], int.from_bytes(frame[14:16], "big") & 0xFFF
 
 
 def packet_out(port: int, frame: bytes, xid: int) -> bytes:
@@ -172,6 +194,10 @@ def _action(action: Action) -> bytes:
         return struct.pack("!HHHHH2xII4x", _COPY_FIELD, 24, 48, 0, 0, _MACS[action.source], _MACS[action.target])
     if isinstance(action, SetField) and action.name in _NX_REGISTERS and isinstance(action.value, int):
         return struct.pack("!HHII4x", _SET_FIELD, 16, _NX_REGISTERS[action.name], action.value)
+    if isinstance(action, SetField) and action.name == "vlan_vid" and isinstance(action.value, int):
+        return struct.pack("!HHIH6x", _SET_FIELD, 16, _OXM_VLAN_VID, action.value)
+    if isinstance(action, PushVlan):
+        return struct.pack("!HHH2x", _PUSH_VLAN, 8, _ETH_VLAN)
     if isinstance(action, Goto):
         return struct.pack("!HHIHHB3x", _EXPERIMENTER, 16, _NICIRA, _RESUBMIT_TABLE, _IN_PORT_ANY, action.table)
     raise TypeError(f"no bucket may hold {action}")
@@ -222,6 +248,10 @@ def _read_action(kind: int, raw: bytes) -> Action | None:
             return SetField(_NX_REGISTER_NAMES[header], value)
         if header in _MAC_NAMES:
             return SetField(_MAC_NAMES[header], raw[8:14].hex(":"))
+        if header == _OXM_VLAN_VID:
+            return SetField("vlan_vid", value >> 16)
+    if kind == _PUSH_VLAN and len(raw) == 8 and struct.unpack_from("!H", raw, 4)[0] == _ETH_VLAN:
+        return PushVlan()
     if kind == _COPY_FIELD and len(raw) == 24:
         bits, from_bit, to_bit, source, target = struct.unpack_from("!HHH2xII", raw, 4)
         if (bits, from_bit, to_bit) == (48, 0, 0) and source in _MAC_NAMES and target in _MAC_NAMES:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from ri2n_sdn.fabric.classes import TrafficClass
+from ri2n_sdn.fabric.switches import SwitchName, SwitchSpec, VlanSpec, switch_graph
 from ri2n_sdn.fabric.yamlfile import StrictModel, load_model
 from ri2n_sdn.weights.strategies import STRATEGIES
 
@@ -17,6 +18,8 @@ __all__ = ["ClusterConfig", "load_cluster_config"]
 class _NicConfig(StrictModel):
     rate_bps: Annotated[int, Field(gt=0)] | None = None
     network: Annotated[str, Field(min_length=1)] | None = None
+    switch: str | None = None
+    port: Annotated[int, Field(ge=1)] | None = None
 
 
 _Mac = Annotated[str, Field(pattern=r"^[0-9a-f][02468ace](:[0-9a-f]{2}){5}$")]
@@ -62,7 +65,9 @@ class ClusterConfig(StrictModel):
 
     `striping` auto: pairs of hosts that both run `ri2n-reorder` use it; off, for all or for one host: nothing is
     given to it. `by_flows` are classes of traffic that are never given to it. `hosts` declares NICs' rates, where the
-    driver does not know them, their wiring, and MACs of containers and virtual machines behind a host.
+    driver does not know them, their wiring, and MACs of containers and virtual machines behind a host. `switches` and
+    `vlans` describe networks of several switches, as in a topology (fabric.switches), and NICs' `switch` where they are
+    plugged in, with the number of the switch's `port` for messages.
     """
 
     strategy: str = "max_min"
@@ -71,6 +76,17 @@ class ClusterConfig(StrictModel):
     striping: _Striping = "auto"
     by_flows: Annotated[list[_Class], Field(max_length=64)] = Field(default_factory=list)
     hosts: dict[str, _HostConfig] = Field(default_factory=dict)
+    switches: dict[SwitchName, SwitchSpec] = Field(default_factory=dict)
+    vlans: VlanSpec = VlanSpec()
+
+    @model_validator(mode="after")
+    def _switches_fit(self) -> ClusterConfig:
+        switch_graph(self.switches)
+        for host, declared in self.hosts.items():
+            for nic, of_nic in declared.nics.items():
+                if of_nic.switch is not None and of_nic.switch not in self.switches:
+                    raise ValueError(f"hosts.{host}.nics.{nic}.switch: no switch {of_nic.switch!r} in switches")
+        return self
 
     @field_validator("strategy")
     @classmethod
@@ -113,6 +129,16 @@ class ClusterConfig(StrictModel):
     def network(self, host: str, nic: str) -> str | None:
         declared = self.hosts.get(host)
         return declared.nics[nic].network if declared and nic in declared.nics else None
+
+    def switch(self, host: str, nic: str) -> str | None:
+        """What a NIC is plugged into."""
+        declared = self.hosts.get(host)
+        return declared.nics[nic].switch if declared and nic in declared.nics else None
+
+    def switch_port(self, host: str, nic: str) -> int | None:
+        """The number of that switch's port, if it was declared."""
+        declared = self.hosts.get(host)
+        return declared.nics[nic].port if declared and nic in declared.nics else None
 
 
 def load_cluster_config(path: Path | None) -> ClusterConfig:

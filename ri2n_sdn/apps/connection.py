@@ -12,6 +12,7 @@ from typing import Any
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, Port, guarded_loop
 from ri2n_sdn.apps.openflow import DEAD_DISPATCHER, MAIN_DISPATCHER, OSKenApp, handler, ofp, ofp_event, parser
+from ri2n_sdn.fabric.model import MAX_NIC_PORT
 from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
 
 __all__ = ["ConnectionApp"]
@@ -260,8 +261,10 @@ def _is_tap(port: Port) -> bool:
 
 
 def _port(raw: Any) -> Port | None:
-    """A NIC or a TAP of the bridge; None for LOCAL and reserved ports."""
-    if raw.port_no > 0xFFFF or raw.port_no == 0:
+    """A NIC or a TAP of the bridge; None for LOCAL and reserved ports, and for numbers that are too high to be used."""
+    if raw.port_no > MAX_NIC_PORT or raw.port_no == 0:
+        if MAX_NIC_PORT < raw.port_no <= 0xFFFF:
+            _LOG.warning("port %d of a bridge is not used: its number is above %d", raw.port_no, MAX_NIC_PORT)
         return None
     speed_bps = 0
     for prop in raw.properties or ():

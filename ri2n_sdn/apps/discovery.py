@@ -2,74 +2,28 @@
 
 from __future__ import annotations
 
-import hmac
 import logging
-import secrets
 import struct
 import time
 from collections import deque
-from hashlib import blake2b
 from statistics import median
 from typing import Any
 
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.cluster import Cluster, guarded_loop
 from ri2n_sdn.apps.openflow import MAIN_DISPATCHER, OSKenApp, handler, ofp, ofp_event, parser
+from ri2n_sdn.apps.probes import ProbeKind
 from ri2n_sdn.apps.striping import take_report
 from ri2n_sdn.fabric.wiring import Probe
-from ri2n_sdn.pipeline.layout import ETH_RI2N, WIRE_PORT
+from ri2n_sdn.pipeline.layout import WIRE_PORT
 
-__all__ = ["DiscoveryApp", "ProbeCodec"]
+__all__ = ["DiscoveryApp"]
 
 _LOG = logging.getLogger("ri2n.discovery")
 _TICK_S = 0.025
 _LAG_S = 0.1
 _LAG_PROBES = 32
 _ECHO = struct.Struct("!d")  # when it was sent
-
-
-class ProbeCodec:
-    """Probe frames, signed with a key of this run, so that nobody else's frame changes what is known of the wiring."""
-
-    MULTICAST = "03:00:00:52:49:32"
-    MAX_AGE_S = 2.0
-    _HEAD = struct.Struct("!4sBB2xQIQ")  # magic, version, flooded, dpid, port, time in ns
-    _MAGIC, _VERSION, _TAG = b"RI2P", 1, 16
-
-    def __init__(self, key: bytes | None = None) -> None:
-        self._key = key or secrets.token_bytes(32)
-
-    def encode(self, source_mac: str, target_mac: str | None, dpid: int, port: int, now_s: float) -> bytes:
-        """A frame from NIC (dpid, port), to `target_mac` or flooded (None)."""
-        ethernet = _mac(target_mac or self.MULTICAST) + _mac(source_mac) + struct.pack("!H", ETH_RI2N)
-        body = self._HEAD.pack(self._MAGIC, self._VERSION, target_mac is None, dpid, port, int(now_s * 1e9))
-        return ethernet + body + self._tag(body)
-
-    def age_s(self, frame: bytes, now_s: float) -> float | None:
-        """How long ago one of our own probes was sent; None when it is not one."""
-        body = frame[14 : 14 + self._HEAD.size]
-        tag = frame[14 + self._HEAD.size : 14 + self._HEAD.size + self._TAG]
-        if len(tag) < self._TAG or not hmac.compare_digest(tag, self._tag(body)):
-            return None
-        return now_s - float(self._HEAD.unpack(body)[5]) / 1e9
-
-    def decode(self, frame: bytes, now_s: float) -> tuple[int, int, bool]:
-        """(dpid, port, flooded) of the sender; raises ValueError with the name of a drop counter."""
-        body = frame[14 : 14 + self._HEAD.size]
-        tag = frame[14 + self._HEAD.size : 14 + self._HEAD.size + self._TAG]
-        if len(tag) < self._TAG:
-            raise ValueError("probe_truncated")
-        magic, version, flooded, dpid, port, sent_ns = self._HEAD.unpack(body)
-        if magic != self._MAGIC or version != self._VERSION:
-            raise ValueError("probe_unknown")
-        if not hmac.compare_digest(tag, self._tag(body)):
-            raise ValueError("probe_forged")
-        if not 0 <= now_s - sent_ns / 1e9 <= self.MAX_AGE_S:
-            raise ValueError("probe_old")
-        return dpid, port, bool(flooded)
-
-    def _tag(self, body: bytes) -> bytes:
-        return blake2b(body, key=self._key, digest_size=self._TAG).digest()
 
 
 class DiscoveryApp(OSKenApp):
@@ -80,7 +34,6 @@ class DiscoveryApp(OSKenApp):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._probes = ProbeCodec()
         self._ages_s: deque[float] = deque(maxlen=_LAG_PROBES)
 
     def start(self) -> None:
@@ -98,22 +51,34 @@ class DiscoveryApp(OSKenApp):
         if int(message.match["in_port"]) == WIRE_PORT:
             take_report(cluster, message.datapath.id, bytes(message.data), now_s)
             return
-        age_s = self._probes.age_s(bytes(message.data), now_s)
+        frame = bytes(message.data)
+        age_s = cluster.probes.age_s(frame, now_s)
         if age_s is not None:
             self._ages_s.append(age_s)
         try:
-            dpid, port, flooded = self._probes.decode(bytes(message.data), now_s)
+            probe = cluster.probes.decode(frame, now_s)
         except ValueError as error:
             cluster.counters[f"dropped_{error}"] += 1
             return
         with cluster.lock:
+            if probe.kind == ProbeKind.LEARNING:
+                if cluster.vlan_check is not None:
+                    cluster.vlan_check.arrived(message.datapath.id, int(message.match["in_port"]), probe)
+                return
             names = {member.dpid: member.name for member in cluster.members.values()}
             receiver = names.get(message.datapath.id)
-            sender = names.get(dpid)
+            sender = names.get(probe.dpid)
             if receiver is None or sender is None:
                 cluster.counters["dropped_probe_of_stranger"] += 1
                 return
-            cluster.wiring.heard((sender, port), (receiver, int(message.match["in_port"])), flooded, now_s)
+            ends = ((sender, probe.port), (receiver, int(message.match["in_port"])))
+            if probe.kind == ProbeKind.TREE:
+                if cluster.fat_tree is not None:
+                    cluster.fat_tree.heard(*ends, probe.vlan, now_s)
+                if cluster.vlan_check is not None:
+                    cluster.vlan_check.heard(*ends, probe.vlan)
+                return
+            cluster.wiring.heard(*ends, probe.kind == ProbeKind.FLOODED, now_s)
             self._publish()
 
     @handler(ofp_event.EventOFPEchoReply, MAIN_DISPATCHER)
@@ -171,10 +136,7 @@ class DiscoveryApp(OSKenApp):
             if target_port is None:
                 return
             target_mac = target_port.mac
-        frame = self._probes.encode(port.mac, target_mac, member.dpid, port.number, now_s)
+        kind = ProbeKind.FLOODED if target_mac is None else ProbeKind.RING
+        frame = self.cluster.probes.encode(kind, port.mac, target_mac, member.dpid, port.number, now_s)
         member.channel.send_bytes(codec.packet_out(port.number, frame, member.channel.next_xid()))
         self.cluster.counters["probes_sent"] += 1
-
-
-def _mac(text: str) -> bytes:
-    return bytes.fromhex(text.replace(":", ""))

@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ri2n_sdn.apps import local_vlans
 from ri2n_sdn.apps.cluster import Cluster, PathRates
 from ri2n_sdn.apps.openflow import handler_errors
 from ri2n_sdn.apps.reported import STALE_S, Reported
@@ -27,7 +28,7 @@ from ri2n_sdn.pipeline.plan import pair_group_id
 __all__ = ["LocalApi"]
 
 _LOG = logging.getLogger("ri2n.api")
-_MAX_REQUEST = 1 << 16
+_MAX_REQUEST = 1 << 22
 _IDLE_S = 60.0
 
 
@@ -44,9 +45,15 @@ class LocalApi:
             timeout = _IDLE_S
 
             def handle(self) -> None:
-                with contextlib.suppress(OSError):
-                    while line := self.rfile.readline(_MAX_REQUEST):
-                        self.wfile.write(json.dumps(api.answer(line)).encode() + b"\n")
+                leases = local_vlans.Leases()
+                try:
+                    with contextlib.suppress(OSError):
+                        while line := self.rfile.readline(_MAX_REQUEST):
+                            self.wfile.write(json.dumps(api.answer(line, leases)).encode() + b"\n")
+                            if leases.owners:
+                                self.connection.settimeout(None)  # it is there as long as what it was given for runs
+                finally:
+                    leases.end(api._cluster)
 
         class Server(socketserver.ThreadingUnixStreamServer):
             daemon_threads = True
@@ -66,20 +73,27 @@ class LocalApi:
         self._server.server_close()
         self._cluster.socket_path.unlink(missing_ok=True)
 
-    def answer(self, line: bytes) -> dict[str, Any]:
-        """The reply to one request; a wrong one gets `{"ok": false, "error": one line}`."""
+    def answer(self, line: bytes, leases: local_vlans.Leases | None = None) -> dict[str, Any]:
+        """The reply to one request; a wrong one gets `{"ok": false, "error": one line}`.
+
+        `leases` are the tables of this connection.
+        """
+        held = leases if leases is not None else local_vlans.Leases()
         operations: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "status": self._status,
             "explain": self._explain,
             "strategy": self._strategy,
             "events": self._events,
+            "vlan_table": lambda request: local_vlans.set_table(self._cluster, request, held),
+            "traffic": lambda request: local_vlans.traffic(self._cluster),
+            "vlan_check": lambda request: local_vlans.check(self._cluster),
         }
         try:
             request = json.loads(line)
             if not isinstance(request, dict) or request.get("op") not in operations:
                 raise BadInput(f"op: must be one of {', '.join(operations)}")
             return {"ok": True, **operations[request["op"]](request)}
-        except BadInput as error:
+        except (BadInput, NotAvailable) as error:
             # It may repeat what was asked, which may hold anything.
             return {"ok": False, "error": "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(error))}
         except (ValueError, RecursionError):
@@ -181,6 +195,7 @@ class LocalApi:
                     "own": path.own.name,
                     "peer": path.peer.name,
                     "network": path.network,
+                    "vlan": path.route.vlan or None,
                     "alive": path.alive,
                     "share": rate.share if rate.share is not None else count / max(1, len(slots)),
                     "slots": count,
@@ -233,7 +248,7 @@ class LocalApi:
             paths = fabric.paths(source, target)
             if not paths:
                 return {**answer, "kind": "none", "reason": f"{source} and {target} have no common network"}
-            names = {path.key: [path.own.name, path.peer.name] for path in paths}
+            names = {path.key: [path.own.name, path.peer.name, path.route.vlan or None] for path in paths}
             own = (source, target) in cluster.pair_slots
             dead = sum(not path.alive for path in paths)
             reason = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import struct
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from ri2n_sdn.apps.reported import Reported
 from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.pipeline import helper_frames
 from ri2n_sdn.pipeline.helper_frames import HelperLink, Mode
-from ri2n_sdn.pipeline.helper_texts import links_to, nearly_equal, nics_of
+from ri2n_sdn.pipeline.helper_texts import even_parts, links_to, nearly_equal, nics_of
 from ri2n_sdn.pipeline.layout import HELPER_VLAN, WIRE_PORT
 from ri2n_sdn.weights.loop import PairKey
 
@@ -105,6 +104,7 @@ class StripingApp(OSKenApp):
         self._told: dict[str, Told] = {}
         self._planned: tuple[Fabric, str] | None = None
         self._decided: set[PairKey] = set()
+        self._parts: dict[str, float] = {}
         self._generation = 0
 
     def start(self) -> None:
@@ -140,6 +140,8 @@ class StripingApp(OSKenApp):
         self._planned = planned
         decided = {pair for pair, paths in cluster.rates.items() if any(p.share is not None for p in paths.values())}
         changed, self._decided = decided | self._decided, decided
+        sent = {pair: {key: path.tx_bps for key, path in paths.items()} for pair, paths in cluster.rates.items()}
+        self._parts = even_parts(fabric, sent) if fabric.routing is not None else {}
         for name in helpers:
             new = name not in self._told
             told = self._told.setdefault(name, Told())
@@ -170,6 +172,7 @@ class StripingApp(OSKenApp):
             peer,
             {path: of.share for path, of in decided.items() if of.share is not None},
             {path: of.rate_bps for path, of in decided.items() if of.rate_bps is not None},
+            self._parts,
         )
         if not links:
             return
@@ -193,7 +196,10 @@ class StripingApp(OSKenApp):
             assert channel is not None
             frames = self._told[name].due(now_s, repeat_s)
             channel.send_bytes(
-                b"".join(codec.packet_out(WIRE_PORT, _tagged(frame), channel.next_xid()) for frame in frames)
+                b"".join(
+                    codec.packet_out(WIRE_PORT, codec.tagged(frame, HELPER_VLAN), channel.next_xid())
+                    for frame in frames
+                )
             )
             self.cluster.counters["helper_frames_sent"] += len(frames)
 
@@ -212,8 +218,3 @@ def take_report(cluster: Cluster, dpid: int, frame: bytes, now_s: float) -> None
             return
         cluster.counters["helper_reports"] += 1
         cluster.reports.setdefault(member.name, Reported()).take(report, now_s)
-
-
-def _tagged(frame: bytes) -> bytes:
-    """The frame with the tag that tells the helper that it is from the controller."""
-    return frame[:12] + struct.pack("!HH", 0x8100, HELPER_VLAN) + frame[12:]

@@ -90,6 +90,7 @@ class TelemetryApp(OSKenApp):
             slot_bytes: dict[PairKey, tuple[int, ...]] = {}
             for poll in polls:
                 slot_bytes.update(self._take(poll))
+            self._choose_vlans(now_s)
             pairs = self._pairs(slot_bytes)
             decision = cluster.loop.step(now_s, pairs, cluster.fabric().capacities_bps())
             self._publish(pairs, decision, now_s)
@@ -171,6 +172,21 @@ class TelemetryApp(OSKenApp):
             self._counts.slot_tables[pair] = slots
         return result
 
+    def _choose_vlans(self, now_s: float) -> None:
+        cluster = self.cluster
+        if cluster.fat_tree is None:
+            return
+        step = cluster.fat_tree.choose(now_s, cluster.fabric(), cluster.pair_slots, cluster.loop.sent_bps())
+        if step is not None and step.moved:
+            cluster.counters["vlan_moves"] += len(step.moved)
+            _LOG.info(
+                "%d pairs change VLAN: the fullest link from %.2f to %.2f (%s)",
+                len(step.moved),
+                step.fullest_before,
+                step.fullest_after,
+                step.fullest_link,
+            )
+
     def _pairs(self, slot_bytes: dict[PairKey, tuple[int, ...]]) -> list[PairCounters]:
         cluster = self.cluster
         fabric = cluster.fabric()
@@ -184,8 +200,9 @@ class TelemetryApp(OSKenApp):
                 for path in paths:
                     sent = self._counts.sent.get((sender, receiver, path.key), (0, 0))
                     received = self._counts.received.get((sender, receiver, path.key), (0, 0))
+                    alive = path.alive and (cluster.fat_tree is None or cluster.fat_tree.allows(path))
                     counted.append(
-                        PathCounters(path.key, path.alive, path.links, sent[1], sent[0], received[1], received[0])
+                        PathCounters(path.key, alive, path.links, sent[1], sent[0], received[1], received[0])
                     )
                 pairs.append(
                     PairCounters(
@@ -221,6 +238,7 @@ class TelemetryApp(OSKenApp):
                 now = (path.sent_bytes, path.received_bytes)
                 self._last_bytes[key] = now
                 before = last.get(key, now)
+                cluster.sent_bytes[pair.key] += max(0, now[0] - before[0])
                 of_pair[path.path] = PathRates(
                     tx_bps=max(0, now[0] - before[0]) * 8 / elapsed_s,
                     rx_bps=max(0, now[1] - before[1]) * 8 / elapsed_s,

@@ -25,7 +25,7 @@ trunk._AUDIT_S = 1.0
 """
 # A handler, a loop and a decoder that fail a few times, as a bug of ours would.
 FAULTY = """
-import ri2n_sdn.apps.connection as connection, ri2n_sdn.apps.discovery as discovery, ri2n_sdn.apps.trunk as trunk
+import ri2n_sdn.apps.connection as connection, ri2n_sdn.apps.probes as probes, ri2n_sdn.apps.trunk as trunk
 
 def failing(times, method):
     left = [times]
@@ -36,7 +36,7 @@ def failing(times, method):
         return method(*args)
     return wrapped
 
-discovery.ProbeCodec.decode = failing(5, discovery.ProbeCodec.decode)
+probes.ProbeCodec.decode = failing(5, probes.ProbeCodec.decode)
 connection.ConnectionApp._member_of = failing(1, connection.ConnectionApp._member_of)
 trunk.TrunkApp._forget = failing(3, trunk.TrunkApp._forget)
 """

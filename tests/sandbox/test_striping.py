@@ -15,13 +15,14 @@ import pytest
 
 from ri2n_sdn.bench.sandbox import Sandbox
 from ri2n_sdn.fabric.links import number_pair
+from ri2n_sdn.fabric.model import PathKey
 
 from .frames import Capture, ether, read_pcap, udp, wait_until
 
 WIRING = {"A": ["n0", "n1"], "B": ["n0", "n1"], "C": ["n0"]}  # C has no helper
 PLAIN, WIRE = 101, 102
 STRIPED, CONTROLLER_VLAN = 0x88B6, 4094
-NUMBERS = number_pair([(1, 1), (2, 2)], {})
+NUMBERS = number_pair([(1, 1, 0), (2, 2, 0)], {})
 THIS_HOST, PEER, GONE = 1, 2, 3
 
 
@@ -96,7 +97,7 @@ def test_helpers_are_seen_and_pairs_with_two_are_striped(sandbox: Sandbox) -> No
     assert {(p["src"], p["dst"]) for p in status["pairs"] if p["striped"]} == {("A", "B"), ("B", "A")}
     assert status["warnings"] == []
     assert [len(host["nics"]) for host in status["hosts"]] == [2, 2, 1]  # the TAPs are no NICs
-    assert [path["link"] for path in pair(sandbox, "A", "B")["paths"]] == [NUMBERS[1, 1], NUMBERS[2, 2]]
+    assert [path["link"] for path in pair(sandbox, "A", "B")["paths"]] == [NUMBERS[1, 1, 0], NUMBERS[2, 2, 0]]
     assert "both helpers run" in sandbox.ask("explain", src="A", dst="B")["reason"]
     assert "helpers" not in sandbox.ask("explain", src="A", dst="C")["reason"]
 
@@ -136,8 +137,8 @@ def test_the_host_gives_its_helper_what_is_for_a_striped_peer(sandbox: Sandbox) 
     assert not capture.new("B")
 
 
-@pytest.mark.parametrize("path", [(1, 1), (2, 2)])
-def test_a_link_leads_to_the_other_helper_by_its_two_nics(sandbox: Sandbox, path: tuple[int, int]) -> None:
+@pytest.mark.parametrize("path", [(1, 1, 0), (2, 2, 0)])
+def test_a_link_leads_to_the_other_helper_by_its_two_nics(sandbox: Sandbox, path: PathKey) -> None:
     number = NUMBERS[path]
     frames = [stripe(sandbox, "A", "B", i) for i in range(4)]
     tap, capture = Tap(sandbox, "B-wire"), Capture(sandbox)
@@ -150,7 +151,8 @@ def test_stripes_carry_the_nics_addresses_on_the_wire_and_are_counted(sandbox: S
     text = sandbox.ovs.appctl(
         "ofproto/trace",
         "A",
-        f"in_port=102,dl_src={sandbox.mac('A')},dl_dst={sandbox.mac('B')},dl_vlan={NUMBERS[2, 2] + 1},dl_type=0x88b6",
+        f"in_port=102,dl_src={sandbox.mac('A')},dl_dst={sandbox.mac('B')},"
+        f"dl_vlan={NUMBERS[2, 2, 0] + 1},dl_type=0x88b6",
     )
     sets = re.findall(r"set_field:(\S+)->(eth_\w+)", text)
     macs = {name: sandbox.nic_mac(name, 2) for name in "AB"}
@@ -162,7 +164,7 @@ def test_stripes_carry_the_nics_addresses_on_the_wire_and_are_counted(sandbox: S
     assert before == {"A-e0": None, "A-e1": None}
 
     def counted() -> bool:
-        sandbox.receive("A-wire", tagged(stripe(sandbox, "A", "B", 7), NUMBERS[2, 2] + 1))
+        sandbox.receive("A-wire", tagged(stripe(sandbox, "A", "B", 7), NUMBERS[2, 2, 0] + 1))
         path = pair(sandbox, "A", "B")["paths"][1]
         return bool(path["tx_bps"] and path["rx_bps"])
 
@@ -195,8 +197,8 @@ def test_without_its_own_helper_a_host_uses_the_slot_table_at_once(sandbox: Sand
     sandbox.wait_settled()
 
 
-@pytest.mark.parametrize("path", [(1, 1), (2, 2)])
-def test_a_frame_for_a_dead_helper_comes_back_marked(sandbox: Sandbox, path: tuple[int, int]) -> None:
+@pytest.mark.parametrize("path", [(1, 1, 0), (2, 2, 0)])
+def test_a_frame_for_a_dead_helper_comes_back_marked(sandbox: Sandbox, path: PathKey) -> None:
     tap, capture = Tap(sandbox, "A-wire"), Capture(sandbox)
     frames = [stripe(sandbox, "A", "B", 100 + i) for i in range(3)]
     with no_helper(sandbox, "B"):

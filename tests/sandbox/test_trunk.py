@@ -43,13 +43,13 @@ def test_networks_are_found(sandbox: Sandbox) -> None:
 
 def test_each_slot_sends_by_its_path_under_the_nics_addresses(sandbox: Sandbox) -> None:
     slots = sandbox.ask("explain", src="A", dst="C")["slots"]
-    assert len(slots) == 64 and set(map(tuple, slots)) == {("A-e0", "C-e0"), ("A-e1", "C-e1")}
+    assert len(slots) == 64 and set(map(tuple, slots)) == {("A-e0", "C-e0", None), ("A-e1", "C-e1", None)}
     macs = {f"{name}-e{port - 1}": sandbox.nic_mac(name, port) for name in ("A", "C") for port in (1, 2)}
     buckets = set()
     for hops in slot_hops(sandbox, "A", "C", 64):
         leaves, network, arrives = hops
         assert leaves.bucket is not None
-        own, peer = slots[leaves.bucket]
+        own, peer, _ = slots[leaves.bucket]
         buckets.add(leaves.bucket)
         assert leaves.sets == [("eth_src", macs[own]), ("eth_dst", macs[peer])]
         assert leaves.outputs == [str(int(own[-1]) + 1)]
@@ -132,7 +132,9 @@ def alive(sandbox: Sandbox, host: str, nic: int) -> bool:
 def test_slots_of_a_dead_path_go_to_the_live_one(sandbox: Sandbox) -> None:
     with dead_port(sandbox, "D", 1):
         wait_until(
-            lambda: {tuple(slot) for slot in sandbox.ask("explain", src="A", dst="D")["slots"]} == {("A-e0", "D-e0")},
+            lambda: (
+                {tuple(slot) for slot in sandbox.ask("explain", src="A", dst="D")["slots"]} == {("A-e0", "D-e0", None)}
+            ),
             lambda: f"A still sends to D by {sandbox.ask('explain', src='A', dst='D')['paths']}",
         )
         sandbox.wait_settled()

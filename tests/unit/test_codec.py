@@ -9,10 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ri2n_sdn.apps import codec
-from ri2n_sdn.apps.discovery import ProbeCodec
 from ri2n_sdn.apps.openflow import ofp, parser
-from ri2n_sdn.pipeline.layout import IN_PORT, PLAIN_PORT
-from ri2n_sdn.pipeline.messages import Bucket, CopyField, Goto, Group, Output, SetField, ToGroup
+from ri2n_sdn.fabric.model import PathKey
+from ri2n_sdn.pipeline.layout import IN_PORT, PLAIN_PORT, path_register
+from ri2n_sdn.pipeline.messages import Bucket, CopyField, Goto, Group, Output, PushVlan, SetField, ToGroup
 from ri2n_sdn.pipeline.plan import slot_group
 
 MAC = "04:00:00:00:01:01"
@@ -27,7 +27,7 @@ def described(group: Group) -> bytes:
 
 
 def test_a_slot_table_is_encoded_as_os_ken_does() -> None:
-    slots = [(1 + i % 3, 1 + i % 2) for i in range(64)]
+    slots = [(1 + i % 3, 1 + i % 2, 0) for i in range(64)]
     group = slot_group(0x10000001, slots)
     method = struct.pack("!I16sQ", 0, b"dp_hash", 0)
     reference = parser.OFPGroupMod(
@@ -39,13 +39,16 @@ def test_a_slot_table_is_encoded_as_os_ken_does() -> None:
         [
             parser.OFPBucket(
                 bucket_id=i,
-                actions=[parser.OFPActionSetField(reg1=own << 16 | peer), parser.NXActionResubmitTable(table_id=30)],
+                actions=[
+                    parser.OFPActionSetField(reg1=path_register(*slot)),
+                    parser.NXActionResubmitTable(table_id=30),
+                ],
                 properties=[
                     parser.OFPGroupBucketPropWeight(type_=ofp.OFPGBPT_WEIGHT, weight=100),
-                    parser.OFPGroupBucketPropWatch(type_=ofp.OFPGBPT_WATCH_PORT, watch=own),
+                    parser.OFPGroupBucketPropWatch(type_=ofp.OFPGBPT_WATCH_PORT, watch=slot[0]),
                 ],
             )
-            for i, (own, peer) in enumerate(slots)
+            for i, slot in enumerate(slots)
         ],
         [
             parser.OFPGroupPropExperimenter(
@@ -118,17 +121,19 @@ def test_a_packet_out_is_encoded_as_os_ken_does() -> None:
 
 @given(
     st.integers(0, 0xFFFFFFFF),
-    st.lists(st.tuples(st.integers(1, 0xFFFF), st.integers(1, 0xFFFF)), min_size=1, max_size=64),
+    st.lists(st.tuples(st.integers(1, 1023), st.integers(1, 1023), st.integers(0, 4094)), min_size=1, max_size=64),
     st.lists(st.tuples(st.integers(1, 0xFFFF), st.booleans()), min_size=1, max_size=5),
 )
-def test_groups_come_back_as_they_were(
-    number: int, slots: list[tuple[int, int]], ports: list[tuple[int, bool]]
-) -> None:
+def test_groups_come_back_as_they_were(number: int, slots: list[PathKey], ports: list[tuple[int, bool]]) -> None:
     """Several in one reply, which os-ken's own decoder loses."""
     failover = Group(
         number ^ 1,
         Group.FAST_FAILOVER,
-        (*(Bucket(port, (Output(port),) if sends else ()) for port, sends in ports), Bucket(1, (Goto(5),))),
+        (
+            *(Bucket(port, (Output(port),) if sends else ()) for port, sends in ports),
+            *(Bucket(own, (PushVlan(), SetField("vlan_vid", 4096 + vlan), Output(own))) for own, _, vlan in slots),
+            Bucket(1, (Goto(5),)),
+        ),
     )
     groups = [slot_group(number, slots), slot_group(number ^ 2, slots, hash_algorithm=1), failover]
     groups.append(striping_group(number ^ 3))
@@ -177,7 +182,7 @@ def test_group_counters_come_back() -> None:
 
 
 @given(st.binary(max_size=300))
-@example(described(slot_group(1, [(1, 1)] * 3))[:-9])
+@example(described(slot_group(1, [(1, 1, 0)] * 3))[:-9])
 @example(flow_entry(3, 1, 1, 1)[:40])
 @example(struct.pack("!HH", 0, 0) * 8)
 def test_garbage_is_refused_and_nothing_worse(data: bytes) -> None:
@@ -190,38 +195,10 @@ def test_garbage_is_refused_and_nothing_worse(data: bytes) -> None:
 
 @given(st.data())
 def test_damaged_replies_are_refused_or_read(data: st.DataObject) -> None:
-    body = bytearray(described(slot_group(1, [(1, 1), (2, 2)])) + flow_entry(3, 1, 2, 3, b"abcd"))
+    body = bytearray(described(slot_group(1, [(1, 1, 0), (2, 2, 0)])) + flow_entry(3, 1, 2, 3, b"abcd"))
     for _ in range(data.draw(st.integers(1, 8))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     test_garbage_is_refused_and_nothing_worse.hypothesis.inner_test(bytes(body))  # type: ignore[attr-defined]
-
-
-def test_a_probe_comes_back() -> None:
-    probes = ProbeCodec()
-    frame = probes.encode(MAC, None, 0xABC, 4, 10.0)
-    assert frame[:6] == bytes.fromhex("030000524932") and frame[12:14] == b"\x88\xb5"
-    assert probes.decode(frame + bytes(10), 10.5) == (0xABC, 4, True)
-    assert probes.decode(probes.encode(MAC, MAC, 1, 2, 10.0), 10.0) == (1, 2, False)
-
-
-@pytest.mark.parametrize("later_s", [-0.5, 2.5])
-def test_a_replayed_or_future_probe_is_dropped(later_s: float) -> None:
-    probes = ProbeCodec()
-    with pytest.raises(ValueError, match="probe_old"):
-        probes.decode(probes.encode(MAC, None, 1, 1, 10.0), 10.0 + later_s)
-
-
-@given(st.binary(max_size=120), st.integers(0, 59), st.integers(1, 255))
-def test_no_frame_but_our_own_is_a_probe(noise: bytes, place: int, flip: int) -> None:
-    probes = ProbeCodec()
-    frame = bytearray(probes.encode(MAC, None, 1, 1, 10.0))
-    for strange in (noise, bytes(frame[: place % len(frame)]), ProbeCodec().encode(MAC, None, 1, 1, 10.0)):
-        with pytest.raises(ValueError, match="probe_"):
-            probes.decode(strange, 10.0)
-    if 14 <= place < len(frame):
-        frame[place] ^= flip
-        with pytest.raises(ValueError, match="probe_"):
-            probes.decode(bytes(frame), 10.0)
 
 
 def test_unknown_register_or_action_in_a_bucket_is_a_bug_of_ours() -> None:

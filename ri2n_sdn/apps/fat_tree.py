@@ -1,0 +1,233 @@
+"""What the controller knows of networks of several switches: their trees, what of them is dead, who uses which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path as FilePath
+from typing import Self
+
+from ri2n_sdn.apps.config import ClusterConfig
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.fabric.model import Fabric, Host, NicId, Path, PathKey
+from ri2n_sdn.fabric.switches import switch_graph
+from ri2n_sdn.vlan.adaptive import Adaptive, AdaptiveStep, PairWays
+from ri2n_sdn.vlan.build import build_trees, check_reach
+from ri2n_sdn.vlan.liveness import TreeLiveness
+from ri2n_sdn.vlan.matrix import read_matrix
+from ri2n_sdn.vlan.priming import Priming, PrimingSettings, Use
+from ri2n_sdn.vlan.profile import profile_trees
+from ri2n_sdn.vlan.routing import DeadParts, VlanRouting, networks_of, tag_of
+from ri2n_sdn.vlan.tables import pair_candidates
+from ri2n_sdn.vlan.trees import Trees
+from ri2n_sdn.weights.loop import PairKey
+
+__all__ = ["FatTree"]
+
+_NicPair = tuple[NicId, NicId]
+_LABEL = "{0[0]}:{0[1]}".format
+
+
+class FatTree:
+    """The declared switches; `dead` is what was found out last. Everything is used under the cluster's lock.
+
+    The table `adaptive` allows a pair of NICs one VLAN at a time, `spread` all that are candidates; `cyclic` has one,
+    and `profile` that which suits what was recorded (and the cyclic one for pairs of which nothing was).
+    """
+
+    def __init__(self, trees: Trees, config: ClusterConfig, label: Callable[[NicId], str] = _LABEL) -> None:
+        self.trees = trees
+        self.spec = config.vlans
+        self.networks = networks_of(trees, config.switches)
+        self.dead = DeadParts()
+        self.liveness = TreeLiveness(trees, label=label)
+        self.priming = Priming(PrimingSettings(ageing_s=self.spec.ageing_s))
+        self.adaptive = Adaptive(vlans=trees.vlans, hosts_of=_hosts_of)
+        self._tree_of = {tag_of(trees, tree): tree for tree in range(trees.count)}
+        self._network_of = {switch: name for name, members in self.networks.items() for switch in members}
+        self._numbers = {name: number for number, name in enumerate(config.hosts, 1)}
+        self._routing: tuple[DeadParts, tuple[str, ...], VlanRouting] | None = None
+        self._chosen: dict[_NicPair, int] = {}
+        self._profile = _profile(trees, config, self._numbers) if self.spec.table == "profile" else {}
+
+    @classmethod
+    def of(cls, config: ClusterConfig, label: Callable[[NicId], str] = _LABEL) -> Self | None:
+        """That of a configuration; None where no switch has a link to another. `label` names NICs in messages.
+
+        ValueError when no trees can be made; BadInput for a bad profile.
+        """
+        graph = switch_graph(config.switches)
+        if not len(graph.rate_bps):
+            return None
+        hosts = {
+            name: [graph.index[nic.switch] for nic in host.nics.values() if nic.switch is not None]
+            for name, host in config.hosts.items()
+        }
+        placed = {name: switches for name, switches in hosts.items() if switches}
+        check_reach(graph, placed)
+        leaves = sorted({leaf for switches in placed.values() for leaf in switches})
+        return cls(build_trees(graph, leaves, config.vlans), config, label)
+
+    @classmethod
+    def read(cls, config: ClusterConfig, source: object) -> Self | None:
+        """As `of`; BadInput that names `source`, the file, for all that is wrong."""
+        try:
+            return cls.of(config)
+        except ValueError as error:
+            raise BadInput(f"{source}: {error}") from None
+
+    # What there is
+
+    def network(self, switch: str) -> str | None:
+        """The network of several switches that a switch belongs to."""
+        return self._network_of.get(switch)
+
+    def leaf_of(self, fabric: Fabric) -> dict[NicId, int]:
+        """The switches of all NICs whose switch is declared."""
+        index = self.trees.graph.index
+        return {
+            nic.id: index[nic.switch] for host in fabric.hosts.values() for nic in host.nics if nic.switch is not None
+        }
+
+    def trees_at(self, switch: str) -> int:
+        """How many trees reach a switch: the first ones."""
+        return int((self.trees.depth[:, self.trees.graph.index[switch]] >= 0).sum())
+
+    def tag(self, tree: int) -> int:
+        """The VLAN ID that hosts put on frames of a tree, UNTAGGED for the first."""
+        return tag_of(self.trees, tree)
+
+    def number(self, host: str) -> int:
+        """A host's number: by the order in the configuration; others follow by their names."""
+        return self._numbers.setdefault(host, len(self._numbers) + 1)
+
+    def routing(self, hosts: Mapping[str, Host]) -> VlanRouting:
+        """The ways as they are now; the same object while nothing changed."""
+        names = tuple(sorted(hosts))
+        if self._routing is None or self._routing[0] != self.dead or self._routing[1] != names:
+            for name in names:
+                self.number(name)
+            made = VlanRouting(self.trees, self._candidates, self.networks, self.dead)
+            self._routing = (self.dead, names, made)
+        return self._routing[2]
+
+    # What probes say
+
+    def heard(self, sender: NicId, receiver: NicId, vlan: int, now_s: float) -> None:
+        """A probe of `sender` came in at `receiver` with that VLAN ID."""
+        tree = self._tree_of.get(vlan)
+        if tree is not None:
+            self.liveness.heard(sender, receiver, tree, now_s)
+
+    def found_dead(self) -> bool:
+        """Take over what the probes say; whether that is other than before."""
+        ports = self.liveness.dead_ports
+        dead = DeadParts(
+            self.liveness.dead,
+            frozenset((nic, tree) for nic, tree, direction in ports if direction == "tx"),
+            frozenset((nic, tree) for nic, tree, direction in ports if direction == "rx"),
+        )
+        changed, self.dead = dead != self.dead, dead
+        return changed
+
+    # Who uses which
+
+    def in_use(self, pair_slots: Mapping[PairKey, tuple[PathKey, ...]]) -> set[Use]:
+        """Pairs of NICs that send to each other, with the tree."""
+        found: set[Use] = set()
+        for (sender, receiver), slots in pair_slots.items():
+            for own, peer, vlan in set(slots):
+                tree = self._tree_of.get(vlan)
+                if tree is not None:
+                    found.add(((sender, own), (receiver, peer), tree))
+        return found
+
+    def set_table(self, owner: str, table: Mapping[PairKey, int]) -> None:
+        """Give pairs of hosts the VLANs of a program's table; ValueError as vlan.adaptive's."""
+        self.adaptive.set_table(owner, table)
+        self._routing = None
+
+    def clear_table(self, owner: str) -> bool:
+        """The pairs of a program's table go back to what they had; whether there was one."""
+        self._routing = None
+        return self.adaptive.clear_table(owner)
+
+    def choose(
+        self,
+        now_s: float,
+        fabric: Fabric,
+        active: Iterable[PairKey],
+        sent_bps: Mapping[PairKey, Mapping[PathKey, float]],
+    ) -> AdaptiveStep | None:
+        """Give each active pair of NICs a VLAN by what they send; None when no table asks for that."""
+        adapts = self.spec.table == "adaptive"
+        if not adapts and not self.adaptive.tables:
+            self._chosen.clear()
+            return None
+        given: dict[tuple[str, str], _NicPair] = {}
+        ways: list[PairWays] = []
+        for sender, receiver in active:
+            if not adapts and self.adaptive.table_vlan((sender, receiver)) is None:
+                continue
+            of_nics: dict[_NicPair, list[Path]] = {}
+            for path in fabric.paths(sender, receiver):
+                of_nics.setdefault((path.own.id, path.peer.id), []).append(path)
+            rates = sent_bps.get((sender, receiver), {})
+            for nics, paths in of_nics.items():
+                if len(paths) < 2:
+                    continue
+                key = _key(*nics)
+                given[key] = nics
+                candidates = tuple((self._vlan(path), path.links, self._usable(path, nics, now_s)) for path in paths)
+                ways.append(PairWays(key, sum(rates.get(path.key, 0.0) for path in paths), candidates))
+        step = self.adaptive.step(now_s, ways, fabric.capacities_bps())
+        self._chosen = {given[key]: self.tag(self.trees.vlans.index(vlan)) for key, vlan in step.vlan.items()}
+        return step
+
+    def allows(self, path: Path) -> bool:
+        """Whether an active pair may use this one of its paths now."""
+        chosen = self._chosen.get((path.own.id, path.peer.id))
+        return chosen is None or chosen == path.route.vlan
+
+    def _usable(self, path: Path, nics: _NicPair, now_s: float) -> bool:
+        """A VLAN in which the switches do not know both ends yet is not moved to, but not left either."""
+        tree = self._tree_of[path.route.vlan]
+        known = self._chosen.get(nics) == path.route.vlan or all(self.priming.ready(nic, tree, now_s) for nic in nics)
+        return path.alive and known
+
+    def _vlan(self, path: Path) -> int:
+        return self.trees.vlans[self._tree_of[path.route.vlan]]
+
+    def _candidates(self, sender: str, receiver: str, a: int, b: int) -> tuple[int, ...]:
+        numbers = self.number(sender), self.number(receiver)
+        recorded = self._profile.get((sender, receiver))
+        rule = "cyclic" if self.spec.table == "profile" else self.spec.table
+        found = (
+            (recorded,)
+            if recorded is not None
+            else pair_candidates(self.trees, *numbers, a, b, rule, self.spec.per_pair)
+        )
+        wanted = self.adaptive.table_vlan((sender, receiver))
+        tree = self.trees.vlans.index(wanted) if wanted is not None and a != b else None
+        return found if tree is None or tree in found else (*found, tree)
+
+
+def _profile(trees: Trees, config: ClusterConfig, numbers: Mapping[str, int]) -> dict[PairKey, int]:
+    if config.vlans.profile is None:
+        raise ValueError("vlans.profile: the table profile needs a recorded matrix (ri2n vlan record)")
+    matrix = read_matrix(FilePath(config.vlans.profile), config.hosts)
+    index = trees.graph.index
+    leaves = {
+        name: next((index[nic.switch] for nic in host.nics.values() if nic.switch is not None), None)
+        for name, host in config.hosts.items()
+    }
+    placed = {name: leaf for name, leaf in leaves.items() if leaf is not None}
+    return profile_trees(trees, matrix, placed, numbers, config.vlans.per_pair)
+
+
+def _key(own: NicId, peer: NicId) -> PairKey:
+    return f"{own[0]}:{own[1]}", f"{peer[0]}:{peer[1]}"
+
+
+def _hosts_of(key: PairKey) -> PairKey:
+    """The hosts of two NICs, or of two hosts."""
+    return key[0].partition(":")[0], key[1].partition(":")[0]

@@ -1,0 +1,92 @@
+"""Operations of the local interface on VLANs: tables that programs ask for, and the check of the switches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ri2n_sdn.apps.cluster import Cluster
+from ri2n_sdn.apps.fat_tree import FatTree
+from ri2n_sdn.apps.vlan_check import check_vlans
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.weights.loop import PairKey
+
+__all__ = ["Leases", "check", "set_table", "traffic"]
+
+_MAX_OWNER = 64
+
+
+class Leases:
+    """The tables that go when one connection ends, however it ends."""
+
+    def __init__(self) -> None:
+        self.owners: set[str] = set()
+
+    def end(self, cluster: Cluster) -> None:
+        """The connection has ended."""
+        for owner in self.owners:
+            with cluster.lock:
+                _clear(cluster, owner)
+        self.owners.clear()
+
+
+def set_table(cluster: Cluster, request: dict[str, Any], leases: Leases) -> dict[str, Any]:
+    """Set the table `pairs` ([sender, receiver, VLAN], ...) of `owner`, or clear it when there are none.
+
+    With `lease` it goes when the connection ends. BadInput names what is wrong; nothing is changed then.
+    """
+    owner, rows, lease = request.get("owner"), request.get("pairs"), request.get("lease", False)
+    if not isinstance(owner, str) or not 0 < len(owner) <= _MAX_OWNER or not owner.isprintable():
+        raise BadInput(f"owner: must be a name of 1 to {_MAX_OWNER} printable characters")
+    if not isinstance(rows, list) or not isinstance(lease, bool):
+        raise BadInput("pairs: must be a list of [sender, receiver, VLAN ID]")
+    with cluster.lock:
+        tree = _tree(cluster)
+        table: dict[PairKey, int] = {}
+        known = cluster.fabric().hosts
+        for row in rows:
+            if not isinstance(row, list) or len(row) != 3 or not all(isinstance(name, str) for name in row[:2]):
+                raise BadInput("pairs: must be a list of [sender, receiver, VLAN ID]")
+            sender, receiver, vlan = row
+            for name in (sender, receiver):
+                if name not in known:
+                    raise BadInput(f"pairs: no host {name}")
+            if (sender, receiver) in table or sender == receiver:
+                raise BadInput(f"pairs: {sender} {receiver} is there twice, or is no pair")
+            table[sender, receiver] = vlan if isinstance(vlan, int) else -1
+        if rows:
+            try:
+                tree.set_table(owner, table)
+            except ValueError as error:
+                raise BadInput(f"pairs: {error}") from None
+            (leases.owners.add if lease else leases.owners.discard)(owner)
+            cluster.note(f"{owner} has a path table of {len(table)} pairs")
+            cluster.topology_changed()
+        else:
+            _clear(cluster, owner)
+            leases.owners.discard(owner)
+        return {"owners": tree.adaptive.tables}
+
+
+def traffic(cluster: Cluster) -> dict[str, Any]:
+    """What each pair sent since the controller began, as it knows it now."""
+    with cluster.lock:
+        rows = [[sender, receiver, count] for (sender, receiver), count in sorted(cluster.sent_bytes.items()) if count]
+        return {"hosts": sorted(cluster.members), "pairs": rows, "hbspan_s": cluster.hbspan_s}
+
+
+def check(cluster: Cluster) -> dict[str, Any]:
+    """What is wrong with switches, cables and VLANs."""
+    found, sent = check_vlans(cluster)
+    return {"findings": found, "probes": sent}
+
+
+def _clear(cluster: Cluster, owner: str) -> None:
+    if _tree(cluster).clear_table(owner):
+        cluster.note(f"{owner} gives its path table back")
+        cluster.topology_changed()
+
+
+def _tree(cluster: Cluster) -> FatTree:
+    if cluster.fat_tree is None:
+        raise BadInput("switches: cluster.yaml declares no links between switches")
+    return cluster.fat_tree

@@ -1,0 +1,131 @@
+"""The VLAN app: finds out what of the switches is dead, and keeps every NIC's address known in every VLAN."""
+
+from __future__ import annotations
+
+import struct
+import time
+from typing import Any
+
+from ri2n_sdn.apps import codec
+from ri2n_sdn.apps.cluster import Cluster, Member, Port, guarded_loop
+from ri2n_sdn.apps.fat_tree import FatTree
+from ri2n_sdn.apps.openflow import OSKenApp, ofp, parser
+from ri2n_sdn.apps.probes import ProbeKind
+from ri2n_sdn.fabric.model import Fabric, NicId
+from ri2n_sdn.pipeline.layout import ANNOUNCED_TO
+from ri2n_sdn.vlan.priming import Use
+
+__all__ = ["VlanApp"]
+
+_TICK_S = 0.025
+_USED_S = 0.5
+_ECHO = struct.Struct("!d")  # when it was sent; apps.discovery hears the answers
+_ETH_OUI_EXTENDED = 0x88B7
+_PRIME = bytes.fromhex("02524e0001") + b"RI2N address announcement"
+"""After the EtherType: an identifier of five bytes from the locally administered space (IEEE 802, section 9.2.4)."""
+
+
+class VlanApp(OSKenApp):
+    """One thread; without declared links between switches it does nothing."""
+
+    OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
+    cluster: Cluster
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._fabric: Fabric | None = None
+        self._in_use: frozenset[Use] = frozenset()
+        self._used_s = -1e9
+
+    def start(self) -> None:
+        super().start()
+        if self.cluster.fat_tree is not None:
+            guarded_loop(self.cluster, "vlans", self._turn)
+
+    def _turn(self) -> None:
+        cluster = self.cluster
+        tree = cluster.fat_tree
+        assert tree is not None
+        now_s = time.monotonic()
+        with cluster.lock:
+            if cluster.started:
+                self._probe(tree, now_s)
+                self._announce(tree, now_s)
+        cluster.stop.wait(_TICK_S)
+
+    def _probe(self, tree: FatTree, now_s: float) -> None:
+        cluster, liveness = self.cluster, tree.liveness
+        fabric = cluster.fabric()
+        usable = {
+            nic.id
+            for host in fabric.hosts.values()
+            if host.connected and host.accepts_wire
+            for nic in host.nics
+            if nic.sends and nic.receives
+        }
+        liveness.set_nics(tree.leaf_of(fabric), usable)
+        liveness.lag_s = cluster.wiring.lag_s
+        for probe in liveness.tick(now_s, self._answered_s):
+            self._send_probe(tree, probe.sender, probe.target, probe.tree, now_s)
+        for name in liveness.hosts_under_test:
+            member = cluster.members.get(name)
+            if member is not None and member.channel is not None:
+                member.channel.send(parser.OFPEchoRequest(member.channel.datapath, _ECHO.pack(now_s)))
+        for text in liveness.events:
+            cluster.note(text)
+        liveness.events.clear()
+        if liveness.changed:
+            liveness.changed = False
+            if tree.found_dead():
+                cluster.topology_changed()
+
+    def _announce(self, tree: FatTree, now_s: float) -> None:
+        cluster = self.cluster
+        if now_s >= self._used_s + _USED_S:
+            self._used_s = now_s
+            in_use = frozenset(tree.in_use(cluster.pair_slots))
+            if in_use != self._in_use:  # the same object tells that nothing changed
+                self._in_use = in_use
+        fabric = cluster.fabric()
+        nics = {
+            nic.id: 1 if nic.switch is None else tree.trees_at(nic.switch)  # one tree until it is declared
+            for host in fabric.hosts.values()
+            if host.connected and host.accepts_wire
+            for nic in host.nics
+            if nic.network in tree.networks and nic.up
+        }
+        if fabric is not self._fabric:
+            # Switches forget addresses when a port goes down or a spanning tree changes.
+            self._fabric = fabric
+            tree.priming.due_at_once()
+        for prime in tree.priming.tick(now_s, nics, self._in_use):
+            member, port = self._port(prime.sender)
+            target = self._port(prime.target)[1] if prime.target is not None else None
+            if member is None or port is None or member.channel is None:
+                continue
+            if prime.target is not None and target is None:
+                continue
+            target_mac = target.mac if target is not None else ANNOUNCED_TO
+            head = codec.mac_bytes(target_mac) + codec.mac_bytes(port.mac) + struct.pack("!H", _ETH_OUI_EXTENDED)
+            frame = codec.tagged((head + _PRIME).ljust(60, b"\0"), tree.tag(prime.tree))
+            member.channel.send_bytes(codec.packet_out(port.number, frame, member.channel.next_xid()))
+            cluster.counters["announcements_sent"] += 1
+
+    def _send_probe(self, tree: FatTree, sender: NicId, target: NicId, number: int, now_s: float) -> None:
+        member, port = self._port(sender)
+        _, far = self._port(target)
+        if member is None or port is None or far is None or member.channel is None:
+            return
+        frame = self.cluster.probes.encode(
+            ProbeKind.TREE, port.mac, far.mac, member.dpid, port.number, now_s, tree.tag(number)
+        )
+        member.channel.send_bytes(codec.packet_out(port.number, frame, member.channel.next_xid()))
+        self.cluster.counters["probes_sent"] += 1
+
+    def _port(self, nic: NicId) -> tuple[Member | None, Port | None]:
+        member = self.cluster.members.get(nic[0])
+        return member, member.ports.get(nic[1]) if member is not None else None
+
+    def _answered_s(self, host: str) -> float:
+        member = self.cluster.members.get(host)
+        return member.channel.answered_s if member is not None and member.channel is not None else -1e9
