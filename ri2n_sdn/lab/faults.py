@@ -10,23 +10,30 @@ from pathlib import Path
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.topology import Topology
 from ri2n_sdn.lab.ovs import port_mod
-from ri2n_sdn.lab.plan import SwitchPort, switch_ports
+from ri2n_sdn.lab.plan import CableEnd, SwitchPort, cable_ends, switch_ports
 from ri2n_sdn.lab.run import in_namespace, ip_batch, run
 
-__all__ = ["KINDS", "Fault", "apply_faults", "check_fault", "same_place"]
+__all__ = ["KINDS", "ON_HOSTS", "Fault", "apply_faults", "check_fault", "same_place"]
 
-KINDS = ("nic_down", "peer_nic_down", "blackhole", "switch_down", "loss")
+ON_HOSTS = ("nic_down", "peer_nic_down", "loss")
+"""Kinds that need nothing of a switch."""
+
+KINDS = ("nic_down", "peer_nic_down", "blackhole", "switch_down", "cable", "loss")
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault: of a NIC (host and nic), or of a switch; `loss_percent` only for the kind "loss"."""
+    """One fault: of a NIC (host and nic), of a switch, or of the cable in a switch's port.
+
+    `loss_percent` is only for the kind "loss".
+    """
 
     kind: str
     host: str | None = None
     nic: str | None = None
     switch: str | None = None
     loss_percent: float | None = None
+    port: int | None = None
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,7 @@ def check_fault(
     nic: str | None,
     switch: str | None,
     loss: float | None,
+    port: int | None = None,
 ) -> Fault:
     """The fault that these arguments mean; BadInput when they name nothing, too little or too much."""
     if kind not in KINDS:
@@ -54,6 +62,12 @@ def check_fault(
         if switch not in topology.switches:
             raise BadInput(f"switch {switch!r}: the topology has {', '.join(topology.switches)}")
         return Fault(kind, switch=switch)
+    if kind == "cable":
+        ports = [end.number for end in cable_ends(topology) if end.switch == switch]
+        if port not in ports:
+            there = ", ".join(map(str, ports)) or "none"
+            raise BadInput(f"port {port} of switch {switch!r}: cables are in ports {there}")
+        return Fault(kind, switch=switch, port=port)
     if host not in topology.hosts:
         raise BadInput(f"host {host!r}: the topology has {', '.join(topology.hosts)}")
     names = [spec.name for spec in topology.hosts[host].nics]
@@ -68,7 +82,13 @@ def check_fault(
 
 def same_place(one: Fault, other: Fault) -> bool:
     """Whether two faults are of one kind at one place, so that one replaces the other."""
-    return (one.kind, one.host, one.nic, one.switch) == (other.kind, other.host, other.nic, other.switch)
+    return (one.kind, one.host, one.nic, one.switch, one.port) == (
+        other.kind,
+        other.host,
+        other.nic,
+        other.switch,
+        other.port,
+    )
 
 
 def apply_faults(
@@ -81,12 +101,16 @@ def apply_faults(
     """Turn the links from what the faults `before` mean to what those `after` mean; the rest is not touched."""
     ports = switch_ports(topology)
     changes = [(port, _effect(port, before), _effect(port, after)) for port in ports]
+    ends = [(end, _end_dead(end, before), _end_dead(end, after)) for end in cable_ends(topology)]
     for switch in topology.switches:
         for dead in (True, False):
             turned = [
                 (port.number, port.mac)
                 for port, old, new in changes
                 if port.switch == switch and old.port_dead != new.port_dead and new.port_dead is dead
+            ]
+            turned += [
+                (end.number, end.mac) for end, was, now in ends if end.switch == switch and was != now and now is dead
             ]
             if turned:
                 port_mod(switch_folder, switch, turned, dead=dead)
@@ -98,11 +122,18 @@ def apply_faults(
             _set_loss(namespace("sw"), port.device, new.loss_percent)
 
 
+def _end_dead(end: CableEnd, faults: Sequence[Fault]) -> bool:
+    """Whether the switch port at this end of a cable drops everything."""
+    return any(
+        fault.switch == end.switch and (fault.kind == "switch_down" or fault.port == end.number) for fault in faults
+    )
+
+
 def _effect(port: SwitchPort, faults: Sequence[Fault]) -> _Effect:
     here = [
         fault
         for fault in faults
-        if fault.switch == port.switch or (fault.host, fault.nic) == (port.host, port.nic.name)
+        if (fault.switch == port.switch and fault.port is None) or (fault.host, fault.nic) == (port.host, port.nic.name)
     ]
     kinds = {fault.kind for fault in here}
     return _Effect(

@@ -21,10 +21,10 @@ from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.topology import Topology
 from ri2n_sdn.lab import ovs, plan, state
 from ri2n_sdn.lab.control import await_ready
-from ri2n_sdn.lab.faults import Fault, apply_faults, check_fault, same_place
+from ri2n_sdn.lab.faults import ON_HOSTS, Fault, apply_faults, check_fault, same_place
 from ri2n_sdn.lab.helpers import Helpers, address_mtu, autonomous_commands, find_program, host_up_options
 from ri2n_sdn.lab.namespaces import add_namespaces, namespace_exists, remove_namespaces
-from ri2n_sdn.lab.run import in_namespace, ip_batch, run
+from ri2n_sdn.lab.run import CommandFailed, in_namespace, ip_batch, run
 from ri2n_sdn.lab.sockets import widen_packet_sockets
 
 __all__ = ["Lab"]
@@ -37,6 +37,7 @@ SOCKET_BYTES = 16 << 20
 SEGMENT_HERE = "tso off gso off gro off"
 SOFTWARE = ("ri2n", "ovs", "none", "autonomous")
 OVS_ON_HOSTS = ("ri2n", "ovs")
+SWITCHES = ("ovs", "linux-bridge")
 OFFLOADS_OFF = "tso off gso off gro off tx off rx off"
 
 
@@ -63,6 +64,7 @@ class Lab:
         helpers: bool = False,
         helper_options: Sequence[str] = (),
         userspace_tso: bool = False,
+        switches: str = "ovs",
     ) -> Lab:
         """A lab of `topology`, not up yet and with nothing made.
 
@@ -71,6 +73,7 @@ class Lab:
         (ri2n-reorder alone, without Open vSwitch and controller); without host-up a host's address is on its first
         NIC, or with "autonomous" on the helper's TAP. `helpers`: ri2n-reorder runs on the hosts besides Open vSwitch;
         `helper_options` are further options for all of them. `userspace_tso` is Open vSwitch's own for netdev.
+        `switches` with cables between them: bridges of Open vSwitch, "ovs", or of the kernel, "linux-bridge".
         Raises NotAvailable without root, Open vSwitch or another program, and when the name is taken; BadInput
         for a bad name.
         """
@@ -88,6 +91,11 @@ class Lab:
             raise BadInput(f"software {software!r}: must be one of {', '.join(SOFTWARE)}")
         if software == "autonomous":
             helpers = True
+        plan.check_size(topology)
+        if switches not in SWITCHES:
+            raise BadInput(f"switches {switches!r}: must be one of {', '.join(SWITCHES)}")
+        if switches != "ovs" and not plan.cable_ends(topology):
+            raise BadInput(f"switches {switches!r}: topology {topology.name} has no cables between switches")
         if helpers and software not in ("ri2n", "autonomous"):
             raise BadInput(f"software {software!r}: has no helpers")
         if helpers:
@@ -109,6 +117,7 @@ class Lab:
                 helpers=helpers,
                 helper_options=list(helper_options),
                 userspace_tso=userspace_tso,
+                switches=switches,
             )
         )
 
@@ -313,6 +322,7 @@ class Lab:
         host: str | None = None,
         nic: str | None = None,
         switch: str | None = None,
+        port: int | None = None,
         loss: float | None = None,
     ) -> None:
         """Make a fault, on top of those there are.
@@ -321,14 +331,23 @@ class Lab:
         blackhole: host and nic; the NIC's switch port drops everything, both ways, and keeps its carrier.
         loss: host, nic and loss in percent; the link drops that share of frames at random, both ways.
         switch_down: switch; every port of it is a blackhole.
+        cable: switch and port; the cable to another switch in that port carries nothing, both ways.
         BadInput for anything that does not exist.
         """
-        new = check_fault(self.topology, kind, host=host, nic=nic, switch=switch, loss=loss)
+        new = check_fault(self.topology, kind, host=host, nic=nic, switch=switch, loss=loss, port=port)
         self._change_faults(lambda now: [*[old for old in now if not same_place(old, new)], new])
 
-    def restore(self, kind: str, *, host: str | None = None, nic: str | None = None, switch: str | None = None) -> None:
+    def restore(
+        self,
+        kind: str,
+        *,
+        host: str | None = None,
+        nic: str | None = None,
+        switch: str | None = None,
+        port: int | None = None,
+    ) -> None:
         """End one fault; one that is not there is no error."""
-        gone = check_fault(self.topology, kind, host=host, nic=nic, switch=switch, loss=100.0)
+        gone = check_fault(self.topology, kind, host=host, nic=nic, switch=switch, loss=100.0, port=port)
         self._change_faults(lambda now: [old for old in now if not same_place(old, gone)])
 
     def restore_all(self) -> None:
@@ -395,10 +414,14 @@ class Lab:
         namespace = self.namespace(host)
         links, queues = ["link set lo up"], []
         devices: list[str] = []
+        cables: list[str] = []
         if host == "sw":
             for port in plan.switch_ports(self.topology):
                 queues += plan.switch_queue(port.device, port.nic.rate_bps, self.topology.switches[port.switch])
                 devices.append(port.device)
+            for end in plan.cable_ends(self.topology):
+                queues += plan.switch_queue(end.device, end.rate_bps, self.topology.switches[end.switch])
+                cables.append(end.device)
         elif host == "mgmt":
             links += ["link add control type bridge forward_delay 0 mcast_snooping 0", "link set control up"]
             links.append(f"addr add {plan.CONTROLLER_ADDRESS}/24 dev control")
@@ -406,7 +429,7 @@ class Lab:
         else:
             spec = self.topology.hosts[host]
             for nic in spec.nics:
-                queues += plan.nic_queue(nic.name, nic.rate_bps, self.datapath)
+                queues += plan.nic_queue(nic.name, nic.rate_bps, self.datapath, nic.queue_frames)
                 devices.append(nic.name)
             if self.software == "autonomous" and host in self.helpers.hosts:
                 links += autonomous_commands(self.topology, host)
@@ -421,7 +444,7 @@ class Lab:
             if spec.managed:
                 links += [f"addr add {plan.management_address(self.topology, host)}/24 dev mgmt0", "link set mgmt0 up"]
                 run(in_namespace(namespace, ["sysctl", "-qw", "net.ipv6.conf.mgmt0.disable_ipv6=1"]))
-        offloads = "".join(f"ethtool -K {device} {OFFLOADS_OFF}\n" for device in devices)
+        offloads = "".join(f"ethtool -K {device} {OFFLOADS_OFF}\n" for device in devices + cables)
         run(in_namespace(namespace, ["bash", "-e"]), stdin=offloads)  # before a device is up
         ip_batch([*links, *(f"link set {device} up" for device in devices)], namespace)
         ip_batch(queues, namespace, "tc")
@@ -429,17 +452,50 @@ class Lab:
     def _start_ovs(self) -> None:
         template = self.run_dir / "template.db"
         ovs.make_template(template, userspace_tso=self._state.userspace_tso)
-        where = ["sw", *(self.topology.managed_hosts() if self.software in OVS_ON_HOSTS else [])]
+        where = self.topology.managed_hosts() if self.software in OVS_ON_HOSTS else []
+        with_ovs = self._state.switches == "ovs"
+        where += ["sw"] if with_ovs else []
         _parallel(lambda host: ovs.start(self.run_dir / host, self.namespace(host), template), where)
+        if with_ovs:
+            self._add_bridges()
+        self._wire_switches()
+
+    def _add_bridges(self) -> None:
+        """The switches, as bridges of one Open vSwitch, with all their ports."""
         # linux-noop: otherwise OVS removes the ports' TBF as it takes them.
         args = ["--", "--id=@noop", "create", "QoS", "type=linux-noop"]
         for switch in self.topology.switches:
             args += ["--", "add-br", switch, "--", "set", "bridge", switch, f"datapath_type={self.datapath}"]
-        for port in plan.switch_ports(self.topology):
-            args += ["--", "add-port", port.switch, port.device]
-            args += ["--", "set", "interface", port.device, f"ofport_request={port.number}"]
-            args += ["--", "set", "port", port.device, "qos=@noop"]
+        to_hosts = [(port.switch, port.device, port.number) for port in plan.switch_ports(self.topology)]
+        to_switches = [(end.switch, end.device, end.number) for end in plan.cable_ends(self.topology)]
+        for switch, device, number in to_hosts + to_switches:
+            args += ["--", "add-port", switch, device]
+            args += ["--", "set", "interface", device, f"ofport_request={number}"]
+            args += ["--", "set", "port", device, "qos=@noop"]
         self.vsctl("sw", *args)
+
+    def _wire_switches(self) -> None:
+        """Where switches have cables between them: configure each by the file that an operator would use.
+
+        The cables have no carrier up to then, since without VLANs they are circles.
+        """
+        ends = plan.cable_ends(self.topology)
+        if not ends:
+            return
+        folder = self.run_dir / "switches"
+        folder.mkdir()
+        file = folder / "topology.yaml"
+        file.write_text(yaml.safe_dump(self.topology.model_dump(mode="json"), sort_keys=False))
+        argv = [sys.executable, "-m", "ri2n_sdn.cli.main", "vlan", "switch-config", str(file)]
+        run([*argv, "--vendor", self._state.switches, "-o", str(folder), "--port-format", "{switch}-{port}"])
+        for switch in self.topology.switches:
+            try:
+                self.exec("sw", ["bash", str(folder / f"{switch}.sh")])
+            except CommandFailed as error:
+                if self._state.switches != "ovs" and "not supported" in str(error):
+                    raise NotAvailable("this kernel's bridges know no VLANs (CONFIG_BRIDGE_VLAN_FILTERING)") from None
+                raise
+        ip_batch([f"link set {end.device} up" for end in ends], self.namespace("sw"))
 
     def _host_up(self) -> None:
         if self.software != "ri2n":
@@ -458,25 +514,17 @@ class Lab:
         frame = f"ffffffffffff{'020000000001'}88b6" + "00" * 46
         for host in self.topology.managed_hosts():
             self.ofctl(host, "packet-out", "br-ri2n", f"in_port=LOCAL packet={frame} actions=output:1")
-        for host in ("sw", *self.topology.managed_hosts()):
+        for host in (*(["sw"] if self._state.switches == "ovs" else []), *self.topology.managed_hosts()):
             pid = int((self.run_dir / host / "ovs-vswitchd.pid").read_text())
-            ports = len(plan.switch_ports(self.topology)) if host == "sw" else len(self.topology.hosts[host].nics)
+            switch_ports = len(plan.switch_ports(self.topology)) + len(plan.cable_ends(self.topology))
+            ports = switch_ports if host == "sw" else len(self.topology.hosts[host].nics)
             ports += 2 if host in self.helpers.hosts else 0  # its TAPs
             deadline_s = time.monotonic() + 5.0
             while widen_packet_sockets(pid, SOCKET_BYTES) <= ports and time.monotonic() < deadline_s:
                 time.sleep(0.01)
 
     def _write_cluster_file(self) -> None:
-        hosts = {
-            host: {
-                "nics": {
-                    nic.name: {"rate_bps": nic.rate_bps, "network": nic.switch}
-                    for nic in self.topology.hosts[host].nics
-                }
-            }
-            for host in self.topology.managed_hosts()
-        }
-        self.cluster_file.write_text(yaml.safe_dump({"hosts": hosts}, sort_keys=False))
+        self.cluster_file.write_text(yaml.safe_dump(plan.cluster_config(self.topology), sort_keys=False))
 
     def _remove(self) -> None:
         remove_namespaces(self._state.namespaces)
@@ -501,6 +549,8 @@ class Lab:
                 raise NotAvailable(f"lab {self.name!r} is not up")
             before = [Fault(**entry) for entry in self._state.faults]
             after = change(before)
+            if self._state.switches != "ovs" and any(fault.kind not in ON_HOSTS for fault in after):
+                raise BadInput(f"only switches of Open vSwitch can have faults, those of lab {self.name} cannot")
             self._set(faults=[vars(entry) for entry in after])
             apply_faults(self.topology, self.run_dir / "sw", self.namespace, before, after)
 

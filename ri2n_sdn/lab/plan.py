@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from ri2n_sdn.fabric.topology import NicSpec, SwitchSpec, Topology
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.fabric.switches import SwitchSpec
+from ri2n_sdn.fabric.topology import NicSpec, Topology
 
 __all__ = [
     "CONTROLLER_ADDRESS",
+    "CableEnd",
     "SwitchPort",
+    "cable_ends",
+    "check_size",
+    "cluster_config",
     "hosts_file",
     "link_commands",
     "management_address",
@@ -19,6 +26,7 @@ __all__ = [
 ]
 
 CONTROLLER_ADDRESS = "10.255.0.1"
+MAX_HOSTS = 253  # one /24 for the hosts, and one for their control network, whose .1 is the controller
 FRAME_BYTES = 1514
 NIC_QUEUE_BYTES = 170 * FRAME_BYTES  # TCP does not feel a queue behind a netdev bridge: a longer one only adds delay
 NIC_QUEUE_FRAMES = 1000
@@ -39,6 +47,25 @@ class SwitchPort:
     nic: NicSpec
 
 
+@dataclass(frozen=True)
+class CableEnd:
+    """One end of a cable between two switches, as a SwitchPort is one of a link to a host."""
+
+    switch: str
+    number: int
+    device: str
+    mac: str
+    rate_bps: int
+    far_switch: str
+    far_number: int
+
+
+def check_size(topology: Topology) -> None:
+    """BadInput for a topology with more hosts than a lab has addresses for."""
+    if len(topology.hosts) > MAX_HOSTS:
+        raise BadInput(f"topology {topology.name}: {len(topology.hosts)} hosts, a lab has {MAX_HOSTS} at most")
+
+
 def nic_mac(topology: Topology, host: str, nic: str) -> str:
     """A NIC's MAC: 04:00:00:00:HOST:NIC, counted from 1. Like a bought NIC's, it is not locally administered."""
     index = [spec.name for spec in topology.hosts[host].nics].index(nic) + 1
@@ -51,15 +78,31 @@ def management_address(topology: Topology, host: str) -> str:
 
 
 def switch_ports(topology: Topology) -> list[SwitchPort]:
-    """Every switch port, in order; numbers count from 1 on each switch."""
+    """Every switch port that leads to a host, in order of switches and hosts.
+
+    Where switches have cables between them, devices are called by switch and port, as files for switches call them.
+    """
     found = []
+    by_number = bool(cable_ends(topology))
     for switch in topology.switches:
-        for number, (host, nic) in enumerate(topology.nics_on(switch), start=1):
+        for host, nic in topology.nics_on(switch):
+            number = topology.port_numbers[host, nic.name][1]
             device = f"{host}-{nic.name}"
-            if len(device) > 15:  # the kernel's limit
+            if by_number or len(device) > 15:  # the kernel's limit
                 device = f"{switch}-{number}"
             mac = nic_mac(topology, host, nic.name).replace("04:", "08:", 1)
             found.append(SwitchPort(switch, number, device, mac, host, nic))
+    return found
+
+
+def cable_ends(topology: Topology) -> list[CableEnd]:
+    """Both ends of every cable between switches, one after the other, in order of the cables."""
+    found = []
+    for cable in topology.graph.cables():
+        ends = ((cable.a, cable.a_port), (cable.b, cable.b_port))
+        for side, ((switch, port), (far, far_port)) in enumerate(zip(ends, reversed(ends), strict=True)):
+            mac = f"0c:00:00:{side:02x}:{cable.number >> 8:02x}:{cable.number & 0xFF:02x}"
+            found.append(CableEnd(switch, port, f"{switch}-{port}", mac, cable.rate_bps, far, far_port))
     return found
 
 
@@ -70,6 +113,12 @@ def link_commands(topology: Topology, namespace: dict[str, str]) -> list[str]:
         f" type veth peer name {port.device} netns {namespace['sw']} address {port.mac}"
         for port in switch_ports(topology)
     ]
+    ends = cable_ends(topology)
+    lines += [
+        f"link add {one.device} netns {namespace['sw']} address {one.mac}"
+        f" type veth peer name {other.device} netns {namespace['sw']} address {other.mac}"
+        for one, other in zip(ends[::2], ends[1::2], strict=True)
+    ]
     lines += [
         f"link add mgmt0 netns {namespace[host]} type veth peer name m-{host} netns {namespace['mgmt']}"
         for host in topology.managed_hosts()
@@ -77,7 +126,7 @@ def link_commands(topology: Topology, namespace: dict[str, str]) -> list[str]:
     return lines
 
 
-def nic_queue(device: str, rate_bps: int, datapath: str) -> list[str]:
+def nic_queue(device: str, rate_bps: int, datapath: str, queue_frames: int = NIC_QUEUE_FRAMES) -> list[str]:
     """The `tc` commands of a NIC: its rate, and a queue that TCP does not overrun.
 
     netem is exact to the packet and has a delay, as a cable has; the netdev datapath is for kernels that lack it. Up to
@@ -88,7 +137,7 @@ def nic_queue(device: str, rate_bps: int, datapath: str) -> list[str]:
     if datapath != "system":
         return [_tbf(device, rate_bps, NIC_QUEUE_BYTES)]
     half_us = FRAME_BYTES * 8e6 / rate_bps / 2
-    limit = f"limit {NIC_QUEUE_FRAMES}"
+    limit = f"limit {queue_frames}"
     return [  # a rate keeps netem's packets in order, one so high costs no time
         f"qdisc add dev {device} root handle 1: netem rate {rate_bps}bit delay {CABLE_DELAY} {limit}",
         f"qdisc add dev {device} parent 1:1 handle 10: netem rate {100 * rate_bps}bit"
@@ -116,6 +165,23 @@ def switch_queue(device: str, rate_bps: int, switch: SwitchSpec) -> list[str]:
 def _tbf(device: str, rate_bps: int, limit_bytes: int) -> str:
     burst_bytes = max(MIN_BURST_BYTES, int(rate_bps * BURST_S / 8))
     return f"qdisc add dev {device} root tbf rate {rate_bps}bit burst {burst_bytes} limit {limit_bytes}"
+
+
+def cluster_config(topology: Topology) -> dict[str, Any]:
+    """cluster.yaml with the declared rates and wiring."""
+    wired = bool(cable_ends(topology))
+    hosts: dict[str, Any] = {}
+    for host in topology.managed_hosts():
+        nics = {}
+        for nic in topology.hosts[host].nics:
+            nics[nic.name] = {"rate_bps": nic.rate_bps, "network": topology.network_of[nic.switch]}
+            if wired:
+                nics[nic.name] |= {"switch": nic.switch, "port": topology.port_numbers[host, nic.name][1]}
+        hosts[host] = {"nics": nics}
+    if not wired:
+        return {"hosts": hosts}
+    written = topology.model_dump(mode="json", exclude_defaults=True)
+    return {"hosts": hosts, "switches": written["switches"], "vlans": written.get("vlans", {})}
 
 
 def hosts_file(topology: Topology) -> str:

@@ -50,7 +50,7 @@ def test_explain_says_what_is_installed(one_switch: Lab) -> None:
     assert group is not None, rows
     buckets = one_switch.ofctl("B", "-O", "OpenFlow15", "dump-groups", "br-ri2n", group[1])
     ports = [int(value, 16) for value in re.findall(r"set_field:(0x[0-9a-f]+)->reg1", buckets)]
-    names = [[f"eth{(value >> 16) - 1}", f"eth{(value & 0xFFFF) - 1}"] for value in ports]
+    names = [[f"eth{(value >> 22) - 1}", f"eth{(value >> 12 & 0x3FF) - 1}", None] for value in ports]
     assert names == told["slots"]
 
 

@@ -15,7 +15,8 @@ import pytest
 
 from ri2n_sdn.cli.client import call
 from ri2n_sdn.errors import BadInput, NotAvailable
-from ri2n_sdn.fabric.topology import SwitchSpec, Topology, load_topology, parse_topology
+from ri2n_sdn.fabric.switches import SwitchSpec
+from ri2n_sdn.fabric.topology import Topology, load_topology, parse_topology
 from ri2n_sdn.lab import plan
 from ri2n_sdn.lab.control import await_ready
 from ri2n_sdn.lab.faults import Fault, check_fault, same_place
@@ -176,3 +177,10 @@ def test_ready_means_all_of_it(controller: FakeController, tmp_path: Path) -> No
     assert "no link yet: A -> B" in why()
     paths[0]["helper"] = {"usable": True}
     assert await_ready(topology, path, log, 0.0) == controller.status
+
+
+def test_too_many_hosts_for_a_lab() -> None:
+    hosts = "".join(f"  h{n}: {{nics: [{{name: eth0, switch: s0, rate_bps: 1}}]}}\n" for n in range(254))
+    topology = parse_topology(f"name: t\nswitches: {{s0: }}\nhosts:\n{hosts}")
+    with pytest.raises(BadInput, match="topology t: 254 hosts, a lab has 253 at most"):
+        plan.check_size(topology)

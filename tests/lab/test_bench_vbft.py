@@ -1,0 +1,56 @@
+"""`ri2n bench vbft` as a whole, on a small fat tree."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from ri2n_sdn.bench.context import Report
+from ri2n_sdn.bench.patterns import pattern_bound
+from ri2n_sdn.bench.progress import Progress
+from ri2n_sdn.bench.vbft import VbftSettings, rescaled, run_vbft
+from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.lab.mpi import check_mpi
+from tests.unit.test_bench_vbft import fat_tree
+
+RATE = 20_000_000
+
+
+@pytest.fixture(scope="module")
+def settings() -> VbftSettings:
+    topology = rescaled(fat_tree(2, 2, hosts=4), RATE)
+    return VbftSettings([topology], ("bisection",), ("cyclic",), seconds=2, warmup=1, repeat=1)
+
+
+def measured(settings: VbftSettings) -> Report:
+    report = Report("vbft", None, settings.described())
+    run_vbft(settings, report, Progress(lambda *_: None))
+    assert report.document["complete"]
+    return report
+
+
+def test_every_engine_measures_what_comes_through(settings: VbftSettings) -> None:
+    """Two pairs over two cables, so that none shares anything with another, unless both are given one cable."""
+    engines: tuple[str, ...] = ("tcp", "iperf3")
+    with suppress(NotAvailable):  # tests/lab/test_mpi.py says so
+        check_mpi()
+        engines = (*engines, "mpi")
+    report = measured(replace(settings, engines=engines))
+    assert [row["engine"] for row in report.rows] == list(engines)
+    for row in report.rows:
+        assert 0.35 * 2 * RATE / 8 < row["bytes_per_s"] <= 1.02 * row["bound_bytes_per_s"]
+        assert set(row["hosts"]) == {"n3", "n4"} and min(row["hosts"].values()) > 0
+        assert row["of_flat"] is None and row["flooded"] >= 0 and row["hbspan_s"] > 0
+
+
+def test_phases_follow_each_other(settings: VbftSettings) -> None:
+    report = measured(replace(settings, patterns=("shift", "alltoall"), modes=("flow",)))
+    shift, everybody = report.rows
+    assert shift["bound_bytes_per_s"] == round(pattern_bound(settings.topologies[0], "shift").total_bps / 8)
+    assert [len(phase) for phase in report.document["raw"][0]["received_bytes"]] == [4, 4, 4]
+    assert all(count > 0 for phase in report.document["raw"][0]["received_bytes"] for count in phase.values())
+    assert len(report.document["raw"][1]["received_bytes"][0]) == 12
+    for row in (shift, everybody):
+        assert set(row["hosts"]) == {"n1", "n2", "n3", "n4"} and min(row["hosts"].values()) > 0

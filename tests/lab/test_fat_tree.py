@@ -1,0 +1,244 @@
+"""Real switches with VLANs between real hosts: all talk, nothing is flooded, dead switches are left and found again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ri2n_sdn.cli.client import call
+from ri2n_sdn.lab import Lab
+from ri2n_sdn.lab.flooding import flooded_frames
+from ri2n_sdn.lab.traffic import Stream
+
+from .fat_trees import until_sent, vbft
+from .packets import all_reach_each_other, all_talk_tcp, broadcasts_arrive_once
+
+WaitUntil = Callable[..., None]
+TREES = 2
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Lab]:
+    with Lab.create(vbft(2, TREES, 2, plain=True, table="spread")) as lab:
+        lab.start_controller()
+        lab.wait_ready()
+        yield lab
+
+
+@pytest.fixture
+def lab(shared: Lab, wait_until: WaitUntil) -> Iterator[Lab]:
+    whole(shared, wait_until)
+    yield shared
+    shared.restore_all()
+    whole(shared, wait_until)
+
+
+def status(lab: Lab) -> dict[str, Any]:
+    return call(lab.controller_socket, "status")
+
+
+def paths(lab: Lab, source: str, target: str) -> list[dict[str, Any]]:
+    """A pair's paths as the controller knows them."""
+    pairs = status(lab)["pairs"]
+    found: list[dict[str, Any]] = next(p["paths"] for p in pairs if (p["src"], p["dst"]) == (source, target))
+    return found
+
+
+def whole(lab: Lab, wait_until: WaitUntil) -> None:
+    """Wait until every path of every pair is alive, and every NIC was announced in every VLAN."""
+    nics = len(lab.topology.managed_hosts())
+
+    def good() -> bool:
+        now = status(lab)
+        alive = all(path["alive"] for pair in now["pairs"] for path in pair["paths"])
+        return bool(now["settled"]) and alive and now["counters"].get("announcements_sent", 0) >= nics * TREES
+
+    wait_until(good, lambda: str(status(lab))[:3000], timeout_s=20)
+
+
+def test_everybody_talks_with_everybody(lab: Lab) -> None:
+    all_reach_each_other(lab)
+    all_talk_tcp(lab)
+
+
+def test_broadcasts_arrive_once(lab: Lab) -> None:
+    broadcasts_arrive_once(lab)
+
+
+def test_pairs_on_different_switches_have_all_vlans(lab: Lab) -> None:
+    assert [path["vlan"] for path in paths(lab, "n1", "n2")] == [None]
+    assert [path["vlan"] for path in paths(lab, "n1", "n4")] == [None, 102]
+
+
+def test_no_unicast_frame_is_flooded_in_any_vlan(lab: Lab, stream_pps: float) -> None:
+    before = flooded_frames(lab)
+    for source, target in permutations(lab.topology.managed_hosts(), 2):
+        got = Stream(lab, source, target, pps=stream_pps, seconds=0.5, flows=32).result()
+        assert got.lost == 0 and got.duplicates == 0, (source, target, got)
+    assert flooded_frames(lab) == before
+
+
+def test_what_a_switch_forgot_is_flooded_and_counted(lab: Lab, stream_pps: float, wait_until: WaitUntil) -> None:
+    """Or the zero above would say nothing. Probes and announcements teach the switches again."""
+    before = sum(flooded_frames(lab).values())
+
+    def flooded() -> bool:
+        for switch in lab.topology.switches:
+            lab.appctl("sw", "fdb/flush", switch)
+        return sum(flooded_frames(lab).values()) > before
+
+    stream = Stream(lab, "n1", "n3", pps=stream_pps, seconds=4, flows=32)
+    wait_until(flooded, "nothing is flooded, or nobody counts it")
+    assert stream.result().lost == 0
+
+
+@pytest.mark.parametrize(
+    "fault", [{"kind": "switch_down", "switch": "up2"}, {"kind": "cable", "switch": "up2", "port": 2}]
+)
+def test_a_dead_tree_is_left_within_a_second_and_used_again(
+    lab: Lab, fault: dict[str, Any], stream_pps: float, wait_until: WaitUntil
+) -> None:
+    stream = Stream(lab, "n1", "n3", pps=stream_pps, seconds=5, flows=32)
+    other = Stream(lab, "n1", "n2", pps=stream_pps, seconds=5, port=5700)
+    until_sent(lab, "n1", stream_pps, wait_until)
+    lab.fault(**fault)
+    got, near = stream.result(), other.result()
+    assert got.duplicates == 0 and got.lost < 1.5 * stream_pps, got
+    assert not got.lost_after(got.end_s - 1.0), got
+    assert near.lost == 0, "hosts on one switch need no other"
+    assert [path["alive"] for path in paths(lab, "n1", "n3")] == [True, False]
+    lab.restore_all()
+    whole(lab, wait_until)
+    assert all(path["slots"] for path in paths(lab, "n1", "n3"))
+    assert Stream(lab, "n1", "n3", pps=stream_pps, seconds=1, flows=32).result().lost == 0
+
+
+def test_the_base_tree_may_die_too(lab: Lab, stream_pps: float, wait_until: WaitUntil) -> None:
+    """Broadcast and ARP go by the other one then."""
+    lab.fault("switch_down", switch="up1")
+    wait_until(lambda: not paths(lab, "n1", "n3")[0]["alive"], "the dead tree is not noticed")
+    wait_until(lambda: any("up1" in text for text in status(lab)["warnings"]), lambda: str(status(lab)["warnings"]))
+    wait_until(lambda: status(lab)["settled"], "not settled")
+    lab.exec("n1", ["ip", "neigh", "flush", "all"])
+    lab.exec("n3", ["ip", "neigh", "flush", "all"])
+    assert Stream(lab, "n1", "n3", pps=stream_pps, seconds=1, flows=32).result().lost == 0
+
+
+RI2N = [sys.executable, "-m", "ri2n_sdn.cli.main"]
+
+
+def used(lab: Lab, source: str, target: str) -> set[int | None]:
+    """The VLANs of a pair's paths that have slots."""
+    return {path["vlan"] for path in paths(lab, source, target) if path["slots"]}
+
+
+def test_a_program_gets_a_table_for_as_long_as_it_runs(
+    lab: Lab, stream_pps: float, wait_until: WaitUntil, tmp_path: Path
+) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("sender,receiver,vlan\nn1,n3,102\nn3,n1,101\n")
+    stream = Stream(lab, "n1", "n3", pps=stream_pps, seconds=8, flows=32)
+    wait_until(lambda: used(lab, "n1", "n3") == {None, 102}, "the pair is not active")
+    socket = ["--socket", str(lab.controller_socket)]
+    job = subprocess.Popen([*RI2N, "vlan", "use", str(table), "--owner", "job 7", *socket, "--", "sleep", "60"])
+    try:
+        wait_until(lambda: used(lab, "n1", "n3") == {102}, lambda: str(paths(lab, "n1", "n3")))
+    finally:
+        job.kill()  # the controller sees that its connection ends
+        job.wait()
+    wait_until(lambda: used(lab, "n1", "n3") == {None, 102}, lambda: str(paths(lab, "n1", "n3")))
+    got = stream.result()
+    assert (got.lost, got.duplicates) == (0, 0), got
+    table.write_text("sender,receiver,vlan\nn1,n3,999\n")
+    answer = subprocess.run([*RI2N, "vlan", "use", str(table), *socket], capture_output=True, text=True, check=False)
+    assert answer.returncode == 2 and "n1 n3: there is no VLAN 999" in answer.stderr
+    assert answer.stderr.count("\n") == 1
+
+
+def check(lab: Lab) -> tuple[int, list[str]]:
+    """Exit code and lines of ri2n vlan check."""
+    argv = [*RI2N, "vlan", "check", "--socket", str(lab.controller_socket)]
+    answer = subprocess.run(argv, capture_output=True, text=True, check=False)
+    return answer.returncode, answer.stdout.splitlines()
+
+
+def test_check_finds_nothing_where_all_is_well(lab: Lab) -> None:
+    code, lines = check(lab)
+    assert code == 0 and lines[0].startswith("all is as declared"), lines
+
+
+@pytest.mark.parametrize(
+    ("port", "setting", "undo", "said"),
+    [
+        ("leaf2-1", "trunks=101", "trunks=101,102", "leaf2 port 1 (n3:nic0): VLAN 102 is missing"),
+        # With two leaves there is one way through up2: nobody can tell its cables from each other, or from it.
+        ("leaf1-22", "trunks=101", "trunks=102", "up2: nothing gets through it"),
+    ],
+)
+def test_check_names_what_is_wrong(lab: Lab, port: str, setting: str, undo: str, said: str) -> None:
+    lab.vsctl("sw", "set", "Port", port, setting)
+    try:
+        code, lines = check(lab)
+    finally:
+        lab.vsctl("sw", "set", "Port", port, undo)
+    assert code == 1 and len(lines) == 1 and said in lines[0], lines
+
+
+def test_a_host_that_no_file_names_and_one_that_was_replaced(
+    lab: Lab, stream_pps: float, wait_until: WaitUntil
+) -> None:
+    """n4 is new, n3 comes back with other MAC addresses; no file on any other host knows of either."""
+    config = yaml.safe_load(lab.cluster_file.read_text())
+    del config["hosts"]["n4"]
+    file = lab.run_dir / "without-n4.yaml"
+    file.write_text(yaml.safe_dump(config))
+    replace_controller(lab, file, wait_until)
+    try:
+        whole(lab, wait_until)
+        before = sum(flooded_frames(lab).values())
+        assert [path["vlan"] for path in paths(lab, "n1", "n4")] == [None]
+        for pair in (("n1", "n4"), ("n4", "n1")):
+            assert Stream(lab, *pair, pps=stream_pps, seconds=0.5).result().lost == 0
+        assert sum(flooded_frames(lab).values()) == before
+    finally:
+        replace_controller(lab, lab.cluster_file, wait_until)
+    whole(lab, wait_until)
+    old = next(host["mac"] for host in status(lab)["hosts"] if host["name"] == "n3")
+    lab.host_script("n3", "host-down")
+    lab.exec("n3", ["ip", "link", "set", "nic0", "address", "04:00:00:00:7f:01"])
+    lab.host_script("n3", "host-up", *lab.host_up_arguments("n3"))
+    wait_until(lambda: all(h["mac"] != old for h in status(lab)["hosts"]), "the new host is not seen")
+    whole(lab, wait_until)
+    lab.exec("n1", ["ip", "neigh", "flush", "all"])
+    for pair in (("n1", "n3"), ("n3", "n1")):
+        assert Stream(lab, *pair, pps=stream_pps, seconds=0.5, flows=32).result().lost == 0
+
+
+def replace_controller(lab: Lab, config: Path, wait_until: WaitUntil) -> None:
+    """End the controller; start another with that configuration."""
+    pid = status(lab)["pid"]
+    lab.exec("mgmt", ["kill", "-9", str(pid)])
+    wait_until(lambda: not _alive(pid), "it does not die")
+    lab.start_controller(config=config)
+    lab.wait_ready()
+
+
+def test_a_killed_controller_loses_nothing(lab: Lab, stream_pps: float, wait_until: WaitUntil) -> None:
+    stream = Stream(lab, "n2", "n4", pps=stream_pps, seconds=6, flows=32)
+    replace_controller(lab, lab.cluster_file, wait_until)
+    got = stream.result()
+    assert got.lost == 0 and got.duplicates == 0, got
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,108 @@
+"""MPI programs in a lab: they run to their end with the right data, and nothing stays behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ri2n_sdn.bench.patterns import phases
+from ri2n_sdn.bench.vbft import PROGRAM
+from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.fabric.topology import Topology
+from ri2n_sdn.lab import Lab
+from ri2n_sdn.lab.mpi import MpiRun, check_mpi
+from ri2n_sdn.lab.namespaces import processes_in
+
+RATE = 100_000_000
+UPPERS, LEAVES = ("up1", "up2"), ("leaf1", "leaf2")
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    """Two leaves with two hosts each, two upper switches, and a controller."""
+    try:
+        check_mpi()
+    except NotAvailable as error:
+        pytest.skip(str(error))
+    switches: dict[str, Any] = {
+        leaf: {"links": [{"to": up, "port": 10 + i, "rate_bps": RATE} for i, up in enumerate(UPPERS)]}
+        for leaf in LEAVES
+    }
+    for up in UPPERS:
+        switches[up] = {"links": [{"to": leaf, "port": 1 + i, "rate_bps": RATE} for i, leaf in enumerate(LEAVES)]}
+    hosts = {
+        f"n{number}": {"nics": [{"name": "nic0", "switch": leaf, "rate_bps": RATE}]}
+        for number, leaf in enumerate(sorted(LEAVES * 2), start=1)
+    }
+    document = {"name": "vbft-2-2", "switches": switches, "hosts": hosts, "vlans": {"table": "cyclic"}}
+    with Lab.create(Topology.model_validate(document)) as made:
+        made.start_controller()
+        made.wait_ready()
+        yield made
+
+
+def mpi_folders(lab: Lab) -> list[Path]:
+    """What Open MPI leaves of sessions."""
+    return [*Path("/tmp").glob("ompi.*"), *lab.run_dir.glob("mpi-*")]
+
+
+def pids(lab: Lab) -> set[int]:
+    return set(processes_in([lab.namespace(host) for host in ("mgmt", *lab.hosts)]))
+
+
+@pytest.mark.parametrize("pattern", ["alltoall", "shift"])
+def test_a_program_runs_to_its_end(lab: Lab, pattern: str) -> None:
+    before, folders = pids(lab), mpi_folders(lab)
+    schedule = [[[lab.hosts.index(name) for name in pair] for pair in pairs] for pairs in phases(pattern, lab.hosts)]
+    document = {"collective": pattern == "alltoall", "phases": schedule, "warmup_s": 0.3, "window_s": 0.7}
+    found = json.loads(MpiRun(lab, lab.hosts, PROGRAM, [json.dumps(document)]).output(60))
+    assert len(found) == len(schedule)
+    for phase, pairs in zip(found, schedule, strict=True):
+        assert phase["wrong"] == 0
+        assert sorted([sender, receiver] for sender, receiver, _ in phase["received"]) == sorted(pairs)
+        assert all(count > 0 for *_, count in phase["received"])
+    assert pids(lab) <= before and mpi_folders(lab) == folders
+
+
+def test_a_program_that_fails_says_so(lab: Lab, tmp_path: Path) -> None:
+    program = tmp_path / "fails.py"
+    program.write_text("from mpi4py import MPI\nraise SystemExit('not today' if MPI.COMM_WORLD.rank == 2 else 0)\n")
+    before = pids(lab)
+    with pytest.raises(NotAvailable, match="the MPI program failed with status"):
+        MpiRun(lab, lab.hosts, program).output(60)
+    assert pids(lab) <= before
+
+
+def test_a_program_that_is_stopped_leaves_nothing(lab: Lab, tmp_path: Path, wait_until: Callable[..., None]) -> None:
+    """Also when mpirun is killed, whose daemons are no children of it."""
+    program = tmp_path / "waits.py"
+    program.write_text(
+        "from mpi4py import MPI\nimport time\nopen(f'/proc/self/comm', 'w').write('waits')\ntime.sleep(300)\n"
+    )
+    before, folders = pids(lab), mpi_folders(lab)
+    for kill in (False, True):
+        run = MpiRun(lab, lab.hosts, program)
+
+        def ranks() -> list[int]:
+            return [pid for pid in pids(lab) - before if _name(pid) == "waits"]
+
+        wait_until(lambda: len(ranks()) == 4, "all four ranks wait", 30)
+        if kill:
+            (mpirun,) = [pid for pid in pids(lab) - before if _name(pid) == "mpirun"]
+            os.kill(mpirun, signal.SIGKILL)
+        run.stop()
+        assert pids(lab) <= before and mpi_folders(lab) == folders
+        run.stop()  # twice is no error
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
