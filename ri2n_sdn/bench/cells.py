@@ -7,15 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ri2n_sdn.bench import demand, failover, fig4, fig9, stream
+from ri2n_sdn.bench import demand, failover, fig4, fig9, stream, vbft
 from ri2n_sdn.bench.demand import DemandSettings
 from ri2n_sdn.bench.failover import FailoverSettings
 from ri2n_sdn.bench.fig4 import Fig4Settings
 from ri2n_sdn.bench.fig9 import Fig9Settings
 from ri2n_sdn.bench.guests import Cell
 from ri2n_sdn.bench.stream import StreamSettings
+from ri2n_sdn.bench.vbft import VbftSettings
 
-__all__ = ["demand_cells", "failover_cells", "fig4_cells", "fig9_cells", "stream_cells"]
+__all__ = ["demand_cells", "failover_cells", "fig4_cells", "fig9_cells", "stream_cells", "vbft_cells"]
 
 
 def fig4_cells(settings: Fig4Settings, files: Mapping[str, Path], seed: int) -> list[Cell]:
@@ -122,6 +123,29 @@ def demand_cells(settings: DemandSettings, files: Mapping[str, Path], seed: int)
         }
         label = ",".join((*group.strategies, *group.beside))
         cells += _repeats(label, ("demand",), options, demand.total_seconds(group), settings.repeat, seed)
+    return cells
+
+
+def vbft_cells(settings: VbftSettings, files: Mapping[str, Path], seed: int) -> list[Cell]:
+    """A guest for each topology, path table and mode, with all patterns; shares of flat are filled in afterwards."""
+    cells = []
+    for topology, table, mode in vbft.labs(settings):
+        tables = settings.tables if table is None else (table,)
+        one = replace(settings, topologies=[topology], tables=tables, modes=(mode,), repeat=1)
+        fastest = max(nic.rate_bps for host in topology.hosts.values() for nic in host.nics)
+        options = {
+            "topologies": files[topology.name],
+            "pattern": ",".join(settings.patterns),
+            "tables": ",".join(tables),
+            "mode": mode,
+            "engine": ",".join(settings.engines),
+            "seconds": settings.seconds,
+            "warmup": settings.warmup,
+            "streams": settings.streams,
+            "link-mbps": fastest // 1_000_000,
+        }
+        label = " ".join(filter(None, (topology.name, table, mode)))
+        cells += _repeats(label, ("vbft", "--no-flat"), options, vbft.total_seconds(one), settings.repeat, seed)
     return cells
 
 

@@ -59,12 +59,14 @@ def run_cells(
     report: Report,
     progress: Progress,
     summarize: Callable[[list[Json]], list[Json]],
+    together: Callable[[list[Json]], list[Json]] = list,
 ) -> None:
     """Run all cells, in virtual time as many at once as there are CPUs, else one; `report` is complete after the last.
 
+    `together` gets the rows of all cells so far, and returns them with what one cell cannot know.
     A cell that fails is tried once more. Raises NotAvailable, when all others have run, with the first failure.
     """
-    state = _State(kernel, cells, report, progress, summarize)
+    state = _State(kernel, cells, report, progress, summarize, together)
     workers = len(os.sched_getaffinity(0)) if kernel.virtual else 1
     waiting = [(index, 1) for index in range(len(cells))]
     attempts: dict[int, int] = {}
@@ -104,9 +106,11 @@ class _State:
         report: Report,
         progress: Progress,
         summarize: Callable[[list[Json]], list[Json]],
+        together: Callable[[list[Json]], list[Json]],
     ) -> None:
         self.failures: list[str] = []
         self._cells, self._report, self._progress, self._summarize = cells, report, progress, summarize
+        self._together = together
         self._parts: dict[int, Json] = {}
         self._started_s = self._told_s = time.monotonic()
         self._over_s = self._guest_s = 0.0
@@ -129,6 +133,7 @@ class _State:
             overlay = {**cell.overlay, "seed": cell.seed}
             rows += [{**row, **(overlay if "why_not" not in row else {})} for row in found["rows"]]
             raw += found["raw"]
+        rows = self._together(rows)
         self._report.replace(rows, raw, self._summarize(rows))
         self._told_s = 0.0
 

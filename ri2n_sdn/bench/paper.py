@@ -1,13 +1,14 @@
-"""Table 6 and figures 10..13 of the RI2N++ paper: what it measured on figure 4's topologies, beside our rows.
+"""What the papers measured, beside our rows, on Gigabit Ethernet.
 
-Goodput is in MB/s on Gigabit Ethernet, 112.2 MB/s a link; RI2N+ and RI2N++ are per cent of RI2N's on the same topology.
+Table 6 and figures 10..13 of the RI2N++ paper, on figure 4's topologies: goodput in MB/s, 112.2 MB/s a link; RI2N+ and
+RI2N++ are per cent of RI2N's on the same topology. Figures 7 and 8 of the VFREC-Net paper: shares of Flat.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["PAPER", "PAPER_LINK_MBYTE_S", "PaperRow", "paper_share"]
+__all__ = ["PAPER", "PAPER_LINK_MBYTE_S", "VBFT_PAPER", "PaperRow", "paper_share"]
 
 PAPER_LINK_MBYTE_S = 112.2
 
@@ -45,3 +46,15 @@ def paper_share(topology: str, strategy: str) -> float | None:
     if row is None or percent is None:
         return None
     return row.ri2n_mbyte_s * percent / 100 / (row.links * PAPER_LINK_MBYTE_S)
+
+
+VBFT_PAPER = {
+    # Section 4.1.3: 120 and 240 MB/s, one and two links of Flat's eight; VBFT(4, 4) is "the same as Flat".
+    ("bisection", "tree-2"): "0.12",
+    ("bisection", "tree-4"): "0.25",
+    ("bisection", "vbft-4-4"): "1.0",
+    # Section 4.2, of IS, which exchanges by all-to-all: VBFT(4, 4) is 1.85 times Tree (n = 4) and 1.14 times Flat.
+    ("alltoall", "tree-4"): "IS 0.62",
+    ("alltoall", "vbft-4-4"): "IS 1.14",
+}
+"""(pattern, topology) -> share of Flat, as far as the VFREC-Net paper's text has figures, with the cyclic rule."""

@@ -25,6 +25,7 @@ from ri2n_sdn.bench.report_rows import (
     Row,
     Sample,
     StreamRow,
+    VbftRow,
 )
 from ri2n_sdn.errors import BadInput
 
@@ -67,6 +68,7 @@ class Measurement:
     stream: tuple[StreamRow, ...] = ()
     demand: tuple[DemandRow, ...] = ()
     helper: tuple[HelperRow, ...] = ()
+    vbft: tuple[VbftRow, ...] = ()
     phases: tuple[Phase, ...] = ()
 
 
@@ -192,6 +194,7 @@ def _public_command(command: str) -> str:
 def _command(kind: str, settings: Json, context: Json) -> str:
     """The command that has these settings, for a file that does not hold its command."""
     options = {"phase_s": "--phase-seconds", "faults": "--fault", "topologies": "--topologies"}
+    options |= {"patterns": "--pattern", "modes": "--mode", "engines": "--engine"}
     words = ["ri2n", "bench", kind]
     if context.get("lab_kernel", "host") != "host":
         words += ["--kernel", str(context["lab_kernel"])]

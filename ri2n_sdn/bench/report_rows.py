@@ -19,6 +19,7 @@ __all__ = [
     "Row",
     "Sample",
     "StreamRow",
+    "VbftRow",
 ]
 
 Number = int | float
@@ -159,6 +160,28 @@ class HelperRow(Row):
     rtt_awake_over_flow_us: Number | None = None
 
 
+class VbftRow(Row):
+    """One pattern on one topology; shares are of what one switch for all hosts gave in the same run."""
+
+    topology: str
+    pattern: str
+    table: str | None
+    mode: str
+    engine: str
+    streams: int | None
+    repeat: int
+    bytes_per_s: Number
+    of_flat: Number | None
+    bound_of_flat: Number | None
+    worst_of_flat: Number | None
+    worst_pair_of_flat: Number | None
+    fair_of_flat: Number | None
+    retransmits: Number | None
+    flooded: Number | None
+    switch_drops: Number | None
+    settle_hbspan: Number | None
+
+
 class Sample(Row):
     """The weights at one moment, {client: {`own>peer`: share}}; seconds on the clock of its phase."""
 
@@ -181,6 +204,7 @@ ROWS: dict[str, type[Row]] = {
     "demand": DemandRow,
     "failover": FailoverRow,
     "fig9": Fig9Row,
+    "vbft": VbftRow,
     "cycle": CycleRow,
     "helper": HelperRow,
 }

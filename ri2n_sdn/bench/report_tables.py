@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ri2n_sdn.bench import report_striped as striped
+from ri2n_sdn.bench import report_vbft
 from ri2n_sdn.bench.failover import FAULTS, HELPER_FAULTS, packets_per_s
 from ri2n_sdn.bench.paper import PAPER, paper_share
 from ri2n_sdn.bench.report_cells import cell, code, spread_text, table
@@ -30,6 +31,7 @@ TITLES = {
     "failover": "One fault",
     "fig9": "Links are cut and given back",
     "cycle": "The controller's round",
+    "vbft": report_vbft.TITLE,
     **striped.TITLES,
 }
 
@@ -54,7 +56,10 @@ def section(measurement: Measurement, drawn: Sequence[Picture]) -> str:
     if not measurement.complete:
         lines += ["This run was interrupted: what is here was measured, the rest is missing.", ""]
     body = {"fig4": _fig4, "failover": _failover, "fig9": _fig9, "cycle": _cycle}.get(measurement.kind)
-    lines += body(measurement, drawn) if body else striped.body(measurement)
+    if body:
+        lines += body(measurement, drawn)
+    else:
+        lines += (report_vbft if measurement.kind == "vbft" else striped).body(measurement)
     lines += [f"### Context of {measurement.name}", ""]
     lines += table(("what", "value"), context_lines(measurement))
     return "\n".join(lines)

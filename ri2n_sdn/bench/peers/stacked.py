@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from ri2n_sdn.fabric.topology import SwitchSpec, Topology
+from ri2n_sdn.fabric.switches import SwitchSpec
+from ri2n_sdn.fabric.topology import Topology
 from ri2n_sdn.lab import Lab
 from ri2n_sdn.lab.plan import switch_ports
 
