@@ -77,8 +77,9 @@ def where(
     cells: Callable[[dict[str, Path]], list[Cell]],
     summarize: Callable[[list[dict[str, Any]]], list[dict[str, Any]]],
     here: Callable[[Report, BenchProgress], None],
+    together: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] = list,
 ) -> Callable[[Report, BenchProgress], None]:
-    """What runs the bench: `here` on this kernel, else its `cells` in guests."""
+    """What runs the bench: `here` on this kernel, else its `cells` in guests, whose rows `together` completes."""
     if kernel == "host":
         return here
     from ri2n_sdn.bench.guests import run_cells, write_topology
@@ -95,7 +96,7 @@ def where(
                 topology.name: write_topology(Path(folder), topology.name, topology.model_dump(mode="json"))
                 for topology in topologies
             }
-            run_cells(image, cells(files), report, progress, summarize)
+            run_cells(image, cells(files), report, progress, summarize, together)
 
     return run
 

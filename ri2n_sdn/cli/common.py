@@ -18,6 +18,7 @@ from ri2n_sdn.errors import BadInput, Ri2nError
 
 __all__ = [
     "JsonOption",
+    "LabOption",
     "SocketOption",
     "console",
     "note",
@@ -32,6 +33,7 @@ __all__ = [
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
 
+LabOption = Annotated[str | None, typer.Option("--lab", help="The controller of this lab.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, nothing else.")]
 SocketOption = Annotated[
     Path | None,

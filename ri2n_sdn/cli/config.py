@@ -9,13 +9,14 @@ import typer
 import yaml
 
 from ri2n_sdn.cli.common import JsonOption, note, print_json
+from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.topology import load_topology
 
 __all__ = ["check_config", "kind_of"]
 
-# A topology has switches, which a cluster.yaml never has; both have hosts.
-TOPOLOGY_KEYS = {"switches", "name", "description"}
-CLUSTER_KEYS = {"strategy", "slots", "hbspan_s"}
+# Both have hosts, and may have switches.
+TOPOLOGY_KEYS = {"name", "description"}
+CLUSTER_KEYS = {"strategy", "slots", "hbspan_s", "striping", "by_flows"}
 
 
 def check_config(
@@ -26,13 +27,21 @@ def check_config(
     kind = kind_of(file)
     warnings: list[str] = []
     if kind == "topology":
+        from ri2n_sdn.vlan.build import topology_trees
+
         topology = load_topology(file)
         warnings = topology.warnings()
+        try:
+            topology_trees(topology)
+        except ValueError as error:
+            raise BadInput(f"{file}: {error}") from None
         summary = f"{len(topology.hosts)} hosts, {len(topology.switches)} switches"
     else:
         from ri2n_sdn.apps.config import load_cluster_config
+        from ri2n_sdn.apps.fat_tree import FatTree
 
         config = load_cluster_config(file)
+        FatTree.read(config, file)
         summary = f"strategy {config.strategy}, {len(config.hosts)} hosts declared"
     if as_json:
         print_json({"file": str(file), "kind": kind, "summary": summary, "warnings": warnings})
@@ -51,4 +60,8 @@ def kind_of(file: Path) -> str:
     keys = set(data) if isinstance(data, dict) else TOPOLOGY_KEYS
     if keys & TOPOLOGY_KEYS and not keys & CLUSTER_KEYS:
         return "topology"
-    return "cluster.yaml"
+    if keys & CLUSTER_KEYS or "switches" not in keys:
+        return "cluster.yaml"
+    hosts = data["hosts"].values() if isinstance(data.get("hosts"), dict) else ()
+    of_cluster = any(isinstance(host, dict) and isinstance(host.get("nics"), dict) for host in hosts)
+    return "cluster.yaml" if of_cluster else "topology"

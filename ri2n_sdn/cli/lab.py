@@ -29,7 +29,8 @@ app = typer.Typer(no_args_is_help=True, help="A cluster on this machine: namespa
 LabOption = Annotated[str | None, typer.Option("--lab", help="Name of the lab; needed when there are several.")]
 HostOption = Annotated[str | None, typer.Option(help="Host that the fault is at.")]
 NicOption = Annotated[str | None, typer.Option(help="NIC of that host.")]
-SwitchOption = Annotated[str | None, typer.Option(help="Switch, for switch_down.")]
+SwitchOption = Annotated[str | None, typer.Option(help="Switch, for switch_down and cable.")]
+PortOption = Annotated[int | None, typer.Option(help="Port of the switch, for cable.")]
 
 
 @app.command()
@@ -152,10 +153,11 @@ def list_(as_json: JsonOption = False) -> None:
 
 @app.command()
 def fault(
-    kind: Annotated[str, typer.Argument(help="nic_down, peer_nic_down, blackhole, switch_down or loss.")],
+    kind: Annotated[str, typer.Argument(help="nic_down, peer_nic_down, blackhole, switch_down, cable or loss.")],
     host: HostOption = None,
     nic: NicOption = None,
     switch: SwitchOption = None,
+    port: PortOption = None,
     loss: Annotated[float | None, typer.Option(help="Per cent of frames that are lost.")] = None,
     lab: LabOption = None,
     as_json: JsonOption = False,
@@ -163,7 +165,7 @@ def fault(
     """Break something: a NIC, a cable that drops silently, a whole switch, or lose some frames."""
     forward(lab)
     there = choose_lab(lab)
-    there.fault(kind, host=host, nic=nic, switch=switch, loss=loss)
+    there.fault(kind, host=host, nic=nic, switch=switch, port=port, loss=loss)
     _show_faults(there, as_json)
 
 
@@ -173,6 +175,7 @@ def restore(
     host: HostOption = None,
     nic: NicOption = None,
     switch: SwitchOption = None,
+    port: PortOption = None,
     lab: LabOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -180,11 +183,11 @@ def restore(
     forward(lab)
     there = choose_lab(lab)
     if kind is None:
-        if host or nic or switch:
+        if host or nic or switch or port:
             raise BadInput("KIND is missing: say which fault to end, or give nothing to end all")
         there.restore_all()
     else:
-        there.restore(kind, host=host, nic=nic, switch=switch)
+        there.restore(kind, host=host, nic=nic, switch=switch, port=port)
     _show_faults(there, as_json)
 
 

@@ -7,7 +7,7 @@ import sys
 import typer
 
 from ri2n_sdn import __version__
-from ri2n_sdn.cli import bench, lab
+from ri2n_sdn.cli import bench, lab, vlan
 from ri2n_sdn.cli.common import run_guarded
 from ri2n_sdn.cli.config import check_config
 from ri2n_sdn.cli.controller import controller
@@ -30,6 +30,7 @@ for command in (controller, status, top, explain, doctor, check_config, demo):
 lab.app.command(context_settings={"ignore_unknown_options": True})(run)
 app.add_typer(lab.app, name="lab")
 app.add_typer(bench.app, name="bench")
+app.add_typer(vlan.app, name="vlan")
 
 
 def _print_version(wanted: bool) -> None:

@@ -10,7 +10,7 @@ import typer
 from rich.live import Live
 
 from ri2n_sdn.cli.client import call
-from ri2n_sdn.cli.common import JsonOption, SocketOption, console, print_json
+from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, console, print_json
 from ri2n_sdn.cli.forward import controller_socket
 from ri2n_sdn.cli.views import explain_lines, helper_table, path_table, status_view
 from ri2n_sdn.errors import BadInput, NotAvailable
@@ -19,7 +19,6 @@ from ri2n_sdn.pipeline.dphash import PROTOCOLS, HashBuild, slot_of
 
 __all__ = ["explain", "status", "top"]
 
-LabOption = Annotated[str | None, typer.Option("--lab", help="The controller of this lab.")]
 BUILDS: dict[str, HashBuild] = {"portable": "portable", "sse42": "sse42"}
 
 

@@ -8,20 +8,30 @@ from pathlib import Path
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.topology import Topology, load_topology
 
-__all__ = ["find_topology"]
+__all__ = ["find_topology", "find_topology_file"]
 
 _CHECKOUT = Path(__file__).parents[2] / "topologies"
 SHIPPED = _CHECKOUT if _CHECKOUT.is_dir() else Path(sys.prefix) / "share" / "ri2n" / "topologies"
+FOLDERS = ("", "fig4", "vbft", "large")
 
 
 def find_topology(text: str) -> Topology:
     """`text` as a file, else as a shipped topology: `fig4/d`, `d` (of figure 4), `mixed`; raises BadInput."""
+    return load_topology(find_topology_file(text))
+
+
+def find_topology_file(text: str) -> Path:
+    """The file that `text` means: a path, else the name of a shipped one, with or without its folder and `.yaml`.
+
+    Raises BadInput when there is none.
+    """
     path = Path(text)
     if path.is_file():
-        return load_topology(path)
+        return path
     name = text.removesuffix(".yaml")
-    for candidate in (SHIPPED / f"{name}.yaml", SHIPPED / "fig4" / f"{name}.yaml"):
+    for folder in FOLDERS:
+        candidate = SHIPPED / folder / f"{name}.yaml"
         if candidate.is_file() and candidate.resolve().is_relative_to(SHIPPED.resolve()):
-            return load_topology(candidate)
+            return candidate
     known = ", ".join(str(file.relative_to(SHIPPED).with_suffix("")) for file in sorted(SHIPPED.rglob("*.yaml")))
     raise BadInput(f"topology {text}: no such file, and not one of {known or '(none are installed)'}")

@@ -27,13 +27,25 @@ def status_view(status: Json) -> RenderableType:
 def path_table(paths: list[Json], title: str | None = None) -> Table:
     """The paths of one pair: which NIC to which NIC, its share and what it carries."""
     table = Table(title=title, title_justify="left")
-    for heading in ("own NIC", "peer's NIC", "network", "alive", "share", "slots", "sent", "arrived", "wanted rate"):
+    for heading in (
+        "own NIC",
+        "peer's NIC",
+        "network",
+        "VLAN",
+        "alive",
+        "share",
+        "slots",
+        "sent",
+        "arrived",
+        "wanted rate",
+    ):
         table.add_column(heading, justify="left" if heading.endswith("NIC") else "right")
     for path in paths:
         table.add_row(
             str(path["own"]),
             str(path["peer"]),
             str(path["network"]),
+            str(path.get("vlan") or "-"),
             _mark(path["alive"]),
             f"{path['share']:.3f}",
             str(path["slots"]),
@@ -77,8 +89,8 @@ def explain_lines(answer: Json, slot: int | None, flow: str) -> list[str]:
         return [f"{answer['src']} cannot reach {answer['dst']}: {answer['reason']}"]
     if answer["kind"] == "unmanaged":
         return [f"{answer['dst']} is not a managed host: {answer['reason']}"]
-    names: list[list[str]] = answer["slots"]
-    alive = {(path["own"], path["peer"]): path for path in answer["paths"] if path["alive"]}
+    names: list[list[Any]] = answer["slots"]
+    alive = {(path["own"], path["peer"], path.get("vlan")): path for path in answer["paths"] if path["alive"]}
     lines = [f"{answer['src']} -> {answer['dst']}: {answer['reason']}"]
     if not alive:
         return [*lines, "every path is dead: packets are dropped"]
@@ -86,16 +98,23 @@ def explain_lines(answer: Json, slot: int | None, flow: str) -> list[str]:
         return lines
     wanted = tuple(names[slot])
     taken = next((n for n in range(len(names)) if tuple(names[(slot + n) % len(names)]) in alive), 0)
-    own, peer = names[(slot + taken) % len(names)]
-    path = alive[(own, peer)]
-    lines.append(f"{flow}: hash slot {slot} of {len(names)}, which belongs to {wanted[0]} -> {wanted[1]}")
+    own, peer, vlan = names[(slot + taken) % len(names)]
+    path = alive[(own, peer, vlan)]
+    lines.append(
+        f"{flow}: hash slot {slot} of {len(names)}, which belongs to {wanted[0]} -> {wanted[1]}{_in(wanted[2])}"
+    )
     if taken:
         lines.append(f"that path is dead; the next slot on a live path is {(slot + taken) % len(names)}")
     lines.append(
-        f"so it leaves {answer['src']} by {own} and reaches {answer['dst']} at {peer} over {path['network']}; "
+        f"so it leaves {answer['src']} by {own} and reaches {answer['dst']} at {peer} "
+        f"over {path['network']}{_in(vlan)}; "
         f"this path's share of the pair is {path['share']:.1%} ({path['slots']} slots)"
     )
     return lines
+
+
+def _in(vlan: int | None) -> str:
+    return f" in VLAN {vlan}" if vlan else ""
 
 
 def _headline(status: Json) -> Text:
@@ -143,7 +162,7 @@ def _pair_table(status: Json) -> RenderableType:
     if not active:
         return Text(f"no pair carries traffic ({idle} idle)")
     table = Table(caption=f"{idle} pairs are idle" if idle else None, caption_justify="left")
-    for heading in ("pair", "path", "network", "alive", "share", "slots", "sent", "arrived"):
+    for heading in ("pair", "path", "network", "VLAN", "alive", "share", "slots", "sent", "arrived"):
         table.add_column(heading, justify="right" if heading in ("share", "slots", "sent", "arrived") else "left")
     for pair in active:
         name = f"{pair['src']} -> {pair['dst']}" + (" striped" if pair.get("striped") else "")
@@ -152,6 +171,7 @@ def _pair_table(status: Json) -> RenderableType:
                 name,
                 f"{path['own']} -> {path['peer']}",
                 str(path["network"]),
+                str(path.get("vlan") or "-"),
                 _mark(path["alive"]),
                 f"{path['share']:.3f}",
                 str(path["slots"]),

@@ -91,6 +91,13 @@ BAD_INPUT = [
     (("bench", "helper", "--what", "abacus"), "'abacus'"),
     (("bench", "failover", "--topology", "fig4/a"), "two common networks"),
     (("bench", "fig9", "--topology", "fig4/d"), "B's NIC eth1"),
+    (("bench", "vbft", "--topologies", "nosuch"), "nosuch: no such file"),
+    (("bench", "vbft", "--topologies", "d", "--pattern", "gather"), "'gather'"),
+    (("bench", "vbft", "--topologies", "d", "--pattern", "cg"), "--pattern cg: needs at least 14 hosts"),
+    (("bench", "vbft", "--topologies", "d", "--tables", "profile"), "'profile'"),
+    (("bench", "vbft", "--topologies", "fig4/b,fig4/c"), "topology c: its hosts are others"),
+    (("bench", "vbft", "--topologies", "d", "--pattern", "shift", "--engine", "iperf3"), "--engine iperf3: only with"),
+    (("bench", "vbft", "--engine", "mpi", "--kernel", "virtual"), "--engine mpi: only with --kernel host"),
     (("demo", "--topology", "nosuch"), "nosuch"),
     (("demo", "--seconds", "0"), "--seconds"),
 ]
@@ -222,13 +229,13 @@ def test_topologies_are_found_by_their_short_names() -> None:
 def explained(alive: bool = True) -> dict[str, object]:
     def path(nic: str, network: str, up: bool) -> dict[str, object]:
         return {
-            **{"own": nic, "peer": nic, "network": network, "alive": up, "share": 0.5, "slots": 32},
+            **{"own": nic, "peer": nic, "network": network, "vlan": None, "alive": up, "share": 0.5, "slots": 32},
             **{"tx_bps": 1e6, "rx_bps": 1e6, "rate_bps": None},
         }
 
     return {
         **{"ok": True, "src": "B", "dst": "A", "kind": "managed", "reason": "the pair carries traffic"},
-        "slots": [["eth0", "eth0"], ["eth1", "eth1"]] * 32,
+        "slots": [["eth0", "eth0", None], ["eth1", "eth1", None]] * 32,
         "paths": [path("eth0", "n1", True), path("eth1", "n2", alive)],
     }
 

@@ -1,0 +1,151 @@
+"""`ri2n vlan`: networks of many cheap switches, each spanning tree with a VLAN ID of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.table import Table
+
+from ri2n_sdn.cli.common import JsonOption, console, note, print_json
+from ri2n_sdn.cli.topology_files import find_topology_file
+from ri2n_sdn.cli.vlan_assign import assign
+from ri2n_sdn.cli.vlan_config import switch_config
+from ri2n_sdn.cli.vlan_live import check, record, release, use
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.fabric.switches import TABLES, VlanSpec
+from ri2n_sdn.fabric.topology import Topology, load_topology
+from ri2n_sdn.vlan.large import Generated, load_generated
+from ri2n_sdn.vlan.plan import NetworkPlan, Plan, make_plan
+
+__all__ = ["app", "load_plannable", "plan"]
+
+SLOW_S = 2.0  # a command that takes longer says what it is doing
+MOST_NAMES = 8  # of roots in the table for people
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Networks of many cheap switches: a spanning tree for each VLAN ID.",
+)
+
+for command in (assign, use, release, record, check):
+    app.command()(command)
+app.command("switch-config")(switch_config)
+
+TableName = Enum("TableName", {name: name for name in TABLES}, type=str)  # type: ignore[misc]
+
+
+@app.command()
+def plan(
+    topology: Annotated[str, typer.Argument(help="A file, or the name of a shipped one (vbft_4_4, ft-4096).")],
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, max=4094, help="VLAN IDs that the switches can take.")
+    ] = None,
+    mac_table: Annotated[
+        int | None, typer.Option("--mac-table", min=1, help="(address, VLAN) entries that each switch can remember.")
+    ] = None,
+    per_pair: Annotated[
+        int | None, typer.Option("--per-pair", min=1, max=64, help="VLANs that a pair of hosts may use.")
+    ] = None,
+    table: Annotated[TableName | None, typer.Option("--table", help="Which VLANs a pair uses.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the trees of a network, their VLAN IDs, how evenly they use the cables, and what switches must remember."""
+    path = find_topology_file(topology)
+    source = load_plannable(path)
+    given = {"limit": limit, "mac_table": mac_table, "per_pair": per_pair, "table": table and table.value}
+    spec = source.vlans.model_copy(update={key: value for key, value in given.items() if value is not None})
+    with _saying(f"planning {path.stem}: {len(source.graph.names)} switches, {len(source.graph.ends)} cables"):
+        found = _plan(path, source, spec)
+    if as_json:
+        print_json(found.to_json())
+        return
+    _show(found)
+
+
+def load_plannable(path: Path) -> Topology | Generated:
+    """A topology, or what a file with `generate:` describes; raises BadInput."""
+    try:
+        data: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
+        data = None  # the topology reader names the fault
+    if isinstance(data, dict) and "generate" in data:
+        return load_generated(path)
+    return load_topology(path)
+
+
+def _plan(path: Path, source: Topology | Generated, spec: VlanSpec) -> Plan:
+    try:
+        return make_plan(source, spec)
+    except ValueError as error:
+        raise BadInput(f"{path}: {error}") from None
+
+
+@contextmanager
+def _saying(text: str) -> Iterator[None]:
+    """Say `text` on stderr when what is done takes long."""
+    timer = threading.Timer(SLOW_S, note, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _show(found: Plan) -> None:
+    screen = console()
+    ids = f"{found.vlans[0]} to {found.vlans[-1]}" if len(found.vlans) > 1 else str(found.vlans[0])
+    if len(found.vlans) > 1 and found.vlans != tuple(range(found.vlans[0], found.vlans[-1] + 1)):
+        ids = ", ".join(map(str, found.vlans))
+    screen.print(
+        f"{found.name}: VLAN IDs: {len(found.vlans)} of at most {found.limit} ({ids}),"
+        f" untagged at hosts: {found.vlans[0]}; table {found.table}, VLANs a pair uses: {found.per_pair}"
+    )
+    table = Table(show_edge=False)
+    columns = (
+        "network",
+        "switches",
+        "hosts",
+        "trees",
+        "roots",
+        "cables",
+        "uses of a cable",
+        "longest way",
+        "MAC table",
+    )
+    for column in columns:
+        table.add_column(column)
+    for network in found.networks:
+        table.add_row(*_row(network, found))
+    screen.print(table)
+    for text in found.notes:
+        screen.print(f"note: {text}")
+
+
+def _row(network: NetworkPlan, found: Plan) -> tuple[str, ...]:
+    roots = ", ".join(network.roots[:MOST_NAMES]) + (", ..." if len(network.roots) > MOST_NAMES else "")
+    uses = f"{network.uses_min} to {network.uses_max}" if network.uses_max else "-"
+    if network.unused_cables:
+        uses += f", {network.unused_cables} unused"
+    entries = (
+        f"{'' if found.mac_exact else 'at most '}{network.mac_entries} of {found.mac_table} ({network.mac_switch})"
+    )
+    return (
+        network.name,
+        " + ".join(map(str, network.switches)) + ("" if network.levelled else " (no levels)"),
+        str(network.hosts),
+        str(network.trees),
+        roots,
+        str(network.cables),
+        uses,
+        f"{network.longest_way} cables" if network.longest_way else "-",
+        entries,
+    )

@@ -1,0 +1,92 @@
+"""`ri2n vlan switch-config`: one configuration file per switch, for the switches of one vendor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ri2n_sdn.cli.topology_files import find_topology
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.vlan.configs import VENDORS, file_name, vendor_named, write
+from ri2n_sdn.vlan.switch_ports import SwitchPorts, switch_ports
+
+__all__ = ["switch_config", "write_files"]
+
+
+def switch_config(
+    topology: Annotated[str, typer.Argument(help="A topology file, or the name of a shipped one.")],
+    vendor: Annotated[str, typer.Option(help=f"Whose switches they are: {', '.join(VENDORS)}.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where the files go, one per switch.")],
+    port_format: Annotated[
+        str | None,
+        typer.Option(
+            help="What switches call their ports: {port} is the number, {port0} counts from 0, {switch} its name."
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that differ.")] = False,
+) -> None:
+    """Write the VLANs, ports and descriptions of every switch as the vendor's configuration."""
+    from ri2n_sdn.vlan.build import build_trees
+
+    vendor_named(vendor)  # before the work
+    found = find_topology(topology)
+    graph = found.graph
+    leaves = sorted({graph.index[nic.switch] for spec in found.hosts.values() for nic in spec.nics})
+    try:
+        switches = switch_ports(found, build_trees(graph, leaves, found.vlans))
+    except ValueError as error:
+        raise BadInput(f"{topology}: {error}") from None
+    for path, changed in write_files(switches, vendor, output, port_format=port_format, force=force):
+        print(f"{path}: {'written' if changed else 'unchanged'}")
+
+
+def write_files(
+    switches: Iterable[SwitchPorts], vendor: str, folder: Path, *, port_format: str | None = None, force: bool = False
+) -> list[tuple[Path, bool]]:
+    """Write the file of each switch into `folder`; (file, whether it changed) in order.
+
+    BadInput, and nothing is written, when one cannot be made or, without `force`, differs from the file that is there.
+    """
+    script = vendor_named(vendor).script
+    texts = {folder / file_name(vendor, switch): write(vendor, switch, port_format=port_format) for switch in switches}
+    changed = {path: _differs(path, text, force) for path, text in texts.items()}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"{folder}: {error.strerror or error}") from None
+    for path, text in texts.items():
+        if changed[path]:
+            _replace(path, text, script)
+    return list(changed.items())
+
+
+def _differs(path: Path, text: str, force: bool) -> bool:
+    """Whether the file has to be written; BadInput when something else is there that may not be overwritten."""
+    try:
+        present = path.read_bytes()
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror or error}") from None
+    if present == text.encode():
+        return False
+    if not force:
+        raise BadInput(f"{path}: is there and differs; --force overwrites it")
+    return True
+
+
+def _replace(path: Path, text: str, script: bool) -> None:
+    """Write a file in one step: readers see the old text or the new one, whole."""
+    draft = path.with_name(f".{path.name}.draft")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        if script:
+            mode = draft.stat().st_mode
+            draft.chmod(mode | (mode & 0o444) >> 2)  # whoever may read it may run it
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise BadInput(f"{path}: {error.strerror or error}") from None

@@ -1,0 +1,148 @@
+"""`ri2n vlan check|use|release|record`: what needs a running controller."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from socket import AF_UNIX
+from socket import socket as Socket
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from ri2n_sdn.cli.client import call
+from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, note, print_json
+from ri2n_sdn.cli.forward import controller_socket
+from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.vlan.matrix import TrafficMatrix, write_matrix
+
+__all__ = ["check", "record", "release", "use"]
+
+HEADER = ["sender", "receiver", "vlan"]
+CHECK_S = 600.0
+COUNTED_S = 1.0  # Open vSwitch refreshes counters every 0.25 to 0.5 s
+
+Owner = Annotated[str, typer.Option("--owner", help="Whose table it is: a job's number, for one.")]
+
+
+def check(socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False) -> None:
+    """Send probes through every VLAN and say which ports, cables and switches are not as declared; exit code 1 then."""
+    answer = call(controller_socket(socket, lab), "vlan_check", timeout_s=CHECK_S)
+    if as_json:
+        print_json(answer)
+    else:
+        for text in answer["findings"]:
+            print(text)
+        if not answer["findings"]:
+            print(f"all is as declared ({answer['probes']} probes)")
+    if answer["findings"]:
+        raise typer.Exit(1)
+
+
+def use(
+    table: Annotated[Path, typer.Argument(help="A file of `sender,receiver,vlan`, as ri2n vlan assign -o writes it.")],
+    command: Annotated[
+        list[str] | None, typer.Argument(help="A command; the table is in force while it runs, and no longer.")
+    ] = None,
+    owner: Owner = "operator",
+    socket: SocketOption = None,
+    lab: LabOption = None,
+) -> None:
+    """Give pairs of hosts the VLANs of a table, until `ri2n vlan release` or while a command runs."""
+    rows = _read(table)
+    path = controller_socket(socket, lab)
+    if not command:
+        call(path, "vlan_table", owner=owner, pairs=rows)
+        note(f"{len(rows)} pairs have the VLANs of {table}; `ri2n vlan release --owner {owner}` gives them back")
+        return
+    with Socket(AF_UNIX) as connection:
+        _lease(connection, path, {"op": "vlan_table", "owner": owner, "pairs": rows, "lease": True})
+        code = _run(command)
+    raise typer.Exit(code)
+
+
+def release(owner: Owner = "operator", socket: SocketOption = None, lab: LabOption = None) -> None:
+    """Give a table back: its pairs get the VLANs that they had before."""
+    call(controller_socket(socket, lab), "vlan_table", owner=owner, pairs=[])
+
+
+def record(
+    output: Annotated[Path, typer.Option("-o", "--output", help="The file: `sender,receiver,bytes`.")],
+    command: Annotated[
+        list[str] | None, typer.Argument(help="A command; what is sent while it runs is recorded.")
+    ] = None,
+    seconds: Annotated[float | None, typer.Option(min=1, help="How long, without a command.")] = None,
+    socket: SocketOption = None,
+    lab: LabOption = None,
+) -> None:
+    """Record what every pair of hosts sends, for the path table `profile` or for ri2n vlan assign."""
+    if bool(command) == (seconds is not None):
+        raise BadInput("--seconds: give either a time or a command to wait for")
+    path = controller_socket(socket, lab)
+    before, began_s = call(path, "traffic"), time.monotonic()
+    code = 0
+    if command:
+        code = _run(command)
+    else:
+        time.sleep(seconds or 0.0)
+    elapsed_s = time.monotonic() - began_s
+    time.sleep(before["hbspan_s"] + COUNTED_S)  # until what was sent last has been counted
+    start = {(sender, receiver): count for sender, receiver, count in before["pairs"]}
+    rows = [(s, r, count - start.get((s, r), 0)) for s, r, count in call(path, "traffic")["pairs"]]
+    sent = [row for row in rows if row[2] > 0]
+    if not sent:
+        raise NotAvailable("nothing was sent")
+    counts = np.array([count for _, _, count in sent], dtype=np.int64)
+    write_matrix(output, TrafficMatrix(tuple((s, r) for s, r, _ in sent), counts, elapsed_s))
+    note(f"{output}: {len(sent)} pairs, {elapsed_s:.1f} s")
+    raise typer.Exit(code)
+
+
+def _run(command: list[str]) -> int:
+    try:
+        code = subprocess.run(command, check=False).returncode
+    except OSError as error:
+        raise BadInput(f"{command[0]}: {error.strerror}") from None
+    return code if code >= 0 else 128 - code
+
+
+def _read(path: Path) -> list[list[Any]]:
+    """The rows of a table's file; BadInput with file and line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: {error.strerror if isinstance(error, OSError) else 'is not UTF-8 text'}") from None
+    rows: list[list[Any]] = []
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip() and line[0] != "#"]
+    if not lines or next(csv.reader([lines[0][1]])) != HEADER:
+        raise BadInput(f"{path}: must begin with the line {','.join(HEADER)}")
+    for number, line in lines[1:]:
+        words = next(csv.reader([line]))
+        if len(words) != 3 or not words[2].isascii() or not words[2].isdigit():
+            raise BadInput(f"{path}:{number}: must be `sender,receiver,vlan`, is {line[:60]!r}")
+        rows.append([words[0], words[1], int(words[2])])
+    if not rows:
+        raise BadInput(f"{path}: has no pairs")
+    return rows
+
+
+def _lease(connection: Socket, path: Path, request: dict[str, Any]) -> None:
+    """Ask over a connection that stays open: the controller takes the table away when it ends."""
+    try:
+        connection.settimeout(10.0)
+        connection.connect(str(path))
+        connection.sendall(json.dumps(request).encode() + b"\n")
+        with connection.makefile("rb") as answers:
+            line = answers.readline(1 << 22)
+    except OSError as error:
+        raise NotAvailable(f"{path}: {error.strerror or error}") from None
+    answer: dict[str, Any] = {}
+    with suppress(ValueError):
+        answer = json.loads(line)
+    if answer.get("ok") is not True:
+        raise BadInput(str(answer.get("error", f"{path}: what listens there is not a RI2N controller")))
