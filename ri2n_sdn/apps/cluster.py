@@ -248,9 +248,13 @@ class Cluster:
         result += [f"{name} is in cluster.yaml but has never connected" for name in missing]
         return result
 
-    def _nic_label(self, nic: NicId) -> str:
+    def port_of(self, nic: NicId) -> tuple[Member | None, Port | None]:
+        """The host and the port of a NIC, as far as they are known."""
         member = self.members.get(nic[0])
-        port = member.ports.get(nic[1]) if member is not None else None
+        return member, member.ports.get(nic[1]) if member is not None else None
+
+    def _nic_label(self, nic: NicId) -> str:
+        port = self.port_of(nic)[1]
         return f"{nic[0]}:{port.name if port is not None else nic[1]}"
 
     def _contradictions(self, fabric: Fabric) -> list[str]:
@@ -280,8 +284,7 @@ class Cluster:
 
     def _switch_of(self, nic: NicId) -> str | None:
         """The switch of a NIC in a network of several."""
-        member = self.members.get(nic[0])
-        port = member.ports.get(nic[1]) if member is not None else None
+        port = self.port_of(nic)[1]
         if self.fat_tree is None or port is None:
             return None
         switch = self.config.switch(nic[0], port.name)

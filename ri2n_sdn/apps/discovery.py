@@ -125,14 +125,12 @@ class DiscoveryApp(OSKenApp):
         return member.channel.answered_s if member is not None and member.channel is not None else -1e9
 
     def _send(self, probe: Probe, now_s: float) -> None:
-        member = self.cluster.members.get(probe.sender[0])
-        port = member.ports.get(probe.sender[1]) if member is not None else None
+        member, port = self.cluster.port_of(probe.sender)
         if member is None or port is None or member.channel is None:
             return
         target_mac = None
         if probe.target is not None:
-            target = self.cluster.members.get(probe.target[0])
-            target_port = target.ports.get(probe.target[1]) if target is not None else None
+            target_port = self.cluster.port_of(probe.target)[1]
             if target_port is None:
                 return
             target_mac = target_port.mac

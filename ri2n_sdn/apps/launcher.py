@@ -14,13 +14,13 @@ from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.config import load_cluster_config
 from ri2n_sdn.apps.connection import ConnectionApp
 from ri2n_sdn.apps.discovery import DiscoveryApp
-from ri2n_sdn.apps.fat_tree import FatTree
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.openflow import listen, start_apps
 from ri2n_sdn.apps.striping import StripingApp
 from ri2n_sdn.apps.telemetry import TelemetryApp
 from ri2n_sdn.apps.trunk import TrunkApp
 from ri2n_sdn.apps.vlans import VlanApp
+from ri2n_sdn.errors import BadInput
 
 __all__ = ["ControllerOptions", "run"]
 
@@ -51,8 +51,10 @@ def run(options: ControllerOptions) -> int:
     for noisy in ("os_ken.base.app_manager", "os_ken.controller.controller"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     config = load_cluster_config(options.config_path)
-    FatTree.read(config, options.config_path)  # says in one line what is wrong with it
-    cluster = Cluster(config, options.strategy or config.strategy, options.socket_path)
+    try:
+        cluster = Cluster(config, options.strategy or config.strategy, options.socket_path)
+    except ValueError as error:  # no trees can be made of the declared switches
+        raise BadInput(f"{options.config_path}: {error}") from None
     server_apps = listen(options.listen_host, options.listen_port, options.tls_key, options.tls_cert, options.tls_ca)
     api = LocalApi(cluster)
     apps = (ConnectionApp, DiscoveryApp, TelemetryApp, TrunkApp, StripingApp, VlanApp)

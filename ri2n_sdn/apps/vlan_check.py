@@ -22,7 +22,6 @@ _PER_S = 2000.0
 _BATCH = 50
 _SETTLE_S = 0.5
 _STEP_S = 0.1
-_PROBE_ALL = "03:00:00:52:49:32"
 
 
 def check_vlans(cluster: Cluster) -> tuple[list[str], int]:
@@ -69,9 +68,9 @@ def _send_probes(cluster: Cluster, tree: FatTree, probes: Sequence[TreeProbe]) -
         for start in range(0, len(probes), _BATCH):
             with cluster.lock:
                 for probe in probes[start : start + _BATCH]:
-                    target = _mac(cluster, probe.target)
+                    target = cluster.port_of(probe.target)[1]
                     if target is not None:
-                        _send(cluster, tree, ProbeKind.TREE, probe.sender, probe.tree, None, target)
+                        _send(cluster, tree, ProbeKind.TREE, probe.sender, probe.tree, None, target.mac)
             cluster.stop.wait(_BATCH / _PER_S)
 
 
@@ -83,9 +82,10 @@ def _learn(cluster: Cluster, tree: FatTree, tests: Sequence[LearningTest]) -> No
                 for number, test in enumerate(tests):
                     if place < len(test.steps):
                         step = test.steps[place]
-                        target = step.target or _PROBE_ALL
                         numbers = (number, place)
-                        _send(cluster, tree, ProbeKind.LEARNING, step.sender, step.tree, step.source, target, numbers)
+                        _send(
+                            cluster, tree, ProbeKind.LEARNING, step.sender, step.tree, step.source, step.target, numbers
+                        )
             cluster.stop.wait(_STEP_S)
     cluster.stop.wait(_SETTLE_S)
 
@@ -97,22 +97,15 @@ def _send(
     sender: NicId,
     number: int,
     source_mac: str | None,
-    target_mac: str,
+    target_mac: str | None,
     numbers: tuple[int, int] | None = None,
 ) -> None:
-    member = cluster.members.get(sender[0])
-    port = member.ports.get(sender[1]) if member is not None else None
+    member, port = cluster.port_of(sender)
     if member is None or port is None or member.channel is None:
         return
     named = numbers or (member.dpid, port.number)
     frame = cluster.probes.encode(kind, source_mac or port.mac, target_mac, *named, time.monotonic(), tree.tag(number))
     member.channel.send_bytes(codec.packet_out(port.number, frame, member.channel.next_xid()))
-
-
-def _mac(cluster: Cluster, nic: NicId) -> str | None:
-    member = cluster.members.get(nic[0])
-    port = member.ports.get(nic[1]) if member is not None else None
-    return port.mac if port is not None else None
 
 
 def _label(cluster: Cluster, nic: NicId) -> str:

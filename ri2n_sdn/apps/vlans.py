@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from ri2n_sdn.apps import codec
-from ri2n_sdn.apps.cluster import Cluster, Member, Port, guarded_loop
+from ri2n_sdn.apps.cluster import Cluster, guarded_loop
 from ri2n_sdn.apps.fat_tree import FatTree
 from ri2n_sdn.apps.openflow import OSKenApp, ofp, parser
 from ri2n_sdn.apps.probes import ProbeKind
@@ -99,8 +99,8 @@ class VlanApp(OSKenApp):
             self._fabric = fabric
             tree.priming.due_at_once()
         for prime in tree.priming.tick(now_s, nics, self._in_use):
-            member, port = self._port(prime.sender)
-            target = self._port(prime.target)[1] if prime.target is not None else None
+            member, port = self.cluster.port_of(prime.sender)
+            target = self.cluster.port_of(prime.target)[1] if prime.target is not None else None
             if member is None or port is None or member.channel is None:
                 continue
             if prime.target is not None and target is None:
@@ -112,8 +112,8 @@ class VlanApp(OSKenApp):
             cluster.counters["announcements_sent"] += 1
 
     def _send_probe(self, tree: FatTree, sender: NicId, target: NicId, number: int, now_s: float) -> None:
-        member, port = self._port(sender)
-        _, far = self._port(target)
+        member, port = self.cluster.port_of(sender)
+        _, far = self.cluster.port_of(target)
         if member is None or port is None or far is None or member.channel is None:
             return
         frame = self.cluster.probes.encode(
@@ -121,10 +121,6 @@ class VlanApp(OSKenApp):
         )
         member.channel.send_bytes(codec.packet_out(port.number, frame, member.channel.next_xid()))
         self.cluster.counters["probes_sent"] += 1
-
-    def _port(self, nic: NicId) -> tuple[Member | None, Port | None]:
-        member = self.cluster.members.get(nic[0])
-        return member, member.ports.get(nic[1]) if member is not None else None
 
     def _answered_s(self, host: str) -> float:
         member = self.cluster.members.get(host)

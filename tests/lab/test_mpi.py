@@ -83,7 +83,7 @@ def test_a_program_that_is_stopped_leaves_nothing(lab: Lab, tmp_path: Path, wait
     """Also when mpirun is killed, whose daemons are no children of it."""
     program = tmp_path / "waits.py"
     program.write_text(
-        "from mpi4py import MPI\nimport time\nopen(f'/proc/self/comm', 'w').write('waits')\ntime.sleep(300)\n"
+        "from mpi4py import MPI\nimport signal\nopen('/proc/self/comm', 'w').write('waits')\nsignal.pause()\n"
     )
     before, folders = pids(lab), mpi_folders(lab)
     for kill in (False, True):
