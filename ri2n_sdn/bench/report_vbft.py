@@ -23,6 +23,7 @@ PATTERNS = {
 }
 ENGINES = {
     "tcp": "TCP (cubic), {streams} per pair",
+    "udp": "UDP, every host at 0.9 of its NICs' rate",
     "iperf3": "iperf3 (cubic), {streams} per pair",
     "mpi": "MPI (Open MPI, one rank on each host)",
 }

@@ -19,7 +19,7 @@ from ri2n_sdn.bench.patterns import PATTERNS, Pair, pattern_bound, phases
 from ri2n_sdn.bench.progress import Progress
 from ri2n_sdn.bench.ready import start_and_wait
 from ri2n_sdn.bench.rows import summarize
-from ri2n_sdn.bench.vbft_rows import FIGURES, FLAT, GROUPS, compared, has_choice, vbft_row
+from ri2n_sdn.bench.vbft_rows import FIGURES, FLAT, GROUPS, SMOOTH_S, UDP_SMOOTH_S, compared, has_choice, vbft_row
 from ri2n_sdn.cli.client import call
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.topology import Topology
@@ -45,8 +45,11 @@ __all__ = [
 
 Json = dict[str, Any]
 
-ENGINES = ("tcp", "iperf3", "mpi")
-"""tcp: streams of `ri2n_sdn.lab.bulk`; mpi: programs of `ri2n_sdn.lab.mpi_patterns`."""
+ENGINES = ("tcp", "udp", "iperf3", "mpi")
+"""tcp, udp: streams of `ri2n_sdn.lab.bulk`; mpi: programs of `ri2n_sdn.lab.mpi_patterns`."""
+UDP_SHARE = 0.9
+"""Of a sender's NICs. What TCP needs to find its rate is not in these figures, so they tell when paths had settled."""
+STREAM_ENGINES = ("tcp", "iperf3")
 IPERF_PATTERNS = ("bisection", "cg")
 """It needs two processes for each pair: all of 240 pairs, or 15 phases, are more than a machine has CPUs for."""
 TABLES = ("cyclic", "spread", "adaptive")
@@ -169,7 +172,7 @@ def run_vbft(settings: VbftSettings, report: Report, progress: Progress) -> None
                         progress.say(f"{name} {pattern} {engine} {repeat}/{settings.repeat}")
                         lab.wait_ready(READY_S)
                         key: Json = {"topology": topology.name, "pattern": pattern, "table": table, "mode": mode}
-                        key |= {"engine": engine, "streams": None if engine == "mpi" else settings.streams}
+                        key |= {"engine": engine, "streams": settings.streams if engine in STREAM_ENGINES else None}
                         row, raw = _run(lab, topology, settings, pattern, engine)
                         progress.done(_run_seconds(settings, pattern, engine))
                         rows = compared([*report.rows, {**key, "repeat": repeat, **row}])
@@ -188,7 +191,16 @@ def _run(lab: Lab, topology: Topology, settings: VbftSettings, pattern: str, eng
     elif engine == "iperf3":
         results = [_iperf(lab, schedule[0], settings, pattern)]
     else:
-        run = BulkRun(lab, hosts, schedule, warmup_s=warmup_s, window_s=window_s, streams=settings.streams)
+        rates = {name: round(UDP_SHARE * sum(nic.rate_bps for nic in topology.hosts[name].nics)) for name in hosts}
+        run = BulkRun(
+            lab,
+            hosts,
+            schedule,
+            warmup_s=warmup_s,
+            window_s=window_s,
+            streams=settings.streams,
+            datagram_bps=rates if engine == "udp" else None,
+        )
         try:
             results = run.results()
         finally:
@@ -198,6 +210,7 @@ def _run(lab: Lab, topology: Topology, settings: VbftSettings, pattern: str, eng
         pattern_bound(topology, pattern),
         collective=engine == "mpi" and pattern == "alltoall",
         warmup_s=warmup_s,
+        smooth_s=UDP_SMOOTH_S if engine == "udp" else SMOOTH_S,
         hbspan_s=float(call(lab.controller_socket, "status")["hbspan_s"]),
     )
     row |= {

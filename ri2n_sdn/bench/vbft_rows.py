@@ -10,7 +10,7 @@ from ri2n_sdn.bench.patterns import Bound
 from ri2n_sdn.fabric.topology import Topology
 from ri2n_sdn.lab.bulk import BIN_S, PhaseResult
 
-__all__ = ["FIGURES", "FLAT", "GROUPS", "compared", "has_choice", "settle_s", "vbft_row"]
+__all__ = ["FIGURES", "FLAT", "GROUPS", "SMOOTH_S", "UDP_SMOOTH_S", "compared", "has_choice", "settle_s", "vbft_row"]
 
 Json = dict[str, Any]
 
@@ -22,7 +22,7 @@ FIGURES = (
 )
 SHARES = ("of_flat", "bound_of_flat", "worst_of_flat", "worst_pair_of_flat", "fair_of_flat")
 SETTLED_SHARE = 0.97
-SMOOTH_S = 1.0
+SMOOTH_S, UDP_SMOOTH_S = 1.0, 0.25
 """Rates are means over so long: single bins tell more of TCP's losses than of the paths."""
 
 
@@ -34,7 +34,7 @@ def has_choice(topology: Topology) -> bool:
 
 
 def vbft_row(
-    results: Sequence[PhaseResult], bound: Bound, *, collective: bool, warmup_s: float, hbspan_s: float
+    results: Sequence[PhaseResult], bound: Bound, *, collective: bool, warmup_s: float, smooth_s: float, hbspan_s: float
 ) -> Json:
     """One run without its key; means over the phases. Shares of flat are `compared`'s to fill in.
 
@@ -54,7 +54,7 @@ def vbft_row(
     }
     pairs = statistics.fmean(len(each.received) for each in results)
     again = [each.retransmits for each in results if each.retransmits is not None]
-    settled_s = settle_s(results[0], warmup_s) if len(results) == 1 else None
+    settled_s = settle_s(results[0], warmup_s, smooth_s) if len(results) == 1 else None
     return {
         "bytes_per_s": round(sum(hosts.values())),
         **dict.fromkeys(SHARES),
@@ -101,13 +101,13 @@ def compared(rows: Sequence[Json]) -> list[Json]:
     return found
 
 
-def settle_s(result: PhaseResult, warmup_s: float) -> float | None:
-    """From when on, in seconds after the beginning of the phase, every SMOOTH_S until the window's end was good.
+def settle_s(result: PhaseResult, warmup_s: float, smooth_s: float) -> float | None:
+    """From when on, in seconds after the beginning of the phase, every `smooth_s` until the window's end was good.
 
-    Good is SETTLED_SHARE of the window's mean or more. None without bins, or when the last second was not good.
+    Good is SETTLED_SHARE of the window's mean or more. None without bins, or when the last of them was not good.
     """
     end = round((warmup_s + result.window_s) / BIN_S)
-    width = round(SMOOTH_S / BIN_S)
+    width = round(smooth_s / BIN_S)
     bins = result.bins[:end]
     window = bins[round(warmup_s / BIN_S) :]
     if len(bins) < width or not window:

@@ -20,7 +20,7 @@ __all__ = ["vbft", "vbft_table"]
 # Named here too, so that `--help` need not load what measures; a test compares.
 PATTERNS = ["bisection", "alltoall", "cg", "shift"]
 TABLES = ["cyclic", "spread", "adaptive"]
-ENGINES = ["tcp", "iperf3", "mpi"]
+ENGINES = ["tcp", "udp", "iperf3", "mpi"]
 MODES = ["flow", "packet"]
 TOPOLOGIES = "flat,tree_2,tree_4,vbft_2_2,vbft_2_4,vbft_4_2,vbft_4_4"
 MAX_MBPS = 10_000
@@ -40,8 +40,8 @@ def vbft(
     engine: Annotated[
         str,
         typer.Option(
-            help="tcp: plain streams; iperf3: the same by iperf3, for bisection and cg; mpi: Open MPI, one rank on each"
-            " host. Several with commas."
+            help="tcp: plain streams; udp: every host sends at 0.9 of its NICs' rate; iperf3: TCP by iperf3, for"
+            " bisection and cg; mpi: Open MPI, one rank on each host. Several with commas."
         ),
     ] = "tcp",
     seconds: Annotated[
@@ -49,7 +49,7 @@ def vbft(
         typer.Option(min=1, help="The window that is measured. Default 10, in virtual time 4.", show_default=False),
     ] = None,
     warmup: Annotated[int, typer.Option(min=0, help="Seconds of load before the window.")] = 3,
-    streams: Annotated[int, typer.Option(min=1, max=MAX_STREAMS, help="TCP streams of each pair; not for MPI.")] = 1,
+    streams: Annotated[int, typer.Option(min=1, max=MAX_STREAMS, help="Streams of each pair; only for TCP.")] = 1,
     link_mbps: Annotated[
         int | None,
         typer.Option(

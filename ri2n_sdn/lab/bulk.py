@@ -1,4 +1,4 @@
-"""TCP from many hosts to many others at once, in phases: what every receiver got in one window, the same for all.
+"""TCP or UDP from many hosts to many others at once, in phases: what each receiver got in one window, equal for all.
 
 `python -m ri2n_sdn.lab.bulk SCHEDULE` runs in a host's namespace, one process for all of its connections; `BulkRun`
 starts one on every host of a lab. All count by CLOCK_MONOTONIC, which namespaces share. (iperf3 needs two processes for
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import resource
 import selectors
 import socket
@@ -16,7 +17,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,10 @@ WAKE_BYTES = 1 << 14
 TAIL_S = 0.2  # sent after a window, so that nobody has stopped when it ends
 PAUSE_S = 0.5  # between phases: what is on its way arrives
 LEAD_S = 0.3  # from the word to start to the first connection
+DATAGRAM_BYTES = 1400
+DATAGRAM_FRAME_BYTES = DATAGRAM_BYTES + 42  # with its headers, as links count
+MOST_AT_ONCE = 64
+"""Datagrams that a late sender sends before it looks at what came."""
 TCP_INFO_BYTES, TOTAL_RETRANS_AT = 104, 100
 LINGER_NOT = struct.pack("ii", 1, 0)
 START_TIMEOUT_S = 60.0
@@ -46,7 +51,8 @@ START_TIMEOUT_S = 60.0
 class Schedule:
     """What one host does: in each phase it sends `streams` TCP streams to each of some hosts, for so many seconds.
 
-    A phase is `warmup_s`, then the window of `window_s`. Hosts are known by their places in `addresses`.
+    A phase is `warmup_s`, then the window of `window_s`. Hosts are known by their places in `addresses`. With
+    `datagram_bps` it sends UDP at that rate (bits of frames per second, all receivers together) in place of TCP.
     """
 
     me: int
@@ -57,6 +63,7 @@ class Schedule:
     streams: int = 1
     congestion: str = "cubic"
     port: int = PORT
+    datagram_bps: int = 0
 
     @property
     def phase_s(self) -> float:
@@ -90,18 +97,22 @@ class BulkRun:
         warmup_s: float,
         window_s: float,
         streams: int = 1,
+        datagram_bps: Mapping[str, int] | None = None,
     ) -> None:
         """Start it: in each phase all of its (sender, receiver) pairs of `hosts` at once.
 
+        TCP, or UDP at the rates `datagram_bps` of each host (bits of frames per second, all its receivers together).
         Returns when all have been told to start; NotAvailable when a process does not.
         """
         self._hosts, self._phases, self._window_s = list(hosts), phases, window_s
+        self._tcp = datagram_bps is None
         self._children: list[subprocess.Popen[Any]] = []
         place = {host: index for index, host in enumerate(hosts)}
         for host in hosts:
             to = [[place[receiver] for sender, receiver in pairs if sender == host] for pairs in phases]
             addresses = [lab.address(name) for name in hosts]
-            schedule = Schedule(place[host], addresses, to, warmup_s, window_s, streams)
+            rate_bps = 0 if datagram_bps is None else datagram_bps[host]
+            schedule = Schedule(place[host], addresses, to, warmup_s, window_s, streams, datagram_bps=rate_bps)
             argv = [sys.executable, "-m", "ri2n_sdn.lab.bulk", json.dumps(asdict(schedule))]
             pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
             self._children.append(lab.popen(host, argv, text=True, **pipes))
@@ -148,7 +159,7 @@ class BulkRun:
                 (sender, receiver): of_phase[place[receiver]]["received"][place[sender]]
                 for sender, receiver in self._phases[number]
             },
-            sum(entry["retransmits"] for entry in of_phase),
+            sum(entry["retransmits"] for entry in of_phase) if self._tcp else None,
             [sum(column) for column in zip(*(entry["bins"] for entry in of_phase), strict=True)],
         )
 
@@ -160,7 +171,7 @@ def run_schedule(schedule: Schedule, listener: socket.socket, start_s: float) ->
     OSError when a connection is refused.
     """
     host = _Host(schedule, listener, start_s)
-    with host.selector:
+    with contextlib.closing(host):
         for number in range(len(schedule.to)):
             host.phase(number)
         host.serve_until(start_s + len(schedule.to) * schedule.phase_s)
@@ -179,11 +190,18 @@ class _Host:
         ]
         listener.setblocking(False)
         self.selector.register(listener, selectors.EVENT_READ, self._accept)
+        self._datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._datagrams.setblocking(False)
+        self._datagrams.bind(listener.getsockname()[:2])
+        self.selector.register(self._datagrams, selectors.EVENT_READ, self._take_datagrams)
 
     def phase(self, number: int) -> None:
         schedule = self._schedule
         begin_s = self._start_s + number * schedule.phase_s
         self.serve_until(begin_s)
+        if schedule.datagram_bps and schedule.to[number]:
+            self._send_datagrams(number, begin_s)
+            return
         own = [self._connect(receiver, number) for receiver in schedule.to[number] for _ in range(schedule.streams)]
         self.serve_until(begin_s + schedule.warmup_s)
         before = sum(map(_sent_again, own))
@@ -195,6 +213,10 @@ class _Host:
             # What waits to be sent must not be in the way of the next phase.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NOT)
             connection.close()
+
+    def close(self) -> None:
+        self.selector.close()
+        self._datagrams.close()
 
     def serve_until(self, end_s: float) -> None:
         while (left_s := end_s - time.monotonic()) > 0:
@@ -219,8 +241,34 @@ class _Host:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, WAKE_BYTES)
         self.selector.modify(connection, selectors.EVENT_READ, lambda one: self._count(one, number, sender))
 
+    def _send_datagrams(self, number: int, begin_s: float) -> None:
+        """Each receiver in turn, evenly, until the window is over; one that waits in vain for room is lost."""
+        schedule = self._schedule
+        data = GREETING.pack(MAGIC, number, schedule.me).ljust(DATAGRAM_BYTES, b"\0")
+        interval_s = DATAGRAM_FRAME_BYTES * 8 / schedule.datagram_bps
+        total = math.ceil((schedule.warmup_s + schedule.window_s + TAIL_S) / interval_s)
+        to = [(schedule.addresses[receiver], schedule.port) for receiver in schedule.to[number]]
+        sent = 0
+        while sent < total:
+            due = min(total, int((time.monotonic() - begin_s) / interval_s) + 1, sent + MOST_AT_ONCE)
+            while sent < due:
+                with contextlib.suppress(BlockingIOError):
+                    self._datagrams.sendto(data, to[sent % len(to)])
+                sent += 1
+            self.serve_until(begin_s + sent * interval_s)
+
+    def _take_datagrams(self, datagrams: socket.socket) -> None:
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(MOST_AT_ONCE):
+                data = datagrams.recv(DATAGRAM_BYTES + 1)
+                magic, number, sender = GREETING.unpack_from(data.ljust(GREETING.size, b"\0"))
+                if magic == MAGIC and number < len(self.found) and sender < len(self._schedule.addresses):
+                    self._received(number, sender, len(data))
+
     def _count(self, connection: socket.socket, number: int, sender: int) -> None:
-        length = len(self._read(connection, len(CHUNK)))
+        self._received(number, sender, len(self._read(connection, len(CHUNK))))
+
+    def _received(self, number: int, sender: int, length: int) -> None:
         schedule, found = self._schedule, self.found[number]
         after_s = time.monotonic() - self._start_s - number * schedule.phase_s
         found["bins"][max(0, min(self._bins - 1, int(after_s / BIN_S)))] += length

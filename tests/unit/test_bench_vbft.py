@@ -176,7 +176,7 @@ def results(*rates: int, window_s: float = 2.0, **more: Any) -> list[PhaseResult
 
 def row(topology: str, *rates: int, total_bps: float = 8e6, table: str | None = None, **more: Any) -> Json:
     key = {"topology": topology, "pattern": "bisection", "table": table, "mode": "flow", "engine": "tcp", "streams": 1}
-    found = vbft_row(results(*rates), Bound(total_bps, 4e5), collective=False, warmup_s=1.0, hbspan_s=0.5)
+    found = vbft_row(results(*rates), Bound(total_bps, 4e5), collective=False, warmup_s=1.0, smooth_s=1.0, hbspan_s=0.5)
     return {**key, "repeat": 1, **found, "flooded": 0, "switch_drops": 0, **more}
 
 
@@ -184,13 +184,13 @@ def test_a_row_sums_what_receivers_got() -> None:
     found = row("flat", 40, 60)
     assert (found["bytes_per_s"], found["hosts"]) == (100, {"n2": 40, "n3": 60})
     assert (found["bound_bytes_per_s"], found["fair_bytes_per_s"], found["of_flat"]) == (1_000_000, 50_000, None)
-    together = vbft_row(results(40, 60), Bound(800.0, 40.0), collective=True, warmup_s=1.0, hbspan_s=0.5)
+    together = vbft_row(results(40, 60), Bound(800.0, 40.0), collective=True, warmup_s=1.0, smooth_s=1.0, hbspan_s=0.5)
     assert together["bound_bytes_per_s"] == 10  # two pairs
 
 
 def test_phases_are_means_and_retransmits_a_sum() -> None:
     two = [*results(40, 60, retransmits=3), *results(20, 20, retransmits=4)]
-    found = vbft_row(two, Bound(800.0, 40.0), collective=False, warmup_s=1.0, hbspan_s=0.5)
+    found = vbft_row(two, Bound(800.0, 40.0), collective=False, warmup_s=1.0, smooth_s=1.0, hbspan_s=0.5)
     assert (found["bytes_per_s"], found["hosts"], found["retransmits"]) == (70, {"n2": 30, "n3": 40}, 7)
     assert (found["worst_pair_bytes_per_s"], found["pair_bytes_per_s"]) == (20, 35)
     assert row("flat", 1)["retransmits"] is None
@@ -210,15 +210,17 @@ def test_a_rate_has_settled_when_it_stays() -> None:
     second = round(1 / BIN_S)
     slow, fast = [10] * second, [20] * second
 
-    def settled(*parts: list[int]) -> float | None:
+    def settled(*parts: list[int], smooth_s: float = 1.0) -> float | None:
         bins = [count for part in parts for count in part]
-        return settle_s(PhaseResult(len(parts) - 1.0, {}, bins=[*bins, *[0] * 5]), warmup_s=1.0)
+        return settle_s(PhaseResult(len(parts) - 1.0, {}, bins=[*bins, *[0] * 5]), 1.0, smooth_s)
 
     assert settled(fast, fast, fast) == 0
     after = settled(slow, slow, slow, fast, fast, fast, fast, fast, fast)
     assert after is not None and 2.0 < after <= 3.0
+    finer = settled(slow, slow, slow, fast, fast, fast, fast, fast, fast, smooth_s=0.25)
+    assert finer is not None and after < finer <= 3.0
     assert settled(fast, fast, fast, fast, slow) is None
-    assert settle_s(PhaseResult(2.0, {}), warmup_s=1.0) is None
+    assert settle_s(PhaseResult(2.0, {}), 1.0, 1.0) is None
 
 
 # ---- guests
@@ -246,8 +248,9 @@ def test_a_guest_for_each_lab_and_repeat() -> None:
 # ---- traffic and meters
 
 
-def test_both_ends_count_the_same_window() -> None:
-    """Two hosts on one machine: each sends to the other, one after the other."""
+@pytest.mark.parametrize("datagram_bps", [0, 1_000_000])
+def test_both_ends_count_the_same_window(datagram_bps: int) -> None:
+    """Two hosts on one machine: each sends to the other, one after the other; UDP never more than it was told."""
     addresses = ["127.0.0.1", "127.0.0.2"]
     listeners = [socket.create_server((addresses[0], 0))]
     port = listeners[0].getsockname()[1]
@@ -257,7 +260,14 @@ def test_both_ends_count_the_same_window() -> None:
     start_s = time.monotonic() + 0.05
 
     def work(me: int) -> None:
-        schedule = Schedule(me, addresses, to[me], warmup_s=0.1, window_s=0.3, congestion="reno", port=port)
+        schedule = Schedule(
+            *(me, addresses, to[me]),
+            warmup_s=0.1,
+            window_s=0.3,
+            congestion="reno",
+            port=port,
+            datagram_bps=datagram_bps,
+        )
         found[me] = run_schedule(schedule, listeners[me], start_s)
 
     threads = [threading.Thread(target=work, args=(me,)) for me in range(2)]
@@ -271,6 +281,8 @@ def test_both_ends_count_the_same_window() -> None:
     assert found[1][1]["received"][0] == 0 < found[1][0]["received"][0]
     assert sum(found[1][0]["bins"]) > found[1][0]["received"][0]  # before and after the window too
     assert sum(found[0][0]["bins"]) == 0
+    if datagram_bps:
+        assert sum(found[1][0]["bins"]) * 8 <= datagram_bps * 0.6  # all of 0.1 + 0.3 + 0.2 s, headers not counted
 
 
 def test_flooded_are_the_frames_for_others() -> None:
