@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import TypeAlias
 
 import numpy as np
@@ -61,7 +62,7 @@ class AdaptiveStep:
     fullest_link: str | None
 
 
-@dataclass
+@dataclass(slots=True)
 class _Known:
     vlan: int
     seen_s: float
@@ -169,23 +170,26 @@ class Adaptive:
         """Remember what was decided and put it into words."""
         chosen: dict[PairKey, int] = {}
         moved: list[PairKey] = []
-        for row, (pair, column) in enumerate(zip(pairs, answer.choice.tolist(), strict=True)):
+        rows = np.arange(len(pairs))
+        choice = answer.choice
+        vlan_of = vlans[rows, np.maximum(choice, 0)].tolist()
+        # What a pair had before a program's table stays its own, so that it finds it again.
+        aside = (held >= 0) & (held != own)
+        own_of = np.where(aside & (own >= 0), vlans[rows, np.maximum(own, 0)], vlan_of).tolist()
+        moves = ((used >= 0) & (used != choice)).tolist()
+        columns = zip(pairs, choice.tolist(), vlan_of, own_of, aside.tolist(), moves, demand.tolist(), strict=True)
+        for pair, column, vlan, own_vlan, is_aside, moves_now, demand_bps in columns:
+            key = pair.key
+            self._known.pop(key, None)
+            self._shown.pop(key, None)
             if column < 0:
-                self._known.pop(pair.key, None)
-                self._shown.pop(pair.key, None)
                 continue
-            vlan = int(vlans[row, column])
-            chosen[pair.key] = vlan
-            if used[row] >= 0 and used[row] != column:
-                moved.append(pair.key)
-            if held[row] >= 0 and held[row] != own[row]:
-                self._shown[pair.key] = vlan
-                # What it had before the table stays its own, so that it finds it again.
-                vlan = int(vlans[row, own[row]]) if own[row] >= 0 else vlan
-            else:
-                self._shown.pop(pair.key, None)
-            self._known.pop(pair.key, None)
-            self._known[pair.key] = _Known(vlan, now_s, float(demand[row]))
+            chosen[key] = vlan
+            self._known[key] = _Known(own_vlan, now_s, demand_bps)
+            if moves_now:
+                moved.append(key)
+            if is_aside:
+                self._shown[key] = vlan
         self._forget(now_s)
         load = np.zeros(len(capacity) + 1)
         on = np.flatnonzero(used >= 0)
@@ -203,16 +207,12 @@ class Adaptive:
 
     def _columns(self, pairs: Sequence[PairWays], vlans: IndexArray) -> tuple[IndexArray, IndexArray]:
         """(P,) the column that carries each pair now, and the one it chose itself; -1 where there is none."""
-        used, own = np.full((2, len(pairs)), -1, dtype=np.int64)
-        for row, pair in enumerate(pairs):
-            known = self._known.get(pair.key)
-            mine = known.vlan if known else pair.vlan
-            for column, (vlan, _, _) in enumerate(pair.candidates):
-                if vlan == mine:
-                    own[row] = column
-                if vlan == self._shown.get(pair.key, mine):
-                    used[row] = column
-        return used, own
+        found = [self._known.get(pair.key) for pair in pairs]
+        mine = [pair.vlan if known is None else known.vlan for pair, known in zip(pairs, found, strict=True)]
+        own = _column(vlans, mine)
+        if not self._shown:
+            return own.copy(), own
+        return _column(vlans, [self._shown.get(pair.key, vlan) for pair, vlan in zip(pairs, mine, strict=True)]), own
 
     def _held(self, pairs: Sequence[PairWays], candidates: IndexArray, own: IndexArray) -> IndexArray:
         """(P,) the column that a program's table holds the pair at, -1 for none or a dead one.
@@ -264,25 +264,26 @@ class Adaptive:
 
 def _arrays(pairs: Sequence[PairWays], index: Mapping[str, int]) -> tuple[IndexArray, IndexArray, BoolArray]:
     """VLAN IDs (P, K), link numbers (P, K, L) and whether candidates are alive (P, K)."""
-    width = max((len(pair.candidates) for pair in pairs), default=0) or 1
-    length = max((len(links) for pair in pairs for _, links, _ in pair.candidates), default=0) or 1
-    vlans: list[int] = []
-    numbers: list[int] = []
-    alive: list[bool] = []
-    nothing = [-1] * length
-    for pair in pairs:
-        for vlan, links, lives in pair.candidates:
-            vlans.append(vlan)
-            alive.append(lives)
-            numbers.extend([index.get(link, -1) for link in links])
-            numbers.extend(nothing[len(links) :])
-        missing = width - len(pair.candidates)
-        vlans.extend(nothing[:1] * missing)
-        alive.extend([False] * missing)
-        numbers.extend(nothing * missing)
+    counts = np.fromiter((len(pair.candidates) for pair in pairs), dtype=np.int64, count=len(pairs))
+    given = list(chain.from_iterable(pair.candidates for pair in pairs))
+    ways = [links for _, links, _ in given]
+    lengths = np.fromiter(map(len, ways), dtype=np.int64, count=len(ways))
+    width, length = max(1, int(counts.max(initial=0))), max(1, int(lengths.max(initial=0)))
     shape = (len(pairs), width)
-    return (
-        np.array(vlans, dtype=np.int64).reshape(shape),
-        np.array(numbers, dtype=np.int64).reshape(*shape, length),
-        np.array(alive, dtype=np.bool_).reshape(shape),
-    )
+    vlans, alive = np.full(shape, -1, dtype=np.int64), np.zeros(shape, dtype=np.bool_)
+    numbers = np.full((*shape, length), -1, dtype=np.int64)
+    there = np.arange(width) < counts[:, None]
+    vlans[there] = [vlan for vlan, _, _ in given]
+    alive[there] = [lives for _, _, lives in given]
+    flat = np.full((len(given), length), -1, dtype=np.int64)
+    found = map(index.get, chain.from_iterable(ways), repeat(-1))
+    flat[np.arange(length) < lengths[:, None]] = np.fromiter(found, dtype=np.int64, count=int(lengths.sum()))
+    numbers[there] = flat
+    return vlans, numbers, alive
+
+
+def _column(vlans: IndexArray, wanted: Sequence[int | None]) -> IndexArray:
+    """(P,) the column of `vlans` (P, K) with each pair's VLAN, -1 where there is none."""
+    vlan = np.array([-2 if one is None else one for one in wanted], dtype=np.int64)
+    same = vlans == vlan[:, None]
+    return np.where(same.any(axis=1), same.argmax(axis=1), -1)

@@ -21,7 +21,8 @@ SATURATED = 0.85  # of a link's capacity: from here on its pairs may want more t
 ELASTIC = 0.5  # of the mean rate on the full link, weighted by rate: a pair that has this takes what it can get
 GROWING = 0.1  # a pair that has only this may be held down by stronger ones; it is taken to want ...
 GROWTH = 2.0  # ... this multiple of its rate; one below has what it wants
-LEVELS = 200  # of water-filling; each fills at least one link
+ROUNDS = 200  # of filling links; each fills at least one, as a rule most
+NEAR = 1e-9  # parts by which equal rates may differ
 
 
 def estimate_demands(rate_bps: FloatArray, way: IndexArray, ends: IndexArray, capacity_bps: FloatArray) -> FloatArray:
@@ -60,28 +61,31 @@ def fair_rates(want_bps: FloatArray, way: IndexArray, capacity_bps: FloatArray) 
     want = np.minimum(np.maximum(want_bps, 0.0), float(capacity.max(initial=0.0)) if links else np.inf)
     want = np.where(np.isfinite(want), want, 0.0)
     rate = np.zeros(len(want))
-    growing = want > 0.0
-    place = way % (links + 1)
     room = np.append(capacity, np.inf)
-    level = 0.0
-    for _ in range(LEVELS):
-        some = np.flatnonzero(growing)
+    some = np.flatnonzero(want > 0.0)
+    place = way[some] % (links + 1)
+    for _ in range(ROUNDS):
         if not len(some):
-            break
-        users = np.bincount(place[some].reshape(-1), minlength=links + 1)
-        users[links] = 0
-        rise = np.divide(room, users, out=np.full(links + 1, np.inf), where=users > 0)
-        step = max(0.0, min(float(rise.min()), float((want[some] - level).min())))
-        level += step
-        rate[some] = level
-        room[:links] -= step * users[:links]
-        full = (users > 0) & (rise <= step * (1.0 + 1e-9) + 1e-12)
-        growing[some] = (want[some] > level * (1.0 + 1e-12)) & ~full[place[some]].any(axis=1)
-    else:
-        # Far more levels than a controller's step has time for: the rest share what is left as their links allow.
-        some = np.flatnonzero(growing)
-        if len(some):
-            users = np.bincount(place[some].reshape(-1), minlength=links + 1)
-            left = np.append(room[:links], np.inf) / np.maximum(users, 1)
-            rate[some] = np.minimum(want[some], level + np.maximum(left[place[some]].min(axis=1), 0.0))
+            return rate
+        users = np.bincount(place.reshape(-1), minlength=links + 1)
+        share = np.divide(room, users, out=np.full(links + 1, np.inf), where=users > 0)
+        shares = share[place]
+        bound = shares.min(axis=1, initial=np.inf)
+        # Shares only grow from here on, so whoever wants no more than its share has it for good.
+        done = want[some] <= bound * (1.0 + NEAR)
+        if not done.any():
+            # A link none of whose pairs has less elsewhere is full with these shares. The lowest share's is one.
+            less = bound[:, None] < shares * (1.0 - NEAR)
+            loose = np.bincount(place.reshape(-1), weights=less.reshape(-1), minlength=links + 1) > 0.0
+            done = ~(loose | np.isinf(share))[place].all(axis=1)
+        given = np.minimum(want[some], bound)
+        rate[some[done]] = given[done]
+        taken = np.repeat(given[done], place.shape[1])
+        room -= np.bincount(place[done].reshape(-1), weights=taken, minlength=links + 1)
+        np.maximum(room, 0.0, out=room)
+        some, place = some[~done], place[~done]
+    # A chain of links that wait for each other's, longer than a controller's step has time for: all have their shares.
+    users = np.bincount(place.reshape(-1), minlength=links + 1)
+    share = np.divide(room, users, out=np.full(links + 1, np.inf), where=users > 0)
+    rate[some] = np.minimum(want[some], share[place].min(axis=1, initial=np.inf))
     return rate
