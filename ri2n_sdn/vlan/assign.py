@@ -27,6 +27,7 @@ ROUNDS = 64  # rounds of single moves; in each, a link gives up or takes in at m
 BAND = 8_000  # pairs looked at in a round, those on the fullest links
 SMALL = 0.05  # of the demand-weighted mean demand on its fullest link: a pair below it is not worth moving
 PASSES = 4  # over the moves of a round: those that meet none of the moves of earlier passes
+TURNS, TURNS_UP_TO = 4, 1_000  # orders in which so many new pairs at most are tried: a search may end at a dead end
 RETURNS = 3  # rounds of taking moves back that later moves made needless
 
 
@@ -79,7 +80,7 @@ def assign(
     (P,) is the column in use, -1 for a new pair. One whose column is not a candidate (any more) moves in any case;
     others when that, or a chain of exchanges they are part of, lowers the fullest link concerned by more than
     `hysteresis` (of its capacity). Links up to the utilisation `enough` are left as they are. `effort` bounds the
-    chains. The same arguments give the same answer.
+    chains of one try. The same arguments give the same answer.
     """
     pairs = len(candidates)
     demand = np.maximum(np.nan_to_num(np.asarray(demand_bps, dtype=np.float64), posinf=0.0), 0.0)
@@ -90,19 +91,28 @@ def assign(
     usable = np.maximum(capacity, 1e-6 * lowest if np.isfinite(lowest) else 1.0)
     inverse = np.append(1.0 / usable, 0.0)  # the last for padding
     present = np.full(pairs, -1, dtype=np.int64) if current is None else np.asarray(current, dtype=np.int64)
-    state = _State(demand, candidates, links, inverse, present)
-    before = state.utilisation.copy()
-    state.place()
-    if state.decided.any():
-        for _ in range(RETURNS):
-            state.move_singly(hysteresis, enough)
-            effort = state.exchange(hysteresis, enough, effort)
-            if not state.take_back(present):
-                break
-    choosable = np.zeros(len(inverse), dtype=np.bool_)
-    choosable[state.free] = True
-    moved = (present >= 0) & (state.choice >= 0) & (state.choice != present)
-    return Assignment(state.choice, moved, state.utilisation[:-1], before[:-1], choosable[:-1])
+    best: Assignment | None = None
+    for turn in range(TURNS if pairs <= TURNS_UP_TO and not (present >= 0).any() else 1):
+        state = _State(demand, candidates, links, inverse, present)
+        before = state.utilisation.copy()
+        left = effort
+        state.place(turn)
+        if state.decided.any():
+            for _ in range(RETURNS):
+                state.move_singly(hysteresis, enough)
+                left = state.exchange(hysteresis, enough, left)
+                if not state.take_back(present):
+                    break
+        choosable = np.zeros(len(inverse), dtype=np.bool_)
+        choosable[state.free] = True
+        moved = (present >= 0) & (state.choice >= 0) & (state.choice != present)
+        found = Assignment(state.choice, moved, state.utilisation[:-1], before[:-1], choosable[:-1])
+        if best is None or found.fullest_choosable < best.fullest_choosable:
+            best = found
+        if best.fullest_choosable <= enough:
+            break
+    assert best is not None
+    return best
 
 
 class _State:
@@ -152,13 +162,16 @@ class _State:
         self.choice[some] = column
         self.way[:, some] = self.free[column, :, some].T
 
-    def place(self) -> None:
-        """Give new pairs, and those whose way is gone, the emptiest of their candidates, the largest demand first."""
+    def place(self, turn: int) -> None:
+        """Give new pairs, and those whose way is gone, the emptiest of their candidates, the largest demand first.
+
+        Equal demands come in another order in each `turn`.
+        """
         new = np.flatnonzero((self.choice < 0) & self.valid.any(axis=0))
         if not len(new):
             return
         # Neighbours in the order are from different places, so that a batch's pairs seldom meet on a link.
-        scrambled = (new * 2654435761) % 4294967291
+        scrambled = (new * (2654435761 + 2000006 * turn)) % 4294967291
         new = new[np.lexsort((scrambled, -self.demand[new]))]
         batch = max(1, -(-len(new) // PLACINGS)) if len(new) > PLACINGS else 1
         for start in range(0, len(new), batch):
