@@ -108,7 +108,8 @@ class Cluster:
     """Everything is read and written under `lock`; `wake_trunk` and the like end their loops' waits.
 
     `sent_bytes` is what each pair sent since the controller began. `reports` is what the hosts' helpers said last.
-    `helpers_to_greet` are hosts whose helper may be a new one.
+    `helpers_to_greet` are hosts whose helper may be a new one. `syn_acks` are the answers to requests for connections
+    that are to be placed, by the switch's datapath id (apps.placement).
     """
 
     config: ClusterConfig
@@ -123,12 +124,14 @@ class Cluster:
     sent_bytes: Counter[PairKey] = field(default_factory=Counter)
     reports: dict[str, Reported] = field(default_factory=dict)
     helpers_to_greet: set[str] = field(default_factory=set)
+    syn_acks: dict[int, deque[bytes]] = field(default_factory=dict)
     counters: Counter[str] = field(default_factory=Counter)
     events: deque[tuple[int, float, str]] = field(default_factory=lambda: deque(maxlen=1000))
     started_s: float = field(default_factory=time.monotonic)
     wake_trunk: threading.Event = field(default_factory=threading.Event)
     wake_telemetry: threading.Event = field(default_factory=threading.Event)
     wake_striping: threading.Event = field(default_factory=threading.Event)
+    wake_placement: threading.Event = field(default_factory=threading.Event)
     stop: threading.Event = field(default_factory=threading.Event)
     started: bool = False
     failed: bool = False
@@ -161,7 +164,9 @@ class Cluster:
             hosts = {name: self._host(member, declared) for name, member in self.members.items()}
             routing = self.fat_tree.routing(hosts) if self.fat_tree is not None else None
             self._link_numbers = number_links(Fabric(hosts, routing=routing), self._link_numbers)
-            self._fabric = Fabric(hosts, self._link_numbers, self.config.traffic_by_flows(), routing)
+            self._fabric = Fabric(
+                hosts, self._link_numbers, self.config.traffic_by_flows(), routing, self.config.placed_ports()
+            )
         return self._fabric
 
     def topology_changed(self) -> None:
@@ -244,7 +249,7 @@ class Cluster:
             elif self.config.stripes(member.name) and member.taps and not member.helper_runs:
                 why = "does not run" if member.has_taps else "cannot be used: its ports have other numbers"
                 result.append(f"{member.name}: its helper {why}")
-        missing = sorted(set(self.config.hosts) - set(self.members))
+        missing = sorted({*self.config.hosts, *self.config.placed_ports()} - set(self.members))
         result += [f"{name} is in cluster.yaml but has never connected" for name in missing]
         return result
 

@@ -23,6 +23,7 @@ __all__ = [
     "read_flow_counters",
     "read_group_counters",
     "read_groups",
+    "split_entries",
     "tagged",
     "untagged",
 ]
@@ -112,13 +113,13 @@ def packet_out(port: int, frame: bytes, xid: int) -> bytes:
 
 def read_groups(body: bytes) -> list[Group]:
     """Groups of an OFPMP_GROUP_DESC reply; actions that are not ours become an empty list, so that they differ."""
-    return [_read_group(entry) for entry in _entries(body, 16)]
+    return [_read_group(entry) for entry in split_entries(body, 16)]
 
 
 def read_group_counters(body: bytes) -> list[GroupCounters]:
     """Groups of an OFPMP_GROUP reply with their buckets' counters."""
     result = []
-    for entry in _entries(body, 40):
+    for entry in split_entries(body, 40):
         (number,) = struct.unpack_from("!I", entry, 4)
         rest = entry[40 : 40 + (len(entry) - 40) // 16 * 16]
         result.append(GroupCounters(number, tuple(struct.iter_unpack("!QQ", rest))))
@@ -128,7 +129,7 @@ def read_group_counters(body: bytes) -> list[GroupCounters]:
 def read_flow_counters(body: bytes) -> list[FlowCounters]:
     """Flows of an OFPMP_FLOW_DESC reply: table, cookie and counters alone."""
     result = []
-    for entry in _entries(body, 32):
+    for entry in split_entries(body, 32):
         table = entry[4]
         cookie, match_length = struct.unpack_from("!Q2xH", entry, 16)
         offset = 24 + _padded(match_length)
@@ -159,7 +160,7 @@ def _padded(length: int) -> int:
     return (length + 7) // 8 * 8
 
 
-def _entries(body: bytes, least: int) -> Iterator[bytes]:
+def split_entries(body: bytes, least: int) -> Iterator[bytes]:
     """Split a multipart body at the 16-bit lengths that its entries begin with."""
     offset = 0
     while offset < len(body):
@@ -208,7 +209,7 @@ def _read_group(entry: bytes) -> Group:
     if 16 + buckets_length > len(entry):
         raise ValueError("group description: buckets are longer than their entry")
     buckets = []
-    for raw in _entries(entry[16 : 16 + buckets_length], 8):
+    for raw in split_entries(entry[16 : 16 + buckets_length], 8):
         (actions_length,) = struct.unpack_from("!H", raw, 2)
         if 8 + actions_length > len(raw):
             raise ValueError("group description: actions are longer than their bucket")

@@ -43,6 +43,12 @@ class _Class(StrictModel):
         return self
 
 
+class _Placement(StrictModel):
+    hosts: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=1024)]
+    ports: Annotated[list[Annotated[int, Field(ge=1, le=65535)]], Field(max_length=64)] = Field(default_factory=list)
+    policy: Literal["least_connections"] = "least_connections"
+
+
 class _HostConfig(StrictModel):
     nics: dict[str, _NicConfig] = Field(default_factory=dict)
     extra_macs: list[_Mac] = Field(default_factory=list)
@@ -64,10 +70,11 @@ class ClusterConfig(StrictModel):
     """All keys are optional.
 
     `striping` auto: pairs of hosts that both run `ri2n-reorder` use it; off, for all or for one host: nothing is
-    given to it. `by_flows` are classes of traffic that are never given to it. `hosts` declares NICs' rates, where the
-    driver does not know them, their wiring, and MACs of containers and virtual machines behind a host. `switches` and
-    `vlans` describe networks of several switches, as in a topology (fabric.switches), and NICs' `switch` where they are
-    plugged in, with the number of the switch's `port` for messages.
+    given to it. `by_flows` are classes of traffic that are never given to it. `placement` names hosts whose TCP
+    services (`ports`; none: all) get each new connection on the NIC with the fewest. `hosts` declares NICs' rates,
+    where the driver does not know them, their wiring, and MACs of containers and virtual machines behind a host.
+    `switches` and `vlans` describe networks of several switches, as in a topology (fabric.switches), and NICs' `switch`
+    where they are plugged in, with the number of the switch's `port` for messages.
     """
 
     strategy: str = "max_min"
@@ -75,6 +82,7 @@ class ClusterConfig(StrictModel):
     hbspan_s: _Hbspan = _Hbspan()
     striping: _Striping = "auto"
     by_flows: Annotated[list[_Class], Field(max_length=64)] = Field(default_factory=list)
+    placement: Annotated[list[_Placement], Field(max_length=64)] = Field(default_factory=list)
     hosts: dict[str, _HostConfig] = Field(default_factory=dict)
     switches: dict[SwitchName, SwitchSpec] = Field(default_factory=dict)
     vlans: VlanSpec = VlanSpec()
@@ -102,6 +110,16 @@ class ClusterConfig(StrictModel):
             raise ValueError("must be 16, 32, 64, 128 or 256")
         return value
 
+    @field_validator("placement")
+    @classmethod
+    def _of_a_host_once(cls, value: list[_Placement]) -> list[_Placement]:
+        seen: set[str] = set()
+        for name in (name for each in value for name in each.hosts):
+            if name in seen:
+                raise ValueError(f"{name} is there twice")
+            seen.add(name)
+        return value
+
     @field_validator("by_flows")
     @classmethod
     def _once_each(cls, value: list[_Class]) -> list[_Class]:
@@ -125,6 +143,10 @@ class ClusterConfig(StrictModel):
     def traffic_by_flows(self) -> tuple[TrafficClass, ...]:
         """What helpers are not given, in the file's order."""
         return tuple(TrafficClass(each.proto, each.port, each.dscp) for each in self.by_flows)
+
+    def placed_ports(self) -> dict[str, tuple[int, ...]]:
+        """The hosts whose services' connections are placed, and the ports, each once; none: all."""
+        return {name: tuple(sorted(set(each.ports))) for each in self.placement for name in each.hosts}
 
     def network(self, host: str, nic: str) -> str | None:
         declared = self.hosts.get(host)

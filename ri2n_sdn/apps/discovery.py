@@ -12,10 +12,11 @@ from typing import Any
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.cluster import Cluster, guarded_loop
 from ri2n_sdn.apps.openflow import MAIN_DISPATCHER, OSKenApp, handler, ofp, ofp_event, parser
+from ri2n_sdn.apps.placement import take_syn_ack
 from ri2n_sdn.apps.probes import ProbeKind
 from ri2n_sdn.apps.striping import take_report
 from ri2n_sdn.fabric.wiring import Probe
-from ri2n_sdn.pipeline.layout import WIRE_PORT
+from ri2n_sdn.pipeline.layout import LOCAL, WIRE_PORT
 
 __all__ = ["DiscoveryApp"]
 
@@ -50,6 +51,9 @@ class DiscoveryApp(OSKenApp):
         cluster.counters["packet_ins"] += 1
         if int(message.match["in_port"]) == WIRE_PORT:
             take_report(cluster, message.datapath.id, bytes(message.data), now_s)
+            return
+        if int(message.match["in_port"]) == LOCAL:
+            take_syn_ack(cluster, message.datapath.id, bytes(message.data))
             return
         frame = bytes(message.data)
         age_s = cluster.probes.age_s(frame, now_s)

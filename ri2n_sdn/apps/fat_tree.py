@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path as FilePath
-from typing import Self
+from typing import TYPE_CHECKING
 
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.errors import BadInput
@@ -20,6 +20,9 @@ from ri2n_sdn.vlan.routing import DeadParts, VlanRouting, networks_of, tag_of
 from ri2n_sdn.vlan.tables import pair_candidates
 from ri2n_sdn.vlan.trees import Trees
 from ri2n_sdn.weights.loop import PairKey
+
+if TYPE_CHECKING:
+    from typing import Self  # of Python 3.11
 
 __all__ = ["FatTree"]
 

@@ -1,4 +1,4 @@
-"""Start the controller (configuration, OpenFlow listener, six apps, local interface) and run until told to stop."""
+"""Start the controller (configuration, OpenFlow listener, seven apps, local interface) and run until told to stop."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ri2n_sdn.apps.connection import ConnectionApp
 from ri2n_sdn.apps.discovery import DiscoveryApp
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.openflow import listen, start_apps
+from ri2n_sdn.apps.placement import PlacementApp
 from ri2n_sdn.apps.striping import StripingApp
 from ri2n_sdn.apps.telemetry import TelemetryApp
 from ri2n_sdn.apps.trunk import TrunkApp
@@ -57,7 +58,7 @@ def run(options: ControllerOptions) -> int:
         raise BadInput(f"{options.config_path}: {error}") from None
     server_apps = listen(options.listen_host, options.listen_port, options.tls_key, options.tls_cert, options.tls_ca)
     api = LocalApi(cluster)
-    apps = (ConnectionApp, DiscoveryApp, TelemetryApp, TrunkApp, StripingApp, VlanApp)
+    apps = (ConnectionApp, DiscoveryApp, TelemetryApp, TrunkApp, StripingApp, VlanApp, PlacementApp)
     for app in apps:
         app.cluster = cluster
     start_apps([*server_apps, *apps])

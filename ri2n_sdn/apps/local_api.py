@@ -264,7 +264,9 @@ class LocalApi:
                 "kind": "managed",
                 "striped": striped,
                 "by_flows": [asdict(each) for each in fabric.by_flows] if striped else [],
-                "reason": reason + (f"; {dead} of {len(paths)} paths are dead" if dead else ""),
+                "reason": reason
+                + "".join(_placing(fabric, server) for server in (source, target))
+                + (f"; {dead} of {len(paths)} paths are dead" if dead else ""),
                 "slots": [names[slot] for slot in slots_in_force(cluster, source, target)],
                 "paths": self._paths(source, target, fabric),
             }
@@ -292,6 +294,15 @@ class LocalApi:
                     if seq > since
                 ]
             }
+
+
+def _placing(fabric: Fabric, server: str) -> str:
+    """What `explain` says of a host whose services' connections are placed; empty for others."""
+    ports = fabric.placement.get(server)
+    if ports is None:
+        return ""
+    which = f"to ports {', '.join(map(str, ports))} of" if ports else "to"
+    return f"; TCP connections {which} {server} go each by the NIC that had the fewest when it began"
 
 
 def _claim(path: Path) -> None:

@@ -178,13 +178,15 @@ class Fabric:
     """All managed hosts at one moment; immutable, so that a plan is computed from one consistent view.
 
     `by_flows` is what helpers are not given, whoever sends it to whom. `routing` knows the ways through networks of
-    several switches; without it every network is one switch.
+    several switches; without it every network is one switch. `placement` has the hosts whose TCP services get each new
+    connection placed on a path of its own, and the services' ports; none: all ports (pipeline.placement).
     """
 
     hosts: Mapping[str, Host] = field(default_factory=dict)
     link_numbers: LinkNumbers = field(default_factory=dict)
     by_flows: tuple[TrafficClass, ...] = ()
     routing: Routing | None = None
+    placement: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @cached_property
     def _paths(self) -> dict[tuple[str, str], tuple[Path, ...]]:

@@ -7,9 +7,12 @@ from hashlib import blake2b
 __all__ = [
     "ALL_MULTICAST",
     "ANNOUNCED_TO",
+    "COOKIE_FOLLOWED",
     "COOKIE_LEARNED",
     "COOKIE_MASK",
     "COOKIE_OURS",
+    "COOKIE_PLACED",
+    "COOKIE_PLACED_MASK",
     "COOKIE_STARTUP",
     "ETH_ARP",
     "ETH_IPV4",
@@ -34,6 +37,11 @@ __all__ = [
 COOKIE_OURS = 0x5232
 COOKIE_LEARNED = 0x5233
 COOKIE_STARTUP = 0x5249
+COOKIE_PLACED = COOKIE_LEARNED << 48 | 1 << 32
+"""A whole cookie: of rows that place a connection; the lower half is the path (`path_register`)."""
+COOKIE_PLACED_MASK = 0xFFFFFFFF << 32
+COOKIE_FOLLOWED = COOKIE_LEARNED << 48 | 2 << 32
+"""A whole cookie: of rows that a host learned from a peer which places its connections."""
 COOKIE_MASK = 0xFFFF << 48
 
 LOCAL = 0xFFFFFFFE
@@ -69,6 +77,7 @@ class Table:
     Receiving: 0 -> 1 -> 3 (managed peers) or 4, 6, 5, 2 (all others).
     Sending: 0 -> 10 -> group -> 30, or 10 -> 11 -> 12 for hosts without Open vSwitch.
     Between helpers: 0 -> 30 (from ours), 0 -> 1 -> 7 -> 3 -> 8 (to ours), 7 -> 9 (sent back to ours).
+    Placed connections: 0 -> 13, then 10 (sending); 3 -> 14 (receiving), which learns into 13.
     """
 
     CLASSIFY = 0
@@ -84,6 +93,8 @@ class Table:
     SEND = 10
     LEARNED = 11
     SEND_UNMANAGED = 12
+    PLACED = 13
+    FOLLOW = 14
     SEND_COUNT = 30
     CANARY = 249
 
@@ -99,6 +110,8 @@ TABLE_ORDER = (
     Table.NEIGHBOUR,
     Table.RETURNED,
     Table.TO_HELPER,
+    Table.PLACED,
+    Table.FOLLOW,
     Table.RECEIVE_COUNT,
     Table.STRIPED,
     Table.RECEIVE,

@@ -15,6 +15,7 @@ __all__ = [
     "Bucket",
     "CopyField",
     "Flow",
+    "Follow",
     "Goto",
     "Group",
     "Learn",
@@ -30,8 +31,8 @@ __all__ = [
     "row",
 ]
 
-MatchValue = int | str | tuple[str, str]
-"""An exact value, or (value, mask) for MAC addresses."""
+MatchValue = int | str | tuple[str, str] | tuple[int, int]
+"""An exact value, or (value, mask) for MAC addresses and TCP flags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,25 @@ class Learn:
     cookie: int
 
 
-Action = Output | ToController | SetField | CopyField | PushVlan | PopVlan | Goto | ToGroup | OutputRegister | Learn
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Remember in `table` that this TCP connection's packets go back by the path that reg5 holds (into reg1).
+
+    `eth_type` is the address family of the frames that the row matches. The row goes `idle_timeout_s` after the last
+    packet, or `fin_timeout_s` after the last one when a FIN or RST was among them; no more than `limit` are made.
+    """
+
+    table: int
+    eth_type: int
+    idle_timeout_s: int
+    fin_timeout_s: int
+    limit: int
+    cookie: int
+
+
+Action = (
+    Output | ToController | SetField | CopyField | PushVlan | PopVlan | Goto | ToGroup | OutputRegister | Learn | Follow
+)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from ri2n_sdn.fabric.model import UNTAGGED, Fabric, Host, Nic, Path, PathKey, Routing
-from ri2n_sdn.pipeline import striping
+from ri2n_sdn.pipeline import placement, striping
 from ri2n_sdn.pipeline.layout import (
     ALL_MULTICAST,
     ANNOUNCED_TO,
@@ -99,16 +99,20 @@ def plan_host(
     if host.helper:
         plan.add_flows(striping.host_flows(host, fabric.by_flows))
         plan.add_groups(striping.bounce_groups(host))
+    plan.add_flows(placement.host_flows(host, fabric))
     for peer_name in sorted(fabric.hosts):
         if peer_name == name:
             continue
         peer = fabric.hosts[peer_name]
-        into = fabric.paths(peer_name, name)
-        plan.add_flows(_receive_from_peer(host, peer, into, tagged=fabric.routing is not None))
+        into, out = fabric.paths(peer_name, name), fabric.paths(name, peer_name)
+        follows = peer_name in fabric.placement
+        back = {path.key: placement.way_back(path, out) for path in into} if follows else {}
+        plan.add_flows(_receive_from_peer(host, peer, into, fabric.routing is not None, back))
+        if follows:
+            plan.add_flows(placement.follow_flows(peer, fabric.placement[peer_name]))
         flows, groups = _broadcast_from_peer(fabric, peer, attachments)
         plan.add_flows(flows)
         plan.add_groups(groups)
-        out = fabric.paths(name, peer_name)
         plan.add_flows(_output_flows(host, peer, out))
         if out:
             # A container's frames, and all for a peer that is not ready: as they are, into one network alone.
@@ -126,6 +130,10 @@ def plan_host(
                 flow, before_it = striping.to_helper_first(host, peer, group)
                 plan.add_flows([flow])
                 plan.add_groups([before_it])
+            if follows or name in fabric.placement:
+                flows, groups = placement.by_path(host, peer, out, group)
+                plan.add_flows(flows)
+                plan.add_groups(groups)
     return plan.wanted()
 
 
@@ -260,20 +268,23 @@ def _untag_flows(host: Host, routing: Routing) -> Iterator[Flow]:
                 yield row(Table.CLASSIFY, 110, match, [PopVlan(), SetField("reg4", vlan), Goto(Table.RECEIVE)])
 
 
-def _receive_from_peer(host: Host, peer: Host, into: Sequence[Path], tagged: bool) -> Iterator[Flow]:
+def _receive_from_peer(
+    host: Host, peer: Host, into: Sequence[Path], tagged: bool, back: Mapping[PathKey, PathKey | None]
+) -> Iterator[Flow]:
     """Rows for frames of a managed peer: R_ijk is counted per (peer's NIC, own NIC, VLAN), the peer's own MAC restored.
 
-    `tagged`: networks have several VLANs.
+    `tagged`: networks have several VLANs. `back` has the paths by which placed connections go back.
     """
     deliver: Action = Goto(Table.TO_HELPER) if host.helper else Output(LOCAL)
-    restore: list[Action] = [SetField("eth_src", peer.mac), deliver]
+    source = SetField("eth_src", peer.mac)
+    restore: list[Action] = [source, deliver]
     for path in into:
         match: dict[str, MatchValue] = {"in_port": path.peer.port, "eth_src": path.own.mac}
         yield row(
             Table.RECEIVE_COUNT,
             100,
             {**match, "reg4": path.route.vlan} if tagged else match,
-            restore,
+            [source, *placement.learn_from(back.get(path.key)), deliver],
             counts=(RECEIVED, peer.name, path.key),
         )
     for nic in peer.nics:

@@ -9,7 +9,7 @@ from ri2n_sdn.fabric.classes import TrafficClass
 from ri2n_sdn.fabric.links import number_links
 from ri2n_sdn.fabric.model import Fabric, Host, Nic
 from ri2n_sdn.pipeline import messages as m
-from ri2n_sdn.pipeline.layout import IN_PORT, LOCAL, PLAIN_PORT, VLAN_PRESENT, WIRE_PORT
+from ri2n_sdn.pipeline.layout import IN_PORT, LOCAL, PLAIN_PORT, VLAN_PRESENT, WIRE_PORT, Table
 from ri2n_sdn.pipeline.plan import plan_host
 from ri2n_sdn.weights.loop import default_slots
 
@@ -28,6 +28,7 @@ class Frame:
     ipv4_dst: str = ""
     tcp_src: int = 0
     tcp_dst: int = 0
+    tcp_flags: int = 0
     udp_src: int = 0
     udp_dst: int = 0
     hash: int = 0
@@ -58,6 +59,8 @@ class Bridge:
         self.wanted = wanted
         self.carrier = set(ports)
         self.learned: dict[str, int] = {}
+        self.followed: dict[tuple[object, ...], int] = {}
+        self.placed: dict[tuple[object, ...], int] = {}
 
     def receive(self, frame: Frame, in_port: int) -> list[tuple[int, Frame]]:
         """(port, frame) for everything that leaves; a frame never leaves by the port it came in on."""
@@ -68,6 +71,10 @@ class Bridge:
     def _table(self, table: int, state: _State, out: list[tuple[int, Frame]]) -> None:
         if table == 11 and state.frame.eth_dst in self.learned:
             state.registers["reg2"] = self.learned[state.frame.eth_dst]
+            return
+        if table == Table.PLACED:
+            ends = connection_of(state.frame)
+            state.registers["reg1"] = self.placed.get(ends, self.followed.get(ends, 0))
             return
         rows = [flow for flow in self.wanted.flows.values() if flow.table == table and _matches(flow, state)]
         if rows:
@@ -105,6 +112,9 @@ class Bridge:
                     out.append((state.registers[action.register], state.frame))
             elif isinstance(action, m.Learn):
                 self.learned[state.frame.eth_src] = state.in_port
+            elif isinstance(action, m.Follow):
+                assert state.frame.eth_type == action.eth_type
+                self.followed[connection_of(state.frame, back=True)] = state.registers["reg5"]
 
     def _bucket(self, group: m.Group, number: int) -> m.Bucket | None:
         """As Open vSwitch chooses: the first live one (fast failover), the hashed one or the next live one (select)."""
@@ -119,6 +129,12 @@ class Bridge:
         if bucket.watch_group is not None:
             return any(self._lives(other) for other in self.wanted.groups[bucket.watch_group].buckets)
         return bucket.watch_port is None or bucket.watch_port in self.carrier
+
+
+def connection_of(frame: Frame, *, back: bool = False) -> tuple[object, ...]:
+    """What a row of a placed connection matches; of the packets that come back."""
+    ends = [(frame.ipv4_src, frame.tcp_src), (frame.ipv4_dst, frame.tcp_dst)]
+    return (frame.eth_src if back else frame.eth_dst, *(reversed(ends) if back else ends))
 
 
 def _set(frame: Frame, name: str, value: object) -> Frame:
@@ -139,12 +155,16 @@ def _matches(flow: m.Flow, state: _State) -> bool:
         else:
             actual = getattr(state.frame, name)
         if isinstance(wanted, tuple):
-            value, mask = (int(text.replace(":", ""), 16) for text in wanted)
-            if int(str(actual).replace(":", ""), 16) & mask != value:
+            value, mask = (_number(each) for each in wanted)
+            if _number(actual) & mask != value:
                 return False
         elif actual != wanted:
             return False
     return True
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else int(str(value).replace(":", ""), 16)
 
 
 class Network:
@@ -174,6 +194,7 @@ class Cluster:
         plain: Mapping[str, str] | None = None,
         helpers: Collection[str] = (),
         by_flows: tuple[TrafficClass, ...] = (),
+        placement: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
         self.taps: list[tuple[str, int, Frame]] = []
         self.hosts: dict[str, Host] = {}
@@ -192,7 +213,7 @@ class Cluster:
         self.plain = dict(plain or {})
         for name, network in self.plain.items():
             self.networks.setdefault(network, Network()).members.add((name, 0))
-        self.fabric = Fabric(self.hosts, number_links(Fabric(self.hosts), {}), by_flows)
+        self.fabric = Fabric(self.hosts, number_links(Fabric(self.hosts), {}), by_flows, placement=placement or {})
         self.bridges = {
             name: Bridge(
                 plan_host(self.fabric, name, {}, default_slots, 64),

@@ -1,0 +1,126 @@
+"""The messages about rows of placed connections (Table.PLACED): added, deleted, asked for, read back."""
+
+from __future__ import annotations
+
+import struct
+from ipaddress import ip_address
+from typing import Any
+
+from ri2n_sdn.apps.channel import Channel
+from ri2n_sdn.apps.codec import split_entries
+from ri2n_sdn.apps.openflow import ofp, parser
+from ri2n_sdn.fabric.model import PathKey
+from ri2n_sdn.pipeline.layout import COOKIE_PLACED, COOKIE_PLACED_MASK, Table, path_register
+from ri2n_sdn.pipeline.placement import (
+    FIN_TIMEOUT_S,
+    IDLE_TIMEOUT_S,
+    Connection,
+    PlacedRow,
+    cookie_of,
+    path_of_cookie,
+)
+
+__all__ = ["add_placed", "delete_placed", "placed_request", "read_placed"]
+
+_PRIORITY = 20  # above rows that were learned from a peer
+_BASIC, _STATISTICS, _DURATION, _PACKETS = 0x8000, 0x8002, 0, 4
+_ETH_DST, _IPV4_SRC, _IPV4_DST, _TCP_SRC, _TCP_DST, _IPV6_SRC, _IPV6_DST = 3, 11, 12, 13, 14, 26, 27
+
+
+def add_placed(datapath: Any, connection: Connection, path: PathKey) -> Any:
+    """An OFPFlowMod that places a connection on a path, in a row that ends by itself."""
+    return parser.OFPFlowMod(
+        datapath,
+        cookie=cookie_of(path),
+        table_id=Table.PLACED,
+        command=ofp.OFPFC_ADD,
+        priority=_PRIORITY,
+        idle_timeout=IDLE_TIMEOUT_S,
+        match=parser.OFPMatch(**connection.match),
+        instructions=[
+            parser.OFPInstructionActions(
+                ofp.OFPIT_APPLY_ACTIONS,
+                [
+                    parser.OFPActionSetField(reg1=path_register(*path)),
+                    parser.NXActionFinTimeout(fin_idle_timeout=FIN_TIMEOUT_S, fin_hard_timeout=0),
+                ],
+            )
+        ],
+        out_port=ofp.OFPP_ANY,
+        out_group=ofp.OFPG_ANY,
+    )
+
+
+def delete_placed(datapath: Any, connection: Connection) -> Any:
+    """An OFPFlowMod that deletes the row of a placed connection."""
+    return parser.OFPFlowMod(
+        datapath,
+        table_id=Table.PLACED,
+        command=ofp.OFPFC_DELETE_STRICT,
+        priority=_PRIORITY,
+        match=parser.OFPMatch(**connection.match),
+        instructions=[],
+        out_port=ofp.OFPP_ANY,
+        out_group=ofp.OFPG_ANY,
+    )
+
+
+def placed_request(channel: Channel) -> Any:
+    """A request for all rows of placed connections that a switch has."""
+    return parser.OFPFlowDescStatsRequest(
+        channel.datapath,
+        0,
+        Table.PLACED,
+        ofp.OFPP_ANY,
+        ofp.OFPG_ANY,
+        COOKIE_PLACED,
+        COOKIE_PLACED_MASK,
+        parser.OFPMatch(),
+    )
+
+
+def read_placed(body: bytes) -> list[PlacedRow]:
+    """The rows in an OFPMP_FLOW_DESC reply; those that are no connection's are left out. ValueError when malformed."""
+    result = []
+    for entry in split_entries(body, 32):
+        cookie, match_length = struct.unpack_from("!Q2xH", entry, 16)
+        begin = 24 + (match_length + 7) // 8 * 8
+        if match_length < 4 or begin + 4 > len(entry):
+            raise ValueError("flow description: match is longer than its entry")
+        (length,) = struct.unpack_from("!2xH", entry, begin)
+        if length < 4 or begin + length > len(entry):
+            raise ValueError("flow description: statistics are longer than their entry")
+        connection = _connection(_fields(entry[28 : 24 + match_length], _BASIC))
+        said = _fields(entry[begin + 4 : begin + length], _STATISTICS)
+        if connection is not None:
+            seconds = int.from_bytes(said.get(_DURATION, b"")[:4], "big")
+            packets = int.from_bytes(said.get(_PACKETS, b""), "big")
+            result.append(PlacedRow(connection, path_of_cookie(cookie), float(seconds), packets))
+    return result
+
+
+def _fields(raw: bytes, oxm_class: int) -> dict[int, bytes]:
+    """The fields of one class, by their number; masks are left in their values, which exact matches have none of."""
+    found, offset = {}, 0
+    while offset + 4 <= len(raw):
+        of_class, field, size = struct.unpack_from("!HBB", raw, offset)
+        if offset + 4 + size > len(raw):
+            raise ValueError("flow description: a field is longer than its list")
+        if of_class == oxm_class:
+            found[field >> 1] = raw[offset + 4 : offset + 4 + size]
+        offset += 4 + size
+    return found
+
+
+def _connection(match: dict[int, bytes]) -> Connection | None:
+    source, target = match.get(_IPV4_SRC, match.get(_IPV6_SRC)), match.get(_IPV4_DST, match.get(_IPV6_DST))
+    mac, ports = match.get(_ETH_DST), (match.get(_TCP_SRC), match.get(_TCP_DST))
+    if source is None or target is None or mac is None or ports[0] is None or ports[1] is None:
+        return None
+    return Connection(
+        str(ip_address(source)),
+        int.from_bytes(ports[0], "big"),
+        str(ip_address(target)),
+        int.from_bytes(ports[1], "big"),
+        mac.hex(":"),
+    )

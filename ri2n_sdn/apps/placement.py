@@ -1,0 +1,142 @@
+"""The placement app: gives each new connection of a configured service the NIC with the fewest (pipeline.placement)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from concurrent.futures import Future
+from typing import Any
+
+from ri2n_sdn.apps.channel import Channel, Refused
+from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
+from ri2n_sdn.apps.openflow import OSKenApp, ofp
+from ri2n_sdn.apps.placed_rows import add_placed, delete_placed, placed_request, read_placed
+from ri2n_sdn.fabric.model import Fabric, PathKey
+from ri2n_sdn.pipeline.placement import MAX_CONNECTIONS, Connection, Load, PlacedRow, choose, read_syn_ack
+
+__all__ = ["PlacementApp", "take_syn_ack"]
+
+_LOG = logging.getLogger("ri2n.placement")
+_WAIT_S = 1.0
+_ANSWER_S = 1.0
+_FRESH_S = 0.25
+_MAX_ASKED = 256  # by one host, between two turns
+
+
+class PlacementApp(OSKenApp):
+    """One thread, which has nothing to do until a connection of such a service begins.
+
+    What is placed is known from the switches' rows: they are read again, at most every `_FRESH_S`, when something is to
+    be placed. So nothing has to be restored when a controller starts, or counted when a connection ends.
+    """
+
+    OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
+    cluster: Cluster
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._placed: dict[str, dict[Connection, PathKey]] = {}
+        self._read: dict[str, tuple[Channel, float]] = {}
+
+    def start(self) -> None:
+        super().start()
+        if self.cluster.config.placement:
+            guarded_loop(self.cluster, "placement", self._turn)
+
+    def _turn(self) -> None:
+        cluster = self.cluster
+        cluster.wake_placement.wait(_WAIT_S)
+        cluster.wake_placement.clear()
+        now_s = time.monotonic()
+        with cluster.lock:
+            asked, cluster.syn_acks = cluster.syn_acks, {}
+            if not asked or not cluster.started:
+                return
+            servers = {
+                name: (member, member.channel)
+                for name in cluster.fabric().placement
+                if (member := cluster.members.get(name)) is not None and member.channel is not None
+            }
+        for name in self._placed.keys() - servers.keys():
+            del self._placed[name], self._read[name]
+        asking = {name for name, (member, _) in servers.items() if member.dpid in asked}
+        self._read_rows({name: channel for name, (_, channel) in servers.items()}, asking, now_s)
+        with cluster.lock:
+            fabric = cluster.fabric()
+            load = self._load(fabric)
+            for name in sorted(asking & self._placed.keys() & fabric.hosts.keys()):
+                member, channel = servers[name]
+                self._place(fabric, member, channel, asked[member.dpid], load)
+
+    def _read_rows(self, servers: dict[str, Channel], asking: set[str], now_s: float) -> None:
+        """Read what hosts have placed: those that ask, unless just done, and those of which nothing is known yet."""
+        requests: dict[str, tuple[Channel, Future[list[Any]]]] = {}
+        for name, channel in servers.items():
+            of, read_s = self._read.get(name, (None, 0.0))
+            if of is not channel or (name in asking and now_s - read_s > _FRESH_S):
+                requests[name] = channel, channel.request(placed_request(channel))
+        deadline_s = time.monotonic() + _ANSWER_S
+        for name, (channel, future) in requests.items():
+            try:
+                parts = future.result(timeout=max(0.0, deadline_s - time.monotonic()))
+                rows = [row for part in parts for raw in part.body for row in read_placed(raw.data)]
+            except (TimeoutError, Refused, ConnectionError, ValueError) as error:
+                _LOG.warning("%s: cannot read its connections: %s", name, error or type(error).__name__)
+                continue
+            self._read[name] = channel, time.monotonic()
+            self._placed[name] = {row.connection: row.path for row in rows if not self._given_up(channel, row)}
+
+    def _given_up(self, channel: Channel, row: PlacedRow) -> bool:
+        """Take the row away of a connection that never came about."""
+        if row.half_open:
+            channel.send(delete_placed(channel.datapath, row.connection))
+            self.cluster.counters["connections_half_open"] += 1
+        return row.half_open
+
+    def _load(self, fabric: Fabric) -> Load:
+        names = {host.mac: name for name, host in fabric.hosts.items()}
+        load = Load()
+        for server, placed in self._placed.items():
+            for connection, path in placed.items():
+                load.add(server, names.get(connection.target_mac, ""), path)
+        return load
+
+    def _place(self, fabric: Fabric, member: Member, channel: Channel, frames: deque[bytes], load: Load) -> None:
+        """Place the connections that `frames` answer (cluster.lock is held); one that has its place keeps it."""
+        counters, fat_tree = self.cluster.counters, self.cluster.fat_tree
+        names = {host.mac: name for name, host in fabric.hosts.items()}
+        placed = self._placed[member.name]
+        for frame in frames:
+            found = read_syn_ack(frame)
+            client = names.get(found[0].target_mac) if found is not None else None
+            if found is None or found[1] != member.mac or client is None or client == member.name:
+                counters["connections_not_placed_stranger"] += 1
+                continue
+            connection = found[0]
+            if connection in placed:
+                # The answer again; or the same ports again, whose row may be about to end.
+                channel.send(add_placed(channel.datapath, connection, placed[connection]))
+                continue
+            if len(placed) >= MAX_CONNECTIONS:
+                counters["connections_not_placed_full"] += 1
+                continue
+            paths = fabric.paths(member.name, client)
+            path = choose((path for path in paths if fat_tree is None or fat_tree.allows(path)), load)
+            if path is None:
+                counters["connections_not_placed_no_path"] += 1
+                continue
+            placed[connection] = path.key
+            load.add(member.name, client, path.key)
+            channel.send(add_placed(channel.datapath, connection, path.key))
+            counters["connections_placed"] += 1
+
+
+def take_syn_ack(cluster: Cluster, dpid: int, frame: bytes) -> None:
+    """Keep a server's answer to a request for a connection for the app; too many at once are not placed."""
+    with cluster.lock:
+        waiting = cluster.syn_acks.setdefault(dpid, deque(maxlen=_MAX_ASKED))
+        if len(waiting) == _MAX_ASKED:
+            cluster.counters["connections_not_placed_too_many"] += 1
+        waiting.append(frame)
+    cluster.wake_placement.set()

@@ -1,0 +1,181 @@
+"""least_connections: real connections of three clients on six networks, and what they do when a NIC goes."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ri2n_sdn.cli.client import call
+from ri2n_sdn.fabric.topology import Topology, parse_topology
+from ri2n_sdn.lab import Lab
+
+from .connections import PORT, Client, Watcher, serve
+
+NICS = [f"eth{number}" for number in range(6)]
+CLIENTS = ("B", "C", "D")
+EACH = 24
+WaitUntil = Callable[..., None]
+
+
+def six() -> Topology:
+    """A server A and three clients, all with a NIC on each of six networks (figure 5 of the Paradise paper)."""
+    nics = ", ".join(f"{{name: {nic}, switch: n{number}, rate_bps: 10000000}}" for number, nic in enumerate(NICS, 1))
+    hosts = "".join(f"  {host}: {{nics: [{nics}]}}\n" for host in ("A", *CLIENTS))
+    switches = ", ".join(f"n{number}: {{port_buffer_bytes: 131072}}" for number in range(1, 7))
+    return parse_topology(f"name: six-place\nswitches: {{{switches}}}\nhosts:\n{hosts}")
+
+
+class Bench:
+    """The lab, the server on A and a client on each other host."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.config = lab.run_dir / "placement.yaml"
+        self.config.write_text(f"{lab.cluster_file.read_text()}\nplacement: [{{hosts: [A], ports: [{PORT}]}}]\n")
+        self.start_controller()
+        serve(lab, "A")
+        self.watcher = Watcher(lab, "A")
+        self.clients = {name: Client(lab, name) for name in CLIENTS}
+
+    def start_controller(self) -> None:
+        self.controller = self.lab.start_controller(config=self.config)
+        self.lab.wait_ready()
+
+    def kill_controller(self) -> None:
+        self.controller.kill()
+        self.controller.wait()
+
+    def open(self, count: int, ipv6: str = "") -> None:
+        """Each client but one in `ipv6` opens so many connections over IPv4."""
+        for name, client in self.clients.items():
+            client.open(self.lab.address6("A") if name in ipv6 else self.lab.address("A"), count)
+
+    def close(self, every: int = 1) -> None:
+        for client in self.clients.values():
+            client.close(every)
+
+    def talk(self, up_bytes: int = 8000, down_bytes: int = 8000) -> None:
+        """All connections at once, both ways."""
+        for client in self.clients.values():
+            client.start_talk(up_bytes, down_bytes)
+        for client in self.clients.values():
+            client.end_talk()
+
+    def placed(self) -> dict[tuple[str, int], int]:
+        """A's port by the client's address and port, as A's own rows have it."""
+        rows = self.lab.ofctl("A", "--no-names", "dump-flows", "br-ri2n", "table=13")
+        found = re.findall(r"priority=20,.*?(?:nw|ipv6)_dst=([^,]+),.*?tp_dst=(\d+) actions=set_field:(0x\w+)", rows)
+        return {(address, int(port)): int(path, 16) >> 22 for address, port, path in found}
+
+    def await_placed(self, number: int, wait_until: WaitUntil) -> None:
+        """Wait until A has rows of so many connections: the controller places them after they began."""
+        wait_until(lambda: len(self.placed()) == number, lambda: f"{len(self.placed())} rows: {self.counters()}")
+
+    def counters(self) -> dict[str, int]:
+        counted: dict[str, int] = call(self.lab.controller_socket, "status")["counters"]
+        return {name: count for name, count in counted.items() if "connections" in name or "error" in name}
+
+    def followed(self, host: str) -> int:
+        rows = self.lab.ofctl(host, "--no-names", "dump-flows", "br-ri2n", "table=13")
+        return rows.count("priority=10,")
+
+    def seen(self) -> tuple[Counter[str], Counter[str]]:
+        """What all connections do when they talk: the number on each of A's NICs, in and out.
+
+        Those that use more than one NIC, or different ones for the two ways, are counted as "torn".
+        """
+        self.watcher.report()
+        self.talk()
+        ways = self.watcher.report()
+        result = []
+        for way, other in (("in", "out"), ("out", "in")):
+            whole = {c: n for c, n in ways[way].items() if len(n) == 1 and ways[other].get(c) == n}
+            count = Counter(nics[0] for nics in whole.values())
+            count["torn"] = len(ways[way]) - len(whole)
+            result.append(count)
+        return result[0], result[1]
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    with Lab.create(six()) as lab:
+        yield Bench(lab)
+
+
+@pytest.fixture
+def fresh(bench: Bench, wait_until: WaitUntil) -> Iterator[Bench]:
+    """With no connections, before and after."""
+    yield bench
+    bench.lab.restore_all()
+    bench.close()
+    wait_until(lambda: not bench.placed(), lambda: f"rows stay: {bench.placed()}", timeout_s=20)
+
+
+def even(count: Counter[str], total: int, nics: list[str] = NICS) -> bool:
+    """All of `total` connections are on these NICs, each within one of its part."""
+    return not count["torn"] and all(abs(count[nic] - total / len(nics)) <= 1 for nic in nics)
+
+
+def test_six_nics_carry_the_same_number_within_one(fresh: Bench, wait_until: WaitUntil) -> None:
+    """3 x 24 connections, then half of them closed, those of whole NICs, and as many opened again."""
+    total = EACH * len(CLIENTS)
+
+    def each_carries_its_part() -> None:
+        # The client's host follows a moment later, and what it learned before may come once more.
+        wait_until(lambda: all(even(count, total) for count in fresh.seen()), lambda: str(fresh.seen()))
+
+    fresh.open(EACH, ipv6="D")
+    fresh.await_placed(total, wait_until)
+    each_carries_its_part()
+    fresh.close(every=2)
+    fresh.await_placed(total // 2, wait_until)
+    assert max(Counter(fresh.placed().values()).values()) > total / 2 / len(NICS) + 1, "nothing to put right"
+    fresh.open(EACH // 2, ipv6="B")
+    fresh.await_placed(total, wait_until)
+    each_carries_its_part()
+    # Rows that a client learned go too, or the table would be full one day.
+    fresh.close()
+    for name in CLIENTS:
+        wait_until(lambda: not fresh.followed(name), lambda: f"{name} holds {fresh.followed(name)}", timeout_s=20)  # noqa: B023
+
+
+def test_a_nic_goes_down_and_all_connections_go_on(fresh: Bench, wait_until: WaitUntil) -> None:
+    fresh.open(8)
+    fresh.talk()
+    total = 8 * len(CLIENTS)
+    fresh.lab.fault("nic_down", host="A", nic="eth2")
+    fresh.talk()
+    counts = fresh.seen()
+    assert all(count["eth2"] == 0 and sum(count.values()) == total for count in counts), counts
+    # New ones are placed on the NICs that are left.
+    fresh.open(2)
+    fresh.await_placed(total + 6, wait_until)
+    assert Counter(fresh.placed().values())[3] == total / 6
+    fresh.lab.restore("nic_down", host="A", nic="eth2")
+    wait_until(lambda: fresh.seen()[1]["eth2"] == total / 6, "its connections do not come back")
+
+
+def test_without_a_controller_connections_begin_and_leave_dead_nics(fresh: Bench, wait_until: WaitUntil) -> None:
+    """And the next controller goes on counting where the last one stopped."""
+    fresh.open(3)
+    wait_until(lambda: even(fresh.seen()[1], 9), "nine connections are not placed")
+    fresh.kill_controller()
+    client = fresh.clients["B"]
+    (port, *_) = client.open(fresh.lab.address("A"), 0)
+    nic = NICS[fresh.placed()[fresh.lab.address("B"), port] - 1]
+    fresh.watcher.report()
+    client.start_talk(1, 500_000)
+    wait_until(lambda: nic in str(fresh.watcher.report().get("out")), "nothing is sent on it")
+    fresh.lab.fault("nic_down", host="A", nic=nic)
+    client.end_talk()
+    fresh.lab.restore("nic_down", host="A", nic=nic)
+    fresh.open(1)
+    fresh.talk()
+    assert len(fresh.placed()) == 9, "who placed them?"
+    fresh.start_controller()
+    fresh.open(3)
+    fresh.await_placed(18, wait_until)
+    assert set(Counter(fresh.placed().values()).values()) == {3}, fresh.placed()

@@ -1,0 +1,205 @@
+"""Placed connections in a real Open vSwitch: rows come, go and are counted again; so may the controller."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from ipaddress import ip_address
+
+import pytest
+
+from ri2n_sdn.bench.sandbox import Sandbox
+
+from .frames import Capture, ether, trace, wait_until
+from .test_trunk import dead_port
+
+HOSTS = ("A", "B", "C")
+SYN_ACK, ACK, FIN_ACK = 0x12, 0x10, 0x11
+SETTINGS = "import ri2n_sdn.pipeline.placement as p, ri2n_sdn.apps.placement as a\n"
+
+
+def tcp(sandbox: Sandbox, source: str, target: str, ports: tuple[int, int], flags: int, *, ipv6: bool = False) -> str:
+    """A TCP packet between two hosts' own addresses, in hex."""
+    segment = struct.pack("!HHIIBBHHH", *ports, 1, 1, 5 << 4, flags, 1000, 0, 0)
+    ends = [f"{'fd77::' if ipv6 else '10.77.0.'}{sandbox.number[name]}" for name in (source, target)]
+    addresses = b"".join(ip_address(end).packed for end in ends)
+    if ipv6:
+        head = struct.pack("!IHBB", 6 << 28, len(segment), 6, 64)
+    else:
+        head = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(segment), 0, 0, 64, 6, 0)
+    return ether(sandbox.mac(source), sandbox.mac(target), 0x86DD if ipv6 else 0x0800, head + addresses + segment)
+
+
+def placed(sandbox: Sandbox, host: str = "A") -> dict[int, tuple[int, int]]:
+    """The client's port -> (own port, peer's port) of the rows that the controller made."""
+    rows = sandbox.ovs.ofctl("dump-flows", host, "table=13")
+    found = re.findall(r"priority=20,.*?tp_dst=(\d+) actions=set_field:(0x\w+)", rows)
+    return {int(port): (int(path, 16) >> 22, int(path, 16) >> 12 & 0x3FF) for port, path in found}
+
+
+def own_ports(sandbox: Sandbox) -> Counter[int]:
+    return Counter(path[0] for path in placed(sandbox).values())
+
+
+def begin(sandbox: Sandbox, client: str, ports: range, *, ipv6: bool = False) -> None:
+    """A answers requests from a client's ports, and the rows are there."""
+    before = set(placed(sandbox))
+    sandbox.receive("A", *(tcp(sandbox, "A", client, (80, port), SYN_ACK, ipv6=ipv6) for port in ports))
+    wait_until(
+        lambda: before | set(ports) == set(placed(sandbox)),
+        lambda: f"{placed(sandbox)}; {sandbox.ask('status')['counters']}; {sandbox.log()[-500:]}",
+    )
+
+
+def empty(sandbox: Sandbox) -> None:
+    for name in HOSTS:
+        sandbox.ovs.ofctl("del-flows", name, "table=13")
+
+
+def start(sandbox: Sandbox, before: str = "") -> None:
+    """With a controller that always looks, since these tests take rows away behind its back."""
+    config = sandbox.declared() + "placement: [{hosts: [A], ports: [80]}]\n"
+    sandbox.start_controller(config=config, before=f"{SETTINGS}a._FRESH_S = 0.0\n{before}")
+    sandbox.wait_settled()
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[Sandbox]:
+    with Sandbox({**{name: ["n0", "n1", "n2"] for name in "AB"}, "C": ["n0", "n2"]}, {"R": "n0"}) as sandbox:
+        start(sandbox)
+        yield sandbox
+
+
+@pytest.fixture
+def sandbox(made: Sandbox) -> Iterator[Sandbox]:
+    yield made
+    empty(made)
+
+
+def test_each_new_connection_gets_the_nic_with_the_fewest(sandbox: Sandbox) -> None:
+    capture = Capture(sandbox)
+    frames = [tcp(sandbox, "A", "B", (80, port), SYN_ACK) for port in range(5000, 5003)]
+    begin(sandbox, "B", range(5000, 5003))
+    capture.expect({"B": frames})  # once, whether they wait for the controller or not
+    assert placed(sandbox) == {5000: (1, 1), 5001: (2, 2), 5002: (3, 3)}
+    begin(sandbox, "C", range(6000, 6002))  # which has no NIC on n1
+    assert [placed(sandbox)[port] for port in (6000, 6001)] == [(1, 1), (3, 2)]
+    begin(sandbox, "B", range(5003, 5004), ipv6=True)
+    assert placed(sandbox)[5003] == (2, 2)
+
+
+def test_an_answer_that_is_repeated_does_not_count_twice(sandbox: Sandbox) -> None:
+    begin(sandbox, "B", range(5000, 5002))
+    again = [tcp(sandbox, "A", "B", (80, port), SYN_ACK) for port in (5000, 5001, 5000)]
+    sandbox.receive("A", *again)
+    begin(sandbox, "B", range(5002, 5003))
+    assert placed(sandbox) == {5000: (1, 1), 5001: (2, 2), 5002: (3, 3)}
+
+
+def test_strangers_and_other_services_are_not_placed(sandbox: Sandbox) -> None:
+    before = sandbox.ask("status")["counters"].get("connections_not_placed_stranger", 0)
+    router = tcp(sandbox, "A", "B", (80, 5000), SYN_ACK).replace(
+        sandbox.mac("B").replace(":", ""), sandbox.mac("R").replace(":", "")
+    )
+    sandbox.receive("A", router, tcp(sandbox, "A", "B", (81, 5000), SYN_ACK))
+    sandbox.receive("B", tcp(sandbox, "B", "A", (80, 5000), SYN_ACK))
+    begin(sandbox, "B", range(5009, 5010))
+    assert sandbox.ask("status")["counters"]["connections_not_placed_stranger"] == before + 1
+    assert set(placed(sandbox)) == {5009} and not placed(sandbox, "B")
+
+
+@pytest.mark.parametrize("ipv6", [False, True], ids=["ipv4", "ipv6"])
+def test_frames_go_by_the_path_and_the_client_s_come_back_by_it(sandbox: Sandbox, ipv6: bool) -> None:
+    begin(sandbox, "B", range(5000, 5003), ipv6=ipv6)
+    version, address = ("tcp6", "ipv6_{}=fd77::{}") if ipv6 else ("tcp", "nw_{}=10.77.0.{}")
+
+    def flow(source: str, target: str, ports: tuple[int, int]) -> str:
+        ends = [address.format("src", sandbox.number[source]), address.format("dst", sandbox.number[target])]
+        macs = f"dl_src={sandbox.mac(source)},dl_dst={sandbox.mac(target)}"
+        return f"in_port=LOCAL,{version},{macs},{','.join(ends)},tcp_src={ports[0]},tcp_dst={ports[1]},tcp_flags=ack"
+
+    def way(source: str, target: str, ports: tuple[int, int]) -> str:
+        """The port by which a frame leaves, "slots" when its hash decides, "lost" when it does not arrive."""
+        hops, text = trace(sandbox, source, flow(source, target, ports))
+        if "Datapath actions: hash(" in text:
+            return "slots"
+        return hops[0].outputs[0] if (hops[-1].bridge, hops[-1].outputs) == (target, ["LOCAL"]) else "lost"
+
+    for number, port in enumerate(range(5000, 5003), 1):
+        assert way("A", "B", (80, port)) == str(number)
+        sandbox.receive("A", tcp(sandbox, "A", "B", (80, port), ACK, ipv6=ipv6))
+        assert way("B", "A", (port, 80)) == str(number)
+    # The far end of its path dies silently: its row stays, the slot table decides until the path is back.
+    with dead_port(sandbox, "B", 1):
+        wait_until(lambda: way("A", "B", (80, 5001)) == "slots", "it stays on the dead path")
+        sandbox.wait_settled()
+        capture, frame = Capture(sandbox), tcp(sandbox, "A", "B", (80, 5001), ACK, ipv6=ipv6)
+        sandbox.receive("A", frame)
+        capture.expect({"B": [frame]})
+    wait_until(lambda: way("A", "B", (80, 5001)) == "2", "it does not come back")
+    sandbox.wait_settled()
+
+
+def test_rows_end_after_the_connection_at_both_hosts(sandbox: Sandbox) -> None:
+    begin(sandbox, "B", range(5000, 5003))
+    for port in (5000, 5001):
+        for flags in (ACK, FIN_ACK):
+            sandbox.receive("A", tcp(sandbox, "A", "B", (80, port), flags))
+            sandbox.receive("B", tcp(sandbox, "B", "A", (port, 80), flags))
+    wait_until(lambda: set(placed(sandbox)) == {5002}, lambda: f"rows stay: {placed(sandbox)}")
+    learned = "tp_src=500[01],tp_dst=80"
+    wait_until(lambda: not re.search(learned, sandbox.ovs.ofctl("dump-flows", "B", "table=13")), "B's rows stay")
+    begin(sandbox, "B", range(5003, 5005))
+    assert own_ports(sandbox) == {1: 1, 2: 1, 3: 1}
+
+
+def test_rows_are_no_strangers_to_the_audit_and_do_not_grow(sandbox: Sandbox) -> None:
+    begin(sandbox, "B", range(5000, 5003))
+    sandbox.receive("A", *(tcp(sandbox, "A", "B", (80, port), ACK) for port in range(5000, 5003)))
+    before = sandbox.wait_settled()["counters"]
+    wait_until(lambda: sandbox.ask("status")["counters"]["cycles"] > before["cycles"] + 3, "no cycles", timeout_s=20)
+    after = sandbox.ask("status")["counters"]
+    assert {name: after.get(name, 0) - before.get(name, 0) for name in ("flow_mods", "switch_errors")} == {
+        "flow_mods": 0,
+        "switch_errors": 0,
+    }
+    assert set(placed(sandbox)) == {5000, 5001, 5002}
+
+
+def test_a_flood_of_answers_is_bounded(made: Sandbox) -> None:
+    """More than may be placed, from ports that never come again: some are placed, the controller goes on."""
+    frames = [tcp(made, "A", "B", (80, port), SYN_ACK) for port in range(10_000, 16_000)]
+    for first in range(0, len(frames), 500):
+        made.receive("A", *frames[first : first + 500])
+    made.receive("A", tcp(made, "A", "C", (80, 9999), SYN_ACK))
+    wait_until(
+        lambda: all(host["connected"] for host in made.ask("status")["hosts"]) and made.ask("status")["settled"],
+        "the controller is not well",
+    )
+    assert 0 < len(placed(made)) <= 4096
+    counts = own_ports(made)
+    assert max(counts.values()) - min(counts.values()) <= 1
+    counters = made.ask("status")["counters"]
+    assert not [name for name in counters if "errors" in name and counters[name]], counters
+    empty(made)
+
+
+def test_the_next_controller_goes_on_counting_and_gives_up_what_never_began(made: Sandbox) -> None:
+    """Killed as by `kill -9`; without it answers still arrive."""
+    begin(made, "B", range(5000, 5004))
+    made.kill_controllers()
+    capture = Capture(made)
+    frame = tcp(made, "A", "B", (80, 7000), SYN_ACK)
+    made.receive("A", frame)
+    capture.expect({"B": [frame]})
+    assert set(placed(made)) == set(range(5000, 5004))
+    for port in range(5001, 5004):  # 5000 stays half open
+        made.receive("A", tcp(made, "A", "B", (80, port), ACK))
+    wait_until(lambda: made.ovs.ofctl("dump-flows", "A", "table=13").count("n_packets=1,") == 3, "nothing is counted")
+    start(made, before="p.HALF_OPEN_S = 0.5")
+    made.receive("A", *(tcp(made, "A", "B", (80, port), SYN_ACK) for port in (5004, 5005)))
+    wait_until(lambda: set(placed(made)) == set(range(5001, 5006)), lambda: str(placed(made)))
+    assert own_ports(made) == {1: 2, 2: 2, 3: 1}
+    assert made.ask("status")["counters"]["connections_half_open"] >= 1

@@ -1,0 +1,351 @@
+"""Placed connections: which path is chosen, what the rows make of frames, and what of hostile frames and replies."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections import Counter
+from dataclasses import replace
+from ipaddress import ip_address
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ri2n_sdn.apps.config import ClusterConfig
+from ri2n_sdn.apps.placed_rows import read_placed
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.fabric.model import Fabric, Nic, Path, Route
+from ri2n_sdn.fabric.yamlfile import parse_model
+from ri2n_sdn.pipeline.layout import LOCAL, Table, path_register
+from ri2n_sdn.pipeline.placement import (
+    HALF_OPEN_S,
+    Connection,
+    Load,
+    PlacedRow,
+    choose,
+    cookie_of,
+    path_of_cookie,
+    read_syn_ack,
+    way_back,
+)
+from ri2n_sdn.pipeline.plan import plan_host
+from ri2n_sdn.weights.loop import default_slots
+from tests.unit.bridge_model import CONTROLLER, Bridge, Cluster, Frame, connection_of
+from tests.unit.fat_model import FatCluster
+
+SIX = [f"n{number}" for number in range(1, 7)]
+PORTS = st.integers(1, 1023)
+
+
+def nic(host: str, port: int, *, up: bool = True) -> Nic:
+    return Nic(host, f"eth{port}", port, f"04:00:00:00:{ord(host):02x}:{port:02x}", 10**8, up=up, network=f"n{port}")
+
+
+def paths(count: int, client: str = "B", dead: frozenset[int] = frozenset()) -> list[Path]:
+    return [Path(nic("A", i, up=i not in dead), nic(client, i)) for i in range(1, count + 1)]
+
+
+# ---- the decision
+
+
+def test_the_first_connections_go_to_the_lowest_numbers() -> None:
+    load, chosen = Load(), []
+    for client in "BCDBCDB":
+        path = choose(paths(6, client), load)
+        assert path is not None
+        load.add("A", client, path.key)
+        chosen.append(path.own.port)
+    assert chosen == [1, 2, 3, 4, 5, 6, 1]
+
+
+@given(st.lists(st.tuples(st.sampled_from("BCD"), st.booleans()), max_size=120), st.integers(1, 6), st.data())
+def test_nics_stay_within_one_while_connections_begin(
+    steps: list[tuple[str, bool]], count: int, data: st.DataObject
+) -> None:
+    """Connections that end may leave them uneven; each new one must then go where the fewest are."""
+    open_now: list[tuple[str, Path]] = []
+    for client, ends in steps:
+        load = Load()
+        for other, used in open_now:
+            load.add("A", other, used.key)
+        before = [load.nics["A", port] for port in range(1, count + 1)]
+        if ends and open_now:
+            open_now.pop(data.draw(st.integers(0, len(open_now) - 1)))
+            continue
+        path = choose(paths(count, client), load)
+        assert path is not None
+        assert path.own.port == before.index(min(before)) + 1
+        open_now.append((client, path))
+    if not any(ends for _, ends in steps):
+        counts = Counter(path.own.port for _, path in open_now)
+        assert max(counts.values(), default=0) - min((counts[port] for port in range(1, count + 1)), default=0) <= 1
+
+
+def test_the_peers_nics_and_then_vlans_decide_between_equals() -> None:
+    """Two NICs each on one network of several switches: four pairs of NICs, two VLANs."""
+    every = [Path(nic("A", own), nic("B", peer), Route(vlan)) for own in (1, 2) for peer in (1, 2) for vlan in (0, 102)]
+    load = Load()
+    chosen = []
+    for _ in range(8):
+        path = choose(every, load)
+        assert path is not None
+        load.add("A", "B", path.key)
+        chosen.append(path.key)
+    assert chosen[:4] == [(1, 1, 0), (2, 2, 102), (1, 1, 0), (2, 2, 102)]
+    assert Counter(key[1] for key in chosen) == {1: 4, 2: 4}
+    assert Counter(key[2] for key in chosen) == {0: 4, 102: 4}
+
+
+@given(st.sets(st.integers(1, 6)))
+def test_no_dead_path_is_chosen(dead: set[int]) -> None:
+    path = choose(paths(6, dead=frozenset(dead)), Load())
+    alive = sorted(set(range(1, 7)) - dead)
+    assert (path.own.port if path is not None else None) == (alive[0] if alive else None)
+
+
+def test_the_way_back_is_between_the_same_nics_in_the_same_vlan_if_it_can() -> None:
+    into = Path(nic("B", 2), nic("A", 1), Route(102))
+    out = [Path(nic("A", 1), nic("B", peer), Route(vlan)) for peer in (1, 2) for vlan in (0, 101, 102)]
+    assert way_back(into, out) == (1, 2, 102)
+    assert way_back(into, [path for path in out if path.route.vlan != 102]) == (1, 2, 0)
+    assert way_back(into, [path for path in out if path.peer.port == 1]) is None
+
+
+@given(PORTS, PORTS, st.integers(0, 4095))
+def test_a_cookie_tells_the_path(own: int, peer: int, vlan: int) -> None:
+    assert path_of_cookie(cookie_of((own, peer, vlan))) == (own, peer, vlan)
+
+
+@pytest.mark.parametrize(("age_s", "packets", "given_up"), [(1, 0, False), (76, 0, True), (1e6, 1, False)])
+def test_what_the_client_never_finished_is_given_up(age_s: float, packets: int, given_up: bool) -> None:
+    assert HALF_OPEN_S < 76
+    assert PlacedRow(Connection("a", 1, "b", 2, "m"), (1, 1, 0), age_s, packets).half_open is given_up
+
+
+# ---- frames of servers
+
+
+def syn_ack(source: str, target: str, ports: tuple[int, int], *, flags: int = 0x12, options: int = 0) -> bytes:
+    segment = struct.pack("!HHIIBBHHH", *ports, 1, 2, 5 << 4, flags, 1000, 0, 0)
+    addresses = ip_address(source).packed + ip_address(target).packed
+    if ":" in source:
+        head = struct.pack("!IHBB", 6 << 28, len(segment), 6, 64) + addresses
+        ether_type = 0x86DD
+    else:
+        length = 20 + options + len(segment)
+        head = struct.pack("!BBHHHBBH", 0x45 + options // 4, 0, length, 0, 0, 64, 6, 0) + addresses + bytes(options)
+        ether_type = 0x0800
+    return bytes.fromhex("020000000002020000000001") + struct.pack("!H", ether_type) + head + segment
+
+
+@pytest.mark.parametrize(("source", "target", "options"), [("10.0.0.1", "10.0.0.2", 0), ("10.0.0.1", "10.0.0.2", 8)])
+def test_an_answer_to_a_request_is_read(source: str, target: str, options: int) -> None:
+    found = read_syn_ack(syn_ack(source, target, (80, 5000), options=options))
+    assert found == (Connection(source, 80, target, 5000, "02:00:00:00:00:02"), "02:00:00:00:00:01")
+    six = read_syn_ack(syn_ack("fd00::1", "fd00::2", (80, 5000)))
+    assert six is not None and six[0] == Connection("fd00::1", 80, "fd00::2", 5000, "02:00:00:00:00:02")
+    assert six[0].match["ipv6_src"] == "fd00::1" and six[0].match["eth_type"] == 0x86DD
+
+
+def test_other_frames_are_nobodys_connection() -> None:
+    good = syn_ack("10.0.0.1", "10.0.0.2", (80, 5000))
+    for flags in (0x02, 0x10, 0x18, 0x11, 0x04):
+        assert read_syn_ack(syn_ack("10.0.0.1", "10.0.0.2", (80, 5000), flags=flags)) is None
+    for length in range(len(good)):
+        assert read_syn_ack(good[:length]) is None
+    assert read_syn_ack(good[:20] + b"\x00\x01" + good[22:]) is None  # a later fragment has no ports
+    assert read_syn_ack(good[:14] + b"\x41" + good[15:]) is None  # a header of four bytes
+    assert read_syn_ack(good[:23] + b"\x11" + good[24:]) is None
+
+
+@given(st.binary(max_size=120), st.sampled_from([b"", b"\x08\x00E", b"\x86\xdd`"]))
+def test_garbage_is_read_without_an_error(garbage: bytes, head: bytes) -> None:
+    found = read_syn_ack(bytes(12) + head + garbage if head else garbage)
+    assert found is None or found[0].source_port >= 0
+
+
+@given(st.binary(max_size=200))
+def test_a_malformed_reply_is_a_value_error(garbage: bytes) -> None:
+    body = struct.pack("!H", 2 + len(garbage)) + garbage
+    with contextlib.suppress(ValueError):
+        assert isinstance(read_placed(body), list)
+
+
+# ---- rows
+
+
+def server_frame(cluster: Cluster, client: str, port: int, *, flags: int = 0x10, slot: int = 0) -> Frame:
+    return Frame(
+        cluster.hosts["A"].mac,
+        cluster.hosts[client].mac,
+        ip_proto=6,
+        ipv4_src="10.0.0.1",
+        ipv4_dst="10.0.0.2",
+        tcp_src=80,
+        tcp_dst=port,
+        tcp_flags=flags,
+        hash=slot,
+    )
+
+
+def answer_to(frame: Frame, slot: int = 0) -> Frame:
+    return replace(
+        frame,
+        eth_src=frame.eth_dst,
+        eth_dst=frame.eth_src,
+        ipv4_src=frame.ipv4_dst,
+        ipv4_dst=frame.ipv4_src,
+        tcp_src=frame.tcp_dst,
+        tcp_dst=frame.tcp_src,
+        hash=slot,
+    )
+
+
+def leaves_by(bridge: Bridge, frame: Frame) -> list[int]:
+    return [port for port, _ in bridge.receive(frame, LOCAL) if port != CONTROLLER]
+
+
+def place(cluster: Cluster, frame: Frame, port: int) -> None:
+    cluster.bridges["A"].placed[connection_of(frame)] = path_register(port, port, 0)
+
+
+@pytest.fixture(params=[(), (80,)], ids=["all ports", "port 80"])
+def placing(request: pytest.FixtureRequest) -> Cluster:
+    return Cluster({"A": SIX, "B": SIX, "C": SIX}, placement={"A": request.param})
+
+
+def test_an_answer_goes_on_at_once_and_a_copy_asks_the_controller(placing: Cluster) -> None:
+    frame = server_frame(placing, "B", 5000, flags=0x12, slot=17)
+    out = placing.bridges["A"].receive(frame, LOCAL)
+    assert [copy for port, copy in out if port == CONTROLLER] == [frame]
+    assert len(out) == 2
+    assert placing.send("A", frame) == [("B", frame)]
+    # Nothing else does, and not the answers of hosts that nobody placed.
+    for other in (replace(frame, tcp_flags=0x10), replace(frame, ip_proto=17), replace(frame, tags=((7, 0),))):
+        assert CONTROLLER not in [port for port, _ in placing.bridges["A"].receive(other, LOCAL)]
+    assert CONTROLLER not in [port for port, _ in placing.bridges["B"].receive(answer_to(frame), LOCAL)]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 6), st.integers(0, 63))
+def test_a_placed_connection_goes_by_its_path_and_the_client_follows(port: int, slot: int) -> None:
+    cluster = Cluster({"A": SIX, "B": SIX}, placement={"A": (80,)})
+    frame = server_frame(cluster, "B", 5000, slot=slot)
+    place(cluster, frame, port)
+    assert leaves_by(cluster.bridges["A"], frame) == [port]
+    assert cluster.send("A", frame) == [("B", frame)]
+    back = answer_to(frame, slot)
+    assert leaves_by(cluster.bridges["B"], back) == [port]
+    assert cluster.send("B", back) == [("A", back)]
+    # The next connection is another one.
+    assert leaves_by(cluster.bridges["B"], replace(back, tcp_src=5001, hash=slot)) == [slot_port(cluster, "B", slot)]
+
+
+def slot_port(cluster: Cluster, name: str, slot: int) -> int:
+    peer = "A" if name == "B" else "B"
+    frame = Frame(cluster.hosts[name].mac, cluster.hosts[peer].mac, hash=slot)
+    (port,) = leaves_by(cluster.bridges[name], frame)
+    return port
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 6), st.integers(0, 63))
+def test_a_path_that_lost_its_nic_is_left_without_a_new_plan(port: int, slot: int) -> None:
+    cluster = Cluster({"A": SIX, "B": SIX}, placement={"A": (80,)})
+    frame = server_frame(cluster, "B", 5000, slot=slot)
+    place(cluster, frame, port)
+    cluster.send("A", frame)
+    cluster.cut("A", port)
+    cluster.cut("B", port)
+    assert cluster.send("A", frame) == [("B", frame)]
+    assert cluster.send("B", answer_to(frame, slot)) == [("A", answer_to(frame, slot))]
+
+
+def test_a_path_whose_far_end_died_is_left_by_the_next_plan_and_taken_again() -> None:
+    cluster = Cluster({"A": SIX, "B": SIX}, placement={"A": (80,)})
+    frame = server_frame(cluster, "B", 5000, slot=3)
+    place(cluster, frame, 3)
+    bridge, alive = cluster.bridges["A"], cluster.hosts["B"]
+    nics = tuple(replace(each, rx_alive=each.port != 3) for each in alive.nics)
+    dead = replace(cluster.fabric, hosts={**cluster.hosts, "B": replace(alive, nics=nics)})
+    bridge.wanted = plan_host(dead, "A", {}, default_slots, 64)
+    (port,) = leaves_by(bridge, frame)
+    assert port != 3
+    bridge.wanted = plan_host(cluster.fabric, "A", {}, default_slots, 64)
+    assert leaves_by(bridge, frame) == [3]
+
+
+def test_a_path_has_a_vlan_both_ways_in_a_network_of_several_switches() -> None:
+    cluster = FatCluster(2, 2, 1)
+    fabric = replace(cluster.fabric, placement={"n1": (80,)})
+    for name, bridge in cluster.bridges.items():
+        bridge.wanted = plan_host(fabric, name, {}, default_slots, 64)
+    server, client = (cluster.hosts[name].mac for name in ("n1", "n2"))
+    frame = Frame(server, client, ip_proto=6, ipv4_src="1", ipv4_dst="2", tcp_src=80, tcp_dst=5000)
+    for path in fabric.paths("n1", "n2"):
+        cluster.bridges["n1"].placed[connection_of(frame)] = path_register(*path.key)
+        cluster.switches.crossed.clear()
+        assert cluster.send("n1", frame) == [("n2", frame)]
+        assert cluster.switches.crossed == list(path.route.links)
+        cluster.switches.crossed.clear()
+        assert cluster.send("n2", answer_to(frame)) == [("n1", answer_to(frame))]
+        (back,) = [each for each in fabric.paths("n2", "n1") if each.route.vlan == path.route.vlan]
+        assert cluster.switches.crossed == list(back.route.links)
+
+
+def test_helpers_are_not_given_placed_services() -> None:
+    cluster = Cluster({"A": SIX[:2], "B": SIX[:2]}, helpers=("A", "B"), placement={"A": (80,)})
+    frame = server_frame(cluster, "B", 5000)
+    place(cluster, frame, 2)
+    assert cluster.send("A", frame) == [("B", frame)]
+    assert cluster.send("B", answer_to(frame)) == [("A", answer_to(frame))]
+    assert not cluster.taps
+    cluster.send("A", replace(frame, tcp_src=81))
+    assert cluster.taps
+
+
+def test_without_placement_no_row_is_other_than_before() -> None:
+    """With it, only rows for the frames of services, and what a server's frames meet on their way in, are."""
+    hosts = {"A": SIX[:3], "B": SIX[:2], "C": SIX[:3]}
+    plain, placing = Cluster(hosts), Cluster(hosts, placement={"A": (80,)})
+    for name in hosts:
+        before, after = plain.bridges[name].wanted, placing.bridges[name].wanted
+        assert not {flow.table for flow in before.flows.values()} & {Table.PLACED, Table.FOLLOW}
+        assert not any("tcp_flags" in dict(flow.match) for flow in before.flows.values())
+        lost = [flow for cookie, flow in before.flows.items() if cookie not in after.flows]
+        assert {flow.table for flow in lost} == (set() if name == "A" else {Table.RECEIVE_COUNT})
+        assert before.groups.items() <= after.groups.items()
+    fabric = Fabric(plain.hosts, plain.fabric.link_numbers, placement={"Z": ()})
+    assert plan_host(fabric, "B", {}, default_slots, 64) == plain.bridges["B"].wanted
+
+
+# ---- cluster.yaml
+
+
+def test_placement_in_cluster_yaml() -> None:
+    config = parse_model(
+        "placement: [{hosts: [A, B], ports: [80, 443, 80]}, {hosts: [C], policy: least_connections}]",
+        ClusterConfig,
+        "cluster.yaml",
+    )
+    assert config.placed_ports() == {"A": (80, 443), "B": (80, 443), "C": ()}
+    assert ClusterConfig().placed_ports() == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("placement: {hosts: [A]}", "placement"),
+        ("placement: [{ports: [80]}]", "hosts"),
+        ("placement: [{hosts: []}]", "hosts"),
+        ("placement: [{hosts: [A], ports: [0]}]", "ports"),
+        ("placement: [{hosts: [A], port: 80}]", "port"),
+        ("placement: [{hosts: [A], policy: most}]", "policy"),
+        ("placement: [{hosts: [A]}, {hosts: [B, A]}]", "A is there twice"),
+    ],
+)
+def test_a_wrong_placement_is_refused_with_its_key(text: str, says: str) -> None:
+    with pytest.raises(BadInput, match=says) as caught:
+        parse_model(text, ClusterConfig, "cluster.yaml")
+    assert "\n" not in str(caught.value)
