@@ -1,0 +1,107 @@
+"""A copy server over pairs of plain sockets, and waiting for a condition."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ri2n_sdn.parallel.copy import Folder, Server, Session
+
+__all__ = ["Connector", "serving", "wait_until"]
+
+UMASK = 0o022
+
+
+def wait_until(condition: Callable[[], bool], what: Callable[[], object], timeout_s: float = 30.0) -> None:
+    """Wait for a condition; show `what()` when it does not come."""
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, what()
+        threading.Event().wait(0.01)
+
+
+class Connector:
+    """Makes connections to a server: gives the client's end, and the server's end to whoever accepts."""
+
+    def __init__(self) -> None:
+        self._waiting: queue.Queue[socket.socket | None] = queue.Queue()
+        self._ends: list[socket.socket] = []
+
+    def connect(self) -> socket.socket:
+        """A client's end."""
+        mine, theirs = socket.socketpair()
+        self._ends.append(mine)
+        self._waiting.put(theirs)
+        return mine
+
+    def accept(self, timeout_s: float | None = None, /) -> socket.socket:
+        """A server's end; TimeoutError when none comes."""
+        try:
+            found = self._waiting.get(timeout=timeout_s)
+        except queue.Empty:
+            raise TimeoutError from None
+        if found is None:
+            raise OSError("closed")
+        return found
+
+    def close(self) -> None:
+        """No more."""
+        self._waiting.put(None)
+
+    def close_ends(self) -> None:
+        """Close all clients' ends."""
+        for end in self._ends:
+            end.close()
+
+
+class Serving:
+    """A server that runs: `session()` is a client of it."""
+
+    def __init__(self, server: Server, connector: Connector) -> None:
+        self.server, self.connector = server, connector
+        self.said: list[str] = []
+
+    def connect(self) -> socket.socket:
+        """A connection without a word said."""
+        return self.connector.connect()
+
+    def session(self, token: str | None = None, wrap: Callable[[socket.socket], Any] = lambda end: end) -> Session:
+        """A client that has been let in; `wrap` may put something between it and the server."""
+        return Session(wrap(self.connector.connect()), token, timeout_s=20.0)
+
+
+def descriptors() -> int:
+    """How many this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@contextlib.contextmanager
+def serving(directory: Path, **options: Any) -> Iterator[Serving]:
+    """Serve a directory; at the end every thread and descriptor must be gone, and no bug seen."""
+    before, open_before = set(threading.enumerate()), descriptors()
+    connector = Connector()
+    folder = Folder(directory, UMASK)
+    server = Server(connector, folder, **{"timeout_s": 20.0, **options})
+    thread = threading.Thread(target=server.serve, name="ri2n-copy-test")
+    running = Serving(server, connector)
+    server.say = running.said.append
+    thread.start()
+    try:
+        yield running
+    finally:
+        connector.close_ends()
+        server.close()
+        thread.join(10.0)
+        folder.close()
+    assert not thread.is_alive()
+    wait_until(lambda: not server.sessions, lambda: server.sessions)
+    left = [each for each in threading.enumerate() if each.name.startswith("ri2n-copy") and each not in before]
+    assert not left, left
+    assert descriptors() == open_before
+    assert not server.counters["bugs"], running.said
