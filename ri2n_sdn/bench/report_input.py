@@ -21,6 +21,7 @@ from ri2n_sdn.bench.report_rows import (
     Fig4Row,
     Fig9Row,
     HelperRow,
+    ParallelRow,
     Phase,
     Row,
     Sample,
@@ -69,6 +70,7 @@ class Measurement:
     demand: tuple[DemandRow, ...] = ()
     helper: tuple[HelperRow, ...] = ()
     vbft: tuple[VbftRow, ...] = ()
+    parallel: tuple[ParallelRow, ...] = ()
     phases: tuple[Phase, ...] = ()
 
 

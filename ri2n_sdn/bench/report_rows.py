@@ -15,6 +15,7 @@ __all__ = [
     "Fig9Row",
     "HelperRow",
     "Number",
+    "ParallelRow",
     "Phase",
     "Row",
     "Sample",
@@ -182,6 +183,41 @@ class VbftRow(Row):
     settle_hbspan: Number | None
 
 
+class ParallelRow(Row):
+    """A transfer, a fault under one, a mix of connections, or round trips; `part` says which figures it has."""
+
+    part: str
+    method: str
+    links: int
+    streams: int
+    size_bytes: int
+    connection: str | None = None
+    setup: str | None = None
+    fault: str | None = None
+    short: int | None = None
+    awake: bool | None = None
+    repeat: int
+    why_not: str | None = None
+    goodput_bps: Number | None = None
+    time_ms: Number | None = None
+    speedup: Number | None = None
+    of_one_link: Number | None = None
+    of_tcps: Number | None = None
+    completed: bool | None = None
+    intact: bool | None = None
+    stall_s: Number | None = None
+    total_s: Number | None = None
+    links_lost: Number | None = None
+    links_suspected: Number | None = None
+    resent_bytes: Number | None = None
+    served_per_min: Number | None = None
+    failed: Number | None = None
+    uneven: Number | None = None
+    rtt_us: Number | None = None
+    rtt_p99_us: Number | None = None
+    over_tcp_us: Number | None = None
+
+
 class Sample(Row):
     """The weights at one moment, {client: {`own>peer`: share}}; seconds on the clock of its phase."""
 
@@ -205,6 +241,7 @@ ROWS: dict[str, type[Row]] = {
     "failover": FailoverRow,
     "fig9": Fig9Row,
     "vbft": VbftRow,
+    "parallel": ParallelRow,
     "cycle": CycleRow,
     "helper": HelperRow,
 }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ri2n_sdn.bench import report_parallel, report_vbft
 from ri2n_sdn.bench import report_striped as striped
-from ri2n_sdn.bench import report_vbft
 from ri2n_sdn.bench.failover import FAULTS, HELPER_FAULTS, packets_per_s
 from ri2n_sdn.bench.paper import PAPER, paper_share
 from ri2n_sdn.bench.report_cells import cell, code, spread_text, table
@@ -32,6 +32,7 @@ TITLES = {
     "fig9": "Links are cut and given back",
     "cycle": "The controller's round",
     "vbft": report_vbft.TITLE,
+    "parallel": report_parallel.TITLE,
     **striped.TITLES,
 }
 
@@ -59,7 +60,8 @@ def section(measurement: Measurement, drawn: Sequence[Picture]) -> str:
     if body:
         lines += body(measurement, drawn)
     else:
-        lines += (report_vbft if measurement.kind == "vbft" else striped).body(measurement)
+        of_kind = {"vbft": report_vbft.body, "parallel": report_parallel.body}
+        lines += of_kind.get(measurement.kind, striped.body)(measurement)
     lines += [f"### Context of {measurement.name}", ""]
     lines += table(("what", "value"), context_lines(measurement))
     return "\n".join(lines)

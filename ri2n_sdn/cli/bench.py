@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ri2n_sdn.cli import bench_striped, bench_vbft
+from ri2n_sdn.cli import bench_parallel, bench_striped, bench_vbft
 from ri2n_sdn.cli.bench_common import (
     MAX_STREAMS,
     Alone,
@@ -38,7 +38,13 @@ __all__ = ["app"]
 app = typer.Typer(
     no_args_is_help=True, help="Measure the papers' tables with real traffic in a lab (root), and the controller."
 )
-for command in (bench_striped.stream, bench_striped.demand, bench_striped.helper, bench_vbft.vbft):
+for command in (
+    bench_striped.stream,
+    bench_striped.demand,
+    bench_striped.helper,
+    bench_vbft.vbft,
+    bench_parallel.parallel,
+):
     app.command()(command)
 
 DROPS: dict[str, Literal["oldest", "newest"]] = {"oldest": "oldest", "newest": "newest"}

@@ -12,7 +12,7 @@ __all__ = ["find_topology", "find_topology_file"]
 
 _CHECKOUT = Path(__file__).parents[2] / "topologies"
 SHIPPED = _CHECKOUT if _CHECKOUT.is_dir() else Path(sys.prefix) / "share" / "ri2n" / "topologies"
-FOLDERS = ("", "fig4", "vbft", "large")
+FOLDERS = ("", "fig4", "vbft", "large", "parallel")
 
 
 def find_topology(text: str) -> Topology:
