@@ -1,0 +1,51 @@
+"""The paper's calls (Paradise, section 3.2.5, table 1), in the order of plain sockets: connect, accept, read, write.
+
+`fds` is one ParallelSocket, where the paper has a list of descriptors: it also knows what has to be sent again.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any
+
+from ri2n_sdn.parallel.connect import Client, Qos, open_session
+from ri2n_sdn.parallel.connection import ParallelSocket
+from ri2n_sdn.parallel.listener import ParallelListener
+
+__all__ = ["p_accept", "p_connect", "p_read", "p_write"]
+
+
+def p_connect(fd: socket.socket, address: tuple[str, int], qos: Qos) -> ParallelSocket:
+    """Connect the fresh socket `fd` to a server as control connection, then as many data connections as `qos` asks for.
+
+    The socket's time-out bounds all of it. Errors as those of `create_connection`.
+    """
+    timeout_s = fd.gettimeout()
+    deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+    fd.connect(address)
+    return open_session(fd, qos, Client(server_hostname=address[0]), deadline_s)
+
+
+def p_accept(listener: ParallelListener) -> tuple[ParallelSocket, int]:
+    """The next client's connection, and how many data connections it has so far."""
+    fds = listener.accept()
+    return fds, len(fds.links)
+
+
+def p_read(fds: ParallelSocket, nbytes: int) -> bytes:
+    """All `nbytes`, or fewer when the stream ends before."""
+    buffer = bytearray(nbytes)
+    view, total = memoryview(buffer), 0
+    while total < nbytes:
+        count = fds.recv_into(view[total:])
+        if not count:
+            break
+        total += count
+    return bytes(view[:total])
+
+
+def p_write(fds: ParallelSocket, data: Any) -> int:
+    """Send all of `data`; how many bytes that were."""
+    fds.sendall(data)
+    return memoryview(data).nbytes
