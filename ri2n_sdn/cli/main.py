@@ -14,6 +14,7 @@ from ri2n_sdn.cli.controller import controller
 from ri2n_sdn.cli.demo import demo
 from ri2n_sdn.cli.doctor import doctor
 from ri2n_sdn.cli.guest_run import run
+from ri2n_sdn.cli.parallel_copy import cp, serve
 from ri2n_sdn.cli.status import explain, status, top
 
 __all__ = ["app", "main"]
@@ -25,7 +26,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="The sum of several cheap NICs on several cheap switches, as one IP address.",
 )
-for command in (controller, status, top, explain, doctor, check_config, demo):
+for command in (controller, status, top, explain, doctor, check_config, demo, cp, serve):
     app.command()(command)
 lab.app.command(context_settings={"ignore_unknown_options": True})(run)
 app.add_typer(lab.app, name="lab")

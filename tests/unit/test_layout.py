@@ -23,10 +23,10 @@ ALLOWED = {
     "parallel": set[str](),
     # Labs and benches use the product as a user does: through commands and the controller's socket.
     "lab": {"fabric", "cli.client"},
-    "bench": {"fabric", "weights", "lab", "cli.client"},
+    "bench": {"fabric", "weights", "lab", "parallel", "cli.client"},
     "api": {"fabric", "weights", "vlan", "jobs", "pipeline", "store", "apps"},
     "gui": {"api", "store"},
-    "cli": {"fabric", "weights", "vlan", "jobs", "pipeline", "store", "apps", "api", "lab", "bench"},
+    "cli": {"fabric", "weights", "vlan", "jobs", "pipeline", "store", "apps", "api", "lab", "bench", "parallel"},
 }
 PURE = ("fabric", "weights", "vlan", "jobs", "pipeline")
 IMPURE_MODULES = {
