@@ -203,11 +203,9 @@ def _connect(
         )
     except socket.gaierror:
         raise BadInput(f"{server.host}: no such host") from None
-    except ssl.SSLCertVerificationError as error:
-        raise NotAvailable(f"{server}: --ca: {error.verify_message}") from None
-    except ssl.SSLError as error:
-        raise NotAvailable(f"{server}: no TLS there, or another: {error.reason or error}") from None
     except Ri2nError as error:
+        if isinstance(error.__cause__, ssl.SSLCertVerificationError):
+            raise NotAvailable(f"{server}: --ca: {error.__cause__.verify_message}") from None
         other = " (something else listens there, or it wants TLS: --ca)" if isinstance(error, ProtocolError) else ""
         raise NotAvailable(f"{server}: {str(error).removeprefix(f'{server}: ')}{other}") from None
     except ConnectionRefusedError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import io
 import os
@@ -94,7 +93,7 @@ class ParallelSocket:
         session = self._session
         deadline_s: float | None = None
         with session.lock:
-            if type(data) is bytes and len(data) <= SMALL_BYTES and not self._closed and session.send_small(data):
+            if type(data) is bytes and 0 < len(data) <= SMALL_BYTES and not self._closed and session.send_small(data):
                 return
             view = memoryview(data).cast("B")
             while True:
@@ -172,23 +171,8 @@ class ParallelSocket:
             self._leave()
 
     def _leave(self) -> None:
-        session = self._session
-        with session.lock:
-            if session.closed:
-                return
-            session.closing = True
-            if session.broken:
-                session.close()
-                return
-            if session.incoming.ready:
-                session.fail(ConnectionAbortedError("closed with data unread"), tell="closed with data unread")
-                session.close()
-                return
-            session.finish()
-            if session.finished:
-                session.close()
-            else:
-                session.nudge()  # threads that wait in a call: it is closed
+        with self._session.lock:
+            self._session.leave()
 
     def __enter__(self) -> Self:
         return self
@@ -201,10 +185,8 @@ class ParallelSocket:
         self.close()
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):
-            if not self._closed:
-                self._files = 0
-                self.close()
+        if not getattr(self, "_closed", True):
+            self._session.abandoned = True  # and no more: the collector may run in the middle of what holds a lock
 
     # ---- as other sockets
 

@@ -131,6 +131,8 @@ class Reply:
     def unpack(cls, data: bytes) -> Reply:
         """Of REPLY.size + more(...) bytes; ProtocolError for what makes no sense."""
         _, _, status, count, chunk_most, window, token = REPLY.unpack_from(data)
+        if len(data) < REPLY.size + count * ENDPOINT.size:
+            raise ProtocolError("the peer's answer is cut off")
         endpoints = []
         for place in range(count):
             version, port, packed = ENDPOINT.unpack_from(data, REPLY.size + place * ENDPOINT.size)

@@ -38,6 +38,7 @@ class Links(ABC):
         self.counters: Counter[str] = Counter()
         self.broken: ParallelError | ConnectionError | None = None
         self.closing = False  # the program has closed it: nobody reads any more
+        self.abandoned = False  # it did not, and has forgotten it
         self.closed = False
         self.deaf = False
         self._leader = False  # one thread waits for events ...
@@ -45,9 +46,12 @@ class Links(ABC):
         self._changed = threading.Condition(self.lock)
         self._waits_for_room = False
         self.pause_s: float | None = None  # until a busy link that is worth waiting for may have room
-        self.events = select.epoll()
-        self.writable = select.epoll()
         self.nudge_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        try:
+            self.events, self.writable = select.epoll(), select.epoll()
+        except OSError:
+            os.close(self.nudge_fd)
+            raise
         self.events.register(self.nudge_fd, select.EPOLLIN)
         self.watched = False  # by select or an event loop: the nudge stays set while there is something to do
         self.heeds_data = True  # what comes is something to do; not for an event loop that has paused reading

@@ -366,7 +366,6 @@ class ParallelListener:
             self._refuse(stream, FULL)
             return
         mine, port = stream.getsockname()[:2]
-        chosen = self._place(mine, greeting.parallelism)
         token = os.urandom(TOKEN_BYTES)
         session = Session(
             token,
@@ -375,6 +374,7 @@ class ParallelListener:
             chunk_most=min(CHUNK_MOST, greeting.chunk_most),
             link_timeout_s=self._link_timeout_s,
         )
+        chosen = self._place(mine, greeting.parallelism)  # after what may fail for want of descriptors
         entry = _Entry(session, chosen, time.monotonic() + self._timeout_s)
         session.on_link, session.on_closed = self._link_changed, self._closed_one
         with self._lock:

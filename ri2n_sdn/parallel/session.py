@@ -37,7 +37,7 @@ from ri2n_sdn.parallel.frames import (
 from ri2n_sdn.parallel.link import DOWN, SUSPECT, UP, Link
 from ri2n_sdn.parallel.links import CLOSED, Links
 from ri2n_sdn.parallel.schedule import SEGMENT_BYTES, UNKNOWN_RATE, chunk_bytes, pick
-from ri2n_sdn.parallel.stream import Incoming, Outgoing
+from ri2n_sdn.parallel.stream import UNACKNOWLEDGED_MOST, Incoming, Outgoing
 
 __all__ = ["REFUSED", "SMALL_BYTES", "Session"]
 
@@ -76,7 +76,9 @@ class Session(Links):
         rejoin: Callable[[Session, int], None] | None = None,
     ) -> None:
         self.token, self.chunk_most, self.link_timeout_s = token, chunk_most, link_timeout_s
-        super().__init__(Incoming(window_bytes), Outgoing(peer_window_bytes), rejoin)
+        most = max(UNACKNOWLEDGED_MOST, window_bytes)
+        super().__init__(Incoming(window_bytes), Outgoing(peer_window_bytes, most), rejoin)
+        self._lingers: tuple[int, float | None] = (0, None)  # after `closing`: bytes that were acknowledged since then
         self._ack_every = max(1, window_bytes // ACK_PART)
         self._unacknowledged = 0  # bytes that came since the last acknowledgement
         self._wanted = 0  # the peer asks to be told when all bytes below have come
@@ -90,7 +92,7 @@ class Session(Links):
             view: memoryview = _scratch.view
         except AttributeError:
             view = _scratch.view = memoryview(bytearray(READ_BYTES + CHUNK_MOST + FRAME.size))
-        for _ in range(READS_MOST):
+        for turn in range(READS_MOST):
             rest = link.rest
             kept = len(rest)
             if kept:
@@ -103,6 +105,8 @@ class Session(Links):
             if not count:
                 if count == 0:
                     self.lose(link, CLOSED)
+                elif turn:  # TLS is read until there is nothing more
+                    break
                 return
             size = kept + count
             try:
@@ -119,6 +123,9 @@ class Session(Links):
     def _take(self, link: Link, view: memoryview, size: int) -> int:
         """Frames at the front of `view[:size]`; how many bytes they were."""
         at = 0
+        if link.number < 0:
+            self._take_control(view, size)
+            return 0
         if link.awaiting:
             if size < link.awaiting:
                 return 0
@@ -159,11 +166,24 @@ class Session(Links):
                 self.acknowledge(link)
         return at
 
+    def _take_control(self, view: memoryview, size: int) -> None:
+        """What comes over the connection that the session began with can only be its end."""
+        if size >= FRAME_BYTES:
+            kind, length, _, _, _ = unpack_frame(view, 0)
+            if kind != ABORT or length > REASON_MOST:
+                raise ProtocolError(f"a frame of kind {kind} on the control connection")
+            if size >= FRAME_BYTES + length:
+                self._aborted(bytes(view[FRAME_BYTES : FRAME_BYTES + length]))
+
+    def _aborted(self, reason: bytes) -> None:
+        """The peer says why it ends the session."""
+        text = "".join(each if each.isprintable() else "?" for each in reason.decode("utf-8", "replace"))
+        self.fail(ConnectionResetError(f"the peer has closed the connection: {text}"), tell=None)
+
     def _take_other(self, link: Link, kind: int, sequence: int, ack: int, limit: int, payload: bytes) -> bool:
         """A frame that is no data; whether the session goes on."""
         if kind == ABORT:
-            text = payload.decode("utf-8", "replace")
-            self.fail(ConnectionResetError(f"the peer has closed the connection: {text}"), tell=None)
+            self._aborted(payload)
             return False
         self.outgoing.acknowledge(ack, limit, unpack_ranges(payload) if payload else ())
         if kind == PING:
@@ -374,6 +394,23 @@ class Session(Links):
         """Both directions are complete and acknowledged."""
         return self.outgoing.done and self.incoming.end is not None and self.incoming.next == self.incoming.end
 
+    def leave(self) -> None:
+        """The program has closed it: what was sent is still delivered."""
+        if self.closed:
+            return
+        self.closing = True
+        if self.broken:
+            self.close()
+        elif self.incoming.ready:
+            self.fail(ConnectionAbortedError("closed with data unread"), tell="closed with data unread")
+            self.close()
+        else:
+            self.finish()
+            if self.finished:
+                self.close()
+            else:
+                self.nudge()  # threads that wait in a call: it is closed
+
     def close(self) -> None:
         """Give everything back; nothing is sent any more."""
         if self.closed:
@@ -397,6 +434,10 @@ class Session(Links):
         """What has to happen without anybody's call, every CARE_S."""
         if self.closed or now_s < self._rests_until_s:
             return
+        if self.abandoned and not self.closing:
+            self.leave()
+            if self.closed:
+                return
         if not self._leader and not self.broken:
             self.poll()
             if self._followers:
@@ -414,8 +455,18 @@ class Session(Links):
         calm = not self.outgoing.waiting_bytes and not self.closing and self._dark_s is None
         if calm and now_s - self.active_s > CALM_S:
             self._rests_until_s = now_s + REST_S
-        if self.closing and (self.finished or self.broken or self.outgoing.done):
-            self.close()
+        if self.closing:
+            self._linger(now_s)
+            if self.finished or self.broken or self.outgoing.done:
+                self.close()
+
+    def _linger(self, now_s: float) -> None:
+        """Nobody holds it any more: a peer that takes nothing must not keep it for ever."""
+        acked, since_s = self._lingers
+        if since_s is None or acked != self.outgoing.acked:
+            self._lingers = self.outgoing.acked, now_s
+        elif now_s - since_s > self.link_timeout_s:
+            self.fail(ParallelError(f"closed, and the peer took nothing for {now_s - since_s:.0f} s"))
 
     def _examine(self, link: Link, now_s: float) -> None:
         quiet_s = now_s - max(link.read_s, link.pinged_s)
@@ -468,6 +519,8 @@ class Session(Links):
         return self.incoming.ack
 
     def _answer(self, link: Link, kind: int, sequence: int, payload: bytes = b"") -> None:
+        if kind in (PING, PONG) and len(link.out) >= OUT_MOST:
+            return  # a peer that asks and asks and reads no answer
         if kind in (ACK, FIN):
             self._unacknowledged = 0
         self._told = self.incoming.limit

@@ -6,12 +6,20 @@ with the fixed length given up). The receiver tells how far the sender may go, s
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 
 from ri2n_sdn.parallel.errors import ProtocolError
+from ri2n_sdn.parallel.frames import RANGES_MOST
 
-__all__ = ["Chunk", "Incoming", "Outgoing"]
+__all__ = ["CHUNKS_MOST", "UNACKNOWLEDGED_MOST", "Chunk", "Incoming", "Outgoing"]
+
+CHUNKS_MOST = 1 << 16
+"""Chunks that are sent and not acknowledged, however short: what they cost is bounded on both sides."""
+UNACKNOWLEDGED_MOST = 1 << 26
+"""Bytes of them, whatever a peer allows that acknowledges nothing."""
+OVERLAP = "the peer's chunks overlap"
 
 
 class Chunk:
@@ -24,9 +32,13 @@ class Chunk:
 
 
 class Outgoing:
-    """The sending direction; `limit` is the number of the first byte that must not be sent yet."""
+    """The sending direction; `limit` is the number of the first byte that must not be sent yet.
 
-    def __init__(self, limit: int) -> None:
+    However much the peer allows, at most `most` bytes and CHUNKS_MOST chunks wait for their acknowledgement.
+    """
+
+    def __init__(self, limit: int, most: int = UNACKNOWLEDGED_MOST) -> None:
+        self.most = most
         self.next = 0  # of the next byte that is sent for the first time
         self.acked = 0  # all bytes below have come
         self.limit = limit
@@ -37,7 +49,9 @@ class Outgoing:
     @property
     def room(self) -> int:
         """Bytes that may be sent now."""
-        return self.limit - self.next
+        if len(self._waiting) >= CHUNKS_MOST:
+            return 0
+        return min(self.limit, self.acked + self.most) - self.next
 
     @property
     def waiting_bytes(self) -> int:
@@ -122,9 +136,8 @@ class Incoming:
         self._ready: deque[bytes] = deque()
         self._offset = 0  # of the first of them, what was taken already
         self._early: dict[int, bytes] = {}
-        self._early_bytes = 0
-        self._first: dict[int, int] = {}  # of each run of early bytes: its first byte by its end ...
-        self._ends: dict[int, int] = {}  # ... and its end by its first byte
+        self._starts: list[int] = []  # of runs of early bytes, in order ...
+        self._ends: dict[int, int] = {}  # ... and their ends
 
     @property
     def limit(self) -> int:
@@ -158,32 +171,59 @@ class Incoming:
             raise ProtocolError(f"the peer sent byte {end}, it may send {self.taken + self.window}")
         if self.end is not None and end > self.end:
             raise ProtocolError(f"the peer sent byte {end} after it had said that {self.end} are all")
+        if end == sequence:
+            raise ProtocolError("the peer sent a chunk without bytes")
         if sequence == self.next:
+            starts = self._starts
+            if starts and starts[0] < end:
+                raise ProtocolError(OVERLAP)
             self._ready.append(data)
             self.next = end
-            if self._early:
+            if starts and starts[0] == end:
                 self._join()
             return True
-        if sequence < self.next or sequence in self._early:
+        if sequence > self.next:
+            self._put_early(sequence, end, data)
+        elif end > self.next:
+            raise ProtocolError(OVERLAP)
+        else:
             self.duplicates += 1
-            return False
-        if self._early_bytes + len(data) > self.window:
-            raise ProtocolError("the peer's chunks overlap")
-        self._early[sequence] = data
-        self._early_bytes += len(data)
-        first, last = self._first.pop(sequence, sequence), self._ends.pop(end, end)
-        self._first[last], self._ends[first] = first, last
         return False
+
+    def _put_early(self, sequence: int, end: int, data: bytes) -> None:
+        """A chunk whose turn has not come: alone, or as a part of the runs before and behind it."""
+        starts, ends = self._starts, self._ends
+        behind = bisect_right(starts, sequence)
+        before = starts[behind - 1] if behind else -1
+        if behind and ends[before] > sequence:
+            if len(self._early.get(sequence, b"")) != len(data):
+                raise ProtocolError(OVERLAP)
+            self.duplicates += 1
+            return
+        if behind < len(starts) and starts[behind] < end:
+            raise ProtocolError(OVERLAP)
+        if len(self._early) >= CHUNKS_MOST:
+            raise ProtocolError(f"the peer sent more than {CHUNKS_MOST} chunks before their turn")
+        self._early[sequence] = data
+        if behind < len(starts) and starts[behind] == end:
+            end = ends.pop(end)
+            del starts[behind]
+        if behind and ends[before] == sequence:
+            ends[before] = end
+        else:
+            starts.insert(behind, sequence)
+            ends[sequence] = end
 
     def finish(self, end: int) -> None:
         """The peer says how long its stream is; ProtocolError when it had sent more or said otherwise."""
-        if end < self.next or self.end not in (None, end) or any(place >= end for place in self._early):
+        last = self._ends[self._starts[-1]] if self._starts else self.next
+        if end < last or self.end not in (None, end):
             raise ProtocolError(f"the peer says that {end} bytes are all, which is wrong")
         self.end = end
 
     def ranges(self) -> list[tuple[int, int]]:
-        """(first, end) of what came early, in order."""
-        return sorted(self._ends.items())
+        """(first, end) of the first runs that came early, in order."""
+        return [(first, self._ends[first]) for first in self._starts[:RANGES_MOST]]
 
     def take(self, most: int) -> bytes:
         """Up to `most` bytes for the program, in order."""
@@ -233,14 +273,9 @@ class Incoming:
         return total
 
     def _join(self) -> None:
-        """Early chunks whose turn has come."""
-        run = self._ends.pop(self.next, None)
-        if run is None:
-            return
-        del self._first[run]
-        while (data := self._early.pop(self.next, None)) is not None:
-            self._early_bytes -= len(data)
+        """The first run of early chunks has its turn."""
+        end = self._ends.pop(self._starts.pop(0))
+        while self.next < end:
+            data = self._early.pop(self.next)
             self._ready.append(data)
             self.next += len(data)
-        if self.next != run:
-            raise ProtocolError("the peer's chunks overlap")
