@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import io
 import os
 import select
@@ -18,6 +19,7 @@ import pytest
 
 from ri2n_sdn.parallel import (
     ParallelError,
+    ParallelListener,
     ParallelSocket,
     Qos,
     create_connection,
@@ -261,6 +263,53 @@ def _quiet(sock: ParallelSocket, fd: int) -> bool:
     return not select.select([fd], [], [], 0.05)[0]
 
 
+def fill(sock: ParallelSocket) -> int:
+    """Send until there is no room; how many bytes."""
+    sock.setblocking(False)
+    total = 0
+    with pytest.raises(BlockingIOError):
+        while True:
+            total += sock.send(bytes(1 << 16))
+    return total
+
+
+def test_the_descriptor_tells_of_room_that_somebody_else_has_seen_first() -> None:
+    """Acknowledgements may be taken by the caretaker, before whoever waits at the descriptor is woken."""
+    with pair(2, server={"window_bytes": 1 << 16}) as (near, far):
+        fd = near.fileno()
+        assert fill(near) == 1 << 16
+        wait_until("quiet", lambda: _quiet(near, fd))
+        assert len(p_read(far, 1 << 16)) == 1 << 16
+        session = near._session
+
+        def seen() -> bool:
+            with session.lock:
+                session.poll()
+                return session.outgoing.room > 0
+
+        wait_until("acknowledged", seen)
+        assert select.select([fd], [], [], 0)[0]
+        assert near.send(b"x") == 1
+        wait_until("quiet", lambda: _quiet(near, fd))
+
+
+def test_the_descriptor_tells_when_busy_links_take_more() -> None:
+    """Links are full before the window is, and no word comes from the peer: only the kernel knows of the room."""
+    with pair(2, server={"window_bytes": 1 << 28}) as (near, far):
+        fd = near.fileno()
+        with far._session.lock:  # so that nobody reads there but this test
+            assert fill(near) < 1 << 28
+            assert not select.select([fd], [], [], 0.2)[0]
+            links = [link.stream for link in far._session.links.values()]
+            deadline_s = time.monotonic() + 20
+            while not select.select([fd], [], [], 0)[0]:
+                assert time.monotonic() < deadline_s
+                for stream in links:
+                    with contextlib.suppress(BlockingIOError):
+                        stream.recv(1 << 16)
+            assert near.send(bytes(1000)) == 1000
+
+
 def test_recv_into_a_part_of_a_buffer() -> None:
     with pair(2) as (near, far):
         near.sendall(b"abcdef")
@@ -336,7 +385,7 @@ def test_a_file_keeps_the_connection_open() -> None:
 
 @pytest.mark.parametrize("how", ["close", "abort"])
 def test_closing_wakes_a_thread_that_waits_in_recv(how: str) -> None:
-    with pair(2) as (near, _):
+    with pair(2) as (near, far), far._session.lock:  # so that no word from there wakes it
         began = threading.Event()
 
         def read() -> bytes:
@@ -359,6 +408,21 @@ def test_closing_wakes_a_thread_that_waits_for_room() -> None:
         near.close()
         with pytest.raises(OSError):
             waiting.result(5)
+
+
+def test_a_connection_that_was_forgotten_is_closed() -> None:
+    """What was sent is delivered; nothing is done where it is collected, which may be within any lock."""
+    with serving(2) as listener:
+        near = create_connection(listener.address, Qos(2))
+        with listener.accept(10) as far:
+            near.sendall(b"last words")
+            with near._session.lock:
+                session = near._session
+                del near
+                gc.collect()
+                assert session.abandoned and not session.closing
+            assert read_all(far) == b"last words"
+        wait_until("closed", lambda: session.closed)
 
 
 def test_after_abort_every_call_says_that_it_is_closed() -> None:
@@ -389,7 +453,7 @@ def test_a_fork_leaves_the_connection_to_the_parent() -> None:
         if not pid:
             code = 1
             with contextlib.suppress(BaseException):
-                code = _child(near, far, listener.address)
+                code = _child(near, far, listener)
             os._exit(code)
         own = listener.accept(20)
         assert p_read(own, 5) == b"child"
@@ -404,8 +468,11 @@ def test_a_fork_leaves_the_connection_to_the_parent() -> None:
         assert not near.counters.get("links_lost")
 
 
-def _child(near: ParallelSocket, far: ParallelSocket, address: tuple[str, int]) -> int:
+def _child(near: ParallelSocket, far: ParallelSocket, listener: ParallelListener) -> int:
     signal.alarm(20)
+    with pytest.raises(OSError, match="closed"):
+        listener.accept(0)
+    listener.close()
     for call in (lambda: near.recv(1), lambda: far.sendall(b"x")):
         try:
             call()
@@ -415,7 +482,7 @@ def _child(near: ParallelSocket, far: ParallelSocket, address: tuple[str, int]) 
             return 2
     near.close()
     far.abort()
-    with create_connection(address, Qos(2)) as own:
+    with create_connection(listener.address, Qos(2)) as own:
         own.sendall(b"child")
         if p_read(own, 3) != b"yes":
             return 3

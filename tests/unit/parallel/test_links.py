@@ -122,6 +122,9 @@ def test_a_link_rejoins_once_it_is_restored(mode: str) -> None:
         assert p_all(far, MB) == noise(MB)
         wait_until("it is found", lambda: state(near)[0] != "up" and state(far).get(0) != "up")
         assert near.links[0].why
+        found_s = time.monotonic()  # what connects and does not answer is not taken for a link
+        wait_until("a while", lambda: time.monotonic() - found_s > 1.5 or near.counters["links_rejoined"])
+        assert near.counters["links_rejoined"] == 0 and state(near)[0] != "up"
         relay.set(PASS, first)
         wait_until("it is back", lambda: set(state(near).values()) == set(state(far).values()) == {"up"})
         assert listener.connections == dict.fromkeys(addresses(3, "127.0.1"), 1)

@@ -35,12 +35,17 @@ def test_a_transfer_over_three_links(tls_server: ssl.SSLContext, tls_client: ssl
         for one in [in_thread(lambda end=end: send(end)) for end in senders]:  # type: ignore[misc]
             one.result()
         assert [one.result() for one in reading] == [digest(data)] * len(readers)
-        assert all(link.sent_bytes > MB for end in senders for link in end.links)
+        # How they share it is a matter of rates, which loopback has none of: each had more than one chunk.
+        assert all(link.sent_bytes > 2 * CHUNK_MOST for end in senders for link in end.links)
 
 
 def test_small_messages_and_half_close(tls_server: ssl.SSLContext, tls_client: ssl.SSLContext) -> None:
     with pair(2, server={"ssl_context": tls_server}, ssl_context=tls_client) as (near, far):
+        began_s = time.monotonic()
         for count in (1, 1000, 1421, 20000, 70000):
+            if count == 1421:  # what was read counts as a sign of life, however short
+                for end in (near, far):
+                    assert any(link.read_s > began_s for link in end._session.links.values())
             near.sendall(noise(count))
             assert p_all(far, count) == noise(count)
             far.sendall(noise(count)[::-1])

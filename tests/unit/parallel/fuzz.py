@@ -1,0 +1,352 @@
+"""Random and mutated bytes into both ends of a session: `python -m tests.unit.parallel.fuzz --seconds N [--seed S]`.
+
+Each case comes from a seed: a legal conversation (chunks in any order, twice, over any link, with acknowledgements,
+pings and an end), of which some frames are then changed, cut, doubled, left out, or put where they do not belong; or
+greetings and answers treated the same way. A case fails when it crashes, hangs, grows, takes bytes for others, or
+disturbs anybody else. The seed of a case that fails is printed; `--seed S --cases 1` runs it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import random
+import re
+import socket
+import struct
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+from ri2n_sdn.parallel import (
+    AllLinksLost,
+    HandshakeRefused,
+    ParallelListener,
+    ParallelSocket,
+    ProtocolError,
+    Qos,
+    create_connection,
+)
+from ri2n_sdn.parallel.frames import (
+    ABORT,
+    ACK,
+    CHUNK_MOST,
+    DATA,
+    FIN,
+    FRAME,
+    GREETING,
+    HELLO,
+    JOIN,
+    OK,
+    PING,
+    PONG,
+    REPLY,
+    TOKEN_BYTES,
+    Endpoint,
+    Greeting,
+    Reply,
+)
+from ri2n_sdn.parallel.session import OUT_MOST
+from tests.unit.parallel.raw import WINDOW, Hand, client_by_hand, exactly, frame, server_by_hand
+from tests.unit.parallel.worlds import in_thread, p_all, resident_bytes, serving, wait_until
+
+__all__ = ["Watch", "run_case", "run_cases"]
+
+TIMEOUT_S = 10.0
+BORDERS = [0, 1, 2, 31, 32, 33, 255, CHUNK_MOST - 1, CHUNK_MOST, CHUNK_MOST + 1, WINDOW - 1, WINDOW, WINDOW + 1]
+BORDERS += [(1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 62, (1 << 63) - 1, 1 << 63, (1 << 64) - 1]
+ENDS = (ProtocolError, ConnectionResetError, ConnectionAbortedError, AllLinksLost)
+GROWTH_BYTES = 64 << 20
+
+
+class Watch(logging.Handler):
+    """Notes what the library logs: nothing that a peer says may get so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.found.append(logging.Formatter().format(record))
+
+    def __enter__(self) -> Watch:
+        logging.getLogger("ri2n.parallel").addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("ri2n.parallel").removeHandler(self)
+
+
+# ---- what is said
+
+
+def conversation(chance: random.Random, data: bytes) -> list[bytes]:
+    """`data` as frames in an order that a peer with several links may use."""
+    at = 0
+    frames: list[bytes] = []
+    longest = chance.choice([1, 100, 1420, CHUNK_MOST])
+    while at < len(data) and len(frames) < 200:
+        size = chance.randint(1, longest)
+        frames.append(frame(DATA, at, data[at : at + size]))
+        at += size
+    del frames[200:]
+    reach = chance.choice([0, 1, 5, 200])
+    frames = [one for _, one in sorted((place + chance.uniform(0, reach), one) for place, one in enumerate(frames))]
+    for _ in range(chance.randint(0, 5)):
+        other = chance.choice([frame(ACK), frame(PING, chance.choice(BORDERS)), frame(PONG, 5), *frames[:3]])
+        frames.insert(chance.randint(0, len(frames)), other)
+    if chance.random() < 0.5:
+        frames.insert(chance.randint(0, len(frames)), frame(FIN, min(at, len(data))))
+    return frames
+
+
+def changed(chance: random.Random, frames: list[bytes]) -> list[bytes]:
+    """The same with one thing wrong."""
+    frames = list(frames) or [frame(PING)]
+    place = chance.randrange(len(frames))
+    one = bytearray(frames[place])
+    how = chance.randrange(10)
+    if how == 0 and one:
+        one[chance.randrange(min(len(one), FRAME.size))] = chance.randrange(256)
+    elif how == 1 and len(one) >= FRAME.size:
+        fields = list(FRAME.unpack_from(one))
+        which = chance.randrange(5)
+        most = [255, (1 << 32) - 1, (1 << 64) - 1, (1 << 64) - 1, (1 << 64) - 1][which]
+        fields[which] = min(most, max(0, chance.choice([*BORDERS, fields[which] + 1, fields[which] - 1])))
+        one[: FRAME.size] = FRAME.pack(*fields)
+    elif how == 2:
+        del one[chance.randrange(len(one) + 1) :]
+    elif how == 3:
+        at = chance.randrange(len(one) + 1)
+        one[at:at] = chance.randbytes(chance.choice([1, 2, 32, 100]))
+    elif how == 4:
+        frames.insert(chance.randrange(len(frames)), bytes(one))
+    elif how == 5:
+        one.clear()
+    elif how == 6:
+        other = chance.randrange(len(frames))
+        frames[other], one = bytes(one), bytearray(frames[other])
+    elif how == 7:
+        one = bytearray(chance.randbytes(chance.choice([1, 32, 33, 1000])))
+    elif how == 8:
+        ranges = b"".join(
+            struct.pack("!QQ", *chance.choices(BORDERS, k=2)) for _ in range(chance.choice([1, 2, 32, 33]))
+        )
+        one = bytearray(frame(ACK, payload=ranges[: chance.choice([len(ranges), 15])]))
+    else:
+        text = chance.randbytes(chance.choice([0, 5, 200, 201]))
+        one = bytearray(frame(chance.choice([ABORT, FIN, PONG, 0, 7]), chance.choice(BORDERS), text))
+    frames[place] = bytes(one)
+    return frames
+
+
+# ---- cases
+
+
+def run_case(seed: int, listener: ParallelListener, watch: Watch) -> str:
+    """One case; what became of it. AssertionError when it may not be."""
+    chance = random.Random(seed)
+    kind = chance.choice(["server"] * 5 + ["client"] * 3 + ["greeting", "answer"])
+    if kind == "greeting":
+        outcome = _greeting(chance, listener)
+    elif kind == "answer":
+        outcome = _answer(chance)
+    else:
+        outcome = _session(chance, kind, listener)
+    assert not watch.found, watch.found
+    return f"{kind}: {outcome}"
+
+
+def _session(chance: random.Random, end: str, listener: ParallelListener) -> str:
+    links = chance.randint(1, 3)
+    data = chance.randbytes(chance.choice([0, 50, 3000, 100_000]))
+    frames = conversation(chance, data)
+    wrong = chance.choice([0, 1, 1, 1, 2, 3, 10])
+    for _ in range(wrong):
+        frames = changed(chance, frames)
+    with contextlib.ExitStack() as stack:
+        if end == "client":
+            sock, hand = stack.enter_context(server_by_hand(links))
+        else:
+            hand = client_by_hand(listener.address, links)
+            stack.callback(hand.close)
+            sock = listener.accept(TIMEOUT_S)
+            stack.callback(sock.abort)
+            wait_until("links", lambda: len(sock.links) == links)
+        return _talk(chance, sock, hand, frames, data, wrong)
+
+
+def _talk(chance: random.Random, sock: ParallelSocket, hand: Hand, frames: list[bytes], data: bytes, wrong: int) -> str:
+    sock.setblocking(False)
+    got = bytearray()
+    sent = [0] * len(hand.links)
+    error: BaseException | None = None
+    mine = chance.randbytes(chance.choice([0, 10, 5000]))
+    ended = closed = False
+    misplaced = chance.randrange(len(frames)) if wrong and chance.random() < 0.1 else -1
+    cut = chance.randrange(len(frames)) if wrong and chance.random() < 0.2 else -1
+    for place, one in enumerate(frames):
+        number = chance.randrange(len(hand.links))
+        stream = hand.links[number]
+        if place == misplaced:
+            stream, closed = hand.control, True
+        elif place == cut:
+            stream.close()
+            closed = True
+        try:
+            stream.sendall(one)
+            sent[number] += len(one)
+        except OSError:  # it has been given up
+            closed = True
+        if error is None and not ended and chance.random() < 0.2:
+            error, ended = _take(sock, got, chance.choice([1, 1000, 1 << 20]))
+        if mine and error is None and chance.random() < 0.1:
+            with contextlib.suppress(*ENDS, BlockingIOError):
+                mine = mine[sock.send(mine) :]
+        _bounded(sock)
+    deadline_s = time.monotonic() + TIMEOUT_S
+    session = sock._session
+    while error is None and not ended and session.broken is None:
+        error, ended = _take(sock, got, 1 << 20)
+        _bounded(sock)
+        welcome = 0 if session._rejoin is None else REPLY.size
+        come = [session.links[k].received_bytes - welcome if k in session.links else -1 for k in range(len(sent))]
+        if closed or all(-1 in (have,) or have >= want for have, want in zip(come, sent, strict=True)):
+            error, ended = (error, ended) if error or ended else _take(sock, got, 1 << 20)
+            break
+        assert time.monotonic() < deadline_s, f"it hangs: {come} of {sent} bytes have come"
+        time.sleep(0.0005)
+    if error is None and not ended:
+        error, ended = _take(sock, got, 1 << 20)
+    if not wrong:
+        assert error is None, repr(error)
+        complete = sum(len(one) - FRAME.size for one in {one for one in frames if one[0] == DATA})
+        assert bytes(got) == data[:complete], f"{len(got)} bytes of {complete} came, or others"
+        return "all well"
+    if error is not None:
+        text = str(error)
+        assert "\n" not in text and len(text) < 1000, text
+        if isinstance(error, ProtocolError):
+            return re.sub(r"-?\d+|b'.*'", "N", text.partition("): ")[2])[:60]
+        return type(error).__name__
+    return "the end" if ended else "waits for more"
+
+
+def _take(sock: ParallelSocket, got: bytearray, most: int) -> tuple[BaseException | None, bool]:
+    """Read what is there: the error, whether it was the end. Other errors than those of ENDS go on to the caller."""
+    try:
+        while part := sock.recv(most):
+            got += part
+            assert len(got) <= 2 * WINDOW
+    except BlockingIOError:
+        return None, False
+    except ENDS as error:
+        return error, False
+    return None, True
+
+
+def _bounded(sock: ParallelSocket) -> None:
+    session = sock._session
+    with session.lock:
+        assert session.incoming.ready <= WINDOW << 3
+        for link in session.links.values():
+            assert len(link.rest) <= CHUNK_MOST + FRAME.size
+            assert len(link.out) <= OUT_MOST + 8
+
+
+def _greeting(chance: random.Random, listener: ParallelListener) -> str:
+    token = bytes(TOKEN_BYTES) if chance.random() < 0.5 else chance.randbytes(TOKEN_BYTES)
+    data = bytearray(
+        Greeting(chance.choice([HELLO, JOIN]), chance.choice([1, 6, 64]), CHUNK_MOST, WINDOW, token).pack()
+    )
+    for _ in range(chance.choice([0, 1, 1, 2, 5])):
+        data[chance.randrange(len(data))] = chance.choice([0, 1, 255, chance.randrange(256)])
+    if chance.random() < 0.2:
+        del data[chance.randrange(len(data)) :]
+    if chance.random() < 0.2:
+        data += chance.randbytes(100)
+    said = b""
+    with socket.create_connection(listener.address, TIMEOUT_S) as stream, contextlib.suppress(OSError):
+        stream.sendall(data)
+        stream.shutdown(socket.SHUT_WR)
+        said = exactly(stream, REPLY.size)
+        if len(said) == REPLY.size:
+            said += exactly(stream, Reply.more(said))
+    if len(said) >= REPLY.size:
+        return f"status {Reply.unpack(said).status}"
+    return "closed"
+
+
+def _answer(chance: random.Random) -> str:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        endpoints = (Endpoint(*listening.getsockname()),) * chance.choice([1, 2])
+        data = bytearray(Reply(OK, CHUNK_MOST, WINDOW, chance.randbytes(TOKEN_BYTES), endpoints).pack())
+        for _ in range(chance.choice([1, 1, 2, 5])):
+            data[chance.randrange(len(data))] = chance.choice([0, 1, 255, chance.randrange(256)])
+        if chance.random() < 0.2:
+            del data[chance.randrange(len(data)) :]
+        listening.settimeout(TIMEOUT_S)
+
+        def serve() -> None:
+            stream, _ = listening.accept()
+            with stream, contextlib.suppress(OSError):
+                exactly(stream, GREETING.size)
+                stream.sendall(data)
+                stream.shutdown(socket.SHUT_WR)
+                exactly(stream, 1)
+
+        serving_ = in_thread(serve)
+        try:
+            create_connection(listening.getsockname(), Qos(2), timeout_s=0.5).abort()
+            outcome = "connected"
+        except (ProtocolError, HandshakeRefused, AllLinksLost, TimeoutError, ConnectionError) as error:
+            assert "\n" not in str(error)
+            outcome = type(error).__name__
+        serving_.result()
+    return outcome
+
+
+def run_cases(seeds: Iterator[int], *, seconds: float | None = None) -> Counter[str]:
+    """Cases until there are no more seeds or the time is over; how often each outcome was seen."""
+    outcomes: Counter[str] = Counter()
+    began_s, before = time.monotonic(), resident_bytes()
+    with Watch() as watch, serving(1, window_bytes=WINDOW, handshake_timeout_s=2.0) as listener:
+        bystander = create_connection(listener.address, Qos(2))
+        friend = listener.accept(TIMEOUT_S)
+        with bystander, friend:
+            for seed in seeds:
+                if seconds is not None and time.monotonic() - began_s > seconds:
+                    break
+                case_s = time.monotonic()
+                try:
+                    outcomes[run_case(seed, listener, watch)] += 1
+                    assert time.monotonic() - case_s < TIMEOUT_S
+                    bystander.sendall(b"undisturbed")
+                    assert p_all(friend, 11) == b"undisturbed"
+                    growth = resident_bytes() - before
+                    assert growth < GROWTH_BYTES, f"{growth >> 20} MiB more memory"
+                except BaseException:
+                    print(f"seed {seed} has failed (--seed {seed} --cases 1)", file=sys.stderr)
+                    raise
+    return outcomes
+
+
+def main() -> None:
+    """Run by hand."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=int(time.time()) << 20)
+    parser.add_argument("--cases", type=int, default=1 << 30)
+    options = parser.parse_args()
+    print(f"seeds from {options.seed}")
+    began_s = time.monotonic()
+    outcomes = run_cases(iter(range(options.seed, options.seed + options.cases)), seconds=options.seconds)
+    for outcome, count in outcomes.most_common():
+        print(f"{count:8}  {outcome}")
+    print(f"{outcomes.total():8}  cases in {time.monotonic() - began_s:.0f} s, {resident_bytes() >> 20} MiB resident")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""Peers made by hand, which say whatever a test wants, over plain sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ri2n_sdn.parallel import ParallelListener, ParallelSocket, Qos, create_connection
+from ri2n_sdn.parallel.frames import (
+    CHUNK_MOST,
+    FRAME,
+    GREETING,
+    HELLO,
+    JOIN,
+    OK,
+    REPLY,
+    TOKEN_BYTES,
+    Endpoint,
+    Greeting,
+    Reply,
+)
+from tests.unit.parallel.worlds import in_thread, serving
+
+__all__ = ["WINDOW", "Hand", "client_by_hand", "exactly", "frame", "hand_at", "server_by_hand"]
+
+WINDOW = 1 << 20
+TIMEOUT_S = 10.0
+
+
+def frame(kind: int, sequence: int = 0, payload: bytes = b"", *, ack: int = 0, limit: int = WINDOW) -> bytes:
+    """A frame, whose length is that of its payload."""
+    return FRAME.pack(kind, len(payload), sequence, ack, limit) + payload
+
+
+def exactly(stream: socket.socket, count: int) -> bytes:
+    """So many bytes, or fewer at the end."""
+    data = b""
+    while len(data) < count and (part := stream.recv(count - len(data))):
+        data += part
+    return data
+
+
+class Hand:
+    """One end of a session: its control connection and its links."""
+
+    def __init__(self, control: socket.socket, links: list[socket.socket], token: bytes) -> None:
+        self.control, self.links, self.token = control, links, token
+        self.later = b""
+        """What links are told that come back; made by hand they are dropped then."""
+
+    def frames(self, link: int = 0) -> Iterator[tuple[int, int, int, int, bytes]]:
+        """(kind, sequence, ack, limit, payload) of what comes over a link, to its end."""
+        stream = self.links[link]
+        with contextlib.suppress(ConnectionError):
+            while len(head := exactly(stream, FRAME.size)) == FRAME.size:
+                kind, length, sequence, ack, limit = FRAME.unpack(head)
+                yield kind, sequence, ack, limit, exactly(stream, length)
+
+    def close(self) -> None:
+        for one in [self.control, *self.links]:
+            one.close()
+
+
+def client_by_hand(address: tuple[str, int], links: int = 1, **greeting: Any) -> Hand:
+    """Greets a listener and connects all links."""
+    control = socket.create_connection(address, TIMEOUT_S)
+    values = {"parallelism": links, "chunk_most": CHUNK_MOST, "window": WINDOW, **greeting}
+    control.sendall(Greeting(HELLO, token=bytes(TOKEN_BYTES), **values).pack())
+    head = exactly(control, REPLY.size)
+    reply = Reply.unpack(head + exactly(control, Reply.more(head)))
+    assert reply.status == OK, reply
+    streams = []
+    for number, endpoint in enumerate(reply.endpoints):
+        stream = socket.create_connection((endpoint.address, endpoint.port), TIMEOUT_S)
+        stream.sendall(Greeting(JOIN, token=reply.token, link=number, **values).pack())
+        assert Reply.unpack(exactly(stream, REPLY.size)).status == OK
+        streams.append(stream)
+    return Hand(control, streams, reply.token)
+
+
+@contextmanager
+def server_by_hand(links: int = 1, *, welcome: bytes = b"", **client: Any) -> Iterator[tuple[ParallelSocket, Hand]]:
+    """A real client at a server made by hand, which answers its links with `welcome`."""
+    token = bytes(range(TOKEN_BYTES))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(TIMEOUT_S)
+        connecting = in_thread(lambda: create_connection(listening.getsockname(), Qos(links), **client))
+        control, _ = listening.accept()
+        control.settimeout(TIMEOUT_S)
+        Greeting.unpack(exactly(control, GREETING.size))
+        endpoints = (Endpoint(*listening.getsockname()),) * links
+        control.sendall(Reply(OK, CHUNK_MOST, WINDOW, token, endpoints).pack())
+        streams: dict[int, socket.socket] = {}
+        while len(streams) < links:
+            stream, _ = listening.accept()
+            stream.settimeout(TIMEOUT_S)
+            greeting = Greeting.unpack(exactly(stream, GREETING.size))
+            assert (greeting.kind, greeting.token) == (JOIN, token)
+            stream.sendall(welcome or Reply(OK).pack())
+            streams[greeting.link] = stream
+        hand = Hand(control, [streams[number] for number in range(links)], token)
+        near = connecting.result()
+        coming_back = in_thread(lambda: _answer_later(listening, hand))
+        try:
+            yield near, hand
+        finally:
+            hand.close()
+            near.abort()
+            listening.shutdown(socket.SHUT_RDWR)
+            coming_back.result()
+
+
+def _answer_later(listening: socket.socket, hand: Hand) -> None:
+    """To links that come back, until nobody listens any more."""
+    listening.settimeout(None)
+    while True:
+        try:
+            stream, _ = listening.accept()
+        except OSError:
+            return
+        with stream, contextlib.suppress(OSError):
+            exactly(stream, GREETING.size)
+            stream.sendall(hand.later)
+
+
+@contextmanager
+def hand_at(end: str, links: int = 1) -> Iterator[tuple[ParallelSocket, Hand, ParallelListener | None]]:
+    """(socket under test, its peer by hand, the listener): the socket is the `end` that is named."""
+    if end == "client":
+        with server_by_hand(links) as (near, hand):
+            near.settimeout(TIMEOUT_S)
+            yield near, hand, None
+        return
+    with serving(1, window_bytes=WINDOW) as listener:
+        hand = client_by_hand(listener.address, links)
+        far = listener.accept(TIMEOUT_S)
+        far.settimeout(TIMEOUT_S)
+        try:
+            yield far, hand, listener
+        finally:
+            hand.close()
+            far.abort()

@@ -1,0 +1,498 @@
+"""Peers that speak something else, break the rules, or are merely slow: one clear error, and everybody else goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ri2n_sdn.parallel import (
+    AllLinksLost,
+    HandshakeRefused,
+    ParallelListener,
+    ProtocolError,
+    Qos,
+    create_connection,
+    listener,
+)
+from ri2n_sdn.parallel.frames import (
+    ABORT,
+    ACK,
+    BAD_GREETING,
+    CHUNK_MOST,
+    DATA,
+    FIN,
+    FRAME,
+    FULL,
+    GREETING,
+    HELLO,
+    JOIN,
+    OTHER_VERSION,
+    PING,
+    PONG,
+    REPLY,
+    TOKEN_BYTES,
+    UNKNOWN_SESSION,
+    Endpoint,
+    Greeting,
+    Reply,
+)
+from ri2n_sdn.parallel.session import OUT_MOST
+from ri2n_sdn.parallel.stream import UNACKNOWLEDGED_MOST
+from tests.unit.parallel.raw import WINDOW, client_by_hand, exactly, frame, hand_at, server_by_hand
+from tests.unit.parallel.worlds import (
+    in_thread,
+    noise,
+    p_all,
+    pair,
+    resident_bytes,
+    serving,
+    wait_until,
+)
+
+MB = 1 << 20
+HELLO_BYTES = Greeting(HELLO, 1, CHUNK_MOST, WINDOW, bytes(TOKEN_BYTES)).pack()
+
+
+def serves(listening: ParallelListener, within_s: float = 5.0) -> None:
+    """A well-behaved client is served, soon."""
+    began_s = time.monotonic()
+    with create_connection(listening.address, Qos(2)) as near, listening.accept(10) as far:
+        near.sendall(b"ping")
+        assert p_all(far, 4) == b"ping"
+        far.sendall(b"pong")
+        assert p_all(near, 4) == b"pong"
+    assert time.monotonic() - began_s < within_s
+
+
+def answer(address: tuple[str, int], data: bytes) -> bytes:
+    """What a listener says to this, up to the end."""
+    with socket.create_connection(address, 10) as stream:
+        stream.sendall(data)
+        parts = []
+        with contextlib.suppress(ConnectionResetError):
+            while part := stream.recv(4096):
+                parts.append(part)
+    return b"".join(parts)
+
+
+# ---- greetings
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n",
+        b"RI2X" + HELLO_BYTES[4:],
+        b"R\n",
+        bytes(1000),
+        noise(5000),
+    ],
+    ids=["http", "tls", "ssh", "magic", "short", "zeros", "noise"],
+)
+def test_something_else_is_dropped_at_once_without_a_word(data: bytes) -> None:
+    with serving(1) as listening:
+        began_s = time.monotonic()
+        assert answer(listening.address, data) == b""
+        assert time.monotonic() - began_s < 2
+        assert listening.counters["greetings_refused"] == 1
+        serves(listening)
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (HELLO_BYTES[:4] + b"\x09" + HELLO_BYTES[5:], OTHER_VERSION),
+        (Greeting(7, 1, CHUNK_MOST, WINDOW, bytes(16)).pack(), BAD_GREETING),
+        (Greeting(HELLO, 0, CHUNK_MOST, WINDOW, bytes(16)).pack(), BAD_GREETING),
+        (Greeting(HELLO, 70, CHUNK_MOST, WINDOW, bytes(16)).pack(), BAD_GREETING),
+        (Greeting(HELLO, 1, 0, WINDOW, bytes(16)).pack(), BAD_GREETING),
+        (Greeting(HELLO, 1, CHUNK_MOST + 1, WINDOW, bytes(16)).pack(), BAD_GREETING),
+        (Greeting(HELLO, 1, CHUNK_MOST, 0, bytes(16)).pack(), BAD_GREETING),
+        (Greeting(JOIN, 1, CHUNK_MOST, WINDOW, bytes(16)).pack(), UNKNOWN_SESSION),
+        (Greeting(JOIN, 1, CHUNK_MOST, WINDOW, os.urandom(16), 3).pack(), UNKNOWN_SESSION),
+    ],
+)
+def test_greetings_that_are_refused_are_told_why(data: bytes, status: int) -> None:
+    with serving(1) as listening:
+        said = answer(listening.address, data)
+        assert len(said) == REPLY.size and Reply.unpack(said).status == status
+        assert listening.counters["greetings_refused"] == 1 and not listening.counters["sessions"]
+        serves(listening)
+
+
+def test_links_with_numbers_that_nobody_asked_for() -> None:
+    with serving(1) as listening:
+        hand = client_by_hand(listening.address, 1)
+        for number in (64, 70, 1 << 31, (1 << 32) - 1):
+            said = answer(listening.address, Greeting(JOIN, 1, CHUNK_MOST, WINDOW, hand.token, number).pack())
+            assert Reply.unpack(said).status == BAD_GREETING
+        with listening.accept(10) as far:
+            assert len(far.links) == 1
+        hand.close()
+
+
+def test_three_hundred_silent_connections() -> None:
+    """More than may wait: the oldest make room, the others end in time, and clients are served all the while."""
+    with serving(1, handshake_timeout_s=1.5) as listening:
+        silent = [socket.create_connection(listening.address, 10) for _ in range(300)]
+        try:
+            serves(listening)
+            assert listening.counters["pending_dropped"] >= 44
+            for number, one in enumerate(silent):
+                one.sendall(b"RI2P"[: number % 5])
+            serves(listening)
+            for one in silent:
+                with contextlib.suppress(ConnectionResetError):
+                    assert one.recv(1) == b""
+        finally:
+            for one in silent:
+                one.close()
+        counters = listening.counters
+        assert counters["pending_dropped"] + counters["greetings_timed_out"] + counters["greetings_failed"] >= 300
+        serves(listening)
+
+
+def test_a_greeting_byte_by_byte() -> None:
+    """It is served when it is complete in time, and not waited for any longer by being alive."""
+    with serving(1, handshake_timeout_s=1.0) as listening, socket.create_connection(listening.address, 10) as slow:
+        slow.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for place in range(GREETING.size):
+            slow.sendall(HELLO_BYTES[place : place + 1])
+        assert Reply.unpack(exactly(slow, REPLY.size + 20)).status == 0
+        with socket.create_connection(listening.address, 10) as dribbles:
+            began_s = time.monotonic()
+            dribbles.settimeout(0.1)  # so that it would take four seconds
+            ended = False
+            with contextlib.suppress(ConnectionError):
+                for place in range(GREETING.size):
+                    dribbles.sendall(HELLO_BYTES[place : place + 1])
+                    with contextlib.suppress(TimeoutError):
+                        ended = dribbles.recv(1) == b""
+                    if ended:
+                        break
+            assert 0.5 < time.monotonic() - began_s < 3
+
+
+def test_a_server_that_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "SESSIONS_MOST", 3)
+    with serving(1) as listening:
+        hands = [client_by_hand(listening.address) for _ in range(3)]
+        with pytest.raises(HandshakeRefused, match="as many connections as it allows"):
+            create_connection(listening.address)
+        hands.pop().close()
+        for _ in range(3):
+            listening.accept(10).abort()
+        serves(listening)
+        for hand in hands:
+            hand.close()
+
+
+def test_connections_that_nobody_accepts_are_bounded() -> None:
+    with serving(1, backlog=2) as listening:
+        hands = [client_by_hand(listening.address) for _ in range(2)]
+        said = answer(listening.address, HELLO_BYTES)
+        assert Reply.unpack(said).status == FULL
+        for _ in hands:
+            listening.accept(10).abort()
+        serves(listening)
+        for hand in hands:
+            hand.close()
+
+
+FEW = """
+import resource, socket, sys, time
+from ri2n_sdn.parallel import Qos, create_connection, create_listener
+from ri2n_sdn.parallel.frames import CHUNK_MOST, HELLO, Greeting
+listener = create_listener(("127.0.0.1", 0), handshake_timeout_s=1.0)
+hello = Greeting(HELLO, 1, CHUNK_MOST, 1 << 20, bytes(16)).pack()
+soft = 64
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, soft))
+crowd = []
+try:
+    while len(crowd) < 100:
+        crowd.append(socket.create_connection(listener.address, 5))
+        crowd[-1].sendall(hello)
+except OSError:
+    pass
+time.sleep(0.5)
+for one in crowd:
+    one.close()
+deadline = time.monotonic() + 15
+while True:
+    try:
+        near = create_connection(listener.address, Qos(2), timeout_s=2)
+        break
+    except OSError as error:
+        assert time.monotonic() < deadline, error
+far = listener.accept(5)
+near.sendall(b"served")
+assert far.recv(6) == b"served"
+while listener.counters["sessions_open"] > 1 or sum(listener.connections.values()) > 2:
+    assert time.monotonic() < deadline, (listener.counters, listener.connections)
+    time.sleep(0.01)
+print("crowd", len(crowd), listener.counters)
+near.abort(); far.abort(); listener.close()
+"""
+
+
+def test_a_server_without_descriptors_serves_again_when_there_are_some() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    command = [sys.executable, "-c", FEW]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("crowd") and not done.stderr
+
+
+# ---- servers that answer something else
+
+
+@pytest.mark.parametrize(
+    ("said", "error", "why"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", ProtocolError, "something else: it answered b'HTTP"),
+        (b"SSH-2.0-OpenSSH_9.2p1\r\n", ProtocolError, "closed the connection instead of answering"),
+        (b"", ProtocolError, "closed the connection instead of answering"),
+        (b"RI2P\x02" + Reply(0).pack()[5:], ProtocolError, "version 2, here is version 1"),
+        (Reply(FULL).pack(), HandshakeRefused, "as many connections as it allows"),
+        (Reply(99).pack(), HandshakeRefused, "status 99"),
+        (Reply(0).pack(), ProtocolError, "named no address"),
+        (Reply(0, endpoints=(Endpoint("127.0.0.1", 1),)).pack()[:-1], ProtocolError, "closed the connection"),
+        (Reply(0, endpoints=(Endpoint("127.0.0.1", 0),)).pack(), ProtocolError, "an address that is none"),
+        (Reply(0).pack()[:6] + struct.pack("!H", 65) + bytes(2000), ProtocolError, "65 addresses, more than 64"),
+        (Reply(0, window=0, endpoints=(Endpoint("::1", 1),)).pack(), ProtocolError, "no sense"),
+        (Reply(0, endpoints=(Endpoint("127.0.0.1", 1),)).pack(), AllLinksLost, r"link 0 to 127\.0\.0\.1:1: refused"),
+    ],
+)
+def test_servers_that_answer_something_else(said: bytes, error: type[OSError], why: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            stream, _ = listening.accept()
+            with stream:
+                exactly(stream, GREETING.size)
+                stream.sendall(said)
+                with contextlib.suppress(OSError):  # the client may have seen enough, and be gone
+                    stream.shutdown(socket.SHUT_WR)
+                    exactly(stream, 1)
+
+        serving_ = in_thread(serve)
+        with pytest.raises(error, match=why) as caught:
+            create_connection(listening.getsockname(), timeout_s=5)
+        assert "\n" not in str(caught.value)
+        serving_.result()
+
+
+def test_a_server_that_says_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        began_s = time.monotonic()
+        with pytest.raises(TimeoutError, match="did not answer in time"):
+            create_connection(listening.getsockname(), timeout_s=0.5)
+        assert time.monotonic() - began_s < 3
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0", "it answered b'HTTP"),
+        (Reply(0).pack()[:6] + struct.pack("!H", 3) + Reply(0).pack()[8:], "cut off"),
+        (Reply(0).pack()[:6] + struct.pack("!H", 300) + Reply(0).pack()[8:], "300 addresses"),
+        (Reply(0, window=0).pack(), "no sense"),
+    ],
+)
+def test_servers_that_answer_a_link_with_something_else(said: bytes, why: str) -> None:
+    with server_by_hand(1, welcome=said) as (near, _):
+        near.settimeout(10)
+        with pytest.raises(ProtocolError, match=why):
+            near.recv(1)
+
+
+@pytest.mark.parametrize("end", ["first", "again"])
+def test_a_server_that_does_not_know_the_session_any_more(end: str) -> None:
+    """As after its restart: there is nothing to wait for."""
+    unknown = Reply(UNKNOWN_SESSION).pack()
+    with server_by_hand(1, **({"welcome": unknown} if end == "first" else {})) as (near, hand):
+        near.settimeout(10)
+        if end == "again":
+            hand.later = unknown
+            hand.links[0].close()
+        began_s = time.monotonic()
+        with pytest.raises(AllLinksLost, match="does not know this session"):
+            near.recv(1)
+        assert time.monotonic() - began_s < 5
+
+
+# ---- frames
+
+
+CHUNK = noise(100)
+BROKEN = [
+    ("chunk too long", FRAME.pack(DATA, CHUNK_MOST + 1, 0, 0, 0), "65537 bytes, 65536 were agreed"),
+    ("chunk of 4 GB", FRAME.pack(DATA, (1 << 32) - 1, 0, 0, 0), "were agreed"),
+    ("empty chunk", frame(DATA, 0), "without bytes"),
+    ("beyond the window", frame(DATA, WINDOW + (1 << 23), CHUNK), "it may send"),
+    ("far beyond it", frame(DATA, (1 << 64) - 100, CHUNK), "it may send"),
+    ("overlapping the next", frame(DATA, 50, CHUNK) + frame(DATA, 0, CHUNK), "overlap"),
+    ("overlapping what came", frame(DATA, 0, CHUNK) + frame(DATA, 50, CHUNK), "overlap"),
+    ("overlapping early ones", frame(DATA, 200, CHUNK) + frame(DATA, 250, CHUNK), "overlap"),
+    ("never sent", frame(ACK, ack=1), "acknowledges 1 bytes, 0 were sent"),
+    ("never sent, by data", frame(DATA, 0, CHUNK, ack=5), "acknowledges 5 bytes, 0 were sent"),
+    ("never sent, in ranges", frame(ACK, payload=struct.pack("!QQ", 10, 20)), "acknowledges 20 bytes"),
+    ("ranges cut off", frame(ACK, payload=bytes(15)), "cut off"),
+    ("too many ranges", frame(ACK, payload=bytes(33 * 16)), "kind 2 with 528 bytes"),
+    ("kind 0", frame(0), "kind 0"),
+    ("kind 7", frame(7), "kind 7"),
+    ("kind 255", frame(255, payload=bytes(1000)), "kind 255"),
+    ("ping with a payload", frame(PING, payload=b"x"), "kind 3 with 1 bytes"),
+    ("pong with a payload", frame(PONG, payload=b"x"), "kind 4 with 1 bytes"),
+    ("end with a payload", frame(FIN, payload=b"x"), "kind 5 with 1 bytes"),
+    ("long abort", frame(ABORT, payload=bytes(201)), "kind 6 with 201 bytes"),
+    ("end before what came", frame(DATA, 0, CHUNK) + frame(FIN, 99), "99 bytes are all, which is wrong"),
+    ("end before early data", frame(DATA, 100, CHUNK) + frame(FIN, 199), "wrong"),
+    ("two ends", frame(FIN, 5) + frame(FIN, 6), "6 bytes are all, which is wrong"),
+    ("data after the end", frame(FIN, 10) + frame(DATA, 0, CHUNK), "10 are all"),
+]
+
+
+@pytest.mark.parametrize("end", ["server", "client"])
+@pytest.mark.parametrize(("data", "why"), [each[1:] for each in BROKEN], ids=[each[0] for each in BROKEN])
+def test_a_broken_rule_ends_this_session_only(end: str, data: bytes, why: str) -> None:
+    with hand_at(end) as (sock, hand, listening), pair(1) as (near, far):
+        hand.links[0].sendall(data)
+        with pytest.raises(ProtocolError, match=why) as caught:
+            while sock.recv(1000):
+                pass
+        assert str(caught.value).startswith("link 0 (127.0.0.1:") and "\n" not in str(caught.value)
+        with pytest.raises(ProtocolError):
+            sock.sendall(b"x")
+        told = [payload for kind, *_, payload in hand.frames() if kind == ABORT]
+        assert len(told) == 1 and len(told[0]) <= 200
+        near.sendall(b"others go on")
+        assert p_all(far, 12) == b"others go on"
+        if listening is not None:
+            serves(listening)
+
+
+@pytest.mark.parametrize("end", ["server", "client"])
+@pytest.mark.parametrize("kind", [DATA, ACK, PING, FIN, 0, 200])
+def test_the_control_connection_carries_only_the_end(end: str, kind: int) -> None:
+    with hand_at(end) as (sock, hand, _):
+        hand.control.sendall(frame(kind, payload=b"x" if kind == DATA else b""))
+        with pytest.raises(ProtocolError, match=rf"kind {kind} on the control connection"):
+            sock.recv(1)
+
+
+@pytest.mark.parametrize("end", ["server", "client"])
+def test_an_abort_says_why_and_cannot_write_to_the_terminal(end: str) -> None:
+    with hand_at(end) as (sock, hand, _):
+        hand.control.sendall(frame(ABORT, payload=b"out of \x1b[2Jmemory\n\xff")[:40])
+        hand.control.sendall(frame(ABORT, payload=b"out of \x1b[2Jmemory\n\xff")[40:])
+        with pytest.raises(ConnectionResetError, match=r"out of \?\[2Jmemory\?.$"):
+            sock.recv(1)
+
+
+@pytest.mark.parametrize("end", ["server", "client"])
+def test_frames_byte_by_byte(end: str) -> None:
+    with hand_at(end) as (sock, hand, _):
+        data = frame(DATA, 0, b"hello") + frame(PING, 7) + frame(DATA, 5, b" world") + frame(FIN, 11)
+        hand.links[0].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for place in range(len(data)):
+            hand.links[0].sendall(data[place : place + 1])
+        assert p_all(sock, 11) == b"hello world" and sock.recv(1) == b""
+        answers = {}
+        for kind, sequence, ack, _, _ in hand.frames():
+            answers[kind] = sequence, ack
+            if answers.get(ACK, (0, 0))[1] == 12 and PONG in answers:
+                break
+        assert answers[PONG][0] == 7
+
+
+def test_duplicates_are_counted_and_harmless() -> None:
+    with hand_at("server", 2) as (sock, hand, _):
+        chunks = [frame(DATA, place * 100, noise(100, place)) for place in range(20)]
+        for place in (0, 2, 1, 5, 4, 3, *range(6, 20)):
+            hand.links[place % 2].sendall(chunks[place])
+            hand.links[1 - place % 2].sendall(chunks[place])
+        assert p_all(sock, 2000) == b"".join(noise(100, place) for place in range(20))
+        wait_until("all came", lambda: sock.counters["duplicates"] == 20)
+
+
+# ---- peers that take nothing
+
+
+def test_a_peer_that_takes_everything_and_acknowledges_nothing() -> None:
+    """It allows more than there is in the world; what waits for its word is bounded all the same."""
+    with server_by_hand(2) as (near, hand):
+        hand.links[0].sendall(frame(ACK, limit=1 << 62))
+        taking = [in_thread(lambda link=link: _drain(hand.links[link])) for link in range(2)]  # type: ignore[misc]
+        near.settimeout(2.0)
+        block, sent, before = bytes(MB), 0, resident_bytes()
+        with pytest.raises(TimeoutError):
+            while True:
+                sent += near.send(block)
+        assert sent == UNACKNOWLEDGED_MOST
+        assert resident_bytes() - before < 2 * UNACKNOWLEDGED_MOST
+        near.abort()
+        assert sum(one.result() for one in taking) >= UNACKNOWLEDGED_MOST
+
+
+def _drain(stream: socket.socket) -> int:
+    total = 0
+    with contextlib.suppress(OSError):
+        while part := stream.recv(MB):
+            total += len(part)
+    return total
+
+
+def test_a_peer_that_does_not_read() -> None:
+    """What the kernel does not take stays with the program, but for the chunks that were begun."""
+    with server_by_hand(2) as (near, hand):
+        hand.links[0].sendall(frame(ACK, limit=1 << 62))
+        near.setblocking(False)
+        wait_until("allowed", lambda: near._session.outgoing.limit == 1 << 62)
+        block, sent = bytes(MB), 0
+        with pytest.raises(BlockingIOError):
+            while sent < UNACKNOWLEDGED_MOST:
+                sent += near.send(block)
+        kept = [sum(map(len, link.out)) for link in near._session.links.values()]
+        assert all(each <= 2 * (CHUNK_MOST + FRAME.size) for each in kept)
+        assert sent < UNACKNOWLEDGED_MOST
+
+
+@pytest.mark.parametrize("end", ["server", "client"])
+def test_a_peer_that_asks_and_asks_and_reads_no_answer(end: str) -> None:
+    with hand_at(end) as (sock, hand, _):
+        ping = frame(PING, 0) * 4096
+        asked, before = 0, resident_bytes()
+        hand.links[0].settimeout(5)
+        while asked < 200:
+            hand.links[0].sendall(ping)  # which never blocks for long: the session reads whatever happens
+            asked += 1
+            with contextlib.suppress(BlockingIOError):
+                sock.setblocking(False)
+                sock.recv(1)
+        link = sock._session.links[0]
+        assert len(link.out) <= OUT_MOST + 2
+        assert resident_bytes() - before < 32 * MB
+        hand.links[0].sendall(frame(DATA, 0, b"still there"))
+        sock.setblocking(True)
+        assert p_all(sock, 11) == b"still there"
+
+
+def test_a_closed_connection_does_not_wait_for_ever() -> None:
+    """Nobody holds it, and the peer neither takes what was sent nor goes away."""
+    with server_by_hand(1, link_timeout_s=0.5) as (near, hand):
+        near.sendall(b"never acknowledged")
+        near.close()
+        wait_until("given up", lambda: near.fileno() == -1, 10)
+        told = next(payload for kind, *_, payload in hand.frames() if kind == ABORT)
+        assert told.startswith(b"closed, and the peer")

@@ -1,0 +1,113 @@
+"""Laws of the choice of links and of chunks' lengths, on simulated links of any rates."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ri2n_sdn.parallel.frames import CHUNK_MOST
+from ri2n_sdn.parallel.schedule import SEGMENT_BYTES, LinkLoad, chunk_bytes, pick
+
+BUFFER_BYTES = 1 << 17  # what a link takes before it is busy
+RATES = st.lists(st.floats(1e5, 1e9), min_size=1, max_size=8)
+LOADS = st.lists(
+    st.builds(LinkLoad, st.floats(0, 1e7), st.floats(1e4, 1e10), st.booleans()),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(st.integers(1, 1 << 30), st.integers(1, 64), st.floats(1e4, 1e10), st.integers(1, CHUNK_MOST))
+def test_a_chunk_is_never_empty_nor_longer_than_allowed(remaining: int, links: int, rate: float, most: int) -> None:
+    size = chunk_bytes(remaining, links, rate, most)
+    assert 1 <= size <= min(remaining, most)
+
+
+@given(st.integers(1, SEGMENT_BYTES), st.integers(1, 64), st.floats(1e4, 1e10))
+def test_what_fits_a_segment_is_one_chunk(remaining: int, links: int, rate: float) -> None:
+    assert chunk_bytes(remaining, links, rate, CHUNK_MOST) == remaining
+
+
+@given(st.integers(1, 1 << 24), st.integers(1, 8), st.floats(1e6, 1e9))
+def test_chunks_make_up_the_whole(total: int, links: int, rate: float) -> None:
+    remaining, chunks = total, 0
+    while remaining:
+        remaining -= chunk_bytes(remaining, links, rate, CHUNK_MOST)
+        chunks += 1
+    assert chunks <= 2 + total / SEGMENT_BYTES
+
+
+@given(LOADS, st.integers(1, CHUNK_MOST), st.integers(0, 1 << 24))
+def test_only_links_that_take_more_are_chosen(links: list[LinkLoad], size: int, more: int) -> None:
+    place = pick(links, size, size + more)
+    if place is None:
+        assert not all(link.writable for link in links)
+    else:
+        assert links[place].writable
+        done_s = (links[place].backlog_bytes + size) / links[place].rate
+        assert all(done_s <= (one.backlog_bytes + size) / one.rate for one in links if one.writable)
+
+
+@given(LOADS, st.integers(1, CHUNK_MOST))
+def test_with_endless_data_no_link_that_takes_more_is_left_idle(links: list[LinkLoad], size: int) -> None:
+    if any(link.writable for link in links):
+        assert pick(links, size, 1 << 60) is not None
+
+
+def simulate(rates: list[float], total: int) -> tuple[list[float], list[int]]:
+    """Send `total` bytes at once, as a session does: when each link has ended, and what each carried."""
+    links = [LinkLoad(0.0, rate, True) for rate in rates]
+    now_s, remaining, carried, ended = 0.0, total, [0] * len(rates), [0.0] * len(rates)
+    mean = sum(rates) / len(rates)
+    while remaining:
+        size = chunk_bytes(remaining, len(links), mean, CHUNK_MOST)
+        place = pick(links, size, remaining)
+        if place is None:
+            step_s = min(max(link.backlog_bytes - BUFFER_BYTES, 1.0) / link.rate for link in links if not link.writable)
+            now_s += step_s
+            for link in links:
+                link.backlog_bytes = max(0.0, link.backlog_bytes - step_s * link.rate)
+                link.writable = link.backlog_bytes <= BUFFER_BYTES
+            continue
+        links[place].backlog_bytes += size
+        links[place].writable = links[place].backlog_bytes <= BUFFER_BYTES
+        carried[place] += size
+        remaining -= size
+        ended[place] = now_s + links[place].backlog_bytes / links[place].rate
+    return ended, carried
+
+
+@given(RATES, st.integers(1, 1 << 25))
+def test_every_byte_is_sent_once_and_links_end_together(rates: list[float], total: int) -> None:
+    """The whole takes no longer than the ideal and one chunk of the size at the end on the slowest that was used."""
+    ended, carried = simulate(rates, total)
+    assert sum(carried) == total
+    ideal_s = total / sum(rates)
+    mean = sum(rates) / len(rates)
+    longest = max(2 * SEGMENT_BYTES, mean * 1e-4, SEGMENT_BYTES + CHUNK_MOST if total > CHUNK_MOST else 0)
+    assert max(ended) <= ideal_s + 2 * longest / min(rate for rate, used in zip(rates, carried, strict=True) if used)
+
+
+@pytest.mark.parametrize("count", [2, 4, 6])
+def test_equal_links_carry_equal_parts(count: int) -> None:
+    ended, carried = simulate([1.25e7] * count, 8 << 20)
+    assert max(ended) <= 1.02 * (8 << 20) / (count * 1.25e7)
+    assert max(carried) - min(carried) <= CHUNK_MOST
+
+
+def test_a_slow_link_does_not_hold_up_the_end() -> None:
+    """100 Mbit/s beside 10 Gbit/s, where the paper's even split takes fifty times as long as the fast one alone."""
+    total = 8 << 20
+    ended, carried = simulate([1.25e7, 1.25e9], total)
+    assert max(ended) <= 1.05 * total / 1.25e9
+    assert carried[0] < carried[1] / 20
+
+
+def test_a_small_message_takes_the_shorter_queue() -> None:
+    links = [LinkLoad(5000, 1e6, True), LinkLoad(0, 1e6, True), LinkLoad(0, 1e6, False)]
+    assert pick(links, 100, 100) == 1
+    links[1].writable = False
+    assert pick(links, 100, 100) is None  # sooner there by waiting for a moment than behind 5000 bytes
+    assert pick(links, 100, 100_000) == 0
+    assert pick([LinkLoad(0, 1e6, False)], 1, 1) is None
