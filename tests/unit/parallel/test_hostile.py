@@ -119,8 +119,9 @@ def test_something_else_is_dropped_at_once_without_a_word(data: bytes) -> None:
         (Greeting(HELLO, 1, CHUNK_MOST + 1, WINDOW, bytes(16)).pack(), BAD_GREETING),
         (Greeting(HELLO, 1, CHUNK_MOST, 0, bytes(16)).pack(), BAD_GREETING),
         (Greeting(JOIN, 1, CHUNK_MOST, WINDOW, bytes(16)).pack(), UNKNOWN_SESSION),
-        (Greeting(JOIN, 1, CHUNK_MOST, WINDOW, os.urandom(16), 3).pack(), UNKNOWN_SESSION),
+        (Greeting(JOIN, 1, CHUNK_MOST, WINDOW, noise(16), 3).pack(), UNKNOWN_SESSION),
     ],
+    ids=["version", "kind", "no links", "70 links", "no chunk", "long chunk", "no window", "zeros", "unknown"],
 )
 def test_greetings_that_are_refused_are_told_why(data: bytes, status: int) -> None:
     with serving(1) as listening:
@@ -272,6 +273,7 @@ def test_a_server_without_descriptors_serves_again_when_there_are_some() -> None
         (Reply(0, window=0, endpoints=(Endpoint("::1", 1),)).pack(), ProtocolError, "no sense"),
         (Reply(0, endpoints=(Endpoint("127.0.0.1", 1),)).pack(), AllLinksLost, r"link 0 to 127\.0\.0\.1:1: refused"),
     ],
+    ids=["http", "ssh", "nothing", "version", "full", "99", "none", "cut", "port 0", "65", "no window", "closed port"],
 )
 def test_servers_that_answer_something_else(said: bytes, error: type[OSError], why: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -308,6 +310,7 @@ def test_a_server_that_says_nothing() -> None:
         (Reply(0).pack()[:6] + struct.pack("!H", 300) + Reply(0).pack()[8:], "300 addresses"),
         (Reply(0, window=0).pack(), "no sense"),
     ],
+    ids=["http", "three addresses", "300 addresses", "no window"],
 )
 def test_servers_that_answer_a_link_with_something_else(said: bytes, why: str) -> None:
     with server_by_hand(1, welcome=said) as (near, _):
