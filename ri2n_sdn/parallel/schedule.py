@@ -44,16 +44,21 @@ def pick(links: Sequence[LinkLoad], size: int, remaining: int) -> int | None:
     """The link that `size` of `remaining` bytes go over now; None: it is better to wait for one that is busy.
 
     The one where they arrive first. When that takes no more just now, the next best that does, unless everything that
-    is left would sooner have gone over the best one.
+    is left would sooner have gone over the better ones together.
     """
-    best, best_s = -1, float("inf")
+    best_s = float("inf")
     open_, open_s = -1, float("inf")
     for place, link in enumerate(links):
         done_s = (link.backlog_bytes + size) / link.rate
         if done_s < best_s:
-            best, best_s = place, done_s
+            best_s = done_s
         if link.writable and done_s < open_s:
             open_, open_s = place, done_s
-    if open_ < 0 or open_ == best:
+    if open_ < 0 or open_s <= best_s:
         return open_ if open_ >= 0 else None
-    return open_ if open_s <= (links[best].backlog_bytes + remaining) / links[best].rate else None
+    backlog_bytes, rate = 0.0, 0.0
+    for link in links:
+        if (link.backlog_bytes + size) / link.rate < open_s:
+            backlog_bytes += link.backlog_bytes
+            rate += link.rate
+    return open_ if open_s <= (backlog_bytes + remaining) / rate else None
