@@ -87,8 +87,7 @@ def test_every_byte_is_sent_once_and_links_end_together(rates: list[float], tota
     mean = sum(rates) / len(rates)
     longest = max(2 * SEGMENT_BYTES, mean * 1e-4, SEGMENT_BYTES + CHUNK_MOST if total > CHUNK_MOST else 0)
     assert max(ended) <= total / sum(used) + 2 * longest / min(used)
-    assert max(rates) in used  # so that it never takes longer than on the fastest alone, but for a chunk
-    assert max(ended) <= (total + longest) / max(rates) + longest / min(used)
+    assert max(ended) <= (total + longest) / max(rates) + longest / min(used)  # never slower than the fastest alone
 
 
 def test_a_slow_link_beside_several_fast_ones_does_not_hold_up_the_end() -> None:
