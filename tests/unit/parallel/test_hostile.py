@@ -144,7 +144,7 @@ def test_links_with_numbers_that_nobody_asked_for() -> None:
 
 def test_three_hundred_silent_connections() -> None:
     """More than may wait: the oldest make room, the others end in time, and clients are served all the while."""
-    with serving(1, handshake_timeout_s=1.5) as listening:
+    with serving(1, backlog=512, handshake_timeout_s=4.0) as listening:
         silent = [socket.create_connection(listening.address, 10) for _ in range(300)]
         try:
             serves(listening)
