@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ri2n_sdn.parallel.aio_transport import ParallelTransport
 from ri2n_sdn.parallel.connect import WINDOW_BYTES, Qos, create_connection
 from ri2n_sdn.parallel.connection import ParallelSocket
-from ri2n_sdn.parallel.listener import ParallelListener, create_listener
+from ri2n_sdn.parallel.listener import BACKLOG, ParallelListener, create_listener
 
 if TYPE_CHECKING:
     from typing import Self  # of Python 3.11
@@ -41,6 +41,7 @@ async def open_parallel_connection(
     address: tuple[str, int],
     qos: Qos = ONE_LINK,
     *,
+    data: bytes = b"",
     limit_bytes: int = LIMIT_BYTES,
     timeout_s: float | None = 10.0,
     sources: Sequence[str] | None = None,
@@ -57,6 +58,7 @@ async def open_parallel_connection(
         create_connection,
         address,
         qos,
+        data=data,
         timeout_s=timeout_s,
         sources=sources,
         ssl_context=ssl_context,
@@ -84,7 +86,7 @@ async def start_parallel_server(
     ssl_context: ssl.SSLContext | None = None,
     window_bytes: int = WINDOW_BYTES,
     handshake_timeout_s: float = 5.0,
-    backlog: int = 128,
+    backlog: int = BACKLOG,
     link_timeout_s: float = 60.0,
 ) -> ParallelServer:
     """As `create_listener`, with its errors; `client_connected(reader, writer)` is called for each connection.

@@ -12,7 +12,7 @@ from collections import deque
 from typing import Any
 
 from ri2n_sdn.parallel.connection import ParallelSocket
-from ri2n_sdn.parallel.session import SMALL_BYTES
+from ri2n_sdn.parallel.engine import SMALL_BYTES
 
 __all__ = ["HIGH_BYTES", "LOW_BYTES", "ParallelTransport"]
 

@@ -7,13 +7,21 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import Any
+from typing import Any, Protocol
 
-from ri2n_sdn.parallel.connect import Client, Qos, open_session
+from ri2n_sdn.parallel.connect import Qos, open_session
 from ri2n_sdn.parallel.connection import ParallelSocket
+from ri2n_sdn.parallel.dial import Client
 from ri2n_sdn.parallel.listener import ParallelListener
 
 __all__ = ["p_accept", "p_connect", "p_read", "p_write"]
+
+
+class Readable(Protocol):
+    """What `p_read` needs of a ParallelSocket; a plain socket has it too."""
+
+    def recv_into(self, buffer: Any, /) -> int:
+        """Read what there is, 0 at the end."""
 
 
 def p_connect(fd: socket.socket, address: tuple[str, int], qos: Qos) -> ParallelSocket:
@@ -33,7 +41,7 @@ def p_accept(listener: ParallelListener) -> tuple[ParallelSocket, int]:
     return fds, len(fds.links)
 
 
-def p_read(fds: ParallelSocket, nbytes: int) -> bytes:
+def p_read(fds: Readable, nbytes: int) -> bytes:
     """All `nbytes`, or fewer when the stream ends before."""
     buffer = bytearray(nbytes)
     view, total = memoryview(buffer), 0

@@ -11,8 +11,9 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
 from ri2n_sdn.parallel import caretaker
+from ri2n_sdn.parallel.engine import SMALL_BYTES
 from ri2n_sdn.parallel.link import LinkInfo
-from ri2n_sdn.parallel.session import SMALL_BYTES, Session
+from ri2n_sdn.parallel.session import Session
 
 if TYPE_CHECKING:
     from typing import Self  # of Python 3.11
@@ -46,8 +47,10 @@ class ParallelSocket:
         """Up to `most` bytes; empty at the end of the peer's stream."""
         session = self._session
         incoming = session.incoming
-        deadline_s: float | None = None
         with session.lock:
+            deadline_s, message = self._message(most)
+            if message is not None:
+                return bytes(message)
             while True:
                 if incoming.ready:
                     data = incoming.take(most)
@@ -63,8 +66,11 @@ class ParallelSocket:
         view = view[:nbytes] if nbytes else view
         session = self._session
         incoming = session.incoming
-        deadline_s: float | None = None
         with session.lock:
+            deadline_s, message = self._message(len(view))
+            if message is not None:
+                view[: len(message)] = message
+                return len(message)
             while True:
                 if incoming.ready:
                     count = incoming.take_into(view)
@@ -132,9 +138,7 @@ class ParallelSocket:
             asked = False
             while session.outgoing.waiting_bytes or (session.outgoing.end is not None and not session.outgoing.done):
                 self._raise_broken()
-                if not asked and session.up:
-                    session.ask()
-                    asked = True
+                asked = asked or session.ask()
                 self._wait_until(deadline_s)
 
     # ---- the end
@@ -286,6 +290,15 @@ class ParallelSocket:
             return True
         self._raise_broken()
         return False
+
+    def _message(self, most: int) -> tuple[float | None, memoryview | None]:
+        """The end of this call's time, and the next message if it comes alone and whole."""
+        session, timeout_s = self._session, self._timeout_s
+        incoming = session.incoming
+        if timeout_s == 0.0 or incoming.next != incoming.taken or not most or self._nothing():
+            return None, None
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        return deadline_s, session.receive_small(most, timeout_s)
 
     def _wait(self, deadline_s: float | None, *, room: bool = False) -> float | None:
         """Wait once, as the time-out allows; what to give the next call of the same wait."""

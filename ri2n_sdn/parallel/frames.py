@@ -17,6 +17,8 @@ __all__ = [
     "ACK",
     "CHUNK_MOST",
     "DATA",
+    "EARLY",
+    "EARLY_BYTES",
     "FIN",
     "FRAME",
     "GREETING",
@@ -34,7 +36,10 @@ __all__ = [
 
 MAGIC = b"RI2P"
 VERSION = 1
-HELLO, JOIN = 1, 2
+HELLO, JOIN, EARLY = 1, 2, 3
+EARLY_BYTES = 1 << 16
+"""With an EARLY greeting: bytes of each direction that may go over the control connection before there is a link. The
+window is never less then."""
 OK, OTHER_VERSION, UNKNOWN_SESSION, FULL, BAD_GREETING = range(5)
 REASONS = {
     OTHER_VERSION: f"it does not speak version {VERSION}",
@@ -70,7 +75,10 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Greeting:
-    """The first bytes of the connecting side: HELLO asks for a session, JOIN adds or replaces link `link` of one."""
+    """The first bytes of the connecting side: HELLO or EARLY asks for a session, JOIN adds or replaces link `link`.
+
+    After EARLY follow the first frames of the stream.
+    """
 
     kind: int
     parallelism: int
@@ -92,7 +100,7 @@ class Greeting:
             raise ProtocolError(f"the peer speaks something else: it began with {data[:8]!r}")
         if version != VERSION:
             raise ProtocolError(f"the peer speaks version {version}, here is version {VERSION}")
-        if kind not in (HELLO, JOIN) or not 1 <= chunk_most <= CHUNK_MOST or not 0 < window < SEQUENCE_MOST:
+        if kind not in (HELLO, JOIN, EARLY) or not 1 <= chunk_most <= CHUNK_MOST or not 0 < window < SEQUENCE_MOST:
             raise ProtocolError("the peer's greeting makes no sense")
         return cls(kind, parallelism, chunk_most, window, token, link)
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from ri2n_sdn.parallel.schedule import UNKNOWN_RATE, LinkLoad
 
-__all__ = ["DOWN", "SUSPECT", "UP", "Link", "LinkInfo", "Stream", "place_name", "tune"]
+__all__ = ["DOWN", "SUSPECT", "UP", "Link", "LinkInfo", "Stream", "place_name", "round_trip_s", "tune"]
 
 Stream: TypeAlias = "socket.socket | ssl.SSLSocket"
 
@@ -21,7 +21,7 @@ UNSENT_BYTES = 1 << 17
 """The kernel takes more while fewer bytes than this wait to be sent: enough that it never runs dry, and so few that
 what is left of a transfer can still go over another link."""
 TCP_INFO = struct.Struct("=5B2xB24I4Q6IQ")  # linux/tcp.h; up to tcpi_delivery_rate
-APP_LIMITED, RTO_US, SEGMENT, UNACKED, BYTES_ACKED, UNSENT, DELIVERY_RATE = 5, 6, 8, 10, 32, 36, 40
+APP_LIMITED, RTO_US, SEGMENT, UNACKED, RTT_US, BYTES_ACKED, UNSENT, DELIVERY_RATE = 5, 6, 8, 10, 21, 32, 36, 40
 FRESH_S = 0.002
 """How old what is known about a link may be when it is chosen; what was sent since is added."""
 SUSPECT_S, SUSPECT_RTOS = 0.2, 1.1
@@ -57,6 +57,12 @@ def place_name(address: tuple[object, ...] | str) -> str:
         return str(address)
     host, port = address[:2]
     return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+
+
+def round_trip_s(stream: Stream) -> float:
+    """What the kernel knows of a connection's round trip."""
+    info = _tcp_info(stream)
+    return info[RTT_US] * 1e-6 if info is not None else 0.0
 
 
 class Link:
@@ -97,20 +103,29 @@ class Link:
             if payload:
                 self.out.append(memoryview(payload))
             return
-        total = len(head) + len(payload)
+        if not payload or isinstance(self.stream, ssl.SSLSocket):
+            self.send_alone(head + payload)
+            return
         try:
-            if isinstance(self.stream, ssl.SSLSocket):
-                sent = self.stream.send(head + payload)
-            elif payload:
-                sent = self.stream.sendmsg((head, payload))
-            else:
-                sent = self.stream.send(head)
+            sent = self.stream.sendmsg((head, payload))
+        except BlockingIOError:
+            sent = 0
+        self.sent_bytes += sent
+        self.load.backlog_bytes += sent
+        if sent < len(head) + len(payload):
+            self.out.append(memoryview(head + payload)[sent:])
+            self.load.writable = False
+
+    def send_alone(self, frame: bytes) -> None:
+        """As `send`, when nothing waits."""
+        try:
+            sent = self.stream.send(frame)
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             sent = 0
         self.sent_bytes += sent
         self.load.backlog_bytes += sent
-        if sent < total:
-            self.out.append(memoryview(head + payload)[sent:])
+        if sent < len(frame):
+            self.out.append(memoryview(frame)[sent:])
             self.load.writable = sent > 0 and self.is_tls and self.flush()
 
     def flush(self) -> bool:
@@ -152,7 +167,7 @@ class Link:
 
     def measure(self, now_s: float) -> None:
         """Ask the kernel for backlog, rate and progress."""
-        info = self._info()
+        info = _tcp_info(self.stream)
         if info is None:
             return
         load = self.load
@@ -174,7 +189,7 @@ class Link:
     def stuck(self, now_s: float) -> str | None:
         """Why it is taken to be dead: for longer than TCP waits before it sends again, nothing was acknowledged."""
         self.measure(now_s)
-        info = self._info()
+        info = _tcp_info(self.stream)
         if info is None:
             return "its socket is gone"
         silent_s = now_s - self.progress_s
@@ -202,9 +217,10 @@ class Link:
             self.out.clear()
             self.stream.close()
 
-    def _info(self) -> tuple[int, ...] | None:
-        try:
-            data = self.stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO.size)
-        except OSError:
-            return None
-        return TCP_INFO.unpack(data) if len(data) == TCP_INFO.size else None
+
+def _tcp_info(stream: Stream) -> tuple[int, ...] | None:
+    try:
+        data = stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO.size)
+    except OSError:
+        return None
+    return TCP_INFO.unpack(data) if len(data) == TCP_INFO.size else None

@@ -18,7 +18,7 @@ from ri2n_sdn.parallel.stream import Incoming, Outgoing
 
 __all__ = ["CLOSED", "CONTROL", "Links"]
 
-CONTROL = -1  # the number of the connection that a session began with
+CONTROL = 1 << 16  # the number of the connection that a session began with
 CLOSED = "closed by the peer"
 
 
@@ -33,6 +33,7 @@ class Links(ABC):
         self.incoming, self.outgoing = incoming, outgoing
         self.links: dict[int, Link] = {}
         self.control: Link | None = None
+        self.early_left = 0  # bytes that may go over it as long as there has been no link
         self.gone: dict[int, Link] = {}  # the last connection of each link that is down
         self.up: list[Link] = []
         self.counters: Counter[str] = Counter()
@@ -61,6 +62,7 @@ class Links(ABC):
         self.on_link: Callable[[Any, Link, bool], None] | None = None  # joined (True) or gone
         self._rejoin = rejoin
         self._by_fd: dict[int, Link] = {}
+        self._making: dict[int, Callable[[float], None]] = {}  # what becomes a link goes on when its socket can
         self._primary: Link | None = None
         self._fin_link: Link | None = None
         self._dark_s: float | None = time.monotonic()  # since when no link is up
@@ -108,6 +110,7 @@ class Links(ABC):
             self.up.append(link)
             self.writable.register(link.fd, select.EPOLLOUT)
             self._dark_s = None
+            self.early_left = 0
             if self.on_link:
                 self.on_link(self, link, True)
         self._by_fd[link.fd] = link
@@ -126,7 +129,9 @@ class Links(ABC):
         if link is self.control:
             self._forget(link)
             link.close(why)
-            self.control = None
+            self.control, self.early_left = None, 0
+            self.outgoing.lost(CONTROL)
+            self.send_again()
             return
         self._remove(link, why)
         self.links.pop(link.number, None)
@@ -185,6 +190,20 @@ class Links(ABC):
         with contextlib.suppress(OSError):
             self.events.unregister(link.fd)
 
+    def watch(self, fd: int, events: int, then: Callable[[float], None]) -> None:
+        """Call `then` with the time when what becomes a link has one of these events."""
+        if fd in self._making:
+            self.events.modify(fd, events)
+        else:
+            self.events.register(fd, events)
+        self._making[fd] = then
+
+    def unwatch(self, fd: int) -> None:
+        """It is a link or has failed; its descriptor may be closed."""
+        if self._making.pop(fd, None) is not None:
+            with contextlib.suppress(OSError, ValueError):  # ValueError: so is what watches it
+                self.events.unregister(fd)
+
     # ---- waiting
 
     def handle(self, events: list[tuple[int, int]]) -> None:
@@ -192,7 +211,9 @@ class Links(ABC):
         for fd, event in events:
             link = self._by_fd.get(fd)
             if link is None:
-                if fd == self.nudge_fd and not (self.watched and self._something()):
+                if fd in self._making:
+                    self._making[fd](time.monotonic())
+                elif fd == self.nudge_fd and not (self.watched and self._something()):
                     with contextlib.suppress(BlockingIOError):
                         os.eventfd_read(fd)
                 continue
@@ -232,11 +253,18 @@ class Links(ABC):
                 if self._waits_for_room:
                     self._waits_for_room = False
                     self.events.unregister(self.writable.fileno())
-            if not self.closed:
-                self.handle(events)
-            if self._followers:
-                self._changed.notify_all()
+            self.came(events)
+            return
         if self.closed and not self._leader and not self._followers:
+            self.release()
+
+    def came(self, events: list[tuple[int, int]]) -> None:
+        """What a thread has waited for: it does what is to be done, for the others too."""
+        if not self.closed:
+            self.handle(events)
+        if self._followers:
+            self._changed.notify_all()
+        elif self.closed:
             self.release()
 
     def poll(self) -> None:

@@ -28,9 +28,11 @@ from ri2n_sdn.parallel.errors import ProtocolError
 from ri2n_sdn.parallel.frames import (
     BAD_GREETING,
     CHUNK_MOST,
+    EARLY,
+    EARLY_BYTES,
     FULL,
     GREETING,
-    HELLO,
+    JOIN,
     MAGIC,
     OK,
     OTHER_VERSION,
@@ -45,16 +47,18 @@ from ri2n_sdn.parallel.interfaces import own_addresses
 from ri2n_sdn.parallel.link import Link, Stream, tune
 from ri2n_sdn.parallel.links import CONTROL
 from ri2n_sdn.parallel.placement import RULES, InterfaceLoad, order
+from ri2n_sdn.parallel.schedule import FIRST_BYTES
 from ri2n_sdn.parallel.session import Session
 
 if TYPE_CHECKING:
     from typing import Self  # of Python 3.11
 
-__all__ = ["ParallelListener", "create_listener"]
+__all__ = ["BACKLOG", "ParallelListener", "create_listener"]
 
 WILDCARDS = ("", "0.0.0.0", "::")
 PENDING_MOST = 256  # connections that have not said who they are yet
 SESSIONS_MOST = 4096
+BACKLOG = 512  # connections that wait for `accept`: a crowd may come at once
 TICK_S = 0.25
 BREATH_S = 0.2  # no connection is accepted for so long after descriptors have run out
 NOTHING_YET = dict.fromkeys(
@@ -72,7 +76,7 @@ def create_listener(
     ssl_context: ssl.SSLContext | None = None,
     window_bytes: int = WINDOW_BYTES,
     handshake_timeout_s: float = 5.0,
-    backlog: int = 128,
+    backlog: int = BACKLOG,
     link_timeout_s: float = 60.0,
 ) -> ParallelListener:
     """Listen for parallel connections.
@@ -128,7 +132,8 @@ class _Entry:
     def __init__(self, session: Session, reserved: list[str], deadline_s: float) -> None:
         self.session, self.deadline_s = session, deadline_s
         self.reserved = reserved  # addresses whose connections were promised and have not come
-        self.offered = False
+        self.offered = False  # to the program
+        self.joined = False  # by a first link
 
 
 class ParallelListener:
@@ -331,7 +336,7 @@ class ParallelListener:
             self._count("greetings_failed")
 
     def _greeted(self, stream: Stream, greeting: Greeting) -> None:
-        if greeting.kind == HELLO:
+        if greeting.kind != JOIN:
             self._hello(stream, greeting)
             return
         entry = self._entries.get(greeting.token)
@@ -353,10 +358,14 @@ class ParallelListener:
             session = entry.session
             with session.lock:
                 session.add(link)
+            entry.joined = True
             if not entry.offered:
-                entry.offered = True
-                os.eventfd_write(self._ready_fd, 1)  # first, since `accept` reads it after it has the session
-                self._ready.put(session)
+                self._offer(entry)
+
+    def _offer(self, entry: _Entry) -> None:
+        entry.offered = True
+        os.eventfd_write(self._ready_fd, 1)  # first, since `accept` reads it after it has the session
+        self._ready.put(entry.session)
 
     def _hello(self, stream: Stream, greeting: Greeting) -> None:
         if not 1 <= greeting.parallelism <= PARALLELISM_MOST:
@@ -366,10 +375,11 @@ class ParallelListener:
             self._refuse(stream, FULL)
             return
         mine, port = stream.getsockname()[:2]
-        token = os.urandom(TOKEN_BYTES)
+        token, early = os.urandom(TOKEN_BYTES), greeting.kind == EARLY
+        window_bytes = max(self._window_bytes, EARLY_BYTES) if early else self._window_bytes
         session = Session(
             token,
-            window_bytes=self._window_bytes,
+            window_bytes=window_bytes,
             peer_window_bytes=greeting.window,
             chunk_most=min(CHUNK_MOST, greeting.chunk_most),
             link_timeout_s=self._link_timeout_s,
@@ -383,9 +393,12 @@ class ParallelListener:
         tune(stream)
         control = Link(CONTROL, stream)
         endpoints = tuple(Endpoint(address, port) for address in chosen)
-        control.send(Reply(OK, session.chunk_most, self._window_bytes, token, endpoints).pack())
+        control.send(Reply(OK, session.chunk_most, window_bytes, token, endpoints).pack())
         with session.lock:
             session.add(control)
+            if early:
+                session.early_left = FIRST_BYTES  # more goes by the links that were chosen
+                self._offer(entry)
 
     def _place(self, mine: str, count: int) -> list[str]:
         """The addresses of the next `count` connections, which are reserved for them."""
@@ -441,7 +454,7 @@ class ParallelListener:
         for entry in [each for each in list(self._entries.values()) if now_s > each.deadline_s]:
             with self._lock:
                 self._give_back(entry)
-            if not entry.offered:
+            if not entry.joined:
                 self._count("sessions_without_links")
                 _end(entry.session, "no data connection came")
 

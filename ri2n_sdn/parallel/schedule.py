@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["SEGMENT_BYTES", "UNKNOWN_RATE", "LinkLoad", "chunk_bytes", "pick"]
+__all__ = ["FIRST_BYTES", "SEGMENT_BYTES", "UNKNOWN_RATE", "LinkLoad", "chunk_bytes", "early_bytes", "pick"]
 
 SHORTEST_S = 1e-4  # of a link's time: shorter chunks cost more of ours than they gain
-SEGMENT_BYTES = 1420  # of payload: with a frame's header it fills a TCP segment of an MTU of 1500
+SEGMENT_BYTES = 1416  # of payload: with a frame's header and TCP's timestamps it fills an MTU of 1500
 UNKNOWN_RATE = 1.25e7  # bytes/s, of a link that has not sent enough to tell
+FIRST_BYTES = 14_000  # which TCP sends at once on a new connection
+SETUP_TRIPS = 4  # round trips from the greeting until links carry data
 
 
 class LinkLoad:
@@ -38,6 +40,17 @@ def chunk_bytes(remaining: int, links: int, rate: float, most: int) -> int:
         return min(remaining, most)
     size -= size % SEGMENT_BYTES
     return min(remaining, size or SEGMENT_BYTES)
+
+
+def early_bytes(count: int, links: int, round_trip_s: float, most: int) -> int:
+    """How many of the first `count` bytes go over the control connection while `links` links are being connected.
+
+    All that TCP would send at once. Of more only what it can carry until then, so that the first link does not queue
+    behind it; a link alone goes the same way, and has nothing to wait for.
+    """
+    if count <= FIRST_BYTES or links == 1:
+        return min(count, most)
+    return min(count, most, max(2 * SEGMENT_BYTES, int(SETUP_TRIPS * round_trip_s * UNKNOWN_RATE)))
 
 
 def pick(links: Sequence[LinkLoad], size: int, remaining: int) -> int | None:

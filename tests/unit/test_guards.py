@@ -101,7 +101,10 @@ def test_a_loop_that_fails_at_every_turn_ends_the_controller(cluster: Cluster, m
         ).map(lambda value: json.dumps(value).encode()),
         st.fixed_dictionaries(
             {"op": st.sampled_from(["status", "explain", "strategy", "events"])},
-            optional={key: st.none() | st.integers() | st.text(max_size=9) for key in ("src", "dst", "name", "since")},
+            optional={
+                key: st.none() | st.integers() | st.text(max_size=9)
+                for key in ("src", "dst", "name", "since", "connection")
+            },
         ).map(lambda value: json.dumps(value).encode()),
     )
 )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ri2n_sdn.parallel.copy.blocks import (
@@ -60,30 +61,14 @@ class Transferred:
 
 def send_file(channel: Channel, source: Source, told: Told) -> Transferred:
     """Send an open file after Put or Offer. Refused when either side gives up; the channel can go on after that."""
-    try:
+    with _both_know(channel):
         return _send(channel, source, told)
-    except PeerRefused:
-        channel.send(Stop())
-        raise
-    except ProtocolViolation:
-        raise
-    except Refused as error:
-        refuse_file(channel, error)
-        raise
 
 
 def receive_file(channel: Channel, target: Target, size_bytes: int, told: Told) -> Transferred:
     """Receive a file of `size_bytes` into an open target and give it its name; raises like `send_file`."""
-    try:
+    with _both_know(channel):
         return _receive(channel, target, size_bytes, told)
-    except PeerRefused:
-        channel.send(Stop())
-        raise
-    except ProtocolViolation:
-        raise
-    except Refused as error:
-        refuse_file(channel, error)
-        raise
 
 
 def refuse_file(channel: Channel, error: Refused) -> None:
@@ -98,6 +83,21 @@ def refuse_file(channel: Channel, error: Refused) -> None:
         elif not isinstance(message, Have | Got | Next | End | Done):
             break
     raise ProtocolViolation("no end of a transfer that was refused")
+
+
+@contextlib.contextmanager
+def _both_know(channel: Channel) -> Iterator[None]:
+    """When one side gives a transfer up, the other is told before the error goes on."""
+    try:
+        yield
+    except PeerRefused:
+        channel.send(Stop())
+        raise
+    except ProtocolViolation:
+        raise
+    except Refused as error:
+        refuse_file(channel, error)
+        raise
 
 
 def _hear(channel: Channel) -> Message:

@@ -29,11 +29,13 @@ from ri2n_sdn.parallel import (
     Qos,
     create_connection,
 )
+from ri2n_sdn.parallel.engine import OUT_MOST
 from ri2n_sdn.parallel.frames import (
     ABORT,
     ACK,
     CHUNK_MOST,
     DATA,
+    EARLY,
     FIN,
     FRAME,
     GREETING,
@@ -48,8 +50,7 @@ from ri2n_sdn.parallel.frames import (
     Greeting,
     Reply,
 )
-from ri2n_sdn.parallel.session import OUT_MOST
-from tests.unit.parallel.raw import WINDOW, Hand, client_by_hand, exactly, frame, server_by_hand
+from tests.unit.parallel.raw import WINDOW, Hand, client_by_hand, early_by_hand, exactly, frame, server_by_hand
 from tests.unit.parallel.worlds import in_thread, p_all, resident_bytes, serving, wait_until
 
 __all__ = ["Watch", "run_case", "run_cases"]
@@ -148,7 +149,7 @@ def changed(chance: random.Random, frames: list[bytes]) -> list[bytes]:
 def run_case(seed: int, listener: ParallelListener, watch: Watch) -> str:
     """One case; what became of it. AssertionError when it may not be."""
     chance = random.Random(seed)
-    kind = chance.choice(["server"] * 5 + ["client"] * 3 + ["greeting", "answer"])
+    kind = chance.choice(["server"] * 5 + ["client"] * 3 + ["early"] * 2 + ["greeting", "answer"])
     if kind == "greeting":
         outcome = _greeting(chance, listener)
     elif kind == "answer":
@@ -170,16 +171,23 @@ def _session(chance: random.Random, end: str, listener: ParallelListener) -> str
         if end == "client":
             sock, hand = stack.enter_context(server_by_hand(links))
         else:
-            hand = client_by_hand(listener.address, links)
+            hand = early_by_hand(listener.address) if end == "early" else client_by_hand(listener.address, links)
             stack.callback(hand.close)
-            sock = listener.accept(TIMEOUT_S)
+            sock = _accepted(listener, hand)
             stack.callback(sock.abort)
-            wait_until("links", lambda: len(sock.links) == links)
+            wait_until("links", lambda: end == "early" or len(sock.links) == links)
         return _talk(chance, sock, hand, frames, data, wrong)
 
 
+def _accepted(listener: ParallelListener, hand: Hand) -> ParallelSocket:
+    """That session's socket; others are of greetings that were changed into early ones."""
+    while (sock := listener.accept(TIMEOUT_S))._session.token != hand.token:
+        sock.abort()
+    return sock
+
+
 def _talk(chance: random.Random, sock: ParallelSocket, hand: Hand, frames: list[bytes], data: bytes, wrong: int) -> str:
-    sock.setblocking(False)
+    sock.settimeout(chance.choice([0.0, 0.001]))
     got = bytearray()
     sent = [0] * len(hand.links)
     error: BaseException | None = None
@@ -203,7 +211,7 @@ def _talk(chance: random.Random, sock: ParallelSocket, hand: Hand, frames: list[
         if error is None and not ended and chance.random() < 0.2:
             error, ended = _take(sock, got, chance.choice([1, 1000, 1 << 20]))
         if mine and error is None and chance.random() < 0.1:
-            with contextlib.suppress(*ENDS, BlockingIOError):
+            with contextlib.suppress(*ENDS, BlockingIOError, TimeoutError):
                 mine = mine[sock.send(mine) :]
         _bounded(sock)
     deadline_s = time.monotonic() + TIMEOUT_S
@@ -212,7 +220,8 @@ def _talk(chance: random.Random, sock: ParallelSocket, hand: Hand, frames: list[
         error, ended = _take(sock, got, 1 << 20)
         _bounded(sock)
         welcome = 0 if session._rejoin is None else REPLY.size
-        come = [session.links[k].received_bytes - welcome if k in session.links else -1 for k in range(len(sent))]
+        links = [session.control] if hand.links == [hand.control] else [session.links.get(k) for k in range(len(sent))]
+        come = [-1 if link is None else link.received_bytes - welcome for link in links]
         if closed or all(-1 in (have,) or have >= want for have, want in zip(come, sent, strict=True)):
             error, ended = (error, ended) if error or ended else _take(sock, got, 1 << 20)
             break
@@ -240,7 +249,7 @@ def _take(sock: ParallelSocket, got: bytearray, most: int) -> tuple[BaseExceptio
         while part := sock.recv(most):
             got += part
             assert len(got) <= 2 * WINDOW
-    except BlockingIOError:
+    except (BlockingIOError, TimeoutError):
         return None, False
     except ENDS as error:
         return error, False
@@ -259,7 +268,7 @@ def _bounded(sock: ParallelSocket) -> None:
 def _greeting(chance: random.Random, listener: ParallelListener) -> str:
     token = bytes(TOKEN_BYTES) if chance.random() < 0.5 else chance.randbytes(TOKEN_BYTES)
     data = bytearray(
-        Greeting(chance.choice([HELLO, JOIN]), chance.choice([1, 6, 64]), CHUNK_MOST, WINDOW, token).pack()
+        Greeting(chance.choice([HELLO, JOIN, EARLY]), chance.choice([1, 6, 64]), CHUNK_MOST, WINDOW, token).pack()
     )
     for _ in range(chance.choice([0, 1, 1, 2, 5])):
         data[chance.randrange(len(data))] = chance.choice([0, 1, 255, chance.randrange(256)])

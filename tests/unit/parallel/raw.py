@@ -11,6 +11,7 @@ from typing import Any
 from ri2n_sdn.parallel import ParallelListener, ParallelSocket, Qos, create_connection
 from ri2n_sdn.parallel.frames import (
     CHUNK_MOST,
+    EARLY,
     FRAME,
     GREETING,
     HELLO,
@@ -24,7 +25,7 @@ from ri2n_sdn.parallel.frames import (
 )
 from tests.unit.parallel.worlds import in_thread, serving
 
-__all__ = ["WINDOW", "Hand", "client_by_hand", "exactly", "frame", "hand_at", "server_by_hand"]
+__all__ = ["WINDOW", "Hand", "client_by_hand", "early_by_hand", "exactly", "frame", "hand_at", "server_by_hand"]
 
 WINDOW = 1 << 20
 TIMEOUT_S = 10.0
@@ -64,14 +65,26 @@ class Hand:
             one.close()
 
 
-def client_by_hand(address: tuple[str, int], links: int = 1, **greeting: Any) -> Hand:
-    """Greets a listener and connects all links."""
+def _greet(address: tuple[str, int], kind: int, values: dict[str, int], data: bytes) -> tuple[socket.socket, Reply]:
     control = socket.create_connection(address, TIMEOUT_S)
-    values = {"parallelism": links, "chunk_most": CHUNK_MOST, "window": WINDOW, **greeting}
-    control.sendall(Greeting(HELLO, token=bytes(TOKEN_BYTES), **values).pack())
+    control.sendall(Greeting(kind, token=bytes(TOKEN_BYTES), **values).pack() + data)
     head = exactly(control, REPLY.size)
     reply = Reply.unpack(head + exactly(control, Reply.more(head)))
     assert reply.status == OK, reply
+    return control, reply
+
+
+def early_by_hand(address: tuple[str, int], data: bytes = b"", **greeting: int) -> Hand:
+    """Greets a listener, with these first frames, and connects no link: the control connection is in its place."""
+    values = {"parallelism": 1, "chunk_most": CHUNK_MOST, "window": WINDOW, **greeting}
+    control, reply = _greet(address, EARLY, values, data)
+    return Hand(control, [control], reply.token)
+
+
+def client_by_hand(address: tuple[str, int], links: int = 1, **greeting: Any) -> Hand:
+    """Greets a listener and connects all links."""
+    values = {"parallelism": links, "chunk_most": CHUNK_MOST, "window": WINDOW, **greeting}
+    control, reply = _greet(address, HELLO, values, b"")
     streams = []
     for number, endpoint in enumerate(reply.endpoints):
         stream = socket.create_connection((endpoint.address, endpoint.port), TIMEOUT_S)

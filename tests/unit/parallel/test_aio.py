@@ -23,7 +23,7 @@ from ri2n_sdn.parallel.aio import (
     start_parallel_server,
     streams,
 )
-from tests.unit.parallel.worlds import addresses, digest, noise, pair
+from tests.unit.parallel.worlds import addresses, digest, noise, pair, wait_until
 
 MB = 1 << 20
 Ends = tuple[ParallelReader, ParallelWriter]
@@ -54,6 +54,7 @@ async def connected(
     ) as serving:
         near = await open_parallel_connection(serving.address, Qos(links), **client)
         far = await arrived.get()
+        await asyncio.to_thread(wait_until, "links", lambda: len(far[1].get_extra_info("links")) == links)
         try:
             yield near, far, serving
         finally:
@@ -399,10 +400,9 @@ def test_a_server_with_coroutines() -> None:
             bad[1].close()
             server.close()
             assert not server.is_serving()
-            good[1].write(b"after close\n")  # connections that are there go on
-            assert await good[0].readline() == b"AFTER CLOSE\n"
             waiting = asyncio.create_task(server.wait_closed())
-            await asyncio.sleep(0.05)
+            good[1].write(b"after close\n")  # connections that are there go on, and are waited for
+            assert await good[0].readline() == b"AFTER CLOSE\n"
             assert not waiting.done()
             good[1].close()
             await asyncio.wait_for(waiting, 10)

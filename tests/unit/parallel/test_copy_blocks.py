@@ -18,7 +18,7 @@ from ri2n_sdn.parallel.copy import blocks, folder, transfer
 from ri2n_sdn.parallel.copy.blocks import ATTEMPTS, GROUP, WINDOW, Intake, Outgoing
 from ri2n_sdn.parallel.copy.channel import Channel
 from ri2n_sdn.parallel.copy.folder import Folder, open_source
-from ri2n_sdn.parallel.copy.messages import ProtocolViolation, Refused
+from ri2n_sdn.parallel.copy.messages import Done, ProtocolViolation, Refused
 from ri2n_sdn.parallel.copy.transfer import Transferred, receive_file, send_file
 
 SMALL = 8
@@ -69,8 +69,7 @@ def test_a_resumed_copy_is_the_source_and_moves_only_blocks_that_differ(source: 
     assert found == source
     count = blocks.block_count(len(source))
     places = [slice(index * SMALL, min((index + 1) * SMALL, len(source))) for index in range(count)]
-    known = blocks.left_over(len(part), len(source))
-    kept = sum(len(source[s]) for index, s in enumerate(places) if index < known and part[s] == source[s])
+    kept = sum(len(source[place]) for place in places if part[place] == source[place])
     assert received == sent and received.kept_bytes == kept and received.moved_bytes == len(source) - kept
     assert sum(told) == len(source)
     own = b"".join(blocks.digest(source[place]) for place in places)
@@ -104,6 +103,17 @@ def test_an_old_file_that_somebody_changes_meanwhile_is_not_taken_for_the_new_on
     assert (tmp_path / "target").stat().st_size == len(data) and (tmp_path / "target").read_bytes() != data
 
 
+def test_a_peer_that_breaks_the_rules_is_not_talked_to_any_more(tmp_path: Path) -> None:
+    (tmp_path / "source").write_bytes(b"x")
+    one, other = socket.socketpair()
+    with other, contextlib.closing(open_source(str(tmp_path / "source"), "source")) as file:
+        with one:
+            Channel(other, 2.0).send(Done())  # in place of Have
+            with pytest.raises(ProtocolViolation):
+                send_file(Channel(one, 2.0), file, lambda size_bytes: None)
+        assert other.recv(1000) == b""
+
+
 def test_a_copy_from_scratch_moves_all_once() -> None:
     source = os.urandom(SMALL * (WINDOW * 3) + 3)
     found, sent, _, told = copied(source, None)
@@ -115,7 +125,8 @@ def test_blocks_cover_a_file_exactly(size_bytes: int, part_bytes: int) -> None:
     sizes = [blocks.block_bytes(index, size_bytes) for index in range(blocks.block_count(size_bytes))]
     assert sum(sizes) == size_bytes and all(1 <= size <= SMALL for size in sizes)
     left = blocks.left_over(part_bytes, size_bytes)
-    assert 0 <= left <= len(sizes) and sum(sizes[:left]) <= max(part_bytes, 0)
+    assert 0 <= left <= len(sizes) and sum(sizes[:left]) <= part_bytes
+    assert left == len(sizes) or sum(sizes[: left + 1]) > part_bytes
 
 
 def test_the_digest_of_the_whole_depends_on_order_and_size() -> None:

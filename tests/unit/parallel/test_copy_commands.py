@@ -198,7 +198,7 @@ def test_a_token_and_tls(tmp_path: Path) -> None:
     with serve(tmp_path / "served", "--token-file", token, "--cert", cert, "--key", key) as server:
         assert "(TLS, token)" in server.line
         good(cp("--json", "--ca", cert, "--token-file", token, file, server.at("a")))
-        assert "token" in one_line(cp("--ca", cert, file, server.at("b")))
+        assert "the server wants a token" in one_line(cp("--ca", cert, file, server.at("b")))
         assert "token is wrong" in one_line(cp("--ca", cert, "--token-file", wrong, file, server.at("b")))
         one_line(cp("--token-file", token, "--timeout", "5", file, server.at("b")))
         other = tmp_path / "other"
@@ -363,7 +363,7 @@ BAD: list[tuple[list[str], str]] = [
     (["cp", "setup.cfg", "127.0.0.1:70000:a"], "port"),
     (["cp", "setup.cfg", "no-such-host.invalid:a"], "no-such-host.invalid: no such host"),
     (["cp", "--streams", "0", "setup.cfg", "127.0.0.1:1:a"], "--streams"),
-    (["cp", "--source", "192.0.2.1", "setup.cfg", "127.0.0.1:1:a"], "127.0.0.1:1"),
+    (["cp", "--source", "192.0.2.1", "setup.cfg", "127.0.0.1:1:a"], "Cannot assign requested address"),
     (["cp", "--token-file", "/nonexistent", "setup.cfg", "127.0.0.1:1:a"], "--token-file /nonexistent"),
     (["cp", "--ca", "/nonexistent", "setup.cfg", "127.0.0.1:1:a"], "--ca /nonexistent"),
     (["cp", "--ca", "setup.cfg", "setup.cfg", "127.0.0.1:1:a"], "no certificate"),

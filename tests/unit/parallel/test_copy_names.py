@@ -55,6 +55,25 @@ def test_dangerous_names_are_refused(name: str) -> None:
         check_name(name)
 
 
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("", ()),
+        (".", ()),
+        ("a/./b//c/", ("a", "b", "c")),
+        ("...", ("...",)),
+        ("-r\n\udcff", ("-r\n\udcff",)),
+        ("x" * 255, ("x" * 255,)),
+        ("é" * 127, ("é" * 127,)),
+        ("a/" * 100, ("a",) * 100),
+        (".a/a.ri2n-part", (".a", "a.ri2n-part")),
+    ],
+    ids=lambda value: printable(value)[:20] if isinstance(value, str) else "",
+)
+def test_odd_names_that_are_harmless_are_taken(name: str, parts: tuple[str, ...]) -> None:
+    assert check_name(name) == parts
+
+
 @given(st.text(st.characters(exclude_characters="/\0", codec="utf-8"), min_size=1, max_size=255))
 def test_an_unfinished_copy_has_a_name_that_can_be_made_and_that_nobody_can_ask_for(name: str) -> None:
     part = part_name(name)

@@ -102,7 +102,7 @@ def test_changed_bytes_of_a_reply_are_refused_or_another_reply(reply: Reply, dat
     ("greeting", "why"),
     [
         (Greeting(0, 1, 1, 1, bytes(16)), "no sense"),
-        (Greeting(3, 1, 1, 1, bytes(16)), "no sense"),
+        (Greeting(4, 1, 1, 1, bytes(16)), "no sense"),
         (Greeting(HELLO, 1, 0, 1, bytes(16)), "no sense"),
         (Greeting(HELLO, 1, CHUNK_MOST + 1, 1, bytes(16)), "no sense"),
         (Greeting(HELLO, 1, 1, 0, bytes(16)), "no sense"),

@@ -7,6 +7,7 @@ for labs.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import signal
@@ -22,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.parallel import AllLinksLost, ParallelListener, ParallelSocket, Qos, create_connection
+from ri2n_sdn.parallel import AllLinksLost, ParallelListener, ParallelSocket, Qos, create_connection, dial
 from tests.unit.parallel.relay import PASS, RESET, SWALLOW, Relay
 from tests.unit.parallel.worlds import addresses, digest, in_thread, noise, p_all, read_all, serving, wait_until
 
@@ -226,3 +227,20 @@ def test_a_server_that_is_gone() -> None:
         assert time.monotonic() - began_s < 5
         near.close()
         far.abort()
+
+
+def test_a_link_for_which_there_was_no_descriptor_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    scarce = iter([OSError(errno.EMFILE, "Too many open files")])
+    real = socket.socket
+
+    def made(*args: Any) -> socket.socket:
+        if (error := next(scarce, None)) is not None:
+            raise error
+        return real(*args)
+
+    with serving(2) as listener:
+        monkeypatch.setattr(dial, "_new_socket", made)
+        with create_connection(listener.address, Qos(2)) as near, listener.accept(10) as far:
+            wait_until("both links", lambda: state(near) == {0: "up", 1: "up"} == state(far))
+            assert next(scarce, "used") == "used"
+            near.abort()

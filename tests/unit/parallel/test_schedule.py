@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ri2n_sdn.parallel.frames import CHUNK_MOST
-from ri2n_sdn.parallel.schedule import SEGMENT_BYTES, LinkLoad, chunk_bytes, pick
+from ri2n_sdn.parallel.schedule import FIRST_BYTES, SEGMENT_BYTES, LinkLoad, chunk_bytes, early_bytes, pick
 
 BUFFER_BYTES = 1 << 17  # what a link takes before it is busy
 RATES = st.lists(st.floats(1e5, 1e9), min_size=1, max_size=8)
@@ -119,3 +119,19 @@ def test_a_small_message_takes_the_shorter_queue() -> None:
     assert pick(links, 100, 100) is None  # sooner there by waiting for a moment than behind 5000 bytes
     assert pick(links, 100, 100_000) == 0
     assert pick([LinkLoad(0, 1e6, False)], 1, 1) is None
+
+
+@given(st.integers(1, 1 << 22), st.integers(1, 64), st.floats(0, 1))
+def test_what_goes_before_there_is_a_link(count: int, links: int, round_trip_s: float) -> None:
+    """All of what TCP would send at once; never more than there is or may go; more over a longer way."""
+    found = early_bytes(count, links, round_trip_s, CHUNK_MOST)
+    assert 1 <= found <= min(count, CHUNK_MOST)
+    assert found == count or count > FIRST_BYTES
+    assert links > 1 or found == min(count, CHUNK_MOST)
+    assert found <= early_bytes(count, links, 2 * round_trip_s, CHUNK_MOST)
+
+
+def test_on_short_ways_most_waits_for_the_links() -> None:
+    assert early_bytes(1 << 20, 6, 1e-4, CHUNK_MOST) == 5000
+    assert early_bytes(1 << 20, 6, 1e-2, CHUNK_MOST) == CHUNK_MOST
+    assert early_bytes(1 << 20, 6, 0.0, CHUNK_MOST) == 2 * SEGMENT_BYTES
