@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ri2n_sdn.apps import local_vlans
+from ri2n_sdn.apps import local_placement, local_vlans
 from ri2n_sdn.apps.cluster import Cluster, PathRates
 from ri2n_sdn.apps.openflow import handler_errors
 from ri2n_sdn.apps.reported import STALE_S, Reported
@@ -229,8 +229,14 @@ class LocalApi:
         }
 
     def _explain(self, request: dict[str, Any]) -> dict[str, Any]:
-        cluster = self._cluster
         source, target = str(request.get("src")), str(request.get("dst"))
+        answer = self._pair(source, target)
+        if answer["kind"] == "managed" and "connection" in request:
+            answer |= local_placement.deciding(self._cluster, source, target, request["connection"])
+        return answer
+
+    def _pair(self, source: str, target: str) -> dict[str, Any]:
+        cluster = self._cluster
         with cluster.lock:
             fabric = cluster.fabric()
             if source not in fabric.hosts:
@@ -264,6 +270,7 @@ class LocalApi:
                 "kind": "managed",
                 "striped": striped,
                 "by_flows": [asdict(each) for each in fabric.by_flows] if striped else [],
+                "services": local_placement.services(cluster, (source, target)),
                 "reason": reason
                 + "".join(_placing(fabric, server) for server in (source, target))
                 + (f"; {dead} of {len(paths)} paths are dead" if dead else ""),

@@ -110,7 +110,9 @@ def add_flow(datapath: Any, flow: plain.Flow) -> Any:
         priority=flow.priority,
         match=parser.OFPMatch(**dict(flow.match)),
         instructions=[
-            parser.OFPInstructionActions(ofp.OFPIT_APPLY_ACTIONS, [_action(action) for action in flow.actions])
+            parser.OFPInstructionActions(
+                ofp.OFPIT_APPLY_ACTIONS, [sent for action in flow.actions for sent in _actions(action)]
+            )
         ]
         if flow.actions
         else [],
@@ -174,6 +176,21 @@ def _follow(action: plain.Follow) -> Any:
     return learn
 
 
+def _look_back(action: plain.LookBack) -> list[Any]:
+    """Swap both ends, look, and swap them again: nothing is sent in between, so no frame is changed."""
+    version, bits = ("ipv6", 128) if action.eth_type == ETH_IPV6 else ("ipv4", 32)
+    swap = []
+    for kind, n_bits in (("eth", 48), (version, bits), ("tcp", 16)):
+        source, target = f"{kind}_src", f"{kind}_dst"
+        swap += [parser.NXActionStackPush(field=each, start=0, end=n_bits) for each in (source, target)]
+        swap += [parser.NXActionStackPop(field=each, start=0, end=n_bits) for each in (source, target)]
+    return [*swap, parser.NXActionResubmitTable(table_id=action.table), *swap]
+
+
+def _actions(action: plain.Action) -> list[Any]:
+    return _look_back(action) if isinstance(action, plain.LookBack) else [_action(action)]
+
+
 def _action(action: plain.Action) -> Any:
     if isinstance(action, plain.Output):
         return parser.OFPActionOutput(action.port, 0)
@@ -191,7 +208,7 @@ def _action(action: plain.Action) -> Any:
         return parser.OFPActionGroup(action.group_id)
     if isinstance(action, plain.OutputRegister):
         return parser.NXActionOutputReg(ofs_nbits=15, src=action.register, max_len=0)
-    if isinstance(action, plain.CopyField):
+    if isinstance(action, (plain.CopyField, plain.LookBack)):
         raise TypeError(f"only buckets may hold {action}")
     if isinstance(action, plain.Follow):
         return _follow(action)

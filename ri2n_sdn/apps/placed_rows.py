@@ -1,8 +1,9 @@
-"""The messages about rows of placed connections (Table.PLACED): added, deleted, asked for, read back."""
+"""The messages about rows of placed connections (Table.PLACED): added, deleted, asked for, read back; one's path."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from ipaddress import ip_address
 from typing import Any
 
@@ -10,7 +11,7 @@ from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.codec import split_entries
 from ri2n_sdn.apps.openflow import ofp, parser
 from ri2n_sdn.fabric.model import PathKey
-from ri2n_sdn.pipeline.layout import COOKIE_PLACED, COOKIE_PLACED_MASK, Table, path_register
+from ri2n_sdn.pipeline.layout import COOKIE_PLACED, COOKIE_PLACED_MASK, Table, path_of_register, path_register
 from ri2n_sdn.pipeline.placement import (
     FIN_TIMEOUT_S,
     IDLE_TIMEOUT_S,
@@ -20,10 +21,11 @@ from ri2n_sdn.pipeline.placement import (
     path_of_cookie,
 )
 
-__all__ = ["add_placed", "delete_placed", "placed_request", "read_placed"]
+__all__ = ["add_placed", "deciding_request", "deciding_row", "delete_placed", "placed_request", "read_placed"]
 
 _PRIORITY = 20  # above rows that were learned from a peer
 _BASIC, _STATISTICS, _DURATION, _PACKETS = 0x8000, 0x8002, 0, 4
+_APPLY, _SET_FIELD, _REG1 = 4, 25, struct.pack("!HBB", 1, 1 << 1, 4)
 _ETH_DST, _IPV4_SRC, _IPV4_DST, _TCP_SRC, _TCP_DST, _IPV6_SRC, _IPV6_DST = 3, 11, 12, 13, 14, 26, 27
 
 
@@ -77,6 +79,57 @@ def placed_request(channel: Channel) -> Any:
         COOKIE_PLACED_MASK,
         parser.OFPMatch(),
     )
+
+
+def deciding_request(channel: Channel, connection: Connection) -> Any:
+    """A request for the rows, placed or learned, that a switch has for what it sends of one connection."""
+    return parser.OFPFlowDescStatsRequest(
+        channel.datapath,
+        0,
+        Table.PLACED,
+        ofp.OFPP_ANY,
+        ofp.OFPG_ANY,
+        0,
+        0,
+        parser.OFPMatch(**connection.match),
+    )
+
+
+def deciding_row(body: bytes) -> tuple[bool, PathKey] | None:
+    """Of the rows in the reply, the one that decides: was it placed, and its path. ValueError when malformed."""
+    rows = []
+    for entry in split_entries(body, 32):
+        priority, cookie = struct.unpack_from("!6xH8xQ", entry)
+        for register in _registers(entry):
+            rows.append((priority, cookie & COOKIE_PLACED_MASK == COOKIE_PLACED, path_of_register(register)))
+    return max(rows)[1:] if rows else None
+
+
+def _registers(entry: bytes) -> Iterator[int]:
+    """What a row puts into reg1."""
+    offset = 24
+    for _ in ("match", "statistics"):
+        if offset + 4 > len(entry):
+            raise ValueError("flow description: it ends before its instructions")
+        offset += (struct.unpack_from("!2xH", entry, offset)[0] + 7) // 8 * 8
+    for kind, instruction in _typed(entry[offset:], 8):
+        if kind == _APPLY:
+            for action, body in _typed(instruction[8:], 8):
+                if action == _SET_FIELD and body[4:8] == _REG1 and len(body) >= 12:
+                    yield int.from_bytes(body[8:12], "big")
+
+
+def _typed(raw: bytes, least: int) -> Iterator[tuple[int, bytes]]:
+    """(type, whole) of each of a list of instructions or actions."""
+    offset = 0
+    while offset < len(raw):
+        if offset + least > len(raw):
+            raise ValueError("flow description: an instruction or action is cut off")
+        kind, length = struct.unpack_from("!HH", raw, offset)
+        if length < least or offset + length > len(raw):
+            raise ValueError("flow description: an instruction or action is longer than its list")
+        yield kind, raw[offset : offset + length]
+        offset += length
 
 
 def read_placed(body: bytes) -> list[PlacedRow]:

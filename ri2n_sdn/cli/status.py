@@ -16,6 +16,7 @@ from ri2n_sdn.cli.views import explain_lines, helper_table, path_table, status_v
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.classes import TrafficClass
 from ri2n_sdn.pipeline.dphash import PROTOCOLS, HashBuild, slot_of
+from ri2n_sdn.pipeline.placement import server_of
 
 __all__ = ["explain", "status", "top"]
 
@@ -85,13 +86,19 @@ def explain(
     flow, slot, remark = "", None, None
     classes = (TrafficClass(**each) for each in answer.get("by_flows", ()))
     kept = protocol is not None and any(each.has(protocol, sport, dport) for each in classes)
-    if protocol is not None and answer["kind"] == "managed" and (kept or not answer["striped"]):
+    service = protocol == PROTOCOLS["tcp"] and server_of(answer.get("services", {}), src, sport, dst, dport) is not None
+    if protocol is not None and answer["kind"] == "managed" and (kept or service or not answer["striped"]):
         addresses, found_datapath = _known_of(path, src)
         source = src_ip or _address(addresses, src, "--src-ip")
         target = dst_ip or _address(addresses, dst, "--dst-ip")
         flow = f"{proto} {source}:{sport} -> {target}:{dport}"
         known = datapath or found_datapath
-        if known == "system":
+        if service:
+            connection = {"src_ip": source, "sport": sport, "dst_ip": target, "dport": dport}
+            answer = call(path, "explain", src=src, dst=dst, connection=connection)
+        if (answer.get("placed") or {}).get("alive"):
+            pass  # whatever its hash
+        elif known == "system":
             remark = "unknown NIC: the kernel datapath hashes by the socket's random number, nobody can predict it"
         else:
             build, slots = BUILDS[hash_build], len(answer["slots"])

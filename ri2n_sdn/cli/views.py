@@ -94,6 +94,16 @@ def explain_lines(answer: Json, slot: int | None, flow: str) -> list[str]:
     lines = [f"{answer['src']} -> {answer['dst']}: {answer['reason']}"]
     if not alive:
         return [*lines, "every path is dead: packets are dropped"]
+    if "placed" in answer:
+        row = answer["placed"]
+        lines.append(f"{flow}: {_row(answer, row)}")
+        if row is not None and row["alive"]:
+            path = alive[(row["own"], row["peer"], row["vlan"])]
+            lines.append(
+                f"so it leaves {answer['src']} by {row['own']} and reaches {answer['dst']} at {row['peer']} "
+                f"over {path['network']}{_in(row['vlan'])}, whatever its hash"
+            )
+            return lines
     if slot is None:
         return lines
     wanted = tuple(names[slot])
@@ -111,6 +121,19 @@ def explain_lines(answer: Json, slot: int | None, flow: str) -> list[str]:
         f"this path's share of the pair is {path['share']:.1%} ({path['slots']} slots)"
     )
     return lines
+
+
+def _row(answer: Json, row: Json | None) -> str:
+    """What the row of a placed connection says, if there is one."""
+    src, dst = answer["src"], answer["dst"]
+    if row is None:
+        return f"{src} has no row that places it (table 13), so the slot table decides"
+    by_controller = row["row"] == "placed"
+    which = f"the row that the controller gave {src}" if by_controller else f"the row that {src} learned from {dst}"
+    if row["own"] is None:
+        return f"{which} places it on a path that is no more; the slot table decides"
+    where = f"{row['own']} -> {row['peer']}{_in(row['vlan'])}"
+    return f"{which} places it on {where}" + ("" if row["alive"] else "; that is dead, so the slot table decides")
 
 
 def _in(vlan: int | None) -> str:

@@ -77,7 +77,7 @@ class Table:
     Receiving: 0 -> 1 -> 3 (managed peers) or 4, 6, 5, 2 (all others).
     Sending: 0 -> 10 -> group -> 30, or 10 -> 11 -> 12 for hosts without Open vSwitch.
     Between helpers: 0 -> 30 (from ours), 0 -> 1 -> 7 -> 3 -> 8 (to ours), 7 -> 9 (sent back to ours).
-    Placed connections: 0 -> 13, then 10 (sending); 3 -> 14 (receiving), which learns into 13.
+    Placed connections: 0 -> 13, then 10 (sending); 3 -> 14 (receiving), which learns into 13 or ends what is there.
     """
 
     CLASSIFY = 0

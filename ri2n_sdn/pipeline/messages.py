@@ -19,6 +19,7 @@ __all__ = [
     "Goto",
     "Group",
     "Learn",
+    "LookBack",
     "MatchValue",
     "Output",
     "OutputRegister",
@@ -120,8 +121,31 @@ class Follow:
     cookie: int
 
 
+@dataclass(frozen=True, slots=True)
+class LookBack:
+    """Look in `table` as a packet of this TCP connection that goes the other way would, and come back unchanged.
+
+    The row that is found takes this packet for one of its own, its flags too: so one that ends with a connection ends
+    when the other side resets it. `eth_type` is the address family of the frames that the row matches.
+    """
+
+    table: int
+    eth_type: int
+
+
 Action = (
-    Output | ToController | SetField | CopyField | PushVlan | PopVlan | Goto | ToGroup | OutputRegister | Learn | Follow
+    Output
+    | ToController
+    | SetField
+    | CopyField
+    | PushVlan
+    | PopVlan
+    | Goto
+    | ToGroup
+    | OutputRegister
+    | Learn
+    | Follow
+    | LookBack
 )
 
 

@@ -28,11 +28,13 @@ from ri2n_sdn.pipeline.layout import (
     path_register,
 )
 from ri2n_sdn.pipeline.messages import (
+    Action,
     Bucket,
     Flow,
     Follow,
     Goto,
     Group,
+    LookBack,
     MatchValue,
     SetField,
     ToController,
@@ -52,11 +54,13 @@ __all__ = [
     "by_path",
     "choose",
     "cookie_of",
+    "ended_by_client",
     "follow_flows",
     "host_flows",
-    "learn_from",
+    "meets",
     "path_of_cookie",
     "read_syn_ack",
+    "server_of",
     "way_back",
 ]
 
@@ -77,6 +81,7 @@ HALF_OPEN_S = 75.0
 
 _TCP, _NO_TAG = 6, 0
 _SYN_ACK = (0x12, 0x12)
+_RST = (0x04, 0x04)
 _BY_FLOWS = 1  # in reg3: not for the helper, as in pipeline.striping
 _BY_PATH = 7
 _ETHER = struct.Struct("!6s6sH")
@@ -159,6 +164,16 @@ def path_of_cookie(cookie: int) -> PathKey:
     return path_of_register(cookie & 0xFFFFFFFF)
 
 
+def server_of(
+    placement: Mapping[str, Sequence[int]], source: str, source_port: int, target: str, target_port: int
+) -> str | None:
+    """Which of the two hosts of a TCP connection has it placed, as its server; None when neither has."""
+    for name, port in ((source, source_port), (target, target_port)):
+        if name in placement and (not placement[name] or port in placement[name]):
+            return name
+    return None
+
+
 def read_syn_ack(frame: bytes) -> tuple[Connection, str] | None:
     """The connection that a server's answer is about, and the frame's source MAC; None for any other frame."""
     if len(frame) < 54:
@@ -220,17 +235,37 @@ def by_path(host: Host, peer: Host, out: Sequence[Path], slots: Group) -> tuple[
 
 
 def follow_flows(server: Host, ports: Sequence[int]) -> Iterator[Flow]:
-    """Rows that learn from a server's frames by which path the connection's own shall go back."""
+    """Rows that learn from a server's frames by which path the connection's own shall go back; a RST ends that."""
     for match in _services(ports, "src"):
         eth_type = match["eth_type"]
         assert isinstance(eth_type, int)
         follow = Follow(Table.PLACED, eth_type, FOLLOWED_IDLE_S, FIN_TIMEOUT_S, MAX_CONNECTIONS, COOKIE_FOLLOWED)
         yield row(Table.FOLLOW, 100, {"eth_src": server.mac, **match}, [follow])
+        # Before that one: nobody answers a RST, so what it taught would stay.
+        yield row(Table.FOLLOW, 110, {"eth_src": server.mac, **match, "tcp_flags": _RST}, _ended(eth_type))
 
 
-def learn_from(back: PathKey | None) -> tuple[SetField | Goto, ...]:
-    """What a frame from a server that places its connections meets on its way in: nothing when no path leads back."""
-    return () if back is None else (SetField("reg5", path_register(*back)), Goto(Table.FOLLOW))
+def ended_by_client(host: Host, ports: Sequence[int]) -> Iterator[Flow]:
+    """Rows by which a client's RST ends the server's row, which no packet of the server itself will do."""
+    for match in _services(ports, "dst"):
+        eth_type = match["eth_type"]
+        assert isinstance(eth_type, int)
+        yield row(Table.FOLLOW, 110, {"eth_dst": host.mac, **match, "tcp_flags": _RST}, _ended(eth_type))
+
+
+def _ended(eth_type: int) -> list[Action]:
+    return [LookBack(Table.PLACED, eth_type)]
+
+
+def meets(places: bool, follows: bool, back: PathKey | None) -> tuple[SetField | Goto, ...]:
+    """What a frame of a peer meets on its way in, besides being delivered.
+
+    `places`: this host places connections, which the peer may reset. `follows`: the peer places its own, which go back
+    by the path `back`; None when no path leads there.
+    """
+    if follows:
+        return () if back is None else (SetField("reg5", path_register(*back)), Goto(Table.FOLLOW))
+    return (Goto(Table.FOLLOW),) if places else ()
 
 
 def way_back(path: Path, out: Iterable[Path]) -> PathKey | None:

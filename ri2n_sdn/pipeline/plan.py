@@ -100,14 +100,18 @@ def plan_host(
         plan.add_flows(striping.host_flows(host, fabric.by_flows))
         plan.add_groups(striping.bounce_groups(host))
     plan.add_flows(placement.host_flows(host, fabric))
+    if name in fabric.placement:
+        plan.add_flows(placement.ended_by_client(host, fabric.placement[name]))
     for peer_name in sorted(fabric.hosts):
         if peer_name == name:
             continue
         peer = fabric.hosts[peer_name]
         into, out = fabric.paths(peer_name, name), fabric.paths(name, peer_name)
         follows = peer_name in fabric.placement
+        places = name in fabric.placement
         back = {path.key: placement.way_back(path, out) for path in into} if follows else {}
-        plan.add_flows(_receive_from_peer(host, peer, into, fabric.routing is not None, back))
+        meets = {path.key: placement.meets(places, follows, back.get(path.key)) for path in into}
+        plan.add_flows(_receive_from_peer(host, peer, into, fabric.routing is not None, meets))
         if follows:
             plan.add_flows(placement.follow_flows(peer, fabric.placement[peer_name]))
         flows, groups = _broadcast_from_peer(fabric, peer, attachments)
@@ -130,7 +134,7 @@ def plan_host(
                 flow, before_it = striping.to_helper_first(host, peer, group)
                 plan.add_flows([flow])
                 plan.add_groups([before_it])
-            if follows or name in fabric.placement:
+            if follows or places:
                 flows, groups = placement.by_path(host, peer, out, group)
                 plan.add_flows(flows)
                 plan.add_groups(groups)
@@ -269,11 +273,11 @@ def _untag_flows(host: Host, routing: Routing) -> Iterator[Flow]:
 
 
 def _receive_from_peer(
-    host: Host, peer: Host, into: Sequence[Path], tagged: bool, back: Mapping[PathKey, PathKey | None]
+    host: Host, peer: Host, into: Sequence[Path], tagged: bool, meets: Mapping[PathKey, Sequence[Action]]
 ) -> Iterator[Flow]:
     """Rows for frames of a managed peer: R_ijk is counted per (peer's NIC, own NIC, VLAN), the peer's own MAC restored.
 
-    `tagged`: networks have several VLANs. `back` has the paths by which placed connections go back.
+    `tagged`: networks have several VLANs. `meets` has what frames meet for the sake of placed connections.
     """
     deliver: Action = Goto(Table.TO_HELPER) if host.helper else Output(LOCAL)
     source = SetField("eth_src", peer.mac)
@@ -284,7 +288,7 @@ def _receive_from_peer(
             Table.RECEIVE_COUNT,
             100,
             {**match, "reg4": path.route.vlan} if tagged else match,
-            [source, *placement.learn_from(back.get(path.key)), deliver],
+            [source, *meets[path.key], deliver],
             counts=(RECEIVED, peer.name, path.key),
         )
     for nic in peer.nics:

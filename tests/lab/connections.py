@@ -61,6 +61,11 @@ for line in sys.stdin:
         for connection in held[:: int(words[0])]:
             connection.close()
         held = [connection for connection in held if connection.fileno() >= 0]
+    elif command == "reset":
+        for connection in held[:: int(words[0])]:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.close()
+        held = [connection for connection in held if connection.fileno() >= 0]
     elif command == "talk":
         up, down = int(words[0]), int(words[1])
         threads = [threading.Thread(target=talk, args=(c, up, down, errors)) for c in held]
@@ -158,6 +163,11 @@ class Client(_Program):
     def close(self, every: int = 1) -> list[int]:
         """Close the first and every `every`-th one after it; the ports of those that are left."""
         self.tell(f"close {every}")
+        return self._ports()
+
+    def reset(self, every: int = 1) -> list[int]:
+        """The same, by a RST, as when a program crashes that has not read everything."""
+        self.tell(f"reset {every}")
         return self._ports()
 
     def start_talk(self, up_bytes: int, down_bytes: int) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -138,6 +141,44 @@ def test_six_nics_carry_the_same_number_within_one(fresh: Bench, wait_until: Wai
     each_carries_its_part()
     # Rows that a client learned go too, or the table would be full one day.
     fresh.close()
+    for name in CLIENTS:
+        wait_until(lambda: not fresh.followed(name), lambda: f"{name} holds {fresh.followed(name)}", timeout_s=20)  # noqa: B023
+
+
+def test_explain_says_where_a_connection_goes(fresh: Bench, wait_until: WaitUntil) -> None:
+    """And it is where its packets are seen, both ways."""
+    (port,) = fresh.clients["B"].open(fresh.lab.address("A"), 1)
+    fresh.await_placed(1, wait_until)
+
+    def told(src: str, dst: str, sport: int, dport: int) -> str:
+        ports = ["--sport", str(sport), "--dport", str(dport)]
+        socket = ["--socket", str(fresh.lab.controller_socket)]
+        command = [sys.executable, "-m", "ri2n_sdn.cli.main", "explain", src, dst, "--proto", "tcp", *ports, *socket]
+        answer = json.loads(subprocess.run([*command, "--json"], check=True, capture_output=True, text=True).stdout)
+        assert answer["slot"] is None, answer
+        return str(answer["why"][-1])
+
+    nic = NICS[fresh.placed()[fresh.lab.address("B"), port] - 1]
+    wait_until(lambda: fresh.seen()[1][nic] == 1, "it does not go by its row")
+    assert f"leaves A by {nic} and reaches B at {nic}" in told("A", "B", PORT, port)
+    assert f"leaves B by {nic} and reaches A at {nic}" in told("B", "A", port, PORT)
+
+
+def test_connections_that_are_reset_do_not_count(fresh: Bench, wait_until: WaitUntil) -> None:
+    """Half of them, those of whole NICs, and as many opened again; then all."""
+    total = 12 * len(CLIENTS)
+    fresh.open(12, ipv6="C")
+    fresh.await_placed(total, wait_until)
+    fresh.talk()
+    for client in fresh.clients.values():
+        client.reset(every=2)
+    wait_until(lambda: len(fresh.placed()) == total // 2, lambda: f"rows stay: {fresh.placed()}", timeout_s=10)
+    fresh.open(6, ipv6="B")
+    fresh.await_placed(total, wait_until)
+    wait_until(lambda: all(even(count, total) for count in fresh.seen()), lambda: str(fresh.seen()))
+    for client in fresh.clients.values():
+        client.reset()
+    wait_until(lambda: not fresh.placed(), lambda: f"rows stay: {fresh.placed()}", timeout_s=10)
     for name in CLIENTS:
         wait_until(lambda: not fresh.followed(name), lambda: f"{name} holds {fresh.followed(name)}", timeout_s=20)  # noqa: B023
 

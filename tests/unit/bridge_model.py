@@ -115,6 +115,11 @@ class Bridge:
             elif isinstance(action, m.Follow):
                 assert state.frame.eth_type == action.eth_type
                 self.followed[connection_of(state.frame, back=True)] = state.registers["reg5"]
+            elif isinstance(action, m.LookBack):
+                assert state.frame.eth_type == action.eth_type and action.table == Table.PLACED
+                if state.frame.tcp_flags & 0x05:  # as rows do that end with FIN or RST, a second later
+                    for rows in (self.placed, self.followed):
+                        rows.pop(connection_of(state.frame, back=True), None)
 
     def _bucket(self, group: m.Group, number: int) -> m.Bucket | None:
         """As Open vSwitch chooses: the first live one (fast failover), the hashed one or the next live one (select)."""

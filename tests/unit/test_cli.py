@@ -261,6 +261,35 @@ def test_explain_without_a_path_or_of_others() -> None:
     assert "not a managed host" in explain_lines(unmanaged, None, "")[0]
 
 
+def placed(row: dict[str, Any] | None) -> dict[str, Any]:
+    return {**explained(alive=False), "placed": row}
+
+
+def test_explain_names_the_row_of_a_placed_connection() -> None:
+    row = {"row": "placed", "own": "eth0", "peer": "eth0", "vlan": None, "alive": True}
+    text = "\n".join(explain_lines(placed(row), None, "tcp x"))
+    assert "tcp x: the row that the controller gave B places it on eth0 -> eth0" in text
+    assert "leaves B by eth0 and reaches A at eth0 over n1, whatever its hash" in text and "slot" not in text
+    text = "\n".join(explain_lines(placed({**row, "row": "followed"}), 63, "tcp x"))
+    assert "the row that B learned from A places it on eth0 -> eth0" in text and "hash slot" not in text
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        (None, "B has no row that places it (table 13), so the slot table decides"),
+        ({"own": "eth1", "peer": "eth1", "vlan": None}, "eth1 -> eth1; that is dead, so the slot table decides"),
+        ({"own": "eth1", "peer": "eth1", "vlan": 102}, "eth1 -> eth1 in VLAN 102; that is dead"),
+        ({"own": None, "peer": None, "vlan": None}, "on a path that is no more; the slot table decides"),
+    ],
+)
+def test_explain_predicts_by_hash_what_no_row_sends(row: dict[str, Any] | None, says: str) -> None:
+    answer = placed(None if row is None else {**row, "row": "placed", "alive": False})
+    text = "\n".join(explain_lines(answer, 2, "tcp x"))
+    assert says in text and "tcp x: hash slot 2 of 64" in text and "leaves B by eth0" in text
+    assert explain_lines(answer, None, "tcp x")[-1].startswith("tcp x: ")  # the kernel's hash: nobody can tell
+
+
 def striped() -> dict[str, object]:
     """The answer of `explain` for a pair with two helpers, one of which has reported one link."""
     told = {

@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ri2n_sdn.apps.config import ClusterConfig
-from ri2n_sdn.apps.placed_rows import read_placed
+from ri2n_sdn.apps.local_placement import _ends
+from ri2n_sdn.apps.placed_rows import deciding_row, read_placed
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.model import Fabric, Nic, Path, Route
 from ri2n_sdn.fabric.yamlfile import parse_model
-from ri2n_sdn.pipeline.layout import LOCAL, Table, path_register
+from ri2n_sdn.pipeline.layout import COOKIE_FOLLOWED, LOCAL, Table, path_register
 from ri2n_sdn.pipeline.placement import (
     HALF_OPEN_S,
     Connection,
@@ -27,6 +28,7 @@ from ri2n_sdn.pipeline.placement import (
     cookie_of,
     path_of_cookie,
     read_syn_ack,
+    server_of,
     way_back,
 )
 from ri2n_sdn.pipeline.plan import plan_host
@@ -152,24 +154,170 @@ def test_other_frames_are_nobodys_connection() -> None:
     good = syn_ack("10.0.0.1", "10.0.0.2", (80, 5000))
     for flags in (0x02, 0x10, 0x18, 0x11, 0x04):
         assert read_syn_ack(syn_ack("10.0.0.1", "10.0.0.2", (80, 5000), flags=flags)) is None
-    for length in range(len(good)):
-        assert read_syn_ack(good[:length]) is None
+    longer = syn_ack("10.0.0.1", "10.0.0.2", (80, 5000), options=8), syn_ack("fd00::1", "fd00::2", (80, 5000))
+    for frame in (good, *longer):
+        assert not any(read_syn_ack(frame[:length]) for length in range(len(frame)))
     assert read_syn_ack(good[:20] + b"\x00\x01" + good[22:]) is None  # a later fragment has no ports
     assert read_syn_ack(good[:14] + b"\x41" + good[15:]) is None  # a header of four bytes
     assert read_syn_ack(good[:23] + b"\x11" + good[24:]) is None
 
 
+DAMAGE = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=4)
+
+
+def damaged(data: bytes, damage: list[tuple[int, int]]) -> bytes:
+    found = bytearray(data)
+    for place, byte in damage:
+        found[place % len(found)] = byte
+    return bytes(found)
+
+
+def stands_in(data: bytes, connection: Connection) -> bool:
+    """Whether nothing that is said of a connection is made up."""
+    addresses = [ip_address(text).packed for text in (connection.source, connection.target)]
+    ports = [struct.pack("!H", port) for port in (connection.source_port, connection.target_port)]
+    return all(part in data for part in (*addresses, *ports, bytes.fromhex(connection.target_mac.replace(":", ""))))
+
+
 @given(st.binary(max_size=120), st.sampled_from([b"", b"\x08\x00E", b"\x86\xdd`"]))
 def test_garbage_is_read_without_an_error(garbage: bytes, head: bytes) -> None:
-    found = read_syn_ack(bytes(12) + head + garbage if head else garbage)
-    assert found is None or found[0].source_port >= 0
+    frame = bytes(12) + head + garbage if head else garbage
+    found = read_syn_ack(frame)
+    assert found is None or stands_in(frame, found[0])
+
+
+@given(st.sampled_from([("10.0.0.1", "10.0.0.2", 0), ("10.0.0.1", "10.0.0.2", 8), ("fd00::1", "fd00::2", 0)]), DAMAGE)
+def test_a_damaged_answer_is_read_as_it_stands_or_not_at_all(
+    ends: tuple[str, str, int], damage: list[tuple[int, int]]
+) -> None:
+    source, target, options = ends
+    frame = damaged(syn_ack(source, target, (80, 5000), options=options), damage)
+    found = read_syn_ack(frame)
+    assert found is None or (stands_in(frame, found[0]) and found[1] == frame[6:12].hex(":"))
+
+
+# ---- replies of switches
+
+
+def field(oxm_class: int, number: int, value: bytes) -> bytes:
+    return struct.pack("!HBB", oxm_class, number << 1, len(value)) + value
+
+
+def reply(connection: Connection, *, packets: int = 7, without: int | None = None) -> bytes:
+    """An entry of OFPMP_FLOW_DESC as OpenFlow 1.5 has it: eth_dst, addresses, ports; duration, packets."""
+    source, target = (26, 27) if ":" in connection.source else (11, 12)
+    values = {
+        3: bytes.fromhex(connection.target_mac.replace(":", "")),
+        source: ip_address(connection.source).packed,
+        target: ip_address(connection.target).packed,
+        13: struct.pack("!H", connection.source_port),
+        14: struct.pack("!H", connection.target_port),
+    }
+    oxm = b"".join(field(0x8000, number, value) for number, value in values.items() if number != without)
+    match = struct.pack("!HH", 1, 4 + len(oxm)) + oxm
+    match += bytes(-len(match) % 8)
+    said = field(0x8002, 0, struct.pack("!II", 61, 5)) + field(0x8002, 4, struct.pack("!Q", packets))
+    head = struct.pack("!2xBxHHHHHQ", Table.PLACED, 20, 900, 0, 0, 0, cookie_of((2, 3, 102)))
+    entry = head + match + struct.pack("!2xH", 4 + len(said)) + said
+    return struct.pack("!H", 2 + len(entry)) + entry
+
+
+FOUR = Connection("10.0.0.1", 80, "10.0.0.2", 5000, "02:00:00:00:00:02")
+IPV6 = replace(FOUR, source="fd00::1", target="fd00::2")
+
+
+def test_a_reply_is_read_and_rows_of_no_connection_are_left_out() -> None:
+    body = reply(FOUR) + reply(FOUR, without=14) + reply(IPV6, packets=0)
+    assert read_placed(body) == [PlacedRow(FOUR, (2, 3, 102), 61.0, 7), PlacedRow(IPV6, (2, 3, 102), 61.0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("place", "wrong"),
+    [(0, 31), (0, 0xFFFF), (26, 3), (26, 0xFFF0), (62, 14 << 9 | 200), (74, 3), (74, 0xFFFF)],
+    ids=["short", "long", "match short", "match long", "field long", "statistics short", "statistics long"],
+)
+def test_a_length_that_cannot_be_is_a_value_error(place: int, wrong: int) -> None:
+    body = reply(FOUR)
+    with pytest.raises(ValueError):
+        read_placed(body[:place] + struct.pack("!H", wrong) + body[place + 2 :])
 
 
 @given(st.binary(max_size=200))
-def test_a_malformed_reply_is_a_value_error(garbage: bytes) -> None:
+def test_garbage_for_a_reply_is_a_value_error_or_no_connection(garbage: bytes) -> None:
     body = struct.pack("!H", 2 + len(garbage)) + garbage
+    try:
+        found = read_placed(body)
+    except ValueError:
+        return
+    assert all(stands_in(body, each.connection) for each in found)
+
+
+@given(st.sampled_from([FOUR, IPV6]), DAMAGE, st.integers(0, 200))
+def test_a_damaged_reply_is_read_as_it_stands_or_a_value_error(
+    connection: Connection, damage: list[tuple[int, int]], length: int
+) -> None:
+    body = damaged(reply(connection), damage)
+    for data in (body, struct.pack("!H", max(2, min(length, len(body)))) + body[2:length]):
+        try:
+            found = read_placed(data)
+        except ValueError:
+            continue
+        assert all(stands_in(data, each.connection) for each in found)
+
+
+@given(st.binary(max_size=200))
+def test_garbage_for_the_deciding_row_is_a_value_error_at_most(garbage: bytes) -> None:
     with contextlib.suppress(ValueError):
-        assert isinstance(read_placed(body), list)
+        deciding_row(struct.pack("!H", 2 + len(garbage)) + garbage)
+
+
+def described(priority: int, cookie: int, *actions: bytes) -> bytes:
+    """A row in an OFPMP_FLOW_DESC reply, with an empty match and no statistics."""
+    instruction = struct.pack("!HH4x", 4, 8 + sum(map(len, actions))) + b"".join(actions)
+    body = struct.pack("!xxBxHHHHHQ", 13, priority, 0, 0, 0, 0, cookie)
+    body += struct.pack("!HH4x", 1, 4) + struct.pack("!HH4x", 0, 4) + instruction
+    return struct.pack("!H", 2 + len(body)) + body
+
+
+def test_the_row_of_the_highest_priority_decides() -> None:
+    path, other = (3, 4, 102), (1, 1, 0)
+
+    def to(key: tuple[int, int, int]) -> bytes:
+        return struct.pack("!HHHBBI4x", 25, 16, 1, 1 << 1, 4, path_register(*key))
+
+    fin = struct.pack("!HHIHHH2x", 0xFFFF, 16, 0x2320, 19, 1, 0)
+    placed, learned = described(20, cookie_of(path), to(path), fin), described(10, COOKIE_FOLLOWED, fin, to(other))
+    assert deciding_row(placed + learned) == deciding_row(learned + placed) == (True, path)
+    assert deciding_row(learned) == (False, other)
+    assert deciding_row(b"") is None and deciding_row(described(10, COOKIE_FOLLOWED, fin)) is None
+    for length in range(3, len(placed)):
+        cut = struct.pack("!H", length) + placed[2:length]
+        with contextlib.suppress(ValueError):
+            assert deciding_row(cut) in (None, (True, path))
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (None, "must have"),
+        ({"src_ip": "10.0.0.1"}, "must have"),
+        ({"src_ip": "10.0.0.1", "dst_ip": "10.0.0.2", "sport": True, "dport": 80}, "ports"),
+        ({"src_ip": "10.0.0.1", "dst_ip": "10.0.0.2", "sport": 1, "dport": 65536}, "ports"),
+        ({"src_ip": "10.0.0.1", "dst_ip": "x", "sport": 1, "dport": 80}, "'x'"),
+        ({"src_ip": "10.0.0.1", "dst_ip": "fd00::1", "sport": 1, "dport": 80}, "IPv6"),
+    ],
+)
+def test_a_wrong_question_about_a_connection_is_refused(asked: object, says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        _ends(asked)
+
+
+def test_a_connection_is_its_servers() -> None:
+    placement = {"A": (80,), "B": ()}
+    assert server_of(placement, "A", 80, "C", 5000) == server_of(placement, "C", 5000, "A", 80) == "A"
+    assert server_of(placement, "A", 5000, "C", 80) is None
+    assert server_of(placement, "C", 80, "B", 5000) == "B"
+    assert server_of({}, "A", 80, "C", 5000) is None
 
 
 # ---- rows
@@ -242,6 +390,43 @@ def test_a_placed_connection_goes_by_its_path_and_the_client_follows(port: int, 
     assert leaves_by(cluster.bridges["B"], replace(back, tcp_src=5001, hash=slot)) == [slot_port(cluster, "B", slot)]
 
 
+@pytest.mark.parametrize("reset_by", ["A", "B"])
+def test_a_reset_ends_what_the_other_side_has(placing: Cluster, reset_by: str) -> None:
+    """A row of the side that resets ends by its own packet, which this model leaves to Open vSwitch."""
+    frames = [server_frame(placing, "B", port) for port in (5000, 5001)]
+    for frame in frames:
+        place(placing, frame, 4)
+        placing.send("A", frame)
+    reset = replace(frames[0] if reset_by == "A" else answer_to(frames[0]), tcp_flags=0x14)
+    other = "B" if reset_by == "A" else "A"
+    assert placing.send(reset_by, reset) == [(other, reset)]
+    held = placing.bridges["B"].followed if reset_by == "A" else placing.bridges["A"].placed
+    kept = [connection_of(frames[1], back=reset_by == "A")]
+    assert list(held) == kept
+    # Others' resets, by another port, host or protocol, end nothing.
+    for stranger in (
+        replace(reset, tcp_src=79, tcp_dst=79),
+        replace(reset, ip_proto=17),
+        replace(reset, tags=((7, 0),)),
+    ):
+        placing.send(reset_by, stranger)
+    assert list(held) == kept
+
+
+def test_a_refused_connection_teaches_nothing(placing: Cluster) -> None:
+    """As many as anyone likes to ask for would fill the client's table."""
+    refusal = server_frame(placing, "B", 5000, flags=0x14)
+    assert placing.send("A", refusal) == [("B", refusal)]
+    assert not placing.bridges["B"].followed
+
+
+def test_a_reset_is_no_matter_for_the_controller(placing: Cluster) -> None:
+    for flags in (0x04, 0x14):
+        reset = replace(answer_to(server_frame(placing, "B", 5000)), tcp_flags=flags)
+        wire = replace(reset, eth_src=placing.hosts["B"].nics[0].mac, eth_dst=placing.hosts["A"].nics[0].mac)
+        assert placing.bridges["A"].receive(wire, 1) == [(LOCAL, reset)]
+
+
 def slot_port(cluster: Cluster, name: str, slot: int) -> int:
     peer = "A" if name == "B" else "B"
     frame = Frame(cluster.hosts[name].mac, cluster.hosts[peer].mac, hash=slot)
@@ -306,7 +491,7 @@ def test_helpers_are_not_given_placed_services() -> None:
 
 
 def test_without_placement_no_row_is_other_than_before() -> None:
-    """With it, only rows for the frames of services, and what a server's frames meet on their way in, are."""
+    """With it, only rows for the frames of services, and what a peer's frames meet on their way in, are."""
     hosts = {"A": SIX[:3], "B": SIX[:2], "C": SIX[:3]}
     plain, placing = Cluster(hosts), Cluster(hosts, placement={"A": (80,)})
     for name in hosts:
@@ -314,7 +499,7 @@ def test_without_placement_no_row_is_other_than_before() -> None:
         assert not {flow.table for flow in before.flows.values()} & {Table.PLACED, Table.FOLLOW}
         assert not any("tcp_flags" in dict(flow.match) for flow in before.flows.values())
         lost = [flow for cookie, flow in before.flows.items() if cookie not in after.flows]
-        assert {flow.table for flow in lost} == (set() if name == "A" else {Table.RECEIVE_COUNT})
+        assert {flow.table for flow in lost} == {Table.RECEIVE_COUNT}
         assert before.groups.items() <= after.groups.items()
     fabric = Fabric(plain.hosts, plain.fabric.link_numbers, placement={"Z": ()})
     assert plan_host(fabric, "B", {}, default_slots, 64) == plain.bridges["B"].wanted
