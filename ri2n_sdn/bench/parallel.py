@@ -7,6 +7,7 @@ each method's kind; sizes and methods take turns in them, so that what a machine
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,8 +25,10 @@ from ri2n_sdn.bench.parallel_plan import (
     check,
     compared,
     contestants,
+    kinds,
     narrowed,
     one_link_bps,
+    samples,
     size_text,
     summarized,
     transfer_seconds,
@@ -41,6 +44,12 @@ __all__ = ["run_parallel"]
 
 WARM_BYTES = 1 << 20
 """Of each stream, at least, before a warm transfer: slow start is over by then."""
+TIMES = {
+    ("fresh", "include"): "include_s",
+    ("fresh", "early"): "early_s",
+    ("fresh", "exclude"): "fresh_s",
+    ("warm", "exclude"): "warm_s",
+}
 LIMIT_S, SLOWEST = 30.0, 20.0
 """A transfer may take the first, and so many times what one link would need."""
 
@@ -107,39 +116,43 @@ def _measure(
 def _transfer(
     lab: Lab, ends: Ends, settings: ParallelSettings, method: str, streams: int, size: int, repeat: int
 ) -> list[Json]:
-    """The rows of one connection: as it was fresh, with and without its set-up, and warm."""
+    """The rows of one connection, fresh (with and without its set-up) and warm, and of one with early data."""
     if method == "mptcp":
         limit_subflows(lab, streams)
     links = settings.links if method in TRUNKS else streams
     warm_bytes = max(size, WARM_BYTES * links) if "warm" in settings.connections else 0
     limit_s = LIMIT_S + SLOWEST * max(size, warm_bytes) * 8 / one_link_bps(settings)
     plain = "tcp" if method in TRUNKS else method
-    found = ends.ask(limit_s, op="transfer", method=plain, streams=streams, size=size, warm_bytes=warm_bytes)
-    times: list[tuple[str, str, float]] = []
-    if "fresh" in settings.connections:
-        times += [("fresh", "include", found["connect_s"] + found["fresh_s"]), ("fresh", "exclude", found["fresh_s"])]
-    if warm_bytes:
-        times.append(("warm", "exclude", found["warm_s"]))
+    wanted = kinds(settings, method)
+    every: dict[tuple[str, str], list[float]] = {kind: [] for kind in wanted}
+    for _ in range(samples(settings, size)):
+        found = ends.ask(limit_s, op="transfer", method=plain, streams=streams, size=size, warm_bytes=warm_bytes)
+        found["include_s"] = found["connect_s"] + found["fresh_s"]
+        if ("fresh", "early") in wanted:
+            found |= ends.ask(limit_s, op="early", method=plain, streams=streams, size=size)
+        for kind, values in every.items():
+            values.append(found[TIMES[kind]])
+    times = {kind: statistics.median(values) for kind, values in every.items()}
     return [
         blank_row(
             *("transfer", method, settings.links, streams, size),
             connection=connection,
             setup=setup,
             repeat=repeat,
-            time_ms=round(time_s * 1e3, 6),
-            goodput_bps=round(size * 8 / time_s),
+            time_ms=round(times[connection, setup] * 1e3, 6),
+            goodput_bps=round(size * 8 / times[connection, setup]),
         )
-        for connection, setup, time_s in times
-        if setup in settings.setups
+        for connection, setup in wanted
     ]
 
 
 def _missing(settings: ParallelSettings, method: str, streams: int, size: int, why_not: str) -> list[Json]:
     """Rows that say why there are no figures, one for each kind."""
-    kinds = [("fresh", setup) for setup in settings.setups] if "fresh" in settings.connections else []
-    kinds += [("warm", "exclude")] if {"warm"} <= set(settings.connections) and "exclude" in settings.setups else []
     key = ("transfer", method, settings.links, streams, size)
-    return [blank_row(*key, connection=connection, setup=setup, why_not=why_not) for connection, setup in kinds]
+    return [
+        blank_row(*key, connection=connection, setup=setup, why_not=why_not)
+        for connection, setup in kinds(settings, method)
+    ]
 
 
 def _trunk_lacks(mode: str) -> str | None:

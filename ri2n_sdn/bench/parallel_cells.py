@@ -59,6 +59,7 @@ def _arguments(settings: ParallelSettings, topology: str) -> tuple[str, ...]:
     if "transfer" in settings.parts:
         options["sizes"] = ",".join(map(size_text, settings.sizes))
         options |= {"setup": ",".join(settings.setups), "connections": ",".join(settings.connections)}
+        options["samples"] = settings.samples
     if "fault" in settings.parts:
         options |= {"faults": ",".join(settings.faults), "fault-size": size_text(settings.fault_bytes)}
     if "mix" in settings.parts:

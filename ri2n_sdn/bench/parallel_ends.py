@@ -126,15 +126,16 @@ def _thread(work: Callable[..., None], *arguments: object) -> None:
 # ---- the client
 
 
-def connect(settings: EndSettings, method: str, streams: int, number: int = 0) -> Any:
+def connect(settings: EndSettings, method: str, streams: int, number: int = 0, data: memoryview | bytes = b"") -> Any:
     """One stream to the server by that method; OSError when it is refused.
 
-    `number` chooses the address of plain TCP. For "tcps" use `ask`, which sends over several at once.
+    `number` chooses the address of plain TCP; `data` are the first bytes of a parallel one. For "tcps" use `ask`, which
+    sends over several at once.
     """
     address, port = settings.addresses[number % len(settings.addresses)], settings.port
     if method == "parallel":
         where = (settings.addresses[0], port + PARALLEL_PORT)
-        return create_connection(where, qos=Qos(parallelism=streams), timeout_s=CONNECT_S)
+        return create_connection(where, qos=Qos(parallelism=streams), data=data, timeout_s=CONNECT_S)
     mptcp = method == "mptcp"
     stream = socket.socket(socket.AF_INET, socket.SOCK_STREAM, IPPROTO_MPTCP if mptcp else socket.IPPROTO_TCP)
     try:
@@ -149,7 +150,7 @@ def connect(settings: EndSettings, method: str, streams: int, number: int = 0) -
 
 def ask(settings: EndSettings, requests: Iterator[Json], answer: Callable[[Json], None]) -> None:
     """Do what each request says; one that fails is answered by {"error"}."""
-    work = {"transfer": _transfer, "fault": _fault, "roundtrip": _round_trips}
+    work = {"transfer": _transfer, "early": _early, "fault": _fault, "roundtrip": _round_trips}
     for request in requests:
         try:
             answer(work[request["op"]](settings, request, answer))
@@ -178,6 +179,16 @@ def _transfer(settings: EndSettings, request: Json, _: Callable[[Json], None]) -
             send(request["warm_bytes"])
             found["warm_s"] = send(size)
     return found
+
+
+def _early(settings: EndSettings, request: Json, _: Callable[[Json], None]) -> Json:
+    """{"early_s"}: from the call to connect, which is given the first bytes, until the answer came."""
+    first, *rest = pieces(TAKE, request["size"])
+    begin_s = time.monotonic()
+    with connect(settings, request["method"], request["streams"], data=first) as stream:
+        stream.settimeout(request["limit_s"])
+        _send(stream, rest)
+        return {"early_s": time.monotonic() - begin_s}
 
 
 def _send(stream: Stream, parts: Sequence[memoryview]) -> float:

@@ -210,8 +210,7 @@ class Ends:
 
     def stop(self) -> None:
         """End both."""
-        for program in self._programs:
-            program.stop()
+        stop_all(self._programs)
 
     def __enter__(self) -> Ends:
         return self

@@ -29,9 +29,11 @@ __all__ = [
     "check",
     "compared",
     "contestants",
+    "kinds",
     "narrowed",
     "parse_numbers",
     "parse_sizes",
+    "samples",
     "size_text",
     "summarized",
     "total_seconds",
@@ -45,12 +47,14 @@ RI2N's trunk of all links, striped by the helper or not."""
 TRUNKS = ("trunk_packet", "trunk_flow")
 MIX_METHODS = ("tcp", "dns", "parallel")
 """tcp: all to one address; dns: each connection to the next address; parallel: the server's choice, one link each."""
-SETUPS = ("include", "exclude")
+SETUPS = ("include", "early", "exclude")
+"""early: included, and the first bytes are handed to the call to connect, which only `parallel` has."""
 CONNECTIONS = ("fresh", "warm")
 FAULTS = ("one_down", "one_own_down", "one_blackhole", "all_but_one", "all_then_one")
 FAULT_METHODS = ("parallel", "mptcp")
 SIZE_LIMITS = (1 << 10, 1 << 30)
 MAX_NUMBER = 128
+SHORT_BYTES = 1 << 16
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 LAB_S, TRUNK_LAB_S, MIX_LEAD_S, FAULT_S = 6.0, 14.0, 3.0, 8.0
@@ -75,7 +79,9 @@ class ParallelSettings:
     """What to run; sizes in bytes, times in seconds.
 
     `topology` has a server A, a client B and, for the mix, all others as clients, with one NIC per network. `links`
-    of its networks are used. `baseline` False: another guest measures plain TCP.
+    of its networks are used. Of sizes up to SHORT_BYTES each row has the median of `samples` transfers, each over
+    connections of its own, since a frame more or less on the way shows in them. `baseline` False: another guest
+    measures plain TCP.
     """
 
     topology: Topology
@@ -96,6 +102,7 @@ class ParallelSettings:
     window_s: float = 10.0
     round_trips: int = 2000
     repeat: int = 3
+    samples: int = 1
     baseline: bool = True
 
     def described(self) -> Json:
@@ -179,8 +186,10 @@ def check(settings: ParallelSettings) -> None:
         raise BadInput("--links 1: faults need at least 2")
     if any(short > settings.processes for short in settings.shorts):
         raise BadInput(f"--short: a client has {settings.processes} processes")
-    if "transfer" in settings.parts and (settings.setups, settings.connections) == (("include",), ("warm",)):
-        raise BadInput("--setup include: a warm connection has been set up before")
+    if "transfer" in settings.parts and settings.connections == ("warm",) and "exclude" not in settings.setups:
+        raise BadInput(f"--setup {','.join(settings.setups)}: a warm connection has been set up before")
+    if "transfer" in settings.parts and settings.setups == ("early",):
+        raise BadInput("--setup early: is measured beside include")
 
 
 def narrowed(topology: Topology, links: int, hosts: Sequence[str]) -> Topology:
@@ -228,11 +237,28 @@ def total_seconds(settings: ParallelSettings) -> float:
     return found
 
 
+def kinds(settings: ParallelSettings, method: str) -> list[tuple[str, str]]:
+    """(connection, setup) of every time that is taken of that method's transfers."""
+    fresh = [("fresh", setup) for setup in settings.setups if setup != "early" or method == "parallel"]
+    warm = [("warm", "exclude")] if "exclude" in settings.setups else []
+    return [each for each in [*fresh, *warm] if each[0] in settings.connections]
+
+
+def samples(settings: ParallelSettings, size: int) -> int:
+    """How many transfers of that size each row has the median of."""
+    return settings.samples if size <= SHORT_BYTES else 1
+
+
 def transfer_seconds(settings: ParallelSettings, method: str, streams: int, size: int) -> float:
     """About how long all repeats of one transfer take, fresh, warming up and warm."""
     links = settings.links if method == "trunk_packet" else streams
     each_s = size * 8 / (one_link_bps(settings) * links)
-    return settings.repeat * (0.05 + each_s * (3 if "warm" in settings.connections else 1))
+    early_s = each_s if ("fresh", "early") in kinds(settings, method) else 0.0
+    return (
+        settings.repeat
+        * samples(settings, size)
+        * (0.05 + early_s + each_s * (3 if "warm" in settings.connections else 1))
+    )
 
 
 def mix_seconds(settings: ParallelSettings) -> float:
@@ -269,8 +295,9 @@ def blank_row(part: str, method: str, links: int, streams: int, size_bytes: int,
 def compared(rows: Iterable[Json]) -> list[Json]:
     """The rows with what only all of them tell: speedups over plain TCP's medians in the same run; None without it.
 
-    `speedup`: over plain TCP over one link with the same size, connection and set-up (of a mix: over one address with
-    long connections alone). `of_one_link`: over the fastest that plain TCP was at any size, the paper's "1".
+    `speedup`: over plain TCP over one link with the same size, connection and set-up, which early ones have too (of a
+    mix: over one address with long connections alone). `of_one_link`: over the fastest that plain TCP was at any size,
+    the paper's "1".
     `of_tcps`: of what as many plain TCPs got at that size. `over_tcp_us`: the round trip minus plain TCP's.
     """
     rows = list(rows)
@@ -308,7 +335,7 @@ def summarized(rows: Sequence[Json]) -> list[Json]:
 
 
 def _transfer(row: Json) -> tuple[object, ...]:
-    return (row["size_bytes"], row["connection"], row["setup"])
+    return (row["size_bytes"], row["connection"], "include" if row["setup"] == "early" else row["setup"])
 
 
 def _many(row: Json) -> tuple[object, ...]:

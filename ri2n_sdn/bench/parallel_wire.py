@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from ri2n_sdn.parallel import p_read
+
 __all__ = [
     "BUFFER_BYTES",
     "CHECK",
@@ -60,14 +62,7 @@ def pieces(kind: bytes, length: int) -> Iterator[memoryview]:
 
 def read_exactly(stream: Stream, length: int) -> bytes:
     """So many bytes; fewer, or none, only at the end of the stream."""
-    data = bytearray(length)
-    view, got = memoryview(data), 0
-    while got < length:
-        count = stream.recv_into(view[got:])
-        if not count:
-            break
-        got += count
-    return bytes(data[:got])
+    return p_read(stream, length)
 
 
 def read_line(stream: Stream) -> Json:

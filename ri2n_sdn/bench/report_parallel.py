@@ -25,6 +25,7 @@ NAMES = {
 MIX_NAMES = {"tcp": "plain TCP, one address", "dns": "plain TCP, addresses in turn", "parallel": "least_connections"}
 KINDS = {
     ("fresh", "include"): "fresh connections, with their set-up",
+    ("fresh", "early"): "fresh connections, first bytes handed to the call to connect",
     ("fresh", "exclude"): "fresh connections, without their set-up",
     ("warm", "exclude"): "warm connections",
 }
@@ -35,7 +36,7 @@ def paper_speedup(streams: int, size_bytes: int, setup: str | None) -> str:
 
     Set-up included is figure 8 (total amount, in units of 56 KB); excluded is figure 7 (unit of a long transfer).
     """
-    if setup == "include":
+    if setup != "exclude":
         return "5.6" if streams == 6 and size_bytes >= 50_000_000 else "-"
     if streams == 1:
         return "-"
@@ -61,7 +62,7 @@ def _transfers(rows: Sequence[ParallelRow], name: str) -> Iterator[str]:
         yield from (f"### Transfers over {title} ({name})", "")
         yield (
             "Goodput over plain TCP's over one link, for the same size in the same run; from the first byte"
-            f" {'(from the call to connect)' if setup == 'include' else 'handed over'} to the byte that the receiving"
+            f" {'(from the call to connect)' if setup != 'exclude' else 'handed over'} to the byte that the receiving"
             " program sends back when it has the last one. In brackets, for parallel: of what as many plain TCPs get"
             " together. Paper: 6 streams over six 10 Mbit/s Ethernets, over the fastest that one was at any size."
         )
@@ -71,7 +72,8 @@ def _transfers(rows: Sequence[ParallelRow], name: str) -> Iterator[str]:
         # As many plain TCPs are in the brackets, and of MPTCP the most links will do.
         pairs = sorted({(row.method, row.streams) for row in members if row.method not in ("tcp", "tcps")}, key=_place)
         pairs = [pair for pair in pairs if pair[0] != "mptcp" or pair[1] == most]
-        tcp = {size: _of(members, "tcp", 1, size) for size in sizes}
+        beside = [row for row in rows if (row.connection, row.setup) == (connection, setup.replace("early", "include"))]
+        tcp = {size: _of(beside, "tcp", 1, size) for size in sizes}
         notes, columns = Notes(), []
         for method, streams in pairs:
             columns.append([_speedup(_of(members, method, streams, size), notes) for size in sizes])

@@ -21,7 +21,7 @@ __all__ = ["parallel", "parallel_table"]
 METHODS = ["tcp", "tcps", "parallel", "mptcp", "trunk_packet", "trunk_flow"]
 MIX_METHODS = ["tcp", "dns", "parallel"]
 PARTS = ["transfer", "fault", "mix", "roundtrip"]
-SETUPS = ["include", "exclude"]
+SETUPS = ["include", "early", "exclude"]
 CONNECTIONS = ["fresh", "warm"]
 FAULTS = ["one_down", "one_own_down", "one_blackhole", "all_but_one", "all_then_one"]
 MAX_LINKS = 8
@@ -50,9 +50,13 @@ def parallel(
             show_default=False,
         ),
     ] = "",
-    setup: Annotated[str, typer.Option(help="Whether a transfer's time has connecting in it: include, exclude.")] = (
-        ",".join(SETUPS)
-    ),
+    setup: Annotated[
+        str,
+        typer.Option(
+            help="Whether a transfer's time has connecting in it: include; early: and the first bytes go with it"
+            " (parallel only); exclude."
+        ),
+    ] = ",".join(SETUPS),
     connections: Annotated[str, typer.Option(help="fresh, warm: the first transfer of a connection, or a later.")] = (
         ",".join(CONNECTIONS)
     ),
@@ -77,6 +81,7 @@ def parallel(
             "--link-mbps", min=1, max=MAX_MBPS, help="Rate of the fastest NIC in Mbit/s, all else in proportion."
         ),
     ] = None,
+    samples: Annotated[int, typer.Option(min=1, help="Transfers of each size up to 64K; a row has their median.")] = 1,
     repeat: Repeat = None,
     kernel: KernelOption = "host",
     seed: Seed = 1,
@@ -112,6 +117,7 @@ def parallel(
         window_s=window,
         round_trips=round_trips,
         repeat=repeat or (1 if virtual else 3),
+        samples=samples,
         baseline=baseline,
     )
     plan.check(settings)

@@ -35,17 +35,24 @@ def measured(settings: ParallelSettings) -> Report:
 def test_three_links_are_faster_than_one(settings: ParallelSettings) -> None:
     rows = measured(replace(settings, parts=("transfer",))).rows
     kinds = [("fresh", "include"), ("fresh", "exclude"), ("warm", "exclude")]
-    wanted = [
-        (method, streams, *kind) for method, streams in (("tcp", 1), ("tcps", 3), ("parallel", 3)) for kind in kinds
-    ]
+    wanted = [(method, streams, *kind) for method, streams in (("tcp", 1), ("tcps", 3)) for kind in kinds]
+    wanted += [("parallel", 3, *kind) for kind in (kinds[0], ("fresh", "early"), *kinds[1:])]
     assert [(row["method"], row["streams"], row["connection"], row["setup"]) for row in rows] == wanted
     for row in rows:
         assert row["goodput_bps"] == pytest.approx(SIZE * 8 / (row["time_ms"] / 1e3), rel=1e-6)
         assert 0 < row["goodput_bps"] <= 1.05 * RATE * row["streams"]
         assert row["speedup"] > 2 if row["streams"] == 3 else row["speedup"] == 1.0
-    fresh = [row for row in rows if row["connection"] == "fresh"]
-    for with_setup, without in zip(fresh[::2], fresh[1::2], strict=True):
-        assert with_setup["time_ms"] > without["time_ms"]
+    for method in ("tcp", "tcps", "parallel"):
+        fresh = {
+            row["setup"]: row["time_ms"] for row in rows if (row["method"], row["connection"]) == (method, "fresh")
+        }
+        assert fresh["include"] > fresh["exclude"]
+
+
+def test_short_transfers_are_medians(settings: ParallelSettings) -> None:
+    chosen = replace(settings, parts=("transfer",), sizes=(2048,), samples=3, connections=("fresh",))
+    rows = measured(chosen).rows
+    assert len(rows) == 2 + 2 + 3 and all(row["repeat"] == 1 and 0 < row["time_ms"] < 1e3 for row in rows)
 
 
 def test_a_transfer_survives_its_links(settings: ParallelSettings) -> None:

@@ -20,7 +20,7 @@ from rich.console import Console
 from ri2n_sdn.bench import parallel_plan as plan
 from ri2n_sdn.bench.context import Report
 from ri2n_sdn.bench.parallel_cells import parallel_cells
-from ri2n_sdn.bench.parallel_ends import EndSettings, ask
+from ri2n_sdn.bench.parallel_ends import PARALLEL_PORT, EndSettings, ask
 from ri2n_sdn.bench.parallel_faults import broken
 from ri2n_sdn.bench.parallel_mix_ends import MixSettings, run
 from ri2n_sdn.bench.parallel_plan import ParallelSettings, blank_row, compared, parse_numbers, parse_sizes
@@ -32,6 +32,7 @@ from ri2n_sdn.cli.bench import app
 from ri2n_sdn.cli.common import run_guarded
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.topology import Topology, load_topology
+from ri2n_sdn.parallel import create_listener
 from tests.unit.test_bench_report import table_after
 from tests.unit.test_bench_report_striped import page_of, written
 
@@ -153,6 +154,30 @@ def test_without_plain_tcp_there_is_no_speedup() -> None:
     assert compared([transfer("parallel", 2, 1024, 5.0)])[0]["speedup"] is None
 
 
+def test_first_bytes_handed_to_connect_are_compared_with_a_plain_connection() -> None:
+    rows = [transfer("tcp", 1, 1024, 10.0), transfer("tcp", 1, 1024, 20.0, setup="exclude")]
+    rows += [transfer("parallel", 1, 1024, 10.0, setup=setup) for setup in ("include", "early", "exclude")]
+    assert [row["speedup"] for row in compared(rows)] == [1.0, 1.0, 1.0, 1.0, 0.5]
+    assert [row["of_tcps"] for row in compared(rows)] == [None, None, 1.0, 1.0, 0.5]
+
+
+def test_short_transfers_have_several_samples(six: Topology) -> None:
+    settings = ParallelSettings(six, samples=9)
+    assert [plan.samples(settings, size) for size in (2048, plan.SHORT_BYTES, plan.SHORT_BYTES + 1)] == [9, 9, 1]
+    assert all(
+        "--samples 9" in " ".join(cell.arguments) for cell in parallel_cells(settings, {"six": Path("x")}, 1)[:3]
+    )
+
+
+def test_only_parallel_connections_take_first_bytes(six: Topology) -> None:
+    settings = ParallelSettings(six)
+    every = [("fresh", "include"), ("fresh", "exclude"), ("warm", "exclude")]
+    for method in plan.METHODS:
+        early = [("fresh", "early")] if method == "parallel" else []
+        assert plan.kinds(settings, method) == [every[0], *early, *every[1:]]
+    assert plan.kinds(replace(settings, connections=("fresh",), setups=("exclude",)), "tcp") == [every[1]]
+
+
 def test_the_summary_is_part_by_part() -> None:
     rows = [transfer("tcp", 1, 1024, bps, n) for n, bps in enumerate((10.0, 30.0), 1)]
     rows += [blank_row("fault", "parallel", 6, 6, 9, fault="one_down", repeat=n, stall_s=n / 2) for n in (1, 2)]
@@ -233,20 +258,58 @@ def test_the_other_requests(served: socket.socket) -> None:
     data = bytes(range(256)) * 40
     served.sendall(HEAD.pack(CHECK, 0, HEAD.size + len(data)) + data)
     seen = read_line(served)
-    assert seen["sha256"] == hashlib.sha256(data).hexdigest() and seen["stall_s"] >= 0
+    assert seen["sha256"] == hashlib.sha256(data).hexdigest()
     served.sendall(HEAD.pack(GIVE, 1000, 2500))
     assert read_exactly(served, 2500) == bytes(2500)
     served.sendall(HEAD.pack(ECHO, 2, 3) + b"abcdef")
     assert read_exactly(served, 6) == b"abcdef"
 
 
+class Halting:
+    """A stream whose parts come after waits, by a clock of its own; what is answered is in `said`."""
+
+    def __init__(self, parts: list[tuple[float, bytes]], now_s: float) -> None:
+        self.parts, self.now_s, self.said = parts, now_s, b""
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def recv_into(self, buffer: memoryview, /) -> int:
+        if not self.parts:
+            return 0
+        wait_s, part = self.parts.pop(0)
+        self.now_s += wait_s
+        buffer[: len(part)] = part
+        return len(part)
+
+    def sendall(self, data: bytes, /) -> None:
+        self.said += data
+
+
+def test_the_longest_wait_inside_a_transfer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = [b"a" * 100, b"b" * 2000, b"c" * 7, b"d" * 500]
+    head = HEAD.pack(CHECK, 0, HEAD.size + sum(map(len, parts)))
+    # The wait for the first part is none of the transfer's.
+    stream = Halting([(0.0, head[:3]), (0.0, head[3:]), *zip((8.0, 0.25, 2.0, 0.5), parts, strict=True)], 100.0)
+    monkeypatch.setattr("ri2n_sdn.bench.parallel_wire.time", stream)
+    serve_stream(stream)
+    seen = json.loads(stream.said)
+    assert seen == {
+        "sha256": hashlib.sha256(b"".join(parts)).hexdigest(),
+        "stall_s": 2.0,
+        "stall_at_s": 108.25,
+        "end_s": 110.75,
+    }
+
+
 def test_a_stream_that_ends_in_the_middle_is_an_error() -> None:
-    for data in (b"T", HEAD.pack(TAKE, 0, 100), HEAD.pack(b"?", 0, 0)):
+    cases = [(b"T", "inside a head"), (HEAD.pack(TAKE, 0, 100), "too early"), (HEAD.pack(b"?", 0, 0), "unknown")]
+    for data, why in cases:
         ours, theirs = socket.socketpair()
         with theirs:
             with ours:
                 ours.sendall(data)
-            with pytest.raises(ConnectionError):
+            with pytest.raises(ConnectionError, match=why):
                 serve_stream(theirs)
 
 
@@ -296,6 +359,22 @@ def test_a_client_measures_fresh_and_warm(server: EndSettings, method: str, stre
     assert len(SEEN) == seen and sum(SEEN.values()) == 2 * seen
 
 
+def test_a_client_hands_its_first_bytes_to_connect() -> None:
+    found: list[Json] = []
+    requests = [
+        {"op": "early", "method": "parallel", "streams": 2, "size": size, "limit_s": 20} for size in (2048, 3_000_001)
+    ]
+    with create_listener(("127.0.0.1", 0)) as listener:
+        settings = EndSettings(("127.0.0.1",), listener.address[1] - PARALLEL_PORT)
+        asking = threading.Thread(target=ask, args=(settings, iter(requests), found.append))
+        asking.start()
+        for _ in requests:
+            with listener.accept(20) as stream:
+                serve_stream(stream)
+        asking.join(20)
+    assert [set(each) for each in found] == [{"early_s"}] * 2 and all(each["early_s"] > 0 for each in found)
+
+
 def test_a_transfer_with_checked_contents(server: EndSettings) -> None:
     found: list[Json] = []
     request = {"op": "fault", "method": "tcp", "streams": 1, "size": 1 << 20, "seed": 3, "limit_s": 20}
@@ -322,6 +401,9 @@ def test_a_process_of_the_mix_counts_its_window(server: EndSettings) -> None:
     assert found["served"] == found["bytes"] / 2000
     assert set(SEEN) == {"127.0.0.1", "127.0.0.2"} and abs(SEEN["127.0.0.1"] - SEEN["127.0.0.2"]) <= 1
     assert sum(SEEN.values()) * 2000 >= found["bytes"]
+    SEEN.clear()
+    found = run(replace(settings, warmup_s=0.2, window_s=0.0), time.monotonic())
+    assert found == {"bytes": 0, "served": 0, "failed": 0} and SEEN, "what comes before the window does not count"
 
 
 def test_a_process_of_the_mix_counts_what_fails() -> None:
@@ -330,6 +412,8 @@ def test_a_process_of_the_mix_counts_what_fails() -> None:
     settings = MixSettings(EndSettings(("127.0.0.1",), port), "tcp", 0, 1000, 1, warmup_s=0.0, window_s=0.1)
     found = run(settings, time.monotonic())
     assert found["bytes"] == found["served"] == 0 and 1 <= found["failed"] <= 20
+    found = run(replace(settings, warmup_s=0.1, window_s=0.0), time.monotonic())
+    assert found == {"bytes": 0, "served": 0, "failed": 0}, "what fails before the window does not count"
 
 
 # ---- what people see
@@ -402,4 +486,4 @@ def test_the_table_for_people() -> None:
     text = output.getvalue()
     assert "5.833 (5.778..5.889)" in text and "none | here" in text and "+8.0 us over TCP" in text
     assert "completed, CORRUPT, stall 0.500 s" in text and "60 connections/min, 3 failed" in text
-    assert json.dumps(report.document["summary"])
+    assert json.loads(json.dumps(report.document["summary"])) == report.document["summary"]
