@@ -98,6 +98,6 @@ def wait_until() -> Callable[..., None]:
             waited_s = time.monotonic() - started_s
             if waited_s > timeout_s:
                 pytest.fail(f"not within {timeout_s:g} s: {what if isinstance(what, str) else what()}")
-            time.sleep(min(0.02 + waited_s / 20, 0.2))  # looking is free in virtual time only, and there it takes real time
+            time.sleep(min(0.02 + waited_s / 20, 0.2))  # in virtual time, each look takes much real time
 
     return wait

@@ -53,7 +53,8 @@ def test_a_command_runs_on_the_other_kernel_and_changes_nothing_here(
 ) -> None:
     writable = tmp_path_factory.mktemp("writable")
     here = Path("/etc/ri2n-guest-was-here")
-    script = f"uname -r; touch {here} && ls {here}; echo kept > {writable}/kept; ovs-dpctl show; echo bad >&2; exit 7"
+    script = f"uname -r; touch {here} && cat <(ls {here}); echo kept > {writable}/kept; ovs-dpctl show"
+    script += "; echo bad >&2; exit 7"
     with Guest(uml, ["bash", "-c", script], limit_s=200, folder=folder, writable=writable) as guest:
         result = guest.wait()
         assert result.returncode == 7
