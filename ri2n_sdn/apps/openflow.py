@@ -187,8 +187,18 @@ def _look_back(action: plain.LookBack) -> list[Any]:
     return [*swap, parser.NXActionResubmitTable(table_id=action.table), *swap]
 
 
+def _distinguish(action: plain.Distinguish) -> list[Any]:
+    """Read both ends and put them back as they were: who reads a field depends on it."""
+    version, bits = ("ipv6", 128) if action.eth_type == ETH_IPV6 else ("ipv4", 32)
+    ends = [(f"{version}_src", bits), (f"{version}_dst", bits), ("tcp_src", 16), ("tcp_dst", 16)]
+    both = (parser.NXActionStackPush, parser.NXActionStackPop)
+    return [each(field=field, start=0, end=n_bits) for field, n_bits in ends for each in both]
+
+
 def _actions(action: plain.Action) -> list[Any]:
-    return _look_back(action) if isinstance(action, plain.LookBack) else [_action(action)]
+    if isinstance(action, plain.LookBack):
+        return _look_back(action)
+    return _distinguish(action) if isinstance(action, plain.Distinguish) else [_action(action)]
 
 
 def _action(action: plain.Action) -> Any:
@@ -208,7 +218,7 @@ def _action(action: plain.Action) -> Any:
         return parser.OFPActionGroup(action.group_id)
     if isinstance(action, plain.OutputRegister):
         return parser.NXActionOutputReg(ofs_nbits=15, src=action.register, max_len=0)
-    if isinstance(action, (plain.CopyField, plain.LookBack)):
+    if isinstance(action, (plain.CopyField, plain.LookBack, plain.Distinguish)):
         raise TypeError(f"only buckets may hold {action}")
     if isinstance(action, plain.Follow):
         return _follow(action)

@@ -14,6 +14,7 @@ __all__ = [
     "Action",
     "Bucket",
     "CopyField",
+    "Distinguish",
     "Flow",
     "Follow",
     "Goto",
@@ -133,6 +134,16 @@ class LookBack:
     eth_type: int
 
 
+@dataclass(frozen=True, slots=True)
+class Distinguish:
+    """Nothing, for this TCP connection alone: what a datapath caches of this packet holds for no other connection.
+
+    `eth_type` is the address family of the frames that the row matches.
+    """
+
+    eth_type: int
+
+
 Action = (
     Output
     | ToController
@@ -146,6 +157,7 @@ Action = (
     | Learn
     | Follow
     | LookBack
+    | Distinguish
 )
 
 

@@ -30,6 +30,7 @@ from ri2n_sdn.pipeline.layout import (
 from ri2n_sdn.pipeline.messages import (
     Action,
     Bucket,
+    Distinguish,
     Flow,
     Follow,
     Goto,
@@ -81,6 +82,7 @@ HALF_OPEN_S = 75.0
 
 _TCP, _NO_TAG = 6, 0
 _SYN_ACK = (0x12, 0x12)
+_FIN = (0x01, 0x01)
 _RST = (0x04, 0x04)
 _BY_FLOWS = 1  # in reg3: not for the helper, as in pipeline.striping
 _BY_PATH = 7
@@ -213,7 +215,13 @@ def host_flows(host: Host, fabric: Fabric) -> Iterator[Flow]:
     for name, ports in fabric.placement.items():
         if name != host.name and name in fabric.hosts:
             for match in _services(ports, "dst"):
-                yield _look_up({"in_port": LOCAL, "eth_src": host.mac, "eth_dst": fabric.hosts[name].mac, **match})
+                frames: dict[str, MatchValue] = {
+                    "in_port": LOCAL,
+                    "eth_src": host.mac,
+                    "eth_dst": fabric.hosts[name].mac,
+                }
+                yield _look_up({**frames, **match})
+                yield from _end({**frames, **match})
 
 
 def by_path(host: Host, peer: Host, out: Sequence[Path], slots: Group) -> tuple[list[Flow], list[Group]]:
@@ -281,6 +289,19 @@ def _same(one: Nic, other: Nic) -> bool:
 
 def _look_up(match: Mapping[str, MatchValue]) -> Flow:
     return row(Table.CLASSIFY, 106, match, [SetField("reg3", _BY_FLOWS), Goto(Table.PLACED), Goto(Table.SEND)])
+
+
+def _end(match: Mapping[str, MatchValue]) -> Iterator[Flow]:
+    """The same for what ends a client's connection, by rows of their own: so a datapath asks, and its row ends.
+
+    What a datapath cached before that row was learned holds for 0.25 s more, maybe for many connections at once: that
+    one of them ended meanwhile would be seen by no row.
+    """
+    eth_type = match["eth_type"]
+    assert isinstance(eth_type, int)
+    look_up: list[Action] = [Distinguish(eth_type), SetField("reg3", _BY_FLOWS), Goto(Table.PLACED), Goto(Table.SEND)]
+    for flag in (_FIN, _RST):
+        yield row(Table.CLASSIFY, 107, {**match, "tcp_flags": flag}, look_up)
 
 
 def _services(ports: Sequence[int], end: str) -> Iterator[dict[str, MatchValue]]:

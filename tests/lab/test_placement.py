@@ -81,9 +81,14 @@ class Bench:
         counted: dict[str, int] = call(self.lab.controller_socket, "status")["counters"]
         return {name: count for name, count in counted.items() if "connections" in name or "error" in name}
 
-    def followed(self, host: str) -> int:
-        rows = self.lab.ofctl(host, "--no-names", "dump-flows", "br-ri2n", "table=13")
-        return rows.count("priority=10,")
+    def followed_rows(self, host: str) -> list[str]:
+        rows = self.lab.ofctl(host, "--no-names", "dump-flows", "br-ri2n", "table=13").splitlines()
+        return [row for row in rows if "priority=10," in row]
+
+    def await_none_followed(self, wait_until: WaitUntil) -> None:
+        """Wait until no client's host holds what it learned."""
+        for name in self.clients:
+            wait_until(lambda: not self.followed_rows(name), lambda: str(self.followed_rows(name)), timeout_s=20)  # noqa: B023
 
     def seen(self) -> tuple[Counter[str], Counter[str]]:
         """What all connections do when they talk: the number on each of A's NICs, in and out.
@@ -141,8 +146,7 @@ def test_six_nics_carry_the_same_number_within_one(fresh: Bench, wait_until: Wai
     each_carries_its_part()
     # Rows that a client learned go too, or the table would be full one day.
     fresh.close()
-    for name in CLIENTS:
-        wait_until(lambda: not fresh.followed(name), lambda: f"{name} holds {fresh.followed(name)}", timeout_s=20)  # noqa: B023
+    fresh.await_none_followed(wait_until)
 
 
 def test_explain_says_where_a_connection_goes(fresh: Bench, wait_until: WaitUntil) -> None:
@@ -179,8 +183,19 @@ def test_connections_that_are_reset_do_not_count(fresh: Bench, wait_until: WaitU
     for client in fresh.clients.values():
         client.reset()
     wait_until(lambda: not fresh.placed(), lambda: f"rows stay: {fresh.placed()}", timeout_s=10)
-    for name in CLIENTS:
-        wait_until(lambda: not fresh.followed(name), lambda: f"{name} holds {fresh.followed(name)}", timeout_s=20)  # noqa: B023
+    fresh.await_none_followed(wait_until)
+
+
+@pytest.mark.parametrize("end", ["close", "reset"])
+def test_short_connections_leave_no_rows(fresh: Bench, wait_until: WaitUntil, end: str) -> None:
+    """They end while their host's datapath still sends them as it did before it knew their way."""
+    for _ in range(2):
+        fresh.open(6, ipv6="C")
+        fresh.await_placed(6 * len(CLIENTS), wait_until)
+        for client in fresh.clients.values():
+            getattr(client, end)()
+        wait_until(lambda: not fresh.placed(), lambda: f"rows stay: {fresh.placed()}")
+    fresh.await_none_followed(wait_until)
 
 
 def test_a_nic_goes_down_and_all_connections_go_on(fresh: Bench, wait_until: WaitUntil) -> None:

@@ -115,6 +115,8 @@ class Bridge:
             elif isinstance(action, m.Follow):
                 assert state.frame.eth_type == action.eth_type
                 self.followed[connection_of(state.frame, back=True)] = state.registers["reg5"]
+            elif isinstance(action, m.Distinguish):
+                assert state.frame.eth_type == action.eth_type
             elif isinstance(action, m.LookBack):
                 assert state.frame.eth_type == action.eth_type and action.table == Table.PLACED
                 if state.frame.tcp_flags & 0x05:  # as rows do that end with FIN or RST, a second later
