@@ -106,11 +106,12 @@ class MpiRun:
                 self._process.communicate(timeout=TERM_WAIT_S)
         # Its daemons have left the process group, and outlive a mpirun that was killed.
         started_s = time.monotonic()
-        while pids := self._pids():
+        while any(found := self._pids()):
+            running, ending = found
             if time.monotonic() - started_s > KILL_WAIT_S:
-                raise NotAvailable(f"processes {pids} of the MPI program do not end")
+                raise NotAvailable(f"processes {running + ending} of the MPI program do not end")
             if time.monotonic() - started_s > TERM_WAIT_S / 3:
-                for pid in pids:
+                for pid in running:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)
@@ -118,16 +119,23 @@ class MpiRun:
             self._process.communicate()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _pids(self) -> list[int]:
-        """The processes of this run, by their environment: all of the lab's namespaces are looked through."""
+    def _pids(self) -> tuple[list[int], list[int]]:
+        """The processes of this run, by their environment: all of the lab's namespaces are looked through.
+
+        And those that end just now, whoever they are: a process loses its environment before its namespace.
+        """
         mark = f"{RUN}={self._id}".encode()
         names = [self._lab.namespace(host) for host in ("mgmt", *self._lab.hosts)]
-        found = []
+        running, ending = [], []
         for pid in processes_in(names):
-            with contextlib.suppress(OSError):
+            try:
                 if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-                    found.append(pid)
-        return found
+                    running.append(pid)
+            except ProcessLookupError:
+                ending.append(pid)
+            except OSError:  # it has ended
+                continue
+        return running, ending
 
     def _last_words(self) -> str:
         lines = self._errors.read_text(errors="replace").split("\n") if self._errors.exists() else []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -99,6 +101,35 @@ def test_a_program_that_is_stopped_leaves_nothing(lab: Lab, tmp_path: Path, wait
         run.stop()
         assert pids(lab) <= before and mpi_folders(lab) == folders
         run.stop()  # twice is no error
+
+
+def test_processes_that_are_about_to_end_are_waited_for(lab: Lab) -> None:
+    """One with many sockets takes a while, and has no environment any more that would tell whose it is."""
+    run = MpiRun(lab, lab.hosts, PROGRAM, [json.dumps({"collective": False, "phases": []})])
+    run.stop()
+    hold = (
+        "import resource, socket, sys; n = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (n, n))\n"
+        "held = [socket.socketpair() for _ in range(min(n, 20000) // 2 - 20)]\n"
+        "print('ready', flush=True); sys.stdin.read()"
+    )
+
+    def has_no_environment(pid: int) -> bool:
+        try:
+            Path(f"/proc/{pid}/environ").read_bytes()
+        except ProcessLookupError:
+            return True
+        return False
+
+    for _ in range(3):
+        child = lab.popen(lab.hosts[0], [sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert child.stdout is not None and child.stdout.readline() == b"ready\n"
+        child.kill()
+        while not has_no_environment(child.pid):
+            pass
+        run.stop()
+        assert child.pid not in pids(lab)
+        child.communicate()
 
 
 def _name(pid: int) -> str:
