@@ -85,6 +85,7 @@ _SYN_ACK = (0x12, 0x12)
 _FIN = (0x01, 0x01)
 _RST = (0x04, 0x04)
 _BY_FLOWS = 1  # in reg3: not for the helper, as in pipeline.striping
+_LOOK_UP = (SetField("reg3", _BY_FLOWS), Goto(Table.PLACED), Goto(Table.SEND))
 _BY_PATH = 7
 _ETHER = struct.Struct("!6s6sH")
 
@@ -215,13 +216,9 @@ def host_flows(host: Host, fabric: Fabric) -> Iterator[Flow]:
     for name, ports in fabric.placement.items():
         if name != host.name and name in fabric.hosts:
             for match in _services(ports, "dst"):
-                frames: dict[str, MatchValue] = {
-                    "in_port": LOCAL,
-                    "eth_src": host.mac,
-                    "eth_dst": fabric.hosts[name].mac,
-                }
-                yield _look_up({**frames, **match})
-                yield from _end({**frames, **match})
+                match |= {"in_port": LOCAL, "eth_src": host.mac, "eth_dst": fabric.hosts[name].mac}
+                yield _look_up(match)
+                yield from _end(match)
 
 
 def by_path(host: Host, peer: Host, out: Sequence[Path], slots: Group) -> tuple[list[Flow], list[Group]]:
@@ -288,7 +285,7 @@ def _same(one: Nic, other: Nic) -> bool:
 
 
 def _look_up(match: Mapping[str, MatchValue]) -> Flow:
-    return row(Table.CLASSIFY, 106, match, [SetField("reg3", _BY_FLOWS), Goto(Table.PLACED), Goto(Table.SEND)])
+    return row(Table.CLASSIFY, 106, match, _LOOK_UP)
 
 
 def _end(match: Mapping[str, MatchValue]) -> Iterator[Flow]:
@@ -299,9 +296,8 @@ def _end(match: Mapping[str, MatchValue]) -> Iterator[Flow]:
     """
     eth_type = match["eth_type"]
     assert isinstance(eth_type, int)
-    look_up: list[Action] = [Distinguish(eth_type), SetField("reg3", _BY_FLOWS), Goto(Table.PLACED), Goto(Table.SEND)]
     for flag in (_FIN, _RST):
-        yield row(Table.CLASSIFY, 107, {**match, "tcp_flags": flag}, look_up)
+        yield row(Table.CLASSIFY, 107, {**match, "tcp_flags": flag}, [Distinguish(eth_type), *_LOOK_UP])
 
 
 def _services(ports: Sequence[int], end: str) -> Iterator[dict[str, MatchValue]]:
