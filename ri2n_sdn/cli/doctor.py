@@ -29,13 +29,22 @@ STYLES = {"ok": "green", "warn": "yellow", "bad": "bold red"}
 def doctor(
     lab: Annotated[str | None, typer.Option(help="Look at the hosts of this lab, not at this machine.")] = None,
     host: Annotated[str | None, typer.Option(help="With --lab: this host only.")] = None,
+    kernel: Annotated[
+        str | None, typer.Option(help="uml or virtual: can this machine run labs in guests with it? Boots one.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Check a cluster host and say what to do; exit code 1 if anything is bad."""
     if host is not None and lab is None:
         raise BadInput("--host: only with --lab; without it doctor looks at this machine")
+    if kernel is not None and lab is not None:
+        raise BadInput("--kernel: looks at this machine, not at a lab; leave --lab away")
     findings: list[Finding] = []
-    if lab is None:
+    if kernel is not None:
+        from ri2n_sdn.cli.doctor_guest import examine_guest
+
+        findings = examine_guest(kernel)
+    elif lab is None:
         findings = examine(collect(platform.node(), run_here))
     else:
         forward(lab)

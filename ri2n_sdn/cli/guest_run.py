@@ -19,7 +19,7 @@ POLL_S = 0.1
 
 def run(
     command: Annotated[list[str], typer.Argument(help="Command and arguments, after --.")],
-    kernel: Annotated[str, typer.Option(help="uml: Debian's user-mode Linux; virtual: our build, in virtual time.")],
+    kernel: Annotated[str, typer.Option(help="uml: user-mode Linux, in real time; virtual: in virtual time.")],
     writable: Annotated[
         Path | None, typer.Option(help="A folder that the command may change; nothing else that it writes stays.")
     ] = None,

@@ -33,6 +33,8 @@ VIRTUAL_START_S = 1767225600  # what virtual time begins with, so that every run
 PASSED_ON = ("HOME", "LANG", "LC_ALL", "TERM", "COLUMNS", "VIRTUAL_ENV", "PYTHONPATH", "PYTHONUNBUFFERED")
 POLL_S = 0.05
 POWER_OFF_S = 5.0
+BOOT_S = 30.0  # the kernel's part takes one or two; what it waits for a busy CPU does not count
+PANIC = "Kernel panic"
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ class Guest:
                     stderr=subprocess.STDOUT,
                     env={"PATH": path, "HOME": str(self.share), "TMPDIR": _memory_folder()},
                     pass_fds=[*pass_fds, inherited_fd],
+                    start_new_session=True,  # a kernel that panics ends its whole process group
                 )
         except OSError as error:
             self.end()
@@ -114,13 +117,16 @@ class Guest:
             raise
 
     def wait(self) -> GuestResult:
-        """Wait until its command has ended; NotAvailable when the guest dies or reaches its time limit."""
+        """Wait until its command has ended; NotAvailable when the guest cannot boot, dies or reaches its time limit."""
         while (result := self.poll()) is None:
             time.sleep(POLL_S)
         return result
 
     def poll(self) -> GuestResult | None:
-        """The result, or None as long as it runs; NotAvailable when the guest died or is over its time limit."""
+        """The result, or None as long as it runs.
+
+        NotAvailable, with the last words of its console, when it cannot boot, died, or is over its time limit.
+        """
         assert self._process is not None
         ended = self._process.poll() is not None  # before looking at the file: it is written before the end
         real_s = time.monotonic() - self._started_s
@@ -131,7 +137,11 @@ class Guest:
             code, start_s, end_s = (self.share / "result").read_text().split()
             return GuestResult(int(code), float(end_s) - float(start_s), real_s)
         if ended:
-            raise NotAvailable(f"the guest died after {real_s:.0f} s: {self._last_words()}")
+            how = "died" if self._booted else "cannot boot, its kernel ended"
+            raise NotAvailable(f"the guest {how} after {real_s:.0f} s: {self._last_words()}")
+        if not self._booted and self._is_stuck(real_s):
+            self._kill()
+            raise NotAvailable(f"the guest cannot boot, it was ended after {real_s:.0f} s: {self._last_words()}")
         if real_s > self.limit_s:
             self._kill()
             raise NotAvailable(f"the guest was ended at its limit of {self.limit_s:g} s: {self._last_words()}")
@@ -166,6 +176,24 @@ class Guest:
     ) -> None:
         self.end()
 
+    @property
+    def _booted(self) -> bool:
+        """Whether its first process, guest-init, has run."""
+        return (self.share / "booted").exists()
+
+    def _is_stuck(self, real_s: float) -> bool:
+        """Whether its kernel has panicked, or had BOOT_S without a sign of its first process.
+
+        Late is not dead: on a busy machine a guest waits for a CPU most of the time, and that time is taken off.
+        """
+        if PANIC in self._console:
+            return True
+        return real_s > BOOT_S and real_s - _waited_s(self.pid) > BOOT_S
+
+    @property
+    def _console(self) -> str:
+        return (self.share / "console").read_text(errors="replace")
+
     def _kill(self) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
@@ -185,6 +213,17 @@ class Guest:
         return " | ".join(words)[-600:] or "no word"
 
 
+def _waited_s(pid: int) -> float:
+    """Seconds that a process and all that descend from it were ready to run and had no CPU."""
+    waited_ns, todo = 0, [pid]
+    while todo:
+        process = Path(f"/proc/{todo.pop()}")
+        with suppress(OSError, ValueError, IndexError):  # it has ended, or this kernel keeps no such account
+            waited_ns += int((process / "schedstat").read_text().split()[1])
+            todo += [int(child) for child in (process / "task" / process.name / "children").read_text().split()]
+    return waited_ns / 1e9
+
+
 def _command_file(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> str:
     """The script that the guest's first process runs."""
     passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
@@ -196,7 +235,15 @@ def _command_file(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> str
 
 def _command_line(kernel: Kernel, share: Path, seed: int, memory_mb: int, options: Sequence[str]) -> list[str]:
     line = [str(kernel.image), "rootfstype=hostfs", "root=/", "rw", f"mem={memory_mb}M", f"init={share}/init"]
-    line += [f"RI2N_SHARE={share}", f"uml_dir={share}/", "umid=guest", "con=null", "con0=null", "quiet"]
+    line += [
+        f"RI2N_SHARE={share}",
+        f"uml_dir={share}/",
+        "umid=guest",
+        "con=null",
+        "con0=null,fd:2",
+        "stderr=1",
+        "quiet",
+    ]
     if kernel.virtual:
         line += ["time-travel=inf-cpu", f"time-travel-start={VIRTUAL_START_S * 10**9}", f"random.seed={seed}"]
     return [*line, *options]

@@ -1,9 +1,8 @@
-"""The kernels a lab can run on: this machine's own, and the images for guests with another one or with virtual time."""
+"""The kernels a lab can run on: this machine's own, and one of our making for guests, in real or in virtual time."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -37,28 +36,23 @@ class Kernel:
 
 
 def find_kernel(name: str) -> Kernel:
-    """The image of this name, "uml" or "virtual"; NotAvailable, with what to do, when it is not here.
+    """The guests' kernel with the clock of this name, "uml" (real time) or "virtual": one image is both.
 
-    BadInput for another name ("host" is no guest).
+    NotAvailable, with what to do, when it is not here; BadInput for another name ("host" is no guest).
     """
-    if name == "uml":
-        image = shutil.which("linux.uml")
-        if image is None:
-            raise NotAvailable("kernel uml: linux.uml is missing: apt install user-mode-linux")
-        return Kernel(name, Path(image), virtual=False)
-    if name == "virtual":
-        script = build_script()
-        image = subprocess.run([script, "--print-path"], capture_output=True, text=True, check=True).stdout.strip()
-        if not os.access(image, os.X_OK):
-            raise NotAvailable(f"kernel virtual: {image} is not there: {script} builds it (about 5 minutes, once)")
-        return Kernel(name, Path(image), virtual=True)
-    raise BadInput(f"kernel {name!r}: must be one of {', '.join(KERNELS)}")
+    if name not in ("uml", "virtual"):
+        raise BadInput(f"kernel {name!r}: must be one of {', '.join(KERNELS)}")
+    script = build_script()
+    image = subprocess.run([script, "--print-path"], capture_output=True, text=True, check=True).stdout.strip()
+    if not os.access(image, os.X_OK):
+        raise NotAvailable(f"kernel {name}: {image} is not there: {script} builds it (2 to 5 minutes, once)")
+    return Kernel(name, Path(image), virtual=name == "virtual")
 
 
 def build_script() -> Path:
-    """The script that builds the kernel with virtual time: of the checkout, else where the package installed it."""
+    """The script that builds the guests' kernel: of the checkout, else where the package installed it."""
     beside = Path(__file__).resolve().parents[2] / "lab-kernels"
     for folder in (beside, Path(sys.prefix) / "share" / "ri2n" / "lab-kernels"):
-        if (folder / "build-virtual-kernel").exists():
-            return folder / "build-virtual-kernel"
-    raise NotAvailable(f"{beside}/build-virtual-kernel is missing: run from a checkout, or install the package")
+        if (folder / "build-guest-kernel").exists():
+            return folder / "build-guest-kernel"
+    raise NotAvailable(f"{beside}/build-guest-kernel is missing: run from a checkout, or install the package")

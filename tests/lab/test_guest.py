@@ -6,13 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ri2n_sdn.errors import BadInput, NotAvailable
-from ri2n_sdn.lab.guest import Guest
+from ri2n_sdn.lab.guest import Guest, _waited_s
 from ri2n_sdn.lab.kernels import Kernel, find_kernel
 
 WaitUntil = Callable[..., None]
@@ -84,8 +86,9 @@ def test_a_guest_that_hangs_is_ended_at_its_limit(uml: Kernel, folder: Path, wai
         wait_until(lambda: processes_naming(folder) == [], lambda: f"still there: {processes_naming(folder)}")
 
 
-def test_a_guest_that_dies_is_told(uml: Kernel, folder: Path) -> None:
-    with Guest(uml, ["sleep", "1000"], limit_s=100, folder=folder) as guest:
+def test_a_guest_that_dies_is_told(uml: Kernel, folder: Path, wait_until: WaitUntil) -> None:
+    with Guest(uml, ["sleep", "1000"], limit_s=600, folder=folder) as guest:
+        wait_until((guest.share / "booted").exists, "the guest has booted", timeout_s=300)
         os.kill(guest.pid, signal.SIGKILL)
         with pytest.raises(NotAvailable, match="the guest died"):
             guest.wait()
@@ -94,9 +97,78 @@ def test_a_guest_that_dies_is_told(uml: Kernel, folder: Path) -> None:
 def test_a_kernel_that_is_none_is_told(folder: Path) -> None:
     with (
         Guest(Kernel("none", Path("/bin/false"), virtual=False), ["true"], limit_s=30, folder=folder) as guest,
-        pytest.raises(NotAvailable, match="the guest died"),
+        pytest.raises(NotAvailable, match="cannot boot, its kernel ended"),
     ):
         guest.wait()
+
+
+@pytest.mark.parametrize("virtual", [False, True])
+def test_a_kernel_that_panics_is_told_at_once_with_its_last_words(uml: Kernel, folder: Path, virtual: bool) -> None:
+    kernel = replace(uml, virtual=virtual)
+    with (
+        Guest(kernel, ["true"], limit_s=600, folder=folder, options=["init=/nonexistent"]) as guest,
+        pytest.raises(NotAvailable, match=r"cannot boot.*Kernel panic.*/nonexistent"),
+    ):
+        guest.wait()
+    assert processes_naming(folder) == []
+
+
+def fake_kernel(path: Path, script: str) -> Kernel:
+    path.write_text(f"#!/bin/bash\n{script}\n")
+    path.chmod(0o755)
+    return Kernel("fake", path, virtual=False)
+
+
+def test_a_kernel_that_panics_and_does_not_end_is_ended(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    words = "Kernel panic - not syncing: ptrace set fp regs failed, errno = 14"
+    kernel = fake_kernel(tmp_path_factory.mktemp("kernel") / "k", f"echo '{words}'; exec sleep 1000")
+    with (
+        Guest(kernel, ["true"], limit_s=600, folder=folder) as guest,
+        pytest.raises(NotAvailable, match=f"cannot boot, it was ended.*{words}"),
+    ):
+        guest.wait()
+
+
+def test_a_kernel_that_never_starts_its_first_process_is_ended(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = fake_kernel(tmp_path_factory.mktemp("kernel") / "k", "echo that is all I have to say; exec sleep 1000")
+    monkeypatch.setattr("ri2n_sdn.lab.guest.BOOT_S", 1.0)
+    with (
+        Guest(kernel, ["true"], limit_s=600, folder=folder) as guest,
+        pytest.raises(NotAvailable, match=r"cannot boot, it was ended.*that is all I have to say"),
+    ):
+        guest.wait()
+
+
+def test_a_kernel_that_waits_for_a_cpu_is_not_given_up(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All the time that it did not run, it was ready to: late is not dead."""
+    kernel = fake_kernel(
+        tmp_path_factory.mktemp("kernel") / "k",
+        'for i in {1..300000}; do :; done; share=$(tr " " "\\n" <<<"$*" | sed -n s/RI2N_SHARE=//p)\n'
+        'echo 0 1 2 >"$share/result"',
+    )
+    monkeypatch.setattr("ri2n_sdn.lab.guest._waited_s", lambda pid: 1e9)
+    monkeypatch.setattr("ri2n_sdn.lab.guest.BOOT_S", 0.1)
+    with Guest(kernel, ["true"], limit_s=600, folder=folder) as guest:
+        assert guest.wait().returncode == 0
+
+
+def test_time_without_a_cpu_is_counted_over_all_that_a_process_started() -> None:
+    """Four shells that count on one CPU wait for each other, the longer the more."""
+    count = "while :; do :; done"
+    argv = ["taskset", "-c", str(min(os.sched_getaffinity(0))), "bash", "-c", f"{count} & {count} & {count} & {count}"]
+    with subprocess.Popen(argv, start_new_session=True) as shells:
+        try:
+            deadline_s = time.monotonic() + 120
+            while (waited_s := _waited_s(shells.pid)) < 2 and time.monotonic() < deadline_s:
+                time.sleep(0.1)
+        finally:
+            os.killpg(shells.pid, signal.SIGKILL)
+    assert waited_s >= 2
+    assert _waited_s(shells.pid) == 0  # they have ended
 
 
 def test_a_guest_dies_with_who_started_it(uml: Kernel, tmp_path: Path, wait_until: WaitUntil) -> None:

@@ -1,0 +1,207 @@
+"""`python -m tests.run`, which is `./dev test`: all tiers in turn, and at the end a table of what came of each."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.lab.kernels import build_script, find_kernel
+from tests.run.guests import by_length, can_boot, run_files
+from tests.run.tally import Outcome, read_cargo, read_junit, summary
+from tests.run.tiers import ROOT, TIERS, Tier, marks, select, why_not
+
+ADDS = """--all adds: what is marked `long` (soaks, random cases by the thousands, every peer, whole campaigns), the
+labs' `virtual` tests on this machine's netdev datapath in real time, and the helper's long soaks. Hours on two CPUs."""
+NOTHING_SELECTED = 5  # pytest's exit code
+
+
+def main() -> int:
+    """Run what the arguments say; 0 if nothing failed."""
+    parser = _parser()
+    options, rest = parser.parse_known_args()
+    paths = [word for word in rest if word.startswith("tests/")]
+    with tempfile.TemporaryDirectory(prefix="ri2n-test.") as folder:
+        run = _Run(options, paths, [word for word in rest if word not in paths], Path(folder))
+        # Terminated, it still ends its guests and removes what it made.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        outcomes = run.tiers()
+        if options.junit is not None:
+            _keep(Path(folder), options.junit)
+    print(summary(outcomes), flush=True)
+    return int(any(outcome.failed for outcome in outcomes))
+
+
+def _parser() -> argparse.ArgumentParser:
+    tiers = "; ".join(f"{tier.name}: {tier.does}" for tier in TIERS)
+    parser = argparse.ArgumentParser(
+        prog="./dev test",
+        description=f"Run the tests, then tell what came of each tier ({tiers}). Other arguments are pytest's.",
+        epilog=ADDS,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--tier", choices=[tier.name for tier in TIERS], help="this one only")
+    parser.add_argument("--all", action="store_true", help="what takes hours, too; see below")
+    parser.add_argument("--junit", type=Path, metavar="FOLDER", help="keep the JUnit files there")
+    parser.add_argument("--workers", type=int, metavar="N", help="tests at once; default: one per CPU, at least 2")
+    return parser
+
+
+def _say(text: str) -> None:
+    print(f"dev: {text}", flush=True)
+
+
+def _keep(made: Path, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in made.glob("*.xml"):
+        shutil.copy(path, folder / path.name)
+    _say(f"JUnit files are in {folder}")
+
+
+@dataclass
+class _Run:
+    options: argparse.Namespace
+    paths: list[str]
+    pytest_args: list[str]
+    scratch: Path
+    builder: subprocess.Popen[bytes] | None = None
+    env: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    def __post_init__(self) -> None:
+        if "-m" in self.pytest_args[:-1]:
+            at = self.pytest_args.index("-m")
+            self.mark = self.pytest_args[at + 1]
+            del self.pytest_args[at : at + 2]
+        else:
+            self.mark = ""
+        cache = ROOT / ".pytest_cache"
+        if not os.access(ROOT, os.W_OK) or (cache.exists() and not os.access(cache, os.W_OK)):
+            # Left by root, tests run by somebody else.
+            self.pytest_args += ["-p", "no:cacheprovider"]
+            self.env |= {
+                "HYPOTHESIS_STORAGE_DIRECTORY": str(self.scratch / "hypothesis"),
+                "PYTHONDONTWRITEBYTECODE": "1",
+            }
+        self.workers = self.options.workers or max(2, len(os.sched_getaffinity(0)))
+
+    def tiers(self) -> list[Outcome]:
+        """Run them; the guests' kernel is built meanwhile, if it is missing."""
+        wanted = [tier for tier in TIERS if self.options.tier in (None, tier.name)]
+        chosen = [(tier, select(tier, self.paths, asked=self.options.tier is not None)) for tier in wanted]
+        chosen = [(tier, paths) for tier, paths in chosen if paths]
+        if self.options.all:
+            _say(ADDS.replace("\n", " "))
+        if os.geteuid() == 0 and any(tier.needs_guests for tier, _ in chosen):
+            self._start_kernel_build()
+        try:
+            return [self._tier(tier, paths) for tier, paths in chosen]
+        finally:
+            if self.builder is not None and self.builder.poll() is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(self.builder.pid, signal.SIGTERM)
+                self.builder.wait()
+
+    def _start_kernel_build(self) -> None:
+        with suppress(NotAvailable):
+            find_kernel("virtual")
+            return
+        _say("the guests' kernel is missing: it is built while the first tiers run")
+        self.builder = subprocess.Popen([build_script()], cwd=ROOT, stdin=subprocess.DEVNULL, process_group=0)
+
+    def _tier(self, tier: Tier, paths: list[str]) -> Outcome:
+        if self.builder is not None and tier.needs_guests:
+            self._await_kernel()
+        began_s = time.monotonic()
+        if reason := why_not(tier):
+            return self._skipped(tier, paths, reason)
+        _say(f"tier {tier.name}")
+        if tier.name == "rust":
+            outcome = self._cargo()
+        elif tier.name == "kernel":
+            outcome = self._guests(tier, paths)
+        else:
+            outcome = self._pytest(tier, paths)
+        seconds = time.monotonic() - began_s
+        _say(f"tier {tier.name}: {outcome.passed} passed, {outcome.failed} failed, {seconds:.0f} s")
+        return replace(outcome, seconds=seconds)
+
+    def _await_kernel(self) -> None:
+        assert self.builder is not None
+        if self.builder.poll() is None:
+            _say("waiting for the guests' kernel")
+        if self.builder.wait():
+            _say("the guests' kernel could not be built: `./dev kernel` says why")
+        self.builder = None
+
+    def _skipped(self, tier: Tier, paths: Sequence[str], reason: str) -> Outcome:
+        if tier.name == "rust":
+            return Outcome(tier.name, why_skipped=reason)
+        count = sum("::" in line for line in self._collect(tier, paths).splitlines())
+        return Outcome(tier.name, skipped=count, why_skipped=reason)
+
+    def _arguments(self, tier: Tier) -> list[str]:
+        mark = marks(tier, self.options.all, self.mark)
+        return [*(["-m", mark] if mark else []), *self.pytest_args]
+
+    def _collect(self, tier: Tier, paths: Sequence[str]) -> str:
+        argv = [sys.executable, "-m", "pytest", "--collect-only", "-q", *self._arguments(tier), *paths]
+        return subprocess.run(argv, cwd=ROOT, env=self.env, capture_output=True, text=True, check=False).stdout
+
+    def _pytest(self, tier: Tier, paths: Sequence[str]) -> Outcome:
+        xml = self.scratch / f"{tier.name}.xml"
+        argv = [sys.executable, "-m", "pytest", "-q", "-n", str(self.workers), "--dist", "loadfile"]
+        if tier.name == "unit":
+            argv[-1] = "worksteal"
+        argv += [f"--junitxml={xml}", *self._arguments(tier), *paths]
+        code = subprocess.run(argv, cwd=ROOT, env=self.env, stdin=subprocess.DEVNULL, check=False).returncode
+        if code == NOTHING_SELECTED:
+            return Outcome(tier.name)
+        return read_junit(tier.name, [xml], 0.0, broken=int(code not in (0, 1) and xml.exists()))
+
+    def _guests(self, tier: Tier, paths: Sequence[str]) -> Outcome:
+        kernel = find_kernel("virtual")
+        if words := can_boot(kernel):
+            _say(f"no guest boots here: {words}")
+            return Outcome(tier.name, failed=1)
+        files = by_length(self._collect(tier, paths))
+        written, broken = run_files(kernel, files, self._arguments(tier), self.scratch, _say)
+        return read_junit(tier.name, written, 0.0, broken=broken)
+
+    def _cargo(self) -> Outcome:
+        target = ROOT / "reorder" / "target"
+        if not os.access(target if target.exists() else target.parent, os.W_OK):  # left by root
+            target = self.scratch / "target"
+        argv = ["cargo", "test", "--locked", "--no-fail-fast", "--manifest-path", "reorder/Cargo.toml"]
+        argv += ["--target-dir", str(target), *(["--", "--include-ignored"] if self.options.all else [])]
+        with subprocess.Popen(
+            argv, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as cargo:
+            said: list[str] = []
+            reader = threading.Thread(target=_pass_on, args=(cargo, said))
+            reader.start()
+            code = cargo.wait()
+            reader.join()
+        return read_cargo("".join(said), 0.0, code)
+
+
+def _pass_on(process: subprocess.Popen[str], said: list[str]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        said.append(line)
+        sys.stdout.write(line)
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

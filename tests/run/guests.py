@@ -1,0 +1,105 @@
+"""Test files in guests with virtual time: a fresh guest per file, as many at once as there are CPUs.
+
+A guest of its own makes each file's run repeatable to the bit, whichever files run beside it and in which order.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.lab.guest import Guest
+from ri2n_sdn.lab.kernels import Kernel
+
+__all__ = ["by_length", "can_boot", "run_files"]
+
+POLL_S = 0.2
+SILENCE_S = 900.0  # a program that spins stops the guest's clock, and with it every time-out inside
+LIMIT_S = 4 * 3600.0
+BOOT_LIMIT_S = 300.0
+NOTHING_SELECTED = 5  # pytest's exit code
+
+Say = Callable[[str], None]
+
+
+class _Run:
+    """One file in its guest."""
+
+    def __init__(self, kernel: Kernel, path: str, argv: Sequence[str], scratch: Path, cpu: int) -> None:
+        name = re.sub(r"\W", "_", path)
+        self.path, self.cpu = path, cpu
+        self.xml = scratch / f"{name}.xml"
+        self.started_s = self._heard_s = time.monotonic()
+        self._size = 0
+        line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={self.xml}", *argv, path]
+        self.guest = Guest(kernel, line, limit_s=LIMIT_S, writable=scratch, cpu=cpu)
+
+    def ended(self) -> tuple[int, str] | None:
+        """Pytest's exit code and all it said, or None while it runs; a guest that died or hangs has the code -1."""
+        try:
+            result = self.guest.poll()
+            size = (self.guest.share / "stdout").stat().st_size
+            if size != self._size:
+                self._size, self._heard_s = size, time.monotonic()
+            if result is None and time.monotonic() - self._heard_s > SILENCE_S:
+                raise NotAvailable(f"no test has ended for {SILENCE_S:g} s: the guest was ended")
+        except NotAvailable as error:
+            return -1, f"{self.guest.stdout}\n{self.guest.stderr}\n{error}"
+        return None if result is None else (result.returncode, f"{self.guest.stdout}{self.guest.stderr}")
+
+
+def can_boot(kernel: Kernel) -> str:
+    """Why no guest boots on this machine, with its last words; empty when one does."""
+    try:
+        with Guest(kernel, ["true"], limit_s=BOOT_LIMIT_S) as guest:
+            return "" if guest.wait().returncode == 0 else guest.stderr
+    except NotAvailable as error:
+        return str(error)
+
+
+def by_length(collected: str) -> list[str]:
+    """The files of `pytest --collect-only -q`, those with the most tests first: a rough guess at what takes longest."""
+    counts = Counter(line.partition("::")[0] for line in collected.splitlines() if "::" in line)
+    return [path for path, _ in counts.most_common()]
+
+
+def run_files(
+    kernel: Kernel, files: Sequence[str], argv: Sequence[str], scratch: Path, say: Say
+) -> tuple[list[Path], int]:
+    """Run pytest with `argv` on each file; returns the JUnit files, and how many runs broke beside what those tell.
+
+    What a run prints is printed at its end. `scratch` is where the JUnit files are written.
+    """
+    cpus = range(len(os.sched_getaffinity(0)))
+    waiting, running = list(files), list[_Run]()
+    written: list[Path] = []
+    broken = 0
+    try:
+        while waiting or running:
+            for cpu in sorted(set(cpus) - {run.cpu for run in running}):
+                if waiting:
+                    say(f"guest for {waiting[0]} ({len(waiting) - 1} files wait)")
+                    running.append(_Run(kernel, waiting.pop(0), argv, scratch, cpu))
+            time.sleep(POLL_S)
+            for run in list(running):
+                if (ended := run.ended()) is None:
+                    continue
+                code, text = ended
+                running.remove(run)
+                run.guest.end()
+                say(f"guest for {run.path}: {time.monotonic() - run.started_s:.0f} s, says:\n{text.rstrip()}")
+                if code == NOTHING_SELECTED:
+                    continue
+                if run.xml.exists():
+                    written.append(run.xml)
+                broken += code not in (0, 1) or not run.xml.exists()
+    finally:
+        for run in running:
+            run.guest.end()
+    return written, broken

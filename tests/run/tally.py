@@ -1,0 +1,97 @@
+"""What came out of a run: read from JUnit files and cargo's words, told as one line per tier and the slowest tests."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as tree
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["Case", "Outcome", "read_cargo", "read_junit", "summary"]
+
+SLOWEST = 10
+
+
+@dataclass(frozen=True)
+class Case:
+    """A test that has run, and how long it took on the machine's clock (in a guest: on the guest's)."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out of a tier; `why_skipped` says why none of it could run here."""
+
+    tier: str
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+    cases: tuple[Case, ...] = field(default=(), repr=False)
+    why_skipped: str = ""
+
+
+def read_junit(tier: str, paths: Iterable[Path], seconds: float, broken: int = 0) -> Outcome:
+    """The outcome of pytest runs from their JUnit files.
+
+    A file that is not there or cannot be read is a run that broke: one failure. `broken` are failures of which no
+    file tells, like a pytest that ended badly with none of its tests failed.
+    """
+    passed, failed, skipped = 0, broken, 0
+    cases: list[Case] = []
+    for path in paths:
+        try:
+            suites = list(tree.parse(path).getroot().iter("testsuite"))
+        except (OSError, tree.ParseError):
+            failed += 1
+            continue
+        for suite in suites:
+            count = {key: int(suite.get(key, 0)) for key in ("tests", "failures", "errors", "skipped")}
+            bad = count["failures"] + count["errors"]
+            failed += bad
+            skipped += count["skipped"]
+            passed += max(0, count["tests"] - bad - count["skipped"])
+            cases += [_case(element) for element in suite.iter("testcase")]
+    return Outcome(tier, passed, failed, skipped, seconds, tuple(cases))
+
+
+def read_cargo(text: str, seconds: float, code: int) -> Outcome:
+    """The outcome of `cargo test` from what it printed and its exit code.
+
+    Cargo counts a test that says SKIPPED, since it is not root, as passed; here it is skipped, as ignored ones are.
+    """
+    passed = failed = skipped = 0
+    for found in re.finditer(r"^test result: .*? (\d+) passed; (\d+) failed; (\d+) ignored", text, re.MULTILINE):
+        passed, failed, skipped = passed + int(found[1]), failed + int(found[2]), skipped + int(found[3])
+    unable = len(re.findall(r"^SKIPPED ", text, re.MULTILINE))
+    if code and not failed:
+        failed = 1  # it does not build
+    return Outcome("rust", passed - unable, failed, skipped + unable, seconds)
+
+
+def summary(outcomes: Sequence[Outcome]) -> str:
+    """The end of a run: the slowest tests, a line per tier, and, last, the one line that says it all."""
+    lines = []
+    slowest = sorted(((case, o.tier) for o in outcomes for case in o.cases), key=lambda pair: -pair[0].seconds)[
+        :SLOWEST
+    ]
+    if slowest:
+        lines.append(f"slowest {len(slowest)} tests:")
+        lines += [f"  {case.seconds:7.1f} s  {tier:8} {case.name}" for case, tier in slowest]
+    lines.append(f"{'tier':8} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}")
+    lines += [f"{o.tier:8} {o.passed:7} {o.failed:7} {o.skipped:8} {o.seconds:8.0f}{_why(o)}" for o in outcomes]
+    lines.append(f"tests took {sum(o.seconds for o in outcomes):.0f} s")
+    passed, failed, skipped = (sum(getattr(o, key) for o in outcomes) for key in ("passed", "failed", "skipped"))
+    return "\n".join([*lines, f"{passed} passed, {failed} failed, {skipped} skipped"])
+
+
+def _why(outcome: Outcome) -> str:
+    return f"  SKIPPED TIER: {outcome.why_skipped}" if outcome.why_skipped else ""
+
+
+def _case(element: tree.Element) -> Case:
+    module = element.get("classname", "").removeprefix("tests.").replace(".", "/")
+    return Case(f"{module}::{element.get('name', '')}", float(element.get("time", 0)))

@@ -1,0 +1,101 @@
+"""The tiers: which tests each runs, by folder and marker, and why it cannot run on this machine, if it cannot."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.lab.kernels import find_kernel
+
+__all__ = ["CARGO_MINOR", "ROOT", "TIERS", "Tier", "marks", "select", "why_not"]
+
+ROOT = Path(__file__).resolve().parents[2]
+CARGO_MINOR = 85  # of 1.x, as in reorder/Cargo.toml
+
+
+@dataclass(frozen=True)
+class Tier:
+    """A set of tests by what they need.
+
+    `mark` and `mark_all` are pytest's -m, of the default run and with --all; `does` is for `--help`.
+    """
+
+    name: str
+    folder: str
+    does: str
+    mark: str = "not long"
+    mark_all: str = ""
+    needs_root: bool = False
+    needs_guests: bool = False
+
+
+TIERS = (
+    Tier("unit", "tests/unit", "nothing but Python"),
+    Tier("sandbox", "tests/sandbox", "a private Open vSwitch, no root"),
+    Tier("rust", "reorder", "cargo test of the helper; with root on devices, too"),
+    Tier(
+        "lab",
+        "tests/lab",
+        "labs on this machine's kernel and netdev datapath, in real time",
+        mark="not long and (not virtual or smoke)",
+        needs_root=True,
+        needs_guests=True,
+    ),
+    Tier(
+        "kernel",
+        "tests/lab",
+        "labs on the kernel datapath, in guests with virtual time",
+        mark="virtual and not long",
+        mark_all="virtual",
+        needs_root=True,
+        needs_guests=True,
+    ),
+    Tier("virtual", "tests/virtual", "virtual time itself", needs_root=True, needs_guests=True),
+)
+
+
+def marks(tier: Tier, everything: bool, wanted: str = "") -> str:
+    """The expression for pytest's -m: the tier's own and, if there is one, the user's."""
+    own = tier.mark_all if everything else tier.mark
+    return " and ".join(f"({part})" for part in (own, wanted) if part)
+
+
+def select(tier: Tier, paths: Sequence[str], *, asked: bool) -> list[str]:
+    """What of `paths` (the whole folder, if there are none) the tier runs; `asked`: the user named this tier.
+
+    Tests of tests/lab belong to two tiers: with paths, guests run them only when asked for.
+    """
+    if not paths:
+        return [tier.folder]
+    if tier.name == "rust" or (tier.name == "kernel" and not asked):
+        return []
+    return [path for path in paths if path.rstrip("/") == tier.folder or path.startswith(tier.folder + "/")]
+
+
+def why_not(tier: Tier) -> str:
+    """Why the tier cannot run on this machine; empty when it can."""
+    if tier.name == "rust":
+        return "" if _cargo_is_new_enough() else f"needs cargo 1.{CARGO_MINOR} or newer: sudo ./dev setup"
+    if tier.needs_root and os.geteuid() != 0:
+        return "needs root: sudo ./dev test"
+    if tier.needs_root and subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False).returncode:
+        return "this machine does not allow network namespaces"
+    if tier.name in ("kernel", "virtual"):
+        try:
+            find_kernel("virtual")
+        except NotAvailable as error:
+            return str(error)
+    return ""
+
+
+def _cargo_is_new_enough() -> bool:
+    try:
+        said = subprocess.run(["cargo", "--version"], capture_output=True, text=True, check=True).stdout.split()
+        major, minor = (int(part) for part in said[1].split(".")[:2])
+    except (OSError, subprocess.CalledProcessError, ValueError, IndexError):
+        return False
+    return (major, minor) >= (1, CARGO_MINOR)
