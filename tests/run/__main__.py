@@ -175,8 +175,9 @@ class _Run:
             _say(f"no guest boots here: {words}")
             return Outcome(tier.name, failed=1)
         files = by_length(self._collect(tier, paths))
-        written, broken = run_files(kernel, files, self._arguments(tier), self.scratch, _say)
-        return read_junit(tier.name, written, 0.0, broken=broken)
+        written, broken, cases = run_files(kernel, files, self._arguments(tier), self.scratch, _say)
+        # The JUnit files of guests have virtual seconds, which cost nobody anything.
+        return replace(read_junit(tier.name, written, 0.0, broken=broken), cases=tuple(cases))
 
     def _cargo(self) -> Outcome:
         target = ROOT / "reorder" / "target"

@@ -16,6 +16,7 @@ from pathlib import Path
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.lab.guest import Guest
 from ri2n_sdn.lab.kernels import Kernel
+from tests.run.tally import Case
 
 __all__ = ["by_length", "can_boot", "run_files"]
 
@@ -71,15 +72,16 @@ def by_length(collected: str) -> list[str]:
 
 def run_files(
     kernel: Kernel, files: Sequence[str], argv: Sequence[str], scratch: Path, say: Say
-) -> tuple[list[Path], int]:
-    """Run pytest with `argv` on each file; returns the JUnit files, and how many runs broke beside what those tell.
+) -> tuple[list[Path], int, list[Case]]:
+    """Run pytest with `argv` on each file; what a run prints is printed at its end.
 
-    What a run prints is printed at its end. `scratch` is where the JUnit files are written.
+    Returns the JUnit files, which lie in `scratch`, how many runs broke beside what those tell, and each file's seconds
+    on this machine's clock.
     """
     cpus = range(len(os.sched_getaffinity(0)))
     waiting, running = list(files), list[_Run]()
     written: list[Path] = []
-    broken = 0
+    broken, cases = 0, list[Case]()
     try:
         while waiting or running:
             for cpu in sorted(set(cpus) - {run.cpu for run in running}):
@@ -93,7 +95,8 @@ def run_files(
                 code, text = ended
                 running.remove(run)
                 run.guest.end()
-                say(f"guest for {run.path}: {time.monotonic() - run.started_s:.0f} s, says:\n{text.rstrip()}")
+                cases.append(Case(f"{run.path} (a guest)", time.monotonic() - run.started_s))
+                say(f"guest for {run.path}: {cases[-1].seconds:.0f} s, says:\n{text.rstrip()}")
                 if code == NOTHING_SELECTED:
                     continue
                 if run.xml.exists():
@@ -102,4 +105,4 @@ def run_files(
     finally:
         for run in running:
             run.guest.end()
-    return written, broken
+    return written, broken, cases

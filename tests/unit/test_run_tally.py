@@ -1,0 +1,80 @@
+"""What `./dev test` tells at its end: no failure is lost, whichever way a run ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.run.guests import by_length
+from tests.run.tally import Case, Outcome, read_cargo, read_junit, summary
+from tests.run.tiers import TIERS, marks, select
+
+JUNIT = """<?xml version="1.0"?><testsuites><testsuite tests="5" failures="1" errors="1" skipped="1">
+<testcase classname="tests.unit.test_x" name="test_one" time="2.5"/>
+<testcase classname="tests.unit.test_x" name="test_two" time="0.5"/></testsuite></testsuites>"""
+CARGO = """
+test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s
+SKIPPED needs root
+test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s
+"""
+TIER = {tier.name: tier for tier in TIERS}
+
+
+def test_junit_files_are_added_up(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(JUNIT)
+    outcome = read_junit("unit", [tmp_path / "a", tmp_path / "b"], 7.0)
+    assert (outcome.passed, outcome.failed, outcome.skipped, outcome.seconds) == (4, 4, 2, 7.0)
+    assert outcome.cases[0] == Case("unit/test_x::test_one", 2.5)
+
+
+@pytest.mark.parametrize("content", [None, "", "<testsuites><test"])
+def test_a_run_without_a_whole_file_is_a_failure(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "a").write_text(content)
+    assert read_junit("unit", [tmp_path / "a"], 0.0).failed == 1
+
+
+def test_a_run_that_broke_is_a_failure_though_no_test_of_it_failed() -> None:
+    assert read_junit("kernel", [], 0.0, broken=2).failed == 2
+
+
+def test_cargo_is_added_up_and_what_needed_root_is_skipped() -> None:
+    outcome = read_cargo(CARGO, 1.0, 101)
+    assert (outcome.passed, outcome.failed, outcome.skipped) == (4, 1, 2)
+
+
+def test_a_helper_that_does_not_build_is_a_failure() -> None:
+    assert read_cargo("error[E0308]: mismatched types\n", 1.0, 101).failed == 1
+    assert read_cargo("", 1.0, 0).failed == 0
+
+
+def test_the_end_has_a_line_per_tier_the_slowest_tests_and_last_the_sums() -> None:
+    cases = tuple(Case(f"t{number}", float(number)) for number in range(20))
+    outcomes = [Outcome("unit", 20, 1, 0, 12.4, cases), Outcome("lab", 0, 0, 7, 0.0, why_skipped="needs root")]
+    lines = summary(outcomes).splitlines()
+    assert lines[-1] == "20 passed, 1 failed, 7 skipped"
+    assert [line.split()[-1] for line in lines if " s  unit" in line] == [f"t{number}" for number in range(19, 9, -1)]
+    assert ["unit", "20", "1", "0", "12"] in [line.split() for line in lines]
+    assert any(line.startswith("lab") and "needs root" in line for line in lines)
+
+
+def test_a_users_marks_are_added_to_the_tiers() -> None:
+    assert marks(TIER["unit"], False, "slow") == "(not long) and (slow)"
+    assert marks(TIER["unit"], True) == ""
+    assert marks(TIER["kernel"], True) == "(virtual)"
+
+
+def test_a_path_belongs_to_its_tier_and_to_guests_only_when_asked() -> None:
+    paths = ["tests/lab/test_trunk.py::test_x", "tests/unit", "tests/laboratory.py"]
+    assert select(TIER["lab"], paths, asked=False) == ["tests/lab/test_trunk.py::test_x"]
+    assert select(TIER["unit"], paths, asked=False) == ["tests/unit"]
+    assert select(TIER["kernel"], paths, asked=False) == []
+    assert select(TIER["kernel"], paths, asked=True) == ["tests/lab/test_trunk.py::test_x"]
+    assert select(TIER["rust"], paths, asked=True) == []
+    assert select(TIER["rust"], [], asked=False) == ["reorder"]
+
+
+def test_the_file_with_the_most_tests_is_the_first() -> None:
+    assert by_length("a.py::x\nb.py::x\nb.py::y\n\n3 tests collected\n") == ["b.py", "a.py"]
