@@ -192,3 +192,28 @@ def test_bad_settings_make_no_guest(uml: Kernel, folder: Path) -> None:
         Guest(uml, ["true"], limit_s=10, seed=0, folder=folder)
     with pytest.raises(BadInput, match="kernel 'vax'"):
         find_kernel("vax")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("lab", "up", "fig4/b", "--kernel", "uml"),
+        ("lab", "run", "--kernel", "virtual", "--", "true"),
+        ("doctor", "--kernel", "uml"),
+    ],
+    ids=["up", "run", "doctor"],
+)
+def test_commands_say_why_no_guest_boots(
+    command: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = "Kernel panic - not syncing: all is lost"
+    image = fake_kernel(tmp_path_factory.mktemp("kernel") / "k", f"echo '{words}'; exec sleep 1000").image
+    monkeypatch.setenv("RI2N_GUEST_KERNEL", str(image))
+    monkeypatch.setenv("COLUMNS", "400")
+    done = subprocess.run(
+        [sys.executable, "-m", "ri2n_sdn.cli.main", *command], capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == (1 if command[0] == "doctor" else 2)
+    assert "the guest cannot boot" in done.stdout + done.stderr and words in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert processes_naming(image) == []
