@@ -1,0 +1,48 @@
+"""`./dev test` in guests: what passes, fails, dies or hangs is told as that, and nobody waits for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ri2n_sdn.lab.kernels import Kernel
+from tests.run import guests
+from tests.run.tally import read_junit
+
+FILES = {
+    "good": "def test_one(): pass\ndef test_two(): pass\n",
+    "bad": "def test_one(): assert 1 == 2, 'one is not two'\n",
+    # The guest is switched off: no word of pytest's, and no JUnit file.
+    "dead": "import pathlib, time\n"
+    "def test_one(): pathlib.Path('/proc/sysrq-trigger').write_text('o'); time.sleep(1000)\n",
+    # What spins stops the guest's clock, so that no time-out inside ever comes.
+    "spinning": "def test_one():\n    while True: pass\n",
+}
+
+
+def test_files_that_pass_fail_die_and_hang(
+    virtual: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    scratch = tmp_path_factory.mktemp("scratch")
+    for name, text in FILES.items():
+        (tmp_path / f"test_{name}.py").write_text(text)
+    files = [str(tmp_path / f"test_{name}.py") for name in FILES]
+    said: list[str] = []
+    written, broken, cases = guests.run_files(virtual, files[:3], ["--rootdir", str(tmp_path)], scratch, said.append)
+    outcome = read_junit("kernel", written, 0.0, broken=broken)
+    text = "\n".join(said)
+    assert (outcome.passed, outcome.failed) == (2, 2), text
+    assert broken == 1 and len(cases) == 3
+    assert "one is not two" in text and "the guest died" in text
+    monkeypatch.setattr(guests, "SILENCE_S", 15.0)
+    assert guests.run_files(virtual, files[3:], ["--rootdir", str(tmp_path)], scratch, said.append)[:2] == ([], 1)
+    assert "no test has ended for 15 s" in said[-1]
+    assert not guests.can_boot(virtual)
+
+
+def test_a_tier_whose_guests_cannot_boot_ends_at_once(tmp_path: Path) -> None:
+    image = tmp_path / "kernel"
+    image.write_text("#!/bin/bash\necho 'Kernel panic - not syncing: no CPU'; exec sleep 1000\n")
+    image.chmod(0o755)
+    assert "Kernel panic - not syncing: no CPU" in guests.can_boot(Kernel("virtual", image, virtual=True))
