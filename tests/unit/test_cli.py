@@ -19,23 +19,7 @@ from ri2n_sdn.cli.config import kind_of
 from ri2n_sdn.cli.topology_files import find_topology
 from ri2n_sdn.cli.views import explain_lines, helper_table, status_view
 from ri2n_sdn.errors import BadInput, NotAvailable
-
-REPOSITORY = Path(__file__).parents[2]
-
-
-def ri2n(*arguments: str, cwd: Path = REPOSITORY, **env: str) -> subprocess.CompletedProcess[str]:
-    """The command as a user runs it, without a terminal."""
-    return subprocess.run(
-        [sys.executable, "-m", "ri2n_sdn.cli.main", *arguments],
-        env={**os.environ, "COLUMNS": "200", "RI2N_LAB_ROOT": "/nonexistent/ri2n-labs", **env},
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
+from tests.unit.commands import REPOSITORY, ri2n
 
 BAD_INPUT = [
     (("nosuchcommand",), "nosuchcommand"),
@@ -161,6 +145,26 @@ def test_a_lone_nic_is_a_warning_not_an_error(tmp_path: Path) -> None:
     )
     done = ri2n("check-config", str(file))
     assert done.returncode == 0 and "only NIC" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("lab", "down", "nosuchlab"), ("check-config", "--json", "topologies/fig4/d.yaml")],
+    ids=" ".join,
+)
+def test_the_command_itself_does_what_these_tests_see(arguments: tuple[str, ...]) -> None:
+    """They run it in their own process (tests.unit.commands)."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ri2n_sdn.cli.main", *arguments],
+        env={**os.environ, "COLUMNS": "200", "RI2N_LAB_ROOT": "/nonexistent/ri2n-labs"},
+        cwd=REPOSITORY,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    inside = ri2n(*arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (inside.returncode, inside.stdout, inside.stderr)
 
 
 def test_help_and_version() -> None:

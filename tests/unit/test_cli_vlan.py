@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_cli import ri2n
+from tests.unit.commands import ri2n
 
 CUT = """
 name: cut
