@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from ri2n_sdn.apps.config import ClusterConfig
+from tests.unit.commands import REPOSITORY, ri2n
 
-REPOSITORY = Path(__file__).parents[2]
 OURS = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/operations.md")]
 
 
@@ -31,9 +30,7 @@ def test_links_lead_somewhere(file: Path) -> None:
 @cache
 def help_of(*command: str) -> str:
     """The help of a command, empty when there is no such command."""
-    argv = [sys.executable, "-m", "ri2n_sdn.cli.main", *command, "--help"]
-    env = {"PATH": "/usr/bin:/bin", "COLUMNS": "250", "NO_COLOR": "1"}
-    done = subprocess.run(argv, capture_output=True, text=True, cwd=REPOSITORY, env=env, timeout=60, check=False)
+    done = ri2n(*command, "--help", COLUMNS="250", NO_COLOR="1")
     return done.stdout if done.returncode == 0 else ""
 
 
@@ -54,6 +51,96 @@ def test_commands_and_their_options_exist(file: Path) -> None:
         options = [word.split("=")[0] for word in words if word.startswith("--") and len(word) > 2]
         for option in options:
             assert re.search(rf"{re.escape(option)}\b", text), f"{file.name}: ri2n {command} has no {option}"
+
+
+# ---- ./dev
+
+MANUALS = sorted({REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *REPOSITORY.glob("docs/*.md")})
+
+
+@cache
+def help_of_dev() -> str:
+    """What `./dev help` prints: a line `  COMMAND ...` for each command, its options in it and in the lines below."""
+    done = subprocess.run(["./dev", "help"], capture_output=True, text=True, cwd=REPOSITORY, check=False)
+    assert done.returncode == 0 and "usage: ./dev" in done.stdout, done
+    return done.stdout
+
+
+def dev_commands() -> dict[str, str]:
+    """The commands of `./dev`, and what its help says of each."""
+    parts = re.split(r"^  (?=[a-z])", help_of_dev(), flags=re.M)[1:]
+    return {part.split()[0]: part for part in parts}
+
+
+def dev_tiers() -> list[str]:
+    """The tiers, from `--tier ONE|ANOTHER|...` in the help."""
+    found = re.search(r"--tier[ =]([a-z-]+(?:\|[a-z-]+)+)", help_of_dev())
+    assert found, "`./dev help` names no tiers: --tier ONE|ANOTHER"
+    return found[1].split("|")
+
+
+@pytest.mark.parametrize("file", MANUALS, ids=ids)
+def test_commands_options_and_tiers_of_dev_exist(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"```.*?```|`[^`\n]+`", text, flags=re.S))
+    commands, tiers = dev_commands(), dev_tiers()
+    for line in re.findall(r"(?<![\w.])\./dev (\w[^`\n#]*)", code):
+        command, *words = line.split()
+        assert command in commands, f"{file.name}: there is no `./dev {command}`"
+        for word in words:
+            option = word.partition("=")[0]
+            known = not option.startswith("--") or re.search(rf"(?<![\w-]){option}(?![\w-])", commands[command])
+            assert known, f"{file.name}: `./dev help` has no {option} of {command}"
+        named = re.findall(r"--tier[ =](\S+)", line)
+        assert set(named) <= set(tiers), f"{file.name}: {line}: the tiers are {', '.join(tiers)}"
+    called = set(re.findall(r"\btiers? `([^`]+)`", text))
+    assert called <= set(tiers), f"{file.name}: the tiers are {', '.join(tiers)}, not {', '.join(called)}"
+
+
+def section(title: str) -> str:
+    """A section of CONTRIBUTING.md."""
+    parts = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8").split("\n## ")
+    found = [part for part in parts if part.startswith(f"{title}\n")]
+    assert len(found) == 1, title
+    return found[0]
+
+
+def test_contributing_lists_the_tiers() -> None:
+    """Each in a table row or a list item that begins with its name: "| `unit` | ..." or "* `unit`: ..."."""
+    assert re.findall(r"^(?:\| |[*-] )`([a-z-]+)`", section("Tests"), flags=re.M) == dev_tiers()
+
+
+def folders_with_files(parent: Path) -> set[str]:
+    """Folders that git keeps: not those it ignores, nor what is left of a removed one; hidden ones are tools' own."""
+    ignored = (REPOSITORY / ".gitignore").read_text(encoding="utf-8").split()
+
+    def kept(path: Path) -> bool:
+        return not any(path.match(pattern.rstrip("/")) for pattern in ignored)
+
+    def filled(folder: Path) -> bool:
+        return any(kept(path) and (path.is_file() or (path.is_dir() and filled(path))) for path in folder.iterdir())
+
+    return {
+        path.name
+        for path in parent.iterdir()
+        if path.is_dir() and kept(path) and (path.name == ".ci" or not path.name.startswith(".")) and filled(path)
+    }
+
+
+def test_the_map_of_folders_is_that_of_the_repository() -> None:
+    """The first word of each line of the map is a folder, with a slash, or a file."""
+    block = re.search(r"```\n(.*?)```", section("Where things live"), flags=re.S)
+    assert block
+    entries = [line.split()[0] for line in block[1].splitlines() if line[:1].strip()]
+    assert len(set(entries)) == len(entries)
+    for entry in entries:
+        path = REPOSITORY / entry
+        assert path.is_dir() if entry.endswith("/") else path.is_file(), f"there is no {entry}"
+    top = {entry.split("/")[0] for entry in entries if "/" in entry}
+    assert top == folders_with_files(REPOSITORY)
+    package = {entry.split("/")[1] for entry in entries if entry.startswith("ri2n_sdn/")} - {""}
+    modules = {path.name for path in (REPOSITORY / "ri2n_sdn").glob("*.py")} - {"__init__.py"}
+    assert package == folders_with_files(REPOSITORY / "ri2n_sdn") | modules
 
 
 def test_the_first_screen_of_the_readme_has_the_two_commands() -> None:
