@@ -32,6 +32,9 @@ _DEFAULT_RATE_BPS = 1_000_000_000
 # How long hosts that cluster.yaml does not name are waited for. Open vSwitch tries to connect again every 8 s at worst.
 FRESH_GRACE_S = 3.0
 TAKEOVER_GRACE_S = 10.0
+REFUSED_S = 30.0  # a host that was refused tries again within 8 s, as long as it is there
+_MAX_REFUSALS = 1000
+_SHOWN_REFUSALS = 20
 
 
 @dataclass
@@ -104,6 +107,15 @@ class PathRates:
 
 
 @dataclass
+class _Refusal:
+    """A switch that is not let in: when that was noted last, when it tried last, and what was said."""
+
+    noted_s: float
+    tried_s: float
+    text: str
+
+
+@dataclass
 class Cluster:
     """Everything is read and written under `lock`; `wake_trunk` and the like end their loops' waits.
 
@@ -142,7 +154,7 @@ class Cluster:
     vlan_check: RunningCheck | None = None
     _fabric: Fabric | None = None
     _link_numbers: LinkNumbers = field(default_factory=dict)
-    _refused: dict[str, float] = field(default_factory=dict)
+    _refused: dict[str, _Refusal] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.hbspan_s = self.config.hbspan_s.min
@@ -218,22 +230,31 @@ class Cluster:
 
     def refuse(self, key: str, text: str) -> None:
         """Note a refusal, at most once a minute for the same reason: the switch will try again every second."""
-        self.counters["hosts_refused"] += 1
         now_s = time.monotonic()
-        if now_s - self._refused.get(key, -1e9) > 60:
-            if len(self._refused) > 1000:
-                self._refused.clear()
-            self._refused[key] = now_s
-            self.note(text)
+        with self.lock:
+            self.counters["hosts_refused"] += 1
+            known = self._refused.pop(key, None)
+            noted = known is None or now_s - known.noted_s > 60
+            if len(self._refused) >= _MAX_REFUSALS:
+                del self._refused[next(iter(self._refused))]  # the one that has not tried for the longest time
+            self._refused[key] = _Refusal(now_s if known is None or noted else known.noted_s, now_s, text)
+            if noted:
+                self.note(text)
+
+    def admitted(self, key: str) -> None:
+        """What kept it out is over."""
+        self._refused.pop(key, None)
 
     def warnings(self) -> list[str]:
-        """What an operator should look at: pairs with no common network, lone NICs, contradictions to cluster.yaml."""
+        """What an operator should look at: pairs with no common network, hosts that are refused, the like."""
         fabric = self.fabric()
         result = [f"{a} and {b} have no common network" for a, b in fabric.unconnected_pairs()]
         for network, nics in fabric.networks.items():
             if len(nics) == 1:
                 result.append(f"network {network} has a single NIC, {nics[0].host}:{nics[0].name}")
         result += self._contradictions(fabric)
+        result += self._shared_macs()
+        result += self._refusals()
         if self.fat_tree is not None:
             result += self.fat_tree.liveness.faults
             base = self.fat_tree.trees.vlans[0]
@@ -261,6 +282,27 @@ class Cluster:
     def _nic_label(self, nic: NicId) -> str:
         port = self.port_of(nic)[1]
         return f"{nic[0]}:{port.name if port is not None else nic[1]}"
+
+    def _refusals(self) -> list[str]:
+        """Hosts that were refused and still try."""
+        now_s = time.monotonic()
+        still = [refusal.text for refusal in self._refused.values() if now_s - refusal.tried_s < REFUSED_S]
+        more = len(still) - _SHOWN_REFUSALS
+        return [*still[-_SHOWN_REFUSALS:], *([f"{more} more hosts were refused: see the log"] if more > 0 else [])]
+
+    def _shared_macs(self) -> list[str]:
+        """MAC addresses of several hosts: what is sent to one of them arrives at another."""
+        owners: dict[str, dict[str, list[str]]] = {}
+        for name, member in self.members.items():
+            own = [(member.mac, name), *((port.mac, f"{name}:{port.name}") for port in member.ports.values())]
+            for mac, label in own + [(mac, f"{name} (extra_macs)") for mac in self.config.extra_macs(name)]:
+                owners.setdefault(mac.lower(), {}).setdefault(name, []).append(label)
+        return [
+            f"{' and '.join(label for labels in of_host.values() for label in labels)} have one MAC address, {mac}: "
+            "give all but one another and run host-up there"
+            for mac, of_host in owners.items()
+            if len(of_host) > 1
+        ]
 
     def _contradictions(self, fabric: Fabric) -> list[str]:
         """Wiring that is other than declared: two declared networks that are one, or one that is several."""

@@ -148,7 +148,7 @@ class ConnectionApp(OSKenApp):
         name = body.dp_desc.decode("utf-8", "replace").rstrip("\0") or f"host-{channel.datapath.id:016x}"
         if not _NAME.match(name):
             shown = ascii(name[:64])
-            text = f"{channel.address}: refused, its name {shown} is not one"
+            text = f"{channel.address}: refused, its name {shown} is not one: give it another with host-up --name"
             self.cluster.refuse(text, text)
             channel.close("bad name")
             return
@@ -191,12 +191,8 @@ class ConnectionApp(OSKenApp):
                 old.close("replaced by a new connection of the same host")
             self._admit(candidate)
             return
-        shared = "name" if rival.name == candidate.name else "MAC address"
-        self.cluster.refuse(
-            f"{candidate.name} {new.address}",
-            f"{candidate.name} at {new.address} refused: {rival.name} at {old.address if old else '?'} "
-            f"has the same {shared}",
-        )
+        text, shared = _refusal(candidate, rival, new.address, old.address if old else "?")
+        self.cluster.refuse(f"{candidate.name} {new.address}", text)
         new.close(f"another host has the same {shared}")
 
     def _admit(self, candidate: Member) -> None:
@@ -210,6 +206,7 @@ class ConnectionApp(OSKenApp):
             if known is not None and (known.dpid, known.mac) == (candidate.dpid, candidate.mac):
                 candidate.accepts_wire = known.accepts_wire
             cluster.members[candidate.name] = candidate
+            cluster.admitted(f"{candidate.name} {channel.address}")
             for number in set(known.ports if known else {}) - set(candidate.ports):
                 cluster.wiring.remove_nic((candidate.name, number))
             cluster.helpers_to_greet.add(candidate.name)
@@ -242,6 +239,18 @@ class ConnectionApp(OSKenApp):
             else:
                 channel.send(parser.OFPEchoRequest(channel.datapath))
         self.cluster.stop.wait(_TICK_S)
+
+
+def _refusal(candidate: Member, rival: Member, new: str, old: str) -> tuple[str, str]:
+    """What is said of a host that another one's identity keeps out, and what the two share."""
+    shared, cure = "datapath ID", "give one of the two another MAC address and run host-up there"
+    macs = {candidate.mac, *(port.mac for port in candidate.ports.values())}
+    both = sorted(macs & {rival.mac, *(port.mac for port in rival.ports.values())})
+    if rival.name == candidate.name:
+        shared, cure = "name", "give one of the two another with host-up --name"
+    elif both:
+        shared, cure = f"MAC address {', '.join(both)}", "give one of the two another and run host-up there"
+    return f"{candidate.name} at {new} refused: {rival.name} at {old} has the same {shared}: {cure}", shared
 
 
 def _datapath(serial: str) -> tuple[str, int]:

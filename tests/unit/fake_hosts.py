@@ -1,0 +1,135 @@
+"""A cluster without switches for the apps' own parts: hosts that have connected, whose answers a test makes up."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from ri2n_sdn.apps.channel import Channel
+from ri2n_sdn.apps.cluster import Cluster, Member, Port
+from ri2n_sdn.apps.config import ClusterConfig
+from ri2n_sdn.apps.openflow import RawBody, ofp, parser
+from ri2n_sdn.fabric.model import NicId
+from ri2n_sdn.fabric.wiring import Wiring
+from ri2n_sdn.pipeline.diff import Installed
+from ri2n_sdn.pipeline.plan import plan_host
+from ri2n_sdn.weights.loop import PairKey, PathKey, default_slots
+
+__all__ = ["RATE_BPS", "FakeChannel", "cluster_of", "host_mac", "member_of", "parts", "plan"]
+
+RATE_BPS = 100_000_000
+
+
+class FakeChannel:
+    """In place of apps.channel.Channel: keeps what is sent; `answer` makes up what a request brings.
+
+    `answer` returns the reply's parts, an exception, or None: then the reply does not come.
+    """
+
+    def __init__(self, answer: Callable[[Any], Any] = lambda message: []) -> None:
+        self.datapath = SimpleNamespace(ofproto=ofp, ofproto_parser=parser, heard_s=-1e9, id=0, ports={})
+        self.reached_at: tuple[str, int] | None = None
+        self.address = "192.0.2.1"
+        self.heard_s = -1e9
+        self.answered_s = -1e9
+        self.closed = False
+        self.why_closed = ""
+        self.answer = answer
+        self.asked: list[Any] = []
+        self.sent: list[Any] = []
+        self.sent_bytes: list[bytes] = []
+        self._xids = itertools.count(1)
+
+    def next_xid(self) -> int:
+        return next(self._xids)
+
+    def send(self, *messages: Any) -> None:
+        self.sent += messages
+
+    def send_bytes(self, data: bytes) -> None:
+        self.sent_bytes.append(data)
+
+    def request(self, message: Any) -> Future[list[Any]]:
+        self.asked.append(message)
+        future: Future[list[Any]] = Future()
+        answer = self.answer(message)
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        elif answer is not None:
+            future.set_result(answer)
+        return future
+
+    def barrier(self) -> Future[list[Any]]:
+        return self.request(parser.OFPBarrierRequest(self.datapath))
+
+    def close(self, reason: str) -> None:
+        self.closed, self.why_closed = True, reason
+
+
+def parts(*bodies: bytes) -> list[Any]:
+    """The parts of a reply that apps.codec reads."""
+    return [SimpleNamespace(body=[RawBody(body)]) for body in bodies]
+
+
+def host_mac(name: str) -> str:
+    return f"06:00:00:00:{ord(name):02x}:00"
+
+
+def member_of(name: str, nics: int = 2) -> Member:
+    """A host named by one letter, with NICs eth0, eth1, ... at ports 1, 2, ..., not connected."""
+    ports = {
+        n: Port(n, f"eth{n - 1}", f"04:00:00:00:{ord(name):02x}:{n:02x}", True, RATE_BPS) for n in range(1, nics + 1)
+    }
+    return Member(name, ord(name), host_mac(name), "3.1.0", ports)
+
+
+class _Wiring:
+    """Port N of every host is on network nN; `dead` NICs neither send nor receive."""
+
+    def __init__(self, dead: set[NicId]) -> None:
+        self._dead = dead
+        self.settled = True
+
+    def network(self, nic: NicId) -> str | None:
+        return f"n{nic[1]}"
+
+    def alive(self, nic: NicId) -> tuple[bool, bool]:
+        return (nic not in self._dead, nic not in self._dead)
+
+    def remove_nic(self, nic: NicId) -> None:
+        self._dead.discard(nic)
+
+    def disconnect(self, host: str) -> None:
+        pass
+
+
+def cluster_of(
+    hosts: Mapping[str, FakeChannel | None],
+    config: ClusterConfig | None = None,
+    dead: Sequence[NicId] = (),
+    nics: int = 2,
+) -> Cluster:
+    """A cluster that has started; a host without a channel is away. All are wired alike (`_Wiring`)."""
+    cluster = Cluster(config or ClusterConfig(), "max_min", Path("/nonexistent/controller.sock"))
+    cluster.wiring = cast(Wiring, _Wiring(set(dead)))
+    cluster.started = True
+    for name, channel in hosts.items():
+        member = cluster.members[name] = member_of(name, nics)
+        member.channel = cast(Channel, channel) if channel is not None else None
+        member.accepts_wire = True
+    return cluster
+
+
+def plan(cluster: Cluster, pairs: Mapping[PairKey, tuple[PathKey, ...]] | None = None) -> None:
+    """Let every host hold what it should, `pairs` with slot tables of their own."""
+    cluster.pair_slots.update(pairs or {})
+    fabric = cluster.fabric()
+    for name, member in cluster.members.items():
+        own = {receiver: slots for (sender, receiver), slots in cluster.pair_slots.items() if sender == name}
+        member.wanted = plan_host(fabric, name, own, default_slots, cluster.config.slots)
+        member.installed = Installed(set(member.wanted.flows), dict(member.wanted.groups))
+        member.dirty = False

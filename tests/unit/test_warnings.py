@@ -1,0 +1,310 @@
+"""What `ri2n status` warns of, hosts that are refused among it; and who is taken for silent."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from rich.console import Console
+
+from ri2n_sdn.apps import cluster as cluster_module
+from ri2n_sdn.apps import connection
+from ri2n_sdn.apps.channel import Channel
+from ri2n_sdn.apps.cluster import REFUSED_S, Cluster, Member, Port, guarded_loop
+from ri2n_sdn.apps.config import ClusterConfig
+from ri2n_sdn.apps.connection import ConnectionApp
+from ri2n_sdn.apps.local_api import LocalApi
+from ri2n_sdn.cli.views import status_view
+from ri2n_sdn.fabric.yamlfile import parse_model
+from tests.unit.fake_hosts import FakeChannel, cluster_of, host_mac, member_of
+
+
+class Clock:
+    """In place of the module `time`."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def time(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(cluster_module, "time", clock)
+    monkeypatch.setattr(connection, "time", clock)
+    return clock
+
+
+def two_hosts(config: ClusterConfig | None = None) -> Cluster:
+    return cluster_of({"A": FakeChannel(), "B": FakeChannel()}, config)
+
+
+def test_a_cluster_in_order_has_nothing_to_warn_of() -> None:
+    assert two_hosts().warnings() == []
+
+
+# ---- two hosts with one MAC or name
+
+
+@pytest.mark.parametrize(
+    ("change", "labels", "mac"),
+    [
+        (lambda b: setattr(b, "mac", host_mac("A")), "A and B", host_mac("A")),
+        (lambda b: setattr(b.ports[2], "mac", "04:00:00:00:41:01"), "A:eth0 and B:eth1", "04:00:00:00:41:01"),
+        (lambda b: setattr(b.ports[1], "mac", host_mac("A").upper()), "A and B:eth0", host_mac("A")),
+    ],
+)
+def test_two_hosts_with_one_mac_are_both_named(change: Any, labels: str, mac: str) -> None:
+    """Open vSwitch tells of a NIC's new MAC at any time, and a host that is away may come back."""
+    cluster = two_hosts()
+    change(cluster.members["B"])
+    cure = "give all but one another and run host-up there"
+    assert cluster.warnings() == [f"{labels} have one MAC address, {mac}: {cure}"]
+
+
+def test_a_mac_behind_one_host_that_another_one_has() -> None:
+    text = f"hosts: {{A: {{extra_macs: ['{host_mac('B')}']}}}}"
+    warnings = two_hosts(parse_model(text, ClusterConfig, "cluster.yaml")).warnings()
+    assert [line.partition(" have one")[0] for line in warnings] == ["A (extra_macs) and B"]
+
+
+@pytest.fixture
+def app(clock: Clock) -> ConnectionApp:
+    app = ConnectionApp()
+    app.cluster = two_hosts()
+    return app
+
+
+def knock(app: ConnectionApp, candidate: Member, address: str = "192.0.2.9") -> FakeChannel:
+    """A host connects and has said who it is."""
+    channel = FakeChannel()
+    channel.address = address
+    candidate.channel = cast(Channel, channel)
+    rival = app._rival(candidate)
+    assert rival is not None
+    app._contest(candidate, rival)
+    return channel
+
+
+def stranger(name: str, mac: str | None = None, nic: str | None = None, dpid: int = 0x99) -> Member:
+    port = Port(1, "eth0", nic or "04:00:00:00:99:01", True, 10**8)
+    return Member(name, dpid, mac or "06:00:00:00:99:00", "3.1.0", {1: port})
+
+
+REFUSED = [
+    (
+        stranger("A"),
+        "A at 192.0.2.9 refused: A at 192.0.2.1 has the same name",
+        "give one of the two another with host-up --name",
+    ),
+    (
+        stranger("Z", mac=host_mac("B")),
+        f"Z at 192.0.2.9 refused: B at 192.0.2.1 has the same MAC address {host_mac('B')}",
+        "give one of the two another and run host-up there",
+    ),
+    (
+        stranger("Q", nic="04:00:00:00:41:02"),
+        "Q at 192.0.2.9 refused: A at 192.0.2.1 has the same MAC address 04:00:00:00:41:02",
+        "give one of the two another and run host-up there",
+    ),
+    (
+        stranger("D", dpid=ord("B")),
+        "D at 192.0.2.9 refused: B at 192.0.2.1 has the same datapath ID",
+        "give one of the two another MAC address and run host-up there",
+    ),
+]
+
+
+@pytest.mark.parametrize(("candidate", "said", "cure"), REFUSED, ids=[who.name for who, _, _ in REFUSED])
+def test_a_host_that_is_refused_stands_in_status_with_what_to_do(
+    app: ConnectionApp, clock: Clock, candidate: Member, said: str, cure: str
+) -> None:
+    channel = knock(app, candidate)
+    assert channel.why_closed == "another host has the " + said.partition("has the ")[2]
+    (warning,) = app.cluster.warnings()
+    assert warning == f"{said}: {cure}"
+    assert [text for _, _, text in app.cluster.events] == [warning]
+    clock.now_s += REFUSED_S - 1
+    assert app.cluster.warnings() == [warning]
+    knock(app, candidate)  # it goes on trying
+    clock.now_s += REFUSED_S - 1
+    assert app.cluster.warnings() == [warning]
+    clock.now_s += 2
+    assert app.cluster.warnings() == []
+    assert len(app.cluster.events) == 1 and app.cluster.counters["hosts_refused"] == 2
+
+
+def test_a_refusal_is_noted_once_a_minute(app: ConnectionApp, clock: Clock) -> None:
+    for _ in range(100):
+        clock.now_s += 1
+        knock(app, stranger("A"))
+    assert len(app.cluster.events) == 2
+
+
+def test_strangers_take_bounded_room(app: ConnectionApp) -> None:
+    for number in range(1500):
+        app.cluster.refuse(f"{number}", f"host {number}")
+    warnings = app.cluster.warnings()
+    assert warnings[:-1] == [f"host {number}" for number in range(1480, 1500)]
+    assert warnings[-1] == "980 more hosts were refused: see the log"
+
+
+def test_a_host_that_is_let_in_is_no_longer_warned_of(app: ConnectionApp) -> None:
+    again = member_of("B")
+    knock(app, again)
+    assert len(app.cluster.warnings()) == 1
+    dead = cast(FakeChannel, app.cluster.members["B"].channel)
+    dead.answer = lambda message: ConnectionError("closed")
+    assert not knock(app, again).closed
+    assert dead.why_closed == "replaced by a new connection of the same host"
+    assert app.cluster.members["B"] is again and app.cluster.warnings() == []
+
+
+def test_an_impossible_name_is_refused_with_what_to_do(app: ConnectionApp) -> None:
+    channel = FakeChannel()
+    local = SimpleNamespace(
+        port_no=0xFFFFFFFE, hw_addr="06:00:00:00:99:00", name=b"br", state=0, config=0, properties=[]
+    )
+    channel.datapath.ports = {0xFFFFFFFE: local}
+    body = SimpleNamespace(dp_desc=b"two words\0", sw_desc=b"3.1.0", serial_num=b"netdev/0")
+    reply: Any = SimpleNamespace(exception=lambda: None, result=lambda: [SimpleNamespace(body=body)])
+    app._described(cast(Channel, channel), reply)
+    assert channel.why_closed == "bad name"
+    (warning,) = app.cluster.warnings()
+    assert warning == "192.0.2.1: refused, its name 'two words' is not one: give it another with host-up --name"
+
+
+def test_status_shows_the_warnings(tmp_path: Path) -> None:
+    cluster = two_hosts()
+    cluster.socket_path = tmp_path / "controller.sock"
+    cluster.members["B"].mac = host_mac("A")
+    for member in cluster.members.values():
+        member.ports[1].rx_bps, member.ports[1].tx_bps = 3e6, 5e6
+    api = LocalApi(cluster)
+    try:
+        answer = json.loads(json.dumps(api.answer(b'{"op": "status"}\n')))
+    finally:
+        api.close()
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(status_view(answer))
+    text = console.export_text()
+    assert "warning: A and B have one MAC address, 06:00:00:00:41:00: give all but one another" in text
+    (row,) = (line for line in text.splitlines() if "A " in line and "eth0" in line)
+    assert row.index("5.0 Mbit/s") < row.index("3.0 Mbit/s"), "sending, then receiving"
+
+
+# ---- the other warnings
+
+
+def test_hosts_that_are_away_or_have_never_come() -> None:
+    config = parse_model("{hosts: {C: {}}, placement: [{hosts: [D]}]}", ClusterConfig, "cluster.yaml")
+    cluster = cluster_of({"A": FakeChannel(), "B": None}, config)
+    assert cluster.warnings() == [
+        "B is not connected",
+        "C is in cluster.yaml but has never connected",
+        "D is in cluster.yaml but has never connected",
+    ]
+
+
+def test_nics_and_hosts_that_reach_nobody() -> None:
+    cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel()}, nics=1)
+    cluster.members["A"].ports.update(member_of("A", 3).ports)
+    assert cluster.warnings() == ["network n2 has a single NIC, A:eth1", "network n3 has a single NIC, A:eth2"]
+    del cluster.members["A"].ports[1]
+    cluster.topology_changed()
+    assert cluster.warnings()[0] == "A and B have no common network"
+
+
+@pytest.mark.parametrize(
+    ("taps", "warning"),
+    [
+        ({}, []),
+        ({101: True, 102: True}, []),
+        ({101: True, 102: False}, ["A: its helper does not run"]),
+        ({101: True}, ["A: its helper cannot be used: its ports have other numbers"]),
+    ],
+)
+def test_a_helper_that_is_of_no_use(taps: dict[int, bool], warning: list[str]) -> None:
+    cluster = two_hosts()
+    cluster.members["A"].taps = taps
+    assert cluster.warnings() == warning
+    without = two_hosts(ClusterConfig(striping="off"))
+    without.members["A"].taps = taps
+    assert without.warnings() == []
+
+
+def test_wiring_that_is_not_as_declared() -> None:
+    def declared(a: str, b: str) -> Cluster:
+        text = f"hosts: {{A: {{nics: {a}}}, B: {{nics: {b}}}, C: {{nics: {b}}}}}"
+        config = parse_model(text, ClusterConfig, "cluster.yaml")
+        return cluster_of({"A": FakeChannel(), "B": FakeChannel(), "C": FakeChannel()}, config)
+
+    right, wrong = "{eth0: {network: x}, eth1: {network: y}}", "{eth0: {network: y}, eth1: {network: x}}"
+    assert declared(right, right).warnings() == []
+    assert declared(wrong, right).warnings() == [
+        "A:eth0 declared on y, found on n1 with NICs of x",
+        "A:eth1 declared on x, found on n2 with NICs of y",
+        "A:eth1 cut off from the rest of x",
+        "A:eth0 cut off from the rest of y",
+    ]
+
+
+# ---- signs of life
+
+
+def test_who_says_nothing_for_five_seconds_is_given_up(
+    app: ConnectionApp, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_TICK_S", 0.0)
+    a, b = (cast(FakeChannel, app.cluster.members[name].channel) for name in "AB")
+    a.heard_s = b.datapath.heard_s = clock.now_s
+    clock.now_s += 5
+    app._tick()
+    assert not a.closed and not b.closed and len(a.sent) == len(b.sent) == 1, "asked for a sign of life"
+    event: Any = SimpleNamespace(msg=SimpleNamespace(datapath=SimpleNamespace(ri2n_channel=a)))
+    app.echoed(event)
+    assert a.heard_s == clock.now_s
+    clock.now_s += 1
+    app._tick()
+    assert not a.closed and b.why_closed == "silent for 5 s"
+
+
+# ---- loops
+
+
+@pytest.fixture
+def hurried() -> Iterator[Cluster]:
+    """A cluster whose loops do not wait."""
+
+    class Hurried(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            return self.is_set()
+
+    cluster = two_hosts()
+    cluster.stop = Hurried()
+    yield cluster
+    cluster.stop.set()
+
+
+def test_a_loop_that_fails_goes_on_and_one_that_always_fails_ends_the_controller(hurried: Cluster) -> None:
+    turns: list[int] = []
+
+    def turn() -> None:
+        turns.append(len(turns))
+        if len(turns) != 20:
+            raise ZeroDivisionError
+
+    guarded_loop(hurried, "odd", turn).join()
+    assert len(turns) == 40, "19 failures, one turn that works, and 20 failures in a row"
+    assert hurried.failed and hurried.counters["loop_errors_odd"] == 39
