@@ -1,0 +1,266 @@
+"""Telemetry: what is made of the counters that hosts answer with, and of answers that do not come."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ri2n_sdn.apps import telemetry
+from ri2n_sdn.apps.channel import Refused
+from ri2n_sdn.apps.cluster import Cluster
+from ri2n_sdn.apps.openflow import parser
+from ri2n_sdn.apps.telemetry import TelemetryApp
+from ri2n_sdn.pipeline.layout import Table
+from ri2n_sdn.pipeline.plan import RECEIVED, SENT, pair_group_id
+from ri2n_sdn.weights.loop import PathKey, default_slots
+from tests.unit.fake_hosts import FakeChannel, cluster_of, parts, plan
+from tests.unit.test_codec import flow_entry
+
+ONE, TWO = (1, 1, 0), (2, 2, 0)
+AB, AB_ONE = ("A", "B"), ("A", "B", ONE)
+BUCKET_PACKETS = 1
+
+
+def group_entry(number: int, octets: Iterable[int]) -> bytes:
+    """An OFPMP_GROUP entry."""
+    raw = b"".join(struct.pack("!QQ", BUCKET_PACKETS, count) for count in octets)
+    return struct.pack("!HxxII4xQQII", 40 + len(raw), number, 1, 0, 0, 0, 0) + raw
+
+
+class World:
+    """Two hosts with two NICs each, the counters that their switches would show, and a clock of its own."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+        self.channels = {name: FakeChannel(partial(self.answer, name)) for name in "AB"}
+        self.cluster: Cluster = cluster_of(self.channels)
+        self.sent: dict[tuple[str, str, PathKey], int] = {}
+        self.received: dict[tuple[str, str, PathKey], int] = {}
+        self.nics: dict[tuple[str, int], tuple[int, int]] = {}
+        self.slots: dict[tuple[str, str], list[int]] = {}
+        self.canary = {"A": True, "B": True}
+        self.silent: set[tuple[str, type]] = set()
+        self.refusing: set[tuple[str, type]] = set()
+        self.garbled: set[str] = set()
+        self.app = TelemetryApp()
+        self.app.cluster = self.cluster
+        plan(self.cluster)
+
+    def answer(self, name: str, message: Any) -> Any:
+        if (name, type(message)) in self.silent:
+            return None
+        if (name, type(message)) in self.refusing:
+            return Refused("error type 1 code 1")
+        if isinstance(message, parser.OFPPortStatsRequest):
+            rows = [
+                SimpleNamespace(port_no=port, tx_bytes=tx, rx_bytes=rx)
+                for (host, port), (tx, rx) in self.nics.items()
+                if host == name
+            ]
+            return [SimpleNamespace(body=rows)]
+        if isinstance(message, parser.OFPGroupStatsRequest):
+            entries = [
+                group_entry(pair_group_id(peer), octets) for (host, peer), octets in self.slots.items() if host == name
+            ]
+            return parts(*entries)
+        if isinstance(message, parser.OFPFlowDescStatsRequest):
+            return parts(b"".join(self.flows(name, message.table_id)))
+        return []
+
+    def flows(self, name: str, table: int) -> Iterator[bytes]:
+        if name in self.garbled:
+            yield b"\0\1\0"
+        wanted = self.cluster.members[name].wanted
+        assert wanted is not None
+        for cookie, flow in wanted.flows.items():
+            if flow.table != table or (table == Table.CANARY and not self.canary[name]):
+                continue
+            count = 0
+            if flow.counts is not None:
+                what, peer, path = flow.counts
+                if what == SENT:
+                    count = self.sent.get((name, peer, path), 0)
+                elif what == RECEIVED:
+                    count = self.received.get((peer, name, path), 0)
+            yield flow_entry(table, cookie, count // 1500, count)
+
+    def round(self, elapsed_s: float = 0.25) -> None:
+        """Time passes, then one round."""
+        self.now_s += elapsed_s
+        self.app._cycle(self.now_s)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    world = World()
+    monkeypatch.setattr(telemetry, "time", SimpleNamespace(monotonic=lambda: world.now_s))
+    monkeypatch.setattr(telemetry, "_ANSWER_S", 0.0)  # what is to come is there at once
+    return world
+
+
+def test_a_paths_rates_are_what_its_sender_sent_and_its_receiver_got(world: World) -> None:
+    world.sent[AB_ONE], world.received[AB_ONE] = 5_000_000, 4_000_000
+    world.round()
+    world.sent[AB_ONE] += 1_000_000
+    world.received[AB_ONE] += 600_000  # the rest was lost
+    world.round(0.5)
+    first, second = world.cluster.rates[AB][ONE], world.cluster.rates[AB][TWO]
+    assert (first.tx_bps, first.rx_bps) == (16e6, 9.6e6)
+    assert (second.tx_bps, second.rx_bps) == (0, 0)
+    assert world.cluster.rates["B", "A"][ONE].tx_bps == 0
+    assert world.cluster.sent_bytes == {AB: 1_000_000, ("B", "A"): 0}, "not what it had sent before this controller"
+
+
+def test_a_nics_rates_are_its_own_counters_over_the_time_between_them(world: World) -> None:
+    world.nics = {("A", 1): (100, 7_000), ("A", 9): (1, 1)}  # port 9 is none of its NICs
+    world.round()
+    nic = world.cluster.members["A"].ports[1]
+    assert (nic.tx_bps, nic.rx_bps) == (0, 0), "one reading says nothing"
+    world.nics["A", 1] = (1_100, 9_000)
+    world.round(0.5)
+    assert (nic.tx_bps, nic.rx_bps) == (16_000, 32_000)
+    world.nics["A", 1] = (0, 0)  # Open vSwitch began anew
+    world.round(0.5)
+    assert (nic.tx_bps, nic.rx_bps) == (0, 0)
+    world.nics["A", 1] = (500, 250)
+    world.silent.add(("A", parser.OFPPortStatsRequest))
+    world.round(0.5)
+    world.silent.clear()
+    world.round(0.5)
+    assert (nic.tx_bps, nic.rx_bps) == (4_000, 2_000), "over both rounds"
+
+
+def test_a_host_whose_tables_were_emptied_is_sent_no_more_frames_with_nic_addresses(world: World) -> None:
+    world.round()
+    emptied, other = world.cluster.members["A"], world.cluster.members["B"]
+    world.cluster.wake_trunk.clear()
+    world.canary["A"] = False
+    world.round()
+    assert emptied.installed is None and emptied.dirty and not emptied.accepts_wire
+    assert not world.cluster.fabric().hosts["A"].accepts_wire and world.cluster.fabric().hosts["B"].accepts_wire
+    assert other.installed is not None and other.dirty, "its rows for A are others now"
+    assert world.cluster.wake_trunk.is_set()
+    assert [text for _, _, text in world.cluster.events] == ["A: its tables were emptied"]
+    world.round()
+    assert len(world.cluster.events) == 1, "said once, until it has been filled again"
+
+
+@pytest.mark.parametrize("how", ["silent", "refusing", "garbled"])
+def test_a_host_that_does_not_answer_properly_was_not_emptied(world: World, how: str) -> None:
+    world.sent[AB_ONE] = 1_000_000
+    world.round()
+    world.round()
+    world.sent[AB_ONE] = 2_000_000
+    world.canary["A"] = False
+    for kind in (parser.OFPFlowDescStatsRequest, parser.OFPGroupStatsRequest, parser.OFPPortStatsRequest):
+        if how == "garbled":
+            world.garbled.add("A")
+        else:
+            getattr(world, how).add(("A", kind))
+    world.round()
+    assert world.cluster.members["A"].accepts_wire and not world.cluster.events
+    assert world.cluster.rates[AB][ONE].tx_bps == 0, "its last counters stand"
+    world.canary["A"] = True
+    for trouble in (world.silent, world.refusing, world.garbled):
+        trouble.clear()
+    world.round()
+    assert world.cluster.rates[AB][ONE].tx_bps == 32e6
+    assert world.cluster.counters["cycles"] == 4
+
+
+def test_a_host_that_is_being_filled_was_not_emptied(world: World) -> None:
+    world.canary["A"] = False
+    world.cluster.members["A"].dirty = True
+    world.round()
+    world.cluster.members["A"].dirty, world.cluster.members["A"].installed = False, None
+    world.round()
+    assert not world.cluster.events and world.cluster.members["A"].accepts_wire
+
+
+def test_hosts_that_are_away_or_not_planned_yet_are_not_asked(world: World) -> None:
+    world.cluster.members["A"].channel = None
+    world.cluster.members["B"].wanted = None
+    world.round()
+    assert not world.channels["A"].asked and not world.channels["B"].asked
+
+
+def taken(world: World) -> dict[tuple[str, str], tuple[int, ...]]:
+    """The bytes per slot that this round would tell the loop."""
+    return world.app._take_slots(world.app._ask(world.cluster.members["A"]))
+
+
+def test_bytes_per_slot_are_those_since_the_last_round_with_this_table(world: World) -> None:
+    assert not any(isinstance(message, parser.OFPGroupStatsRequest) for message in world.channels["A"].asked)
+    table = default_slots([ONE, TWO], [1.0, 1.0], 64)
+    world.cluster.pair_slots[AB] = table
+    world.slots[AB] = [10] * 64
+    assert taken(world) == {AB: (10,) * 64}
+    world.slots[AB] = [15] * 63 + [10]
+    assert taken(world) == {AB: (5,) * 63 + (0,)}
+    world.cluster.pair_slots[AB] = table[::-1]  # which sets the group's counters to 0
+    world.slots[AB] = [16] * 64
+    assert taken(world) == {AB: (16,) * 64}
+    world.slots[AB] = [17] * 63 + [3]  # as does a switch that began anew
+    assert taken(world) == {AB: (17,) * 63 + (3,)}
+    world.slots[AB] = [20] * 16  # the table before, of another size
+    assert taken(world) == {}
+    world.silent.add(("A", parser.OFPGroupStatsRequest))
+    assert taken(world) == {}
+
+
+def test_group_counters_are_asked_for_where_a_pair_has_a_table_of_its_own(world: World) -> None:
+    world.cluster.pair_slots[AB] = default_slots([ONE, TWO], [1.0, 1.0], 64)
+    for name, channel in world.channels.items():
+        world.app._ask(world.cluster.members[name])
+        assert any(isinstance(message, parser.OFPGroupStatsRequest) for message in channel.asked) == (name == "A")
+
+
+def test_what_the_loop_is_told_of_a_pair(world: World) -> None:
+    world.cluster.wiring._dead.add(("B", 2))  # type: ignore[attr-defined]
+    world.cluster.topology_changed()
+    world.sent[AB_ONE], world.received[AB_ONE] = 3_000, 1_500
+    world.app._take(world.app._ask(world.cluster.members["A"]))
+    world.app._take(world.app._ask(world.cluster.members["B"]))
+    pairs = {pair.key: pair for pair in world.app._pairs({AB: (7,) * 64})}
+    assert set(pairs) == {AB, ("B", "A")}
+    one, two = pairs[AB].paths
+    assert (one.path, one.alive, one.links) == (ONE, True, ("A:1>", ">B:1"))
+    assert (one.sent_bytes, one.sent_packets, one.received_bytes, one.received_packets) == (3_000, 2, 1_500, 1)
+    assert (two.path, two.alive, two.sent_bytes) == (TWO, False, 0)
+    assert pairs[AB].slot_bytes == (7,) * 64 and pairs["B", "A"].slot_bytes is None
+    assert pairs[AB].slots == (ONE,) * 64
+
+
+def test_pairs_in_use_get_tables_and_their_shares_are_shown(world: World) -> None:
+    for path in (ONE, TWO):
+        world.sent["A", "B", path] = world.received["A", "B", path] = 0
+    for _ in range(6):
+        for path, step in ((ONE, 2_000_000), (TWO, 500_000)):
+            world.sent["A", "B", path] += step
+            world.received["A", "B", path] += step
+        world.round()
+    shown = world.cluster.rates[AB]
+    assert set(world.cluster.pair_slots) == {AB}
+    assert sum(path.share or 0 for path in shown.values()) == pytest.approx(1.0)
+    assert shown[ONE].rate_bps is not None
+    assert world.cluster.rates["B", "A"][ONE].share is None, "an idle pair has none"
+    assert world.cluster.members["A"].dirty, "its group is not there yet"
+    assert world.cluster.hbspan_s > 0.25, "nothing changes"
+
+
+def test_what_is_gone_is_forgotten(world: World) -> None:
+    world.cluster.pair_slots[AB] = default_slots([ONE, TWO], [1.0, 1.0], 64)
+    world.slots[AB] = [1] * 64
+    world.sent[AB_ONE] = world.received[AB_ONE] = 10
+    world.round()
+    assert world.app._counts.sent and world.app._counts.received and world.app._counts.slots
+    world.cluster.pair_slots.clear()
+    del world.cluster.members["B"]
+    world.cluster.topology_changed()
+    world.round()
+    assert world.app._counts == type(world.app._counts)() and not world.cluster.rates
