@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from ri2n_sdn.lab.guest_labs import Connection
 from ri2n_sdn.lab.guest_link import MAX_PAYLOAD, WINDOW_BYTES, Kind, credit, encode, json_frame
 
 # Who runs the tests may ignore signals (nohup, a job in the background), which children inherit.
+PATIENCE_S = 120  # a net below whatever hangs, not a limit
 HEED = """
 import signal
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
@@ -44,7 +44,7 @@ class Line:
     """A line to an agent, and what it said."""
 
     def __init__(self, connection: socket.socket) -> None:
-        connection.settimeout(30)
+        connection.settimeout(PATIENCE_S)
         self.connection = Connection(connection)
 
     def start(self, argv: list[str], channel: int = 1, **more: Any) -> None:
@@ -86,7 +86,7 @@ def line() -> Iterator[Line]:
         process = agent_on(theirs)
         theirs.close()
         yield Line(ours)
-    assert process.wait(10) == 0  # it ends with its line
+    assert process.wait(PATIENCE_S) == 0  # it ends with its line
 
 
 @pytest.mark.parametrize(
@@ -118,10 +118,9 @@ def test_any_bytes_go_through(line: Line) -> None:
 
 
 def test_what_a_command_leaves_running_is_not_waited_for(line: Line) -> None:
-    started_s = time.monotonic()
-    code, out, _ = line.run("sh", "-c", "sleep 20 & echo $!")
-    assert (code, time.monotonic() - started_s < 10) == (0, True)
-    os.kill(int(out), signal.SIGKILL)
+    code, out, _ = line.run("sh", "-c", "sleep 600 & echo $!")
+    assert code == 0
+    os.kill(int(out), signal.SIGKILL)  # it is still there
 
 
 def test_all_of_the_output_comes_before_the_exit(line: Line) -> None:
@@ -146,9 +145,20 @@ def test_a_reader_that_gives_no_credit_gets_no_more_than_the_window(line: Line) 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_reach_the_command_and_its_children(line: Line, number: int) -> None:
-    line.start(["sh", "-c", "sleep 30; true"])  # a shell waits for its child before it looks at a signal
+    """A shell waits for its child before it looks at a signal; between its fork and exec the child would lose one."""
+    child = "trap 'exit 7' INT TERM HUP; echo ready; while :; do sleep 0.1; done"
+    line.start(["sh", "-c", f'trap : INT TERM HUP; sh -c "{child}"; echo child $?; exit 5'])
+    while line.connection.receive().payload != b"ready\n":
+        pass
     line.send(Kind.SIGNAL, str(int(number)).encode())
-    assert line.finish()[0] in (128 + number, 0)
+    assert line.finish()[:2] == (5, b"child 7\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_command_that_heeds_no_signal_is_ended_by_it_also_at_its_first_moment(line: Line, number: int) -> None:
+    line.start(["cat"])
+    line.send(Kind.SIGNAL, str(int(number)).encode())
+    assert line.finish()[0] == 128 + number
 
 
 def test_a_lost_client_ends_its_command_even_if_that_ignores_it(line: Line) -> None:
@@ -188,7 +198,7 @@ def test_a_terminal(line: Line) -> None:
 
 
 def test_control_c_on_a_terminal(line: Line) -> None:
-    line.start(["sh", "-c", "echo ready; sleep 30"], tty=True)
+    line.start(["sh", "-c", "echo ready; read word"], tty=True)
     while b"ready" not in line.connection.receive().payload:
         pass
     line.send(Kind.STDIN, b"\x03")
@@ -246,7 +256,7 @@ def relayed() -> Iterator[Relayed]:
     for process in processes[::-1]:
         with process:  # closes its pipes
             try:
-                process.wait(20)
+                process.wait(PATIENCE_S)
             finally:
                 process.kill()  # one that hangs shall not hold up the others' tests
 
@@ -255,20 +265,20 @@ def test_ten_megabytes_through_stdin_and_stdout(relayed: Relayed, tmp_path: Path
     data = os.urandom(10 << 20)
     (tmp_path / "in").write_bytes(data)
     with (tmp_path / "in").open("rb") as source, (tmp_path / "out").open("wb") as target:
-        assert relayed("cat", stdin=source, stdout=target).wait(60) == 0
+        assert relayed("cat", stdin=source, stdout=target).wait(PATIENCE_S) == 0
     assert hashlib.sha256((tmp_path / "out").read_bytes()).digest() == hashlib.sha256(data).digest()
 
 
 def test_the_relay_keeps_streams_apart_and_exits_alike(relayed: Relayed) -> None:
     pipe = subprocess.PIPE
     process = relayed("sh", "-c", "cat; echo e >&2; exit 9", stdin=pipe, stdout=pipe, stderr=pipe)
-    assert process.communicate(b"i", timeout=20) == (b"i", b"e\n")
+    assert process.communicate(b"i", timeout=PATIENCE_S) == (b"i", b"e\n")
     assert process.returncode == 9
 
 
 def test_no_stdin_at_all(relayed: Relayed) -> None:
     process = relayed("cat", stdout=subprocess.PIPE, preexec_fn=lambda: os.close(0))
-    assert process.communicate(timeout=20)[0] == b""
+    assert process.communicate(timeout=PATIENCE_S)[0] == b""
     assert process.returncode == 0
 
 
@@ -279,7 +289,7 @@ def test_the_relay_passes_signals_on_and_waits_for_the_end(relayed: Relayed, num
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     process.send_signal(number)
-    assert process.communicate(timeout=20)[0] == b"last\n"
+    assert process.communicate(timeout=PATIENCE_S)[0] == b"last\n"
     assert process.returncode == 5
 
 
@@ -288,7 +298,7 @@ def test_a_reader_that_goes_away_ends_the_command(relayed: Relayed) -> None:
     assert process.stdout is not None
     assert process.stdout.read(2) == b"y\n"
     process.stdout.close()
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE_S) == 0
 
 
 def test_a_terminal_from_outside_to_inside(relayed: Relayed) -> None:
@@ -308,5 +318,5 @@ def test_a_terminal_from_outside_to_inside(relayed: Relayed) -> None:
         keyboard.write(b"word\r")
         while b"got-word" not in seen:
             seen += keyboard.read(100)
-        assert process.wait(20) == 0
-        assert agent.wait(20) == 0
+        assert process.wait(PATIENCE_S) == 0
+        assert agent.wait(PATIENCE_S) == 0

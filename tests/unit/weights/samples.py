@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
+from ri2n_sdn import weights
 from ri2n_sdn.weights.sample import FloatArray, TrafficSample, to_shares
 
-REFERENCE_S = 0.008  # slowness() is 1 where `_busy_work` takes this long (the development machine, idle)
+PRODUCT = str(Path(weights.__file__).parent)
 
 
-def slowness() -> float:
-    """How much slower than the reference this machine computes at the moment (1 or more), for limits on CPU time."""
-    best_s = float("inf")
-    for _ in range(3):
-        start = time.thread_time()
-        _busy_work()
-        best_s = min(best_s, time.thread_time() - start)
-    return max(1.0, best_s / REFERENCE_S)
+def work_of(call: Callable[[], object]) -> int:
+    """How many lines of ri2n_sdn.weights a call runs: a measure of its time that is the same on every machine."""
+    lines = 0
 
+    def count(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return count
 
-def _busy_work() -> int:
-    total = 0
-    for number in range(300_000):
-        total += number & 7
-    return total
+    def enter(frame: FrameType, event: str, argument: object) -> Any:
+        return count if frame.f_code.co_filename.startswith(PRODUCT) else None
+
+    before = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return lines
 
 
 BYTES = st.sampled_from([0.0, 0.0, 1.0, 100.0, 1e4, 1.1e7, 1.2e7, 1e9])

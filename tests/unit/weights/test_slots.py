@@ -34,6 +34,17 @@ def test_counts_are_the_shares_by_largest_remainder(share: list[float], n: int) 
         assert all(abs(c - s * n) < 1 for c, s in zip(count, share, strict=True))
 
 
+def test_a_slot_too_many_stays_where_it_is() -> None:
+    """Three equal shares of 16 slots leave one over: it goes to the path that has one more now, else to the first."""
+    even = [1 / 3] * 3
+    assert apportion(even, 16) == apportion(even, 16, [5, 5, 5]) == apportion(even, 16, [6, 5, 5]) == [6, 5, 5]
+    assert apportion(even, 16, [5, 6, 5]) == [5, 6, 5]
+    assert apportion(even, 16, [5, 5, 6]) == apportion(even, 16, [0, 0, 16]) == [5, 5, 6]
+    assert apportion([0.35, 0.35, 0.3], 16, [0, 10, 6]) == [5, 6, 5], "5.6, 5.6 and 4.8: the largest remainder first"
+    for table in ((1, 2, 0) * 5 + (1,), (2, 0, 1) * 5 + (2,)):
+        assert assign(even, [True] * 3, table, None, 16) == SlotTable(table, 0, 0)
+
+
 @given(share_vectors(), SIZES)
 def test_an_unchanged_vector_moves_nothing(share: list[float], n: int) -> None:
     alive = [True] * len(share)

@@ -1,0 +1,8 @@
+"""For all tests: hypothesis measures no time, since a machine may be busy."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile("any-machine")
