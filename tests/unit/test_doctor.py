@@ -58,7 +58,7 @@ class Machine:
         self.features = "Masked set action: Yes\nMax dp_hash algorithm: 1\n"
         self.upcalls = "system@ovs-system:\n  flows         : (current 40) (avg 34) (max 60) (limit 200000)\n"
         self.ruleset = "".join(
-            f'table netdev t {{ chain {nic} {{ type filter hook ingress device "{nic}" priority -500; policy drop; }} }}\n'
+            f'table netdev t {{ chain {nic} {{ type filter hook ingress device "{nic}" priority 0; policy drop; }} }}\n'
             for nic in ("eth0", "eth1")
         )
         self.missing: set[str] = set()
