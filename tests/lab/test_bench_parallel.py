@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import statistics
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ri2n_sdn.bench import parallel_mix
 from ri2n_sdn.bench.context import Report
 from ri2n_sdn.bench.parallel import run_parallel
+from ri2n_sdn.bench.parallel_lab import Ends
 from ri2n_sdn.bench.parallel_plan import ParallelSettings
+from ri2n_sdn.bench.parallel_trips import figures
+from ri2n_sdn.bench.peers.base import SERVER
 from ri2n_sdn.bench.progress import Progress
 from ri2n_sdn.bench.vbft import rescaled
 from ri2n_sdn.fabric.topology import load_topology
+from ri2n_sdn.lab import Lab
 
 TOPOLOGY = Path(__file__).resolve().parents[2] / "topologies" / "parallel" / "six.yaml"
 RATE = 10_000_000
@@ -49,10 +58,40 @@ def test_three_links_are_faster_than_one(settings: ParallelSettings) -> None:
         assert fresh["include"] > fresh["exclude"]
 
 
-def test_short_transfers_are_medians(settings: ParallelSettings) -> None:
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """What the client was asked and has answered, for the test to compare rows with."""
+    found: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    ask = Ends.ask
+
+    def kept(self: Ends, limit_s: float, **request: Any) -> dict[str, Any]:
+        answer = ask(self, limit_s, **request)
+        found.append((request, dict(answer)))
+        return answer
+
+    monkeypatch.setattr(Ends, "ask", kept)
+    return found
+
+
+def test_short_transfers_are_medians(
+    settings: ParallelSettings, answers: list[tuple[dict[str, Any], dict[str, Any]]]
+) -> None:
     chosen = replace(settings, parts=("transfer",), sizes=(2048,), samples=3, connections=("fresh",))
     rows = measured(chosen).rows
-    assert len(rows) == 2 + 2 + 3 and all(row["repeat"] == 1 and 0 < row["time_ms"] < 1e3 for row in rows)
+    times_s: dict[tuple[str, int, str], list[float]] = defaultdict(list)
+    for request, found in answers:
+        assert request["size"] == 2048
+        key = (request["method"], request["streams"])
+        if request["op"] == "early":
+            times_s[(*key, "early")].append(found["early_s"])
+        else:
+            times_s[(*key, "exclude")].append(found["fresh_s"])
+            times_s[(*key, "include")].append(found["connect_s"] + found["fresh_s"])
+    assert len(rows) == len(times_s) == 2 + 2 + 3
+    for row in rows:
+        taken_s = times_s[row["method"], row["streams"], row["setup"]]
+        assert len(set(taken_s)) == 3 and row["repeat"] == 1
+        assert row["time_ms"] == pytest.approx(sorted(taken_s)[1] * 1e3, abs=1e-5)
 
 
 def test_a_transfer_survives_its_links(settings: ParallelSettings) -> None:
@@ -67,20 +106,54 @@ def test_a_transfer_survives_its_links(settings: ParallelSettings) -> None:
     assert rows[1]["stall_s"] > 1.5  # nothing can come while all links are dead
 
 
-def test_many_connections_use_all_interfaces(settings: ParallelSettings) -> None:
+class Watched(Ends):
+    """Ends that look at what the server's NICs have sent whenever a run begins or has ended."""
+
+    sent_bytes: list[dict[str, int]]
+
+    def __init__(self, lab: Lab, *arguments: Any, **options: Any) -> None:
+        self._lab = lab
+        super().__init__(lab, *arguments, **options)
+
+    def uneven(self) -> dict[str, Any]:
+        devices = json.loads(self._lab.exec(SERVER, ["ip", "-j", "-s", "link"]).stdout)
+        nics = {nic.name for nic in self._lab.topology.hosts[SERVER].nics}
+        counted = {each["ifname"]: each["stats64"]["tx"]["bytes"] for each in devices if each["ifname"] in nics}
+        self.sent_bytes.append(counted)
+        return super().uneven()
+
+
+def test_many_connections_use_all_interfaces(settings: ParallelSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel_mix, "Ends", Watched)
+    monkeypatch.setattr(Watched, "sent_bytes", [], raising=False)
     chosen = replace(settings, parts=("mix",), mix_methods=("parallel",), shorts=(2,), processes=4, window_s=2.0)
     report = measured(chosen)
     baseline, mixed = report.rows
     assert (baseline["method"], baseline["short"], baseline["speedup"]) == ("tcp", 0, 1.0)
-    assert mixed["speedup"] > 2 and mixed["failed"] == 0 and mixed["processes"] == 12
+    assert mixed["failed"] == 0 and mixed["processes"] == 12
     for row, raw in zip(report.rows, report.document["raw"], strict=True):
         assert row["goodput_bps"] == round(sum(each["bytes"] for each in raw["processes"]) * 8 / 2.0)
         assert len(raw["processes"]) == 12 and row["served_per_min"] > 0
+    assert mixed["speedup"] == pytest.approx(mixed["goodput_bps"] / baseline["goodput_bps"], rel=0.01)
+    parts = []
+    for before, after in zip(Watched.sent_bytes[::2], Watched.sent_bytes[1::2], strict=True):
+        sent = [after[nic] - before[nic] for nic in before]
+        parts.append([count / sum(sent) for count in sent])
+    of_tcp, of_parallel = parts
+    assert len(of_parallel) == 3 and max(of_tcp) > 0.98, "plain TCP goes to one address"
+    assert min(of_parallel) > 0.2, "four connections of twelve on each"
+    assert mixed["uneven"] < 2 < baseline["uneven"], "connections on the fullest interface more than on the emptiest"
 
 
-def test_round_trips_are_by_turns(settings: ParallelSettings) -> None:
+def test_round_trips_are_those_of_the_client(
+    settings: ParallelSettings, answers: list[tuple[dict[str, Any], dict[str, Any]]]
+) -> None:
     rows = measured(replace(settings, parts=("roundtrip",), round_trips=100)).rows
-    assert {row["method"] for row in rows} == {"tcp", "parallel"}
-    for tcp, parallel in zip(rows[::2], rows[1::2], strict=True):
-        assert 0 < tcp["rtt_us"] <= tcp["rtt_p99_us"] and tcp["over_tcp_us"] is None
-        assert parallel["over_tcp_us"] == pytest.approx(parallel["rtt_us"] - tcp["rtt_us"], abs=0.01)
+    assert [row["method"] for row in rows] == ["tcp", "parallel"] * len(answers) and answers
+    for tcp, parallel, (_, found) in zip(rows[::2], rows[1::2], answers, strict=True):
+        for row in (tcp, parallel):
+            assert len(found[row["method"]]) == 100
+            assert {"rtt_us": row["rtt_us"], "rtt_p99_us": row["rtt_p99_us"]} == figures(found[row["method"]])
+            assert row["rtt_us"] == pytest.approx(statistics.median(found[row["method"]][10:]) * 1e6, abs=0.01)
+        assert tcp["over_tcp_us"] is None
+        assert parallel["over_tcp_us"] == pytest.approx(parallel["rtt_us"] - tcp["rtt_us"], abs=0.02)

@@ -7,11 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from ri2n_sdn.bench import vbft
 from ri2n_sdn.bench.context import Report
 from ri2n_sdn.bench.patterns import pattern_bound
 from ri2n_sdn.bench.progress import Progress
 from ri2n_sdn.bench.vbft import VbftSettings, rescaled, run_vbft
 from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.lab import Lab
+from ri2n_sdn.lab.flooding import flooded_frames
 from ri2n_sdn.lab.mpi import check_mpi
 from tests.unit.test_bench_vbft import fat_tree
 
@@ -31,18 +34,31 @@ def measured(settings: VbftSettings) -> Report:
     return report
 
 
-def test_every_engine_measures_what_comes_through(settings: VbftSettings) -> None:
+def test_every_engine_measures_what_comes_through(settings: VbftSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two pairs over two cables, so that none shares anything with another, unless both are given one cable."""
     engines: tuple[str, ...] = ("tcp", "iperf3")
     with suppress(NotAvailable):  # tests/lab/test_mpi.py says so
         check_mpi()
         engines = (*engines, "mpi")
+    counted: list[int] = []
+
+    def count(lab: Lab) -> dict[str, int]:
+        found = flooded_frames(lab)
+        assert set(found) == {"n1", "n2", "n3", "n4"}
+        counted.append(sum(found.values()))
+        return found
+
+    monkeypatch.setattr(vbft, "flooded_frames", count)
     report = measured(replace(settings, engines=engines))
     assert [row["engine"] for row in report.rows] == list(engines)
     for row in report.rows:
         assert 0.35 * 2 * RATE / 8 < row["bytes_per_s"] <= 1.02 * row["bound_bytes_per_s"]
         assert set(row["hosts"]) == {"n3", "n4"} and min(row["hosts"].values()) > 0
-        assert row["of_flat"] is None and row["flooded"] >= 0 and row["hbspan_s"] > 0
+        assert row["of_flat"] is None and row["hbspan_s"] > 0
+    flooded = [after - before for before, after in zip(counted[::2], counted[1::2], strict=True)]
+    assert [row["flooded"] for row in report.rows] == flooded
+    frames = sum(row["bytes_per_s"] for row in report.rows) * settings.seconds / 1500
+    assert sum(flooded) < 0.001 * frames, "switches know where everybody is"
 
 
 def test_phases_follow_each_other(settings: VbftSettings) -> None:

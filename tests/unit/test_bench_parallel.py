@@ -8,7 +8,6 @@ import io
 import json
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from ri2n_sdn.bench import parallel_ends, parallel_mix_ends
 from ri2n_sdn.bench import parallel_plan as plan
 from ri2n_sdn.bench.context import Report
 from ri2n_sdn.bench.parallel_cells import parallel_cells
@@ -185,6 +185,42 @@ def test_the_summary_is_part_by_part() -> None:
     tcp, mptcp, fault = plan.summarized(rows)
     assert (tcp["goodput_bps"], tcp["goodput_bps_spread"], tcp["repeats"]) == (20.0, [10.0, 30.0], 2)
     assert (mptcp["why_not"], mptcp["repeats"], fault["stall_s"]) == ("none here", 0, 0.75)
+
+
+def test_round_trips_are_by_turns_and_who_is_first_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int]] = []
+
+    class Echo:
+        """An end that echoes what it is sent."""
+
+        def __init__(self, name: str) -> None:
+            self.name, self.data = name, b""
+
+        def __enter__(self) -> Echo:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            asked.append((f"{self.name} closed", 0))
+
+        def settimeout(self, limit_s: float | None) -> None:
+            assert limit_s is None
+
+        def sendall(self, data: bytes) -> None:
+            asked.append((self.name, len(data)))
+            self.data = data
+
+        def recv_into(self, buffer: Any) -> int:
+            count = min(len(buffer), len(self.data))
+            buffer[:count], self.data = self.data[:count], self.data[count:]
+            return count
+
+    monkeypatch.setattr(parallel_ends, "connect", lambda settings, method, streams: Echo(method))
+    ends = parallel_ends.EndSettings(("192.0.2.1",), 1)
+    found = parallel_ends._round_trips(ends, {"size": 100, "count": 4, "streams": 3}, lambda answer: None)
+    assert [len(found[name]) for name in ("tcp", "parallel")] == [4, 4]
+    head = HEAD.size
+    turns = ["parallel", "tcp", "tcp", "parallel"] * 2
+    assert asked[:-2] == [("tcp", head), ("parallel", head), *((name, 100) for name in turns)]
 
 
 def test_round_trips_without_the_first_ones() -> None:
@@ -394,25 +430,64 @@ def test_a_refused_connection_is_an_answer() -> None:
     assert [list(each) for each in found] == [["error"]] * 3 and "refused" in found[0]["error"]
 
 
-def test_a_process_of_the_mix_counts_its_window(server: EndSettings) -> None:
+class CountedTime:
+    """A clock that goes on by a millisecond whenever it is looked at, so that a window is so many looks."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def monotonic(self) -> float:
+        self.now_s += 0.001
+        return self.now_s
+
+    def sleep(self, duration_s: float) -> None:
+        self.now_s += duration_s
+
+
+@pytest.fixture
+def counted_time(monkeypatch: pytest.MonkeyPatch) -> CountedTime:
+    """The client's time; the sockets' own limits are then no measure."""
+
+    def connect(*how: Any) -> socket.socket:
+        return Patient(parallel_ends.connect(*how))
+
+    clock = CountedTime()
+    monkeypatch.setattr(parallel_mix_ends, "time", clock)
+    monkeypatch.setattr(parallel_mix_ends, "connect", connect)
+    return clock
+
+
+class Patient(socket.socket):
+    """A connection without a time limit."""
+
+    def __init__(self, made: socket.socket) -> None:
+        super().__init__(fileno=made.detach())
+        super().settimeout(None)
+
+    def settimeout(self, limit_s: float | None) -> None:
+        assert limit_s is not None and limit_s > 0
+
+
+def test_a_process_of_the_mix_counts_its_window(server: EndSettings, counted_time: CountedTime) -> None:
     settings = MixSettings(server, "dns", 1, unit_bytes=1000, times=2, warmup_s=0.05, window_s=0.2)
-    found = run(settings, time.monotonic())
+    found = run(settings, counted_time.now_s + 1)
     assert found["failed"] == 0 and found["bytes"] > 0
     assert found["served"] == found["bytes"] / 2000
     assert set(SEEN) == {"127.0.0.1", "127.0.0.2"} and abs(SEEN["127.0.0.1"] - SEEN["127.0.0.2"]) <= 1
-    assert sum(SEEN.values()) * 2000 >= found["bytes"]
+    assert sum(SEEN.values()) * 2000 > found["bytes"], "what came before the window does not count"
     SEEN.clear()
-    found = run(replace(settings, warmup_s=0.2, window_s=0.0), time.monotonic())
+    found = run(replace(settings, warmup_s=0.2, window_s=0.0), counted_time.now_s + 1)
     assert found == {"bytes": 0, "served": 0, "failed": 0} and SEEN, "what comes before the window does not count"
 
 
-def test_a_process_of_the_mix_counts_what_fails() -> None:
+def test_a_process_of_the_mix_counts_what_fails(counted_time: CountedTime) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     settings = MixSettings(EndSettings(("127.0.0.1",), port), "tcp", 0, 1000, 1, warmup_s=0.0, window_s=0.1)
-    found = run(settings, time.monotonic())
-    assert found["bytes"] == found["served"] == 0 and 1 <= found["failed"] <= 20
-    found = run(replace(settings, warmup_s=0.1, window_s=0.0), time.monotonic())
+    found = run(settings, counted_time.now_s + 1)
+    assert found["bytes"] == found["served"] == 0
+    assert found["failed"] == 9, "each of them pauses 10 ms, and is looked at twice"
+    found = run(replace(settings, warmup_s=0.1, window_s=0.0), counted_time.now_s + 1)
     assert found == {"bytes": 0, "served": 0, "failed": 0}, "what fails before the window does not count"
 
 
