@@ -7,11 +7,12 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ri2n_sdn.bench import failover, helper, stream
+from ri2n_sdn.bench import failover, helper, sampled, stream
 from ri2n_sdn.bench.awake import cpus_awake
 from ri2n_sdn.bench.cells import demand_cells, failover_cells, fig4_cells, stream_cells
 from ri2n_sdn.bench.demand import DemandSettings, Samples, held_from, judge
@@ -193,28 +194,36 @@ def test_a_segment_sent_again_changes_no_share() -> None:
     assert judge(steady, "B", 200e6, fair, 2.0)["all_fair_ms"] == 90
 
 
-def test_the_receiver_counts_in_bins_of_its_clock(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_receiver_counts_in_bins_of_its_clock(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(sampled, "time", SimpleNamespace(monotonic=lambda: now_s))
     with socket.create_server(("127.0.0.1", 0)) as reserved:
         port = reserved.getsockname()[1]
     found: Json = {}
     thread = threading.Thread(target=lambda: found.update(receive([port], 1.0)))
     thread.start()
-    deadline = time.monotonic() + 10
-    for _ in range(2):  # one after the other
+    deadline_s = time.monotonic() + 120
+    for length in (100_000, 50_000):  # one after the other
         while True:
             try:
                 connection = socket.create_connection(("127.0.0.1", port))
                 break
             except ConnectionRefusedError:
-                assert time.monotonic() < deadline
+                assert time.monotonic() < deadline_s
         with connection:
-            connection.sendall(bytes(100_000))
+            connection.sendall(bytes(length))
+            connection.shutdown(socket.SHUT_WR)
+            assert connection.recv(1) == b"", "it has read all"
+        now_s += 0.503
     thread.join()
     entry = found["clients"][str(port)]
-    assert sum(entry["bytes"]) == 200_000 and len(entry["accepted_s"]) == 2
-    assert found["bin_s"] == BIN_S and found["start_s"] <= entry["accepted_s"][0] <= entry["accepted_s"][1]
+    counted = {number: count for number, count in enumerate(entry["bytes"]) if count}
+    assert counted == {0: 100_000, int(0.503 / BIN_S): 50_000} and entry["accepted_s"] == [100.0, 100.503]
+    assert (found["bin_s"], found["start_s"]) == (BIN_S, 100.0)
     read = Samples.of(found, {port: "B"})
-    assert sum(read.rates_bps["B"]) * BIN_S == pytest.approx(200_000 * 8)
+    assert sum(read.rates_bps["B"]) * BIN_S == pytest.approx(150_000 * 8)
     assert capsys.readouterr().out == "listening\n"
 
 

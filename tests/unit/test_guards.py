@@ -39,7 +39,7 @@ class _App(OSKenApp):  # type: ignore[misc]
         self.seen.append(ev.text)
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline_s
@@ -82,12 +82,17 @@ def test_a_loop_survives_failures_and_counts_them(cluster: Cluster) -> None:
 def test_a_loop_that_fails_at_every_turn_ends_the_controller(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster.stop, "wait", lambda timeout=None: cluster.stop.is_set())
 
-    def turn() -> None:
-        raise RuntimeError("always")
+    turns: list[int] = []
 
-    guarded_loop(cluster, "sample", turn).join(timeout=10)
-    assert cluster.stop.is_set()
-    assert cluster.counters["loop_errors_sample"] == 20
+    def turn() -> None:
+        turns.append(len(turns))
+        if len(turns) != 20:
+            raise RuntimeError("nearly always")
+
+    guarded_loop(cluster, "sample", turn).join(timeout=120)
+    assert cluster.stop.is_set() and cluster.failed
+    assert len(turns) == 40, "19 failures, one turn that works, 20 failures in a row"
+    assert cluster.counters["loop_errors_sample"] == 39
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,7 +14,7 @@ from rich.console import Console
 from ri2n_sdn.apps import cluster as cluster_module
 from ri2n_sdn.apps import connection
 from ri2n_sdn.apps.channel import Channel
-from ri2n_sdn.apps.cluster import REFUSED_S, Cluster, Member, Port, guarded_loop
+from ri2n_sdn.apps.cluster import REFUSED_S, Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.connection import ConnectionApp
 from ri2n_sdn.apps.local_api import LocalApi
@@ -278,33 +276,3 @@ def test_who_says_nothing_for_five_seconds_is_given_up(
     clock.now_s += 1
     app._tick()
     assert not a.closed and b.why_closed == "silent for 5 s"
-
-
-# ---- loops
-
-
-@pytest.fixture
-def hurried() -> Iterator[Cluster]:
-    """A cluster whose loops do not wait."""
-
-    class Hurried(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            return self.is_set()
-
-    cluster = two_hosts()
-    cluster.stop = Hurried()
-    yield cluster
-    cluster.stop.set()
-
-
-def test_a_loop_that_fails_goes_on_and_one_that_always_fails_ends_the_controller(hurried: Cluster) -> None:
-    turns: list[int] = []
-
-    def turn() -> None:
-        turns.append(len(turns))
-        if len(turns) != 20:
-            raise ZeroDivisionError
-
-    guarded_loop(hurried, "odd", turn).join()
-    assert len(turns) == 40, "19 failures, one turn that works, and 20 failures in a row"
-    assert hurried.failed and hurried.counters["loop_errors_odd"] == 39

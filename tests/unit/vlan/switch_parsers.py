@@ -237,7 +237,7 @@ def commands_of(script: str) -> list[list[str]]:
         input=RECORD + script,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=True,
         env={"PATH": "/nonexistent"},
     )
