@@ -1,0 +1,361 @@
+"""Discovery and the helpers' news, turn by turn, on hosts that a test makes up; when the controller takes charge."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ri2n_sdn.apps import cluster as cluster_module
+from ri2n_sdn.apps import codec, discovery, striping
+from ri2n_sdn.apps.cluster import FRESH_GRACE_S, TAKEOVER_GRACE_S, Cluster, PathRates
+from ri2n_sdn.apps.config import ClusterConfig
+from ri2n_sdn.apps.discovery import DiscoveryApp
+from ri2n_sdn.apps.openflow import ofp
+from ri2n_sdn.apps.placed_rows import add_placed, delete_placed
+from ri2n_sdn.apps.probes import ProbeKind
+from ri2n_sdn.apps.striping import StripingApp
+from ri2n_sdn.fabric.model import NicId
+from ri2n_sdn.fabric.wiring import Probe, Wiring
+from ri2n_sdn.fabric.yamlfile import parse_model
+from ri2n_sdn.pipeline.layout import COOKIE_PLACED, HELPER_VLAN, LOCAL, WIRE_PORT, Table, path_register
+from ri2n_sdn.pipeline.messages import Group
+from ri2n_sdn.pipeline.placement import FIN_TIMEOUT_S, IDLE_TIMEOUT_S, Connection, path_of_cookie
+from tests.unit.fake_hosts import FakeChannel, cluster_of, host_mac, plan
+
+ONE, TWO = (1, 1, 0), (2, 2, 0)
+PACKET_OUT_HEAD = len(codec.packet_out(1, b"", 0))
+
+
+class Clock:
+    now_s = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def time(self) -> float:
+        return self.now_s + 5e8
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    for module in (cluster_module, discovery, striping):
+        monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+def channel_of(cluster: Cluster, name: str) -> FakeChannel:
+    return cast(FakeChannel, cluster.members[name].channel)
+
+
+# ---- discovery
+
+
+class Wires:
+    """In place of fabric.wiring.Wiring: asks for the probes that a test names, and keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.lag_s = -1.0
+        self.events: list[str] = []
+        self.changed = False
+        self.settled = True
+        self.hosts_under_test: set[str] = set()
+        self.wanted: list[Probe] = []
+        self.heard_of: list[tuple[NicId, NicId, bool, float]] = []
+        self.answered: dict[str, float] = {}
+
+    def tick(self, now_s: float, answered_s: Callable[[str], float]) -> list[Probe]:
+        self.answered = {name: answered_s(name) for name in ("A", "B", "C")}
+        return self.wanted
+
+    def heard(self, sender: NicId, receiver: NicId, flooded: bool, now_s: float) -> None:
+        self.heard_of.append((sender, receiver, flooded, now_s))
+
+
+@pytest.fixture
+def finder(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> DiscoveryApp:
+    monkeypatch.setattr(discovery, "_TICK_S", 0.0)
+    app = DiscoveryApp()
+    app.cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel()})
+    app.cluster.wiring = cast(Wiring, Wires())
+    return app
+
+
+def wires(app: DiscoveryApp) -> Wires:
+    return cast(Wires, app.cluster.wiring)
+
+
+def packet_in(app: DiscoveryApp, receiver: str, port: int, frame: bytes, dpid: int | None = None) -> FakeChannel:
+    channel = channel_of(app.cluster, receiver)
+    datapath = SimpleNamespace(id=app.cluster.members[receiver].dpid if dpid is None else dpid, ri2n_channel=channel)
+    app.packet_in(SimpleNamespace(msg=SimpleNamespace(datapath=datapath, match={"in_port": port}, data=frame)))
+    return channel
+
+
+def probe(app: DiscoveryApp, kind: ProbeKind, sent_s: float, dpid: int = ord("A")) -> bytes:
+    return app.cluster.probes.encode(kind, "04:00:00:00:41:01", None, dpid, 1, sent_s)
+
+
+@pytest.mark.parametrize(("kind", "flooded"), [(ProbeKind.FLOODED, True), (ProbeKind.RING, False)])
+def test_a_probe_tells_its_two_ends_and_whether_it_was_flooded(
+    finder: DiscoveryApp, clock: Clock, kind: ProbeKind, flooded: bool
+) -> None:
+    wires(finder).events, wires(finder).changed = ["A:eth0 is on n1"], True
+    finder.cluster.members["A"].dirty = False
+    channel = packet_in(finder, "B", 2, probe(finder, kind, clock.now_s))
+    assert wires(finder).heard_of == [(("A", 1), ("B", 2), flooded, clock.now_s)]
+    assert channel.heard_s == clock.now_s and finder.cluster.counters["packet_ins"] == 1
+    assert [text for _, _, text in finder.cluster.events] == ["A:eth0 is on n1"] and not wires(finder).events
+    assert finder.cluster.members["A"].dirty and not wires(finder).changed
+
+
+def test_probes_of_strangers_and_trees_and_garbage_are_no_wiring(finder: DiscoveryApp, clock: Clock) -> None:
+    packet_in(finder, "B", 2, probe(finder, ProbeKind.FLOODED, clock.now_s, dpid=0x99))
+    packet_in(finder, "B", 2, probe(finder, ProbeKind.FLOODED, clock.now_s), dpid=0x99)
+    packet_in(finder, "B", 2, probe(finder, ProbeKind.TREE, clock.now_s))
+    packet_in(finder, "B", 2, probe(finder, ProbeKind.LEARNING, clock.now_s))
+    packet_in(finder, "B", 2, probe(finder, ProbeKind.FLOODED, clock.now_s - 60))
+    packet_in(finder, "B", 2, b"garbage")
+    counters = finder.cluster.counters
+    assert not wires(finder).heard_of
+    assert (counters["dropped_probe_of_stranger"], counters["dropped_probe_old"]) == (2, 1)
+    assert counters["dropped_probe_truncated"] == 1 and counters["packet_ins"] == 6
+
+
+def test_frames_of_a_helper_and_of_the_host_itself_are_for_others(finder: DiscoveryApp, clock: Clock) -> None:
+    frame = probe(finder, ProbeKind.FLOODED, clock.now_s)
+    packet_in(finder, "B", WIRE_PORT, frame)
+    packet_in(finder, "B", LOCAL, frame)
+    assert not wires(finder).heard_of and finder.cluster.counters["dropped_report_malformed"] == 1
+    assert list(finder.cluster.syn_acks) == [ord("B")] and finder.cluster.wake_placement.is_set()
+
+
+@pytest.mark.parametrize(("old", "lag_s"), [(3, 0.01), (6, 0.5)])
+def test_this_machine_lags_when_most_probes_are_old(finder: DiscoveryApp, clock: Clock, old: int, lag_s: float) -> None:
+    finder._turn()
+    assert wires(finder).lag_s == 0.0
+    for number in range(9):
+        packet_in(finder, "B", 2, probe(finder, ProbeKind.FLOODED, clock.now_s - (0.5 if number < old else 0.01)))
+    finder._turn()
+    assert wires(finder).lag_s == pytest.approx(lag_s)
+    assert finder.cluster.counters["discovery_lags"] == (lag_s > 0.1)
+
+
+def test_probes_go_out_of_the_nics_that_are_asked_for(finder: DiscoveryApp, clock: Clock) -> None:
+    wires(finder).wanted = [
+        Probe(("A", 1), None),
+        Probe(("A", 2), ("B", 1)),
+        Probe(("A", 7), None),  # there is no such port any more
+        Probe(("A", 1), ("B", 7)),
+        Probe(("Z", 1), None),
+    ]
+    finder._turn()
+    sent = channel_of(finder.cluster, "A").sent_bytes
+    frames = [message[PACKET_OUT_HEAD:] for message in sent]
+    assert [message[: -len(frame)] for message, frame in zip(sent, frames, strict=True)] == [
+        codec.packet_out(port, frame, xid)[:PACKET_OUT_HEAD]
+        for port, frame, xid in zip((1, 2), frames, (1, 2), strict=True)
+    ]
+    decoded = [finder.cluster.probes.decode(frame, clock.now_s) for frame in frames]
+    assert [(each.kind, each.dpid, each.port) for each in decoded] == [
+        (ProbeKind.FLOODED, ord("A"), 1),
+        (ProbeKind.RING, ord("A"), 2),
+    ]
+    assert frames[1][:12].hex(":") == "04:00:00:00:42:01:04:00:00:00:41:02"
+    assert finder.cluster.counters["probes_sent"] == 2 and not channel_of(finder.cluster, "B").sent_bytes
+
+
+def test_hosts_under_test_are_asked_for_an_echo_behind_their_probes(finder: DiscoveryApp, clock: Clock) -> None:
+    wires(finder).hosts_under_test = {"A", "Z"}
+    finder._turn()
+    a = channel_of(finder.cluster, "A")
+    (echo,) = a.sent
+    assert not channel_of(finder.cluster, "B").sent and wires(finder).answered == dict.fromkeys("ABC", -1e9)
+
+    def answer(data: bytes) -> None:
+        finder.echoed(SimpleNamespace(msg=SimpleNamespace(data=data, datapath=SimpleNamespace(ri2n_channel=a))))
+
+    answer(b"")
+    answer(struct.pack("!d", clock.now_s + 1))  # from the future
+    assert a.answered_s == -1e9
+    answer(echo.data)
+    assert a.answered_s == clock.now_s
+    answer(struct.pack("!d", clock.now_s - 1))  # an older one
+    assert a.answered_s == clock.now_s
+    finder._turn()
+    assert wires(finder).answered == {"A": clock.now_s, "B": -1e9, "C": -1e9}
+
+
+# ---- taking charge
+
+
+@pytest.mark.parametrize("taken_over", [False, True])
+def test_hosts_that_are_not_declared_are_waited_for(clock: Clock, taken_over: bool) -> None:
+    cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel()})
+    plan(cluster)
+    cluster.started, cluster.started_s = False, clock.now_s
+    for member in cluster.members.values():
+        member.reports_probes = True
+        assert member.installed is not None
+        member.installed.groups = {1: Group(1, Group.SELECT, ())} if taken_over else {}
+    grace_s = TAKEOVER_GRACE_S if taken_over else FRESH_GRACE_S
+    assert not cluster.may_start(clock.now_s + grace_s)
+    cluster.members["B"].reports_probes = False
+    assert not cluster.may_start(clock.now_s + grace_s + 0.1), "its probe rows are not there yet"
+    cluster.members["B"].reports_probes = True
+    cast(Any, cluster.wiring).settled = False
+    assert not cluster.may_start(clock.now_s + grace_s + 0.1)
+    cast(Any, cluster.wiring).settled = True
+    assert cluster.may_start(clock.now_s + grace_s + 0.1) and cluster.started
+    assert cluster.events[-1][2] == "in charge of 2 hosts: A, B" and cluster.members["A"].dirty
+
+
+def test_declared_hosts_are_waited_for_and_no_longer(clock: Clock) -> None:
+    config = parse_model("hosts: {A: {}, B: {}}", ClusterConfig, "cluster.yaml")
+    cluster = cluster_of({"A": FakeChannel(), "B": None, "C": FakeChannel()}, config)
+    cluster.started, cluster.started_s = False, clock.now_s
+    for member in cluster.members.values():
+        member.reports_probes = True
+    assert not cluster.may_start(clock.now_s)
+    cluster.members["B"].channel = cluster.members["C"].channel
+    assert cluster.may_start(clock.now_s)
+    assert not Cluster(config, "max_min", cluster.socket_path).may_start(1e9), "nobody has come"
+
+
+@pytest.mark.parametrize("what", ["accepts_wire", "dirty", "busy", "started", "wiring"])
+def test_all_is_settled_when_nothing_is_left_to_do(what: str) -> None:
+    cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel(), "C": None})
+    plan(cluster)
+    cluster.members["C"].dirty = True  # it is away
+    assert cluster.settled()
+    if what == "started":
+        cluster.started = False
+    elif what == "wiring":
+        cast(Any, cluster.wiring).settled = False
+    else:
+        setattr(cluster.members["B"], what, what != "accepts_wire")
+    assert not cluster.settled()
+
+
+def test_a_nics_rate_is_the_declared_one_else_what_it_says() -> None:
+    config = parse_model("hosts: {A: {nics: {eth0: {rate_bps: 7}}}}", ClusterConfig, "cluster.yaml")
+    cluster = cluster_of({"A": FakeChannel()}, config, nics=3)
+    cluster.members["A"].ports[3].speed_bps = 0
+    assert [nic.rate_bps for nic in cluster.fabric().hosts["A"].nics] == [7, 100_000_000, 1_000_000_000]
+
+
+# ---- news for helpers
+
+
+@pytest.fixture
+def teller(clock: Clock) -> StripingApp:
+    app = StripingApp()
+    app.cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel(), "C": FakeChannel()})
+    for name in "AB":
+        app.cluster.members[name].taps = {101: True, 102: True}
+    app.cluster.topology_changed()
+    return app
+
+
+def told(app: StripingApp, name: str) -> list[bytes]:
+    """The frames that a helper was sent in one turn."""
+    for member in app.cluster.members.values():
+        cast(FakeChannel, member.channel).sent_bytes.clear()
+    app.cluster.wake_striping.set()
+    app._turn()
+    data, frames = b"".join(channel_of(app.cluster, name).sent_bytes), []
+    while data:
+        length = int.from_bytes(data[2:4], "big")
+        frame, vlan = codec.untagged(data[PACKET_OUT_HEAD:length])
+        assert vlan == HELPER_VLAN and data[:4] == codec.packet_out(WIRE_PORT, codec.tagged(frame, vlan), 1)[:4]
+        frames.append(frame)
+        data = data[length:]
+    return frames
+
+
+def mac_in(name: str) -> bytes:
+    return bytes.fromhex(host_mac(name).replace(":", ""))
+
+
+def test_a_helper_hears_of_its_host_and_of_its_peer_and_again_every_two_seconds(
+    teller: StripingApp, clock: Clock
+) -> None:
+    first = told(teller, "A")
+    assert len(first) == 2 and mac_in("A") in first[0] and mac_in("B") in first[1]
+    assert teller.cluster.counters["helper_frames_sent"] == 4
+    assert told(teller, "A") == []
+    clock.now_s += 2.1
+    assert told(teller, "A") == first
+    assert not channel_of(teller.cluster, "C").sent_bytes, "it has no helper"
+    teller.cluster.helpers_to_greet.add("A")
+    assert told(teller, "A") == first and not teller.cluster.helpers_to_greet
+
+
+def test_only_what_changed_is_said_anew(teller: StripingApp, clock: Clock) -> None:
+    told(teller, "A")
+    shares = {ONE: PathRates(share=0.8, rate_bps=8e7), TWO: PathRates(share=0.2, rate_bps=2e7)}
+    teller.cluster.rates = {("A", "B"): shares}
+    (news,) = told(teller, "A")
+    assert mac_in("B") in news and told(teller, "A") == []
+    teller.cluster.rates = {}
+    (back,) = told(teller, "A")
+    assert mac_in("B") in back and back != news, "a pair that is idle again"
+
+
+def test_a_strategy_that_was_changed_is_told_at_once(teller: StripingApp) -> None:
+    told(teller, "A")
+    teller.cluster.loop.set_strategy("round_robin")
+    news = told(teller, "A")
+    assert len(news) == 1 and mac_in("A") in news[0]
+
+
+def test_a_helper_that_is_gone_is_forgotten_and_one_that_is_back_hears_all(teller: StripingApp) -> None:
+    first = told(teller, "A")
+    teller.cluster.members["A"].taps[102] = False
+    teller.cluster.topology_changed()
+    assert told(teller, "A") == [] and set(teller._told) == {"B"}
+    teller.cluster.members["A"].taps[102] = True
+    teller.cluster.topology_changed()
+    assert told(teller, "A") == first
+
+
+def test_nothing_is_told_before_the_controller_is_in_charge(teller: StripingApp) -> None:
+    teller.cluster.started = False
+    assert told(teller, "A") == []
+
+
+def test_a_host_that_left_is_said_to_be_gone(teller: StripingApp, clock: Clock) -> None:
+    told(teller, "A")
+    del teller.cluster.members["B"]
+    teller.cluster.topology_changed()
+    frames = told(teller, "A")
+    assert any(mac_in("B") in frame for frame in frames)
+    for _ in range(3):
+        clock.now_s += 2.1
+        frames = told(teller, "A")
+    assert not any(mac_in("B") in frame for frame in frames)
+
+
+# ---- rows of placed connections
+
+
+@pytest.mark.parametrize("source", ["10.0.0.1", "fd00::1"])
+def test_a_placed_row_is_above_learned_ones_and_ends_by_itself(source: str) -> None:
+    connection = Connection(source, 80, source[:-1] + "2", 40001, host_mac("B"))
+    datapath = FakeChannel().datapath
+    added, deleted = add_placed(datapath, connection, (3, 4, 102)), delete_placed(datapath, connection)
+    assert (added.table_id, added.command, added.priority) == (Table.PLACED, ofp.OFPFC_ADD, 20)
+    assert (added.idle_timeout, added.hard_timeout) == (IDLE_TIMEOUT_S, 0)
+    assert added.cookie >> 48 == COOKIE_PLACED >> 48 and path_of_cookie(added.cookie) == (3, 4, 102)
+    register, ending = added.instructions[0].actions
+    assert register.value == path_register(3, 4, 102) and register.key == "reg1"
+    assert (ending.fin_idle_timeout, ending.fin_hard_timeout) == (FIN_TIMEOUT_S, 0)
+    assert (deleted.table_id, deleted.command, deleted.priority) == (Table.PLACED, ofp.OFPFC_DELETE_STRICT, 20)
+    fields = dict(added.match.items())
+    assert fields == dict(deleted.match.items()) == connection.match
+    assert json.dumps(added.to_jsondict()) and fields["tcp_src"] == 80 and fields["eth_dst"] == host_mac("B")
