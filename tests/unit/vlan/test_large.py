@@ -39,6 +39,7 @@ def test_the_papers_4096_hosts() -> None:
     check_trees(plan.trees, sorted(set(fabric.leaf.tolist())))
 
 
+@pytest.mark.long
 def test_65536_hosts() -> None:
     fabric = load_generated(LARGE / "ft-65536.yaml")
     check_ports(fabric.graph, 16, 8)

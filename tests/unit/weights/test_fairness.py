@@ -78,9 +78,20 @@ def networks(draw: st.DrawFn) -> tuple[IntArray, BoolArray, FloatArray, FloatArr
     return table, alive, capacity, demand
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50)
 @given(case=networks())
 def test_rates_are_those_of_the_lp(case: tuple[IntArray, BoolArray, FloatArray, FloatArray]) -> None:
+    _check_against_the_lp(case)
+
+
+@pytest.mark.long
+@settings(max_examples=2000)
+@given(case=networks())
+def test_rates_are_those_of_the_lp_in_many_networks(case: tuple[IntArray, BoolArray, FloatArray, FloatArray]) -> None:
+    _check_against_the_lp(case)
+
+
+def _check_against_the_lp(case: tuple[IntArray, BoolArray, FloatArray, FloatArray]) -> None:
     links, alive, capacity, demand = case
     network = Network(links, alive, capacity)
     (rate,), split = max_min_rates(network, demand)

@@ -296,8 +296,9 @@ def test_bytes_of_slots_are_remembered_for_seconds_and_no_longer(feed: Feed) -> 
     assert {feed.slots[c][one], feed.slots[c][other]} == {(1, 1, 0), (2, 2, 0)}
 
 
-def test_busy_slots_move_ever_more_rarely_when_it_does_not_help(feed: Feed) -> None:
+def test_busy_slots_move_ever_more_rarely_when_it_does_not_help() -> None:
     """A flow that carries everything wherever it is must not be thrown to and fro."""
+    feed = Feed(WeightLoop(LoopSettings(strategy="round_robin")))
     c = feed.pair("C", "A", n1=48.0, n2=48.0)
     busy = (3, 7, 11, 19, 23, 31)
     times = []

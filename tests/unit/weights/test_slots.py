@@ -146,13 +146,14 @@ def test_a_fresh_table_spreads_a_dead_paths_load(paths: int, n: int) -> None:
         assert fallback_error(round_robin, paths) >= 2.0 * fallback_error(fresh, paths)
 
 
-def test_the_spread_stays_good_while_slots_move() -> None:
-    """Of 400 tables after 1..6 random changes, 95 % misplace under a tenth of all slots when a path dies.
+@pytest.mark.parametrize("tables", [100, pytest.param(400, marks=pytest.mark.long)])
+def test_the_spread_stays_good_while_slots_move(tables: int) -> None:
+    """Of many tables after 1..6 random changes, 95 % misplace under a tenth of all slots when a path dies.
 
     Left out: tables where one path has over three quarters; its heirs then stand on a few slots only.
     """
     errors = []
-    for seed in range(400):
+    for seed in range(tables):
         random = Random(seed)
         paths = random.randint(3, 5)
         table: tuple[int, ...] | None = None
@@ -163,7 +164,7 @@ def test_the_spread_stays_good_while_slots_move() -> None:
         if max(counts_of(table, paths)) <= 48:
             errors.append(fallback_error(table, paths))
     errors.sort()
-    assert len(errors) > 200
+    assert len(errors) > tables // 2
     assert errors[len(errors) * 95 // 100] <= 0.10 and errors[-1] <= 0.25
 
 
