@@ -37,6 +37,10 @@ class ConnectionApp(OSKenApp):
     OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
     cluster: Cluster
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._ticked_s = self._listening_s = time.monotonic()
+
     def start(self) -> None:
         super().start()
         guarded_loop(self.cluster, "tick", self._tick)
@@ -176,13 +180,16 @@ class ConnectionApp(OSKenApp):
         return None
 
     def _contest(self, candidate: Member, rival: Member) -> None:
-        """The same host connecting again, or another that pretends to be it? Ask the first for a sign of life."""
+        """The same host connecting again, or another that pretends to be it? Ask the first for a sign of life.
+
+        It has as long for that as any host may be silent: a busy one must not lose its place to a pretender.
+        """
         old, new = rival.channel, candidate.channel
         assert new is not None
         alive = False
         if old is not None and old is not new:
             try:
-                old.barrier().result(timeout=1.0)
+                old.barrier().result(timeout=_SILENT_S)
                 alive = True
             except Exception:
                 alive = False
@@ -233,8 +240,11 @@ class ConnectionApp(OSKenApp):
         with self.cluster.lock:
             channels = [member.channel for member in self.cluster.members.values() if member.channel is not None]
         now_s = time.monotonic()
+        if now_s - self._ticked_s > 2 * _TICK_S:
+            self._listening_s = now_s  # this machine was held up: what hosts said meanwhile may not have been read yet
+        self._ticked_s = now_s
         for channel in channels:
-            if now_s - max(channel.heard_s, channel.datapath.heard_s) > _SILENT_S:
+            if now_s - max(channel.heard_s, channel.datapath.heard_s, self._listening_s) > _SILENT_S:
                 channel.close(f"silent for {_SILENT_S:.0f} s")
             else:
                 channel.send(parser.OFPEchoRequest(channel.datapath))

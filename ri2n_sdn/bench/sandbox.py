@@ -18,18 +18,38 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from ri2n_sdn.cli.client import call
 from ri2n_sdn.errors import NotAvailable
 
-__all__ = ["Hosts", "PrivateOvs", "Sandbox", "host_mac", "reserve_port"]
+__all__ = ["Hosts", "PrivateOvs", "Process", "Sandbox", "execute", "host_mac", "reserve_port"]
 
 SCHEMA = Path(os.environ.get("OVS_PKGDATADIR", "/usr/share/openvswitch")) / "vswitch.ovsschema"
-START_S = 20.0
+# Safety nets against hanging, not expectations: a busy machine may take its time.
+START_S, ANSWER_S, SETTLE_S = 120.0, 120.0, 240.0
 
 Hosts = Mapping[str, Sequence[str]]
 """Host name -> the network of each of its NICs, in order."""
+
+
+class Process(Protocol):
+    """A process that was started, as `subprocess.Popen` has it."""
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, sig: int) -> None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+def execute(before: str, argv: Sequence[str], log: Path) -> Process:
+    """Run `ri2n ARGV` in a new interpreter, after the Python code `before`; what it writes is added to `log`."""
+    command = [sys.executable, "-c", f"{before}\nfrom ri2n_sdn.cli.main import main\nmain()", *argv]
+    with log.open("ab") as written:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=written, stderr=written)
 
 
 def host_mac(number: int) -> str:
@@ -90,7 +110,7 @@ class PrivateOvs:
         self._processes.clear()
         self._temporary.cleanup()
 
-    def run(self, *argv: str, check: bool = True, timeout_s: float = 30.0) -> str:
+    def run(self, *argv: str, check: bool = True, timeout_s: float = ANSWER_S) -> str:
         """What an OVS tool prints; NotAvailable with its words when it fails."""
         done = subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=timeout_s, check=False)
         if check and done.returncode != 0:
@@ -99,7 +119,7 @@ class PrivateOvs:
 
     def vsctl(self, *argv: str) -> str:
         """`ovs-vsctl ARGV`."""
-        return self.run("ovs-vsctl", "--timeout=20", *argv)
+        return self.run("ovs-vsctl", f"--timeout={ANSWER_S:.0f}", *argv)
 
     def ofctl(self, command: str, bridge: str, *argv: str) -> str:
         """`ovs-ofctl -O OpenFlow15 COMMAND BRIDGE ARGV`."""
@@ -109,7 +129,7 @@ class PrivateOvs:
         """A command of vswitchd's control socket, without starting a program for it; NotAvailable when it fails."""
         pid = (self.folder / "ovs-vswitchd.pid").read_text().strip()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(30)
+            connection.settimeout(ANSWER_S)
             connection.connect(str(self.folder / f"ovs-vswitchd.{pid}.ctl"))
             connection.sendall(json.dumps({"id": 1, "method": command, "params": params}).encode())
             data = b""
@@ -132,7 +152,12 @@ class PrivateOvs:
 
 
 class Sandbox:
-    """Hosts and networks in a private Open vSwitch, and controllers for them; use it as a context manager."""
+    """Hosts and networks in a private Open vSwitch, and controllers for them; use it as a context manager.
+
+    `spawn` starts a controller: `execute`, or what the tests of this class put in its place.
+    """
+
+    spawn: Callable[[str, Sequence[str], Path], Process] = staticmethod(execute)
 
     def __init__(self, hosts: Hosts, plain: Mapping[str, str] | None = None, helpers: Collection[str] = ()) -> None:
         """`plain` are hosts without Open vSwitch: name -> network. Names of networks must be no host's.
@@ -150,7 +175,7 @@ class Sandbox:
         self.socket = self.folder / "controller.sock"
         self.log_file = self.folder / "controller.log"
         self._reserved, self.port = reserve_port()
-        self._controllers: list[subprocess.Popen[bytes]] = []
+        self._controllers: list[Process] = []
         self._hurried = 0
 
     def __enter__(self) -> Sandbox:
@@ -237,15 +262,13 @@ class Sandbox:
 
     def start_controller(
         self, *, strategy: str = "round_robin", config: str | None = None, before: str = "", extra: Sequence[str] = ()
-    ) -> subprocess.Popen[bytes]:
+    ) -> Process:
         """Start `ri2n controller`; `config` is cluster.yaml (None: `declared()`), `before` Python that runs first."""
         path = self.folder / "cluster.yaml"
         path.write_text(self.declared() if config is None else config)
-        argv = [sys.executable, "-c", f"{before}\nfrom ri2n_sdn.cli.main import main\nmain()", "controller"]
-        argv += ["--listen", f"127.0.0.1:{self.port}", "--socket", str(self.socket)]
+        argv = ["controller", "--listen", f"127.0.0.1:{self.port}", "--socket", str(self.socket)]
         argv += ["--config", str(path), "--strategy", strategy, *extra]
-        with self.log_file.open("ab") as log:
-            process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        process = self.spawn(before, argv, self.log_file)
         self._controllers.append(process)
         return process
 
@@ -258,13 +281,13 @@ class Sandbox:
 
     def ask(self, operation: str, **values: Any) -> dict[str, Any]:
         """One request to the controller's local interface; raises what `call` raises."""
-        return call(self.socket, operation, **values)
+        return call(self.socket, operation, timeout_s=ANSWER_S, **values)
 
     def log(self) -> str:
         """What the controllers wrote."""
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
-    def wait_settled(self, timeout_s: float = 30.0, hosts: int | None = None) -> dict[str, Any]:
+    def wait_settled(self, timeout_s: float = SETTLE_S, hosts: int | None = None) -> dict[str, Any]:
         """Wait until all hosts are connected and the controller has settled; return its status."""
         wanted = len(self.hosts) if hosts is None else hosts
         deadline_s = time.monotonic() + timeout_s

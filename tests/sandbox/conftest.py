@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 
 import pytest
 
+from ri2n_sdn.bench.sandbox import Sandbox
+
+from .forked import fork
+
 
 @pytest.fixture(scope="session", autouse=True)
-def _sandbox_tier() -> None:
+def _sandbox_tier() -> Iterator[None]:
     """These tests need Open vSwitch (no root); without it the whole tier is skipped, and says so."""
     if shutil.which("ovs-vswitchd") is None:
         pytest.skip("the sandbox tier needs Open vSwitch: apt install openvswitch-switch")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Sandbox, "spawn", staticmethod(fork))
+        yield

@@ -6,6 +6,8 @@ import socket
 import struct
 import threading
 
+from .frames import LONG_S
+
 __all__ = ["FakeSwitch"]
 
 HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY, FEATURES_REPLY, MULTIPART_REPLY, BARRIER_REPLY = 0, 1, 2, 3, 6, 19, 21
@@ -18,7 +20,7 @@ class FakeSwitch:
     """One connection. `answer` runs a polite switch in a thread until `stop`."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=LONG_S)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -38,9 +40,9 @@ class FakeSwitch:
         size = 8 + len(body) if length is None else length
         self.socket.sendall(struct.pack("!BBHI", version, kind, size, xid) + body)
 
-    def closed(self, timeout_s: float = 10.0) -> bool:
-        """Whether the other side ends the connection in time; what it sends until then is read."""
-        self.socket.settimeout(timeout_s)
+    def closed(self) -> bool:
+        """Whether the other side ends the connection; what it sends until then is read."""
+        self.socket.settimeout(LONG_S)
         try:
             while self.socket.recv(1 << 16):
                 pass

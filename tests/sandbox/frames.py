@@ -13,12 +13,13 @@ from pathlib import Path
 
 from ri2n_sdn.bench.sandbox import Sandbox
 
-__all__ = ["Capture", "Hop", "arp", "ether", "read_pcap", "slot_hops", "trace", "udp", "wait_until"]
+__all__ = ["LONG_S", "Capture", "Hop", "arp", "ether", "read_pcap", "slot_hops", "trace", "udp", "wait_until"]
 
+LONG_S = 120.0  # a net against hanging: no test waits so long for something that happens
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 
 
-def wait_until(condition: Callable[[], object], what: str | Callable[[], str], timeout_s: float = 10.0) -> None:
+def wait_until(condition: Callable[[], object], what: str | Callable[[], str], timeout_s: float = LONG_S) -> None:
     """Poll until `condition()` is true; fail with `what` when it never is."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():
@@ -75,7 +76,7 @@ class Capture:
         frames = read_pcap(self._paths[name])[self._before[name] :]
         return Counter(frame for frame in frames if frame[24:28] != "88b5")
 
-    def expect(self, wanted: Mapping[str, Iterable[str]], timeout_s: float = 5.0) -> None:
+    def expect(self, wanted: Mapping[str, Iterable[str]]) -> None:
         """Each host gets exactly these frames, each once, and hosts that are not named get none of them."""
         counters = {name: Counter(wanted.get(name, ())) for name in self._paths}
         every = {frame for frames in counters.values() for frame in frames}
@@ -84,7 +85,7 @@ class Capture:
             missing = {name: sum((counters[name] - self.new(name)).values()) for name in self._paths}
             return f"missing frames: {missing}"
 
-        wait_until(lambda: all(not counters[name] - self.new(name) for name in self._paths), state, timeout_s)
+        wait_until(lambda: all(not counters[name] - self.new(name) for name in self._paths), state)
         # What was put in is processed in order before appctl answers: copies too many are there by now.
         for name in self._paths:
             extra = Counter({f: n for f, n in self.new(name).items() if f in every}) - counters[name]

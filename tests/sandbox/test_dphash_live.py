@@ -86,7 +86,7 @@ def read_slots(pcap: Path) -> dict[int, int]:
 def test_every_flow_takes_the_predicted_slot(switch: PrivateOvs, slots: int, basis: int) -> None:
     pcap = switch.folder / "out.pcap"
     switch.run(
-        *("ovs-vsctl", "--timeout=20", "add-port", "br0", "p1", "--", "set", "interface", "p1", "type=dummy"),
+        *("ovs-vsctl", "--timeout=120", "add-port", "br0", "p1", "--", "set", "interface", "p1", "type=dummy"),
         *("ofport_request=1", "--", "add-port", "br0", "p2", "--", "set", "interface", "p2", "type=dummy"),
         *("ofport_request=2", f"options:tx_pcap={pcap}"),
     )

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from ri2n_sdn.bench.sandbox import Sandbox
+from ri2n_sdn.bench.sandbox import Process, Sandbox
+from ri2n_sdn.weights.loop import BUSY_MOVES
 
-from .frames import Capture, udp, wait_until
+from .frames import LONG_S, Capture, udp, wait_until
 
 HOSTS = ("A", "B", "C", "D")
 OURS = "cookie=0x5232000000000000/0xffff000000000000"
 QUICK_AUDIT = """
-import functools, ri2n_sdn.weights.loop as loop
-loop.LoopSettings = functools.partial(loop.LoopSettings, inactive_after_s=2.0)
-import ri2n_sdn.apps.trunk as trunk
-trunk._AUDIT_S = 1.0
+import functools, ri2n_sdn.apps.cluster as cluster, ri2n_sdn.apps.trunk as trunk
+cluster.LoopSettings = functools.partial(cluster.LoopSettings, inactive_after_s=1.0)
+trunk._AUDIT_S, trunk._UNUSED_GROUP_S = 1.0, 0.8
 """
 # A handler, a loop and a decoder that fail a few times, as a bug of ours would.
 FAULTY = """
@@ -59,10 +58,15 @@ def _none_left(sandbox: Sandbox) -> Iterator[None]:
 
 
 @pytest.fixture
-def controller(sandbox: Sandbox) -> subprocess.Popen[bytes]:
-    process = sandbox.start_controller(before=QUICK_AUDIT)
+def controller(sandbox: Sandbox) -> Process:
+    process = sandbox.start_controller(before=QUICK_AUDIT, config=often(sandbox))
     sandbox.wait_settled()
     return process
+
+
+def often(sandbox: Sandbox) -> str:
+    """A cluster.yaml that names all hosts, of a controller whose rounds follow each other quickly."""
+    return "hbspan_s: {min: 0.1, max: 0.2}\n" + sandbox.declared()
 
 
 def flows(sandbox: Sandbox, host: str) -> list[str]:
@@ -104,13 +108,13 @@ def active(sandbox: Sandbox) -> set[tuple[str, str]]:
 
 
 def test_a_restarted_controller_changes_nothing(sandbox: Sandbox) -> None:
-    sandbox.start_controller()
+    sandbox.start_controller(config=often(sandbox))
     sandbox.wait_settled()
     before = installed(sandbox)
     assert all(len(rows) > 50 and found for rows, found in before.values())
     sandbox.kill_controllers()
-    second = sandbox.start_controller()
-    status = sandbox.wait_settled()
+    second = sandbox.start_controller(config=often(sandbox))
+    sandbox.wait_settled()
     wait_until(lambda: sandbox.ask("status")["counters"].get("cycles", 0) >= 2, "there are no cycles")
     status = sandbox.ask("status")
     assert status["pid"] == second.pid
@@ -122,7 +126,7 @@ def test_a_restarted_controller_changes_nothing(sandbox: Sandbox) -> None:
 
 
 def test_a_restarted_controller_keeps_the_tables_of_busy_pairs(sandbox: Sandbox) -> None:
-    config = sandbox.declared().replace("A: {nics: {}}", "A: {nics: {A-e0: {rate_bps: 300000000}}}")
+    config = often(sandbox).replace("A: {nics: {}}", "A: {nics: {A-e0: {rate_bps: 300000000}}}")
     sandbox.start_controller(strategy="max_min", config=config)
     sandbox.wait_settled()
     with traffic(sandbox, "A", "B"):
@@ -133,35 +137,35 @@ def test_a_restarted_controller_keeps_the_tables_of_busy_pairs(sandbox: Sandbox)
         sandbox.kill_controllers()
         sandbox.start_controller(strategy="max_min", config=config)
         sandbox.wait_settled()
-        wait_until(lambda: sandbox.ask("status")["counters"].get("cycles", 0) >= 8, "there are no cycles")
-        counters = sandbox.ask("status")["counters"]
-        assert active(sandbox) == {("A", "B")}
-        # Not taken over, the pair would go by way of the shared table, which changes flows. Of its 64 slots some may
-        # move, as they may at any moment under load.
-        assert counters.get("flow_mods", 0) == 0
-        assert counters.get("slots_moved", 0) <= 8
+        cycles = 0
+        while cycles < 8:
+            counters = sandbox.ask("status")["counters"]
+            cycles = counters.get("cycles", 0)
+            # Not taken over, the pair would go by way of the shared table, which changes flows, or get a new table. Of
+            # its slots a few may move in each round, as at any moment under load.
+            assert counters.get("flow_mods", 0) == 0
+            assert counters.get("slots_moved", 0) <= BUSY_MOVES * (cycles + 1)
         after = installed(sandbox)
+        assert active(sandbox) == {("A", "B")}
         assert {name: rows for name, (rows, _) in after.items()} == {name: rows for name, (rows, _) in before.items()}
         assert len(set(after["A"][1]) ^ set(before["A"][1])) in (0, 2)
 
 
-def test_a_pair_that_falls_silent_goes_back_to_the_shared_table(
-    sandbox: Sandbox, controller: subprocess.Popen[bytes]
-) -> None:
+def test_a_pair_that_falls_silent_goes_back_to_the_shared_table(sandbox: Sandbox, controller: Process) -> None:
     before = installed(sandbox)
     with traffic(sandbox, "A", "B"):
         wait_until(lambda: active(sandbox) == {("A", "B")}, "the pair does not become active")
-        sandbox.wait_settled()
-        assert len(groups(sandbox, "A")) == len(before["A"][1]) + 1
-    wait_until(lambda: not active(sandbox), "the pair stays active", timeout_s=20)
-    wait_until(lambda: installed(sandbox) == before, "the pair's group stays", timeout_s=20)
+        more = len(before["A"][1]) + 1
+        wait_until(lambda: len(groups(sandbox, "A")) == more, "the pair does not get a group of its own")
+    wait_until(lambda: not active(sandbox), "the pair stays active")
+    wait_until(lambda: installed(sandbox) == before, "the pair's group stays")
     sandbox.wait_settled()
 
 
-def test_emptied_tables_are_filled_again(sandbox: Sandbox, controller: subprocess.Popen[bytes]) -> None:
+def test_emptied_tables_are_filled_again(sandbox: Sandbox, controller: Process) -> None:
     before = installed(sandbox)
     sandbox.ovs.ofctl("del-flows", "B")
-    wait_until(lambda: installed(sandbox) == before, "B's tables stay empty", timeout_s=5)
+    wait_until(lambda: installed(sandbox) == before, "B's tables stay empty")
     sandbox.wait_settled()
     assert "B: its tables were emptied" in [entry["text"] for entry in sandbox.ask("events")["events"]]
     capture = Capture(sandbox)
@@ -170,14 +174,14 @@ def test_emptied_tables_are_filled_again(sandbox: Sandbox, controller: subproces
     capture.expect({"B": frames})
 
 
-def test_deleted_groups_are_made_again(sandbox: Sandbox, controller: subprocess.Popen[bytes]) -> None:
+def test_deleted_groups_are_made_again(sandbox: Sandbox, controller: Process) -> None:
     before = installed(sandbox)
     sandbox.ovs.ofctl("del-groups", "C")  # takes the rows that use them along
-    wait_until(lambda: installed(sandbox) == before, "C's groups stay away", timeout_s=5)
+    wait_until(lambda: installed(sandbox) == before, "C's groups stay away")
     sandbox.wait_settled()
 
 
-def test_the_audit_mends_rows_and_leaves_strangers_alone(sandbox: Sandbox, controller: subprocess.Popen[bytes]) -> None:
+def test_the_audit_mends_rows_and_leaves_strangers_alone(sandbox: Sandbox, controller: Process) -> None:
     before = installed(sandbox)
     repairs = sandbox.ask("status")["counters"].get("audit_repairs", 0)
     sandbox.ovs.ofctl("add-flow", "D", "table=0,priority=7,dl_type=0x1234,cookie=0xabc,actions=drop")
@@ -185,7 +189,7 @@ def test_the_audit_mends_rows_and_leaves_strangers_alone(sandbox: Sandbox, contr
     sandbox.ovs.ofctl("del-flows", "D", f"table=2,dl_dst={sandbox.mac('D')}")
     sandbox.ovs.ofctl("mod-group", "D", changed(groups(sandbox, "D")))
     assert installed(sandbox)["D"] != before["D"]
-    wait_until(lambda: installed(sandbox) == before, "the audit does not mend it", timeout_s=5)
+    wait_until(lambda: installed(sandbox) == before, "the audit does not mend it")
     status = sandbox.wait_settled()
     assert status["counters"]["audit_repairs"] > repairs
     assert "cookie=0xabc" in sandbox.ovs.ofctl("dump-flows", "D", "table=0")
@@ -218,7 +222,7 @@ def test_failing_parts_are_logged_and_go_on(sandbox: Sandbox) -> None:
 
 def test_a_part_that_always_fails_ends_the_process(sandbox: Sandbox) -> None:
     process = sandbox.start_controller(before=BROKEN)
-    assert process.wait(timeout=20) == 1
+    assert process.wait(LONG_S) == 1
     assert "trunk fails at every turn; the controller ends" in sandbox.log()
 
 
@@ -226,5 +230,5 @@ def test_it_ends_when_told_to(sandbox: Sandbox) -> None:
     process = sandbox.start_controller()
     sandbox.wait_settled()
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=5) == 0
+    assert process.wait(LONG_S) == 0
     assert not sandbox.socket.exists()

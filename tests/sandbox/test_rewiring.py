@@ -101,7 +101,6 @@ def test_a_link_that_moves_is_followed(sandbox: Sandbox) -> None:
         wait_until(
             lambda after=after: networks(sandbox) == expected(after),  # type: ignore[misc]
             lambda: f"networks are {networks(sandbox)}, events {sandbox.ask('events')['events'][-5:]}",
-            timeout_s=15,
         )
         sandbox.wait_settled()
         every_pair_once(sandbox, after, turn)
@@ -120,12 +119,12 @@ def replug(sandbox: Sandbox, host: str, port: int, network: str) -> None:
 def test_a_nic_is_added_and_removed(sandbox: Sandbox) -> None:
     sandbox.ovs.vsctl(*sandbox.link_commands("E", 2, "n1")[1:])
     more = {**WIRING, "E": ["n0", "n1"]}
-    wait_until(lambda: networks(sandbox) == expected(more), lambda: f"{networks(sandbox)}", timeout_s=15)
+    wait_until(lambda: networks(sandbox) == expected(more), lambda: f"{networks(sandbox)}")
     status = sandbox.wait_settled()
     assert status["warnings"] == ["C and D have no common network"]
     every_pair_once(sandbox, more, 5)
     sandbox.ovs.vsctl("del-port", "E-e1", "--", "del-port", "n1-E-1")
-    wait_until(lambda: networks(sandbox) == expected(WIRING), lambda: f"{networks(sandbox)}", timeout_s=15)
+    wait_until(lambda: networks(sandbox) == expected(WIRING), lambda: f"{networks(sandbox)}")
     sandbox.wait_settled()
     every_pair_once(sandbox, WIRING, 6)
 
@@ -135,7 +134,7 @@ def test_a_host_that_comes_later_is_reached_and_one_that_leaves_stays_reachable(
     sandbox.number["F"] = 6
     sandbox.ovs.vsctl(*sandbox.host_commands("F", 6, ["n0", "n1"])[1:])
     wiring = {**WIRING, "F": ["n0", "n1"]}
-    wait_until(lambda: networks(sandbox) == expected(wiring), lambda: f"{networks(sandbox)}", timeout_s=15)
+    wait_until(lambda: networks(sandbox) == expected(wiring), lambda: f"{networks(sandbox)}")
     sandbox.wait_settled()
     every_pair_once(sandbox, wiring, 7)
     sandbox.ovs.vsctl("set", "controller", "F", 'target="tcp:127.0.0.1:9"')  # nobody there

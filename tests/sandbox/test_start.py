@@ -9,12 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from ri2n_sdn.bench.sandbox import Sandbox, reserve_port
+from ri2n_sdn.bench.sandbox import Sandbox, execute, reserve_port
+
+from .forked import fork
+from .frames import LONG_S
 
 
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[Sandbox]:
+    """Its controller is an interpreter of its own, as a user starts it, and no fork."""
     with Sandbox({"A": ["n0"], "B": ["n0"]}) as made:
+        made.spawn = execute  # type: ignore[method-assign]
         made.start_controller()
         made.wait_settled()
         yield made
@@ -28,43 +33,54 @@ def listen() -> Iterator[str]:
     reserved.close()
 
 
-def start(*options: str) -> str:
-    """The one line that `ri2n controller` says before it gives up."""
-    argv = [sys.executable, "-m", "ri2n_sdn.cli.main", "controller", *options]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
-    assert done.returncode == 2, done.stderr
-    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    assert len(lines) == 1, done.stderr
+def one_line(code: int, text: str) -> str:
+    """What a controller that gives up says; anything else fails."""
+    assert code == 2, text
+    lines = [line for line in text.splitlines() if line.strip()]
+    assert len(lines) == 1, text
     return lines[0]
 
 
+def start(folder: Path, *options: str) -> str:
+    """The one line that `ri2n controller` says before it gives up."""
+    log = folder / "log"
+    code = fork("", ["controller", *options], log).wait(LONG_S)
+    return one_line(code, log.read_text())
+
+
 def test_the_port_is_taken(sandbox: Sandbox, tmp_path: Path) -> None:
-    line = start("--listen", f"127.0.0.1:{sandbox.port}", "--socket", str(tmp_path / "s"))
+    """In an interpreter of its own, as a user starts it; the others are forks."""
+    argv = [sys.executable, "-m", "ri2n_sdn.cli.main", "controller"]
+    argv += ["--listen", f"127.0.0.1:{sandbox.port}", "--socket", str(tmp_path / "s")]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=LONG_S, check=False)
+    line = one_line(done.returncode, done.stdout + done.stderr)
     assert f"cannot listen on 127.0.0.1:{sandbox.port}: Address already in use" in line
     assert not (tmp_path / "s").exists()
 
 
 def test_the_address_is_not_here(tmp_path: Path) -> None:
-    assert "cannot listen on 192.0.2.1:6653" in start("--listen", "192.0.2.1:6653", "--socket", str(tmp_path / "s"))
+    line = start(tmp_path, "--listen", "192.0.2.1:6653", "--socket", str(tmp_path / "s"))
+    assert "cannot listen on 192.0.2.1:6653" in line
 
 
-def test_the_socket_of_a_live_controller(sandbox: Sandbox, listen: str) -> None:
-    line = start("--listen", listen, "--socket", str(sandbox.socket))
+def test_the_socket_of_a_live_controller(sandbox: Sandbox, listen: str, tmp_path: Path) -> None:
+    line = start(tmp_path, "--listen", listen, "--socket", str(sandbox.socket))
     assert f"--socket {sandbox.socket}: another controller listens there" in line
     assert sandbox.wait_settled()["ok"]  # the first one's socket is still its own
 
 
 def test_a_dead_controllers_socket_is_taken_over(sandbox: Sandbox) -> None:
+    before = sandbox.ask("status")["pid"]
     sandbox.kill_controllers()
     assert sandbox.socket.exists()
     sandbox.start_controller()
-    sandbox.wait_settled()
+    assert sandbox.wait_settled()["pid"] != before
 
 
 def test_a_bad_configuration(tmp_path: Path, listen: str) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text("hosts: {A: {nics: {eth0: {rate_bps: 0}}}}\n")
-    line = start("--listen", listen, "--config", str(path), "--socket", str(tmp_path / "s"))
+    line = start(tmp_path, "--listen", listen, "--config", str(path), "--socket", str(tmp_path / "s"))
     assert str(path) in line and "hosts.A.nics.eth0.rate_bps" in line
 
 
@@ -73,4 +89,4 @@ def test_certificates_that_are_none(tmp_path: Path, listen: str) -> None:
     for path in files.values():
         path.write_text("no certificate")
     options = [word for name, path in files.items() for word in (f"--tls-{name}", str(path))]
-    assert "TLS: cannot use" in start("--listen", listen, "--socket", str(tmp_path / "s"), *options)
+    assert "TLS: cannot use" in start(tmp_path, "--listen", listen, "--socket", str(tmp_path / "s"), *options)
