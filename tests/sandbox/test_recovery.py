@@ -184,11 +184,18 @@ def test_deleted_groups_are_made_again(sandbox: Sandbox, controller: Process) ->
 def test_the_audit_mends_rows_and_leaves_strangers_alone(sandbox: Sandbox, controller: Process) -> None:
     before = installed(sandbox)
     repairs = sandbox.ask("status")["counters"].get("audit_repairs", 0)
-    sandbox.ovs.ofctl("add-flow", "D", "table=0,priority=7,dl_type=0x1234,cookie=0xabc,actions=drop")
-    sandbox.ovs.ofctl("add-flow", "D", "table=1,priority=7,dl_type=0x1234,cookie=0x5232000000000001,actions=drop")
-    sandbox.ovs.ofctl("del-flows", "D", f"table=2,dl_dst={sandbox.mac('D')}")
-    sandbox.ovs.ofctl("mod-group", "D", changed(groups(sandbox, "D")))
-    assert installed(sandbox)["D"] != before["D"]
+    rows, tables = before["D"]
+    controller.send_signal(signal.SIGSTOP)  # or it might mend some of it before all is done
+    try:
+        sandbox.ovs.ofctl("add-flow", "D", "table=0,priority=7,dl_type=0x1234,cookie=0xabc,actions=drop")
+        sandbox.ovs.ofctl("add-flow", "D", "table=1,priority=7,dl_type=0x1234,cookie=0x5232000000000001,actions=drop")
+        sandbox.ovs.ofctl("del-flows", "D", f"table=2,dl_dst={sandbox.mac('D')}")
+        sandbox.ovs.ofctl("mod-group", "D", changed(tables))
+        now = flows(sandbox, "D")
+        assert [len(set(now) - set(rows)), len(set(rows) - set(now))] == [1, 1]
+        assert len(set(groups(sandbox, "D")) - set(tables)) == 1
+    finally:
+        controller.send_signal(signal.SIGCONT)
     wait_until(lambda: installed(sandbox) == before, "the audit does not mend it")
     status = sandbox.wait_settled()
     assert status["counters"]["audit_repairs"] > repairs

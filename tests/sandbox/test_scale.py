@@ -8,17 +8,35 @@ from statistics import median
 
 import pytest
 
+from ri2n_sdn.bench import cycle
 from ri2n_sdn.bench.cycle import Cycles
 
 from .frames import Capture, udp, wait_until
 
 HOSTS = 32
+# What a round takes is counted in calls of functions, which no other process has a part in. However late frames and
+# answers are, a pair that became active stays so.
+COUNTED = """
+import functools, sys
+import ri2n_sdn.apps.cluster as _apps_cluster
+telemetry._ANSWER_S = 60.0
+_apps_cluster.LoopSettings = functools.partial(_apps_cluster.LoopSettings, active_bps=1000.0, inactive_after_s=3600.0)
+_calls = 0
+def _count(frame, event, argument):
+    global _calls
+    _calls += event in ("call", "c_call")
+def _spent():
+    sys.setprofile(_count)  # of this thread, from its first round on
+    return _calls
+"""
 
 
 @pytest.fixture(scope="module")
 def cycles() -> Iterator[Cycles]:
-    with Cycles(HOSTS) as made:
-        yield made
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cycle, "HOOK", cycle.HOOK + COUNTED)
+        with Cycles(HOSTS) as made:
+            yield made
 
 
 def tables(cycles: Cycles) -> dict[tuple[str, str], str]:
@@ -43,12 +61,12 @@ def test_all_hosts_settle_on_two_networks(cycles: Cycles) -> None:
 
 def test_rounds_with_all_pairs_active(cycles: Cycles) -> None:
     pairs = HOSTS * (HOSTS - 1)
-    few = median(each["cpu_s"] for each in cycles.steady(124, 1.0))
-    every = median(each["cpu_s"] for each in cycles.steady(pairs, 1.0))
+    few = median(each["cpu_s"] for each in cycles.steady(124, 0.0))
+    every = median(each["cpu_s"] for each in cycles.steady(pairs, 0.0))
     # Linear or less: eight times the pairs. Times of a busy machine are no test; `ri2n bench cycle` measures them.
-    assert every < 8 * few
+    assert 10_000 < every < 8 * few, (few, every)
     # In one round on an idle machine; on a busy one some hosts get their change outside of it.
-    wait_until(lambda: len(tables(cycles)) >= pairs, "not every pair has a table of its own", 60)
+    wait_until(lambda: len(tables(cycles)) >= pairs, "not every pair has a table of its own")
     before = tables(cycles)
     changed: set[tuple[str, str]] = set()
     seen = len(cycles.rounds())
@@ -64,12 +82,12 @@ def test_rounds_with_all_pairs_active(cycles: Cycles) -> None:
         changed.update(place for place, table in before.items() if now.get(place) not in (None, table))
         return len(changed) >= pairs
 
-    wait_until(every_table_changes, lambda: f"{len(changed)} of {pairs} tables change", 60)
+    wait_until(every_table_changes, lambda: f"{len(changed)} of {pairs} tables change")
 
     def active() -> int:
         return sum(pair["active"] for pair in cycles.sandbox.ask("status")["pairs"])
 
-    wait_until(lambda: active() == pairs, lambda: f"{active()} of {pairs} pairs are active", 60)
+    wait_until(lambda: active() == pairs, lambda: f"{active()} of {pairs} pairs are active")
     status = cycles.sandbox.wait_settled()
     assert all(path["alive"] for pair in status["pairs"] for path in pair["paths"])
     # A probe that is read late is no dead link, however busy the controller is.

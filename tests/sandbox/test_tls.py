@@ -8,11 +8,11 @@ from pathlib import Path
 from ri2n_sdn.bench.sandbox import Sandbox
 from ri2n_sdn.errors import NotAvailable
 
-from .frames import wait_until
+from .frames import LONG_S, wait_until
 
 
 def openssl(*argv: str) -> None:
-    subprocess.run(["openssl", *argv], check=True, capture_output=True, timeout=60)
+    subprocess.run(["openssl", *argv], check=True, capture_output=True, timeout=LONG_S)
 
 
 def authority(folder: Path, name: str) -> None:
