@@ -18,7 +18,7 @@ from ri2n_sdn.lab import Lab
 from ri2n_sdn.lab.namespaces import processes_in
 
 from .conftest import TOPOLOGIES
-from .test_lab import carrier, lost_pings, remains
+from .test_lab import all_answered, carrier, remains
 
 WaitUntil = Callable[..., None]
 FAKE_HELPER = Path(__file__).with_name("fake_helper.py")
@@ -58,7 +58,7 @@ def test_a_lab_with_helpers_and_a_host_without(wait_until: WaitUntil) -> None:
         for question in (helpers.status, helpers.pid, helpers.start, helpers.kill):
             with pytest.raises(BadInput, match="B' has no helper"):
                 question("B")
-        assert lost_pings(lab, "A", "C", 5) == lost_pings(lab, "A", "B", 5) == 0
+        assert all_answered(lab, "A", "C", 5) and all_answered(lab, "A", "B", 5)
         with pytest.raises(NotAvailable, match="runs already"):
             helpers.start("A")
 
@@ -66,7 +66,7 @@ def test_a_lab_with_helpers_and_a_host_without(wait_until: WaitUntil) -> None:
         helpers.kill("A")
         wait_until(lambda: not carrier(lab, "A", WIRE_TAP), "the TAP keeps its carrier")
         assert helpers.pid("A") is None
-        assert lost_pings(lab, "A", "C", 5) == 0
+        assert all_answered(lab, "A", "C", 5)
         with pytest.raises(NotAvailable, match="does not answer"):
             helpers.status("A")
         again = Lab.load(lab.name).helpers  # as another process would
@@ -127,7 +127,7 @@ def test_the_helper_itself(reorder_program: Path, software: str, monkeypatch: py
         lab.helpers.kill("A")
         lab.helpers.restart("A")
         if software == "ri2n":  # without a controller, by the start-up flows
-            assert lost_pings(lab, "A", "B", 5) == 0
+            assert all_answered(lab, "A", "B", 5)
         lab.helpers.stop("B")
         assert lab.helpers.pid("B") is None
     assert remains(lab.name) == []

@@ -22,6 +22,7 @@ from ri2n_sdn.lab.mpi import MpiRun, check_mpi
 from ri2n_sdn.lab.namespaces import processes_in
 
 RATE = 100_000_000
+PATIENCE_S = 120.0  # a net against hanging
 UPPERS, LEAVES = ("up1", "up2"), ("leaf1", "leaf2")
 
 
@@ -62,13 +63,18 @@ def pids(lab: Lab) -> set[int]:
 def test_a_program_runs_to_its_end(lab: Lab, pattern: str) -> None:
     before, folders = pids(lab), mpi_folders(lab)
     schedule = [[[lab.hosts.index(name) for name in pair] for pair in pairs] for pairs in phases(pattern, lab.hosts)]
-    document = {"collective": pattern == "alltoall", "phases": schedule, "warmup_s": 0.3, "window_s": 0.7}
-    found = json.loads(MpiRun(lab, lab.hosts, PROGRAM, [json.dumps(document)]).output(60))
-    assert len(found) == len(schedule)
-    for phase, pairs in zip(found, schedule, strict=True):
-        assert phase["wrong"] == 0
-        assert sorted([sender, receiver] for sender, receiver, _ in phase["received"]) == sorted(pairs)
-        assert all(count > 0 for *_, count in phase["received"])
+    document = {"collective": pattern == "alltoall", "phases": schedule, "warmup_s": 0.3}
+    for window_s in (0.7, 3.0, 12.0):  # longer where a busy machine brings a pair nothing in a short one
+        words = [json.dumps({**document, "window_s": window_s})]
+        found = json.loads(MpiRun(lab, lab.hosts, PROGRAM, words).output(PATIENCE_S))
+        assert len(found) == len(schedule)
+        for phase, pairs in zip(found, schedule, strict=True):
+            assert phase["wrong"] == 0
+            assert sorted([sender, receiver] for sender, receiver, _ in phase["received"]) == sorted(pairs)
+        silent = [phase for phase in found if not all(count > 0 for *_, count in phase["received"])]
+        if not silent:
+            break
+    assert not silent
     assert pids(lab) <= before and mpi_folders(lab) == folders
 
 
@@ -77,7 +83,7 @@ def test_a_program_that_fails_says_so(lab: Lab, tmp_path: Path) -> None:
     program.write_text("from mpi4py import MPI\nraise SystemExit('not today' if MPI.COMM_WORLD.rank == 2 else 0)\n")
     before = pids(lab)
     with pytest.raises(NotAvailable, match="the MPI program failed with status"):
-        MpiRun(lab, lab.hosts, program).output(60)
+        MpiRun(lab, lab.hosts, program).output(PATIENCE_S)
     assert pids(lab) <= before
 
 
@@ -94,7 +100,7 @@ def test_a_program_that_is_stopped_leaves_nothing(lab: Lab, tmp_path: Path, wait
         def ranks() -> list[int]:
             return [pid for pid in pids(lab) - before if _name(pid) == "waits"]
 
-        wait_until(lambda: len(ranks()) == 4, "all four ranks wait", 30)
+        wait_until(lambda: len(ranks()) == 4, "not all four ranks wait", PATIENCE_S)
         if kill:
             (mpirun,) = [pid for pid in pids(lab) - before if _name(pid) == "mpirun"]
             os.kill(mpirun, signal.SIGKILL)
