@@ -18,7 +18,7 @@ __all__ = ["Probe", "Wiring", "WiringSettings"]
 
 @dataclass(frozen=True)
 class WiringSettings:
-    """Intervals. `probe_s` is the shortest ring interval; it grows so that `probes_per_s` is not exceeded.
+    """Intervals. `probe_s` is the shortest ring interval; it grows so that `probes_per_s` is not exceeded, and with lag.
 
     A silent NIC is judged after `verdict_s`; after `patience_s` when its host's other NICs are silent too, since then
     it is rather the host (a busy Open vSwitch, a full connection) that is late.
@@ -223,7 +223,10 @@ class Wiring:
             probes += self._beacon_round(now_s)
         if now_s >= self._next_ring_s:
             rings = self._rings()
-            interval_s = max(self.settings.probe_s, sum(map(len, rings.values())) / self.settings.probes_per_s)
+            # A controller that is behind asks for less, or it would only come to reports that are too old to count.
+            interval_s = max(
+                self.settings.probe_s, self.lag_s / 4, sum(map(len, rings.values())) / self.settings.probes_per_s
+            )
             self._next_ring_s = now_s + interval_s
             self._round += 1
             for (_, switch), nics in rings.items():

@@ -140,6 +140,20 @@ def test_cost_grows_with_the_hosts_and_not_with_their_square() -> None:
         assert many <= 4.5 * few
 
 
+def test_a_controller_that_is_behind_asks_for_less() -> None:
+    """Else it would never catch up."""
+    sent = {}
+    for lag_s in (0.0, 2.0):
+        world = settled(two_networks(16))
+        world.delay_s = world.wiring.lag_s = lag_s
+        world.run(3.0)
+        world.sent = 0
+        world.run(10.0)
+        sent[lag_s] = world.sent
+        assert not world.dead() and world.agrees()
+    assert sent[0.0] > 4 * sent[2.0] > 0
+
+
 @pytest.mark.parametrize("hosts", [2, 3, 8])
 @pytest.mark.parametrize("directions", ["both", "mute", "deaf"])
 def test_a_silent_drop_is_noticed_within_a_second_and_forgiven_when_it_ends(hosts: int, directions: str) -> None:
