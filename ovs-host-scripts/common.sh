@@ -116,6 +116,7 @@ ssl_files() { vsctl get-ssl | sed -n 's/^\(Private key\|Certificate\|CA Certific
 
 # read_link DEVICE: its LINK_MAC (empty when it is no Ethernet device), LINK_MTU, LINK_MASTER (empty when it has none)
 # and LINK_UP (yes or no): admin state, the UP flag, not carrier. Fails when there is no such device.
+# shellcheck disable=SC2034 # the scripts that read this file use what it finds
 read_link() {
     local line
     LINK_MAC='' LINK_MTU='' LINK_MASTER='' LINK_UP=no

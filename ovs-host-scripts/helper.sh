@@ -6,11 +6,15 @@
 
 readonly PLAIN_TAP=ri2n-plain # the host's frames, to be striped, and those that came in, in order again
 readonly WIRE_TAP=ri2n-wire   # the helper's own frames, with a VLAN tag between it and the bridge
+# shellcheck disable=SC2034 # host-up and host-status, which read this file, use it
 readonly -A TAP_PORT=(["$PLAIN_TAP"]=101 ["$WIRE_TAP"]=102)
 readonly HELPER_BYTES=18 # what the helper adds to each frame (docs/wire-format.md)
 readonly TAG_BYTES=4
+# shellcheck disable=SC2034 # host-up uses it
 readonly LEAST_WIRE_MTU=600 # what the helper takes for --mtu-wire
 readonly QUEUE_MS=5 QUEUE_LEAST=16 QUEUE_MOST=1000 QUEUE_UNKNOWN=32
+
+declare -A OWNER_OF=() # of NICs and TAPs: the OVS bridge that has it
 
 helper_is_set_up() { [[ -e $STATE/helper ]]; }
 
