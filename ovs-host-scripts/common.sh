@@ -89,11 +89,12 @@ check_ovs() {
 }
 
 # One host-up or host-down at a time; the lock ends with the process.
+LOCK_WAIT_S=60
 lock() {
     [[ $DRY_RUN == no ]] || return 0
     mkdir -p "$STATE_ROOT"
     exec 9<"$STATE_ROOT"
-    flock -w 60 9 || die "another host-up or host-down is at work"
+    flock -w "$LOCK_WAIT_S" 9 || die "another host-up or host-down is at work"
 }
 
 # Asked once: only host-up, which says so by setting HAVE_BRIDGE, makes the bridge.

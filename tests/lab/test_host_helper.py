@@ -15,8 +15,8 @@ from ri2n_sdn.fabric.topology import load_topology
 from ri2n_sdn.lab import Lab
 
 from .conftest import TOPOLOGIES
-from .test_host_script import HOST, PREPARE, Host
-from .test_lab import carrier, lost_pings
+from .prepared_host import HOST, WAIT_S, Host, fake_program
+from .test_lab import carrier
 
 WaitUntil = Callable[..., None]
 FAKE_HELPER = Path(__file__).with_name("fake_helper.py")
@@ -32,8 +32,7 @@ def module_lab() -> Iterator[Lab]:
 def host(module_lab: Lab) -> Host:
     """Host A after host-down, as in test_host_script: the second NIC has an MTU of 1400."""
     host = Host(module_lab)
-    host.script("host-down")
-    host.run("sh", "-ec", PREPARE)
+    host.prepare()
     return host
 
 
@@ -67,8 +66,8 @@ def test_two_taps_are_made_and_go_again(host: Host) -> None:
     assert devices[PLAIN_TAP]["mtu"] == mtu(host, "br-ri2n") == 1500 - 18
     assert devices[WIRE_TAP]["mtu"] >= 1500 + 18 + 4  # a full frame with header and tag
     assert {mtu(host, "eth0"), mtu(host, "eth1")} == {1500}
-    assert lost_pings(host.lab, "A", "B", 3) == 0
-    assert lost_pings(host.lab, "A", host.lab.address6("C"), 3, "-6") == 0
+    assert host.answers("A", "B")
+    assert host.answers("A", host.lab.address6("C"), "-6")
     host.script("host-down")
     assert host.snapshot() == before
 
@@ -107,7 +106,7 @@ def test_it_can_be_added_to_a_host_that_is_up_and_taken_away(host: Host) -> None
     host.up()
     assert mtu(host, "br-ri2n") == 1500
     assert (host.snapshot(), host.flows()) == (before, flows)
-    assert lost_pings(host.lab, "A", "B", 3) == 0
+    assert host.answers("A", "B")
 
 
 @pytest.mark.parametrize(
@@ -173,14 +172,14 @@ def test_the_bridge_sees_whether_the_helper_lives(host: Host, wait_until: WaitUn
     for _ in range(2):  # what is there again is heard again
         helper = host.lab.popen(HOST, argv, stdout=subprocess.DEVNULL)
         for tap in (PLAIN_TAP, WIRE_TAP):
-            wait_until(lambda tap=tap: column(host, tap, "link_state") == "up", f"{tap} stays down")
+            wait_until(lambda tap=tap: column(host, tap, "link_state") == "up", f"{tap} stays down", WAIT_S)
         assert status_of(host)["problems"] == ["controller tcp:10.255.0.1:6653 is not connected"]
         assert "helper: running" in host.script("host-status", check=False).stdout
         helper.kill()
         helper.wait()
         socket.unlink()
         for tap in (PLAIN_TAP, WIRE_TAP):
-            wait_until(lambda tap=tap: column(host, tap, "link_state") == "down", f"{tap} stays up")
+            wait_until(lambda tap=tap: column(host, tap, "link_state") == "down", f"{tap} stays up", WAIT_S)
 
 
 def test_host_down_while_the_helper_runs(host: Host, wait_until: WaitUntil) -> None:
@@ -190,12 +189,12 @@ def test_host_down_while_the_helper_runs(host: Host, wait_until: WaitUntil) -> N
     socket.unlink(missing_ok=True)
     argv = [str(FAKE_HELPER), "--plain", PLAIN_TAP, "--wire", WIRE_TAP, "--status", str(socket)]
     helper = host.lab.popen(HOST, argv, stdout=subprocess.DEVNULL)
-    wait_until(lambda: carrier(host.lab, HOST, WIRE_TAP), "no carrier")
+    wait_until(lambda: carrier(host.lab, HOST, WIRE_TAP), "no carrier", WAIT_S)
     host.script("host-down")
-    assert host.snapshot() == before
     helper.kill()
     helper.wait()
     socket.unlink()
+    assert host.snapshot() == before
 
 
 def test_a_tap_that_somebody_removed_comes_back_and_is_heard(host: Host, wait_until: WaitUntil) -> None:
@@ -212,7 +211,7 @@ def test_a_tap_that_somebody_removed_comes_back_and_is_heard(host: Host, wait_un
     def heard() -> bool:
         return "n_packets=1," in host.lab.ofctl(HOST, "dump-flows", "br-ri2n", "cookie=0x77/-1")
 
-    wait_until(heard, "the bridge does not hear the new TAP")
+    wait_until(heard, "the bridge does not hear the new TAP", WAIT_S)
 
 
 SEND_ONE = f"""
@@ -260,29 +259,10 @@ def test_a_line_in_the_file_asks_for_it(host: Host, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (2, "host-up: helper maybe: must be yes or no\n")
 
 
-def test_a_failure_half_way_is_undone(host: Host, tmp_path: Path) -> None:
-    before = host.snapshot()
-    fake = tmp_path / "ovs-ofctl"
-    fake.write_text("#!/bin/sh\nexit 1\n")
-    fake.chmod(0o755)
-    done = host_up_with(host, tmp_path, "--helper")
-    assert (done.returncode, "undone: everything is as before" in done.stderr) == (1, True)
-    assert host.snapshot() == before
-
-
 def test_a_nic_that_cannot_have_the_mtu_is_found_before_anything_is_changed(host: Host, tmp_path: Path) -> None:
     before = host.snapshot()
-    fake = tmp_path / "ip"  # the kernel's virtual devices all can; of a real NIC `ip -d` tells how much
-    fake.write_text('#!/bin/sh\n/sbin/ip "$@" | sed "/eth1/s/maxmtu [0-9]*/maxmtu 2000/"\n')
-    fake.chmod(0o755)
-    done = host_up_with(host, tmp_path, "--nic-mtu", "9000")
+    # The kernel's virtual devices all can; of a real NIC `ip -d` tells how much.
+    fake = fake_program(tmp_path, "ip", 'REAL "$@" | sed "/eth1/s/maxmtu [0-9]*/maxmtu 2000/"')
+    done = host.run(*host.command("host-up", *host.up_arguments, "--nic-mtu", "9000", programs=fake), check=False)
     assert (done.returncode, done.stderr) == (2, "host-up: --nic eth1: cannot have an MTU of 9000, only up to 2000\n")
     assert host.snapshot() == before
-
-
-def host_up_with(host: Host, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """host-up, with the programs in `folder` before the system's."""
-    state = host.lab.run_dir / HOST
-    words = ["--db", f"unix:{state}/db.sock", "--state-dir", str(state / "state"), *host.up_arguments, *options]
-    script = str(TOPOLOGIES.parent / "ovs-host-scripts" / "host-up")
-    return host.run("sh", "-c", f'PATH={folder}:$PATH exec "$@"', "sh", script, *words, check=False)

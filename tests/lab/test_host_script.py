@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,74 +16,9 @@ from ri2n_sdn.fabric.topology import load_topology
 from ri2n_sdn.lab import Lab, ovs
 
 from .conftest import TOPOLOGIES
-from .test_lab import lost_pings
+from .prepared_host import HOST, SCRIPTS, WAIT_S, Host, fake_program
 
 WaitUntil = Callable[..., None]
-SCRIPTS = TOPOLOGIES.parent / "ovs-host-scripts"
-HOST = "A"
-
-
-class Host:
-    """Host A of fig4/d, which is made like a host before RI2N for every test: addresses, routes, odd settings."""
-
-    def __init__(self, lab: Lab) -> None:
-        self.lab = lab
-        self.up_arguments = [*lab.host_up_arguments(HOST)]
-
-    def run(self, *argv: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """A command on the host."""
-        return self.lab.exec(HOST, argv, check=check)
-
-    def script(self, name: str, *args: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """host-up, host-down or host-status."""
-        return self.lab.host_script(HOST, name, *args, check=check)
-
-    def up(self, *more: str) -> str:
-        """host-up with the lab's arguments."""
-        return self.script("host-up", *self.up_arguments, *more).stdout
-
-    @property
-    def is_up(self) -> bool:
-        """Whether the bridge is there."""
-        return "br-ri2n" in self.lab.vsctl(HOST, "list-br")
-
-    def snapshot(self) -> dict[str, str]:
-        """Everything host-up may touch, but for what changes by itself (times, kernel counters, row ids)."""
-        kernel = {
-            "addresses": "ip -o addr show",
-            "links": "ip -o link show",
-            "routes": "ip -4 route show table all; ip -6 route show table all",
-            "qdiscs": "tc qdisc show",
-            "nft": "nft list ruleset",
-            "sysctl": "cat /proc/sys/net/ipv6/conf/eth?/disable_ipv6",
-            "offloads": "for n in eth0 eth1; do ethtool -k $n; done",
-        }
-        found = {key: self.run("sh", "-c", command).stdout for key, command in kernel.items()}
-        for key in ("routes", "addresses"):
-            found[key] = "\n".join(
-                sorted(re.sub(r" *(fe80|ff00|anycast).*", "", line) for line in found[key].split("\n"))
-            )
-        # The bridge and the datapath device leave and come with new indexes, and so does promiscuous mode.
-        found["links"] = re.sub(r",PROMISC|^\d+: |state \w+ ", "", found["links"], flags=re.M)
-        found["links"] = "\n".join(line for line in found["links"].split("\n") if "ovs-netdev" not in line)
-        found["qdiscs"] = "\n".join(line for line in found["qdiscs"].split("\n") if "tbf" in line)
-        for table in ("Open_vSwitch", "Bridge", "Port", "Interface", "Controller", "QoS", "Flow_Table", "SSL"):
-            columns = {
-                "Open_vSwitch": "bridges,other_config,ssl",
-                "Bridge": "name,other_config,fail_mode,datapath_type,protocols,external_ids",
-                "Port": "name,tag",
-                "Interface": "name,ofport,ofport_request,mtu_request,external_ids",
-                "Controller": "target,controller_rate_limit,inactivity_probe,max_backoff",
-            }.get(table, "_uuid")
-            found[table] = self.lab.vsctl(HOST, f"--columns={columns}", "list", table)
-        state = self.lab.run_dir / HOST / "state"
-        found["state"] = "\n".join(sorted(str(path) for path in state.rglob("*") if path.name != "br-ri2n.undo.log"))
-        return found
-
-    def flows(self) -> list[str]:
-        """The start-up flows, without counters."""
-        lines = self.lab.ofctl(HOST, "--no-names", "--no-stats", "dump-flows", "br-ri2n").splitlines()
-        return sorted(line for line in lines if "cookie" in line and ", table=252," not in line)
 
 
 @pytest.fixture(scope="module")
@@ -96,29 +31,8 @@ def _lab() -> Iterator[Lab]:
 def host(_lab: Lab) -> Host:
     """Host A after host-down, with routes, two address families, a second address and an MTU of its own."""
     host = Host(_lab)
-    host.script("host-down")
-    host.run("sh", "-ec", PREPARE)
+    host.prepare()
     return host
-
-
-PREPARE = """
-for n in eth0 eth1; do
-  ip addr flush dev $n scope global; ip route flush dev $n
-  echo 1 > /proc/sys/net/ipv6/conf/$n/disable_ipv6; echo 0 > /proc/sys/net/ipv6/conf/$n/disable_ipv6
-  ip link set $n mtu 1500 up
-done
-ip addr add 10.77.0.1/24 brd + dev eth0
-ip addr add 10.78.0.1/24 dev eth0
-ip addr add fd77::1/64 dev eth0 nodad
-ip addr add 10.79.0.1/30 dev eth1
-ip route add default via 10.77.0.2
-ip route add 10.90.0.0/16 via 10.78.0.9 metric 50
-ip route add 10.91.0.0/16 dev eth1
-ip -6 route add default via fd77::2
-ip -6 route add fd90::/64 dev eth0 metric 77
-ip link set eth1 mtu 1400
-ovs-vsctl set Open_vSwitch . other_config:max-revalidator=777
-"""
 
 
 def test_addresses_and_routes_move_and_come_back(host: Host) -> None:
@@ -139,8 +53,8 @@ def test_addresses_and_routes_move_and_come_back(host: Host) -> None:
     ):
         assert route in routes
     assert "dev eth" not in routes
-    assert lost_pings(host.lab, "B", "A", 5) == 0
-    assert lost_pings(host.lab, "A", host.lab.address6("C"), 5, "-6") == 0
+    assert host.answers("B", "A")
+    assert host.answers("A", host.lab.address6("C"), "-6")
     host.script("host-down")
     assert host.snapshot() == before
     assert "nothing to undo" in host.script("host-down").stdout
@@ -174,7 +88,7 @@ def test_the_bridge_is_as_it_must_be(host: Host) -> None:
 
 def test_a_second_run_changes_nothing(host: Host) -> None:
     host.up()
-    assert lost_pings(host.lab, "B", "A", 3) == 0
+    assert host.answers("B", "A")
     before, flows = host.snapshot(), host.flows()
     durations = host.lab.ofctl(HOST, "dump-flows", "br-ri2n", "table=253")
     assert "nothing to do" in host.up()
@@ -198,6 +112,32 @@ def test_the_first_controller_empties_the_tables_and_they_are_filled_again(host:
     host.script("host-up", *nics, "--controller", "tcp:10.255.0.9:6653")
     assert host.lab.vsctl(HOST, "get-controller", "br-ri2n").split() == ["tcp:10.255.0.9:6653"]
     assert host.flows() == flows
+
+
+def test_frames_between_switches_do_not_reach_the_host(host: Host) -> None:
+    """Spanning tree, LLDP and the like are between a switch and its neighbour: not for the host to see."""
+    host.up()
+
+    def actions(destination: str) -> str:
+        frame = f"in_port=2,dl_src=02:00:00:00:00:99,dl_dst={destination},dl_type=0x88cc"
+        return host.lab.appctl(HOST, "ofproto/trace", "br-ri2n", frame).rsplit("Datapath actions: ", 1)[1].strip()
+
+    assert {actions(f"01:80:c2:00:00:{last}") for last in ("00", "02", "0e", "0f")} == {"drop"}
+    assert "drop" not in actions("01:80:c2:00:00:10")
+
+
+@pytest.mark.parametrize("family", ["-4", "-6"])
+def test_neighbours_are_told_the_new_mac_at_once(host: Host, family: str, wait_until: WaitUntil) -> None:
+    """Without waiting for somebody to ask: who has the NIC's MAC is told the bridge's, by ARP and by IPv6."""
+    address = host.lab.address("A") if family == "-4" else host.lab.address6("A")
+    entry = ["ip", family, "neigh", "replace", address, "lladdr", "04:00:00:00:01:01", "dev", "br-ri2n", "nud", "stale"]
+    host.lab.exec("B", entry)
+    host.up()
+
+    def told() -> bool:
+        return "06:00:00:00:01:01" in host.lab.exec("B", ["ip", family, "neigh", "show", address]).stdout
+
+    wait_until(told, "B has not heard of the new MAC", WAIT_S)
 
 
 def test_foreign_flows_are_left_alone(host: Host) -> None:
@@ -233,49 +173,46 @@ def test_flows_come_back_after_vswitchd_restarted(host: Host, wait_until: WaitUn
     folder = host.lab.run_dir / HOST
     pid = int((folder / "ovs-vswitchd.pid").read_text())
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not Path(f"/proc/{pid}/ns/net").exists(), "ovs-vswitchd does not die")
+    wait_until(lambda: not Path(f"/proc/{pid}/ns/net").exists(), "ovs-vswitchd does not die", WAIT_S)
     host.run("ovs-vswitchd", ovs.database(folder), "--pidfile", "--detach", "--log-file", "-vconsole:off")
     assert host.flows() == []
     host.up()
     assert host.flows() == flows
-    assert lost_pings(host.lab, "A", host.lab.address("C"), 5) == 0
+    assert host.answers("A", host.lab.address("C"))
     assert "tbf" in host.run("tc", "qdisc", "show", "dev", "eth0").stdout
 
 
-def test_not_confirmed_undoes_itself_though_the_session_died(host: Host, wait_until: WaitUntil) -> None:
+@pytest.fixture
+def alarm(tmp_path: Path) -> Path:
+    """A folder with a `sleep` that lasts until its `ring` has been written to, and keeps its argument in `seconds`."""
+    os.mkfifo(tmp_path / "ring")
+    return fake_program(tmp_path, "sleep", f'echo "$1" >{tmp_path}/seconds; exec cat {tmp_path}/ring >/dev/null')
+
+
+def test_not_confirmed_undoes_itself_though_the_session_died(host: Host, alarm: Path, wait_until: WaitUntil) -> None:
     before = host.snapshot()
-    script = SCRIPTS / "host-up"
-    folder = host.lab.run_dir / HOST
-    words = ["--db", ovs.database(folder), "--state-dir", str(folder / "state"), *host.up_arguments, "--confirm", "2"]
+    up = shlex.join(host.command("host-up", *host.up_arguments, "--confirm", "600", programs=alarm))
     # A session leader with a terminal of its own, killed when host-up has reported: as an ssh session that breaks.
-    command = f"{script} {' '.join(words)}; kill -HUP 0; kill -9 $$"
-    host.run("script", "-qec", command, "/dev/null", check=False)
+    host.run("script", "-qec", f"{up}; kill -HUP 0; kill -9 $$", "/dev/null", check=False)
     assert host.is_up
-    wait_until(lambda: not host.is_up, "the bridge is still there", timeout_s=15)
-    wait_until(lambda: host.snapshot() == before, "the state before is not back")
+    (alarm / "ring").write_text("")
+    wait_until(lambda: not host.is_up, "the bridge is still there", WAIT_S)
+    wait_until(lambda: host.snapshot() == before, "the state before is not back", WAIT_S)
+    assert (alarm / "seconds").read_text() == "600\n"
 
 
-def test_confirmed_stays(host: Host, wait_until: WaitUntil) -> None:
-    host.up("--confirm", "5")
+def test_confirmed_stays(host: Host, alarm: Path, wait_until: WaitUntil) -> None:
+    host.run(*host.command("host-up", *host.up_arguments, "--confirm", "600", programs=alarm))
     assert json.loads(host.script("host-status", "--json", check=False).stdout)["pending_confirm"] is True
-    assert host.run("sh", "-c", WATCHERS).stdout != ""
+    assert len(host.watchers()) == 1
     host.script("host-up", "--confirmed")
-    wait_until(lambda: host.run("sh", "-c", WATCHERS).stdout == "", "the watcher is still there", timeout_s=20)
+    assert json.loads(host.script("host-status", "--json", check=False).stdout)["pending_confirm"] is False
+    (alarm / "ring").write_text("")
+    wait_until(lambda: not host.watchers(), "the watcher is still there", WAIT_S)
     assert host.is_up
     again = host.script("host-up", "--confirmed", check=False)
     assert again.returncode == 2
     assert "nothing waits" in again.stderr
-
-
-# The watchers in this namespace, by their command line.
-WATCHERS = r"""
-here=$(readlink /proc/self/ns/net)
-for p in /proc/[0-9]*; do
-  [ "$(readlink $p/ns/net)" = "$here" ] || continue
-  tr '\0' ' ' < $p/cmdline | grep -Eq 'ri2n-und[o]|if-pendin[g]' && echo $p
-done 2>/dev/null
-true
-"""
 
 
 def test_a_nic_that_is_no_longer_named_goes_back(host: Host) -> None:
@@ -288,7 +225,7 @@ def test_a_nic_that_is_no_longer_named_goes_back(host: Host) -> None:
     assert "mtu 1400" in host.run("ip", "link", "show", "eth1").stdout
     assert "eth1" not in host.run("nft", "list", "ruleset").stdout
     assert "10.79.0.1" in host.run("ip", "addr", "show", "dev", "br-ri2n").stdout
-    assert lost_pings(host.lab, "B", "A", 3) == 0
+    assert host.answers("B", "A")
 
 
 def test_one_answer_per_ping(host: Host) -> None:
@@ -306,7 +243,7 @@ def test_peers_that_remember_the_nics_mac_still_reach_it(host: Host) -> None:
     host.up()
     stale = ["ip", "neigh", "replace", host.lab.address("A"), "lladdr", "04:00:00:00:01:01", "dev", "br-ri2n"]
     host.lab.exec("B", stale)
-    assert lost_pings(host.lab, "B", host.lab.address("A"), 5) == 0
+    assert host.answers("B", host.lab.address("A"))
     host.lab.exec("B", ["ip", "neigh", "del", host.lab.address("A"), "dev", "br-ri2n"])
 
 
@@ -373,10 +310,8 @@ def test_no_root_no_ovs_old_ovs(host: Host, tmp_path: Path) -> None:
     done = host.run(script, "--nic", "eth0", "--db", f"unix:{tmp_path}/db.sock", check=False)
     assert done.returncode == 2
     assert "Open vSwitch is not running" in done.stderr
-    fake = tmp_path / "ovs-vsctl"
-    fake.write_text("#!/bin/sh\necho 'ovs-vsctl (Open vSwitch) 2.15.1'\n")
-    fake.chmod(0o755)
-    done = host.run("env", f"PATH={tmp_path}:{os.environ['PATH']}", script, "--nic", "eth0", check=False)
+    old = fake_program(tmp_path, "ovs-vsctl", "echo 'ovs-vsctl (Open vSwitch) 2.15.1'")
+    done = host.run(*host.command("host-up", "--nic", "eth0", programs=old), check=False)
     assert (done.returncode, done.stderr) == (
         2,
         "host-up: Open vSwitch 2.15.1 is too old: 2.17 or newer is needed\n",
@@ -413,19 +348,6 @@ def test_ssl_files_are_set_and_put_back(host: Host, tmp_path: Path) -> None:
         host.script("host-down")
         assert host.lab.vsctl(HOST, "get-ssl") == before
     host.lab.vsctl(HOST, "del-ssl")
-
-
-def test_a_failure_half_way_is_undone(host: Host, tmp_path: Path) -> None:
-    before = host.snapshot()
-    fake = tmp_path / "nft"
-    fake.write_text('#!/bin/sh\ncase "$1" in add*) exit 1;; esac\nexec /usr/sbin/nft "$@"\n')
-    fake.chmod(0o755)
-    words = ["--db", ovs.database(host.lab.run_dir / HOST), "--state-dir", str(host.lab.run_dir / HOST / "state")]
-    path = f"PATH={tmp_path}:{os.environ['PATH']}"
-    done = host.run("env", path, str(SCRIPTS / "host-up"), *words, *host.up_arguments, check=False)
-    assert done.returncode == 1
-    assert "undone: everything is as before" in done.stderr
-    assert host.snapshot() == before
 
 
 def test_status(host: Host) -> None:

@@ -32,7 +32,7 @@ while True:
 CLIENT = """
 import socket, sys
 source = (sys.argv[2], 0) if len(sys.argv) > 2 else None
-connection = socket.create_connection((sys.argv[1], 7100), timeout=10, source_address=source)
+connection = socket.create_connection((sys.argv[1], 7100), timeout=120, source_address=source)
 assert len(connection.makefile("rb").read()) == 300_000
 """
 SNAPSHOT = """
@@ -125,7 +125,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, wait_until: Callable[..., Non
     try:
         host.make()
         # Link-local addresses bring routes of their own once nobody else is found to have them.
-        wait_until(lambda: not host.ip("host", "-6 addr show tentative"), "addresses stay tentative")
+        wait_until(lambda: not host.ip("host", "-6 addr show tentative"), "addresses stay tentative", 120)
         yield host
     finally:
         host.remove()

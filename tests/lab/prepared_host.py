@@ -1,0 +1,165 @@
+"""A lab's host that is like a host before RI2N: what tests of the host scripts start from, and compare with."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from ri2n_sdn.lab import Lab, ovs
+
+from .conftest import TOPOLOGIES
+
+SCRIPTS = TOPOLOGIES.parent / "ovs-host-scripts"
+HOST = "A"
+WAIT_S = 120.0  # how long a test waits for what happens in a second on an idle machine
+
+# Two address families, several addresses and routes, an MTU and an OVS setting of its own.
+PREPARE = """
+for n in eth0 eth1; do
+  ip addr flush dev $n scope global; ip route flush dev $n
+  echo 1 > /proc/sys/net/ipv6/conf/$n/disable_ipv6; echo 0 > /proc/sys/net/ipv6/conf/$n/disable_ipv6
+done
+ip -batch - <<END
+link set eth0 mtu 1500 up
+link set eth1 mtu 1400 up
+addr add 10.77.0.1/24 brd + dev eth0
+addr add 10.78.0.1/24 dev eth0
+addr add fd77::1/64 dev eth0 nodad
+addr add 10.79.0.1/30 dev eth1
+route add default via 10.77.0.2
+route add 10.90.0.0/16 via 10.78.0.9 metric 50
+route add 10.91.0.0/16 dev eth1
+route add default via fd77::2
+route add fd90::/64 dev eth0 metric 77
+END
+ovs-vsctl set Open_vSwitch . other_config:max-revalidator=777
+"""
+
+KERNEL = {
+    "addresses": "ip -o addr show",
+    "links": "ip -o link show",
+    "routes": "ip -4 route show table all; ip -6 route show table all",
+    "qdiscs": "tc qdisc show",
+    "nft": "nft list ruleset 2>/dev/null || true",  # the kernel of a guest has none, nor needs it
+    "sysctls": "grep -rs . /proc/sys/net/ipv4/conf /proc/sys/net/ipv6/conf || true",
+    "offloads": "ethtool -k eth0; ethtool -k eth1",
+}
+TABLES = {
+    "Open_vSwitch": "bridges,other_config,ssl",
+    "Bridge": "name,other_config,fail_mode,datapath_type,protocols,external_ids",
+    "Port": "name,tag",
+    "Interface": "name,ofport,ofport_request,mtu_request,external_ids",
+    "Controller": "target,controller_rate_limit,inactivity_probe,max_backoff",
+    "QoS": "_uuid",
+    "Flow_Table": "_uuid",
+    "SSL": "private_key,certificate,ca_cert",
+}
+
+
+class Host:
+    """Host A of fig4/d."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.folder = lab.run_dir / HOST
+        self.state = self.folder / "state"
+        self.up_arguments = [*lab.host_up_arguments(HOST)]
+
+    def prepare(self) -> None:
+        """As before RI2N, whatever the last test left."""
+        if any(path.is_dir() for path in self.state.glob("*")):
+            self.script("host-down")
+        self.run("sh", "-ec", PREPARE)
+
+    def run(self, *argv: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """A command on the host."""
+        return self.lab.exec(HOST, argv, check=check, timeout_s=WAIT_S)
+
+    def script(self, name: str, *args: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """host-up, host-down or host-status."""
+        return self.lab.host_script(HOST, name, *args, check=check)
+
+    def up(self, *more: str) -> str:
+        """host-up with the lab's arguments."""
+        return self.script("host-up", *self.up_arguments, *more).stdout
+
+    def command(
+        self,
+        name: str,
+        *args: str,
+        programs: Path | None = None,
+        scripts: Path = SCRIPTS,
+        environment: Mapping[str, str] | None = None,
+    ) -> list[str]:
+        """A script as a command for `run` or `popen`, with the programs of that folder before the system's."""
+        words = [f"{key}={value}" for key, value in (environment or {}).items()]
+        if programs is not None:
+            words.append(f"PATH={programs}:{os.environ['PATH']}")
+        where = ["--db", ovs.database(self.folder), "--state-dir", str(self.state)]
+        return ["env", *words, str(scripts / name), *where, *args]
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the bridge is there."""
+        return "br-ri2n" in self.lab.vsctl(HOST, "list-br")
+
+    def answers(self, source: str, destination: str, family: str = "-4") -> bool:
+        """Whether a ping is answered, the machine being as slow as it may."""
+        done = self.lab.exec(source, ["ping", family, "-q", "-c3", "-i0.3", "-W20", destination], check=False)
+        return ", 0 received" not in done.stdout and " received" in done.stdout
+
+    def snapshot(self) -> dict[str, str]:
+        """Everything host-up may touch, but for what changes by itself (times, kernel counters, row ids)."""
+        commands = "".join(f"echo '== {key}'\n{command}\n" for key, command in KERNEL.items())
+        lines = self.run("sh", "-ec", commands).stdout
+        found = dict(part.split("\n", 1) for part in lines.split("== ")[1:])
+        for key in ("routes", "addresses", "sysctls"):
+            found[key] = "\n".join(
+                sorted(re.sub(r" *(fe80|ff00|anycast).*|.*/ovs-.*", "", line) for line in found[key].split("\n"))
+            )
+        # The bridge and the datapath device leave and come with new indexes, and so does promiscuous mode.
+        found["addresses"] = re.sub(r"^\d+: ", "", found["addresses"], flags=re.M)
+        found["links"] = re.sub(r",PROMISC|^\d+: |state \w+ ", "", found["links"], flags=re.M)
+        for key in ("addresses", "links"):
+            found[key] = "\n".join(line for line in found[key].split("\n") if not line.startswith("ovs-"))
+        found["qdiscs"] = "\n".join(line for line in found["qdiscs"].split("\n") if "tbf" in line)
+        lists = [("--", f"--columns={columns}", "list", table) for table, columns in TABLES.items()]
+        found["ovs"] = self.lab.vsctl(HOST, *[word for words in lists for word in words])
+        found["state"] = "\n".join(sorted(str(path) for path in self.state.rglob("*") if path.suffix != ".log"))
+        found["processes"] = "\n".join(sorted(self.processes().values()))
+        return found
+
+    def processes(self) -> dict[int, str]:
+        """The command lines of the processes in the host's namespace, by process id."""
+        namespace = Path("/run/netns", self.lab.namespace(HOST)).stat().st_ino
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                if (folder / "ns" / "net").stat().st_ino == namespace:
+                    found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
+            except OSError:
+                continue  # it has ended
+        return {pid: line for pid, line in found.items() if line}  # without a line it is ending
+
+    def watchers(self) -> list[int]:
+        """The processes that --confirm has left waiting."""
+        return [pid for pid, line in self.processes().items() if "ri2n-undo" in line or "--if-pending" in line]
+
+    def flows(self) -> list[str]:
+        """The start-up flows, without counters."""
+        lines = self.lab.ofctl(HOST, "--no-names", "--no-stats", "dump-flows", "br-ri2n").splitlines()
+        return sorted(line for line in lines if "cookie" in line and ", table=252," not in line)
+
+
+def fake_program(folder: Path, name: str, script: str) -> Path:
+    """A program of that name in that folder, which stands before the system's; REAL in the script is the real one."""
+    search = [Path(part, name) for part in ("/usr/sbin", "/usr/bin", "/sbin", "/bin")]
+    real = next(path for path in search if path.exists())
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/bash\n{script.replace('REAL', str(real))}\n")
+    path.chmod(0o755)
+    return folder

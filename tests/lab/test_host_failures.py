@@ -1,0 +1,321 @@
+"""host-up and host-down that fail, are killed, or lose their terminal at any change: they finish, or undo all of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ri2n_sdn.fabric.topology import load_topology
+from ri2n_sdn.lab import Lab
+from ri2n_sdn.lab.run import in_namespace
+
+from .conftest import TOPOLOGIES
+from .prepared_host import HOST, SCRIPTS, WAIT_S, Host, fake_program
+
+WaitUntil = Callable[..., None]
+
+STEPS = (
+    "save_state",
+    "arm_confirm",
+    "prepare_nics",
+    "prepare_taps",
+    "make_bridge",
+    "tell_datapath",
+    "set_controllers",
+    "install_flows",
+    "drop_ingress",  # netdev only
+    "move_addresses",
+)
+
+# Every change goes through `run`: here it keeps a list, and the change whose number it is given fails, or is the last.
+# The change has been made then, as when ovs-vsctl's time-out is over, so that there is the most to undo.
+RUN = r"""
+NUMBER=0
+run() {
+    local calls=" ${FUNCNAME[*]} "
+    CHANGES=$((${CHANGES:-0} + 1))
+    NUMBER=$((NUMBER + 1))
+    if [[ $calls != *' undo '* ]]; then
+        local words=${*//$'\n'/ }
+        printf '%s\t%s\t%s\n' "$NUMBER" "${calls%% main *}" "$words" >>"$RI2N_TEST_RECORD"
+    fi
+    "$@"
+    if [[ $NUMBER == "${RI2N_TEST_KILL_AT-}" ]]; then kill -KILL $$; fi
+    [[ $NUMBER != "${RI2N_TEST_FAIL_AT-}" ]]
+}
+"""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change that host-up makes."""
+
+    number: int
+    step: str
+    text: str
+
+    @property
+    def kind(self) -> str:
+        """What all changes of its kind have in common: no names, addresses and numbers."""
+        words = [self.step, *self.text.split()]
+        if words[1].startswith("write_"):
+            return " ".join([*words[:2], Path(words[2]).name])
+        return " ".join(re.sub(r"\S*\d\S*", "N", word) for word in words[:8])
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether host-up goes on without it: a route that cannot be, or an offload, does not stop it."""
+        return bool(re.match(r"ethtool -K|ip -[46] route replace", self.text))
+
+
+class Failing:
+    """The scripts with RUN, on a host that has not been under RI2N."""
+
+    def __init__(self, host: Host, folder: Path) -> None:
+        self.host = host
+        self.scripts = folder / "scripts"
+        self._record = folder / "record"
+        shutil.copytree(SCRIPTS, self.scripts)
+        with (self.scripts / "common.sh").open("a") as common:
+            common.write(RUN)
+        files = [folder / name for name in ("key.pem", "cert.pem", "ca.pem")]
+        for file in files:
+            file.write_text("")
+        ssl = [word for file in files for word in (f"--ssl-{file.stem}", str(file))]
+        more = ["--helper", "--confirm", "99999", "--controller", "ssl:10.255.0.1:6653", *ssl]
+        self.options = [*host.up_arguments, *more]
+        self.command(self.options, {}).check_returncode()
+        lines = [line.split("\t") for line in self._record.read_text().splitlines()]
+        self.changes = [Change(int(number), calls.split()[-1], text) for number, calls, text in lines]
+
+    def command(self, options: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+        """host-up with these options; what it did is in the record."""
+        self._record.unlink(missing_ok=True)
+        environment = {"RI2N_TEST_RECORD": str(self._record), **environment}
+        argv = self.host.command("host-up", *options, scripts=self.scripts, environment=environment)
+        return self.host.run(*argv, check=False)
+
+    def fails_at(self, change: Change) -> str:
+        """What is not as before after a host-up that failed with this change; empty when all is well."""
+        before = self.host.snapshot()
+        done = self.command(self.options, {"RI2N_TEST_FAIL_AT": str(change.number)})
+        if change.may_fail:
+            assert done.returncode == 0, done.stderr
+            self.host.script("host-down")
+            kill(self.host.watchers())  # as after --confirmed, it would find nothing to do
+        else:
+            assert (done.returncode, "undone: everything is as before" in done.stderr) == (1, True), done.stderr
+            assert not (self.host.state / "br-ri2n.undo.log").exists()
+        assert f"{change.number}\t" in self._record.read_text(), "host-up did not come that far"
+        return differences(before, self.host.snapshot())
+
+
+def differences(before: dict[str, str], after: dict[str, str]) -> str:
+    """The lines that came or went, each with its part of the snapshot."""
+    found = []
+    for key in before:
+        old, new = before[key].splitlines(), after[key].splitlines()
+        found += [f"{key}: gone: {line}" for line in old if line not in new]
+        found += [f"{key}: new: {line}" for line in new if line not in old]
+    return "\n".join(found)
+
+
+def kill(pids: list[int]) -> None:
+    """End these watchers, each the leader of its session."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.killpg(pid, 15)
+
+
+@pytest.fixture(scope="module")
+def module_lab() -> Iterator[Lab]:
+    with Lab.create(load_topology(TOPOLOGIES / "fig4" / "d.yaml")) as lab:
+        yield lab
+
+
+@pytest.fixture
+def host(module_lab: Lab) -> Host:
+    """Host A as before RI2N."""
+    host = Host(module_lab)
+    kill(host.watchers())
+    host.prepare()
+    (host.state / "br-ri2n.undo.log").unlink(missing_ok=True)
+    return host
+
+
+@pytest.fixture(scope="module")
+def recorded(module_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Failing:
+    """What host-up does on this machine's datapath, asked for as much as it can."""
+    host = Host(module_lab)
+    host.prepare()
+    return Failing(host, tmp_path_factory.mktemp("failing"))
+
+
+@pytest.mark.virtual
+@pytest.mark.smoke
+def test_every_step_is_tried(recorded: Failing) -> None:
+    """What makes a change is in STEPS, in this order; the tests below leave none of them out."""
+    steps = list(dict.fromkeys(change.step for change in recorded.changes))
+    assert steps == [step for step in STEPS if step != "drop_ingress" or recorded.host.lab.datapath == "netdev"]
+    armed = [change.step for change in recorded.changes].index("arm_confirm")
+    assert all("/state/" in change.text for change in recorded.changes[:armed])  # before it only the state is saved
+
+
+@pytest.mark.virtual
+@pytest.mark.smoke
+@pytest.mark.parametrize("step", STEPS)
+def test_a_failure_is_undone(step: str, recorded: Failing, host: Host) -> None:
+    """Each kind of change of the step, where it is made last: the machine is as it was, to the last process.
+
+    On the kernel's datapath, which takes a guest where each process lasts, it is the last change of the step.
+    """
+    by_kind = {change.kind: change for change in recorded.changes if change.step == step}
+    assert by_kind or step == "drop_ingress"
+    for change in list(by_kind.values())[0 if host.lab.datapath == "netdev" else -1 :]:
+        assert recorded.fails_at(change) == "", change
+        if change.may_fail:
+            host.prepare()
+
+
+@pytest.mark.long
+def test_a_failure_of_any_change_is_undone(recorded: Failing, host: Host) -> None:
+    for change in recorded.changes:
+        assert recorded.fails_at(change) == "", change
+        if change.may_fail:
+            host.prepare()
+
+
+@pytest.mark.parametrize("which", ["first", "last"])
+def test_a_killed_run_is_undone_by_the_watcher(
+    which: str, recorded: Failing, host: Host, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    """The undo is armed before the first change outside the folder of its state, and needs nothing of host-up."""
+    before = host.snapshot()
+    outside = [change for change in recorded.changes if "/state/" not in change.text]
+    change = outside[0 if which == "first" else -1]
+    os.mkfifo(tmp_path / "ring")
+    alarm = fake_program(tmp_path / "programs", "sleep", f"exec cat {tmp_path}/ring >/dev/null")
+    environment = {"RI2N_TEST_KILL_AT": str(change.number), "PATH": f"{alarm}:{os.environ['PATH']}"}
+    done = recorded.command(recorded.options, environment)
+    assert done.returncode != 0
+    assert differences(before, host.snapshot()) != ""
+    assert len(host.watchers()) >= 1
+    (tmp_path / "ring").write_text("")
+    wait_until(lambda: not host.watchers(), "the watcher is still there", WAIT_S)
+    assert differences(before, host.snapshot()) == ""
+
+
+def test_a_failed_second_run_leaves_the_host_up(recorded: Failing, host: Host) -> None:
+    """What is undone is a run that made the bridge; a host that is up stays in the network."""
+    host.up()
+    changed = [*host.up_arguments, "--extra-mac", "02:aa:00:00:00:01"]
+    done = recorded.command(changed, {"RI2N_TEST_FAIL_AT": "1"})
+    assert (done.returncode, "undone" in done.stderr) == (1, False)
+    assert host.is_up
+    assert host.answers("B", "A")
+
+
+# ---- sessions that end meanwhile
+
+
+def finished(host: Host, script: str, before: dict[str, str]) -> str:
+    """What a script that has ended well has left undone; empty when nothing."""
+    if script == "host-down":
+        return differences(before, host.snapshot())
+    said = host.up()
+    return "" if "nothing to do" in said else said
+
+
+def start(host: Host, script: str) -> tuple[dict[str, str], list[str]]:
+    """The state before a script, after which host-down is to bring it back, and the script's options."""
+    before = host.snapshot()
+    if script == "host-down":
+        host.up()
+        return before, []
+    return before, host.up_arguments
+
+
+@pytest.mark.parametrize("script", ["host-up", "host-down"])
+def test_it_goes_on_when_the_terminal_goes_away(script: str, host: Host, tmp_path: Path, wait_until: WaitUntil) -> None:
+    """The terminal is closed while an address is being moved: the kernel sends SIGHUP, and every output fails."""
+    before, options = start(host, script)
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    stop = f'case "$*" in "addr replace 10.78"*) read -r _ <{gate};; esac; exec REAL "$@"'
+    programs = fake_program(tmp_path / "programs", "ip", stop)
+    master, terminal = os.openpty()
+    command = in_namespace(host.lab.namespace(HOST), host.command(script, *options, programs=programs))
+    child = subprocess.Popen(  # setsid makes the terminal its own
+        ["setsid", "-c", *command], stdin=terminal, stdout=terminal, stderr=terminal, env=host.lab.environment(HOST)
+    )
+    try:
+        os.close(terminal)
+        wait_until(lambda: is_read(gate) or child.poll() is not None, f"{script} moves no address", WAIT_S)
+        assert child.poll() is None
+        os.close(master)
+        with gate.open("r+b", buffering=0) as pipe:  # whether or not somebody still reads
+            pipe.write(b"\n")
+            assert child.wait(WAIT_S) == 0
+        assert finished(host, script, before) == ""
+    finally:
+        child.kill()
+        child.wait()
+
+
+def is_read(fifo: Path) -> bool:
+    """Whether somebody waits for what is written into it."""
+    try:
+        os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("script", ["host-up", "host-down"])
+def test_it_finishes_though_nobody_reads_what_it_says(script: str, host: Host) -> None:
+    before, options = start(host, script)
+    assert unread(host, host.command(script, *options)) == 0
+    assert finished(host, script, before) == ""
+
+
+def test_a_failure_is_undone_though_nobody_reads_what_it_says(host: Host, tmp_path: Path) -> None:
+    before = host.snapshot()
+    fake = fake_program(tmp_path, "ovs-ofctl", "exit 1")
+    assert unread(host, host.command("host-up", *host.up_arguments, programs=fake)) == 1
+    assert differences(before, host.snapshot()) == ""
+
+
+def unread(host: Host, command: list[str]) -> int:
+    """The status of a command whose output and errors go to a pipe that nobody reads any more."""
+    read, write = os.pipe()
+    os.close(read)
+    restore = ["sh", "-c", 'trap - PIPE; exec "$@"', "sh"]  # Python ignores it, and its children with it
+    command = in_namespace(host.lab.namespace(HOST), [*restore, *command])
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=write, stderr=write, env=host.lab.environment(HOST), timeout=240
+        )
+    finally:
+        os.close(write)
+    return done.returncode
+
+
+@pytest.mark.parametrize("signal_name", ["HUP", "PIPE"])
+def test_the_undo_is_not_stopped_by_a_signal(signal_name: str, host: Host, tmp_path: Path) -> None:
+    """host-up fails, and gets the signal while it undoes."""
+    before = host.snapshot()
+    fake_program(tmp_path, "ovs-ofctl", "exit 1")
+    hit = f'case "$*" in *del-br*) kill -{signal_name} $PPID;; esac; exec REAL "$@"'
+    fake_program(tmp_path, "ovs-vsctl", hit)
+    command = shlex.join(host.command("host-up", *host.up_arguments, programs=tmp_path))
+    assert host.run("sh", "-c", f"trap - PIPE; {command}", check=False).returncode == 1
+    assert differences(before, host.snapshot()) == ""
