@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -361,3 +362,48 @@ def test_status(host: Host) -> None:
     host.lab.ofctl(HOST, "del-flows", "br-ri2n")
     status = json.loads(host.script("host-status", "--json", check=False).stdout)
     assert "NIC eth0 has no start-up flow: run host-up again" in status["problems"]
+
+
+def test_status_tells_every_problem(host: Host) -> None:
+    nics = ["--nic", "eth0", "--nic", "eth1", "--datapath", host.lab.datapath]
+    host.script("host-up", *nics)
+    status = host.script("host-status", "--json", check=False)
+    assert (status.returncode, json.loads(status.stdout)["problems"]) == (0, [])
+    host.lab.vsctl(HOST, "set", "bridge", "br-ri2n", "fail_mode=standalone", "other_config:disable-in-band=false")
+    host.run("nft", "flush", "ruleset")
+    host.run("sh", "-ec", "ip addr flush dev br-ri2n; ip link set br-ri2n down; ip link set eth1 down")
+    host.lab.vsctl(HOST, "--timeout=60", "wait-until", "interface", "eth1", "link_state=down")
+    status = host.script("host-status", check=False)
+    problems = {line.split("problem: ")[1] for line in status.stdout.splitlines() if "problem: " in line}
+    assert status.returncode == 1
+    assert problems - {f"NIC {nic} has no start-up flow: run host-up again" for nic in ("eth0", "eth1")} == {
+        "br-ri2n is down",
+        "fail_mode is not secure",
+        "in-band control is not disabled",
+        "br-ri2n has no address",
+        "NIC eth1 has no link",
+        "NIC eth0: the kernel answers beside Open vSwitch: run host-up again",
+        "NIC eth1: the kernel answers beside Open vSwitch: run host-up again",
+    }
+
+
+def test_one_at_a_time(host: Host, wait_until: WaitUntil) -> None:
+    """A script waits for the one at work; the undo of --confirm for as long as it takes."""
+    lock = os.open(host.state, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+        def waits_s() -> list[int]:
+            lines = [line.split() for line in host.processes().values()]
+            return [int(words[2]) for words in lines if words[:2] == ["flock", "-w"]]
+
+        undo = host.lab.popen(HOST, host.command("host-down", "--if-pending", "none"))
+        wait_until(lambda: waits_s() == [86400], lambda: f"waiting for the lock: {waits_s()}", WAIT_S)
+        up = host.lab.popen(HOST, host.command("host-up", *host.up_arguments))
+        wait_until(lambda: sorted(waits_s()) == [60, 86400], lambda: f"waiting for the lock: {waits_s()}", WAIT_S)
+        assert not host.is_up
+        assert not (host.state / "br-ri2n").exists()
+    finally:
+        os.close(lock)
+    assert (undo.wait(WAIT_S), up.wait(WAIT_S)) == (0, 0)
+    assert host.is_up

@@ -13,6 +13,8 @@ import pytest
 from ri2n_sdn.lab.namespaces import add_namespaces, remove_namespaces
 from ri2n_sdn.lab.run import in_namespace, ip_batch, run
 
+from .prepared_host import fake_program
+
 SCRIPT = Path(__file__).resolve().parents[2] / "ovs-host-scripts" / "reply-same-link"
 NICS = ("eth0", "eth1", "eth2")
 NET4, NET6 = "10.88.0", "fd88:"
@@ -162,6 +164,19 @@ def test_the_next_hop_is_still_the_routing_tables(host: Host, ipv6: bool) -> Non
     host.script("up")
     host.ip("client", "neigh flush all")
     assert [leaves_by(host.replies(number, ipv6, source)) for number in (1, 2, 3)] == list(NICS)
+
+
+@pytest.mark.parametrize("signal_name", ["HUP", "PIPE"])
+def test_it_finishes_though_the_session_dies(host: Host, tmp_path: Path, signal_name: str) -> None:
+    """The signals of a terminal that went away and of output that nobody reads, while a rule comes or goes."""
+    programs = fake_program(tmp_path, "ip", f'case "$*" in *"rule "*) kill -{signal_name} $PPID;; esac; exec REAL "$@"')
+    before = host.snapshot()
+    for action in ("up", "down"):
+        command = f"trap - {signal_name}; PATH={programs}:$PATH {SCRIPT} {action} --state-dir {host.state}"
+        host.on("host", "sh", "-c", command)
+        if action == "up":
+            assert host.script("up").stdout == "nothing to do\n"
+    assert host.snapshot() == before
 
 
 def test_each_nic_answers_arp_for_its_own_address_alone(host: Host) -> None:
