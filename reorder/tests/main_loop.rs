@@ -141,9 +141,11 @@ fn under_a_bridge_ports_are_tags() {
         ip("link add bridge type bridge");
         ["wire", "peer"].iter().for_each(|name| ip(&format!("link set {name} master bridge")));
         quiet("bridge");
-        ip("link set bridge up");
+        // Ports with carrier forward as soon as the bridge is up, others later.
         let interfaces = Interfaces::open().unwrap();
-        wait_for("the bridge", || (interfaces.is_up("wire") && interfaces.is_up("bridge")).then_some(()));
+        wait_for("the ports", || (interfaces.is_up("wire") && interfaces.is_up("peer")).then_some(()));
+        ip("link set bridge up");
+        wait_for("the bridge", || interfaces.is_up("bridge").then_some(()));
         let host = open("plain");
 
         let ports = [

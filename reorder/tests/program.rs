@@ -50,6 +50,15 @@ impl Drop for Helper {
     }
 }
 
+/// What a killed helper leaves is removed, whatever becomes of the test.
+struct Socket(std::path::PathBuf);
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
 fn start(socket: &str) -> Helper {
     Helper(program(&format!("--plain plain --wire wire --status {socket}")).spawn().unwrap())
 }
@@ -77,8 +86,8 @@ fn a_helper_lives_and_ends() {
     in_namespace("a_helper_lives_and_ends", || {
         make_tap("plain");
         make_tap("wire");
-        let socket = std::env::temp_dir().join(format!("ri2n-program-{}", std::process::id()));
-        let socket = socket.to_str().unwrap();
+        let socket = Socket(std::env::temp_dir().join(format!("ri2n-program-{}", std::process::id())));
+        let socket = socket.0.to_str().unwrap();
         let helper = start(socket);
         let told = status(socket);
         assert_eq!(told["pid"], helper.0.id());

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use ri2n_reorder::sys::interface::Interfaces;
 
 const INSIDE: &str = "RI2N_TEST_NAMESPACE";
+/// Nothing that is waited for takes long; this is for what never comes, on a machine however busy.
+const DEADLINE: Duration = Duration::from_secs(180);
 
 /// Runs `body` of the test called `name` in a namespace of its own, as root. Without root, or where namespaces are not
 /// allowed, it says so on standard error (past the test runner, which would hide it) and nothing is tested.
@@ -23,8 +25,9 @@ pub fn in_namespace(name: &str, body: impl FnOnce()) {
         return;
     }
     let test = std::env::current_exe().unwrap();
+    // On one CPU: frames that two CPUs sent over a veth may come in any order when the machine is busy.
     let output = Command::new("unshare")
-        .arg("--net")
+        .args(["--net", "taskset", "--cpu-list", &some_cpu()])
         .arg(test)
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env(INSIDE, name)
@@ -46,15 +49,23 @@ pub fn run(program: &str, words: &str) {
     assert!(output.status.success(), "{program} {words}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Calls `attempt` until it gives something; fails after 10 s.
+/// A CPU that this process may use: the one that it was on last.
+fn some_cpu() -> String {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    // From behind the name, which may have spaces in it, as the 3rd: the 39th is the CPU.
+    let (_, fields) = stat.rsplit_once(')').unwrap();
+    fields.split_whitespace().nth(39 - 3).unwrap().to_owned()
+}
+
+/// Calls `attempt` until it gives something; fails after `DEADLINE`.
 pub fn wait_for<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
         if let Some(found) = attempt() {
             return found;
         }
-        assert!(started.elapsed() < Duration::from_secs(10), "waited 10 s for {what}");
-        std::thread::yield_now();
+        assert!(started.elapsed() < DEADLINE, "waited {DEADLINE:?} for {what}");
+        std::thread::sleep(Duration::from_micros(100));
     }
 }
 
