@@ -36,6 +36,8 @@ END_COUNTS = struct.Struct("!QQQ")  # packets sent in all, first and last time o
 MIN_SIZE = HEADER.size + END_COUNTS.size
 END_REPEATS, END_INTERVAL_S = 25, 0.02
 DRAIN_S = 0.3  # what is still on its way when the first end marker arrives
+SILENCE_S = 15.0  # after the last packet: no end marker will come any more
+PATIENCE_S = 120.0  # a busy machine starts a sender late
 LONG_GAP_MS = 20.0
 MAX_RUN = 2**32 - 1
 SO_TIMESTAMPNS = getattr(socket, "SO_TIMESTAMPNS", 35)
@@ -89,7 +91,7 @@ class Stream:
         module = [sys.executable, "-m", "ri2n_sdn.lab.traffic"]
         self._seconds = seconds
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        limit_s = seconds + 15
+        limit_s = seconds + PATIENCE_S
         self._receiver = lab.popen(
             destination, [*module, "receive", "--port", str(port), "--timeout", str(limit_s)], **pipes
         )
@@ -103,7 +105,7 @@ class Stream:
 
     def result(self, timeout_s: float | None = None) -> StreamResult:
         """Wait for the end and return what was counted; NotAvailable when a side fails."""
-        limit_s = timeout_s if timeout_s is not None else self._seconds + 20
+        limit_s = timeout_s if timeout_s is not None else self._seconds + 2 * PATIENCE_S
         sender = _collect(self._sender, limit_s)
         receiver = _collect(self._receiver, limit_s)
         return _merge(sender, receiver)
@@ -129,9 +131,9 @@ def send(
 
 
 def receive(*, port: int = 5600, timeout_s: float = 60.0, ready: Any = None) -> dict[str, Any]:
-    """Receive one stream until its end marker, or for `timeout_s`; return the counts (see `analyse`).
+    """Receive one stream until its end marker, SILENCE_S after the last packet, or `timeout_s`; return the counts.
 
-    `ready` is called without arguments when the socket is bound.
+    See `analyse`. `ready` is called without arguments when the socket is bound.
     """
     arrivals: list[tuple[int, int, int, int]] = []
     end: tuple[int, int, int] | None = None
@@ -147,7 +149,8 @@ def receive(*, port: int = 5600, timeout_s: float = 60.0, ready: Any = None) -> 
         if ready is not None:
             ready()
         run: int | None = None
-        while (left_s := deadline - time.monotonic()) > 0:
+        heard_s = math.inf
+        while (left_s := min(deadline, heard_s + SILENCE_S) - time.monotonic()) > 0:
             listener.settimeout(left_s)
             try:
                 data, ancillary, _, _ = listener.recvmsg(65535, 64)
@@ -159,8 +162,10 @@ def receive(*, port: int = 5600, timeout_s: float = 60.0, ready: Any = None) -> 
             if magic not in (DATA, END) or (run is not None and packet_run != run):
                 continue
             run = packet_run
+            arrived_ns = _stamp_ns(ancillary) - offset_ns
+            heard_s = arrived_ns / 1e9
             if magic == DATA:
-                arrivals.append((flow, sequence, sent_ns, _stamp_ns(ancillary) - offset_ns))
+                arrivals.append((flow, sequence, sent_ns, arrived_ns))
             elif end is None:
                 end = END_COUNTS.unpack_from(data, HEADER.size)
                 deadline = min(deadline, time.monotonic() + DRAIN_S)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+import time
+from collections.abc import Iterable
 
 from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.traffic import StreamResult
+from ri2n_sdn.lab.traffic import Stream, StreamResult
+from tests.lab.conftest import EXACT, PATIENCE_S
 
 COUNT_BROADCASTS = """
 import socket, sys
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("", 5700)); s.settimeout(20)
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("", 5700)); s.settimeout(120)
 print("ready", flush=True)
 got = []
 while True:
@@ -37,8 +40,8 @@ while True:
 """
 SEND_BYTES = """
 import socket, sys
-for a in sys.argv[1:]:
-    s = socket.create_connection((a, 5800), timeout=10)
+for a in sys.argv[2:]:
+    s = socket.create_connection((a, 5800), timeout=float(sys.argv[1]))
     s.sendall(bytes(200000)); s.shutdown(socket.SHUT_WR); assert s.makefile().read() == "200000"; s.close()
 """
 
@@ -55,28 +58,63 @@ def pings(lab: Lab, source: str, address: str, *options: str) -> str:
     return next((line for line in done.stdout.splitlines() if "transmitted" in line), done.stdout + done.stderr)
 
 
+def reaches(lab: Lab, source: str, target: str, *options: str) -> None:
+    """Over IPv4 and IPv6, three packets have one answer each; in real time at any try."""
+    for address in (lab.address(target), lab.address6(target)):
+        deadline_s = time.monotonic() + (0 if EXACT else PATIENCE_S)
+        while " 3 received" not in (said := pings(lab, source, address, *options)):
+            assert time.monotonic() < deadline_s, f"{source} -> {address}: {said}"
+        assert "duplicates" not in said, f"{source} -> {address}: {said}"
+
+
 def all_reach_each_other(lab: Lab, *options: str) -> None:
     """Every pair, both ways, IPv4 and IPv6; each packet has one answer."""
     for a, b in pairs(lab):
-        for address in (lab.address(b), lab.address6(b)):
-            said = pings(lab, a, address, *options)
-            assert " 3 received" in said and "duplicates" not in said, f"{a} -> {b} {address}: {said}"
+        reaches(lab, a, b, *options)
 
 
 def all_talk_tcp(lab: Lab) -> None:
     """Every pair, both ways, over IPv4 and IPv6: 200,000 bytes there, their number back."""
-    for name in lab.topology.hosts:
-        server = lab.popen(name, [sys.executable, "-c", COUNT_BYTES], stdout=subprocess.PIPE, text=True)
-        assert server.stdout is not None and server.stdout.readline() == "ready\n"
-        server.stdout.close()
-    for a in lab.topology.hosts:
-        addresses = [f(b) for x, b in pairs(lab) if x == a for f in (lab.address, lab.address6)]
-        lab.exec(a, [sys.executable, "-c", SEND_BYTES, *addresses])
+    limit_s = 0.9 if EXACT else PATIENCE_S  # a lost SYN is sent again after 1 s
+    servers = []
+    try:
+        for name in lab.topology.hosts:
+            servers.append(lab.popen(name, [sys.executable, "-c", COUNT_BYTES], stdout=subprocess.PIPE, text=True))
+        for server in servers:
+            assert server.stdout is not None and server.stdout.readline() == "ready\n"
+        for a in lab.topology.hosts:
+            addresses = [f(b) for x, b in pairs(lab) if x == a for f in (lab.address, lab.address6)]
+            lab.exec(a, [sys.executable, "-c", SEND_BYTES, str(limit_s), *addresses], timeout_s=PATIENCE_S)
+    finally:
+        for server in servers:
+            server.kill()
+            server.communicate()
 
 
 def stalled(got: StreamResult, pps: float) -> bool:
     """Whether the machine stood still so long that what waited may be more than a switch port's buffer."""
     return max(got.late_ms, got.latency_ms["max"]) * pps / 1e3 > 40
+
+
+def flawless(got: StreamResult, what: object = "") -> None:
+    """Nothing of a stream was doubled and, in virtual time, nothing lost or overtaken."""
+    said = f"{what}: {got}"
+    assert got.received and not got.duplicates, said
+    if EXACT:  # else a machine that stands still loses packets all by itself
+        assert (got.lost, got.out_of_order) == (0, 0), said
+
+
+def flawless_streams(lab: Lab, ends: Iterable[tuple[str, str]], *, pps: float = 1000.0, **options: float) -> None:
+    """A stream for each of `ends` (source, destination), all at once; each is flawless, and was sent in whole."""
+    seconds = options.pop("seconds", 0.3)
+    streams = {
+        (*end, port): Stream(lab, *end, pps=pps, seconds=seconds, port=port, **options)  # type: ignore[arg-type]
+        for port, end in enumerate(ends, 5600)
+    }
+    for end, stream in streams.items():
+        got = stream.result()
+        flawless(got, end)
+        assert got.sent == round(seconds * pps) and not got.errors, (end, got)
 
 
 def broadcasts_arrive_once(lab: Lab) -> None:
@@ -89,4 +127,4 @@ def broadcasts_arrive_once(lab: Lab) -> None:
             assert process.stdout is not None and process.stdout.readline() == "ready\n"
         lab.exec(sender, [sys.executable, "-c", SEND_BROADCASTS])
         for name, process in receivers.items():
-            assert process.communicate(timeout=30)[0].split() == ["50", "50"], f"{sender} -> {name}"
+            assert process.communicate(timeout=PATIENCE_S)[0].split() == ["50", "50"], f"{sender} -> {name}"

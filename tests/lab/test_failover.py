@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -17,7 +18,10 @@ from ri2n_sdn.lab import Lab
 from ri2n_sdn.lab.traffic import Stream
 from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.pipeline.plan import pair_group_id
-from tests.lab.conftest import LabOf, controlled
+from tests.lab.conftest import EXACT, PATIENCE_S, LabOf, controlled, replace_controller
+from tests.lab.packets import flawless, reaches
+
+pytestmark = pytest.mark.virtual
 
 WaitUntil = Callable[..., None]
 
@@ -57,39 +61,44 @@ def sent_by(lab: Lab, host: str) -> dict[str, int]:
     }
 
 
-def busy_nic(lab: Lab, host: str, wait_until: WaitUntil) -> str:
-    """The NIC by which a running stream leaves `host`."""
+def busy_nic(lab: Lab, host: str, wait_until: WaitUntil, *, both: bool = False) -> str:
+    """The NIC by which a running stream leaves `host`; with `both`, packets have left by each."""
     start = sent_by(lab, host)
     grown: dict[str, int] = {}
 
     def seen() -> bool:
         grown.update({name: count - start[name] for name, count in sent_by(lab, host).items()})
-        return max(grown.values()) > 200
+        return max(grown.values()) > 200 and (not both or min(grown.values()) > 50)
 
     wait_until(seen, lambda: f"no NIC of {host} sends: {grown}")
     return max(grown, key=lambda name: grown[name])
 
 
-@pytest.mark.parametrize("fault", ["nic_down", "peer_nic_down", "blackhole", "switch_down"])
-def test_traffic_goes_on_after_a_fault_and_all_paths_return(
-    lab: Lab, fault: str, stream_pps: float, wait_until: WaitUntil
-) -> None:
-    stream = Stream(lab, "B", "A", pps=stream_pps, seconds=5)
+# Of 1,000 packets/s: the longest gap in ms, as README.md promises it, and the packets lost.
+FELT = {"nic_down": (2, 1), "peer_nic_down": (15, 15), "blackhole": (600, 600), "switch_down": (600, 600)}
+
+
+@pytest.mark.parametrize("fault", [pytest.param("nic_down", marks=pytest.mark.smoke), *list(FELT)[1:]])
+def test_traffic_goes_on_after_a_fault_and_all_paths_return(lab: Lab, fault: str, wait_until: WaitUntil) -> None:
+    stream = Stream(lab, "B", "A", seconds=2 if EXACT else 5)
     nic = busy_nic(lab, "B", wait_until)
     if fault == "switch_down":
         lab.fault(fault, switch=f"s{nic[-1]}")
     else:
         lab.fault(fault, host="A" if fault == "peer_nic_down" else "B", nic=nic)
     got = stream.result()
-    assert got.lost < 3 * stream_pps and got.duplicates == 0, got
-    assert not got.lost_after(got.end_s - 0.5), "nothing got through any more"
+    assert got.received and not got.duplicates, got
+    if EXACT:
+        gap_ms, lost = FELT[fault]
+        assert got.longest_gap_ms <= gap_ms and got.lost <= lost, got
+        assert not got.out_of_order and not got.lost_after(got.end_s - 0.5), got
+    for pair in (("A", "B"), ("B", "A")):
+        reaches(lab, *pair)
     lab.restore_all()
     whole(lab, wait_until)
 
 
-def test_frames_that_the_datapath_still_leads_to_a_replaced_group_arrive(
-    lab: Lab, stream_pps: float, wait_until: WaitUntil
-) -> None:
+def test_frames_that_the_datapath_still_leads_to_a_replaced_group_arrive(lab: Lab, wait_until: WaitUntil) -> None:
     """What ovs-vswitchd has cached leads to the old group for a moment; here it does not look through its cache."""
 
     def group() -> int:
@@ -105,13 +114,13 @@ def test_frames_that_the_datapath_still_leads_to_a_replaced_group_arrive(
     lab.appctl("B", "revalidator/wait")
     lab.appctl("B", "revalidator/pause")
     try:
-        assert Stream(lab, "B", "A", pps=stream_pps, seconds=0.2).result().lost == 0
+        flawless(Stream(lab, "B", "A", seconds=0.2).result())
         lab.restore_all()
         wait_until(lambda: group() != one, "B still sends by one network")
-        got = Stream(lab, "B", "A", pps=stream_pps, seconds=0.6, flows=32).result()
+        got = Stream(lab, "B", "A", seconds=0.6, flows=32).result()
     finally:
         lab.appctl("B", "revalidator/resume")
-    assert got.lost == 0, got
+    flawless(got)
 
 
 def cycles(lab: Lab) -> int:
@@ -119,29 +128,22 @@ def cycles(lab: Lab) -> int:
     return int(call(lab.controller_socket, "status")["counters"].get("cycles", 0))
 
 
-def restart(lab: Lab, controller: subprocess.Popen[Any]) -> subprocess.Popen[Any]:
-    controller.kill()
-    controller.wait()
-    return lab.start_controller()
-
-
-def test_a_killed_controller_loses_nothing_and_its_successor_neither(
-    lab_of: LabOf, stream_pps: float, wait_until: WaitUntil
-) -> None:
-    lab = lab_of("fig4/b")
-    controller = lab.start_controller()
-    lab.wait_ready()
-    stream = Stream(lab, "B", "A", pps=stream_pps, seconds=9, flows=16)
+@pytest.mark.smoke
+def test_a_killed_controller_loses_nothing_and_its_successor_neither(lab: Lab, wait_until: WaitUntil) -> None:
+    stream = Stream(lab, "B", "A", seconds=4 if EXACT else 9, flows=16)
     busy_nic(lab, "B", wait_until)
-    restart(lab, controller)
+    replace_controller(lab)
     whole(lab, wait_until)
+    done_s = time.monotonic()
     got = stream.result()
-    assert (got.lost, got.duplicates, got.out_of_order) == (0, 0, 0), got
+    flawless(got)
+    assert not EXACT or done_s < got.end_s, f"the stream ended before the change: {done_s}, {got}"
+    reaches(lab, "A", "B")
 
 
 @pytest.mark.parametrize("topology", ["fig4/b", "one-switch"])
 def test_without_a_controller_hosts_find_each_other_after_any_link_died(
-    topology: str, lab_of: LabOf, stream_pps: float
+    topology: str, lab_of: LabOf, wait_until: WaitUntil
 ) -> None:
     """ARP and neighbour discovery from nothing, IPv4 and IPv6, after each link in turn; then a NIC under load."""
     lab = lab_of(topology)
@@ -161,23 +163,28 @@ def test_without_a_controller_hosts_find_each_other_after_any_link_died(
                 table = lab.exec("B", [*find, "show", "to", address]).stdout
                 assert "lladdr" in table, f"{host}:{nic.name} down: {table}"
             lab.restore("nic_down", host=host, nic=nic.name)
-    stream = Stream(lab, "B", "A", pps=stream_pps, seconds=3, flows=16)
+    stream = Stream(lab, "B", "A", seconds=1 if EXACT else 3, flows=16)
+    busy_nic(lab, "B", wait_until, both=True)
     lab.fault("nic_down", host="B", nic="eth0")
     got = stream.result()
-    assert got.lost < 0.3 * stream_pps and not got.lost_after(got.end_s - 1), got
+    assert got.received and not got.duplicates, got
+    assert not EXACT or (got.lost <= FELT["nic_down"][1] and not got.out_of_order), got
 
 
-def test_the_controller_takes_over_from_the_start_up_flows_without_a_loss(lab_of: LabOf, stream_pps: float) -> None:
+def test_the_controller_takes_over_from_the_start_up_flows_without_a_loss(lab_of: LabOf) -> None:
     lab = lab_of("fig4/d")
     lab.exec("C", ["ping", "-n", "-c2", "-i0.1", lab.address("A")])
-    stream = Stream(lab, "C", "A", pps=stream_pps, seconds=6, flows=8)
+    stream = Stream(lab, "C", "A", seconds=4 if EXACT else 6, flows=8)
     lab.start_controller()
     lab.wait_ready()
+    done_s = time.monotonic()
     got = stream.result()
-    assert (got.lost, got.duplicates) == (0, 0), got
+    flawless(got)
+    assert not EXACT or done_s < got.end_s, f"the stream ended before the change: {done_s}, {got}"
+    reaches(lab, "C", "A")
 
 
-def test_a_controller_in_the_fabric_is_reached_over_it(lab_of: LabOf, stream_pps: float, wait_until: WaitUntil) -> None:
+def test_a_controller_in_the_fabric_is_reached_over_it(lab_of: LabOf, wait_until: WaitUntil) -> None:
     """Host A runs the controller; the others reach it by the NICs that it manages, also after one is dropping."""
     lab = lab_of("fig4/d")
     for host in lab.topology.managed_hosts():
@@ -187,37 +194,38 @@ def test_a_controller_in_the_fabric_is_reached_over_it(lab_of: LabOf, stream_pps
     with (lab.run_dir / "controller.log").open("ab") as log:
         lab.popen("A", argv, stdout=log, stderr=log)
     lab.wait_ready()
-    stream = Stream(lab, "C", "A", pps=stream_pps, seconds=6)
+    stream = Stream(lab, "C", "A", seconds=3 if EXACT else 6)
     nic = busy_nic(lab, "C", wait_until)
     lab.fault("blackhole", host="C", nic=nic)
     got = stream.result()
-    assert not got.lost_after(got.end_s - 1), got
-    hosts = call(lab.controller_socket, "status")["hosts"]
-    assert all(host["connected"] for host in hosts), hosts
+    assert got.received and not got.duplicates, got
+    assert not EXACT or (got.longest_gap_ms <= 1000 and not got.lost_after(got.end_s - 1)), got
+    reaches(lab, "C", "A")
+    wait_until(lambda: connected(lab), lambda: str(call(lab.controller_socket, "status")["hosts"]))
 
 
-def test_a_host_whose_switch_is_killed_comes_back_and_harms_nobody(
-    lab_of: LabOf, stream_pps: float, wait_until: WaitUntil
-) -> None:
+def connected(lab: Lab) -> bool:
+    """Whether the controller has settled, with every host connected."""
+    status = call(lab.controller_socket, "status")
+    return bool(status["settled"]) and all(host["connected"] for host in status["hosts"])
+
+
+def test_a_host_whose_switch_is_killed_comes_back_and_harms_nobody(lab_of: LabOf, wait_until: WaitUntil) -> None:
     lab = lab_of("fig4/d")
     lab.start_controller()
     lab.wait_ready()
     folder = lab.run_dir / "B"
-    stream = Stream(lab, "C", "A", pps=stream_pps, seconds=8, flows=8)
+    stream = Stream(lab, "C", "A", seconds=5 if EXACT else 8, flows=8)
     os.kill(int((folder / "ovs-vswitchd.pid").read_text()), signal.SIGKILL)
     argv = ["ovs-vswitchd", f"unix:{folder}/db.sock", "--pidfile", "--log-file", "-vconsole:off", "--detach"]
     lab.exec("B", ["env", *(f"{key}={value}" for key, value in lab.environment("B").items() if "OVS" in key), *argv])
     lab.host_script("B", "host-up", *lab.host_up_arguments("B"))
-
-    def back() -> bool:
-        status = call(lab.controller_socket, "status")
-        return bool(status["settled"]) and all(host["connected"] for host in status["hosts"])
-
-    wait_until(back, lambda: (lab.run_dir / "controller.log").read_text()[-1500:], timeout_s=30)
-    said = lab.exec("B", ["ping", "-n", "-c3", "-i0.1", lab.address("A")]).stdout
-    assert " 3 received" in said
+    wait_until(lambda: connected(lab), lambda: (lab.run_dir / "controller.log").read_text()[-1500:], timeout_s=30)
+    reaches(lab, "B", "A")
+    done_s = time.monotonic()
     got = stream.result()
-    assert (got.lost, got.duplicates) == (0, 0), got
+    flawless(got)
+    assert not EXACT or done_s < got.end_s, f"the stream ended before B was back: {done_s}, {got}"
 
 
 def test_tcp_connections_survive_that_weights_change_under_load(lab_of: LabOf, wait_until: WaitUntil) -> None:
@@ -229,7 +237,7 @@ def test_tcp_connections_survive_that_weights_change_under_load(lab_of: LabOf, w
     lab.exec("A", ["bash", "-c", wait])
     client = lab.popen(
         "C",
-        ["iperf3", "-c", lab.address("A"), "-p", "5300", "-P", "8", "-t", "8", "-C", "cubic", "-J"],
+        ["iperf3", "-c", lab.address("A"), "-p", "5300", "-P", "8", "-b", "5M", "-t", "8", "-C", "cubic", "-J"],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -237,6 +245,9 @@ def test_tcp_connections_survive_that_weights_change_under_load(lab_of: LabOf, w
         call(lab.controller_socket, "strategy", name=name)
         rounds = cycles(lab)
         wait_until(lambda before=rounds: cycles(lab) >= before + 3, "three rounds of the controller")
-    out = client.communicate(timeout=30)[0]
+    assert not EXACT or client.poll() is None, "it ended before the weights changed"
+    out = client.communicate(timeout=PATIENCE_S)[0]
     assert client.returncode == 0, out[-500:]
-    assert server.wait(timeout=10) == 0
+    assert server.wait(timeout=PATIENCE_S) == 0
+    streams = json.loads(out)["end"]["streams"]
+    assert len(streams) == 8 and all(stream["receiver"]["bytes"] > 0 for stream in streams), out[-2000:]
