@@ -37,11 +37,16 @@ def controlled(topology: str) -> Iterator[Lab]:
         yield lab
 
 
-def replace_controller(lab: Lab, config: Path | None = None) -> None:
-    """Kill the controller, whoever started it, and start another, with that configuration."""
+def kill_controller(lab: Lab) -> None:
+    """Kill the controller, whoever started it."""
     pid = call(lab.controller_socket, "status")["pid"]
     os.kill(pid, signal.SIGKILL)
     await_true(lambda: not _alive(pid), "the controller does not die")
+
+
+def replace_controller(lab: Lab, config: Path | None = None) -> None:
+    """Kill the controller and start another, with that configuration."""
+    kill_controller(lab)
     lab.start_controller(config=config)
     lab.wait_ready()
 

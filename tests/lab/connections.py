@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from ri2n_sdn.lab import Lab
+from tests.lab.conftest import PATIENCE_S
 
 __all__ = ["PORT", "Client", "Watcher", "serve"]
 
@@ -53,7 +54,7 @@ for line in sys.stdin:
     if command == "open":
         address, port, count, timeout_s = words[0], int(words[1]), int(words[2]), float(words[3])
         for _ in range(count):  # one after the other
-            connection = socket.create_connection((address, port), timeout=10)
+            connection = socket.create_connection((address, port), timeout=timeout_s)
             connection.settimeout(timeout_s)
             exchange(connection, 1, 1)
             held.append(connection)
@@ -155,7 +156,7 @@ class Client(_Program):
     def __init__(self, lab: Lab, host: str) -> None:
         super().__init__(lab, host, CLIENT, ready=False)
 
-    def open(self, address: str, count: int, port: int = PORT, timeout_s: float = 20.0) -> list[int]:
+    def open(self, address: str, count: int, port: int = PORT, timeout_s: float = PATIENCE_S) -> list[int]:
         """Open more, one after the other, with a byte each way; the ports of all that are held."""
         self.tell(f"open {address} {port} {count} {timeout_s}")
         return self._ports()

@@ -14,16 +14,21 @@ import pytest
 
 from ri2n_sdn.cli.client import call
 from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.fabric.topology import load_topology
 from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.traffic import Stream
+from ri2n_sdn.lab.traffic import Stream, StreamResult
 from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.pipeline.plan import pair_group_id
-from tests.lab.conftest import EXACT, PATIENCE_S, LabOf, controlled, replace_controller
+from tests.lab.conftest import EXACT, PATIENCE_S, TOPOLOGIES, controlled, replace_controller
+from tests.lab.outages import FELT, busy_nic, felt, hosts_need_no_controller, without_controller
 from tests.lab.packets import flawless, reaches
 
 pytestmark = pytest.mark.virtual
 
 WaitUntil = Callable[..., None]
+
+
+# ---- two hosts on two networks
 
 
 @pytest.fixture(scope="module")
@@ -41,61 +46,39 @@ def lab(shared: Lab, wait_until: WaitUntil) -> Iterator[Lab]:
 
 def whole(lab: Lab, wait_until: WaitUntil) -> None:
     """Wait until every NIC is up and alive and all hosts are settled."""
+    number = sum(len(lab.topology.hosts[host].nics) for host in lab.topology.managed_hosts())
 
     def good() -> bool:
         try:
             status = call(lab.controller_socket, "status")
         except NotAvailable:
             return False
-        nics = [nic for host in status["hosts"] for nic in host["nics"]]
-        return bool(status["settled"]) and len(nics) == 4 and all(nic["up"] and nic["alive"] for nic in nics)
+        nics = [nic for host in status["hosts"] if host["connected"] for nic in host["nics"]]
+        return bool(status["settled"]) and len(nics) == number and all(nic["up"] and nic["alive"] for nic in nics)
 
-    wait_until(good, lambda: str(call(lab.controller_socket, "status"))[:2000], timeout_s=20)
+    def said() -> str:
+        return str(call(lab.controller_socket, "status"))[:2000] + (lab.run_dir / "controller.log").read_text()[-1500:]
 
-
-def sent_by(lab: Lab, host: str) -> dict[str, int]:
-    """Frames that a host's NICs have sent."""
-    return {
-        nic.name: int(lab.exec(host, ["cat", f"/sys/class/net/{nic.name}/statistics/tx_packets"]).stdout)
-        for nic in lab.topology.hosts[host].nics
-    }
+    wait_until(good, said, timeout_s=30)
 
 
-def busy_nic(lab: Lab, host: str, wait_until: WaitUntil, *, both: bool = False) -> str:
-    """The NIC by which a running stream leaves `host`; with `both`, packets have left by each."""
-    start = sent_by(lab, host)
-    grown: dict[str, int] = {}
-
-    def seen() -> bool:
-        grown.update({name: count - start[name] for name, count in sent_by(lab, host).items()})
-        return max(grown.values()) > 200 and (not both or min(grown.values()) > 50)
-
-    wait_until(seen, lambda: f"no NIC of {host} sends: {grown}")
-    return max(grown, key=lambda name: grown[name])
-
-
-# Of 1,000 packets/s: the longest gap in ms, as README.md promises it, and the packets lost.
-FELT = {"nic_down": (2, 1), "peer_nic_down": (15, 15), "blackhole": (600, 600), "switch_down": (600, 600)}
+def outlived(got: StreamResult, done_s: float) -> None:
+    """The stream lasted until what was to happen under it had happened, and is flawless."""
+    flawless(got)
+    assert not EXACT or got.start_s < done_s < got.end_s, f"the stream ended before {done_s}: {got}"
 
 
 @pytest.mark.parametrize("fault", [pytest.param("nic_down", marks=pytest.mark.smoke), *list(FELT)[1:]])
-def test_traffic_goes_on_after_a_fault_and_all_paths_return(lab: Lab, fault: str, wait_until: WaitUntil) -> None:
-    stream = Stream(lab, "B", "A", seconds=2 if EXACT else 5)
-    nic = busy_nic(lab, "B", wait_until)
+def test_traffic_goes_on_after_a_fault_and_all_paths_return(lab: Lab, fault: str) -> None:
+    stream = Stream(lab, "B", "A", seconds=1.7 if EXACT else 5)
+    nic = busy_nic(lab, "B")
     if fault == "switch_down":
         lab.fault(fault, switch=f"s{nic[-1]}")
     else:
         lab.fault(fault, host="A" if fault == "peer_nic_down" else "B", nic=nic)
-    got = stream.result()
-    assert got.received and not got.duplicates, got
-    if EXACT:
-        gap_ms, lost = FELT[fault]
-        assert got.longest_gap_ms <= gap_ms and got.lost <= lost, got
-        assert not got.out_of_order and not got.lost_after(got.end_s - 0.5), got
+    felt(stream.result(), fault)
     for pair in (("A", "B"), ("B", "A")):
-        reaches(lab, *pair)
-    lab.restore_all()
-    whole(lab, wait_until)
+        reaches(lab, *pair)  # with the fault; the fixture waits for all paths
 
 
 def test_frames_that_the_datapath_still_leads_to_a_replaced_group_arrive(lab: Lab, wait_until: WaitUntil) -> None:
@@ -123,128 +106,110 @@ def test_frames_that_the_datapath_still_leads_to_a_replaced_group_arrive(lab: La
     flawless(got)
 
 
+@pytest.mark.smoke
+def test_a_killed_controller_loses_nothing_and_its_successor_neither(lab: Lab, wait_until: WaitUntil) -> None:
+    stream = Stream(lab, "B", "A", seconds=3 if EXACT else 9, flows=16)
+    busy_nic(lab, "B")
+    replace_controller(lab)
+    whole(lab, wait_until)
+    done_s = time.monotonic()
+    outlived(stream.result(), done_s)
+    reaches(lab, "A", "B")
+
+
+def test_without_a_controller_hosts_find_each_other_after_any_link_died(lab: Lab) -> None:
+    with without_controller(lab):
+        hosts_need_no_controller(lab)
+
+
+# ---- three hosts, B with one link
+
+
+@pytest.fixture(scope="module")
+def begun() -> Iterator[tuple[Lab, StreamResult, float]]:
+    """A lab whose controller was started under a stream, what became of that, and when it was ready."""
+    with Lab.create(load_topology(TOPOLOGIES / "fig4" / "d.yaml")) as lab:
+        reaches(lab, "C", "A")
+        stream = Stream(lab, "C", "A", seconds=3 if EXACT else 6, flows=8)
+        lab.start_controller()
+        lab.wait_ready()
+        ready_s = time.monotonic()
+        yield lab, stream.result(), ready_s
+
+
+@pytest.fixture
+def three(begun: tuple[Lab, StreamResult, float], wait_until: WaitUntil) -> Iterator[Lab]:
+    lab, _, _ = begun
+    yield lab
+    lab.restore_all()
+    whole(lab, wait_until)
+
+
+def test_the_controller_takes_over_from_the_start_up_flows_without_a_loss(
+    begun: tuple[Lab, StreamResult, float],
+) -> None:
+    lab, got, ready_s = begun
+    outlived(got, ready_s)
+    reaches(lab, "C", "A")
+
+
+def test_a_controller_in_the_fabric_is_reached_over_it(three: Lab, wait_until: WaitUntil) -> None:
+    """Host A runs the controller; the others reach it by the NICs that it manages, also after one is dropping."""
+    inside = f"{three.address('A')}:6653"
+    argv = [sys.executable, "-m", "ri2n_sdn.cli.main", "controller", "--listen", inside]
+    argv += ["--socket", str(three.controller_socket), "--config", str(three.cluster_file)]
+    with without_controller(three):
+        for host in three.topology.managed_hosts():
+            three.vsctl(host, "set-controller", "br-ri2n", f"tcp:{inside}")
+        try:
+            with (three.run_dir / "controller.log").open("ab") as log:
+                controller = three.popen("A", argv, stdout=log, stderr=log)
+            three.wait_ready()
+            stream = Stream(three, "C", "A", seconds=2.5 if EXACT else 6)
+            nic = busy_nic(three, "C")
+            three.fault("blackhole", host="C", nic=nic)
+            got = stream.result()
+            assert got.received and not got.duplicates, got
+            assert not EXACT or (got.longest_gap_ms <= 1000 and not got.lost_after(got.end_s - 0.5)), got
+            reaches(three, "C", "A")
+            three.restore_all()
+            whole(three, wait_until)
+        finally:
+            for host in three.topology.managed_hosts():
+                three.vsctl(host, "set-controller", "br-ri2n", f"tcp:{three.controller_address}:6653")
+            controller.kill()
+            controller.wait()
+
+
+def test_a_host_whose_switch_is_killed_comes_back_and_harms_nobody(three: Lab, wait_until: WaitUntil) -> None:
+    folder = three.run_dir / "B"
+    stream = Stream(three, "C", "A", seconds=4 if EXACT else 8, flows=8)
+    os.kill(int((folder / "ovs-vswitchd.pid").read_text()), signal.SIGKILL)
+    argv = ["ovs-vswitchd", f"unix:{folder}/db.sock", "--pidfile", "--log-file", "-vconsole:off", "--detach"]
+    settings = (f"{key}={value}" for key, value in three.environment("B").items() if "OVS" in key)
+    three.exec("B", ["env", *settings, *argv])
+    three.host_script("B", "host-up", *three.host_up_arguments("B"))
+    whole(three, wait_until)
+    reaches(three, "B", "A")
+    done_s = time.monotonic()
+    outlived(stream.result(), done_s)
+
+
 def cycles(lab: Lab) -> int:
     """Rounds of counters and weights that the controller has done."""
     return int(call(lab.controller_socket, "status")["counters"].get("cycles", 0))
 
 
-@pytest.mark.smoke
-def test_a_killed_controller_loses_nothing_and_its_successor_neither(lab: Lab, wait_until: WaitUntil) -> None:
-    stream = Stream(lab, "B", "A", seconds=4 if EXACT else 9, flows=16)
-    busy_nic(lab, "B", wait_until)
-    replace_controller(lab)
-    whole(lab, wait_until)
-    done_s = time.monotonic()
-    got = stream.result()
-    flawless(got)
-    assert not EXACT or done_s < got.end_s, f"the stream ended before the change: {done_s}, {got}"
-    reaches(lab, "A", "B")
-
-
-@pytest.mark.parametrize("topology", ["fig4/b", "one-switch"])
-def test_without_a_controller_hosts_find_each_other_after_any_link_died(
-    topology: str, lab_of: LabOf, wait_until: WaitUntil
-) -> None:
-    """ARP and neighbour discovery from nothing, IPv4 and IPv6, after each link in turn; then a NIC under load."""
-    lab = lab_of(topology)
-    controller = lab.start_controller()
-    lab.wait_ready()
-    controller.kill()
-    controller.wait()
-    for host in ("A", "B"):
-        for nic in lab.topology.hosts[host].nics:
-            lab.fault("nic_down", host=host, nic=nic.name)
-            for end in ("A", "B"):
-                lab.exec(end, ["ip", "neigh", "flush", "all"])
-            # The pair's unicast may hash to a path whose far end is dead: that takes a controller. ARP must not.
-            for find in (["ip", "-4", "neigh"], ["ip", "-6", "neigh"]):
-                address = lab.address("A") if "-4" in find else lab.address6("A")
-                lab.exec("B", ["ping", "-n", "-c1", "-W2", address], check=False)
-                table = lab.exec("B", [*find, "show", "to", address]).stdout
-                assert "lladdr" in table, f"{host}:{nic.name} down: {table}"
-            lab.restore("nic_down", host=host, nic=nic.name)
-    stream = Stream(lab, "B", "A", seconds=1 if EXACT else 3, flows=16)
-    busy_nic(lab, "B", wait_until, both=True)
-    lab.fault("nic_down", host="B", nic="eth0")
-    got = stream.result()
-    assert got.received and not got.duplicates, got
-    assert not EXACT or (got.lost <= FELT["nic_down"][1] and not got.out_of_order), got
-
-
-def test_the_controller_takes_over_from_the_start_up_flows_without_a_loss(lab_of: LabOf) -> None:
-    lab = lab_of("fig4/d")
-    lab.exec("C", ["ping", "-n", "-c2", "-i0.1", lab.address("A")])
-    stream = Stream(lab, "C", "A", seconds=4 if EXACT else 6, flows=8)
-    lab.start_controller()
-    lab.wait_ready()
-    done_s = time.monotonic()
-    got = stream.result()
-    flawless(got)
-    assert not EXACT or done_s < got.end_s, f"the stream ended before the change: {done_s}, {got}"
-    reaches(lab, "C", "A")
-
-
-def test_a_controller_in_the_fabric_is_reached_over_it(lab_of: LabOf, wait_until: WaitUntil) -> None:
-    """Host A runs the controller; the others reach it by the NICs that it manages, also after one is dropping."""
-    lab = lab_of("fig4/d")
-    for host in lab.topology.managed_hosts():
-        lab.vsctl(host, "set-controller", "br-ri2n", f"tcp:{lab.address('A')}:6653")
-    argv = [sys.executable, "-m", "ri2n_sdn.cli.main", "controller", "--listen", f"{lab.address('A')}:6653"]
-    argv += ["--socket", str(lab.controller_socket), "--config", str(lab.cluster_file)]
-    with (lab.run_dir / "controller.log").open("ab") as log:
-        lab.popen("A", argv, stdout=log, stderr=log)
-    lab.wait_ready()
-    stream = Stream(lab, "C", "A", seconds=3 if EXACT else 6)
-    nic = busy_nic(lab, "C", wait_until)
-    lab.fault("blackhole", host="C", nic=nic)
-    got = stream.result()
-    assert got.received and not got.duplicates, got
-    assert not EXACT or (got.longest_gap_ms <= 1000 and not got.lost_after(got.end_s - 1)), got
-    reaches(lab, "C", "A")
-    wait_until(lambda: connected(lab), lambda: str(call(lab.controller_socket, "status")["hosts"]))
-
-
-def connected(lab: Lab) -> bool:
-    """Whether the controller has settled, with every host connected."""
-    status = call(lab.controller_socket, "status")
-    return bool(status["settled"]) and all(host["connected"] for host in status["hosts"])
-
-
-def test_a_host_whose_switch_is_killed_comes_back_and_harms_nobody(lab_of: LabOf, wait_until: WaitUntil) -> None:
-    lab = lab_of("fig4/d")
-    lab.start_controller()
-    lab.wait_ready()
-    folder = lab.run_dir / "B"
-    stream = Stream(lab, "C", "A", seconds=5 if EXACT else 8, flows=8)
-    os.kill(int((folder / "ovs-vswitchd.pid").read_text()), signal.SIGKILL)
-    argv = ["ovs-vswitchd", f"unix:{folder}/db.sock", "--pidfile", "--log-file", "-vconsole:off", "--detach"]
-    lab.exec("B", ["env", *(f"{key}={value}" for key, value in lab.environment("B").items() if "OVS" in key), *argv])
-    lab.host_script("B", "host-up", *lab.host_up_arguments("B"))
-    wait_until(lambda: connected(lab), lambda: (lab.run_dir / "controller.log").read_text()[-1500:], timeout_s=30)
-    reaches(lab, "B", "A")
-    done_s = time.monotonic()
-    got = stream.result()
-    flawless(got)
-    assert not EXACT or done_s < got.end_s, f"the stream ended before B was back: {done_s}, {got}"
-
-
-def test_tcp_connections_survive_that_weights_change_under_load(lab_of: LabOf, wait_until: WaitUntil) -> None:
-    lab = lab_of("fig4/d")
-    lab.start_controller()
-    lab.wait_ready()
-    server = lab.popen("A", ["iperf3", "-s", "-1", "-p", "5300"], stdout=subprocess.DEVNULL)
-    wait = "for i in $(seq 100); do ss -ltnH sport = :5300 | grep -q . && exit 0; sleep 0.05; done; exit 1"
-    lab.exec("A", ["bash", "-c", wait])
-    client = lab.popen(
-        "C",
-        ["iperf3", "-c", lab.address("A"), "-p", "5300", "-P", "8", "-b", "5M", "-t", "8", "-C", "cubic", "-J"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+def test_tcp_connections_survive_that_weights_change_under_load(three: Lab, wait_until: WaitUntil) -> None:
+    server = three.popen("A", ["iperf3", "-s", "-1", "-p", "5300"], stdout=subprocess.DEVNULL)
+    wait = "for i in $(seq 2000); do ss -ltnH sport = :5300 | grep -q . && exit 0; sleep 0.05; done; exit 1"
+    three.exec("A", ["bash", "-c", wait], timeout_s=PATIENCE_S)
+    command = ["iperf3", "-c", three.address("A"), "-p", "5300", "-P", "8", "-t", "6", "-C", "cubic", "-b", "4M", "-J"]
+    client = three.popen("C", command, stdout=subprocess.PIPE, text=True)
     for name in ("round_robin", "ri2n_plus", "ri2n_plus_plus", "max_min"):
-        call(lab.controller_socket, "strategy", name=name)
-        rounds = cycles(lab)
-        wait_until(lambda before=rounds: cycles(lab) >= before + 3, "three rounds of the controller")
+        call(three.controller_socket, "strategy", name=name)
+        rounds = cycles(three)
+        wait_until(lambda before=rounds: cycles(three) >= before + 3, "three rounds of the controller")
     assert not EXACT or client.poll() is None, "it ended before the weights changed"
     out = client.communicate(timeout=PATIENCE_S)[0]
     assert client.returncode == 0, out[-500:]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from itertools import permutations
 from pathlib import Path
@@ -17,8 +20,11 @@ from ri2n_sdn.lab import Lab
 from ri2n_sdn.lab.flooding import flooded_frames
 from ri2n_sdn.lab.traffic import Stream
 
+from .conftest import EXACT, replace_controller
 from .fat_trees import until_sent, vbft
-from .packets import all_reach_each_other, all_talk_tcp, broadcasts_arrive_once
+from .packets import all_reach_each_other, all_talk_tcp, broadcasts_arrive_once, flawless, flawless_streams, reaches
+
+pytestmark = pytest.mark.virtual
 
 WaitUntil = Callable[..., None]
 TREES = 2
@@ -77,50 +83,51 @@ def test_pairs_on_different_switches_have_all_vlans(lab: Lab) -> None:
     assert [path["vlan"] for path in paths(lab, "n1", "n4")] == [None, 102]
 
 
-def test_no_unicast_frame_is_flooded_in_any_vlan(lab: Lab, stream_pps: float) -> None:
+def test_no_unicast_frame_is_flooded_in_any_vlan(lab: Lab) -> None:
     before = flooded_frames(lab)
-    for source, target in permutations(lab.topology.managed_hosts(), 2):
-        got = Stream(lab, source, target, pps=stream_pps, seconds=0.5, flows=32).result()
-        assert got.lost == 0 and got.duplicates == 0, (source, target, got)
+    flawless_streams(lab, permutations(lab.topology.managed_hosts(), 2), flows=32)
     assert flooded_frames(lab) == before
 
 
-def test_what_a_switch_forgot_is_flooded_and_counted(lab: Lab, stream_pps: float, wait_until: WaitUntil) -> None:
+def test_what_a_switch_forgot_is_flooded_and_counted(lab: Lab, wait_until: WaitUntil) -> None:
     """Or the zero above would say nothing. Probes and announcements teach the switches again."""
     before = sum(flooded_frames(lab).values())
 
     def flooded() -> bool:
         for switch in lab.topology.switches:
             lab.appctl("sw", "fdb/flush", switch)
+        reaches(lab, "n1", "n3")
         return sum(flooded_frames(lab).values()) > before
 
-    stream = Stream(lab, "n1", "n3", pps=stream_pps, seconds=4, flows=32)
     wait_until(flooded, "nothing is flooded, or nobody counts it")
-    assert stream.result().lost == 0
 
 
 @pytest.mark.parametrize(
-    "fault", [{"kind": "switch_down", "switch": "up2"}, {"kind": "cable", "switch": "up2", "port": 2}]
+    "fault", [{"kind": "switch_down", "switch": "up2"}, {"kind": "cable", "switch": "up2", "port": 2}], ids=str
 )
 def test_a_dead_tree_is_left_within_a_second_and_used_again(
-    lab: Lab, fault: dict[str, Any], stream_pps: float, wait_until: WaitUntil
+    lab: Lab, fault: dict[str, Any], wait_until: WaitUntil
 ) -> None:
-    stream = Stream(lab, "n1", "n3", pps=stream_pps, seconds=5, flows=32)
-    other = Stream(lab, "n1", "n2", pps=stream_pps, seconds=5, port=5700)
-    until_sent(lab, "n1", stream_pps, wait_until)
+    seconds = 3 if EXACT else 6
+    stream = Stream(lab, "n1", "n3", seconds=seconds, flows=32)
+    other = Stream(lab, "n1", "n2", pps=500, seconds=seconds, port=5700)
+    until_sent(lab, "n1", 1000, wait_until)
     lab.fault(**fault)
     got, near = stream.result(), other.result()
-    assert got.duplicates == 0 and got.lost < 1.5 * stream_pps, got
-    assert not got.lost_after(got.end_s - 1.0), got
-    assert near.lost == 0, "hosts on one switch need no other"
-    assert [path["alive"] for path in paths(lab, "n1", "n3")] == [True, False]
+    assert got.received and not got.duplicates, got
+    if EXACT:  # README.md promises 0.6 s; a flow's interval is 32 ms, and half of the flows go by this tree
+        assert got.longest_flow_gap_ms <= 700 and got.lost <= 400, got
+        assert not got.lost_after(got.end_s - 0.5), got
+    flawless(near, "hosts on one switch need no other")
+    wait_until(lambda: [path["alive"] for path in paths(lab, "n1", "n3")] == [True, False], "it is not noticed")
+    reaches(lab, "n1", "n3")
     lab.restore_all()
     whole(lab, wait_until)
     assert all(path["slots"] for path in paths(lab, "n1", "n3"))
-    assert Stream(lab, "n1", "n3", pps=stream_pps, seconds=1, flows=32).result().lost == 0
+    flawless(Stream(lab, "n1", "n3", seconds=0.5, flows=32).result())
 
 
-def test_the_base_tree_may_die_too(lab: Lab, stream_pps: float, wait_until: WaitUntil) -> None:
+def test_the_base_tree_may_die_too(lab: Lab, wait_until: WaitUntil) -> None:
     """Broadcast and ARP go by the other one then."""
     lab.fault("switch_down", switch="up1")
     wait_until(lambda: not paths(lab, "n1", "n3")[0]["alive"], "the dead tree is not noticed")
@@ -128,7 +135,8 @@ def test_the_base_tree_may_die_too(lab: Lab, stream_pps: float, wait_until: Wait
     wait_until(lambda: status(lab)["settled"], "not settled")
     lab.exec("n1", ["ip", "neigh", "flush", "all"])
     lab.exec("n3", ["ip", "neigh", "flush", "all"])
-    assert Stream(lab, "n1", "n3", pps=stream_pps, seconds=1, flows=32).result().lost == 0
+    flawless(Stream(lab, "n1", "n3", seconds=0.5, flows=32).result())
+    reaches(lab, "n3", "n1")
 
 
 RI2N = [sys.executable, "-m", "ri2n_sdn.cli.main"]
@@ -139,23 +147,21 @@ def used(lab: Lab, source: str, target: str) -> set[int | None]:
     return {path["vlan"] for path in paths(lab, source, target) if path["slots"]}
 
 
-def test_a_program_gets_a_table_for_as_long_as_it_runs(
-    lab: Lab, stream_pps: float, wait_until: WaitUntil, tmp_path: Path
-) -> None:
+def test_a_program_gets_a_table_for_as_long_as_it_runs(lab: Lab, wait_until: WaitUntil, tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     table.write_text("sender,receiver,vlan\nn1,n3,102\nn3,n1,101\n")
-    stream = Stream(lab, "n1", "n3", pps=stream_pps, seconds=8, flows=32)
+    stream = Stream(lab, "n1", "n3", seconds=4 if EXACT else 20, flows=32)
     wait_until(lambda: used(lab, "n1", "n3") == {None, 102}, "the pair is not active")
     socket = ["--socket", str(lab.controller_socket)]
-    job = subprocess.Popen([*RI2N, "vlan", "use", str(table), "--owner", "job 7", *socket, "--", "sleep", "60"])
+    command = [*RI2N, "vlan", "use", str(table), "--owner", "job 7", *socket, "--", "sleep", "600"]
+    job = subprocess.Popen(command, start_new_session=True)
     try:
         wait_until(lambda: used(lab, "n1", "n3") == {102}, lambda: str(paths(lab, "n1", "n3")))
     finally:
-        job.kill()  # the controller sees that its connection ends
+        os.killpg(job.pid, signal.SIGKILL)  # the controller sees that its connection ends
         job.wait()
     wait_until(lambda: used(lab, "n1", "n3") == {None, 102}, lambda: str(paths(lab, "n1", "n3")))
-    got = stream.result()
-    assert (got.lost, got.duplicates) == (0, 0), got
+    flawless(stream.result())
     table.write_text("sender,receiver,vlan\nn1,n3,999\n")
     answer = subprocess.run([*RI2N, "vlan", "use", str(table), *socket], capture_output=True, text=True, check=False)
     assert answer.returncode == 2 and "n1 n3: there is no VLAN 999" in answer.stderr
@@ -191,24 +197,21 @@ def test_check_names_what_is_wrong(lab: Lab, port: str, setting: str, undo: str,
     assert code == 1 and len(lines) == 1 and said in lines[0], lines
 
 
-def test_a_host_that_no_file_names_and_one_that_was_replaced(
-    lab: Lab, stream_pps: float, wait_until: WaitUntil
-) -> None:
+def test_a_host_that_no_file_names_and_one_that_was_replaced(lab: Lab, wait_until: WaitUntil) -> None:
     """n4 is new, n3 comes back with other MAC addresses; no file on any other host knows of either."""
     config = yaml.safe_load(lab.cluster_file.read_text())
     del config["hosts"]["n4"]
     file = lab.run_dir / "without-n4.yaml"
     file.write_text(yaml.safe_dump(config))
-    replace_controller(lab, file, wait_until)
+    replace_controller(lab, file)
     try:
         whole(lab, wait_until)
         before = sum(flooded_frames(lab).values())
         assert [path["vlan"] for path in paths(lab, "n1", "n4")] == [None]
-        for pair in (("n1", "n4"), ("n4", "n1")):
-            assert Stream(lab, *pair, pps=stream_pps, seconds=0.5).result().lost == 0
+        flawless_streams(lab, (("n1", "n4"), ("n4", "n1")))
         assert sum(flooded_frames(lab).values()) == before
     finally:
-        replace_controller(lab, lab.cluster_file, wait_until)
+        replace_controller(lab)
     whole(lab, wait_until)
     old = next(host["mac"] for host in status(lab)["hosts"] if host["name"] == "n3")
     lab.host_script("n3", "host-down")
@@ -217,28 +220,15 @@ def test_a_host_that_no_file_names_and_one_that_was_replaced(
     wait_until(lambda: all(h["mac"] != old for h in status(lab)["hosts"]), "the new host is not seen")
     whole(lab, wait_until)
     lab.exec("n1", ["ip", "neigh", "flush", "all"])
-    for pair in (("n1", "n3"), ("n3", "n1")):
-        assert Stream(lab, *pair, pps=stream_pps, seconds=0.5, flows=32).result().lost == 0
+    flawless_streams(lab, (("n1", "n3"), ("n3", "n1")), flows=32)
 
 
-def replace_controller(lab: Lab, config: Path, wait_until: WaitUntil) -> None:
-    """End the controller; start another with that configuration."""
-    pid = status(lab)["pid"]
-    lab.exec("mgmt", ["kill", "-9", str(pid)])
-    wait_until(lambda: not _alive(pid), "it does not die")
-    lab.start_controller(config=config)
-    lab.wait_ready()
-
-
-def test_a_killed_controller_loses_nothing(lab: Lab, stream_pps: float, wait_until: WaitUntil) -> None:
-    stream = Stream(lab, "n2", "n4", pps=stream_pps, seconds=6, flows=32)
-    replace_controller(lab, lab.cluster_file, wait_until)
+def test_a_killed_controller_loses_nothing(lab: Lab, wait_until: WaitUntil) -> None:
+    stream = Stream(lab, "n2", "n4", seconds=4 if EXACT else 6, flows=32)
+    until_sent(lab, "n2", 200, wait_until)
+    replace_controller(lab)
+    done_s = time.monotonic()
     got = stream.result()
-    assert got.lost == 0 and got.duplicates == 0, got
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
-    except OSError:
-        return False
+    flawless(got)
+    assert not EXACT or done_s < got.end_s, f"the stream ended before the change: {done_s}, {got}"
+    reaches(lab, "n2", "n4")

@@ -13,6 +13,7 @@ from ri2n_sdn.errors import BadInput
 from ri2n_sdn.lab import Lab
 from ri2n_sdn.lab.traffic import Stream
 from tests.lab.conftest import EXACT, controlled
+from tests.lab.outages import hosts_need_no_controller, without_controller
 from tests.lab.packets import broadcasts_arrive_once, flawless
 
 pytestmark = pytest.mark.virtual
@@ -60,3 +61,8 @@ def test_a_strategy_can_be_changed_while_it_runs(one_switch: Lab) -> None:
         assert call(one_switch.controller_socket, "status")["strategy"] == name
     with pytest.raises(BadInput, match="best"):
         call(one_switch.controller_socket, "strategy", name="best")
+
+
+def test_without_a_controller_hosts_find_each_other_after_any_link_died(one_switch: Lab) -> None:
+    with without_controller(one_switch):
+        hosts_need_no_controller(one_switch)

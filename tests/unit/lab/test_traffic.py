@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import socket
 import threading
 from typing import Any
 
 import pytest
 
 from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.lab import traffic
 from ri2n_sdn.lab.iperf import window_goodput_bps
 from ri2n_sdn.lab.traffic import StreamResult, _merge, analyse, receive, send
 
@@ -87,18 +89,44 @@ def test_silence_for_ever_lasts_to_the_last_packet_sent() -> None:
     assert [round(gap["ms"]) for gap in result.gaps] == [90]
 
 
+def free_port() -> int:
+    """A UDP port that nobody uses."""
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+        probe.bind(("::", 0))
+        return int(probe.getsockname()[1])
+
+
 def test_a_stream_over_loopback() -> None:
     results: list[dict[str, Any]] = []
     bound = threading.Event()
-    port = 56_017
-    thread = threading.Thread(target=lambda: results.append(receive(port=port, timeout_s=20, ready=bound.set)))
+    port = free_port()
+    thread = threading.Thread(target=lambda: results.append(receive(port=port, timeout_s=120, ready=bound.set)))
     thread.start()
-    assert bound.wait(5)
+    assert bound.wait(60)
     report = send("127.0.0.1", port=port, pps=1000, seconds=0.5, flows=4, size=100)
     thread.join()
     assert report["sent"] == 500
     assert report["offsets_us"][-1] > 0.4e6  # paced, not sent in one burst
     assert (results[0]["received"], results[0]["lost"], results[0]["complete"]) == (500, 0, True)
+
+
+def test_a_receiver_ends_when_packets_and_end_marker_stay_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream whose path died for good."""
+    monkeypatch.setattr(traffic, "SILENCE_S", 0.2)
+    results: list[dict[str, Any]] = []
+    bound = threading.Event()
+    port = free_port()
+    thread = threading.Thread(
+        target=lambda: results.append(receive(port=port, timeout_s=10_000, ready=bound.set)), daemon=True
+    )
+    thread.start()
+    assert bound.wait(60)
+    packet = traffic.HEADER.pack(traffic.DATA, 1, 0, 4, 0)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.sendto(packet, ("127.0.0.1", port))
+    thread.join(60)
+    assert not thread.is_alive(), "it waits for its whole limit"
+    assert (results[0]["received"], results[0]["lost"], results[0]["complete"]) == (1, 4, False)
 
 
 def report(*seconds: tuple[float, float, float]) -> dict[str, Any]:

@@ -1,0 +1,82 @@
+"""How long a fault under a stream is felt, and by which NIC a stream leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ri2n_sdn.lab import Lab
+from ri2n_sdn.lab.traffic import Stream, StreamResult
+from tests.lab.conftest import EXACT, await_true, kill_controller
+
+__all__ = ["FELT", "busy_nic", "felt", "hosts_need_no_controller", "without_controller"]
+
+# Of 1,000 packets/s: the longest gap in ms, as README.md promises it, and the packets lost.
+FELT = {"nic_down": (2, 1), "peer_nic_down": (15, 15), "blackhole": (600, 600), "switch_down": (600, 600)}
+
+
+def sent_by(lab: Lab, host: str) -> dict[str, int]:
+    """Frames that a host's NICs have sent."""
+    return {
+        nic.name: int(lab.exec(host, ["cat", f"/sys/class/net/{nic.name}/statistics/tx_packets"]).stdout)
+        for nic in lab.topology.hosts[host].nics
+    }
+
+
+def busy_nic(lab: Lab, host: str, *, each: int = 0) -> str:
+    """The NIC by which a running stream leaves `host`, once every other one has sent `each` of its packets too."""
+    start = sent_by(lab, host)
+    grown: dict[str, int] = {}
+
+    def seen() -> bool:
+        grown.update({name: count - start[name] for name, count in sent_by(lab, host).items()})
+        return max(grown.values()) > 200 and min(grown.values()) >= each
+
+    await_true(seen, lambda: f"no NIC of {host} sends: {grown}")
+    return max(grown, key=lambda name: grown[name])
+
+
+def felt(got: StreamResult, fault: str) -> None:
+    """A stream of 1,000 packets/s felt the fault no longer than promised, and went on to its end."""
+    assert got.received and not got.duplicates, got
+    if EXACT:
+        gap_ms, lost = FELT[fault]
+        assert got.longest_gap_ms <= gap_ms and got.lost <= lost and not got.out_of_order, got
+        assert not got.lost_after(got.end_s - 0.5), got
+
+
+@contextmanager
+def without_controller(lab: Lab) -> Iterator[None]:
+    """Kill the lab's controller; start another at the end."""
+    kill_controller(lab)
+    try:
+        yield
+    finally:
+        lab.restore_all()
+        lab.start_controller()
+        lab.wait_ready()
+
+
+def hosts_need_no_controller(lab: Lab) -> None:
+    """ARP and neighbour discovery from nothing, IPv4 and IPv6, after each link in turn; then a NIC under load."""
+    for host in ("A", "B"):
+        for nic in lab.topology.hosts[host].nics:
+            lab.fault("nic_down", host=host, nic=nic.name)
+            for end in ("A", "B"):
+                lab.exec(end, ["ip", "neigh", "flush", "all"])
+            # The pair's unicast may hash to a path whose far end is dead: that takes a controller. ARP must not.
+            for version, address in (("-4", lab.address("A")), ("-6", lab.address6("A"))):
+
+                def found(find: str = version, address: str = address) -> bool:
+                    lab.exec("B", ["ping", "-n", "-c1", "-W1", address], check=False)
+                    return "lladdr" in lab.exec("B", ["ip", find, "neigh", "show", "to", address]).stdout
+
+                if EXACT:
+                    assert found(), f"{host}:{nic.name} down: {address} is not found"
+                else:
+                    await_true(found, f"{host}:{nic.name} down: {address} is not found")
+            lab.restore("nic_down", host=host, nic=nic.name)
+    stream = Stream(lab, "B", "A", seconds=1.2 if EXACT else 5, flows=16)
+    busy_nic(lab, "B", each=50)
+    lab.fault("nic_down", host="B", nic="eth0")
+    felt(stream.result(), "nic_down")
