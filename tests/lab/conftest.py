@@ -124,7 +124,8 @@ def await_true(condition: Callable[[], object], what: str | Callable[[], str], t
         waited_s = time.monotonic() - started_s
         if waited_s > limit_s:
             pytest.fail(f"not within {limit_s:g} s: {what if isinstance(what, str) else what()}")
-        time.sleep(min(0.02 + waited_s / 20, 0.2))  # in virtual time, each look takes much real time
+        # In virtual time a look takes much real time, and waiting takes none.
+        time.sleep(min(0.02 + waited_s / 4, 1.0) if EXACT else min(0.02 + waited_s / 20, 0.2))
 
 
 @pytest.fixture(scope="session")
