@@ -139,11 +139,13 @@ def serve(
     context = _server_context(cert, key)
     folder = Folder(directory, current_umask())
     if not os.access(directory, os.R_OK | os.X_OK | (0 if read_only else os.W_OK)):
+        folder.close()
         raise NotAvailable(f"{directory}: no permission to {'read' if read_only else 'write'} (see --read-only)")
     _raise_descriptor_limit()
     try:
         listener = create_listener((host, port), addresses=address or None, ssl_context=context)
     except OSError as error:
+        folder.close()
         raise NotAvailable(f"--listen {listen}: {error.strerror or error}") from None
     server = Server(
         listener,

@@ -8,8 +8,30 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
+from ri2n_sdn.parallel import caretaker, connect, connection, dial, engine, link, links, listener, session
+from ri2n_sdn.parallel.copy import channel, server
 from tests.unit.parallel import worlds
+
+# A slow machine is no failure: examples have no deadline of their own.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
+
+
+@pytest.fixture(autouse=True)
+def patient_dialing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link that takes its time to be connected is not given up and dialled again."""
+    monkeypatch.setattr(dial, "ATTEMPT_S", worlds.PATIENCE_S)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> worlds.Clock:
+    """The clock of the whole library, for tests of what happens after a time."""
+    found = worlds.Clock()
+    for module in (caretaker, channel, connect, connection, dial, engine, link, links, listener, server, session):
+        monkeypatch.setattr(module, "time", found)
+    return found
 
 
 @pytest.fixture(autouse=True)

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from ri2n_sdn.parallel.copy import Folder, Server, Session
+from tests.unit.parallel.worlds import PATIENCE_S
 
 __all__ = ["Connector", "serving", "wait_until"]
 
 UMASK = 0o022
 
 
-def wait_until(condition: Callable[[], bool], what: Callable[[], object], timeout_s: float = 30.0) -> None:
+def wait_until(condition: Callable[[], bool], what: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
     """Wait for a condition; show `what()` when it does not come."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():
@@ -73,7 +74,7 @@ class Serving:
 
     def session(self, token: str | None = None, wrap: Callable[[socket.socket], Any] = lambda end: end) -> Session:
         """A client that has been let in; `wrap` may put something between it and the server."""
-        return Session(wrap(self.connector.connect()), token, timeout_s=20.0)
+        return Session(wrap(self.connector.connect()), token, timeout_s=PATIENCE_S)
 
 
 def descriptors() -> int:
@@ -87,7 +88,7 @@ def serving(directory: Path, **options: Any) -> Iterator[Serving]:
     before, open_before = set(threading.enumerate()), descriptors()
     connector = Connector()
     folder = Folder(directory, UMASK)
-    server = Server(connector, folder, **{"timeout_s": 20.0, **options})
+    server = Server(connector, folder, **{"timeout_s": PATIENCE_S, **options})
     thread = threading.Thread(target=server.serve, name="ri2n-copy-test")
     running = Serving(server, connector)
     server.say = running.said.append
@@ -97,7 +98,7 @@ def serving(directory: Path, **options: Any) -> Iterator[Serving]:
     finally:
         connector.close_ends()
         server.close()
-        thread.join(10.0)
+        thread.join(PATIENCE_S)
         folder.close()
     assert not thread.is_alive()
     wait_until(lambda: not server.sessions, lambda: server.sessions)

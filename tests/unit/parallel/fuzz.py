@@ -51,11 +51,10 @@ from ri2n_sdn.parallel.frames import (
     Reply,
 )
 from tests.unit.parallel.raw import WINDOW, Hand, client_by_hand, early_by_hand, exactly, frame, server_by_hand
-from tests.unit.parallel.worlds import in_thread, p_all, resident_bytes, serving, wait_until
+from tests.unit.parallel.worlds import PATIENCE_S, connect, in_thread, p_all, resident_bytes, serving, wait_until
 
 __all__ = ["Watch", "run_case", "run_cases"]
 
-TIMEOUT_S = 10.0
 BORDERS = [0, 1, 2, 31, 32, 33, 255, CHUNK_MOST - 1, CHUNK_MOST, CHUNK_MOST + 1, WINDOW - 1, WINDOW, WINDOW + 1]
 BORDERS += [(1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 62, (1 << 63) - 1, 1 << 63, (1 << 64) - 1]
 ENDS = (ProtocolError, ConnectionResetError, ConnectionAbortedError, AllLinksLost)
@@ -181,7 +180,7 @@ def _session(chance: random.Random, end: str, listener: ParallelListener) -> str
 
 def _accepted(listener: ParallelListener, hand: Hand) -> ParallelSocket:
     """That session's socket; others are of greetings that were changed into early ones."""
-    while (sock := listener.accept(TIMEOUT_S))._session.token != hand.token:
+    while (sock := listener.accept(PATIENCE_S))._session.token != hand.token:
         sock.abort()
     return sock
 
@@ -214,7 +213,7 @@ def _talk(chance: random.Random, sock: ParallelSocket, hand: Hand, frames: list[
             with contextlib.suppress(*ENDS, BlockingIOError, TimeoutError):
                 mine = mine[sock.send(mine) :]
         _bounded(sock)
-    deadline_s = time.monotonic() + TIMEOUT_S
+    deadline_s = time.monotonic() + PATIENCE_S
     session = sock._session
     while error is None and not ended and session.broken is None:
         error, ended = _take(sock, got, 1 << 20)
@@ -277,7 +276,7 @@ def _greeting(chance: random.Random, listener: ParallelListener) -> str:
     if chance.random() < 0.2:
         data += chance.randbytes(100)
     said = b""
-    with socket.create_connection(listener.address, TIMEOUT_S) as stream, contextlib.suppress(OSError):
+    with socket.create_connection(listener.address, PATIENCE_S) as stream, contextlib.suppress(OSError):
         stream.sendall(data)
         stream.shutdown(socket.SHUT_WR)
         said = exactly(stream, REPLY.size)
@@ -296,7 +295,7 @@ def _answer(chance: random.Random) -> str:
             data[chance.randrange(len(data))] = chance.choice([0, 1, 255, chance.randrange(256)])
         if chance.random() < 0.2:
             del data[chance.randrange(len(data)) :]
-        listening.settimeout(TIMEOUT_S)
+        listening.settimeout(PATIENCE_S)
 
         def serve() -> None:
             stream, _ = listening.accept()
@@ -308,7 +307,7 @@ def _answer(chance: random.Random) -> str:
 
         serving_ = in_thread(serve)
         try:
-            create_connection(listening.getsockname(), Qos(2), timeout_s=0.5).abort()
+            create_connection(listening.getsockname(), Qos(2), timeout_s=0.2).abort()
             outcome = "connected"
         except (ProtocolError, HandshakeRefused, AllLinksLost, TimeoutError, ConnectionError) as error:
             assert "\n" not in str(error)
@@ -322,16 +321,14 @@ def run_cases(seeds: Iterator[int], *, seconds: float | None = None) -> Counter[
     outcomes: Counter[str] = Counter()
     began_s, before = time.monotonic(), resident_bytes()
     with Watch() as watch, serving(1, window_bytes=WINDOW, handshake_timeout_s=2.0) as listener:
-        bystander = create_connection(listener.address, Qos(2))
-        friend = listener.accept(TIMEOUT_S)
+        bystander = connect(listener.address, Qos(2))
+        friend = listener.accept(PATIENCE_S)
         with bystander, friend:
             for seed in seeds:
                 if seconds is not None and time.monotonic() - began_s > seconds:
                     break
-                case_s = time.monotonic()
                 try:
                     outcomes[run_case(seed, listener, watch)] += 1
-                    assert time.monotonic() - case_s < TIMEOUT_S
                     bystander.sendall(b"undisturbed")
                     assert p_all(friend, 11) == b"undisturbed"
                     growth = resident_bytes() - before

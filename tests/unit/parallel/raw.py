@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ri2n_sdn.parallel import ParallelListener, ParallelSocket, Qos, create_connection
+from ri2n_sdn.parallel import ParallelListener, ParallelSocket, Qos
 from ri2n_sdn.parallel.frames import (
     CHUNK_MOST,
     EARLY,
@@ -23,12 +23,11 @@ from ri2n_sdn.parallel.frames import (
     Greeting,
     Reply,
 )
-from tests.unit.parallel.worlds import in_thread, serving
+from tests.unit.parallel.worlds import PATIENCE_S, connect, in_thread, serving
 
 __all__ = ["WINDOW", "Hand", "client_by_hand", "early_by_hand", "exactly", "frame", "hand_at", "server_by_hand"]
 
 WINDOW = 1 << 20
-TIMEOUT_S = 10.0
 
 
 def frame(kind: int, sequence: int = 0, payload: bytes = b"", *, ack: int = 0, limit: int = WINDOW) -> bytes:
@@ -66,7 +65,7 @@ class Hand:
 
 
 def _greet(address: tuple[str, int], kind: int, values: dict[str, int], data: bytes) -> tuple[socket.socket, Reply]:
-    control = socket.create_connection(address, TIMEOUT_S)
+    control = socket.create_connection(address, PATIENCE_S)
     control.sendall(Greeting(kind, token=bytes(TOKEN_BYTES), **values).pack() + data)
     head = exactly(control, REPLY.size)
     reply = Reply.unpack(head + exactly(control, Reply.more(head)))
@@ -87,7 +86,7 @@ def client_by_hand(address: tuple[str, int], links: int = 1, **greeting: Any) ->
     control, reply = _greet(address, HELLO, values, b"")
     streams = []
     for number, endpoint in enumerate(reply.endpoints):
-        stream = socket.create_connection((endpoint.address, endpoint.port), TIMEOUT_S)
+        stream = socket.create_connection((endpoint.address, endpoint.port), PATIENCE_S)
         stream.sendall(Greeting(JOIN, token=reply.token, link=number, **values).pack())
         assert Reply.unpack(exactly(stream, REPLY.size)).status == OK
         streams.append(stream)
@@ -99,17 +98,17 @@ def server_by_hand(links: int = 1, *, welcome: bytes = b"", **client: Any) -> It
     """A real client at a server made by hand, which answers its links with `welcome`."""
     token = bytes(range(TOKEN_BYTES))
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        listening.settimeout(TIMEOUT_S)
-        connecting = in_thread(lambda: create_connection(listening.getsockname(), Qos(links), **client))
+        listening.settimeout(PATIENCE_S)
+        connecting = in_thread(lambda: connect(listening.getsockname(), Qos(links), **client))
         control, _ = listening.accept()
-        control.settimeout(TIMEOUT_S)
+        control.settimeout(PATIENCE_S)
         Greeting.unpack(exactly(control, GREETING.size))
         endpoints = (Endpoint(*listening.getsockname()),) * links
         control.sendall(Reply(OK, CHUNK_MOST, WINDOW, token, endpoints).pack())
         streams: dict[int, socket.socket] = {}
         while len(streams) < links:
             stream, _ = listening.accept()
-            stream.settimeout(TIMEOUT_S)
+            stream.settimeout(PATIENCE_S)
             greeting = Greeting.unpack(exactly(stream, GREETING.size))
             assert (greeting.kind, greeting.token) == (JOIN, token)
             stream.sendall(welcome or Reply(OK).pack())
@@ -144,13 +143,13 @@ def hand_at(end: str, links: int = 1) -> Iterator[tuple[ParallelSocket, Hand, Pa
     """(socket under test, its peer by hand, the listener): the socket is the `end` that is named."""
     if end == "client":
         with server_by_hand(links) as (near, hand):
-            near.settimeout(TIMEOUT_S)
+            near.settimeout(PATIENCE_S)
             yield near, hand, None
         return
     with serving(1, window_bytes=WINDOW) as listener:
         hand = client_by_hand(listener.address, links)
-        far = listener.accept(TIMEOUT_S)
-        far.settimeout(TIMEOUT_S)
+        far = listener.accept(PATIENCE_S)
+        far.settimeout(PATIENCE_S)
         try:
             yield far, hand, listener
         finally:

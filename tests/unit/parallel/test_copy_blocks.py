@@ -20,6 +20,7 @@ from ri2n_sdn.parallel.copy.channel import Channel
 from ri2n_sdn.parallel.copy.folder import Folder, open_source
 from ri2n_sdn.parallel.copy.messages import Done, ProtocolViolation, Refused
 from ri2n_sdn.parallel.copy.transfer import Transferred, receive_file, send_file
+from tests.unit.parallel.worlds import PATIENCE_S
 
 SMALL = 8
 """Bytes of a block in these tests."""
@@ -50,15 +51,17 @@ def copied(
         target = stack.enter_context(contextlib.closing(place.open_target("target", len(source), 0o644, None)))
         told: list[int] = []
         sent: list[Transferred] = []
-        thread = threading.Thread(target=lambda: sent.append(send_file(Channel(ends[0], 20.0), file, told.append)))
+        thread = threading.Thread(
+            target=lambda: sent.append(send_file(Channel(ends[0], PATIENCE_S), file, told.append))
+        )
         thread.start()
-        received = receive_file(Channel(ends[1], 20.0), target, len(source), lambda size_bytes: None)
+        received = receive_file(Channel(ends[1], PATIENCE_S), target, len(source), lambda size_bytes: None)
         thread.join()
         assert sorted(os.listdir(base)) == ["source", "target"]  # noqa: PTH208
         return (base / "target").read_bytes(), sent[0], received, told
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.binary(max_size=SMALL * (2 * GROUP + 5)), st.data())
 def test_a_resumed_copy_is_the_source_and_moves_only_blocks_that_differ(source: bytes, data: st.DataObject) -> None:
     part = bytearray(source[: data.draw(st.integers(0, len(source)))])
@@ -76,7 +79,7 @@ def test_a_resumed_copy_is_the_source_and_moves_only_blocks_that_differ(source: 
     assert received.digest == blocks.root(own, len(source)).hex()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.binary(min_size=1, max_size=SMALL * (GROUP + 9)), st.data())
 def test_an_old_file_of_the_same_size_is_compared_first(source: bytes, data: st.DataObject) -> None:
     old = bytearray(source)
@@ -108,9 +111,9 @@ def test_a_peer_that_breaks_the_rules_is_not_talked_to_any_more(tmp_path: Path) 
     one, other = socket.socketpair()
     with other, contextlib.closing(open_source(str(tmp_path / "source"), "source")) as file:
         with one:
-            Channel(other, 2.0).send(Done())  # in place of Have
+            Channel(other, PATIENCE_S).send(Done())  # in place of Have
             with pytest.raises(ProtocolViolation):
-                send_file(Channel(one, 2.0), file, lambda size_bytes: None)
+                send_file(Channel(one, PATIENCE_S), file, lambda size_bytes: None)
         assert other.recv(1000) == b""
 
 

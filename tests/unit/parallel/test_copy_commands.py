@@ -1,9 +1,14 @@
-"""`ri2n serve` and `ri2n cp` as processes over loopback addresses: what a user sees, also when either is killed."""
+"""`ri2n serve` and `ri2n cp` over loopback addresses: what a user sees, also when either is killed.
+
+Servers are processes, and so are clients that get a signal or have fewer rights than the tests; other clients run in
+this process, by the same code.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import io
 import json
 import os
 import re
@@ -17,23 +22,30 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
+import typer
 
+from ri2n_sdn.cli import main, parallel_copy
+from ri2n_sdn.cli.common import run_guarded
 from ri2n_sdn.parallel.copy import blocks
 from tests.unit.parallel.copy_help import wait_until
+from tests.unit.parallel.relay import PASS, SWALLOW, Relay
+from tests.unit.parallel.worlds import PATIENCE_S
 
 REPOSITORY = Path(__file__).parents[3]
 ENVIRONMENT = {**os.environ, "COLUMNS": "200", "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(REPOSITORY)}
-# The two commands alone: the others' imports take a second or more, which some eighty processes need not.
+# The two commands alone: the others' imports take a second or more, which these processes need not. And Ctrl-C is heard:
+# whoever runs the tests in the background of a script ignores it, which children inherit.
 ALONE = """
-import sys, typer
+import signal, sys, typer
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from ri2n_sdn.cli import parallel_copy
 from ri2n_sdn.cli.common import run_guarded
-from ri2n_sdn.cli.parallel_copy import cp, serve
 app = typer.Typer(pretty_exceptions_enable=False)
-app.command()(cp)
-app.command()(serve)
+app.command()(parallel_copy.cp)
+app.command()(parallel_copy.serve)
 sys.exit(run_guarded(lambda: app(prog_name="ri2n", standalone_mode=False)))
 """
 COMMAND = [sys.executable, "-c", ALONE]
@@ -42,22 +54,40 @@ PR_CAPBSET_DROP = 24
 LINKS = [f"127.0.0.{number}" for number in range(1, 5)]
 
 
-def run(*argv: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
+Done: TypeAlias = "subprocess.CompletedProcess[str]"
+APP = typer.Typer(pretty_exceptions_enable=False)
+APP.command()(parallel_copy.cp)
+APP.command()(parallel_copy.serve)
+
+
+def run(*argv: str, **kwargs: Any) -> Done:
     pipe = subprocess.PIPE
-    return subprocess.run(argv, env=ENVIRONMENT, stdout=pipe, stderr=pipe, text=True, timeout=60, check=False, **kwargs)
+    return subprocess.run(
+        argv, env=ENVIRONMENT, stdout=pipe, stderr=pipe, text=True, timeout=2 * PATIENCE_S, check=False, **kwargs
+    )
 
 
-def cp(*arguments: str | Path, **kwargs: Any) -> subprocess.CompletedProcess[str]:
-    return run(*COMMAND, "cp", *map(str, arguments), **kwargs)
+def here(*argv: str) -> Done:
+    """The command in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run_guarded(lambda: APP(list(argv), prog_name="ri2n", standalone_mode=False))
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)  # which `serve` raises
+    return subprocess.CompletedProcess(argv, code, out.getvalue(), err.getvalue())
 
 
-def good(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+def cp(*arguments: str | Path) -> Done:
+    return here("cp", *map(str, arguments))
+
+
+def good(done: Done) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
-def one_line(done: subprocess.CompletedProcess[str]) -> str:
+def one_line(done: Done) -> str:
     assert done.returncode == 2 and done.stdout == "", done
     lines = done.stderr.splitlines()
     assert len(lines) == 1 and lines[0].startswith("ri2n: "), done.stderr
@@ -74,20 +104,20 @@ class Served:
             argv, env=ENVIRONMENT, stdout=pipe, stderr=pipe, text=True, **kwargs
         )
         assert self.process.stderr is not None
-        ready, _, _ = select.select([self.process.stderr], [], [], 30.0)
+        ready, _, _ = select.select([self.process.stderr], [], [], PATIENCE_S)
         self.line = self.process.stderr.readline() if ready else ""
         found = re.search(r"serving .* on 127\.0\.0\.1:([0-9]+)", self.line)
         assert found, self.line or self.process.poll()
         self.port = int(found[1])
 
-    def at(self, name: str) -> str:
-        return f"127.0.0.1:{self.port}:{name}"
+    def at(self, name: str, address: str = "127.0.0.1") -> str:
+        return f"{address}:{self.port}:{name}"
 
     def end(self, with_signal: int = signal.SIGTERM) -> tuple[int, str, str]:
         """Its exit code and what it said."""
         if self.process.poll() is None:
             self.process.send_signal(with_signal)
-        out, err = self.process.communicate(timeout=30.0)
+        out, err = self.process.communicate(timeout=PATIENCE_S)
         return self.process.returncode, out, err
 
 
@@ -100,7 +130,7 @@ def serve(directory: Path, *options: str | Path, **kwargs: Any) -> Iterator[Serv
     finally:
         if served.process.poll() is None:
             served.process.kill()
-        served.process.communicate(timeout=30.0)
+        served.process.communicate(timeout=PATIENCE_S)
 
 
 def many_blocks(path: Path, count: int, seed: bytes = b"") -> Path:
@@ -200,7 +230,7 @@ def test_a_token_and_tls(tmp_path: Path) -> None:
         good(cp("--json", "--ca", cert, "--token-file", token, file, server.at("a")))
         assert "the server wants a token" in one_line(cp("--ca", cert, file, server.at("b")))
         assert "token is wrong" in one_line(cp("--ca", cert, "--token-file", wrong, file, server.at("b")))
-        one_line(cp("--token-file", token, "--timeout", "5", file, server.at("b")))
+        assert "TLS" in one_line(cp("--token-file", token, file, server.at("b")))
         other = tmp_path / "other"
         subprocess.run([*make, str(other), *subject], check=True, capture_output=True)
         assert "--ca" in one_line(cp("--ca", other, "--token-file", token, file, server.at("b")))
@@ -231,36 +261,60 @@ def has_blocks(part: Path, count: int) -> Callable[[], bool]:
     return look
 
 
+HALF_WAY = "127.0.2.1"
+"""Where a copy goes that must not be complete: a relay that keeps what comes after half of it."""
+
+
+@contextlib.contextmanager
+def half_way(server: Served, count: int) -> Iterator[Relay]:
+    """What goes over HALF_WAY stops there once half of `count` blocks has passed."""
+    with Relay(server.port, {HALF_WAY: "127.0.0.1"}) as relay:
+        relay.after(count // 2 * BLOCK, SWALLOW, HALF_WAY)
+        yield relay
+
+
+def start(*arguments: str | Path) -> subprocess.Popen[str]:
+    """`ri2n cp` as a process."""
+    return subprocess.Popen([*COMMAND, "cp", *map(str, arguments)], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+
+
 @pytest.mark.parametrize("direction", ["upload", "download"])
 @pytest.mark.parametrize("victim", ["client", "server"])
 def test_after_a_kill_the_old_file_is_there_and_the_copy_goes_on(tmp_path: Path, victim: str, direction: str) -> None:
-    served, count = tmp_path / "served", 24
+    served, count = tmp_path / "served", 12
     served.mkdir()
     upload = direction == "upload"
     source = many_blocks(tmp_path / "source" if upload else served / "source", count)
     target = served / "target" if upload else tmp_path / "target"
     target.write_bytes(b"what was there before")
     part = part_of(target.parent, "target")
+
+    def pair(server: Served, address: str = "127.0.0.1") -> tuple[str, str]:
+        if upload:
+            return str(source), server.at("target", address)
+        return server.at("source", address), str(target)
+
     with serve(served) as server:
-        pair = (str(source), server.at("target")) if upload else (server.at("source"), str(target))
-        client = subprocess.Popen(
-            [*COMMAND, "cp", "--timeout", "10", *pair], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
-        )
-        wait_until(has_blocks(part, 2), lambda: (client.poll(), list(part.parent.iterdir())))
-        (client if victim == "client" else server.process).send_signal(signal.SIGKILL)
-        _, said = client.communicate(timeout=60.0)
+        with half_way(server, count) as relay:
+            client = start(*pair(server, HALF_WAY))
+            wait_until(has_blocks(part, 2), lambda: (client.poll(), list(part.parent.iterdir())))
+            (client if victim == "client" else server.process).send_signal(signal.SIGKILL)
+            if victim == "server":
+                server.process.wait(PATIENCE_S)
+                relay.set(PASS, HALF_WAY)  # so that the client learns it
+            _, said = client.communicate(timeout=PATIENCE_S)
         assert client.returncode == (-signal.SIGKILL if victim == "client" else 2), said
         if victim == "server":
             assert "connection was lost" in said and "goes on where it stopped" in said and said.count("\n") == 1
             server.end()
         assert target.read_bytes() == b"what was there before"
         if victim == "client":
-            found = good(cp("--json", *pair))
+            found = good(cp("--json", *pair(server)))
     if victim == "server":
         with serve(served) as again:
-            pair = (str(source), again.at("target")) if upload else (again.at("source"), str(target))
-            found = good(cp("--json", *pair))
+            found = good(cp("--json", *pair(again)))
     assert found["kept_bytes"] >= BLOCK and found["moved_bytes"] + found["kept_bytes"] == source.stat().st_size
+    assert found["moved_bytes"] >= BLOCK
     assert same(source, target) and not part.exists()
 
 
@@ -280,19 +334,22 @@ def test_a_source_that_changed_in_between_is_sent_anew_where_it_differs(tmp_path
 
 def test_ctrl_c_leaves_what_came_and_sigterm_of_the_server_too(tmp_path: Path) -> None:
     served = tmp_path / "served"
-    source = many_blocks(tmp_path / "source", 24)
+    source = many_blocks(tmp_path / "source", 12)
     with serve(served) as server:
-        client = subprocess.Popen([*COMMAND, "cp", source, server.at("a")], env=ENVIRONMENT, stderr=subprocess.PIPE)
-        wait_until(has_blocks(part_of(served, "a"), 2), lambda: client.poll())
-        client.send_signal(signal.SIGINT)
-        _, said = client.communicate(timeout=30.0)
-        assert (client.returncode, said) == (130, b"")
-        second = subprocess.Popen([*COMMAND, "cp", source, server.at("b")], env=ENVIRONMENT, stderr=subprocess.PIPE)
-        wait_until(has_blocks(part_of(served, "b"), 2), lambda: second.poll())
-        code, _, said_by_server = server.end()
-        _, said = second.communicate(timeout=30.0)
+        with half_way(server, 12):
+            client = start(source, server.at("a", HALF_WAY))
+            wait_until(has_blocks(part_of(served, "a"), 2), lambda: client.poll())
+            client.send_signal(signal.SIGINT)
+            _, said = client.communicate(timeout=PATIENCE_S)
+        assert (client.returncode, said) == (130, "")
+        with half_way(server, 12) as relay:
+            second = start(source, server.at("b", HALF_WAY))
+            wait_until(has_blocks(part_of(served, "b"), 2), lambda: second.poll())
+            code, _, said_by_server = server.end()
+            relay.set(PASS, HALF_WAY)
+            _, said = second.communicate(timeout=PATIENCE_S)
         assert code == 0 and "Traceback" not in said_by_server
-        assert second.returncode == 2 and said.count(b"\n") == 1
+        assert second.returncode == 2 and said.count("\n") == 1
     assert sorted(path.name for path in served.iterdir()) == [".a.ri2n-part", ".b.ri2n-part"]
 
 
@@ -317,7 +374,8 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_behind(tmp_path: Path) -> No
         shutil.copy(source, served / "source")
         target = tmp_path / "target"
         target.write_bytes(b"old")
-        assert "File too large" in one_line(cp(server.at("source"), target, preexec_fn=small_files))
+        done = run(*COMMAND, "cp", server.at("source"), str(target), preexec_fn=small_files)
+        assert "File too large" in one_line(done)
         assert target.read_bytes() == b"old" and not part_of(tmp_path, "target").exists()
         _, _, said = server.end()
         assert "refused_space 1" in said and "clients_gave_up 1" in said
@@ -380,9 +438,13 @@ BAD: list[tuple[list[str], str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "words"), BAD, ids=[" ".join(a)[:50] for a, _ in BAD])
-def test_mistakes_are_one_line(arguments: list[str], words: str) -> None:
-    done = run(*COMMAND, *arguments, cwd=REPOSITORY)
-    assert words in one_line(done)
+def test_mistakes_are_one_line(arguments: list[str], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    assert words in one_line(here(*arguments))
+
+
+def test_a_mistake_is_one_line_of_the_process_too() -> None:
+    assert "neither SRC nor DST is remote" in one_line(run(*COMMAND, "cp", "a", "b"))
 
 
 @pytest.mark.parametrize("greeting", [b"220 some.host ESMTP\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n" * 100, b""])
@@ -399,12 +461,12 @@ def test_a_port_of_something_else_is_one_line(greeting: bytes, tmp_path: Path) -
 
         thread = threading.Thread(target=answer)
         thread.start()
-        line = one_line(cp("--timeout", "5", tmp_path / "file", f"127.0.0.1:{other.getsockname()[1]}:x"))
+        line = one_line(cp(tmp_path / "file", f"127.0.0.1:{other.getsockname()[1]}:x"))
         thread.join()
         assert f"127.0.0.1:{other.getsockname()[1]}: " in line and "something else" in line
 
 
-def test_the_two_commands_are_commands_of_ri2n() -> None:
+def test_the_two_commands_are_commands_of_ri2n(capsys: pytest.CaptureFixture[str]) -> None:
     for command, words in (("cp", "--streams"), ("serve", "--read-only")):
-        done = run(sys.executable, "-m", "ri2n_sdn.cli.main", command, "--help")
-        assert done.returncode == 0 and words in done.stdout
+        assert main.app([command, "--help"], prog_name="ri2n", standalone_mode=False) == 0
+        assert words in capsys.readouterr().out

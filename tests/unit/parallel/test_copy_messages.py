@@ -126,8 +126,14 @@ def test_a_length_that_cannot_be_is_refused(size_bytes: int) -> None:
         m.length_of(m.HEADER.pack(size_bytes))
 
 
-@given(st.lists(st.tuples(st.text(max_size=255), st.sampled_from(m.KINDS), SIZES), max_size=400))
-def test_pages_hold_every_entry_in_order_and_are_never_too_long(entries: list[tuple[str, str, int]]) -> None:
+ENTRY = st.tuples(st.text(max_size=255), st.sampled_from(m.KINDS), SIZES)
+
+
+@given(st.lists(st.tuples(ENTRY, st.integers(1, 50)), max_size=8))
+def test_pages_hold_every_entry_in_order_and_are_never_too_long(
+    several: list[tuple[tuple[str, str, int], int]],
+) -> None:
+    entries = [entry for entry, count in several for _ in range(count)]
     found = list(m.pages(entries))
     assert [entry for page in found for entry in page.entries] == entries
     assert [page.more for page in found] == [True] * (len(found) - 1) + [False]

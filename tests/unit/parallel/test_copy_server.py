@@ -6,17 +6,17 @@ import contextlib
 import os
 import resource
 import socket
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ri2n_sdn.parallel.copy import Folder, Refused, Session, blocks
+from ri2n_sdn.parallel.copy import Folder, Refused, Session, blocks, transfer
+from ri2n_sdn.parallel.copy import folder as folder_module
 from ri2n_sdn.parallel.copy import server as server_module
 from ri2n_sdn.parallel.copy.folder import open_source
 from ri2n_sdn.parallel.copy.messages import (
@@ -40,8 +40,10 @@ from ri2n_sdn.parallel.copy.messages import (
     encode,
 )
 from tests.unit.parallel.copy_help import UMASK, Serving, serving, wait_until
+from tests.unit.parallel.worlds import PATIENCE_S, Clock, in_thread
 
 BLOCK = blocks.BLOCK_BYTES
+SHORT = 1 << 16  # bytes of a block where there have to be many
 
 
 def quiet(_size_bytes: int) -> None:
@@ -290,9 +292,9 @@ def test_a_thousand_transfers_are_under_way_and_one_more_is_told_busy(served: Pa
 
 
 def test_a_copy_takes_over_from_one_that_is_silent(
-    served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: Path, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_module, "SILENT_S", 0.3)
+    monkeypatch.setattr(server_module, "TAKE_OVER_S", PATIENCE_S)
     source = tmp_path / "source"
     source.write_bytes(os.urandom(3 * BLOCK))
     first = source.read_bytes()[:BLOCK]
@@ -303,6 +305,7 @@ def test_a_copy_takes_over_from_one_that_is_silent(
         silent.send(Block(0, BLOCK))
         silent.send_raw(first + blocks.digest(first))
         silent.expect(Got)
+        clock.let_pass(server_module.SILENT_S)
         assert put(running.session(), source, "a")["kept_bytes"] == BLOCK
         assert running.server.counters["taken_over"] >= 1
         with pytest.raises(ConnectionError):
@@ -310,32 +313,35 @@ def test_a_copy_takes_over_from_one_that_is_silent(
     assert tree(served) == {"a": source.read_bytes()}
 
 
-def test_a_copy_does_not_disturb_one_that_works(served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "TAKE_OVER_S", 0.6)
-    monkeypatch.setattr(server_module, "SILENT_S", 0.4)
+def test_a_copy_does_not_disturb_one_that_works(
+    served: Path, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits while the other one says something now and then, and is told `busy` in the end."""
+    silent_s = 10 * PATIENCE_S
+    monkeypatch.setattr(server_module, "TAKE_OVER_S", 3 * silent_s)
+    monkeypatch.setattr(server_module, "SILENT_S", silent_s)
     source = tmp_path / "source"
     source.write_bytes(b"x" * 6000)
-    stop = threading.Event()
-    with serving(served) as running:
+    with serving(served, timeout_s=100 * PATIENCE_S) as running:
         writer = running.session().channel
         writer.send(Put("a", 6000, 0o644, None))
         writer.expect(Have)
         writer.send(Block(0, 6000))
-        sent: list[bytes] = []
-
-        def talk() -> None:
-            while not stop.wait(0.05):
-                sent.append(b"x")
-                writer.send_raw(b"x")
-
-        thread = threading.Thread(target=talk)
-        thread.start()
+        (holder,) = running.server._writers.values()
+        other = running.session()
+        putting = in_thread(lambda: put(other, source, "a"))
+        sent = 0
+        while putting.is_alive():
+            heard = holder.received_bytes
+            writer.send_raw(b"x")
+            sent += 1
+            wait_until(lambda: holder.received_bytes > heard, lambda: sent)  # noqa: B023
+            clock.let_pass(silent_s / 2)
+            putting.join(0.2)
         with pytest.raises(Refused, match="another copy writes it") as caught:
-            put(running.session(), source, "a")
-        stop.set()
-        thread.join()
-        assert caught.value.code == "busy" and not running.server.counters["taken_over"]
-        writer.send_raw(b"x" * (6000 - len(sent)) + blocks.digest(b"x" * 6000))
+            putting.result()
+        assert caught.value.code == "busy" and not running.server.counters["taken_over"] and sent > 3
+        writer.send_raw(b"x" * (6000 - sent) + blocks.digest(b"x" * 6000))
         writer.expect(Got)
         writer.send(End(blocks.root(blocks.digest(b"x" * 6000), 6000).hex()))
         writer.expect(Done)
@@ -396,12 +402,14 @@ def rewrite_in_place(path: Path) -> None:
     os.utime(path, ns=(1, 1))  # a clock tick later, as it were
 
 
-@pytest.mark.parametrize("change", [grow, rewrite_in_place, lambda path: os.truncate(path, BLOCK + 5)])
+@pytest.mark.parametrize("change", [grow, rewrite_in_place, lambda path: os.truncate(path, SHORT + 5)])
 def test_a_source_that_changes_is_refused_and_the_old_file_stays(
-    served: Path, tmp_path: Path, change: Callable[[Path], None]
+    served: Path, tmp_path: Path, change: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for module in (blocks, folder_module, transfer):  # thirty blocks, which need not be long
+        monkeypatch.setattr(module, "BLOCK_BYTES", SHORT)
     source = tmp_path / "source"
-    source.write_bytes(os.urandom(30 * BLOCK))
+    source.write_bytes(os.urandom(30 * SHORT))
     (served / "a").write_bytes(b"old")
     changed: list[bool] = []
 
@@ -416,7 +424,7 @@ def test_a_source_that_changes_is_refused_and_the_old_file_stays(
             put(session, source, "a", meanwhile)
         assert caught.value.code == "changed" and (served / "a").read_bytes() == b"old"
         sent = put(session, source, "a")  # again: what had come is kept where it is still right
-        assert sent["kept_bytes"] == source.stat().st_size - sent["moved_bytes"] >= BLOCK
+        assert sent["kept_bytes"] == source.stat().st_size - sent["moved_bytes"] >= SHORT
     assert (served / "a").read_bytes() == source.read_bytes()
     assert tree(served).keys() == {"a"}
 
@@ -463,7 +471,7 @@ BYTES = bytes_of(CONVERSATION)
 
 def read_all(end: socket.socket) -> bytes:
     found = b""
-    end.settimeout(20.0)
+    end.settimeout(PATIENCE_S)
     with contextlib.suppress(ConnectionError):
         while part := end.recv(1 << 16):
             found += part
@@ -475,7 +483,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Serving,
     base = tmp_path_factory.mktemp("hostile")
     (base / "served" / "inner").mkdir(parents=True)
     (base / "served" / "inner" / "file").write_bytes(b"content")
-    with serving(base / "served", timeout_s=5.0) as running:
+    with serving(base / "served") as running:
         yield running, base
 
 
@@ -489,7 +497,7 @@ def say(running: Serving, data: bytes) -> bytes:
     return found
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(st.data())
 def test_random_and_mutated_bytes_neither_end_the_server_nor_leave_its_directory(
     hostile: tuple[Serving, Path], data: st.DataObject
@@ -546,16 +554,18 @@ def test_silent_clients_are_closed_after_the_time_out(served: Path, words: bytes
         wait_until(lambda: running.server.counters["timeouts"] == 1, lambda: running.server.counters)
 
 
-def test_a_message_that_comes_byte_by_byte_has_the_same_time_out(served: Path) -> None:
-    with serving(served, timeout_s=0.5) as running:
+def test_a_message_that_comes_byte_by_byte_has_the_same_time_out(served: Path, clock: Clock) -> None:
+    with serving(served, timeout_s=PATIENCE_S) as running:
         end = running.connect()
+        wait_until(lambda: running.server.counters["sessions"] == 1, lambda: running.server.counters)
         data, sent = HELLO, 0
+        end.settimeout(0.05)
         with contextlib.suppress(ConnectionError):
             for sent in range(len(data)):
                 end.sendall(data[sent : sent + 1])
-                end.settimeout(0.05)
                 with contextlib.suppress(TimeoutError):
                     assert end.recv(1) == b""
                     break
-        assert sent < len(data) - 1
+                clock.let_pass(PATIENCE_S / 4)
+        assert 1 < sent < len(data) - 1
         wait_until(lambda: running.server.counters["timeouts"] == 1, lambda: running.server.counters)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.parallel import AllLinksLost, ParallelSocket, ProtocolError, Qos, create_connection
+from ri2n_sdn.parallel import AllLinksLost, ParallelSocket, ProtocolError, Qos
 from ri2n_sdn.parallel.aio import open_parallel_connection, start_parallel_server
 from ri2n_sdn.parallel.frames import (
     ABORT,
@@ -33,7 +33,19 @@ from ri2n_sdn.parallel.frames import (
 )
 from ri2n_sdn.parallel.schedule import FIRST_BYTES
 from tests.unit.parallel.raw import WINDOW, Hand, early_by_hand, exactly, frame
-from tests.unit.parallel.worlds import addresses, digest, in_thread, noise, p_all, read_all, serving, wait_until
+from tests.unit.parallel.worlds import (
+    PATIENCE_S,
+    Clock,
+    addresses,
+    connect,
+    digest,
+    in_thread,
+    noise,
+    p_all,
+    read_all,
+    serving,
+    wait_until,
+)
 
 MB = 1 << 20
 TOKEN = bytes(range(TOKEN_BYTES))
@@ -61,17 +73,17 @@ def early_server(
 ) -> Iterator[tuple[ParallelSocket, socket.socket, socket.socket]]:
     """(a real client that has sent `data` early, its control connection at a server made by hand, who listens)."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        listening.settimeout(10)
-        connecting = in_thread(lambda: create_connection(listening.getsockname(), Qos(1), data=data, **client))
+        listening.settimeout(PATIENCE_S)
+        connecting = in_thread(lambda: connect(listening.getsockname(), Qos(1), data=data, **client))
         control, _ = listening.accept()
         with control:
-            control.settimeout(10)
+            control.settimeout(PATIENCE_S)
             assert Greeting.unpack(exactly(control, GREETING.size)).kind == EARLY
             assert received(control) == (DATA, 0, 0, data[:EARLY_BYTES])
             where = endpoints or (Endpoint(*listening.getsockname()),)
             control.sendall(Reply(OK, CHUNK_MOST, WINDOW, TOKEN, where).pack())
             near = connecting.result()
-            near.settimeout(10)
+            near.settimeout(PATIENCE_S)
             try:
                 yield near, control, listening
             finally:
@@ -81,7 +93,7 @@ def early_server(
 def accept_link(listening: socket.socket) -> socket.socket:
     """The next link at a server made by hand."""
     stream, _ = listening.accept()
-    stream.settimeout(10)
+    stream.settimeout(PATIENCE_S)
     assert Greeting.unpack(exactly(stream, GREETING.size)).kind == JOIN
     stream.sendall(Reply(OK).pack())
     return stream
@@ -97,16 +109,14 @@ def test_first_bytes_and_their_answer(
     with serving(links, ssl_context=tls_server if tls else None) as listener:
 
         def serve() -> None:
-            with listener.accept(10) as far:
+            with listener.accept(PATIENCE_S) as far:
                 asked = p_all(far, count)
                 far.sendall(asked[::-1])
                 assert read_all(far) == b"more"
                 far.sendall(b"bye")
 
         serving_one = in_thread(serve)
-        with create_connection(
-            listener.address, Qos(links), data=data, ssl_context=tls_client if tls else None
-        ) as near:
+        with connect(listener.address, Qos(links), data=data, ssl_context=tls_client if tls else None) as near:
             assert digest(p_all(near, count)) == digest(data[::-1])
             near.sendall(b"more")
             near.shutdown(socket.SHUT_WR)
@@ -120,7 +130,7 @@ def test_a_server_answers_before_there_is_a_link() -> None:
     """As much as TCP would send at once; the rest waits for the links that it chose."""
     with serving(1) as listener, early_client(listener.address, frame(DATA, 0, b"question")) as hand:
         control = hand.control
-        with listener.accept(10) as far:
+        with listener.accept(PATIENCE_S) as far:
             assert p_all(far, 8) == b"question" and not far.links
             far.sendall(b"answer")
             assert received(control) == (DATA, 0, 8, b"answer")
@@ -129,7 +139,7 @@ def test_a_server_answers_before_there_is_a_link() -> None:
             far.settimeout(0.2)
             with pytest.raises(TimeoutError):
                 far.send(b"more")
-            with socket.create_connection(listener.address, 10) as link:
+            with socket.create_connection(listener.address, PATIENCE_S) as link:
                 link.sendall(Greeting(JOIN, 1, CHUNK_MOST, WINDOW, hand.token).pack())
                 assert Reply.unpack(exactly(link, REPLY.size)).status == OK
                 wait_until("joined", lambda: far.links)
@@ -143,7 +153,7 @@ def test_a_client_has_its_answer_before_there_is_a_link() -> None:
     with early_server(b"question") as (near, control, _):
         control.sendall(frame(DATA, 0, b"answer", ack=8))
         assert p_all(near, 6) == b"answer"
-        near.flush(5)
+        near.flush(PATIENCE_S)
 
 
 def test_flush_asks_over_the_control_connection() -> None:
@@ -153,7 +163,7 @@ def test_flush_asks_over_the_control_connection() -> None:
             each.setblocking(False)
             each.connect_ex(full.getsockname())
         with early_server(b"question", endpoints=(Endpoint(*full.getsockname()),)) as (near, control, _):
-            flushing = in_thread(lambda: near.flush(10))
+            flushing = in_thread(lambda: near.flush(PATIENCE_S))
             while (got := received(control))[0] != PING:
                 assert got[0] == ACK
             assert got[1] == 8 and not near.links
@@ -197,20 +207,20 @@ def test_no_link_can_be_made() -> None:
 def test_nobody_answers_the_greeting() -> None:
     silent = socket.create_server(("127.0.0.1", 0))
     with silent as listening, pytest.raises(TimeoutError, match="did not answer in time"):
-        create_connection(listening.getsockname(), data=noise(3 * MB), timeout_s=0.3)
+        connect(listening.getsockname(), data=noise(3 * MB), timeout_s=0.2)
 
 
 def test_the_rest_finds_no_room_in_time() -> None:
     with serving(1, window_bytes=20_000) as listener:
         with pytest.raises(TimeoutError):
-            create_connection(listener.address, data=noise(MB), timeout_s=0.5)
-        listener.accept(10).abort()
+            connect(listener.address, data=noise(MB), timeout_s=1.0)
+        listener.accept(PATIENCE_S).abort()
 
 
 def test_windows_are_never_less_than_the_first_bytes() -> None:
     with serving(1, window_bytes=100) as listener:
-        near = create_connection(listener.address, data=noise(EARLY_BYTES), window_bytes=100)
-        with near, listener.accept(10) as far:
+        near = connect(listener.address, data=noise(EARLY_BYTES), window_bytes=100)
+        with near, listener.accept(PATIENCE_S) as far:
             far.sendall(noise(FIRST_BYTES))
             assert p_all(far, EARLY_BYTES) == noise(EARLY_BYTES) and p_all(near, FIRST_BYTES) == noise(FIRST_BYTES)
 
@@ -227,19 +237,22 @@ def test_windows_are_never_less_than_the_first_bytes() -> None:
 )
 def test_rules_hold_on_the_control_connection_too(said: bytes, why: str) -> None:
     with serving(1, window_bytes=WINDOW) as listener:
-        with early_client(listener.address, said), listener.accept(10) as far:
+        with early_client(listener.address, said), listener.accept(PATIENCE_S) as far:
             with pytest.raises(ProtocolError, match=rf"^the control connection \(127.*{why}"):
                 read_all(far)
             far.abort()
-        with create_connection(listener.address, data=b"others go on") as near, listener.accept(10) as far:
+        with connect(listener.address, data=b"others go on") as near, listener.accept(PATIENCE_S) as far:
             assert p_all(far, 12) == b"others go on"
             near.abort()
 
 
-def test_a_client_that_makes_no_link_is_let_go() -> None:
-    with serving(1, handshake_timeout_s=0.3) as listener:
-        with early_client(listener.address, frame(DATA, 0, b"question")), listener.accept(10) as far:
+def test_a_client_that_makes_no_link_is_let_go(clock: Clock) -> None:
+    with serving(1, handshake_timeout_s=PATIENCE_S, link_timeout_s=10 * PATIENCE_S) as listener:
+        with early_client(listener.address, frame(DATA, 0, b"question")), listener.accept(PATIENCE_S) as far:
             assert p_all(far, 8) == b"question"
+            clock.let_pass(0.9 * PATIENCE_S)
+            assert listener.counters["sessions_open"] == 1
+            clock.let_pass(0.2 * PATIENCE_S)
             with pytest.raises(ConnectionAbortedError, match="no data connection came"):
                 far.recv(1)
         wait_until("gone", lambda: listener.counters["sessions_open"] == 0)
@@ -251,8 +264,8 @@ def test_they_are_counted_where_the_server_wants_them() -> None:
     """First bytes come over the address that was asked, links are spread as ever."""
     names = addresses(3)
     with serving(3) as listener:
-        clients = [create_connection(listener.address, data=b"x") for _ in range(9)]
-        servers = [listener.accept(10) for _ in range(9)]
+        clients = [connect(listener.address, data=b"x") for _ in range(9)]
+        servers = [listener.accept(PATIENCE_S) for _ in range(9)]
         wait_until("links", lambda: all(len(each._session.up) == 1 for each in servers))
         assert [listener.connections[name] for name in names] == [3, 3, 3]
         for each in [*clients, *servers]:

@@ -40,9 +40,9 @@ ENDPOINTS = st.builds(Endpoint, st.ip_addresses().map(str), st.integers(1, 65535
 GREETINGS = st.builds(
     Greeting, st.sampled_from([HELLO, JOIN]), st.integers(0, 65535), CHUNKS, WINDOWS, TOKENS, st.integers(0, 2**32 - 1)
 )
-REPLIES = st.builds(
-    Reply, st.integers(0, 255), CHUNKS, WINDOWS, TOKENS, st.lists(ENDPOINTS, max_size=ENDPOINTS_MOST).map(tuple)
-)
+FEW = st.lists(ENDPOINTS, max_size=4)
+MANY = st.tuples(FEW, st.integers(5, ENDPOINTS_MOST)).map(lambda of: (of[0] * ENDPOINTS_MOST)[: of[1]])
+REPLIES = st.builds(Reply, st.integers(0, 255), CHUNKS, WINDOWS, TOKENS, (FEW | MANY).map(tuple))
 
 
 def test_sizes_are_those_of_the_documentation() -> None:

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.parallel import ParallelSocket, Qos, create_connection, create_listener
+from ri2n_sdn.parallel import ParallelSocket, Qos, create_listener
 from ri2n_sdn.parallel.frames import CHUNK_MOST, HELLO, REPLY, TOKEN_BYTES, Greeting
 from ri2n_sdn.parallel.placement import RULES, InterfaceLoad, least_bytes, least_connections, order, weights
-from tests.unit.parallel.worlds import addresses, noise, p_all, serving, wait_until
+from tests.unit.parallel.raw import exactly
+from tests.unit.parallel.worlds import PATIENCE_S, Clock, addresses, connect, noise, p_all, serving, wait_until
 
 LOADS = st.lists(
     st.builds(InterfaceLoad, st.integers(0, 50), st.integers(0, 1 << 40), st.floats(0, 10)), min_size=1, max_size=10
@@ -70,8 +71,8 @@ def test_72_connections_on_six_interfaces_are_within_one() -> None:
 
         def come(count: int) -> None:
             for _ in range(count):
-                clients.append(create_connection(listener.address, Qos(1)))
-                servers.append(listener.accept(10))
+                clients.append(connect(listener.address, Qos(1)))
+                servers.append(listener.accept(PATIENCE_S))
 
         def spread() -> int:
             found = listener.connections
@@ -92,13 +93,16 @@ def test_72_connections_on_six_interfaces_are_within_one() -> None:
         wait_until("all are gone", lambda: set(listener.connections.values()) == {0})
 
 
-def test_clients_that_ask_and_never_come_hold_no_place_for_long() -> None:
+def test_clients_that_ask_and_never_come_hold_no_place_for_long(clock: Clock) -> None:
     """The places that they were promised are given back."""
-    with serving(4, handshake_timeout_s=0.3) as listener:
+    with serving(4, handshake_timeout_s=PATIENCE_S) as listener:
         with socket.create_connection(listener.address) as asks:
             asks.sendall(Greeting(HELLO, 6, CHUNK_MOST, 1 << 20, bytes(TOKEN_BYTES)).pack())
-            assert len(asks.recv(1000)) == REPLY.size + 6 * 20
+            assert len(exactly(asks, REPLY.size + 6 * 20)) == REPLY.size + 6 * 20
+            clock.let_pass(0.9 * PATIENCE_S)
             assert list(listener.connections.values()) == [2, 2, 1, 1]
+            assert listener.counters["sessions_open"] == 1
+            clock.let_pass(0.2 * PATIENCE_S)
             wait_until("given back", lambda: set(listener.connections.values()) == {0})
         assert listener.counters["sessions_without_links"] == 1
         wait_until("ended", lambda: not listener.counters["sessions_open"])
@@ -106,11 +110,11 @@ def test_clients_that_ask_and_never_come_hold_no_place_for_long() -> None:
 
 def test_least_bytes_avoids_the_interface_that_carries_much() -> None:
     with serving(2, placement="least_bytes") as listener:
-        near = create_connection(listener.address, Qos(1))
-        far = listener.accept(10)
+        near = connect(listener.address, Qos(1))
+        far = listener.accept(PATIENCE_S)
         near.sendall(noise(1 << 20))
         assert p_all(far, 1 << 20)
-        others = [create_connection(listener.address, Qos(1)) for _ in range(3)]
+        others = [connect(listener.address, Qos(1)) for _ in range(3)]
         found = [one.links[0].remote.split(":")[0] for one in [near, *others]]
         assert found == ["127.0.0.1", "127.0.0.2", "127.0.0.2", "127.0.0.2"]
         for one in [near, far, *others]:
@@ -120,7 +124,7 @@ def test_least_bytes_avoids_the_interface_that_carries_much() -> None:
 def test_weights_by_address() -> None:
     given_weights = {"127.0.0.1": 1.0, "127.0.0.2": 2.0}
     with serving(2, placement="weights", weights=given_weights) as listener:
-        near = [create_connection(listener.address, Qos(1)) for _ in range(6)]
+        near = [connect(listener.address, Qos(1)) for _ in range(6)]
         assert list(listener.connections.values()) == [2, 4]
         for one in near:
             one.abort()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,11 +22,44 @@ from ri2n_sdn.parallel import (
     create_listener,
     p_read,
 )
+from ri2n_sdn.parallel.session import Session
 
-__all__ = ["addresses", "descriptors", "digest", "in_thread", "noise", "pair", "read_all", "serving", "wait_until"]
+__all__ = [
+    "PATIENCE_S",
+    "Clock",
+    "addresses",
+    "connect",
+    "descriptors",
+    "digest",
+    "in_thread",
+    "noise",
+    "pair",
+    "read_all",
+    "rounds",
+    "sending",
+    "serving",
+    "wait_until",
+]
+
+PATIENCE_S = 120.0
+"""Until a test gives up: a net against hanging, and never a bound on how long anything may take."""
 
 
-def wait_until(what: str, condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
+class Clock:
+    """Stands for the module `time` where the library reads it: real time, and ahead by what a test lets pass."""
+
+    def __init__(self) -> None:
+        self._ahead_s = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self._ahead_s
+
+    def let_pass(self, seconds: float) -> None:
+        """So much later all at once, for everybody."""
+        self._ahead_s += seconds
+
+
+def wait_until(what: str, condition: Callable[[], Any], timeout_s: float = PATIENCE_S) -> Any:
     """The condition's value once that is true; fails with `what` and the last value."""
     deadline_s = time.monotonic() + timeout_s
     while not (value := condition()):
@@ -73,8 +107,14 @@ def no_leaks() -> Iterator[None]:
 def serving(links: int = 1, **options: Any) -> Iterator[ParallelListener]:
     """A listener on as many loopback addresses."""
     options.setdefault("addresses", addresses(links))
+    options.setdefault("handshake_timeout_s", PATIENCE_S)
     with create_listener((options["addresses"][0], 0), **options) as listener:
         yield listener
+
+
+def connect(address: tuple[str, int], qos: Qos = Qos(), **options: Any) -> ParallelSocket:
+    """A client that has patience."""
+    return create_connection(address, qos, **{"timeout_s": PATIENCE_S, **options})
 
 
 @contextmanager
@@ -83,14 +123,37 @@ def pair(
 ) -> Iterator[tuple[ParallelSocket, ParallelSocket]]:
     """(client, server), all links there; aborted at the end when the test has not closed them."""
     with serving(links, **(server or {})) as listener:
-        near = create_connection(listener.address, Qos(links), **client)
-        far = listener.accept(timeout_s=10)
+        near = connect(listener.address, Qos(links), **client)
+        far = listener.accept(PATIENCE_S)
         try:
             wait_until("links", lambda: len(far.links) == len(near.links) == links)
             yield near, far
         finally:
             near.abort()
             far.abort()
+
+
+@contextmanager
+def rounds(session: Session) -> Iterator[Callable[[int], None]]:
+    """Counts how often the caretaker looks after a session; what is yielded waits until it has so many times more.
+
+    What must not happen "for a while" must not happen in so many rounds, however long they take.
+    """
+    done, care = [0], session.care
+
+    def counted(now_s: float) -> None:
+        care(now_s)
+        done[0] += 1
+
+    def wait(count: int) -> None:
+        end = done[0] + count
+        wait_until("rounds", lambda: done[0] >= end)
+
+    session.care = counted  # type: ignore[method-assign]
+    try:
+        yield wait
+    finally:
+        session.care = care  # type: ignore[method-assign]
 
 
 def read_all(sock: ParallelSocket, most: int = 1 << 18) -> bytes:
@@ -116,7 +179,7 @@ class Running(threading.Thread):
         except BaseException as error:
             self._error = error
 
-    def result(self, timeout_s: float = 60.0) -> Any:
+    def result(self, timeout_s: float = PATIENCE_S) -> Any:
         self.join(timeout_s)
         assert not self.is_alive(), f"{self._what} has not ended within {timeout_s} s"
         if self._error is not None:
@@ -139,3 +202,23 @@ def p_all(sock: ParallelSocket, count: int) -> bytes:
     data = p_read(sock, count)
     assert len(data) == count, f"the stream ended after {len(data)} of {count} bytes"
     return data
+
+
+@contextmanager
+def sending(near: ParallelSocket, far: ParallelSocket) -> Iterator[None]:
+    """Sends from near to far all the while; in the end all has to be there, and right."""
+    block, sent, enough = noise(1 << 20), hashlib.sha256(), threading.Event()
+
+    def send() -> None:
+        while not enough.is_set():
+            near.sendall(block)
+            sent.update(block)
+        near.shutdown(socket.SHUT_WR)
+
+    reading, writing = in_thread(lambda: digest(read_all(far))), in_thread(send)
+    try:
+        yield
+    finally:
+        enough.set()
+    writing.result()
+    assert reading.result() == sent.hexdigest()
