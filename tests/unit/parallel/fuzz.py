@@ -320,7 +320,7 @@ def run_cases(seeds: Iterator[int], *, seconds: float | None = None) -> Counter[
     """Cases until there are no more seeds or the time is over; how often each outcome was seen."""
     outcomes: Counter[str] = Counter()
     began_s, before = time.monotonic(), resident_bytes()
-    with Watch() as watch, serving(1, window_bytes=WINDOW, handshake_timeout_s=2.0) as listener:
+    with Watch() as watch, serving(1, window_bytes=WINDOW) as listener:
         bystander = connect(listener.address, Qos(2))
         friend = listener.accept(PATIENCE_S)
         with bystander, friend:

@@ -22,7 +22,7 @@ from tests.unit.parallel.worlds import PATIENCE_S, addresses, descriptors, noise
 DESCRIPTORS = 1 << 15
 LINKS = 2
 STACK_BYTES = 1 << 18
-TIMEOUT_S = 250.0
+TIMEOUT_S = 150.0
 
 
 def size_of(number: int) -> int:

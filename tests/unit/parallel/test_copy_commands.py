@@ -36,8 +36,8 @@ from tests.unit.parallel.worlds import PATIENCE_S
 
 REPOSITORY = Path(__file__).parents[3]
 ENVIRONMENT = {**os.environ, "COLUMNS": "200", "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(REPOSITORY)}
-# The two commands alone: the others' imports take a second or more, which these processes need not. And Ctrl-C is heard:
-# whoever runs the tests in the background of a script ignores it, which children inherit.
+# The two commands alone: the others' imports take a second or more, which these processes need not. Ctrl-C is heard:
+# whoever runs the tests in the background of a script ignores it, and children inherit that.
 ALONE = """
 import signal, sys, typer
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -328,7 +328,7 @@ def test_a_copy_does_not_disturb_one_that_works(
         writer.expect(Have)
         writer.send(Block(0, 6000))
         (holder,) = running.server._writers.values()
-        other = running.session()
+        other = Session(running.connect(), None, timeout_s=100 * PATIENCE_S)
         putting = in_thread(lambda: put(other, source, "a"))
         sent = 0
         while putting.is_alive():

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.unit.parallel.fuzz import run_cases
 
-CASES = 600
 SEED = 20_240_601
 
 
-def test_fuzzed_peers() -> None:
-    outcomes = run_cases(iter(range(SEED, SEED + CASES)))
-    assert outcomes.total() == CASES
+@pytest.mark.parametrize("cases", [250, pytest.param(3000, marks=pytest.mark.long)])
+def test_fuzzed_peers(cases: int) -> None:
+    outcomes = run_cases(iter(range(SEED, SEED + cases)))
+    assert outcomes.total() == cases
     kinds = {outcome.partition(":")[0] for outcome in outcomes}
     assert kinds == {"server", "client", "early", "greeting", "answer"}
     for wanted in ("server: all well", "client: all well", "server: waits for more", "greeting: status 0"):

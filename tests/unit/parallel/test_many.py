@@ -22,7 +22,7 @@ def test_a_thousand_concurrent_transfers(how: str) -> None:
         pytest.skip(f"needs a hard limit of {DESCRIPTORS} descriptors")
     command = [sys.executable, "-m", "tests.unit.parallel.many", how, str(COUNT)]
     folder = Path(__file__).parents[3]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     result = json.loads(done.stdout)
     assert result["right"] == COUNT

@@ -41,18 +41,27 @@ __all__ = [
     "wait_until",
 ]
 
+ONE_LINK = Qos()
 PATIENCE_S = 120.0
 """Until a test gives up: a net against hanging, and never a bound on how long anything may take."""
 
 
 class Clock:
-    """Stands for the module `time` where the library reads it: real time, and ahead by what a test lets pass."""
+    """Stands for the module `time` where the library reads it: real time, and ahead by what a test lets pass.
+
+    Once it is still, only what a test lets pass passes.
+    """
 
     def __init__(self) -> None:
         self._ahead_s = 0.0
+        self._still_s: float | None = None
 
     def monotonic(self) -> float:
-        return time.monotonic() + self._ahead_s
+        return (time.monotonic() if self._still_s is None else self._still_s) + self._ahead_s
+
+    def stop(self) -> None:
+        """No real time any more."""
+        self._still_s = time.monotonic()
 
     def let_pass(self, seconds: float) -> None:
         """So much later all at once, for everybody."""
@@ -112,7 +121,7 @@ def serving(links: int = 1, **options: Any) -> Iterator[ParallelListener]:
         yield listener
 
 
-def connect(address: tuple[str, int], qos: Qos = Qos(), **options: Any) -> ParallelSocket:
+def connect(address: tuple[str, int], qos: Qos = ONE_LINK, **options: Any) -> ParallelSocket:
     """A client that has patience."""
     return create_connection(address, qos, **{"timeout_s": PATIENCE_S, **options})
 

@@ -1,0 +1,137 @@
+"""What a session does as time goes by: here the test is the caretaker, and the clock the test's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from ri2n_sdn.parallel import ParallelError, ParallelSocket, caretaker
+from ri2n_sdn.parallel.frames import ACK, DATA, PING
+from ri2n_sdn.parallel.link import SILENT_S, SUSPECT, UP
+from ri2n_sdn.parallel.session import ANSWER_S, PING_S
+from tests.unit.parallel.raw import frame, hand_at
+from tests.unit.parallel.worlds import Clock, p_all, pair, wait_until
+
+STEP_S = 0.55  # a ping in each
+assert PING_S < STEP_S and ANSWER_S < STEP_S < SILENT_S < 2 * STEP_S
+
+
+@contextmanager
+def uncared(clock: Clock, links: int = 3) -> Iterator[tuple[ParallelSocket, ParallelSocket, Callable[[float], None]]]:
+    """(near, far, step): nobody cares for them; `step(seconds)` lets time pass and cares for near then."""
+    with pair(links) as (near, far):
+        for end in (near, far):
+            caretaker.remove(end._session)
+        clock.stop()
+        near._session._rejoin = None
+
+        def step(seconds: float) -> None:
+            clock.let_pass(seconds)
+            with near._session.lock:
+                near._session.care(clock.monotonic())
+
+        yield near, far, step
+
+
+def hears(end: ParallelSocket) -> None:
+    """It reads what has come, and answers."""
+    with end._session.lock:
+        end._session.poll()
+
+
+def states(end: ParallelSocket) -> list[str]:
+    return [link.state for link in end.links]
+
+
+def test_a_link_that_is_silent_while_others_answer_is_suspected_until_it_answers(clock: Clock) -> None:
+    with uncared(clock) as (near, far, step):
+        mute = far._session.links[0].fd
+        far._session.events.unregister(mute)  # nobody reads there
+        for _ in range(2):
+            step(STEP_S)
+            hears(far)
+        assert states(near) == [UP] * 3
+        for _ in range(4):  # the kernel may take its time to acknowledge pings, which are on their way as long
+            if SUSPECT not in states(near):
+                step(STEP_S)
+                hears(far)
+        assert states(near) == [SUSPECT, UP, UP]
+        assert str(near.links[0].why).startswith("the peer has not answered for ")
+        far._session.events.register(mute)
+        hears(far)
+        step(0.25)
+        assert states(near) == [UP] * 3
+        assert near.counters["links_suspected"] == near.counters["links_recovered"] == 1
+
+
+def test_with_nobody_heard_nobody_is_suspected(clock: Clock) -> None:
+    """The peer is busy, or stands still."""
+    with uncared(clock) as (near, _, step):
+        for _ in range(20):
+            step(STEP_S)
+        assert states(near) == [UP] * 3 and not near._session.counters
+
+
+def test_a_suspect_link_is_given_up_when_it_stays_silent(clock: Clock) -> None:
+    with uncared(clock) as (near, far, step):
+        far._session.events.unregister(far._session.links[0].fd)
+        with near._session.lock:
+            near._session.suspect(near._session.links[0], "as if")
+            near._session.links[0].asked_s = near._session.links[0].read_s + 0.001
+        near._session.links[0].measure = lambda now_s: None  # type: ignore[method-assign]
+        for _ in range(5):
+            step(STEP_S)
+            hears(far)
+        assert states(near) == ["down", UP, UP] and near.counters["links_lost"] == 1
+
+
+def test_a_slow_link_is_not_a_silent_one(clock: Clock) -> None:
+    """The ping waits behind what its peer still takes."""
+    with uncared(clock, 1) as (near, _, _step):
+        link = near._session.links[0]
+        now_s = clock.monotonic()
+        link.read_s, link.asked_s = now_s, now_s + 0.1
+        link.out.append(memoryview(b"what the kernel did not take"))
+        link._moved_s = now_s + SILENT_S
+        assert link.unanswered(now_s + 1.9 * SILENT_S) is None
+        assert link.unanswered(now_s + 2.1 * SILENT_S) is not None
+        link.out.clear()
+        link.load.backlog_bytes = 0.0
+        assert link.unanswered(now_s + 1.9 * SILENT_S) is not None
+
+
+def test_a_closed_connection_is_kept_as_long_as_the_peer_takes_something(clock: Clock) -> None:
+    with uncared(clock, 1) as (near, _, step):
+        session = near._session
+        most_s = session.link_timeout_s
+        near.sendall(bytes(1000))
+        near.close()
+        step(0.25)
+        for acked in (300, 600):
+            step(0.9 * most_s)
+            assert not session.closed
+            session.outgoing.acknowledge(acked, session.outgoing.limit)
+            step(0.25)
+        step(0.9 * most_s)
+        assert not session.closed
+        step(0.2 * most_s)
+        assert session.closed and isinstance(session.broken, ParallelError)
+        assert "the peer took nothing for" in str(session.broken)
+
+
+def test_who_asks_is_told_as_soon_as_everything_has_come() -> None:
+    """Not by the next acknowledgement that is due anyway."""
+    with hand_at("server", 2) as (sock, hand, _):
+        caretaker.remove(sock._session)
+        wait_until("links", lambda: len(sock.links) == 2)
+        hand.links[1].sendall(frame(PING, 11))
+        hears(sock)
+        hand.links[0].sendall(frame(DATA, 0, b"hello world"))
+        assert p_all(sock, 11) == b"hello world"
+        for kind, _, ack, _, _ in hand.frames():
+            assert kind == ACK and ack == 11
+            break
+        else:
+            pytest.fail("no word")
