@@ -233,6 +233,7 @@ def test_a_peer_that_is_killed(what: str) -> None:
         with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe) as peer:
             try:
                 far = listener.accept(PATIENCE_S)
+                wait_until("links", lambda: len(far.links) == 3)
                 if what == "send":
                     assert far.recv(1)
                 else:
