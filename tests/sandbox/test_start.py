@@ -19,7 +19,7 @@ from .frames import LONG_S
 def sandbox() -> Iterator[Sandbox]:
     """Its controller is an interpreter of its own, as a user starts it, and no fork."""
     with Sandbox({"A": ["n0"], "B": ["n0"]}) as made:
-        made.spawn = execute  # type: ignore[method-assign]
+        made.spawn = execute
         made.start_controller()
         made.wait_settled()
         yield made
