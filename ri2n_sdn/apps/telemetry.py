@@ -119,7 +119,8 @@ class TelemetryApp(OSKenApp):
         if member.wanted is None:
             return {}
         canary = _entries(poll.canary, codec.read_flow_counters)
-        if canary is not None and not canary and member.installed is not None and not member.dirty:
+        known = member.installed is not None and not member.dirty and not member.busy
+        if canary is not None and not canary and known:
             cluster.note(f"{member.name}: its tables were emptied")
             member.installed, member.dirty, member.accepts_wire = None, True, False
             cluster.topology_changed()

@@ -13,9 +13,24 @@ from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import Channel, Refused
 from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
 from ri2n_sdn.apps.openflow import OSKenApp, add_flow, delete_flows, ofp, parser
-from ri2n_sdn.pipeline.diff import Change, Installed, apply, difference
-from ri2n_sdn.pipeline.layout import COOKIE_MASK, COOKIE_OURS, LOCAL, Table, path_of_register
-from ri2n_sdn.pipeline.messages import Flow, Group, SetField, Wanted
+from ri2n_sdn.fabric.model import Fabric
+from ri2n_sdn.pipeline.diff import (
+    AddFlow,
+    AddGroup,
+    Change,
+    DeleteFlows,
+    Installed,
+    Message,
+    ModifyGroup,
+    Phase,
+    apply,
+    batches,
+    difference,
+    is_full,
+    part,
+)
+from ri2n_sdn.pipeline.layout import COOKIE_MASK, COOKIE_OURS, Table, path_of_register
+from ri2n_sdn.pipeline.messages import Group, SetField, Wanted
 from ri2n_sdn.pipeline.plan import next_live, pair_group_id, plan_host, plan_probes_only, slot_group
 from ri2n_sdn.weights.loop import PairDecision, PairKey, PathKey, default_slots
 
@@ -63,10 +78,17 @@ class TrunkApp(OSKenApp):
             self._read([(member, channel) for member, channel in work if member.installed is None])
             if cluster.started:
                 self._adopt([member for member, _ in work])
-            # All hosts can receive by the new plan before any of them sends by it.
-            for receive_only in (True, False):
-                sent = [(member, channel) for member, channel in work if self._change(member, channel, receive_only)]
-                self._acknowledge(sent, final=not receive_only)
+            changes = self._plan(work)
+            # All hosts can receive by the new plan before any of them sends by it, and go on receiving by the old one
+            # until none of them does.
+            for phase in Phase:
+                sent = [turn for turn in changes if self._send(*turn, phase)]
+                self._acknowledge([(member, channel) for member, channel, _ in sent], phase)
+        except Exception:
+            with cluster.lock:
+                for member, _ in work:
+                    member.installed, member.dirty = None, True
+            raise
         finally:
             with cluster.lock:
                 for member, _ in work:
@@ -112,7 +134,7 @@ class TrunkApp(OSKenApp):
             with self.cluster.lock:
                 if member.channel is channel:
                     member.installed = Installed(
-                        {row.cookie for row in rows}, {group.group_id: group for group in found}
+                        {row.cookie: row.table for row in rows}, {group.group_id: group for group in found}
                     )
 
     def _adopt(self, members: list[Member]) -> None:
@@ -144,9 +166,9 @@ class TrunkApp(OSKenApp):
                     if flow.table in (Table.CLASSIFY, Table.RECEIVE_COUNT)
                     or (flow.table == Table.RECEIVE and flow.priority == 195)
                 }
-                accepts = needed <= member.installed.cookies
+                accepts = needed <= member.installed.cookies.keys()
                 # A change of wiring may want a row more: only a bridge that lost all of them is back at nothing.
-                if accepts or not needed & member.installed.cookies:
+                if accepts or not needed & member.installed.cookies.keys():
                     self._set_accepts(member, accepts)
 
     def _set_accepts(self, member: Member, accepts: bool) -> None:
@@ -154,40 +176,64 @@ class TrunkApp(OSKenApp):
             member.accepts_wire = accepts
             self.cluster.topology_changed()
 
-    def _change(self, member: Member, channel: Channel, receive_only: bool) -> bool:
-        """Plan one host and send the difference (or the receiving part); false when it cannot be done now."""
+    def _plan(self, work: list[tuple[Member, Channel]]) -> list[tuple[Member, Channel, Change]]:
+        """What to send to each host, all by the fabric of one moment: what changes meanwhile makes them dirty again."""
         cluster = self.cluster
         with cluster.lock:
-            if member.installed is None or cluster.members.get(member.name) is not member:
-                return False
-            wanted = self._wanted(member)
-            change = difference(wanted, member.installed)
-            full = _is_full(wanted)
-            if receive_only or not full:
-                flows = [flow for flow in change.add_flows if not full or not _sends(flow)]
-                change = Change(change.add_groups, flows, (), (), ())
-            if change and time.monotonic() - member.audited_s > _AUDIT_S and member.wanted == wanted:
-                cluster.counters["audit_repairs"] += 1
-                cluster.note(f"{member.name}: rows were missing or strange, put right")
-            if not receive_only:
-                now_s = time.monotonic()
-                if not _may_sweep(member, change, now_s):
-                    change = replace(change, delete_groups=())
-                member.audited_s = now_s
-                member.wanted = wanted
+            fabric = cluster.fabric()
+            known = [
+                (member, channel)
+                for member, channel in work
+                if member.installed is not None and cluster.members.get(member.name) is member
+            ]
+            for member, _ in known:
                 member.dirty = False
+        changes = []
+        for member, channel in known:
+            with cluster.lock:
+                if member.installed is not None:
+                    changes.append((member, channel, self._difference(fabric, member, member.installed)))
+        return changes
+
+    def _difference(self, fabric: Fabric, member: Member, installed: Installed) -> Change:
+        cluster = self.cluster
+        wanted = self._wanted(fabric, member)
+        change = difference(wanted, installed)
+        if not is_full(wanted):
+            # What an earlier controller left stays in use until there is a whole plan.
+            change = Change(change.add_groups, change.add_flows)
+        now_s = time.monotonic()
+        if change and now_s - member.audited_s > _AUDIT_S and member.wanted == wanted:
+            cluster.counters["audit_repairs"] += 1
+            cluster.note(f"{member.name}: rows were missing or strange, put right")
+        if not _may_sweep(member, change, now_s):
+            change = replace(change, delete_groups=())
+        member.audited_s = now_s
+        member.wanted = wanted
+        return change
+
+    def _send(self, member: Member, channel: Channel, whole: Change, phase: Phase) -> bool:
+        """Send what of a host's change belongs to the phase; false when there is nothing to wait for."""
+        cluster = self.cluster
+        change = part(whole, phase)
+        with cluster.lock:
+            if member.installed is None:
+                return False
             member.installed = apply(change, member.installed)
-            cluster.counters["flow_mods"] += len(change.add_flows) + len(change.delete_cookies)
+            cluster.counters["flow_mods"] += change.rows
             cluster.counters["group_mods"] += (
                 len(change.add_groups) + len(change.modify_groups) + len(change.delete_groups)
             )
         # Encoding takes long; `busy` keeps others from this host, and the lock is free for its probes.
-        _send_change(channel, change)
-        return not receive_only or bool(change)
+        for number, batch in enumerate(batches(change)):
+            if number:
+                channel.send(parser.OFPBarrierRequest(channel.datapath))
+            for message in batch:
+                _send_message(channel, message)
+        return phase is Phase.SEND or bool(change)
 
-    def _wanted(self, member: Member) -> Wanted:
+    def _wanted(self, fabric: Fabric, member: Member) -> Wanted:
         cluster = self.cluster
-        fabric = cluster.fabric()
         host = fabric.hosts[member.name]
         known = [nic for nic in host.nics if nic.network is not None]
         if not cluster.started or not known:
@@ -199,7 +245,7 @@ class TrunkApp(OSKenApp):
         }
         return plan_host(fabric, member.name, pairs, default_slots, cluster.config.slots)
 
-    def _acknowledge(self, sent: list[tuple[Member, Channel]], final: bool) -> None:
+    def _acknowledge(self, sent: list[tuple[Member, Channel]], phase: Phase) -> None:
         """Wait until the hosts have processed what was sent; only then may others rely on it."""
         barriers = [(member, channel, channel.barrier()) for member, channel in sent]
         deadline_s = time.monotonic() + _READ_S
@@ -212,11 +258,11 @@ class TrunkApp(OSKenApp):
                     member.retry_s = time.monotonic() + 1.0
                 continue
             with self.cluster.lock:
-                if not final or member.channel is not channel or member.installed is None:
+                if phase is not Phase.SEND or member.channel is not channel or member.installed is None:
                     continue
                 if not member.reports_probes:
                     member.reports_probes = True
-                if member.wanted is not None and _is_full(member.wanted):
+                if member.wanted is not None and is_full(member.wanted):
                     self._set_accepts(member, True)
                 now_s = time.monotonic()
                 for port in member.ports.values():
@@ -284,16 +330,12 @@ def slots_in_force(cluster: Cluster, sender: str, receiver: str) -> tuple[PathKe
     return default_slots([path.key for path in live], [float(path.rate_bps) for path in live], cluster.config.slots)
 
 
-def _is_full(wanted: Wanted) -> bool:
-    return any(flow.table == Table.RECEIVE for flow in wanted.flows.values())
-
-
 def _may_sweep(member: Member, change: Change, now_s: float) -> bool:
     """Whether groups without rows may be deleted: none of their rows was there for a while (sets `sweep_s`)."""
     if not change.delete_groups:
         member.sweep_s = math.inf
         return True
-    if math.isinf(member.sweep_s) or change.add_flows or change.delete_cookies:
+    if math.isinf(member.sweep_s) or change.rows:
         member.sweep_s = now_s + _UNUSED_GROUP_S
         return False
     if now_s < member.sweep_s:
@@ -302,30 +344,18 @@ def _may_sweep(member: Member, change: Change, now_s: float) -> bool:
     return True
 
 
-def _sends(flow: Flow) -> bool:
-    """The row decides on frames of the host itself: without all of these, none of these."""
-    return flow.table == Table.SEND or (flow.table == Table.CLASSIFY and ("in_port", LOCAL) in flow.match)
-
-
-def _send_change(channel: Channel, change: Change) -> None:
-    datapath = channel.datapath
-    barrier = parser.OFPBarrierRequest
-    if change.add_groups:
-        for group in change.add_groups:
-            channel.send_bytes(codec.group_mod(codec.OFPGC_ADD, group, channel.next_xid()))
-        channel.send(barrier(datapath))
-    channel.send(*(add_flow(datapath, flow) for flow in change.add_flows))
-    if change.modify_groups:
-        channel.send(barrier(datapath))
-        for group in change.modify_groups:
-            channel.send_bytes(codec.group_mod(codec.OFPGC_MODIFY, group, channel.next_xid()))
-    if change.delete_cookies or change.delete_groups:
-        channel.send(barrier(datapath))
-        channel.send(*(delete_flows(datapath, cookie) for cookie in change.delete_cookies))
-        channel.send(barrier(datapath))
-        for number in change.delete_groups:
-            gone = Group(number, Group.SELECT, ())
-            channel.send_bytes(codec.group_mod(codec.OFPGC_DELETE, gone, channel.next_xid()))
+def _send_message(channel: Channel, message: Message) -> None:
+    if isinstance(message, AddFlow):
+        channel.send(add_flow(channel.datapath, message.flow))
+    elif isinstance(message, DeleteFlows):
+        channel.send(delete_flows(channel.datapath, message.cookie))
+    elif isinstance(message, AddGroup):
+        channel.send_bytes(codec.group_mod(codec.OFPGC_ADD, message.group, channel.next_xid()))
+    elif isinstance(message, ModifyGroup):
+        channel.send_bytes(codec.group_mod(codec.OFPGC_MODIFY, message.group, channel.next_xid()))
+    else:
+        gone = Group(message.group_id, Group.SELECT, ())
+        channel.send_bytes(codec.group_mod(codec.OFPGC_DELETE, gone, channel.next_xid()))
 
 
 def flow_request(channel: Channel, table: int = ofp.OFPTT_ALL) -> Any:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 
 from ri2n_sdn.fabric.links import number_links
 from ri2n_sdn.fabric.model import Fabric, Host, Nic
 from ri2n_sdn.fabric.switches import SwitchGraph, SwitchSpec, VlanSpec, switch_graph
-from ri2n_sdn.pipeline.layout import LOCAL, PLAIN_PORT, WIRE_PORT
 from ri2n_sdn.pipeline.plan import plan_host
 from ri2n_sdn.vlan.build import build_trees
 from ri2n_sdn.vlan.routing import DeadParts, VlanRouting
 from ri2n_sdn.vlan.tables import pair_candidates
 from ri2n_sdn.weights.loop import default_slots
-from tests.unit.bridge_model import Bridge, Cluster, Frame
+from tests.unit.bridge_model import Bridge, Cluster, Frame, ports_of
 
 RATE_BPS = 10**8
 
@@ -45,6 +45,7 @@ class TreeNetwork:
         self.table: dict[tuple[int, int, str], object] = {}
         """(switch, tree, address) -> NIC, or the cable by which it was heard."""
         self.dead: set[tuple[int, int]] = set()
+        self.learns = True
         self.flooded = 0
         self.crossed: list[str] = []
 
@@ -61,7 +62,8 @@ class TreeNetwork:
     def _at(
         self, switch: int, tree: int, frame: Frame, came: object, found: list[tuple[tuple[str, int], Frame]]
     ) -> None:
-        self.table[switch, tree, frame.eth_src] = came
+        if self.learns:
+            self.table[switch, tree, frame.eth_src] = came
         graph, cables = self.trees.graph, self.trees.cable[tree]
         ports: list[object] = [nic for nic, place in self.places.items() if place == switch]
         ports += [("cable", cable) for _, cable in graph.neighbours[switch] if cable in cables]
@@ -104,6 +106,8 @@ class FatCluster(Cluster):
         graph = vbft_graph(leaves, uppers)
         trees = build_trees(graph, range(leaves), VlanSpec())
         self.taps = []
+        self.told = []
+        self.networks = {}
         self.hosts = {}
         self.plain = {}
         places: dict[tuple[str, int], int] = {}
@@ -124,10 +128,7 @@ class FatCluster(Cluster):
         numbers = number_links(Fabric(self.hosts, routing=self.routing), {})
         self.fabric = Fabric(self.hosts, numbers, (), self.routing)
         self.bridges = {
-            name: Bridge(
-                plan_host(self.fabric, name, {}, default_slots, 64),
-                [1, *([PLAIN_PORT, WIRE_PORT] if host.helper_up else [])],
-            )
+            name: Bridge(plan_host(self.fabric, name, {}, default_slots, 64), ports_of(host))
             for name, host in self.hosts.items()
         }
         self.switches = TreeNetwork(self.routing, places)
@@ -138,23 +139,31 @@ class FatCluster(Cluster):
             self.send_from_nic(name, announcement)
         self.switches.flooded = 0
 
-    def send_from_nic(self, host: str, frame: Frame) -> list[tuple[str, Frame]]:
-        """A frame as the controller sends it: out of the NIC, past the tables."""
-        return self._on_switches([(frame, (host, 1))])
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        switches = self.switches
+        held = (dict(switches.table), switches.flooded, list(switches.crossed), switches.learns)
+        try:
+            with super().undone():
+                yield
+        finally:
+            switches.table, switches.flooded, switches.crossed, switches.learns = held
 
-    def send(self, host: str, frame: Frame, in_port: int = LOCAL) -> list[tuple[str, Frame]]:
-        out = self.bridges[host].receive(frame, in_port)
-        self.taps += [(host, port, copy) for port, copy in out if port in (PLAIN_PORT, WIRE_PORT)]
-        got = [(host, copy) for port, copy in out if port == LOCAL]
-        return got + self._on_switches([(copy, (host, port)) for port, copy in out if port == 1])
+    def still(self) -> None:
+        super().still()
+        self.switches.learns = False
 
-    def _on_switches(self, pending: list[tuple[Frame, tuple[str, int]]]) -> list[tuple[str, Frame]]:
+    def _onto_wires(self, host: str, out: list[tuple[int, Frame]]) -> list[tuple[str, Frame, tuple[str, int]]]:
+        return [("", frame, (host, port)) for port, frame in out if port == 1]
+
+    def _spread(self, pending: list[tuple[str, Frame, tuple[str, int]]]) -> list[tuple[str, Frame]]:
         got: list[tuple[str, Frame]] = []
-        while pending:
-            frame, source = pending.pop(0)
+        for _ in range(1000):
+            if not pending:
+                return got
+            _, frame, source = pending.pop(0)
             for (name, port), copy in self.switches.forward(frame, source):
                 out = self.bridges[name].receive(copy, port)
-                got += [(name, sent) for port_out, sent in out if port_out == LOCAL]
-                self.taps += [(name, port_out, sent) for port_out, sent in out if port_out in (PLAIN_PORT, WIRE_PORT)]
-                pending += [(sent, (name, 1)) for port_out, sent in out if port_out == 1]
-        return got
+                got += self._delivered(name, out)
+                pending += self._onto_wires(name, out)
+        raise AssertionError("the frame never comes to rest: a storm")

@@ -104,7 +104,7 @@ def test_the_controllers_connection_leaves_into_every_network() -> None:
     cluster = Cluster({"A": ["n1", "n2"], "B": ["n1", "n2"]})
     fabric = Fabric({**cluster.hosts, "B": replace(cluster.hosts["B"], controller=("10.0.0.1", 6653))})
     bridge = cluster.bridges["B"]
-    bridge.wanted = plan_host(fabric, "B", {}, default_slots, 64)
+    cluster.replan(fabric)
     frame = Frame(cluster.hosts["B"].mac, cluster.hosts["A"].mac, ip_proto=6, ipv4_dst="10.0.0.1", tcp_dst=6653)
     assert bridge.receive(frame, LOCAL) == [(1, frame), (2, frame)]
     assert len(bridge.receive(replace(frame, tcp_dst=80), LOCAL)) == 1
@@ -188,7 +188,7 @@ def test_a_peer_that_does_not_accept_nic_addresses_gets_the_hosts_own() -> None:
     cluster = Cluster({"A": ["n1"], "B": ["n1"]})
     peer = cluster.hosts["B"]
     fabric = Fabric({**cluster.hosts, "B": Host(peer.name, peer.dpid, peer.mac, peer.nics, accepts_wire=False)})
-    cluster.bridges["A"].wanted = plan_host(fabric, "A", {}, default_slots, 64)
+    cluster.replan(fabric)
     frame = Frame(cluster.hosts["A"].mac, peer.mac)
     assert cluster.bridges["A"].receive(frame, LOCAL) == [(1, frame)]
 
@@ -200,7 +200,7 @@ def test_a_container_behind_a_host_is_reached_both_ways(hosts: dict[str, list[st
     container = "0e:00:00:00:00:01"
     cluster.hosts["A"] = replace(cluster.hosts["A"], extra_macs=(container,))
     fabric = Fabric(cluster.hosts)
-    cluster.bridges["A"].wanted = plan_host(fabric, "A", {}, default_slots, 64)
+    cluster.replan(fabric)
     for b in hosts:
         if b == "A" or not common(cluster, "A", b):
             continue
@@ -241,13 +241,14 @@ def test_a_difference_is_minimal_and_leaves_foreign_rows_alone() -> None:
     before = cluster.bridges["A"].wanted
     foreign = 0x5249 << 48 | 7
     installed = apply(difference(before, Installed()), Installed())
-    installed.cookies.add(foreign)
+    installed.cookies[foreign] = 250
     slots = default_slots([(1, 1, 0), (2, 2, 0)], [1.0, 3.0], 64)
     after = plan_host(cluster.fabric, "A", {"B": slots}, default_slots, 64)
     change = difference(after, installed)
     assert [group.group_id for group in change.add_groups] == [pair_group_id("B")]
     assert [flow.table for flow in change.add_flows] == [10]
-    assert len(change.delete_cookies) == 1 and change.delete_cookies[0] >> 48 == COOKIE_OURS
+    assert list(change.delete_cookies.values()) == [10]
+    assert all(cookie >> 48 == COOKIE_OURS for cookie in change.delete_cookies)
     assert foreign in apply(change, installed).cookies
 
 

@@ -455,18 +455,18 @@ def test_a_path_whose_far_end_died_is_left_by_the_next_plan_and_taken_again() ->
     bridge, alive = cluster.bridges["A"], cluster.hosts["B"]
     nics = tuple(replace(each, rx_alive=each.port != 3) for each in alive.nics)
     dead = replace(cluster.fabric, hosts={**cluster.hosts, "B": replace(alive, nics=nics)})
-    bridge.wanted = plan_host(dead, "A", {}, default_slots, 64)
+    alive_fabric = cluster.fabric
+    cluster.replan(dead)
     (port,) = leaves_by(bridge, frame)
     assert port != 3
-    bridge.wanted = plan_host(cluster.fabric, "A", {}, default_slots, 64)
+    cluster.replan(alive_fabric)
     assert leaves_by(bridge, frame) == [3]
 
 
 def test_a_path_has_a_vlan_both_ways_in_a_network_of_several_switches() -> None:
     cluster = FatCluster(2, 2, 1)
     fabric = replace(cluster.fabric, placement={"n1": (80,)})
-    for name, bridge in cluster.bridges.items():
-        bridge.wanted = plan_host(fabric, name, {}, default_slots, 64)
+    cluster.replan(fabric)
     server, client = (cluster.hosts[name].mac for name in ("n1", "n2"))
     frame = Frame(server, client, ip_proto=6, ipv4_src="1", ipv4_dst="2", tcp_src=80, tcp_dst=5000)
     for path in fabric.paths("n1", "n2"):

@@ -214,7 +214,7 @@ def test_no_frame_goes_in_a_circle_whoever_is_dead(hosts: dict[str, list[str]], 
         if data.draw(st.booleans()):
             others = {n: replace(h, helper=n == name, helper_up=n == name) for n, h in cluster.hosts.items()}
             alone = Fabric(others, number_links(Fabric(others), {}))
-            cluster.bridges[name].wanted = plan_host(alone, name, {}, default_slots, 64)
+            cluster.bridges[name].hold(plan_host(alone, name, {}, default_slots, 64))
     macs = [nic.mac for host in cluster.hosts.values() for nic in host.nics]
     macs += [returned_mac(mac) for mac in macs] + [host.mac for host in cluster.hosts.values()] + [BROADCAST]
     frame = Frame(
@@ -237,7 +237,7 @@ def test_no_frame_goes_in_a_circle_whoever_is_dead(hosts: dict[str, list[str]], 
 def test_bridges_that_do_not_know_each_other_end_it_too() -> None:
     cluster = Cluster({"A": ["n1"], "B": ["n1"]}, plain={"R": "n1"}, helpers="AB")
     for name, host in cluster.hosts.items():
-        cluster.bridges[name].wanted = plan_host(Fabric({name: host}), name, {}, default_slots, 64)
+        cluster.bridges[name].hold(plan_host(Fabric({name: host}), name, {}, default_slots, 64))
         cluster.bridges[name].carrier -= {WIRE_PORT}
     a, b = (cluster.hosts[name].nics[0].mac for name in "AB")
     assert cluster.send("R", Frame(a, b, eth_type=ETH_STRIPED)) == []
@@ -304,7 +304,7 @@ def test_a_peer_whose_helper_does_not_run_is_not_striped_to() -> None:
     cluster = Cluster(WIRES, helpers=WIRES)
     down = {name: replace(host, helper_up=name != "B") for name, host in cluster.hosts.items()}
     fabric = Fabric(down, cluster.fabric.link_numbers)
-    cluster.bridges["A"].wanted = plan_host(fabric, "A", {}, default_slots, 64)
+    cluster.replan(fabric)
     frame = Frame(cluster.hosts["A"].mac, cluster.hosts["B"].mac)
     assert cluster.send("A", frame) == [("B", frame)]
     # Heartbeats must pass, so that it is found when it runs again.
