@@ -14,6 +14,8 @@ from .conftest import TOPOLOGIES
 
 SCRIPTS = TOPOLOGIES.parent / "ovs-host-scripts"
 HOST = "A"
+# A session's first process ignores neither, but tests that run in the background of a script or under nohup may.
+DEFAULT_SIGNALS = ("env", "--default-signal=HUP,PIPE")
 WAIT_S = 120.0  # how long a test waits for what happens in a second on an idle machine
 
 # Two address families, several addresses and routes, an MTU and an OVS setting of its own.
@@ -99,7 +101,7 @@ class Host:
         if programs is not None:
             words.append(f"PATH={programs}:{os.environ['PATH']}")
         where = ["--db", ovs.database(self.folder), "--state-dir", str(self.state)]
-        return ["env", *words, str(scripts / name), *where, *args]
+        return [*DEFAULT_SIGNALS, *words, str(scripts / name), *where, *args]
 
     @property
     def is_up(self) -> bool:

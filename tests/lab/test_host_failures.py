@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -298,8 +297,7 @@ def unread(host: Host, command: list[str]) -> int:
     """The status of a command whose output and errors go to a pipe that nobody reads any more."""
     read, write = os.pipe()
     os.close(read)
-    restore = ["sh", "-c", 'trap - PIPE; exec "$@"', "sh"]  # Python ignores it, and its children with it
-    command = in_namespace(host.lab.namespace(HOST), [*restore, *command])
+    command = in_namespace(host.lab.namespace(HOST), command)
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=write, stderr=write, env=host.lab.environment(HOST), timeout=240
@@ -316,6 +314,6 @@ def test_the_undo_is_not_stopped_by_a_signal(signal_name: str, host: Host, tmp_p
     fake_program(tmp_path, "ovs-ofctl", "exit 1")
     hit = f'case "$*" in *del-br*) kill -{signal_name} $PPID;; esac; exec REAL "$@"'
     fake_program(tmp_path, "ovs-vsctl", hit)
-    command = shlex.join(host.command("host-up", *host.up_arguments, programs=tmp_path))
-    assert host.run("sh", "-c", f"trap - PIPE; {command}", check=False).returncode == 1
+    command = host.command("host-up", *host.up_arguments, programs=tmp_path)
+    assert host.run(*command, check=False).returncode == 1
     assert differences(before, host.snapshot()) == ""

@@ -13,7 +13,7 @@ import pytest
 from ri2n_sdn.lab.namespaces import add_namespaces, remove_namespaces
 from ri2n_sdn.lab.run import in_namespace, ip_batch, run
 
-from .prepared_host import fake_program
+from .prepared_host import DEFAULT_SIGNALS, fake_program
 
 SCRIPT = Path(__file__).resolve().parents[2] / "ovs-host-scripts" / "reply-same-link"
 NICS = ("eth0", "eth1", "eth2")
@@ -172,8 +172,8 @@ def test_it_finishes_though_the_session_dies(host: Host, tmp_path: Path, signal_
     programs = fake_program(tmp_path, "ip", f'case "$*" in *"rule "*) kill -{signal_name} $PPID;; esac; exec REAL "$@"')
     before = host.snapshot()
     for action in ("up", "down"):
-        command = f"trap - {signal_name}; PATH={programs}:$PATH {SCRIPT} {action} --state-dir {host.state}"
-        host.on("host", "sh", "-c", command)
+        path = f"PATH={programs}:{os.environ['PATH']}"
+        host.on("host", *DEFAULT_SIGNALS, path, str(SCRIPT), action, "--state-dir", str(host.state))
         if action == "up":
             assert host.script("up").stdout == "nothing to do\n"
     assert host.snapshot() == before
