@@ -49,6 +49,7 @@ def test_addresses_and_routes_move_and_come_back(host: Host) -> None:
         "default via 10.77.0.2 dev br-ri2n",
         "10.90.0.0/16 via 10.78.0.9 dev br-ri2n metric 50",
         "10.91.0.0/16 dev br-ri2n",
+        "10.89.0.0/16 via 10.91.0.5 dev br-ri2n",  # by a gateway that the route before leads to
         "default via fd77::2 dev br-ri2n",
         "fd90::/64 dev br-ri2n metric 77",
     ):
