@@ -177,6 +177,28 @@ def test_frames_to_another_hosts_address_are_dropped() -> None:
             assert cluster.bridges["A"].receive(Frame(source, destination), 1) == []
 
 
+def test_a_flooded_frame_is_taken_by_its_own_nic_alone() -> None:
+    """A switch forgot the address and floods: the copy at the host's other NIC is nobody's, whoever sent it."""
+    cluster = Cluster({"A": ["n1", "n1"], "B": ["n1"]})
+    first, second = cluster.hosts["A"].nics
+    cluster.hosts["A"] = replace(cluster.hosts["A"], extra_macs=(second.mac,))
+    cluster.replan(replace(cluster.fabric, hosts=dict(cluster.hosts)))
+    bridge = cluster.bridges["A"]
+    for source in ("0a:00:00:00:00:78", cluster.hosts["B"].mac):
+        assert bridge.receive(Frame(source, second.mac), first.port) == []
+
+
+@pytest.mark.parametrize("last", ["00", "0e", "0f"])
+def test_what_bridges_say_to_each_other_reaches_no_program(last: str) -> None:
+    cluster = Cluster({"A": ["n1", "n2"], "B": ["n1"]})
+    for source in ("0a:00:00:00:00:78", cluster.hosts["B"].mac):
+        said = Frame(source, f"01:80:c2:00:00:{last}", eth_type=0x88CC)
+        assert cluster.bridges["A"].receive(said, 1) == []
+        # The next block of addresses is for everybody.
+        other = replace(said, eth_dst="01:80:c2:00:00:10")
+        assert cluster.bridges["A"].receive(other, 1) == [(LOCAL, other)]
+
+
 def test_a_forged_sender_is_not_taken_for_the_host_itself() -> None:
     cluster = Cluster({"A": ["n1", "n2"], "B": ["n1"]})
     for source in (cluster.hosts["A"].mac, cluster.hosts["A"].nics[1].mac):

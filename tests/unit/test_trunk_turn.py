@@ -1,0 +1,226 @@
+"""One turn of the trunk app: what goes to which host, in what order, and what it waits for."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ri2n_sdn.apps import codec
+from ri2n_sdn.apps.cluster import Cluster, Member
+from ri2n_sdn.apps.config import ClusterConfig
+from ri2n_sdn.apps.openflow import ofp, parser
+from ri2n_sdn.apps.trunk import TrunkApp
+from ri2n_sdn.fabric.model import Fabric
+from ri2n_sdn.pipeline.diff import (
+    AddFlow,
+    AddGroup,
+    Change,
+    DeleteFlows,
+    Installed,
+    Message,
+    ModifyGroup,
+    Phase,
+    apply,
+    batches,
+    difference,
+    part,
+)
+from ri2n_sdn.pipeline.plan import plan_host
+from ri2n_sdn.weights.loop import default_slots
+from tests.unit import bridge_model
+
+Said = tuple[str, str, int]
+"""(host, what, of which cookie or group)."""
+_COMMANDS = {codec.OFPGC_ADD: "group", codec.OFPGC_MODIFY: "modify", codec.OFPGC_DELETE: "delete group"}
+
+
+class Switch:
+    """In place of a channel: keeps what is sent, and calls `on_done` when somebody has waited for its answer."""
+
+    def __init__(self, name: str, log: list[Said]) -> None:
+        self.name, self.log = name, log
+        self.datapath = SimpleNamespace(ofproto=ofp, ofproto_parser=parser)
+        self.on_done: Callable[[], None] = lambda: None
+        self.breaks = False
+
+    def next_xid(self) -> int:
+        return 1
+
+    def send(self, *messages: Any) -> None:
+        for message in messages:
+            if self.breaks:
+                raise RuntimeError("broken")
+            if isinstance(message, parser.OFPBarrierRequest):
+                self.log.append((self.name, "barrier", 0))
+            else:
+                what = "row" if message.command == ofp.OFPFC_ADD else "delete row"
+                self.log.append((self.name, what, message.cookie))
+
+    def send_bytes(self, data: bytes) -> None:
+        command, number = struct.unpack_from("!H2xI", data, 8)
+        self.log.append((self.name, _COMMANDS[command], number))
+
+    def barrier(self) -> Future[list[Any]]:
+        self.log.append((self.name, "asked", 0))
+        switch = self
+
+        class Answer(Future[list[Any]]):
+            def result(self, timeout: float | None = None) -> list[Any]:
+                switch.log.append((switch.name, "answered", 0))
+                switch.on_done()
+                return super().result(timeout)
+
+        answer = Answer()
+        answer.set_result([])
+        return answer
+
+
+class Trunk:
+    """A trunk app with switches that hold the plans of one fabric."""
+
+    def __init__(self, model: bridge_model.Cluster) -> None:
+        self.log: list[Said] = []
+        self.fabric = model.fabric
+        self.cluster = Cluster(ClusterConfig(), "ri2n_plus_plus", Path("none"))
+        self.cluster.started = True
+        self.cluster.wake_trunk.set()
+        self.cluster.fabric = lambda: self.fabric  # type: ignore[method-assign]
+        self.app = TrunkApp()
+        self.app.cluster = self.cluster
+        self.switches = {name: Switch(name, self.log) for name in model.hosts}
+        for name, host in model.hosts.items():
+            wanted = plan_host(self.fabric, name, {}, default_slots, 64)
+            self.cluster.members[name] = Member(
+                name,
+                host.dpid,
+                host.mac,
+                "",
+                {},
+                channel=self.switches[name],  # type: ignore[arg-type]
+                accepts_wire=True,
+                installed=apply(difference(wanted, Installed()), Installed()),
+                wanted=wanted,
+                adopted=True,
+                audited_s=time.monotonic(),
+            )
+
+    def changes(self, fabric: Fabric) -> dict[str, Change]:
+        found = {}
+        for name, member in self.cluster.members.items():
+            assert member.installed is not None
+            wanted = plan_host(fabric, name, {}, default_slots, 64)
+            # Groups whose rows go now are deleted later.
+            found[name] = replace(difference(wanted, member.installed), delete_groups=())
+        return found
+
+    def turn(self) -> None:
+        self.log.clear()
+        self.cluster.wake_trunk.set()
+        self.app._turn()
+
+
+def said(name: str, message: Message) -> Said:
+    if isinstance(message, AddFlow):
+        return (name, "row", message.flow.cookie)
+    if isinstance(message, DeleteFlows):
+        return (name, "delete row", message.cookie)
+    if isinstance(message, AddGroup | ModifyGroup):
+        return (name, "group" if isinstance(message, AddGroup) else "modify", message.group.group_id)
+    return (name, "delete group", message.group_id)
+
+
+def expected(changes: dict[str, Change]) -> list[Said]:
+    log: list[Said] = []
+    for phase in (Phase.RECEIVE, Phase.SEND, Phase.SWEEP):
+        waited = []
+        for name, change in changes.items():
+            for number, batch in enumerate(batches(part(change, phase))):
+                log += [(name, "barrier", 0)] * bool(number) + [said(name, message) for message in batch]
+            if part(change, phase) or phase is Phase.SEND:
+                waited.append(name)
+        log += [(name, "asked", 0) for name in waited] + [(name, "answered", 0) for name in waited]
+    return log
+
+
+@pytest.fixture
+def model() -> bridge_model.Cluster:
+    return bridge_model.Cluster({"A": ["n1", "n2"], "B": ["n1", "n2"]}, helpers="AB")
+
+
+def other(model: bridge_model.Cluster) -> Fabric:
+    """One NIC of A has another address: rows are added, replaced and deleted at both hosts, and groups changed."""
+    first, second = model.hosts["A"].nics
+    hosts = {**model.hosts, "A": replace(model.hosts["A"], nics=(replace(first, mac="04:00:00:00:01:99"), second))}
+    return replace(model.fabric, hosts=hosts)
+
+
+def test_all_hosts_take_a_phase_before_any_takes_the_next(model: bridge_model.Cluster) -> None:
+    trunk = Trunk(model)
+    trunk.fabric = other(model)
+    changes = trunk.changes(trunk.fabric)
+    assert all(part(changes[name], phase) for name in "AB" for phase in Phase)
+    trunk.turn()
+    assert trunk.log == expected(changes)
+    for name, member in trunk.cluster.members.items():
+        assert not member.dirty and not member.busy
+        assert member.wanted == plan_host(trunk.fabric, name, {}, default_slots, 64)
+        assert member.installed is not None and not replace(
+            difference(member.wanted, member.installed), delete_groups=()
+        )
+
+
+def test_a_turn_follows_one_fabric_and_what_changes_meanwhile_is_for_the_next(model: bridge_model.Cluster) -> None:
+    trunk = Trunk(model)
+    before, trunk.fabric = trunk.fabric, other(model)
+    changes = trunk.changes(trunk.fabric)
+
+    def change() -> None:
+        trunk.fabric = before
+        for member in trunk.cluster.members.values():
+            member.dirty = True
+
+    trunk.switches["B"].on_done = change
+    trunk.turn()
+    assert trunk.log == expected(changes)
+    assert all(member.dirty for member in trunk.cluster.members.values())
+
+
+def test_a_host_that_does_not_answer_is_read_again_and_left_out(model: bridge_model.Cluster) -> None:
+    trunk = Trunk(model)
+    trunk.fabric = other(model)
+
+    def fail() -> None:
+        raise ConnectionError
+
+    trunk.switches["B"].on_done = fail
+    trunk.turn()
+    member = trunk.cluster.members["B"]
+    assert member.installed is None and member.dirty and member.retry_s > 0
+    answered = trunk.log.index(("B", "answered", 0))
+    assert not [entry for entry in trunk.log[answered + 1 :] if entry[0] == "B"]
+    assert not trunk.cluster.members["A"].dirty
+
+
+def test_a_turn_that_breaks_off_forgets_what_it_thought_is_installed(model: bridge_model.Cluster) -> None:
+    trunk = Trunk(model)
+    trunk.fabric = other(model)
+    trunk.switches["B"].breaks = True
+    with pytest.raises(RuntimeError):
+        trunk.turn()
+    for member in trunk.cluster.members.values():
+        assert member.installed is None and member.dirty and not member.busy
+
+
+def test_what_an_earlier_controller_left_stays_until_there_is_a_whole_plan(model: bridge_model.Cluster) -> None:
+    trunk = Trunk(model)
+    trunk.cluster.started = False
+    trunk.turn()
+    assert {entry[1] for entry in trunk.log} == {"asked", "answered"}
