@@ -45,6 +45,7 @@ def test_every_engine_measures_what_comes_through(settings: VbftSettings, monkey
     def count(lab: Lab) -> dict[str, int]:
         found = flooded_frames(lab)
         assert set(found) == {"n1", "n2", "n3", "n4"}
+        found["n1"] += 1000 * len(counted)  # so that there are some
         counted.append(sum(found.values()))
         return found
 
@@ -58,7 +59,7 @@ def test_every_engine_measures_what_comes_through(settings: VbftSettings, monkey
     flooded = [after - before for before, after in zip(counted[::2], counted[1::2], strict=True)]
     assert [row["flooded"] for row in report.rows] == flooded
     frames = sum(row["bytes_per_s"] for row in report.rows) * settings.seconds / 1500
-    assert sum(flooded) < 0.001 * frames, "switches know where everybody is"
+    assert sum(flooded) - 1000 * len(flooded) < 0.001 * frames, "switches know where everybody is"
 
 
 def test_phases_follow_each_other(settings: VbftSettings) -> None:
