@@ -34,11 +34,26 @@ def _spent():
 
 
 @pytest.fixture(scope="module")
-def cycles() -> Iterator[Cycles]:
+def begun() -> Iterator[tuple[Cycles, float]]:
+    """A settled cluster, and the calls of a round with 124 active pairs; from then on pairs only become more."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cycle, "HOOK", cycle.HOOK + COUNTED)
         with Cycles(HOSTS) as made:
-            yield made
+            yield made, calls(made, 124)
+
+
+@pytest.fixture
+def cycles(begun: tuple[Cycles, float]) -> Cycles:
+    return begun[0]
+
+
+def calls(cycles: Cycles, pairs: int) -> float:
+    """Calls of functions in a round with so many active pairs."""
+    flag = cycles.sandbox.folder / "counting"
+    flag.touch()
+    found = median(each["cpu_s"] for each in cycles.steady(pairs, 0.0))
+    flag.unlink()
+    return found
 
 
 def tables(cycles: Cycles) -> dict[tuple[str, str], str]:
@@ -61,12 +76,10 @@ def test_all_hosts_settle_on_two_networks(cycles: Cycles) -> None:
     assert status["warnings"] == []
 
 
-def test_a_round_costs_no_more_than_its_pairs(cycles: Cycles) -> None:
-    (cycles.sandbox.folder / "counting").touch()
-    few = median(each["cpu_s"] for each in cycles.steady(124, 0.0))
-    every = median(each["cpu_s"] for each in cycles.steady(PAIRS, 0.0))
-    (cycles.sandbox.folder / "counting").unlink()
-    # Linear or less: eight times the pairs. Times of a busy machine are no test; `ri2n bench cycle` measures them.
+def test_a_round_costs_no_more_than_its_pairs(begun: tuple[Cycles, float]) -> None:
+    """Linear or less: eight times the pairs. Times are no test; `ri2n bench cycle` measures them."""
+    cycles, few = begun
+    every = calls(cycles, PAIRS)
     assert 10_000 < every < 8 * few, (few, every)
 
 

@@ -1,10 +1,19 @@
-"""What a host says of itself when it connects."""
+"""What a host says of itself when it connects, and when it is taken for gone."""
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
-from ri2n_sdn.apps.connection import _datapath
+from ri2n_sdn.apps import connection
+from ri2n_sdn.apps.channel import Channel
+from ri2n_sdn.apps.cluster import Cluster, Member
+from ri2n_sdn.apps.config import ClusterConfig
+from ri2n_sdn.apps.connection import ConnectionApp, _datapath
 
 
 @pytest.mark.parametrize(
@@ -22,3 +31,107 @@ from ri2n_sdn.apps.connection import _datapath
 )
 def test_the_serial_number_tells_the_datapath(serial: str, found: tuple[str, int]) -> None:
     assert _datapath(serial) == found
+
+
+class Clock:
+    """In place of the module `time`."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+class Line:
+    """A channel that keeps what is done with it; its host answers a barrier after `answers_after_s`."""
+
+    address = "192.0.2.1"
+
+    def __init__(self, now_s: float, answers_after_s: float | None = None) -> None:
+        self.heard_s = now_s
+        self.datapath = SimpleNamespace(heard_s=now_s)
+        self.closed = False
+        self.echoes = 0
+        self.reasons: list[str] = []
+        self.answers_after_s = answers_after_s
+
+    def send(self, *messages: object) -> None:
+        self.echoes += len(messages)
+
+    def close(self, reason: str) -> None:
+        self.closed = True
+        self.reasons.append(reason)
+
+    def barrier(self) -> Future[list[Any]]:
+        after_s = self.answers_after_s
+
+        class Answer(Future[list[Any]]):
+            def result(self, timeout: float | None = None) -> list[Any]:
+                if after_s is None or (timeout is not None and timeout < after_s):
+                    raise TimeoutError
+                return []
+
+        return Answer()
+
+
+def member(name: str, line: Line, dpid: int = 1) -> Member:
+    return Member(name, dpid, f"02:00:00:00:00:{dpid:02x}", "3.1.0", {}, cast(Channel, line))
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(connection, "time", made)
+    return made
+
+
+@pytest.fixture
+def app(clock: Clock, tmp_path: Path) -> ConnectionApp:
+    made = ConnectionApp()
+    made.cluster = Cluster(ClusterConfig(), "max_min", tmp_path / "socket")
+    made.cluster.stop.set()  # no waiting between ticks
+    return made
+
+
+@pytest.mark.parametrize("where", ["handled", "read"])
+def test_a_host_that_says_nothing_for_five_seconds_is_given_up(app: ConnectionApp, clock: Clock, where: str) -> None:
+    quiet, lively = Line(clock.now_s), Line(clock.now_s)
+    app.cluster.members = {"A": member("A", quiet), "B": member("B", lively, 2)}
+    for tick in range(1, 11):
+        clock.now_s += 0.5
+        lively.heard_s, lively.datapath.heard_s = (clock.now_s, 0.0) if where == "handled" else (0.0, clock.now_s)
+        app._tick()
+        assert quiet.echoes == tick and not quiet.closed
+    clock.now_s += 0.5
+    app._tick()
+    assert quiet.reasons == ["silent for 5 s"] and quiet.echoes == 10
+    assert not lively.closed and lively.echoes == 11
+
+
+def test_a_controller_that_was_held_up_takes_no_host_for_silent(app: ConnectionApp, clock: Clock) -> None:
+    line = Line(clock.now_s)
+    app.cluster.members = {"A": member("A", line)}
+    clock.now_s += 60.0  # the machine slept; what the host said meanwhile is not read yet
+    for _ in range(10):
+        app._tick()
+        assert not line.closed
+        clock.now_s += 0.5
+    clock.now_s += 0.5
+    app._tick()
+    assert line.closed  # there was time to read it
+
+
+@pytest.mark.parametrize(("answers_after_s", "stays"), [(0.0, True), (4.0, True), (None, False)])
+def test_who_lives_keeps_its_place(
+    app: ConnectionApp, clock: Clock, answers_after_s: float | None, stays: bool
+) -> None:
+    """However busy it is; a host that does not answer is replaced by its new connection."""
+    old, new = Line(clock.now_s, answers_after_s), Line(clock.now_s)
+    first, second = member("A", old), member("A", new, 2)
+    app.cluster.members = {"A": first}
+    app._contest(second, first)
+    assert app.cluster.members["A"] is (first if stays else second)
+    assert (old.closed, new.closed) == (not stays, stays)
+    told = [text for _, _, text in app.cluster.events]
+    assert any("refused" in text and "the same name" in text for text in told) == stays
