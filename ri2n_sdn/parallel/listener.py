@@ -59,6 +59,7 @@ WILDCARDS = ("", "0.0.0.0", "::")
 PENDING_MOST = 256  # connections that have not said who they are yet
 SESSIONS_MOST = 4096
 BACKLOG = 512  # connections that wait for `accept`: a crowd may come at once
+PORTS_MOST = 16  # that are tried when any will do
 TICK_S = 0.25
 BREATH_S = 0.2  # no connection is accepted for so long after descriptors have run out
 NOTHING_YET = dict.fromkeys(
@@ -92,18 +93,13 @@ def create_listener(
             raise BadInput(f"weights: {one}: needs to be one of the addresses, with a weight of 0 or more")
     host, port = address
     hosts = [host] if host in WILDCARDS or not addresses else [host, *(one for one in addresses if one != host)]
-    sockets: list[socket.socket] = []
-    try:
-        for one in hosts:
-            family = socket.AF_INET6 if ":" in one else socket.AF_INET
-            made = socket.create_server((one, port), family=family, backlog=backlog)
-            made.setblocking(False)
-            sockets.append(made)
-            port = made.getsockname()[1]
-    except OSError:
-        for made in sockets:
-            made.close()
-        raise
+    for left in reversed(range(1 if port else PORTS_MOST)):
+        try:
+            sockets = _listen_at(hosts, port, backlog)
+            break
+        except OSError as error:  # a port that is free at the first address may be taken at another
+            if error.errno != errno.EADDRINUSE or not left:
+                raise
     return ParallelListener(
         sockets,
         addresses=addresses,
@@ -115,6 +111,23 @@ def create_listener(
         backlog=backlog,
         link_timeout_s=link_timeout_s,
     )
+
+
+def _listen_at(hosts: Sequence[str], port: int, backlog: int) -> list[socket.socket]:
+    """Sockets at all of these addresses, at one port; 0: any that is free at the first of them."""
+    sockets: list[socket.socket] = []
+    try:
+        for one in hosts:
+            family = socket.AF_INET6 if ":" in one else socket.AF_INET
+            made = socket.create_server((one, port), family=family, backlog=backlog)
+            sockets.append(made)
+            made.setblocking(False)
+            port = made.getsockname()[1]
+    except OSError:
+        for made in sockets:
+            made.close()
+        raise
+    return sockets
 
 
 class _Pending:

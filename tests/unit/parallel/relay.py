@@ -1,7 +1,7 @@
 """A relay between a client and a server on loopback addresses, whose links can be cut in two ways.
 
-It has one address for each of the server's, on the same port, and writes its own into the server's answer, so that
-clients connect to it. `swallow`: the connections stay and nothing passes, and new ones are not answered; TCP itself is
+It has one address for each of the server's, each with a port of its own, and writes these into the server's answer, so
+that clients connect to it. `swallow`: the connections stay and nothing passes, and new ones are not answered; TCP itself is
 content, since this machine's kernel acknowledges what it can keep. `reset`: connections are reset, new ones refused.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from ri2n_sdn.parallel.frames import GREETING, HELLO, REPLY, Reply
+from ri2n_sdn.parallel.frames import GREETING, HELLO, REPLY, Endpoint, Reply
 
 __all__ = ["PASS", "RESET", "SWALLOW", "Relay"]
 
@@ -39,11 +39,20 @@ class _Flow:
         self.answer: bytes | None = None  # of the server's, which is changed before the client gets it
 
 
+def _hold(address: str) -> socket.socket:
+    """Bound to a free port, which is nobody else's also while the relay does not listen there."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind((address, 0))
+    return held
+
+
 class Relay:
     """`through` maps its own addresses to the server's; it runs in a thread until it is closed."""
 
     def __init__(self, port: int, through: Mapping[str, str]) -> None:
         self.port, self.through = port, dict(through)
+        self._held = {address: _hold(address) for address in through}
         self.passed = dict.fromkeys(through, 0)
         """Bytes in both directions, by own address."""
         self.modes = dict.fromkeys(through, PASS)
@@ -57,6 +66,10 @@ class Relay:
             self._listen(address)
         self._thread = threading.Thread(target=self._run, name="relay")
         self._thread.start()
+
+    def at(self, address: str) -> tuple[str, int]:
+        """Where it listens there."""
+        return address, self._held[address].getsockname()[1]
 
     def set(self, mode: str, *addresses: str) -> None:
         """Change what becomes of everything that goes through these addresses."""
@@ -77,7 +90,7 @@ class Relay:
         self._thread.join()
         for flow in list(self._flows):
             self._drop(flow)
-        for one in self._listening.values():
+        for one in [*self._listening.values(), *self._held.values()]:
             one.close()
         os.close(self._wake)
 
@@ -92,7 +105,7 @@ class Relay:
     # ---- inside; the lock is held
 
     def _listen(self, address: str) -> None:
-        self._listening[address] = socket.create_server((address, self.port), backlog=64)
+        self._listening[address] = socket.create_server(self.at(address), backlog=64)
         self._listening[address].setblocking(False)
 
     def _set(self, mode: str, address: str) -> None:
@@ -200,6 +213,7 @@ class Relay:
                 return b""
             mine = {theirs: own for own, theirs in reversed(self.through.items())}
             reply = Reply.unpack(flow.answer[:size])
-            endpoints = tuple(replace(each, address=mine.get(each.address, each.address)) for each in reply.endpoints)
+            places = [self.at(mine[each.address]) for each in reply.endpoints]
+            endpoints = tuple(Endpoint(*each) for each in places)
             part, flow.answer = replace(reply, endpoints=endpoints).pack() + flow.answer[size:], None
         return part

@@ -110,8 +110,9 @@ class Served:
         assert found, self.line or self.process.poll()
         self.port = int(found[1])
 
-    def at(self, name: str, address: str = "127.0.0.1") -> str:
-        return f"{address}:{self.port}:{name}"
+    def at(self, name: str, relay: Relay | None = None) -> str:
+        address, port = relay.at(HALF_WAY) if relay else ("127.0.0.1", self.port)
+        return f"{address}:{port}:{name}"
 
     def end(self, with_signal: int = signal.SIGTERM) -> tuple[int, str, str]:
         """Its exit code and what it said."""
@@ -289,14 +290,14 @@ def test_after_a_kill_the_old_file_is_there_and_the_copy_goes_on(tmp_path: Path,
     target.write_bytes(b"what was there before")
     part = part_of(target.parent, "target")
 
-    def pair(server: Served, address: str = "127.0.0.1") -> tuple[str, str]:
+    def pair(server: Served, relay: Relay | None = None) -> tuple[str, str]:
         if upload:
-            return str(source), server.at("target", address)
-        return server.at("source", address), str(target)
+            return str(source), server.at("target", relay)
+        return server.at("source", relay), str(target)
 
     with serve(served) as server:
         with half_way(server, count) as relay:
-            client = start(*pair(server, HALF_WAY))
+            client = start(*pair(server, relay))
             wait_until(has_blocks(part, 2), lambda: (client.poll(), list(part.parent.iterdir())))
             (client if victim == "client" else server.process).send_signal(signal.SIGKILL)
             if victim == "server":
@@ -336,14 +337,14 @@ def test_ctrl_c_leaves_what_came_and_sigterm_of_the_server_too(tmp_path: Path) -
     served = tmp_path / "served"
     source = many_blocks(tmp_path / "source", 12)
     with serve(served) as server:
-        with half_way(server, 12):
-            client = start(source, server.at("a", HALF_WAY))
+        with half_way(server, 12) as relay:
+            client = start(source, server.at("a", relay))
             wait_until(has_blocks(part_of(served, "a"), 2), lambda: client.poll())
             client.send_signal(signal.SIGINT)
             _, said = client.communicate(timeout=PATIENCE_S)
         assert (client.returncode, said) == (130, "")
         with half_way(server, 12) as relay:
-            second = start(source, server.at("b", HALF_WAY))
+            second = start(source, server.at("b", relay))
             wait_until(has_blocks(part_of(served, "b"), 2), lambda: second.poll())
             code, _, said_by_server = server.end()
             relay.set(PASS, HALF_WAY)

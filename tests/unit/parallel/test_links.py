@@ -67,7 +67,7 @@ def relayed(
         port = listener.address[1]
         names = dict(zip(addresses(links, "127.0.2"), far_names, strict=True))
         with Relay(port, {**names, CONTROL: far_names[0]}) as relay:
-            near = connect((CONTROL, port), Qos(links), **client)
+            near = connect(relay.at(CONTROL), Qos(links), **client)
             far = listener.accept(PATIENCE_S)
             try:
                 wait_until("links", lambda: len(far.links) == len(near.links) == links)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -128,6 +130,30 @@ def test_weights_by_address() -> None:
         assert list(listener.connections.values()) == [2, 4]
         for one in near:
             one.abort()
+
+
+@pytest.mark.parametrize("port", ["any", "named"])
+def test_a_port_that_is_taken_at_another_address(port: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where any port will do it takes one that is free at all addresses."""
+    names, tried = addresses(3), list[int]()
+    real = socket.create_server
+
+    def create(address: tuple[str, int], **options: Any) -> socket.socket:
+        if address[0] == names[2] and len(tried) < 2:
+            tried.append(address[1])
+            raise OSError(errno.EADDRINUSE, "Address already in use")
+        return real(address, **options)
+
+    monkeypatch.setattr(socket, "create_server", create)
+    if port == "any":
+        with create_listener((names[0], 0), addresses=names) as listener:
+            assert len(tried) == 2 and listener.address[1] not in tried
+        return
+    with real((names[0], 0)) as free:
+        number = free.getsockname()[1]
+    with pytest.raises(OSError, match="in use"):
+        create_listener((names[0], number), addresses=names)
+    assert tried == [number]
 
 
 def test_bad_placements() -> None:
