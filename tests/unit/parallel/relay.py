@@ -1,8 +1,9 @@
 """A relay between a client and a server on loopback addresses, whose links can be cut in two ways.
 
 It has one address for each of the server's, each with a port of its own, and writes these into the server's answer, so
-that clients connect to it. `swallow`: the connections stay and nothing passes, and new ones are not answered; TCP itself is
-content, since this machine's kernel acknowledges what it can keep. `reset`: connections are reset, new ones refused.
+that clients connect to it. `swallow`: the connections stay and nothing passes, and new ones are not answered; TCP
+itself is content, since this machine's kernel acknowledges what it can keep. `reset`: connections are reset, new ones
+refused.
 """
 
 from __future__ import annotations
