@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 from ri2n_sdn.fabric.classes import TrafficClass
 from ri2n_sdn.fabric.links import number_links
 from ri2n_sdn.fabric.model import Fabric, Host, Nic
+from ri2n_sdn.pipeline.diff import AddFlow, AddGroup, DeleteFlows
+from ri2n_sdn.pipeline.layout import Table
+from ri2n_sdn.pipeline.messages import Bucket, Group, Output, ToGroup, row
 from ri2n_sdn.vlan.routing import DeadParts
 from ri2n_sdn.weights.loop import default_slots
 from tests.unit.bridge_model import Cluster
@@ -161,6 +164,20 @@ def test_a_tree_dies_and_comes_back() -> None:
     cluster.replan(replace(whole, routing=cluster.routing.with_dead(dead)))
     cluster.switches.dead.clear()
     cluster.replan(whole)
+
+
+def test_a_controller_that_starts_anew_takes_over_what_is_there() -> None:
+    """Rows and groups of an earlier release go, those that somebody deleted come back, and nobody notices."""
+    cluster = Cluster(WIRES, {"R": "n1"}, WIRES)
+    bridge, mac = cluster.bridges["A"], cluster.hosts["B"].mac
+    planned = bridge.wanted
+    bridge.take(AddGroup(Group(7, Group.FAST_FAILOVER, (Bucket(1, (Output(1),)),))))
+    for table in (Table.SEND, Table.CLASSIFY, Table.RECEIVE):
+        bridge.take(AddFlow(row(table, 500, {"eth_dst": mac, "ip_proto": 99}, [ToGroup(7)])))
+    for table in (Table.SEND, Table.SEND_COUNT, Table.RECEIVE_COUNT):
+        bridge.take(DeleteFlows(bridge.tables[table][0].cookie))
+    cluster.replan(cluster.fabric)
+    assert bridge.wanted == planned
 
 
 def test_vlans_are_used_no_more_and_used_again() -> None:
