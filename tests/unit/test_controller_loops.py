@@ -18,16 +18,21 @@ from ri2n_sdn.apps.discovery import DiscoveryApp
 from ri2n_sdn.apps.openflow import ofp
 from ri2n_sdn.apps.placed_rows import add_placed, delete_placed
 from ri2n_sdn.apps.probes import ProbeKind
+from ri2n_sdn.apps.reported import Reported
 from ri2n_sdn.apps.striping import StripingApp
 from ri2n_sdn.fabric.model import NicId
 from ri2n_sdn.fabric.wiring import Probe, Wiring
 from ri2n_sdn.fabric.yamlfile import parse_model
+from ri2n_sdn.pipeline.helper_frames import Report, ReportEntry
 from ri2n_sdn.pipeline.layout import COOKIE_PLACED, HELPER_VLAN, LOCAL, WIRE_PORT, Table, path_register
 from ri2n_sdn.pipeline.messages import Group
 from ri2n_sdn.pipeline.placement import FIN_TIMEOUT_S, IDLE_TIMEOUT_S, Connection, path_of_cookie
+from tests.unit.commands import REPOSITORY
 from tests.unit.fake_hosts import FakeChannel, cluster_of, host_mac, plan
 
 ONE, TWO = (1, 1, 0), (2, 2, 0)
+VECTORS = json.loads((REPOSITORY / "reorder/tests/vectors.json").read_text(encoding="utf-8"))
+REPORT = next(each for each in VECTORS["frames"] if each.get("report", {}).get("entries"))
 PACKET_OUT_HEAD = len(codec.packet_out(1, b"", 0))
 
 
@@ -339,6 +344,43 @@ def test_a_host_that_left_is_said_to_be_gone(teller: StripingApp, clock: Clock) 
         clock.now_s += 2.1
         frames = told(teller, "A")
     assert not any(mac_in("B") in frame for frame in frames)
+
+
+def test_a_report_is_kept_when_it_is_of_the_host_that_it_came_from(teller: StripingApp, clock: Clock) -> None:
+    def report(mac: str) -> bytes:
+        before, after = (bytes.fromhex(each.replace(":", "")) for each in (REPORT["report"]["mac"], mac))
+        return bytes.fromhex("".join(REPORT["hex"])).replace(before, after)
+
+    cluster = teller.cluster
+    striping.take_report(cluster, ord("A"), report(host_mac("B")), clock.now_s)
+    striping.take_report(cluster, 0x99, report(host_mac("A")), clock.now_s)
+    striping.take_report(cluster, ord("A"), b"garbage", clock.now_s)
+    assert not cluster.reports and cluster.counters["dropped_report_of_stranger"] == 2
+    assert cluster.counters["dropped_report_malformed"] == 1
+    striping.take_report(cluster, ord("A"), report(host_mac("A")), clock.now_s)
+    assert cluster.reports["A"].heard_s == clock.now_s and cluster.counters["helper_reports"] == 1
+
+
+def test_a_helper_that_reports_a_peer_of_an_earlier_controller_hears_that_it_is_gone(
+    teller: StripingApp, clock: Clock
+) -> None:
+    stranger = "06:00:00:00:77:00"
+    entry = ReportEntry(stranger, 0, True, True, True, 0, 0, 0, 0, 0, 0, 0, 0)
+    said = teller.cluster.reports["A"] = Reported()
+    said.take(Report(0, host_mac("A"), (entry,)), clock.now_s)
+    assert any(bytes.fromhex(stranger.replace(":", "")) in frame for frame in told(teller, "A"))
+
+
+def test_many_helpers_are_told_again_more_rarely(
+    teller: StripingApp, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four frames are repeated at most so many times a second."""
+    monkeypatch.setattr(striping, "_FRAMES_PER_S", 0.4)
+    first = told(teller, "A")
+    clock.now_s += 9.9
+    assert told(teller, "A") == []
+    clock.now_s += 0.2
+    assert told(teller, "A") == first
 
 
 # ---- rows of placed connections
