@@ -11,9 +11,13 @@ import pytest
 
 from ri2n_sdn.apps import connection
 from ri2n_sdn.apps.channel import Channel
-from ri2n_sdn.apps.cluster import Cluster, Member
+from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.connection import ConnectionApp, _datapath
+from ri2n_sdn.apps.openflow import ofp
+from ri2n_sdn.pipeline.diff import Installed
+
+REQUESTED = 77  # the transaction number of somebody's request
 
 
 @pytest.mark.parametrize(
@@ -74,9 +78,22 @@ class Line:
 
         return Answer()
 
+    def failed(self, xid: int, reason: str) -> bool:
+        return xid == REQUESTED
 
-def member(name: str, line: Line, dpid: int = 1) -> Member:
-    return Member(name, dpid, f"02:00:00:00:00:{dpid:02x}", "3.1.0", {}, cast(Channel, line))
+
+def member(name: str, line: Line, dpid: int = 1, ports: tuple[int, ...] = ()) -> Member:
+    of_host = {number: Port(number, f"e{number}", f"04:00:00:00:{dpid:02x}:{number:02x}", True, 0) for number in ports}
+    return Member(name, dpid, f"02:00:00:00:00:{dpid:02x}", "3.1.0", of_host, cast(Channel, line))
+
+
+def told(line: Line, **message: Any) -> Any:
+    """An event of os-ken with a message of a switch."""
+    return SimpleNamespace(msg=SimpleNamespace(datapath=SimpleNamespace(ri2n_channel=line), **message))
+
+
+def texts(app: ConnectionApp) -> list[str]:
+    return [text for _, _, text in app.cluster.events]
 
 
 @pytest.fixture
@@ -133,5 +150,63 @@ def test_who_lives_keeps_its_place(
     app._contest(second, first)
     assert app.cluster.members["A"] is (first if stays else second)
     assert (old.closed, new.closed) == (not stays, stays)
-    told = [text for _, _, text in app.cluster.events]
-    assert any("refused" in text and "the same name" in text for text in told) == stays
+    assert any("refused" in text and "the same name" in text for text in texts(app)) == stays
+
+
+def port_status(line: Line, number: int, *, reason: int = ofp.OFPPR_MODIFY, state: int = 0, config: int = 0) -> Any:
+    described = SimpleNamespace(
+        port_no=number,
+        name=f"e{number}".encode(),
+        hw_addr=f"04:00:00:00:01:{number:02x}",
+        state=state,
+        config=config,
+        properties=[],
+    )
+    return told(line, desc=described, reason=reason)
+
+
+@pytest.mark.parametrize("how", [{"state": ofp.OFPPS_LINK_DOWN}, {"config": ofp.OFPPC_PORT_DOWN}])
+def test_a_nic_that_loses_its_carrier_or_gets_it_again_is_noticed(
+    app: ConnectionApp, clock: Clock, how: dict[str, int]
+) -> None:
+    line = Line(clock.now_s)
+    host = member("A", line, ports=(1, 2))
+    host.reports_probes, host.dirty = True, False
+    app.cluster.members = {"A": host}
+    for number in (1, 2):
+        app.cluster.wiring.set_nic(("A", number), True, clock.now_s)
+    app.port_changed(port_status(line, 2))  # as it was
+    assert not host.dirty and texts(app) == []
+    app.port_changed(port_status(line, 2, **how))
+    assert texts(app) == ["A: e2 is down"] and host.dirty
+    assert [nic.up for nic in app.cluster.fabric().hosts["A"].nics] == [True, False]
+    host.dirty = False
+    app.port_changed(port_status(line, 2))
+    assert texts(app)[1:] == ["A: e2 is up"] and host.dirty
+    app.port_changed(port_status(line, 2, reason=ofp.OFPPR_DELETE))
+    assert texts(app)[2:] == ["A: e2 was removed"] and set(host.ports) == {1}
+    assert not app.cluster.wiring.knows(("A", 2))
+
+
+def test_nics_that_went_while_a_host_was_away_are_forgotten(app: ConnectionApp, clock: Clock) -> None:
+    app.cluster.members = {"A": member("A", Line(clock.now_s), ports=(1, 2))}
+    app.cluster.members["A"].accepts_wire = True
+    for number in (1, 2):
+        app.cluster.wiring.set_nic(("A", number), True, clock.now_s)
+    app._admit(member("A", Line(clock.now_s), ports=(1,)))
+    assert [app.cluster.wiring.knows(("A", number)) for number in (1, 2)] == [True, False]
+    assert app.cluster.members["A"].accepts_wire  # it is the same bridge, with the same rows
+    app._admit(member("A", Line(clock.now_s), dpid=2, ports=(1,)))
+    assert not app.cluster.members["A"].accepts_wire
+
+
+def test_a_row_that_was_refused_makes_its_host_be_read_again(app: ConnectionApp, clock: Clock) -> None:
+    line = Line(clock.now_s)
+    host = member("A", line)
+    host.installed, host.dirty = Installed(set(), {}), False
+    app.cluster.members = {"A": host}
+    app.refused(told(line, xid=REQUESTED, type=1, code=2, data=b""))  # somebody waits for that answer
+    assert host.installed is not None and not host.dirty
+    app.refused(told(line, xid=REQUESTED + 1, type=1, code=2, data=b""))
+    assert host.installed is None and host.dirty and clock.now_s < host.retry_s <= clock.now_s + 2
+    assert app.cluster.counters["switch_errors"] == 1

@@ -1,0 +1,126 @@
+"""A switch's connection: what is sent to it, in which order and how much of it, and which answers belong to what."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ri2n_sdn.apps import channel as module
+from ri2n_sdn.apps.channel import Channel, Refused
+from ri2n_sdn.apps.openflow import ofp
+
+LONG_S = 120.0
+
+
+class Switch:
+    """os-ken's side of a connection; what is sent is taken once `reads` is set."""
+
+    address = ("192.0.2.1", 40000)
+    id = 1
+
+    def __init__(self) -> None:
+        self.socket = SimpleNamespace(getsockname=lambda: ("192.0.2.9", 6653))
+        self.reads = threading.Event()
+        self.got = b""
+        self.closed = False
+
+    def send(self, data: bytes) -> bool:
+        assert self.reads.wait(LONG_S)
+        self.got += data
+        return not self.closed
+
+    def close(self) -> None:
+        self.closed = True
+        self.reads.set()
+
+
+class Request:
+    """As much of an os-ken message as a channel needs."""
+
+    xid: int | None = None
+
+    def set_xid(self, xid: int) -> None:
+        self.xid = xid
+
+    def serialize(self) -> None:
+        self.buf = b"r"
+
+
+@pytest.fixture
+def switch() -> Switch:
+    return Switch()
+
+
+@pytest.fixture
+def channel(switch: Switch) -> Iterator[Channel]:
+    made = Channel(switch)
+    yield made
+    made.close("the end")
+
+
+def part(xid: int | None, more: bool) -> Any:
+    return SimpleNamespace(xid=xid, flags=ofp.OFPMPF_REPLY_MORE if more else 0)
+
+
+def test_a_reply_is_whole_with_its_last_part(channel: Channel) -> None:
+    request, other = Request(), Request()
+    future, unrelated = channel.request(request), channel.request(other)
+    parts = [part(request.xid, True), part(request.xid, True), part(request.xid, False)]
+    for each in parts:
+        assert not future.done()
+        channel.answered(each)
+    assert future.result(LONG_S) == parts and not unrelated.done()
+    channel.answered(part(request.xid, False))  # once more: of nobody's request
+
+
+def test_an_error_ends_the_request_that_it_is_about(channel: Channel) -> None:
+    request, other = Request(), Request()
+    future, unrelated = channel.request(request), channel.request(other)
+    assert request.xid is not None
+    assert channel.failed(request.xid, "error type 1 code 2")
+    with pytest.raises(Refused, match="error type 1 code 2"):
+        future.result(LONG_S)
+    assert not unrelated.done()
+    assert not channel.failed(request.xid, "again")  # of no request any more
+
+
+def test_what_is_sent_arrives_in_order(channel: Channel, switch: Switch) -> None:
+    sent = [bytes([number]) * 30_000 for number in range(20)]
+    for data in sent:
+        channel.send_bytes(data)
+    switch.reads.set()
+    whole = threading.Event()
+    last = channel.request(Request())
+    assert not last.done()
+    for _ in range(int(LONG_S * 100)):
+        if len(switch.got) == 600_001:
+            break
+        whole.wait(0.01)
+    assert switch.got == b"".join(sent) + b"r"
+
+
+def test_a_switch_that_does_not_read_is_given_up(channel: Channel, switch: Switch) -> None:
+    """16 MB may wait; what was asked of it then fails instead of waiting for ever."""
+    future = channel.request(Request())
+    sent = 0
+    while not channel.closed and sent < 32 << 20:
+        channel.send_bytes(bytes(1 << 20))
+        sent += 1 << 20
+    assert 16 << 20 <= sent <= 18 << 20
+    assert channel.closed and switch.closed
+    with pytest.raises(ConnectionError, match="does not read"):
+        future.result(LONG_S)
+    with pytest.raises(ConnectionError, match="closed"):
+        channel.request(Request()).result(LONG_S)
+
+
+def test_open_requests_are_bounded(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_PENDING", 3)
+    for _ in range(3):
+        assert not channel.request(Request()).done()
+    with pytest.raises(ConnectionError, match="too many open requests"):
+        channel.request(Request()).result(LONG_S)

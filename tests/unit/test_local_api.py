@@ -1,0 +1,48 @@
+"""What the local interface says of NICs and events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ri2n_sdn.apps.cluster import Cluster, Member, Port
+from ri2n_sdn.apps.config import ClusterConfig
+from ri2n_sdn.apps.local_api import LocalApi
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[LocalApi]:
+    cluster = Cluster(ClusterConfig(), "max_min", tmp_path / "socket")
+    ports = {1: Port(1, "e1", "04:00:00:00:00:01", True, 10**9)}
+    cluster.members["A"] = Member("A", 1, "02:00:00:00:00:01", "3.1.0", ports)
+    made = LocalApi(cluster)
+    yield made
+    made.close()
+
+
+def ask(api: LocalApi, operation: str, **values: Any) -> dict[str, Any]:
+    return api.answer(json.dumps({"op": operation, **values}).encode())
+
+
+@pytest.mark.parametrize("sends", [True, False])
+@pytest.mark.parametrize("receives", [True, False])
+def test_a_nic_is_alive_when_it_sends_and_receives(
+    api: LocalApi, monkeypatch: pytest.MonkeyPatch, sends: bool, receives: bool
+) -> None:
+    monkeypatch.setattr(api._cluster.wiring, "alive", lambda _: (sends, receives))
+    (nic,) = ask(api, "status")["hosts"][0]["nics"]
+    assert nic["alive"] == (sends and receives)
+
+
+def test_events_are_told_once(api: LocalApi) -> None:
+    for text in ("one", "two", "three"):
+        api._cluster.note(text)
+    events = ask(api, "events")["events"]
+    assert [event["text"] for event in events] == ["one", "two", "three"]
+    assert [event["text"] for event in ask(api, "events", since=events[1]["seq"])["events"]] == ["three"]
+    assert ask(api, "events", since=events[2]["seq"])["events"] == []
+    assert ask(api, "events", since="x")["error"] == "since: must be a number"
