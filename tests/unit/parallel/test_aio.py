@@ -272,6 +272,19 @@ def test_a_peer_that_has_sent_all_and_is_gone_is_no_error() -> None:
     run(test)
 
 
+def test_a_peer_that_has_sent_all_and_is_gone_before_it_took_all_is_one() -> None:
+    async def test() -> None:
+        async with connected(server={"window_bytes": 1 << 16}) as (near, far, _):
+            far[1].write_eof()
+            assert await near[0].read() == b""
+            near[1].write(bytes(4 * MB))
+            far[1].abort()
+            with pytest.raises(ConnectionResetError, match="aborted"):
+                await near[1].wait_closed()
+
+    run(test)
+
+
 def test_extra_info() -> None:
     async def test() -> None:
         async with connected(2) as ((_, writer), (_, other), serving):
