@@ -261,19 +261,24 @@ impl<T> ReorderBuffer<T> {
     }
 
     /// Gives up the oldest missing frames when three quarters of the slots or bytes are taken: one that does not come must
-    /// not cost all that come after it.
+    /// not cost all that come after it. What can be delivered then takes nothing any more.
     fn relieve(&mut self) -> u32 {
         let room = (self.limit - self.limit / 4) as u32;
         let mut lost = self.losses.give_up_before(Seq(self.end.0.wrapping_sub(room)));
         let mut over = self.bytes.saturating_sub(self.max_bytes - self.max_bytes / 4);
+        let mut seq = self.next;
+        // All that is held comes before a sequence that has no slot of its own: `over` is 0 by then.
         while over > 0 {
-            let Some((mut seq, count)) = self.losses.give_up_first() else { break };
-            lost += count;
             let bound = self.bound();
             while seq != bound {
                 let freed = self.slots.get(self.slot(seq)).and_then(Option::as_ref).map_or(0, |(bytes, _)| *bytes);
                 over = over.saturating_sub(freed);
                 seq = seq.next();
+            }
+            if over > 0 {
+                let Some((end, count)) = self.losses.give_up_first() else { break };
+                lost += count;
+                seq = end;
             }
         }
         lost

@@ -141,17 +141,20 @@ impl Model {
         let oldest = self.end - (self.limit - self.limit / 4);
         let mut lost = self.give_up(|at| at < oldest);
         let mut over = self.bytes().saturating_sub(self.max_bytes - self.max_bytes / 4);
-        while over > 0 && !self.missing().is_empty() {
-            let first = self.missing()[0];
-            let run = (first..).take_while(|at| matches!(self.states.get(at), Some(Missing { .. } | Wanted { .. })));
-            let after = first + run.count() as i64;
-            lost += self.give_up(|at| at < after);
+        let mut after = self.next;
+        while over > 0 {
             let bound = self.missing().first().copied().unwrap_or(self.end);
             for (_, state) in self.states.range(after..bound) {
                 if let Held { bytes, .. } = state {
                     over = over.saturating_sub(*bytes);
                 }
             }
+            if over == 0 || self.missing().is_empty() {
+                break;
+            }
+            let run = (bound..).take_while(|at| matches!(self.states.get(at), Some(Missing { .. } | Wanted { .. })));
+            after = bound + run.count() as i64;
+            lost += self.give_up(|at| at < after);
         }
         lost
     }
@@ -363,6 +366,16 @@ fn a_request_has_at_most_128_ranges_and_the_next_has_the_rest() {
     ask.clear();
     buffer.poll(10 * MS - 1, 1, &paced(), &mut ask);
     assert!(ask.is_empty());
+}
+
+#[test]
+fn what_can_be_delivered_costs_no_other_frame() {
+    let mut buffer = ReorderBuffer::new(16, 100);
+    buffer.insert(0, Seq(1), 0, false, 90, ());
+    buffer.newer(0, 0, Seq(14));
+    // More than three quarters of the slots and of the bytes are taken. Without frame 0 neither is.
+    assert_eq!(buffer.poll(0, 0b11, &paced(), &mut Vec::new()).lost, 1);
+    assert_eq!((buffer.pop(), buffer.next(), buffer.is_waiting()), (Some(()), Seq(2), true));
 }
 
 #[test]
