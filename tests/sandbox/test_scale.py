@@ -51,7 +51,7 @@ def calls(cycles: Cycles, pairs: int) -> float:
     """Calls of functions in a round with so many active pairs."""
     flag = cycles.sandbox.folder / "counting"
     flag.touch()
-    found = median(each["cpu_s"] for each in cycles.steady(pairs, 0.0))
+    found = float(median(each["cpu_s"] for each in cycles.steady(pairs, 0.0)))
     flag.unlink()
     return found
 

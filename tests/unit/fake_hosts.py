@@ -131,5 +131,7 @@ def plan(cluster: Cluster, pairs: Mapping[PairKey, tuple[PathKey, ...]] | None =
     for name, member in cluster.members.items():
         own = {receiver: slots for (sender, receiver), slots in cluster.pair_slots.items() if sender == name}
         member.wanted = plan_host(fabric, name, own, default_slots, cluster.config.slots)
-        member.installed = Installed(set(member.wanted.flows), dict(member.wanted.groups))
+        member.installed = Installed(
+            {cookie: flow.table for cookie, flow in member.wanted.flows.items()}, dict(member.wanted.groups)
+        )
         member.dirty = False

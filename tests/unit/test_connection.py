@@ -203,7 +203,7 @@ def test_nics_that_went_while_a_host_was_away_are_forgotten(app: ConnectionApp, 
 def test_a_row_that_was_refused_makes_its_host_be_read_again(app: ConnectionApp, clock: Clock) -> None:
     line = Line(clock.now_s)
     host = member("A", line)
-    host.installed, host.dirty = Installed(set(), {}), False
+    host.installed, host.dirty = Installed({}, {}), False
     app.cluster.members = {"A": host}
     app.refused(told(line, xid=REQUESTED, type=1, code=2, data=b""))  # somebody waits for that answer
     assert host.installed is not None and not host.dirty

@@ -8,15 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from ri2n_sdn.parallel import caretaker, connect, connection, dial, engine, link, links, listener, session
 from ri2n_sdn.parallel.copy import channel, server
 from tests.unit.parallel import worlds
-
-# A slow machine is no failure: examples have no deadline of their own.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
 
 
 @pytest.fixture(autouse=True)
