@@ -251,6 +251,17 @@ def test_dry_run_says_it_and_changes_nothing(host: Host) -> None:
     assert host.snapshot() == before and list(host.state.iterdir()) == []
 
 
+def test_a_table_is_emptied_when_no_rule_leads_to_it(host: Host) -> None:
+    """Else replies would meanwhile find no route, or another NIC's."""
+    host.script("up")
+    said = host.script("down", "--dry-run").stdout.splitlines()
+    for family in ("-4", "-6"):
+        for table in ("5249", "5250", "5251"):
+            steps = [line.split()[2:4] for line in said if line.startswith(f"ip {family}") and f" {table}" in line]
+            assert steps == sorted(steps, key=lambda step: step[0] != "rule")
+            assert {step[0] for step in steps} == {"rule", "route"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
