@@ -18,7 +18,7 @@ __all__ = ["Probe", "Wiring", "WiringSettings"]
 
 @dataclass(frozen=True)
 class WiringSettings:
-    """Intervals. `probe_s` is the shortest ring interval; it grows with lag, and not to exceed `probes_per_s`.
+    """Intervals. `probe_s` is the shortest ring interval; it grows with lag, and so that `probes_per_s` is kept to.
 
     A silent NIC is judged after `verdict_s`; after `patience_s` when its host's other NICs are silent too, since then
     it is rather the host (a busy Open vSwitch, a full connection) that is late.
