@@ -64,11 +64,12 @@ def hosts_need_no_controller(lab: Lab) -> None:
             lab.fault("nic_down", host=host, nic=nic.name)
             for end in ("A", "B"):
                 lab.exec(end, ["ip", "neigh", "flush", "all"])
-            # The pair's unicast may hash to a path whose far end is dead: that takes a controller. ARP must not.
+            # The pair's unicast may hash to a path whose far end is dead: that takes a controller. ARP must not; it may
+            # ask twice, since the lab's switches send for a moment where a host was.
             for version, address in (("-4", lab.address("A")), ("-6", lab.address6("A"))):
 
                 def found(find: str = version, address: str = address) -> bool:
-                    lab.exec("B", ["ping", "-n", "-c1", "-W1", address], check=False)
+                    lab.exec("B", ["ping", "-n", "-c1", "-W2", address], check=False)
                     return "lladdr" in lab.exec("B", ["ip", find, "neigh", "show", "to", address]).stdout
 
                 if EXACT:

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.virtual
 
 NICS = [f"eth{number}" for number in range(6)]
 CLIENTS = ("B", "C", "D")
-EACH = 24
+EACH = 12
 WaitUntil = Callable[..., None]
 
 
@@ -132,7 +132,7 @@ def even(count: Counter[str], total: int, nics: list[str] = NICS) -> bool:
 
 
 def test_six_nics_carry_the_same_number_within_one(fresh: Bench, wait_until: WaitUntil) -> None:
-    """3 x 24 connections, then half of them closed, those of whole NICs, and as many opened again."""
+    """3 x 12 connections, then half of them closed, those of whole NICs, and as many opened again."""
     total = EACH * len(CLIENTS)
 
     def each_carries_its_part() -> None:
