@@ -256,23 +256,3 @@ def test_wiring_that_is_not_as_declared() -> None:
         "A:eth1 cut off from the rest of x",
         "A:eth0 cut off from the rest of y",
     ]
-
-
-# ---- signs of life
-
-
-def test_who_says_nothing_for_five_seconds_is_given_up(
-    app: ConnectionApp, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection, "_TICK_S", 0.0)
-    a, b = (cast(FakeChannel, app.cluster.members[name].channel) for name in "AB")
-    a.heard_s = b.datapath.heard_s = clock.now_s
-    clock.now_s += 5
-    app._tick()
-    assert not a.closed and not b.closed and len(a.sent) == len(b.sent) == 1, "asked for a sign of life"
-    event: Any = SimpleNamespace(msg=SimpleNamespace(datapath=SimpleNamespace(ri2n_channel=a)))
-    app.echoed(event)
-    assert a.heard_s == clock.now_s
-    clock.now_s += 1
-    app._tick()
-    assert not a.closed and b.why_closed == "silent for 5 s"
