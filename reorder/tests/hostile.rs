@@ -8,7 +8,7 @@ use host::*;
 use ri2n_reorder::driver::Driver;
 use ri2n_reorder::engine::{Engine, Settings};
 use ri2n_reorder::seq::Seq;
-use ri2n_reorder::wire::{self, Body, DataHead, Heartbeat, Mac};
+use ri2n_reorder::wire::{self, Body, DataHead, Heartbeat, Mac, Message};
 
 #[test]
 fn control_of_ever_new_hosts_is_kept_of_no_more_than_there_may_be() {
@@ -141,6 +141,48 @@ fn what_need_not_wait_is_delivered_once_however_little_memory_there_is() {
 }
 
 #[test]
+fn a_heartbeat_that_is_replayed_changes_nothing() {
+    let mut host = with_peer(settings());
+    let rate = |host: &Host| host.described(peer(1)).unwrap()["links"][1]["rate_bps"].as_u64().unwrap();
+    let old = host.beats;
+    host.beat_as(peer(1), THEIR_SESSION, |beat| beat.grant_kbps = 10_000);
+    host.beat_as(peer(1), THEIR_SESSION, |beat| beat.grant_kbps = 20_000);
+    host.beats = old;
+    host.beat_as(peer(1), THEIR_SESSION, |beat| (beat.grant_kbps, beat.hears) = (10_000, 0));
+    assert_eq!((rate(&host), host.counter("old_heartbeats")), (20_000_000, u64::from(LINKS)));
+    assert_eq!(host.described(peer(1)).unwrap()["striped"], true);
+}
+
+#[test]
+fn a_link_that_comes_back_goes_on_with_its_sequence() {
+    let mut host = with_peer(settings());
+    let numbers = |host: &Host, link: u8| -> Vec<u32> {
+        let heads = host.seen.data.iter().map(|frame| match wire::parse(frame).unwrap() {
+            Message::Data(data) => data.head(),
+            other => panic!("{other:?}"),
+        });
+        heads.filter(|head| head.link == link).map(|head| head.link_seq.0).collect()
+    };
+    let talk = |host: &mut Host| {
+        host.beat(peer(1), THEIR_SESSION);
+        for _ in 0..10 {
+            host.send(peer(1), 1);
+            host.run(MS);
+        }
+    };
+    talk(&mut host);
+    host.tell_of_first(11, peer(1), 1);
+    talk(&mut host);
+    host.tell_of(12, peer(1), true);
+    talk(&mut host);
+    for link in 0..LINKS {
+        let numbers = numbers(&host, link);
+        assert!(numbers.len() >= 10, "both are used: {numbers:?}");
+        assert_eq!(numbers, (0..numbers.len() as u32).collect::<Vec<_>>(), "link {link}");
+    }
+}
+
+#[test]
 fn every_heartbeat_of_an_unknown_session_is_counted() {
     let mut host = with_peer(settings());
     for times in 1..=5 {
@@ -237,4 +279,20 @@ fn a_nic_that_another_host_claimed_for_a_while_is_its_owners_again() {
     wire::set_macs(&mut frame, OWN, nic);
     host.engine.on_wire(host.now, None, 1, frame, &mut host.seen);
     assert_eq!((host.counter("unknown_peer"), host.counter("unknown_session")), (0, 1), "it is known whose it is");
+}
+
+#[test]
+fn a_nic_that_was_taken_for_another_one_is_nobodys() {
+    let mut host = alone();
+    let (old, new) = (Mac([2, 9, 0, 0, 0, 1]), Mac([2, 9, 0, 0, 0, 2]));
+    host.greeted(&greeting(peer(1), old));
+    host.greeted(&greeting(peer(1), new));
+    for (src, unknown) in [(new, 0), (old, 1)] {
+        let mut frame = vec![0; 100];
+        let head = DataHead { flags: 0, link: 0, session: THEIR_SESSION, seq: Seq(0), link_seq: Seq(0) };
+        wire::wrap(&mut frame, &head);
+        wire::set_macs(&mut frame, OWN, src);
+        host.engine.on_wire(host.now, None, 1, frame, &mut host.seen);
+        assert_eq!(host.counter("unknown_peer"), unknown, "{src}");
+    }
 }

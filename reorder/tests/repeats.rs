@@ -6,6 +6,7 @@ mod host;
 
 use host::*;
 use ri2n_reorder::driver::Driver;
+use ri2n_reorder::engine::Mode;
 use ri2n_reorder::wire::{self, Data, Message};
 
 /// What was sent from the `from`-th data frame on: sequence, link, flags.
@@ -83,6 +84,15 @@ fn a_frame_that_comes_back_ends_what_was_asked_for_before() {
     host.run(5 * MS);
     let again: Vec<u32> = sent(&host, 4).iter().map(|frame| frame.0).collect();
     assert_eq!(again, [1, 2, 3], "but never what has gone another way");
+}
+
+#[test]
+fn what_was_to_be_repeated_in_one_mode_is_not_in_another() {
+    let mut host = sent_by_the_fast_link(4);
+    host.ask_again(peer(1), 4);
+    host.this_host(2, Mode::RoundRobin);
+    host.run(5 * MS);
+    assert_eq!(host.counter("repeated_out"), 0);
 }
 
 #[test]

@@ -124,6 +124,16 @@ mod tests {
     }
 
     #[test]
+    fn what_the_kernel_did_not_count_hides_no_foreign_traffic_for_long() {
+        let mut foreign = Foreign::default();
+        run(&mut foreign, 0, [(500_000, 0, 0); 10]);
+        foreign.managed += 100_000_000;
+        run(&mut foreign, 100 * MS, [(500_000, 0, 0); 2_000]);
+        run(&mut foreign, 20_100 * MS, [(500_000, 250_000, 0); 30]);
+        assert!((foreign.bps() / 200e6 - 1.0).abs() < 0.05, "{}", foreign.bps());
+    }
+
+    #[test]
     fn a_counter_or_a_clock_that_starts_again_measures_again() {
         let mut foreign = Foreign::default();
         run(&mut foreign, 1_000 * MS, [(0, 250_000, 0); 30]);

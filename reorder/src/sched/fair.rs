@@ -285,6 +285,29 @@ mod tests {
     }
 
     #[test]
+    fn a_flow_that_empties_its_queue_and_comes_back_takes_no_more_than_its_turn() {
+        let ports = ports();
+        let mut queue = FairQueue::new(QueueSettings::default());
+        for _ in 0..2000 {
+            queue.push(0, packet(ports[0], 200, 0), |_| panic!("dropped"));
+        }
+        let mut sent = [0; 2];
+        let mut waits = false;
+        for _ in 0..1000 {
+            let frame = queue.pop(0, drop).unwrap();
+            let other = port(&frame) == ports[1];
+            sent[usize::from(other)] += frame.len();
+            waits &= !other;
+            // As soon as its queue is seen empty, which is when a frame of the first flow goes, it has one again.
+            if !other && !waits {
+                queue.push(0, packet(ports[1], 1514, 0), |_| panic!("dropped"));
+                waits = true;
+            }
+        }
+        assert!(sent[0].abs_diff(sent[1]) < 4000, "{sent:?}");
+    }
+
+    #[test]
     fn the_longest_flow_pays_for_room() {
         let ports = ports();
         let mut queue = FairQueue::new(QueueSettings { max_frames: 10, ..QueueSettings::default() });

@@ -85,9 +85,14 @@ pub fn settings() -> Settings {
 impl Host {
     pub fn new(settings: Settings) -> Self {
         let mut host = Self { engine: Engine::new(settings, S), now: S, seen: Seen::default(), beats: 0, sent: 0 };
-        let nics = (1..=LINKS).map(|port| Nic { port, up: true, rate_kbps: 1_000_000, name: format!("eth{port}") });
-        host.control(1, OWN, Body::ThisHost { mode: Mode::Paced, nics: nics.collect() });
+        host.this_host(1, Mode::Paced);
         host
+    }
+
+    /// The host's own NICs, and a mode.
+    pub fn this_host(&mut self, generation: u32, mode: Mode) {
+        let nics = (1..=LINKS).map(|port| Nic { port, up: true, rate_kbps: 1_000_000, name: format!("eth{port}") });
+        self.control(generation, OWN, Body::ThisHost { mode, nics: nics.collect() });
     }
 
     pub fn control(&mut self, generation: u32, mac: Mac, body: Body) {
@@ -102,7 +107,16 @@ impl Host {
 
     /// As `tell_of`, with these rates (kbit/s) of the links.
     pub fn tell_rates(&mut self, generation: u32, mac: Mac, stripe: bool, rates_kbps: [u32; LINKS as usize]) {
-        let links = (0..LINKS).zip(rates_kbps).map(|(number, rate_kbps)| PeerLink {
+        self.tell_links(generation, mac, stripe, &rates_kbps);
+    }
+
+    /// As `tell_of`, of so many links only.
+    pub fn tell_of_first(&mut self, generation: u32, mac: Mac, links: usize) {
+        self.tell_links(generation, mac, true, &[1_000_000; LINKS as usize][..links]);
+    }
+
+    fn tell_links(&mut self, generation: u32, mac: Mac, stripe: bool, rates_kbps: &[u32]) {
+        let links = (0..LINKS).zip(rates_kbps).map(|(number, &rate_kbps)| PeerLink {
             number,
             own_port: number + 1,
             peer_port: number + 1,
@@ -120,9 +134,14 @@ impl Host {
 
     /// Heartbeats of a peer, over all links.
     pub fn beat(&mut self, mac: Mac, session: u32) {
+        self.beat_as(mac, session, |_| {});
+    }
+
+    /// As `beat`, with something changed in each.
+    pub fn beat_as(&mut self, mac: Mac, session: u32, change: impl Fn(&mut Heartbeat)) {
         let ours = self.session_of(mac);
         for link in 0..LINKS {
-            let beat = Heartbeat {
+            let mut beat = Heartbeat {
                 dst: OWN,
                 src: mac,
                 link: Some(link),
@@ -138,6 +157,7 @@ impl Host {
                 ..Heartbeat::default()
             };
             self.beats += 1;
+            change(&mut beat);
             let mut frame = Vec::new();
             beat.encode(&mut frame);
             self.wire(u16::from(link) + 1, frame);

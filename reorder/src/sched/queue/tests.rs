@@ -100,6 +100,16 @@ fn a_queue_that_empties_leaves_the_dropping_state() {
 }
 
 #[test]
+fn a_frame_with_no_other_behind_it_is_never_dropped_however_long_it_waited() {
+    let mut queue = Queue::new(QueueSettings::default());
+    for n in 0..100 {
+        queue.push(n * 10 * MS, ipv4(0, n as u32)).unwrap();
+        assert!(queue.pop((n + 1) * 10 * MS, drop).is_some(), "{n}");
+    }
+    assert_eq!(queue.drops(), 0);
+}
+
+#[test]
 fn it_is_bounded_in_frames_and_bytes() {
     let mut queue = Queue::new(QueueSettings { max_frames: 3, max_bytes: 2_500, ..QueueSettings::default() });
     assert!(queue.push(0, vec![0; 1_000]).is_ok());
