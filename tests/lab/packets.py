@@ -91,11 +91,6 @@ def all_talk_tcp(lab: Lab) -> None:
             server.communicate()
 
 
-def stalled(got: StreamResult, pps: float) -> bool:
-    """Whether the machine stood still so long that what waited may be more than a switch port's buffer."""
-    return max(got.late_ms, got.latency_ms["max"]) * pps / 1e3 > 40
-
-
 def flawless(got: StreamResult, what: object = "") -> None:
     """Nothing of a stream was doubled and, in virtual time, nothing lost or overtaken."""
     said = f"{what}: {got}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,32 +13,45 @@ from ri2n_sdn.cli.client import call
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.lab import Lab
 from ri2n_sdn.lab.flooding import flooded_frames
-from ri2n_sdn.lab.traffic import Stream, StreamResult
+from ri2n_sdn.lab.traffic import Stream
 
+from .conftest import EXACT, replace_controller
 from .fat_trees import until_sent, vbft
-from .packets import all_reach_each_other, stalled
+from .packets import all_reach_each_other, flawless
 
-pytestmark = pytest.mark.usefixtures("reorder_program")
+pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("reorder_program")]
 
 WaitUntil = Callable[..., None]
-SIZE = 1000
-TRIES = 3  # where nothing ran on the machine for a while
+WHOLE_S = 20.0
+# How much longer than planned no packet comes, as README.md says: 13 ms and what depends on when between two heartbeats
+# the switch dies.
+FAULT_MS = 15.0
 
 
-@pytest.fixture(scope="module", params=["spread", "adaptive"])
-def shared(request: pytest.FixtureRequest) -> Iterator[Lab]:
-    with Lab.create(vbft(2, 2, 2, table=request.param), helpers=True) as lab:
+@pytest.fixture(scope="module")
+def fabric() -> Iterator[Lab]:
+    with Lab.create(vbft(2, 2, 2, table="spread"), helpers=True) as lab:
         lab.start_controller()
         lab.wait_ready()
         yield lab
 
 
+@pytest.fixture(scope="module", params=["spread", "adaptive"])
+def shared(request: pytest.FixtureRequest, fabric: Lab) -> Lab:
+    """The fabric with that path table."""
+    said = fabric.cluster_file.read_text()
+    assert said.count("table: spread") == 1, said
+    config = fabric.run_dir / f"{request.param}.yaml"
+    config.write_text(said.replace("table: spread", f"table: {request.param}"))
+    replace_controller(fabric, config)
+    return fabric
+
+
 @pytest.fixture
 def lab(shared: Lab, wait_until: WaitUntil) -> Iterator[Lab]:
-    wait_until(lambda: striped(shared), lambda: described(shared), timeout_s=20)
+    wait_until(lambda: striped(shared), lambda: described(shared), timeout_s=WHOLE_S)
     yield shared
     shared.restore_all()
-    wait_until(lambda: striped(shared), lambda: described(shared), timeout_s=20)
 
 
 def peer_links(lab: Lab) -> dict[tuple[str, str], list[dict[str, Any]]]:
@@ -67,39 +81,31 @@ def described(lab: Lab) -> str:
     return json.dumps([{str(pair): links} for pair, links in peer_links(lab).items()])[:3000]
 
 
-def flawless(lab: Lab, wait_until: WaitUntil, pps: float, run: Callable[[], list[StreamResult]]) -> None:
-    """`run` sends streams of which nothing is lost, doubled or overtaken; again where the machine stood still."""
-    for _ in range(TRIES):
-        results = run()
-        assert not any(got.duplicates for got in results), results
-        if not any(got.lost or got.out_of_order for got in results):
-            return
-        if not any(stalled(got, pps) for got in results):
-            break
-        wait_until(lambda: striped(lab), lambda: described(lab), timeout_s=20)
-    pytest.fail(f"{results}\n{described(lab)}")
-
-
 def test_all_reach_each_other(lab: Lab) -> None:
     all_reach_each_other(lab)
 
 
-@pytest.mark.parametrize("switch", ["up1", "up2"])
 def test_nothing_is_lost_when_an_upper_switch_dies(
-    lab: Lab, switch: str, stream_pps: float, wait_until: WaitUntil
+    lab: Lab, request: pytest.FixtureRequest, stream_pps: float, wait_until: WaitUntil
 ) -> None:
     before = flooded_frames(lab)
-
-    def run() -> list[StreamResult]:
-        stream = Stream(lab, "n1", "n3", pps=stream_pps, seconds=5, size=SIZE)
-        other = Stream(lab, "n4", "n2", pps=stream_pps, seconds=5, size=SIZE, port=5700)
-        until_sent(lab, "n1", stream_pps, wait_until)
-        lab.fault("switch_down", switch=switch)
-        until_sent(lab, "n1", 1.5 * stream_pps, wait_until)
-        lab.restore_all()
-        return [stream.result(), other.result()]
-
-    flawless(lab, wait_until, stream_pps, run)
+    # README.md's figure is for 10,000 packets/s on a table that stands still. `adaptive` moves pairs as traffic begins,
+    # and a switch that dies at that very moment has cost 220 of 5,000 packets at this rate: not understood yet.
+    still = request.node.callspec.params["shared"] == "spread"
+    pps = 10_000.0 if EXACT and still else stream_pps
+    other = Stream(lab, "n4", "n2", pps=stream_pps, seconds=0.5, port=5700)
+    stream = Stream(lab, "n1", "n3", pps=pps, seconds=0.5)
+    until_sent(lab, "n1", 0.05 * pps, wait_until)
+    lab.fault("switch_down", switch="up1")
+    until_sent(lab, "n1", 0.1 * pps, wait_until)
+    lab.restore_all()
+    mended_s = time.monotonic()
+    for each, each_pps in ((stream, pps), (other, stream_pps)):
+        got = each.result()
+        flawless(got, described(lab))
+        if EXACT:
+            assert got.longest_gap_ms <= 1000 / each_pps + FAULT_MS, got
+            assert mended_s < got.end_s, f"the stream ended {mended_s - got.end_s:.2f} s too early"
     assert flooded_frames(lab) == before
 
 
@@ -107,28 +113,25 @@ def test_streams_stay_in_order_while_programs_change_their_table(
     lab: Lab, stream_pps: float, wait_until: WaitUntil
 ) -> None:
     before = flooded_frames(lab)
-    used: set[frozenset[int | None]] = set()
 
     def vlans(source: str, target: str) -> frozenset[int | None]:
         pairs = call(lab.controller_socket, "status")["pairs"]
         paths = next(pair["paths"] for pair in pairs if (pair["src"], pair["dst"]) == (source, target))
         return frozenset(path["vlan"] for path in paths if path["share"] > 0)
 
-    def run() -> list[StreamResult]:
-        used.clear()
-        streams = [
-            Stream(lab, *pair, pps=stream_pps / 2, seconds=7, size=SIZE, port=5600 + number)
-            for number, pair in enumerate((("n1", "n3"), ("n4", "n2")))
-        ]
-        for vlan in (101, 102, 101, 102):
-            table = [["n1", "n3", vlan], ["n4", "n2", vlan]]
-            call(lab.controller_socket, "vlan_table", owner="test", pairs=table)
-            wanted = frozenset({None if vlan == 101 else vlan})
-            wait_until(lambda wanted=wanted: vlans("n1", "n3") == wanted == vlans("n4", "n2"), "the table is not used")
-            used.add(wanted)
-        call(lab.controller_socket, "vlan_table", owner="test", pairs=[])
-        return [stream.result() for stream in streams]
-
-    flawless(lab, wait_until, stream_pps / 2, run)
-    assert used == {frozenset({None}), frozenset({102})}
+    streams = [
+        Stream(lab, *pair, pps=stream_pps, seconds=3 if EXACT else 7, port=5600 + number)
+        for number, pair in enumerate((("n1", "n3"), ("n4", "n2")))
+    ]
+    for vlan in (101, 102):
+        table = [["n1", "n3", vlan], ["n4", "n2", vlan]]
+        call(lab.controller_socket, "vlan_table", owner="test", pairs=table)
+        wanted = frozenset({None if vlan == 101 else vlan})
+        wait_until(lambda wanted=wanted: vlans("n1", "n3") == wanted == vlans("n4", "n2"), "the table is not used")
+    changed_s = time.monotonic()
+    call(lab.controller_socket, "vlan_table", owner="test", pairs=[])
+    for stream in streams:
+        got = stream.result()
+        flawless(got, described(lab))
+        assert not EXACT or changed_s < got.end_s, f"the stream ended {changed_s - got.end_s:.2f} s too early"
     assert flooded_frames(lab) == before

@@ -23,11 +23,23 @@ from ri2n_sdn.fabric.topology import Topology, load_topology
 from ri2n_sdn.lab import Lab
 from ri2n_sdn.lab.iperf import IperfRun
 
+from .conftest import EXACT
+
+pytestmark = pytest.mark.virtual
+
 TOPOLOGIES = Path(__file__).resolve().parents[2] / "topologies"
 STREAMS = 16  # by a hash: all on one of two links once in 32,768 times
 
+# The peer whose tests run at every change. It takes all steps: a bridge of its own, one flow per link, links that are
+# seen to be dead and links that are not.
+AT_EVERY_CHANGE = "ovs_equal"
+
 # Open vSwitch's bond, also the switch's, gives all hash values to the link that is up first, and moves some every 10 s.
 REBALANCED_S = {"ovs_bond": 40.0, "lacp_hash": 40.0}
+
+# Of the optimum, by README.md; what reorders packets has less.
+LEAST = {"lcb": 0.85}
+NIC_DOWN_MS = 2.0  # README.md: 1 ms, for every peer
 
 # What the peer gets over while the stream lasts, 4 s after the fault. Round robin goes on losing every second packet.
 # Multipath TCP mostly does in a quarter of a second, but at times no byte moves again before the broken link is back.
@@ -53,7 +65,10 @@ class PeerLab(NamedTuple):
     plain: Topology
 
 
-@pytest.fixture(scope="module", params=list(PEERS))
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=[] if name == AT_EVERY_CHANGE else pytest.mark.long) for name in PEERS],
+)
 def peer_lab(request: pytest.FixtureRequest) -> Iterator[PeerLab]:
     """One lab of fig4/b per peer."""
     peer = PEERS[request.param]
@@ -86,7 +101,8 @@ def test_tcp_uses_all_links(peer_lab: PeerLab) -> None:
             break
         assert time.monotonic() < deadline_s, grown
     optimum_bps = goodput_optimum(lab.topology, ["B"], "A").total_bps
-    assert 0.02 * optimum_bps < goodput_bps < 1.02 * optimum_bps  # in real time on a busy machine it is far from 1
+    if EXACT:
+        assert LEAST.get(peer.name, 0.97) < goodput_bps / optimum_bps < 1.001
 
 
 def test_links_stay_shaped_and_unsegmented(peer_lab: PeerLab) -> None:
@@ -112,6 +128,8 @@ def test_faults(peer_lab: PeerLab, fault: str, stream_pps: float) -> None:
         if peer.udp:
             row, _ = failover._udp_outage(bench, fault)
             assert row["lasting"] != SURVIVES[peer.name, fault], row
+            if EXACT and fault == "nic_down":
+                assert row["outage_ms"] <= NIC_DOWN_MS and row["lost"] <= 1, row
         else:
             row, path = failover._tcp_stall(bench, fault)
             assert row["bytes"] > 1e6 and row["longest_stall_ms"] > 0, row
@@ -134,6 +152,7 @@ def test_a_dead_link_is_not_whole(peer_lab: PeerLab) -> None:
         await_whole(peer, lab, ["B"], "A")
 
 
+@pytest.mark.long
 def test_the_bench_measures_peers_and_says_what_they_cannot() -> None:
     """Needs nothing of the kernel: the select group runs everywhere; round robin cannot do (d) anywhere."""
     topology = load_topology(TOPOLOGIES / "fig4" / "d.yaml")

@@ -19,16 +19,20 @@ from ri2n_sdn.lab import Lab
 from ri2n_sdn.lab.traffic import Stream
 from ri2n_sdn.pipeline import helper_frames
 
-from .conftest import TOPOLOGIES
-from .packets import all_reach_each_other, all_talk_tcp, broadcasts_arrive_once, pings, stalled
+from .conftest import EXACT, PATIENCE_S, TOPOLOGIES
+from .packets import all_reach_each_other, all_talk_tcp, broadcasts_arrive_once, flawless, pings
 
-pytestmark = pytest.mark.usefixtures("reorder_program")
+pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("reorder_program")]
 
 WaitUntil = Callable[..., None]
-SIZE = 1000  # of a UDP stream's packets: what goes over a link stands out against heartbeats
-TCP_BYTES = 3_000_000
-SLOWLY = 4  # a controller that starts takes a CPU for seconds, and a TAP holds 80 packets for a helper that waits
-TRIES = 3  # where nothing ran on the machine for a while
+SIZE = 200  # of a UDP stream's packets
+TCP_BYTES = 1_000_000
+WHOLE_S = 20.0
+QUIET_MS = 1.0  # how much longer than planned the longest time between two packets is
+# The same when a link dies, as README.md says: 13 ms and what depends on when between two heartbeats that is; and when
+# a helper is killed.
+FAULT_MS, KILLED_MS = 15.0, 1.0
+KILLED_LOST = 2  # the packet in it, and at times one that comes before the bridge has noticed
 RECEIVE_TCP = """
 import hashlib, socket
 s = socket.create_server(("::", 5900), family=socket.AF_INET6, dualstack_ipv6=True)
@@ -38,11 +42,14 @@ d = c.makefile("rb").read()
 c.sendall(hashlib.sha256(d).hexdigest().encode())
 """
 SEND_TCP = """
-import hashlib, random, socket, sys
-data = random.Random(4).randbytes(int(sys.argv[2]))
-s = socket.create_connection((sys.argv[1], 5900), timeout=50)
-s.sendall(data); s.shutdown(socket.SHUT_WR)
-assert s.makefile().read() == hashlib.sha256(data).hexdigest(), "other bytes came out than went in"
+import hashlib, random, select, socket, sys
+numbers, sent, seen = random.Random(4), 0, hashlib.sha256()
+s = socket.create_connection((sys.argv[1], 5900), timeout=200)
+while sent < int(sys.argv[2]) or not select.select([sys.stdin], [], [], 0)[0]:
+    data = numbers.randbytes(50000)
+    s.sendall(data); seen.update(data); sent += len(data)
+s.shutdown(socket.SHUT_WR)
+assert s.makefile().read() == seen.hexdigest(), "other bytes came out than went in"
 """
 EXPLAIN = [sys.executable, "-m", "ri2n_sdn.cli.main", "explain"]
 SEND_FRAMES = """
@@ -111,8 +118,8 @@ class Cluster:
         if self.lab.software == "ri2n":
             if self.controller is None:
                 self.start_controller()
-            wait_until(lambda: self.controller_content(), self.described, timeout_s=20)
-        wait_until(self.usable, self.described, timeout_s=20)
+            wait_until(self.controller_content, self.described, timeout_s=WHOLE_S)
+        wait_until(self.usable, self.described, timeout_s=WHOLE_S)
 
     def controller_content(self) -> bool:
         """Whether it has settled, with every NIC alive and all pairs with helpers striped."""
@@ -146,11 +153,10 @@ def shared() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def cluster(shared: Cluster, wait_until: WaitUntil) -> Iterator[Cluster]:
-    """Two hosts with two networks in common; whole before and after a test."""
+def cluster(shared: Cluster, wait_until: WaitUntil) -> Cluster:
+    """Two hosts with two networks in common, whole, whatever was done to them before."""
     shared.make_whole(wait_until)
-    yield shared
-    shared.make_whole(wait_until)
+    return shared
 
 
 @pytest.fixture(scope="module")
@@ -182,44 +188,71 @@ def sent_since(lab: Lab, host: str, before: dict[str, int]) -> dict[str, int]:
     return {name: count - before[name] for name, count in sent_bytes(lab, host).items()}
 
 
+@pytest.fixture
+def pps(stream_pps: float) -> float:
+    """What README.md's figures are for, where the machine does not matter."""
+    return 10_000.0 if EXACT else stream_pps
+
+
 def stream_is_flawless(
     cluster: Cluster,
     pps: float,
     meanwhile: Callable[[], None] = lambda: None,
     *,
-    seconds: float = 1.5,
+    seconds: float = 0.3,
     source: str = "B",
-    ordered: bool = True,
+    outage_ms: float = QUIET_MS,
 ) -> None:
-    """`source` sends to A without a loss and, unless told else, in order, whatever happens `meanwhile`.
+    """`source` sends to A without a loss and in order, whatever happens `meanwhile`."""
+    stream = Stream(cluster.lab, source, "A", pps=pps, seconds=seconds, size=SIZE)
+    meanwhile()
+    over_s = time.monotonic()
+    got = stream.result()
+    flawless(got, cluster.described())
+    if EXACT:
+        assert got.longest_gap_ms <= 1000 / pps + outage_ms, f"{got}\n{cluster.described()}"
+        assert over_s < got.end_s, f"the stream ended {over_s - got.end_s:.2f} s too early"
 
-    Where nothing ran on the machine for three heartbeats, a helper hears its peer on no link at all and rightly uses
-    the slot table; what is sent before and after that may overtake each other. That is no fault of what is tested:
-    once more, then.
+
+def stream_uses_both_networks(cluster: Cluster, pps: float) -> None:
+    """A short stream from B to A, half of it over each link."""
+    before = sent_bytes(cluster.lab, "B")
+    stream_is_flawless(cluster, pps)
+    sent = sent_since(cluster.lab, "B", before)
+    assert min(sent.values()) > 0.4 * 0.3 * pps * SIZE, f"{sent}\n{cluster.described()}"
+
+
+def until_sent(cluster: Cluster, packets: float, wait_until: WaitUntil, *, by_all: bool, source: str = "B") -> str:
+    """Wait until all NICs of `source`, or one, have sent so many packets' bytes; the name of the busiest."""
+    start, choose = sent_bytes(cluster.lab, source), min if by_all else max
+    sent: dict[str, int] = {}
+
+    def enough() -> bool:
+        sent.update(sent_since(cluster.lab, source, start))
+        return choose(sent.values()) > packets * SIZE
+
+    wait_until(enough, cluster.described)
+    return max(sent, key=lambda nic: sent[nic])
+
+
+def send_by_tcp(
+    cluster: Cluster, source: str, address: str, until: Callable[[], None] = lambda: None
+) -> dict[str, int]:
+    """Send TCP_BYTES to A, and go on `until` that returns; the bytes are the same there.
+
+    Returns the bytes that each NIC of the source has sent.
     """
-    for _ in range(TRIES):
-        before = cluster.counters(source)
-        stream = Stream(cluster.lab, source, "A", pps=pps, seconds=seconds, size=SIZE)
-        meanwhile()
-        got = stream.result()
-        after = cluster.counters(source)
-        assert got.duplicates == 0, f"{got}\n{cluster.described()}"
-        if got.lost == 0 and not (ordered and got.out_of_order):
-            return
-        stood_still = any(after[name] > before[name] for name in ("to_slots", "unreachable"))
-        if not (stood_still and ordered) and not stalled(got, pps):
-            break
-        cluster.lab.restore_all()
-    pytest.fail(f"{got}\n{cluster.described()}")
-
-
-def send_by_tcp(cluster: Cluster, source: str, address: str) -> dict[str, int]:
-    """Send TCP_BYTES to A, which are the same there; the bytes that each NIC of the source has sent."""
     before = sent_bytes(cluster.lab, source)
     server = cluster.lab.popen("A", [sys.executable, "-c", RECEIVE_TCP], stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None and server.stdout.readline() == "ready\n"
-    cluster.lab.exec(source, [sys.executable, "-c", SEND_TCP, address, str(TCP_BYTES)])
-    assert server.wait(timeout=10) == 0
+    argv = [sys.executable, "-c", SEND_TCP, address, str(TCP_BYTES)]
+    client = cluster.lab.popen(source, argv, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        until()
+    finally:
+        said = client.communicate(timeout=PATIENCE_S)[1]
+    assert client.returncode == 0, f"{said}\n{cluster.described()}"
+    assert server.wait(timeout=PATIENCE_S) == 0
     server.stdout.close()
     return sent_since(cluster.lab, source, before)
 
@@ -227,17 +260,31 @@ def send_by_tcp(cluster: Cluster, source: str, address: str) -> dict[str, int]:
 # ---- one flow, all links
 
 
-def test_one_udp_stream_uses_both_networks(cluster: Cluster, stream_pps: float) -> None:
-    before = sent_bytes(cluster.lab, "B")
-    stream_is_flawless(cluster, stream_pps)
-    sent = sent_since(cluster.lab, "B", before)
-    assert min(sent.values()) > 0.25 * 1.5 * stream_pps * SIZE, sent
+@pytest.mark.smoke
+def test_one_connection_arrives_whole_and_in_order_over_both_networks(cluster: Cluster, wait_until: WaitUntil) -> None:
+    """It goes on until each network has carried enough; meanwhile each helper took its packets in and gave them out."""
+    before = {host: cluster.counters(host) for host in ("A", "B")}
+
+    def carried_by_both() -> None:
+        start = sent_bytes(cluster.lab, "B")
+        wait_until(
+            lambda: min(sent_since(cluster.lab, "B", start).values()) > TCP_BYTES / 2, cluster.described, WHOLE_S
+        )
+
+    send_by_tcp(cluster, "B", cluster.lab.address("A"), carried_by_both)
+    for host, counters in before.items():
+        after = cluster.counters(host)
+        assert all(after[name] > counters[name] for name in ("data_in", "data_out")), cluster.described()
+
+
+def test_one_udp_stream_uses_both_networks(cluster: Cluster, pps: float) -> None:
+    stream_uses_both_networks(cluster, pps)
 
 
 @pytest.mark.parametrize("ipv6", [False, True])
 def test_one_tcp_connection_uses_both_networks(cluster: Cluster, ipv6: bool) -> None:
     sent = send_by_tcp(cluster, "B", cluster.lab.address6("A") if ipv6 else cluster.lab.address("A"))
-    assert min(sent.values()) > 0.2 * TCP_BYTES, f"{sent}\n{cluster.described()}"
+    assert min(sent.values()) > 0.45 * TCP_BYTES, f"{sent}\n{cluster.described()}"
 
 
 def test_fragments_arrive_whole(cluster: Cluster) -> None:
@@ -255,72 +302,60 @@ def test_fragments_arrive_whole(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("fault", ["nic_down", "peer_nic_down", "blackhole", "switch_down"])
 def test_a_fault_costs_no_packet_and_its_path_returns(
-    cluster: Cluster, fault: str, stream_pps: float, wait_until: WaitUntil
+    cluster: Cluster, fault: str, pps: float, wait_until: WaitUntil
 ) -> None:
-    lab = cluster.lab
-
     def break_it() -> None:
-        before = cluster.counters("B")["data_out"]
-        wait_until(lambda: cluster.counters("B")["data_out"] > before + 0.3 * stream_pps, "no stream")
+        until_sent(cluster, 0.05 * pps, wait_until, by_all=True)
         if fault == "switch_down":
-            lab.fault(fault, switch="s0")
+            cluster.lab.fault(fault, switch="s0")
         else:
-            lab.fault(fault, host="A" if fault == "peer_nic_down" else "B", nic="eth0")
+            cluster.lab.fault(fault, host="A" if fault == "peer_nic_down" else "B", nic="eth0")
 
-    stream_is_flawless(cluster, stream_pps, break_it, seconds=2)
+    stream_is_flawless(cluster, pps, break_it, seconds=0.4, outage_ms=FAULT_MS)
     assert not cluster.usable(), cluster.described()
     cluster.make_whole(wait_until)
-    before = sent_bytes(lab, "B")
-    stream_is_flawless(cluster, stream_pps, seconds=0.6)
-    sent = sent_since(lab, "B", before)
-    assert min(sent.values()) > 0.25 * 0.6 * stream_pps * SIZE, sent
+    stream_uses_both_networks(cluster, pps)
 
 
 @pytest.mark.parametrize("host", ["B", "A"], ids=["the sender's", "the receiver's"])
-def test_a_killed_helper_costs_little_and_is_used_again(
-    cluster: Cluster, host: str, stream_pps: float, wait_until: WaitUntil
+def test_a_killed_helper_costs_a_packet_or_two_and_is_used_again(
+    cluster: Cluster, host: str, pps: float, wait_until: WaitUntil
 ) -> None:
     lab = cluster.lab
     other = "A" if host == "B" else "B"
-    start = sent_bytes(lab, "B")
-    stream = Stream(lab, "B", "A", pps=stream_pps, seconds=5, size=SIZE)
-    # Both NICs show that it is striped.
-    wait_until(lambda: min(sent_since(lab, "B", start).values()) > 0.2 * stream_pps * SIZE, cluster.described)
+    stream = Stream(lab, "B", "A", pps=pps, seconds=0.8 if EXACT else 5, size=SIZE)
+    until_sent(cluster, 0.05 * pps, wait_until, by_all=True)
     lab.helpers.kill(host)
     killed_s = time.monotonic()
-    before = sent_bytes(lab, "B")
-    wait_until(lambda: max(sent_since(lab, "B", before).values()) > 0.3 * stream_pps * SIZE, cluster.described)
+    until_sent(cluster, 0.1 * pps, wait_until, by_all=False)
     assert not cluster.usable()
     lab.helpers.start(host)
-    wait_until(cluster.usable, cluster.described)
+    wait_until(cluster.usable, cluster.described, WHOLE_S)
     striped_s = time.monotonic()
-    before = sent_bytes(lab, "B")
-    wait_until(lambda: min(sent_since(lab, "B", before).values()) > 0.2 * stream_pps * SIZE, cluster.described)
+    if EXACT:  # else the stream may be over
+        until_sent(cluster, 0.05 * pps, wait_until, by_all=True)
     got = stream.result()
     state = f"killed at {killed_s}, striped again at {striped_s}: {got}\n{cluster.described()}"
-    assert striped_s < got.end_s, f"the stream ended before: {state}"
-    assert got.duplicates == 0 and got.lost < 0.3 * stream_pps, state
-    assert not got.lost_after(striped_s + 0.3), state
+    assert got.received and not got.duplicates, state
+    if EXACT:
+        assert got.lost <= KILLED_LOST and got.out_of_order <= KILLED_LOST, state
+        assert got.longest_gap_ms <= 1000 / pps + KILLED_MS, state
+        assert striped_s < got.end_s and not got.lost_after(striped_s), state
     assert cluster.counters(other)["restarts"] >= 1, state
 
 
-def test_striping_goes_on_without_a_controller_and_under_the_next(cluster: Cluster, stream_pps: float) -> None:
-    lab = cluster.lab
-    before = sent_bytes(lab, "B")
-    stream_is_flawless(cluster, stream_pps, cluster.kill_controller)
-    sent = sent_since(lab, "B", before)
-    assert min(sent.values()) > 0.25 * 1.5 * stream_pps * SIZE, sent
+def test_striping_goes_on_without_a_controller_and_under_the_next(cluster: Cluster, pps: float) -> None:
+    stream_is_flawless(cluster, pps, cluster.kill_controller)
+    stream_uses_both_networks(cluster, pps)
 
     def succeed() -> None:
         cluster.start_controller()
-        lab.wait_ready()
+        cluster.lab.wait_ready()
 
-    stream_is_flawless(cluster, stream_pps / SLOWLY, succeed, seconds=5, ordered=False)
+    stream_is_flawless(cluster, pps / 10, succeed, seconds=3 if EXACT else 5)
 
 
-def test_striping_is_turned_off_and_on_without_a_loss(
-    cluster: Cluster, stream_pps: float, wait_until: WaitUntil
-) -> None:
+def test_striping_is_turned_off_and_on_without_a_loss(cluster: Cluster, pps: float, wait_until: WaitUntil) -> None:
     lab = cluster.lab
     off = lab.run_dir / "off.yaml"
     off.write_text("striping: 'off'\n" + lab.cluster_file.read_text())
@@ -329,17 +364,17 @@ def test_striping_is_turned_off_and_on_without_a_loss(
         def change(config: Path = config, striped: bool = striped) -> None:
             cluster.start_controller(config)
             lab.wait_ready()
-            wait_until(lambda: all(peer["striped"] == striped for peer in cluster.peers()), cluster.described)
+            wait_until(lambda: all(peer["striped"] == striped for peer in cluster.peers()), cluster.described, WHOLE_S)
 
-        stream_is_flawless(cluster, stream_pps / SLOWLY, change, seconds=5, ordered=False)
+        stream_is_flawless(cluster, pps / 10, change, seconds=3 if EXACT else 5)
         # The change may have taken longer than the stream: whether the helper is used shows the next one.
         counted = cluster.counters("B")["plain_in"]
-        stream_is_flawless(cluster, stream_pps / SLOWLY, seconds=1, ordered=False)
-        assert (cluster.counters("B")["plain_in"] > counted) == striped, cluster.described()
+        stream_is_flawless(cluster, pps)
+        assert (cluster.counters("B")["plain_in"] > counted + 0.2 * pps) == striped, cluster.described()
 
 
 def test_a_class_of_traffic_keeps_one_link_while_all_else_is_striped(
-    cluster: Cluster, stream_pps: float, wait_until: WaitUntil
+    cluster: Cluster, pps: float, wait_until: WaitUntil
 ) -> None:
     """TCP to port 5900 is by flows (a connection has one link, its acknowledgements one too), UDP is not."""
     lab = cluster.lab
@@ -347,20 +382,22 @@ def test_a_class_of_traffic_keeps_one_link_while_all_else_is_striped(
     config.write_text("by_flows: [{proto: tcp, port: 5900}]\n" + lab.cluster_file.read_text())
     cluster.start_controller(config)
     lab.wait_ready()
-    wait_until(cluster.controller_content, cluster.described, timeout_s=20)
+    wait_until(cluster.controller_content, cluster.described, timeout_s=WHOLE_S)
     given = [cluster.counters(host)["plain_in"] for host in ("A", "B")]
     sent = send_by_tcp(cluster, "B", lab.address("A"))
-    if lab.datapath == "netdev":  # Linux draws a new hash when it sends again after a time-out
+    # Linux draws a new hash when it sends again after a time-out; in virtual time there is none.
+    if lab.datapath == "netdev" or EXACT:
         assert max(sent.values()) > TCP_BYTES, f"{sent}\n{cluster.described()}"
         assert min(sent.values()) < 0.05 * TCP_BYTES, f"{sent}\n{cluster.described()}"
     # Nothing of it came to a helper; something else on the hosts may have said a word.
     assert all(
         cluster.counters(host)["plain_in"] < before + 20 for host, before in zip(("A", "B"), given, strict=True)
     ), cluster.described()
-    before = sent_bytes(lab, "B")
-    stream_is_flawless(cluster, stream_pps)
-    sent = sent_since(lab, "B", before)
-    assert min(sent.values()) > 0.25 * 1.5 * stream_pps * SIZE, sent
+    # It is striped, although not evenly so soon after TCP filled one link.
+    counted = cluster.counters("B")["plain_in"]
+    stream_is_flawless(cluster, pps)
+    if EXACT:
+        assert cluster.counters("B")["plain_in"] >= counted + 0.3 * pps, cluster.described()
     answer = json.loads(
         subprocess.run(
             [*EXPLAIN, "B", "A", "--socket", str(lab.controller_socket), "--proto", "tcp", "--dport", "5900",
@@ -369,15 +406,14 @@ def test_a_class_of_traffic_keeps_one_link_while_all_else_is_striped(
         ).stdout
     )  # fmt: skip
     assert answer["striped"] and answer["slot"] is not None and "keeps one link" in answer["why"][1], answer
-    cluster.start_controller()
-    lab.wait_ready()
+    cluster.start_controller()  # without that class, for the next test
 
 
 # ---- what others send
 
 
 def test_forged_frames_and_garbage_cost_counters_and_harm_nothing(
-    cluster: Cluster, stream_pps: float, wait_until: WaitUntil
+    cluster: Cluster, pps: float, wait_until: WaitUntil
 ) -> None:
     """From the NIC of a host whose helper is known, which is the most that another one can do."""
     lab = cluster.lab
@@ -406,7 +442,7 @@ def test_forged_frames_and_garbage_cost_counters_and_harm_nothing(
         said = json.dumps([frame.hex() for frame in frames])
         lab.exec("B", [sys.executable, "-c", SEND_FRAMES, "eth0"], input=said)
 
-    stream_is_flawless(cluster, stream_pps, attack)
+    stream_is_flawless(cluster, pps, attack)
 
     def counted() -> dict[str, int]:
         after = cluster.counters("A")
@@ -449,19 +485,16 @@ def test_hosts_find_each_other_without_a_controller(alone: Cluster, wait_until: 
 def test_one_tcp_connection_uses_both_networks_without_a_controller(alone: Cluster, wait_until: WaitUntil) -> None:
     alone.make_whole(wait_until)
     sent = send_by_tcp(alone, "C", alone.lab.address("A"))
-    assert min(sent.values()) > 0.2 * TCP_BYTES, f"{sent}\n{alone.described()}"
+    assert min(sent.values()) > 0.45 * TCP_BYTES, f"{sent}\n{alone.described()}"
 
 
 @pytest.mark.parametrize("host", ["C", "A"], ids=["own NIC", "the peer's NIC"])
 def test_without_a_controller_a_fault_costs_no_packet(
-    alone: Cluster, host: str, stream_pps: float, wait_until: WaitUntil
+    alone: Cluster, host: str, pps: float, wait_until: WaitUntil
 ) -> None:
     def break_it() -> None:
-        before = sent_bytes(alone.lab, "C")
-        wait_until(lambda: max(sent_since(alone.lab, "C", before).values()) > 0.3 * stream_pps * SIZE, alone.described)
-        sent = sent_since(alone.lab, "C", before)
-        alone.lab.fault("nic_down", host=host, nic=max(sent, key=lambda nic: sent[nic]))
+        nic = until_sent(alone, 0.05 * pps, wait_until, by_all=False, source="C")
+        alone.lab.fault("nic_down", host=host, nic=nic)
 
     alone.make_whole(wait_until)
-    stream_is_flawless(alone, stream_pps, break_it, seconds=2, source="C")
-    alone.make_whole(wait_until)
+    stream_is_flawless(alone, pps, break_it, source="C", seconds=0.4, outage_ms=FAULT_MS)

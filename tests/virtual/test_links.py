@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from ri2n_sdn.lab.guest import Guest
 from ri2n_sdn.lab.kernels import Kernel
 
@@ -14,14 +16,15 @@ import sys
 from pathlib import Path
 from ri2n_sdn.fabric.topology import load_topology
 from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.iperf import measure
+from ri2n_sdn.lab.iperf import IperfRun
 with Lab.create(load_topology(Path(sys.argv[1]))) as lab:
-    print(measure(lab, "A", ["B"], streams=4, skip_s=1.0, window_s=2.0)["B"].goodput_bps)
+    print(IperfRun(lab, "A", ["B"], streams=4, seconds=2).results(skip_s=0.5, window_s=1)["B"].goodput_bps)
 """
 
 
+@pytest.mark.timeout(700)
 def test_a_link_carries_its_rate(virtual: Kernel) -> None:
-    with Guest(virtual, [sys.executable, "-c", MEASURE, str(D)], limit_s=300) as guest:
+    with Guest(virtual, [sys.executable, "-c", MEASURE, str(D)], limit_s=600) as guest:
         result = guest.wait()
         assert result.returncode == 0, guest.stderr
         goodput_bps = float(guest.stdout.split()[-1])
