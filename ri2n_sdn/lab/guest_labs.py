@@ -94,6 +94,8 @@ class Connection:
         """All frames that have come; waits for at least some bytes. NotAvailable with the keeper's last words."""
         try:
             data = self.socket.recv(1 << 16)
+        except TimeoutError:
+            raise NotAvailable("the guest's keeper does not answer") from None
         except OSError:
             data = b""
         if not data:

@@ -16,6 +16,7 @@ from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.lab import Lab
 from ri2n_sdn.lab.flooding import flooded_frames
 from ri2n_sdn.lab.mpi import check_mpi
+from tests.lab.conftest import EXACT
 from tests.unit.test_bench_vbft import fat_tree
 
 RATE = 20_000_000
@@ -34,12 +35,15 @@ def measured(settings: VbftSettings) -> Report:
     return report
 
 
+@pytest.mark.virtual
+@pytest.mark.smoke
 def test_every_engine_measures_what_comes_through(settings: VbftSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two pairs over two cables, so that none shares anything with another, unless both are given one cable."""
     engines: tuple[str, ...] = ("tcp", "iperf3")
-    with suppress(NotAvailable):  # tests/lab/test_mpi.py says so
-        check_mpi()
-        engines = (*engines, "mpi")
+    if not EXACT:  # MPI spins, which stops virtual time for ever
+        with suppress(NotAvailable):  # tests/lab/test_mpi.py says so
+            check_mpi()
+            engines = (*engines, "mpi")
     counted: list[int] = []
 
     def count(lab: Lab) -> dict[str, int]:
@@ -53,7 +57,7 @@ def test_every_engine_measures_what_comes_through(settings: VbftSettings, monkey
     report = measured(replace(settings, engines=engines))
     assert [row["engine"] for row in report.rows] == list(engines)
     for row in report.rows:
-        assert 0.35 * 2 * RATE / 8 < row["bytes_per_s"] <= 1.02 * row["bound_bytes_per_s"]
+        assert (0.35 * 2 * RATE / 8 if EXACT else 0) < row["bytes_per_s"] <= 1.02 * row["bound_bytes_per_s"]
         assert set(row["hosts"]) == {"n3", "n4"} and min(row["hosts"].values()) > 0
         assert row["of_flat"] is None and row["hbspan_s"] > 0
     flooded = [after - before for before, after in zip(counted[::2], counted[1::2], strict=True)]
