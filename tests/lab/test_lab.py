@@ -22,7 +22,7 @@ from ri2n_sdn.lab.namespaces import processes_in
 from ri2n_sdn.lab.run import CommandFailed
 from ri2n_sdn.lab.traffic import Stream
 
-from .conftest import TOPOLOGIES, LabOf
+from .conftest import PATIENCE_S, TOPOLOGIES, LabOf
 
 WaitUntil = Callable[..., None]
 
@@ -64,8 +64,12 @@ def lost_pings(lab: Lab, source: str, destination: str, count: int = 20, family:
 
 
 def all_answered(lab: Lab, source: str, destination: str, count: int = 20, family: str = "-4") -> bool:
-    """Whether `count` pings, all at once, are all answered, however slow the machine is."""
-    return lost_pings(lab, source, destination, count, family, wait_s=60) == 0
+    """Whether `count` pings in a row are all answered, at the latest when the machine is no longer busy."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while lost_pings(lab, source, destination, count, family):
+        if time.monotonic() > deadline_s:
+            return False
+    return True
 
 
 def carrier(lab: Lab, host: str, device: str) -> bool:
