@@ -134,6 +134,32 @@ fn a_dead_link_loses_nothing_and_holds_up_nothing_for_long() {
     }
 }
 
+/// The controller allows one link alone (a path table of a fat tree); the other is there.
+#[test]
+fn a_link_that_may_carry_nothing_takes_over_when_the_one_that_may_is_dead() {
+    let mut world = two_hosts(&[LINK_BPS; 2], 12);
+    world.introduce_peer(0, 1, &[u32::MAX, 0]);
+    world.introduce_peer(1, 0, &[u32::MAX, 0]);
+    let sent = |world: &mut World| world.engine(1).status()["peers"][0]["links"][1]["sent"].as_u64().unwrap_or(0);
+    world.run(50 * MS);
+    world.send(1, 0, 10_000, 1_000);
+    world.run(200 * MS);
+    assert_eq!(sent(&mut world), 0, "it may carry nothing");
+    world.clear();
+    let dead = Fault { blackhole: true, ..Fault::default() };
+    world.faults.insert(((1, 1), (0, 1)), dead);
+    world.faults.insert(((0, 1), (1, 1)), dead);
+    world.run(500 * MS);
+    whole(&world, 1, 0);
+    assert!(world.received[&(1, 0)].longest_gap_ns < 50 * MS, "{:?}", world.received);
+    world.faults.clear();
+    world.run(1500 * MS);
+    whole(&world, 1, 0);
+    let before = sent(&mut world);
+    world.run(200 * MS);
+    assert_eq!(sent(&mut world), before, "it may carry nothing again");
+}
+
 #[test]
 fn losses_duplicates_and_damage_are_made_good() {
     for seed in 1..6 {

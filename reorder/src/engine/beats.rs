@@ -68,6 +68,7 @@ impl Engine {
                 peer.silent_since = now;
             }
             self.tell_granter(number);
+            self.set_rates(now, number);
         }
     }
 

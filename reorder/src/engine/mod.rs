@@ -305,11 +305,23 @@ impl Engine {
     }
 
     /// Rates and weights of a peer's links, from what was granted and told.
+    ///
+    /// Links that may carry nothing (a path table has another way) are a reserve: when all that may are dead, they have
+    /// their rates, for the half second until the controller, which knows the cables, tells others.
     fn set_rates(&mut self, now: Nanos, number: usize) {
         let peer = &mut self.peers[number];
+        let usable = peer.usable();
+        let (mut alive_kbps, mut dead_kbps) = (0u32, 0u32);
+        for link in &peer.links {
+            let of = if usable & link.bit() != 0 { &mut alive_kbps } else { &mut dead_kbps };
+            *of = of.saturating_add(link.rate_kbps());
+        }
+        let inherited_kbps = if alive_kbps == 0 { dead_kbps / usable.count_ones().max(1) } else { 0 };
         for link in &peer.links {
             let own = self.nics.get(&link.own_port).map_or(u32::MAX, |nic| nic.rate_kbps);
-            peer.paced.set(now, link.number, u64::from(link.rate_kbps().min(own)) * 1000);
+            let heir = usable & link.bit() != 0;
+            let rate = link.rate_kbps().max(if heir { inherited_kbps } else { 0 }).min(own);
+            peer.paced.set(now, link.number, u64::from(rate) * 1000);
             peer.weighted.set(link.number, link.told.weight);
         }
     }
