@@ -227,3 +227,9 @@ def test_the_work_of_sharing_a_cluster_grows_as_its_pairs_do(monkeypatch: pytest
 def _lines_of_sharing(network: Network, demand: FloatArray) -> int:
     near = network.alive / 4.0
     return work_of(lambda: max_min_rates(network, demand, guess=lambda rate: even_split(network, rate, near)))
+
+
+def test_a_link_that_a_path_names_twice_is_used_once() -> None:
+    network = Network(np.array([[[0, 0]]]), np.array([[True]]), np.array([10.0]))
+    assert network.load(np.array([[4.0]])).tolist() == [4.0]
+    assert network.path_prices(np.array([3.0])).tolist() == [[3.0]]
