@@ -185,7 +185,8 @@ def new_guest(wait_until: WaitUntil) -> Iterator[Connection]:
 def test_a_kernel_that_is_killed(alone: Path, wait_until: WaitUntil) -> None:
     with new_guest(wait_until) as connection:
         os.kill(kernel_pid("new"), signal.SIGKILL)
-        assert "the guest died" in last_words(connection)
+        words = last_words(connection)  # whether its first process has run by then is chance
+        assert "the guest died" in words or "its kernel ended" in words
     wait_until(lambda: nothing_left("new"), "something is left", DEADLINE_S)
 
 

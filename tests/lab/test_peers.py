@@ -102,7 +102,8 @@ def test_tcp_uses_all_links(peer_lab: PeerLab) -> None:
         assert time.monotonic() < deadline_s, grown
     optimum_bps = goodput_optimum(lab.topology, ["B"], "A").total_bps
     if EXACT:
-        assert LEAST.get(peer.name, 0.97) < goodput_bps / optimum_bps < 1.001
+        # What filled a hole before the two seconds began is delivered in them: a little more than links can carry.
+        assert LEAST.get(peer.name, 0.97) < goodput_bps / optimum_bps < 1.01
 
 
 def test_links_stay_shaped_and_unsegmented(peer_lab: PeerLab) -> None:
