@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Any
 
 from ri2n_sdn.apps.openflow import ofp, parser
@@ -18,10 +19,22 @@ __all__ = ["Channel", "Refused"]
 _LOG = logging.getLogger("ri2n.channel")
 _MAX_QUEUED_BYTES = 16 << 20
 _MAX_PENDING = 4096
+_MAX_REPLY_BYTES = 64 << 20  # of one connection's unfinished replies; 4,096 rows of 200 bytes are less than one
 
 
 class Refused(Exception):
     """The switch answered a request with an error: (type, code)."""
+
+
+@dataclass
+class _Request:
+    """An open request: the kind of message that answers it, when it was sent, and what has come of the reply."""
+
+    future: Future[list[Any]]
+    reply: tuple[int, int | None]
+    asked_s: float
+    parts: list[Any] = field(default_factory=list)
+    size: int = 0
 
 
 class Channel:
@@ -40,7 +53,8 @@ class Channel:
         self._more = threading.Condition(self._lock)
         self._queue: deque[bytes] = deque()
         self._queued_bytes = 0
-        self._pending: dict[int, tuple[Future[list[Any]], list[Any]]] = {}
+        self._pending: dict[int, _Request] = {}
+        self._reply_bytes = 0
         threading.Thread(target=self._pump, name=f"send-{datapath.id:x}", daemon=True).start()
 
     @property
@@ -79,34 +93,61 @@ class Channel:
             if self.closed or len(self._pending) >= _MAX_PENDING:
                 future.set_exception(ConnectionError("closed" if self.closed else "too many open requests"))
                 return future
-            self._pending[message.xid] = (future, [])
+            self._pending[message.xid] = _Request(future, _reply_of(message), time.monotonic())
         self.send(message)
         return future
+
+    def mute_s(self, now_s: float) -> float:
+        """For how long the oldest of the open requests has waited; 0 without any. Switches answer them in order."""
+        with self._lock:
+            oldest = next(iter(self._pending.values()), None)
+        return 0.0 if oldest is None else max(0.0, now_s - oldest.asked_s)
+
+    def admitted(self) -> None:
+        """It is known which host this is."""
+        self.datapath.ri2n_admitted()
 
     def barrier(self) -> Future[list[Any]]:
         """A future that is done when the switch has processed everything queued before."""
         return self.request(parser.OFPBarrierRequest(self.datapath))
 
     def answered(self, message: Any) -> None:
-        """A reply has come: complete its request when it is the last part."""
+        """A reply has come: complete its request when it is the last part.
+
+        Who answers something else than was asked, or does not come to an end, is given up.
+        """
+        wrong = ""
         with self._lock:
-            entry = self._pending.get(message.xid)
-            if entry is None:
+            request = self._pending.get(message.xid)
+            if request is None:
                 return
-            future, parts = entry
-            parts.append(message)
-            if getattr(message, "flags", 0) and message.flags & ofp.OFPMPF_REPLY_MORE and len(parts) < 65536:
-                return
-            del self._pending[message.xid]
-        future.set_result(parts)
+            more = getattr(message, "flags", 0) & ofp.OFPMPF_REPLY_MORE
+            size = len(message.buf or b"")
+            if (message.msg_type, getattr(message, "type", None)) != request.reply:
+                wrong = "it answers something else than it was asked"
+            elif more and self._reply_bytes + size > _MAX_REPLY_BYTES:
+                wrong = f"its replies are longer than {_MAX_REPLY_BYTES} bytes"
+            else:
+                request.parts.append(message)
+                if more:
+                    request.size += size
+                    self._reply_bytes += size
+                    return
+                self._reply_bytes -= request.size
+                del self._pending[message.xid]
+        if wrong:
+            self.close(wrong)
+        else:
+            request.future.set_result(request.parts)
 
     def failed(self, xid: int, reason: str) -> bool:
         """An error has come; true when it belonged to a request."""
         with self._lock:
-            entry = self._pending.pop(xid, None)
-        if entry is None:
-            return False
-        entry[0].set_exception(Refused(reason))
+            request = self._pending.pop(xid, None)
+            if request is None:
+                return False
+            self._reply_bytes -= request.size
+        request.future.set_exception(Refused(reason))
         return True
 
     def close(self, reason: str) -> None:
@@ -119,9 +160,9 @@ class Channel:
             self._queue.clear()
             self._more.notify()
         _LOG.info("%s closed: %s", self.address, reason)
-        for future, _ in pending.values():
-            future.set_exception(ConnectionError(reason))
-        self.datapath.close()
+        for request in pending.values():
+            request.future.set_exception(ConnectionError(reason))
+        self.datapath.ri2n_end()
 
     def _pump(self) -> None:
         while True:
@@ -140,6 +181,13 @@ class Channel:
             if not self.datapath.send(b"".join(batch)):
                 self.close("the connection is gone")
                 return
+
+
+def _reply_of(request: Any) -> tuple[int, int | None]:
+    """(message type, kind of multipart reply) of what answers a request."""
+    if request.cls_msg_type == ofp.OFPT_BARRIER_REQUEST:
+        return ofp.OFPT_BARRIER_REPLY, None
+    return ofp.OFPT_MULTIPART_REPLY, request.type
 
 
 def _plain_address(connection: Any) -> tuple[str, int] | None:

@@ -7,13 +7,15 @@ import math
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.fat_tree import FatTree
+from ri2n_sdn.apps.patience import MUTE_S
 from ri2n_sdn.apps.probes import ProbeCodec
 from ri2n_sdn.apps.reported import Reported
 from ri2n_sdn.apps.running_check import RunningCheck
@@ -60,7 +62,8 @@ class Member:
     `installed` None: must be read from the switch before it is used. `dirty`: must be planned anew. `busy`: the trunk
     app is reading or changing it, so nobody else may. `reports_probes`: its probe rows are acknowledged. `adopted`:
     slot tables that an earlier controller left there were taken over. `taps`: the helper's ports by number, and whether
-    they have carrier.
+    they have carrier. `faults`: what failed for this host alone when it was last tried.
+    `emptied_s`, `emptied`: when its tables were found empty last, and how often in a row.
     """
 
     name: str
@@ -84,6 +87,9 @@ class Member:
     audited_s: float = 0.0
     sweep_s: float = math.inf  # when groups that no row uses any more may be deleted
     taps: dict[int, bool] = field(default_factory=dict)
+    faults: dict[str, str] = field(default_factory=dict)
+    emptied_s: float = -math.inf
+    emptied: int = 0
 
     @property
     def has_taps(self) -> bool:
@@ -200,7 +206,7 @@ class Cluster:
         if not self.members or not self.wiring.settled:
             return False
         connected = {name for name, member in self.members.items() if member.channel is not None}
-        if not all(self.members[name].reports_probes for name in connected):
+        if not all(self.members[name].reports_probes for name in connected if not self._is_mute(name, now_s)):
             return False
         complete = bool(self.config.hosts) and set(self.config.hosts) <= connected
         taken_over = any(member.installed is not None and member.installed.groups for member in self.members.values())
@@ -209,6 +215,11 @@ class Cluster:
             self.note(f"in charge of {len(connected)} hosts: {', '.join(sorted(connected))}")
             self.topology_changed()
         return self.started
+
+    def _is_mute(self, name: str, now_s: float) -> bool:
+        """It has left a request open for long: nobody waits for it."""
+        channel = self.members[name].channel
+        return channel is not None and channel.mute_s(now_s) > MUTE_S
 
     def settled(self) -> bool:
         """All that is known is installed and acknowledged."""
@@ -228,13 +239,40 @@ class Cluster:
         number = self.events[-1][0] + 1 if self.events else 1
         self.events.append((number, time.time(), text))
 
+    @contextmanager
+    def alone(self, member: Member, what: str) -> Iterator[None]:
+        """What fails in this block is `member`'s fault: `what` stands in `status`, and everybody else goes on.
+
+        The host keeps what it has until it works again. Nothing is raised.
+        """
+        try:
+            yield
+        except Exception as error:
+            with self.lock:
+                self.counters["host_faults"] += 1
+                fault = f"{type(error).__name__}: {error}"
+                if member.faults.get(what) != fault:
+                    member.faults[what] = fault
+                    _LOG.warning("%s: %s", member.name, what, exc_info=error)
+        else:
+            member.faults.pop(what, None)
+
+    def forget(self, member: Member, why: str) -> None:
+        """A host is none of the cluster's any more (the lock is held)."""
+        del self.members[member.name]
+        for number in member.ports:
+            self.wiring.remove_nic((member.name, number))
+        self.reports.pop(member.name, None)
+        self.note(why)
+        self.topology_changed()
+
     def refuse(self, key: str, text: str) -> None:
-        """Note a refusal, at most once a minute for the same reason: the switch will try again every second."""
+        """Note a refusal, at most once a minute in the same words: the switch will try again every second."""
         now_s = time.monotonic()
         with self.lock:
             self.counters["hosts_refused"] += 1
             known = self._refused.pop(key, None)
-            noted = known is None or now_s - known.noted_s > 60
+            noted = known is None or known.text != text or now_s - known.noted_s > 60
             if len(self._refused) >= _MAX_REFUSALS:
                 del self._refused[next(iter(self._refused))]  # the one that has not tried for the longest time
             self._refused[key] = _Refusal(now_s if known is None or noted else known.noted_s, now_s, text)
@@ -265,8 +303,14 @@ class Cluster:
                 if nic.switch is None
             ]
         for member in self.members.values():
+            result += [f"{member.name}: {what}: {fault}" for what, fault in member.faults.items()]
+            mute_s = member.channel.mute_s(time.monotonic()) if member.channel is not None else 0.0
+            if member.emptied > 2:
+                result.append(f"{member.name}: its tables are emptied again and again: does somebody else change them?")
             if member.channel is None:
                 result.append(f"{member.name} is not connected")
+            elif mute_s > MUTE_S:
+                result.append(f"{member.name} has not answered for {mute_s:.1f} s: nobody waits for it")
             elif self.config.stripes(member.name) and member.taps and not member.helper_runs:
                 why = "does not run" if member.has_taps else "cannot be used: its ports have other numbers"
                 result.append(f"{member.name}: its helper {why}")

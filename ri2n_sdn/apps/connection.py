@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
+from ri2n_sdn.apps import identity
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, Port, guarded_loop
 from ri2n_sdn.apps.openflow import DEAD_DISPATCHER, MAIN_DISPATCHER, OSKenApp, handler, ofp, ofp_event, parser
@@ -19,8 +20,11 @@ __all__ = ["ConnectionApp"]
 
 _LOG = logging.getLogger("ri2n.connection")
 _TICK_S = 0.5
+_NIC_NAME = 16
 _SILENT_S = 5.0
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}\Z")
+_MUTE_S = 30.0  # it says something, but does not answer what it is asked
+_PROOF_S = 3.0  # that a contest waits for another host's rows, which may be read at this moment
+_POLL_S = 0.05
 _REPLIES = [
     ofp_event.EventOFPBarrierReply,
     ofp_event.EventOFPDescStatsReply,
@@ -63,19 +67,24 @@ class ConnectionApp(OSKenApp):
 
     @handler(_REPLIES, MAIN_DISPATCHER)
     def replied(self, ev: Any) -> None:
-        channel = ev.msg.datapath.ri2n_channel
-        channel.heard_s = time.monotonic()
-        channel.answered(ev.msg)
+        channel: Channel | None = ev.msg.datapath.ri2n_channel
+        if channel is not None:
+            channel.heard_s = time.monotonic()
+            channel.answered(ev.msg)
 
     @handler([ofp_event.EventOFPEchoReply, ofp_event.EventOFPEchoRequest], MAIN_DISPATCHER)
     def echoed(self, ev: Any) -> None:
-        ev.msg.datapath.ri2n_channel.heard_s = time.monotonic()
+        channel: Channel | None = ev.msg.datapath.ri2n_channel
+        if channel is not None:
+            channel.heard_s = time.monotonic()
 
     @handler(ofp_event.EventOFPErrorMsg, MAIN_DISPATCHER)
     def refused(self, ev: Any) -> None:
         """An error that is no request's answer means that a row was not taken: read the switch again."""
         message = ev.msg
-        channel = message.datapath.ri2n_channel
+        channel: Channel | None = message.datapath.ri2n_channel
+        if channel is None:
+            return
         reason = f"error type {message.type} code {message.code}"
         if channel.failed(message.xid, reason):
             return
@@ -91,32 +100,44 @@ class ConnectionApp(OSKenApp):
     @handler(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
     def port_changed(self, ev: Any) -> None:
         with self.cluster.lock:
-            member = self._member_of(ev.msg.datapath.ri2n_channel)
-            if member is None:
-                return
+            channel: Channel | None = ev.msg.datapath.ri2n_channel
+            member = self._member_of(channel) if channel is not None else None
             described = _port(ev.msg.desc)
-            if described is None:
+            if member is None or described is None:
                 return
+            deleted = ev.msg.reason == ofp.OFPPR_DELETE
             if _is_tap(described):
-                self._tap_changed(member, described, ev.msg.reason == ofp.OFPPR_DELETE)
-                return
-            old = member.ports.get(described.number)
-            if ev.msg.reason == ofp.OFPPR_DELETE:
-                member.ports.pop(described.number, None)
+                self._tap_changed(member, described, deleted)
+            elif deleted:
+                if member.ports.pop(described.number, None) is None:
+                    return
                 self.cluster.wiring.remove_nic((member.name, described.number))
                 self.cluster.note(f"{member.name}: {described.name} was removed")
+                self.cluster.topology_changed()
             else:
-                if old is not None and (old.up, old.mac, old.speed_bps) == (
-                    described.up,
-                    described.mac,
-                    described.speed_bps,
-                ):
-                    return
-                member.ports[described.number] = described
-                if member.reports_probes:
-                    self.cluster.wiring.set_nic((member.name, described.number), described.up, time.monotonic())
-                self.cluster.note(f"{member.name}: {described.name} is {'up' if described.up else 'down'}")
-            self.cluster.topology_changed()
+                self._nic_changed(member, described)
+
+    def _nic_changed(self, member: Member, described: Port) -> None:
+        """A NIC came, or is other than before. One whose address is another's costs its host the connection.
+
+        What its peers hold of it stays as it was, so its other NICs go on; it is let in again when that is mended.
+        """
+        cluster, channel = self.cluster, member.channel
+        old = member.ports.get(described.number)
+        if old is not None and (old.up, old.mac, old.speed_bps) == (described.up, described.mac, described.speed_bps):
+            return
+        if old is None or old.mac != described.mac:
+            changed = replace(member, ports={**member.ports, described.number: described})
+            fault = self._fault(changed) or self._taken(changed)
+            if fault is not None and channel is not None:
+                cluster.refuse(f"{member.name} {channel.address}", fault)
+                channel.close("its addresses are not its own")
+                return
+        member.ports[described.number] = described
+        if member.reports_probes:
+            cluster.wiring.set_nic((member.name, described.number), described.up, time.monotonic())
+        cluster.note(f"{member.name}: {described.name} is {'up' if described.up else 'down'}")
+        cluster.topology_changed()
 
     def _tap_changed(self, member: Member, tap: Port, deleted: bool) -> None:
         """A helper came or went, or its TAPs did."""
@@ -150,39 +171,78 @@ class ConnectionApp(OSKenApp):
             channel.close("it has no LOCAL port")
             return
         name = body.dp_desc.decode("utf-8", "replace").rstrip("\0") or f"host-{channel.datapath.id:016x}"
-        if not _NAME.match(name):
-            shown = ascii(name[:64])
-            text = f"{channel.address}: refused, its name {shown} is not one: give it another with host-up --name"
-            self.cluster.refuse(text, text)
-            channel.close("bad name")
+        fault = identity.name_fault(name)
+        if fault is not None:
+            self._turn_away(channel, channel.address, f"{channel.address}: refused, {fault}", "bad name")
             return
-        version = body.sw_desc.decode("utf-8", "replace").rstrip("\0")
+        version = identity.printable(body.sw_desc)
         candidate = Member(name, channel.datapath.id, str(local.hw_addr), version, ports, channel)
         candidate.controller = channel.reached_at
         candidate.taps = taps
         candidate.datapath, candidate.hash_algorithm = _datapath(body.serial_num.decode("utf-8", "replace"))
+        key = f"{name} {channel.address}"
+        fault = identity.certificate_fault(name, channel.datapath.ri2n_names)
+        if fault is not None:
+            self._turn_away(channel, key, f"{name} at {channel.address} refused: {fault}", "not its certificate")
+            return
+        fault = self._fault(candidate)
+        if fault is not None:
+            self._turn_away(channel, key, fault, "its addresses cannot be a host's")
+            return
         rival = self._rival(candidate)
         if rival is None:
             self._admit(candidate)
         else:
             threading.Thread(target=self._contest, args=(candidate, rival), daemon=True).start()
 
+    def _turn_away(self, channel: Channel, key: str, text: str, why: str) -> None:
+        self.cluster.refuse(key, text)
+        channel.close(why)
+
+    def _fault(self, candidate: Member) -> str | None:
+        """What `status` says of a host whose own addresses cannot be used."""
+        fault = identity.own_fault(candidate)
+        address = candidate.channel.address if candidate.channel is not None else "?"
+        return None if fault is None else f"{candidate.name} at {address} refused: {fault}"
+
     def _rival(self, candidate: Member) -> Member | None:
-        """A connected member of the same name, or with a MAC address of this one's."""
-        macs = {candidate.mac, *(port.mac for port in candidate.ports.values())}
+        """A connected member of the same name or datapath, or with a MAC address of this one's."""
+        macs = identity.claims(candidate)
         with self.cluster.lock:
             for member in self.cluster.members.values():
-                if member.channel is None or member.channel.closed:
+                if member.channel is None or member.channel.closed or member.channel is candidate.channel:
                     continue
-                theirs = {member.mac, *(port.mac for port in member.ports.values())}
-                if member.name == candidate.name or member.dpid == candidate.dpid or macs & theirs:
+                if (
+                    member.name == candidate.name
+                    or member.dpid == candidate.dpid
+                    or not macs.isdisjoint(identity.claims(member))
+                ):
                     return member
+        return None
+
+    def _taken(self, candidate: Member) -> str | None:
+        """What is said of a host that claims an address of another, connected or away (cluster.lock is held).
+
+        What a host left behind that has another name now is dropped: it has the same datapath and the same addresses.
+        """
+        cluster, macs = self.cluster, identity.claims(candidate)
+        for name, member in list(cluster.members.items()):
+            if name == candidate.name:
+                continue
+            if member.channel is None and member.dpid == candidate.dpid:
+                cluster.forget(member, f"{name} is {candidate.name} now")
+            elif not macs.isdisjoint(identity.claims(member)):
+                old = member.channel.address if member.channel is not None else "an unknown address, not connected now,"
+                new = candidate.channel.address if candidate.channel is not None else "?"
+                return identity.refusal(candidate, member, new, old)[0]
         return None
 
     def _contest(self, candidate: Member, rival: Member) -> None:
         """The same host connecting again, or another that pretends to be it? Ask the first for a sign of life.
 
-        It has as long for that as any host may be silent: a busy one must not lose its place to a pretender.
+        It has as long for that as any host may be silent: a busy one must not lose its place to a pretender. When both
+        live, who came first stays, unless what other hosts hold shows that the other one was here before: a controller
+        that starts must not let in whoever is quickest.
         """
         old, new = rival.channel, candidate.channel
         assert new is not None
@@ -193,14 +253,49 @@ class ConnectionApp(OSKenApp):
                 alive = True
             except Exception:
                 alive = False
-        if not alive:
-            if old is not None:
+        if not alive or self._was_here_before(candidate, rival):
+            if old is not None and alive:
+                text, shared = identity.refusal(rival, candidate, old.address, new.address)
+                self._turn_away(old, f"{rival.name} {old.address}", text, f"another host has the same {shared}")
+            elif old is not None:
                 old.close("replaced by a new connection of the same host")
+            if rival.name != candidate.name:
+                self._give_up_claims(rival, identity.claims(candidate))
             self._admit(candidate)
             return
-        text, shared = _refusal(candidate, rival, new.address, old.address if old else "?")
-        self.cluster.refuse(f"{candidate.name} {new.address}", text)
-        new.close(f"another host has the same {shared}")
+        text, shared = identity.refusal(candidate, rival, new.address, old.address if old else "?")
+        self._turn_away(new, f"{candidate.name} {new.address}", text, f"another host has the same {shared}")
+
+    def _give_up_claims(self, rival: Member, macs: frozenset[str]) -> None:
+        """A host that lost a contest keeps what is its own alone: its other NICs, as its peers know them."""
+        with self.cluster.lock:
+            if self.cluster.members.get(rival.name) is not rival:
+                return
+            self._left(rival)
+            if rival.mac.lower() in macs:
+                self.cluster.forget(rival, f"{rival.name} is forgotten: its address is another host's")
+                return
+            for number in [number for number, port in rival.ports.items() if port.mac.lower() in macs]:
+                del rival.ports[number]
+                self.cluster.wiring.remove_nic((rival.name, number))
+
+    def _was_here_before(self, candidate: Member, rival: Member) -> bool:
+        """Whether other hosts' rows know the candidate and not its rival; waits a moment for one that can be asked."""
+        contested = identity.claims(candidate) & identity.claims(rival)
+        for _ in range(round(_PROOF_S / _POLL_S)):
+            with self.cluster.lock:
+                others = [
+                    member
+                    for member in self.cluster.members.values()
+                    if member is not rival and member.name != candidate.name and member.channel is not None
+                ]
+                if not others or any(other.installed is not None for other in others):
+                    return identity.was_here(candidate, contested, others) and not identity.was_here(
+                        rival, contested, others
+                    )
+            if self.cluster.stop.wait(_POLL_S):
+                break
+        return False
 
     def _admit(self, candidate: Member) -> None:
         cluster = self.cluster
@@ -209,7 +304,12 @@ class ConnectionApp(OSKenApp):
             assert channel is not None
             if channel.closed:
                 return
+            taken = self._taken(candidate)
+            if taken is not None:
+                self._turn_away(channel, f"{candidate.name} {channel.address}", taken, "another host has its address")
+                return
             known = cluster.members.get(candidate.name)
+            channel.admitted()
             if known is not None and (known.dpid, known.mac) == (candidate.dpid, candidate.mac):
                 candidate.accepts_wire = known.accepts_wire
             cluster.members[candidate.name] = candidate
@@ -246,21 +346,11 @@ class ConnectionApp(OSKenApp):
         for channel in channels:
             if now_s - max(channel.heard_s, channel.datapath.heard_s, self._listening_s) > _SILENT_S:
                 channel.close(f"silent for {_SILENT_S:.0f} s")
+            elif min(channel.mute_s(now_s), now_s - self._listening_s) > _MUTE_S:
+                channel.close(f"answers no request for {_MUTE_S:.0f} s")
             else:
                 channel.send(parser.OFPEchoRequest(channel.datapath))
         self.cluster.stop.wait(_TICK_S)
-
-
-def _refusal(candidate: Member, rival: Member, new: str, old: str) -> tuple[str, str]:
-    """What is said of a host that another one's identity keeps out, and what the two share."""
-    shared, cure = "datapath ID", "give one of the two another MAC address and run host-up there"
-    macs = {candidate.mac, *(port.mac for port in candidate.ports.values())}
-    both = sorted(macs & {rival.mac, *(port.mac for port in rival.ports.values())})
-    if rival.name == candidate.name:
-        shared, cure = "name", "give one of the two another with host-up --name"
-    elif both:
-        shared, cure = f"MAC address {', '.join(both)}", "give one of the two another and run host-up there"
-    return f"{candidate.name} at {new} refused: {rival.name} at {old} has the same {shared}: {cure}", shared
 
 
 def _datapath(serial: str) -> tuple[str, int]:
@@ -290,5 +380,4 @@ def _port(raw: Any) -> Port | None:
         if isinstance(prop, parser.OFPPortDescPropEthernet):
             speed_bps = int(prop.curr_speed) * 1000
     up = not raw.state & ofp.OFPPS_LINK_DOWN and not raw.config & ofp.OFPPC_PORT_DOWN
-    name = raw.name.decode("utf-8", "replace") if isinstance(raw.name, bytes) else str(raw.name)
-    return Port(raw.port_no, name.rstrip("\0"), str(raw.hw_addr), up, speed_bps)
+    return Port(raw.port_no, identity.printable(raw.name, _NIC_NAME), str(raw.hw_addr), up, speed_bps)

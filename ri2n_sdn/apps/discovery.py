@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 from ri2n_sdn.apps import codec
+from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, guarded_loop
 from ri2n_sdn.apps.openflow import MAIN_DISPATCHER, OSKenApp, handler, ofp, ofp_event, parser
 from ri2n_sdn.apps.placement import take_syn_ack
@@ -45,14 +46,18 @@ class DiscoveryApp(OSKenApp):
     def packet_in(self, ev: Any) -> None:
         now_s = time.monotonic()
         message = ev.msg
-        channel = message.datapath.ri2n_channel
-        channel.heard_s = now_s
+        channel: Channel | None = message.datapath.ri2n_channel
         cluster = self.cluster
         cluster.counters["packet_ins"] += 1
-        if int(message.match["in_port"]) == WIRE_PORT:
+        came_by = message.match.get("in_port")
+        if channel is None or came_by is None:
+            cluster.counters["dropped_packet_in_of_stranger"] += 1
+            return
+        channel.heard_s = now_s
+        if came_by == WIRE_PORT:
             take_report(cluster, message.datapath.id, bytes(message.data), now_s)
             return
-        if int(message.match["in_port"]) == LOCAL:
+        if came_by == LOCAL:
             take_syn_ack(cluster, message.datapath.id, bytes(message.data))
             return
         frame = bytes(message.data)
@@ -67,7 +72,7 @@ class DiscoveryApp(OSKenApp):
         with cluster.lock:
             if probe.kind == ProbeKind.LEARNING:
                 if cluster.vlan_check is not None:
-                    cluster.vlan_check.arrived(message.datapath.id, int(message.match["in_port"]), probe)
+                    cluster.vlan_check.arrived(message.datapath.id, int(came_by), probe)
                 return
             names = {member.dpid: member.name for member in cluster.members.values()}
             receiver = names.get(message.datapath.id)
@@ -75,7 +80,7 @@ class DiscoveryApp(OSKenApp):
             if receiver is None or sender is None:
                 cluster.counters["dropped_probe_of_stranger"] += 1
                 return
-            ends = ((sender, probe.port), (receiver, int(message.match["in_port"])))
+            ends = ((sender, probe.port), (receiver, int(came_by)))
             if probe.kind == ProbeKind.TREE:
                 if cluster.fat_tree is not None:
                     cluster.fat_tree.heard(*ends, probe.vlan, now_s)
@@ -88,9 +93,9 @@ class DiscoveryApp(OSKenApp):
     @handler(ofp_event.EventOFPEchoReply, MAIN_DISPATCHER)
     def echoed(self, ev: Any) -> None:
         """An answer to an echo request that was sent after probes; here, so that it waits behind reports of probes."""
-        channel = ev.msg.datapath.ri2n_channel
+        channel: Channel | None = ev.msg.datapath.ri2n_channel
         data = bytes(ev.msg.data or b"")
-        if len(data) == _ECHO.size:
+        if channel is not None and len(data) == _ECHO.size:
             (sent_s,) = _ECHO.unpack(data)
             if channel.answered_s < sent_s <= time.monotonic():
                 channel.answered_s = sent_s

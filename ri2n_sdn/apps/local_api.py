@@ -17,7 +17,7 @@ from typing import Any
 
 from ri2n_sdn.apps import local_placement, local_vlans
 from ri2n_sdn.apps.cluster import Cluster, PathRates
-from ri2n_sdn.apps.openflow import handler_errors
+from ri2n_sdn.apps.openflow import handler_drops, handler_errors
 from ri2n_sdn.apps.reported import STALE_S, Reported
 from ri2n_sdn.apps.trunk import slots_in_force
 from ri2n_sdn.errors import BadInput, NotAvailable
@@ -121,6 +121,7 @@ class LocalApi:
                 "warnings": cluster.warnings(),
                 "counters": {
                     **dict(cluster.counters),
+                    **dict(handler_drops),
                     **{f"handler_errors_{name}": count for name, count in handler_errors.items()},
                 },
                 "pairs": [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
@@ -11,7 +12,7 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -25,6 +26,8 @@ from os_ken.ofproto import ofproto_parser
 from os_ken.ofproto import ofproto_v1_5 as ofp
 from os_ken.ofproto import ofproto_v1_5_parser as parser
 
+from ri2n_sdn.apps import wellformed
+from ri2n_sdn.apps.doorkeeper import Doorkeeper
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.pipeline import messages as plain
 from ri2n_sdn.pipeline.layout import ETH_IPV6
@@ -39,6 +42,7 @@ __all__ = [
     "delete_flows",
     "event",
     "handler",
+    "handler_drops",
     "handler_errors",
     "listen",
     "ofp",
@@ -50,7 +54,9 @@ __all__ = [
 _LOG = logging.getLogger("ri2n.openflow")
 _HandlerT = TypeVar("_HandlerT", bound=Callable[..., None])
 _MAX_CONNECTIONS = 1024
-_GREETING_S = 15.0
+_GREETING_S = 15.0  # until a connection's host must be known by name
+_REAP_S = 0.25
+_STRANGERS_BYTES = 4 << 20  # that are read of one connection until then: its ports are described in them
 _TOLERATED_MALFORMED = 3
 _LEARN_HEAD_BYTES = 22  # of the body: what comes before the specifications
 _FOLLOWED_PRIORITY = 10  # below that of rows from apps.placed_rows
@@ -59,6 +65,9 @@ _PARSERS = ofproto_parser._MSG_PARSERS
 
 handler_errors: Counter[str] = Counter()
 """Exceptions caught in event handlers, by handler."""
+
+handler_drops: Counter[str] = Counter()
+"""Messages and connections that were dropped before any app saw them, by reason."""
 
 
 def handler(events: Any, dispatchers: Any = None) -> Callable[[_HandlerT], _HandlerT]:
@@ -245,8 +254,26 @@ class _Datapath(controller.Datapath):
     with a traceback in the log for each message.
     """
 
-    _tolerated = _TOLERATED_MALFORMED
+    ri2n_channel: Any = None
+    """Its apps.channel.Channel: messages may be handed out before the handler that makes it has run."""
+    ri2n_names: frozenset[str] | None = None
+    """The names in its certificate, when certificates are checked."""
     heard_s = 0.0
+    ports: dict[int, Any] | None = None  # os-ken sets it when the switch has greeted
+    _tolerated = _TOLERATED_MALFORMED
+    _admitted: Callable[[], None] | None = None
+    _read_bytes = 0
+
+    def ri2n_admitted(self) -> None:
+        """It is known which host this is."""
+        if self._admitted is not None:
+            self._admitted()
+            self._read_bytes = -1
+
+    def ri2n_end(self) -> None:
+        """Give the connection up, without waiting: its own thread notices and says so."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
 
     def _recv_loop(self) -> None:
         try:
@@ -269,6 +296,10 @@ class _Datapath(controller.Datapath):
                 return
             # Here and not in a handler: those may be behind with their events while the switch is well.
             self.heard_s = time.monotonic()
+            if self._read_bytes >= 0:
+                self._read_bytes += len(data)
+                if self._read_bytes > _STRANGERS_BYTES:
+                    raise _Malformed(f"it said more than {_STRANGERS_BYTES} bytes before it was known who it is")
             buffer += data
             offset = 0
             while len(buffer) - offset >= _HEADER.size:
@@ -288,11 +319,16 @@ class _Datapath(controller.Datapath):
         if not greeted and kind not in (ofp.OFPT_HELLO, ofp.OFPT_ERROR, ofp.OFPT_ECHO_REQUEST, ofp.OFPT_ECHO_REPLY):
             raise _Malformed(f"message type {kind} before the greeting")
         try:
+            if not wellformed.check(version, kind, data):
+                handler_drops["message_not_asked_for"] += 1
+                return
             message = _PARSERS[version](self, version, kind, len(data), xid, data)
         except Exception as error:
+            handler_drops["message_malformed"] += 1
             self._tolerated -= 1
             if self.state != MAIN_DISPATCHER or self._tolerated < 0:
-                raise _Malformed(f"malformed message of type {kind}: {type(error).__name__}") from None
+                why = str(error) if isinstance(error, ValueError) else type(error).__name__
+                raise _Malformed(f"malformed message of type {kind}: {why}") from None
             _LOG.warning("%s: malformed message of type %d ignored: %r", self.address[0], kind, error)
             return
         if message is None or self.ofp_brick is None:
@@ -302,6 +338,8 @@ class _Datapath(controller.Datapath):
         for found in self.ofp_brick.get_handlers(ev):
             if self.state in found.callers[ev.__class__].dispatchers:
                 found(ev)
+        if self.ports is not None and len(self.ports) > wellformed.MAX_PORTS:
+            raise _Malformed(f"more than {wellformed.MAX_PORTS} ports")
 
 
 class _Controller(controller.OpenFlowController):
@@ -311,7 +349,9 @@ class _Controller(controller.OpenFlowController):
     context: ssl.SSLContext | None = None
 
     def __call__(self) -> None:
-        slots = threading.BoundedSemaphore(_MAX_CONNECTIONS)
+        self._lock = threading.Lock()
+        self._door: Doorkeeper[socket.socket] = Doorkeeper(_MAX_CONNECTIONS)
+        threading.Thread(target=self._reap, name="of-reaper", daemon=True).start()
         while True:
             try:
                 connection, address = self.bound.accept()
@@ -322,41 +362,81 @@ class _Controller(controller.OpenFlowController):
                 _LOG.warning("a connection was not taken: %s", error.strerror)
                 time.sleep(0.1)
                 continue
-            if not slots.acquire(blocking=False):
-                _LOG.warning("%s:%s refused: %d connections are open", *address[:2], _MAX_CONNECTIONS)
+            with self._lock:
+                evicted = self._door.comes(connection, str(address[0]), time.monotonic() + _GREETING_S)
+            if evicted is not None:
+                handler_drops["connections_turned_away"] += 1
+                self._turn_away(evicted, f"{_MAX_CONNECTIONS} connections are open")
+            if evicted is connection:
                 connection.close()
-                continue
-            threading.Thread(
-                target=self._serve, args=(connection, address, slots), name=f"of-{address[0]}", daemon=True
-            ).start()
+            else:
+                threading.Thread(
+                    target=self._serve, args=(connection, address), name=f"of-{address[0]}", daemon=True
+                ).start()
 
-    def _serve(self, connection: socket.socket, address: Any, slots: threading.Semaphore) -> None:
+    def _reap(self) -> None:
+        """End the connections of those that do not say in time who they are."""
+        while self.bound.fileno() >= 0:
+            with self._lock:
+                late = self._door.overdue(time.monotonic())
+            for connection in late:
+                handler_drops["connections_overdue"] += 1
+                self._turn_away(connection, "its time for saying who it is is over")
+            time.sleep(_REAP_S)
+
+    def _turn_away(self, connection: socket.socket, why: str) -> None:
+        """Its own thread, when it has one, closes it."""
+        with contextlib.suppress(OSError):
+            _LOG.warning("%s:%s dropped: %s", *connection.getpeername()[:2], why)
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+    def _serve(self, connection: socket.socket, address: Any) -> None:
+        plain = connection
+        names: frozenset[str] | None = None
+
+        def admitted() -> None:
+            with self._lock:
+                self._door.admitted(plain)
+
         try:
             if self.context is not None:
                 connection.settimeout(10)
-                connection = self.context.wrap_socket(connection, server_side=True)
+                # The door holds the plain socket, whose descriptor must stay when it is wrapped.
+                connection = self.context.wrap_socket(connection.dup(), server_side=True)
+                if self.context.verify_mode == ssl.CERT_REQUIRED:
+                    names = _names(connection.getpeercert() or {})
             datapath = _Datapath(connection, address)
-            # A switch that does not finish its greeting must not hold a connection for ever.
-            watchdog = threading.Timer(_GREETING_S, self._give_up, [datapath])
-            watchdog.daemon = True
-            watchdog.start()
+            datapath._admitted = admitted
+            datapath.ri2n_names = names
             try:
                 datapath.serve()
             finally:
-                watchdog.cancel()
                 datapath.close()
         except _Malformed as error:
             _LOG.warning("%s:%s dropped: %s", *address[:2], error)
         except Exception as error:
             _LOG.warning("%s:%s dropped: %s: %s", *address[:2], type(error).__name__, error)
         finally:
+            with self._lock:
+                self._door.leaves(plain)
             connection.close()
-            slots.release()
+            plain.close()
 
-    def _give_up(self, datapath: Any) -> None:
-        if datapath.id is None:
-            _LOG.warning("%s:%s dropped: no greeting within %g s", *datapath.address[:2], _GREETING_S)
-            datapath.close()
+
+def _names(certificate: Mapping[str, Any]) -> frozenset[str]:
+    """The names that a verified certificate speaks for: DNS names, else its common name.
+
+    `ovs-pki` writes " id:" and a number behind a common name.
+    """
+    dns = [str(value) for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"]
+    common = [
+        str(value).partition(" id:")[0]
+        for part in certificate.get("subject", ())
+        for name, value in part
+        if name == "commonName"
+    ]
+    return frozenset(dns or common)
 
 
 def listen(

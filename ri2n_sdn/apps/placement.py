@@ -135,6 +135,9 @@ class PlacementApp(OSKenApp):
 def take_syn_ack(cluster: Cluster, dpid: int, frame: bytes) -> None:
     """Keep a server's answer to a request for a connection for the app; too many at once are not placed."""
     with cluster.lock:
+        if not cluster.config.placement or all(member.dpid != dpid for member in cluster.members.values()):
+            cluster.counters["connections_not_placed_stranger"] += 1
+            return
         waiting = cluster.syn_acks.setdefault(dpid, deque(maxlen=_MAX_ASKED))
         if len(waiting) == _MAX_ASKED:
             cluster.counters["connections_not_placed_too_many"] += 1

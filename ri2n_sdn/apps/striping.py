@@ -142,22 +142,26 @@ class StripingApp(OSKenApp):
         changed, self._decided = decided | self._decided, decided
         sent = {pair: {key: path.tx_bps for key, path in paths.items()} for pair, paths in cluster.rates.items()}
         self._parts = even_parts(fabric, sent) if fabric.routing is not None else {}
-        for name in helpers:
-            new = name not in self._told
-            told = self._told.setdefault(name, Told())
-            if name in cluster.helpers_to_greet:
-                told.repeat_all()
-            if everything or new:
-                self._tell_host(told, fabric, name)
-            if everything or new or now_s > told.compared_s + _REPEAT_S:
-                told.compared_s = now_s
-                peers = [peer for peer in fabric.hosts if peer != name and fabric.links(name, peer)]
-                self._part(told, {fabric.hosts[peer].mac for peer in peers}, name)
-            else:
-                peers = [peer for sender, peer in changed if sender == name and peer in fabric.hosts]
-            for peer in peers:
-                self._tell_peer(told, fabric, name, peer)
+        for name, member in helpers.items():
+            with cluster.alone(member, "its helper cannot be told its links"):
+                self._compose_for(fabric, name, everything, changed, now_s)
         cluster.helpers_to_greet.clear()
+
+    def _compose_for(self, fabric: Fabric, name: str, everything: bool, changed: set[PairKey], now_s: float) -> None:
+        new = name not in self._told
+        told = self._told.setdefault(name, Told())
+        if name in self.cluster.helpers_to_greet:
+            told.repeat_all()
+        if everything or new:
+            self._tell_host(told, fabric, name)
+        if everything or new or now_s > told.compared_s + _REPEAT_S:
+            told.compared_s = now_s
+            peers = [peer for peer in fabric.hosts if peer != name and fabric.links(name, peer)]
+            self._part(told, {fabric.hosts[peer].mac for peer in peers}, name)
+        else:
+            peers = [peer for sender, peer in changed if sender == name and peer in fabric.hosts]
+        for peer in peers:
+            self._tell_peer(told, fabric, name, peer)
 
     def _tell_host(self, told: Told, fabric: Fabric, name: str) -> None:
         host, mode = fabric.hosts[name], Mode.of_strategy(self.cluster.loop.strategy_name)

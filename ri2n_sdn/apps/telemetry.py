@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +13,7 @@ from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, PathRates, guarded_loop
 from ri2n_sdn.apps.openflow import OSKenApp, ofp, parser
+from ri2n_sdn.apps.patience import MUTE_S, await_most
 from ri2n_sdn.apps.trunk import flow_request, send_slots, slots_in_force
 from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.pipeline.plan import RECEIVED, SENT, pair_group_id
@@ -23,6 +23,9 @@ __all__ = ["TelemetryApp"]
 
 _LOG = logging.getLogger("ri2n.telemetry")
 _ANSWER_S = 1.0
+_EMPTIED_CALM_S = 60.0
+_EMPTIED_MAX_S = 30.0
+_MOST = 2**62  # OpenFlow's word for "unknown" is 2^64 - 1; 2^62 bytes take three months at 4 Tbit/s
 
 _Count = tuple[int, int]
 """(packets, bytes), cumulative."""
@@ -38,6 +41,10 @@ class _Poll:
     canary: Future[list[Any]]
     ports: Future[list[Any]]
     groups: Future[list[Any]] | None
+
+    @property
+    def futures(self) -> list[Future[list[Any]]]:
+        return [*self.flows, self.canary, self.ports, *([self.groups] if self.groups is not None else [])]
 
 
 @dataclass
@@ -80,23 +87,24 @@ class TelemetryApp(OSKenApp):
         """Counters in, acknowledged groups out."""
         cluster = self.cluster
         with cluster.lock:
-            polls = [self._ask(member) for member in cluster.members.values() if member.channel and member.wanted]
-        wait_for(
-            [future for poll in polls for future in (*poll.flows, poll.canary, poll.ports)]
-            + [poll.groups for poll in polls if poll.groups is not None],
-            timeout=_ANSWER_S,
-        )
+            polls = [
+                self._ask(member)
+                for member in cluster.members.values()
+                if member.channel is not None and member.wanted and member.channel.mute_s(now_s) < MUTE_S
+            ]
+        await_most([(poll.member.name, poll.futures) for poll in polls], _ANSWER_S)
         with cluster.lock:
             slot_bytes: dict[PairKey, tuple[int, ...]] = {}
             for poll in polls:
-                slot_bytes.update(self._take(poll))
+                with cluster.alone(poll.member, "its counters cannot be read"):
+                    slot_bytes.update(self._take(poll))
             self._choose_vlans(now_s)
             pairs = self._pairs(slot_bytes)
             decision = cluster.loop.step(now_s, pairs, cluster.fabric().capacities_bps())
             self._publish(pairs, decision, now_s)
             cluster.hbspan_s = decision.hbspan_s
             barriers = send_slots(cluster, {pair: choice for pair, choice in decision.pairs.items() if choice.slots})
-        wait_for(barriers, timeout=_ANSWER_S)
+        await_most(list(enumerate((barrier,) for barrier in barriers)), _ANSWER_S)
         cluster.cycle_s = time.monotonic() - now_s
         cluster.counters["cycles"] += 1
 
@@ -121,21 +129,41 @@ class TelemetryApp(OSKenApp):
         canary = _entries(poll.canary, codec.read_flow_counters)
         known = member.installed is not None and not member.dirty and not member.busy
         if canary is not None and not canary and known:
-            cluster.note(f"{member.name}: its tables were emptied")
-            member.installed, member.dirty, member.accepts_wire = None, True, False
-            cluster.topology_changed()
+            self._emptied(member)
         for future in poll.flows:
             for row in _entries(future, codec.read_flow_counters) or ():
                 flow = member.wanted.flows.get(row.cookie)
                 if flow is None or flow.counts is None:
                     continue
                 what, peer, path = flow.counts
-                if what == SENT:
+                if max(row.packets, row.bytes) > _MOST:
+                    cluster.counters["dropped_counter_unknown"] += 1
+                elif what == SENT:
                     self._counts.sent[member.name, peer, path] = (row.packets, row.bytes)
                 elif what == RECEIVED:
                     self._counts.received[peer, member.name, path] = (row.packets, row.bytes)
         self._take_ports(poll)
         return self._take_slots(poll)
+
+    def _emptied(self, member: Member) -> None:
+        """Its rows are gone. They are made again at once; ever later where that happens again and again.
+
+        A bridge that somebody else empties, or that only says it is empty, must not have all hosts planned anew ten
+        times a second.
+        """
+        now_s = time.monotonic()
+        again = now_s - member.emptied_s < _EMPTIED_CALM_S
+        member.emptied_s, member.emptied = now_s, member.emptied + 1 if again else 0
+        wait_s = min(_EMPTIED_MAX_S, 0.5 * 2**member.emptied) if member.emptied else 0.0
+        member.installed, member.dirty, member.retry_s = None, True, now_s + wait_s
+        if wait_s < _EMPTIED_MAX_S:
+            later = f" again, and are made again in {wait_s:g} s" if wait_s else ""
+            self.cluster.note(f"{member.name}: its tables were emptied{later}")
+        if member.accepts_wire:
+            member.accepts_wire = False
+            self.cluster.topology_changed()
+            member.retry_s = now_s + wait_s
+        self.cluster.wake_trunk.set()
 
     def _take_ports(self, poll: _Poll) -> None:
         if not poll.ports.done() or poll.ports.exception() is not None:
@@ -145,6 +173,9 @@ class TelemetryApp(OSKenApp):
             for row in part.body:
                 port = poll.member.ports.get(row.port_no)
                 if port is None:
+                    continue
+                if max(row.tx_bytes, row.rx_bytes) > _MOST:
+                    self.cluster.counters["dropped_counter_unknown"] += 1
                     continue
                 elapsed_s = now_s - port.counted_s
                 if port.counted_s and elapsed_s > 0:
@@ -161,6 +192,9 @@ class TelemetryApp(OSKenApp):
             if group is None or len(group.buckets) != len(slots):
                 continue
             now = tuple(count for _, count in group.buckets)
+            if max(now, default=0) > _MOST:
+                self.cluster.counters["dropped_counter_unknown"] += 1
+                continue
             before = self._counts.slots.get(pair)
             if (
                 before is None
@@ -215,6 +249,8 @@ class TelemetryApp(OSKenApp):
                     )
                 )
         known = {(pair.sender, pair.receiver, path.path) for pair in pairs for path in pair.paths}
+        for pair in [pair for pair in cluster.sent_bytes if not fabric.hosts.keys() >= set(pair)]:
+            del cluster.sent_bytes[pair]
         for counts in (self._counts.sent, self._counts.received):
             for key in [key for key in counts if key not in known]:
                 del counts[key]

@@ -13,6 +13,7 @@ from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import Channel, Refused
 from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
 from ri2n_sdn.apps.openflow import OSKenApp, add_flow, delete_flows, ofp, parser
+from ri2n_sdn.apps.patience import MUTE_S, await_most
 from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.pipeline.diff import (
     AddFlow,
@@ -39,6 +40,7 @@ __all__ = ["TrunkApp", "flow_request", "send_slots", "slots_in_force"]
 _LOG = logging.getLogger("ri2n.trunk")
 _READ_S = 5.0
 _AUDIT_S = 10.0
+_AGAIN_S = 1.0
 _FORGET_S = 300.0
 # A datapath goes on hashing for a group until ovs-vswitchd has looked through its flow cache (every 0.5 s at the
 # latest, longer on a busy machine); frames between hash and bucket are lost if the group is gone by then. Less than
@@ -70,7 +72,10 @@ class TrunkApp(OSKenApp):
             work = [
                 (member, member.channel)
                 for member in cluster.members.values()
-                if member.dirty and member.channel is not None and now_s >= member.retry_s
+                if member.dirty
+                and member.channel is not None
+                and now_s >= member.retry_s
+                and member.channel.mute_s(now_s) < MUTE_S
             ]
             for member, _ in work:
                 member.busy = True
@@ -82,7 +87,7 @@ class TrunkApp(OSKenApp):
             # All hosts can receive by the new plan before any of them sends by it, and go on receiving by the old one
             # until none of them does.
             for phase in Phase:
-                sent = [turn for turn in changes if self._send(*turn, phase)]
+                sent = [turn for turn in changes if self._sent(*turn, phase)]
                 self._acknowledge([(member, channel) for member, channel, _ in sent], phase)
         except Exception:
             with cluster.lock:
@@ -109,11 +114,7 @@ class TrunkApp(OSKenApp):
             if heard:
                 member.left_s = now_s
                 continue
-            del cluster.members[name]
-            for number in member.ports:
-                cluster.wiring.remove_nic((name, number))
-            cluster.note(f"{name} is forgotten: not connected for {_FORGET_S:.0f} s")
-            cluster.topology_changed()
+            cluster.forget(member, f"{name} is forgotten: not connected for {_FORGET_S:.0f} s")
 
     def _read(self, work: list[tuple[Member, Channel]]) -> None:
         """Ask what the bridges hold; hosts that do not answer stay dirty."""
@@ -122,14 +123,15 @@ class TrunkApp(OSKenApp):
             flows = channel.request(flow_request(channel))
             groups = channel.request(parser.OFPGroupDescStatsRequest(channel.datapath, 0, ofp.OFPG_ALL))
             asked.append((member, channel, flows, groups))
-        deadline_s = time.monotonic() + _READ_S
+        await_most([(member.name, (flows, groups)) for member, _, flows, groups in asked], _READ_S)
         for member, channel, flows, groups in asked:
             try:
-                rows = _bodies(flows, codec.read_flow_counters, deadline_s)
-                found = _bodies(groups, codec.read_groups, deadline_s)
-            except (TimeoutError, Refused, ConnectionError, ValueError) as error:
-                _LOG.warning("%s: cannot read what it holds: %s", member.name, error or type(error).__name__)
-                member.retry_s = time.monotonic() + 1.0
+                rows = _bodies(flows, codec.read_flow_counters)
+                found = _bodies(groups, codec.read_groups)
+            except Exception as error:  # whatever it says, it is this host that says it
+                why = error if str(error) else "it has not answered yet"
+                _LOG.warning("%s: cannot read what it holds: %s", member.name, why)
+                member.retry_s = time.monotonic() + _AGAIN_S
                 continue
             with self.cluster.lock:
                 if member.channel is channel:
@@ -146,30 +148,35 @@ class TrunkApp(OSKenApp):
         with cluster.lock:
             fabric = cluster.fabric()
             for member in members:
-                if member.installed is None:
-                    continue
-                # Only what an earlier controller left: a group that is no longer wanted must not come back.
-                for peer in () if member.adopted else cluster.members:
-                    group = member.installed.groups.get(pair_group_id(peer))
-                    pair = (member.name, peer)
-                    if peer != member.name and group is not None and pair not in cluster.pair_slots:
-                        slots = _slots_of(group)
-                        if slots is not None and len(slots) == cluster.config.slots:
-                            cluster.pair_slots[pair] = slots
-                            alive = [path.key for path in fabric.paths(*pair) if path.alive]
-                            cluster.loop.adopt(time.monotonic(), pair, slots, alive)
-                member.adopted = True
-                wanted = plan_host(fabric, member.name, {}, default_slots, cluster.config.slots)
-                needed = {
-                    cookie
-                    for cookie, flow in wanted.flows.items()
-                    if flow.table in (Table.CLASSIFY, Table.RECEIVE_COUNT)
-                    or (flow.table == Table.RECEIVE and flow.priority == 195)
-                }
-                accepts = needed <= member.installed.cookies.keys()
-                # A change of wiring may want a row more: only a bridge that lost all of them is back at nothing.
-                if accepts or not needed & member.installed.cookies.keys():
-                    self._set_accepts(member, accepts)
+                with cluster.alone(member, "what it holds cannot be taken over"):
+                    self._adopt_from(fabric, member)
+
+    def _adopt_from(self, fabric: Fabric, member: Member) -> None:
+        cluster = self.cluster
+        if member.installed is None:
+            return
+        # Only what an earlier controller left: a group that is no longer wanted must not come back.
+        for peer in () if member.adopted else cluster.members:
+            group = member.installed.groups.get(pair_group_id(peer))
+            pair = (member.name, peer)
+            if peer != member.name and group is not None and pair not in cluster.pair_slots:
+                slots = _slots_of(group)
+                if slots is not None and len(slots) == cluster.config.slots:
+                    cluster.pair_slots[pair] = slots
+                    alive = [path.key for path in fabric.paths(*pair) if path.alive]
+                    cluster.loop.adopt(time.monotonic(), pair, slots, alive)
+        member.adopted = True
+        wanted = plan_host(fabric, member.name, {}, default_slots, cluster.config.slots)
+        needed = {
+            cookie
+            for cookie, flow in wanted.flows.items()
+            if flow.table in (Table.CLASSIFY, Table.RECEIVE_COUNT)
+            or (flow.table == Table.RECEIVE and flow.priority == 195)
+        }
+        accepts = needed <= member.installed.cookies.keys()
+        # A change of wiring may want a row more: only a bridge that lost all of them is back at nothing.
+        if accepts or not needed & member.installed.cookies.keys():
+            self._set_accepts(member, accepts)
 
     def _set_accepts(self, member: Member, accepts: bool) -> None:
         if member.accepts_wire != accepts:
@@ -191,8 +198,15 @@ class TrunkApp(OSKenApp):
         changes = []
         for member, channel in known:
             with cluster.lock:
-                if member.installed is not None:
-                    changes.append((member, channel, self._difference(fabric, member, member.installed)))
+                if member.installed is None:
+                    continue
+                change = None
+                with cluster.alone(member, "it cannot be planned and keeps what it has"):
+                    change = self._difference(fabric, member, member.installed)
+                if change is None:
+                    member.dirty, member.retry_s = True, time.monotonic() + _AGAIN_S
+                else:
+                    changes.append((member, channel, change))
         return changes
 
     def _difference(self, fabric: Fabric, member: Member, installed: Installed) -> Change:
@@ -211,6 +225,15 @@ class TrunkApp(OSKenApp):
         member.audited_s = now_s
         member.wanted = wanted
         return change
+
+    def _sent(self, member: Member, channel: Channel, whole: Change, phase: Phase) -> bool:
+        """`_send`, of which what fails is this host's alone."""
+        if member.installed is None:
+            return False
+        with self.cluster.alone(member, "its rows cannot be sent"):
+            return self._send(member, channel, whole, phase)
+        member.installed, member.dirty, member.retry_s = None, True, time.monotonic() + _AGAIN_S
+        return False
 
     def _send(self, member: Member, channel: Channel, whole: Change, phase: Phase) -> bool:
         """Send what of a host's change belongs to the phase; false when there is nothing to wait for."""
@@ -248,14 +271,14 @@ class TrunkApp(OSKenApp):
     def _acknowledge(self, sent: list[tuple[Member, Channel]], phase: Phase) -> None:
         """Wait until the hosts have processed what was sent; only then may others rely on it."""
         barriers = [(member, channel, channel.barrier()) for member, channel in sent]
-        deadline_s = time.monotonic() + _READ_S
+        await_most([(member.name, (barrier,)) for member, _, barrier in barriers], _READ_S)
         for member, channel, barrier in barriers:
             try:
-                barrier.result(timeout=max(0.0, deadline_s - time.monotonic()))
+                barrier.result(timeout=0)
             except (TimeoutError, Refused, ConnectionError):
                 with self.cluster.lock:
                     member.installed, member.dirty = None, True
-                    member.retry_s = time.monotonic() + 1.0
+                    member.retry_s = time.monotonic() + _AGAIN_S
                 continue
             with self.cluster.lock:
                 if phase is not Phase.SEND or member.channel is not channel or member.installed is None:
@@ -372,9 +395,9 @@ def flow_request(channel: Channel, table: int = ofp.OFPTT_ALL) -> Any:
     )
 
 
-def _bodies(future: Future[list[Any]], read: Any, deadline_s: float) -> list[Any]:
+def _bodies(future: Future[list[Any]], read: Any) -> list[Any]:
     """All entries of a multipart reply; raises TimeoutError, Refused, ConnectionError or ValueError."""
-    parts = future.result(timeout=max(0.0, deadline_s - time.monotonic()))
+    parts = future.result(timeout=0)
     return [entry for part in parts for raw in part.body for entry in read(raw.data)]
 
 

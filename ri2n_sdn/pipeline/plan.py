@@ -49,6 +49,7 @@ __all__ = [
     "pair_group_id",
     "plan_host",
     "plan_probes_only",
+    "restoring_cookies",
     "slot_group",
 ]
 
@@ -281,7 +282,6 @@ def _receive_from_peer(
     """
     deliver: Action = Goto(Table.TO_HELPER) if host.helper else Output(LOCAL)
     source = SetField("eth_src", peer.mac)
-    restore: list[Action] = [source, deliver]
     for path in into:
         match: dict[str, MatchValue] = {"in_port": path.peer.port, "eth_src": path.own.mac}
         yield row(
@@ -293,10 +293,21 @@ def _receive_from_peer(
         )
     for nic in peer.nics:
         # The wiring may be other than what was learned: never lose a frame for that.
-        yield row(Table.RECEIVE_COUNT, 50, {"eth_src": nic.mac}, restore)
+        yield _restoring_row(peer.mac, nic.mac, host.helper)
         yield row(Table.RECEIVE, 185, {"eth_src": nic.mac}, [])
     yield row(Table.NEIGHBOUR, 100, {"eth_src": peer.mac}, [Output(LOCAL)])
     yield row(Table.RECEIVE, 85, {"eth_src": peer.mac}, [Goto(Table.DELIVER)])
+
+
+def _restoring_row(host_mac: str, nic_mac: str, to_helper: bool) -> Flow:
+    """Gives a frame from a peer's NIC that peer's own address back."""
+    deliver: Action = Goto(Table.TO_HELPER) if to_helper else Output(LOCAL)
+    return row(Table.RECEIVE_COUNT, 50, {"eth_src": nic_mac}, [SetField("eth_src", host_mac), deliver])
+
+
+def restoring_cookies(host_mac: str, nic_mac: str) -> frozenset[int]:
+    """Cookies of rows, with and without a helper, by which a bridge shows that it knows this NIC as that host's."""
+    return frozenset(_restoring_row(host_mac, nic_mac, to_helper).cookie for to_helper in (False, True))
 
 
 def _broadcast_from_peer(

@@ -38,6 +38,8 @@ route add 10.89.0.0/16 via 10.91.0.5
 route add default via fd77::2
 route add fd90::/64 dev eth0 metric 77
 END
+# The kernel makes this route when the NIC has its carrier back, which it notices later.
+until ip -6 route show table local dev eth0 | grep -q '^local fd77::1 '; do sleep 0.1; done
 ovs-vsctl set Open_vSwitch . other_config:max-revalidator=777
 """
 

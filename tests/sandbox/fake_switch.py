@@ -11,8 +11,8 @@ from .frames import LONG_S
 __all__ = ["FakeSwitch"]
 
 HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY, FEATURES_REPLY, MULTIPART_REPLY, BARRIER_REPLY = 0, 1, 2, 3, 6, 19, 21
-FEATURES_REQUEST, MULTIPART_REQUEST, BARRIER_REQUEST = 5, 18, 20
-DESC, PORT_DESC = 0, 13
+FEATURES_REQUEST, FLOW_MOD, MULTIPART_REQUEST, BARRIER_REQUEST = 5, 14, 18, 20
+DESC, FLOW_DESC, PORT_STATS, PORT_DESC = 0, 1, 4, 13
 LOCAL = 0xFFFFFFFE
 
 
@@ -21,6 +21,11 @@ class FakeSwitch:
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=LONG_S)
+        self.mute = self.all_ones = self.wrong_kind = False
+        """Answers no request but for its description; with counters of 2^64 - 1; with replies of another kind."""
+        self.asked_flows = 0
+        """The number of the newest request for flows."""
+        self._rows: dict[int, int] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -87,12 +92,35 @@ class FakeSwitch:
             self.send(FEATURES_REPLY, struct.pack("!QIBBxxII", dpid, 0, 254, 0, 0x4F, 0), xid)
         elif kind == ECHO_REQUEST:
             self.send(ECHO_REPLY, body, xid)
+        elif kind == FLOW_MOD:
+            cookie, _, table, command = struct.unpack_from("!QQBB", body)
+            if command == 0:
+                self._rows[cookie] = table
         elif kind == BARRIER_REQUEST:
-            self.send(BARRIER_REPLY, b"", xid)
+            if not self.mute:
+                self.send(BARRIER_REPLY, b"", xid)
         elif kind == MULTIPART_REQUEST:
             (what,) = struct.unpack_from("!H", body)
+            if what == FLOW_DESC:
+                self.asked_flows = xid
+            if self.mute and what not in (PORT_DESC, DESC):
+                return
             payload = {PORT_DESC: ports, DESC: _description(name)}.get(what, b"")
-            self.send(MULTIPART_REPLY, struct.pack("!HHxxxx", what, 0) + payload, xid)
+            if what == PORT_STATS and self.all_ones:
+                payload = struct.pack("!H2xIII8Q", 80, 1, 0, 0, *[2**64 - 1] * 8)
+            if what == FLOW_DESC and self.all_ones:
+                payload = b"".join(_flow(table, cookie) for cookie, table in self._rows.items())
+            said = PORT_STATS if self.wrong_kind and what == FLOW_DESC else what
+            self.send(MULTIPART_REPLY, struct.pack("!HHxxxx", said, 0) + payload, xid)
+
+
+def _flow(table: int, cookie: int) -> bytes:
+    """An OFPMP_FLOW_DESC entry with counters that are not known."""
+    counts = b"".join(struct.pack("!HBBQ", 0x8002, field << 1, 8, 2**64 - 1) for field in (4, 5))
+    stats = struct.pack("!2xH", 4 + len(counts)) + counts
+    stats += bytes(-len(stats) % 8)
+    length = 24 + 8 + len(stats)
+    return struct.pack("!H2xBxHHHHHQ", length, table, 100, 0, 0, 0, 0, cookie) + struct.pack("!HH4x", 1, 4) + stats
 
 
 def _port(number: int, mac: str, name: str) -> bytes:

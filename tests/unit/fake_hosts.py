@@ -31,7 +31,9 @@ class FakeChannel:
     """
 
     def __init__(self, answer: Callable[[Any], Any] = lambda message: []) -> None:
-        self.datapath = SimpleNamespace(ofproto=ofp, ofproto_parser=parser, heard_s=-1e9, id=0, ports={})
+        self.datapath = SimpleNamespace(
+            ofproto=ofp, ofproto_parser=parser, heard_s=-1e9, id=0, ports={}, ri2n_names=None
+        )
         self.reached_at: tuple[str, int] | None = None
         self.address = "192.0.2.1"
         self.heard_s = -1e9
@@ -39,6 +41,8 @@ class FakeChannel:
         self.closed = False
         self.why_closed = ""
         self.answer = answer
+        self.mute_for_s = 0.0
+        self.known = False
         self.asked: list[Any] = []
         self.sent: list[Any] = []
         self.sent_bytes: list[bytes] = []
@@ -65,6 +69,12 @@ class FakeChannel:
 
     def barrier(self) -> Future[list[Any]]:
         return self.request(parser.OFPBarrierRequest(self.datapath))
+
+    def mute_s(self, now_s: float) -> float:
+        return self.mute_for_s
+
+    def admitted(self) -> None:
+        self.known = True
 
     def close(self, reason: str) -> None:
         self.closed, self.why_closed = True, reason

@@ -33,7 +33,7 @@ class Switch:
         self.got += data
         return not self.closed
 
-    def close(self) -> None:
+    def ri2n_end(self) -> None:
         self.closed = True
         self.reads.set()
 
@@ -42,6 +42,8 @@ class Request:
     """As much of an os-ken message as a channel needs."""
 
     xid: int | None = None
+    cls_msg_type = ofp.OFPT_MULTIPART_REQUEST
+    type = ofp.OFPMP_FLOW_DESC
 
     def set_xid(self, xid: int) -> None:
         self.xid = xid
@@ -62,8 +64,9 @@ def channel(switch: Switch) -> Iterator[Channel]:
     made.close("the end")
 
 
-def part(xid: int | None, more: bool) -> Any:
-    return SimpleNamespace(xid=xid, flags=ofp.OFPMPF_REPLY_MORE if more else 0)
+def part(xid: int | None, more: bool, what: int = ofp.OFPMP_FLOW_DESC, size: int = 100) -> Any:
+    flags = ofp.OFPMPF_REPLY_MORE if more else 0
+    return SimpleNamespace(xid=xid, flags=flags, msg_type=ofp.OFPT_MULTIPART_REPLY, type=what, buf=bytes(size))
 
 
 def test_a_reply_is_whole_with_its_last_part(channel: Channel) -> None:
@@ -124,3 +127,64 @@ def test_open_requests_are_bounded(channel: Channel, monkeypatch: pytest.MonkeyP
         assert not channel.request(Request()).done()
     with pytest.raises(ConnectionError, match="too many open requests"):
         channel.request(Request()).result(LONG_S)
+
+
+@pytest.mark.parametrize(
+    "odd", [{"type": ofp.OFPMP_PORT_STATS}, {"msg_type": ofp.OFPT_BARRIER_REPLY, "type": None}], ids=["kind", "barrier"]
+)
+def test_who_answers_something_else_than_was_asked_is_given_up(
+    channel: Channel, switch: Switch, odd: dict[str, Any]
+) -> None:
+    request = Request()
+    future = channel.request(request)
+    reply = part(request.xid, False)
+    reply.__dict__.update(odd)
+    channel.answered(reply)
+    assert channel.closed and switch.closed
+    with pytest.raises(ConnectionError, match="something else"):
+        future.result(LONG_S)
+
+
+def test_a_reply_that_does_not_end_is_given_up(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound is on all unfinished replies together; what was finished no longer counts."""
+    monkeypatch.setattr(module, "_MAX_REPLY_BYTES", 10_000)
+    for _ in range(20):
+        request = Request()
+        future = channel.request(request)
+        channel.answered(part(request.xid, True, size=6000))
+        channel.answered(part(request.xid, False, size=6000))
+        assert len(future.result(LONG_S)) == 2
+    first, second = Request(), Request()
+    futures = [channel.request(first), channel.request(second)]
+    channel.answered(part(first.xid, True, size=6000))
+    assert not channel.closed
+    channel.answered(part(second.xid, True, size=6000))
+    assert channel.closed
+    for future in futures:
+        with pytest.raises(ConnectionError, match="longer than 10000 bytes"):
+            future.result(LONG_S)
+
+
+def test_replies_that_fail_give_their_room_back(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_REPLY_BYTES", 10_000)
+    for _ in range(20):
+        request = Request()
+        channel.request(request)
+        channel.answered(part(request.xid, True, size=6000))
+        assert request.xid is not None and channel.failed(request.xid, "error")
+    assert not channel.closed
+
+
+def test_a_switch_is_mute_from_its_oldest_open_request_on(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_s = [107.0, 100.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=asked_s.pop))
+    assert channel.mute_s(100.0) == 0.0
+    first = Request()
+    channel.request(first)
+    second = Request()
+    channel.request(second)
+    assert channel.mute_s(109.0) == 9.0
+    channel.answered(part(first.xid, False))
+    assert channel.mute_s(109.0) == 2.0
+    channel.answered(part(second.xid, False))
+    assert channel.mute_s(109.0) == 0.0

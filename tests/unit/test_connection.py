@@ -59,9 +59,16 @@ class Line:
         self.echoes = 0
         self.reasons: list[str] = []
         self.answers_after_s = answers_after_s
+        self.mute_for_s = 0.0
 
     def send(self, *messages: object) -> None:
         self.echoes += len(messages)
+
+    def mute_s(self, now_s: float) -> float:
+        return self.mute_for_s
+
+    def admitted(self) -> None:
+        pass
 
     def close(self, reason: str) -> None:
         self.closed = True
@@ -101,6 +108,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(connection, "time", made)
     return made
+
+
+@pytest.fixture(autouse=True)
+def _no_wait_for_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "_PROOF_S", 0.05)
 
 
 @pytest.fixture

@@ -136,6 +136,11 @@ def test_frames_of_a_helper_and_of_the_host_itself_are_for_others(finder: Discov
     frame = probe(finder, ProbeKind.FLOODED, clock.now_s)
     packet_in(finder, "B", WIRE_PORT, frame)
     packet_in(finder, "B", LOCAL, frame)
+    assert not finder.cluster.syn_acks  # nothing is placed in this cluster
+    finder.cluster.config = parse_model("placement: [{hosts: [B]}]", ClusterConfig, "cluster.yaml")
+    packet_in(finder, "B", LOCAL, frame, dpid=0x99)
+    assert not finder.cluster.syn_acks  # of a stranger
+    packet_in(finder, "B", LOCAL, frame)
     assert not wires(finder).heard_of and finder.cluster.counters["dropped_report_malformed"] == 1
     assert list(finder.cluster.syn_acks) == [ord("B")] and finder.cluster.wake_placement.is_set()
 

@@ -264,3 +264,88 @@ def test_what_is_gone_is_forgotten(world: World) -> None:
     world.cluster.topology_changed()
     world.round()
     assert world.app._counts == type(world.app._counts)() and not world.cluster.rates
+
+
+UNKNOWN = 2**64 - 1
+
+
+def test_a_counter_that_a_switch_does_not_know_is_no_traffic(world: World) -> None:
+    """OpenFlow's word for that is all ones; the values before it stay, and nothing overflows."""
+    world.sent[AB_ONE] = world.received[AB_ONE] = 1_000_000
+    world.nics = {("A", 1): (1000, 1000)}
+    table = default_slots([ONE, TWO], [1.0, 1.0], 64)
+    world.cluster.pair_slots[AB] = table
+    world.slots[AB] = [10] * 64
+    world.round()
+    world.sent[AB_ONE] = world.received[AB_ONE] = UNKNOWN
+    world.nics = {("A", 1): (UNKNOWN, 1000)}
+    world.cluster.pair_slots[AB] = table  # it has no traffic of note
+    world.slots[AB] = [UNKNOWN] * 64
+    world.round()
+    assert world.cluster.rates[AB][ONE].tx_bps == world.cluster.rates[AB][ONE].rx_bps == 0
+    assert world.cluster.members["A"].ports[1].tx_bytes == 1000
+    assert world.cluster.counters["dropped_counter_unknown"] == 4
+    assert not any(member.faults for member in world.cluster.members.values())
+
+
+def test_a_mute_host_is_not_asked_again_and_keeps_its_values(world: World) -> None:
+    world.sent[AB_ONE] = world.received[AB_ONE] = 1_000_000
+    world.round()
+    asked = {name: len(channel.asked) for name, channel in world.channels.items()}
+    world.channels["A"].mute_for_s = 0.6
+    world.round()
+    assert len(world.channels["A"].asked) == asked["A"] and len(world.channels["B"].asked) > asked["B"]
+    assert ("A", "B") in world.cluster.rates and world.cluster.counters["cycles"] == 2
+    world.channels["A"].mute_for_s = 0.0
+    world.round()
+    assert len(world.channels["A"].asked) > asked["A"]
+
+
+def test_a_host_whose_counters_make_no_sense_is_named_and_the_others_are_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = world.app._take
+
+    def odd(poll: Any) -> Any:
+        if poll.member.name == "A":
+            raise TypeError("odd")
+        return take(poll)
+
+    monkeypatch.setattr(world.app, "_take", odd)
+    world.received[AB_ONE] = 1000
+    world.round()
+    world.received[AB_ONE] = 2_000_000
+    world.round()
+    assert world.cluster.rates[AB][ONE].rx_bps > 0  # what B counted
+    assert world.cluster.members["A"].faults == {"its counters cannot be read": "TypeError: odd"}
+    assert world.cluster.counters["host_faults"] == 2 and not world.cluster.members["B"].faults
+    monkeypatch.setattr(world.app, "_take", take)
+    world.round()
+    assert not world.cluster.members["A"].faults
+
+
+def test_what_a_forgotten_host_sent_is_forgotten(world: World) -> None:
+    world.round()
+    assert AB in world.cluster.sent_bytes
+    world.cluster.forget(world.cluster.members["B"], "B is gone")
+    world.round()
+    assert not world.cluster.sent_bytes
+
+
+def test_tables_that_are_emptied_again_and_again_are_made_ever_later(world: World) -> None:
+    """Else one bridge had every host planned anew at every round."""
+    member, waits = world.cluster.members["A"], []
+    world.canary["A"] = False
+    for _ in range(9):
+        plan(world.cluster)
+        member.accepts_wire = True
+        world.round()
+        assert member.installed is None and member.dirty and not member.accepts_wire
+        waits.append(member.retry_s - world.now_s)
+    assert waits == [0, 1, 2, 4, 8, 16, 30, 30, 30]
+    said = [text for _, _, text in world.cluster.events if "emptied" in text]
+    assert len(said) == 6 and said[1] == "A: its tables were emptied again, and are made again in 1 s"
+    assert any("A: its tables are emptied again and again" in warning for warning in world.cluster.warnings())
+    plan(world.cluster)
+    world.round(61.0)
+    assert member.retry_s == world.now_s

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from ri2n_sdn.apps import codec
+from ri2n_sdn.apps import trunk as trunk_module
 from ri2n_sdn.apps.cluster import Cluster, Member
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.openflow import ofp, parser
@@ -33,6 +34,7 @@ from ri2n_sdn.pipeline.diff import (
     difference,
     part,
 )
+from ri2n_sdn.pipeline.messages import Wanted
 from ri2n_sdn.pipeline.plan import plan_host
 from ri2n_sdn.weights.loop import default_slots
 from tests.unit import bridge_model
@@ -50,6 +52,11 @@ class Switch:
         self.datapath = SimpleNamespace(ofproto=ofp, ofproto_parser=parser)
         self.on_done: Callable[[], None] = lambda: None
         self.breaks = False
+        self.mute_for_s = 0.0
+        self.answers = True
+
+    def mute_s(self, now_s: float) -> float:
+        return self.mute_for_s
 
     def next_xid(self) -> int:
         return 1
@@ -79,7 +86,8 @@ class Switch:
                 return super().result(timeout)
 
         answer = Answer()
-        answer.set_result([])
+        if self.answers:
+            answer.set_result([])
         return answer
 
 
@@ -209,14 +217,69 @@ def test_a_host_that_does_not_answer_is_read_again_and_left_out(model: bridge_mo
     assert not trunk.cluster.members["A"].dirty
 
 
-def test_a_turn_that_breaks_off_forgets_what_it_thought_is_installed(model: bridge_model.Cluster) -> None:
+def test_a_host_whose_rows_cannot_be_sent_is_read_again_and_everybody_else_goes_on(
+    model: bridge_model.Cluster,
+) -> None:
     trunk = Trunk(model)
     trunk.fabric = other(model)
     trunk.switches["B"].breaks = True
-    with pytest.raises(RuntimeError):
-        trunk.turn()
-    for member in trunk.cluster.members.values():
-        assert member.installed is None and member.dirty and not member.busy
+    trunk.turn()
+    odd = trunk.cluster.members.pop("B")
+    assert odd.installed is None and odd.dirty and odd.retry_s > 0 and not odd.busy
+    assert odd.faults == {"its rows cannot be sent": "RuntimeError: broken"}
+    assert not any(member.dirty or member.busy or member.faults for member in trunk.cluster.members.values())
+    trunk.cluster.members["B"] = odd
+    assert trunk.cluster.counters["host_faults"] == 1
+
+
+def test_a_host_that_cannot_be_planned_keeps_what_it_has_and_stands_in_status(
+    model: bridge_model.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trunk = Trunk(model)
+    trunk.fabric = other(model)
+    before = trunk.cluster.members["B"].installed
+
+    def plan(fabric: Fabric, name: str, *rest: Any) -> Wanted:
+        if name == "B":
+            raise ValueError("two flows for table 2")
+        return plan_host(fabric, name, *rest)
+
+    monkeypatch.setattr(trunk_module, "plan_host", plan)
+    trunk.turn()
+    odd = trunk.cluster.members["B"]
+    assert odd.installed is before and odd.dirty and odd.retry_s > 0 and not odd.busy
+    assert not [entry for entry in trunk.log if entry[0] == "B"]
+    assert not any(member.dirty for name, member in trunk.cluster.members.items() if name != "B")
+    said = "B: it cannot be planned and keeps what it has: ValueError: two flows for table 2"
+    monkeypatch.setattr(trunk.cluster.wiring, "alive", lambda nic: (True, True))
+    assert said in trunk.cluster.warnings()
+    monkeypatch.setattr(trunk_module, "plan_host", plan_host)
+    odd.retry_s = 0.0
+    trunk.turn()
+    assert not odd.dirty and not odd.faults and said not in trunk.cluster.warnings()
+
+
+def test_a_mute_host_is_asked_nothing_and_waited_for_by_nobody(model: bridge_model.Cluster) -> None:
+    trunk = Trunk(model)
+    trunk.fabric = other(model)
+    trunk.switches["B"].mute_for_s = 0.6
+    trunk.turn()
+    assert not [entry for entry in trunk.log if entry[0] == "B"] and trunk.cluster.members["B"].dirty
+    assert not any(member.dirty for name, member in trunk.cluster.members.items() if name != "B")
+    trunk.switches["B"].mute_for_s = 0.4
+    trunk.turn()
+    assert not trunk.cluster.members["B"].dirty
+
+
+def test_a_host_that_falls_mute_in_a_turn_leaves_the_others_their_change(model: bridge_model.Cluster) -> None:
+    trunk = Trunk(model)
+    trunk.fabric = other(model)
+    trunk.switches["B"].answers = False
+    trunk.turn()
+    odd = trunk.cluster.members["B"]
+    assert odd.installed is None and odd.dirty and odd.retry_s > 0
+    assert [entry for entry in trunk.log if entry[0] == "B"].count(("B", "asked", 0)) == 1
+    assert not any(member.dirty for name, member in trunk.cluster.members.items() if name != "B")
 
 
 def test_what_an_earlier_controller_left_stays_until_there_is_a_whole_plan(model: bridge_model.Cluster) -> None:

@@ -77,6 +77,11 @@ def test_a_mac_behind_one_host_that_another_one_has() -> None:
     assert [line.partition(" have one")[0] for line in warnings] == ["A (extra_macs) and B"]
 
 
+@pytest.fixture(autouse=True)
+def _no_wait_for_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "_PROOF_S", 0.05)
+
+
 @pytest.fixture
 def app(clock: Clock) -> ConnectionApp:
     app = ConnectionApp()

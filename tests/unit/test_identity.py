@@ -1,0 +1,242 @@
+"""Hosts that are not who they say they are, or cannot be: refused with a line, and the others stay as they are."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ri2n_sdn.apps import connection, identity
+from ri2n_sdn.apps.channel import Channel
+from ri2n_sdn.apps.cluster import Cluster, Member, Port
+from ri2n_sdn.apps.connection import ConnectionApp
+from ri2n_sdn.apps.openflow import ofp
+from ri2n_sdn.fabric.wiring import Wiring
+from ri2n_sdn.pipeline.diff import Installed
+from tests.unit.fake_hosts import FakeChannel, cluster_of, host_mac, member_of, plan
+
+FIRST_NIC_OF_B = "04:00:00:00:42:01"
+
+
+@pytest.fixture
+def app(monkeypatch: pytest.MonkeyPatch) -> ConnectionApp:
+    monkeypatch.setattr(connection, "_PROOF_S", 0.05)
+    app = ConnectionApp()
+    app.cluster = cluster_of({name: FakeChannel() for name in "ABC"})
+    plan(app.cluster)
+    return app
+
+
+def channel_of(cluster: Cluster, name: str) -> FakeChannel:
+    return cast(FakeChannel, cluster.members[name].channel)
+
+
+def raw_port(number: int, mac: str, name: bytes = b"eth0") -> Any:
+    return SimpleNamespace(port_no=number, hw_addr=mac, name=name, state=0, config=0, properties=[])
+
+
+def described(
+    app: ConnectionApp, name: bytes, mac: str, nics: dict[int, str], dpid: int = 0x99, **body: Any
+) -> FakeChannel:
+    """A switch connects and says who it is; its channel."""
+    channel = FakeChannel()
+    channel.address = "192.0.2.9"
+    channel.datapath.id = dpid
+    channel.datapath.ri2n_names = body.pop("certified", None)
+    channel.datapath.ports = {0xFFFFFFFE: raw_port(0xFFFFFFFE, mac, b"br")}
+    nic_name = body.pop("nic_name", b"eth0")
+    channel.datapath.ports |= {number: raw_port(number, nic, nic_name) for number, nic in nics.items()}
+    said = SimpleNamespace(**{"sw_desc": b"3.1.0", "serial_num": b"netdev/0", "dp_desc": name, **body})
+    reply: Any = SimpleNamespace(exception=lambda: None, result=lambda: [SimpleNamespace(body=said)])
+    app._described(cast(Channel, channel), reply)
+    return channel
+
+
+FAULTS = {
+    "two NICs": ("06:00:00:00:99:00", {1: "04:00:00:00:99:01", 2: "04:00:00:00:99:01"}, "eth0 and eth0 have one MAC"),
+    "a stock bridge": ("04:00:00:00:99:01", {1: "04:00:00:00:99:01"}, "its bridge and eth0 have one MAC address"),
+    "a multicast address": ("06:00:00:00:99:00", {1: "05:00:00:00:99:01"}, "05:00:00:00:99:01, which no NIC may have"),
+    "no address": ("00:00:00:00:00:00", {1: "04:00:00:00:99:01"}, "00:00:00:00:00:00, which no NIC may have"),
+    "all ones": ("06:00:00:00:99:00", {1: "ff:ff:ff:ff:ff:ff"}, "ff:ff:ff:ff:ff:ff, which no NIC may have"),
+}
+
+
+@pytest.mark.parametrize(("mac", "nics", "said"), FAULTS.values(), ids=FAULTS)
+def test_addresses_that_cannot_be_a_hosts_are_refused_with_what_to_do(
+    app: ConnectionApp, mac: str, nics: dict[int, str], said: str
+) -> None:
+    channel = described(app, b"D\0", mac, nics)
+    assert channel.closed and not channel.known and "D" not in app.cluster.members
+    (warning,) = app.cluster.warnings()
+    assert said in warning and warning.startswith("D at 192.0.2.9 refused: ") and warning.endswith("run host-up there")
+
+
+def test_a_host_in_order_is_let_in_and_known_to_the_listener(app: ConnectionApp) -> None:
+    channel = described(app, b"D\0\0", "06:00:00:00:99:00", {1: "04:00:00:00:99:01", 2: "04:00:00:00:99:02"})
+    assert channel.known and not channel.closed and app.cluster.members["D"].ports.keys() == {1, 2}
+
+
+def status_of(app: ConnectionApp, name: str, number: int, mac: str) -> None:
+    channel = channel_of(app.cluster, name)
+    datapath = SimpleNamespace(ri2n_channel=channel)
+    message = SimpleNamespace(datapath=datapath, desc=raw_port(number, mac), reason=ofp.OFPPR_MODIFY)
+    app.port_changed(SimpleNamespace(msg=message))
+
+
+@pytest.mark.parametrize(
+    ("mac", "said"),
+    [
+        (FIRST_NIC_OF_B, f"B at 192.0.2.1 has the same MAC address {FIRST_NIC_OF_B}"),
+        (host_mac("C"), f"C at 192.0.2.1 has the same MAC address {host_mac('C')}"),
+        ("04:00:00:00:41:02", "eth0 and eth1 have one MAC address"),
+        (host_mac("A"), "its bridge and eth0 have one MAC address"),
+    ],
+)
+def test_a_nic_that_is_given_anothers_address_costs_its_host_the_connection(
+    app: ConnectionApp, mac: str, said: str
+) -> None:
+    before = dict(app.cluster.members["A"].ports)
+    status_of(app, "A", 1, mac)
+    assert channel_of(app.cluster, "A").closed and app.cluster.members["A"].ports == before
+    assert not any(channel_of(app.cluster, name).closed for name in "BC")
+    (warning,) = app.cluster.warnings()
+    assert said in warning and not any(member.dirty for member in app.cluster.members.values())
+
+
+def test_a_nic_with_an_address_of_its_own_is_taken(app: ConnectionApp) -> None:
+    status_of(app, "A", 1, "04:00:00:00:41:77")
+    assert app.cluster.members["A"].ports[1].mac == "04:00:00:00:41:77" and not channel_of(app.cluster, "A").closed
+
+
+def leave(app: ConnectionApp, name: str) -> None:
+    app._left(app.cluster.members[name])
+
+
+def test_a_host_that_has_another_name_now_takes_its_ghost_along(app: ConnectionApp) -> None:
+    leave(app, "A")
+    new = described(app, b"renamed", host_mac("A"), {1: "04:00:00:00:41:01", 2: "04:00:00:00:41:02"}, dpid=ord("A"))
+    assert new.known and set(app.cluster.members) == {"renamed", "B", "C"}
+    assert not [line for line in app.cluster.warnings() if "one MAC" in line]
+
+
+def test_what_belongs_to_a_host_that_is_away_is_nobody_elses(app: ConnectionApp) -> None:
+    """Its data still flows, by rows that hold its addresses."""
+    leave(app, "A")
+    thief = described(app, b"D", "06:00:00:00:99:00", {1: "04:00:00:00:41:01"})
+    assert thief.closed and "D" not in app.cluster.members
+    assert any(
+        "D at 192.0.2.9 refused: A at an unknown address, not connected now," in w for w in app.cluster.warnings()
+    )
+
+
+def thief_first(app: ConnectionApp) -> Member:
+    """The cluster of a controller that has just started: D came first, with an address of A's."""
+    cluster = app.cluster
+    thief = member_of("D")
+    thief.ports[1].mac = "04:00:00:00:41:01"
+    thief.channel = cast(Channel, FakeChannel())
+    thief.installed = cluster.members["B"].installed  # it holds what any host does
+    cluster.members.pop("A")
+    cluster.members["D"] = thief
+    return thief
+
+
+def honest(app: ConnectionApp) -> FakeChannel:
+    candidate = member_of("A")
+    candidate.channel = cast(Channel, FakeChannel())
+    rival = app._rival(candidate)
+    assert rival is not None
+    app._contest(candidate, rival)
+    return cast(FakeChannel, candidate.channel)
+
+
+def test_other_hosts_rows_show_who_was_here_before(app: ConnectionApp) -> None:
+    thief = thief_first(app)
+    stolen = cast(FakeChannel, thief.channel)
+    channel = honest(app)
+    assert channel.known and not channel.closed and stolen.closed
+    assert app.cluster.members["D"].ports.keys() == {2} and app.cluster.members["D"].channel is None
+    assert any("D at 192.0.2.1 refused: A at 192.0.2.1 has the same MAC" in line for line in app.cluster.warnings())
+
+
+def test_what_a_host_holds_itself_is_no_proof(app: ConnectionApp) -> None:
+    thief = thief_first(app)
+    for name in "BC":
+        app.cluster.members[name].installed = Installed()
+    channel = honest(app)
+    assert channel.closed and not cast(FakeChannel, thief.channel).closed
+
+
+def test_without_anybody_to_ask_who_came_first_stays(app: ConnectionApp) -> None:
+    thief = thief_first(app)
+    for name in "BC":
+        app.cluster.members[name].installed = None
+    channel = honest(app)
+    assert channel.closed and not cast(FakeChannel, thief.channel).closed
+
+
+def test_of_two_hosts_with_one_name_the_known_one_gets_it(app: ConnectionApp) -> None:
+    impostor = member_of("A")
+    impostor.mac, impostor.dpid = "06:00:00:00:66:00", 0x66
+    impostor.ports = {1: Port(1, "eth0", "04:00:00:00:66:01", True, 10**8)}
+    impostor.channel = cast(Channel, FakeChannel())
+    app.cluster.members["A"] = impostor
+    channel = honest(app)
+    assert not channel.closed and app.cluster.members["A"].mac == host_mac("A")
+    assert cast(FakeChannel, impostor.channel).closed
+
+
+@pytest.mark.parametrize(
+    ("names", "admitted"),
+    [
+        (None, True),
+        (frozenset({"D"}), True),
+        (frozenset({"d.cluster.example"}), True),
+        (frozenset({"other", "D"}), True),
+        (frozenset({"B"}), False),
+        (frozenset({"DD", "xD.example", ""}), False),
+        (frozenset(), False),
+    ],
+)
+def test_a_certificate_speaks_for_the_hosts_that_it_names(
+    app: ConnectionApp, names: frozenset[str] | None, admitted: bool
+) -> None:
+    channel = described(app, b"D", "06:00:00:00:99:00", {1: "04:00:00:00:99:01"}, certified=names)
+    assert channel.known is admitted and channel.closed is not admitted
+    assert ("D" in app.cluster.members) is admitted
+    if not admitted:
+        assert any("D at 192.0.2.9 refused: its certificate is for" in line for line in app.cluster.warnings())
+
+
+def test_what_a_switch_says_of_itself_is_spelled_out(app: ConnectionApp) -> None:
+    described(
+        app,
+        b"D",
+        "06:00:00:00:99:00",
+        {1: "04:00:00:00:99:01"},
+        sw_desc=b"3\x1b[31m\n2026 forged",
+        nic_name=b"e\x1b\r0",
+    )
+    member = app.cluster.members["D"]
+    assert member.ovs == "3\\x1b[31m\\n2026 forged" and member.ports[1].name == "e\\x1b\\r0"
+    assert all(text.isprintable() for _, _, text in app.cluster.events)
+
+
+@pytest.mark.parametrize("raw", [b"eth0\0\0", "eth0"])
+def test_plain_text_stays_as_it_is(raw: bytes | str) -> None:
+    assert identity.printable(raw) == "eth0"
+
+
+def test_a_switch_that_describes_much_is_cut_short() -> None:
+    assert len(identity.printable(b"x" * 10_000)) == 255
+    assert identity.printable(b"\xff\xfe") == "\\ufffd\\ufffd" or identity.printable(b"\xff\xfe") == "\ufffd\ufffd"
+
+
+def test_wiring_of_a_forgotten_host_goes_with_it(app: ConnectionApp) -> None:
+    cluster = app.cluster
+    cluster.wiring = Wiring()
+    cluster.wiring.set_nic(("B", 1), True, 0.0)
+    cluster.reports["B"] = cast(Any, object())
+    cluster.forget(cluster.members["B"], "B is gone")
+    assert not cluster.wiring.knows(("B", 1)) and "B" not in cluster.reports and "B" not in cluster.members
