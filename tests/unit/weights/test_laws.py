@@ -142,6 +142,15 @@ def test_paper_formula_by_hand() -> None:
     np.testing.assert_allclose(weight[0] * 8 / 1e6, [60 / q[0], 0.0])
 
 
+def test_no_path_counts_as_one_on_which_more_arrives_than_was_sent() -> None:
+    """The sender's counter may have been read before the receiver's: then as if all of it had arrived."""
+    all_arrived, _ = figure_4(D, {"B": [60, 0], "C": [24, 90]})
+    sent = all_arrived.sent_bytes.copy()
+    sent[1, 0] /= 2
+    weight = ri2n_plus_plus.paper_weights(replace(all_arrived, sent_bytes=sent))
+    np.testing.assert_array_equal(weight, ri2n_plus_plus.paper_weights(all_arrived))
+
+
 def test_burst_lengths_are_the_papers_c() -> None:
     weight = np.array([[30_000.0, 12_000.0, 0.0, 50_000.0], [0.0, 0.0, 0.0, 0.0]])
     alive = np.array([[True, True, True, False], [True, True, True, True]])
