@@ -15,7 +15,7 @@ import pytest
 
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps import trunk as trunk_module
-from ri2n_sdn.apps.cluster import Cluster, Member
+from ri2n_sdn.apps.cluster import Cluster, Member, PathRates
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.openflow import ofp, parser
 from ri2n_sdn.apps.trunk import TrunkApp
@@ -34,10 +34,12 @@ from ri2n_sdn.pipeline.diff import (
     difference,
     part,
 )
+from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.pipeline.messages import Wanted
-from ri2n_sdn.pipeline.plan import plan_host
+from ri2n_sdn.pipeline.plan import pair_group_id, plan_host
 from ri2n_sdn.weights.loop import default_slots
 from tests.unit import bridge_model
+from tests.unit.fake_hosts import FakeChannel, cluster_of
 
 Said = tuple[str, str, int]
 """(host, what, of which cookie or group)."""
@@ -287,3 +289,62 @@ def test_what_an_earlier_controller_left_stays_until_there_is_a_whole_plan(model
     trunk.cluster.started = False
     trunk.turn()
     assert {entry[1] for entry in trunk.log} == {"asked", "answered"}
+
+
+def test_a_group_outlives_its_rows_for_as_long_as_a_datapath_may_remember_it(
+    model: bridge_model.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frames that a busy datapath's cache still leads there would be lost."""
+    now_s = time.monotonic()
+    monkeypatch.setattr(trunk_module, "time", SimpleNamespace(monotonic=lambda: now_s))
+    trunk = Trunk(model)
+    table = tuple(path.key for path in model.fabric.paths("A", "B")) * 32
+    trunk.cluster.pair_slots["A", "B"] = table
+    trunk.turn()
+    made = {number for _, what, number in trunk.log if what == "group"}
+    assert pair_group_id("B") in made
+    del trunk.cluster.pair_slots["A", "B"]  # the pair has fallen silent
+    trunk.cluster.members["A"].dirty = True
+    deleted = []
+    for elapsed_s in (0.0, 5.0, 2.9, 0.2, 0.2):
+        now_s += elapsed_s
+        trunk.turn()
+        deleted.append({number for _, what, number in trunk.log if what == "delete group"})
+    assert deleted == [set(), set(), set(), made, set()]
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+@pytest.mark.parametrize(("held", "accepts"), [("all", True), ("nothing", False), ("all but one", None)])
+def test_what_a_host_holds_tells_whether_it_can_be_sent_frames_with_nic_addresses(
+    model: bridge_model.Cluster, held: str, accepts: bool | None, accepted: bool
+) -> None:
+    """Of a host that lacks a row something may have changed; one that has none of them has lost all."""
+    trunk = Trunk(model)
+    member = trunk.cluster.members["B"]
+    assert member.installed is not None
+    receiving = [cookie for cookie, table in member.installed.cookies.items() if table == Table.RECEIVE_COUNT]
+    for cookie in {"all": [], "nothing": list(member.installed.cookies), "all but one": receiving[:1]}[held]:
+        del member.installed.cookies[cookie]
+    member.accepts_wire = accepted
+    trunk.app._adopt([member])
+    assert member.accepts_wire == (accepted if accepts is None else accepts)
+
+
+def test_a_host_that_is_away_and_not_heard_for_five_minutes_is_forgotten() -> None:
+    cluster = cluster_of({"A": FakeChannel(), "B": None})
+    app = TrunkApp()
+    app.cluster = cluster
+    path = (1, 1, 0)
+    for member in cluster.members.values():
+        member.left_s = 0.0  # A is back since
+    cluster.rates = {("B", "A"): {path: PathRates(tx_bps=0.0, rx_bps=8.0)}, ("A", "B"): {path: PathRates(8.0, 0.0)}}
+    app._forget(299.0)
+    assert cluster.members["B"].left_s == 0.0
+    app._forget(301.0)
+    assert set(cluster.members) == {"A", "B"}, "frames of it still come"
+    cluster.rates["B", "A"][path] = PathRates(tx_bps=0.0, rx_bps=0.0)
+    app._forget(600.0)
+    assert set(cluster.members) == {"A", "B"}, "it was heard less than five minutes ago"
+    app._forget(602.0)
+    assert set(cluster.members) == {"A"}
+    assert [text for _, _, text in cluster.events] == ["B is forgotten: not connected for 300 s"]
