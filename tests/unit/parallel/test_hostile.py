@@ -481,16 +481,17 @@ def test_a_peer_that_does_not_read() -> None:
         assert sent < UNACKNOWLEDGED_MOST
 
 
+@pytest.mark.parametrize("question", [frame(PING, 0), frame(FIN, 11)], ids=["ping", "fin"])
 @pytest.mark.parametrize("end", ["server", "client"])
-def test_a_peer_that_asks_and_asks_and_reads_no_answer(end: str) -> None:
+def test_a_peer_that_asks_and_asks_and_reads_no_answer(end: str, question: bytes) -> None:
     with hand_at(end) as (sock, hand, _):
         link = sock._session.links[0]
         link.stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 14)
         sock.setblocking(False)
-        ping = frame(PING, 0) * 4096
+        questions = question * 4096
 
         def ask() -> bool:
-            hand.links[0].sendall(ping)  # which never blocks for ever: the session reads whatever happens
+            hand.links[0].sendall(questions)  # which never blocks for ever: the session reads whatever happens
             with contextlib.suppress(BlockingIOError):
                 sock.recv(1)
             return len(link.out) >= OUT_MOST

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 import pytest
 
 from ri2n_sdn.parallel import ParallelError, ParallelSocket, caretaker
-from ri2n_sdn.parallel.frames import ACK, DATA, PING
+from ri2n_sdn.parallel.engine import TAKEN_PART
+from ri2n_sdn.parallel.frames import ACK, CHUNK_MOST, DATA, PING
 from ri2n_sdn.parallel.link import SILENT_S, SUSPECT, UP
 from ri2n_sdn.parallel.session import ANSWER_S, PING_S
-from tests.unit.parallel.raw import frame, hand_at
+from tests.unit.parallel.raw import WINDOW, frame, hand_at
 from tests.unit.parallel.worlds import Clock, p_all, pair, wait_until
 
 STEP_S = 0.55  # a ping in each
@@ -135,3 +136,38 @@ def test_who_asks_is_told_as_soon_as_everything_has_come() -> None:
             break
         else:
             pytest.fail("no word")
+
+
+def test_a_sender_that_waits_for_room_is_told_when_the_program_has_taken_a_quarter_of_the_window() -> None:
+    """With the window full nothing comes that would be acknowledged anyway."""
+    with hand_at("server") as (sock, hand, _):
+        session = sock._session
+        caretaker.remove(session)
+        for first in range(0, WINDOW, CHUNK_MOST):
+            hand.links[0].sendall(frame(DATA, first, bytes(CHUNK_MOST)))
+            hears(sock)
+
+        def has_come() -> bool:
+            hears(sock)
+            return session.incoming.next == WINDOW
+
+        wait_until("all has come", has_come)
+        quarter = WINDOW // TAKEN_PART
+        p_all(sock, quarter - 1)
+        assert session._told == WINDOW, "too little to speak of"
+        p_all(sock, 1)
+        assert session._told == WINDOW + quarter
+        said = next((kind, ack, limit) for kind, _, ack, limit, _ in hand.frames() if limit > WINDOW)
+        assert said == (ACK, WINDOW, WINDOW + quarter)
+
+
+@pytest.mark.parametrize("messages", [1, 2])
+def test_data_tell_how_far_their_receiver_may_send(messages: int) -> None:
+    """Though they acknowledge nothing new: alone, which is the short way of dialogues, and one behind the other."""
+    with hand_at("client") as (sock, hand, _):
+        caretaker.remove(sock._session)
+        hand.links[0].sendall(frame(DATA, 0, b"x"))
+        assert p_all(sock, 1) == b"x"
+        hand.links[0].sendall(b"".join(frame(DATA, 1 + place, b"y", limit=WINDOW + 5) for place in range(messages)))
+        assert p_all(sock, messages) == b"y" * messages
+        assert sock._session.outgoing.limit == WINDOW + 5
