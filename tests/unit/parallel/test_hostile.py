@@ -499,8 +499,8 @@ def test_a_peer_that_asks_and_asks_and_reads_no_answer(end: str, question: bytes
         wait_until("the kernel takes no more answers", ask)
         before = resident_bytes()
         for _ in range(30):
-            wait_until("the kernel takes no more answers than before", ask)  # its buffers may have grown meanwhile
-        assert len(link.out) <= OUT_MOST + 2
+            ask()  # what the kernel has taken since may leave some room
+            assert len(link.out) <= OUT_MOST + 2
         assert resident_bytes() - before < 2 * MB
         hand.links[0].sendall(frame(DATA, 0, b"still there"))
         sock.setblocking(True)
