@@ -188,6 +188,22 @@ def test_a_flooded_frame_is_taken_by_its_own_nic_alone() -> None:
         assert bridge.receive(Frame(source, second.mac), first.port) == []
 
 
+@pytest.mark.parametrize("down", [(), (1,), (2,), (3,), (1, 2), (1, 3), (2, 3)])
+@pytest.mark.parametrize("managed", [False, True])
+def test_of_three_nics_on_one_network_one_takes_broadcast_whichever_are_down(
+    managed: bool, down: tuple[int, ...]
+) -> None:
+    """All of them get a copy. None may step in for one that is down while another one has done so."""
+    cluster = Cluster({"A": ["n1", "n1", "n1"], "B": ["n1"]}, {"R": "n1"})
+    source = cluster.hosts["B"].mac if managed else cluster.plain_mac("R")
+    for port in down:
+        cluster.cut("A", port)
+    frame = Frame(source, BROADCAST)
+    taken = {port: cluster.bridges["A"].receive(frame, port) for port in (1, 2, 3) if port not in down}
+    assert [port for port, out in taken.items() if out] == [min(taken)]
+    assert taken[min(taken)] == [(LOCAL, frame)]
+
+
 @pytest.mark.parametrize("last", ["00", "0e", "0f"])
 def test_what_bridges_say_to_each_other_reaches_no_program(last: str) -> None:
     cluster = Cluster({"A": ["n1", "n2"], "B": ["n1"]})
