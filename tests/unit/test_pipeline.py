@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ri2n_sdn.fabric.model import MAX_NIC_PORT, Fabric, Host, Nic, PathKey
 from ri2n_sdn.pipeline.diff import Installed, apply, difference
-from ri2n_sdn.pipeline.layout import COOKIE_OURS, LOCAL, path_of_register, path_register
+from ri2n_sdn.pipeline.layout import COOKIE_OURS, LOCAL, TABLE_ORDER, path_of_register, path_register
 from ri2n_sdn.pipeline.messages import Group, Wanted
 from ri2n_sdn.pipeline.plan import next_live, pair_group_id, plan_host, plan_probes_only
 from ri2n_sdn.weights.loop import default_slots
@@ -288,6 +288,19 @@ def test_a_difference_is_minimal_and_leaves_foreign_rows_alone() -> None:
     assert list(change.delete_cookies.values()) == [10]
     assert all(cookie >> 48 == COOKIE_OURS for cookie in change.delete_cookies)
     assert foreign in apply(change, installed).cookies
+
+
+def test_new_rows_begin_where_frames_leave_and_old_ones_go_from_where_they_come_in() -> None:
+    """So that no row leads to a table that lacks what it counts on."""
+    wires = {"A": ["n1", "n2"], "B": ["n1", "n2"], "C": ["n1"]}
+    bridge = Cluster(wires, {"R": "n1"}, wires, placement={"A": (80,)}).bridges["A"]
+    installed = bridge.installed
+    added = [flow.table for flow in difference(bridge.wanted, Installed()).add_flows]
+    assert added == sorted(added, key=TABLE_ORDER.index) and len(set(added)) > 12
+    of_another_release = COOKIE_OURS << 48 | 1
+    installed.cookies[of_another_release] = 200
+    deleted = list(difference(Wanted({}, {}), installed).delete_cookies.values())
+    assert deleted == [200, *sorted(deleted[1:], key=TABLE_ORDER.index, reverse=True)] and len(set(deleted)) > 13
 
 
 def test_the_plan_of_an_unwired_host_touches_probes_alone() -> None:
