@@ -29,6 +29,7 @@ from ri2n_sdn.pipeline.diff import (
     part,
 )
 from ri2n_sdn.pipeline.layout import (
+    COOKIE_OURS,
     ETH_RI2N,
     ETH_STRIPED,
     HELPER_VLAN,
@@ -322,6 +323,8 @@ def _walk(
         bridge = world.bridges[name]
         assert bridge.installed == installed[name], f"{name} holds other than is kept in mind of it"
         assert not difference(wanted[name], bridge.installed), f"{name} does not hold what is wanted"
+        ours = {cookie for cookie in bridge.installed.cookies if cookie >> 48 == COOKIE_OURS}
+        assert ours == wanted[name].flows.keys() and bridge.groups == wanted[name].groups
 
 
 def _same_when_repeated(bridge: Bridge, change: Change) -> None:

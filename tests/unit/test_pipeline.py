@@ -19,6 +19,7 @@ from tests.unit.bridge_model import CONTROLLER, Cluster, Frame
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 ND_MULTICAST = "33:33:ff:00:00:01"
 NAMES = "ABCD"
+TABLE: tuple[PathKey, ...] = ((1, 1, 0), (2, 2, 0))
 
 wirings = st.lists(st.lists(st.sampled_from(["n1", "n2", "n3"]), min_size=1, max_size=4), min_size=2, max_size=4).map(
     lambda hosts: {NAMES[i]: sorted(wires) for i, wires in enumerate(hosts)}
@@ -288,6 +289,18 @@ def test_a_difference_is_minimal_and_leaves_foreign_rows_alone() -> None:
     assert list(change.delete_cookies.values()) == [10]
     assert all(cookie >> 48 == COOKIE_OURS for cookie in change.delete_cookies)
     assert foreign in apply(change, installed).cookies
+
+
+def test_a_pairs_new_table_changes_its_group_and_no_row() -> None:
+    cluster = Cluster({"A": ["n1", "n2"], "B": ["n1", "n2"]})
+    before, after = (
+        plan_host(cluster.fabric, "A", {"B": slots * 32}, default_slots, 64) for slots in (TABLE, TABLE[::-1])
+    )
+    installed = apply(difference(before, Installed()), Installed())
+    change = difference(after, installed)
+    assert change.modify_groups == [after.groups[pair_group_id("B")]] != [before.groups[pair_group_id("B")]]
+    assert not (change.add_groups or change.rows or change.delete_groups)
+    assert apply(change, installed).groups == after.groups
 
 
 def test_new_rows_begin_where_frames_leave_and_old_ones_go_from_where_they_come_in() -> None:
