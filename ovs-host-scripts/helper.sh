@@ -8,7 +8,7 @@ readonly PLAIN_TAP=ri2n-plain # the host's frames, to be striped, and those that
 readonly WIRE_TAP=ri2n-wire   # the helper's own frames, with a VLAN tag between it and the bridge
 # shellcheck disable=SC2034 # host-up and host-status, which read this file, use it
 readonly -A TAP_PORT=(["$PLAIN_TAP"]=101 ["$WIRE_TAP"]=102)
-readonly HELPER_BYTES=18 # what the helper adds to each frame (docs/wire-format.md)
+readonly HELPER_BYTES=22 # what the helper adds to each frame (docs/wire-format.md)
 readonly TAG_BYTES=4
 # shellcheck disable=SC2034 # host-up uses it
 readonly LEAST_WIRE_MTU=600 # what the helper takes for --mtu-wire

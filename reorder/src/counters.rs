@@ -54,6 +54,10 @@ counters! {
     control_in,
     /// Heartbeats that came late or twice.
     old_heartbeats,
+    /// Frames that spoke of numbers far from those that are known: not believed until others agree.
+    doubted,
+    /// Times that what was believed of a peer's sequence was given up, as all links contradicted it.
+    resyncs,
     /// Data frames missing in the sequence of their link.
     lost_on_links,
     /// Frames of the host that found the queue of their peer full.
@@ -71,6 +75,8 @@ counters! {
     oversized,
     /// Dropped: another version of the format.
     wrong_version,
+    /// Dropped: its checksum is not that of what it says.
+    bad_checksum,
     /// Dropped: a type of frame that does not exist.
     unknown_type,
     /// Dropped: a flag that does not exist.

@@ -9,8 +9,8 @@ use common::{figure4, mac, shares, World, LINK_BPS, MS, S};
 use ri2n_reorder::driver::Driver;
 use ri2n_reorder::engine::Mode;
 
-/// A full frame of a host with an MTU of 1,482.
-const FULL: usize = 1496;
+/// A full frame of a host with an MTU of 1,478.
+const FULL: usize = 1492;
 
 fn whole(world: &World, from: usize, to: usize) {
     let seen = &world.received[&(from, to)];

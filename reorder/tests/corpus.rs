@@ -36,7 +36,7 @@ const TARGETS: [(&str, Target, usize); 5] = [
     ("control", control::target, 35),
     ("engine", engine::target, 43),
     ("segment", segment::target, 9),
-    ("wire", wire::target, 55),
+    ("wire", wire::target, 61),
 ];
 
 fn fuzz() -> PathBuf {

@@ -10,8 +10,8 @@ use ri2n_reorder::engine::Mode;
 use ri2n_reorder::seq::Seq;
 use ri2n_reorder::wire::{self, DataHead, Tag};
 
-/// A full frame of a host with an MTU of 1,482.
-const FULL: usize = 1496;
+/// A full frame of a host with an MTU of 1,478.
+const FULL: usize = 1492;
 
 fn two_hosts(rates: &[u64], seed: u64) -> World {
     let nics: Vec<(usize, u64)> = rates.iter().enumerate().map(|(at, rate)| (at, *rate)).collect();

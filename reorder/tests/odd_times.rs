@@ -11,7 +11,7 @@ use ri2n_reorder::engine::{Mode, Settings};
 use ri2n_reorder::seq::Seq;
 use ri2n_reorder::wire::{self, Body, Control, DataHead, Heartbeat, PeerLink, Tag, NO_LIMIT};
 
-const FULL: usize = 1496;
+const FULL: usize = 1492;
 const HOUR: i64 = 3600 * S as i64;
 
 fn two_hosts(seed: u64) -> World {

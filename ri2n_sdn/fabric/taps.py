@@ -11,7 +11,7 @@ WIRE_TAP = "ri2n-wire"
 TAP_PORTS = {PLAIN_TAP: 101, WIRE_TAP: 102}
 """Their OpenFlow port numbers."""
 
-HELPER_BYTES = 18
+HELPER_BYTES = 22
 """What the helper adds to each frame (docs/wire-format.md)."""
 
 TAG_BYTES = 4

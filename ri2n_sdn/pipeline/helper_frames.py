@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
 
+from ri2n_sdn.pipeline.crc32c import crc32c
+
 __all__ = [
     "CONTROLLER_MAC",
     "HELPER_MAC",
@@ -39,15 +41,17 @@ _MAX_PORT = 62
 _MAX_ENTRIES = 36
 _MIN_FRAME = 60
 _NAME_BYTES = 16
-_HEAD_OF_ALL = Struct("!6s6sHBB")
+_HEAD_OF_ALL = Struct("!6s6sHBBI")
 _HEAD_OF_CONTROL = Struct("!BBI6s")
 _HEAD_OF_REPORT = Struct("!BxI6s4x")
 _NIC = Struct("!BBxxI16s")
 _LINK = Struct("!BBBBIII4x")
 _ENTRY = Struct("!6sBB8I")
 _ETHERTYPE = 0x88B6
-_CONTROL = 0x14
-_REPORT = 0x15
+_CONTROL = 0x24
+_REPORT = 0x25
+_CHECKSUM = slice(16, 20)
+_MACS = 12
 _THIS_HOST, _PEER, _GONE = 1, 2, 3
 _HEARD, _USABLE, _STRIPING = 1, 2, 4
 
@@ -159,11 +163,13 @@ def gone(generation: int, mac: str) -> bytes:
 
 def decode_report(frame: bytes) -> Report:
     """Reads a report; raises ValueError that says what is wrong with it."""
-    if len(frame) < _HEAD_OF_ALL.size + _HEAD_OF_REPORT.size:
+    if len(frame) < _MIN_FRAME:
         raise ValueError(f"report: {len(frame)} bytes are too few")
-    _, _, ethertype, version_and_type, flags = _HEAD_OF_ALL.unpack_from(frame)
+    _, _, ethertype, version_and_type, flags, checksum = _HEAD_OF_ALL.unpack_from(frame)
     if (ethertype, version_and_type, flags) != (_ETHERTYPE, _REPORT, 0):
         raise ValueError(f"no report: EtherType {ethertype:#06x}, version and type {version_and_type:#04x}, {flags=}")
+    if checksum != _checksum(frame):
+        raise ValueError(f"report: the checksum {checksum:#010x} is not that of its bytes")
     count, time_ms, mac = _HEAD_OF_REPORT.unpack_from(frame, _HEAD_OF_ALL.size)
     start = _HEAD_OF_ALL.size + _HEAD_OF_REPORT.size
     end = start + count * _ENTRY.size
@@ -181,11 +187,17 @@ def _entries(raw: bytes) -> Iterator[ReportEntry]:
 
 
 def _control(kind: int, generation: int, mac: str, parameters: bytes, entries: Sequence[bytes]) -> bytes:
-    head = _HEAD_OF_ALL.pack(_mac_bytes(HELPER_MAC), _mac_bytes(CONTROLLER_MAC), _ETHERTYPE, _CONTROL, 0)
+    head = _HEAD_OF_ALL.pack(_mac_bytes(HELPER_MAC), _mac_bytes(CONTROLLER_MAC), _ETHERTYPE, _CONTROL, 0, 0)
     raw = _mac_bytes(mac)
     _host_text(raw)
     about = _HEAD_OF_CONTROL.pack(kind, len(entries), generation & 0xFFFFFFFF, raw)
-    return b"".join((head, about, parameters, *entries))
+    frame = b"".join((head, about, parameters, *entries)).ljust(_MIN_FRAME, b"\0")
+    return frame[: _CHECKSUM.start] + _checksum(frame).to_bytes(4, "big") + frame[_CHECKSUM.stop :]
+
+
+def _checksum(frame: bytes) -> int:
+    """CRC32C of all but the addresses and the checksum itself."""
+    return crc32c(frame[_MACS : _CHECKSUM.start] + frame[_CHECKSUM.stop :])
 
 
 def _mac_bytes(mac: str) -> bytes:

@@ -99,7 +99,7 @@ def test_alone_without_open_vswitch() -> None:
             lab.address("A"),
             lab.address6("A"),
         ]
-        assert devices[PLAIN_TAP]["mtu"] == 1482
+        assert devices[PLAIN_TAP]["mtu"] == 1478
         assert devices["eth0"]["addr_info"] == devices["eth1"]["addr_info"] == []
         assert devices["eth0"]["flags"].count("UP") == 1
         assert lab.address("B") in lab.exec("B", ["ip", "addr", "show", "dev", "eth0"]).stdout

@@ -63,8 +63,8 @@ def test_two_taps_are_made_and_go_again(host: Host) -> None:
         assert devices[tap]["linkinfo"]["info_data"]["persist"] is True
         assert "UP" in devices[tap]["flags"] and "LOWER_UP" not in devices[tap]["flags"]  # nobody holds it
         assert host.run("cat", f"/proc/sys/net/ipv6/conf/{tap}/disable_ipv6").stdout == "1\n"
-    assert devices[PLAIN_TAP]["mtu"] == mtu(host, "br-ri2n") == 1500 - 18
-    assert devices[WIRE_TAP]["mtu"] >= 1500 + 18 + 4  # a full frame with header and tag
+    assert devices[PLAIN_TAP]["mtu"] == mtu(host, "br-ri2n") == 1500 - 22
+    assert devices[WIRE_TAP]["mtu"] >= 1500 + 22 + 4  # a full frame with header and tag
     assert {mtu(host, "eth0"), mtu(host, "eth1")} == {1500}
     assert host.answers("A", "B")
     assert host.answers("A", host.lab.address6("C"), "-6")
@@ -88,9 +88,9 @@ def test_dry_run_tells_it_and_changes_nothing(host: Host) -> None:
     for part in (
         f"ip tuntap add dev {PLAIN_TAP} mode tap",
         f"net.ipv6.conf.{WIRE_TAP}.disable_ipv6=1",
-        f"ip link set dev {PLAIN_TAP} mtu 1482",
+        f"ip link set dev {PLAIN_TAP} mtu 1478",
         f"add-port br-ri2n {WIRE_TAP} -- set interface {WIRE_TAP} ofport_request=102",
-        "mtu_request=1482",
+        "mtu_request=1478",
         "in_port=101,actions=drop",
     ):
         assert part in output
@@ -102,7 +102,7 @@ def test_it_can_be_added_to_a_host_that_is_up_and_taken_away(host: Host) -> None
     assert mtu(host, "br-ri2n") == 1500
     host.up("--helper")
     assert host.snapshot() != before
-    assert mtu(host, "br-ri2n") == 1482
+    assert mtu(host, "br-ri2n") == 1478
     host.up()
     assert mtu(host, "br-ri2n") == 1500
     assert (host.snapshot(), host.flows()) == (before, flows)
@@ -112,11 +112,11 @@ def test_it_can_be_added_to_a_host_that_is_up_and_taken_away(host: Host) -> None
 @pytest.mark.parametrize(
     ("options", "nics", "address"),
     [
-        ([], 1500, 1482),
-        (["--nic-mtu", "1518"], 1518, 1500),
+        ([], 1500, 1478),
+        (["--nic-mtu", "1522"], 1522, 1500),
         (["--nic-mtu", "9000"], 9000, 1500),
-        (["--nic-mtu", "9000", "--mtu", "9000"], 9000, 8982),
-        (["--mtu", "1450"], 1500, 1450),  # eth0 had 1500, eth1 is raised to 1450: 1432 is what fits
+        (["--nic-mtu", "9000", "--mtu", "9000"], 9000, 8978),
+        (["--mtu", "1450"], 1500, 1450),  # eth0 had 1500, eth1 is raised to 1450: 1428 is what fits
     ],
 )
 def test_mtus(host: Host, options: list[str], nics: int, address: int) -> None:
@@ -124,8 +124,8 @@ def test_mtus(host: Host, options: list[str], nics: int, address: int) -> None:
     host.up("--helper", *options)
     least = min(mtu(host, "eth0"), mtu(host, "eth1"))
     assert mtu(host, "eth0") == nics
-    assert mtu(host, "br-ri2n") == mtu(host, PLAIN_TAP) == min(address, least - 18)
-    assert mtu(host, WIRE_TAP) >= least + 18 + 4
+    assert mtu(host, "br-ri2n") == mtu(host, PLAIN_TAP) == min(address, least - 22)
+    assert mtu(host, WIRE_TAP) >= least + 22 + 4
     tell = (host.lab.run_dir / HOST / "state" / "br-ri2n" / "helper").read_text()
     gro = "on" if host.lab.datapath == "system" else "off"
     assert tell == f"RI2N_REORDER_OPTIONS=--gro {gro} --mtu-wire {least}\n"
@@ -161,7 +161,7 @@ def test_the_bridge_sees_whether_the_helper_lives(host: Host, wait_until: WaitUn
     assert status["helper"] == {
         "running": False,
         "taps": [
-            {"name": PLAIN_TAP, "port": 101, "link": "down", "mtu": 1482},
+            {"name": PLAIN_TAP, "port": 101, "link": "down", "mtu": 1478},
             {"name": WIRE_TAP, "port": 102, "link": "down", "mtu": mtu(host, WIRE_TAP)},
         ],
     }

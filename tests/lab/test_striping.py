@@ -18,6 +18,7 @@ from ri2n_sdn.fabric.topology import Topology, load_topology
 from ri2n_sdn.lab import Lab
 from ri2n_sdn.lab.traffic import Stream
 from ri2n_sdn.pipeline import helper_frames
+from ri2n_sdn.pipeline.crc32c import crc32c
 
 from .conftest import EXACT, PATIENCE_S, TOPOLOGIES
 from .packets import all_reach_each_other, all_talk_tcp, broadcasts_arrive_once, flawless, pings
@@ -425,14 +426,20 @@ def test_forged_frames_and_garbage_cost_counters_and_harm_nothing(
         helper_frames.this_host(2**32 - 1, hosts["B"]["mac"], helper_frames.Mode.ROUND_ROBIN, []),
         helper_frames.peer(2**32 - 1, hosts["B"]["mac"], False, []),
     ]
-    data = bytes.fromhex("11000000deadbeef00000000000000000800") + bytes(40)
+
+    def sealed(kind: str, body: bytes, covered: int | None = None) -> bytes:
+        head = b"\x88\xb6" + bytes.fromhex(kind)
+        return head + crc32c(head + body[:covered]).to_bytes(4, "big") + body
+
+    data = bytes.fromhex("0000deadbeef00000000000000000800") + bytes(40)
     garbage = {
         "forged_control": [frame[12:] for frame in control],
-        "forged_report": [b"\x88\xb6\x15\x00" + bytes(6) + link[6:] + bytes(32)],
+        "forged_report": [sealed("2500", bytes(6) + link[6:] + bytes(32))],
         "wrong_version": [b"\x88\xb6" + bytes(60), b"\x88\xb6" + b"\xff" * 200],
-        "unknown_type": [b"\x88\xb6\x1f" + bytes(60)],
-        "bad_flags": [b"\x88\xb6\x11\xf0" + bytes(60)],
-        "unknown_session": [b"\x88\xb6" + data],
+        "bad_checksum": [b"\x88\xb6\x2f" + bytes(60), sealed("2100", data, 15)],
+        "unknown_type": [sealed("2f00", bytes(60))],
+        "bad_flags": [sealed("21f0", bytes(60), 16)],
+        "unknown_session": [sealed("2100", data, 16)],
     }
     tagged = [b"\x81\x00" + tag + frame[12:] for tag in (b"\x0f\xfe", b"\x00\x01", b"\xe0\x00") for frame in control]
     frames = [link + rest for group in garbage.values() for rest in group] + [link + rest for rest in tagged]

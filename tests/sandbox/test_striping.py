@@ -16,6 +16,7 @@ import pytest
 from ri2n_sdn.bench.sandbox import Sandbox
 from ri2n_sdn.fabric.links import number_pair
 from ri2n_sdn.fabric.model import PathKey
+from ri2n_sdn.pipeline.crc32c import crc32c
 
 from .frames import Capture, ether, read_pcap, udp, wait_until
 
@@ -273,8 +274,8 @@ def told(frames: list[bytes]) -> dict[tuple[int, str], list[bytes]]:
     """Control frames by kind and whom they are about."""
     found: dict[tuple[int, str], list[bytes]] = {}
     for frame in frames:
-        assert frame[12:16] == bytes.fromhex("88b61400")
-        found.setdefault((frame[16], frame[22:28].hex(":")), []).append(frame)
+        assert frame[12:16] == bytes.fromhex("88b62400")
+        found.setdefault((frame[20], frame[26:32].hex(":")), []).append(frame)
     return found
 
 
@@ -286,11 +287,11 @@ def test_helpers_are_told_their_nics_and_links_again_and_again(sandbox: Sandbox)
     # Of a stranger that a report spoke of, it may be told that this one is gone.
     assert {key for key in frames if key[0] != GONE or key[1] in map(sandbox.mac, WIRING)} == {own, peer}
     host, links = frames[own][0], frames[peer][0]
-    assert host[17] == 2 and host[28] == 0  # two NICs, paced
-    assert [host[32 + 24 * i] for i in range(2)] == [1, 2]
-    assert links[17] == 2 and links[28] == 1  # two links, stripe
-    assert [tuple(links[32 + 20 * i : 36 + 20 * i]) for i in range(2)] == [(0, 1, 1, 1), (1, 2, 2, 1)]
-    weights = [struct.unpack_from("!I", links, 44 + 20 * i)[0] for i in range(2)]
+    assert host[21] == 2 and host[32] == 0  # two NICs, paced
+    assert [host[36 + 24 * i] for i in range(2)] == [1, 2]
+    assert links[21] == 2 and links[32] == 1  # two links, stripe
+    assert [tuple(links[36 + 20 * i : 40 + 20 * i]) for i in range(2)] == [(0, 1, 1, 1), (1, 2, 2, 1)]
+    weights = [struct.unpack_from("!I", links, 48 + 20 * i)[0] for i in range(2)]
     assert sum(weights) == 1_000_000
 
 
@@ -309,9 +310,10 @@ def test_a_helper_that_starts_again_is_told_all_at_once(spare: Sandbox) -> None:
 def report(mac: str, peer: str, link: int, *, time_ms: int = 5000) -> str:
     """A report of one link, as docs/wire-format.md has it."""
     raw = [bytes.fromhex(text.replace(":", "")) for text in (mac, peer)]
-    head = struct.pack("!BBBBI", 0x15, 0, 1, 0, time_ms) + raw[0] + bytes(4)
+    kind, head = b"\x25\x00", struct.pack("!BBI", 1, 0, time_ms) + raw[0] + bytes(4)
     entry = raw[1] + struct.pack("!BB8I", link, 7, 11, 12, 13, 14, 1500, 250, 90_000, 0xFFFFFFFF)
-    return tagged(ether(mac, "02:52:49:32:4e:01", STRIPED, head + entry), CONTROLLER_VLAN)
+    checksum = crc32c(STRIPED.to_bytes(2, "big") + kind + head + entry).to_bytes(4, "big")
+    return tagged(ether(mac, "02:52:49:32:4e:01", STRIPED, kind + checksum + head + entry), CONTROLLER_VLAN)
 
 
 def test_a_report_is_shown(sandbox: Sandbox) -> None:

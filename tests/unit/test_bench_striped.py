@@ -137,7 +137,7 @@ def test_the_lab_of_a_stream_and_its_load() -> None:
     assert [nic.rate_bps for nic in topology.hosts["B"].nics] == [100_000_000, 100_000_000, 10_000_000]
     assert len({nic.switch for nic in topology.hosts["A"].nics}) == 3
     assert sum_bps("100,50") == pytest.approx(150e6 * 1448 / 1514)
-    on_the_wire_bps = udp_rate("100,100") * (stream.UDP_BYTES + 8 + 20 + 14 + 18) * 8
+    on_the_wire_bps = udp_rate("100,100") * (stream.UDP_BYTES + 8 + 20 + 14 + 22) * 8
     assert 0.88 * 200e6 < on_the_wire_bps < 0.92 * 200e6
 
 

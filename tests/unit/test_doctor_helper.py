@@ -21,7 +21,7 @@ PROGRAM = "/usr/local/lib/ri2n/ri2n-reorder"
 
 def device(name: str, **changes: Any) -> dict[str, Any]:
     """A TAP in the words of `ip -d -j link`, held by a process."""
-    mtu = 1482 if name == PLAIN_TAP else 1522
+    mtu = 1478 if name == PLAIN_TAP else 1526
     base = {"ifname": name, "flags": ["UP", "LOWER_UP"], "mtu": mtu, "txqlen": 82, "qdisc": "fq_codel"}
     return {**base, **changes}
 
@@ -34,7 +34,7 @@ def verdicts(
     links: list[dict[str, Any]],
     rows: list[dict[str, Any]] = ROWS,
     program: str | None = PROGRAM,
-    bridge_mtu: int | None = 1482,
+    bridge_mtu: int | None = 1478,
 ) -> dict[str, tuple[str, str, str]]:
     """The helper's rows of doctor: verdict, seen, advice."""
     facts = Facts(
@@ -84,12 +84,12 @@ def test_not_running_not_installed_half_there() -> None:
 @pytest.mark.parametrize(
     ("bridge", "plain", "wire", "verdict"),
     [
-        (1482, 1482, 1522, "ok"),
-        (1400, 1482, 9022, "ok"),
-        (1483, 1483, 1522, "bad"),  # one byte more than a NIC carries
-        (1482, 1481, 1522, "bad"),
-        (1482, 1482, 1521, "bad"),
-        (None, 1482, 1522, "warn"),
+        (1478, 1478, 1526, "ok"),
+        (1400, 1478, 9022, "ok"),
+        (1479, 1479, 1526, "bad"),  # one byte more than a NIC carries
+        (1478, 1477, 1526, "bad"),
+        (1478, 1478, 1525, "bad"),
+        (None, 1478, 1526, "warn"),
     ],
 )
 def test_mtus(bridge: int | None, plain: int, wire: int, verdict: str) -> None:
@@ -130,7 +130,7 @@ def test_what_host_up_and_the_helper_are_told() -> None:
     options = helpers.autonomous_options(topology, "A")
     assert options[options.index("--wire") + 1] == "eth0=1000000000,eth1=2500000"
     commands = "\n".join(helpers.autonomous_commands(topology, "A"))
-    assert "address 06:00:00:00:01:01 mtu 1482" in commands
+    assert "address 06:00:00:00:01:01 mtu 1478" in commands
     assert "txqueuelen 412" in commands  # 5 ms at 1.0025 Gbit/s, in full frames
     assert "10.77.0.1/24" in commands and "fd77::1/64" in commands
     assert "txqueuelen 16" in "\n".join(helpers.autonomous_commands(topology, "C"))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ri2n_sdn.pipeline.crc32c import crc32c
 from ri2n_sdn.pipeline.helper_frames import (
     NO_LIMIT,
     HelperLink,
@@ -26,6 +27,11 @@ from ri2n_sdn.weights.strategies import STRATEGIES
 
 VECTORS = json.loads((Path(__file__).parents[2] / "reorder/tests/vectors.json").read_text(encoding="utf-8"))
 MAC = "02:00:00:00:0a:00"
+
+
+def sealed(frame: bytes) -> bytes:
+    """A frame with its checksum in the place where it belongs."""
+    return frame[:16] + crc32c(frame[12:16] + frame[20:]).to_bytes(4, "big") + frame[20:]
 
 
 def frame_of(example: dict[str, Any]) -> bytes:
@@ -77,20 +83,46 @@ def test_what_is_no_report_is_refused(frame: bytes) -> None:
 
 @given(st.binary(max_size=200), st.booleans())
 def test_any_bytes_are_a_report_or_a_value_error(body: bytes, head: bool) -> None:
-    frame = frame_of(VECTORS["frames"][0])[:14] + b"\x15\x00" + body if head else body
+    frame = sealed(frame_of(VECTORS["frames"][0])[:14] + b"\x25\x00" + bytes(4) + body) if head else body
     try:
         report = decode_report(frame)
     except ValueError:
         return
-    assert len(frame) <= max(60, 32 + 40 * len(report.entries))
+    assert len(frame) <= max(60, 36 + 40 * len(report.entries))
     assert all(0 <= entry.link < 64 for entry in report.entries)
 
 
 def test_a_padded_report_without_entries() -> None:
-    frame = bytes.fromhex("025249324e01020000000a0088b61500" + "0000000003e8020000000a0000000000")
-    assert decode_report(frame.ljust(60, b"\0")) == Report(1000, MAC, ())
+    frame = bytes.fromhex("025249324e01020000000a0088b62500" + "00000000" + "0000000003e8020000000a0000000000")
+    assert decode_report(sealed(frame.ljust(60, b"\0"))) == Report(1000, MAC, ())
     with pytest.raises(ValueError, match="0 entries in 61 bytes"):
-        decode_report(frame.ljust(61, b"\0"))
+        decode_report(sealed(frame.ljust(61, b"\0")))
+    with pytest.raises(ValueError, match="59 bytes are too few"):
+        decode_report(sealed(frame.ljust(59, b"\0")))
+
+
+@pytest.mark.parametrize(("fields", "frame"), examples("report"))
+def test_no_report_with_a_flipped_bit_is_believed(fields: dict[str, Any], frame: bytes) -> None:
+    for bit in range(8 * 12, 8 * len(frame)):
+        flipped = bytearray(frame)
+        flipped[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(ValueError, match="report"):
+            decode_report(bytes(flipped))
+
+
+@pytest.mark.parametrize(
+    ("data", "checksum"),
+    [
+        (b"", 0),
+        (b"123456789", 0xE3069283),
+        (bytes(32), 0x8A9136AA),  # this and the following: RFC 3720, B.4
+        (b"\xff" * 32, 0x62A8AB43),
+        (bytes(range(32)), 0x46DD794E),
+        (bytes(reversed(range(32))), 0x113FDB5C),
+    ],
+)
+def test_the_checksum_is_crc32c(data: bytes, checksum: int) -> None:
+    assert crc32c(data) == checksum
 
 
 def test_every_strategy_has_a_mode() -> None:

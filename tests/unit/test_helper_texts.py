@@ -136,7 +136,7 @@ def test_a_peer_that_left_is_said_to_be_gone_three_times() -> None:
     times = []
     told.part(PEER, 7)
     for now_s in range(101, 120, 2):
-        times += [(now_s, frame[16], frame[22:28].hex(":")) for frame in told.due(float(now_s), 2.0)]
+        times += [(now_s, frame[20], frame[26:32].hex(":")) for frame in told.due(float(now_s), 2.0)]
     assert times == [(now_s, 3, PEER) for now_s in (101, 103, 105)]
     assert not told.texts
 

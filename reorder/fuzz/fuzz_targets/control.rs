@@ -3,13 +3,14 @@
 
 use libfuzzer_sys::fuzz_target;
 use ri2n_reorder::wire::control::WHOLE_WEIGHT_PPM;
-use ri2n_reorder::wire::{parse, Body, Message, CONTROLLER_MAC, ETHERTYPE, HELPER_MAC, MAX_LINKS, MAX_PORT, VERSION};
+use ri2n_reorder::wire::{parse, seal, Body, Message, CONTROLLER_MAC, ETHERTYPE, HELPER_MAC, MAX_LINKS, MAX_PORT, VERSION};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((which, body)) = bytes.split_first() else { return };
     let kind = 3 + which % 3;
-    let frame =
-        [&HELPER_MAC.0[..], &CONTROLLER_MAC.0, &ETHERTYPE.to_be_bytes(), &[VERSION << 4 | kind, 0], body].concat();
+    let head = [VERSION << 4 | kind, 0, 0, 0, 0, 0];
+    let mut frame = [&HELPER_MAC.0[..], &CONTROLLER_MAC.0, &ETHERTYPE.to_be_bytes(), &head, body].concat();
+    seal(&mut frame);
     let Ok(message) = parse(&frame) else { return };
     let mut again = Vec::new();
     message.encode(&mut again);

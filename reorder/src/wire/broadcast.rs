@@ -1,7 +1,7 @@
 //! Type 6: a broadcast or multicast frame, without a controller.
 
 use super::data::make_room;
-use super::{head, link_number, session_number, Mac, Malformed, Reader, BROADCAST};
+use super::{head, link_number, seal, session_number, Mac, Malformed, Reader, BROADCAST, HEAD};
 
 /// A broadcast or multicast frame in its envelope, read. [`unwrap`](super::unwrap) takes it out of it.
 #[derive(Copy, Clone, Debug, Eq, PartialEq)]
@@ -51,9 +51,10 @@ impl<'a> Broadcast<'a> {
 /// an Ethernet header is padded to one with zeros.
 pub fn wrap_broadcast(frame: &mut Vec<u8>, dst: Mac, src: Mac, link: u8, session: u32, number: u16) {
     make_room(frame);
-    frame.copy_within(..6, 24);
-    frame[..16].copy_from_slice(&head(dst, src, BROADCAST, 0));
-    frame[16..18].copy_from_slice(&u16::from(link).to_be_bytes());
-    frame[18..22].copy_from_slice(&session.to_be_bytes());
-    frame[22..24].copy_from_slice(&number.to_be_bytes());
+    frame.copy_within(..6, 28);
+    frame[..HEAD].copy_from_slice(&head(dst, src, BROADCAST, 0));
+    frame[20..22].copy_from_slice(&u16::from(link).to_be_bytes());
+    frame[22..26].copy_from_slice(&session.to_be_bytes());
+    frame[26..28].copy_from_slice(&number.to_be_bytes());
+    seal(frame);
 }

@@ -1,6 +1,6 @@
 //! Type 4: what the controller tells a helper.
 
-use super::{head, host_mac, Mac, Malformed, Reader, CONTROL, CONTROLLER_MAC, HELPER_MAC, MAX_LINKS, MAX_PORT};
+use super::{head, host_mac, seal, Mac, Malformed, Reader, CONTROL, CONTROLLER_MAC, HELPER_MAC, MAX_LINKS, MAX_PORT};
 
 const THIS_HOST: u8 = 1;
 const PEER: u8 = 2;
@@ -140,6 +140,7 @@ impl Control {
             }
             Body::Gone => {}
         }
+        seal(out);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Type 1: a frame of a session in its envelope.
 
-use super::{head, link_number, session_number, Mac, Malformed, Reader, DATA, ETHERTYPE, HEADER, OVERHEAD};
+use super::seal::seal_header;
+use super::{head, link_number, session_number, Mac, Malformed, Reader, DATA, ETHERTYPE, HEAD, HEADER, OVERHEAD};
 use crate::seq::Seq;
 
 /// Flag: sent before.
@@ -55,14 +56,14 @@ pub struct DataHead {
 }
 
 impl DataHead {
-    /// Bytes 12 to 30: all of the envelope but the addresses.
+    /// Bytes 12 to 34: all of the envelope but the addresses and, yet, the checksum.
     fn bytes(&self) -> [u8; OVERHEAD] {
         let mut bytes = [0; OVERHEAD];
-        bytes[..4].copy_from_slice(&head(Mac::NONE, Mac::NONE, DATA, self.flags)[MACS..]);
-        bytes[4..6].copy_from_slice(&u16::from(self.link).to_be_bytes());
-        bytes[6..10].copy_from_slice(&self.session.to_be_bytes());
-        bytes[10..14].copy_from_slice(&self.seq.0.to_be_bytes());
-        bytes[14..].copy_from_slice(&self.link_seq.0.to_be_bytes());
+        bytes[..HEAD - MACS].copy_from_slice(&head(Mac::NONE, Mac::NONE, DATA, self.flags)[MACS..]);
+        bytes[8..10].copy_from_slice(&u16::from(self.link).to_be_bytes());
+        bytes[10..14].copy_from_slice(&self.session.to_be_bytes());
+        bytes[14..18].copy_from_slice(&self.seq.0.to_be_bytes());
+        bytes[18..].copy_from_slice(&self.link_seq.0.to_be_bytes());
         bytes
     }
 }
@@ -95,6 +96,7 @@ impl<'a> Data<'a> {
         out[6..MACS].copy_from_slice(&self.src.0);
         out[MACS..INNER].copy_from_slice(&self.head().bytes());
         out[INNER..].copy_from_slice(&self.ethertype.to_be_bytes());
+        seal_header(out);
     }
 
     /// Writes the frame into `out`, in place of what was there.
@@ -111,7 +113,10 @@ impl<'a> Data<'a> {
 /// to one with zeros.
 pub fn wrap(frame: &mut Vec<u8>, head: &DataHead) {
     make_room(frame);
-    frame[MACS..INNER].copy_from_slice(&head.bytes());
+    if let Some(header) = frame.first_chunk_mut::<HEADER>() {
+        header[MACS..INNER].copy_from_slice(&head.bytes());
+        seal_header(header);
+    }
 }
 
 /// Moves all behind the addresses back by the length of the envelope.
@@ -143,7 +148,8 @@ pub fn rewrite(frame: &mut [u8], link: u8, link_seq: Seq, flags: u8) {
     if let Some(header) = frame.first_chunk_mut::<HEADER>() {
         debug_assert_eq!(header[MACS..14], ETHERTYPE.to_be_bytes());
         header[15] = flags;
-        header[16..18].copy_from_slice(&u16::from(link).to_be_bytes());
-        header[26..30].copy_from_slice(&link_seq.0.to_be_bytes());
+        header[20..22].copy_from_slice(&u16::from(link).to_be_bytes());
+        header[30..34].copy_from_slice(&link_seq.0.to_be_bytes());
+        seal_header(header);
     }
 }

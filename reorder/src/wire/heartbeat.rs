@@ -1,6 +1,6 @@
 //! Type 2: a sign of life over one link, with what the other side needs to know.
 
-use super::{head, host_mac, link_number, session_number, Mac, Malformed, Reader, HEARTBEAT};
+use super::{head, host_mac, link_number, seal, session_number, Mac, Malformed, Reader, HEARTBEAT};
 use crate::seq::Seq;
 
 /// Flag: answer at once.
@@ -152,5 +152,6 @@ impl Heartbeat {
         }
         out.extend_from_slice(&self.own.0);
         out.extend_from_slice(&self.peer.0);
+        seal(out);
     }
 }

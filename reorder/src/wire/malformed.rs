@@ -15,6 +15,8 @@ pub enum Malformed {
     Tagged(u16),
     /// Is of this version of the format.
     Version(u8),
+    /// Has a checksum that is not that of its header, or of all of it: something was changed on the way.
+    Checksum,
     /// Is of this type, which does not exist.
     Type(u8),
     /// Has these flags, one of which does not exist.
@@ -40,12 +42,13 @@ pub enum Malformed {
 impl Malformed {
     /// One of each.
     #[cfg(test)]
-    pub const EXAMPLES: [Self; 15] = [
+    pub const EXAMPLES: [Self; 16] = [
         Self::Truncated,
         Self::Oversized,
         Self::NotOurs,
         Self::Tagged(0x8100),
-        Self::Version(2),
+        Self::Version(1),
+        Self::Checksum,
         Self::Type(7),
         Self::Flags(0x80),
         Self::Link(64),
@@ -67,6 +70,7 @@ impl Malformed {
             Self::NotOurs => "not_ours",
             Self::Tagged(_) => "tagged",
             Self::Version(_) => "wrong_version",
+            Self::Checksum => "bad_checksum",
             Self::Type(_) => "unknown_type",
             Self::Flags(_) => "bad_flags",
             Self::Link(_) => "bad_link",

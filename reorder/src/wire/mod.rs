@@ -1,7 +1,7 @@
 //! The frames that helpers send each other and the controller: `docs/wire-format.md` in code.
 //!
-//! Nothing here trusts a frame: [`parse`] checks every field that has values it cannot have, never panics, and says
-//! why a frame is refused. What needs memory of earlier frames (sessions, peers, generations) is the engine's.
+//! Nothing here trusts a frame: [`parse`] checks its checksum before anything else that it says, then every field that has
+//! values it cannot have, never panics, and says why a frame is refused. What needs memory of earlier frames (sessions, peers, generations) is the engine's.
 
 pub mod broadcast;
 pub mod control;
@@ -10,6 +10,7 @@ pub mod heartbeat;
 mod mac;
 mod malformed;
 mod reader;
+mod seal;
 pub mod repeat;
 pub mod report;
 mod tag;
@@ -22,6 +23,7 @@ pub use mac::{BadMac, Mac};
 pub use malformed::Malformed;
 pub use repeat::{Ranges, Repeat};
 pub use report::{Report, ReportEntry};
+pub use seal::seal;
 pub use tag::{pop_tag, push_tag, read_tag, Tag};
 
 use reader::Reader;
@@ -29,18 +31,19 @@ use reader::Reader;
 /// EtherType of the helper's frames.
 pub const ETHERTYPE: u16 = 0x88b6;
 /// Version of the format.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Bytes of a data frame, or of a broadcast, before the original frame's payload.
-pub const HEADER: usize = 32;
+pub const HEADER: usize = 36;
 /// Bytes that a data frame, or a broadcast, is longer than the original frame.
-pub const OVERHEAD: usize = 18;
+pub const OVERHEAD: usize = 22;
 /// Links of a pair of hosts are numbered below this.
 pub const MAX_LINKS: usize = 64;
 /// Highest port number of a host's NIC.
 pub const MAX_PORT: u8 = 62;
 /// Bytes of the longest frame: an Ethernet header and the longest IPv4 packet.
 pub const MAX_FRAME: usize = 14 + 0xffff;
-/// Bytes up to which a frame may be longer than its fields, as Ethernet pads shorter ones.
+/// Bytes of the shortest frame without a payload: shorter ones are padded by who sends them, so that their checksum covers
+/// what Ethernet would pad.
 pub const MIN_FRAME: usize = 60;
 /// A rate in kbit/s that stands for "not bounded here"; compares rightly as the highest number.
 pub const NO_LIMIT: u32 = u32::MAX;
@@ -59,6 +62,8 @@ const REPEAT: u8 = 3;
 const CONTROL: u8 = 4;
 const REPORT: u8 = 5;
 const BROADCAST: u8 = 6;
+/// Bytes of the head that all frames have.
+const HEAD: usize = 20;
 
 /// A frame of the helper, read.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -108,6 +113,8 @@ pub fn parse(frame: &[u8]) -> Result<Message<'_>, Malformed> {
         return Err(Malformed::Version(version_and_type >> 4));
     }
     let flags = rest.u8()?;
+    rest.u32()?;
+    seal::check(frame)?;
     let known_flags = |known: u8| if flags & !known == 0 { Ok(flags) } else { Err(Malformed::Flags(flags)) };
     match version_and_type & 0xf {
         DATA => Ok(Message::Data(Data::read(dst, src, known_flags(data::FLAGS)?, rest)?)),
@@ -120,9 +127,9 @@ pub fn parse(frame: &[u8]) -> Result<Message<'_>, Malformed> {
     }
 }
 
-/// The first 16 bytes of every frame of the helper.
-fn head(dst: Mac, src: Mac, kind: u8, flags: u8) -> [u8; 16] {
-    let mut bytes = [0; 16];
+/// The first bytes of every frame of the helper, but for the checksum: see [`seal`].
+fn head(dst: Mac, src: Mac, kind: u8, flags: u8) -> [u8; HEAD] {
+    let mut bytes = [0; HEAD];
     bytes[..6].copy_from_slice(&dst.0);
     bytes[6..12].copy_from_slice(&src.0);
     bytes[12..14].copy_from_slice(&ETHERTYPE.to_be_bytes());

@@ -1,6 +1,6 @@
 //! Type 3: a request to repeat frames.
 
-use super::{head, session_number, Mac, Malformed, Reader, REPEAT};
+use super::{head, seal, session_number, Mac, Malformed, Reader, HEAD, REPEAT};
 use crate::seq::Seq;
 
 /// Ranges in one request, at most.
@@ -92,6 +92,7 @@ pub fn write(
         out.extend_from_slice(&frames.to_be_bytes());
         count += 1;
     }
-    out[16..18].copy_from_slice(&count.to_be_bytes());
+    out[HEAD..HEAD + 2].copy_from_slice(&count.to_be_bytes());
+    seal(out);
     usize::from(count)
 }

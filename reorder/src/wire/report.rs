@@ -1,6 +1,6 @@
 //! Type 5: what a helper tells the controller.
 
-use super::{head, host_mac, Mac, Malformed, Reader, CONTROLLER_MAC, MAX_LINKS, REPORT};
+use super::{head, host_mac, seal, Mac, Malformed, Reader, CONTROLLER_MAC, MAX_LINKS, REPORT};
 
 /// Entry's flag: the peer is heard on this link.
 pub const HEARD: u8 = 1;
@@ -74,6 +74,7 @@ impl Report {
         out.extend_from_slice(&self.mac.0);
         out.extend_from_slice(&[0; 4]);
         entries.iter().for_each(|entry| entry.write(out));
+        seal(out);
     }
 }
 

@@ -209,7 +209,7 @@ proptest! {
     fn heartbeats_are_read_as_written(heartbeat in heartbeat()) {
         let mut frame = vec![];
         heartbeat.encode(&mut frame);
-        prop_assert_eq!(frame.len(), 110);
+        prop_assert_eq!(frame.len(), 114);
         prop_assert_eq!(parse(&frame), Ok(Message::Heartbeat(heartbeat)));
     }
 
@@ -265,7 +265,9 @@ proptest! {
 
     #[test]
     fn any_body_is_read_or_refused(kind in 0..16u8, body in vec(prop_oneof![0..4u8, any::<u8>()], 0..200)) {
-        let frame = [&head(HELPER_MAC, CONTROLLER_MAC, kind, 0)[..], &body].concat();
+        let mut frame = [&head(HELPER_MAC, CONTROLLER_MAC, kind, 0)[..], &body].concat();
+        check_stable(&frame)?;
+        seal(&mut frame);
         check_stable(&frame)?;
     }
 
@@ -279,6 +281,34 @@ proptest! {
         }
         check_stable(&damaged)?;
         check_stable(&damaged[..keep.index(frame.len())])?;
+        seal(&mut damaged);
+        check_stable(&damaged)?;
+        damaged.truncate(keep.index(frame.len()));
+        seal(&mut damaged);
+        check_stable(&damaged)?;
+    }
+
+    /// Up to five bits, wherever they are: five is what CRC32C promises for frames as long as these.
+    #[test]
+    fn no_frame_with_flipped_bits_is_believed(frame in valid_frame(), bits in vec(any::<prop::sample::Index>(), 1..=5)) {
+        let payload = matches!(parse(&frame), Ok(Message::Data(_) | Message::Broadcast(_)));
+        let covered = if payload { HEADER } else { frame.len() };
+        let mut flipped = frame.clone();
+        for bit in bits {
+            let bit = bit.index(8 * (covered - 12));
+            flipped[12 + bit / 8] ^= 1 << (bit % 8);
+        }
+        prop_assert_eq!(parse(&flipped).is_ok(), flipped == frame);
+    }
+
+    #[test]
+    fn a_checksum_is_what_was_missing(frame in valid_frame(), wrong in 1..=u32::MAX) {
+        let mut sealed = frame.clone();
+        let right = u32::from_be_bytes([frame[16], frame[17], frame[18], frame[19]]);
+        sealed[16..20].copy_from_slice(&(right ^ wrong).to_be_bytes());
+        prop_assert_eq!(parse(&sealed), Err(Malformed::Checksum));
+        seal(&mut sealed);
+        prop_assert_eq!(sealed, frame);
     }
 
     #[test]
@@ -286,20 +316,19 @@ proptest! {
         let message = parse(&frame);
         prop_assert!(message.is_ok(), "{message:?}");
         let fixed = if matches!(message, Ok(Message::Data(_) | Message::Broadcast(_))) { HEADER } else { frame.len() };
-        prop_assert_eq!(parse(&frame[..keep.index(fixed)]), Err(Malformed::Truncated));
+        let cut_off = parse(&frame[..keep.index(fixed)]);
+        prop_assert!(matches!(cut_off, Err(Malformed::Truncated | Malformed::Checksum)), "{cut_off:?}");
     }
 
     #[test]
-    fn only_padding_may_follow(frame in valid_frame(), more in 1..100usize) {
+    fn nothing_may_follow_but_what_the_checksum_covers(frame in valid_frame(), more in 1..100usize) {
         let message = parse(&frame);
         if !matches!(message, Ok(Message::Data(_) | Message::Broadcast(_))) {
             let mut longer = frame.clone();
             longer.resize(frame.len() + more, 0);
-            if longer.len() <= MIN_FRAME {
-                prop_assert_eq!(parse(&longer), message);
-            } else {
-                prop_assert_eq!(parse(&longer), Err(Malformed::Oversized));
-            }
+            prop_assert_eq!(parse(&longer), Err(Malformed::Checksum));
+            seal(&mut longer);
+            prop_assert_eq!(parse(&longer), Err(Malformed::Oversized));
         }
     }
 }
@@ -339,6 +368,9 @@ fn what_is_no_frame_is_left_alone_or_padded() {
         let mut frame = vec![7; length];
         unwrap(&mut frame);
         rewrite(&mut frame, 1, Seq(1), 1);
+        if length < HEAD {
+            seal(&mut frame);
+        }
         assert_eq!(frame, vec![7; length]);
     }
     let mut frame = vec![];

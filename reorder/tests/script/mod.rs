@@ -76,7 +76,7 @@ impl Sink for Checked {
                 assert!(!self.autonomous && (14..=LONGEST).contains(&frame.len()));
                 return;
             }
-            Out::Controller | Out::Link(..) | Out::Nic(_) => assert!(frame.len() <= LONGEST.max(14 + 18 + 36 * 40)),
+            Out::Controller | Out::Link(..) | Out::Nic(_) => assert!(frame.len() <= LONGEST.max(36 + 36 * 40)),
         }
         let message = wire::parse(&frame).expect("what it sends is valid");
         match (to, message) {
@@ -248,7 +248,10 @@ impl Play<'_> {
             }
             10 => {
                 let tag = self.script.u16();
-                let frame = self.script.bytes(1600);
+                let mut frame = self.script.bytes(1600);
+                if kind & 32 != 0 {
+                    wire::seal(&mut frame);
+                }
                 let tag = (!self.out.autonomous).then_some(Tag { vid: tag & 0xfff, pcp: (tag >> 13) as u8 });
                 self.engine.on_wire(self.now, tag, kind >> 4 & 1, frame, &mut self.out);
             }

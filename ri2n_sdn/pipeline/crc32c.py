@@ -1,0 +1,25 @@
+"""CRC32C (Castagnoli), as in iSCSI and SCTP: the checksum of the helper's frames (docs/wire-format.md)."""
+
+from __future__ import annotations
+
+__all__ = ["crc32c"]
+
+_REVERSED = 0x82F63B78
+_ONES = 0xFFFFFFFF
+
+
+def _entry(value: int) -> int:
+    for _ in range(8):
+        value = value >> 1 ^ (_REVERSED if value & 1 else 0)
+    return value
+
+
+_TABLE = tuple(_entry(byte) for byte in range(256))
+
+
+def crc32c(data: bytes) -> int:
+    """The checksum of `data`: some 0.1 ms for a report of 1,500 bytes, which come once a second."""
+    value, table = _ONES, _TABLE
+    for byte in data:
+        value = value >> 8 ^ table[(value ^ byte) & 0xFF]
+    return value ^ _ONES
