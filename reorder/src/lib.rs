@@ -4,6 +4,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod belief;
 pub mod counters;
 pub mod driver;
 pub mod engine;

@@ -122,6 +122,40 @@ impl<T> ReorderBuffer<T> {
         self.next
     }
 
+    /// The sequence after the newest that is known to have been sent.
+    pub fn end(&self) -> Seq {
+        self.end
+    }
+
+    /// What was said to have been sent from `to` on was not: goes on from there. What is held of it is dropped; tells how
+    /// many frames that were.
+    pub fn withdraw(&mut self, to: Seq) -> usize {
+        let before = self.held;
+        if to.is_before(self.next) {
+            self.start(to);
+            return before;
+        }
+        let mut seq = to;
+        while seq.is_before(self.end) && self.held > 0 {
+            // Those beyond the slots are missing, or there is nothing left to deliver.
+            let slot = self.slot(seq);
+            if seq.since(self.next) as usize >= self.slots.len() {
+                break;
+            }
+            if let Some((bytes, _)) = self.slots[slot].take() {
+                self.held -= 1;
+                self.bytes -= bytes;
+            }
+            seq = seq.next();
+        }
+        if to.is_before(self.end) {
+            self.losses.withdraw(to);
+            self.end = to;
+            self.links = Links::new();
+        }
+        before - self.held
+    }
+
     /// Whether something is missing: a sequence from `next` on was sent and did not come.
     pub fn is_waiting(&self) -> bool {
         self.next != self.end

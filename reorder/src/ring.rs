@@ -86,6 +86,13 @@ impl Ring {
         self.index(seq).is_some()
     }
 
+    /// Which of the `count` sequences from `from` on are in the ring, as how far they are from it.
+    pub fn within(&self, from: Seq, count: u16) -> std::ops::Range<u32> {
+        let (start, end) = (self.first.since(from), self.end().since(from));
+        let place = |at: i32| at.clamp(0, count.into()) as u32;
+        place(start)..place(end).max(place(start))
+    }
+
     /// The frame, if it is in the ring.
     pub fn get(&self, seq: Seq) -> Option<&Entry> {
         self.entries.get(self.index(seq)?)

@@ -8,7 +8,7 @@ use host::*;
 use ri2n_reorder::driver::Driver;
 use ri2n_reorder::engine::{Engine, Settings};
 use ri2n_reorder::seq::Seq;
-use ri2n_reorder::wire::{self, Body, DataHead, Heartbeat, Mac, Message};
+use ri2n_reorder::wire::{self, repeat, Body, DataHead, Heartbeat, Mac, Message};
 
 #[test]
 fn control_of_ever_new_hosts_is_kept_of_no_more_than_there_may_be() {
@@ -151,6 +151,32 @@ fn a_heartbeat_that_is_replayed_changes_nothing() {
     host.beat_as(peer(1), THEIR_SESSION, |beat| (beat.grant_kbps, beat.hears) = (10_000, 0));
     assert_eq!((rate(&host), host.counter("old_heartbeats")), (20_000_000, u64::from(LINKS)));
     assert_eq!(host.described(peer(1)).unwrap()["striped"], true);
+}
+
+#[test]
+fn a_peer_that_takes_us_for_another_session_is_told_at_once() {
+    let mut host = with_peer(settings());
+    host.run(5 * S / 2);
+    host.beat(peer(1), THEIR_SESSION);
+    host.run(100 * MS);
+    let before = host.seen.heartbeats;
+    host.beat_as(peer(1), THEIR_SESSION, |beat| beat.peer_session ^= 1 << 20);
+    host.run(5 * MS);
+    assert_eq!(host.seen.heartbeats - before, usize::from(LINKS), "and not within a second");
+}
+
+#[test]
+fn whoever_asks_for_frames_that_never_were_gets_none_and_is_counted() {
+    let mut host = with_peer(settings());
+    host.send(peer(1), 50);
+    host.run(MS);
+    let mut frame = Vec::new();
+    let ranges = [(Seq(40), 30), (Seq(u32::MAX - 4), 10), (Seq(1 << 20), 1024), (Seq(1 << 31), 1024)];
+    repeat::write(OWN, peer(1), host.session_of(peer(1)), THEIR_SESSION, ranges, &mut frame);
+    host.wire(1, frame);
+    assert_eq!(host.counter("repeat_not_there"), 20 + 5 + 2048);
+    host.run(10 * MS);
+    assert_eq!(host.counter("repeated_out"), 15);
 }
 
 #[test]

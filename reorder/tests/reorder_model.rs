@@ -116,6 +116,20 @@ impl Model {
         self.sent_up_to(end);
     }
 
+    fn withdraw(&mut self, to: i64) -> usize {
+        let before = self.held();
+        if to < self.next {
+            (self.next, self.gone_at) = (to, None);
+            self.states.clear();
+        } else if to >= self.end {
+            return 0;
+        }
+        self.states.retain(|at, _| *at < to);
+        self.end = to;
+        (self.newest, self.far, self.live) = (BTreeMap::new(), BTreeMap::new(), 0);
+        before - self.held()
+    }
+
     fn gone(&mut self, link: u8) {
         self.newest.remove(&link);
         self.far.remove(&link);
@@ -224,6 +238,7 @@ enum Op {
     Insert { ahead: i64, link: u8, repeated: bool, bytes: usize },
     Mark { ahead: i64, link: u8, repeated: bool },
     Newer { link: u8, ahead: i64 },
+    Withdraw { ahead: i64 },
     Gone { link: u8 },
     Poll { live: u64 },
     Wait { ns: Nanos },
@@ -243,6 +258,7 @@ fn op(limit: usize) -> impl Strategy<Value = Op> {
         2 => (ahead(limit), link(), any::<bool>())
             .prop_map(|(ahead, link, repeated)| Op::Mark { ahead, link, repeated }),
         3 => (link(), ahead(limit)).prop_map(|(link, ahead)| Op::Newer { link, ahead }),
+        1 => ahead(limit).prop_map(|ahead| Op::Withdraw { ahead }),
         1 => link().prop_map(|link| Op::Gone { link }),
         6 => prop_oneof![4 => Just(0b111u64), 1 => 0u64..16].prop_map(|live| Op::Poll { live }),
         3 => (0..15 * MS).prop_map(|ns| Op::Wait { ns }),
@@ -306,6 +322,10 @@ proptest! {
                     let end = model.next + ahead;
                     buffer.newer(now, link, seq(end));
                     model.newer(link, end);
+                }
+                Op::Withdraw { ahead } => {
+                    let to = model.next + ahead;
+                    prop_assert_eq!(buffer.withdraw(seq(to)), model.withdraw(to));
                 }
                 Op::Gone { link } => {
                     buffer.link_gone(link);

@@ -3,7 +3,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use ri2n_reorder::wire::control::WHOLE_WEIGHT_PPM;
-use ri2n_reorder::wire::{parse, seal, Body, Message, CONTROLLER_MAC, ETHERTYPE, HELPER_MAC, MAX_LINKS, MAX_PORT, VERSION};
+use ri2n_reorder::wire::{
+    parse, seal, Body, Message, CONTROLLER_MAC, ETHERTYPE, HELPER_MAC, MAX_LINKS, MAX_PORT, VERSION,
+};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((which, body)) = bytes.split_first() else { return };

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::peer::Candidate;
 use super::{Engine, ACTIVE_NS, BEATS_AFTER, FAST_NS, IDLE_NS, MS};
+use crate::belief::Newer;
 use crate::driver::{Out, Sink};
 use crate::engine::peer::Peer;
 use crate::seq::Seq;
@@ -141,7 +142,7 @@ impl Engine {
                 limit_kbps: own_kbps.min(link.told.limit_kbps),
                 demand_kbps,
                 frames_in: link.come_frames as u32,
-                link_expected: link.expected.unwrap_or_default(),
+                link_expected: link.sequence.next().unwrap_or_default(),
                 own,
                 peer: peer.mac,
             };
@@ -260,7 +261,9 @@ impl Engine {
         peer.reorder.start(beat.next);
         peer.forget_repeats();
         peer.gap_at = None;
-        peer.broadcasts = None;
+        peer.broadcasts = Default::default();
+        peer.position = Default::default();
+        peer.doubted.clear();
         peer.beat_now = true;
         peer.ask_reply = true;
         peer.links.iter_mut().for_each(super::link::Link::peer_restarted);
@@ -272,12 +275,24 @@ impl Engine {
         let was_reachable = peer.is_reachable(now);
         let Some(link) = peer.link_mut(link_number) else { return };
         let limit_changed = link.limit_kbps != beat.limit_kbps;
-        if !link.heartbeat(now, beat) {
-            self.counters.old_heartbeats += 1;
-            return;
+        match link.heartbeat(now, beat) {
+            Newer::Yes => {}
+            Newer::Doubted => {
+                // Whatever it says otherwise: the link lives.
+                self.counters.doubted += 1;
+                link.heard(now);
+                return;
+            }
+            Newer::No => {
+                self.counters.old_heartbeats += 1;
+                return;
+            }
         }
         let arose = link.heard(now);
-        link.missed(beat.link_next, 0);
+        if self.settings.autonomous && link.peer_nic == beat.src {
+            self.by_nic.insert(beat.src, number); // somebody may have claimed it in a greeting
+        }
+        let peer = &mut self.peers[number];
         for link in &mut peer.links {
             link.heard_by_peer = link.hears && beat.hears & link.bit() != 0;
         }
@@ -291,10 +306,14 @@ impl Engine {
             peer.bounced = false;
             peer.ring.ack(beat.expected);
         }
-        peer.reorder.newer(now, link_number, beat.next);
+        if peer.position.heartbeat(now, peer.reorder.end(), link_number, beat.next) {
+            peer.reorder.newer(now, link_number, beat.next);
+        } else {
+            self.counters.doubted += 1;
+        }
         peer.gap_at = Some(now);
-        if beat.flags & REPLY != 0 {
-            peer.answer(now);
+        if beat.flags & REPLY != 0 || !peer.knows_us && beat.peer_session != 0 {
+            peer.answer(now); // it may have been told of another session of ours, by mistake
         }
         if arose || (!peer.knows_us && beat.peer_session == 0) || peer.usable() != was_usable {
             peer.beat_now = true;
@@ -306,6 +325,7 @@ impl Engine {
             self.tell_granter(number);
         }
         self.set_rates(now, number);
+        self.settle_doubts(now, number, out);
         if was_reachable && !self.peers[number].is_reachable(now) {
             self.strand(number, out);
         }

@@ -68,6 +68,13 @@ impl Engine {
         };
         let link_number = if own < beat.own { 8 * mine + theirs } else { 8 * theirs + mine };
         self.peers[number].silent_since = now;
+        let own_kbps = self.nics.get(&port).map_or(NO_LIMIT, |nic| nic.rate_kbps);
+        let (src, limit_kbps) = (beat.src, beat.limit_kbps);
+        let link = self.peers[number].link_mut(link_number);
+        if link.is_some_and(|link| !link.believes(now, src, limit_kbps, own_kbps)) {
+            self.counters.doubted += 1;
+            return;
+        }
         let known = self.peers[number].link(link_number);
         let known = known.map(|link| (link.peer_nic, link.told.limit_kbps));
         if let Some((old, _)) = known.filter(|known| known.0 != beat.src) {
@@ -80,7 +87,6 @@ impl Engine {
         if known == Some((beat.src, beat.limit_kbps)) {
             return;
         }
-        let own_kbps = self.nics.get(&port).map_or(NO_LIMIT, |nic| nic.rate_kbps);
         let rate_kbps = own_kbps.min(beat.limit_kbps);
         let mut links: Vec<Link> = self.peers[number].links.clone();
         links.retain(|old| old.number != link_number);

@@ -1,5 +1,6 @@
 //! One link of a pair of hosts, as this host sees it: what was sent, what came in, who hears whom.
 
+use crate::belief::{Counted, Newer, Rising};
 use crate::seq::Seq;
 use crate::wire::{Heartbeat, Mac, NO_LIMIT};
 use crate::Nanos;
@@ -7,6 +8,8 @@ use crate::Nanos;
 /// Heartbeats may be missed twice; the third one's absence is a dead link.
 pub const MISSED: u64 = 3;
 const MS: Nanos = 1_000_000;
+/// A greeting comes every second: this is two of them after the first.
+const INSISTS_NS: Nanos = 1_500 * MS;
 /// How much of a new round-trip time goes into the smoothed one.
 const SMOOTH: i64 = 8;
 
@@ -21,6 +24,8 @@ pub struct Link {
     pub peer_port: u8,
     /// MAC of the peer's NIC; only used without a bridge.
     pub peer_nic: Mac,
+    /// What a greeting says of the peer's NIC in contradiction to `peer_nic` and `told`, and since when.
+    claimed: Option<(Mac, u32, Nanos)>,
     /// What the controller wants: rate to begin with, most that may ever be sent (kbit/s), weight.
     pub told: Told,
 
@@ -53,13 +58,13 @@ pub struct Link {
     pub come_frames: u64,
     /// Bytes of data frames that came in, as on the wire.
     pub come_bytes: u64,
-    /// Highest link sequence that came in, and one; none before the first of a session.
-    pub expected: Option<Seq>,
+    /// Link sequences of the peer: what came in, and what was left out.
+    pub sequence: Counted,
     /// Data frames that did not come in: gaps in the link sequence.
     pub lost: u64,
 
-    /// Newest heartbeat of the peer.
-    newest_heartbeat: Option<Seq>,
+    /// Numbers of the peer's heartbeats.
+    heartbeats: Rising,
     /// The peer's clock in its newest heartbeat (us), and when that came in.
     pub their_time: Option<(u32, Nanos)>,
     /// Smoothed round-trip time.
@@ -102,6 +107,7 @@ impl Link {
             own_port,
             peer_port,
             peer_nic: Mac::default(),
+            claimed: None,
             told,
             next_sequence: Seq(0),
             sent_frames: 0,
@@ -117,9 +123,9 @@ impl Link {
             hears: false,
             come_frames: 0,
             come_bytes: 0,
-            expected: None,
+            sequence: Counted::default(),
             lost: 0,
-            newest_heartbeat: None,
+            heartbeats: Rising::default(),
             their_time: None,
             round_trip_ns: None,
             way_us: None,
@@ -157,36 +163,35 @@ impl Link {
         true
     }
 
+    /// Whether greetings that say another NIC or limit (kbit/s) of the peer's end are to be believed: on a link that is dead
+    /// at once; on one that works when its heartbeats say so too, or greetings have said nothing else for a while.
+    pub fn believes(&mut self, now: Nanos, nic: Mac, limit_kbps: u32, own_kbps: u32) -> bool {
+        if (nic, limit_kbps) == (self.peer_nic, self.told.limit_kbps) {
+            self.claimed = None;
+            return true;
+        }
+        let since = self.claimed.filter(|old| (old.0, old.1) == (nic, limit_kbps)).map_or(now, |old| old.2);
+        self.claimed = Some((nic, limit_kbps, since));
+        let confirmed = nic == self.peer_nic && self.limit_kbps == limit_kbps.min(own_kbps);
+        !self.hears || confirmed || now.saturating_sub(since) >= INSISTS_NS
+    }
+
     /// Count a data frame that came in; the number of frames that are now known to be lost before it.
-    pub fn came(&mut self, link_sequence: Seq, bytes: usize) -> u32 {
+    pub fn came(&mut self, now: Nanos, link_sequence: Seq, bytes: usize) -> u32 {
         self.come_frames += 1;
         self.come_bytes += bytes as u64;
-        self.missed(link_sequence, 1)
+        let lost = self.sequence.came(now, link_sequence);
+        self.lost += u64::from(lost);
+        lost
     }
 
-    /// The peer sent `ahead` frames up to and with `link_sequence` less than its next; how many are missing.
-    pub fn missed(&mut self, link_sequence: Seq, ahead: u32) -> u32 {
-        let Some(expected) = self.expected else {
-            self.expected = Some(link_sequence.add(ahead));
-            return 0;
-        };
-        let gap = link_sequence.since(expected);
-        if gap < 0 {
-            return 0;
+    /// Take what a heartbeat says of the link's liveness and clocks, if it is newer than the last.
+    pub fn heartbeat(&mut self, now: Nanos, beat: &Heartbeat) -> Newer {
+        let newer = self.heartbeats.take(now, beat.seq, !self.hears);
+        if newer != Newer::Yes {
+            return newer;
         }
-        self.expected = Some(link_sequence.add(ahead));
-        self.lost += gap as u64;
-        gap as u32
-    }
-
-    /// Take what a heartbeat says of the link's liveness and clocks; false for one that is not newer than the last.
-    pub fn heartbeat(&mut self, now: Nanos, beat: &Heartbeat) -> bool {
-        if let Some(newest) = self.newest_heartbeat {
-            if !newest.is_before(beat.seq) {
-                return false;
-            }
-        }
-        self.newest_heartbeat = Some(beat.seq);
+        self.lost += u64::from(self.sequence.told(now, beat.link_next));
         self.interval_ns = Nanos::from(beat.next_within_ms.max(1)) * MS;
         self.their_time = Some((beat.time_us, now));
         let way = i64::from((now / 1000) as u32) - i64::from(beat.time_us);
@@ -215,13 +220,13 @@ impl Link {
             path_total: beat.path_total_kb,
             arrive_total: beat.arrive_total_kb,
         };
-        true
+        Newer::Yes
     }
 
     /// The peer began anew: what is known of its sending is void.
     pub fn peer_restarted(&mut self) {
-        self.newest_heartbeat = None;
-        self.expected = None;
+        self.heartbeats = Rising::default();
+        self.sequence = Counted::default();
         self.their_time = None;
         self.way_us = None;
         self.grant_kbps = None;

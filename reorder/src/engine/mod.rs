@@ -169,6 +169,9 @@ impl Engine {
         let rate_bps = f64::from(rate_kbps) * 1e3;
         self.nic_buckets.set(now, port, rate_bps as u64);
         self.granter.set_nic(port, if up { rate_bps } else { 0.0 });
+        if self.nics.get(&port).is_some_and(|old| old.rate_kbps != rate_kbps) {
+            self.peers.iter_mut().for_each(|peer| peer.beat_now = true); // heartbeats say what may be sent
+        }
         let nic = Nic { name: name.into(), mac, rate_kbps, up, arrived: (0, 0) };
         self.nics
             .entry(port)
@@ -224,10 +227,12 @@ impl Engine {
             offered: Meter::default(),
             next_broadcast: 0,
             reorder: ReorderBuffer::new(REORDER_SLOTS, quarter),
+            position: Default::default(),
+            doubted: Vec::new(),
             come_ns: None,
             fast_since: now,
             gap_at: None,
-            broadcasts: None,
+            broadcasts: Default::default(),
             arrived: Vec::new(),
             usable_ns: 0,
             beat_at: now,

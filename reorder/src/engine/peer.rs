@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 
 use super::link::Link;
+use super::receive::{Broadcasts, DataParts};
+use crate::belief::Position;
 use crate::reorder::ReorderBuffer;
 use crate::ring::Ring;
 use crate::sched::fair::FairQueue;
@@ -22,6 +24,18 @@ pub struct Candidate {
     pub session: u32,
     /// When it was first heard.
     pub since: Nanos,
+}
+
+/// A frame that waits until its number is believed.
+pub struct Doubted {
+    /// When it came in.
+    pub since: Nanos,
+    /// What its head said.
+    pub(super) data: DataParts,
+    /// Its length on the wire.
+    pub bytes: usize,
+    /// The host's frame.
+    pub frame: Delivery,
 }
 
 /// Another host.
@@ -80,14 +94,18 @@ pub struct Peer {
     // receiving
     /// Frames that came early.
     pub reorder: ReorderBuffer<Delivery>,
+    /// Where it is in its sequence, as far as that is believed.
+    pub position: Position,
+    /// Frames that came with numbers which are not believed yet; one less than is needed to believe them.
+    pub doubted: Vec<Doubted>,
     /// When data last came in.
     pub come_ns: Option<Nanos>,
     /// When its heartbeats last became more frequent.
     pub fast_since: Nanos,
     /// When the reorder buffer must be looked at.
     pub gap_at: Option<Nanos>,
-    /// Newest broadcast, and which of the 64 before it came.
-    pub broadcasts: Option<(u16, u64)>,
+    /// Broadcasts that came in.
+    pub broadcasts: Broadcasts,
     /// Bytes in this HBSPAN and the last, by link: R_ijk.
     pub arrived: Vec<(u8, u64, u64)>,
 
@@ -210,6 +228,7 @@ impl Peer {
 
     /// Bytes that it holds in queues and buffers.
     pub fn held_bytes(&self) -> usize {
-        self.queue.bytes() + self.ring.bytes() + self.reorder.bytes()
+        let doubted: usize = self.doubted.iter().map(|doubted| doubted.bytes).sum();
+        self.queue.bytes() + self.ring.bytes() + self.reorder.bytes() + doubted
     }
 }

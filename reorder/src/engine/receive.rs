@@ -1,6 +1,10 @@
 //! From the links to the host: order restored, gaps asked for or given up, frames merged.
 
+use std::collections::{BTreeSet, VecDeque};
+
+use super::peer::Doubted;
 use super::{Engine, Mode, MS};
+use crate::belief::AGREE;
 use crate::driver::{Out, Sink};
 use crate::engine::send::TRIES;
 use crate::reorder::{Inserted, Policy};
@@ -13,6 +17,8 @@ const SKEW_NS: Nanos = 12 * MS;
 const SKEW_UNREPAIRED_NS: Nanos = 35 * MS;
 const SKEW_MOST_NS: Nanos = 50 * MS;
 const RETRY_NS: Nanos = 8 * MS;
+/// How long all links must contradict what is believed of a peer's sequence; and twice the difference of the ways.
+const DENIED_NS: Nanos = 20 * MS;
 const GIVE_UP_NS: Nanos = 100 * MS;
 /// When more frames than this wait, short ones leave the long buffers that they came in: memory is counted by frames'
 /// lengths, and thousands that wait are either a very fast link's or somebody's who wants to fill it.
@@ -44,7 +50,7 @@ impl Engine {
                 None => self.counters.unknown_peer += 1,
             },
             Ok(Message::Broadcast(broadcast)) => {
-                if self.is_new_broadcast(&broadcast) {
+                if self.is_new_broadcast(now, &broadcast) {
                     let group = broadcast.group;
                     let src = self.by_nic.get(&broadcast.src).map(|&number| self.peers[number].mac);
                     wire::unwrap(&mut frame);
@@ -116,7 +122,7 @@ impl Engine {
         let mut arose = false;
         if let Some(link) = peer.links.iter_mut().find(|link| link.number == data.link) {
             arose = link.heard(now);
-            self.counters.lost_on_links += u64::from(link.came(data.link_seq, bytes));
+            self.counters.lost_on_links += u64::from(link.came(now, data.link_seq, bytes));
         }
         match peer.arrived.iter_mut().find(|entry| entry.0 == data.link) {
             Some(entry) => entry.1 += bytes as u64,
@@ -130,10 +136,67 @@ impl Engine {
             self.grants_now |= self.granter.demand(now, mac, f64::INFINITY);
         }
         self.counters.data_in += 1;
-        let repeated = data.flags & wire::data::REPEATED != 0;
-        self.counters.repeated_in += u64::from(repeated);
+        self.counters.repeated_in += u64::from(data.flags & wire::data::REPEATED != 0);
         wire::unwrap(&mut frame);
         wire::set_macs(&mut frame, own, mac);
+        let peer = &mut self.peers[number];
+        if peer.position.data(now, peer.reorder.end(), data.seq.next()) {
+            self.place(now, number, data, bytes, frame, out);
+            self.settle_doubts(now, number, out);
+        } else {
+            self.doubt(now, number, data, bytes, frame, out);
+        }
+        if arose {
+            self.tell_granter(number);
+        }
+    }
+
+    /// A frame whose number is not believed waits for others that agree; not for long, and few of them.
+    fn doubt(&mut self, now: Nanos, number: usize, data: DataParts, bytes: usize, frame: Vec<u8>, out: &mut dyn Sink) {
+        self.counters.doubted += 1;
+        let room = self.held < self.settings.max_memory;
+        let doubted = &mut self.peers[number].doubted;
+        if doubted.len() + 1 >= usize::from(AGREE) {
+            out.done(doubted.remove(0).frame);
+        }
+        if room {
+            doubted.push(Doubted { since: now, data, bytes, frame });
+        } else {
+            out.done(frame);
+        }
+    }
+
+    /// Frames that were doubted get their places when their numbers are believed, and go when that takes too long.
+    pub(super) fn settle_doubts(&mut self, now: Nanos, number: usize, out: &mut dyn Sink) {
+        let mut at = 0;
+        while let Some(doubted) = self.peers[number].doubted.get(at) {
+            let (seq, old) = (doubted.data.seq.next(), now.saturating_sub(doubted.since) >= GIVE_UP_NS);
+            let peer = &mut self.peers[number];
+            let fits = peer.position.fits(peer.reorder.end(), seq);
+            if !fits && !old {
+                at += 1;
+                continue;
+            }
+            let Doubted { data, bytes, frame, .. } = peer.doubted.remove(at);
+            if fits {
+                self.place(now, number, data, bytes, frame, out);
+            } else {
+                out.done(frame);
+            }
+        }
+    }
+
+    /// A frame of the host, from a peer, goes where its number belongs.
+    fn place(
+        &mut self,
+        now: Nanos,
+        number: usize,
+        data: DataParts,
+        bytes: usize,
+        mut frame: Vec<u8>,
+        out: &mut dyn Sink,
+    ) {
+        let repeated = data.flags & wire::data::REPEATED != 0;
         let full = self.held >= self.settings.max_memory;
         let peer = &mut self.peers[number];
         let inserted = if data.flags & wire::data::UNORDERED != 0 {
@@ -171,9 +234,6 @@ impl Engine {
         if self.peers[number].reorder.is_waiting() {
             self.peers[number].gap_at = Some(now);
         }
-        if arose {
-            self.tell_granter(number);
-        }
     }
 
     /// A frame for the host.
@@ -204,6 +264,12 @@ impl Engine {
         let mut ask = std::mem::take(&mut self.ask);
         ask.clear();
         let live = peer.heard();
+        let wait_ns = (DENIED_NS + 2000 * skew_us.max(0) as u64).min(GIVE_UP_NS);
+        if let Some(to) = peer.position.denied(now, live, wait_ns) {
+            // The peer is where it says, however far that is from what was believed.
+            self.counters.resyncs += 1;
+            peer.reorder.withdraw(to);
+        }
         let polled = peer.reorder.poll(now, live, &policy, &mut ask);
         peer.gap_at = polled.next.map(|at| at.max(now + 1));
         self.counters.given_up += u64::from(polled.lost);
@@ -237,7 +303,7 @@ impl Engine {
     }
 
     /// Whether a broadcast was not seen before.
-    fn is_new_broadcast(&mut self, broadcast: &Broadcast<'_>) -> bool {
+    fn is_new_broadcast(&mut self, now: Nanos, broadcast: &Broadcast<'_>) -> bool {
         let Some(number) = self.by_nic.get(&broadcast.src).copied() else {
             self.counters.unknown_peer += 1;
             return false;
@@ -247,33 +313,46 @@ impl Engine {
             self.counters.unknown_session += 1;
             return false;
         }
-        let seen = &mut peer.broadcasts;
-        let Some((newest, before)) = *seen else {
-            *seen = Some((broadcast.number, 0));
-            return true;
-        };
-        let ahead = broadcast.number.wrapping_sub(newest) as i16;
-        let fresh = if ahead > 0 {
-            let shifted = before.checked_shl(ahead as u32).unwrap_or(0);
-            let shifted = if ahead <= 64 { shifted | 1 << (ahead - 1) } else { 0 };
-            *seen = Some((broadcast.number, shifted));
-            true
-        } else if ahead == 0 || ahead < -64 {
-            false
-        } else {
-            let bit = 1u64 << (-ahead - 1);
-            *seen = Some((newest, before | bit));
-            before & bit == 0
-        };
+        let fresh = peer.broadcasts.take(now, broadcast.number);
         self.counters.duplicate += u64::from(!fresh);
         fresh
     }
 }
 
 /// What of a data frame's head is needed when the frame itself is on its way.
-struct DataParts {
+#[derive(Clone, Copy)]
+pub(super) struct DataParts {
     flags: u8,
     link: u8,
     seq: crate::seq::Seq,
     link_seq: crate::seq::Seq,
+}
+
+/// The broadcasts that came in lately: each comes over every link, and counts once.
+///
+/// Nothing is concluded from a number but that it was seen, so a wrong one spoils at most itself, for `COPIES_NS`.
+#[derive(Debug, Default)]
+pub struct Broadcasts {
+    recent: VecDeque<(Nanos, u16)>,
+    seen: BTreeSet<u16>,
+}
+
+/// Copies of a broadcast come within this time; more than this many are not remembered.
+const COPIES_NS: Nanos = 100 * MS;
+const COPIES: usize = 4096;
+
+impl Broadcasts {
+    /// Whether broadcast `number` was not seen.
+    fn take(&mut self, now: Nanos, number: u16) -> bool {
+        let old = |&(at, _): &(Nanos, u16)| now.saturating_sub(at) >= COPIES_NS || at > now;
+        while self.recent.front().is_some_and(old) || self.recent.len() >= COPIES {
+            let Some((_, gone)) = self.recent.pop_front() else { break };
+            self.seen.remove(&gone);
+        }
+        let fresh = self.seen.insert(number);
+        if fresh {
+            self.recent.push_back((now, number));
+        }
+        fresh
+    }
 }

@@ -27,6 +27,8 @@ impl Engine {
                 let past = [&mut peer.short_ns, &mut peer.sent_ns, &mut peer.come_ns];
                 past.into_iter().for_each(|at| *at = at.map(|at| at.min(now)));
                 peer.offered.set_back(now);
+                peer.position.set_back(now);
+                peer.doubted.iter_mut().for_each(|doubted| doubted.since = doubted.since.min(now));
                 for link in &mut peer.links {
                     if link.hears {
                         link.heard(now);

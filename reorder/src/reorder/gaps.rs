@@ -62,6 +62,19 @@ impl Gaps {
         Some(cut)
     }
 
+    /// Takes out all from `bound` on.
+    pub fn cut_back(&mut self, bound: Seq) {
+        while let Some(last) = self.0.back_mut() {
+            if last.first.is_before(bound) {
+                if bound.is_before(last.end) {
+                    last.end = bound;
+                }
+                return;
+            }
+            self.0.pop_back();
+        }
+    }
+
     /// Keeps the runs for which `keep` says so; it may change all but their sequences.
     pub fn retain(&mut self, keep: impl FnMut(&mut Gap) -> bool) {
         self.0.retain_mut(keep);

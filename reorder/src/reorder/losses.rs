@@ -66,6 +66,12 @@ impl Losses {
         lost
     }
 
+    /// Those from `bound` on are not missing: they were never sent.
+    pub fn withdraw(&mut self, bound: Seq) {
+        self.missing.cut_back(bound);
+        self.wanted.cut_back(bound);
+    }
+
     /// Applies the loss rule: all before `horizon` is lost, and what silent links have held up too long. It is wanted from
     /// now on, or given up; tells how many were.
     pub fn decide(&mut self, now: Nanos, horizon: Option<Seq>, policy: &Policy) -> u32 {

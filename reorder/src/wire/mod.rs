@@ -10,9 +10,9 @@ pub mod heartbeat;
 mod mac;
 mod malformed;
 mod reader;
-mod seal;
 pub mod repeat;
 pub mod report;
+mod seal;
 mod tag;
 
 pub use broadcast::{wrap_broadcast, Broadcast};

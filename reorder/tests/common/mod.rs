@@ -28,6 +28,8 @@ const BUFFER_BYTES: usize = 131_072;
 const MTU: usize = 1500;
 /// Frames that a source without a rate has on the way: its wait stays below CoDel's 5 ms at 50 Mbit/s.
 const WINDOW: u64 = 16;
+/// Frames that a tap keeps.
+const TAPPED: usize = 100;
 
 /// A place where frames wait to be sent at a rate.
 #[derive(Default)]
@@ -97,6 +99,8 @@ pub struct World {
     pub broadcasts: BTreeMap<(usize, usize), u64>,
     /// Frames that a source without a rate has on the way at most.
     pub window: u64,
+    /// The newest frames of helpers that came in (host, port, frame), when somebody wants them.
+    pub tap: Option<VecDeque<(usize, u8, Vec<u8>)>>,
 }
 
 pub fn mac(host: usize) -> Mac {
@@ -154,6 +158,7 @@ impl World {
             clocks: vec![0; hosts.len()],
             broadcasts: BTreeMap::new(),
             window: WINDOW,
+            tap: None,
         };
         for (host, nics) in hosts.iter().enumerate() {
             for (at, (switch, rate_bps)) in nics.iter().enumerate() {
@@ -546,6 +551,10 @@ impl World {
         if frame[12..14] != [0x88, 0xb6] {
             self.delivered(to, &frame);
             return;
+        }
+        if let Some(tap) = &mut self.tap {
+            tap.truncate(TAPPED);
+            tap.push_front((to, port, frame.clone()));
         }
         if self.engines[to].is_some() {
             let tag = (!self.settings.autonomous).then_some(Tag { vid: u16::from(port), pcp: 0 });
