@@ -66,6 +66,8 @@ counters! {
     unreachable,
     /// Peers beyond the number that is kept.
     too_many_peers,
+    /// Turns: times that it was woken by a frame, or because something was due.
+    wakes,
     /// Reports sent to the controller.
     reports_out,
 
@@ -165,6 +167,18 @@ counters! {
 }
 
 impl Counters {
+    /// Frames that came in, from either side, and those that were sent to the network: what there was to wake for.
+    #[must_use]
+    pub fn frames(&self) -> u64 {
+        self.plain_in + self.wire_in + self.wire_out + self.heartbeats_out + self.repeat_requests_out
+    }
+
+    /// Turns for each frame: about one, and less under load. Many more, and it is awake for nothing.
+    #[must_use]
+    pub fn wakes_per_frame(&self) -> f64 {
+        self.wakes as f64 / self.frames().max(1) as f64
+    }
+
     /// Counts a frame that could not be read.
     pub fn count_malformed(&mut self, why: &Malformed) {
         let known = self.count(why.counter());

@@ -418,6 +418,7 @@ impl Driver for Engine {
     }
 
     fn on_tick(&mut self, now: Nanos, out: &mut dyn Sink) -> Nanos {
+        self.counters.wakes += 1;
         self.turn(now, out)
     }
 

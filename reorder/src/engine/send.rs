@@ -164,9 +164,12 @@ impl Engine {
         };
         if found.is_none() {
             peer.short_ns = Some(now);
-            let nics = peer.links.iter().filter(|link| wanted & link.bit() != 0);
-            let nic_at = nics.map(|link| buckets.ready_at(now, link.own_port)).min().unwrap_or(now);
-            let at = if mode == Mode::Paced { peer.paced.next_ready(now, wanted).max(nic_at) } else { nic_at };
+            let nic_at = |link: u8| buckets.ready_at(now, ports[usize::from(link)]);
+            // By weight the link is chosen already, and no other one's NIC is waited for.
+            let at = match peer.chosen {
+                Some(link) if mode != Mode::Paced => nic_at(link),
+                _ => peer.paced.next_ready(now, wanted, nic_at),
+            };
             let at = at.max(now + 1000);
             self.credit_at = Some(self.credit_at.map_or(at, |old| old.min(at)));
         }

@@ -28,6 +28,7 @@ impl Engine {
             "generations": self.generations.len(),
             "nics": nics,
             "peers": peers,
+            "wakes_per_frame": self.counters.wakes_per_frame(),
             "counters": counters,
         })
     }

@@ -91,13 +91,17 @@ impl Paced {
         }
     }
 
-    /// When one of the links in `usable` has credit: `now` if one has, `Nanos::MAX` if none ever will.
-    pub fn next_ready(&mut self, now: Nanos, usable: u64) -> Nanos {
+    /// When `pick` will find a link of those in `usable`: `now` if it does, `Nanos::MAX` if it never will.
+    ///
+    /// That is when the first of them has credit while its own NIC has time (from `nic_ready_at(link)` on): the first link's
+    /// time and the first NIC's say nothing together, when they are not of one link.
+    pub fn next_ready(&mut self, now: Nanos, usable: u64, nic_ready_at: impl Fn(u8) -> Nanos) -> Nanos {
         let mut soonest = Nanos::MAX;
         for link in bits(usable) {
-            if let Some(Some(bucket)) = self.buckets.get_mut(usize::from(link)) {
+            let Some(Some(bucket)) = self.buckets.get_mut(usize::from(link)) else { continue };
+            if bucket.rate() > 0 {
                 bucket.refill(now);
-                soonest = soonest.min(bucket.ready_at(now));
+                soonest = soonest.min(bucket.ready_at(now).max(nic_ready_at(link)));
             }
         }
         soonest
@@ -178,7 +182,7 @@ mod tests {
                 links.spent(link, FULL);
                 sent.push((now, link));
             }
-            now = links.next_ready(now, usable);
+            now = links.next_ready(now, usable, |_| now);
             if now > until {
                 return sent;
             }
@@ -209,11 +213,11 @@ mod tests {
         let mut links = paced(&[0]);
         links.spent(0, 100_000);
         assert_eq!(links.pick(1 << 50, FULL, u64::MAX, |_| true), None);
-        assert_eq!(links.next_ready(1 << 50, u64::MAX), Nanos::MAX);
+        assert_eq!(links.next_ready(1 << 50, u64::MAX, |_| 0), Nanos::MAX);
         links.set(1 << 50, 0, 8_000_000_000);
-        assert!(links.next_ready(1 << 50, 1) < (1 << 50) + MS);
+        assert!(links.next_ready(1 << 50, 1, |_| 0) < (1 << 50) + MS);
         links.remove(0);
-        assert_eq!(links.next_ready(1 << 50, 1), Nanos::MAX);
+        assert_eq!(links.next_ready(1 << 50, 1, |_| 0), Nanos::MAX);
         links.set(0, 200, 1); // no such link
         assert_eq!(links.rate_bps(u64::MAX), 0);
     }
@@ -238,7 +242,46 @@ mod tests {
         assert!(nics.ready(3));
     }
 
+    #[test]
+    fn the_time_of_a_link_and_that_of_another_ones_nic_are_not_mixed() {
+        // Link 0 has credit and its NIC none for a while; link 1 the other way round.
+        let mut links = paced(&[100_000_000, 100_000_000]);
+        links.spent(1, 10 * FULL);
+        let at = links.next_ready(0, 0b11, |link| if link == 0 { 5 * MS } else { 0 });
+        assert!((700_000..800_000).contains(&at), "{at}");
+        assert_eq!(links.next_ready(0, 0b01, |_| 5 * MS), 5 * MS);
+    }
+
+    #[test]
+    fn a_link_without_a_rate_is_never_ready_though_it_has_credit() {
+        let mut links = paced(&[0, 1_000_000]);
+        links.spent(1, FULL);
+        assert_eq!(links.next_ready(0, 0b01, |_| 0), Nanos::MAX);
+        assert!(links.next_ready(0, 0b11, |_| 0) > 0);
+    }
+
     proptest! {
+        /// Whatever link and NIC have: nothing is picked before the time that was said, and something is at that time.
+        #[test]
+        fn a_link_is_picked_at_the_time_that_was_said(
+            rates in prop::collection::vec(prop_oneof![Just(0u64), 1_000_000u64..10_000_000_000], 1..5),
+            debts in prop::collection::vec((0usize..100_000, 0..2 * MS), 5),
+        ) {
+            let mut links = paced(&rates);
+            for (link, (bytes, _)) in (0..rates.len()).zip(&debts) {
+                links.spent(link as u8, *bytes);
+            }
+            let usable = (1u64 << rates.len()) - 1;
+            let nic_at = |link: u8| debts[usize::from(link)].1;
+            let at = links.next_ready(0, usable, nic_at);
+            if at > 0 {
+                prop_assert_eq!(links.pick(at.min(1_000 * MS) - 1, FULL, usable, |link| nic_at(link) < at.min(1_000 * MS)), None);
+            }
+            if at < Nanos::MAX {
+                prop_assert!(links.pick(at, FULL, usable, |link| nic_at(link) <= at).is_some());
+            }
+        }
+
         /// With frames waiting, every link carries its whole rate, in bursts no longer than the depth.
         #[test]
         fn every_link_carries_its_rate(rates in prop::collection::vec(1_000_000u64..10_000_000_000, 1..5), late in 0u64..150_000) {
@@ -256,7 +299,7 @@ mod tests {
                 for (link, &rate) in rates.iter().enumerate() {
                     prop_assert!(burst[link] <= depth(rate / 8, FULL as u64) + FULL as u64);
                 }
-                now = links.next_ready(now, usable) + late;
+                now = links.next_ready(now, usable, |_| now) + late;
             }
             for (link, &rate) in rates.iter().enumerate() {
                 let earned = rate as f64 / 8.0 * 0.02;

@@ -291,12 +291,12 @@ impl Network {
             let Some(link) = of.paced.pick(now, FRAME, u64::MAX, |_| true) else { break };
             of.paced.spent(link, FRAME);
             of.wants.spend(FRAME);
-            let more = of.wants.has_credit() && of.paced.next_ready(now, u64::MAX) > now;
+            let more = of.wants.has_credit() && of.paced.next_ready(now, u64::MAX, |_| now) > now;
             self.enqueue(usize::from(link), client, more);
         }
         let of = &mut self.clients[client];
         if of.on {
-            let mut at = of.paced.next_ready(now, u64::MAX).max(of.wants.ready_at(now));
+            let mut at = of.paced.next_ready(now, u64::MAX, |_| now).max(of.wants.ready_at(now));
             at = at.max(of.elsewhere.as_ref().map_or(0, |bucket| bucket.ready_at(now)));
             // One timer is enough: an earlier one replaces a later one.
             if at != Nanos::MAX && at.max(now + 1) < of.planned.max(now + 1) || of.planned <= now {
