@@ -254,7 +254,7 @@ fn what_is_replayed_or_forged_costs_a_counter_and_no_more() {
     world.wire_in(0, tag, 1, data.clone());
     assert_eq!(world.engine(0).counters().unknown_session, 1);
     let session = world.engine(1).status()["peers"][0]["session"].as_u64().unwrap() as u32;
-    for (seq, counter) in [(Seq(0), "old"), (Seq(0x4000_0000), "far_ahead")] {
+    for (seq, counter) in [(Seq(0), "old"), (Seq(0x4000_0000), "doubted")] {
         let mut data = vec![0u8; 100];
         wire::wrap(&mut data, &DataHead { session, seq, ..head });
         wire::set_macs(&mut data, mac(0), mac(1));

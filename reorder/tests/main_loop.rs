@@ -221,7 +221,7 @@ fn two_helpers_without_a_bridge() {
         let nics = &a.facts.nics;
         assert_eq!((nics[0].rate_bps, nics[1].rate_bps), (1_000_000_000, 10_000_000_000), "given, and the veth's own");
         assert_eq!((nics[1].port, nics[1].mac), (1, interfaces.mac("a1").unwrap()));
-        assert_eq!((a.facts.own_mac, interfaces.mtu("a").unwrap()), (Some(interfaces.mac("a").unwrap()), 1382));
+        assert_eq!((a.facts.own_mac, interfaces.mtu("a").unwrap()), (Some(interfaces.mac("a").unwrap()), 1378));
         ["a", "b"].iter().for_each(|name| quiet(name));
         let (host_a, host_b) = (open("a"), open("b"));
         let sent: Vec<_> = (0..200).map(|i| frame(i, 60 + 5 * usize::from(i))).collect();
