@@ -68,6 +68,8 @@ counters! {
     too_many_peers,
     /// Turns: times that it was woken by a frame, or because something was due.
     wakes,
+    /// Times that it was woken 2 ms or more after it was due: its CPUs are busy.
+    late,
     /// Reports sent to the controller.
     reports_out,
 

@@ -224,6 +224,11 @@ impl<T> ReorderBuffer<T> {
         }
     }
 
+    /// Whatever came in within `late_ns` before `now` was not looked at: nothing that is missing was waited for then.
+    pub fn excuse(&mut self, now: Nanos, late_ns: Nanos) {
+        self.clock.skip(now, late_ns);
+    }
+
     /// `link` died: nothing more is expected from it, and what is missing now may have been on it.
     pub fn link_gone(&mut self, link: u8) {
         self.links.gone(link);

@@ -36,7 +36,8 @@ impl Engine {
     pub(super) fn check_links(&mut self, now: Nanos, number: usize) {
         let interval_ns = self.their_interval(&self.peers[number]);
         let peer = &mut self.peers[number];
-        if peer.usable() != 0 {
+        peer.quiet = peer.is_quiet(now, interval_ns);
+        if peer.usable() != 0 && !peer.quiet {
             peer.usable_ns = now;
         }
         if !peer.again.is_empty() && !peer.is_reachable(now) {
@@ -53,10 +54,11 @@ impl Engine {
                 peer.ask_reply = true;
             }
         }
-        let since = peer.fast_since;
         let mut died = false;
-        for link in &mut peer.links {
-            if link.dies(now, since, interval_ns) {
+        for at in 0..peer.links.len() {
+            let dies_at = peer.dies_at(&peer.links[at], interval_ns);
+            let link = &mut peer.links[at];
+            if link.dies(now, dies_at) {
                 self.counters.link_deaths += 1;
                 peer.reorder.link_gone(link.number);
                 died = true;
@@ -275,12 +277,13 @@ impl Engine {
         let was_reachable = peer.is_reachable(now);
         let Some(link) = peer.link_mut(link_number) else { return };
         let limit_changed = link.limit_kbps != beat.limit_kbps;
-        match link.heartbeat(now, beat) {
+        let timely = now.saturating_sub(self.excused_ns) >= super::LATE_NS;
+        match link.heartbeat(now, beat, timely) {
             Newer::Yes => {}
             Newer::Doubted => {
                 // Whatever it says otherwise: the link lives.
                 self.counters.doubted += 1;
-                link.heard(now);
+                peer.hear(now, link_number);
                 return;
             }
             Newer::No => {
@@ -288,11 +291,11 @@ impl Engine {
                 return;
             }
         }
-        let arose = link.heard(now);
         if self.settings.autonomous && link.peer_nic == beat.src {
             self.by_nic.insert(beat.src, number); // somebody may have claimed it in a greeting
         }
         let peer = &mut self.peers[number];
+        let arose = peer.hear(now, link_number);
         for link in &mut peer.links {
             link.heard_by_peer = link.hears && beat.hears & link.bit() != 0;
         }

@@ -10,6 +10,12 @@ pub const MISSED: u64 = 3;
 const MS: Nanos = 1_000_000;
 /// A greeting comes every second: this is two of them after the first.
 const INSISTS_NS: Nanos = 1_500 * MS;
+/// How long a link whose peer is silent altogether counts as late, not as dead: a process may get no CPU for so long.
+pub const LATE_NS: Nanos = 200 * MS;
+/// How much of the difference of the ways counts, at most.
+const SKEW_NS: Nanos = 50 * MS;
+/// Rounds of heartbeats that the peer sent over other links, at least, before one that has none of them is dead.
+const ROUNDS: u32 = 3;
 /// How much of a new round-trip time goes into the smoothed one.
 const SMOOTH: i64 = 8;
 
@@ -48,6 +54,9 @@ pub struct Link {
     pub limit_kbps: u32,
     /// When something last came in.
     heard_ns: Option<Nanos>,
+    /// The peer's round in which something last came in, and when its first one after that was heard on another link.
+    round: u32,
+    missed_since: Option<Nanos>,
     /// How often the peer promises to say something here.
     pub interval_ns: Nanos,
     /// This host's NIC has carrier.
@@ -71,6 +80,8 @@ pub struct Link {
     pub round_trip_ns: Option<Nanos>,
     /// Difference of the clocks plus the way here, in us, smoothed; only differences between links mean something.
     pub way_us: Option<i64>,
+    /// Mean deviation of the way here from `way_us`.
+    way_var_us: i64,
     /// What RI2N's strategies know of the peer's end (SPEC.md: `cnt`, `arrive`, `path_total`, `arrive_total`).
     pub theirs: Counts,
 }
@@ -118,6 +129,8 @@ impl Link {
             grant_kbps: None,
             limit_kbps: NO_LIMIT,
             heard_ns: None,
+            round: 0,
+            missed_since: None,
             interval_ns: 1000 * MS,
             own_up: true,
             hears: false,
@@ -129,6 +142,7 @@ impl Link {
             their_time: None,
             round_trip_ns: None,
             way_us: None,
+            way_var_us: 0,
             theirs: Counts::default(),
         }
     }
@@ -138,24 +152,54 @@ impl Link {
         1 << self.number
     }
 
-    /// Something came in; true if the link was not heard before.
-    pub fn heard(&mut self, now: Nanos) -> bool {
+    /// Something came in, in the peer's `round`; true if the link was not heard before.
+    pub fn heard(&mut self, now: Nanos, round: u32) -> bool {
         self.heard_ns = Some(now);
+        self.round = round;
+        self.missed_since = None;
         !std::mem::replace(&mut self.hears, true)
     }
 
-    /// When the link counts as dead unless something comes in, `interval_ns` at most between heartbeats since `since`.
-    pub fn dies_at(&self, since: Nanos, interval_ns: Nanos) -> Option<Nanos> {
+    /// The peer began a round, as another link says.
+    pub fn is_missed(&mut self, now: Nanos) {
+        self.missed_since.get_or_insert(now);
+    }
+
+    /// This process had no CPU for `late_ns` until `now`: silence in that time was its own.
+    pub fn excuse(&mut self, now: Nanos, late_ns: Nanos) {
+        let later = |at: Nanos| at.saturating_add(late_ns).min(now);
+        self.heard_ns = self.heard_ns.map(later);
+        self.missed_since = self.missed_since.map(later);
+    }
+
+    /// From when on silence is more than a missing heartbeat or two, `interval_ns` at most between them since `since`. As a
+    /// retransmission timer does, it gives a link that is sometimes late more time, by four times the mean deviation.
+    pub fn silent_at(&self, since: Nanos, interval_ns: Nanos) -> Option<Nanos> {
         let heard = self.heard_ns.filter(|_| self.hears)?;
         let slow = heard.saturating_add(MISSED * self.interval_ns);
         let fast = heard.saturating_add(MISSED * interval_ns.min(self.interval_ns));
         // A shorter interval holds from the moment on at which it became known.
-        Some(fast.max(since.saturating_add(MISSED * interval_ns).min(slow)))
+        let silent = fast.max(since.saturating_add(MISSED * interval_ns).min(slow));
+        Some(silent.saturating_add((4000 * self.way_var_us.unsigned_abs()).min(LATE_NS)))
     }
 
-    /// Whether it is silent for too long; it is dead then.
-    pub fn dies(&mut self, now: Nanos, since: Nanos, interval_ns: Nanos) -> bool {
-        if self.dies_at(since, interval_ns).is_none_or(|at| now < at) {
+    /// When the link counts as dead unless something comes in; the peer is in `round`, and its fastest link's way takes
+    /// `fastest_us` (as `way_us` counts).
+    ///
+    /// A peer that says nothing on any link is late, or gone, and nothing can be said of its links. One that goes on, on
+    /// others, has sent its heartbeats over all of them: they are late by the difference of the ways at most.
+    pub fn dies_at(&self, since: Nanos, interval_ns: Nanos, round: u32, fastest_us: i64) -> Option<Nanos> {
+        let silent = self.silent_at(since, interval_ns)?;
+        let missed = self.missed_since.filter(|_| round.wrapping_sub(self.round) >= ROUNDS);
+        let Some(missed) = missed else { return Some(silent.saturating_add(LATE_NS)) };
+        let skew_us = self.way_us.map_or(0, |way| way - fastest_us).max(0).unsigned_abs();
+        let all = (MISSED - 1) * interval_ns.min(self.interval_ns) + (1000 * skew_us).min(SKEW_NS);
+        Some(silent.max(missed.saturating_add(all)))
+    }
+
+    /// Whether it is silent for too long, as `dies_at` says; it is dead then.
+    pub fn dies(&mut self, now: Nanos, at: Option<Nanos>) -> bool {
+        if at.is_none_or(|at| now < at) {
             return false;
         }
         self.hears = false;
@@ -185,8 +229,9 @@ impl Link {
         lost
     }
 
-    /// Take what a heartbeat says of the link's liveness and clocks, if it is newer than the last.
-    pub fn heartbeat(&mut self, now: Nanos, beat: &Heartbeat) -> Newer {
+    /// Take what a heartbeat says of the link's liveness and clocks, if it is newer than the last. `timely`: it did not wait
+    /// for this process, so that its way can be measured.
+    pub fn heartbeat(&mut self, now: Nanos, beat: &Heartbeat, timely: bool) -> Newer {
         let newer = self.heartbeats.take(now, beat.seq, !self.hears);
         if newer != Newer::Yes {
             return newer;
@@ -194,13 +239,10 @@ impl Link {
         self.lost += u64::from(self.sequence.told(now, beat.link_next));
         self.interval_ns = Nanos::from(beat.next_within_ms.max(1)) * MS;
         self.their_time = Some((beat.time_us, now));
-        let way = i64::from((now / 1000) as u32) - i64::from(beat.time_us);
-        self.way_us = Some(match self.way_us {
-            // The clocks' lower halves wrapped, or one of them was set: begin again.
-            Some(old) if (way - old).abs() < 1_000_000 => old + (way - old) / SMOOTH,
-            _ => way,
-        });
-        if let Some(echo) = beat.echo {
+        if timely {
+            self.measure_way(i64::from((now / 1000) as u32) - i64::from(beat.time_us));
+        }
+        if let Some(echo) = beat.echo.filter(|_| timely) {
             let back = (now / 1000) as u32;
             let trip_us = i64::from(back.wrapping_sub(echo.time_us)) - i64::from(echo.age_us);
             if (0..10_000_000).contains(&trip_us) {
@@ -223,12 +265,24 @@ impl Link {
         Newer::Yes
     }
 
+    fn measure_way(&mut self, way_us: i64) {
+        let old = self.way_us.filter(|old| (way_us - old).abs() < 1_000_000);
+        let Some(old) = old else {
+            // The first, or the clocks' lower halves wrapped, or one of them was set: begin again.
+            self.way_us = Some(way_us);
+            return;
+        };
+        self.way_var_us += ((way_us - old).abs() - self.way_var_us) / 4;
+        self.way_us = Some(old + (way_us - old) / SMOOTH);
+    }
+
     /// The peer began anew: what is known of its sending is void.
     pub fn peer_restarted(&mut self) {
         self.heartbeats = Rising::default();
         self.sequence = Counted::default();
         self.their_time = None;
         self.way_us = None;
+        self.way_var_us = 0;
         self.grant_kbps = None;
         self.heard_by_peer = false;
     }

@@ -40,6 +40,8 @@ pub(crate) const MS: Nanos = 1_000_000;
 /// Heartbeats while there is data, and while there is none.
 const FAST_NS: Nanos = 10 * MS;
 const IDLE_NS: Nanos = 1000 * MS;
+/// A turn that comes so long after it was due is late.
+const LATE_NS: Nanos = 2 * MS;
 /// A frame is not repeated again within so much time.
 const AGAIN_NS: Nanos = 2 * MS;
 /// How long traffic counts as going on after the last frame.
@@ -124,6 +126,9 @@ pub struct Engine {
     credit_at: Option<Nanos>,
     sessions: u64,
     last: Nanos,
+    /// When the next turn is due, and when one last came too late.
+    due: Nanos,
+    excused_ns: Nanos,
     /// Sum of what all peers hold, renewed every turn.
     held: usize,
     ended: bool,
@@ -158,6 +163,8 @@ impl Engine {
             credit_at: None,
             sessions: settings.seed,
             last: now,
+            due: Nanos::MAX,
+            excused_ns: 0,
             held: 0,
             ended: false,
             settings,
@@ -234,6 +241,9 @@ impl Engine {
             gap_at: None,
             broadcasts: Default::default(),
             arrived: Vec::new(),
+            round: 0,
+            round_ns: 0,
+            quiet: false,
             usable_ns: 0,
             beat_at: now,
             beat_ns: 0,
@@ -406,11 +416,13 @@ impl Engine {
 
 impl Driver for Engine {
     fn on_plain(&mut self, now: Nanos, header: &VnetHdr, frame: Vec<u8>, out: &mut dyn Sink) {
+        self.wake_up(now);
         self.counters.plain_in += 1;
         self.take_plain(now, header, frame, out);
     }
 
     fn on_wire(&mut self, now: Nanos, tag: Option<Tag>, nic: u8, frame: Vec<u8>, out: &mut dyn Sink) {
+        self.wake_up(now);
         self.counters.wire_in += 1;
         // Behind a bridge no NIC has port 0, nor one above 255.
         let nic = tag.map_or(nic, |tag| u8::try_from(tag.vid).unwrap_or(0));
@@ -418,6 +430,7 @@ impl Driver for Engine {
     }
 
     fn on_tick(&mut self, now: Nanos, out: &mut dyn Sink) -> Nanos {
+        self.wake_up(now);
         self.counters.wakes += 1;
         self.turn(now, out)
     }

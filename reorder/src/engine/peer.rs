@@ -109,6 +109,12 @@ pub struct Peer {
     /// Bytes in this HBSPAN and the last, by link: R_ijk.
     pub arrived: Vec<(u8, u64, u64)>,
 
+    /// Rounds of its heartbeats that were heard on any link, or as much time with other frames.
+    pub round: u32,
+    /// When the last one began.
+    pub round_ns: Nanos,
+    /// No link says anything: it is late, or gone. What is for it waits.
+    pub quiet: bool,
     /// When a link could last be sent over.
     pub usable_ns: Nanos,
     /// When the next heartbeats are due.
@@ -138,6 +144,8 @@ pub struct Meter {
 /// How long frames wait when all links of a peer fell silent.
 const PATIENCE_NS: Nanos = 200_000_000;
 const METER_NS: Nanos = 10_000_000;
+/// A little less than the time between its heartbeats while there is data.
+const ROUND_NS: Nanos = 9_000_000;
 /// Answers to heartbeats that ask for one, and to strangers, are at least so far apart.
 const ANSWERS_NS: Nanos = 1_000_000;
 
@@ -182,6 +190,29 @@ impl Peer {
         self.links.iter_mut().find(|link| link.number == number)
     }
 
+    /// Something of it came in by link `number`; true if that link was not heard before.
+    pub fn hear(&mut self, now: Nanos, number: u8) -> bool {
+        if now.saturating_sub(self.round_ns) >= ROUND_NS || now < self.round_ns {
+            self.round = self.round.wrapping_add(1);
+            self.round_ns = now;
+            self.links.iter_mut().for_each(|link| link.is_missed(now));
+        }
+        let round = self.round;
+        self.link_mut(number).is_some_and(|link| link.heard(now, round))
+    }
+
+    /// When each link counts as dead unless something comes in by it.
+    pub fn dies_at(&self, link: &Link, interval_ns: Nanos) -> Option<Nanos> {
+        let fastest = self.links.iter().filter(|link| link.hears).filter_map(|link| link.way_us).min();
+        link.dies_at(self.fast_since, interval_ns, self.round, fastest.unwrap_or(0))
+    }
+
+    /// Whether all links that were heard are silent.
+    pub fn is_quiet(&self, now: Nanos, interval_ns: Nanos) -> bool {
+        let mut heard = self.links.iter().filter_map(|link| link.silent_at(self.fast_since, interval_ns)).peekable();
+        heard.peek().is_some() && heard.all(|at| at <= now)
+    }
+
     /// Links on which the peer is heard.
     pub fn heard(&self) -> u64 {
         self.links.iter().filter(|link| link.hears).fold(0, |set, link| set | link.bit())
@@ -204,7 +235,7 @@ impl Peer {
     /// like dead links, and what went by the slot table would overtake what waits.
     pub fn is_reachable(&self, now: Nanos) -> bool {
         let talks = self.stripe && self.knows_us && !self.holds && !self.bounced;
-        talks && (self.usable() != 0 || now.saturating_sub(self.usable_ns) < PATIENCE_NS)
+        talks && (self.usable() != 0 && !self.quiet || now.saturating_sub(self.usable_ns) < PATIENCE_NS)
     }
 
     /// Heartbeats are to go out as an answer: at once, unless some just did, since each goes over all links and whoever

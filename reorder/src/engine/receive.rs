@@ -119,9 +119,8 @@ impl Engine {
             peer.beat_now = true;
             peer.fast_since = now;
         }
-        let mut arose = false;
+        let arose = peer.hear(now, data.link);
         if let Some(link) = peer.links.iter_mut().find(|link| link.number == data.link) {
-            arose = link.heard(now);
             self.counters.lost_on_links += u64::from(link.came(now, data.link_seq, bytes));
         }
         match peer.arrived.iter_mut().find(|entry| entry.0 == data.link) {

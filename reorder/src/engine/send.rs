@@ -125,6 +125,9 @@ impl Engine {
                 self.strand(number, out);
                 break;
             }
+            if self.peers[number].quiet {
+                break; // what goes out now may find nobody, and there is time to see
+            }
             let sent = if self.peers[number].again.is_empty() {
                 self.send_next(now, number, out)
             } else {

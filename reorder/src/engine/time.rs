@@ -1,6 +1,6 @@
 //! The engine's time: when something is due next, and a clock that was set back.
 
-use super::{Engine, ACTIVE_NS, IDLE_NS};
+use super::{Engine, ACTIVE_NS, IDLE_NS, LATE_NS};
 use crate::Nanos;
 
 impl Engine {
@@ -29,9 +29,10 @@ impl Engine {
                 peer.offered.set_back(now);
                 peer.position.set_back(now);
                 peer.doubted.iter_mut().for_each(|doubted| doubted.since = doubted.since.min(now));
+                let round = peer.round;
                 for link in &mut peer.links {
                     if link.hears {
-                        link.heard(now);
+                        link.heard(now, round);
                     }
                 }
             }
@@ -39,8 +40,27 @@ impl Engine {
         self.last = now;
     }
 
+    /// Called first of all: if this process gets its CPU later than it was due, whatever came meanwhile waits for it unread,
+    /// and no silence in that time says anything.
+    pub(super) fn wake_up(&mut self, now: Nanos) {
+        let late_ns = now.saturating_sub(self.due);
+        if late_ns < LATE_NS {
+            return;
+        }
+        self.counters.late += 1;
+        self.due = now;
+        self.excused_ns = now;
+        for peer in &mut self.peers {
+            peer.reorder.excuse(now, late_ns);
+            peer.links.iter_mut().for_each(|link| link.excuse(now, late_ns));
+            // Patience with a silent peer is not used up by that either.
+            peer.usable_ns = peer.usable_ns.saturating_add(late_ns).min(now);
+            peer.doubted.iter_mut().for_each(|doubted| doubted.since = doubted.since.saturating_add(late_ns).min(now));
+        }
+    }
+
     /// When something is due next.
-    pub(super) fn deadline(&self, now: Nanos) -> Nanos {
+    pub(super) fn deadline(&mut self, now: Nanos) -> Nanos {
         let mut next = now + IDLE_NS;
         let mut sooner = |at: Nanos| next = next.min(at);
         sooner(self.report_at);
@@ -54,7 +74,7 @@ impl Engine {
             peer.gap_at.into_iter().for_each(&mut sooner);
             peer.ask_at.into_iter().for_each(&mut sooner);
             let interval_ns = self.their_interval(peer);
-            let deaths = peer.links.iter().filter_map(|link| link.dies_at(peer.fast_since, interval_ns));
+            let deaths = peer.links.iter().filter_map(|link| peer.dies_at(link, interval_ns));
             deaths.for_each(&mut sooner);
             active |= peer.is_active(now, ACTIVE_NS);
         }
@@ -62,6 +82,7 @@ impl Engine {
             sooner(self.grants_at);
         }
         self.credit_at.into_iter().for_each(&mut sooner);
-        next.max(now + 1)
+        self.due = next.max(now + 1);
+        self.due
     }
 }

@@ -21,6 +21,11 @@ impl Clock {
         self.passed
     }
 
+    /// The last `ns` before `now` do not count.
+    pub fn skip(&mut self, now: Nanos, ns: Nanos) {
+        self.last = self.last.saturating_add(ns).min(now.max(self.last));
+    }
+
     /// What it showed when it was last read.
     pub fn passed(&self) -> Nanos {
         self.passed

@@ -5,6 +5,7 @@
 pub mod autonomous;
 mod figure4;
 mod parts;
+mod stalls;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -20,6 +21,7 @@ pub const S: Nanos = 1_000_000_000;
 #[allow(unused_imports)]
 pub use figure4::{figure4, shares};
 pub use parts::{Fault, Random, Received, Source};
+use stalls::Input;
 
 /// Rate of a link unless said.
 pub const LINK_BPS: u64 = 100_000_000;
@@ -46,6 +48,7 @@ enum Event {
     Sent(usize),
     Arrive { to: usize, port: u8, from: usize, frame: Vec<u8> },
     Source(usize),
+    Wake(usize),
 }
 
 struct Outbox {
@@ -99,6 +102,10 @@ pub struct World {
     pub broadcasts: BTreeMap<(usize, usize), u64>,
     /// Frames that a source without a rate has on the way at most.
     pub window: u64,
+    /// Until when a host has no CPU, and what waits for it meanwhile; what found no room there.
+    stalled: Vec<Nanos>,
+    inputs: Vec<VecDeque<Input>>,
+    pub overruns: u64,
     /// The newest frames of helpers that came in (host, port, frame), when somebody wants them.
     pub tap: Option<VecDeque<(usize, u8, Vec<u8>)>>,
 }
@@ -158,6 +165,9 @@ impl World {
             clocks: vec![0; hosts.len()],
             broadcasts: BTreeMap::new(),
             window: WINDOW,
+            stalled: vec![0; hosts.len()],
+            inputs: hosts.iter().map(|_| VecDeque::new()).collect(),
+            overruns: 0,
             tap: None,
         };
         for (host, nics) in hosts.iter().enumerate() {
@@ -298,23 +308,6 @@ impl World {
         self.sources[source].on = false;
     }
 
-    /// Frames that switches and NICs dropped for lack of room.
-    pub fn drops(&self) -> u64 {
-        self.ports.iter().map(|port| port.drops).sum()
-    }
-
-    /// Begin to count anew; sequences go on.
-    pub fn clear(&mut self) {
-        for seen in self.received.values_mut() {
-            *seen = Received { next: seen.next, last_ns: self.now, ..Received::default() };
-        }
-    }
-
-    /// bit/s of payload-carrying frames that came out at `to` from `from` since `clear`, `since` ns ago.
-    pub fn rate_bps(&self, from: usize, to: usize, since: Nanos) -> f64 {
-        self.received.get(&(from, to)).map_or(0.0, |seen| seen.bytes as f64 * 8e9 / since as f64)
-    }
-
     fn at(&mut self, when: Nanos, event: Event) {
         self.serial += 1;
         self.events.push(Reverse((when, self.serial)));
@@ -343,12 +336,16 @@ impl World {
                 Event::Sent(port) => self.sent(port),
                 Event::Arrive { to, port, from, frame } => self.arrive(to, port, from, frame),
                 Event::Source(number) => self.source(number),
+                Event::Wake(host) => self.wake(host),
             }
         }
         self.now = end;
     }
 
     fn tick(&mut self, host: usize) {
+        if !self.has_cpu(host) {
+            return;
+        }
         let now = self.clock(host);
         let Some(engine) = self.engines[host].as_mut() else { return };
         if now >= self.counters_at + 10 * MS {
@@ -377,7 +374,7 @@ impl World {
     fn feed(&mut self, host: usize) {
         for number in 0..self.sources.len() {
             let source = &self.sources[number];
-            if source.from != host || source.pps != 0 || !source.on {
+            if source.from != host || source.pps != 0 || !source.on || !self.has_cpu(host) {
                 continue;
             }
             let now = self.clock(host);
@@ -428,7 +425,9 @@ impl World {
         frame[14..22].copy_from_slice(&count.to_be_bytes());
         frame[22] = number as u8;
         let now = self.clock(from);
-        if let Some(engine) = self.engines[from].as_mut() {
+        if !self.has_cpu(from) {
+            self.wait_for_cpu(from, Input::Plain(frame));
+        } else if let Some(engine) = self.engines[from].as_mut() {
             let mut out = Outbox { wire: Vec::new(), plain: Vec::new() };
             engine.on_plain(now, &VnetHdr::default(), frame, &mut out);
             self.carry(from, out);
@@ -572,6 +571,9 @@ impl World {
 
     pub fn wire_in(&mut self, host: usize, tag: Option<Tag>, nic: u8, frame: Vec<u8>) {
         let now = self.clock(host);
+        if !self.has_cpu(host) {
+            return self.wait_for_cpu(host, Input::Wire(tag, nic, frame));
+        }
         let Some(engine) = self.engines[host].as_mut() else { return };
         let mut out = Outbox { wire: Vec::new(), plain: Vec::new() };
         engine.on_wire(now, tag, nic, frame, &mut out);

@@ -1,6 +1,6 @@
 //! What a simulated network is made of.
 
-use super::Nanos;
+use super::{Nanos, World};
 
 /// A deterministic stream of numbers.
 pub struct Random(pub u64);
@@ -50,4 +50,23 @@ pub struct Received {
     pub longest_gap_ns: Nanos,
     pub last_ns: Nanos,
     pub(super) next: u64,
+}
+
+impl World {
+    /// Frames that switches and NICs dropped for lack of room.
+    pub fn drops(&self) -> u64 {
+        self.ports.iter().map(|port| port.drops).sum()
+    }
+
+    /// Begin to count anew; sequences go on.
+    pub fn clear(&mut self) {
+        for seen in self.received.values_mut() {
+            *seen = Received { next: seen.next, last_ns: self.now, ..Received::default() };
+        }
+    }
+
+    /// bit/s of payload-carrying frames that came out at `to` from `from` since `clear`, `since` ns ago.
+    pub fn rate_bps(&self, from: usize, to: usize, since: Nanos) -> f64 {
+        self.received.get(&(from, to)).map_or(0.0, |seen| seen.bytes as f64 * 8e9 / since as f64)
+    }
 }
