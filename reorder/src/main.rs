@@ -10,6 +10,7 @@ use ri2n_reorder::run::log::{say, show, Level};
 use ri2n_reorder::run::status::StatusSocket;
 use ri2n_reorder::run::Loop;
 use ri2n_reorder::sys::signals::Signals;
+use ri2n_reorder::sys::watchdog::{self, Watchdog};
 use ri2n_reorder::sys::{self, Unavailable};
 use ri2n_reorder::wire::{Mac, NO_LIMIT};
 
@@ -17,6 +18,11 @@ use ri2n_reorder::wire::{Mac, NO_LIMIT};
 const ETHERNET: usize = 14;
 
 fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    if arguments.next().as_deref() == Some(watchdog::GUARD) {
+        watchdog::guard(arguments).into_iter().for_each(|done| say(Level::Error, format_args!("{done}")));
+        return ExitCode::SUCCESS;
+    }
     let options = match Options::parse(std::env::args_os()) {
         Ok(options) => options,
         Err(NoOptions::Asked(text)) => {
@@ -42,6 +48,17 @@ fn start(options: &Options) -> Result<(), Unavailable> {
     let signals = Signals::take().map_err(|error| Unavailable::because("signals", &error))?;
     let (devices, facts) = Devices::open(options)?;
     let status = options.status.as_deref().map(StatusSocket::bind).transpose()?;
+    let mut watchdog = Watchdog::new();
+    watchdog.tell_manager();
+    if options.watchdog_ms > 0 {
+        let started = watchdog.start_guard(options.watchdog_ms);
+        started.map_err(|error| Unavailable::because("watchdog", &error))?;
+    }
+    if options.realtime {
+        if let Err(error) = sys::priority::take_real_time() {
+            say(Level::Warn, format_args!("no real-time priority: {}; going on without", sys::reason(&error)));
+        }
+    }
     let now = sys::now();
     let mut engine = Engine::new(settings(options, &facts)?, now);
     for nic in &facts.nics {
@@ -54,6 +71,7 @@ fn start(options: &Options) -> Result<(), Unavailable> {
         false => coalesce::Settings::off(),
     };
     let mut main_loop = Loop::new(devices, engine, Coalescer::new(merge), signals, status)?;
+    main_loop.watched_by(watchdog);
     say(Level::Info, format_args!("ready, plain side {}", options.plain));
     main_loop.run()
 }

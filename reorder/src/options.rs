@@ -56,6 +56,12 @@ struct Arguments {
     /// Unix socket that tells each who connects the state, as one line of JSON
     #[arg(long, value_name = "PATH", value_parser = socket_path)]
     status: Option<PathBuf>,
+    /// End this process, by another one, when it does not move for so long; 0: never. A bridge sends by the slot table then
+    #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u16))]
+    watchdog_ms: u16,
+    /// Come before all programs without real-time priority, if that is allowed
+    #[arg(long)]
+    realtime: bool,
     /// What goes to standard error
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: LogLevel,
@@ -147,6 +153,10 @@ pub struct Options {
     pub hbspan_ms: u64,
     /// Status socket.
     pub status: Option<PathBuf>,
+    /// How long the process may hang until another one ends it, in ms; 0: for ever.
+    pub watchdog_ms: u64,
+    /// Real-time priority.
+    pub realtime: bool,
     /// What goes to standard error.
     pub log_level: LogLevel,
 }
@@ -190,6 +200,9 @@ impl Arguments {
         } else {
             Mode::Bridge { wire: one_tap(self.wire, &self.plain)? }
         };
+        if (1..100).contains(&self.watchdog_ms) {
+            return Err("--watchdog-ms is 0, or 100 at least: busy CPUs make a helper wait".into());
+        }
         Ok(Options {
             mode,
             plain: self.plain,
@@ -202,6 +215,8 @@ impl Arguments {
             repair_ms: self.repair_ms.into(),
             hbspan_ms: self.hbspan_ms.into(),
             status: self.status,
+            watchdog_ms: self.watchdog_ms.into(),
+            realtime: self.realtime,
             log_level: self.log_level,
         })
     }

@@ -17,6 +17,7 @@ use crate::offload::vnet::VnetHdr;
 use crate::sys::packet::{Received, BATCH};
 use crate::sys::poll::{Interest, Poller, Ready};
 use crate::sys::signals::{Signal, Signals};
+use crate::sys::watchdog::Watchdog;
 use crate::sys::{self, Unavailable};
 use crate::Nanos;
 use devices::{Devices, Wire};
@@ -77,6 +78,7 @@ pub struct Loop<D, M> {
     poller: Poller,
     signals: Signals,
     status: Option<StatusSocket>,
+    watchdog: Watchdog,
     nics: sys::interface::Interfaces,
     ready: Vec<Ready>,
     received: Vec<Received>,
@@ -121,6 +123,7 @@ impl<D: Driver, M: Merge> Loop<D, M> {
             poller,
             signals,
             status,
+            watchdog: Watchdog::new(),
             nics: sys::interface::Interfaces::open().map_err(broken)?,
             ready: Vec::new(),
             received: Vec::with_capacity(BATCH),
@@ -131,9 +134,16 @@ impl<D: Driver, M: Merge> Loop<D, M> {
         })
     }
 
+    /// Tells of every turn, from now on, whoever must know that it is not the last.
+    pub fn watched_by(&mut self, watchdog: Watchdog) {
+        self.watchdog = watchdog;
+    }
+
     /// Turns until a signal says stop, or a device is gone.
     pub fn run(&mut self) -> Result<(), Unavailable> {
+        self.watchdog.ready();
         while self.turn()? {}
+        self.watchdog.stopping();
         let now = sys::now();
         self.driver.goodbye(now, &mut self.out);
         self.out.flush();
@@ -151,7 +161,8 @@ impl<D: Driver, M: Merge> Loop<D, M> {
         self.watch(now).map_err(|error| Unavailable::because("epoll", &error))?;
         self.out.fatal()?;
         let mut ready = std::mem::take(&mut self.ready);
-        let waited = self.poller.wait(deadline.min(self.next_count), &mut ready);
+        let deadline = deadline.min(self.next_count).min(self.watchdog.alive(now));
+        let waited = self.poller.wait(deadline, &mut ready);
         waited.map_err(|error| Unavailable::because("epoll", &error))?;
         let mut go_on = true;
         for event in &ready {

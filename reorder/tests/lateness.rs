@@ -198,3 +198,37 @@ fn a_peer_that_is_gone_is_given_up_as_soon_as_ever() {
         assert_eq!(striped, links as u64);
     }
 }
+
+/// More than its queues hold comes while it has no CPU, if it is sent: what is for a silent peer waits instead.
+#[test]
+fn a_peer_that_is_silent_is_not_flooded() {
+    for links in 1..=2 {
+        let mut world = pair(false, Mode::Paced, links, 11);
+        world.send(1, 0, 8_000, SIZE);
+        world.run(300 * MS);
+        world.stall(0, STALL_NS);
+        world.run(STALL_NS + 300 * MS);
+        assert_eq!((world.overruns, world.to_slots), (0, 0), "{links} links");
+        let seen = &world.received[&(1, 0)];
+        assert_eq!((seen.lost, seen.out_of_order), (world.engines[1].as_ref().unwrap().counters().queue_drops, 0));
+    }
+}
+
+/// What is missing when a host loses its CPU, and comes meanwhile, is not lost: nobody looked.
+#[test]
+fn what_came_while_its_host_had_no_cpu_is_not_given_up() {
+    let mut world = pair(false, Mode::RoundRobin, 2, 13);
+    let longer = Fault { delay_ns: 15 * MS, ..Fault::default() };
+    world.faults.insert(((1, 1), (0, 1)), longer);
+    world.faults.insert(((0, 1), (1, 1)), longer);
+    world.send(1, 0, PPS, SIZE);
+    world.run(S);
+    world.clear();
+    for _ in 0..10 {
+        world.stall(0, STALL_NS);
+        world.run(STALL_NS + 50 * MS);
+    }
+    let seen = &world.received[&(1, 0)];
+    assert_eq!((seen.lost, seen.out_of_order), (0, 0), "{seen:?}");
+    assert_eq!(deaths(&mut world), 0);
+}

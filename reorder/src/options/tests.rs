@@ -36,7 +36,8 @@ fn nics_have_rates_where_they_are_given() {
 fn everything_can_be_set() {
     let options = parse(
         "--plain p --wire w --mac 02:00:00:00:00:0A --mtu-wire 9000 --overhead 0 --udp-unordered --max-memory 1.5M \
-         --gro off --repair-ms 0 --hbspan-ms 250 --status /run/s --log-level debug",
+         --gro off --repair-ms 0 --hbspan-ms 250 --status /run/s --log-level debug \
+         --watchdog-ms 500 --realtime",
     );
     let expected = Options {
         mode: Mode::Bridge { wire: "w".into() },
@@ -50,6 +51,8 @@ fn everything_can_be_set() {
         repair_ms: 0,
         hbspan_ms: 250,
         status: Some("/run/s".into()),
+        watchdog_ms: 500,
+        realtime: true,
         log_level: LogLevel::Debug,
     };
     assert_eq!(options.unwrap(), expected);

@@ -5,8 +5,10 @@
 pub mod interface;
 pub mod packet;
 pub mod poll;
+pub mod priority;
 pub mod signals;
 pub mod tap;
+pub mod watchdog;
 
 use std::fmt;
 use std::io;

@@ -1,0 +1,158 @@
+//! A helper that hangs must not keep its TAPs: while it holds them the bridge sends it frames, and nobody takes them.
+//!
+//! Two that see to it, both of which are told again and again that the loop turns: the service manager (systemd's
+//! protocol, a datagram to `$NOTIFY_SOCKET`), and a small process of our own, the guard, which needs no manager. Nothing
+//! inside a process helps when it is stopped, or waits in the kernel.
+
+use std::io::{self, Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::event::{poll, PollFd, PollFlags};
+use rustix::time::Timespec;
+
+use super::now;
+use crate::Nanos;
+
+/// First argument of the guard's own command line.
+pub const GUARD: &str = "--guard";
+
+/// Says that the loop turns to whom it concerns.
+#[derive(Debug, Default)]
+pub struct Watchdog {
+    manager: Option<UnixDatagram>,
+    guard: Option<Child>,
+    /// How often to say it; 0: never.
+    every_ns: Nanos,
+    next_ns: Nanos,
+}
+
+impl Watchdog {
+    /// Nobody is told anything.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The service manager that started this process is told, if there is one and it wants to be.
+    pub fn tell_manager(&mut self) {
+        let text = |name| std::env::var_os(name);
+        let Some(path) = text("NOTIFY_SOCKET") else { return };
+        let mine = text("WATCHDOG_PID").is_none_or(|pid| pid.as_bytes() == std::process::id().to_string().as_bytes());
+        let limit_us = text("WATCHDOG_USEC").and_then(|text| text.to_str()?.parse::<u64>().ok()).filter(|_| mine);
+        let address = match path.as_bytes() {
+            [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
+            _ => SocketAddr::from_pathname(path),
+        };
+        let socket = address.and_then(|address| {
+            let socket = UnixDatagram::unbound()?;
+            socket.set_nonblocking(true)?;
+            socket.connect_addr(&address).map(|()| socket)
+        });
+        self.manager = socket.ok();
+        if let (Some(_), Some(limit_us)) = (&self.manager, limit_us) {
+            self.within(limit_us.saturating_mul(1000));
+        }
+    }
+
+    /// A guard is started that kills this process when it does not move for `limit_ms`.
+    pub fn start_guard(&mut self, limit_ms: u64) -> io::Result<()> {
+        let mut guard = Command::new("/proc/self/exe")
+            .args([GUARD, &std::process::id().to_string(), &limit_ms.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()?;
+        if let Some(pipe) = &mut guard.stdin {
+            rustix::io::ioctl_fionbio(pipe, true)?;
+        }
+        self.guard = Some(guard);
+        self.within(limit_ms * 1_000_000);
+        Ok(())
+    }
+
+    /// Four times as often as somebody would lose patience.
+    fn within(&mut self, limit_ns: Nanos) {
+        let every_ns = (limit_ns / 4).max(1_000_000);
+        self.every_ns = if self.every_ns == 0 { every_ns } else { self.every_ns.min(every_ns) };
+    }
+
+    /// Everything is there.
+    pub fn ready(&self) {
+        self.tell(b"READY=1");
+    }
+
+    /// It is about to end.
+    pub fn stopping(&self) {
+        self.tell(b"STOPPING=1");
+    }
+
+    /// The loop turns; when it has to say so again.
+    pub fn alive(&mut self, now: Nanos) -> Nanos {
+        if self.every_ns == 0 {
+            return Nanos::MAX;
+        }
+        if now >= self.next_ns || self.next_ns > now + self.every_ns {
+            self.next_ns = now + self.every_ns;
+            self.tell(b"WATCHDOG=1");
+            let pipe = self.guard.as_mut().and_then(|guard| guard.stdin.as_mut());
+            let told = pipe.map_or(Ok(()), |pipe| pipe.write_all(&[0]));
+            // A pipe that is full is that of a guard which hangs itself; one without an end is nobody's any more.
+            if told.is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
+                self.end_guard();
+            }
+        }
+        self.next_ns
+    }
+
+    fn tell(&self, what: &[u8]) {
+        // Whether it listens is the manager's business.
+        let _ = self.manager.as_ref().map(|socket| socket.send(what));
+    }
+
+    fn end_guard(&mut self) {
+        if let Some(mut guard) = self.guard.take() {
+            let _ = guard.kill();
+            let _ = guard.wait();
+        }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.end_guard();
+    }
+}
+
+/// The guard: ends when its parent does, and kills it when that says nothing for the limit. Gives what it did.
+///
+/// `arguments`: the parent's process ID and the limit in ms. Whoever judges asks first whether it was late itself.
+pub fn guard(mut arguments: impl Iterator<Item = String>) -> Option<String> {
+    let parent: libc::pid_t = arguments.next()?.parse().ok()?;
+    let limit = Duration::from_millis(arguments.next()?.parse().ok()?);
+    let limit_ns = Nanos::try_from(limit.as_nanos()).ok()?;
+    let timeout = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
+    let mut pipe = io::stdin();
+    loop {
+        let before = now();
+        let mut wanted = [PollFd::new(&pipe, PollFlags::IN)];
+        match poll(&mut wanted, Some(&timeout)) {
+            Ok(0) if now().saturating_sub(before) > limit_ns + limit_ns / 4 => {} // late itself: once more
+            Ok(0) => {
+                // SAFETY: both take no pointers. The parent is asked for by its ID while it is the parent: that ID is
+                // nobody else's as long as it is.
+                let killed = unsafe { libc::getppid() == parent && libc::kill(parent, libc::SIGKILL) == 0 };
+                return killed.then(|| format!("it did not move for {} ms: killed by its watchdog", limit.as_millis()));
+            }
+            Ok(_) => match pipe.read(&mut [0; 64]) {
+                Ok(0) => return None,
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return None,
+            },
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+}
