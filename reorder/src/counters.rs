@@ -64,7 +64,7 @@ counters! {
     queue_full,
     /// Frames of the host that waited for a peer that no link leads to any more.
     unreachable,
-    /// Peers beyond the number that is kept.
+    /// Peers beyond the number that is kept, or strangers that greeted beyond those that are looked at in a second.
     too_many_peers,
     /// Turns: times that it was woken by a frame, or because something was due.
     wakes,

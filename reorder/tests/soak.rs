@@ -172,7 +172,7 @@ fn hosts_that_nobody_knows_are_forgotten_with_all_that_was_kept_for_them() {
             let (own, nic) = (some_mac(&mut random), some_mac(&mut random));
             greet(world, own, nic);
         }
-        assert_eq!(peers(world), 301);
+        assert!((2..=33).contains(&peers(world)), "{}", peers(world));
         world.run(15 * S);
         assert_eq!(peers(world), 1);
         live()

@@ -188,7 +188,7 @@ impl Engine {
         self.counters.heartbeats_in += 1;
         let Some(link_number) = beat.link else {
             if self.settings.autonomous {
-                self.greeted(now, nic, beat);
+                self.greeted(now, nic, beat, out);
             } else {
                 self.counters.not_ours += 1;
             }

@@ -7,6 +7,11 @@ use crate::seq::Seq;
 use crate::wire::{Heartbeat, Mac, NO_LIMIT};
 use crate::Nanos;
 
+/// Hosts that greeted and did nothing else yet, at most: each costs time in every turn.
+const STRANGERS: usize = 32;
+/// Of those, new ones in a second, and at once.
+pub(super) const NEWCOMERS_PER_S: u64 = 1_000;
+pub(super) const NEWCOMERS: u64 = 64;
 /// NICs of a host that take part.
 const MOST_NICS: u8 = 8;
 
@@ -19,30 +24,57 @@ impl Engine {
         self.greet_at = now + IDLE_NS;
         self.forget_silent(now);
         let Some(own) = self.own else { return };
-        for (position, (port, nic)) in self.nics.iter().enumerate() {
-            let greeting = Heartbeat {
-                dst: Mac::BROADCAST,
-                src: nic.mac,
-                link: None,
-                session: ((self.settings.seed >> 32) as u32).max(1),
-                seq: Seq(self.greetings),
-                time_us: (now / 1000) as u32,
-                next_within_ms: (IDLE_NS / 1_000_000) as u16,
-                cnt: position as u16,
-                limit_kbps: nic.rate_kbps,
-                own,
-                ..Heartbeat::default()
-            };
-            let mut frame = out.recycle();
-            greeting.encode(&mut frame);
-            self.counters.heartbeats_out += 1;
-            out.wire(Out::Nic(*port), frame);
+        let ports: Vec<u8> = self.nics.keys().copied().collect();
+        for port in ports {
+            self.greet_by(now, own, port, Mac::BROADCAST, out);
         }
         self.greetings = self.greetings.wrapping_add(1);
     }
 
+    /// Greet somebody, or everybody, on one NIC.
+    fn greet_by(&mut self, now: Nanos, own: Mac, port: u8, dst: Mac, out: &mut dyn Sink) {
+        let Some((position, (_, nic))) = self.nics.iter().enumerate().find(|(_, (known, _))| **known == port) else {
+            return;
+        };
+        let greeting = Heartbeat {
+            dst,
+            src: nic.mac,
+            link: None,
+            session: ((self.settings.seed >> 32) as u32).max(1),
+            seq: Seq(self.greetings),
+            time_us: (now / 1000) as u32,
+            next_within_ms: (IDLE_NS / 1_000_000) as u16,
+            cnt: position as u16,
+            limit_kbps: nic.rate_kbps,
+            own,
+            ..Heartbeat::default()
+        };
+        let mut frame = out.recycle();
+        greeting.encode(&mut frame);
+        self.counters.heartbeats_out += 1;
+        self.nic_buckets.spent(port, frame.len() + self.settings.overhead);
+        out.wire(Out::Nic(port), frame);
+    }
+
+    /// Whether one more host that nobody knows is to be looked at: so many a second, and so many at a time. One that has
+    /// said nothing but greetings makes room, the first of them: whoever is there answers within milliseconds.
+    fn admits(&mut self, now: Nanos) -> bool {
+        self.newcomers.refill(now);
+        if !self.newcomers.has_credit() || self.peers.len() >= MAX_PEERS {
+            return false;
+        }
+        self.newcomers.spend(1);
+        let strangers = self.peers.iter().filter(|peer| peer.theirs == 0);
+        if strangers.clone().count() >= STRANGERS {
+            if let Some(first) = strangers.min_by_key(|peer| peer.met_ns).map(|peer| peer.mac) {
+                self.remove_peer(first);
+            }
+        }
+        true
+    }
+
     /// A greeting came in by NIC `port`: there is a link between that NIC and the greeter's.
-    pub(super) fn greeted(&mut self, now: Nanos, port: u8, beat: &Heartbeat) {
+    pub(super) fn greeted(&mut self, now: Nanos, port: u8, beat: &Heartbeat, out: &mut dyn Sink) {
         let Some(own) = self.own else { return };
         let position = self.nics.keys().position(|known| *known == port).and_then(|at| u8::try_from(at).ok());
         let position = position.zip(u8::try_from(beat.cnt).ok());
@@ -60,11 +92,15 @@ impl Engine {
         }
         let number = match self.peer_of(beat.own) {
             Some(number) => number,
-            None if self.peers.len() >= MAX_PEERS => {
+            None if !self.admits(now) => {
                 self.counters.too_many_peers += 1;
                 return;
             }
-            None => self.add_peer(now, beat.own),
+            None => {
+                // At once, and not within a second: who knows us can answer before others take its place.
+                self.greet_by(now, own, port, beat.src, out);
+                self.add_peer(now, beat.own)
+            }
         };
         let link_number = if own < beat.own { 8 * mine + theirs } else { 8 * theirs + mine };
         self.peers[number].silent_since = now;

@@ -28,6 +28,7 @@ use crate::sched::fair::FairQueue;
 use crate::sched::paced::{NicBuckets, Paced};
 use crate::sched::queue::QueueSettings;
 use crate::sched::weighted::Weighted;
+use crate::sched::Bucket;
 use crate::seq::Seq;
 pub use crate::wire::Mode;
 use crate::wire::{Mac, Tag, MAX_LINKS};
@@ -114,6 +115,8 @@ pub struct Engine {
     segments: Vec<Vec<u8>>,
     ask: Vec<(Seq, u16)>,
     greetings: u32,
+    /// Credit for hosts that nobody knows.
+    newcomers: Bucket,
     nic_names: Vec<(u8, String)>,
     /// Peer whose turn it is to send.
     turn: usize,
@@ -153,6 +156,7 @@ impl Engine {
             segments: Vec::new(),
             ask: Vec::new(),
             greetings: 0,
+            newcomers: Bucket::new(now, greet::NEWCOMERS_PER_S, greet::NEWCOMERS),
             nic_names: Vec::new(),
             turn: 0,
             grants_at: now,
@@ -211,6 +215,7 @@ impl Engine {
         self.peers.push(Peer {
             mac,
             session,
+            met_ns: now,
             theirs: 0,
             theirs_heard: 0,
             candidate: None,

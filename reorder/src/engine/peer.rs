@@ -44,6 +44,8 @@ pub struct Peer {
     pub mac: Mac,
     /// Our session to it; never 0.
     pub session: u32,
+    /// When it was first heard of.
+    pub met_ns: Nanos,
     /// Its session to us, 0 when none is known.
     pub theirs: u32,
     /// When something of its session last came in.
