@@ -61,8 +61,11 @@ impl Merge for Unmerged {
 const PLAIN: u64 = 0;
 const SIGNALS: u64 = 1;
 const STATUS: u64 = 2;
+/// The first of those who read the status slowly; the others follow.
+const READER: u64 = 3;
 /// The wire TAP, or the first NIC; the others follow.
 const WIRE: u64 = 8;
+const _: () = assert!(READER + status::READERS as u64 <= WIRE);
 
 /// How often NICs are looked at while there is traffic, and otherwise.
 const COUNT_BUSY: Nanos = 10_000_000;
@@ -169,7 +172,8 @@ impl<D: Driver, M: Merge> Loop<D, M> {
             match event.token {
                 PLAIN if event.read => self.read_plain()?,
                 SIGNALS => go_on &= self.read_signals()?,
-                STATUS => self.tell_status(),
+                STATUS => self.tell_status()?,
+                READER..WIRE => self.status.iter_mut().for_each(|socket| socket.go_on((event.token - READER) as usize)),
                 token if token >= WIRE && event.read => self.read_wire((token - WIRE) as usize)?,
                 _ => {}
             }
@@ -283,10 +287,15 @@ impl<D: Driver, M: Merge> Loop<D, M> {
         value
     }
 
-    fn tell_status(&mut self) {
+    fn tell_status(&mut self) -> Result<(), Unavailable> {
         let line = self.status().to_string();
-        if let Some(socket) = &self.status {
-            socket.answer(&line);
+        let Some(socket) = &mut self.status else { return Ok(()) };
+        for place in socket.answer(&line) {
+            if let Some(reader) = socket.reader(place) {
+                let added = self.poller.add(reader, READER + place as u64, Interest { read: false, write: true });
+                added.map_err(|error| Unavailable::because("epoll", &error))?;
+            }
         }
+        Ok(())
     }
 }

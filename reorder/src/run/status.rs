@@ -6,16 +6,45 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use crate::sys::Unavailable;
 
-/// Connections answered at a time; others wait for the next turn.
+/// Connections accepted in a turn; others wait for the next.
 const AT_ONCE: usize = 16;
+/// Readers that have not taken all of it yet, at most: with one more, the one that has waited longest goes without the rest.
+pub const READERS: usize = 5;
+
+/// A reader, and what it has still to be told.
+#[derive(Debug)]
+struct Reader {
+    stream: UnixStream,
+    line: Rc<[u8]>,
+    told: usize,
+}
+
+impl Reader {
+    /// Tells as much as it takes now; whether there is more.
+    fn tell(&mut self) -> bool {
+        while self.told < self.line.len() {
+            match self.stream.write(&self.line[self.told..]) {
+                Ok(bytes) if bytes > 0 => self.told += bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                _ => return false,
+            }
+        }
+        false
+    }
+}
 
 /// A listening Unix socket; its file is removed in the end.
 #[derive(Debug)]
 pub struct StatusSocket {
     listener: UnixListener,
+    /// By their places, of which one that is free is nobody's.
+    readers: [Option<Reader>; READERS],
+    next: usize,
     path: PathBuf,
 }
 
@@ -39,14 +68,45 @@ impl StatusSocket {
         }
         .map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
-        Ok(StatusSocket { listener, path: path.to_path_buf() })
+        Ok(StatusSocket { listener, readers: Default::default(), next: 0, path: path.to_path_buf() })
     }
 
-    /// Tells the line to everybody who waits. Whoever does not take it at once gets the part that fits.
-    pub fn answer(&self, line: &str) {
+    /// Tells the line to everybody who waits. Whoever does not take all of it at once is a reader from then on: its place
+    /// is given, to be watched for room.
+    pub fn answer(&mut self, line: &str) -> Vec<usize> {
+        let line: Rc<[u8]> = format!("{line}\n").into_bytes().into();
+        let mut slow = Vec::new();
         for _ in 0..AT_ONCE {
-            let Ok((mut stream, _)) = self.listener.accept() else { break };
-            let _ = stream.set_nonblocking(true).and_then(|()| stream.write_all(format!("{line}\n").as_bytes()));
+            let Ok((stream, _)) = self.listener.accept() else { break };
+            if stream.set_nonblocking(true).is_err() {
+                continue;
+            }
+            let mut reader = Reader { stream, line: line.clone(), told: 0 };
+            if reader.tell() {
+                let free = self.readers.iter().position(Option::is_none);
+                let place = free.unwrap_or_else(|| {
+                    self.next = (self.next + 1) % READERS;
+                    self.next
+                });
+                self.readers[place] = Some(reader);
+                slow.retain(|known| *known != place);
+                slow.push(place);
+            }
+        }
+        slow
+    }
+
+    /// The reader at `place`, to be watched for room.
+    pub fn reader(&self, place: usize) -> Option<BorrowedFd<'_>> {
+        self.readers.get(place)?.as_ref().map(|reader| reader.stream.as_fd())
+    }
+
+    /// The reader at `place` has room, or is gone.
+    pub fn go_on(&mut self, place: usize) {
+        if let Some(reader) = self.readers.get_mut(place) {
+            if !reader.as_mut().is_some_and(Reader::tell) {
+                *reader = None;
+            }
         }
     }
 }
@@ -89,7 +149,7 @@ mod tests {
     fn everybody_gets_the_line_and_the_file_goes() {
         let folder = Folder::new("answer");
         let path = folder.0.join("s");
-        let socket = StatusSocket::bind(&path).unwrap();
+        let mut socket = StatusSocket::bind(&path).unwrap();
         let mut readers: Vec<_> = (0..3).map(|_| UnixStream::connect(&path).unwrap()).collect();
         socket.answer("{}");
         for reader in &mut readers {
@@ -117,11 +177,41 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_does_not_read_holds_nothing_up() {
+    fn a_slow_reader_gets_all_of_a_long_line() {
+        let folder = Folder::new("long");
+        let path = folder.0.join("s");
+        let mut socket = StatusSocket::bind(&path).unwrap();
+        let mut reader = UnixStream::connect(&path).unwrap();
+        let line = "x".repeat(5_000_000);
+        assert_eq!(socket.answer(&line), [0]);
+        let (mut text, mut part) = (Vec::new(), [0; 50_000]);
+        while socket.reader(0).is_some() {
+            let bytes = reader.read(&mut part).unwrap();
+            text.extend_from_slice(&part[..bytes]);
+            socket.go_on(0);
+        }
+        reader.read_to_end(&mut text).unwrap();
+        assert_eq!(text.len(), line.len() + 1);
+        assert!(text.ends_with(b"x\n"));
+    }
+
+    #[test]
+    fn readers_that_do_not_read_hold_nothing_up_and_are_no_more_than_some() {
         let folder = Folder::new("slow");
         let path = folder.0.join("s");
-        let socket = StatusSocket::bind(&path).unwrap();
-        let _reader = UnixStream::connect(&path).unwrap();
-        socket.answer(&"x".repeat(10_000_000));
+        let mut socket = StatusSocket::bind(&path).unwrap();
+        let mut readers: Vec<_> = (0..3 * READERS).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        let places = socket.answer(&"x".repeat(5_000_000));
+        assert!((1..=READERS).contains(&places.len()), "{places:?}");
+        // The last that came is still told.
+        let mut last = readers.pop().unwrap();
+        drop(readers);
+        let (mut bytes, mut part) = (0, [0; 50_000]);
+        while (0..READERS).any(|place| socket.reader(place).is_some()) {
+            bytes += last.read(&mut part).unwrap();
+            (0..READERS).for_each(|place| socket.go_on(place));
+        }
+        bytes += last.read_to_end(&mut Vec::new()).unwrap();
+        assert_eq!(bytes, 5_000_001);
     }
 }
