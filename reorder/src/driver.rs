@@ -42,6 +42,8 @@ pub trait Driver {
     fn wants_plain(&mut self, now: Nanos) -> bool;
     /// A NIC's counter of bytes that came in, and whether it has carrier.
     fn nic_counters(&mut self, now: Nanos, port: u8, rx_bytes: u64, up: bool);
+    /// The NIC with that port number has another name now.
+    fn nic_renamed(&mut self, port: u8, name: &str);
     /// The NICs whose counters are wanted: port number and name.
     fn nics(&self) -> &[(u8, String)];
     /// What it says of itself.

@@ -255,7 +255,9 @@ impl<D: Driver, M: Merge> Loop<D, M> {
         }
         if now.saturating_sub(self.last_reopen) >= COUNT_IDLE {
             self.last_reopen = now;
-            for port in self.out.reopen(&self.nics) {
+            let (opened, renamed) = self.out.reopen(&self.nics);
+            renamed.iter().for_each(|(port, name)| self.driver.nic_renamed(*port as u8, name));
+            for port in opened {
                 let idle = Interest { read: true, write: false };
                 let added = self.poller.add(self.out.wire_fd(port), WIRE + port as u64, idle);
                 added.map_err(|error| Unavailable::because("epoll", &error))?;

@@ -66,6 +66,10 @@ impl Driver for Passing {
         !self.0.borrow().refuses
     }
 
+    fn nic_renamed(&mut self, port: u8, name: &str) {
+        self.1.iter_mut().filter(|nic| nic.0 == port).for_each(|nic| nic.1 = name.to_string());
+    }
+
     fn nics(&self) -> &[(u8, String)] {
         &self.1
     }
@@ -246,6 +250,51 @@ fn two_helpers_without_a_bridge() {
             b.main_loop.turn().unwrap();
             let mut got = Vec::new();
             host_b.receive(&mut vec![Vec::with_capacity(2048)], &mut got).is_ok().then_some(())
+        });
+    });
+}
+
+#[test]
+fn a_nic_that_is_renamed_or_made_anew_under_another_name_is_used_on() {
+    in_namespace("a_nic_that_is_renamed_or_made_anew_under_another_name_is_used_on", || {
+        make_veth("a0", "b0");
+        let mut a = start("--autonomous --wire a0=1G --plain a", &[(0, "a0")], Out::Nic(0));
+        quiet("a");
+        let host = open("a");
+        let other = open("b0");
+        let mac = Interfaces::open().unwrap().mac("a0").unwrap();
+        let is_up = |a: &Running| a.seen.borrow().counters.last().is_some_and(|last| last.2);
+        wait_for("the NIC's state", || {
+            a.main_loop.turn().unwrap();
+            is_up(&a).then_some(())
+        });
+        ip("link set a0 down");
+        ip("link set a0 name uplink");
+        ip("link set uplink up");
+        wait_for("the NIC's state under its new name", || {
+            a.seen.borrow_mut().counters.clear();
+            let _ = host.send(std::iter::once(&frame(1, 100)[..]));
+            a.main_loop.turn().unwrap();
+            is_up(&a).then_some(())
+        });
+        assert!(a.main_loop.status()["io"]["wire"]["uplink"].is_object(), "{}", a.main_loop.status());
+        send(&host, &frame(2, 100));
+        turn_until(&mut [&mut a], &other, 1);
+
+        // Another one that has its MAC, as after a driver was loaded again.
+        drop(other);
+        ip("link delete uplink");
+        make_veth("c0", "d0");
+        let text = mac.map(|byte| format!("{byte:02x}")).join(":");
+        ip("link set c0 down");
+        ip(&format!("link set c0 address {text}"));
+        ip("link set c0 up");
+        let other = open("d0");
+        wait_for("a frame over the NIC with that MAC", || {
+            let _ = host.send(std::iter::once(&frame(3, 100)[..]));
+            a.main_loop.turn().unwrap();
+            let mut got = Vec::new();
+            other.receive(&mut vec![Vec::with_capacity(2048)], &mut got).is_ok().then_some(())
         });
     });
 }

@@ -456,6 +456,13 @@ impl Driver for Engine {
         self.granter.nic_total(now, port, rx_bytes);
     }
 
+    fn nic_renamed(&mut self, port: u8, name: &str) {
+        if let Some(nic) = self.nics.get_mut(&port) {
+            nic.name = name.into();
+        }
+        self.nic_names = self.nics.iter().map(|(port, nic)| (*port, nic.name.clone())).collect();
+    }
+
     fn nics(&self) -> &[(u8, String)] {
         &self.nic_names
     }

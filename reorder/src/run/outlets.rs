@@ -157,6 +157,8 @@ impl TapOut {
 /// A NIC and the frames of this turn, or that wait for it.
 struct NicOut {
     name: String,
+    /// By which it is known when both its name and its number are others.
+    mac: Option<[u8; 6]>,
     socket: PacketSocket,
     queue: VecDeque<Vec<u8>>,
     count: Counters,
@@ -340,13 +342,24 @@ impl<M: Merge> Outlets<M> {
         }
     }
 
-    /// Opens NICs again that were removed and made again under the same name, and returns their ports. Also asks the
-    /// kernel for its drops, which it counts from zero each time.
-    pub(super) fn reopen(&mut self, interfaces: &Interfaces) -> Vec<usize> {
-        let WireOut::Nics(nics) = &mut self.wire else { return Vec::new() };
-        let mut opened = Vec::new();
+    /// Opens NICs again that were removed and made again, and finds those that have another name: by the number of the
+    /// interface, which stays, or by the MAC. Returns the ports of those that were opened, and of those that were renamed.
+    /// Also asks the kernel for its drops, which it counts from zero each time.
+    pub(super) fn reopen(&mut self, interfaces: &Interfaces) -> (Vec<usize>, Vec<(usize, String)>) {
+        let WireOut::Nics(nics) = &mut self.wire else { return Default::default() };
+        let (mut opened, mut renamed) = (Vec::new(), Vec::new());
+        let taken: Vec<String> = nics.iter().map(|nic| nic.name.clone()).collect();
         for (port, nic) in nics.iter_mut().enumerate() {
             nic.count.overrun += nic.socket.drops().unwrap_or(0);
+            if interfaces.index(&nic.name).is_err() {
+                let alike = || nic.mac.and_then(|mac| interfaces.with_mac(mac).ok()).unwrap_or_default();
+                let others = || alike().into_iter().find(|name| !taken.contains(name));
+                if let Some(name) = interfaces.name(nic.socket.index()).ok().or_else(others) {
+                    say(Level::Warn, format_args!("NIC {} is called {name} now", nic.name));
+                    nic.name.clone_from(&name);
+                    renamed.push((port, name));
+                }
+            }
             if interfaces.index(&nic.name).is_ok_and(|index| index != nic.socket.index()) {
                 match PacketSocket::open(&nic.name, ETHERTYPE) {
                     Ok(socket) => {
@@ -358,7 +371,7 @@ impl<M: Merge> Outlets<M> {
                 }
             }
         }
-        opened
+        (opened, renamed)
     }
 
     /// For the status: what the devices did to frames, which the engine does not see.
@@ -405,7 +418,8 @@ impl<M: Merge> Sink for Outlets<M> {
 }
 
 fn nic_out(name: String, socket: PacketSocket) -> NicOut {
-    NicOut { name, socket, queue: VecDeque::new(), count: Counters::default(), waits: false }
+    let mac = Interfaces::open().and_then(|interfaces| interfaces.mac(&name)).ok();
+    NicOut { name, mac, socket, queue: VecDeque::new(), count: Counters::default(), waits: false }
 }
 
 /// An 802.1Q tag of priority 0.

@@ -64,6 +64,24 @@ impl Interfaces {
         Ok(unsafe { ifreq.ifr_ifru.ifru_ifindex })
     }
 
+    /// The name of the interface with that number; `ENODEV` when there is none.
+    pub fn name(&self, index: i32) -> io::Result<String> {
+        // SAFETY: ifreq is plain old data, all zeros is a valid value.
+        let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };
+        ifreq.ifr_ifru.ifru_ifindex = index;
+        self.ask(libc::SIOCGIFNAME, &mut ifreq)?;
+        let bytes: Vec<u8> =
+            ifreq.ifr_name.iter().take_while(|letter| **letter != 0).map(|letter| *letter as u8).collect();
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The names of all interfaces that have this MAC.
+    pub fn with_mac(&self, mac: [u8; 6]) -> io::Result<Vec<String>> {
+        let table = std::fs::read_to_string("/proc/self/net/dev")?;
+        let names = table.lines().filter_map(parse_line).map(|(name, _)| name.to_string());
+        Ok(names.filter(|name| self.mac(name).is_ok_and(|found| found == mac)).collect())
+    }
+
     /// The interface's MAC.
     pub fn mac(&self, name: &str) -> io::Result<[u8; 6]> {
         let mut ifreq = request(name)?;
