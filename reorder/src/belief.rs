@@ -44,11 +44,14 @@ impl Claim {
         self.seen >= AGREE
     }
 
-    /// As `hear`, for numbers that can only rise: what does not rise says nothing.
+    /// As `hear`, for numbers that can only rise: the same again says nothing, and a lower one that all before it were wrong.
     fn rises(&mut self, now: Nanos, claim: Seq) -> Rise {
         let step = claim.since(self.last);
-        if self.goes_on(now) && (-TOGETHER..=0).contains(&step) {
+        if self.goes_on(now) && step == 0 {
             return Rise::Not;
+        }
+        if step < 0 {
+            self.seen = 0;
         }
         let enough = self.hear(now, claim, false) && now.saturating_sub(self.first_ns) >= RISING_NS;
         if enough {
@@ -321,6 +324,14 @@ mod tests {
         assert_eq!(old, [Newer::No; 3], "the second is the first again");
         assert_eq!(rising.take(30 * MS, Seq(16), false), Newer::Yes);
         assert_eq!(rising.take(40 * MS, Seq(18), false), Newer::Yes);
+    }
+
+    #[test]
+    fn a_wrong_number_a_little_ahead_of_those_that_are_doubted_does_not_hold_them_up() {
+        let mut rising = Rising::default();
+        assert_eq!([900, 500].map(|seq| rising.take(0, Seq(seq), false)), [Newer::Yes, Newer::No]);
+        let real: Vec<Newer> = (0..4).map(|n| rising.take(n * 10 * MS, Seq(100 + n as u32), false)).collect();
+        assert_eq!(real, [Newer::No, Newer::No, Newer::Yes, Newer::Yes]);
     }
 
     #[test]

@@ -70,7 +70,10 @@ impl World {
             }
             Out::Link(..) if frame[..4] != nic_mac(0, 0).0[..4] => {} // to nobody
             Out::Link(_, port) => {
-                let (other, other_port) = (frame[5] as usize - 1, frame[4]);
+                let (other, other_port) = ((frame[5] as usize).wrapping_sub(1), frame[4]);
+                if self.tap.is_some() && self.nics.get(&(other, other_port)) != self.nics.get(&(host, port)) {
+                    return; // somebody lied of where that NIC is, and it is not there
+                }
                 assert_eq!(frame[..6], nic_mac(other, other_port).0, "to a NIC");
                 assert_eq!(frame[6..12], nic_mac(host, port).0, "from a NIC");
                 assert_eq!(self.nics[&(host, port)], self.nics[&(other, other_port)], "on the same switch");
