@@ -283,7 +283,7 @@ impl Pair {
             for _ in 0..64 {
                 let mut frame = self.boxes[0].recycle();
                 frame.extend_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0x90, 0]);
-                frame.resize(bytes.min(1_496), 0);
+                frame.resize(bytes.min(1_492), 0);
                 self.engines[0].on_plain(self.now, &VnetHdr::default(), frame, &mut self.boxes[0]);
             }
             self.turn(64 * NS_PER_FRAME);

@@ -19,6 +19,17 @@ fn checksum(covered: &[u8]) -> u32 {
     }
 }
 
+/// As [`checksum`] of a header: in one piece and where words begin, which is twice as fast as in two where they do not.
+fn checksum_of_header(header: &[u8; HEADER]) -> u32 {
+    const FIRST: usize = PLACE.start - MACS;
+    #[repr(align(8))]
+    struct Words([u8; FIRST + HEADER - HEAD]);
+    let mut words = Words([0; FIRST + HEADER - HEAD]);
+    words.0[..FIRST].copy_from_slice(&header[MACS..PLACE.start]);
+    words.0[FIRST..].copy_from_slice(&header[HEAD..]);
+    crc32c::crc32c(&words.0)
+}
+
 /// How much of a frame its checksum covers: the header of what has a host's payload, which has checksums of its own, and
 /// all of the others. `None`: it is shorter than any of its type.
 fn covered(frame: &[u8]) -> Option<&[u8]> {
@@ -42,14 +53,15 @@ pub fn seal(frame: &mut Vec<u8>) {
 
 /// As [`seal`], for a data frame.
 pub(super) fn seal_header(header: &mut [u8; HEADER]) {
-    let sum = checksum(header);
+    let sum = checksum_of_header(header);
     header[PLACE].copy_from_slice(&sum.to_be_bytes());
 }
 
 /// Whether a frame of this version has its checksum.
 pub(super) fn check(frame: &[u8]) -> Result<(), Malformed> {
     let covered = covered(frame).ok_or(Malformed::Truncated)?;
-    if covered.get(PLACE) != Some(&checksum(covered).to_be_bytes()) {
+    let sum = covered.try_into().map_or_else(|_| checksum(covered), checksum_of_header);
+    if covered.get(PLACE) != Some(&sum.to_be_bytes()) {
         return Err(Malformed::Checksum);
     }
     Ok(())
