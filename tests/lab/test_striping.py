@@ -434,7 +434,7 @@ def test_forged_frames_and_garbage_cost_counters_and_harm_nothing(
     data = bytes.fromhex("0000deadbeef00000000000000000800") + bytes(40)
     garbage = {
         "forged_control": [frame[12:] for frame in control],
-        "forged_report": [sealed("2500", bytes(6) + link[6:] + bytes(32))],
+        "forged_report": [sealed("2500", bytes(6) + link[6:] + bytes(28))],
         "wrong_version": [b"\x88\xb6" + bytes(60), b"\x88\xb6" + b"\xff" * 200],
         "bad_checksum": [b"\x88\xb6\x2f" + bytes(60), sealed("2100", data, 15)],
         "unknown_type": [sealed("2f00", bytes(60))],
