@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import secrets
 import signal
 import socket
 import ssl
@@ -26,6 +27,7 @@ __all__ = ["cp", "serve"]
 
 DEFAULT_LISTEN = "0.0.0.0:7000"
 MAX_TOKEN_BYTES = 4096
+MADE_TOKEN_BYTES = 20  # 160 bits: nobody guesses them, at home neither
 GOODBYE_S = 2.0
 LINES_PER_S = 10
 NAMED_FAILURES = 20
@@ -116,6 +118,9 @@ def serve(
     ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Give files, take none.")] = False,
     token_file: TokenOption = None,
+    no_token: Annotated[
+        bool, typer.Option("--no-token", help="Let in whoever can connect. Default: a token is made and printed.")
+    ] = False,
     cert: Annotated[Path | None, typer.Option("--cert", help="TLS: this host's certificate (PEM).")] = None,
     key: Annotated[Path | None, typer.Option("--key", help="TLS: its key.")] = None,
     max_transfers: Annotated[
@@ -128,14 +133,17 @@ def serve(
 ) -> None:
     """Serve one directory to `ri2n cp`, until Ctrl-C or SIGTERM.
 
-    Clients see nothing outside of the directory. Without --token-file everyone who can connect may read and, unless
-    --read-only, write.
+    Clients see nothing outside of the directory. They have to know the token of --token-file, or the one that is made
+    and printed; with --no-token everyone who can connect may read and, unless --read-only, write.
     """
     from ri2n_sdn.parallel import create_listener
     from ri2n_sdn.parallel.copy import Folder, Server, current_umask
 
     host, port = _parse_listen(listen)
-    token = _read_token(token_file)
+    if no_token and token_file is not None:
+        raise BadInput("--no-token, --token-file: give one of them")
+    made = None if no_token or token_file is not None else secrets.token_hex(MADE_TOKEN_BYTES)
+    token = made or _read_token(token_file)
     context = _server_context(cert, key)
     folder = Folder(directory, current_umask())
     if not os.access(directory, os.R_OK | os.X_OK | (0 if read_only else os.W_OK)):
@@ -160,6 +168,9 @@ def serve(
     terminate_as_interrupt()
     try:
         note(f"serving {directory} on {shown}:{listener.address[1]}{_how(token, context, read_only)}")
+        if made:
+            note(f"token of this run: {made}")
+            note(f"clients put it into a file: ri2n cp --token-file FILE SRC HOST:{listener.address[1]}:NAME")
         server.serve()
     except KeyboardInterrupt:
         # Told to stop, which is how a server ends; a second signal must not break the closing.

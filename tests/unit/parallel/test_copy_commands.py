@@ -51,6 +51,7 @@ sys.exit(run_guarded(lambda: app(prog_name="ri2n", standalone_mode=False)))
 COMMAND = [sys.executable, "-c", ALONE]
 BLOCK = blocks.BLOCK_BYTES
 PR_CAPBSET_DROP = 24
+MAKES_ONE = "a token that it makes"
 LINKS = [f"127.0.0.{number}" for number in range(1, 5)]
 
 
@@ -95,10 +96,12 @@ def one_line(done: Done) -> str:
 
 
 class Served:
-    """A server in a process of its own."""
+    """A server in a process of its own; without a token unless options say what token, MAKES_ONE that it makes one."""
 
     def __init__(self, directory: Path, *options: str | Path, **kwargs: Any) -> None:
-        argv = [*COMMAND, "serve", str(directory), "--listen", "127.0.0.1:0", *map(str, options)]
+        argv = [*COMMAND, "serve", str(directory), "--listen", "127.0.0.1:0"]
+        argv += [str(each) for each in options if each != MAKES_ONE]
+        argv += [] if {MAKES_ONE, "--token-file", "--no-token"} & {*map(str, options)} else ["--no-token"]
         pipe = subprocess.PIPE
         self.process: subprocess.Popen[str] = subprocess.Popen(
             argv, env=ENVIRONMENT, stdout=pipe, stderr=pipe, text=True, **kwargs
@@ -113,6 +116,11 @@ class Served:
     def at(self, name: str, relay: Relay | None = None) -> str:
         address, port = relay.at(HALF_WAY) if relay else ("127.0.0.1", self.port)
         return f"{address}:{port}:{name}"
+
+    def says(self) -> str:
+        """The next line on its stderr."""
+        assert self.process.stderr is not None
+        return self.process.stderr.readline()
 
     def end(self, with_signal: int = signal.SIGTERM) -> tuple[int, str, str]:
         """Its exit code and what it said."""
@@ -238,6 +246,32 @@ def test_a_token_and_tls(tmp_path: Path) -> None:
         code, _, said = server.end()
     assert code == 0 and "refused_token 2" in said
     assert sorted(path.name for path in (tmp_path / "served").iterdir()) == ["a"]
+
+
+def test_a_server_makes_a_token_unless_told_otherwise(tmp_path: Path) -> None:
+    """And says what it is and how clients use it; another run has another one."""
+    (tmp_path / "file").write_bytes(b"a file")
+    tokens = set()
+    for _ in range(2):
+        with serve(tmp_path / "served", MAKES_ONE) as server:
+            assert "(token)" in server.line
+            token = re.fullmatch(r"token of this run: ([0-9a-f]{40})\n", server.says())
+            assert token and f"ri2n cp --token-file FILE SRC HOST:{server.port}:NAME" in server.says()
+            assert "the server wants a token" in one_line(cp(tmp_path / "file", server.at("a")))
+            assert "the server wants a token" in one_line(cp(server.at(""), "-r", tmp_path / "got"))
+            tokens.add(token[1])
+            (tmp_path / "token").write_text(token[1])
+            (tmp_path / "token").chmod(0o600)
+            good(cp("--json", "--token-file", tmp_path / "token", tmp_path / "file", server.at("b")))
+    assert len(tokens) == 2
+    assert not (tmp_path / "got").exists() and [path.name for path in (tmp_path / "served").iterdir()] == ["b"]
+
+
+def test_without_a_token_only_when_told_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"a file")
+    with serve(tmp_path / "served", "--no-token") as server:
+        assert "(no token: whoever can connect may read and write)" in server.line
+        good(cp("--json", tmp_path / "file", server.at("a")))
 
 
 def test_the_servers_answer_to_ctrl_c_is_a_summary_and_0(tmp_path: Path) -> None:
@@ -431,6 +465,7 @@ BAD: list[tuple[list[str], str]] = [
     (["serve", ".", "--listen", "here"], "ADDR:PORT"),
     (["serve", ".", "--listen", "127.0.0.1:65536"], "65535"),
     (["serve", ".", "--listen", "192.0.2.1:0"], "--listen 192.0.2.1:0"),
+    (["serve", ".", "--no-token", "--token-file", "setup.cfg"], "--no-token, --token-file: give one of them"),
     (["serve", ".", "--cert", "x"], "--key"),
     (["serve", ".", "--cert", "/nonexistent", "--key", "/nonexistent"], "--cert /nonexistent"),
     (["serve", ".", "--cert", "setup.cfg", "--key", "setup.cfg"], "--cert setup.cfg"),
