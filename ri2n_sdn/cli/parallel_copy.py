@@ -31,6 +31,7 @@ MADE_TOKEN_BYTES = 20  # 160 bits: nobody guesses them, at home neither
 GOODBYE_S = 2.0
 LINES_PER_S = 10
 NAMED_FAILURES = 20
+NOT_LET_IN = ("tokens_missing", "tokens_wrong", "greetings_timed_out", "pending_dropped")
 
 TokenOption = Annotated[
     Path | None, typer.Option("--token-file", help="A file with the token that clients must know; it never travels.")
@@ -75,12 +76,12 @@ def cp(
             for path in paths[:-1]:
                 if not Path(path).exists():
                     raise BadInput(f"{path}: no such file or directory")
-        connection = _connect(server, streams, source, context, timeout)
+        connection = _connect(server, streams, source, token, context, timeout)
         stack.callback(_leave, connection)
         progress = stack.enter_context(copy_progress(lambda: _links_up(connection)))
         watch = Watch(progress.set_total, progress.begin, progress.told)
         try:
-            session = Session(connection, token, timeout)
+            session = Session(connection, timeout)
             if is_upload:
                 assert remotes[-1] is not None
                 summary = upload(
@@ -151,14 +152,13 @@ def serve(
         raise NotAvailable(f"{directory}: no permission to {'read' if read_only else 'write'} (see --read-only)")
     _raise_descriptor_limit()
     try:
-        listener = create_listener((host, port), addresses=address or None, ssl_context=context)
+        listener = create_listener((host, port), addresses=address or None, token=token, ssl_context=context)
     except OSError as error:
         folder.close()
         raise NotAvailable(f"--listen {listen}: {error.strerror or error}") from None
     server = Server(
         listener,
         folder,
-        token=token,
         read_only=read_only,
         max_transfers=max_transfers,
         timeout_s=timeout,
@@ -201,9 +201,14 @@ def _server_of(paths: list[str], remotes: list[Remote | None]) -> tuple[Remote, 
 
 
 def _connect(
-    server: Remote, streams: int, sources: list[str] | None, context: ssl.SSLContext | None, timeout_s: float
+    server: Remote,
+    streams: int,
+    sources: list[str] | None,
+    token: str | None,
+    context: ssl.SSLContext | None,
+    timeout_s: float,
 ) -> ParallelSocket:
-    from ri2n_sdn.parallel import ProtocolError, Qos, create_connection
+    from ri2n_sdn.parallel import ProtocolError, Qos, TokenRefused, create_connection
 
     try:
         return create_connection(
@@ -211,6 +216,7 @@ def _connect(
             Qos(parallelism=streams),
             timeout_s=min(10.0, timeout_s),
             sources=sources or None,
+            token=token,
             ssl_context=context,
             server_hostname=server.host if context else None,
         )
@@ -220,6 +226,7 @@ def _connect(
         if isinstance(error.__cause__, ssl.SSLCertVerificationError):
             raise NotAvailable(f"{server}: --ca: {error.__cause__.verify_message}") from None
         other = " (something else listens there, or it wants TLS: --ca)" if isinstance(error, ProtocolError) else ""
+        other = " (--token-file)" if isinstance(error, TokenRefused) else other
         raise NotAvailable(f"{server}: {str(error).removeprefix(f'{server}: ')}{other}") from None
     except ConnectionRefusedError:
         raise NotAvailable(f"{server}: nobody listens there; start `ri2n serve DIR` on that host") from None
@@ -315,6 +322,7 @@ def _farewell(server: Server, listener: dict[str, int], as_json: bool) -> None:
     if as_json:
         print_json({"counters": counters, "listener": listener})
         return
+    counters |= {name: listener[name] for name in NOT_LET_IN if listener.get(name)}
     note("ended: " + (", ".join(f"{name} {count}" for name, count in counters.items()) or "nobody came"))
 
 

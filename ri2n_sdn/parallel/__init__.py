@@ -7,7 +7,7 @@ user-level RI2N, which sends again over living links what a dead one has swallow
 from ri2n_sdn.parallel.calls import p_accept, p_connect, p_read, p_write
 from ri2n_sdn.parallel.connect import Qos, create_connection
 from ri2n_sdn.parallel.connection import ParallelSocket
-from ri2n_sdn.parallel.errors import AllLinksLost, HandshakeRefused, ParallelError, ProtocolError
+from ri2n_sdn.parallel.errors import AllLinksLost, HandshakeRefused, ParallelError, ProtocolError, TokenRefused
 from ri2n_sdn.parallel.link import LinkInfo
 from ri2n_sdn.parallel.listener import ParallelListener, create_listener
 
@@ -20,6 +20,7 @@ __all__ = [
     "ParallelSocket",
     "ProtocolError",
     "Qos",
+    "TokenRefused",
     "create_connection",
     "create_listener",
     "p_accept",

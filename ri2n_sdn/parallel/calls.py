@@ -13,6 +13,7 @@ from ri2n_sdn.parallel.connect import Qos, open_session
 from ri2n_sdn.parallel.connection import ParallelSocket
 from ri2n_sdn.parallel.dial import Client
 from ri2n_sdn.parallel.listener import ParallelListener
+from ri2n_sdn.parallel.proof import key_of
 
 __all__ = ["p_accept", "p_connect", "p_read", "p_write"]
 
@@ -24,15 +25,18 @@ class Readable(Protocol):
         """Read what there is, 0 at the end."""
 
 
-def p_connect(fd: socket.socket, address: tuple[str, int], qos: Qos) -> ParallelSocket:
+def p_connect(
+    fd: socket.socket, address: tuple[str, int], qos: Qos, *, token: str | bytes | None = None
+) -> ParallelSocket:
     """Connect the fresh socket `fd` to a server as control connection, then as many data connections as `qos` asks for.
 
-    The socket's time-out bounds all of it. Errors as those of `create_connection`.
+    The socket's time-out bounds all of it. `token` and errors are those of `create_connection`.
     """
+    key = key_of(token)
     timeout_s = fd.gettimeout()
     deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
     fd.connect(address)
-    return open_session(fd, qos, Client(server_hostname=address[0]), deadline_s)
+    return open_session(fd, qos, Client(server_hostname=address[0], key=key), deadline_s)
 
 
 def p_accept(listener: ParallelListener) -> tuple[ParallelSocket, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import time
@@ -11,23 +12,37 @@ from typing import Any
 
 from ri2n_sdn.parallel.connection import ParallelSocket
 from ri2n_sdn.parallel.dial import Client, Dialer
-from ri2n_sdn.parallel.errors import HandshakeRefused, ProtocolError
+from ri2n_sdn.parallel.errors import HandshakeRefused, ProtocolError, TokenRefused
 from ri2n_sdn.parallel.frames import (
+    CHALLENGE,
     CHUNK_MOST,
     DATA,
     EARLY,
     EARLY_BYTES,
     FRAME,
     HELLO,
+    NO_TOKEN,
     OK,
     REASONS,
     REPLY,
-    TOKEN_BYTES,
+    SESSION_BYTES,
+    TOKEN_WANTED,
+    TOKEN_WRONG,
     Greeting,
     Reply,
 )
 from ri2n_sdn.parallel.link import Link, Stream, place_name, round_trip_s, tune
 from ri2n_sdn.parallel.links import CONTROL
+from ri2n_sdn.parallel.proof import (
+    NONCE_BYTES,
+    PROOF_BYTES,
+    is_same,
+    key_of,
+    proof_of_answer,
+    proof_of_client,
+    proof_of_server,
+    session_key,
+)
 from ri2n_sdn.parallel.schedule import early_bytes
 from ri2n_sdn.parallel.session import Session
 
@@ -56,6 +71,7 @@ def create_connection(
     data: Any = b"",
     timeout_s: float | None = 10.0,
     sources: Sequence[str] | None = None,
+    token: str | bytes | None = None,
     ssl_context: ssl.SSLContext | None = None,
     server_hostname: str | None = None,
     window_bytes: int = WINDOW_BYTES,
@@ -68,10 +84,13 @@ def create_connection(
     connection: it goes with the greeting, and the call returns when the server has answered that; links come
     meanwhile. Of long ones a part does (schedule.py), and the rest goes over the links once they are there.
 
-    Errors: OSError of the control connection, HandshakeRefused, ProtocolError, AllLinksLost when no data connection can
-    be made (if all of `data` went early, later calls say so), TimeoutError.
+    With a `token` both ends prove that they know it, on every connection, before anything else is said; it does not
+    travel. That takes one round trip more, for `data` and for links.
+
+    Errors: OSError of the control connection, TokenRefused, HandshakeRefused, ProtocolError, AllLinksLost when no data
+    connection can be made (if all of `data` went early, later calls say so), TimeoutError, BadInput (an empty token).
     """
-    client = Client(tuple(sources or ()), ssl_context, server_hostname or address[0])
+    client = Client(tuple(sources or ()), ssl_context, server_hostname or address[0], key_of(token))
     deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
     source = (client.sources[0], 0) if client.sources else None
     view = memoryview(data).cast("B")
@@ -101,13 +120,13 @@ def open_session(
             stream = client.ssl_context.wrap_socket(
                 control, do_handshake_on_connect=False, server_hostname=client.server_hostname
             )
-        reply = _greet(stream, qos, deadline_s, window_bytes, early)
+        reply, key = _greet(stream, qos, deadline_s, window_bytes, early, client.key)
     except BaseException:
         stream.close()
         raise
-    dialer = Dialer(reply.endpoints, client, reply.token, window_bytes, qos.parallelism)
+    dialer = Dialer(reply.endpoints, client, reply.session, key, window_bytes, qos.parallelism)
     session = Session(
-        reply.token,
+        reply.session,
         window_bytes=window_bytes,
         peer_window_bytes=reply.window,
         chunk_most=min(CHUNK_MOST, reply.chunk_most),
@@ -137,10 +156,12 @@ def open_session(
     return made
 
 
-def _greet(stream: Stream, qos: Qos, deadline_s: float | None, window_bytes: int, early: bytes) -> Reply:
-    """Ask for a session, with the stream's first bytes if there are any: what the server answered.
+def _greet(
+    stream: Stream, qos: Qos, deadline_s: float | None, window_bytes: int, early: bytes, key: bytes | None
+) -> tuple[Reply, bytes | None]:
+    """Ask for a session, with the stream's first bytes if there are any: what the server answered, the session's key.
 
-    Errors: HandshakeRefused, ProtocolError, TimeoutError.
+    Errors: HandshakeRefused, TokenRefused, ProtocolError, TimeoutError.
     """
 
     def left_s() -> float | None:
@@ -161,18 +182,48 @@ def _greet(stream: Stream, qos: Qos, deadline_s: float | None, window_bytes: int
             data += part
         return data
 
+    def read_reply() -> tuple[Reply, bytes]:
+        head = read(REPLY.size)
+        data = head + read(Reply.more(head))
+        return Reply.unpack(data), data
+
+    def prove(key: bytes, said: bytes) -> bytes:
+        """After the greeting `said`: check the server's proof, then give ours, and only then the first bytes."""
+        reply, data = read_reply()
+        if reply.status != CHALLENGE:
+            if reply.status == OK:
+                raise TokenRefused("the server does not prove that it knows the token")
+            _must_be(reply, OK)
+        said += data + read(NONCE_BYTES)
+        if not is_same(read(PROOF_BYTES), proof_of_server(key, said)):
+            raise TokenRefused(REASONS[TOKEN_WRONG])
+        stream.settimeout(left_s())
+        stream.sendall(proof_of_client(key, said) + first)
+        return session_key(key, said)
+
     remote = place_name(stream.getpeername())
     stream.settimeout(left_s())
     try:
         if isinstance(stream, ssl.SSLSocket):
             stream.do_handshake()
         kind = EARLY if early else HELLO
-        greeting = Greeting(kind, qos.parallelism, CHUNK_MOST, window_bytes, bytes(TOKEN_BYTES)).pack()
-        stream.sendall(greeting + FRAME.pack(DATA, len(early), 0, 0, window_bytes) + early if early else greeting)
-        head = read(REPLY.size)
-        reply = Reply.unpack(head + read(Reply.more(head)))
+        greeting = Greeting(kind, qos.parallelism, CHUNK_MOST, window_bytes, bytes(SESSION_BYTES), proves=bool(key))
+        first = FRAME.pack(DATA, len(early), 0, 0, window_bytes) + early if early else b""
+        if key is None:
+            own = None
+            stream.sendall(greeting.pack() + first)
+        else:
+            said = greeting.pack() + os.urandom(NONCE_BYTES)
+            stream.sendall(said)
+            own = prove(key, said)
+        reply, data = read_reply()
+        _must_be(reply, OK)
+        if own is not None and not is_same(read(PROOF_BYTES), proof_of_answer(own, data)):
+            raise TokenRefused("the server's answer was changed on its way")
     except ConnectionError as error:
         raise ProtocolError(f"{remote}: the server closed the connection instead of answering") from error
+    except HandshakeRefused as error:
+        raise type(error)(f"{remote}: {error}") from None
     except ProtocolError as error:
         raise ProtocolError(f"{remote}: {error}") from None
     except TimeoutError:
@@ -180,8 +231,13 @@ def _greet(stream: Stream, qos: Qos, deadline_s: float | None, window_bytes: int
     except ssl.SSLError as error:
         why = getattr(error, "verify_message", "") or (error.reason or "it ended early").lower().replace("_", " ")
         raise HandshakeRefused(f"{remote}: TLS: {why}") from error
-    if reply.status != OK:
-        raise HandshakeRefused(f"{remote}: {REASONS.get(reply.status, f'status {reply.status}')}")
     if not reply.endpoints:
         raise ProtocolError(f"{remote}: the server named no address")
-    return reply
+    return reply, own
+
+
+def _must_be(reply: Reply, status: int) -> None:
+    """HandshakeRefused with the reason when the server says something else."""
+    if reply.status != status:
+        kind = TokenRefused if reply.status in (TOKEN_WANTED, NO_TOKEN, TOKEN_WRONG) else HandshakeRefused
+        raise kind(REASONS.get(reply.status, f"status {reply.status}"))

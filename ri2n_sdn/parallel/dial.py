@@ -11,14 +11,26 @@ import ssl
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ri2n_sdn.parallel import caretaker
 from ri2n_sdn.parallel.engine import REFUSED
 from ri2n_sdn.parallel.errors import AllLinksLost
-from ri2n_sdn.parallel.frames import CHUNK_MOST, JOIN, OK, REASONS, REPLY, UNKNOWN_SESSION, Endpoint, Greeting, Reply
+from ri2n_sdn.parallel.frames import (
+    CHALLENGE,
+    CHUNK_MOST,
+    JOIN,
+    OK,
+    REASONS,
+    REPLY,
+    UNKNOWN_SESSION,
+    Endpoint,
+    Greeting,
+    Reply,
+)
 from ri2n_sdn.parallel.link import Link, Stream, place_name, tune
 from ri2n_sdn.parallel.links import CLOSED
+from ri2n_sdn.parallel.proof import NONCE_BYTES, PROOF_BYTES, is_same, proof_of_client, proof_of_server
 from ri2n_sdn.parallel.session import Session
 
 __all__ = ["Client", "Dialer"]
@@ -26,16 +38,18 @@ __all__ = ["Client", "Dialer"]
 ATTEMPT_S = 1.0  # for one try to connect; a SYN that was lost is not waited for
 PAUSE_S, PAUSE_MOST_S = 0.1, 2.0  # between tries
 TICK_S = 0.1
+UNPROVEN = f"{REFUSED}: what listens there does not prove that it is the server"
 _new_socket = socket.socket
 
 
 @dataclass(frozen=True)
 class Client:
-    """How to connect: own addresses, TLS."""
+    """How to connect: own addresses, TLS, what both ends prove that they know."""
 
     sources: tuple[str, ...] = ()
     ssl_context: ssl.SSLContext | None = None
     server_hostname: str | None = None
+    key: bytes | None = field(default=None, repr=False)
 
     def source(self, number: int, remote: str) -> str:
         """The own address that link `number` leaves from: of those nearest to the server's, the next in turn."""
@@ -51,10 +65,16 @@ class Dialer:
     """
 
     def __init__(
-        self, endpoints: Sequence[Endpoint], client: Client, token: bytes, window_bytes: int, parallelism: int
+        self,
+        endpoints: Sequence[Endpoint],
+        client: Client,
+        name: bytes,
+        key: bytes | None,
+        window_bytes: int,
+        parallelism: int,
     ) -> None:
         self._endpoints, self._client = list(endpoints), client
-        self._token, self._window_bytes = token, window_bytes
+        self._name, self._key, self._window_bytes = name, key, window_bytes
         self._joinings: dict[int, _Joining] = {}
         self._skipped: dict[int, int] = {}  # by link: how many addresses it could not reach
         self._untried = set(range(parallelism))
@@ -99,8 +119,8 @@ class Dialer:
     def attempt(self, number: int, *, careful: bool) -> _Attempt:
         """To the interface that the server named for this link."""
         endpoint = self._endpoints[(number + self._skipped.get(number, 0)) % len(self._endpoints)]
-        greeting = Greeting(JOIN, 0, CHUNK_MOST, self._window_bytes, self._token, number)
-        return _Attempt(number, endpoint, self._client, greeting.pack(), careful)
+        greeting = Greeting(JOIN, 0, CHUNK_MOST, self._window_bytes, self._name, number, self._key is not None)
+        return _Attempt(number, endpoint, self._client, greeting.pack(), self._key, careful)
 
     def failed(self, session: Session, attempt: _Attempt) -> None:
         """The next attempt of this link goes to another address when this one is out of reach."""
@@ -175,12 +195,16 @@ class _Joining:
 class _Attempt:
     """One data connection in the making, without waiting: TCP, TLS, then the greeting; `step` until there is a link.
 
-    A `careful` one also waits for the server's answer: what died before may connect and yet be dead.
+    With the session's `key` the server has to prove that it has it too, and then this end does. A `careful` one also
+    waits for the server's answer: what died before may connect and yet be dead.
     """
 
-    def __init__(self, number: int, endpoint: Endpoint, client: Client, greeting: bytes, careful: bool) -> None:
+    def __init__(
+        self, number: int, endpoint: Endpoint, client: Client, greeting: bytes, key: bytes | None, careful: bool
+    ) -> None:
         self.number, self.endpoint, self.why, self.status = number, endpoint, "", OK
         self._careful, self._greeted, self._answer = careful, False, b""
+        self._key, self._said, self._asked = key, greeting + os.urandom(NONCE_BYTES), False
         self.unreachable = False  # from here, at once: another of the server's addresses may do
         self._client, self._greeting = client, greeting
         self._deadline_s = time.monotonic() + ATTEMPT_S
@@ -226,6 +250,8 @@ class _Attempt:
                     )
             if isinstance(self.stream, ssl.SSLSocket):
                 self.stream.do_handshake()
+            if self._key is not None and not self._challenged(self.stream, self._key):
+                return None
             if self._careful:
                 if not self._greeted:
                     self._greeted = self.stream.send(self._greeting) > 0  # so few bytes go in one
@@ -240,7 +266,7 @@ class _Attempt:
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError) as wants:
             self._events = select.POLLOUT if isinstance(wants, ssl.SSLWantWriteError) else select.POLLIN
             if now_s > self._deadline_s:
-                self.fail("no answer" if self._greeted else "no answer to the TLS handshake")
+                self.fail("no answer" if self._greeted or self._asked else "no answer to the TLS handshake")
             return None
         except OSError as error:
             self.fail(error.strerror or str(error))
@@ -248,19 +274,41 @@ class _Attempt:
         self.stream = None
         return link
 
+    def _challenged(self, stream: Stream, key: bytes) -> bool:
+        """Greet and hear the server's proof; whether it was right, and ours is what is to be said next."""
+        if not self._asked:
+            self._asked = stream.send(self._said) > 0  # so few bytes go in one
+        if not self._hears(stream, REPLY.size, CHALLENGE):
+            return False
+        if not self._hears(stream, REPLY.size + NONCE_BYTES + PROOF_BYTES, CHALLENGE):
+            return False
+        said = self._said + self._answer[:-PROOF_BYTES]
+        if not is_same(self._answer[-PROOF_BYTES:], proof_of_server(key, said)):
+            self.fail(UNPROVEN)
+            return False
+        self._greeting, self._answer, self._key = proof_of_client(key, said), b"", None
+        return True
+
     def _welcome(self, stream: Stream) -> bool:
         """Read the server's answer; whether it is welcome."""
-        part = stream.recv(REPLY.size - len(self._answer))
-        self._answer += part
-        if not part:
-            self.fail(CLOSED)
-        elif len(self._answer) == REPLY.size:
+        return self._hears(stream, REPLY.size, OK)
+
+    def _hears(self, stream: Stream, count: int, status: int) -> bool:
+        """Read so many bytes of the server's answer; whether they are there and its status is that."""
+        while len(self._answer) < count:
+            part = stream.recv(count - len(self._answer))
+            self._answer += part
+            if not part:
+                self.fail(CLOSED)
+                return False
+        if len(self._answer) == REPLY.size:
             Reply.more(self._answer)
             self.status = Reply.unpack(self._answer).status
-            if self.status == OK:
-                return True
-            self.fail(f"{REFUSED}: {REASONS.get(self.status, f'status {self.status}')}")
-        return False
+            if self.status != status:
+                why = REASONS.get(self.status, f"status {self.status}")
+                self.fail(UNPROVEN if self.status == OK else f"{REFUSED}: {why}")
+                return False
+        return True
 
     def fail(self, why: str) -> None:
         """It will not become anything."""

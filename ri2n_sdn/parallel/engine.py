@@ -56,7 +56,7 @@ class Engine(Links):
 
     def __init__(
         self,
-        token: bytes,
+        name: bytes,
         *,
         window_bytes: int,
         peer_window_bytes: int,
@@ -64,7 +64,7 @@ class Engine(Links):
         link_timeout_s: float = 60.0,
         rejoin: Callable[[Any, int], None] | None = None,
     ) -> None:
-        self.token, self.chunk_most, self.link_timeout_s = token, chunk_most, link_timeout_s
+        self.name, self.chunk_most, self.link_timeout_s = name, chunk_most, link_timeout_s
         most = max(UNACKNOWLEDGED_MOST, window_bytes)
         super().__init__(Incoming(window_bytes), Outgoing(peer_window_bytes, most), rejoin)
         self._lingers: tuple[int, float | None] = (0, None)  # after `closing`: bytes that were acknowledged since then

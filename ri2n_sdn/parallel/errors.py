@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ri2n_sdn.errors import Ri2nError
 
-__all__ = ["AllLinksLost", "HandshakeRefused", "ParallelError", "ProtocolError"]
+__all__ = ["AllLinksLost", "HandshakeRefused", "ParallelError", "ProtocolError", "TokenRefused"]
 
 
 class ParallelError(Ri2nError, OSError):
@@ -17,6 +17,10 @@ class ProtocolError(ParallelError):
 
 class HandshakeRefused(ParallelError):
     """The server said no: it is full, knows no such session, or has another version."""
+
+
+class TokenRefused(HandshakeRefused):
+    """The two ends do not have the same token, or one of them has none."""
 
 
 class AllLinksLost(ParallelError):

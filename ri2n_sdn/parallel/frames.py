@@ -37,20 +37,27 @@ __all__ = [
 MAGIC = b"RI2P"
 VERSION = 1
 HELLO, JOIN, EARLY = 1, 2, 3
+PROVE = 0x80
+"""Added to the kind of a greeting: NONCE_BYTES follow it, and both ends prove what they know (proof.py) before anything
+else is said."""
 EARLY_BYTES = 1 << 16
 """With an EARLY greeting: bytes of each direction that may go over the control connection before there is a link. The
 window is never less then."""
-OK, OTHER_VERSION, UNKNOWN_SESSION, FULL, BAD_GREETING = range(5)
+OK, OTHER_VERSION, UNKNOWN_SESSION, FULL, BAD_GREETING, TOKEN_WANTED, NO_TOKEN, TOKEN_WRONG, CHALLENGE = range(9)
+"""After CHALLENGE, which is no refusal, follow the server's NONCE_BYTES and its proof."""
 REASONS = {
     OTHER_VERSION: f"it does not speak version {VERSION}",
     UNKNOWN_SESSION: "it does not know this session (any more)",
     FULL: "it has as many connections as it allows",
     BAD_GREETING: "it did not understand the greeting",
+    TOKEN_WANTED: "the server wants a token",
+    NO_TOKEN: "the server does not prove that it knows the token: it was started without one",
+    TOKEN_WRONG: "the server has another token",
 }
-TOKEN_BYTES = 16
+SESSION_BYTES = 16
 
-GREETING = struct.Struct("!4sBBHIQ16sI")  # magic, version, kind, parallelism, chunk_most, window, token, link
-REPLY = struct.Struct("!4sBBHIQ16s")  # magic, version, status, count of endpoints, chunk_most, window, token
+GREETING = struct.Struct("!4sBBHIQ16sI")  # magic, version, kind, parallelism, chunk_most, window, session, link
+REPLY = struct.Struct("!4sBBHIQ16s")  # magic, version, status, count of endpoints, chunk_most, window, session
 ENDPOINT = struct.Struct("!BxH16s")  # 4 or 6, port, address, filled up with zeros
 ENDPOINTS_MOST = 64
 
@@ -77,32 +84,35 @@ class Endpoint:
 class Greeting:
     """The first bytes of the connecting side: HELLO or EARLY asks for a session, JOIN adds or replaces link `link`.
 
-    After EARLY follow the first frames of the stream.
+    After EARLY follow the first frames of the stream. With `proves` all that comes after the proofs.
     """
 
     kind: int
     parallelism: int
     chunk_most: int
     window: int
-    token: bytes
+    session: bytes
     link: int = 0
+    proves: bool = False
 
     def pack(self) -> bytes:
+        kind = self.kind | (PROVE if self.proves else 0)
         return GREETING.pack(
-            *(MAGIC, VERSION, self.kind, self.parallelism, self.chunk_most, self.window, self.token, self.link)
+            *(MAGIC, VERSION, kind, self.parallelism, self.chunk_most, self.window, self.session, self.link)
         )
 
     @classmethod
     def unpack(cls, data: bytes) -> Greeting:
         """Of GREETING.size bytes; ProtocolError for what is none, with `status` for the answer as its second part."""
-        magic, version, kind, parallelism, chunk_most, window, token, link = GREETING.unpack(data)
+        magic, version, kind, parallelism, chunk_most, window, session, link = GREETING.unpack(data)
         if magic != MAGIC:
             raise ProtocolError(f"the peer speaks something else: it began with {data[:8]!r}")
         if version != VERSION:
             raise ProtocolError(f"the peer speaks version {version}, here is version {VERSION}")
+        kind, proves = kind & ~PROVE, bool(kind & PROVE)
         if kind not in (HELLO, JOIN, EARLY) or not 1 <= chunk_most <= CHUNK_MOST or not 0 < window < SEQUENCE_MOST:
             raise ProtocolError("the peer's greeting makes no sense")
-        return cls(kind, parallelism, chunk_most, window, token, link)
+        return cls(kind, parallelism, chunk_most, window, session, link, proves)
 
 
 @dataclass(frozen=True)
@@ -112,11 +122,12 @@ class Reply:
     status: int
     chunk_most: int = CHUNK_MOST
     window: int = 1
-    token: bytes = bytes(TOKEN_BYTES)
+    session: bytes = bytes(SESSION_BYTES)
     endpoints: tuple[Endpoint, ...] = ()
 
     def pack(self) -> bytes:
-        head = REPLY.pack(*(MAGIC, VERSION, self.status, len(self.endpoints), self.chunk_most, self.window, self.token))
+        numbers = (len(self.endpoints), self.chunk_most, self.window)
+        head = REPLY.pack(MAGIC, VERSION, self.status, *numbers, self.session)
         parts = []
         for endpoint in self.endpoints:
             address = ipaddress.ip_address(endpoint.address)
@@ -138,7 +149,7 @@ class Reply:
     @classmethod
     def unpack(cls, data: bytes) -> Reply:
         """Of REPLY.size + more(...) bytes; ProtocolError for what makes no sense."""
-        _, _, status, count, chunk_most, window, token = REPLY.unpack_from(data)
+        _, _, status, count, chunk_most, window, session = REPLY.unpack_from(data)
         if len(data) < REPLY.size + count * ENDPOINT.size:
             raise ProtocolError("the peer's answer is cut off")
         endpoints = []
@@ -149,7 +160,7 @@ class Reply:
             endpoints.append(Endpoint(str(ipaddress.ip_address(packed[: 4 if version == 4 else 16])), port))
         if status == OK and (not 1 <= chunk_most <= CHUNK_MOST or not 0 < window < SEQUENCE_MOST):
             raise ProtocolError("the peer's answer makes no sense")
-        return cls(status, chunk_most, window, token, tuple(endpoints))
+        return cls(status, chunk_most, window, session, tuple(endpoints))
 
 
 def payload_most(kind: int, chunk_most: int) -> int:

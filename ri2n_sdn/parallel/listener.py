@@ -27,16 +27,18 @@ from ri2n_sdn.parallel.connection import ParallelSocket
 from ri2n_sdn.parallel.errors import ProtocolError
 from ri2n_sdn.parallel.frames import (
     BAD_GREETING,
+    CHALLENGE,
     CHUNK_MOST,
     EARLY,
     EARLY_BYTES,
     FULL,
-    GREETING,
     JOIN,
-    MAGIC,
+    NO_TOKEN,
     OK,
     OTHER_VERSION,
-    TOKEN_BYTES,
+    SESSION_BYTES,
+    TOKEN_WANTED,
+    TOKEN_WRONG,
     UNKNOWN_SESSION,
     VERSION,
     Endpoint,
@@ -47,8 +49,16 @@ from ri2n_sdn.parallel.interfaces import own_addresses
 from ri2n_sdn.parallel.link import Link, Stream, tune
 from ri2n_sdn.parallel.links import CONTROL
 from ri2n_sdn.parallel.placement import RULES, InterfaceLoad, order
+from ri2n_sdn.parallel.proof import (
+    NONCE_BYTES,
+    key_of,
+    proof_of_answer,
+    proof_of_server,
+    session_key,
+)
 from ri2n_sdn.parallel.schedule import FIRST_BYTES
 from ri2n_sdn.parallel.session import Session
+from ri2n_sdn.parallel.waiting import Pending, Waiting, crowd_of
 
 if TYPE_CHECKING:
     from typing import Self  # of Python 3.11
@@ -56,15 +66,20 @@ if TYPE_CHECKING:
 __all__ = ["BACKLOG", "ParallelListener", "create_listener"]
 
 WILDCARDS = ("", "0.0.0.0", "::")
-PENDING_MOST = 256  # connections that have not said who they are yet
+PENDING_MOST, PENDING_OF_ONE = 1024, 256  # connections that have not said who they are yet; of one address
 SESSIONS_MOST = 4096
 BACKLOG = 512  # connections that wait for `accept`: a crowd may come at once
 PORTS_MOST = 16  # that are tried when any will do
 TICK_S = 0.25
 BREATH_S = 0.2  # no connection is accepted for so long after descriptors have run out
 NOTHING_YET = dict.fromkeys(
-    ("sessions", "links", "greetings_refused", "greetings_failed", "greetings_timed_out", "pending_dropped"), 0
+    (
+        *("sessions", "links", "greetings_refused", "greetings_failed", "greetings_timed_out", "pending_dropped"),
+        *("tokens_missing", "tokens_wrong"),
+    ),
+    0,
 )
+REFUSALS = {TOKEN_WANTED: "tokens_missing", TOKEN_WRONG: "tokens_wrong"}  # others are greetings_refused
 log = logging.getLogger("ri2n.parallel")
 
 
@@ -74,6 +89,7 @@ def create_listener(
     addresses: Sequence[str] | None = None,
     placement: str = "least_connections",
     weights: Mapping[str, float] | None = None,
+    token: str | bytes | None = None,
     ssl_context: ssl.SSLContext | None = None,
     window_bytes: int = WINDOW_BYTES,
     handshake_timeout_s: float = 5.0,
@@ -84,8 +100,11 @@ def create_listener(
 
     `addresses` are the own ones that data connections may use; by default all of this host's, or, for a client that
     came to a loopback address, that one. `placement` is a rule of placement.py, `weights` (by address) are for the
-    rule of that name. BadInput for what is none; OSError when the port is taken.
+    rule of that name. With a `token` both ends prove that they know it, on every connection; nothing else that a client
+    says is taken before it has, and a program hears of no other clients. BadInput for what is none of all that; OSError
+    when the port is taken.
     """
+    key = key_of(token)
     if placement not in RULES:
         raise BadInput(f"placement: {placement} is none of {', '.join(RULES)}")
     for one, weight in (weights or {}).items():
@@ -105,6 +124,7 @@ def create_listener(
         addresses=addresses,
         placement=placement,
         weights=weights,
+        key=key,
         ssl_context=ssl_context,
         window_bytes=window_bytes,
         handshake_timeout_s=handshake_timeout_s,
@@ -130,20 +150,12 @@ def _listen_at(hosts: Sequence[str], port: int, backlog: int) -> list[socket.soc
     return sockets
 
 
-class _Pending:
-    """A connection whose greeting is not complete."""
-
-    def __init__(self, stream: Stream, deadline_s: float) -> None:
-        self.stream, self.deadline_s = stream, deadline_s
-        self.data = b""
-        self.shaking_hands = isinstance(stream, ssl.SSLSocket)
-
-
 class _Entry:
     """A session that the listener knows, until it is closed."""
 
-    def __init__(self, session: Session, reserved: list[str], deadline_s: float) -> None:
+    def __init__(self, session: Session, key: bytes | None, reserved: list[str], deadline_s: float) -> None:
         self.session, self.deadline_s = session, deadline_s
+        self.key = key  # that its links have to prove, if clients have to know a token
         self.reserved = reserved  # addresses whose connections were promised and have not come
         self.offered = False  # to the program
         self.joined = False  # by a first link
@@ -152,7 +164,7 @@ class _Entry:
 class ParallelListener:
     """Accepts parallel connections until it is closed; made by `create_listener`.
 
-    `counters`: greetings_refused, greetings_timed_out, pending_dropped, sessions, links, ...
+    `counters`: greetings_refused, greetings_timed_out, pending_dropped, tokens_missing, tokens_wrong, sessions, ...
     """
 
     def __init__(
@@ -162,6 +174,7 @@ class ParallelListener:
         addresses: Sequence[str] | None,
         placement: str,
         weights: Mapping[str, float] | None,
+        key: bytes | None,
         ssl_context: ssl.SSLContext | None,
         window_bytes: int,
         handshake_timeout_s: float,
@@ -172,12 +185,12 @@ class ParallelListener:
         self._addresses = list(addresses) if addresses else None
         self._rule, self._weights = RULES[placement], dict(weights or {})
         self._ssl_context, self._window_bytes, self._timeout_s = ssl_context, window_bytes, handshake_timeout_s
-        self._link_timeout_s = link_timeout_s
+        self._link_timeout_s, self._key = link_timeout_s, key
         self._lock = threading.Lock()
         self._counters: Counter[str] = Counter()
         self._loads: dict[str, InterfaceLoad] = {}
         self._entries: dict[bytes, _Entry] = {}
-        self._pending: dict[int, _Pending] = {}
+        self._pending = Waiting(PENDING_MOST, PENDING_OF_ONE)
         self._ready: queue.Queue[Session | None] = queue.Queue(backlog)
         self._ready_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC | os.EFD_SEMAPHORE)
         self._stop_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -272,8 +285,8 @@ class ParallelListener:
                 for fd, _ in self._poll.poll(TICK_S):
                     if fd in self._sockets:
                         self._accept(self._sockets[fd])
-                    elif fd in self._pending:
-                        self._go_on(fd, self._pending[fd])
+                    elif (pending := self._pending.get(fd)) is not None:
+                        self._go_on(fd, pending)
                 self._tick(time.monotonic())
         except Exception:  # nobody would accept any more: that has to be seen
             log.exception("the listener has failed")
@@ -286,16 +299,15 @@ class ParallelListener:
     def _stop_accepting(self) -> None:
         for one in self._sockets.values():
             one.close()
-        for pending in self._pending.values():
-            pending.stream.close()
-        self._pending.clear()
+        for pending in self._pending:
+            self._pending.pop(pending.stream.fileno()).stream.close()
         self._poll.close()
 
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(64):
             try:
                 stream: Stream
-                stream, _ = listening.accept()
+                stream, remote = listening.accept()
             except BlockingIOError:
                 return
             except OSError as error:
@@ -304,23 +316,28 @@ class ParallelListener:
                     self._listen(False)
                 return
             stream.setblocking(False)
-            if len(self._pending) >= PENDING_MOST:  # the one that has been silent for longest makes room
-                self._drop(next(iter(self._pending)), "pending_dropped")
+            crowd = crowd_of(remote[0])
+            while (gone := self._pending.in_the_way(crowd)) is not None:
+                self._drop(gone, "pending_dropped")
             if self._ssl_context:
                 try:
                     stream = self._ssl_context.wrap_socket(stream, server_side=True, do_handshake_on_connect=False)
                 except OSError:
                     stream.close()
                     continue
-            self._pending[stream.fileno()] = _Pending(stream, time.monotonic() + self._timeout_s)
+            self._pending.add(stream.fileno(), Pending(stream, crowd, time.monotonic() + self._timeout_s))
             self._poll.register(stream.fileno(), select.EPOLLIN)
 
-    def _go_on(self, fd: int, pending: _Pending) -> None:
+    def _go_on(self, fd: int, pending: Pending) -> None:
         try:
             if pending.shaking_hands and isinstance(pending.stream, ssl.SSLSocket):
                 pending.stream.do_handshake()
                 pending.shaking_hands = False
-            part = pending.stream.recv(GREETING.size - len(pending.data))
+            heard, status = pending.hear(), OK
+            if heard and pending.unproven:
+                status = self._challenge(pending)
+                if status == CHALLENGE:
+                    heard, status = pending.hear(), OK
         except (BlockingIOError, ssl.SSLWantReadError):
             if pending.shaking_hands:
                 self._poll.modify(fd, select.EPOLLIN)
@@ -328,33 +345,65 @@ class ParallelListener:
         except ssl.SSLWantWriteError:
             self._poll.modify(fd, select.EPOLLIN | select.EPOLLOUT)
             return
+        except ProtocolError:
+            heard, status = True, OTHER_VERSION if pending.data[4] != VERSION else BAD_GREETING
         except OSError:
             self._drop(fd, "greetings_failed")
             return
-        pending.data += part
-        if not part or pending.data[:4] != MAGIC[: len(pending.data)]:
-            self._drop(fd, "greetings_refused")
-            return
-        if len(pending.data) < GREETING.size:
+        if not heard:  # who leaves after the challenge does not believe this end's proof
+            self._drop(fd, "tokens_wrong" if pending.challenge else "greetings_refused")
             return
         self._poll.unregister(fd)
-        del self._pending[fd]
-        try:
-            self._greeted(pending.stream, Greeting.unpack(pending.data))
-        except ProtocolError:
-            status = OTHER_VERSION if pending.data[4] != VERSION else BAD_GREETING
+        self._pending.pop(fd)
+        if status == OK and not pending.is_proven():
+            status = TOKEN_WRONG
+        if status != OK:
             self._refuse(pending.stream, status)
+            return
+        try:
+            self._greeted(pending)
         except OSError:  # it is gone
             pending.stream.close()
             self._count("greetings_failed")
 
-    def _greeted(self, stream: Stream, greeting: Greeting) -> None:
+    def _challenge(self, pending: Pending) -> int:
+        """Prove that this end has the key, and ask for the same; CHALLENGE, or the status when that cannot be."""
+        greeting, name, key = pending.greeting, os.urandom(SESSION_BYTES), self._key
+        if greeting is not None and greeting.kind == JOIN:
+            entry = self._open_entry(greeting.session)
+            if entry is None:
+                return UNKNOWN_SESSION
+            name, key = greeting.session, entry.key
+        if key is None:
+            return NO_TOKEN
+        pending.challenged(Reply(CHALLENGE, session=name).pack() + os.urandom(NONCE_BYTES), key, name)
+        said = pending.challenge + proof_of_server(key, pending.said)
+        try:
+            sent = pending.stream.send(said)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            sent = 0
+        if sent < len(said):
+            raise ConnectionAbortedError("a fresh connection has no room for an answer")
+        return CHALLENGE
+
+    def _open_entry(self, name: bytes) -> _Entry | None:
+        entry = self._entries.get(name)
+        return None if entry is None or entry.session.closed or entry.session.broken else entry
+
+    def _greeted(self, pending: Pending) -> None:
+        stream, greeting = pending.stream, pending.greeting
+        assert greeting is not None
         if greeting.kind != JOIN:
-            self._hello(stream, greeting)
+            if self._key is not None and not pending.challenge:
+                self._refuse(stream, TOKEN_WANTED)
+            else:
+                self._hello(pending, greeting)
             return
-        entry = self._entries.get(greeting.token)
-        if entry is None or entry.session.closed or entry.session.broken:
+        entry = self._open_entry(greeting.session)
+        if entry is None:
             self._refuse(stream, UNKNOWN_SESSION)
+        elif entry.key is not None and not pending.challenge:
+            self._refuse(stream, TOKEN_WANTED)
         elif greeting.link >= PARALLELISM_MOST:
             self._refuse(stream, BAD_GREETING)
         elif not entry.offered and self._ready.full():
@@ -380,7 +429,8 @@ class ParallelListener:
         os.eventfd_write(self._ready_fd, 1)  # first, since `accept` reads it after it has the session
         self._ready.put(entry.session)
 
-    def _hello(self, stream: Stream, greeting: Greeting) -> None:
+    def _hello(self, pending: Pending, greeting: Greeting) -> None:
+        stream = pending.stream
         if not 1 <= greeting.parallelism <= PARALLELISM_MOST:
             self._refuse(stream, BAD_GREETING)
             return
@@ -388,25 +438,27 @@ class ParallelListener:
             self._refuse(stream, FULL)
             return
         mine, port = stream.getsockname()[:2]
-        token, early = os.urandom(TOKEN_BYTES), greeting.kind == EARLY
+        name, early = pending.name or os.urandom(SESSION_BYTES), greeting.kind == EARLY
+        key = session_key(pending.key, pending.said) if pending.challenge else None
         window_bytes = max(self._window_bytes, EARLY_BYTES) if early else self._window_bytes
         session = Session(
-            token,
+            name,
             window_bytes=window_bytes,
             peer_window_bytes=greeting.window,
             chunk_most=min(CHUNK_MOST, greeting.chunk_most),
             link_timeout_s=self._link_timeout_s,
         )
         chosen = self._place(mine, greeting.parallelism)  # after what may fail for want of descriptors
-        entry = _Entry(session, chosen, time.monotonic() + self._timeout_s)
+        entry = _Entry(session, key, chosen, time.monotonic() + self._timeout_s)
         session.on_link, session.on_closed = self._link_changed, self._closed_one
         with self._lock:
-            self._entries[token] = entry
+            self._entries[name] = entry
             self._counters["sessions"] += 1
         tune(stream)
         control = Link(CONTROL, stream)
         endpoints = tuple(Endpoint(address, port) for address in chosen)
-        control.send(Reply(OK, session.chunk_most, window_bytes, token, endpoints).pack())
+        answer = Reply(OK, session.chunk_most, window_bytes, name, endpoints).pack()
+        control.send(answer if key is None else answer + proof_of_answer(key, answer))
         with session.lock:
             session.add(control)
             if early:
@@ -450,7 +502,7 @@ class ParallelListener:
 
     def _closed_one(self, session: Session) -> None:
         with self._lock:
-            entry = self._entries.pop(session.token, None)
+            entry = self._entries.pop(session.name, None)
             if entry is not None:
                 self._give_back(entry)
 
@@ -462,7 +514,7 @@ class ParallelListener:
     def _tick(self, now_s: float) -> None:
         if self._deaf_until_s is not None and now_s >= self._deaf_until_s:
             self._listen(True)
-        for fd in [fd for fd, pending in self._pending.items() if now_s > pending.deadline_s]:
+        for fd in self._pending.late(now_s):
             self._drop(fd, "greetings_timed_out")
         for entry in [each for each in list(self._entries.values()) if now_s > each.deadline_s]:
             with self._lock:
@@ -483,7 +535,7 @@ class ParallelListener:
         self._pending.pop(fd).stream.close()
 
     def _refuse(self, stream: Stream, status: int) -> None:
-        self._count("greetings_refused")
+        self._count(REFUSALS.get(status, "greetings_refused"))
         with contextlib.suppress(OSError):
             stream.send(Reply(status).pack())
         stream.close()

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 
 from ri2n_sdn.parallel.copy.channel import Channel, Transport
 from ri2n_sdn.parallel.copy.folder import Folder, Source
 from ri2n_sdn.parallel.copy.messages import (
-    NONCE_BYTES,
     VERSION,
-    Challenge,
     Entries,
     Get,
     Hello,
@@ -18,7 +15,6 @@ from ri2n_sdn.parallel.copy.messages import (
     MkDir,
     Offer,
     Ok,
-    Proof,
     ProtocolViolation,
     Put,
     Refused,
@@ -26,7 +22,6 @@ from ri2n_sdn.parallel.copy.messages import (
     Status,
     Touch,
     Welcome,
-    proof_of,
 )
 from ri2n_sdn.parallel.copy.names import check_name
 from ri2n_sdn.parallel.copy.transfer import Told, Transferred, receive_file, refuse_file, send_file
@@ -39,15 +34,13 @@ MAX_ENTRIES = 10_000_000
 class Session:
     """Asks a server for things, one after another. Refused when it will not, or when what it says cannot be.
 
-    Raises Refused also for a wrong token, TimeoutError and ConnectionError when the connection fails.
+    Raises TimeoutError and ConnectionError when the connection fails. Who may connect is the connection's matter: both
+    ends have proven that they know the token before there is one (proof.py of the library).
     """
 
-    def __init__(self, transport: Transport, token: str | None = None, timeout_s: float = 60.0) -> None:
+    def __init__(self, transport: Transport, timeout_s: float = 60.0) -> None:
         self.channel = Channel(transport, timeout_s)
-        nonce = secrets.token_hex(NONCE_BYTES)
-        self.channel.send(Hello(VERSION, nonce, "ri2n-copy"))
-        challenge = self.channel.expect(Challenge)
-        self.channel.send(Proof(proof_of(token, challenge.nonce, nonce) if challenge.token and token else None))
+        self.channel.send(Hello(VERSION, "ri2n-copy"))
         self.read_only = self.channel.expect(Welcome).read_only
 
     def status(self, name: str) -> Status:

@@ -6,7 +6,6 @@ keys, wrong types and numbers out of range are errors. docs/parallel-copy.md has
 
 from __future__ import annotations
 
-import hmac
 import json
 import struct
 from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +21,6 @@ __all__ = [
     "MAX_MESSAGE_BYTES",
     "VERSION",
     "Block",
-    "Challenge",
     "Done",
     "End",
     "Entries",
@@ -38,7 +36,6 @@ __all__ = [
     "Offer",
     "Ok",
     "PeerRefused",
-    "Proof",
     "ProtocolViolation",
     "Put",
     "Refused",
@@ -52,10 +49,9 @@ __all__ = [
     "encode",
     "length_of",
     "pages",
-    "proof_of",
 ]
 
-VERSION = 1
+VERSION = 2
 HEADER = struct.Struct("!I")
 HEADER_BYTES = HEADER.size
 MAX_MESSAGE_BYTES = 64 << 10
@@ -63,13 +59,11 @@ PAGE_BYTES = 48 << 10
 MAX_SIZE_BYTES = (1 << 63) - 1
 MAX_NAME_CHARACTERS = 4096
 MAX_TEXT_CHARACTERS = 2000
-NONCE_BYTES = 16
 DIGEST_BYTES = 32
-PROOF_BYTES = 32
 MAX_DIGESTS = 64
 KINDS = ("none", "file", "directory", "other")
 CODES = (
-    *("busy", "token", "version", "protocol", "name", "missing", "permission", "read_only", "kind", "space"),
+    *("busy", "version", "protocol", "name", "missing", "permission", "read_only", "kind", "space"),
     *("changed", "checksum", "io"),
 )
 """Why something is refused; each has a counter in the server."""
@@ -178,30 +172,14 @@ class Hello(Message):
     """Client's first word. `protocol` is `ri2n-copy`."""
 
     version: int = _as(_number(VERSION, VERSION))
-    nonce: str = _as(_hex(NONCE_BYTES))
     protocol: str = _as(_one_of(("ri2n-copy",)))
 
 
 @dataclass(frozen=True)
-class Challenge(Message):
-    """Server's first word: what to make a proof of, and whether a token is wanted."""
+class Welcome(Message):
+    """Server's first word: the client may ask now."""
 
     version: int = _as(_number(VERSION, VERSION))
-    nonce: str = _as(_hex(NONCE_BYTES))
-    token: bool = _as(_truth)
-
-
-@dataclass(frozen=True)
-class Proof(Message):
-    """That the client knows the token, see `proof_of`; None when it has none."""
-
-    proof: str | None = _as(_or_none(_hex(PROOF_BYTES)))
-
-
-@dataclass(frozen=True)
-class Welcome(Message):
-    """The client may ask now."""
-
     read_only: bool = _as(_truth)
 
 
@@ -347,7 +325,7 @@ class Stop(Message):
 TYPES: dict[str, type[Message]] = {
     kind.__name__.lower(): kind
     for kind in (
-        *(Hello, Challenge, Proof, Welcome, Failed, Stat, Status, List, Entries, MkDir, Touch, Ok, Put, Get, Offer),
+        *(Hello, Welcome, Failed, Stat, Status, List, Entries, MkDir, Touch, Ok, Put, Get, Offer),
         *(Have, Next, Block, Got, End, Done, Wait, Stop),
     )
 }
@@ -385,7 +363,7 @@ def decode(text: bytes | bytearray | memoryview) -> Message:
     if kind is None:
         raise ProtocolViolation("not a message: unknown type")
     version = document.get("version")
-    if kind in (Hello, Challenge) and type(version) is int and 0 <= version < 1 << 16 and version != VERSION:
+    if kind in (Hello, Welcome) and type(version) is int and 0 <= version < 1 << 16 and version != VERSION:
         raise Refused("version", f"the peer speaks version {version} of the copy protocol, this is version {VERSION}")
     wanted = {item.name: item for item in fields(kind)}
     for key in document:
@@ -409,12 +387,6 @@ def pages(entries: Iterable[tuple[str, str, int]]) -> Iterator[Entries]:
         page.append(entry)
         used_bytes += size_bytes
     yield Entries(tuple(page), False)
-
-
-def proof_of(token: str, server_nonce: str, client_nonce: str) -> str:
-    """What only someone with the token can say, so that the token itself never travels."""
-    text = f"ri2n-copy {VERSION} {server_nonce} {client_nonce}"
-    return hmac.new(token.encode("utf-8", "surrogateescape"), text.encode(), "sha256").hexdigest()
 
 
 def _checked(kind: str, item: Any, value: Any) -> Any:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hmac
-import secrets
 import ssl
 import threading
 import time
@@ -15,9 +13,7 @@ from typing import Any, Protocol
 from ri2n_sdn.parallel.copy.channel import Channel, Transport
 from ri2n_sdn.parallel.copy.folder import Folder, Target
 from ri2n_sdn.parallel.copy.messages import (
-    NONCE_BYTES,
     VERSION,
-    Challenge,
     Get,
     Hello,
     List,
@@ -26,7 +22,6 @@ from ri2n_sdn.parallel.copy.messages import (
     Offer,
     Ok,
     PeerRefused,
-    Proof,
     ProtocolViolation,
     Put,
     Refused,
@@ -34,7 +29,6 @@ from ri2n_sdn.parallel.copy.messages import (
     Touch,
     Welcome,
     pages,
-    proof_of,
 )
 from ri2n_sdn.parallel.copy.names import check_name
 from ri2n_sdn.parallel.copy.transfer import Transferred, receive_file, refuse_file, send_file
@@ -61,9 +55,9 @@ class Acceptor(Protocol):
 class Server:
     """Serves `folder` to whoever `listener` accepts, at most `max_transfers` at once, until `close`.
 
-    `token`: what clients must know. `say` gets a line for each refusal. `counters`: sessions, files and bytes of both
-    directions, one per refusal (`refused_CODE`), `timeouts`, `lost`, `closed_unheard`, `clients_gave_up`, `taken_over`,
-    `accept_errors` and `bugs`.
+    Who may connect is the listener's matter. `say` gets a line for each refusal. `counters`: sessions, files and bytes
+    of both directions, one per refusal (`refused_CODE`), `timeouts`, `lost`, `closed_unheard`, `clients_gave_up`,
+    `taken_over`, `accept_errors` and `bugs`.
     """
 
     def __init__(
@@ -71,14 +65,13 @@ class Server:
         listener: Acceptor,
         folder: Folder,
         *,
-        token: str | None = None,
         read_only: bool = False,
         max_transfers: int = 1000,
         timeout_s: float = 60.0,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.listener, self.folder = listener, folder
-        self.token, self.read_only = token, read_only
+        self.read_only = read_only
         self.max_transfers, self.timeout_s, self.say = max_transfers, timeout_s, say
         self.counters: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -176,19 +169,10 @@ class Server:
             self._open.pop(transport, None)
 
     def _session(self, channel: Channel, busy: bool) -> None:
-        hello = channel.expect(Hello)
+        channel.expect(Hello)
         if busy:
             raise Refused("busy", f"the server has {self.max_transfers} transfers under way; try again later")
-        nonce = secrets.token_hex(NONCE_BYTES)
-        channel.send(Challenge(VERSION, nonce, self.token is not None))
-        proof = channel.expect(Proof).proof
-        if self.token is not None:
-            wanted = proof_of(self.token, nonce, hello.nonce)
-            if proof is None:
-                raise Refused("token", "the server wants a token: --token-file")
-            if not hmac.compare_digest(wanted, proof):
-                raise Refused("token", "the token is wrong")
-        channel.send(Welcome(self.read_only))
+        channel.send(Welcome(VERSION, self.read_only))
         while True:
             request = channel.receive_or_end()
             if request is None:

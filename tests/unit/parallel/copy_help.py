@@ -72,9 +72,9 @@ class Serving:
         """A connection without a word said."""
         return self.connector.connect()
 
-    def session(self, token: str | None = None, wrap: Callable[[socket.socket], Any] = lambda end: end) -> Session:
+    def session(self, wrap: Callable[[socket.socket], Any] = lambda end: end) -> Session:
         """A client that has been let in; `wrap` may put something between it and the server."""
-        return Session(wrap(self.connector.connect()), token, timeout_s=PATIENCE_S)
+        return Session(wrap(self.connector.connect()), timeout_s=PATIENCE_S)
 
 
 def descriptors() -> int:

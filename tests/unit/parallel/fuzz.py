@@ -45,7 +45,7 @@ from ri2n_sdn.parallel.frames import (
     PING,
     PONG,
     REPLY,
-    TOKEN_BYTES,
+    SESSION_BYTES,
     Endpoint,
     Greeting,
     Reply,
@@ -180,7 +180,7 @@ def _session(chance: random.Random, end: str, listener: ParallelListener) -> str
 
 def _accepted(listener: ParallelListener, hand: Hand) -> ParallelSocket:
     """That session's socket; others are of greetings that were changed into early ones."""
-    while (sock := listener.accept(PATIENCE_S))._session.token != hand.token:
+    while (sock := listener.accept(PATIENCE_S))._session.name != hand.session:
         sock.abort()
     return sock
 
@@ -265,9 +265,11 @@ def _bounded(sock: ParallelSocket) -> None:
 
 
 def _greeting(chance: random.Random, listener: ParallelListener) -> str:
-    token = bytes(TOKEN_BYTES) if chance.random() < 0.5 else chance.randbytes(TOKEN_BYTES)
+    session = bytes(SESSION_BYTES) if chance.random() < 0.5 else chance.randbytes(SESSION_BYTES)
+    kind, proves = chance.choice([HELLO, JOIN, EARLY]), chance.random() < 0.3
     data = bytearray(
-        Greeting(chance.choice([HELLO, JOIN, EARLY]), chance.choice([1, 6, 64]), CHUNK_MOST, WINDOW, token).pack()
+        Greeting(kind, chance.choice([1, 6, 64]), CHUNK_MOST, WINDOW, session, proves=proves).pack()
+        + chance.randbytes(chance.choice([31, 32, 64, 128]) if proves else 0)
     )
     for _ in range(chance.choice([0, 1, 1, 2, 5])):
         data[chance.randrange(len(data))] = chance.choice([0, 1, 255, chance.randrange(256)])
@@ -290,7 +292,7 @@ def _greeting(chance: random.Random, listener: ParallelListener) -> str:
 def _answer(chance: random.Random) -> str:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         endpoints = (Endpoint(*listening.getsockname()),) * chance.choice([1, 2])
-        data = bytearray(Reply(OK, CHUNK_MOST, WINDOW, chance.randbytes(TOKEN_BYTES), endpoints).pack())
+        data = bytearray(Reply(OK, CHUNK_MOST, WINDOW, chance.randbytes(SESSION_BYTES), endpoints).pack())
         for _ in range(chance.choice([1, 1, 2, 5])):
             data[chance.randrange(len(data))] = chance.choice([0, 1, 255, chance.randrange(256)])
         if chance.random() < 0.2:

@@ -18,7 +18,7 @@ from ri2n_sdn.parallel.frames import (
     JOIN,
     OK,
     REPLY,
-    TOKEN_BYTES,
+    SESSION_BYTES,
     Endpoint,
     Greeting,
     Reply,
@@ -46,8 +46,8 @@ def exactly(stream: socket.socket, count: int) -> bytes:
 class Hand:
     """One end of a session: its control connection and its links."""
 
-    def __init__(self, control: socket.socket, links: list[socket.socket], token: bytes) -> None:
-        self.control, self.links, self.token = control, links, token
+    def __init__(self, control: socket.socket, links: list[socket.socket], session: bytes) -> None:
+        self.control, self.links, self.session = control, links, session
         self.later = b""
         """What links are told that come back; made by hand they are dropped then."""
 
@@ -64,9 +64,9 @@ class Hand:
             one.close()
 
 
-def _greet(address: tuple[str, int], kind: int, values: dict[str, int], data: bytes) -> tuple[socket.socket, Reply]:
+def _greet(address: tuple[str, int], kind: int, values: dict[str, Any], data: bytes) -> tuple[socket.socket, Reply]:
     control = socket.create_connection(address, PATIENCE_S)
-    control.sendall(Greeting(kind, token=bytes(TOKEN_BYTES), **values).pack() + data)
+    control.sendall(Greeting(kind, session=bytes(SESSION_BYTES), **values).pack() + data)
     head = exactly(control, REPLY.size)
     reply = Reply.unpack(head + exactly(control, Reply.more(head)))
     assert reply.status == OK, reply
@@ -75,9 +75,9 @@ def _greet(address: tuple[str, int], kind: int, values: dict[str, int], data: by
 
 def early_by_hand(address: tuple[str, int], data: bytes = b"", **greeting: int) -> Hand:
     """Greets a listener, with these first frames, and connects no link: the control connection is in its place."""
-    values = {"parallelism": 1, "chunk_most": CHUNK_MOST, "window": WINDOW, **greeting}
+    values: dict[str, Any] = {"parallelism": 1, "chunk_most": CHUNK_MOST, "window": WINDOW, **greeting}
     control, reply = _greet(address, EARLY, values, data)
-    return Hand(control, [control], reply.token)
+    return Hand(control, [control], reply.session)
 
 
 def client_by_hand(address: tuple[str, int], links: int = 1, **greeting: Any) -> Hand:
@@ -87,16 +87,16 @@ def client_by_hand(address: tuple[str, int], links: int = 1, **greeting: Any) ->
     streams = []
     for number, endpoint in enumerate(reply.endpoints):
         stream = socket.create_connection((endpoint.address, endpoint.port), PATIENCE_S)
-        stream.sendall(Greeting(JOIN, token=reply.token, link=number, **values).pack())
+        stream.sendall(Greeting(JOIN, session=reply.session, link=number, **values).pack())
         assert Reply.unpack(exactly(stream, REPLY.size)).status == OK
         streams.append(stream)
-    return Hand(control, streams, reply.token)
+    return Hand(control, streams, reply.session)
 
 
 @contextmanager
 def server_by_hand(links: int = 1, *, welcome: bytes = b"", **client: Any) -> Iterator[tuple[ParallelSocket, Hand]]:
     """A real client at a server made by hand, which answers its links with `welcome`."""
-    token = bytes(range(TOKEN_BYTES))
+    session = bytes(range(SESSION_BYTES))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(PATIENCE_S)
         connecting = in_thread(lambda: connect(listening.getsockname(), Qos(links), **client))
@@ -104,16 +104,16 @@ def server_by_hand(links: int = 1, *, welcome: bytes = b"", **client: Any) -> It
         control.settimeout(PATIENCE_S)
         Greeting.unpack(exactly(control, GREETING.size))
         endpoints = (Endpoint(*listening.getsockname()),) * links
-        control.sendall(Reply(OK, CHUNK_MOST, WINDOW, token, endpoints).pack())
+        control.sendall(Reply(OK, CHUNK_MOST, WINDOW, session, endpoints).pack())
         streams: dict[int, socket.socket] = {}
         while len(streams) < links:
             stream, _ = listening.accept()
             stream.settimeout(PATIENCE_S)
             greeting = Greeting.unpack(exactly(stream, GREETING.size))
-            assert (greeting.kind, greeting.token) == (JOIN, token)
+            assert (greeting.kind, greeting.session) == (JOIN, session)
             stream.sendall(welcome or Reply(OK).pack())
             streams[greeting.link] = stream
-        hand = Hand(control, [streams[number] for number in range(links)], token)
+        hand = Hand(control, [streams[number] for number in range(links)], session)
         near = connecting.result()
         coming_back = in_thread(lambda: _answer_later(listening, hand))
         try:

@@ -32,7 +32,6 @@ from ri2n_sdn.parallel.copy.messages import (
     Message,
     MkDir,
     Next,
-    Proof,
     Put,
     Stat,
     Stop,
@@ -235,19 +234,6 @@ def test_read_only_takes_nothing_and_gives(served: Path, tmp_path: Path) -> None
     assert tree(served) == {"a": b"a"} and (tmp_path / "got").read_bytes() == b"a"
 
 
-def test_only_who_knows_the_token_is_let_in(served: Path) -> None:
-    with serving(served, token="sesame") as running:
-        for wrong in (None, "Sesame", "sesame "):
-            with pytest.raises(Refused) as caught:
-                running.session(wrong)
-            assert caught.value.code == "token"
-        assert running.session("sesame").status("").kind == "directory"
-        wait_until(lambda: running.server.counters["refused_token"] == 3, lambda: running.server.counters)
-        end = running.connect()
-        end.sendall(HELLO + encode(Proof(None)) + encode(Stat("")))
-        assert b'"directory"' not in read_all(end)
-
-
 def test_a_file_that_cannot_fit_is_refused_before_anything_is_written(served: Path) -> None:
     with serving(served) as running:
         session = running.session()
@@ -328,7 +314,7 @@ def test_a_copy_does_not_disturb_one_that_works(
         writer.expect(Have)
         writer.send(Block(0, 6000))
         (holder,) = running.server._writers.values()
-        other = Session(running.connect(), None, timeout_s=100 * PATIENCE_S)
+        other = Session(running.connect(), timeout_s=100 * PATIENCE_S)
         putting = in_thread(lambda: put(other, source, "a"))
         sent = 0
         while putting.is_alive():
@@ -432,8 +418,7 @@ def test_a_source_that_changes_is_refused_and_the_old_file_stays(
 # ---- hostile bytes
 
 CONVERSATION: list[Message | bytes] = [
-    Hello(1, "ab" * 16, "ri2n-copy"),
-    Proof(None),
+    Hello(2, "ri2n-copy"),
     Stat("inner"),
     MkDir("inner/new"),
     Touch("inner", 0o755, 7),
@@ -451,7 +436,7 @@ CONVERSATION: list[Message | bytes] = [
     End(blocks.root(b"", 0).hex()),
     Next(),
 ]
-HELLO = encode(Hello(1, "0" * 32, "ri2n-copy"))
+HELLO = encode(Hello(2, "ri2n-copy"))
 PUT = encode(Put("a", 6000, 0o644, 1)) + encode(Block(0, 6000)) + b"x" * 6000
 
 
@@ -545,7 +530,7 @@ def test_the_one_line_for_a_peer_that_speaks_something_else(served: Path) -> Non
         wait_until(lambda: running.server.counters["refused_protocol"] == 1, lambda: running.server.counters)
 
 
-@pytest.mark.parametrize("words", [b"", b"\0\0", HELLO, HELLO + encode(Proof(None)) + PUT[:-9]])
+@pytest.mark.parametrize("words", [b"", b"\0\0", HELLO, HELLO + PUT[:-9]])
 def test_silent_clients_are_closed_after_the_time_out(served: Path, words: bytes) -> None:
     with serving(served, timeout_s=0.3) as running:
         end = running.connect()

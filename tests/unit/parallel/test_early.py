@@ -26,7 +26,7 @@ from ri2n_sdn.parallel.frames import (
     OK,
     PING,
     REPLY,
-    TOKEN_BYTES,
+    SESSION_BYTES,
     Endpoint,
     Greeting,
     Reply,
@@ -48,7 +48,7 @@ from tests.unit.parallel.worlds import (
 )
 
 MB = 1 << 20
-TOKEN = bytes(range(TOKEN_BYTES))
+SESSION = bytes(range(SESSION_BYTES))
 
 
 def received(stream: socket.socket) -> tuple[int, int, int, bytes]:
@@ -81,7 +81,7 @@ def early_server(
             assert Greeting.unpack(exactly(control, GREETING.size)).kind == EARLY
             assert received(control) == (DATA, 0, 0, data[:EARLY_BYTES])
             where = endpoints or (Endpoint(*listening.getsockname()),)
-            control.sendall(Reply(OK, CHUNK_MOST, WINDOW, TOKEN, where).pack())
+            control.sendall(Reply(OK, CHUNK_MOST, WINDOW, SESSION, where).pack())
             near = connecting.result()
             near.settimeout(PATIENCE_S)
             try:
@@ -140,7 +140,7 @@ def test_a_server_answers_before_there_is_a_link() -> None:
             with pytest.raises(TimeoutError):
                 far.send(b"more")
             with socket.create_connection(listener.address, PATIENCE_S) as link:
-                link.sendall(Greeting(JOIN, 1, CHUNK_MOST, WINDOW, hand.token).pack())
+                link.sendall(Greeting(JOIN, 1, CHUNK_MOST, WINDOW, hand.session).pack())
                 assert Reply.unpack(exactly(link, REPLY.size)).status == OK
                 wait_until("joined", lambda: far.links)
                 assert far.send(b"more") == 4

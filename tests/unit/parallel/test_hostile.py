@@ -37,7 +37,7 @@ from ri2n_sdn.parallel.frames import (
     PING,
     PONG,
     REPLY,
-    TOKEN_BYTES,
+    SESSION_BYTES,
     UNKNOWN_SESSION,
     Endpoint,
     Greeting,
@@ -60,7 +60,7 @@ from tests.unit.parallel.worlds import (
 )
 
 MB = 1 << 20
-HELLO_BYTES = Greeting(HELLO, 1, CHUNK_MOST, WINDOW, bytes(TOKEN_BYTES)).pack()
+HELLO_BYTES = Greeting(HELLO, 1, CHUNK_MOST, WINDOW, bytes(SESSION_BYTES)).pack()
 
 
 def serves(listening: ParallelListener) -> None:
@@ -134,7 +134,7 @@ def test_links_with_numbers_that_nobody_asked_for() -> None:
     with serving(1) as listening:
         hand = client_by_hand(listening.address, 1)
         for number in (64, 70, 1 << 31, (1 << 32) - 1):
-            said = answer(listening.address, Greeting(JOIN, 1, CHUNK_MOST, WINDOW, hand.token, number).pack())
+            said = answer(listening.address, Greeting(JOIN, 1, CHUNK_MOST, WINDOW, hand.session, number).pack())
             assert Reply.unpack(said).status == BAD_GREETING
         with listening.accept(PATIENCE_S) as far:
             assert len(far.links) == 1
@@ -180,7 +180,7 @@ def test_a_greeting_byte_by_byte(clock: Clock) -> None:
             for part in range(2):
                 assert listening.counters["greetings_timed_out"] == 0
                 dribbles.sendall(HELLO_BYTES[part : part + 1])
-                wait_until("heard", lambda: [len(one.data) for one in listening._pending.values()] == [part + 1])  # noqa: B023
+                wait_until("heard", lambda: [len(one.data) for one in listening._pending] == [part + 1])  # noqa: B023
                 clock.let_pass(0.6 * PATIENCE_S)
             with contextlib.suppress(ConnectionResetError):
                 assert dribbles.recv(1) == b""

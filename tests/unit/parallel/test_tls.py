@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import pytest
 
 from ri2n_sdn.parallel import HandshakeRefused, ParallelError, ParallelSocket, ProtocolError, Qos
-from ri2n_sdn.parallel.frames import ACK, CHUNK_MOST, FRAME, HELLO, JOIN, REPLY, TOKEN_BYTES, Greeting, Reply
+from ri2n_sdn.parallel.frames import ACK, CHUNK_MOST, FRAME, HELLO, JOIN, REPLY, SESSION_BYTES, Greeting, Reply
 from tests.unit.parallel.worlds import (
     PATIENCE_S,
     Clock,
@@ -161,10 +161,10 @@ def test_frames_that_came_in_one_record_with_the_greeting(
             return tls_client.wrap_socket(plain, server_hostname="localhost")
 
         with connected() as control, connected() as link:
-            control.sendall(Greeting(HELLO, 1, CHUNK_MOST, MB, bytes(TOKEN_BYTES)).pack())
-            token = Reply.unpack(control.recv(REPLY.size + 20)).token
+            control.sendall(Greeting(HELLO, 1, CHUNK_MOST, MB, bytes(SESSION_BYTES)).pack())
+            session = Reply.unpack(control.recv(REPLY.size + 20)).session
             message = FRAME.pack(1, 5, 0, 0, MB) + b"hello" + FRAME.pack(ACK, 0, 0, 0, MB)
-            link.sendall(Greeting(JOIN, 1, CHUNK_MOST, MB, token).pack() + message)
+            link.sendall(Greeting(JOIN, 1, CHUNK_MOST, MB, session).pack() + message)
             far = listener.accept(PATIENCE_S)
             far.settimeout(PATIENCE_S)
             assert p_all(far, 5) == b"hello"
