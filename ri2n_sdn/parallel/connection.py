@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
@@ -247,6 +248,16 @@ class ParallelSocket:
             else (io.BufferedReader(raw, size) if reads else io.BufferedWriter(raw, size))
         )
         return buffered if "b" in mode else io.TextIOWrapper(buffered, encoding, errors, newline)
+
+    def getpeername(self) -> tuple[Any, ...]:
+        """The peer's address on the connection that it began with, or on any link; OSError when there is none."""
+        session = self._session
+        with session.lock:
+            for link in filter(None, [session.control, *session.links.values()]):
+                with contextlib.suppress(OSError):
+                    name: tuple[Any, ...] = link.stream.getpeername()
+                    return name
+        raise OSError(errno.ENOTCONN, "there is no link")
 
     @property
     def links(self) -> list[LinkInfo]:

@@ -24,6 +24,7 @@ from ri2n_sdn.errors import BadInput
 from ri2n_sdn.parallel import caretaker
 from ri2n_sdn.parallel.connect import PARALLELISM_MOST, WINDOW_BYTES
 from ri2n_sdn.parallel.connection import ParallelSocket
+from ri2n_sdn.parallel.crowds import Crowds, crowd_of
 from ri2n_sdn.parallel.errors import ProtocolError
 from ri2n_sdn.parallel.frames import (
     BAD_GREETING,
@@ -58,7 +59,7 @@ from ri2n_sdn.parallel.proof import (
 )
 from ri2n_sdn.parallel.schedule import FIRST_BYTES
 from ri2n_sdn.parallel.session import Session
-from ri2n_sdn.parallel.waiting import Pending, Waiting, crowd_of
+from ri2n_sdn.parallel.waiting import Pending
 
 if TYPE_CHECKING:
     from typing import Self  # of Python 3.11
@@ -190,7 +191,8 @@ class ParallelListener:
         self._counters: Counter[str] = Counter()
         self._loads: dict[str, InterfaceLoad] = {}
         self._entries: dict[bytes, _Entry] = {}
-        self._pending = Waiting(PENDING_MOST, PENDING_OF_ONE)
+        self._pending: dict[int, Pending] = {}
+        self._crowds: Crowds[int] = Crowds(PENDING_MOST, PENDING_OF_ONE)
         self._ready: queue.Queue[Session | None] = queue.Queue(backlog)
         self._ready_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC | os.EFD_SEMAPHORE)
         self._stop_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -299,8 +301,9 @@ class ParallelListener:
     def _stop_accepting(self) -> None:
         for one in self._sockets.values():
             one.close()
-        for pending in self._pending:
-            self._pending.pop(pending.stream.fileno()).stream.close()
+        for pending in self._pending.values():
+            pending.stream.close()
+        self._pending.clear()
         self._poll.close()
 
     def _accept(self, listening: socket.socket) -> None:
@@ -317,7 +320,7 @@ class ParallelListener:
                 return
             stream.setblocking(False)
             crowd = crowd_of(remote[0])
-            while (gone := self._pending.in_the_way(crowd)) is not None:
+            if (gone := self._crowds.in_the_way(crowd)) is not None:
                 self._drop(gone, "pending_dropped")
             if self._ssl_context:
                 try:
@@ -325,7 +328,8 @@ class ParallelListener:
                 except OSError:
                     stream.close()
                     continue
-            self._pending.add(stream.fileno(), Pending(stream, crowd, time.monotonic() + self._timeout_s))
+            self._crowds.add(stream.fileno(), crowd)
+            self._pending[stream.fileno()] = Pending(stream, time.monotonic() + self._timeout_s)
             self._poll.register(stream.fileno(), select.EPOLLIN)
 
     def _go_on(self, fd: int, pending: Pending) -> None:
@@ -353,8 +357,7 @@ class ParallelListener:
         if not heard:  # who leaves after the challenge does not believe this end's proof
             self._drop(fd, "tokens_wrong" if pending.challenge else "greetings_refused")
             return
-        self._poll.unregister(fd)
-        self._pending.pop(fd)
+        self._let_go(fd)
         if status == OK and not pending.is_proven():
             status = TOKEN_WRONG
         if status != OK:
@@ -514,7 +517,7 @@ class ParallelListener:
     def _tick(self, now_s: float) -> None:
         if self._deaf_until_s is not None and now_s >= self._deaf_until_s:
             self._listen(True)
-        for fd in self._pending.late(now_s):
+        for fd in [fd for fd, pending in self._pending.items() if now_s > pending.deadline_s]:
             self._drop(fd, "greetings_timed_out")
         for entry in [each for each in list(self._entries.values()) if now_s > each.deadline_s]:
             with self._lock:
@@ -531,8 +534,12 @@ class ParallelListener:
 
     def _drop(self, fd: int, counter: str) -> None:
         self._count(counter)
+        self._let_go(fd).stream.close()
+
+    def _let_go(self, fd: int) -> Pending:
         self._poll.unregister(fd)
-        self._pending.pop(fd).stream.close()
+        self._crowds.discard(fd)
+        return self._pending.pop(fd)
 
     def _refuse(self, stream: Stream, status: int) -> None:
         self._count(REFUSALS.get(status, "greetings_refused"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import socket
 import threading
 import time
@@ -29,9 +30,14 @@ PIECE_BYTES = 1 << 18
 """Raw bytes are handled in pieces of this size, so a transfer needs this much memory, not a block."""
 DEADLINE_BYTES = 1 << 16
 """At least so many raw bytes must come within the time-out."""
+LINGER_BYTES = 1 << 14
 WAIT_EVERY_S = 5.0
 MAX_WAITS = 720
 """An hour, at one Wait every WAIT_EVERY_S."""
+MAX_WAIT_S = 3600.0
+"""And no more than that if they come more seldom."""
+FIRST_MOST_BYTES = 1024
+"""Of a peer's first message: it is no one yet."""
 
 Result = TypeVar("Result")
 Kind = TypeVar("Kind", bound=Message)
@@ -53,12 +59,15 @@ class Channel:
     def __init__(self, transport: Transport, timeout_s: float) -> None:
         self.transport = transport
         self.timeout_s = timeout_s
-        self.buffer = memoryview(bytearray(PIECE_BYTES))
-        """For the raw bytes of whoever sends or receives a file over this."""
         self.sent_bytes = 0
         self.received_bytes = 0
         self._heard_s = time.monotonic()
         self._header = memoryview(bytearray(HEADER_BYTES))
+
+    @functools.cached_property
+    def buffer(self) -> memoryview:
+        """For the raw bytes of whoever sends or receives a file over this; a peer that does neither costs none."""
+        return memoryview(bytearray(PIECE_BYTES))
 
     def send(self, message: Message) -> None:
         """Send one message."""
@@ -86,12 +95,30 @@ class Channel:
         self._fill(text, deadline_s)
         return decode(text)
 
+    def expect_first(self, kind: type[Kind], within_s: float) -> Kind:
+        """The first message of a peer that is no one yet: short, of this kind, whole in time, and nothing before it."""
+        deadline_s = time.monotonic() + min(within_s, self.timeout_s)
+        if not self._fill(self._header, deadline_s, may_end=True):
+            raise ConnectionResetError("the peer closed the connection")
+        size = length_of(self._header)
+        if size > FIRST_MOST_BYTES:
+            raise ProtocolViolation(f"a first message of {size} bytes")
+        text = memoryview(bytearray(size))
+        self._fill(text, deadline_s)
+        message = decode(text)
+        if not isinstance(message, kind):
+            raise ProtocolViolation(f"{type(message).__name__} in place of {kind.__name__}")
+        return message
+
     def receive_answer(self) -> Message:
         """The next message that is not Wait, for as long as a disk may take."""
+        end_s = time.monotonic() + MAX_WAIT_S
         for _ in range(MAX_WAITS):
             message = self.receive()
             if not isinstance(message, Wait):
                 return message
+            if time.monotonic() > end_s:
+                break
         raise ProtocolViolation("the peer asks to wait for ever")
 
     def expect(self, kind: type[Kind]) -> Kind:
@@ -151,10 +178,11 @@ class Channel:
         """Send nothing more, and read for a while what the peer says before it has understood."""
         self.transport.shutdown(socket.SHUT_WR)
         deadline_s, end_bytes = time.monotonic() + seconds, self.received_bytes + size_bytes
+        unwanted = bytearray(LINGER_BYTES)
         with contextlib.suppress(OSError):
             while self.received_bytes < end_bytes and (left_s := deadline_s - time.monotonic()) > 0:
                 self.transport.settimeout(left_s)
-                count = self.transport.recv_into(self.buffer)
+                count = self.transport.recv_into(unwanted)
                 if not count:
                     return
                 self._heard(count)

@@ -32,11 +32,15 @@ from ri2n_sdn.parallel.copy.messages import (
 )
 from ri2n_sdn.parallel.copy.names import check_name
 from ri2n_sdn.parallel.copy.transfer import Transferred, receive_file, refuse_file, send_file
+from ri2n_sdn.parallel.crowds import Crowds, crowd_of
 
 __all__ = ["Acceptor", "Server"]
 
-EXTRA_SESSIONS = 32
-"""So many clients above the limit are told `busy` at once; others are closed without a word."""
+LOGIN_S = 10.0
+"""Until a client must have said hello."""
+LOGINS_MOST, LOGINS_OF_ONE = 512, 128
+"""So many clients that have not (or are being told `busy`) at once, in all and of one address; they take no places of
+transfers. The one that has waited for longest makes room (crowds.py)."""
 CLOSE_S = 5.0
 LINGER_S, LINGER_BYTES = 1.0, 1 << 20
 """After a last word the rest of what the client says is read for so long, so that it hears that word."""
@@ -56,8 +60,8 @@ class Server:
     """Serves `folder` to whoever `listener` accepts, at most `max_transfers` at once, until `close`.
 
     Who may connect is the listener's matter. `say` gets a line for each refusal. `counters`: sessions, files and bytes
-    of both directions, one per refusal (`refused_CODE`), `timeouts`, `lost`, `closed_unheard`, `clients_gave_up`,
-    `taken_over`, `accept_errors` and `bugs`.
+    of both directions, one per refusal (`refused_CODE`), `timeouts`, `logins_timed_out`, `logins_dropped`,
+    `lost`, `closed_unheard`, `clients_gave_up`, `taken_over`, `accept_errors` and `bugs`.
     """
 
     def __init__(
@@ -76,6 +80,8 @@ class Server:
         self.counters: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._open: dict[Transport, threading.Thread] = {}
+        self._guests: Crowds[Transport] = Crowds(LOGINS_MOST, LOGINS_OF_ONE)  # of them: have not said hello
+        self._clients: set[Transport] = set()  # have said it; some are neither, and about to end
         self._released = threading.Condition(self._lock)
         self._writers: dict[tuple[str, ...], Channel] = {}  # by the file that is being written
         self._closing = False
@@ -102,14 +108,21 @@ class Server:
 
     def take(self, transport: Transport) -> None:
         """Serve one connection in a thread of its own."""
+        crowd, in_the_way = _crowd(transport), None
         with self._lock:
-            busy = len(self._open) >= self.max_transfers
-            refuse = self._closing or len(self._open) >= self.max_transfers + EXTRA_SESSIONS
+            refuse = self._closing
             if not refuse:
+                in_the_way = self._guests.in_the_way(crowd)
+                if in_the_way is not None:
+                    self._guests.discard(in_the_way)
+                self._guests.add(transport, crowd)
                 thread = threading.Thread(
-                    target=self._guarded, args=(transport, busy), name="ri2n-copy-session", daemon=True
+                    target=self._guarded, args=(transport,), name="ri2n-copy-session", daemon=True
                 )
                 self._open[transport] = thread
+        if in_the_way is not None:
+            self._count("logins_dropped")
+            abort(in_the_way)
         if refuse:
             self._count("closed_unheard")
             abort(transport)
@@ -139,18 +152,19 @@ class Server:
         with self._lock:
             return len(self._open)
 
-    def _guarded(self, transport: Transport, busy: bool) -> None:
+    def _guarded(self, transport: Transport) -> None:
         channel = Channel(transport, self.timeout_s)
         try:
             self._count("sessions")
-            self._session(channel, busy)
+            self._log_in(channel)
+            self._session(channel)
         except Refused as error:
             self._refused(error)
             with contextlib.suppress(OSError, Refused):
                 channel.fail(error)
                 channel.linger(LINGER_S, LINGER_BYTES)
         except TimeoutError:
-            self._count("timeouts")
+            self._count("logins_timed_out" if transport in self._guests else "timeouts")
             self.say("a client was silent for too long")
         except (OSError, ssl.SSLError):
             self._count("lost")
@@ -167,11 +181,21 @@ class Server:
     def _gone(self, transport: Transport) -> None:
         with self._lock:
             self._open.pop(transport, None)
+            self._guests.discard(transport)
+            self._clients.discard(transport)
 
-    def _session(self, channel: Channel, busy: bool) -> None:
-        channel.expect(Hello)
-        if busy:
-            raise Refused("busy", f"the server has {self.max_transfers} transfers under way; try again later")
+    def _log_in(self, channel: Channel) -> None:
+        """Hear the client's hello, and nothing else; Refused `busy` when there is no room for another transfer."""
+        channel.expect_first(Hello, LOGIN_S)
+        with self._lock:
+            if channel.transport not in self._guests:
+                raise ConnectionAbortedError("it had to make room")
+            if len(self._clients) >= self.max_transfers:
+                raise Refused("busy", f"the server has {self.max_transfers} transfers under way; try again later")
+            self._guests.discard(channel.transport)
+            self._clients.add(channel.transport)
+
+    def _session(self, channel: Channel) -> None:
         channel.send(Welcome(VERSION, self.read_only))
         while True:
             request = channel.receive_or_end()
@@ -303,6 +327,14 @@ def abort(transport: Any) -> None:
             with contextlib.suppress(OSError):
                 transport.shutdown(2)
             transport.close()
+
+
+def _crowd(transport: Any) -> str:
+    """Where a connection comes from."""
+    try:
+        return crowd_of(str(transport.getpeername()[0]))
+    except (AttributeError, IndexError, OSError):
+        return ""
 
 
 def _quiet(_size_bytes: int) -> None:

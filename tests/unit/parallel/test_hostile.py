@@ -180,7 +180,7 @@ def test_a_greeting_byte_by_byte(clock: Clock) -> None:
             for part in range(2):
                 assert listening.counters["greetings_timed_out"] == 0
                 dribbles.sendall(HELLO_BYTES[part : part + 1])
-                wait_until("heard", lambda: [len(one.data) for one in listening._pending] == [part + 1])  # noqa: B023
+                wait_until("heard", lambda: [len(one.data) for one in listening._pending.values()] == [part + 1])  # noqa: B023
                 clock.let_pass(0.6 * PATIENCE_S)
             with contextlib.suppress(ConnectionResetError):
                 assert dribbles.recv(1) == b""
