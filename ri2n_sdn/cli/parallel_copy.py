@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import resource
 import secrets
@@ -50,6 +51,10 @@ def cp(
         list[str] | None,
         typer.Option("--source", metavar="ADDR", help="Own address to leave from; once for each link."),
     ] = None,
+    network: Annotated[
+        list[str] | None,
+        typer.Option("--network", metavar="CIDR", help="The server's other addresses may be there, behind routers."),
+    ] = None,
     token_file: TokenOption = None,
     ca: Annotated[
         Path | None, typer.Option("--ca", help="TLS: the certificate that signed the server's, or the server's own.")
@@ -70,13 +75,15 @@ def cp(
     server, is_upload = _server_of(paths, remotes)
     token = _read_token(token_file)
     context = _client_context(ca)
+    for each in network or ():
+        _check_network(each)
     started_s = time.monotonic()
     with contextlib.ExitStack() as stack:
         if is_upload:
             for path in paths[:-1]:
                 if not Path(path).exists():
                     raise BadInput(f"{path}: no such file or directory")
-        connection = _connect(server, streams, source, token, context, timeout)
+        connection = _connect(server, streams, source, network, token, context, timeout)
         stack.callback(_leave, connection)
         progress = stack.enter_context(copy_progress(lambda: _links_up(connection)))
         watch = Watch(progress.set_total, progress.begin, progress.told)
@@ -200,10 +207,18 @@ def _server_of(paths: list[str], remotes: list[Remote | None]) -> tuple[Remote, 
     return found[0], False
 
 
+def _check_network(text: str) -> None:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        raise BadInput(f"--network {text}: must be a network such as 10.1.0.0/16 or fd00:1::/32") from None
+
+
 def _connect(
     server: Remote,
     streams: int,
     sources: list[str] | None,
+    networks: list[str] | None,
     token: str | None,
     context: ssl.SSLContext | None,
     timeout_s: float,
@@ -217,6 +232,7 @@ def _connect(
             timeout_s=min(10.0, timeout_s),
             sources=sources or None,
             token=token,
+            networks=networks or (),
             ssl_context=context,
             server_hostname=server.host if context else None,
         )

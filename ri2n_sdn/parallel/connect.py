@@ -28,9 +28,11 @@ from ri2n_sdn.parallel.frames import (
     SESSION_BYTES,
     TOKEN_WANTED,
     TOKEN_WRONG,
+    Endpoint,
     Greeting,
     Reply,
 )
+from ri2n_sdn.parallel.interfaces import own_interfaces
 from ri2n_sdn.parallel.link import Link, Stream, place_name, round_trip_s, tune
 from ri2n_sdn.parallel.links import CONTROL
 from ri2n_sdn.parallel.proof import (
@@ -43,6 +45,7 @@ from ri2n_sdn.parallel.proof import (
     proof_of_server,
     session_key,
 )
+from ri2n_sdn.parallel.reach import networks_of, sensible
 from ri2n_sdn.parallel.schedule import early_bytes
 from ri2n_sdn.parallel.session import Session
 
@@ -72,6 +75,7 @@ def create_connection(
     timeout_s: float | None = 10.0,
     sources: Sequence[str] | None = None,
     token: str | bytes | None = None,
+    networks: Sequence[str] = (),
     ssl_context: ssl.SSLContext | None = None,
     server_hostname: str | None = None,
     window_bytes: int = WINDOW_BYTES,
@@ -87,10 +91,15 @@ def create_connection(
     With a `token` both ends prove that they know it, on every connection, before anything else is said; it does not
     travel. That takes one round trip more, for `data` and for links.
 
+    Links go to `address` and to such other addresses that the server names as are in networks of own interfaces, or in
+    `networks`, such as "10.1.0.0/16" (reach.py); the counter `addresses_refused` says how many were not.
+
     Errors: OSError of the control connection, TokenRefused, HandshakeRefused, ProtocolError, AllLinksLost when no data
-    connection can be made (if all of `data` went early, later calls say so), TimeoutError, BadInput (an empty token).
+    connection can be made (if all of `data` went early, later calls say so), TimeoutError, BadInput (token, networks).
     """
-    client = Client(tuple(sources or ()), ssl_context, server_hostname or address[0], key_of(token))
+    client = Client(
+        *(tuple(sources or ()), ssl_context, server_hostname or address[0]), key_of(token), networks_of(networks)
+    )
     deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
     source = (client.sources[0], 0) if client.sources else None
     view = memoryview(data).cast("B")
@@ -120,11 +129,13 @@ def open_session(
             stream = client.ssl_context.wrap_socket(
                 control, do_handshake_on_connect=False, server_hostname=client.server_hostname
             )
+        asked = Endpoint(*stream.getpeername()[:2])
         reply, key = _greet(stream, qos, deadline_s, window_bytes, early, client.key)
     except BaseException:
         stream.close()
         raise
-    dialer = Dialer(reply.endpoints, client, reply.session, key, window_bytes, qos.parallelism)
+    endpoints = sensible(reply.endpoints, asked, own_interfaces, client.networks)
+    dialer = Dialer(endpoints, client, reply.session, key, window_bytes, qos.parallelism)
     session = Session(
         reply.session,
         window_bytes=window_bytes,
@@ -133,6 +144,8 @@ def open_session(
         link_timeout_s=link_timeout_s,
         rejoin=dialer.again,
     )
+    if refused := sum(each not in endpoints for each in reply.endpoints):
+        session.counters["addresses_refused"] = refused
     made = ParallelSocket(session)
     try:
         with session.lock:

@@ -23,7 +23,11 @@ __all__ = ["ParallelSocket"]
 
 FILE_BYTES = 1 << 18
 NOTHING_YET = dict.fromkeys(
-    ("resent_chunks", "resent_bytes", "links_lost", "links_rejoined", "links_suspected", "links_recovered"), 0
+    (
+        *("resent_chunks", "resent_bytes", "links_lost", "links_rejoined", "links_suspected", "links_recovered"),
+        "addresses_refused",
+    ),
+    0,
 )
 
 

@@ -31,6 +31,7 @@ from ri2n_sdn.parallel.frames import (
 from ri2n_sdn.parallel.link import Link, Stream, place_name, tune
 from ri2n_sdn.parallel.links import CLOSED
 from ri2n_sdn.parallel.proof import NONCE_BYTES, PROOF_BYTES, is_same, proof_of_client, proof_of_server
+from ri2n_sdn.parallel.reach import Network
 from ri2n_sdn.parallel.session import Session
 
 __all__ = ["Client", "Dialer"]
@@ -44,12 +45,13 @@ _new_socket = socket.socket
 
 @dataclass(frozen=True)
 class Client:
-    """How to connect: own addresses, TLS, what both ends prove that they know."""
+    """How to connect: own addresses, TLS, what both ends prove to know, where else a server's addresses may be."""
 
     sources: tuple[str, ...] = ()
     ssl_context: ssl.SSLContext | None = None
     server_hostname: str | None = None
     key: bytes | None = field(default=None, repr=False)
+    networks: tuple[Network, ...] = ()
 
     def source(self, number: int, remote: str) -> str:
         """The own address that link `number` leaves from: of those nearest to the server's, the next in turn."""

@@ -9,9 +9,9 @@ import socket
 import struct
 from pathlib import Path
 
-__all__ = ["own_addresses"]
+__all__ = ["own_addresses", "own_interfaces"]
 
-SIOCGIFCONF = 0x8912
+SIOCGIFCONF, SIOCGIFNETMASK = 0x8912, 0x891B
 ENTRY_BYTES = 40  # struct ifreq on 64-bit machines: name, then sockaddr_in
 ENTRIES = 256
 GLOBAL_SCOPE = 0
@@ -20,22 +20,39 @@ GLOBAL_SCOPE = 0
 def own_addresses(version: int) -> list[str]:
     """Addresses of one IP version (4, 6) that other hosts can use, in the order of interfaces."""
     found = _ipv4() if version == 4 else _ipv6()
-    return [str(one) for one in found if not one.is_loopback and not one.is_link_local]
+    return [str(one.ip) for one in found if not one.is_loopback and not one.is_link_local]
 
 
-def _ipv4() -> list[ipaddress.IPv4Address]:
+def own_interfaces() -> list[ipaddress.IPv4Interface | ipaddress.IPv6Interface]:
+    """Addresses of both versions with their networks, also those of this host alone."""
+    return [*_ipv4(), *_ipv6()]
+
+
+def _ipv4() -> list[ipaddress.IPv4Interface]:
     names = array.array("B", bytes(ENTRIES * ENTRY_BYTES))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_:
         request = struct.pack("iP", len(names), names.buffer_info()[0])
         length = struct.unpack("iP", fcntl.ioctl(any_, SIOCGIFCONF, request))[0]
-    data = names.tobytes()[:length]
-    return [ipaddress.IPv4Address(data[at + 20 : at + 24]) for at in range(0, length, ENTRY_BYTES)]
+        data = names.tobytes()[:length]
+        entries = [data[at : at + ENTRY_BYTES] for at in range(0, length, ENTRY_BYTES)]
+        found = []
+        for entry in entries:
+            try:  # the mask of this address of the interface, by both
+                mask = fcntl.ioctl(any_, SIOCGIFNETMASK, entry)[20:24]
+            except OSError:  # it is gone
+                continue
+            found.append(ipaddress.IPv4Interface((entry[20:24], str(ipaddress.IPv4Address(mask)))))
+    return found
 
 
-def _ipv6() -> list[ipaddress.IPv6Address]:
+def _ipv6() -> list[ipaddress.IPv6Interface]:
     try:
         lines = Path("/proc/net/if_inet6").read_text(encoding="ascii").splitlines()
     except OSError:
         return []
     fields = [line.split() for line in lines]
-    return [ipaddress.IPv6Address(bytes.fromhex(field[0])) for field in fields if int(field[3], 16) == GLOBAL_SCOPE]
+    return [
+        ipaddress.IPv6Interface((bytes.fromhex(field[0]), int(field[2], 16)))
+        for field in fields
+        if int(field[3], 16) == GLOBAL_SCOPE
+    ]

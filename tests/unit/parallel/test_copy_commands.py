@@ -458,6 +458,7 @@ BAD: list[tuple[list[str], str]] = [
     (["cp", "setup.cfg", "no-such-host.invalid:a"], "no-such-host.invalid: no such host"),
     (["cp", "--streams", "0", "setup.cfg", "127.0.0.1:1:a"], "--streams"),
     (["cp", "--source", "192.0.2.1", "setup.cfg", "127.0.0.1:1:a"], "Cannot assign requested address"),
+    (["cp", "--network", "10.0.0.0/33", "setup.cfg", "127.0.0.1:1:a"], "--network 10.0.0.0/33: must be a network"),
     (["cp", "--token-file", "/nonexistent", "setup.cfg", "127.0.0.1:1:a"], "--token-file /nonexistent"),
     (["cp", "--ca", "/nonexistent", "setup.cfg", "127.0.0.1:1:a"], "--ca /nonexistent"),
     (["cp", "--ca", "setup.cfg", "setup.cfg", "127.0.0.1:1:a"], "no certificate"),
