@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import itertools
 import logging
+import struct
 import threading
 import time
 from collections import deque
@@ -14,7 +15,10 @@ from typing import Any
 
 from ri2n_sdn.apps.openflow import ofp, parser
 
-__all__ = ["Channel", "Refused"]
+__all__ = ["ECHO", "Channel", "Refused"]
+
+ECHO = struct.Struct("!d")
+"""What an echo request holds: when it was sent."""
 
 _LOG = logging.getLogger("ri2n.channel")
 _MAX_QUEUED_BYTES = 16 << 20

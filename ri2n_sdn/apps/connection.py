@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ri2n_sdn.apps import identity
-from ri2n_sdn.apps.channel import Channel
+from ri2n_sdn.apps.channel import ECHO, Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, Port, guarded_loop
 from ri2n_sdn.apps.openflow import DEAD_DISPATCHER, MAIN_DISPATCHER, OSKenApp, handler, ofp, ofp_event, parser
 from ri2n_sdn.fabric.model import MAX_NIC_PORT
@@ -349,7 +349,7 @@ class ConnectionApp(OSKenApp):
             elif min(channel.mute_s(now_s), now_s - self._listening_s) > _MUTE_S:
                 channel.close(f"answers no request for {_MUTE_S:.0f} s")
             else:
-                channel.send(parser.OFPEchoRequest(channel.datapath))
+                channel.send(parser.OFPEchoRequest(channel.datapath, ECHO.pack(now_s)))
         self.cluster.stop.wait(_TICK_S)
 
 

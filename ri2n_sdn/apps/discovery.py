@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import struct
 import time
 from collections import deque
 from statistics import median
 from typing import Any
 
 from ri2n_sdn.apps import codec
-from ri2n_sdn.apps.channel import Channel
+from ri2n_sdn.apps.channel import ECHO, Channel
 from ri2n_sdn.apps.cluster import Cluster, guarded_loop
 from ri2n_sdn.apps.openflow import MAIN_DISPATCHER, OSKenApp, handler, ofp, ofp_event, parser
 from ri2n_sdn.apps.placement import take_syn_ack
@@ -25,7 +24,6 @@ _LOG = logging.getLogger("ri2n.discovery")
 _TICK_S = 0.025
 _LAG_S = 0.1
 _LAG_PROBES = 32
-_ECHO = struct.Struct("!d")  # when it was sent
 
 
 class DiscoveryApp(OSKenApp):
@@ -95,8 +93,8 @@ class DiscoveryApp(OSKenApp):
         """An answer to an echo request that was sent after probes; here, so that it waits behind reports of probes."""
         channel: Channel | None = ev.msg.datapath.ri2n_channel
         data = bytes(ev.msg.data or b"")
-        if channel is not None and len(data) == _ECHO.size:
-            (sent_s,) = _ECHO.unpack(data)
+        if channel is not None and len(data) == ECHO.size:
+            (sent_s,) = ECHO.unpack(data)
             if channel.answered_s < sent_s <= time.monotonic():
                 channel.answered_s = sent_s
 
@@ -114,7 +112,7 @@ class DiscoveryApp(OSKenApp):
             for host in cluster.wiring.hosts_under_test:
                 member = cluster.members.get(host)
                 if member is not None and member.channel is not None:
-                    member.channel.send(parser.OFPEchoRequest(member.channel.datapath, _ECHO.pack(now_s)))
+                    member.channel.send(parser.OFPEchoRequest(member.channel.datapath, ECHO.pack(now_s)))
             self._publish()
             if not cluster.started:
                 cluster.may_start(now_s)

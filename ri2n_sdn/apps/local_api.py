@@ -314,10 +314,12 @@ def _placing(fabric: Fabric, server: str) -> str:
 
 
 def _claim(path: Path) -> None:
-    """Remove a dead controller's socket; refuse a live one's. Raises NotAvailable."""
+    """Remove a dead controller's socket; refuse a live one's, and any other file. Raises NotAvailable."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         return
+    if not path.is_socket():
+        raise NotAvailable(f"--socket {path}: a file is there that is no socket")
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(1.0)
         try:

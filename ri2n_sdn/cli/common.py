@@ -46,10 +46,13 @@ SocketOption = Annotated[
 
 
 def console() -> Console:
-    """A rich console on stdout; plain and without wrapping at 80 columns when stdout is not a terminal."""
+    """A rich console on stdout; plain and without wrapping at 80 columns when stdout is not a terminal.
+
+    It has no markup: names come from hosts, and one like `eth[/]0` is no style.
+    """
     if sys.stdout.isatty():
-        return Console()
-    return Console(width=int(os.environ.get("COLUMNS", "160")), highlight=False)
+        return Console(markup=False)
+    return Console(width=int(os.environ.get("COLUMNS", "160")), highlight=False, markup=False)
 
 
 def print_json(document: object) -> None:

@@ -16,12 +16,12 @@ Json = dict[str, Any]
 
 
 def status_view(status: Json) -> RenderableType:
-    """All of `ri2n status`: a headline, hosts with their NICs, active pairs with their shares, helpers, warnings."""
-    parts: list[RenderableType] = [_headline(status), _host_table(status), _pair_table(status)]
+    """All of `ri2n status`: a headline, what is wrong, hosts with their NICs, pairs with their shares, helpers."""
+    parts: list[RenderableType] = [_headline(status), *_warnings(status), _host_table(status), _pair_table(status)]
     helpers = helper_table([pair for pair in status["pairs"] if pair["active"] and pair.get("striped")])
     if helpers is not None:
         parts.append(helpers)
-    return Group(*parts, *_warnings(status))
+    return Group(*parts)
 
 
 def path_table(paths: list[Json], title: str | None = None) -> Table:

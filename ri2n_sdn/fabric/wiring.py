@@ -210,17 +210,17 @@ class Wiring:
         """Probes to send now; call it every 25 ms or so, and send `hosts_under_test` an echo request after them.
 
         `answered_s(host)` is when the newest echo request that the host has answered was sent, so that it has done all
-        that it was asked before. Silence of probes counts for nothing while the host does not answer, or while this
-        loop was not run in time.
+        that it was asked before; every host is sent one at least twice a second. Silence of probes counts for nothing
+        while the host does not answer, or while this loop was not run in time.
         """
         late = self._last_tick_s is not None and now_s - self._last_tick_s > 2 * self.settings.probe_s
         self._last_tick_s = now_s
         if late:
             self._forgive(now_s)
-        probes = self._discover(now_s)
+        probes = self._discover(now_s, answered_s)
         if now_s >= self._next_beacon_s:
             self._next_beacon_s = now_s + self.settings.beacon_s
-            probes += self._beacon_round(now_s)
+            probes += self._beacon_round(now_s, answered_s)
         if now_s >= self._next_ring_s:
             rings = self._rings()
             # A controller that is behind asks for less, or it would only come to reports that are too old to count.
@@ -232,20 +232,20 @@ class Wiring:
             for (_, switch), nics in rings.items():
                 if switch is not None and len(nics) == 1:
                     self._nics[nics[0]].tx_ok = self._nics[nics[0]].rx_ok = True  # nobody there who could tell
-                probes += self._ring_round(nics, now_s, interval_s)
+                probes += self._ring_round(nics, now_s, interval_s, answered_s)
         probes += self._inquire(now_s, answered_s)
         return probes
 
     # Discovery
 
-    def _discover(self, now_s: float) -> list[Probe]:
+    def _discover(self, now_s: float, answered_s: Callable[[str], float]) -> list[Probe]:
         unknown = sorted(nic for nic, state in self._nics.items() if state.usable and state.network is None)
         if not unknown or now_s < self._next_step_s or now_s < self._newest_s + self.settings.gather_s:
             return []
         self._next_step_s = now_s + self.settings.step_s
         if self._newest_s >= self._beaconed_s and self._members():
             self._beaconed_s = now_s
-            return self._beacon_round(now_s)
+            return self._beacon_round(now_s, answered_s)
         founder = unknown[0]
         used = {state.network for state in self._nics.values()}
         number = next(n for n in range(1, len(self._nics) + 2) if n not in used)
@@ -289,24 +289,34 @@ class Wiring:
         self._drop_edges(nic)
         self.changed = True
 
-    def _beacon_round(self, now_s: float) -> list[Probe]:
+    def _beacon_round(self, now_s: float, answered_s: Callable[[str], float]) -> list[Probe]:
+        """Flood each network, and cut off NICs that hear nothing of it.
+
+        A host whose connection to the controller is lost floods nothing, and its reports do not come: neither may be
+        taken for a network that has fallen apart. So the beacon's host must have done what it was asked since a NIC
+        heard it last, and the NIC's host must have answered after that; and a host that does not answer is no beacon.
+        """
         probes = []
+        beacon_s = self.settings.beacon_s
         for network, nics in self._members().items():
             healthy = [nic for nic in nics if self._nics[nic].healthy] or nics
             beacon, since_s = self._beacons.get(network, (healthy[0], now_s))
-            if beacon not in healthy:
-                beacon, since_s = healthy[0], now_s
+            answering = [nic for nic in healthy if now_s - answered_s(nic[0]) < 1.5 * beacon_s + self.lag_s]
+            if beacon not in healthy or (answering and beacon not in answering):
+                beacon, since_s = (answering or healthy)[0], now_s
             self._beacons[network] = (beacon, since_s)
             probes.append(Probe(beacon, None))
             for nic in nics:
                 state = self._nics[nic]
-                silent_s = now_s - max(state.beacon_s, since_s, state.since_s)
+                heard_s = max(state.beacon_s, since_s, state.since_s)
                 placed = self._switch(nic) is not None
                 if (
                     nic != beacon
                     and not placed
                     and state.healthy
-                    and silent_s > 3.5 * self.settings.beacon_s + self.lag_s
+                    and now_s - heard_s > 3.5 * beacon_s + self.lag_s
+                    and answered_s(beacon[0]) > heard_s + 2.2 * beacon_s
+                    and answered_s(nic[0]) > heard_s + 2.5 * beacon_s
                 ):
                     self._note(f"{self._label(nic)} is cut off from the rest of n{network}")
                     state.network = None
@@ -333,7 +343,9 @@ class Wiring:
                 found.setdefault((network, self._switch(nic)), []).append(nic)
         return found
 
-    def _ring_round(self, nics: list[NicId], now_s: float, interval_s: float) -> list[Probe]:
+    def _ring_round(
+        self, nics: list[NicId], now_s: float, interval_s: float, answered_s: Callable[[str], float]
+    ) -> list[Probe]:
         if len(nics) < 2:
             return []
         healthy = [nic for nic in nics if self._nics[nic].healthy]
@@ -354,16 +366,19 @@ class Wiring:
                 others = [other for other in healthy or nics if other != nic]
                 for other in self._some(others, 2):
                     probes += [Probe(nic, other), Probe(other, nic)]
-                self._check_unhealthy(nic, now_s, interval_s)
+                self._check_unhealthy(nic, now_s, interval_s, answered_s(nic[0]))
         return probes
 
-    def _check_unhealthy(self, nic: NicId, now_s: float, interval_s: float) -> None:
-        """A NIC of which one direction is dead is out of the ring: its other direction is judged by its own probes."""
+    def _check_unhealthy(self, nic: NicId, now_s: float, interval_s: float, answered_s: float) -> None:
+        """A NIC of which one direction is dead is out of the ring: its other direction is judged by its own probes.
+
+        Silence counts up to what its host has answered last: who cannot be heard is not judged.
+        """
         state = self._nics[nic]
         limit_s = 6 * interval_s + self.lag_s
-        if state.tx_ok and now_s - state.tx_s > limit_s:
+        if state.tx_ok and answered_s - state.tx_s > limit_s:
             self._kill(nic, "tx")
-        if state.rx_ok and now_s - state.rx_s > limit_s:
+        if state.rx_ok and answered_s - state.rx_s > limit_s:
             self._kill(nic, "rx")
         if now_s - state.tx_s > limit_s:
             state.tx_recovered = 0

@@ -69,6 +69,14 @@ def test_the_socket_of_a_live_controller(sandbox: Sandbox, listen: str, tmp_path
     assert sandbox.wait_settled()["ok"]  # the first one's socket is still its own
 
 
+def test_a_file_in_the_socket_s_place_stays(listen: str, tmp_path: Path) -> None:
+    path = tmp_path / "thesis.tex"
+    path.write_text("years of work\n")
+    line = start(tmp_path, "--listen", listen, "--socket", str(path))
+    assert f"--socket {path}: a file is there that is no socket" in line
+    assert path.read_text() == "years of work\n"
+
+
 def test_a_dead_controllers_socket_is_taken_over(sandbox: Sandbox) -> None:
     before = sandbox.ask("status")["pid"]
     sandbox.kill_controllers()

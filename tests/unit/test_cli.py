@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
@@ -11,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from ri2n_sdn.cli import status
-from ri2n_sdn.cli.common import rate_text, run_guarded
+from ri2n_sdn.cli.common import console, rate_text, run_guarded
 from ri2n_sdn.cli.config import kind_of
 from ri2n_sdn.cli.topology_files import find_topology
 from ri2n_sdn.cli.views import explain_lines, helper_table, status_view
@@ -307,9 +305,10 @@ def striped() -> dict[str, object]:
 
 
 def shown(what: object) -> str:
-    console = Console(width=200, record=True, file=io.StringIO())
-    console.print(what)
-    return console.export_text()
+    printer = console()
+    with printer.capture() as captured:
+        printer.print(what)
+    return captured.get()
 
 
 def test_what_helpers_report_is_shown_of_striped_pairs_alone() -> None:
@@ -330,6 +329,19 @@ def test_status_marks_striped_pairs_and_helpers() -> None:
         hosts = [{**host, "helper": {"running": runs, "report_age_s": None, "running_s": None}}]
         text = shown(status_view({**answer, "hosts": hosts, "pairs": [pair]}))
         assert mark in text and "B -> A striped" in text and "70001" in text
+
+
+def test_names_that_look_like_markup_are_shown_as_they_are() -> None:
+    nic = {"name": "eth[/]0", "network": "n1", "speed_bps": 10**8, "up": True, "alive": True, "tx_bps": 0, "rx_bps": 0}
+    host = {"name": "B", "address": "[red]", "ovs": "3[/bold]", "connected": True, "helper": None, "nics": [nic]}
+    answer: dict[str, Any] = {
+        **{"ok": True, "settled": True, "strategy": "max_min", "hbspan_s": 0.25, "uptime_s": 1.0, "pid": 1},
+        **{"hosts": [host], "pairs": [], "networks": [], "counters": {}, "slots_moved": 0},
+        "warnings": ["B: [/] is odd"],
+    }
+    text = shown(status_view(answer))
+    assert "eth[/]0" in text and "[red]" in text and "3[/bold]" in text
+    assert text.index("B: [/] is odd") < text.index("eth[/]0"), "what is wrong comes first"
 
 
 def test_status_of_an_empty_controller_can_be_shown_and_another_version_is_one_line() -> None:

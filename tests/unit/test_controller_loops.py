@@ -23,6 +23,7 @@ from ri2n_sdn.apps.striping import StripingApp
 from ri2n_sdn.fabric.model import NicId
 from ri2n_sdn.fabric.wiring import Probe, Wiring
 from ri2n_sdn.fabric.yamlfile import parse_model
+from ri2n_sdn.pipeline.crc32c import crc32c
 from ri2n_sdn.pipeline.helper_frames import Report, ReportEntry
 from ri2n_sdn.pipeline.layout import COOKIE_PLACED, HELPER_VLAN, LOCAL, WIRE_PORT, Table, path_register
 from ri2n_sdn.pipeline.messages import Group
@@ -354,7 +355,8 @@ def test_a_host_that_left_is_said_to_be_gone(teller: StripingApp, clock: Clock) 
 def test_a_report_is_kept_when_it_is_of_the_host_that_it_came_from(teller: StripingApp, clock: Clock) -> None:
     def report(mac: str) -> bytes:
         before, after = (bytes.fromhex(each.replace(":", "")) for each in (REPORT["report"]["mac"], mac))
-        return bytes.fromhex("".join(REPORT["hex"])).replace(before, after)
+        frame = bytes.fromhex("".join(REPORT["hex"])).replace(before, after)
+        return frame[:16] + crc32c(frame[12:16] + frame[20:]).to_bytes(4, "big") + frame[20:]
 
     cluster = teller.cluster
     striping.take_report(cluster, ord("A"), report(host_mac("B")), clock.now_s)

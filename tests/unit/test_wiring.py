@@ -36,6 +36,7 @@ class World:
         self.speed = 10**9
         self.asked: dict[str, deque[Probe | float]] = {host: deque() for host, _ in wires}
         self.answered: dict[str, float] = {}
+        self.echoes_s = 0.0  # when all are asked next
         self.delayed: list[tuple[float, NicId, NicId, bool]] = []
         for nic in sorted(wires):
             self.wiring.set_nic(nic, True, self.now_s)
@@ -50,7 +51,11 @@ class World:
         for probe in self.wiring.tick(self.now_s, lambda host: self.answered.get(host, -1e9)):
             self.sent += 1
             self.asked.setdefault(probe.sender[0], deque()).append(probe)
-        for host in self.wiring.hosts_under_test:
+        echoed = set(self.wiring.hosts_under_test)
+        if self.now_s >= self.echoes_s:
+            self.echoes_s = self.now_s + 0.5
+            echoed |= {host for host, _ in self.wires}
+        for host in sorted(echoed):
             self.asked.setdefault(host, deque()).append(self.now_s)
         for host, asked in self.asked.items():
             if host in self.silent_hosts or self.now_s < self.frozen.get(host, 0.0):
@@ -233,6 +238,45 @@ def test_silence_of_a_host_is_not_blamed_on_its_nics() -> None:
     world.silent_hosts.add("h001")
     world.run(2.0)
     assert not world.dead()
+
+
+@pytest.mark.parametrize("lost", ["h000", "h001"])
+def test_who_loses_its_control_connection_cuts_nobody_off(lost: str) -> None:
+    """At any moment between two beacons; h000 sends them. Its data still flows, and so does everybody's.
+
+    The connection counts as lost after five seconds; then its NICs can no longer be asked.
+    """
+    for step in range(20):
+        world = settled(two_networks(4))
+        world.run(step * 2 * TICK_S)
+        world.silent_hosts.add(lost)
+        world.run(5.0)
+        assert world.agrees() and not world.dead(), (step, world.log)
+        world.wiring.disconnect(lost)
+        world.run(6.0)
+        assert world.agrees() and not world.dead() and not world.log, (step, world.log)
+
+
+def test_a_nic_half_dead_is_not_called_dead_while_its_host_cannot_be_heard() -> None:
+    world = settled(two_networks(4))
+    world.deaf.add(("h001", 1))
+    world.run(1.5)
+    assert world.dead() == {("h001", 1): (True, False)}
+    world.silent_hosts.add("h001")
+    world.run(3.0)
+    assert world.dead() == {("h001", 1): (True, False)}
+
+
+def test_without_its_beacon_host_a_network_still_finds_who_is_cut_off() -> None:
+    world = settled(two_networks(6))
+    world.silent_hosts.add("h000")
+    world.run(3.0)
+    for number in (3, 4, 5):
+        world.wires[f"h{number:03}", 1] = "elsewhere"
+    world.run(8.0)
+    apart = {world.wiring.network((f"h{number:03}", 1)) for number in (3, 4, 5)}
+    together = {world.wiring.network((f"h{number:03}", 1)) for number in (1, 2)}
+    assert len(apart) == 1 and len(together) == 1 and apart != together, world.learned()
 
 
 def test_a_host_that_is_late_for_a_moment_is_not_blamed_on_its_nics() -> None:
