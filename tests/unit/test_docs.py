@@ -27,6 +27,18 @@ def test_links_lead_somewhere(file: Path) -> None:
     assert not missing
 
 
+def test_promises_name_tests_that_are_there() -> None:
+    """docs/security.md: the last column of each row."""
+    rows = [
+        line for line in (REPOSITORY / "docs/security.md").read_text(encoding="utf-8").splitlines() if line[:1] == "|"
+    ]
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[-2])}
+    sources = [*REPOSITORY.glob("tests/**/test_*.py"), *REPOSITORY.glob("reorder/**/*.rs")]
+    defined = re.compile(r"(?:def|fn) (\w+)\(")
+    there = {name for path in sources for name in defined.findall(path.read_text(encoding="utf-8"))}
+    assert len(named) > 30 and not named - there
+
+
 @cache
 def help_of(*command: str) -> str:
     """The help of a command, empty when there is no such command."""

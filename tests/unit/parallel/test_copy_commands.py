@@ -268,6 +268,15 @@ def test_a_server_makes_a_token_unless_told_otherwise(tmp_path: Path) -> None:
     assert not (tmp_path / "got").exists() and [path.name for path in (tmp_path / "served").iterdir()] == ["b"]
 
 
+def test_a_token_that_others_can_read_is_told(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("sesame")
+    for mode, told in ((0o600, False), (0o640, True), (0o604, True)):
+        token.chmod(mode)
+        done = cp("--token-file", token, token, "127.0.0.1:1:a")
+        assert ("others can read it (chmod 600)" in done.stderr) == told and "nobody listens" in done.stderr
+
+
 def test_without_a_token_only_when_told_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"a file")
     with serve(tmp_path / "served", "--no-token") as server:
