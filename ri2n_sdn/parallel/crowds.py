@@ -56,12 +56,12 @@ class Crowds(Generic[Key]):
 
 def crowd_of(address: str) -> str:
     """What counts as one address: of IPv6 the network's part, since a host there has all the others too."""
+    if ":" not in address:
+        return address
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
+        found = ipaddress.IPv6Address(address.partition("%")[0])
     except ValueError:
         return address
-    if isinstance(found, ipaddress.IPv4Address):
-        return str(found)
     if found.ipv4_mapped is not None:
         return str(found.ipv4_mapped)
     return str(ipaddress.IPv6Network((int(found) >> SITE_BITS << SITE_BITS, SITE_BITS)))

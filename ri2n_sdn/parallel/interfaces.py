@@ -23,9 +23,9 @@ def own_addresses(version: int) -> list[str]:
     return [str(one.ip) for one in found if not one.is_loopback and not one.is_link_local]
 
 
-def own_interfaces() -> list[ipaddress.IPv4Interface | ipaddress.IPv6Interface]:
-    """Addresses of both versions with their networks, also those of this host alone."""
-    return [*_ipv4(), *_ipv6()]
+def own_interfaces(version: int) -> list[ipaddress.IPv4Interface] | list[ipaddress.IPv6Interface]:
+    """Addresses of one IP version with their networks, also those that only this host can use."""
+    return _ipv4() if version == 4 else _ipv6()
 
 
 def _ipv4() -> list[ipaddress.IPv4Interface]:
@@ -41,7 +41,8 @@ def _ipv4() -> list[ipaddress.IPv4Interface]:
                 mask = fcntl.ioctl(any_, SIOCGIFNETMASK, entry)[20:24]
             except OSError:  # it is gone
                 continue
-            found.append(ipaddress.IPv4Interface((entry[20:24], str(ipaddress.IPv4Address(mask)))))
+            bits = int.from_bytes(mask, "big").bit_count()
+            found.append(ipaddress.IPv4Interface((int.from_bytes(entry[20:24], "big"), bits)))
     return found
 
 

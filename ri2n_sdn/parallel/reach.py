@@ -9,6 +9,7 @@ this host.
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -37,34 +38,33 @@ def networks_of(texts: Sequence[str]) -> tuple[Network, ...]:
 def sensible(
     named: Sequence[Endpoint],
     asked: Endpoint,
-    interfaces: Callable[[], Sequence[Interface]],
+    interfaces: Callable[[int], Sequence[Interface]],
     networks: Sequence[Network] = (),
 ) -> list[Endpoint]:
     """Those of `named` to connect to, in their order, after a connection to `asked`; if there are none, that itself.
 
-    `interfaces` are this host's, and are looked up only if the server names another address than it was asked at.
+    `interfaces` are this host's of an IP version, and are looked up only where they are needed.
     """
-    own: Sequence[Interface] | None = None
-    server, found = _address(asked.address), []
-    for one in named:
-        address = _address(one.address)
-        if address != server:
-            if own is None:
-                own = interfaces()
-            if not _is_sensible(address, server, own, networks):
-                continue
-        found.append(one)
-    return found or [asked]
+    own = functools.cache(interfaces)
+    server = _address(asked.address)
+
+    @functools.cache
+    def is_sensible(text: str) -> bool:
+        return _address(text) == server or _is_sensible(_address(text), server, own, networks)
+
+    return [one for one in named if is_sensible(one.address)] or [asked]
 
 
-def _is_sensible(address: Address, server: Address, own: Sequence[Interface], networks: Sequence[Network]) -> bool:
+def _is_sensible(
+    address: Address, server: Address, interfaces: Callable[[int], Sequence[Interface]], networks: Sequence[Network]
+) -> bool:
     if address.is_loopback:
         return server.is_loopback
     if address.is_multicast or address.is_unspecified or address.is_reserved:
         return False
-    mine = {each.ip for each in own}
-    if address in mine:
-        return server.is_loopback or server in mine
+    own = interfaces(address.version)
+    if any(address == each.ip for each in own):
+        return server.is_loopback or any(server == each.ip for each in interfaces(server.version))
     return any(_is_host_of(address, each) for each in [*(one.network for one in own), *networks])
 
 
@@ -72,9 +72,10 @@ def _is_host_of(address: Address, network: Network) -> bool:
     """In it, and no broadcast: those are its first and last address, unless it has but two or one."""
     if address.version != network.version or address not in network:
         return False
-    return network.num_addresses <= 2 or address not in (network[0], network[-1])
+    return network.num_addresses <= 2 or address not in (network.network_address, network.broadcast_address)
 
 
+@functools.lru_cache(1024)
 def _address(text: str) -> Address:
     found = ipaddress.ip_address(text.partition("%")[0])
     mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None

@@ -21,6 +21,12 @@ OWN: list[Interface] = [
     *map(ipaddress.ip_interface, ["127.0.0.1/8", "10.0.1.5/24", "10.0.2.5/24", "192.0.2.4/31", "169.254.3.3/16"]),
     *map(ipaddress.ip_interface, ["::1/128", "fd00:1::5/64"]),
 ]
+
+
+def own(version: int) -> list[Interface]:
+    return [each for each in OWN if each.version == version]
+
+
 NEAR, FAR, HERE = "10.0.1.9", "198.51.100.9", "127.0.0.1"
 
 
@@ -68,9 +74,9 @@ NEAR, FAR, HERE = "10.0.1.9", "198.51.100.9", "127.0.0.1"
 )
 def test_where_links_may_go(asked: str, named: str, is_sensible: bool) -> None:
     door, spare = Endpoint(asked, 7000), Endpoint(asked, 1)
-    found = sensible([Endpoint(named, 7), spare], door, lambda: OWN)
+    found = sensible([Endpoint(named, 7), spare], door, own)
     assert found == ([Endpoint(named, 7), spare] if is_sensible else [spare])
-    assert sensible([Endpoint(named, 7)], door, lambda: OWN) == [Endpoint(named, 7) if is_sensible else door]
+    assert sensible([Endpoint(named, 7)], door, own) == [Endpoint(named, 7) if is_sensible else door]
 
 
 def test_networks_that_the_program_names() -> None:
@@ -78,7 +84,7 @@ def test_networks_that_the_program_names() -> None:
         Endpoint(each, 7) for each in ("10.9.1.1", "10.8.1.1", "127.0.0.1", "224.0.0.1", "fd00:9::1", "10.9.255.255")
     ]
     networks = networks_of(["10.9.1.7/16", "fd00:9::/32", "127.0.0.0/8", "224.0.0.0/4"])
-    found = sensible(named, Endpoint(NEAR, 7), lambda: OWN, networks)
+    found = sensible(named, Endpoint(NEAR, 7), own, networks)
     assert [each.address for each in found] == ["10.9.1.1", "fd00:9::1"]
     for text in ("", "10.9", "10.9.0.0/33", "here"):
         with pytest.raises(BadInput, match=r"networks: .*: is no network such as"):
@@ -86,14 +92,21 @@ def test_networks_that_the_program_names() -> None:
 
 
 def test_own_interfaces_are_looked_up_only_where_that_is_needed() -> None:
-    def never() -> list[Interface]:
-        raise AssertionError("looked up")
+    asked: list[int] = []
 
-    assert len(sensible([Endpoint(NEAR, port) for port in (1, 2)], Endpoint(NEAR, 9), never)) == 2
+    def looked_up(version: int) -> list[Interface]:
+        asked.append(version)
+        return own(version)
+
+    def found(door: str, *named: str) -> int:
+        return len(sensible([Endpoint(each, 7) for each in named], Endpoint(door, 7), looked_up))
+
+    assert found(NEAR, NEAR, NEAR) == 2 and found(HERE, "127.0.0.8", "127.0.0.9") == 2 and not asked
+    assert found(NEAR, NEAR, "10.0.2.9", "10.0.2.8") == 3 and asked == [4]
 
 
 def test_this_host_has_interfaces() -> None:
-    found = own_interfaces()
+    found = [*own_interfaces(4), *own_interfaces(6)]
     assert ipaddress.ip_interface("127.0.0.1/8") in found
     names = [str(each.ip) for each in found]
     assert set(own_addresses(4)) | set(own_addresses(6)) <= set(names)
@@ -109,7 +122,7 @@ def test_a_client_does_not_knock_at_every_door(monkeypatch: pytest.MonkeyPatch) 
             return super().connect_ex(address)
 
     monkeypatch.setattr(dial, "_new_socket", Socket)
-    monkeypatch.setattr(connect, "own_interfaces", lambda: OWN)
+    monkeypatch.setattr(connect, "own_interfaces", own)
     others = [Endpoint(each, 22) for each in (FAR, "224.0.0.1", "fd00:2::9")]
     with socket.create_server((HERE, 0)) as listening:
         listening.settimeout(PATIENCE_S)
