@@ -63,7 +63,8 @@ class Member:
     app is reading or changing it, so nobody else may. `reports_probes`: its probe rows are acknowledged. `adopted`:
     slot tables that an earlier controller left there were taken over. `taps`: the helper's ports by number, and whether
     they have carrier. `faults`: what failed for this host alone when it was last tried.
-    `emptied_s`, `emptied`: when its tables were found empty last, and how often in a row.
+    `emptied_s`, `emptied`: when its tables were found empty last, and how often in a row; `repairs`: how many audits in
+    a row found rows that were missing or strange.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Member:
     faults: dict[str, str] = field(default_factory=dict)
     emptied_s: float = -math.inf
     emptied: int = 0
+    repairs: int = 0
 
     @property
     def has_taps(self) -> bool:
@@ -307,6 +309,10 @@ class Cluster:
             mute_s = member.channel.mute_s(time.monotonic()) if member.channel is not None else 0.0
             if member.emptied > 2:
                 result.append(f"{member.name}: its tables are emptied again and again: does somebody else change them?")
+            if member.repairs > 1:
+                result.append(
+                    f"{member.name}: somebody else changes its rows again and again: is there another controller?"
+                )
             if member.channel is None:
                 result.append(f"{member.name} is not connected")
             elif mute_s > MUTE_S:

@@ -217,9 +217,11 @@ class TrunkApp(OSKenApp):
             # What an earlier controller left stays in use until there is a whole plan.
             change = Change(change.add_groups, change.add_flows)
         now_s = time.monotonic()
-        if change and now_s - member.audited_s > _AUDIT_S and member.wanted == wanted:
-            cluster.counters["audit_repairs"] += 1
-            cluster.note(f"{member.name}: rows were missing or strange, put right")
+        if now_s - member.audited_s > _AUDIT_S and member.wanted == wanted:
+            member.repairs = member.repairs + 1 if change else 0
+            if change:
+                cluster.counters["audit_repairs"] += 1
+                cluster.note(f"{member.name}: rows were missing or strange, put right")
         if not _may_sweep(member, change, now_s):
             change = replace(change, delete_groups=())
         member.audited_s = now_s

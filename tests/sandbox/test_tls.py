@@ -21,12 +21,14 @@ def authority(folder: Path, name: str) -> None:
             "-keyout", str(folder / f"{name}.key"), "-out", str(folder / f"{name}.pem"))  # fmt: skip
 
 
-def signed(folder: Path, name: str, by: str) -> None:
-    """A certificate `name`.pem that `by` signed, and its key."""
-    openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}",
+def signed(folder: Path, name: str, by: str, *hosts: str) -> None:
+    """A certificate `name`.pem that `by` signed, for these hosts or by its common name, and its key."""
+    names = ["-addext", f"subjectAltName={','.join(f'DNS:{host}' for host in hosts)}"] if hosts else []
+    openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", *names,
             "-keyout", str(folder / f"{name}.key"), "-out", str(folder / f"{name}.csr"))  # fmt: skip
     openssl("x509", "-req", "-days", "2", "-in", str(folder / f"{name}.csr"), "-CA", str(folder / f"{by}.pem"),
-            "-CAkey", str(folder / f"{by}.key"), "-CAcreateserial", "-out", str(folder / f"{name}.pem"))  # fmt: skip
+            "-CAkey", str(folder / f"{by}.key"), "-CAcreateserial",
+            "-copy_extensions", "copy", "-out", str(folder / f"{name}.pem"))  # fmt: skip
 
 
 def connected(sandbox: Sandbox) -> set[str]:
@@ -40,7 +42,8 @@ def test_hosts_connect_by_tls_and_strangers_do_not(tmp_path: Path) -> None:
     for name in ("ours", "theirs"):
         authority(tmp_path, name)
     signed(tmp_path, "controller", "ours")
-    signed(tmp_path, "host", "ours")
+    signed(tmp_path, "A", "ours")
+    signed(tmp_path, "host", "ours", "a.cluster.example", "B")
     signed(tmp_path, "stranger", "theirs")
     files = [str(tmp_path / name) for name in ("controller.key", "controller.pem", "ours.pem")]
     tls = [word for pair in zip(("--tls-key", "--tls-cert", "--tls-ca"), files, strict=True) for word in pair]
@@ -51,6 +54,11 @@ def test_hosts_connect_by_tls_and_strangers_do_not(tmp_path: Path) -> None:
         sandbox.start_controller(extra=tls)
         wait_until(lambda: "dropped" in sandbox.log(), sandbox.log)
         assert not connected(sandbox)
+        # Both hosts' bridges share one Open vSwitch here, hence its certificate.
+        sandbox.ovs.vsctl("set-ssl", str(tmp_path / "A.key"), str(tmp_path / "A.pem"), files[2])
+        refused = "B at 127.0.0.1 refused: its certificate is for A"
+        wait_until(lambda: connected(sandbox) == {"A"} and refused in sandbox.log(), sandbox.log)
+        assert refused in sandbox.ask("status")["warnings"]
         sandbox.ovs.vsctl("set-ssl", str(tmp_path / "host.key"), str(tmp_path / "host.pem"), files[2])
         wait_until(lambda: connected(sandbox) == {"A", "B"}, sandbox.log)
         assert "Traceback" not in sandbox.log()

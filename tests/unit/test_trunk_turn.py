@@ -348,3 +348,24 @@ def test_a_host_that_is_away_and_not_heard_for_five_minutes_is_forgotten() -> No
     app._forget(602.0)
     assert set(cluster.members) == {"A"}
     assert [text for _, _, text in cluster.events] == ["B is forgotten: not connected for 300 s"]
+
+
+def test_rows_that_somebody_else_changes_again_and_again_stand_in_status(
+    model: bridge_model.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two controllers undo each other at every audit."""
+    trunk = Trunk(model)
+    monkeypatch.setattr(trunk.cluster.wiring, "alive", lambda nic: (True, True))
+    member = trunk.cluster.members["B"]
+
+    assert member.wanted is not None
+    whole = apply(difference(member.wanted, Installed()), Installed())
+
+    def audit(*, changed: bool) -> list[str]:
+        member.audited_s = time.monotonic() - 11.0
+        trunk.app._difference(trunk.fabric, member, Installed() if changed else whole)
+        return [line for line in trunk.cluster.warnings() if "is there another controller?" in line]
+
+    assert not audit(changed=True)  # once is an accident
+    assert audit(changed=True) == ["B: somebody else changes its rows again and again: is there another controller?"]
+    assert not audit(changed=False)
