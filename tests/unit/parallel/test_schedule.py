@@ -29,6 +29,14 @@ def test_what_fits_a_segment_is_one_chunk(remaining: int, links: int, rate: floa
     assert chunk_bytes(remaining, links, rate, CHUNK_MOST) == remaining
 
 
+@given(st.integers(1, 1 << 24), st.integers(2, 64), st.floats(1e4, 1e10))
+def test_a_chunk_fills_its_segments_unless_it_is_the_longest_or_the_last(
+    remaining: int, links: int, rate: float
+) -> None:
+    size = chunk_bytes(remaining, links, rate, CHUNK_MOST)
+    assert size in (remaining, CHUNK_MOST) or size % SEGMENT_BYTES == 0
+
+
 @given(st.integers(1, 1 << 24), st.integers(1, 8), st.floats(1e6, 1e9))
 def test_chunks_make_up_the_whole(total: int, links: int, rate: float) -> None:
     remaining, chunks = total, 0

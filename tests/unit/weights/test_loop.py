@@ -175,6 +175,17 @@ def test_a_dead_path_loses_its_slots_and_gets_them_back(feed: Feed) -> None:
     assert decision.pairs[c].slots.count((2, 2, 0)) == 32, "max-min knows the capacity: no probing first"
 
 
+def test_a_dead_path_has_no_share_however_small_it_was(feed: Feed) -> None:
+    """A change of that size would be held back, were it one of traffic."""
+    feed.pair("B", "A", n1=60.0)
+    c = feed.pair("C", "A", n1=35.0, n2=95.0)
+    for _ in range(8):
+        decision = feed.step()
+    assert 0.0 < decision.pairs[c].share[1, 1, 0] < feed.loop.settings.hysteresis
+    feed.dead.add((c, (1, 1, 0)))
+    assert feed.step().pairs[c].share == {(1, 1, 0): 0.0, (2, 2, 0): 1.0}
+
+
 def test_all_paths_dead_keeps_the_table(feed: Feed) -> None:
     c = feed.pair("C", "A", n1=95.0, n2=95.0)
     for _ in range(4):
