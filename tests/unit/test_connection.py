@@ -14,7 +14,7 @@ from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.connection import ConnectionApp, _datapath
-from ri2n_sdn.apps.openflow import ofp
+from ri2n_sdn.apps.openflow import DEAD_DISPATCHER, ofp
 from ri2n_sdn.pipeline.diff import Installed
 
 REQUESTED = 77  # the transaction number of somebody's request
@@ -222,3 +222,16 @@ def test_a_row_that_was_refused_makes_its_host_be_read_again(app: ConnectionApp,
     app.refused(told(line, xid=REQUESTED + 1, type=1, code=2, data=b""))
     assert host.installed is None and host.dirty and clock.now_s < host.retry_s <= clock.now_s + 2
     assert app.cluster.counters["switch_errors"] == 1
+
+
+def test_a_turn_goes_no_further_with_a_host_that_has_left(app: ConnectionApp, clock: Clock) -> None:
+    """Nor does anybody take what it held for what it will hold when it is back."""
+    line = Line(clock.now_s)
+    line.datapath.ri2n_channel = line
+    host = member("A", line)
+    host.installed, host.dirty = Installed({}, {}), False
+    app.cluster.members = {"A": host}
+    app.state_changed(SimpleNamespace(datapath=line.datapath, state=DEAD_DISPATCHER))
+    assert line.closed and host.channel is None and host.left_s == clock.now_s
+    assert host.installed is None and host.dirty
+    assert texts(app) == ["A disconnected"]

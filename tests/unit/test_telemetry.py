@@ -177,7 +177,9 @@ def test_a_host_that_is_being_filled_was_not_emptied(world: World) -> None:
     world.canary["A"] = False
     world.cluster.members["A"].dirty = True
     world.round()
-    world.cluster.members["A"].dirty, world.cluster.members["A"].installed = False, None
+    world.cluster.members["A"].dirty, world.cluster.members["A"].busy = False, True
+    world.round()
+    world.cluster.members["A"].busy, world.cluster.members["A"].installed = False, None
     world.round()
     assert not world.cluster.events and world.cluster.members["A"].accepts_wire
 

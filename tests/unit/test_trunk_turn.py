@@ -18,7 +18,7 @@ from ri2n_sdn.apps import trunk as trunk_module
 from ri2n_sdn.apps.cluster import Cluster, Member, PathRates
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.openflow import ofp, parser
-from ri2n_sdn.apps.trunk import TrunkApp
+from ri2n_sdn.apps.trunk import TrunkApp, send_slots
 from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.pipeline.diff import (
     AddFlow,
@@ -37,7 +37,7 @@ from ri2n_sdn.pipeline.diff import (
 from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.pipeline.messages import Wanted
 from ri2n_sdn.pipeline.plan import pair_group_id, plan_host
-from ri2n_sdn.weights.loop import default_slots
+from ri2n_sdn.weights.loop import PairDecision, default_slots
 from tests.unit import bridge_model
 from tests.unit.fake_hosts import FakeChannel, cluster_of
 
@@ -74,6 +74,8 @@ class Switch:
                 self.log.append((self.name, what, message.cookie))
 
     def send_bytes(self, data: bytes) -> None:
+        if not data:
+            return
         command, number = struct.unpack_from("!H2xI", data, 8)
         self.log.append((self.name, _COMMANDS[command], number))
 
@@ -369,3 +371,35 @@ def test_rows_that_somebody_else_changes_again_and_again_stand_in_status(
     assert not audit(changed=True)  # once is an accident
     assert audit(changed=True) == ["B: somebody else changes its rows again and again: is there another controller?"]
     assert not audit(changed=False)
+
+
+@pytest.mark.parametrize("state", ["at rest", "busy", "dirty"])
+def test_a_new_table_is_sent_unless_a_turn_is_about_to_send_it(model: bridge_model.Cluster, state: str) -> None:
+    """A turn plans with the table that it finds: what is sent beside it might come before the group, or undo it."""
+    trunk = Trunk(model)
+    table = tuple(path.key for path in model.fabric.paths("A", "B")) * 32
+    trunk.cluster.pair_slots["A", "B"] = table
+    trunk.turn()
+    trunk.log.clear()
+    member = trunk.cluster.members["A"]
+    member.busy, member.dirty = state == "busy", state == "dirty"
+    barriers = send_slots(trunk.cluster, {("A", "B"): PairDecision({}, None, table[::-1], 64)})
+    assert trunk.cluster.pair_slots["A", "B"] == table[::-1]
+    if state == "at rest":
+        assert trunk.log == [("A", "modify", pair_group_id("B")), ("A", "asked", 0)] and len(barriers) == 1
+        assert not member.dirty
+    else:
+        assert not trunk.log and not barriers
+        assert member.dirty and trunk.cluster.wake_trunk.is_set()
+
+
+def test_a_table_that_changes_nothing_but_dead_slots_is_not_sent(model: bridge_model.Cluster) -> None:
+    trunk = Trunk(model)
+    one, other = (path.key for path in model.fabric.paths("A", "B"))
+    dead = tuple(replace(nic, up=nic.port != other[0]) for nic in model.hosts["A"].nics)
+    trunk.fabric = replace(model.fabric, hosts={**model.hosts, "A": replace(model.hosts["A"], nics=dead)})
+    trunk.cluster.pair_slots["A", "B"] = (one,) * 64
+    trunk.turn()
+    trunk.log.clear()
+    send_slots(trunk.cluster, {("A", "B"): PairDecision({}, None, (one, other) * 32, 32)})
+    assert trunk.log == [("A", "asked", 0)]
