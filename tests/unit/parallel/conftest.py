@@ -35,6 +35,14 @@ def _no_leaks() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def served(tmp_path: Path) -> Path:
+    """An empty directory for a copy server."""
+    directory = tmp_path / "served"
+    directory.mkdir()
+    return directory
+
+
 def _certificate(folder: Path, name: str) -> tuple[Path, Path]:
     cert, key = folder / f"{name}.pem", folder / f"{name}.key"
     names = "subjectAltName=DNS:localhost,IP:127.0.0.1"

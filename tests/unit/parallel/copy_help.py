@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from ri2n_sdn.parallel.copy import Folder, Server, Session
+from ri2n_sdn.parallel.copy.messages import Hello, encode
 from tests.unit.parallel.worlds import PATIENCE_S
 
-__all__ = ["Connector", "serving", "wait_until"]
+__all__ = ["HELLO", "Connector", "Serving", "read_all", "say", "serving", "wait_until"]
 
 UMASK = 0o022
+HELLO = encode(Hello(2, "ri2n-copy"))
 
 
 def wait_until(condition: Callable[[], bool], what: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
@@ -106,3 +108,24 @@ def serving(directory: Path, **options: Any) -> Iterator[Serving]:
     assert not left, left
     assert descriptors() == open_before
     assert not server.counters["bugs"], running.said
+
+
+def read_all(end: socket.socket) -> bytes:
+    """All that a server says, to the end."""
+    found = b""
+    end.settimeout(PATIENCE_S)
+    with contextlib.suppress(ConnectionError):
+        while part := end.recv(1 << 16):
+            found += part
+    return found
+
+
+def say(running: Serving, data: bytes) -> bytes:
+    """A client's words, and all that the server says to them."""
+    end = running.connect()
+    with contextlib.suppress(ConnectionError):
+        end.sendall(data)
+        end.shutdown(socket.SHUT_WR)
+    found = read_all(end)
+    end.close()
+    return found
