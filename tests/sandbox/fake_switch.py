@@ -23,6 +23,8 @@ class FakeSwitch:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=LONG_S)
         self.mute = self.all_ones = self.wrong_kind = False
         """Answers no request but for its description; with counters of 2^64 - 1; with replies of another kind."""
+        self.keeps_flows = False
+        """Leaves requests for flows, and no others, to the test."""
         self.asked_flows = 0
         """The number of the newest request for flows."""
         self._rows: dict[int, int] = {}
@@ -103,7 +105,7 @@ class FakeSwitch:
             (what,) = struct.unpack_from("!H", body)
             if what == FLOW_DESC:
                 self.asked_flows = xid
-            if self.mute and what not in (PORT_DESC, DESC):
+            if (self.mute and what not in (PORT_DESC, DESC)) or (self.keeps_flows and what == FLOW_DESC):
                 return
             payload = {PORT_DESC: ports, DESC: _description(name)}.get(what, b"")
             if what == PORT_STATS and self.all_ones:

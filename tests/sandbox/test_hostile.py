@@ -273,7 +273,7 @@ def test_a_reply_without_end_is_bounded(sandbox: Sandbox, switch: FakeSwitch) ->
             switch.send(MULTIPART_REPLY, part, xid=switch.asked_flows)
 
     polite(sandbox, switch, "endless", 0x87, "02:00:0e:00:00:01", ["02:00:0e:00:00:02"])
-    switch.mute, asked = True, switch.asked_flows
+    switch.keeps_flows, asked = True, switch.asked_flows
     wait_until(lambda: switch.asked_flows != asked, "it is not asked for its flows")
     with pytest.raises(OSError):
         flood()
