@@ -27,7 +27,7 @@ from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
 from ri2n_sdn.pipeline.messages import Wanted
 from ri2n_sdn.weights.loop import LoopSettings, PairKey, WeightLoop
 
-__all__ = ["Cluster", "Member", "PathRates", "Port", "guarded_loop"]
+__all__ = ["EMPTIED_CALM_S", "Cluster", "Member", "PathRates", "Port", "guarded_loop"]
 
 _LOG = logging.getLogger("ri2n.cluster")
 _DEFAULT_RATE_BPS = 1_000_000_000
@@ -35,6 +35,7 @@ _DEFAULT_RATE_BPS = 1_000_000_000
 FRESH_GRACE_S = 3.0
 TAKEOVER_GRACE_S = 10.0
 REFUSED_S = 30.0  # a host that was refused tries again within 8 s, as long as it is there
+EMPTIED_CALM_S = 60.0  # tables that were not emptied for this long are in order again
 _MAX_REFUSALS = 1000
 _SHOWN_REFUSALS = 20
 
@@ -307,7 +308,7 @@ class Cluster:
         for member in self.members.values():
             result += [f"{member.name}: {what}: {fault}" for what, fault in member.faults.items()]
             mute_s = member.channel.mute_s(time.monotonic()) if member.channel is not None else 0.0
-            if member.emptied > 2:
+            if member.emptied > 2 and time.monotonic() - member.emptied_s < EMPTIED_CALM_S:
                 result.append(f"{member.name}: its tables are emptied again and again: does somebody else change them?")
             if member.repairs > 1:
                 result.append(

@@ -11,7 +11,7 @@ from typing import Any
 
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import Channel
-from ri2n_sdn.apps.cluster import Cluster, Member, PathRates, guarded_loop
+from ri2n_sdn.apps.cluster import EMPTIED_CALM_S, Cluster, Member, PathRates, guarded_loop
 from ri2n_sdn.apps.openflow import OSKenApp, ofp, parser
 from ri2n_sdn.apps.patience import MUTE_S, await_most
 from ri2n_sdn.apps.trunk import flow_request, send_slots, slots_in_force
@@ -23,7 +23,6 @@ __all__ = ["TelemetryApp"]
 
 _LOG = logging.getLogger("ri2n.telemetry")
 _ANSWER_S = 1.0
-_EMPTIED_CALM_S = 60.0
 _EMPTIED_MAX_S = 30.0
 _MOST = 2**62  # OpenFlow's word for "unknown" is 2^64 - 1; 2^62 bytes take three months at 4 Tbit/s
 
@@ -152,7 +151,7 @@ class TelemetryApp(OSKenApp):
         times a second.
         """
         now_s = time.monotonic()
-        again = now_s - member.emptied_s < _EMPTIED_CALM_S
+        again = now_s - member.emptied_s < EMPTIED_CALM_S
         member.emptied_s, member.emptied = now_s, member.emptied + 1 if again else 0
         wait_s = min(_EMPTIED_MAX_S, 0.5 * 2**member.emptied) if member.emptied else 0.0
         member.installed, member.dirty, member.retry_s = None, True, now_s + wait_s
@@ -162,7 +161,6 @@ class TelemetryApp(OSKenApp):
         if member.accepts_wire:
             member.accepts_wire = False
             self.cluster.topology_changed()
-            member.retry_s = now_s + wait_s
         self.cluster.wake_trunk.set()
 
     def _take_ports(self, poll: _Poll) -> None:

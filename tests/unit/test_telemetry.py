@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ri2n_sdn.apps import cluster as cluster_module
 from ri2n_sdn.apps import telemetry
 from ri2n_sdn.apps.channel import Refused
 from ri2n_sdn.apps.cluster import Cluster
@@ -99,6 +100,7 @@ class World:
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     world = World()
     monkeypatch.setattr(telemetry, "time", SimpleNamespace(monotonic=lambda: world.now_s))
+    monkeypatch.setattr(cluster_module, "time", SimpleNamespace(monotonic=lambda: world.now_s, time=lambda: 0.0))
     monkeypatch.setattr(telemetry, "_ANSWER_S", 0.0)  # what is to come is there at once
     return world
 
@@ -348,6 +350,9 @@ def test_tables_that_are_emptied_again_and_again_are_made_ever_later(world: Worl
     said = [text for _, _, text in world.cluster.events if "emptied" in text]
     assert len(said) == 6 and said[1] == "A: its tables were emptied again, and are made again in 1 s"
     assert any("A: its tables are emptied again and again" in warning for warning in world.cluster.warnings())
+    world.now_s += 61.0
+    assert not any("again and again" in warning for warning in world.cluster.warnings())
+    world.now_s -= 61.0
     plan(world.cluster)
     world.round(61.0)
     assert member.retry_s == world.now_s
