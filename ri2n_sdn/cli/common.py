@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 EXIT_USER_ERROR = 2
+_PIPE_COLUMNS = 160  # tables fit, with names as hosts have them
 EXIT_INTERRUPTED = 130
 
 LabOption = Annotated[str | None, typer.Option("--lab", help="The controller of this lab.")]
@@ -46,13 +47,14 @@ SocketOption = Annotated[
 
 
 def console() -> Console:
-    """A rich console on stdout; plain and without wrapping at 80 columns when stdout is not a terminal.
+    """A rich console on stdout; plain and `_PIPE_COLUMNS` wide when stdout is not a terminal.
 
-    It has no markup: names come from hosts, and one like `eth[/]0` is no style.
+    A file or a pipe has no width: what COLUMNS says there is of another place, and a narrow table would leave out
+    what a reader looks for. It has no markup: names come from hosts, and one like `eth[/]0` is no style.
     """
     if sys.stdout.isatty():
         return Console(markup=False)
-    return Console(width=int(os.environ.get("COLUMNS", "160")), highlight=False, markup=False)
+    return Console(width=_PIPE_COLUMNS, highlight=False, markup=False)
 
 
 def print_json(document: object) -> None:
