@@ -71,8 +71,12 @@ MAX_CONNECTIONS = 4096
 IDLE_TIMEOUT_S = 900
 """A connection whose server is silent for longer is forgotten, and goes by the slot table if it ever speaks again."""
 
-FOLLOWED_IDLE_S = 300
-"""The same of a client: what it says then goes by the slot table until the server answers."""
+FOLLOWED_IDLE_S = 30
+"""The same of a client: what it says then goes by the slot table until the server answers, which teaches it anew.
+
+Short, for the row of a connection that has ended may be learned once more: Open vSwitch counts what its datapath sent up
+to 0.5 s later, and when a table changed meanwhile, a server's packet counts as one that came after the FIN or RST.
+"""
 
 FIN_TIMEOUT_S = 1
 """How long a connection's row outlives its last packet once the connection was closed."""
