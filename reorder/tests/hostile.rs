@@ -31,6 +31,30 @@ fn control_of_ever_new_hosts_is_kept_of_no_more_than_there_may_be() {
 }
 
 #[test]
+fn a_controller_that_is_refused_hears_within_a_quarter_second_from_where_to_go_on() {
+    let mut host = Host::new(settings());
+    host.run(10 * S);
+    assert!(host.seen.reports.len() >= 9, "without peers, too");
+    assert!(host.seen.reports.iter().all(|report| report.generation == 1 && report.entries.is_empty()));
+    host.tell_of(1_000_000, peer(1), true);
+    host.run(2 * S);
+    assert_eq!(host.seen.reports.last().unwrap().generation, 1_000_000, "the newest of all");
+    // A controller that begins anew, with its clock a day back, and says all it knows ten times a second.
+    host.seen.reports.clear();
+    for _ in 0..10 {
+        host.tell_rates(913_600, peer(1), false, [500; LINKS as usize]);
+        host.run(25 * MS);
+    }
+    assert_eq!(host.counter("stale_control"), 10);
+    let soon = &host.seen.reports;
+    assert!((1..=3).contains(&soon.len()), "{} in 250 ms", soon.len());
+    assert_eq!(soon[0].generation, 1_000_000);
+    assert_eq!(host.described(peer(1)).unwrap()["links"][0]["rate_bps"], 1_000_000_000);
+    host.tell_rates(1_000_000, peer(1), false, [500; LINKS as usize]);
+    assert_eq!(host.described(peer(1)).unwrap()["links"][0]["rate_bps"], 500_000);
+}
+
+#[test]
 fn a_peer_too_many_costs_a_counter_until_another_one_goes() {
     let mut host = Host::new(settings());
     for number in 0..MOST_PEERS + 100 {

@@ -131,7 +131,8 @@ fn report(fields: &Value) -> Report {
         rate_kbps: number(entry, "rate_kbps"),
         demand_kbps: number(entry, "demand_kbps"),
     });
-    Report { time_ms: number(fields, "time_ms"), mac: mac(fields, "mac"), entries }
+    let (time_ms, generation) = (number(fields, "time_ms"), number(fields, "generation"));
+    Report { time_ms, mac: mac(fields, "mac"), generation, entries }
 }
 
 fn encoded(message: &Message<'_>) -> Vec<u8> {

@@ -24,12 +24,13 @@ class Reported:
 
     heard_s: float = 0.0
     running_s: float = 0.0
+    generation: int = 0
     links: dict[tuple[str, int], tuple[float, ReportEntry]] = field(default_factory=dict)
     _swept_s: float = 0.0
 
     def take(self, report: Report, now_s: float) -> None:
         """A part of a report has come."""
-        self.heard_s, self.running_s = now_s, report.time_ms / 1000
+        self.heard_s, self.running_s, self.generation = now_s, report.time_ms / 1000, report.generation
         for entry in report.entries:
             key = (entry.peer, entry.link)
             if key in self.links or len(self.links) < _MAX_LINKS:

@@ -50,6 +50,8 @@ class Told:
     texts: dict[str, _Text] = field(default_factory=dict)
     compared_s: float = -1e9
     """When it was last looked whether the helper reports peers that it should not have."""
+    floor: int = 0
+    """What the helper has believed before, if that is newer than anything of this controller: it refuses what is older."""
 
     def say(self, about: str, says: Hashable, encode: Callable[[], bytes]) -> None:
         """Say something about a peer from now on; nothing happens when it is what was said before."""
@@ -148,6 +150,13 @@ class StripingApp(OSKenApp):
         cluster.helpers_to_greet.clear()
 
     def _compose_for(self, fabric: Fabric, name: str, everything: bool, changed: set[PairKey], now_s: float) -> None:
+        heard = self.cluster.reports.get(name)
+        if heard is not None and heard.generation > max(self._generation, self._floor(name)):
+            # Another controller told it with a clock that went ahead of ours, or ours was set back: else all is refused.
+            ahead_s = heard.generation - self._generation
+            self.cluster.note(f"{name}: its helper was told by a clock that went {ahead_s} s ahead of this controller's")
+            self._told[name] = Told(floor=heard.generation)
+            everything = True
         new = name not in self._told
         told = self._told.setdefault(name, Told())
         if name in self.cluster.helpers_to_greet:
@@ -163,9 +172,12 @@ class StripingApp(OSKenApp):
         for peer in peers:
             self._tell_peer(told, fabric, name, peer)
 
+    def _floor(self, name: str) -> int:
+        return self._told[name].floor if name in self._told else 0
+
     def _tell_host(self, told: Told, fabric: Fabric, name: str) -> None:
         host, mode = fabric.hosts[name], Mode.of_strategy(self.cluster.loop.strategy_name)
-        nics, age = nics_of(host), self._generation
+        nics, age = nics_of(host), max(self._generation, told.floor)
         told.say(_THIS_HOST, (host.mac, mode, nics), lambda: helper_frames.this_host(age, host.mac, mode, nics))
 
     def _tell_peer(self, told: Told, fabric: Fabric, name: str, peer: str) -> None:
@@ -180,7 +192,7 @@ class StripingApp(OSKenApp):
         )
         if not links:
             return
-        mac, stripe, age = fabric.hosts[peer].mac, fabric.striped(name, peer), self._generation
+        mac, stripe, age = fabric.hosts[peer].mac, fabric.striped(name, peer), max(self._generation, told.floor)
         before = told.links(mac)
         if before is None or before[0] != stripe or not nearly_equal(links, before[1]):
             told.say(mac, (stripe, links), lambda: helper_frames.peer(age, mac, stripe, links))
@@ -190,7 +202,7 @@ class StripingApp(OSKenApp):
         heard = self.cluster.reports.get(name)
         reported = heard.peers() if heard is not None else set()
         for mac in (reported | told.texts.keys()) - known - {_THIS_HOST}:
-            told.part(mac, self._generation)
+            told.part(mac, max(self._generation, told.floor))
 
     def _send(self, helpers: dict[str, Member]) -> None:
         now_s = time.monotonic()

@@ -43,7 +43,7 @@ _MIN_FRAME = 60
 _NAME_BYTES = 16
 _HEAD_OF_ALL = Struct("!6s6sHBBI")
 _HEAD_OF_CONTROL = Struct("!BBI6s")
-_HEAD_OF_REPORT = Struct("!BxI6s4x")
+_HEAD_OF_REPORT = Struct("!BxI6sI")
 _NIC = Struct("!BBxxI16s")
 _LINK = Struct("!BBBBIII4x")
 _ENTRY = Struct("!6sBB8I")
@@ -134,10 +134,14 @@ class ReportEntry:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A helper's report, or a part of one: parts have the same time. `time_ms` is since the helper began."""
+    """A helper's report, or a part of one: parts have the same time.
+
+    `time_ms` is since the helper began; control of a lower generation than `generation` is refused there.
+    """
 
     time_ms: int
     mac: str
+    generation: int
     entries: tuple[ReportEntry, ...]
 
 
@@ -170,12 +174,12 @@ def decode_report(frame: bytes) -> Report:
         raise ValueError(f"no report: EtherType {ethertype:#06x}, version and type {version_and_type:#04x}, {flags=}")
     if checksum != _checksum(frame):
         raise ValueError(f"report: the checksum {checksum:#010x} is not that of its bytes")
-    count, time_ms, mac = _HEAD_OF_REPORT.unpack_from(frame, _HEAD_OF_ALL.size)
+    count, time_ms, mac, generation = _HEAD_OF_REPORT.unpack_from(frame, _HEAD_OF_ALL.size)
     start = _HEAD_OF_ALL.size + _HEAD_OF_REPORT.size
     end = start + count * _ENTRY.size
     if count > _MAX_ENTRIES or len(frame) < end or len(frame) > max(end, _MIN_FRAME):
         raise ValueError(f"report: {count} entries in {len(frame)} bytes")
-    return Report(time_ms, _host_text(mac), tuple(_entries(frame[start:end])))
+    return Report(time_ms, _host_text(mac), generation, tuple(_entries(frame[start:end])))
 
 
 def _entries(raw: bytes) -> Iterator[ReportEntry]:

@@ -374,8 +374,37 @@ def test_a_helper_that_reports_a_peer_of_an_earlier_controller_hears_that_it_is_
     stranger = "06:00:00:00:77:00"
     entry = ReportEntry(stranger, 0, True, True, True, 0, 0, 0, 0, 0, 0, 0, 0)
     said = teller.cluster.reports["A"] = Reported()
-    said.take(Report(0, host_mac("A"), (entry,)), clock.now_s)
+    said.take(Report(0, host_mac("A"), 0, (entry,)), clock.now_s)
     assert any(bytes.fromhex(stranger.replace(":", "")) in frame for frame in told(teller, "A"))
+
+
+def test_a_helper_that_was_told_by_a_later_clock_is_told_all_again_with_its_own(
+    teller: StripingApp, clock: Clock
+) -> None:
+    """Else it would refuse all, for as long as the clock was set back; the other helper is not concerned."""
+    first = told(teller, "A")
+    ahead = teller._generation + 86_400
+    said = teller.cluster.reports["A"] = Reported()
+    said.take(Report(0, host_mac("A"), ahead, ()), clock.now_s)
+    again = told(teller, "A")
+    assert [generation_in(frame) for frame in again] == [ahead] * len(first)
+    assert [without_generation(frame) for frame in again] == [without_generation(frame) for frame in first]
+    assert told(teller, "A") == [] and told(teller, "B") == [], "once"
+    assert [text for _, _, text in teller.cluster.events][-1].startswith("A: its helper was told by a clock that went 864")
+    # What changes later is said with it, too; nothing older is.
+    teller.cluster.loop.set_strategy("round_robin")
+    assert [generation_in(frame) for frame in told(teller, "A")] == [ahead]
+    teller.cluster.reports["B"] = Reported()
+    teller.cluster.reports["B"].take(Report(0, host_mac("B"), teller._generation, ()), clock.now_s)
+    assert told(teller, "B") == [], "it believes this controller"
+
+
+def generation_in(frame: bytes) -> int:
+    return int.from_bytes(frame[22:26], "big")
+
+
+def without_generation(frame: bytes) -> bytes:
+    return frame[:16] + frame[20:22] + frame[26:]
 
 
 def test_many_helpers_are_told_again_more_rarely(

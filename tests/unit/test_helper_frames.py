@@ -72,7 +72,7 @@ def test_gone(fields: dict[str, Any], frame: bytes) -> None:
 @pytest.mark.parametrize(("fields", "frame"), examples("report"))
 def test_report(fields: dict[str, Any], frame: bytes) -> None:
     entries = tuple(ReportEntry(**entry) for entry in fields["entries"])
-    assert decode_report(frame) == Report(fields["time_ms"], fields["mac"], entries)
+    assert decode_report(frame) == Report(fields["time_ms"], fields["mac"], fields["generation"], entries)
 
 
 @pytest.mark.parametrize("frame", malformed_reports())
@@ -94,7 +94,7 @@ def test_any_bytes_are_a_report_or_a_value_error(body: bytes, head: bool) -> Non
 
 def test_a_padded_report_without_entries() -> None:
     frame = bytes.fromhex("025249324e01020000000a0088b62500" + "00000000" + "0000000003e8020000000a0000000000")
-    assert decode_report(sealed(frame.ljust(60, b"\0"))) == Report(1000, MAC, ())
+    assert decode_report(sealed(frame.ljust(60, b"\0"))) == Report(1000, MAC, 0, ())
     with pytest.raises(ValueError, match="0 entries in 61 bytes"):
         decode_report(sealed(frame.ljust(61, b"\0")))
     with pytest.raises(ValueError, match="59 bytes are too few"):

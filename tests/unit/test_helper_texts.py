@@ -168,11 +168,11 @@ def entry(peer: str, link: int, sent: int = 0) -> ReportEntry:
 
 def test_parts_of_a_report_are_put_together_and_grow_old() -> None:
     said = Reported()
-    said.take(Report(1000, "a", (entry(PEER, 0, 5),)), 10.0)
-    said.take(Report(1000, "a", (entry(PEER, 1, 6),)), 10.0)
+    said.take(Report(1000, "a", 0, (entry(PEER, 0, 5),)), 10.0)
+    said.take(Report(1000, "a", 0, (entry(PEER, 1, 6),)), 10.0)
     assert [found.sent for n in (0, 1) if (found := said.link(PEER, n, 12.0))] == [5, 6]
     assert said.link(PEER, 2, 12.0) is None and said.link("x", 0, 12.0) is None
-    said.take(Report(3000, "a", (entry(PEER, 1, 7),)), 10.1 + STALE_S)
+    said.take(Report(3000, "a", 0, (entry(PEER, 1, 7),)), 10.1 + STALE_S)
     assert said.running_s == 3.0 and said.peers() == {PEER} and len(said.links) == 1
     assert said.link(PEER, 0, 10.1 + STALE_S) is None
     newest = said.link(PEER, 1, 10.1 + STALE_S)
@@ -183,7 +183,7 @@ def test_parts_of_a_report_are_put_together_and_grow_old() -> None:
 def test_reports_take_bounded_room() -> None:
     said = Reported()
     for group in range(1100):
-        said.take(Report(0, "a", tuple(entry(f"{group}", number) for number in range(64))), 1.0)
+        said.take(Report(0, "a", 0, tuple(entry(f"{group}", number) for number in range(64))), 1.0)
     assert len(said.links) == 65_536
 
 

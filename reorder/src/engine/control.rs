@@ -15,6 +15,7 @@ impl Engine {
         };
         if control.generation < newest {
             self.counters.stale_control += 1;
+            self.report_soon(now);
             return;
         }
         match control.body {
@@ -74,6 +75,11 @@ impl Engine {
             self.generations.retain(|mac, age| *age > middle || peers.contains_key(mac));
         }
         self.generations.insert(mac, generation);
+    }
+
+    /// The newest of all that was believed.
+    pub(super) fn newest_generation(&self) -> u32 {
+        self.generations.values().copied().fold(self.host_generation, u32::max)
     }
 
     fn set_mode(&mut self, mode: Mode) {

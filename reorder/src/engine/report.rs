@@ -1,10 +1,13 @@
-//! What the controller is told, once a second.
+//! What the controller is told, once a second, and soon after one was refused.
 
 use super::{Engine, IDLE_NS};
 use crate::driver::{Out, Sink};
 use crate::wire::report::{HEARD, MAX_ENTRIES, STRIPING, USABLE};
 use crate::wire::{Report, ReportEntry};
 use crate::Nanos;
+
+/// How soon after a refusal.
+const SOON_NS: Nanos = 100_000_000;
 
 impl Engine {
     /// Send the report when it is due.
@@ -40,11 +43,19 @@ impl Engine {
             }
         }
         let time_ms = (now.saturating_sub(self.began) / 1_000_000) as u32;
-        for part in entries.chunks(MAX_ENTRIES) {
+        // Without peers, too: a controller must learn from it why it is refused.
+        let none: &[ReportEntry] = &[];
+        for part in entries.chunks(MAX_ENTRIES).chain(entries.is_empty().then_some(none)) {
             let mut frame = out.recycle();
-            Report { time_ms, mac: own, entries: part.to_vec() }.encode(&mut frame);
+            let generation = self.newest_generation();
+            Report { time_ms, mac: own, generation, entries: part.to_vec() }.encode(&mut frame);
             self.counters.reports_out += 1;
             out.wire(Out::Controller, frame);
         }
+    }
+
+    /// Let the controller know soon that it is refused: its clock was set back, maybe.
+    pub(super) fn report_soon(&mut self, now: Nanos) {
+        self.report_at = self.report_at.min(now + SOON_NS);
     }
 }

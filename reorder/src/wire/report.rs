@@ -19,6 +19,8 @@ pub struct Report {
     pub time_ms: u32,
     /// The host's own address.
     pub mac: Mac,
+    /// Control that is older than this is refused.
+    pub generation: u32,
     /// One for each peer and link, 36 at most.
     pub entries: Vec<ReportEntry>,
 }
@@ -55,13 +57,13 @@ impl Report {
         let [count, _] = rest.array()?;
         let time_ms = rest.u32()?;
         let mac = host_mac(rest.mac()?)?;
-        rest.array::<4>()?;
+        let generation = rest.u32()?;
         if usize::from(count) > MAX_ENTRIES {
             return Err(Malformed::BadCount);
         }
         let entries = (0..count).map(|_| ReportEntry::read(&mut rest)).collect::<Result<_, _>>()?;
         rest.end()?;
-        Ok(Self { time_ms, mac, entries })
+        Ok(Self { time_ms, mac, generation, entries })
     }
 
     /// Writes the frame into `out`, in place of what was there. Entries after the 36th are left out.
@@ -72,7 +74,7 @@ impl Report {
         out.extend_from_slice(&[entries.len() as u8, 0]);
         out.extend_from_slice(&self.time_ms.to_be_bytes());
         out.extend_from_slice(&self.mac.0);
-        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.generation.to_be_bytes());
         entries.iter().for_each(|entry| entry.write(out));
         seal(out);
     }

@@ -115,11 +115,8 @@ fn report() -> impl Strategy<Value = Report> {
         let [sent, received, lost, repeated, skew_us, rtt_us, rate_kbps, demand_kbps] = numbers;
         ReportEntry { peer, link, flags, sent, received, lost, repeated, skew_us, rtt_us, rate_kbps, demand_kbps }
     });
-    (any::<u32>(), host(), vec(entry, 0..=report::MAX_ENTRIES)).prop_map(|(time_ms, mac, entries)| Report {
-        time_ms,
-        mac,
-        entries,
-    })
+    (any::<u32>(), host(), any::<u32>(), vec(entry, 0..=report::MAX_ENTRIES))
+        .prop_map(|(time_ms, mac, generation, entries)| Report { time_ms, mac, generation, entries })
 }
 
 /// Ranges in their form on the wire, and what they say.

@@ -7,7 +7,7 @@ use ri2n_reorder::engine::{Engine, Mode, Settings};
 use ri2n_reorder::offload::vnet::VnetHdr;
 use ri2n_reorder::seq::Seq;
 use ri2n_reorder::wire::{
-    self, repeat, Body, Control, DataHead, Heartbeat, Mac, Message, Nic, PeerLink, Tag, CONTROL_VID, NO_LIMIT,
+    self, repeat, Body, Control, DataHead, Heartbeat, Mac, Message, Nic, PeerLink, Report, Tag, CONTROL_VID, NO_LIMIT,
 };
 use ri2n_reorder::Nanos;
 
@@ -28,12 +28,17 @@ pub struct Seen {
     pub plain: Vec<Vec<u8>>,
     /// What goes by the slot table.
     pub slots: Vec<Vec<u8>>,
+    /// What the controller was told.
+    pub reports: Vec<Report>,
 }
 
 impl Sink for Seen {
     fn wire(&mut self, to: Out, frame: Vec<u8>) {
         match to {
-            Out::Controller => return,
+            Out::Controller => match wire::parse(&frame).unwrap() {
+                Message::Report(report) => return self.reports.push(report),
+                other => panic!("{other:?}"),
+            },
             Out::Slots => return self.slots.push(frame),
             Out::Link(..) | Out::Nic(_) => {}
         }
