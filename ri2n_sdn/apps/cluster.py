@@ -295,6 +295,10 @@ class Cluster:
                 result.append(f"network {network} has a single NIC, {nics[0].host}:{nics[0].name}")
         result += self._contradictions(fabric)
         result += self._shared_macs()
+        result += [
+            f"{self._nic_label(nic)} is flooded with probes that are not this controller's: whether it works is not known"
+            for nic in self.wiring.flooded(time.monotonic())
+        ]
         result += self._refusals()
         if self.fat_tree is not None:
             result += self.fat_tree.liveness.faults

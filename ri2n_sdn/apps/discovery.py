@@ -66,6 +66,10 @@ class DiscoveryApp(OSKenApp):
             probe = cluster.probes.decode(frame, now_s)
         except ValueError as error:
             cluster.counters[f"dropped_{error}"] += 1
+            with cluster.lock:
+                where = next((name for name, of in cluster.members.items() if of.dpid == message.datapath.id), None)
+                if where is not None:
+                    cluster.wiring.strange((where, int(came_by)), now_s)
             return
         with cluster.lock:
             if probe.kind == ProbeKind.LEARNING:

@@ -154,7 +154,9 @@ class StripingApp(OSKenApp):
         if heard is not None and heard.generation > max(self._generation, self._floor(name)):
             # Another controller told it with a clock that went ahead of ours, or ours was set back: else all is refused.
             ahead_s = heard.generation - self._generation
-            self.cluster.note(f"{name}: its helper was told by a clock that went {ahead_s} s ahead of this controller's")
+            self.cluster.note(
+                f"{name}: its helper was told by a clock that went {ahead_s} s ahead of this controller's"
+            )
             self._told[name] = Told(floor=heard.generation)
             everything = True
         new = name not in self._told

@@ -234,7 +234,7 @@ class Sandbox:
             words += ["--", "add-port", name, device, "--", "set", "interface", device, "type=dummy"]
             words += [f"ofport_request={number}", f"options:tx_pcap={self.capture(device)}"]
         words += ["--", "set-controller", name, f"tcp:127.0.0.1:{port or self.port}", "--", "set", "controller", name]
-        words += ["max_backoff=1000", "inactivity_probe=60000", "controller_rate_limit=4000"]
+        words += ["max_backoff=1000", "inactivity_probe=60000", "controller_rate_limit=1000"]
         return [*words, "controller_burst_limit=1000", "connection_mode=out-of-band"]
 
     def link_commands(self, host: str, port: int, network: str) -> list[str]:

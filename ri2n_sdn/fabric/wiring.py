@@ -21,7 +21,8 @@ class WiringSettings:
     """Intervals. `probe_s` is the shortest ring interval; it grows with lag, and so that `probes_per_s` is kept to.
 
     A silent NIC is judged after `verdict_s`; after `patience_s` when its host's other NICs are silent too, since then
-    it is rather the host (a busy Open vSwitch, a full connection) that is late.
+    it is rather the host (a busy Open vSwitch, a full connection) that is late. A NIC that gets more strange probes
+    than `flood_per_s` is not judged by silence for `flood_s`: its host reports no more than some of all that come.
     """
 
     probe_s: float = 0.1
@@ -34,6 +35,8 @@ class WiringSettings:
     verdict_s: float = 0.2
     patience_s: float = 1.0
     recover_after: int = 3
+    flood_per_s: int = 200
+    flood_s: float = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,9 @@ class _Nic:
     tx_recovered: int = 0
     rx_recovered: int = 0
     conflicts: int = 0
+    strange: int = 0
+    strange_since_s: float = -1e9
+    flooded_s: float = -1e9
 
     @property
     def usable(self) -> bool:
@@ -206,6 +212,24 @@ class Wiring:
                 rx.beacon_s = now_s
                 self._note(f"{self._label(receiver)} receives again")
 
+    def strange(self, receiver: NicId, now_s: float) -> None:
+        """`receiver` reports a probe that nobody here has sent."""
+        state = self._nics.get(receiver)
+        if state is None:
+            return
+        if now_s - state.strange_since_s > 1.0:
+            state.strange, state.strange_since_s = 0, now_s
+        state.strange += 1
+        if state.strange > self.settings.flood_per_s:
+            state.flooded_s = now_s
+
+    def flooded(self, now_s: float) -> list[NicId]:
+        """NICs that get so many strange probes that silence of others says nothing."""
+        return [nic for nic, state in self._nics.items() if self._is_flooded(state, now_s)]
+
+    def _is_flooded(self, state: _Nic, now_s: float) -> bool:
+        return now_s - state.flooded_s < self.settings.flood_s
+
     def tick(self, now_s: float, answered_s: Callable[[str], float]) -> list[Probe]:
         """Probes to send now; call it every 25 ms or so, and send `hosts_under_test` an echo request after them.
 
@@ -314,6 +338,7 @@ class Wiring:
                     nic != beacon
                     and not placed
                     and state.healthy
+                    and not self._is_flooded(state, now_s)
                     and now_s - heard_s > 3.5 * beacon_s + self.lag_s
                     and answered_s(beacon[0]) > heard_s + 2.2 * beacon_s
                     and answered_s(nic[0]) > heard_s + 2.5 * beacon_s
@@ -364,9 +389,10 @@ class Wiring:
         for nic in nics:
             if not self._nics[nic].healthy:
                 others = [other for other in healthy or nics if other != nic]
+                flooded = any(self._is_flooded(self._nics[each], now_s) for each in nics)
                 for other in self._some(others, 2):
                     probes += [Probe(nic, other), Probe(other, nic)]
-                self._check_unhealthy(nic, now_s, interval_s, answered_s(nic[0]))
+                self._check_unhealthy(nic, now_s, interval_s, -1e9 if flooded else answered_s(nic[0]))
         return probes
 
     def _check_unhealthy(self, nic: NicId, now_s: float, interval_s: float, answered_s: float) -> None:
@@ -420,6 +446,8 @@ class Wiring:
                 continue
             del self._inquiries[edge]
             self._edges[edge] = now_s
+            if self._is_flooded(rx, now_s):
+                continue
             if mute:
                 self._kill(sender, "tx")
             if deaf:

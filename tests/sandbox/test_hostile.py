@@ -15,7 +15,7 @@ import pytest
 from ri2n_sdn.bench.sandbox import Sandbox, host_mac
 
 from .fake_switch import HELLO, MULTIPART_REPLY, FakeSwitch
-from .frames import LONG_S, Capture, udp, wait_until
+from .frames import LONG_S, Capture, ether, udp, wait_until
 
 HOSTS = ("A", "B")
 SEED = 20261120
@@ -278,6 +278,34 @@ def test_a_reply_without_end_is_bounded(sandbox: Sandbox, switch: FakeSwitch) ->
     with pytest.raises(OSError):
         flood()
     wait_log(sandbox, "its replies are longer than", before)
+
+
+def test_a_flood_of_strange_probes_costs_no_nic_its_good_name(sandbox: Sandbox) -> None:
+    """A plain host on n0 sends more than Open vSwitch reports, so that real ones are lost with them."""
+    frame = ether("0e:00:00:00:66:01", "03:00:00:52:49:32", 0x88B5, random.Random(SEED).randbytes(64))
+    before = sandbox.ask("status")["counters"]
+
+    def sent() -> int:
+        sandbox.receive("stranger", *[frame] * 400)
+        counters: dict[str, int] = sandbox.ask("status")["counters"]
+        return counters["probes_sent"] - before["probes_sent"]
+
+    sandbox.ovs.vsctl("add-port", "n0", "stranger", "--", "set", "interface", "stranger", "type=dummy")
+    try:
+        rounds = 0
+        while sent() < 400 or rounds < 100:
+            rounds += 1
+        status = sandbox.ask("status")
+    finally:
+        sandbox.ovs.vsctl("del-port", "n0", "stranger")
+    reported = status["counters"]["dropped_probe_unknown"] - before.get("dropped_probe_unknown", 0)
+    assert reported > 1000, f"{reported} of {rounds * 400}: no flood"
+    warnings = " ".join(status["warnings"])
+    assert "A:A-e0 is flooded with probes" in warnings and "B:B-e0 is flooded with probes" in warnings
+    assert "e1 is flooded" not in warnings
+    texts = [entry["text"] for entry in sandbox.ask("events")["events"]]
+    assert not [text for text in texts if "arrives" in text or "cut off" in text]
+    wait_until(lambda: "flooded" not in " ".join(sandbox.ask("status")["warnings"]), "the warning stays")
 
 
 def test_connections_are_bounded(sandbox: Sandbox) -> None:

@@ -74,6 +74,10 @@ class Wires:
         self.wanted: list[Probe] = []
         self.heard_of: list[tuple[NicId, NicId, bool, float]] = []
         self.answered: dict[str, float] = {}
+        self.strangers: list[tuple[NicId, float]] = []
+
+    def strange(self, receiver: NicId, now_s: float) -> None:
+        self.strangers.append((receiver, now_s))
 
     def tick(self, now_s: float, answered_s: Callable[[str], float]) -> list[Probe]:
         self.answered = {name: answered_s(name) for name in ("A", "B", "C")}
@@ -131,6 +135,7 @@ def test_probes_of_strangers_and_trees_and_garbage_are_no_wiring(finder: Discove
     assert not wires(finder).heard_of
     assert (counters["dropped_probe_of_stranger"], counters["dropped_probe_old"]) == (2, 1)
     assert counters["dropped_probe_truncated"] == 1 and counters["packet_ins"] == 6
+    assert wires(finder).strangers == [(("B", 2), clock.now_s)] * 2, "an old one and garbage; not those of a stranger's"
 
 
 def test_frames_of_a_helper_and_of_the_host_itself_are_for_others(finder: DiscoveryApp, clock: Clock) -> None:
@@ -390,7 +395,9 @@ def test_a_helper_that_was_told_by_a_later_clock_is_told_all_again_with_its_own(
     assert [generation_in(frame) for frame in again] == [ahead] * len(first)
     assert [without_generation(frame) for frame in again] == [without_generation(frame) for frame in first]
     assert told(teller, "A") == [] and told(teller, "B") == [], "once"
-    assert [text for _, _, text in teller.cluster.events][-1].startswith("A: its helper was told by a clock that went 864")
+    assert [text for _, _, text in teller.cluster.events][-1].startswith(
+        "A: its helper was told by a clock that went 864"
+    )
     # What changes later is said with it, too; nothing older is.
     teller.cluster.loop.set_strategy("round_robin")
     assert [generation_in(frame) for frame in told(teller, "A")] == [ahead]

@@ -38,6 +38,7 @@ class World:
         self.answered: dict[str, float] = {}
         self.echoes_s = 0.0  # when all are asked next
         self.delayed: list[tuple[float, NicId, NicId, bool]] = []
+        self.flooded: set[NicId] = set()  # so full of strangers' probes that none of ours is reported
         for nic in sorted(wires):
             self.wiring.set_nic(nic, True, self.now_s)
 
@@ -69,7 +70,11 @@ class World:
         due = [report for report in self.delayed if report[0] <= self.now_s + 0.001]
         self.delayed = [report for report in self.delayed if report[0] > self.now_s + 0.001]
         for _, sender, receiver, flooded in due:
-            self.wiring.heard(sender, receiver, flooded, self.now_s + 0.001)
+            if receiver not in self.flooded:
+                self.wiring.heard(sender, receiver, flooded, self.now_s + 0.001)
+        for nic in self.flooded:
+            for _ in range(25):
+                self.wiring.strange(nic, self.now_s)
         self.log += self.wiring.events
         self.wiring.events.clear()
 
@@ -180,6 +185,48 @@ def test_a_silent_drop_is_noticed_within_a_second_and_forgiven_when_it_ends(host
     world.run(1.0)
     assert not world.dead()
     assert world.agrees()
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_who_is_flooded_with_strange_probes_is_not_judged_by_silence(broken: bool) -> None:
+    """A whole network, with one of its NICs dead when the flood begins or none; it is judged when the flood is over."""
+    world = settled(two_networks(4))
+    victim = ("h001", 1)
+    if broken:
+        world.mute.add(victim)
+        world.deaf.add(victim)
+        world.run(1.0)
+        assert set(world.dead()) == {victim}
+    before = world.dead(), list(world.log)
+    world.flooded = {nic for nic in world.wires if nic[1] == 1}
+    world.run(20.0)
+    assert (world.dead(), world.log) == before and world.agrees()
+    assert set(world.wiring.flooded(world.now_s)) == world.flooded
+    # What fails beside the flood is noticed, with the patience that a host with a silent NIC has.
+    world.deaf.add(("h002", 2))
+    world.run(1.6)
+    assert world.wiring.alive(("h002", 2)) == (True, False)
+    world.deaf.clear()
+    world.mute.clear()
+    world.flooded.clear()
+    world.run(3.0)
+    assert not world.wiring.flooded(world.now_s) and not world.dead() and world.agrees()
+    world.deaf.add(victim)
+    world.run(0.8)
+    assert set(world.dead()) == {victim}
+
+
+def test_a_few_strange_probes_hide_no_failure() -> None:
+    world = settled(two_networks(3))
+    victim = ("h001", 1)
+    world.deaf.add(victim)
+    for _ in range(32):
+        for _ in range(4):  # 160 a second
+            world.wiring.strange(victim, world.now_s)
+        world.run(TICK_S)
+    assert world.wiring.alive(victim) == (True, False)
+    world.wiring.strange(("unknown", 1), world.now_s)
+    assert not world.wiring.flooded(world.now_s)
 
 
 def test_a_dead_switch_is_noticed_and_its_return_too() -> None:
