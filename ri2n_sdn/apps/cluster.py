@@ -296,7 +296,7 @@ class Cluster:
         result += self._contradictions(fabric)
         result += self._shared_macs()
         result += [
-            f"{self._nic_label(nic)} is flooded with probes that are not this controller's: whether it works is not known"
+            f"{self._nic_label(nic)} is flooded with probes of somebody else: whether it works is not known"
             for nic in self.wiring.flooded(time.monotonic())
         ]
         result += self._refusals()

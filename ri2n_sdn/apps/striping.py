@@ -51,7 +51,7 @@ class Told:
     compared_s: float = -1e9
     """When it was last looked whether the helper reports peers that it should not have."""
     floor: int = 0
-    """What the helper has believed before, if that is newer than anything of this controller: it refuses what is older."""
+    """What the helper believed before, if that is newer than all of this controller: it refuses what is older."""
 
     def say(self, about: str, says: Hashable, encode: Callable[[], bytes]) -> None:
         """Say something about a peer from now on; nothing happens when it is what was said before."""
@@ -152,11 +152,9 @@ class StripingApp(OSKenApp):
     def _compose_for(self, fabric: Fabric, name: str, everything: bool, changed: set[PairKey], now_s: float) -> None:
         heard = self.cluster.reports.get(name)
         if heard is not None and heard.generation > max(self._generation, self._floor(name)):
-            # Another controller told it with a clock that went ahead of ours, or ours was set back: else all is refused.
+            # Another controller told it by a clock ahead of ours, or ours was set back: else all is refused.
             ahead_s = heard.generation - self._generation
-            self.cluster.note(
-                f"{name}: its helper was told by a clock that went {ahead_s} s ahead of this controller's"
-            )
+            self.cluster.note(f"{name}: its helper was told by a clock that went {ahead_s} s ahead of this one's")
             self._told[name] = Told(floor=heard.generation)
             everything = True
         new = name not in self._told

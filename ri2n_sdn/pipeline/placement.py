@@ -74,8 +74,8 @@ IDLE_TIMEOUT_S = 900
 FOLLOWED_IDLE_S = 30
 """The same of a client: what it says then goes by the slot table until the server answers, which teaches it anew.
 
-Short, for the row of a connection that has ended may be learned once more: Open vSwitch counts what its datapath sent up
-to 0.5 s later, and when a table changed meanwhile, a server's packet counts as one that came after the FIN or RST.
+Short, for the row of a connection that has ended may be learned once more: Open vSwitch counts what its datapath sent
+up to 0.5 s later, and when a table changed meanwhile, a server's packet counts as one that came after the FIN or RST.
 """
 
 FIN_TIMEOUT_S = 1
