@@ -245,6 +245,7 @@ impl Pair {
                 mode: Mode::Paced,
                 hbspan_ns: 2_000_000_000,
                 seed: u64::from(host) + 1,
+                first: Seq(0),
             };
             let mut engine = Engine::new(settings, now);
             for port in 0..2 {

@@ -9,6 +9,7 @@ use ri2n_reorder::run::devices::{Devices, Facts};
 use ri2n_reorder::run::log::{say, show, Level};
 use ri2n_reorder::run::status::StatusSocket;
 use ri2n_reorder::run::Loop;
+use ri2n_reorder::seq::Seq;
 use ri2n_reorder::sys::signals::Signals;
 use ri2n_reorder::sys::watchdog::{self, Watchdog};
 use ri2n_reorder::sys::{self, Unavailable};
@@ -100,5 +101,6 @@ fn settings(options: &Options, facts: &Facts) -> Result<Settings, Unavailable> {
         mode,
         hbspan_ns: options.hbspan_ms * 1_000_000,
         seed: sys::random().map_err(|error| Unavailable::because("random numbers", &error))?,
+        first: Seq(0),
     })
 }

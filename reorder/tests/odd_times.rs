@@ -183,6 +183,32 @@ fn a_peer_begins_anew_in_the_midst_of_its_sequence_and_wraps() {
     assert!(after.repeat_requests_out > before.repeat_requests_out);
 }
 
+#[test]
+fn sequences_wrap_under_traffic_and_nobody_notices() {
+    // By the papers' weights nothing is repeated: what links lose is lost.
+    for (mode, most_lost) in [(Mode::Paced, 4), (Mode::RoundRobin, 450)] {
+        let nics = alike(2, &[LINK_BPS; 3]);
+        let nics: Vec<&[(usize, u64)]> = nics.iter().map(Vec::as_slice).collect();
+        // Those of heartbeats and links wrap elsewhere: a link has a third of the frames.
+        let first = Seq(u32::MAX - 6_000);
+        let mut world = World::with(&nics, Settings { first, ..World::usual(mode, 21) });
+        for port in 1..=3 {
+            let fault = Fault { loss_percent: 1.0, duplicate_percent: 1.0, ..Fault::default() };
+            world.faults.insert(((1, port), (0, port)), fault);
+        }
+        world.run(50 * MS);
+        world.send(1, 0, 15_000, 300);
+        world.run(2 * S);
+        world.stop(0);
+        world.run(200 * MS);
+        assert!(world.engine(0).expected_of(mac(1)).unwrap().0 < 30_000, "they have wrapped: {mode:?}");
+        let (sent, seen) = (30_000, &world.received[&(1, 0)]);
+        assert_eq!((seen.out_of_order, seen.duplicates), (0, 0), "{mode:?} {seen:?}");
+        assert!(seen.frames + seen.lost > sent - 20 && seen.lost <= most_lost, "{mode:?} {seen:?}");
+        assert_eq!(world.engine(0).counters().far_ahead, 0);
+    }
+}
+
 fn told(world: &mut World, host: usize, generation: u32, links: &[(u8, u8, u8)]) {
     let links = links.iter().map(|&(number, own_port, peer_port)| PeerLink {
         number,

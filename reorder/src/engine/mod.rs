@@ -77,6 +77,8 @@ pub struct Settings {
     pub hbspan_ns: Nanos,
     /// Where session numbers begin: random.
     pub seed: u64,
+    /// Where the sequences of a session begin; anywhere will do.
+    pub first: Seq,
 }
 
 /// One of the host's own NICs.
@@ -225,9 +227,9 @@ impl Engine {
             holds: false,
             bounced: false,
             links: Vec::new(),
-            next: Seq(0),
-            link_sequences: [Seq(0); MAX_LINKS],
-            next_heartbeat: Seq(0),
+            next: self.settings.first,
+            link_sequences: [self.settings.first; MAX_LINKS],
+            next_heartbeat: self.settings.first,
             queue: FairQueue::new(QueueSettings { max_bytes: quarter, ..QueueSettings::default() }),
             again: std::collections::VecDeque::new(),
             chosen: None,

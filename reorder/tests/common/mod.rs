@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use ri2n_reorder::driver::{Driver, Out, Sink};
 use ri2n_reorder::engine::{Engine, Mode, Settings};
 use ri2n_reorder::offload::vnet::VnetHdr;
+use ri2n_reorder::seq::Seq;
 use ri2n_reorder::wire::{self, Body, Control, Mac, Nic, PeerLink, Tag, CONTROL_VID, NO_LIMIT};
 use ri2n_reorder::Nanos;
 
@@ -121,7 +122,7 @@ impl World {
     }
 
     /// Settings of a helper with a bridge.
-    fn usual(mode: Mode, seed: u64) -> Settings {
+    pub fn usual(mode: Mode, seed: u64) -> Settings {
         Settings {
             own: None,
             autonomous: false,
@@ -133,6 +134,7 @@ impl World {
             mode,
             hbspan_ns: 2 * S,
             seed,
+            first: Seq(0),
         }
     }
 

@@ -84,6 +84,7 @@ pub fn settings() -> Settings {
         mode: Mode::Paced,
         hbspan_ns: 2 * S,
         seed: 5,
+        first: Seq(0),
     }
 }
 

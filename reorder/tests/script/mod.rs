@@ -145,6 +145,7 @@ pub fn run(bytes: &[u8]) -> Counters {
         mode: MODES[usize::from(first >> 2 & 3)],
         hbspan_ns: 2_000_000_000,
         seed: u64::from(first),
+        first: Seq(0),
     };
     let now = 1_000_000_000;
     let mut play = Play {
