@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -34,6 +36,7 @@ QUIET_MS = 2.0  # how much longer than planned the longest time between two pack
 # a helper is killed.
 FAULT_MS, KILLED_MS = 20.0, 2.0
 KILLED_LOST = 3  # the packet in it, and at times some that come before the bridge has noticed
+HUNG_MS = 700.0  # --watchdog-ms 500, and what the bridge needs to see that the TAPs have gone
 RECEIVE_TCP = """
 import hashlib, socket
 s = socket.create_server(("::", 5900), family=socket.AF_INET6, dualstack_ipv6=True)
@@ -343,6 +346,33 @@ def test_a_killed_helper_costs_a_packet_or_two_and_is_used_again(
         assert got.longest_gap_ms <= 1000 / pps + KILLED_MS, state
         assert striped_s < got.end_s and not got.lost_after(striped_s), state
     assert cluster.counters(other)["restarts"] >= 1, state
+
+
+@pytest.mark.parametrize("host", ["B", "A"], ids=["the sender's", "the receiver's"])
+def test_a_hanging_helper_is_ended_and_felt_for_less_than_a_second(
+    cluster: Cluster, host: str, pps: float, wait_until: WaitUntil
+) -> None:
+    """It stands still, as for a debugger; its own guard ends it, and flows go by the slot table from then on."""
+    lab = cluster.lab
+    lab.helpers.restart(host, ["--watchdog-ms", "500"])
+    wait_until(cluster.usable, cluster.described, WHOLE_S)
+    stream = Stream(lab, "B", "A", pps=pps, seconds=2.5 if EXACT else 8, size=SIZE)
+    until_sent(cluster, 0.05 * pps, wait_until, by_all=True)
+    pid = lab.helpers.pid(host)
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    hung_s = time.monotonic()
+    wait_until(lambda: lab.helpers.pid(host) is None, "nobody ends it")
+    ended_s = time.monotonic()
+    lab.helpers.start(host)
+    wait_until(cluster.usable, cluster.described, WHOLE_S)
+    striped_s = time.monotonic()
+    got = stream.result()
+    state = f"hung at {hung_s}, ended at {ended_s}, striped again at {striped_s}: {got}\n{cluster.described()}"
+    assert got.received and not got.duplicates, state
+    if EXACT:
+        assert got.longest_gap_ms <= HUNG_MS, state
+        assert striped_s < got.end_s and not got.lost_after(striped_s), state
 
 
 def test_striping_goes_on_without_a_controller_and_under_the_next(cluster: Cluster, pps: float) -> None:
