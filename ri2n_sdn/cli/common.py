@@ -47,14 +47,16 @@ SocketOption = Annotated[
 
 
 def console() -> Console:
-    """A rich console on stdout; plain and `_PIPE_COLUMNS` wide when stdout is not a terminal.
+    """A rich console on stdout; plain and at least `_PIPE_COLUMNS` wide when stdout is not a terminal.
 
-    A file or a pipe has no width: what COLUMNS says there is of another place, and a narrow table would leave out
-    what a reader looks for. It has no markup: names come from hosts, and one like `eth[/]0` is no style.
+    A file or a pipe has no width: a COLUMNS of 80 there is of another place, and so narrow a table would leave out
+    what a reader looks for; a larger one is meant. It has no markup: names come from hosts, and one like `eth[/]0` is no style.
     """
     if sys.stdout.isatty():
         return Console(markup=False)
-    return Console(width=_PIPE_COLUMNS, highlight=False, markup=False)
+    said = os.environ.get("COLUMNS", "")
+    columns = max(_PIPE_COLUMNS, int(said) if said.isdecimal() else 0)
+    return Console(width=columns, highlight=False, markup=False)
 
 
 def print_json(document: object) -> None:

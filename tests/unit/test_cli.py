@@ -318,6 +318,17 @@ def test_what_helpers_report_is_shown_of_striped_pairs_alone() -> None:
     assert helper_table([explained()]) is None
 
 
+@pytest.mark.parametrize(("said", "width"), [(None, 160), ("80", 160), ("0", 160), ("wide", 160), ("400", 400)])
+def test_a_table_in_a_pipe_is_wide_enough_whatever_columns_says(
+    said: str | None, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if said is None:
+        monkeypatch.delenv("COLUMNS", raising=False)
+    else:
+        monkeypatch.setenv("COLUMNS", said)
+    assert console().width == width
+
+
 def test_status_marks_striped_pairs_and_helpers() -> None:
     pair = {**striped(), "active": True}
     host: dict[str, Any] = {"name": "B", "address": None, "ovs": "3.1.0", "connected": True, "nics": []}
