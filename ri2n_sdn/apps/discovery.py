@@ -48,10 +48,11 @@ class DiscoveryApp(OSKenApp):
         cluster = self.cluster
         cluster.counters["packet_ins"] += 1
         came_by = message.match.get("in_port")
-        if channel is None or came_by is None:
+        if channel is not None:
+            channel.heard_s = now_s
+        if came_by is None or not self._is_members(channel):
             cluster.counters["dropped_packet_in_of_stranger"] += 1
             return
-        channel.heard_s = now_s
         if came_by == WIRE_PORT:
             take_report(cluster, message.datapath.id, bytes(message.data), now_s)
             return
@@ -91,6 +92,11 @@ class DiscoveryApp(OSKenApp):
                 return
             cluster.wiring.heard(*ends, probe.kind == ProbeKind.FLOODED, now_s)
             self._publish()
+
+    def _is_members(self, channel: Channel | None) -> bool:
+        """Whether it is the connection of a host that was let in: a stranger may claim any datapath ID."""
+        with self.cluster.lock:
+            return channel is not None and any(each.channel is channel for each in self.cluster.members.values())
 
     @handler(ofp_event.EventOFPEchoReply, MAIN_DISPATCHER)
     def echoed(self, ev: Any) -> None:

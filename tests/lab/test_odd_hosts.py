@@ -27,7 +27,7 @@ FAKE = """
 import sys
 from tests.sandbox.fake_switch import FakeSwitch
 address, kind, name, dpid, mac, *nics = sys.argv[1:]
-switch = FakeSwitch(6653, address)
+switch = FakeSwitch(6653, address=address)
 setattr(switch, kind, True)
 switch.answer(dpid=int(dpid), name=name, mac=mac, nics=nics)
 print("ready", flush=True)

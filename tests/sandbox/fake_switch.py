@@ -19,8 +19,9 @@ LOCAL = 0xFFFFFFFE
 class FakeSwitch:
     """One connection. `answer` runs a polite switch in a thread until `stop`."""
 
-    def __init__(self, port: int, address: str = "127.0.0.1") -> None:
-        self.socket = socket.create_connection((address, port), timeout=LONG_S)
+    def __init__(self, port: int, source: str = "", address: str = "127.0.0.1") -> None:
+        """`source`: the address that it comes from, one of this machine's own; `address`: the controller's."""
+        self.socket = socket.create_connection((address, port), timeout=LONG_S, source_address=(source, 0))
         self.mute = self.all_ones = self.wrong_kind = False
         """Answers no request but for its description; with counters of 2^64 - 1; with replies of another kind."""
         self.keeps_flows = False

@@ -147,6 +147,17 @@ def test_another_openflow_version_is_dropped(sandbox: Sandbox, switch: FakeSwitc
     )
 
 
+def test_ports_before_the_features_are_not_read(sandbox: Sandbox, switch: FakeSwitch) -> None:
+    """Nobody has asked for them yet; taken for the end of a greeting, they would be a switch without a number."""
+    before = sandbox.ask("status")["counters"].get("message_not_asked_for", 0)
+    switch.socket.sendall(GREETING)
+    switch.send(MULTIPART_REPLY, struct.pack("!HHxxxx", 13, 0))
+    wait_until(
+        lambda: sandbox.ask("status")["counters"].get("message_not_asked_for", 0) > before, "the ports were read"
+    )
+    polite(sandbox, switch, "early", 0x88, "02:00:0f:00:00:01", ["02:00:0f:00:00:02"])
+
+
 def polite(sandbox: Sandbox, switch: FakeSwitch, name: str, dpid: int, mac: str, nics: list[str]) -> None:
     before = len(sandbox.log())
     switch.answer(dpid=dpid, name=name, mac=mac, nics=nics)

@@ -107,6 +107,17 @@ def packet_in(app: DiscoveryApp, receiver: str, port: int, frame: bytes, dpid: i
     return channel
 
 
+def test_a_frame_counts_by_the_connection_of_its_host_alone(finder: DiscoveryApp, clock: Clock) -> None:
+    """Who says it has a host's datapath ID is not that host before it was let in, and may never be."""
+    datapath = SimpleNamespace(id=ord("B"), ri2n_channel=FakeChannel())
+    for port in (2, WIRE_PORT, LOCAL):
+        frame = probe(finder, ProbeKind.FLOODED, clock.now_s)
+        finder.packet_in(SimpleNamespace(msg=SimpleNamespace(datapath=datapath, match={"in_port": port}, data=frame)))
+    counters = finder.cluster.counters
+    assert not wires(finder).heard_of
+    assert counters == {"packet_ins": 3, "dropped_packet_in_of_stranger": 3}
+
+
 def probe(app: DiscoveryApp, kind: ProbeKind, sent_s: float, dpid: int = ord("A")) -> bytes:
     return app.cluster.probes.encode(kind, "04:00:00:00:41:01", None, dpid, 1, sent_s)
 
