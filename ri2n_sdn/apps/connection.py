@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError  # another than the built-in one before Python 3.11
 from dataclasses import replace
 from typing import Any
 
@@ -160,13 +161,14 @@ class ConnectionApp(OSKenApp):
             return
         body = reply.result()[0].body
         ports, taps = {}, {}
-        for raw in channel.datapath.ports.values():
+        described = channel.datapath.ports.copy()  # in one step: its own thread goes on reading what changes
+        for raw in described.values():
             port = _port(raw)
             if port is not None and _is_tap(port):
                 taps[port.number] = port.up
             elif port is not None:
                 ports[port.number] = port
-        local = channel.datapath.ports.get(ofp.OFPP_LOCAL)
+        local = described.get(ofp.OFPP_LOCAL)
         if local is None:
             channel.close("it has no LOCAL port")
             return
@@ -246,13 +248,7 @@ class ConnectionApp(OSKenApp):
         """
         old, new = rival.channel, candidate.channel
         assert new is not None
-        alive = False
-        if old is not None and old is not new:
-            try:
-                old.barrier().result(timeout=_SILENT_S)
-                alive = True
-            except Exception:
-                alive = False
+        alive = old is not None and old is not new and self._lives(old)
         if not alive or self._was_here_before(candidate, rival):
             if old is not None and alive:
                 text, shared = identity.refusal(rival, candidate, old.address, new.address)
@@ -265,6 +261,25 @@ class ConnectionApp(OSKenApp):
             return
         text, shared = identity.refusal(candidate, rival, new.address, old.address if old else "?")
         self._turn_away(new, f"{candidate.name} {new.address}", text, f"another host has the same {shared}")
+
+    def _lives(self, channel: Channel) -> bool:
+        """Whether a host gives a sign of life, as long as any may be silent: it answers, or says anything else.
+
+        Asked in turns: while this machine is held up, time passes for nobody, and an answer may wait behind what others
+        say, when its own thread has long heard it.
+        """
+        asked_s = time.monotonic()
+        answer = channel.barrier()
+        for _ in range(round(_SILENT_S / _POLL_S)):
+            try:
+                answer.result(timeout=_POLL_S)
+                return True
+            except FutureTimeoutError:
+                if channel.datapath.heard_s > asked_s:
+                    return True
+            except Exception:
+                return False
+        return False
 
     def _give_up_claims(self, rival: Member, macs: frozenset[str]) -> None:
         """A host that lost a contest keeps what is its own alone: its other NICs, as its peers know them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import TimeoutError as FutureTimeoutError  # another than the built-in one before Python 3.11
 from ipaddress import ip_address
 from typing import Any
 
@@ -41,7 +42,7 @@ def deciding(cluster: Cluster, source: str, target: str, asked: object) -> dict[
     try:
         parts = channel.request(deciding_request(channel, connection)).result(timeout=_ANSWER_S)
         row = deciding_row(b"".join(raw.data for part in parts for raw in part.body))
-    except (TimeoutError, Refused, ConnectionError, ValueError) as error:
+    except (FutureTimeoutError, Refused, ConnectionError, ValueError) as error:
         why = str(error) or type(error).__name__
         raise NotAvailable(f"{source}: cannot read its rows of placed connections: {why}") from None
     if row is None:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections import deque
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError  # another than the built-in one before Python 3.11
 from typing import Any
 
 from ri2n_sdn.apps.channel import Channel, Refused
@@ -81,7 +82,7 @@ class PlacementApp(OSKenApp):
             try:
                 parts = future.result(timeout=max(0.0, deadline_s - time.monotonic()))
                 rows = [row for part in parts for raw in part.body for row in read_placed(raw.data)]
-            except (TimeoutError, Refused, ConnectionError, ValueError) as error:
+            except (FutureTimeoutError, Refused, ConnectionError, ValueError) as error:
                 _LOG.warning("%s: cannot read its connections: %s", name, error or type(error).__name__)
                 continue
             self._read[name] = channel, time.monotonic()

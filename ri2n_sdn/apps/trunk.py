@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError  # another than the built-in one before Python 3.11
 from dataclasses import replace
 from typing import Any
 
@@ -277,7 +278,7 @@ class TrunkApp(OSKenApp):
         for member, channel, barrier in barriers:
             try:
                 barrier.result(timeout=0)
-            except (TimeoutError, Refused, ConnectionError):
+            except (FutureTimeoutError, Refused, ConnectionError):
                 with self.cluster.lock:
                     member.installed, member.dirty = None, True
                     member.retry_s = time.monotonic() + _AGAIN_S

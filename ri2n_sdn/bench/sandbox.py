@@ -71,7 +71,8 @@ class PrivateOvs:
         self.env = dict(os.environ)
         for name in ("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR"):
             self.env[name] = str(self.folder)
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._commands: dict[str, list[str]] = {}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> PrivateOvs:
         try:
@@ -99,9 +100,9 @@ class PrivateOvs:
 
     def stop(self) -> None:
         """End both and remove the folder."""
-        for process in reversed(self._processes):
+        for process in reversed(self._processes.values()):
             process.terminate()
-        for process in reversed(self._processes):
+        for process in reversed(self._processes.values()):
             try:
                 process.wait(timeout=10)
             except subprocess.TimeoutExpired:
@@ -109,6 +110,18 @@ class PrivateOvs:
                 process.wait()
         self._processes.clear()
         self._temporary.cleanup()
+
+    def replace(self, program: str) -> None:
+        """Kill `ovsdb-server` or `ovs-vswitchd` as `kill -9` does, and start it again at once, as systemd would.
+
+        Returns when the new one takes commands.
+        """
+        old = self._processes[program]
+        old.kill()
+        old.wait()
+        control = self.folder / f"{program}.{self._spawn(program)}.ctl"
+        _await(control.exists, f"{control.name}")
+        (self.folder / f"{program}.{old.pid}.ctl").unlink(missing_ok=True)
 
     def run(self, *argv: str, check: bool = True, timeout_s: float = ANSWER_S) -> str:
         """What an OVS tool prints; NotAvailable with its words when it fails."""
@@ -146,9 +159,14 @@ class PrivateOvs:
 
     def _daemon(self, program: str, *argv: str) -> None:
         log, pid = f"--log-file={self.folder}/{program}.log", f"--pidfile={self.folder}/{program}.pid"
-        command = [program, *argv, log, pid, "-vconsole:off"]
+        self._commands[program] = [program, *argv, log, pid, "-vconsole:off"]
+        self._spawn(program)
+
+    def _spawn(self, program: str) -> int:
         null = subprocess.DEVNULL
-        self._processes.append(subprocess.Popen(command, env=self.env, stdin=null, stdout=null, stderr=null))
+        process = subprocess.Popen(self._commands[program], env=self.env, stdin=null, stdout=null, stderr=null)
+        self._processes[program] = process
+        return process.pid
 
 
 class Sandbox:
@@ -306,21 +324,23 @@ class Sandbox:
                 raise NotAvailable(f"not settled after {timeout_s:g} s: {state}; log: {self.log()[-1500:]}")
             time.sleep(0.05)
 
-    def _hurry(self, pid: int, connected: set[str]) -> None:
-        """Make hosts that wait connect now: OVS 3.1 takes no notice of max_backoff and waits for up to 8 s.
+    def hurry(self, connected: Collection[str] = ()) -> None:
+        """Make all hosts but these connect now: OVS 3.1 takes no notice of max_backoff and waits for up to 8 s.
 
         Another spelling of the same address is another target for it.
         """
-        waiting = [name for name in self.hosts if name not in connected]
-        if pid == self._hurried or not waiting:
-            return
-        self._hurried = pid
         words = []
-        for name in waiting:
+        for name in (name for name in self.hosts if name not in connected):
             target = self.ovs.vsctl("get", "controller", name, "target").strip().strip('"')
             other = "[::ffff:127.0.0.1]" if "::" not in target else "127.0.0.1"
             words += ["--", "set", "controller", name, f'target="tcp:{other}:{self.port}"']
         self.ovs.vsctl(*words[1:])
+
+    def _hurry(self, pid: int, connected: set[str]) -> None:
+        """The same, once for each controller, when there are such hosts."""
+        if pid != self._hurried and len(connected) < len(self.hosts):
+            self._hurried = pid
+            self.hurry(connected)
 
     # ---- how it is made
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import threading
 import time
 from collections import Counter
@@ -184,7 +185,8 @@ def unharmed(sandbox: Sandbox, controller: Process, before: Rows, wave: int, log
     assert (controller.poll(), status["pid"]) == (None, controller.pid)
     wait_until(lambda: {host["name"] for host in sandbox.ask("status")["hosts"]} == set(HOSTS), "attackers stay")
     text = sandbox.log()[log:]
-    assert not [name for name in HOSTS if f"{name} disconnected" in text], f"seed {SEED}: {text[-2000:]}"
+    gone = re.findall(rf"(?:.*\n){{,4}}.*(?<!\w)[{''.join(HOSTS)}] disconnected\n", text)
+    assert not gone, f"seed {SEED}: {gone[:3]}"
     assert "Traceback" not in text, f"seed {SEED}: {text[text.index('Traceback') - 300 :][:3000]}"
     counters = sandbox.ask("status")["counters"]
     assert not [name for name in counters if "errors_" in name or name == "host_faults"], f"seed {SEED}: {counters}"

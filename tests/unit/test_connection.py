@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -78,9 +79,12 @@ class Line:
         after_s = self.answers_after_s
 
         class Answer(Future[list[Any]]):
+            waited_s = 0.0
+
             def result(self, timeout: float | None = None) -> list[Any]:
-                if after_s is None or (timeout is not None and timeout < after_s):
-                    raise TimeoutError
+                self.waited_s += timeout or 0.0
+                if after_s is None or self.waited_s < after_s:
+                    raise FutureTimeoutError
                 return []
 
         return Answer()
@@ -163,6 +167,16 @@ def test_who_lives_keeps_its_place(
     assert app.cluster.members["A"] is (first if stays else second)
     assert (old.closed, new.closed) == (not stays, stays)
     assert any("refused" in text and "the same name" in text for text in texts(app)) == stays
+
+
+def test_who_is_heard_keeps_its_place_though_its_answer_is_late(app: ConnectionApp, clock: Clock) -> None:
+    """Its thread has read a word of it, and what it answers waits behind a crowd."""
+    old, new = Line(clock.now_s), Line(clock.now_s)
+    first, second = member("A", old), member("A", new, 2)
+    app.cluster.members = {"A": first}
+    old.datapath.heard_s = clock.now_s + 0.1
+    app._contest(second, first)
+    assert app.cluster.members["A"] is first and new.closed
 
 
 def port_status(line: Line, number: int, *, reason: int = ofp.OFPPR_MODIFY, state: int = 0, config: int = 0) -> Any:

@@ -47,6 +47,7 @@ def described(
     channel.datapath.ports = {0xFFFFFFFE: raw_port(0xFFFFFFFE, mac, b"br")}
     nic_name = body.pop("nic_name", b"eth0")
     channel.datapath.ports |= {number: raw_port(number, nic, nic_name) for number, nic in nics.items()}
+    channel.datapath.ports = body.pop("ports", dict)(channel.datapath.ports)
     said = SimpleNamespace(**{"sw_desc": b"3.1.0", "serial_num": b"netdev/0", "dp_desc": name, **body})
     reply: Any = SimpleNamespace(exception=lambda: None, result=lambda: [SimpleNamespace(body=said)])
     app._described(cast(Channel, channel), reply)
@@ -75,6 +76,21 @@ def test_addresses_that_cannot_be_a_hosts_are_refused_with_what_to_do(
 def test_a_host_in_order_is_let_in_and_known_to_the_listener(app: ConnectionApp) -> None:
     channel = described(app, b"D\0\0", "06:00:00:00:99:00", {1: "04:00:00:00:99:01", 2: "04:00:00:00:99:02"})
     assert channel.known and not channel.closed and app.cluster.members["D"].ports.keys() == {1, 2}
+
+
+class Changing(dict[int, Any]):
+    """Ports of which another one comes whenever they are looked through."""
+
+    def values(self) -> Any:
+        for each in super().values():
+            yield each
+            self[len(self)] = raw_port(len(self), f"04:00:00:00:98:{len(self):02x}")
+
+
+def test_a_port_that_comes_while_its_host_is_let_in_is_no_obstacle(app: ConnectionApp) -> None:
+    """The connection's own thread reads on, and adds what it reads."""
+    channel = described(app, b"D\0", "06:00:00:00:99:00", {1: "04:00:00:00:99:01"}, ports=Changing)
+    assert channel.known and app.cluster.members["D"].ports.keys() == {1}
 
 
 def status_of(app: ConnectionApp, name: str, number: int, mac: str) -> None:

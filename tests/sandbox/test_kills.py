@@ -1,0 +1,233 @@
+"""A thousand `kill -9` of each process at random moments, under traffic: what was there comes back, and nothing else.
+
+The controller's and the database's kills lose no frame; a switch that is killed takes what it has along, and doubles
+nothing. `RI2N_ATTACK_SEED` chooses other moments, `RI2N_ATTACK_KILLS` another number for the long runs.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ri2n_sdn.bench.sandbox import Sandbox
+from ri2n_sdn.errors import NotAvailable
+
+from .frames import Capture, udp, wait_until
+from .test_attack import others
+from .test_recovery import HOSTS, QUICK_AUDIT, installed, often
+
+SEED = int(os.environ.get("RI2N_ATTACK_SEED", "20261124"))
+KILLS = [4, pytest.param(int(os.environ.get("RI2N_ATTACK_KILLS", "1000")), marks=pytest.mark.long)]
+BATCH = 10  # kills between two looks at everything
+pytestmark = pytest.mark.timeout(6 * 3600)
+
+
+class Traffic:
+    """Frames of many flows from A to B, each unlike any other, until the end of the block."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self._numbers = iter(range(1 << 32))
+        self._stop = threading.Event()
+
+    def __enter__(self) -> Traffic:
+        self.sent: list[str] = []
+        self.may_be_lost: list[str] = []
+        """Those that a switch was given that was about to be killed, or not there."""
+        self._stop.clear()
+        self._capture = Capture(self._sandbox)
+        self._thread = threading.Thread(target=self._send)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _send(self) -> None:
+        macs = self._sandbox.mac("A"), self._sandbox.mac("B")
+        while not self._stop.wait(0.1):  # 2 Mbit/s: the pair is active
+            numbers = [next(self._numbers) for _ in range(16)]
+            frames = [udp(*macs, (number >> 16, number & 0xFFFF), size=1400) for number in numbers]
+            try:
+                self._sandbox.receive("A", *frames)
+            except (NotAvailable, OSError):
+                self.may_be_lost += frames
+            else:
+                self.sent += frames
+
+    def all_arrived(self) -> None:
+        """Each frame once, and at nobody else's."""
+        assert not self.may_be_lost
+        self._capture.expect({"B": self.sent})
+
+    def none_doubled(self) -> None:
+        """Whatever arrived did so once."""
+        more = {frame[60:76]: count for frame, count in self._capture.new("B").items() if count > 1}
+        assert not more, f"arrived more than once: {more}"
+
+
+class Killing:
+    """Kills at random moments of one process, which is started again at once, and what was before it."""
+
+    def __init__(self, sandbox: Sandbox, what: str, kill: Callable[[], None]) -> None:
+        """`kill` returns when the process runs again."""
+        self.sandbox, self._what, self._kill = sandbox, what, kill
+        self._random = random.Random(f"{SEED} {what}")
+        self._pause = threading.Event()
+        self.before = installed(sandbox)
+        self.files = files(sandbox)
+        self.done, self._began_s = 0, time.monotonic()
+        assert all(len(rows) > 50 for rows, _ in self.before.values())
+
+    def batch(self, kills: int, whole_s: float) -> None:
+        """So many kills, each up to `whole_s` after the one before: then, or sooner, all is as it was."""
+        for _ in range(kills):
+            self._pause.wait(self._random.uniform(0.0, whole_s))  # the moment is what is random
+            self._kill()
+            self.done += 1
+
+    def says(self) -> str:
+        return f"seed {SEED}: {self.done} kills of {self._what} in {time.monotonic() - self._began_s:.0f} s"
+
+    def nothing_is_left(self) -> None:
+        """No files but those of before."""
+        wait_until(lambda: files(self.sandbox) == self.files, lambda: f"files: {self.files ^ files(self.sandbox)}")
+
+
+def files(sandbox: Sandbox) -> set[str]:
+    """The names of all files of a sandbox; pids in them are a 0."""
+    return {re.sub(r"\.\d+\.", ".0.", path.name) for path in sandbox.folder.iterdir()}
+
+
+def batches(kills: int) -> Iterator[int]:
+    """The sizes of the batches."""
+    for done in range(0, kills, BATCH):
+        yield min(BATCH, kills - done)
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    with Sandbox({name: ["n0", "n1"] for name in HOSTS}, {"R": "n0"}) as made:
+        yield made
+
+
+@pytest.fixture
+def whole_s(sandbox: Sandbox) -> Iterator[float]:
+    """A controller runs and has settled; that took so long."""
+    began_s = time.monotonic()
+    sandbox.start_controller(before=QUICK_AUDIT, config=often(sandbox))
+    sandbox.wait_settled()
+    yield min(time.monotonic() - began_s, 3.0)
+    sandbox.kill_controllers()
+
+
+def whole(killing: Killing) -> None:
+    """All hosts are settled and hold what they held; the pair that was active is so no more."""
+    sandbox = killing.sandbox
+    sandbox.wait_settled()
+    wait_until(
+        lambda: installed(sandbox) == killing.before,
+        lambda: f"{killing.says()}: {others(killing.before, installed(sandbox))}",
+    )
+    status = sandbox.wait_settled()
+    assert {host["name"] for host in status["hosts"] if host["connected"]} == set(HOSTS)
+    assert not [name for name in status["counters"] if "errors_" in name], status["counters"]
+
+
+@pytest.mark.parametrize("kills", KILLS)
+def test_kills_of_the_controller_lose_no_frame(sandbox: Sandbox, whole_s: float, kills: int) -> None:
+    def kill() -> None:
+        sandbox.kill_controllers()
+        sandbox.start_controller(before=QUICK_AUDIT, config=often(sandbox))
+        if killing.done % 4:  # else it may be killed before it can be reached
+            wait_until(lambda: answers(sandbox), "the new controller does not answer")
+            sandbox.hurry()
+
+    killing = Killing(sandbox, "the controller", kill)
+    traffic = Traffic(sandbox)
+    for number in batches(kills):
+        with traffic:
+            killing.batch(number, whole_s)
+            sandbox.wait_settled()
+        traffic.all_arrived()
+        whole(killing)
+    assert "Traceback" not in sandbox.log(), sandbox.log()[-3000:]
+    killing.nothing_is_left()
+    print(killing.says())
+
+
+def answers(sandbox: Sandbox) -> bool:
+    try:
+        return bool(sandbox.ask("status")["pid"])
+    except NotAvailable:
+        return False
+
+
+@pytest.mark.parametrize("kills", KILLS)
+def test_kills_of_the_database_lose_no_frame_and_no_setting(sandbox: Sandbox, whole_s: float, kills: int) -> None:
+    pid, log = sandbox.ask("status")["pid"], len(sandbox.log())
+
+    def kill() -> None:
+        # What was acknowledged is in the file.
+        sandbox.ovs.vsctl("--no-wait", "set", "bridge", "A", f"external_ids:kills={killing.done}")
+        sandbox.ovs.replace("ovsdb-server")
+        found = sandbox.ovs.vsctl("get", "bridge", "A", "external_ids:kills")
+        assert found.strip().strip('"') == str(killing.done)
+
+    killing = Killing(sandbox, "ovsdb-server", kill)
+    traffic = Traffic(sandbox)
+    for number in batches(kills):
+        with traffic:
+            killing.batch(number, 1.0)
+            # Without --no-wait: ovs-vswitchd has found the new one.
+            sandbox.ovs.vsctl("set", "bridge", "A", f"external_ids:batch={killing.done}")
+        traffic.all_arrived()
+        whole(killing)
+    assert sandbox.ask("status")["pid"] == pid and "disconnected" not in sandbox.log()[log:]
+    killing.nothing_is_left()
+    print(killing.says())
+
+
+@pytest.mark.parametrize("kills", KILLS)
+def test_after_kills_of_the_switch_its_tables_come_back(sandbox: Sandbox, whole_s: float, kills: int) -> None:
+    pid = sandbox.ask("status")["pid"]
+    killing = Killing(sandbox, "ovs-vswitchd", lambda: sandbox.ovs.replace("ovs-vswitchd"))
+    names = named(sandbox, killing.before)
+    traffic = Traffic(sandbox)
+    for number in batches(kills):
+        with traffic:
+            killing.batch(number, whole_s)
+        traffic.none_doubled()
+        sandbox.wait_settled()
+        wait_until(
+            lambda: named(sandbox, installed(sandbox)) == names,
+            lambda: f"{killing.says()}: {others(names, named(sandbox, installed(sandbox)))}",
+        )
+        status = sandbox.wait_settled()
+        assert status["pid"] == pid
+        capture = Capture(sandbox)
+        frames = [udp(sandbox.mac("C"), sandbox.mac("D"), (port, killing.done)) for port in range(16)]
+        sandbox.receive("C", *frames)
+        capture.expect({"D": frames})
+    assert "Traceback" not in sandbox.log(), sandbox.log()[-3000:]
+    killing.nothing_is_left()
+    print(killing.says())
+
+
+def named(sandbox: Sandbox, rows: dict[str, tuple[list[str], list[str]]]) -> dict[str, tuple[list[str], list[str]]]:
+    """Rows with the names of NICs in place of their addresses, which a new switch draws anew, and without cookies."""
+    labels = {sandbox.nic_mac(host, port): f"{host}-e{port - 1}" for host in HOSTS for port in (1, 2)}
+
+    def plain(text: str) -> str:
+        for mac, label in labels.items():
+            text = text.replace(mac, label)
+        return re.sub(r"cookie=\w+", "", text)
+
+    return {name: (sorted(map(plain, flows)), sorted(map(plain, groups))) for name, (flows, groups) in rows.items()}
