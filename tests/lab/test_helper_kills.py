@@ -1,0 +1,89 @@
+"""A thousand `kill -9` of helpers at random moments under a stream: what they do comes back, and no packet is doubled.
+
+`RI2N_ATTACK_SEED` chooses other moments, `RI2N_ATTACK_KILLS` another number for the long run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ri2n_sdn.fabric.topology import load_topology
+from ri2n_sdn.lab import Lab
+from ri2n_sdn.lab.namespaces import processes_in
+from ri2n_sdn.lab.traffic import Stream
+
+from .conftest import TOPOLOGIES
+from .packets import reaches
+from .test_lab import remains
+from .test_striping import WHOLE_S, Cluster
+
+WaitUntil = Callable[..., None]
+
+SEED = int(os.environ.get("RI2N_ATTACK_SEED", "20261124"))
+KILLS = [4, pytest.param(int(os.environ.get("RI2N_ATTACK_KILLS", "1000")), marks=pytest.mark.long)]
+BATCH = 20  # kills under one stream, and between two looks at everything
+GAP_S = 0.5
+PPS = 200.0
+
+
+@pytest.fixture(scope="module")
+def cluster(reorder_program: Path) -> Iterator[Cluster]:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        Lab.create(load_topology(TOPOLOGIES / "fig4" / "b.yaml"), helpers=True) as lab,
+    ):
+        patch.setenv("RI2N_REORDER", str(reorder_program))
+        made = Cluster(lab)
+        made.start_controller()
+        yield made
+        made.kill_controller()
+    assert remains(lab.name) == []
+
+
+def rows(lab: Lab) -> dict[str, list[str]]:
+    """What the hosts' bridges hold, without what changes by itself."""
+    found = {}
+    for host in lab.helpers.hosts:
+        text = lab.ofctl(host, "-O", "OpenFlow15", "dump-flows", "br-ri2n", "--no-stats")
+        text += lab.ofctl(host, "-O", "OpenFlow15", "dump-groups", "br-ri2n")
+        found[host] = sorted(line.strip() for line in text.splitlines() if re.search(r"cookie=0x5232|group_id=", line))
+    return found
+
+
+@pytest.mark.timeout(6 * 3600)
+@pytest.mark.parametrize("kills", KILLS)
+def test_kills_of_helpers_double_no_packet(cluster: Cluster, wait_until: WaitUntil, kills: int) -> None:
+    lab, generator, pause = cluster.lab, random.Random(SEED), threading.Event()
+    cluster.make_whole(wait_until)
+    wait_until(lambda: len(rows(lab)["A"]) > 20, lambda: str(rows(lab)))
+    processes, before = len(processes_in(map(lab.namespace, lab.helpers.hosts))), rows(lab)
+    began_s, done, sent, lost = time.monotonic(), 0, 0, 0
+    while done < kills:
+        batch = min(BATCH, kills - done)
+        stream = Stream(lab, "B", "A", pps=PPS, seconds=batch * GAP_S, flows=4)
+        for _ in range(batch):
+            pause.wait(generator.uniform(0.0, GAP_S))  # the moment is what is random
+            host = generator.choice(lab.helpers.hosts)
+            lab.helpers.kill(host)
+            lab.helpers.start(host)
+            done += 1
+        wait_until(cluster.usable, cluster.described, WHOLE_S)
+        got = stream.result()
+        said = f"seed {SEED}: after {done} kills: {got}\n{cluster.described()}"
+        assert got.received and not got.duplicates, said
+        sent, lost = sent + got.sent, lost + got.lost
+        wait_until(cluster.controller_content, cluster.described, WHOLE_S)
+        wait_until(lambda: rows(lab) == before, lambda: f"{before}\n{rows(lab)}", WHOLE_S)
+        reaches(lab, "A", "B")
+        reaches(lab, "B", "A")
+    now = processes_in(map(lab.namespace, lab.helpers.hosts))
+    assert len(now) == processes, now
+    print(f"seed {SEED}: {done} kills in {time.monotonic() - began_s:.0f} s, {lost} of {sent} packets were lost")

@@ -1,0 +1,57 @@
+"""A thousand `kill -9` of `ri2n serve` and `ri2n cp` at random moments: a file is the old one or the new one, whole.
+
+`RI2N_ATTACK_SEED` chooses other moments, `RI2N_ATTACK_KILLS` another number for the long run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from .test_copy_commands import PATIENCE_S, cp, good, many_blocks, part_of, same, serve, start
+
+SEED = int(os.environ.get("RI2N_ATTACK_SEED", "20261124"))
+KILLS = [6, pytest.param(int(os.environ.get("RI2N_ATTACK_KILLS", "1000")), marks=pytest.mark.long)]
+BLOCKS = 16
+OLD = b"what was there before"
+IN_A_ROW = 3  # kills before a copy may come to its end
+
+
+@pytest.mark.timeout(6 * 3600)
+@pytest.mark.parametrize("kills", KILLS)
+def test_a_file_is_the_old_or_the_new_one_whoever_is_killed(tmp_path: Path, kills: int) -> None:
+    generator, pause = random.Random(SEED), threading.Event()
+    served = tmp_path / "served"
+    served.mkdir()
+    source, target = many_blocks(tmp_path / "source", BLOCKS), served / "target"
+    with serve(served) as server:
+        began_s = time.monotonic()
+        assert start(source, server.at("target")).wait(PATIENCE_S) == 0
+        whole_s = time.monotonic() - began_s
+    began_s, done, complete = time.monotonic(), 0, 0
+    target.write_bytes(OLD)
+    while done < kills:
+        for _ in range(min(IN_A_ROW, kills - done)):
+            with serve(served) as server:
+                client = start(source, server.at("target"))
+                pause.wait(generator.uniform(0.0, whole_s))  # the moment is what is random
+                generator.choice((server.process, client)).send_signal(signal.SIGKILL)
+                client.communicate(timeout=PATIENCE_S)
+            done += 1
+            new = target.stat().st_size != len(OLD)
+            assert same(source, target) if new else target.read_bytes() == OLD, f"seed {SEED}: after {done} kills"
+            if new:
+                complete += 1
+                target.write_bytes(OLD)
+        with serve(served) as server:
+            good(cp("--json", source, server.at("target")))
+        assert same(source, target), f"seed {SEED}: after {done} kills"
+        assert [path.name for path in served.iterdir()] == ["target"] and not part_of(served, "target").exists()
+        target.write_bytes(OLD)
+    print(f"seed {SEED}: {done} kills in {time.monotonic() - began_s:.0f} s, {complete} came too late for the file")
