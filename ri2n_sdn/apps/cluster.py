@@ -37,7 +37,7 @@ TAKEOVER_GRACE_S = 10.0
 REFUSED_S = 30.0  # a host that was refused tries again within 8 s, as long as it is there
 EMPTIED_CALM_S = 60.0  # tables that were not emptied for this long are in order again
 _MAX_REFUSALS = 1000
-_SHOWN_REFUSALS = 20
+_SHOWN_REFUSALS = _SHOWN_PAIRS = 20
 
 
 @dataclass
@@ -260,6 +260,19 @@ class Cluster:
         else:
             member.faults.pop(what, None)
 
+    def matters(self, member: Member) -> bool:
+        """Whether a host that is away may still be spoken to: it is in cluster.yaml, or on a network with others.
+
+        What cannot be is not kept: whoever reaches the controller's port may come by thousands of names.
+        """
+        own = {self.wiring.network((member.name, number)) for number in member.ports} - {None}
+        return member.name in self.config.hosts or any(
+            self.wiring.network((other.name, number)) in own
+            for other in self.members.values()
+            if other is not member and own
+            for number in other.ports
+        )
+
     def forget(self, member: Member, why: str) -> None:
         """A host is none of the cluster's any more (the lock is held)."""
         del self.members[member.name]
@@ -289,7 +302,10 @@ class Cluster:
     def warnings(self) -> list[str]:
         """What an operator should look at: pairs with no common network, hosts that are refused, the like."""
         fabric = self.fabric()
-        result = [f"{a} and {b} have no common network" for a, b in fabric.unconnected_pairs()]
+        apart = fabric.unconnected_pairs()
+        result = [f"{a} and {b} have no common network" for a, b in apart[:_SHOWN_PAIRS]]
+        if len(apart) > _SHOWN_PAIRS:
+            result.append(f"{len(apart) - _SHOWN_PAIRS} more pairs of hosts have no common network")
         for network, nics in fabric.networks.items():
             if len(nics) == 1:
                 result.append(f"network {network} has a single NIC, {nics[0].host}:{nics[0].name}")

@@ -62,9 +62,11 @@ class ConnectionApp(OSKenApp):
         if gone is not None:
             gone.close("the connection ended")
             with self.cluster.lock:
-                for member in self.cluster.members.values():
-                    if member.channel is gone:
-                        self._left(member)
+                member = self._member_of(gone)
+                if member is not None:
+                    self._left(member)
+                    if not self.cluster.matters(member):
+                        self.cluster.forget(member, f"{member.name} is forgotten: it shared no network with others")
 
     @handler(_REPLIES, MAIN_DISPATCHER)
     def replied(self, ev: Any) -> None:

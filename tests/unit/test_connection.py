@@ -16,6 +16,7 @@ from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.connection import ConnectionApp, _datapath
 from ri2n_sdn.apps.openflow import DEAD_DISPATCHER, ofp
+from ri2n_sdn.fabric.yamlfile import parse_model
 from ri2n_sdn.pipeline.diff import Installed
 
 REQUESTED = 77  # the transaction number of somebody's request
@@ -245,6 +246,7 @@ def test_a_turn_goes_no_further_with_a_host_that_has_left(app: ConnectionApp, cl
     host = member("A", line)
     host.installed, host.dirty = Installed({}, {}), False
     app.cluster.members = {"A": host}
+    app.cluster.config = parse_model("hosts: {A: {}}", ClusterConfig, "cluster.yaml")
     app.state_changed(SimpleNamespace(datapath=line.datapath, state=DEAD_DISPATCHER))
     assert line.closed and host.channel is None and host.left_s == clock.now_s
     assert host.installed is None and host.dirty

@@ -10,9 +10,11 @@ import pytest
 from ri2n_sdn.apps import connection, identity
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
+from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.connection import ConnectionApp
-from ri2n_sdn.apps.openflow import ofp
+from ri2n_sdn.apps.openflow import DEAD_DISPATCHER, ofp
 from ri2n_sdn.fabric.wiring import Wiring
+from ri2n_sdn.fabric.yamlfile import parse_model
 from ri2n_sdn.pipeline.diff import Installed
 from tests.unit.fake_hosts import FakeChannel, cluster_of, host_mac, member_of, plan
 
@@ -76,6 +78,22 @@ def test_addresses_that_cannot_be_a_hosts_are_refused_with_what_to_do(
 def test_a_host_in_order_is_let_in_and_known_to_the_listener(app: ConnectionApp) -> None:
     channel = described(app, b"D\0\0", "06:00:00:00:99:00", {1: "04:00:00:00:99:01", 2: "04:00:00:00:99:02"})
     assert channel.known and not channel.closed and app.cluster.members["D"].ports.keys() == {1, 2}
+
+
+@pytest.mark.parametrize(("declared", "wired"), [(False, False), (False, True), (True, False)])
+def test_a_host_that_was_on_no_network_with_others_is_forgotten_when_it_leaves(
+    app: ConnectionApp, declared: bool, wired: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else whoever reaches the controller's port leaves thousands of names behind."""
+    if declared:
+        app.cluster.config = parse_model("hosts: {D: {}}", ClusterConfig, "cluster.yaml")
+    network = app.cluster.wiring.network
+    monkeypatch.setattr(app.cluster.wiring, "network", lambda nic: network(nic) if wired or nic[0] != "D" else "n77")
+    channel = described(app, b"D\0", "06:00:00:00:99:00", {1: "04:00:00:00:99:01"})
+    datapath = SimpleNamespace(ri2n_channel=channel)
+    app.state_changed(SimpleNamespace(state=DEAD_DISPATCHER, datapath=datapath))
+    assert ("D" in app.cluster.members) == (declared or wired)
+    assert app.cluster.members.keys() >= {"A", "B", "C"}
 
 
 class Changing(dict[int, Any]):

@@ -220,6 +220,13 @@ def test_hosts_that_are_away_or_have_never_come() -> None:
     ]
 
 
+def test_many_hosts_that_reach_nobody_do_not_fill_the_screen() -> None:
+    cluster = Cluster(ClusterConfig(), "max_min", Path("/nonexistent/controller.sock"))
+    cluster.members = {f"x{number}": Member(f"x{number}", number, host_mac("A"), "", {}) for number in range(10)}
+    pairs = [text for text in cluster.warnings() if "no common network" in text]
+    assert len(pairs) == 21 and pairs[-1] == "25 more pairs of hosts have no common network"
+
+
 def test_nics_and_hosts_that_reach_nobody() -> None:
     cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel()}, nics=1)
     cluster.members["A"].ports.update(member_of("A", 3).ports)
