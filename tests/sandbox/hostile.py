@@ -77,7 +77,7 @@ class Hostile:
         probes = [
             frame for name in sandbox.plain for frame in read_pcap(sandbox.capture(name)) if frame[24:28] == "88b5"
         ]
-        self._frames = [bytes.fromhex(frame) for frame in (*probes[:64], *self._made_up())]
+        self._frames = [bytes.fromhex(frame) for frame in (*probes[:16], *self._made_up())]
 
     def next(self, damaged: float) -> bytes:
         """One message; that share of them is not as OpenFlow says."""
@@ -151,7 +151,7 @@ class Hostile:
         for _ in range(self._random.randrange(3)):
             frame[self._random.randrange(len(frame))] = self._random.randrange(256)
         del frame[self._random.choice((len(frame), len(frame), self._random.randrange(len(frame) + 1))) :]
-        if report and self._random.randrange(2):
+        if report and self._random.randrange(4):
             frame[16:20] = crc32c(bytes(frame[12:16] + frame[20:])).to_bytes(4, "big")  # what is in it is read then
         return bytes(frame)
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from .test_copy_commands import PATIENCE_S, cp, good, many_blocks, part_of, same, serve, start
+from .test_copy_commands import cp, good, many_blocks, part_of, same, serve, start
+from .worlds import PATIENCE_S
 
 SEED = int(os.environ.get("RI2N_ATTACK_SEED", "20261124"))
 KILLS = [6, pytest.param(int(os.environ.get("RI2N_ATTACK_KILLS", "1000")), marks=pytest.mark.long)]
