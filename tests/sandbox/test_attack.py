@@ -38,7 +38,7 @@ WHAT_HAPPENED = (  # in any run, or there was no attack
     "dropped_packet_in_of_stranger",
     "dropped_probe_forged",
     "dropped_report_malformed",
-    "helper_reports",
+    "dropped_report_of_stranger",
 )
 # Messages that were read are counted (by threads that may lose a count, never add one). What attackers leave behind is
 # forgotten soon, so that the run is as in the end of a long one.
