@@ -346,6 +346,7 @@ class ConnectionApp(OSKenApp):
         member.installed = None
         member.dirty = True
         self.cluster.wiring.disconnect(member.name)
+        self.cluster.counters["hosts_disconnected"] += 1
         self.cluster.note(f"{member.name} disconnected")
         self.cluster.topology_changed()
 

@@ -133,6 +133,7 @@ class DiscoveryApp(OSKenApp):
         for text in wiring.events:
             self.cluster.note(text)
         wiring.events.clear()
+        self.cluster.counters["nic_deaths"] = wiring.deaths
         if wiring.changed:
             wiring.changed = False
             self.cluster.topology_changed()

@@ -83,13 +83,18 @@ def fig9_cells(settings: Fig9Settings, files: Mapping[str, Path], seed: int) -> 
 
 
 def stream_cells(settings: StreamSettings, seed: int) -> list[Cell]:
-    """A guest for each set of links with all strategies, and for each contender that has labs of its own."""
+    """A guest for each set of links with all strategies, and for each contender that has labs of its own.
+
+    On busy CPUs one guest has them all: they are compared with plain TCP of the same run.
+    """
     cells = []
     for links in settings.links:
         alone = replace(settings, links=(links,), repeat=1, strategies=[], autonomous=(), peers=())
         groups = [replace(alone, strategies=settings.strategies)] if settings.strategies else []
         groups += [replace(alone, autonomous=(name,)) for name in settings.autonomous]
         groups += [replace(alone, peers=(name,)) for name in settings.peers]
+        if settings.busy:
+            groups = [replace(settings, links=(links,), repeat=1)]
         for group in groups:
             options = {
                 "links": links,
@@ -101,7 +106,8 @@ def stream_cells(settings: StreamSettings, seed: int) -> list[Cell]:
                 "seconds": group.seconds,
             }
             label = f"{links} {','.join(group.beside) or 'strategies'}"
-            cells += _repeats(label, ("stream",), options, stream.total_seconds(group), settings.repeat, seed)
+            flags = ("--busy",) if group.busy else ()
+            cells += _repeats(label, ("stream", *flags), options, stream.total_seconds(group), settings.repeat, seed)
     return cells
 
 

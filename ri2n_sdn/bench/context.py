@@ -65,8 +65,8 @@ class Report:
         rows: list[dict[str, Any]] = self.document["rows"]
         return rows
 
-    def describe_lab(self, lab: Lab, key: str | None = None) -> None:
-        """Add what the lab's hosts run on: datapath, congestion control, queueing disciplines, offloads.
+    def describe_lab(self, lab: Lab, key: str | None = None, **more: Any) -> None:
+        """Add what the lab's hosts run on: datapath, congestion control, queueing disciplines, offloads, and `more`.
 
         It goes under `key`, by default the topology's name.
         """
@@ -81,6 +81,7 @@ class Report:
             "offloads": lab.exec(host, ["ethtool", "-k", nic]).stdout.splitlines(),
             # What is random is the kernel's and OVS's (ports, timing); nothing of ours draws a number.
             "seed": None,
+            **more,
         }
         self._write()
 

@@ -2,26 +2,33 @@
 
 TCP sends as fast as it can; UDP sends 0.9 of what TCP could at most, so that nothing needs to be lost. Every set of
 links is a lab of its own, for each contender: strategies of helpers that the controller tells, helpers without a
-controller, peers.
+controller, peers. With `busy` every CPU has a program that spins, services have the priorities that they have on a
+host, and plain TCP over one link is what all are measured by.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
 from typing import Any
 
+from ri2n_sdn.bench import helper_counts, priorities
 from ri2n_sdn.bench.context import Report
 from ri2n_sdn.bench.fair import GOODPUT_RATIO
+from ri2n_sdn.bench.helper_counts import HelperCounts
 from ri2n_sdn.bench.meters import Window
+from ri2n_sdn.bench.one_link import ONE_LINK, OneLink, with_shares
 from ri2n_sdn.bench.peers import Peer, await_whole
 from ri2n_sdn.bench.peers.base import SERVER
 from ri2n_sdn.bench.progress import Progress
 from ri2n_sdn.bench.ready import start_and_wait
 from ri2n_sdn.bench.rows import missing_row, retransmits, summarize
+from ri2n_sdn.bench.spinners import Spinners
 from ri2n_sdn.bench.striped import AUTONOMOUS, Autonomous, await_striped, contender
 from ri2n_sdn.cli.client import call
 from ri2n_sdn.errors import BadInput
@@ -31,6 +38,7 @@ from ri2n_sdn.lab.iperf import IperfRun
 from ri2n_sdn.lab.traffic import Stream
 
 __all__ = [
+    "BESIDE_S",
     "CLIENT",
     "CONGESTION_CONTROLS",
     "FIGURES",
@@ -39,6 +47,7 @@ __all__ = [
     "parse_links",
     "run_stream",
     "summarized",
+    "together",
     "topology_of",
     "total_seconds",
     "udp_rate",
@@ -54,8 +63,14 @@ UDP_BYTES = 1400  # fits, with its heads and the helper's, into one frame
 WARMUP_S = 2
 TAIL_S = 1
 LAB_S = 12.0
+BESIDE_S = 60
+"""On busy CPUs, what is beside the helpers is measured for no longer: it has a rate and no deaths to be waited for."""
+
 GROUPS = ("links_mbps", "strategy", "peer", "proto", "cc")
-FIGURES = ("goodput_bps", "of_sum", "retransmits", "lost", "sent", "out_of_order", "switch_drops", "sender_late_ms")
+FIGURES = (
+    *("goodput_bps", "of_sum", "retransmits", "lost", "sent", "out_of_order", "switch_drops", "sender_late_ms"),
+    *("of_links", *helper_counts.FIGURES),
+)
 
 Json = dict[str, Any]
 
@@ -65,7 +80,7 @@ class StreamSettings:
     """What to run; `links` are the rates in Mbit/s of each set of links, as texts like `100,50`.
 
     `ccs` are congestion controls, for TCP alone. `peers` are names of `ri2n_sdn.bench.peers.PEERS`, `autonomous`
-    strategies that helpers follow without a controller.
+    strategies that helpers follow without a controller. `busy`: beside programs that spin on all CPUs.
     """
 
     links: tuple[str, ...]
@@ -76,6 +91,7 @@ class StreamSettings:
     repeat: int = 1
     peers: tuple[str, ...] = ()
     autonomous: tuple[str, ...] = ()
+    busy: bool = False
 
     @property
     def beside(self) -> list[str]:
@@ -130,9 +146,21 @@ def udp_rate(links: str) -> float:
 
 def total_seconds(settings: StreamSettings) -> float:
     """About how long `run_stream` takes, for the progress bar."""
-    labs = len(settings.beside) + bool(settings.strategies)
-    runs = (len(settings.strategies) + len(settings.beside)) * len(settings.streams) * settings.repeat
-    return len(settings.links) * (LAB_S * labs + runs * _run_seconds(settings))
+    ours = len(settings.strategies) + len(settings.autonomous)
+    others = len(settings.peers) + _compares(settings)
+    labs = len(settings.beside) + bool(settings.strategies) + _compares(settings)
+    runs_s = ours * _run_seconds(settings) + others * _run_seconds(_beside(settings))
+    return len(settings.links) * (LAB_S * labs + len(settings.streams) * settings.repeat * runs_s)
+
+
+def _compares(settings: StreamSettings) -> bool:
+    """Whether plain TCP over one link is measured besides."""
+    return settings.busy and "tcp" in settings.protos
+
+
+def _beside(settings: StreamSettings) -> StreamSettings:
+    """The settings of what is measured beside the helpers."""
+    return replace(settings, seconds=min(settings.seconds, BESIDE_S)) if settings.busy else settings
 
 
 def _run_seconds(settings: StreamSettings) -> float:
@@ -141,7 +169,12 @@ def _run_seconds(settings: StreamSettings) -> float:
 
 def summarized(rows: list[Json]) -> list[Json]:
     """The report's summary of these rows."""
-    return summarize(rows, GROUPS, FIGURES)
+    return summarize(together(rows), GROUPS, FIGURES)
+
+
+def together(rows: list[Json]) -> list[Json]:
+    """The rows with what one of them alone cannot know: their share of what plain TCP had over one link."""
+    return with_shares(rows, {row["links_mbps"]: parse_links(row["links_mbps"]) for row in rows})
 
 
 def run_stream(settings: StreamSettings, report: Report, progress: Progress) -> None:
@@ -149,18 +182,24 @@ def run_stream(settings: StreamSettings, report: Report, progress: Progress) -> 
     for links in settings.links:
         topology_of(links)  # before the first lab is built
     for links in settings.links:
+        if _compares(settings):
+            _run_beside(OneLink(), links, replace(_beside(settings), protos=("tcp",)), report, progress)
         if settings.strategies:
             _run_strategies(links, settings, report, progress)
         for name in settings.beside:
-            _run_beside(contender(name), links, settings, report, progress)
+            one = contender(name)
+            own = settings if isinstance(one, Autonomous) else _beside(settings)
+            _run_beside(one, links, own, report, progress)
+    report.replace(together(report.rows), report.document["raw"], report.document["summary"])
     report.finish()
 
 
 def _run_strategies(links: str, settings: StreamSettings, report: Report, progress: Progress) -> None:
     progress.say(f"{links}: building the lab")
-    with Lab.create(topology_of(links), helpers=True) as lab:
+    options = priorities.HELPER_OPTIONS if settings.busy else ()
+    with Lab.create(topology_of(links), helpers=True, helper_options=options) as lab:
         start_and_wait(lab, settings.strategies[0])
-        report.describe_lab(lab, links)
+        _describe(lab, links, settings, report)
         progress.done(LAB_S)
 
         def wait() -> None:
@@ -177,7 +216,8 @@ def _run_strategies(links: str, settings: StreamSettings, report: Report, progre
 def _run_beside(peer: Peer, links: str, settings: StreamSettings, report: Report, progress: Progress) -> None:
     topology = topology_of(links)
     ours = isinstance(peer, Autonomous)
-    key = {"links_mbps": links, "strategy": peer.name, "peer": not ours, "mode": "packet" if ours else None}
+    is_peer = not ours and peer.name != ONE_LINK
+    key = {"links_mbps": links, "strategy": peer.name, "peer": is_peer, "mode": "packet" if ours else None}
     why_not = peer.why_not(topology, SERVER, [CLIENT]) or peer.lacks()
     if why_not is not None:
         progress.say(f"{links} {peer.name}: {why_not}")
@@ -187,13 +227,22 @@ def _run_beside(peer: Peer, links: str, settings: StreamSettings, report: Report
             report.add(row, key, summarized([*report.rows, row]))
         return
     progress.say(f"{links} {peer.name}: building the lab")
-    with Lab.create(peer.topology(topology), software=peer.software) as lab:
+    options = priorities.HELPER_OPTIONS if settings.busy and ours else ()
+    with Lab.create(peer.topology(topology), software=peer.software, helper_options=options) as lab:
         peer.set_up(lab)
-        report.describe_lab(lab, f"{links} {peer.name}")
+        _describe(lab, f"{links} {peer.name}", settings, report)
         progress.done(LAB_S)
         wait = partial(await_whole, peer, lab, [CLIENT], SERVER)
         for row, raw in _runs(lab, key, settings, progress, wait, peer):
             report.add(row, raw, summarized([*report.rows, row]))
+
+
+def _describe(lab: Lab, key: str, settings: StreamSettings, report: Report) -> None:
+    if settings.busy:
+        priorities.take_over(lab)
+        report.describe_lab(lab, key, priorities=priorities.found(lab))
+    else:
+        report.describe_lab(lab, key)
 
 
 def _runs(
@@ -215,11 +264,18 @@ def _runs(
                 yield missing_row(whole, why_not, FIGURES), whole
         else:
             wait()
-            measured, raw = (
-                _tcp(lab, str(key["links_mbps"]), settings, cc or "cubic", peer)
-                if proto == "tcp"
-                else _udp(lab, str(key["links_mbps"]), settings)
-            )
+            links = str(key["links_mbps"])
+            with Spinners() if settings.busy else nullcontext() as spinners:
+                load = list(os.getloadavg())
+                began_s, spun_s = time.monotonic(), spinners.cpu_s() if spinners else 0.0
+                measured, raw = (
+                    _tcp(lab, links, settings, cc or "cubic", peer) if proto == "tcp" else _udp(lab, links, settings)
+                )
+                if spinners:
+                    took_s = time.monotonic() - began_s
+                    each = (spinners.cpu_s() - spun_s) / took_s / len(spinners.cpus)
+                    measured |= {"spinners": len(spinners.cpus), "spinner_cpu_share": round(each, 3)}
+            raw["load_average"] = [load, list(os.getloadavg())]
             yield {**whole, "repeat": repeat, **measured}, {**whole, "repeat": repeat, **raw}
         progress.done(_run_seconds(settings))
 
@@ -235,7 +291,7 @@ def _tcp(lab: Lab, links: str, settings: StreamSettings, cc: str, peer: Peer | N
     start_s, end_s = float(WARMUP_S), float(WARMUP_S + settings.seconds)
     addresses = {CLIENT: peer.target(lab, CLIENT, SERVER)} if peer else None
     prefix: Sequence[str] = peer.prefix if peer else ()
-    window = Window(lab, SERVER)
+    window, counts = Window(lab, SERVER), HelperCounts(lab, CLIENT, SERVER)
     run = IperfRun(
         lab,
         SERVER,
@@ -249,7 +305,11 @@ def _tcp(lab: Lab, links: str, settings: StreamSettings, cc: str, peer: Peer | N
     try:
         time.sleep(max(0.0, run.start_s + start_s - time.monotonic()))  # the schedule of the measurement
         window.begin()
+        counts.begin()
+        began_s = time.monotonic()
         time.sleep(max(0.0, run.start_s + end_s - time.monotonic()))
+        counted, statuses = counts.end()
+        watched_s = time.monotonic() - began_s
         figures = window.end()
         result = run.results(skip_s=start_s, window_s=end_s - start_s)[CLIENT]
     finally:
@@ -262,15 +322,23 @@ def _tcp(lab: Lab, links: str, settings: StreamSettings, cc: str, peer: Peer | N
         "sent": None,
         **figures,
         "sender_late_ms": None,
+        "of_links": None,
+        "seconds": settings.seconds,
+        "watched_s": round(watched_s, 1),
+        **counted,
     }
-    return row, {"iperf3": {"client": result.client_report, "server": result.server_report}}
+    return row, {"iperf3": {"client": result.client_report, "server": result.server_report}, **statuses}
 
 
 def _udp(lab: Lab, links: str, settings: StreamSettings) -> tuple[Json, Json]:
-    window = Window(lab, SERVER)
+    window, counts = Window(lab, SERVER), HelperCounts(lab, CLIENT, SERVER)
     window.begin()
+    counts.begin()
+    began_s = time.monotonic()
     stream = Stream(lab, CLIENT, SERVER, pps=udp_rate(links), seconds=float(settings.seconds), size=UDP_BYTES)
     result = stream.result()
+    counted, statuses = counts.end()
+    watched_s = time.monotonic() - began_s
     figures = window.end()
     length_s = result.end_s - result.start_s
     goodput_bps = result.received * UDP_BYTES * 8 / length_s if length_s > 0 else 0.0
@@ -283,5 +351,10 @@ def _udp(lab: Lab, links: str, settings: StreamSettings) -> tuple[Json, Json]:
         "out_of_order": result.out_of_order,
         "switch_drops": figures["switch_drops"],
         "sender_late_ms": round(result.late_ms, 1),
+        "of_links": None,
+        "seconds": settings.seconds,
+        "watched_s": round(watched_s, 1),
+        **counted,
     }
-    return row, {"latency_ms": result.latency_ms, "duplicates": result.duplicates, "errors": result.errors}
+    raw = {"latency_ms": result.latency_ms, "duplicates": result.duplicates, "errors": result.errors}
+    return row, {**raw, **statuses}

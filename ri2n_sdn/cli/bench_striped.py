@@ -22,6 +22,7 @@ from ri2n_sdn.cli.bench_common import (
 from ri2n_sdn.cli.bench_tables import demand_table, helper_table, stream_table
 from ri2n_sdn.cli.common import split_list
 from ri2n_sdn.cli.topology_files import find_topology
+from ri2n_sdn.errors import BadInput
 
 __all__ = ["demand", "helper", "stream"]
 
@@ -29,6 +30,7 @@ __all__ = ["demand", "helper", "stream"]
 LINKS = ("100,100", "100,50", "100,100,10", "100,100,100,100")
 PROTOCOLS = ["tcp", "udp"]
 CONGESTION_CONTROLS = ["cubic", "bbr", "reno"]
+BUSY_PEERS = "lcb,mptcp"
 CONTENDERS = ["veth", "mptcp", "autonomous", "flow", "packet"]
 
 
@@ -48,21 +50,34 @@ def stream(
     cc: Annotated[str, typer.Option(help="TCP's congestion control: cubic, bbr, reno, with commas.")] = "cubic",
     seconds: Annotated[int, typer.Option(min=1, help="The window that is measured.")] = 20,
     repeat: Repeat = None,
+    busy: Annotated[
+        bool,
+        typer.Option(
+            "--busy",
+            help="Beside a spinning program on each CPU, with the services' priorities: link deaths, and the share of"
+            " one link's plain TCP times the links. Default of --links then 100,100, of --peers lcb,mptcp, of"
+            " --repeat 1; what is beside the helpers takes 60 s at most.",
+        ),
+    ] = False,
     kernel: KernelOption = "host",
     seed: Seed = 1,
     json_file: JsonFile = None,
 ) -> None:
-    """One stream over all links of two hosts: its share of their sum, losses, order."""
+    """One stream over all links of two hosts: its share of their sum, losses, order, wakes of the helpers."""
     from ri2n_sdn.bench import stream as bench
     from ri2n_sdn.bench.cells import stream_cells
 
+    if busy and kernel == "virtual":
+        raise BadInput("--busy: programs that spin stop virtual time; take --kernel host or uml")
+    links = links or list(LINKS[:1] if busy else LINKS)
     settings = bench.StreamSettings(
-        links=tuple(dict.fromkeys(",".join(map(str, bench.parse_links(text))) for text in links or LINKS)),
-        **contestants(strategies, peers, autonomous),
+        links=tuple(dict.fromkeys(",".join(map(str, bench.parse_links(text))) for text in links)),
+        **contestants(strategies, peers or (BUSY_PEERS if busy else ""), autonomous),
         protos=tuple(split_list(proto, PROTOCOLS, "--proto")),
         ccs=tuple(split_list(cc, CONGESTION_CONTROLS, "--cc")),
         seconds=seconds,
-        repeat=repeat or (1 if kernel == "virtual" else 3),
+        repeat=repeat or (1 if busy or kernel == "virtual" else 3),
+        busy=busy,
     )
     measure(
         "stream",
@@ -76,6 +91,7 @@ def stream(
             lambda _: stream_cells(settings, seed),
             bench.summarized,
             lambda report, progress: bench.run_stream(settings, report, progress),
+            bench.together,
         ),
         stream_table,
     )

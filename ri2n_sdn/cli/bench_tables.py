@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from ri2n_sdn.bench.helper_counts import WAKES, WAKES_BOUND
 from ri2n_sdn.bench.paper import PAPER, paper_share
 from ri2n_sdn.bench.rows import link_ratio
 from ri2n_sdn.cli.common import rate_text
@@ -121,8 +122,10 @@ def cycle_table(report: Report) -> Table:
 def stream_table(report: Report) -> Table:
     """`ri2n bench stream`: a line for each set of links, strategy or peer, and kind of stream."""
     table = Table(title="one stream; share of the sum of the links, median (smallest..largest)", title_justify="left")
-    figures = ("goodput", "of the sum", "retransmits", "lost", "of", "out of order", "switch drops")
-    for heading in ("links, Mbit/s", "strategy", "stream", *figures):
+    busy = bool(report.document["settings"].get("busy"))
+    figures = ("goodput", "of the sum", "retransmits", "lost", "of", "out of order", "switch drops", "wakes per frame")
+    more = ("of one link x links", "link deaths", "NIC deaths") if busy else ()
+    for heading in ("links, Mbit/s", "strategy", "stream", *figures, *more):
         table.add_column(heading)
     for line in report.document["summary"]:
         names = (line["links_mbps"], line["strategy"], " ".join(filter(None, (line["proto"], line["cc"]))))
@@ -131,6 +134,8 @@ def stream_table(report: Report) -> Table:
             continue
         cells = [rate_text(line["goodput_bps"]), _with_spread(line, "of_sum")]
         cells += [_figure(line, name) for name in ("retransmits", "lost", "sent", "out_of_order", "switch_drops")]
+        cells.append(_wakes(line))
+        cells += [_figure(line, name) for name in ("of_links", "link_deaths", "nic_deaths")] if busy else []
         table.add_row(*names, *cells)
     return table
 
@@ -178,6 +183,13 @@ def helper_table(report: Report) -> Table:
             _figure(line, "rtt_awake_over_flow_us"),
         )
     return table
+
+
+def _wakes(line: dict[str, Any]) -> str:
+    """The sender's and the receiver's, with a word where a helper was awake for nothing."""
+    known = [line[name] for name in WAKES if line.get(name) is not None]
+    too_many = f", over {WAKES_BOUND:g}" if any(value > WAKES_BOUND for value in known) else ""
+    return " / ".join(f"{value:.2f}" for value in known) + too_many if known else "-"
 
 
 def _figure(line: dict[str, Any], name: str) -> str:

@@ -105,7 +105,8 @@ class Wiring:
         label: Callable[[NicId], str] = "{0[0]}:{0[1]}".format,
         switch: Callable[[NicId], str | None] = lambda _: None,
     ) -> None:
-        """`label` names a NIC in `events`. `lag_s`, set by the caller, is how late probes are reported at present.
+        """`label` names a NIC in `events`, `deaths` counts directions of NICs that were taken for dead. `lag_s`, set by
+        the caller, is how late probes are reported at present.
 
         `switch` is what a NIC is plugged into, where that is declared and its network has several: such NICs are judged
         by others on the same switch alone, and none is cut off for what happens between switches (vlan.liveness).
@@ -115,6 +116,7 @@ class Wiring:
         self._switch = switch
         self.events: list[str] = []
         self.changed = False
+        self.deaths = 0
         self.lag_s = 0.0
         self._nics: dict[NicId, _Nic] = {}
         self._beacons: dict[int, tuple[NicId, float]] = {}
@@ -456,6 +458,7 @@ class Wiring:
 
     def _kill(self, nic: NicId, direction: str) -> None:
         state = self._nics[nic]
+        self.deaths += 1
         if direction == "tx":
             state.tx_ok, state.tx_recovered = False, 0
             self._note(f"{self._label(nic)}: nothing it sends arrives")
