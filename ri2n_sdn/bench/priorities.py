@@ -3,30 +3,46 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from ri2n_sdn.lab import Lab
 
-__all__ = ["HELPER_NICE", "HELPER_OPTIONS", "OVS_NICE", "found", "priority", "renice", "take_over"]
+__all__ = [
+    "HELPER_NICE",
+    "HELPER_OPTIONS",
+    "OVS_NICE",
+    "OVS_REAL_TIME",
+    "found",
+    "priority",
+    "renice",
+    "take_over",
+    "take_real_time",
+]
 
 # As ri2n-reorder.service has them; a test compares.
 HELPER_OPTIONS = ("--watchdog-ms", "500", "--realtime")
 HELPER_NICE = -10
 OVS_NICE = -10
-"""What Open vSwitch's own `ovs-ctl`, which its service calls, gives to both of its programs."""
+"""What Open vSwitch's own `ovs-ctl`, which its service calls, gives to its programs."""
+
+OVS_REAL_TIME = 1
+"""SCHED_RR priority of ovs-vswitchd, as ovs-vswitchd-realtime.conf has it; a test compares."""
 
 POLICIES = {os.SCHED_OTHER: "SCHED_OTHER", os.SCHED_FIFO: "SCHED_FIFO", os.SCHED_RR: "SCHED_RR"}
 
 
 def take_over(lab: Lab) -> None:
-    """Give the helpers and Open vSwitches of a lab that is up, its switches' too, what their services would have.
+    """Give the helpers and Open vSwitches of a lab that is up what their services would have.
 
-    The real-time priority of a helper is its own doing (`HELPER_OPTIONS`, when the lab is made).
+    The lab's switches have it too: real ones have no host's programs beside them. The real-time priority of a helper
+    is its own doing (`HELPER_OPTIONS`, when the lab is made).
     """
     for name, pid in _services(lab):
         renice(pid, HELPER_NICE if name.startswith("ri2n-reorder") else OVS_NICE)
+        if name.startswith("ovs-vswitchd"):
+            take_real_time(pid, OVS_REAL_TIME)
 
 
 def found(lab: Lab) -> dict[str, str]:
@@ -36,10 +52,20 @@ def found(lab: Lab) -> dict[str, str]:
 
 def renice(pid: int, nice: int) -> bool:
     """Set the niceness of all threads of a process; false when that is not allowed."""
+    return _for_threads(pid, lambda thread: os.setpriority(os.PRIO_PROCESS, thread, nice))
+
+
+def take_real_time(pid: int, level: int) -> bool:
+    """Let all threads of a process come before those without real-time priority; false when that is not allowed."""
+    wanted = os.sched_param(level)
+    return _for_threads(pid, lambda thread: os.sched_setscheduler(thread, os.SCHED_RR, wanted))
+
+
+def _for_threads(pid: int, change: Callable[[int], None]) -> bool:
     try:
         for task in Path(f"/proc/{pid}/task").iterdir():
             with suppress(ProcessLookupError):  # a thread that ended meanwhile
-                os.setpriority(os.PRIO_PROCESS, int(task.name), nice)
+                change(int(task.name))
     except (PermissionError, FileNotFoundError):
         return False
     return True
