@@ -17,6 +17,7 @@ from ri2n_sdn.pipeline.messages import Action, Bucket, CopyField, Goto, Group, O
 __all__ = [
     "FlowCounters",
     "GroupCounters",
+    "action_bytes",
     "group_mod",
     "mac_bytes",
     "packet_out",
@@ -105,7 +106,7 @@ def untagged(frame: bytes) -> tuple[bytes, int]:
 def packet_out(port: int, frame: bytes, xid: int) -> bytes:
     """A whole OFPT_PACKET_OUT message that sends `frame` out of `port`."""
     match = struct.pack("!HHII4x", 1, 12, _OXM_IN_PORT, _CONTROLLER)
-    action = _action(Output(port))
+    action = action_bytes(Output(port))
     length = 8 + 8 + len(match) + len(action) + len(frame)
     head = struct.pack("!BBHIIHxx", _VERSION, _PACKET_OUT, length, xid, _ANY, len(action))
     return head + match + action + frame
@@ -174,7 +175,7 @@ def split_entries(body: bytes, least: int) -> Iterator[bytes]:
 
 
 def _bucket(number: int, bucket: Bucket, kind: str) -> bytes:
-    actions = b"".join(_action(action) for action in bucket.actions)
+    actions = b"".join(action_bytes(action) for action in bucket.actions)
     properties = struct.pack("!HHHxx", _WEIGHT, 8, 100) if kind == Group.SELECT else b""
     if bucket.watch_port is not None:
         properties += struct.pack("!HHI", _WATCH_PORT, 8, bucket.watch_port)
@@ -183,7 +184,8 @@ def _bucket(number: int, bucket: Bucket, kind: str) -> bytes:
     return struct.pack("!HHI", 8 + len(actions) + len(properties), len(actions), number) + actions + properties
 
 
-def _action(action: Action) -> bytes:
+def action_bytes(action: Action) -> bytes:
+    """One action of a bucket or a message; TypeError for those that only rows have."""
     if isinstance(action, Output):
         return struct.pack("!HHIH6x", _OUTPUT, 16, action.port, 0xFFFF)
     if isinstance(action, ToGroup):

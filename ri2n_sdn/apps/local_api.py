@@ -103,6 +103,10 @@ class LocalApi:
             return {"ok": False, "error": f"internal error: {type(error).__name__}"}
 
     def _status(self, request: dict[str, Any]) -> dict[str, Any]:
+        """All that is known; `"pairs": false` leaves out the pairs, which are the square of the hosts."""
+        with_pairs = request.get("pairs", True)
+        if not isinstance(with_pairs, bool):
+            raise BadInput("pairs: must be true or false")
         cluster = self._cluster
         with cluster.lock:
             fabric = cluster.fabric()
@@ -133,7 +137,7 @@ class LocalApi:
                         "group": pair_group_id(receiver) if (sender, receiver) in cluster.pair_slots else 0,
                         "paths": self._paths(sender, receiver, fabric),
                     }
-                    for sender in sorted(fabric.hosts)
+                    for sender in (sorted(fabric.hosts) if with_pairs else ())
                     for receiver in sorted(fabric.hosts)
                     if sender != receiver and fabric.paths(sender, receiver)
                 ],

@@ -13,6 +13,7 @@ from typing import Any
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import Channel, Refused
 from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
+from ri2n_sdn.apps.flow_codec import flow_mod
 from ri2n_sdn.apps.openflow import OSKenApp, add_flow, delete_flows, ofp, parser
 from ri2n_sdn.apps.patience import MUTE_S, await_most
 from ri2n_sdn.fabric.model import Fabric
@@ -198,22 +199,28 @@ class TrunkApp(OSKenApp):
                 member.dirty = False
         changes = []
         for member, channel in known:
+            change = None
+            with cluster.alone(member, "it cannot be planned and keeps what it has"):
+                # Much work where hosts are many. It is done without the lock, so that nobody else is late for it;
+                # `busy` keeps others from this host, and what they would have changed makes it dirty again.
+                wanted = self._wanted(fabric, member)
+                with cluster.lock:
+                    installed = member.installed
+                missing = difference(wanted, installed) if installed is not None else None
+                with cluster.lock:
+                    if missing is None or member.installed is None:
+                        continue
+                    change = self._accepted(member, wanted, missing)
             with cluster.lock:
-                if member.installed is None:
-                    continue
-                change = None
-                with cluster.alone(member, "it cannot be planned and keeps what it has"):
-                    change = self._difference(fabric, member, member.installed)
                 if change is None:
                     member.dirty, member.retry_s = True, time.monotonic() + _AGAIN_S
                 else:
                     changes.append((member, channel, change))
         return changes
 
-    def _difference(self, fabric: Fabric, member: Member, installed: Installed) -> Change:
+    def _accepted(self, member: Member, wanted: Wanted, change: Change) -> Change:
+        """What of a change is sent now; from now on the host is known to hold `wanted` (cluster.lock is held)."""
         cluster = self.cluster
-        wanted = self._wanted(fabric, member)
-        change = difference(wanted, installed)
         if not is_full(wanted):
             # What an earlier controller left stays in use until there is a whole plan.
             change = Change(change.add_groups, change.add_flows)
@@ -262,13 +269,15 @@ class TrunkApp(OSKenApp):
         cluster = self.cluster
         host = fabric.hosts[member.name]
         known = [nic for nic in host.nics if nic.network is not None]
-        if not cluster.started or not known:
+        with cluster.lock:
+            started = cluster.started
+            pairs = {
+                receiver: slots
+                for (sender, receiver), slots in cluster.pair_slots.items()
+                if sender == member.name and receiver in fabric.hosts
+            }
+        if not started or not known:
             return plan_probes_only(host)
-        pairs = {
-            receiver: slots
-            for (sender, receiver), slots in cluster.pair_slots.items()
-            if sender == member.name and receiver in fabric.hosts
-        }
         return plan_host(fabric, member.name, pairs, default_slots, cluster.config.slots)
 
     def _acknowledge(self, sent: list[tuple[Member, Channel]], phase: Phase) -> None:
@@ -372,7 +381,11 @@ def _may_sweep(member: Member, change: Change, now_s: float) -> bool:
 
 def _send_message(channel: Channel, message: Message) -> None:
     if isinstance(message, AddFlow):
-        channel.send(add_flow(channel.datapath, message.flow))
+        data = flow_mod(message.flow, channel.next_xid())
+        if data is None:
+            channel.send(add_flow(channel.datapath, message.flow))
+        else:
+            channel.send_bytes(data)
     elif isinstance(message, DeleteFlows):
         channel.send(delete_flows(channel.datapath, message.cookie))
     elif isinstance(message, AddGroup):

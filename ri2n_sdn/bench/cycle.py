@@ -1,6 +1,8 @@
 """How long one round of the controller takes, from asking for counters to acknowledged slot tables.
 
-Many hosts of a sandbox connect to one controller, and frames make pairs of them active. Nothing in it needs root.
+Many hosts of a sandbox connect to one controller, and frames make pairs of them active. Nothing in it needs root. With
+`busy` every CPU has a program that spins, from before the controller starts; with root, Open vSwitch and controller
+then have the priorities of their services.
 """
 
 from __future__ import annotations
@@ -8,18 +10,21 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from itertools import permutations
 from statistics import median
 from types import TracebackType
 from typing import Any
 
+from ri2n_sdn.bench import priorities
 from ri2n_sdn.bench.context import Report
 from ri2n_sdn.bench.progress import Progress
 from ri2n_sdn.bench.sandbox import Sandbox
+from ri2n_sdn.bench.spinners import Spinners
 from ri2n_sdn.errors import BadInput, NotAvailable
 
-__all__ = ["DEFAULT_PAIRS", "Cycles", "run_cycle", "total_seconds"]
+__all__ = ["DEFAULT_PAIRS", "Cycles", "run_cycle", "total_seconds", "troubles"]
 
 DEFAULT_PAIRS = (31, 124, 496, 992)
 NETWORKS = ("n0", "n1")
@@ -57,7 +62,23 @@ def total_seconds(pairs: Sequence[int], seconds: float) -> float:
     return START_S + len(pairs) * (seconds + 10.0)
 
 
-def run_cycle(hosts: int, pairs: Sequence[int], seconds: float, report: Report, progress: Progress) -> None:
+def troubles(counters: Mapping[str, int]) -> dict[str, int]:
+    """What went wrong, from the counters of the controller's status.
+
+    Connections that were lost, refused or not let in; exceptions of handlers and loops; NICs that were taken for dead.
+    """
+    lost = ("hosts_disconnected", "hosts_refused", "connections_overdue", "connections_turned_away")
+    broken = ("handler_errors_", "loop_errors_", "host_faults")
+    return {
+        "connections_dropped": sum(counters.get(name, 0) for name in lost),
+        "handler_errors": sum(count for name, count in counters.items() if name.startswith(broken)),
+        "nic_deaths": counters.get("nic_deaths", 0),
+    }
+
+
+def run_cycle(
+    hosts: int, pairs: Sequence[int], seconds: float, report: Report, progress: Progress, busy: bool = False
+) -> None:
     """Measure `seconds` of rounds for each number of active pairs, and one round that changes all their tables.
 
     BadInput for numbers that cannot be, NotAvailable when the hosts do not settle or the pairs do not become active.
@@ -68,7 +89,9 @@ def run_cycle(hosts: int, pairs: Sequence[int], seconds: float, report: Report, 
         if not 1 <= count <= hosts * (hosts - 1):
             raise BadInput(f"--pairs {count}: {hosts} hosts have 1 to {hosts * (hosts - 1)} pairs")
     progress.say(f"{hosts} hosts")
-    with Cycles(hosts) as cycles:
+    with Cycles(hosts, busy) as cycles:
+        report.document["context"]["priorities"] = cycles.priorities()
+        progress.say(f"settled after {cycles.start_s:.1f} s")
         progress.done(START_S)
         for count in pairs:
             progress.say(f"{count} active pairs")
@@ -81,10 +104,16 @@ def run_cycle(hosts: int, pairs: Sequence[int], seconds: float, report: Report, 
 class Cycles:
     """A sandbox of hosts with two NICs of unequal rates, its controller, and traffic between pairs of hosts."""
 
-    def __init__(self, hosts: int) -> None:
+    def __init__(self, hosts: int, busy: bool = False) -> None:
+        """`busy`: beside programs that spin on all CPUs."""
         names = [f"h{number}" for number in range(1, hosts + 1)]
         self.sandbox = Sandbox(dict.fromkeys(names, NETWORKS))
         self.start_s = 0.0
+        """How long after its start the controller had settled."""
+        self._busy = busy
+        self._stack = ExitStack()
+        self._spinners: Spinners | None = None
+        self._controller = 0
         self._rounds = self.sandbox.folder / "rounds"
         self._pairs: list[tuple[str, str]] = []
         self._flag = self.sandbox.folder / "turn"
@@ -97,11 +126,17 @@ class Cycles:
             nics = {name: self._nics(name) for name in self.sandbox.hosts}
             config = "hosts:\n" + "".join(f"  {name}: {{nics: {{{text}}}}}\n" for name, text in nics.items())
             hook = HOOK.format(rounds=str(self._rounds), flag=str(self._flag))
-            self.sandbox.start_controller(strategy="max_min", config=config, before=hook)
-            self.start_s = float(self.sandbox.wait_settled(WAIT_S)["uptime_s"])
+            if self._busy:
+                priorities.take_real_time(self._switches_pid(), priorities.OVS_REAL_TIME)
+                self._spinners = self._stack.enter_context(Spinners())
+            process = self.sandbox.start_controller(strategy="max_min", config=config, before=hook)
+            self._controller = process.pid
+            if self._busy:
+                priorities.renice(process.pid, priorities.CONTROLLER_NICE)
+            self.start_s = float(self.sandbox.wait_settled(WAIT_S, hurry=False, pairs=False)["uptime_s"])
             self._feeder.start()
         except BaseException:
-            self.sandbox.stop()
+            self._stop_all()
             raise
         return self
 
@@ -110,7 +145,21 @@ class Cycles:
     ) -> None:
         self._stop.set()
         self._feeder.join()
-        self.sandbox.stop()
+        self._stop_all()
+
+    def priorities(self) -> dict[str, str]:
+        """Those of Open vSwitch and of the controller."""
+        pids = {"ovs-vswitchd": self._switches_pid(), "controller": self._controller}
+        return {name: priorities.priority(pid) for name, pid in pids.items()}
+
+    def _switches_pid(self) -> int:
+        return int((self.sandbox.folder / "ovs-vswitchd.pid").read_text())
+
+    def _stop_all(self) -> None:
+        try:
+            self._stack.close()
+        finally:
+            self.sandbox.stop()
 
     def steady(self, count: int, seconds: float) -> list[dict[str, Any]]:
         """The rounds of `seconds` or more with `count` active pairs; NotAvailable when so many never are."""
@@ -140,6 +189,9 @@ class Cycles:
             "changed_tables": changing["group_mods"],
             "change_cycle_s": changing["cycle_s"],
             "change_cpu_s": changing["cpu_s"],
+            "settle_s": round(self.start_s, 2),
+            **troubles(self.sandbox.ask("status", pairs=False)["counters"]),
+            "spinners": len(self._spinners.cpus) if self._spinners else 0,
         }
         return row, [*found, changing]
 

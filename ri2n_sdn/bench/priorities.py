@@ -10,6 +10,7 @@ from pathlib import Path
 from ri2n_sdn.lab import Lab
 
 __all__ = [
+    "CONTROLLER_NICE",
     "HELPER_NICE",
     "HELPER_OPTIONS",
     "OVS_NICE",
@@ -26,6 +27,9 @@ HELPER_OPTIONS = ("--watchdog-ms", "500", "--realtime")
 HELPER_NICE = -10
 OVS_NICE = -10
 """What Open vSwitch's own `ovs-ctl`, which its service calls, gives to its programs."""
+
+CONTROLLER_NICE = -10
+"""As the controller's unit in docs/operations.md has it; a test compares."""
 
 OVS_REAL_TIME = 1
 """SCHED_RR priority of ovs-vswitchd, as ovs-vswitchd-realtime.conf has it; a test compares."""

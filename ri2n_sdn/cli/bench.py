@@ -215,9 +215,15 @@ def cycle(
     hosts: Annotated[int, typer.Option(min=2, max=256, help="Hosts with two NICs each, in a sandbox: no root.")] = 32,
     pairs: Annotated[str, typer.Option(help="Numbers of active pairs, with commas.")] = "31,124,496,992",
     seconds: Annotated[float, typer.Option(min=1, help="Length of the measurement for each number.")] = 10.0,
+    busy: Annotated[
+        bool,
+        typer.Option(
+            "--busy", help="Beside a spinning program on each CPU; as root with the priorities that services have."
+        ),
+    ] = False,
     json_file: JsonFile = None,
 ) -> None:
-    """How long the controller's round takes, from asking for counters to acknowledged slot tables."""
+    """How long the controller takes to settle and its round, from asking for counters to acknowledged slot tables."""
     from ri2n_sdn.bench import cycle as bench
 
     try:
@@ -227,9 +233,9 @@ def cycle(
     measure(
         "cycle",
         json_file,
-        {"hosts": hosts, "pairs": counts, "seconds": seconds},
+        {"hosts": hosts, "pairs": counts, "seconds": seconds, "busy": busy},
         bench.total_seconds(counts, seconds),
-        lambda report, progress: bench.run_cycle(hosts, counts, seconds, report, progress),
+        lambda report, progress: bench.run_cycle(hosts, counts, seconds, report, progress, busy),
         cycle_table,
     )
 

