@@ -64,7 +64,7 @@ class DiscoveryApp(OSKenApp):
         if age_s is not None:
             self._ages_s.append(age_s)
         try:
-            probe = cluster.probes.decode(frame, now_s)
+            probe = cluster.probes.decode(frame, now_s, cluster.wiring.lag_s)
         except ValueError as error:
             cluster.counters[f"dropped_{error}"] += 1
             with cluster.lock:
@@ -133,7 +133,6 @@ class DiscoveryApp(OSKenApp):
         for text in wiring.events:
             self.cluster.note(text)
         wiring.events.clear()
-        self.cluster.counters["nic_deaths"] = wiring.deaths
         if wiring.changed:
             wiring.changed = False
             self.cluster.topology_changed()

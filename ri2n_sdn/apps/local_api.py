@@ -125,6 +125,7 @@ class LocalApi:
                 "warnings": cluster.warnings(),
                 "counters": {
                     **dict(cluster.counters),
+                    "nic_deaths": cluster.wiring.deaths,
                     **dict(handler_drops),
                     **{f"handler_errors_{name}": count for name, count in handler_errors.items()},
                 },

@@ -43,6 +43,7 @@ class ProbeCodec:
 
     MULTICAST = "03:00:00:52:49:32"
     MAX_AGE_S = 2.0
+    MAX_LAG_S = 10.0
     _HEAD = struct.Struct("!4sBBHQIQ")  # magic, version, kind, VLAN, dpid, port, time in ns
     _MAGIC, _VERSION, _TAG = b"RI2P", 2, 16
 
@@ -71,8 +72,12 @@ class ProbeCodec:
             return None
         return now_s - float(self._HEAD.unpack(body)[6]) / 1e9
 
-    def decode(self, frame: bytes, now_s: float) -> Probe:
-        """The probe in a frame; raises ValueError with the name of a drop counter."""
+    def decode(self, frame: bytes, now_s: float, lag_s: float = 0.0) -> Probe:
+        """The probe in a frame; raises ValueError with the name of a drop counter.
+
+        `lag_s` is how far this machine is behind with reading probes: they may be older by that, up to `MAX_LAG_S`. If
+        it dropped what it comes to late, it would have them all sent again, and come to those later still.
+        """
         body, tag, came_with = self._parts(frame)
         if len(tag) < self._TAG:
             raise ValueError("probe_truncated")
@@ -81,7 +86,7 @@ class ProbeCodec:
             raise ValueError("probe_unknown")
         if not hmac.compare_digest(tag, self._tag(body)):
             raise ValueError("probe_forged")
-        if not 0 <= now_s - sent_ns / 1e9 <= self.MAX_AGE_S:
+        if not 0 <= now_s - sent_ns / 1e9 <= self.MAX_AGE_S + min(lag_s, self.MAX_LAG_S):
             raise ValueError("probe_old")
         if came_with != vlan:
             raise ValueError("probe_in_another_vlan")

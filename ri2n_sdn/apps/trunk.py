@@ -82,9 +82,11 @@ class TrunkApp(OSKenApp):
             for member, _ in work:
                 member.busy = True
         try:
-            self._read([(member, channel) for member, channel in work if member.installed is None])
+            unread = [(member, channel) for member, channel in work if member.installed is None]
+            self._read(unread)
             if cluster.started:
-                self._adopt([member for member, _ in work])
+                read = {member.name for member, _ in unread}
+                self._adopt([member for member, _ in work if member.name in read or not member.adopted])
             changes = self._plan(work)
             # All hosts can receive by the new plan before any of them sends by it, and go on receiving by the old one
             # until none of them does.
@@ -149,11 +151,16 @@ class TrunkApp(OSKenApp):
         cluster = self.cluster
         with cluster.lock:
             fabric = cluster.fabric()
-            for member in members:
-                with cluster.alone(member, "what it holds cannot be taken over"):
-                    self._adopt_from(fabric, member)
+        for member in members:
+            with cluster.alone(member, "what it holds cannot be taken over"):
+                with cluster.lock:
+                    self._adopt_tables(fabric, member)
+                    installed = member.installed
+                if installed is not None and not _fresh(fabric, member, installed):
+                    self._adopt_receiving(fabric, member, installed)
 
-    def _adopt_from(self, fabric: Fabric, member: Member) -> None:
+    def _adopt_tables(self, fabric: Fabric, member: Member) -> None:
+        """Slot tables of an earlier controller (cluster.lock is held)."""
         cluster = self.cluster
         if member.installed is None:
             return
@@ -168,17 +175,21 @@ class TrunkApp(OSKenApp):
                     alive = [path.key for path in fabric.paths(*pair) if path.alive]
                     cluster.loop.adopt(time.monotonic(), pair, slots, alive)
         member.adopted = True
-        wanted = plan_host(fabric, member.name, {}, default_slots, cluster.config.slots)
+
+    def _adopt_receiving(self, fabric: Fabric, member: Member, installed: Installed) -> None:
+        """Whether it takes frames with NIC addresses. Without the lock, as it is as much work as a whole plan."""
+        wanted = plan_host(fabric, member.name, {}, default_slots, self.cluster.config.slots)
         needed = {
             cookie
             for cookie, flow in wanted.flows.items()
             if flow.table in (Table.CLASSIFY, Table.RECEIVE_COUNT)
             or (flow.table == Table.RECEIVE and flow.priority == 195)
         }
-        accepts = needed <= member.installed.cookies.keys()
-        # A change of wiring may want a row more: only a bridge that lost all of them is back at nothing.
-        if accepts or not needed & member.installed.cookies.keys():
-            self._set_accepts(member, accepts)
+        accepts = needed <= installed.cookies.keys()
+        with self.cluster.lock:
+            # A change of wiring may want a row more: only a bridge that lost all of them is back at nothing.
+            if member.installed is installed and (accepts or not needed & installed.cookies.keys()):
+                self._set_accepts(member, accepts)
 
     def _set_accepts(self, member: Member, accepts: bool) -> None:
         if member.accepts_wire != accepts:
@@ -304,6 +315,12 @@ class TrunkApp(OSKenApp):
                     nic = (member.name, port.number)
                     if not self.cluster.wiring.knows(nic):
                         self.cluster.wiring.set_nic(nic, port.up, now_s)
+
+
+def _fresh(fabric: Fabric, member: Member, installed: Installed) -> bool:
+    """Nothing that receives is on a bridge of which nothing else was known: no plan is needed to see that."""
+    others = any(host.nics for name, host in fabric.hosts.items() if name != member.name)
+    return not member.accepts_wire and others and Table.RECEIVE_COUNT not in installed.cookies.values()
 
 
 def send_slots(cluster: Cluster, decisions: dict[PairKey, PairDecision]) -> list[Future[list[Any]]]:

@@ -125,6 +125,8 @@ class Wiring:
         self._newest_s = -1e9
         self._beaconed_s = -1e9
         self._next_step_s = -1e9
+        self._flooding: set[str] = set()
+        self._flooded_s = -1e9
         self._next_ring_s = -1e9
         self._next_beacon_s = -1e9
         self._last_tick_s: float | None = None
@@ -139,8 +141,11 @@ class Wiring:
 
     @property
     def hosts_under_test(self) -> set[str]:
-        """Hosts at the ends of silent edges: they must answer echo requests, sent after the probes, for a verdict."""
-        return {nic[0] for edge in self._inquiries for nic in edge}
+        """Hosts that must answer echo requests, sent after the probes, before there is a verdict or a next step.
+
+        They are at the ends of silent edges, or were asked to flood for NICs of which nothing is known.
+        """
+        return {nic[0] for edge in self._inquiries for nic in edge} | self._flooding
 
     def knows(self, nic: NicId) -> bool:
         """The NIC was made known, and its host is connected."""
@@ -266,9 +271,27 @@ class Wiring:
 
     def _discover(self, now_s: float, answered_s: Callable[[str], float]) -> list[Probe]:
         unknown = sorted(nic for nic, state in self._nics.items() if state.usable and state.network is None)
-        if not unknown or now_s < self._next_step_s or now_s < self._newest_s + self.settings.gather_s:
+        if not unknown:
+            self._flooding.clear()
             return []
+        if now_s < self._next_step_s or now_s < self._newest_s + self.settings.gather_s:
+            return []
+        if self._flooding:
+            # One step after the other: on a busy machine, floods whose reports are late would call for more of them.
+            late = any(answered_s(host) < self._flooded_s for host in self._flooding)
+            if late and now_s < self._flooded_s + self.settings.patience_s + 2 * self.lag_s:
+                return []
+            self._flooding.clear()
+            if self.lag_s > self.settings.step_s:
+                self._next_step_s = now_s + self.lag_s
+                return []
         self._next_step_s = now_s + self.settings.step_s
+        probes = self._discovery_step(unknown, now_s, answered_s)
+        self._flooding, self._flooded_s = {probe.sender[0] for probe in probes}, now_s
+        return probes
+
+    def _discovery_step(self, unknown: list[NicId], now_s: float, answered_s: Callable[[str], float]) -> list[Probe]:
+        """Ask the networks that are known for new members; without an answer, found one more."""
         if self._newest_s >= self._beaconed_s and self._members():
             self._beaconed_s = now_s
             return self._beacon_round(now_s, answered_s)
