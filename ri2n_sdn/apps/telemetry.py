@@ -24,6 +24,8 @@ __all__ = ["TelemetryApp"]
 _LOG = logging.getLogger("ri2n.telemetry")
 _ANSWER_S = 1.0
 _EMPTIED_MAX_S = 30.0
+_FIRST_ROWS_S = 30.0  # for how long a controller that starts waits with its rounds until all hosts have their rows
+_FIRST_MUTE_S = 5.0  # and nobody waits for a host that has not answered for so long
 _MOST = 2**62  # OpenFlow's word for "unknown" is 2^64 - 1; 2^62 bytes take three months at 4 Tbit/s
 
 _Count = tuple[int, int]
@@ -66,6 +68,8 @@ class TelemetryApp(OSKenApp):
         super().__init__(*args, **kwargs)
         self._counts = _Counts()
         self._polled_s = 0.0
+        self._counting = False
+        self._counts_since_s = 0.0
 
     def start(self) -> None:
         super().start()
@@ -74,7 +78,7 @@ class TelemetryApp(OSKenApp):
     def _turn(self) -> None:
         cluster = self.cluster
         began_s = time.monotonic()
-        if cluster.started:
+        if cluster.started and self._may_count(began_s):
             self._cycle(began_s)
         took_s = time.monotonic() - began_s
         # Where hosts are many and the machine is busy, a round takes longer than that: others have as long for theirs.
@@ -82,6 +86,23 @@ class TelemetryApp(OSKenApp):
             cluster.wake_telemetry.clear()
             # A burst of changes is one change; the counters of less than this say nothing.
             cluster.stop.wait(max(0.0, 0.05 - (time.monotonic() - began_s)))
+
+    def _may_count(self, now_s: float) -> bool:
+        """Whether the hosts have their rows, or have had the time for that: before, there is nothing to count.
+
+        Rounds of many hosts are much work, and it is the trunk app's turn.
+        """
+        if not self._counts_since_s:
+            self._counts_since_s = now_s
+        if not self._counting:
+            with self.cluster.lock:
+                waiting = any(
+                    not member.accepts_wire and member.channel.mute_s(now_s) < _FIRST_MUTE_S
+                    for member in self.cluster.members.values()
+                    if member.channel is not None
+                )
+            self._counting = not waiting or now_s - self._counts_since_s > _FIRST_ROWS_S
+        return self._counting
 
     def _cycle(self, now_s: float) -> None:
         """Counters in, acknowledged groups out."""

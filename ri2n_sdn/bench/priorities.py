@@ -55,7 +55,13 @@ def found(lab: Lab) -> dict[str, str]:
 
 
 def renice(pid: int, nice: int) -> bool:
-    """Set the niceness of all threads of a process; false when that is not allowed."""
+    """Set the niceness of all threads of a process; false when that is not allowed.
+
+    Kernels that group programs by session (autogroup) look at the session's own, which becomes the same.
+    """
+    with suppress(OSError):
+        if os.getsid(pid) == pid:
+            Path(f"/proc/{pid}/autogroup").write_text(f"{nice}\n")
     return _for_threads(pid, lambda thread: os.setpriority(os.PRIO_PROCESS, thread, nice))
 
 

@@ -49,8 +49,9 @@ class Process(Protocol):
 def execute(before: str, argv: Sequence[str], log: Path) -> Process:
     """Run `ri2n ARGV` in a new interpreter, after the Python code `before`; what it writes is added to `log`."""
     command = [sys.executable, "-c", f"{before}\nfrom ri2n_sdn.cli.main import main\nmain()", *argv]
-    with log.open("ab") as written:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=written, stderr=written)
+    null = subprocess.DEVNULL
+    with log.open("ab") as written:  # a service has a session of its own
+        return subprocess.Popen(command, stdin=null, stdout=written, stderr=written, start_new_session=True)
 
 
 def host_mac(number: int) -> str:

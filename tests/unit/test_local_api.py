@@ -12,6 +12,7 @@ import pytest
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.local_api import LocalApi
+from ri2n_sdn.fabric.wiring import _Nic
 
 
 @pytest.fixture
@@ -46,3 +47,22 @@ def test_events_are_told_once(api: LocalApi) -> None:
     assert [event["text"] for event in ask(api, "events", since=events[1]["seq"])["events"]] == ["three"]
     assert ask(api, "events", since=events[2]["seq"])["events"] == []
     assert ask(api, "events", since="x")["error"] == "since: must be a number"
+
+
+def test_a_status_may_be_had_without_the_pairs(api: LocalApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = api._cluster
+    ports = {1: Port(1, "e1", "04:00:00:00:00:02", True, 10**9)}
+    cluster.members["B"] = Member("B", 2, "02:00:00:00:00:02", "3.1.0", ports)
+    for nic in (("A", 1), ("B", 1)):
+        monkeypatch.setitem(cluster.wiring._nics, nic, _Nic(True, True, 0.0, network=1))
+    cluster.topology_changed()
+    whole, short = ask(api, "status"), ask(api, "status", pairs=False)
+    assert [(pair["src"], pair["dst"]) for pair in whole["pairs"]] == [("A", "B"), ("B", "A")]
+    assert short["pairs"] == [] and short["hosts"] == whole["hosts"]
+    assert ask(api, "status", pairs="x")["error"] == "pairs: must be true or false"
+
+
+def test_nics_that_were_taken_for_dead_are_a_counter(api: LocalApi) -> None:
+    assert ask(api, "status")["counters"]["nic_deaths"] == 0
+    api._cluster.wiring.deaths = 3
+    assert ask(api, "status")["counters"]["nic_deaths"] == 3

@@ -52,6 +52,23 @@ def test_a_replayed_or_future_probe_is_dropped(later_s: float) -> None:
         probes.decode(probes.encode(FLOODED, MAC, None, 1, 1, 10.0), 10.0 + later_s)
 
 
+@pytest.mark.parametrize(("lag_s", "age_s", "taken"), [(0.0, 2.5, False), (3.0, 4.5, True), (3.0, 5.5, False)])
+def test_a_machine_that_is_behind_takes_probes_that_are_older_by_that(lag_s: float, age_s: float, taken: bool) -> None:
+    probes = ProbeCodec()
+    frame = probes.encode(FLOODED, MAC, None, 1, 1, 10.0)
+    if taken:
+        assert probes.decode(frame, 10.0 + age_s, lag_s).dpid == 1
+        return
+    with pytest.raises(ValueError, match="probe_old"):
+        probes.decode(frame, 10.0 + age_s, lag_s)
+
+
+def test_no_lag_makes_a_probe_of_long_ago_new() -> None:
+    probes = ProbeCodec()
+    with pytest.raises(ValueError, match="probe_old"):
+        probes.decode(probes.encode(FLOODED, MAC, None, 1, 1, 10.0), 10.0 + 13.0, 1e9)
+
+
 @given(st.binary(max_size=120), st.integers(0, 63), st.integers(1, 255), st.sampled_from([0, 102]))
 def test_no_frame_but_our_own_is_a_probe(noise: bytes, place: int, flip: int, vlan: int) -> None:
     probes = ProbeCodec()

@@ -356,3 +356,21 @@ def test_tables_that_are_emptied_again_and_again_are_made_ever_later(world: Worl
     plan(world.cluster)
     world.round(61.0)
     assert member.retry_s == world.now_s
+
+
+def test_rounds_begin_when_the_hosts_have_their_rows_or_have_had_the_time_for_it(world: World) -> None:
+    def may_count(after_s: float) -> bool:
+        return world.app._may_count(1000.0 + after_s)
+
+    for member in world.cluster.members.values():
+        member.accepts_wire = False
+    assert not may_count(0.0) and not may_count(29.0)
+    world.cluster.members["A"].accepts_wire = True
+    assert not may_count(29.5)
+    world.channels["B"].mute_for_s = 10.0
+    assert may_count(29.6), "nobody waits for a host that does not answer"
+    world.channels["B"].mute_for_s = 0.0
+    assert may_count(29.7), "and once begun, they go on"
+    late = World()
+    late.cluster.members["A"].accepts_wire = False
+    assert [late.app._may_count(now_s) for now_s in (1.0, 30.0, 32.0)] == [False, False, True]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -409,3 +410,33 @@ def test_a_table_that_changes_nothing_but_dead_slots_is_not_sent(model: bridge_m
     trunk.log.clear()
     send_slots(trunk.cluster, {("A", "B"): PairDecision({}, None, (one, other) * 32, 32)})
     assert trunk.log == [("A", "asked", 0)]
+
+
+def test_others_may_have_the_lock_while_hosts_are_planned(
+    model: bridge_model.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With many hosts that is much work: a machine that is busy besides would keep signs of life waiting."""
+    trunk = Trunk(model)
+    trunk.fabric = other(model)
+    planned: list[str] = []
+    free: list[bool] = []
+
+    def watched(fabric: Fabric, name: str, *more: Any) -> Wanted:
+        planned.append(name)
+
+        def try_lock() -> None:
+            free.append(trunk.cluster.lock.acquire(timeout=1.0))
+            if free[-1]:
+                trunk.cluster.lock.release()
+
+        other_thread = threading.Thread(target=try_lock)
+        other_thread.start()
+        other_thread.join()
+        return plan_host(fabric, name, *more)
+
+    for member in trunk.cluster.members.values():
+        member.dirty, member.adopted = True, False
+    monkeypatch.setattr(trunk_module, "plan_host", watched)
+    trunk.turn()
+    assert planned == ["A", "B", "A", "B"], "to see what they hold, and what they shall hold"
+    assert free == [True] * 4

@@ -436,3 +436,35 @@ def test_probes_that_are_read_late_kill_nobody_and_real_faults_are_still_found(d
     world.mute.add(("h001", 1))
     world.run(3 * delay_s + 1.0)
     assert world.dead() == {("h001", 1): (False, True)}
+
+
+def test_nics_that_were_taken_for_dead_are_counted() -> None:
+    world = settled(two_networks(4))
+    assert world.wiring.deaths == 0
+    world.mute.add(("h001", 1))
+    world.run(2.0)
+    assert world.dead() and world.wiring.deaths == 1
+
+
+@pytest.mark.parametrize("delay_s", [0.5, 1.5])
+def test_late_reports_of_a_flood_do_not_call_for_more_floods(delay_s: float) -> None:
+    """On a busy machine each would bring as many reports as there are NICs, and be read later than the one before."""
+    world = World(two_networks(40))
+    world.delay_s = world.wiring.lag_s = delay_s
+    world.run(8.0)
+    assert world.wiring.settled and world.agrees(), world.learned()
+    assert not [text for text in world.log if "one network" in text], "networks that are none were founded"
+    assert world.wiring.deaths == 0
+
+
+def test_a_flood_of_a_host_that_is_held_up_is_waited_for_but_not_for_ever() -> None:
+    world = World({("A", 1): "x", ("B", 1): "x", ("C", 1): "x"})
+    world.frozen["A"] = world.now_s + 0.6
+    world.run(0.5)
+    assert {world.wiring.network(nic) for nic in world.wires} == {"n1", None}, "one was founded, and no other"
+    world.run(1.0)
+    assert world.wiring.settled and world.agrees() and world.wiring.network(("B", 1)) == "n1"
+    never = World({("A", 1): "x", ("B", 1): "x", ("C", 1): "x"})
+    never.silent_hosts.add("A")
+    never.run(3.0)
+    assert never.wiring.network(("B", 1)) == never.wiring.network(("C", 1)) is not None
