@@ -7,7 +7,6 @@ section 7.3.4.2.
 
 from __future__ import annotations
 
-import operator
 import struct
 from functools import lru_cache
 
@@ -31,14 +30,13 @@ _HEADERS = {
     **{"in_port": 0x80000004, "eth_type": 0x80000A02, "ip_proto": 0x80001401, "icmpv6_type": 0x80003A01},
     **{"reg1": 0x00010204, "reg2": 0x00010404, "reg4": 0x00010804},
 }
-_RANK = operator.itemgetter(slice(0, 3))
-"""Fields go in the order of their numbers, as a switch may ask for: what one needs comes before it."""
 
 
 def flow_mod(flow: Flow, xid: int) -> bytes | None:
     """A whole message that adds `flow` or replaces the one in its place; None when os-ken must encode it."""
     try:
-        match = b"".join(sorted((_field(*each) for each in flow.match), key=_RANK))
+        # In the order of their numbers: what a field needs comes before it.
+        match = b"".join(sorted(_field(*each) for each in flow.match))
         actions = b"".join(_action(action) for action in flow.actions)
     except KeyError:
         return None

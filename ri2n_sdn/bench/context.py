@@ -85,6 +85,11 @@ class Report:
         }
         self._write()
 
+    def describe(self, **more: Any) -> None:
+        """Add what was found besides to the context."""
+        self.document["context"] |= more
+        self._write()
+
     def add(self, row: dict[str, Any], raw: object, summary: list[dict[str, Any]]) -> None:
         """One more row, what it was computed from, and the summary of all rows so far."""
         self.document["rows"].append(row)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import permutations
+from pathlib import Path
 from statistics import median
 from types import TracebackType
 from typing import Any
@@ -21,7 +22,7 @@ from ri2n_sdn.bench import priorities
 from ri2n_sdn.bench.context import Report
 from ri2n_sdn.bench.progress import Progress
 from ri2n_sdn.bench.sandbox import Sandbox
-from ri2n_sdn.bench.spinners import Spinners
+from ri2n_sdn.bench.spinners import Spinners, cpu_seconds
 from ri2n_sdn.errors import BadInput, NotAvailable
 
 __all__ = ["DEFAULT_PAIRS", "Cycles", "run_cycle", "total_seconds", "troubles"]
@@ -90,7 +91,9 @@ def run_cycle(
             raise BadInput(f"--pairs {count}: {hosts} hosts have 1 to {hosts * (hosts - 1)} pairs")
     progress.say(f"{hosts} hosts")
     with Cycles(hosts, busy) as cycles:
-        report.document["context"]["priorities"] = cycles.priorities()
+        counters = cycles.sandbox.ask("status", pairs=False)["counters"]
+        settled = {"settle_s": round(cycles.start_s, 2), "cpu_s": cycles.cpu_s(), **troubles(counters)}
+        report.describe(priorities=cycles.priorities(), settled=settled)
         progress.say(f"settled after {cycles.start_s:.1f} s")
         progress.done(START_S)
         for count in pairs:
@@ -151,6 +154,10 @@ class Cycles:
         """Those of Open vSwitch and of the controller."""
         pids = {"ovs-vswitchd": self._switches_pid(), "controller": self._controller}
         return {name: priorities.priority(pid) for name, pid in pids.items()}
+
+    def cpu_s(self) -> float:
+        """CPU seconds of the controller so far, of all its threads: what other load has no part in."""
+        return round(cpu_seconds(Path(f"/proc/{self._controller}/stat").read_text()), 2)
 
     def _switches_pid(self) -> int:
         return int((self.sandbox.folder / "ovs-vswitchd.pid").read_text())
