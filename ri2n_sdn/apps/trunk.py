@@ -42,6 +42,8 @@ __all__ = ["TrunkApp", "flow_request", "send_slots", "slots_in_force"]
 _LOG = logging.getLogger("ri2n.trunk")
 _READ_S = 5.0
 _AUDIT_S = 10.0
+_AUDIT_EACH_S = 0.3  # with many hosts less often: all that they hold is read
+_AUDITS_AT_ONCE = 8
 _AGAIN_S = 1.0
 _FORGET_S = 300.0
 # A datapath goes on hashing for a group until ovs-vswitchd has looked through its flow cache (every 0.5 s at the
@@ -67,9 +69,9 @@ class TrunkApp(OSKenApp):
         now_s = time.monotonic()
         with cluster.lock:
             self._forget(now_s)
+            for member in self._due_for_audit(now_s):
+                member.installed, member.dirty = None, True
             for member in cluster.members.values():
-                if now_s - member.audited_s > _AUDIT_S and member.installed is not None and cluster.started:
-                    member.installed, member.dirty = None, True
                 member.dirty |= now_s >= member.sweep_s
             work = [
                 (member, member.channel)
@@ -102,6 +104,13 @@ class TrunkApp(OSKenApp):
             with cluster.lock:
                 for member, _ in work:
                     member.busy = False
+
+    def _due_for_audit(self, now_s: float) -> list[Member]:
+        """Hosts to be read again now: longest ago first, and few at once, so that the others can be changed."""
+        members = self.cluster.members.values()
+        every_s = max(_AUDIT_S, _AUDIT_EACH_S * len(members))
+        due = [member for member in members if now_s - member.audited_s > every_s and member.installed is not None]
+        return sorted(due, key=lambda member: member.audited_s)[:_AUDITS_AT_ONCE] if self.cluster.started else []
 
     def _forget(self, now_s: float) -> None:
         """A host that is away for long and that nobody hears any more may have become an unmanaged one."""

@@ -440,3 +440,21 @@ def test_others_may_have_the_lock_while_hosts_are_planned(
     trunk.turn()
     assert planned == ["A", "B", "A", "B"], "to see what they hold, and what they shall hold"
     assert free == [True] * 4
+
+
+def test_of_many_hosts_few_are_audited_at_once_and_none_is_forgotten() -> None:
+    trunk = Trunk(bridge_model.Cluster({f"h{number:02}": ["n1"] for number in range(20)}))
+    now_s = 1000.0
+    for age, member in enumerate(trunk.cluster.members.values()):
+        member.audited_s = now_s - 11.0 - age
+    seen: list[str] = []
+    for _ in range(3):
+        due = trunk.app._due_for_audit(now_s)
+        seen += [member.name for member in due]
+        for member in due:
+            member.audited_s = now_s
+    assert seen == [f"h{number:02}" for number in reversed(range(20))], "those first that were longest ago"
+    assert trunk.app._due_for_audit(now_s + 9.0) == []
+    assert len(trunk.app._due_for_audit(now_s + 11.0)) < 20
+    trunk.cluster.started = False
+    assert trunk.app._due_for_audit(now_s + 11.0) == []
