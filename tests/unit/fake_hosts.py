@@ -100,6 +100,8 @@ def member_of(name: str, nics: int = 2) -> Member:
 class _Wiring:
     """Port N of every host is on network nN; `dead` NICs neither send nor receive."""
 
+    deaths = 0
+
     def __init__(self, dead: set[NicId]) -> None:
         self._dead = dead
         self.settled = True
