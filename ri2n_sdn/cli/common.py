@@ -50,7 +50,9 @@ def console() -> Console:
     """A rich console on stdout; plain and at least `_PIPE_COLUMNS` wide when stdout is not a terminal.
 
     A file or a pipe has no width: a COLUMNS of 80 there is of another place, and so narrow a table would leave out
-    what a reader looks for; a larger one is meant. It has no markup: names come from hosts, and one like `eth[/]0` is no style.
+    what a reader looks for; a larger one is meant.
+
+    It has no markup: names come from hosts, and one like `eth[/]0` is no style.
     """
     if sys.stdout.isatty():
         return Console(markup=False)

@@ -109,6 +109,9 @@ class _Wiring:
     def network(self, nic: NicId) -> str | None:
         return f"n{nic[1]}"
 
+    def flooded(self, now_s: float) -> list[NicId]:
+        return []
+
     def alive(self, nic: NicId) -> tuple[bool, bool]:
         return (nic not in self._dead, nic not in self._dead)
 
