@@ -299,7 +299,7 @@ def test_a_flood_of_strange_probes_costs_no_nic_its_good_name(sandbox: Sandbox) 
     def sent() -> int:
         sandbox.receive("stranger", *[frame] * 400)
         counters: dict[str, int] = sandbox.ask("status")["counters"]
-        return counters["probes_sent"] - before["probes_sent"]
+        return counters["probes_sent"] - int(before["probes_sent"])
 
     sandbox.ovs.vsctl("add-port", "n0", "stranger", "--", "set", "interface", "stranger", "type=dummy")
     try:
