@@ -170,6 +170,8 @@ def _connection(match: dict[int, bytes]) -> Connection | None:
     mac, ports = match.get(_ETH_DST), (match.get(_TCP_SRC), match.get(_TCP_DST))
     if source is None or target is None or mac is None or ports[0] is None or ports[1] is None:
         return None
+    if (len(mac), len(ports[0]), len(ports[1])) != (6, 2, 2):
+        raise ValueError("flow description: a MAC address or a port of another length")
     return Connection(
         str(ip_address(source)),
         int.from_bytes(ports[0], "big"),

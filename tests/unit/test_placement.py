@@ -9,7 +9,7 @@ from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ri2n_sdn.apps.config import ClusterConfig
@@ -253,6 +253,7 @@ def test_garbage_for_a_reply_is_a_value_error_or_no_connection(garbage: bytes) -
 
 
 @given(st.sampled_from([FOUR, IPV6]), DAMAGE, st.integers(0, 200))
+@example(IPV6, [(459, 1)], 0)  # a port of one byte
 def test_a_damaged_reply_is_read_as_it_stands_or_a_value_error(
     connection: Connection, damage: list[tuple[int, int]], length: int
 ) -> None:
