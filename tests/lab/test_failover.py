@@ -26,7 +26,7 @@ from tests.lab.packets import flawless, reaches
 pytestmark = pytest.mark.virtual
 
 WaitUntil = Callable[..., None]
-SWITCH_MS = 50  # a killed ovs-vswitchd: 7 ms in a sample; real CPUs take longer to start the next one
+SWITCH_MS = 300  # a killed ovs-vswitchd that is started after 100 ms; real CPUs take longer for that
 
 
 # ---- two hosts on two networks
@@ -194,10 +194,10 @@ def kill_switch(lab: Lab, host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["C", "A"], ids=["the sender's", "the receiver's"])
-def test_a_killed_switch_is_felt_for_some_milliseconds_and_doubles_nothing(
+def test_a_killed_switch_is_felt_until_the_next_one_runs_and_doubles_nothing(
     three: Lab, host: str, wait_until: WaitUntil
 ) -> None:
-    """The kernel goes on with what it has until the next ovs-vswitchd takes it away."""
+    """Flows that the kernel knows go on until the next ovs-vswitchd takes what it knows away; here all are new."""
     stream = Stream(three, "C", "A", seconds=4 if EXACT else 8, flows=8)
     back = Stream(three, "A", "C", seconds=4 if EXACT else 8, flows=8, port=5601)
     kill_switch(three, host)

@@ -119,7 +119,7 @@ KINDS: dict[str, tuple[Callable[[Lab], AbstractContextManager[None]], str]] = {
     "two NICs with one address": (lambda lab: with_address(lab, mac(lab, "E", "eth0")), "have one MAC address"),
     "another host's address": (lambda lab: with_address(lab, mac(lab, "A", "eth0")), "the same MAC address"),
     "another host's name": (lambda lab: with_name(lab, "A"), "has the same name"),
-    "a name of its own": (lambda lab: with_name(lab, "E2"), "E2 "),
+    "a name of its own": (lambda lab: with_name(lab, "E2"), "E is in cluster.yaml"),
     "a hung Open vSwitch": (hung, "E "),
     "mute": (lambda lab: fake(lab, "mute", "mute", 1), "mute has not answered"),
     "counters that are not known": (lambda lab: fake(lab, "all_ones", "ones", 2), ""),
