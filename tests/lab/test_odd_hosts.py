@@ -14,7 +14,10 @@ import pytest
 from ri2n_sdn.cli.client import call
 from ri2n_sdn.fabric.topology import Topology, parse_topology
 from ri2n_sdn.lab import Lab
+from ri2n_sdn.lab.traffic import Stream
 
+from .conftest import EXACT
+from .outages import busy_nic, felt
 from .packets import flawless_streams
 
 pytestmark = pytest.mark.virtual
@@ -163,6 +166,20 @@ def others_lose_nothing(lab: Lab, kind: str, seconds: float, wait_until: WaitUnt
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_others_lose_nothing_beside_an_odd_host(lab: Lab, kind: str, wait_until: WaitUntil) -> None:
     others_lose_nothing(lab, kind, 4, wait_until)
+
+
+def test_a_mute_host_delays_no_failover(lab: Lab, wait_until: WaitUntil) -> None:
+    lab.wait_ready()
+    with fake(lab, "mute", "mute", 7):
+        wait_until(
+            lambda: any("mute has not" in text for text in call(lab.controller_socket, "status")["warnings"]),
+            "it is not known to be mute",
+        )
+        stream = Stream(lab, "A", "B", seconds=2.5 if EXACT else 6)
+        lab.fault("blackhole", host="A", nic=busy_nic(lab, "A"))
+        felt(stream.result(), "blackhole")
+    lab.restore_all()
+    lab.wait_ready()
 
 
 @pytest.mark.long
