@@ -19,12 +19,13 @@ _STRAGGLER_TIMES = 4.0
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 
-def await_most(asked: Sequence[tuple[KeyT, Sequence[Future[Any]]]], limit_s: float) -> set[KeyT]:
+def await_most(asked: Sequence[tuple[KeyT, Sequence[Future[Any]]]], limit_s: float, bystanders: int = 0) -> set[KeyT]:
     """Wait until the hosts' requests have answers, and return the hosts whose requests all have.
 
     Late is not dead, and how late is late depends on the machine: once half of the hosts are done, the others have four
     times as long as those took, and 0.25 s at least. A single mute host so costs the others a quarter of a second, and
-    a busy machine, on which all are slow, loses nobody. No wait is longer than `limit_s`.
+    a busy machine, on which all are slow, loses nobody. No wait is longer than `limit_s`; nor than MUTE_S where half of
+    all hosts are `bystanders`, who were asked nothing and cannot go on until this is over.
     """
     done: set[KeyT] = set()
     left = {key: len(futures) for key, futures in asked}
@@ -49,6 +50,8 @@ def await_most(asked: Sequence[tuple[KeyT, Sequence[Future[Any]]]], limit_s: flo
             now_s = time.monotonic()
             if allowed_s == limit_s and 2 * len(done) >= len(left):
                 allowed_s = min(limit_s, max(_STRAGGLER_S, _STRAGGLER_TIMES * (now_s - began_s)))
+            elif allowed_s == limit_s and 2 * (len(done) + bystanders) >= len(left) + bystanders:
+                allowed_s = min(limit_s, MUTE_S)
             if now_s - began_s >= allowed_s:
                 break
             changed.wait(began_s + allowed_s - now_s)

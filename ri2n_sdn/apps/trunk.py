@@ -7,7 +7,7 @@ import math
 import time
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError  # another than the built-in one before Python 3.11
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ri2n_sdn.apps import codec
@@ -52,11 +52,25 @@ _FORGET_S = 300.0
 _UNUSED_GROUP_S = 8.0
 
 
+@dataclass(frozen=True)
+class _Reading:
+    """What a bridge was asked, and by which connection; an answer that comes late is good all the same."""
+
+    channel: Channel
+    flows: Future[list[Any]]
+    groups: Future[list[Any]]
+
+
 class TrunkApp(OSKenApp):
     """One thread reads, plans and changes the hosts that are marked dirty; the same one audits the others."""
 
     OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
     cluster: Cluster
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._readings: dict[str, _Reading] = {}
+        self._answering = 0  # connected hosts that are not mute
 
     def start(self) -> None:
         super().start()
@@ -69,6 +83,8 @@ class TrunkApp(OSKenApp):
         now_s = time.monotonic()
         with cluster.lock:
             self._forget(now_s)
+            for name in self._readings.keys() - cluster.members.keys():
+                del self._readings[name]
             for member in self._due_for_audit(now_s):
                 member.installed, member.dirty = None, True
             for member in cluster.members.values():
@@ -83,6 +99,10 @@ class TrunkApp(OSKenApp):
             ]
             for member, _ in work:
                 member.busy = True
+            self._answering = sum(
+                member.channel is not None and member.channel.mute_s(now_s) < MUTE_S
+                for member in cluster.members.values()
+            )
         try:
             unread = [(member, channel) for member, channel in work if member.installed is None]
             self._read(unread)
@@ -130,20 +150,26 @@ class TrunkApp(OSKenApp):
             cluster.forget(member, f"{name} is forgotten: not connected for {_FORGET_S:.0f} s")
 
     def _read(self, work: list[tuple[Member, Channel]]) -> None:
-        """Ask what the bridges hold; hosts that do not answer stay dirty."""
+        """Ask what bridges hold. Who has not answered yet stays dirty and is waited for once: others have work, too."""
         asked = []
         for member, channel in work:
-            flows = channel.request(flow_request(channel))
-            groups = channel.request(parser.OFPGroupDescStatsRequest(channel.datapath, 0, ofp.OFPG_ALL))
-            asked.append((member, channel, flows, groups))
-        await_most([(member.name, (flows, groups)) for member, _, flows, groups in asked], _READ_S)
-        for member, channel, flows, groups in asked:
+            open_one = self._readings.get(member.name)
+            if open_one is None or open_one.channel is not channel:
+                flows = channel.request(flow_request(channel))
+                groups = channel.request(parser.OFPGroupDescStatsRequest(channel.datapath, 0, ofp.OFPG_ALL))
+                self._readings[member.name] = _Reading(channel, flows, groups)
+                asked.append((member.name, (flows, groups)))
+        await_most(asked, _READ_S, self._answering - len(asked))
+        for member, channel in work:
+            reading = self._readings[member.name]
+            if not (reading.flows.done() and reading.groups.done()):
+                continue
+            del self._readings[member.name]
             try:
-                rows = _bodies(flows, codec.read_flow_counters)
-                found = _bodies(groups, codec.read_groups)
+                rows = _bodies(reading.flows, codec.read_flow_counters)
+                found = _bodies(reading.groups, codec.read_groups)
             except Exception as error:  # whatever it says, it is this host that says it
-                why = error if str(error) else "it has not answered yet"
-                _LOG.warning("%s: cannot read what it holds: %s", member.name, why)
+                _LOG.warning("%s: cannot read what it holds: %s", member.name, error)
                 member.retry_s = time.monotonic() + _AGAIN_S
                 continue
             with self.cluster.lock:

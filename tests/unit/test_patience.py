@@ -80,6 +80,13 @@ def test_a_mute_host_costs_a_quarter_of_a_second(clock: Clock) -> None:
     assert clock.now_s == pytest.approx(0.25)
 
 
+def test_a_mute_host_alone_is_not_waited_for_while_many_others_have_work(clock: Clock) -> None:
+    assert await_most(asked(clock, mute=None), 5.0, bystanders=4) == set()
+    assert clock.now_s == 0.5
+    assert await_most(asked(clock, late=0.9), 5.0, bystanders=1) == {"late"}
+    assert await_most(asked(clock, A=3.0, B=3.0, C=3.5), 5.0, bystanders=2) == {"A", "B", "C"}, "most are late"
+
+
 def test_where_all_are_slow_nobody_is_lost(clock: Clock) -> None:
     assert await_most(asked(clock, A=0.8, B=1.0, C=2.9), 5.0) == {"A", "B", "C"}
 

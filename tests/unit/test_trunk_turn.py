@@ -57,6 +57,7 @@ class Switch:
         self.breaks = False
         self.mute_for_s = 0.0
         self.answers = True
+        self.requests: list[Future[list[Any]]] = []
 
     def mute_s(self, now_s: float) -> float:
         return self.mute_for_s
@@ -84,6 +85,10 @@ class Switch:
             return
         command, number = struct.unpack_from("!H2xI", data, 8)
         self.log.append((self.name, _COMMANDS[command], number))
+
+    def request(self, message: Any) -> Future[list[Any]]:
+        self.requests.append(Future())
+        return self.requests[-1]
 
     def barrier(self) -> Future[list[Any]]:
         self.log.append((self.name, "asked", 0))
@@ -279,6 +284,33 @@ def test_a_mute_host_is_asked_nothing_and_waited_for_by_nobody(model: bridge_mod
     trunk.switches["B"].mute_for_s = 0.4
     trunk.turn()
     assert not trunk.cluster.members["B"].dirty
+
+
+def test_a_host_that_says_late_what_it_holds_is_asked_once_and_holds_nobody_up(
+    model: bridge_model.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[tuple[list[str], int]] = []
+
+    def no_wait(asked: Any, limit_s: float, bystanders: int = 0) -> set[str]:
+        if limit_s == trunk_module._READ_S and any(len(futures) == 2 for _, futures in asked):
+            waited.append(([name for name, _ in asked], bystanders))
+        return set()
+
+    monkeypatch.setattr(trunk_module, "await_most", no_wait)
+    trunk = Trunk(model)
+    trunk.fabric = other(model)
+    late, switch = trunk.cluster.members["B"], trunk.switches["B"]
+    late.installed, late.dirty = None, True
+    for _ in range(2):
+        trunk.turn()
+        assert late.installed is None and late.dirty and len(switch.requests) == 2
+        assert not any(member.dirty for name, member in trunk.cluster.members.items() if name != "B")
+    assert waited == [(["B"], len(trunk.switches) - 1)], "once"
+    for request in switch.requests:
+        request.set_result([])
+    trunk.turn()
+    assert late.installed is not None and len(switch.requests) == 2
+    assert [entry for entry in trunk.log if entry[:2] == ("B", "row")], "it held nothing"
 
 
 def test_a_host_that_falls_mute_in_a_turn_leaves_the_others_their_change(model: bridge_model.Cluster) -> None:
