@@ -356,7 +356,7 @@ def test_a_hanging_helper_is_ended_and_felt_for_less_than_a_second(
     lab = cluster.lab
     lab.helpers.restart(host, ["--watchdog-ms", "500"])
     wait_until(cluster.usable, cluster.described, WHOLE_S)
-    stream = Stream(lab, "B", "A", pps=pps, seconds=2.5 if EXACT else 8, size=SIZE)
+    stream = Stream(lab, "B", "A", pps=pps, seconds=6 if EXACT else 8, size=SIZE)
     until_sent(cluster, 0.05 * pps, wait_until, by_all=True)
     pid = lab.helpers.pid(host)
     assert pid is not None
