@@ -163,9 +163,14 @@ def others_lose_nothing(lab: Lab, kind: str, seconds: float, wait_until: WaitUnt
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+OFTEN = ("two NICs with one address", "another host's name", "a hung Open vSwitch", "mute", "twelve bytes, 200 times")
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[] if kind in OFTEN else [pytest.mark.long]) for kind in KINDS]
+)
 def test_the_others_lose_nothing_beside_an_odd_host(lab: Lab, kind: str, wait_until: WaitUntil) -> None:
-    others_lose_nothing(lab, kind, 4, wait_until)
+    others_lose_nothing(lab, kind, 2, wait_until)
 
 
 def test_a_mute_host_delays_no_failover(lab: Lab, wait_until: WaitUntil) -> None:

@@ -350,14 +350,14 @@ def test_a_killed_helper_costs_a_packet_or_two_and_is_used_again(
 
 @pytest.mark.parametrize("host", ["B", "A"], ids=["the sender's", "the receiver's"])
 def test_a_hanging_helper_is_ended_and_felt_for_less_than_a_second(
-    cluster: Cluster, host: str, pps: float, wait_until: WaitUntil
+    cluster: Cluster, host: str, stream_pps: float, wait_until: WaitUntil
 ) -> None:
     """It stands still, as for a debugger; its own guard ends it, and flows go by the slot table from then on."""
     lab = cluster.lab
     lab.helpers.restart(host, ["--watchdog-ms", "500"])
     wait_until(cluster.usable, cluster.described, WHOLE_S)
-    stream = Stream(lab, "B", "A", pps=pps, seconds=6 if EXACT else 8, size=SIZE)
-    until_sent(cluster, 0.05 * pps, wait_until, by_all=True)
+    stream = Stream(lab, "B", "A", pps=stream_pps, seconds=6 if EXACT else 8, size=SIZE)
+    until_sent(cluster, 0.05 * stream_pps, wait_until, by_all=True)
     pid = lab.helpers.pid(host)
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
