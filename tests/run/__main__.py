@@ -134,6 +134,8 @@ class _Run:
             outcome = self._pytest(tier, paths)
         seconds = time.monotonic() - began_s
         _say(f"tier {tier.name}: {outcome.passed} passed, {outcome.failed} failed, {seconds:.0f} s")
+        for failure in outcome.failures:
+            _say(f"failed: {failure}")
         return replace(outcome, seconds=seconds)
 
     def _await_kernel(self) -> None:

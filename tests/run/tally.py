@@ -11,6 +11,7 @@ from pathlib import Path
 __all__ = ["Case", "Outcome", "read_cargo", "read_junit", "summary"]
 
 SLOWEST = 10
+WIDEST = 400  # characters of a reason, from its first line
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out of a tier; `why_skipped` says why none of it could run here."""
+    """What came out of a tier; `why_skipped` says why none of it could run here, `failures` which failed and why."""
 
     tier: str
     passed: int = 0
@@ -32,6 +33,7 @@ class Outcome:
     seconds: float = 0.0
     cases: tuple[Case, ...] = field(default=(), repr=False)
     why_skipped: str = ""
+    failures: tuple[str, ...] = ()
 
 
 def read_junit(tier: str, paths: Iterable[Path], seconds: float, broken: int = 0) -> Outcome:
@@ -42,11 +44,13 @@ def read_junit(tier: str, paths: Iterable[Path], seconds: float, broken: int = 0
     """
     passed, failed, skipped = 0, broken, 0
     cases: list[Case] = []
+    failures: list[str] = []
     for path in paths:
         try:
             suites = list(tree.parse(path).getroot().iter("testsuite"))
-        except (OSError, tree.ParseError):
+        except (OSError, tree.ParseError) as error:
             failed += 1
+            failures.append(f"{path.name}: no whole JUnit file: {error}")
             continue
         for suite in suites:
             count = {key: int(suite.get(key, 0)) for key in ("tests", "failures", "errors", "skipped")}
@@ -55,7 +59,8 @@ def read_junit(tier: str, paths: Iterable[Path], seconds: float, broken: int = 0
             skipped += count["skipped"]
             passed += max(0, count["tests"] - bad - count["skipped"])
             cases += [_case(element) for element in suite.iter("testcase")]
-    return Outcome(tier, passed, failed, skipped, seconds, tuple(cases))
+            failures += [text for element in suite.iter("testcase") for text in _failures(element)]
+    return Outcome(tier, passed, failed, skipped, seconds, tuple(cases), failures=tuple(failures))
 
 
 def read_cargo(text: str, seconds: float, code: int) -> Outcome:
@@ -66,15 +71,16 @@ def read_cargo(text: str, seconds: float, code: int) -> Outcome:
     passed = failed = skipped = 0
     for found in re.finditer(r"^test result: .*? (\d+) passed; (\d+) failed; (\d+) ignored", text, re.MULTILINE):
         passed, failed, skipped = passed + int(found[1]), failed + int(found[2]), skipped + int(found[3])
+    failures = tuple(f"{name}: see above" for name in re.findall(r"^test (\S+) .*\bFAILED$", text, re.MULTILINE))
     unable = len(re.findall(r"^SKIPPED ", text, re.MULTILINE))
     if code and not failed:
-        failed = 1  # it does not build
-    return Outcome("rust", passed - unable, failed, skipped + unable, seconds)
+        failed, failures = 1, ("cargo: it does not build",)
+    return Outcome("rust", passed - unable, failed, skipped + unable, seconds, failures=failures)
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
-    """The end of a run: the slowest tests, a line per tier, and, last, the one line that says it all."""
-    lines = []
+    """The end of a run: what failed, the slowest tests, a line per tier, and, last, the one line that says it all."""
+    lines = [f"FAILED {o.tier}: {text}" for o in outcomes for text in o.failures]
     slowest = sorted(((case, o.tier) for o in outcomes for case in o.cases), key=lambda pair: -pair[0].seconds)[
         :SLOWEST
     ]
@@ -90,6 +96,13 @@ def summary(outcomes: Sequence[Outcome]) -> str:
 
 def _why(outcome: Outcome) -> str:
     return f"  SKIPPED TIER: {outcome.why_skipped}" if outcome.why_skipped else ""
+
+
+def _failures(element: tree.Element) -> list[str]:
+    """Why a test failed, the first line of each reason."""
+    found = [part for kind in ("failure", "error") for part in element.findall(kind)]
+    reasons = [((part.get("message") or part.text or "").strip().splitlines() or ["?"])[0] for part in found]
+    return [f"{_case(element).name}: {reason[:WIDEST]}" for reason in reasons]
 
 
 def _case(element: tree.Element) -> Case:

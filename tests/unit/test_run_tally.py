@@ -12,10 +12,12 @@ from tests.run.tiers import TIERS, marks, select
 
 JUNIT = """<?xml version="1.0"?><testsuites><testsuite tests="5" failures="1" errors="1" skipped="1">
 <testcase classname="tests.unit.test_x" name="test_one" time="2.5"/>
-<testcase classname="tests.unit.test_x" name="test_two" time="0.5"/></testsuite></testsuites>"""
+<testcase classname="tests.unit.test_x" name="test_two" time="0.5"><failure message="AssertionError: 3&#10;assert 3 == 4">
+trace</failure></testcase></testsuite></testsuites>"""
 CARGO = """
 test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s
 SKIPPED needs root
+test links::tests::one ... FAILED
 test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s
 """
 TIER = {tier.name: tier for tier in TIERS}
@@ -27,6 +29,8 @@ def test_junit_files_are_added_up(tmp_path: Path) -> None:
     outcome = read_junit("unit", [tmp_path / "a", tmp_path / "b"], 7.0)
     assert (outcome.passed, outcome.failed, outcome.skipped, outcome.seconds) == (4, 4, 2, 7.0)
     assert outcome.cases[0] == Case("unit/test_x::test_one", 2.5)
+    assert outcome.failures == ("unit/test_x::test_two: AssertionError: 3",) * 2
+    assert summary([outcome]).startswith("FAILED unit: unit/test_x::test_two: AssertionError: 3\n")
 
 
 @pytest.mark.parametrize("content", [None, "", "<testsuites><test"])
@@ -43,6 +47,7 @@ def test_a_run_that_broke_is_a_failure_though_no_test_of_it_failed() -> None:
 def test_cargo_is_added_up_and_what_needed_root_is_skipped() -> None:
     outcome = read_cargo(CARGO, 1.0, 101)
     assert (outcome.passed, outcome.failed, outcome.skipped) == (4, 1, 2)
+    assert outcome.failures == ("links::tests::one: see above",)
 
 
 def test_a_helper_that_does_not_build_is_a_failure() -> None:
