@@ -12,7 +12,8 @@ from tests.run.tiers import TIERS, marks, select
 
 JUNIT = """<?xml version="1.0"?><testsuites><testsuite tests="5" failures="1" errors="1" skipped="1">
 <testcase classname="tests.unit.test_x" name="test_one" time="2.5"/>
-<testcase classname="tests.unit.test_x" name="test_two" time="0.5"><failure message="AssertionError: 3&#10;assert 3 == 4">
+<testcase classname="tests.unit.test_x" name="test_two" time="0.5">
+<failure message="AssertionError: 3&#10;assert 3 == 4">
 trace</failure></testcase></testsuite></testsuites>"""
 CARGO = """
 test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s
