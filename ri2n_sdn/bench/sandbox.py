@@ -94,11 +94,12 @@ class PrivateOvs:
         database = self.folder / "conf.db"
         self.run("ovsdb-tool", "create", str(database), str(SCHEMA))
         self._daemon("ovsdb-server", str(database), f"--remote=punix:{self.folder}/db.sock")
-        _await((self.folder / "db.sock").exists, "ovsdb-server's socket")
+        _await(lambda: _is_listening(self.folder / "db.sock"), "ovsdb-server's socket")
         self.run("ovs-vsctl", "--no-wait", "init")
         self.run("ovs-vsctl", "--no-wait", "set", "Open_vSwitch", ".", "other_config:max-revalidator=250")
         self._daemon("ovs-vswitchd", f"unix:{self.folder}/db.sock", "--enable-dummy=override", "--disable-system")
-        _await((self.folder / "ovs-vswitchd.pid").exists, "ovs-vswitchd's pid file")
+        control = self.folder / f"ovs-vswitchd.{self._processes['ovs-vswitchd'].pid}.ctl"
+        _await(lambda: _is_listening(control), f"{control.name}")
 
     def stop(self) -> None:
         """End both and remove the folder."""
@@ -122,7 +123,7 @@ class PrivateOvs:
         old.kill()
         old.wait()
         control = self.folder / f"{program}.{self._spawn(program)}.ctl"
-        _await(control.exists, f"{control.name}")
+        _await(lambda: _is_listening(control), f"{control.name}")
         (self.folder / f"{program}.{old.pid}.ctl").unlink(missing_ok=True)
 
     def run(self, *argv: str, check: bool = True, timeout_s: float = ANSWER_S) -> str:
@@ -381,6 +382,16 @@ def reserve_port() -> tuple[socket.socket, int]:
             reserved.close()
             continue
         return reserved, port
+
+
+def _is_listening(path: Path) -> bool:
+    """Whether somebody takes connections there: a socket is a file before it does."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        try:
+            connection.connect(str(path))
+        except OSError:
+            return False
+        return True
 
 
 def _await(condition: Callable[[], bool], what: str) -> None:

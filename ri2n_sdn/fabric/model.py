@@ -242,14 +242,18 @@ class Fabric:
         return self.hosts[one].helper_up and self.stripes(one, other) and self.stripes(other, one)
 
     def attachments(self, host: str) -> dict[str, tuple[Nic, ...]]:
-        """A host's NICs by network, the one in charge of broadcast and of unmanaged hosts first (live, lowest port)."""
+        """A host's NICs by network, the one in charge of broadcast and of unmanaged hosts first (live, lowest port).
+
+        Networks are in order of the host's ports, not of their names: a controller that starts anew may find the same
+        networks in another order, and shall change nothing.
+        """
         found: dict[str, list[Nic]] = {}
-        for nic in self.hosts[host].nics:
+        for nic in sorted(self.hosts[host].nics, key=lambda nic: nic.port):
             if nic.network is not None:
                 found.setdefault(nic.network, []).append(nic)
         return {
-            name: tuple(sorted(found[name], key=lambda nic: (not (nic.sends and nic.receives), nic.port)))
-            for name in sorted(found)
+            name: tuple(sorted(members, key=lambda nic: (not (nic.sends and nic.receives), nic.port)))
+            for name, members in found.items()
         }
 
     def unconnected_pairs(self) -> list[tuple[str, str]]:

@@ -21,6 +21,7 @@ from ri2n_sdn.lab.run import CommandFailed, in_namespace, run
 __all__ = ["check_ovs", "database", "environment", "has_kernel_datapath", "make_template", "port_mod", "start"]
 
 OLDEST = (2, 17)
+START_S = 120.0  # a net: each takes some milliseconds
 SCHEMA = Path(os.environ.get("OVS_PKGDATADIR", "/usr/share/openvswitch")) / "vswitch.ovsschema"
 
 # OpenFlow 1.0, which every bridge of the lab's switches speaks; 1.0 has the shortest port_mod.
@@ -88,7 +89,7 @@ def start(folder: Path, namespace: str, template: Path) -> None:
     ]
     for argv in servers:
         try:
-            run(in_namespace(namespace, argv), env=env, timeout_s=30)
+            run(in_namespace(namespace, argv), env=env, timeout_s=START_S)
         except CommandFailed as error:
             log = folder / f"{argv[0]}.log"
             tail = log.read_text(errors="replace").splitlines()[-3:] if log.exists() else []

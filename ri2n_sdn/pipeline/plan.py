@@ -318,14 +318,11 @@ def _broadcast_from_peer(
     The peer sends one copy into each of its networks. ARP and neighbour discovery are taken from all (plan of
     Table.NEIGHBOUR): a second copy does no harm there, and a lost one would cut the pair off.
     """
-    sends_into = {
-        network: members[0].sends
-        for network, members in fabric.attachments(peer.name).items()
-        if network in attachments
-    }
+    of_peer = fabric.attachments(peer.name)
+    sends_into = {network: of_peer[network][0].sends for network in attachments if network in of_peer}
     order = [
         nic
-        for network in sorted(sends_into, key=lambda network: (not sends_into[network], network))
+        for network in sorted(sends_into, key=lambda network: not sends_into[network])
         for nic in attachments[network]
     ]
     order.sort(key=lambda nic: not (nic.receives and sends_into[nic.network or ""]))

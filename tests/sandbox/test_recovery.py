@@ -24,19 +24,20 @@ trunk._AUDIT_S, trunk._UNUSED_GROUP_S = 1.0, 0.8
 """
 # A handler, a loop and a decoder that fail a few times, as a bug of ours would.
 FAULTY = """
+import sys
 import ri2n_sdn.apps.connection as connection, ri2n_sdn.apps.probes as probes, ri2n_sdn.apps.trunk as trunk
 
-def failing(times, method):
+def failing(times, method, called_by=""):
     left = [times]
     def wrapped(*args):
-        if left[0] > 0:
+        if left[0] > 0 and called_by in ("", sys._getframe(1).f_code.co_name):
             left[0] -= 1
             raise RuntimeError("a bug")
         return method(*args)
     return wrapped
 
 probes.ProbeCodec.decode = failing(5, probes.ProbeCodec.decode)
-connection.ConnectionApp._member_of = failing(1, connection.ConnectionApp._member_of)
+connection.ConnectionApp._member_of = failing(1, connection.ConnectionApp._member_of, "port_changed")
 trunk.TrunkApp._forget = failing(3, trunk.TrunkApp._forget)
 """
 BROKEN = "import ri2n_sdn.apps.trunk as trunk; trunk.TrunkApp._forget = None"

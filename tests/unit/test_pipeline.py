@@ -47,6 +47,21 @@ def test_every_slot_delivers_once_with_the_hosts_own_addresses(hosts: dict[str, 
 
 
 @settings(max_examples=40, deadline=None)
+@given(wirings, st.permutations(["n1", "n2", "n3"]))
+def test_names_of_networks_are_in_no_row(hosts: dict[str, list[str]], names: list[str]) -> None:
+    """A controller that starts anew may find the same networks in another order: it shall change nothing."""
+    other = dict(zip(["n1", "n2", "n3"], names, strict=True))
+    fabric = Cluster(hosts).fabric
+    named_anew = {
+        name: replace(host, nics=tuple(replace(nic, network=other[nic.network or ""]) for nic in host.nics))
+        for name, host in fabric.hosts.items()
+    }
+    renamed = replace(fabric, hosts=named_anew)
+    for name in hosts:
+        assert plan_host(renamed, name, {}, default_slots, 64) == plan_host(fabric, name, {}, default_slots, 64)
+
+
+@settings(max_examples=40, deadline=None)
 @given(wirings)
 def test_switches_never_see_one_address_on_two_ports(hosts: dict[str, list[str]]) -> None:
     """Frames between managed hosts carry the addresses of the NICs they travel between."""
