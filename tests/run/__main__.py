@@ -55,6 +55,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--all", action="store_true", help="what takes hours, too; see below")
     parser.add_argument("--junit", type=Path, metavar="FOLDER", help="keep the JUnit files there")
     parser.add_argument("--workers", type=int, metavar="N", help="tests at once; default: one per CPU, at least 2")
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="of the guests' random numbers: another one is another sample"
+    )
     return parser
 
 
@@ -177,7 +180,9 @@ class _Run:
             _say(f"no guest boots here: {words}")
             return Outcome(tier.name, failed=1)
         files = by_length(self._collect(tier, paths))
-        written, broken, cases = run_files(kernel, files, self._arguments(tier), self.scratch, _say)
+        written, broken, cases = run_files(
+            kernel, files, self._arguments(tier), self.scratch, _say, self.options.seed
+        )
         # The JUnit files of guests have virtual seconds, which cost nobody anything.
         return replace(read_junit(tier.name, written, 0.0, broken=broken), cases=tuple(cases))
 
@@ -193,7 +198,10 @@ class _Run:
             said: list[str] = []
             reader = threading.Thread(target=_pass_on, args=(cargo, said))
             reader.start()
-            code = cargo.wait()
+            try:
+                code = cargo.wait()
+            finally:
+                cargo.terminate()  # else the end of this block would wait for all of it
             reader.join()
         return read_cargo("".join(said), 0.0, code)
 

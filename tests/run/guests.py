@@ -32,14 +32,14 @@ Say = Callable[[str], None]
 class _Run:
     """One file in its guest."""
 
-    def __init__(self, kernel: Kernel, path: str, argv: Sequence[str], scratch: Path, cpu: int) -> None:
+    def __init__(self, kernel: Kernel, path: str, argv: Sequence[str], scratch: Path, cpu: int, seed: int) -> None:
         name = re.sub(r"\W", "_", path)
         self.path, self.cpu = path, cpu
         self.xml = scratch / f"{name}.xml"
         self.started_s = self._heard_s = time.monotonic()
         self._size = 0
         line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={self.xml}", *argv, path]
-        self.guest = Guest(kernel, line, limit_s=LIMIT_S, writable=scratch, cpu=cpu)
+        self.guest = Guest(kernel, line, limit_s=LIMIT_S, writable=scratch, cpu=cpu, seed=seed)
 
     def ended(self) -> tuple[int, str] | None:
         """Pytest's exit code and all it said, or None while it runs; a guest that died or hangs has the code -1."""
@@ -71,7 +71,7 @@ def by_length(collected: str) -> list[str]:
 
 
 def run_files(
-    kernel: Kernel, files: Sequence[str], argv: Sequence[str], scratch: Path, say: Say
+    kernel: Kernel, files: Sequence[str], argv: Sequence[str], scratch: Path, say: Say, seed: int = 1
 ) -> tuple[list[Path], int, list[Case]]:
     """Run pytest with `argv` on each file; what a run prints is printed at its end.
 
@@ -87,7 +87,7 @@ def run_files(
             for cpu in sorted(set(cpus) - {run.cpu for run in running}):
                 if waiting:
                     say(f"guest for {waiting[0]} ({len(waiting) - 1} files wait)")
-                    running.append(_Run(kernel, waiting.pop(0), argv, scratch, cpu))
+                    running.append(_Run(kernel, waiting.pop(0), argv, scratch, cpu, seed))
             time.sleep(POLL_S)
             for run in list(running):
                 if (ended := run.ended()) is None:
