@@ -203,6 +203,7 @@ restore_nic() {
     if [[ -s $saved/disable_ipv6 && -e /proc/sys/net/ipv6/conf/$nic/disable_ipv6 ]]; then
         run write_sysctl "net/ipv6/conf/$nic/disable_ipv6" "$(<"$saved/disable_ipv6")"
     fi
+    default_queue "$nic"
     local feature
     while read -r feature; do
         try ethtool -K "$nic" "$feature" on
@@ -219,9 +220,7 @@ undo() {
     for saved in $(vsctl --bare --columns=_uuid find QoS "external_ids:ri2n=$BRIDGE"); do
         run vsctl destroy QoS "$saved"
     done
-    if command -v nft >/dev/null && nft list table netdev "$NFT_TABLE" >/dev/null 2>&1; then
-        run nft delete table netdev "$NFT_TABLE"
-    fi
+    no_ingress_rules
     if helper_is_set_up; then delete_taps; fi
     for saved in "$STATE"/nic.*; do
         [[ -d $saved ]] || continue

@@ -93,8 +93,6 @@ make_tap() { # make_tap NAME MTU FRAMES
     [[ $LINK_UP == yes ]] || run ip link set dev "$1" up
 }
 
-kernel_has_fq_codel() { grep -q ' fq_codel_init' /proc/kallsyms 2>/dev/null || modprobe -n -q sch_fq_codel 2>/dev/null; }
-
 # The TAPs out of a bridge that stays.
 release_taps() {
     local tap

@@ -26,7 +26,8 @@ class NicSpec(StrictModel):
     """A NIC: its device name, the switch it is plugged into, and its rate in bit/s, both ways.
 
     `port` is the switch's; without one it gets the lowest that is free (`Topology.port_numbers`). `queue_frames` is
-    what a lab's NIC holds before it drops, where the kernel can say that exactly.
+    what a lab's NIC holds before it drops, where the kernel can say that exactly. `queue` is how: one for all (`fifo`),
+    or one for each flow (`fair`: fq_codel, which host-up puts on NICs that have no better one).
     """
 
     name: NicName
@@ -34,6 +35,7 @@ class NicSpec(StrictModel):
     rate_bps: Annotated[int, Field(gt=0)]
     port: Annotated[int, Field(ge=1, le=1023)] | None = None
     queue_frames: Annotated[int, Field(ge=20)] = 1000
+    queue: Literal["fifo", "fair"] = "fifo"
 
 
 class HostSpec(StrictModel):

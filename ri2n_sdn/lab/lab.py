@@ -429,7 +429,7 @@ class Lab:
         else:
             spec = self.topology.hosts[host]
             for nic in spec.nics:
-                queues += plan.nic_queue(nic.name, nic.rate_bps, self.datapath, nic.queue_frames)
+                queues += plan.nic_queue(nic, self.datapath)
                 devices.append(nic.name)
             if self.software == "autonomous" and host in self.helpers.hosts:
                 links += autonomous_commands(self.topology, host)

@@ -29,7 +29,6 @@ CONTROLLER_ADDRESS = "10.255.0.1"
 MAX_HOSTS = 253  # one /24 for the hosts, and one for their control network, whose .1 is the controller
 FRAME_BYTES = 1514
 NIC_QUEUE_BYTES = 170 * FRAME_BYTES  # TCP does not feel a queue behind a netdev bridge: a longer one only adds delay
-NIC_QUEUE_FRAMES = 1000
 CABLE_DELAY = "5us"
 BURST_S = 0.0008  # 10 kB at 100 Mbit/s: what a late timer may make up for
 MIN_BURST_BYTES = 2 * 1514
@@ -126,18 +125,26 @@ def link_commands(topology: Topology, namespace: dict[str, str]) -> list[str]:
     return lines
 
 
-def nic_queue(device: str, rate_bps: int, datapath: str, queue_frames: int = NIC_QUEUE_FRAMES) -> list[str]:
+def nic_queue(nic: NicSpec, datapath: str) -> list[str]:
     """The `tc` commands of a NIC: its rate, and a queue that TCP does not overrun.
 
     netem is exact to the packet and has a delay, as a cable has; the netdev datapath is for kernels that lack it. Up to
     one frame's time of random delay follows, in order: NICs of exactly one rate would meet at a port in the same order
     for ever, and the one that comes just after each departure would get all its room (Floyd and Jacobson, On Traffic
     Phase Effects in Packet-Switched Gateways, 1992, whose remedy this is). Real hosts are not that regular.
+
+    A `fair` queue needs a rate that holds frames back from it, which netem's does not: there it is TBF's.
     """
+    device, rate_bps = nic.name, nic.rate_bps
+    if nic.queue == "fair":
+        return [
+            _tbf(device, rate_bps, NIC_QUEUE_BYTES).replace(" root tbf", " root handle 1: tbf"),
+            f"qdisc add dev {device} parent 1:1 handle 10: fq_codel limit {nic.queue_frames}",
+        ]
     if datapath != "system":
         return [_tbf(device, rate_bps, NIC_QUEUE_BYTES)]
     half_us = FRAME_BYTES * 8e6 / rate_bps / 2
-    limit = f"limit {queue_frames}"
+    limit = f"limit {nic.queue_frames}"
     return [  # a rate keeps netem's packets in order, one so high costs no time
         f"qdisc add dev {device} root handle 1: netem rate {rate_bps}bit delay {CABLE_DELAY} {limit}",
         f"qdisc add dev {device} parent 1:1 handle 10: netem rate {100 * rate_bps}bit"

@@ -48,7 +48,7 @@ KERNEL = {
     "links": "ip -o link show",
     "routes": "ip -4 route show table all; ip -6 route show table all",
     "qdiscs": "tc qdisc show",
-    "nft": "nft list ruleset 2>/dev/null || true",  # the kernel of a guest has none, nor needs it
+    "nft": "nft list ruleset 2>/dev/null || true",
     "sysctls": "grep -rs . /proc/sys/net/ipv4/conf /proc/sys/net/ipv6/conf || true",
     "offloads": "ethtool -k eth0; ethtool -k eth1",
 }

@@ -16,7 +16,7 @@ import pytest
 from ri2n_sdn.cli.client import call
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.switches import SwitchSpec
-from ri2n_sdn.fabric.topology import Topology, load_topology, parse_topology
+from ri2n_sdn.fabric.topology import NicSpec, Topology, load_topology, parse_topology
 from ri2n_sdn.lab import plan
 from ri2n_sdn.lab.control import await_ready
 from ri2n_sdn.lab.faults import Fault, check_fault, same_place
@@ -56,10 +56,10 @@ def test_control_addresses_are_free_of_the_controllers(mixed: Topology) -> None:
 
 
 def test_queues_on_netdev() -> None:
-    (nic,) = plan.nic_queue("x", 100_000_000, "netdev")
+    (nic,) = plan.nic_queue(NicSpec(name="x", switch="s0", rate_bps=100_000_000), "netdev")
     words = nic.split()
     assert words[words.index("burst") + 1] == "10000"
-    (slow,) = plan.nic_queue("x", 1_000_000, "netdev")
+    (slow,) = plan.nic_queue(NicSpec(name="x", switch="s0", rate_bps=1_000_000), "netdev")
     words = slow.split()
     assert int(words[words.index("burst") + 1]) >= 2 * 1514  # a whole frame must fit
     shaper, buffer = plan.switch_queue("x", 100_000_000, SwitchSpec())
@@ -69,7 +69,7 @@ def test_queues_on_netdev() -> None:
 
 
 def test_queues_on_the_kernel_datapath() -> None:
-    rate, jitter = plan.nic_queue("x", 100_000_000, "system")
+    rate, jitter = plan.nic_queue(NicSpec(name="x", switch="s0", rate_bps=100_000_000), "system")
     for line, rate_bps in ((rate, "100000000bit"), (jitter, "10000000000bit")):
         words = line.split()
         assert (words[words.index("rate") + 1], words[words.index("limit") + 1]) == (rate_bps, "1000")
@@ -77,6 +77,14 @@ def test_queues_on_the_kernel_datapath() -> None:
     assert "delay 60.560us 60.560us" in jitter  # 0 to 121 us: a full frame's time at this rate
     *_, tiny = plan.switch_queue("x", 100_000_000, SwitchSpec(port_buffer_bytes=3_100, drop="newest"))
     assert tiny.endswith("pfifo limit 2")
+
+
+@pytest.mark.parametrize("datapath", ["netdev", "system"])
+def test_a_fair_queue_is_one_per_flow_behind_the_rate(datapath: str) -> None:
+    nic = NicSpec(name="x", switch="s0", rate_bps=100_000_000, queue_frames=500, queue="fair")
+    rate, queue = plan.nic_queue(nic, datapath)
+    assert "root handle 1: tbf rate 100000000bit" in rate
+    assert queue == "qdisc add dev x parent 1:1 handle 10: fq_codel limit 500"
 
 
 def test_lab_names() -> None:
