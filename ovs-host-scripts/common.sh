@@ -61,6 +61,7 @@ need_value() { [[ $# -ge 2 && -n $2 ]] || die "$1 needs a value"; }
 check_bridge_name() {
     [[ $BRIDGE =~ ^[a-zA-Z][a-zA-Z0-9_-]{0,14}$ ]] || die "--bridge $BRIDGE: not a valid device name"
     STATE=$STATE_ROOT/$BRIDGE
+    # shellcheck disable=SC2034 # nics.sh uses it
     NFT_TABLE=ri2n_${BRIDGE//-/_}
 }
 

@@ -19,12 +19,11 @@ from pathlib import Path
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.lab.kernels import build_script, find_kernel
 from tests.run.guests import by_length, can_boot, run_files
-from tests.run.tally import Outcome, read_cargo, read_junit, summary
-from tests.run.tiers import ROOT, TIERS, Tier, marks, select, why_not
+from tests.run.tally import NOTHING_SELECTED, Outcome, read_cargo, read_junit, summary
+from tests.run.tiers import ROOT, TIERS, Tier, marks, of_a_tier, select, why_not
 
 ADDS = """--all adds: what is marked `long` (soaks, random cases by the thousands, every peer, whole campaigns), the
 labs' `virtual` tests on this machine's netdev datapath in real time, and the helper's long soaks. Hours on two CPUs."""
-NOTHING_SELECTED = 5  # pytest's exit code
 
 
 def main() -> int:
@@ -32,6 +31,9 @@ def main() -> int:
     parser = _parser()
     options, rest = parser.parse_known_args()
     paths = [word for word in rest if word.startswith("tests/")]
+    for path in paths:
+        if not of_a_tier(path):
+            parser.error(f"{path}: no tier has such a test")
     with tempfile.TemporaryDirectory(prefix="ri2n-test.") as folder:
         run = _Run(options, paths, [word for word in rest if word not in paths], Path(folder))
         # Terminated, it still ends its guests and removes what it made.
@@ -79,6 +81,8 @@ class _Run:
     pytest_args: list[str]
     scratch: Path
     builder: subprocess.Popen[bytes] | None = None
+    unbuilt: str = ""
+    """Why the guests' kernel could not be built; that is a failure of the tiers in guests, not a reason to skip them."""
     env: dict[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def __post_init__(self) -> None:
@@ -127,6 +131,8 @@ class _Run:
             self._await_kernel()
         began_s = time.monotonic()
         if reason := why_not(tier):
+            if self.unbuilt and tier.name in ("kernel", "virtual"):
+                return Outcome(tier.name, failed=1, failures=(self.unbuilt,))
             return self._skipped(tier, paths, reason)
         _say(f"tier {tier.name}")
         if tier.name == "rust":
@@ -146,22 +152,28 @@ class _Run:
         if self.builder.poll() is None:
             _say("waiting for the guests' kernel")
         if self.builder.wait():
-            _say("the guests' kernel could not be built: `./dev kernel` says why")
+            self.unbuilt = "the guests' kernel could not be built: `./dev kernel` says why"
+            _say(self.unbuilt)
         self.builder = None
 
     def _skipped(self, tier: Tier, paths: Sequence[str], reason: str) -> Outcome:
         if tier.name == "rust":
             return Outcome(tier.name, why_skipped=reason)
-        count = sum("::" in line for line in self._collect(tier, paths).splitlines())
+        count = sum("::" in line for line in self._collect(tier, paths)[0].splitlines())
         return Outcome(tier.name, skipped=count, why_skipped=reason)
 
     def _arguments(self, tier: Tier) -> list[str]:
         mark = marks(tier, self.options.all, self.mark)
         return [*(["-m", mark] if mark else []), *self.pytest_args]
 
-    def _collect(self, tier: Tier, paths: Sequence[str]) -> str:
+    def _collect(self, tier: Tier, paths: Sequence[str]) -> tuple[str, int]:
+        """What pytest would run, a test a line, and how many of its files could not be read: 0, or 1 for any number."""
         argv = [sys.executable, "-m", "pytest", "--collect-only", "-q", *self._arguments(tier), *paths]
-        return subprocess.run(argv, cwd=ROOT, env=self.env, capture_output=True, text=True, check=False).stdout
+        done = subprocess.run(argv, cwd=ROOT, env=self.env, capture_output=True, text=True, check=False)
+        broken = int(done.returncode not in (0, NOTHING_SELECTED))
+        if broken:
+            _say(f"tier {tier.name}: tests cannot be collected:\n{done.stdout}{done.stderr}")
+        return done.stdout, broken
 
     def _pytest(self, tier: Tier, paths: Sequence[str]) -> Outcome:
         xml = self.scratch / f"{tier.name}.xml"
@@ -179,12 +191,13 @@ class _Run:
         if words := can_boot(kernel):
             _say(f"no guest boots here: {words}")
             return Outcome(tier.name, failed=1)
-        files = by_length(self._collect(tier, paths))
+        collected, unread = self._collect(tier, paths)
+        arguments = self._arguments(tier)
         written, broken, cases = run_files(
-            kernel, files, self._arguments(tier), self.scratch, _say, self.options.seed
+            kernel, by_length(collected), arguments, self.scratch, _say, self.options.seed
         )
         # The JUnit files of guests have virtual seconds, which cost nobody anything.
-        return replace(read_junit(tier.name, written, 0.0, broken=broken), cases=tuple(cases))
+        return replace(read_junit(tier.name, written, 0.0, broken=broken + unread), cases=tuple(cases))
 
     def _cargo(self) -> Outcome:
         target = ROOT / "reorder" / "target"

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Case", "Outcome", "read_cargo", "read_junit", "summary"]
+__all__ = ["NOTHING_SELECTED", "Case", "Outcome", "read_cargo", "read_junit", "summary"]
 
+NOTHING_SELECTED = 5  # pytest's exit code
 SLOWEST = 10
 WIDEST = 400  # characters of a reason, from its first line
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.lab.kernels import find_kernel
 
-__all__ = ["CARGO_MINOR", "ROOT", "TIERS", "Tier", "marks", "select", "why_not"]
+__all__ = ["CARGO_MINOR", "ROOT", "TIERS", "Tier", "marks", "of_a_tier", "select", "why_not"]
 
 ROOT = Path(__file__).resolve().parents[2]
 CARGO_MINOR = 85  # of 1.x, as in reorder/Cargo.toml
@@ -74,6 +74,12 @@ def select(tier: Tier, paths: Sequence[str], *, asked: bool) -> list[str]:
     if tier.name == "rust" or (tier.name == "kernel" and not asked):
         return []
     return [path for path in paths if path.rstrip("/") == tier.folder or path.startswith(tier.folder + "/")]
+
+
+def of_a_tier(path: str) -> bool:
+    """Whether there is such a file or folder, `::test` or not, in a tier's folder."""
+    file = path.partition("::")[0]
+    return (ROOT / file).exists() and any(select(tier, [file], asked=True) for tier in TIERS)
 
 
 def why_not(tier: Tier) -> str:

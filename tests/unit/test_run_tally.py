@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.run import __main__ as run
 from tests.run.guests import by_length
 from tests.run.tally import Case, Outcome, read_cargo, read_junit, summary
-from tests.run.tiers import TIERS, marks, select
+from tests.run.tiers import ROOT, TIERS, marks, of_a_tier, select
 
 JUNIT = """<?xml version="1.0"?><testsuites><testsuite tests="5" failures="1" errors="1" skipped="1">
 <testcase classname="tests.unit.test_x" name="test_one" time="2.5"/>
@@ -84,3 +88,34 @@ def test_a_path_belongs_to_its_tier_and_to_guests_only_when_asked() -> None:
 
 def test_the_file_with_the_most_tests_is_the_first() -> None:
     assert by_length("a.py::x\nb.py::x\nb.py::y\n\n3 tests collected\n") == ["b.py", "a.py"]
+
+
+def a_run(scratch: Path) -> run._Run:
+    return run._Run(argparse.Namespace(all=False, workers=1, tier=None, seed=1), [], [], scratch)
+
+
+def test_a_file_that_cannot_be_read_is_a_failure_and_not_left_out(tmp_path: Path) -> None:
+    (tmp_path / "test_good.py").write_text("def test_it(): pass\n")
+    (tmp_path / "test_broken.py").write_text("import nothing_of_this_name\n")
+    good, broken = (str(tmp_path / f"test_{name}.py") for name in ("good", "broken"))
+    assert a_run(tmp_path)._collect(TIER["unit"], [good])[1] == 0
+    assert a_run(tmp_path)._collect(TIER["unit"], [good, broken])[1] == 1
+
+
+def test_a_kernel_that_is_not_built_fails_the_tiers_that_need_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "why_not", lambda tier: "there is no kernel")
+    made = a_run(tmp_path)
+    made.unbuilt = "it could not be built"
+    for name in ("kernel", "virtual"):
+        outcome = made._tier(TIER[name], [TIER[name].folder])
+        assert (outcome.failed, outcome.failures) == (1, ("it could not be built",))
+
+
+def test_a_path_that_no_tier_has_is_refused() -> None:
+    assert of_a_tier("tests/unit/test_run_tally.py::test_x") and of_a_tier("tests/lab")
+    argv = [sys.executable, "-m", "tests.run", "tests/labs/test_lab.py"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1].endswith("tests/labs/test_lab.py: no tier has such a test")
