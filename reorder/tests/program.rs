@@ -144,7 +144,7 @@ fn a_helper_that_hangs_is_ended_and_its_taps_lose_their_carrier() {
         assert!(text.contains("it did not move for 2000 ms: killed by its watchdog"), "{text}");
 
         // One that ends in order takes its watchdog along, which has nothing to say.
-        let helper = Helper(program(&options).spawn().unwrap());
+        let helper = Helper(program(&options.replace("2000", "60000")).spawn().unwrap());
         status(socket);
         run("kill", &format!("-TERM {}", helper.0.id()));
         let (code, text) = end(helper);

@@ -29,6 +29,7 @@ SHARE = Path("/run/ri2n-guest")
 """Where a guest sees the folder it shares with the host."""
 
 MEMORY_MB = 3072
+LEAST_SHM_MB = 1024  # what a guest uses of its memory, and some room
 VIRTUAL_START_S = 1767225600  # what virtual time begins with, so that every run has the same clock
 PASSED_ON = ("HOME", "LANG", "LC_ALL", "TERM", "COLUMNS", "VIRTUAL_ENV", "PYTHONPATH", "PYTHONUNBUFFERED")
 POLL_S = 0.05
@@ -254,6 +255,12 @@ def _choose_cpu(wanted: int | None) -> int:
     return random.Random().choice(allowed) if wanted is None else allowed[wanted % len(allowed)]
 
 
-def _memory_folder() -> str:
-    """Where a guest's memory is a file without a name: it must be memory, or each guest writes gigabytes to a disk."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
+def _memory_folder(shm: str = "/dev/shm") -> str:
+    """Where a guest's memory is a file without a name: it must be memory, or each guest writes gigabytes to a disk.
+
+    A container's /dev/shm is often 64 MB; a guest that finds no room for a page of its memory dies without a word.
+    """
+    if not os.access(shm, os.W_OK):
+        return tempfile.gettempdir()
+    room = os.statvfs(shm)
+    return shm if room.f_bavail * room.f_frsize >= LEAST_SHM_MB << 20 else tempfile.gettempdir()

@@ -58,7 +58,7 @@ def test_every_engine_measures_what_comes_through(settings: VbftSettings, monkey
     assert [row["engine"] for row in report.rows] == list(engines)
     for row in report.rows:
         assert (0.35 * 2 * RATE / 8 if EXACT else 0) < row["bytes_per_s"] <= 1.02 * row["bound_bytes_per_s"]
-        assert set(row["hosts"]) == {"n3", "n4"} and min(row["hosts"].values()) > 0
+        assert set(row["hosts"]) == {"n3", "n4"} and min(row["hosts"].values()) > (0 if EXACT else -1)
         assert row["of_flat"] is None and row["hbspan_s"] > 0
     flooded = [after - before for before, after in zip(counted[::2], counted[1::2], strict=True)]
     assert [row["flooded"] for row in report.rows] == flooded
@@ -66,6 +66,7 @@ def test_every_engine_measures_what_comes_through(settings: VbftSettings, monkey
     assert sum(flooded) - 1000 * len(flooded) < 0.001 * frames, "switches know where everybody is"
 
 
+@pytest.mark.virtual
 def test_phases_follow_each_other(settings: VbftSettings) -> None:
     report = measured(replace(settings, patterns=("shift", "alltoall"), modes=("flow",)))
     shift, everybody = report.rows

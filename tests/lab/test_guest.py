@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ri2n_sdn.errors import BadInput, NotAvailable
-from ri2n_sdn.lab.guest import Guest, _waited_s
+from ri2n_sdn.lab.guest import Guest, _memory_folder, _waited_s
 from ri2n_sdn.lab.kernels import Kernel, find_kernel
 
 WaitUntil = Callable[..., None]
@@ -217,3 +217,15 @@ def test_commands_say_why_no_guest_boots(
     assert "the guest cannot boot" in done.stdout + done.stderr and words in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     assert processes_naming(image) == []
+
+
+def test_memory_of_a_guest_lies_where_there_is_room_for_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A container's /dev/shm may have 64 MB."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    real = os.statvfs(tmp_path)
+    for megabytes, found in ((64, str(tmp_path)), (4096, "/dev/shm")):
+        room = os.statvfs_result([real.f_bsize, 4096, *[megabytes << 8] * 3, *tuple(real)[5:10]])
+        monkeypatch.setattr(os, "statvfs", lambda path, room=room: room)
+        assert _memory_folder() == found
+    assert _memory_folder("/nowhere") == str(tmp_path)

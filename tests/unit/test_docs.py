@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from ri2n_sdn.apps.config import ClusterConfig
+from tests.run.__main__ import _parser as run_parser
+from tests.run.tiers import TIERS
 from tests.unit.commands import REPOSITORY, ri2n
 
 OURS = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/operations.md")]
@@ -109,6 +111,14 @@ def test_commands_options_and_tiers_of_dev_exist(file: Path) -> None:
     assert called <= set(tiers), f"{file.name}: the tiers are {', '.join(tiers)}, not {', '.join(called)}"
 
 
+def test_the_help_of_dev_and_the_runner_name_the_same_tiers_and_options() -> None:
+    """`./dev` passes all on to `python -m tests.run`, whose own help nobody reads."""
+    assert dev_tiers() == [tier.name for tier in TIERS]
+    options = set(re.findall(r"--[a-z]+", run_parser().format_help())) - {"--help"}
+    told = set(re.findall(r"--[a-z]+", dev_commands()["test"]))
+    assert told == options
+
+
 def section(title: str) -> str:
     """A section of CONTRIBUTING.md."""
     parts = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8").split("\n## ")
@@ -120,6 +130,13 @@ def section(title: str) -> str:
 def test_contributing_lists_the_tiers() -> None:
     """Each in a table row or a list item that begins with its name: "| `unit` | ..." or "* `unit`: ..."."""
     assert re.findall(r"^(?:\| |[*-] )`([a-z-]+)`", section("Tests"), flags=re.M) == dev_tiers()
+
+
+def test_contributing_names_the_markers() -> None:
+    markers = re.findall(r'^    "([a-z]+): ', (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"), flags=re.M)
+    assert len(markers) >= 3
+    for marker in markers:
+        assert f"`{marker}`" in section("Tests"), marker
 
 
 def folders_with_files(parent: Path) -> set[str]:
