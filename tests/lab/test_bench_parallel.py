@@ -62,6 +62,26 @@ def test_three_links_are_faster_than_one(settings: ParallelSettings) -> None:
         assert fresh["include"] > fresh["exclude"]
 
 
+@pytest.mark.virtual
+@pytest.mark.skipif(not EXACT, reason="speed-ups are exact in virtual time alone: tier kernel")
+def test_six_links_are_six_times_one_and_a_question_costs_no_more() -> None:
+    """README.md's 5.97 x one TCP from 8 MB on; 2 KB with the first bytes in the greeting are as quick as over TCP."""
+    chosen = ParallelSettings(
+        load_topology(TOPOLOGY),
+        links=6,
+        sizes=(2048, 8 << 20),
+        streams=(6,),
+        methods=("parallel",),
+        connections=("fresh",),
+        parts=("transfer",),
+        repeat=1,
+    )
+    rows = [row for row in measured(chosen).rows if row["method"] == "parallel"]
+    found = {(row["size"], row["setup"]): row["speedup"] for row in rows}
+    assert found[8 << 20, "exclude"] > 5.9 and found[8 << 20, "include"] > 5.8, found
+    assert found[2048, "early"] > 0.99, found
+
+
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """What the client was asked and has answered, for the test to compare rows with."""
@@ -98,7 +118,10 @@ def test_short_transfers_are_medians(
         assert row["time_ms"] == pytest.approx(sorted(taken_s)[1] * 1e3, abs=1e-5)
 
 
+@pytest.mark.virtual
+@pytest.mark.smoke
 def test_a_transfer_survives_its_links(settings: ParallelSettings) -> None:
+    """A link that carries nothing any more costs half a second, as README.md says."""
     faults = ("one_blackhole", "all_then_one")
     chosen = replace(settings, parts=("fault",), methods=("parallel",), faults=faults, fault_bytes=4 << 20)
     rows = measured(chosen).rows
@@ -107,6 +130,8 @@ def test_a_transfer_survives_its_links(settings: ParallelSettings) -> None:
         assert row["completed"] and row["intact"], row["error"]
         assert 0 < row["stall_s"] < row["total_s"]
         assert row["links_lost"] + row["links_suspected"] >= 1 and row["resent_bytes"] > 0
+    if EXACT:
+        assert rows[0]["stall_s"] < 0.6
     assert rows[1]["stall_s"] > 1.5  # nothing can come while all links are dead
 
 

@@ -1,0 +1,63 @@
+"""Figures of README.md with real TCP, as far as they are cheap: a short run of each; `ri2n bench` has the long ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from ri2n_sdn.bench.fair import goodput_optimum
+from ri2n_sdn.fabric.topology import load_topology
+from ri2n_sdn.lab import Lab
+from ri2n_sdn.lab.iperf import IperfRun
+
+from .conftest import EXACT, TOPOLOGIES, controlled
+from .test_striping import Cluster, sent_bytes, sent_since
+
+pytestmark = [
+    pytest.mark.virtual,
+    pytest.mark.skipif(not EXACT, reason="rates are exact in virtual time alone: tier kernel"),
+]
+WaitUntil = Callable[..., None]
+
+
+def rtt_ms(lab: Lab, source: str, destination: str) -> float:
+    """The median of 20 pings, 20 ms apart."""
+    said = lab.exec(source, ["ping", "-n", "-c20", "-i0.02", lab.address(destination)]).stdout
+    found = sorted(float(text) for text in re.findall(r"time=([\d.]+) ms", said))
+    assert len(found) == 20, said
+    return found[10]
+
+
+def test_one_tcp_stream_has_the_sum_of_the_links_and_keeps_nobody_waiting(
+    reorder_program: object, wait_until: WaitUntil
+) -> None:
+    """0.98 of two links' sum, some dozens of segments sent again in 20 s, a ping 0.1 ms longer than without."""
+    with Lab.create(load_topology(TOPOLOGIES / "fig4" / "b.yaml"), helpers=True) as lab:
+        cluster = Cluster(lab)
+        cluster.start_controller()
+        lab.wait_ready()
+        cluster.make_whole(wait_until)
+        idle_ms = rtt_ms(lab, "B", "A")
+        before = sent_bytes(lab, "B")
+        run = IperfRun(lab, "A", ["B"], streams=1, seconds=4.0)
+        wait_until(lambda: sum(sent_since(lab, "B", before).values()) > 1.0 * 2e8 / 8, "the stream is not under way")
+        loaded_ms = rtt_ms(lab, "B", "A")
+        result = run.results(skip_s=1.0)["B"]
+    said = f"{result.goodput_bps / 2e8:.3f}, {result.retransmits} again, {idle_ms} ms, loaded {loaded_ms} ms"
+    print(said)
+    assert result.goodput_bps > 0.97 * 2e8, said
+    assert result.retransmits < 100, said
+    assert loaded_ms - idle_ms < 0.3, said
+
+
+def test_clients_with_few_and_many_links_share_fairly(reorder_program: object) -> None:
+    """By flows, figure 4 d: the sum of all is the optimum's, and the worst client has its max-min share."""
+    with controlled("fig4/d") as lab:
+        optimum = goodput_optimum(lab.topology, ["B", "C"], "A")
+        found = IperfRun(lab, "A", ["B", "C"], streams=8, seconds=8.0).results(skip_s=4.0)
+    share = {client: found[client].goodput_bps / optimum.fair_bps[client] for client in found}
+    print(share)
+    assert sum(result.goodput_bps for result in found.values()) > 0.98 * optimum.total_bps, share
+    assert min(share.values()) > 0.9, share
