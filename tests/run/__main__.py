@@ -82,7 +82,7 @@ class _Run:
     scratch: Path
     builder: subprocess.Popen[bytes] | None = None
     unbuilt: str = ""
-    """Why the guests' kernel could not be built; that is a failure of the tiers in guests, not a reason to skip them."""
+    """Why the guests' kernel could not be built: a failure of the tiers in guests, no reason to skip them."""
     env: dict[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def __post_init__(self) -> None:
@@ -100,6 +100,8 @@ class _Run:
                 "HYPOTHESIS_STORAGE_DIRECTORY": str(self.scratch / "hypothesis"),
                 "PYTHONDONTWRITEBYTECODE": "1",
             }
+        if self.options.all:
+            self.env.setdefault("RI2N_ORDER_EXAMPLES", "300")  # of each change, a packet at each prefix
         self.workers = self.options.workers or max(2, len(os.sched_getaffinity(0)))
 
     def tiers(self) -> list[Outcome]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -22,7 +23,8 @@ from tests.unit.fat_model import FatCluster
 from tests.unit.test_pipeline import wirings
 
 # A failing example is not made smaller: that takes minutes.
-several = settings(max_examples=6, deadline=None, phases=[Phase.explicit, Phase.generate])
+EXAMPLES = int(os.environ.get("RI2N_ORDER_EXAMPLES", "6"))  # `./dev test --all` has many
+several = settings(max_examples=EXAMPLES, deadline=None, phases=[Phase.explicit, Phase.generate])
 WIRES = {"A": ["n1", "n2"], "B": ["n1", "n2"], "C": ["n1"]}
 CLASSES = (TrafficClass("tcp", 22), TrafficClass("icmp"), TrafficClass(dscp=46))
 

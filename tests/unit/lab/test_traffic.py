@@ -108,7 +108,9 @@ def test_a_stream_over_loopback() -> None:
     assert report["sent"] == 500
     assert report["offsets_us"][-1] > 0.4e6  # paced, not sent in one burst
     (result,) = results
-    assert result["received"] + result["lost"] == 500 and result["complete"]  # who is late reads loses some, unless root
+    assert (
+        result["received"] + result["lost"] == 500 and result["complete"]
+    )  # who is late reads loses some, unless root
     assert result["received"] > 0
 
 
