@@ -77,7 +77,7 @@ def test_six_links_are_six_times_one_and_a_question_costs_no_more() -> None:
         repeat=1,
     )
     rows = [row for row in measured(chosen).rows if row["method"] == "parallel"]
-    found = {(row["size"], row["setup"]): row["speedup"] for row in rows}
+    found = {(row["size_bytes"], row["setup"]): row["speedup"] for row in rows}
     assert found[8 << 20, "exclude"] > 5.9 and found[8 << 20, "include"] > 5.8, found
     assert found[2048, "early"] > 0.99, found
 

@@ -317,7 +317,7 @@ def report(mac: str, peer: str, link: int, *, time_ms: int = 5000) -> str:
 
 
 def test_a_report_is_shown(sandbox: Sandbox) -> None:
-    found = []  # what was shown first: it is shown for some seconds only
+    found: list[object] = []  # what was shown first: it is shown for some seconds only
 
     def shown() -> bool:
         sandbox.receive("A-wire", report(sandbox.mac("A"), sandbox.mac("B"), 1))
