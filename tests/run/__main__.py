@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tier", choices=[tier.name for tier in TIERS], help="this one only")
     parser.add_argument("--all", action="store_true", help="what takes hours, too; see below")
     parser.add_argument("--junit", type=Path, metavar="FOLDER", help="keep the JUnit files there")
-    parser.add_argument("--workers", type=int, metavar="N", help="tests at once; default: one per CPU, at least 2")
+    parser.add_argument("--workers", type=int, metavar="N", help="tests at once; default: one or two per CPU")
     parser.add_argument(
         "--seed", type=int, default=1, metavar="N", help="of the guests' random numbers: another one is another sample"
     )
@@ -102,7 +102,6 @@ class _Run:
             }
         if self.options.all:
             self.env.setdefault("RI2N_ORDER_EXAMPLES", "300")  # of each change, a packet at each prefix
-        self.workers = self.options.workers or max(2, len(os.sched_getaffinity(0)))
 
     def tiers(self) -> list[Outcome]:
         """Run them; the guests' kernel is built meanwhile, if it is missing."""
@@ -177,9 +176,12 @@ class _Run:
             _say(f"tier {tier.name}: tests cannot be collected:\n{done.stdout}{done.stderr}")
         return done.stdout, broken
 
+    def _workers(self, tier: Tier) -> int:
+        return self.options.workers or tier.per_cpu * max(2, len(os.sched_getaffinity(0)))
+
     def _pytest(self, tier: Tier, paths: Sequence[str]) -> Outcome:
         xml = self.scratch / f"{tier.name}.xml"
-        argv = [sys.executable, "-m", "pytest", "-q", "-n", str(self.workers), "--dist", "loadfile"]
+        argv = [sys.executable, "-m", "pytest", "-q", "-n", str(self._workers(tier)), "--dist", "loadfile"]
         if tier.name == "unit":
             argv[-1] = "worksteal"
         argv += [f"--junitxml={xml}", *self._arguments(tier), *paths]

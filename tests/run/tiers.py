@@ -21,7 +21,8 @@ CARGO_MINOR = 85  # of 1.x, as in reorder/Cargo.toml
 class Tier:
     """A set of tests by what they need.
 
-    `mark` and `mark_all` are pytest's -m, of the default run and with --all; `does` is for `--help`.
+    `mark` and `mark_all` are pytest's -m, of the default run and with --all; `does` is for `--help`. Tests that mostly
+    wait, as labs in real time do, have several workers `per_cpu`.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Tier:
     mark_all: str = ""
     needs_root: bool = False
     needs_guests: bool = False
+    per_cpu: int = 1
 
 
 TIERS = (
@@ -44,6 +46,7 @@ TIERS = (
         mark="not long and (not virtual or smoke)",
         needs_root=True,
         needs_guests=True,
+        per_cpu=2,
     ),
     Tier(
         "kernel",
