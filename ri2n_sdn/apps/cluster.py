@@ -19,6 +19,7 @@ from ri2n_sdn.apps.patience import MUTE_S
 from ri2n_sdn.apps.probes import ProbeCodec
 from ri2n_sdn.apps.reported import Reported
 from ri2n_sdn.apps.running_check import RunningCheck
+from ri2n_sdn.apps.silence import Silence
 from ri2n_sdn.fabric.links import number_links
 from ri2n_sdn.fabric.model import Fabric, Host, LinkNumbers, Nic, NicId, PathKey
 from ri2n_sdn.fabric.wiring import Wiring
@@ -63,7 +64,8 @@ class Member:
     `installed` None: must be read from the switch before it is used. `dirty`: must be planned anew. `busy`: the trunk
     app is reading or changing it, so nobody else may. `reports_probes`: its probe rows are acknowledged. `adopted`:
     slot tables that an earlier controller left there were taken over. `taps`: the helper's ports by number, and whether
-    they have carrier. `faults`: what failed for this host alone when it was last tried.
+    they have carrier; `silence`: whether its helper has stopped reporting. `faults`: what failed for this host alone
+    when it was last tried.
     `emptied_s`, `emptied`: when its tables were found empty last, and how often in a row; `repairs`: how many audits in
     a row found rows that were missing or strange.
     """
@@ -89,6 +91,7 @@ class Member:
     audited_s: float = 0.0
     sweep_s: float = math.inf  # when groups that no row uses any more may be deleted
     taps: dict[int, bool] = field(default_factory=dict)
+    silence: Silence = field(default_factory=lambda: Silence(time.monotonic()))
     faults: dict[str, str] = field(default_factory=dict)
     emptied_s: float = -math.inf
     emptied: int = 0
@@ -338,12 +341,22 @@ class Cluster:
                 result.append(f"{member.name} is not connected")
             elif mute_s > MUTE_S:
                 result.append(f"{member.name} has not answered for {mute_s:.1f} s: nobody waits for it")
-            elif self.config.stripes(member.name) and member.taps and not member.helper_runs:
-                why = "does not run" if member.has_taps else "cannot be used: its ports have other numbers"
-                result.append(f"{member.name}: its helper {why}")
+            elif self.config.stripes(member.name) and member.taps:
+                result += self._helper_faults(member)
         missing = sorted({*self.config.hosts, *self.config.placed_ports()} - set(self.members))
         result += [f"{name} is in cluster.yaml but has never connected" for name in missing]
         return result
+
+    def _helper_faults(self, member: Member) -> list[str]:
+        if not member.has_taps:
+            return [f"{member.name}: its helper cannot be used: its ports have other numbers"]
+        if not member.helper_runs:
+            return [f"{member.name}: its helper does not run"]
+        if not member.silence.silent:
+            return []
+        quiet_s = time.monotonic() - member.silence.last_s
+        said = f"{member.name}'s helper has reported nothing for {quiet_s:.0f} s: its traffic goes by flows"
+        return [f"{said}; if it hangs, systemctl restart ri2n-reorder there"]
 
     def port_of(self, nic: NicId) -> tuple[Member | None, Port | None]:
         """The host and the port of a NIC, as far as they are known."""
@@ -456,8 +469,9 @@ class Cluster:
             member.hash_algorithm,
             member.controller,
             member.has_taps,
-            member.helper_runs,
+            member.helper_runs and not member.silence.silent,
             self.config.stripes(member.name),
+            member.helper_runs and member.silence.silent,
         )
 
 

@@ -14,6 +14,7 @@ from ri2n_sdn.apps import identity
 from ri2n_sdn.apps.channel import ECHO, Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, Port, guarded_loop
 from ri2n_sdn.apps.openflow import DEAD_DISPATCHER, MAIN_DISPATCHER, OSKenApp, handler, ofp, ofp_event, parser
+from ri2n_sdn.apps.silence import Silence
 from ri2n_sdn.fabric.model import MAX_NIC_PORT
 from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
 
@@ -152,6 +153,7 @@ class ConnectionApp(OSKenApp):
         else:
             member.taps[tap.number] = tap.up
         if ran != member.helper_runs:
+            member.silence = Silence(time.monotonic())
             self.cluster.note(f"{member.name}: its helper {'runs' if member.helper_runs else 'does not run'}")
             self.cluster.helpers_to_greet.add(member.name)
         self.cluster.topology_changed()
@@ -329,6 +331,8 @@ class ConnectionApp(OSKenApp):
             channel.admitted()
             if known is not None and (known.dpid, known.mac) == (candidate.dpid, candidate.mac):
                 candidate.accepts_wire = known.accepts_wire
+                if candidate.helper_runs and known.helper_runs:
+                    candidate.silence = known.silence
             cluster.members[candidate.name] = candidate
             cluster.admitted(f"{candidate.name} {channel.address}")
             for number in set(known.ports if known else {}) - set(candidate.ports):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ __all__ = ["StripingApp", "Told", "take_report"]
 
 _LOG = logging.getLogger("ri2n.striping")
 _TURN_S = 0.1
+_LATE_S = 1.0  # between two turns: then it is this controller that was late, with what it says, too
 _REPEAT_S = 2.0
 _FRAMES_PER_S = 2000.0  # of repeats, to all helpers together
 _BURST = 32  # frames to one helper in a turn: its TAP's queue is short
@@ -108,6 +110,7 @@ class StripingApp(OSKenApp):
         self._decided: set[PairKey] = set()
         self._parts: dict[str, float] = {}
         self._generation = 0
+        self._listened_s = -math.inf
 
     def start(self) -> None:
         super().start()
@@ -118,18 +121,36 @@ class StripingApp(OSKenApp):
         cluster.wake_striping.wait(_TURN_S)
         cluster.wake_striping.clear()
         with cluster.lock:
-            if not cluster.started:
-                return
-            fabric = cluster.fabric()
+            # One that is silent is spoken to as well: a helper has nothing to report until it is told who it is.
             helpers = {
                 name: member
                 for name, member in cluster.members.items()
-                if member.channel is not None and fabric.hosts[name].helper_up
+                if member.channel is not None and member.helper_runs
             }
+            self._listen(helpers)
+            if not cluster.started:
+                return
+            fabric = cluster.fabric()
             for name in [name for name in self._told if name not in helpers]:
                 del self._told[name]
             self._compose(fabric, helpers)
             self._send(helpers)
+
+    def _listen(self, helpers: dict[str, Member]) -> None:
+        """Find the helpers that hang, and those that are heard again."""
+        cluster, now_s = self.cluster, time.monotonic()
+        late, self._listened_s = now_s - self._listened_s > _LATE_S, now_s
+        for name, member in helpers.items():
+            # One that was told nothing says nothing, and the row that reports come by may not be there either.
+            if late or not cluster.started or not member.accepts_wire:
+                member.silence.not_yet(now_s)
+                continue
+            assert member.channel is not None
+            said = cluster.reports.get(name)
+            if member.silence.judge(said.heard_s if said is not None else -math.inf, member.channel.answered_s):
+                hangs = "has stopped reporting: its traffic goes by flows"
+                cluster.note(f"{name}'s helper {hangs if member.silence.silent else 'reports again'}")
+                cluster.topology_changed()
 
     def _compose(self, fabric: Fabric, helpers: dict[str, Member]) -> None:
         """Put into words what changed: of all pairs when the fabric did, else of those that carry traffic."""

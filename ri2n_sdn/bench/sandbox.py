@@ -29,6 +29,7 @@ SCHEMA = Path(os.environ.get("OVS_PKGDATADIR", "/usr/share/openvswitch")) / "vsw
 # Safety nets against hanging, not expectations: a busy machine may take its time.
 START_S, ANSWER_S, SETTLE_S = 120.0, 120.0, 240.0
 ASK_EVERY_S = 0.0025  # for each host: to tell its state is work for the controller, too
+_SILENT_HELPERS = "import ri2n_sdn.apps.silence as silence; silence.SILENT_S = 1e9"
 
 Hosts = Mapping[str, Sequence[str]]
 """Host name -> the network of each of its NICs, in order."""
@@ -184,7 +185,7 @@ class Sandbox:
         """`plain` are hosts without Open vSwitch: name -> network. Names of networks must be no host's.
 
         Hosts in `helpers` have the helper's two ports, HOST-plain and HOST-wire, with carrier: a helper that says
-        nothing by itself.
+        nothing by itself, which the controllers are made to put up with.
         """
         self.helpers = tuple(helpers)
         self.hosts = {name: list(networks) for name, networks in hosts.items()}
@@ -289,6 +290,8 @@ class Sandbox:
         path.write_text(self.declared() if config is None else config)
         argv = ["controller", "--listen", f"127.0.0.1:{self.port}", "--socket", str(self.socket)]
         argv += ["--config", str(path), "--strategy", strategy, *extra]
+        if self.helpers:
+            before = f"{_SILENT_HELPERS}\n{before}"
         process = self.spawn(before, argv, self.log_file)
         self._controllers.append(process)
         return process

@@ -81,9 +81,9 @@ class Host:
     `controller` is the (address, port) that it is connected to, which may be reached over the fabric.
     `accepts_wire` says that its receiving tables are known to be installed, so that peers may send it frames
     that carry NIC addresses (before, they must use the host's own).
-    `helper` says that it has the two TAPs of `ri2n-reorder`, `helper_up` that the helper runs, and `may_stripe` that
-    the cluster's configuration lets it be used. Rows for helpers' frames do not ask for the latter: what is on its way
-    when striping is turned off still arrives.
+    `helper` says that it has the two TAPs of `ri2n-reorder`, `helper_up` that the helper runs, `helper_hangs` that its
+    process holds them and does nothing, and `may_stripe` that the cluster's configuration lets it be used. Rows for
+    helpers' frames do not ask for the latter: what is on its way when striping is turned off still arrives.
     """
 
     name: str
@@ -98,6 +98,7 @@ class Host:
     helper: bool = False
     helper_up: bool = False
     may_stripe: bool = True
+    helper_hangs: bool = False
 
     def nic(self, port: int) -> Nic | None:
         return next((nic for nic in self.nics if nic.port == port), None)
@@ -232,9 +233,12 @@ class Fabric:
         return dict(sorted(found.items()))
 
     def stripes(self, sender: str, receiver: str) -> bool:
-        """Whether `sender` gives its helper what is for `receiver`, as long as its own helper runs."""
+        """Whether `sender` gives its helper what is for `receiver`, as long as its own helper runs.
+
+        Its own bridge knows by the TAPs' carrier whether that runs, but not that it hangs.
+        """
         one, other = self.hosts[sender], self.hosts[receiver]
-        wanted = one.may_stripe and other.may_stripe and one.helper and other.helper
+        wanted = one.may_stripe and other.may_stripe and one.helper and other.helper and not one.helper_hangs
         return wanted and other.helper_up and bool(self.links(sender, receiver))
 
     def striped(self, one: str, other: str) -> bool:

@@ -36,6 +36,7 @@ QUIET_MS = 2.0  # how much longer than planned the longest time between two pack
 # a helper is killed.
 FAULT_MS, KILLED_MS = 20.0, 2.0
 KILLED_LOST = 3  # the packet in it, and at times some that come before the bridge has noticed
+SILENT_MS = 4000.0  # a helper that hangs without a guard: two reports and a half, an echo and a plan
 HUNG_MS = 700.0  # --watchdog-ms 500, and what the bridge needs to see that the TAPs have gone
 RECEIVE_TCP = """
 import hashlib, socket
@@ -372,6 +373,41 @@ def test_a_hanging_helper_is_ended_and_felt_for_less_than_a_second(
     assert got.received and not got.duplicates, state
     if EXACT:
         assert got.longest_gap_ms <= HUNG_MS, state
+        assert striped_s < got.end_s and not got.lost_after(striped_s), state
+
+
+@pytest.mark.parametrize("host", ["B", "A"], ids=["the sender's", "the receiver's"])
+def test_a_hanging_helper_without_a_guard_is_left_for_the_slot_table(
+    cluster: Cluster, host: str, stream_pps: float, wait_until: WaitUntil
+) -> None:
+    """Its TAPs keep their carrier: the controller hears no reports, and gives it nothing until they come again."""
+    lab = cluster.lab
+
+    def warned() -> bool:
+        line = f"{host}'s helper has reported nothing for "
+        return any(text.startswith(line) for text in call(lab.controller_socket, "status")["warnings"])
+
+    stream = Stream(lab, "B", "A", pps=stream_pps, seconds=12 if EXACT else 40, size=SIZE)
+    until_sent(cluster, 0.05 * stream_pps, wait_until, by_all=True)
+    pid = lab.helpers.pid(host)
+    assert pid is not None and not warned()
+    os.kill(pid, signal.SIGSTOP)
+    hung_s = time.monotonic()
+    try:
+        wait_until(warned, lambda: f"no warning: {call(lab.controller_socket, 'status')['warnings']}")
+        noticed_s = time.monotonic()
+        by_slots = [(pair["src"], pair["striped"]) for pair in call(lab.controller_socket, "status")["pairs"]]
+        wait_until(lambda: time.monotonic() > hung_s + 2 * SILENT_MS / 1000, "time stands still")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    wait_until(lambda: cluster.controller_content() and cluster.usable(), cluster.described, WHOLE_S)
+    striped_s = time.monotonic()
+    assert not warned() and lab.helpers.pid(host) == pid
+    got = stream.result()
+    state = f"hung at {hung_s}, noticed at {noticed_s}, striped again at {striped_s}: {got}\n{cluster.described()}"
+    assert by_slots == [("A", False), ("B", False)] and got.received and not got.duplicates, state
+    if EXACT:
+        assert got.longest_gap_ms <= SILENT_MS, state
         assert striped_s < got.end_s and not got.lost_after(striped_s), state
 
 

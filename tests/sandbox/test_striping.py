@@ -343,6 +343,30 @@ def test_a_report_is_shown(sandbox: Sandbox) -> None:
     assert helper["report_age_s"] < 5 and helper["running_s"] == 5.0
 
 
+def test_a_helper_that_stops_reporting_gets_nothing_until_it_reports_again(spare: Sandbox) -> None:
+    """Its ports keep their carrier. The other one's reports come as often as this test can make them."""
+    spare.start_controller(before="import ri2n_sdn.apps.silence as silence; silence.SILENT_S = 2.5")
+    spare.wait_settled()
+
+    def reports(*hosts: str) -> list[str]:
+        for host in hosts:
+            spare.receive(f"{host}-wire", report(spare.mac(host), spare.mac("B" if host == "A" else "A"), 0))
+        return [line for line in spare.ask("status")["warnings"] if "helper has reported nothing" in line]
+
+    wait_until(lambda: any(line.startswith("A's") for line in reports("B")), "the silence is not noticed")
+    wait_until(lambda: not pair(spare, "A", "B")["striped"], "it is striped")
+    spare.wait_settled()
+    frames = [udp(spare.mac("A"), spare.mac("B"), (8000 + i, 1)) for i in range(8)]
+    capture, taps = Capture(spare), [Tap(spare, f"{host}-plain") for host in "AB"]
+    spare.receive("A", *frames)
+    capture.expect({"B": frames})
+    back = [udp(spare.mac("B"), spare.mac("A"), (8000 + i, 1)) for i in range(8)]
+    spare.receive("B", *back)
+    capture.expect({"A": back, "B": frames})
+    assert not taps[0].new() and not taps[1].new()
+    wait_until(lambda: not reports("A", "B") and pair(spare, "A", "B")["striped"], "it is not striped again")
+
+
 def test_reports_of_others_and_garbage_are_counted(sandbox: Sandbox) -> None:
     def dropped(why: str) -> int:
         return int(sandbox.ask("status")["counters"].get(f"dropped_report_{why}", 0))

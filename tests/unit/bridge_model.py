@@ -20,7 +20,7 @@ __all__ = ["CONTROLLER", "Bridge", "Cluster", "Frame", "Network", "connection_of
 
 def ports_of(host: Host) -> list[int]:
     """The bridge's ports that have carrier when all is well."""
-    return [*(nic.port for nic in host.nics), *([PLAIN_PORT, WIRE_PORT] if host.helper_up else [])]
+    return [*(nic.port for nic in host.nics), *([PLAIN_PORT, WIRE_PORT] if host.helper_up or host.helper_hangs else [])]
 
 
 class Network:

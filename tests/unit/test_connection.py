@@ -18,6 +18,7 @@ from ri2n_sdn.apps.connection import ConnectionApp, _datapath
 from ri2n_sdn.apps.openflow import DEAD_DISPATCHER, ofp
 from ri2n_sdn.fabric.yamlfile import parse_model
 from ri2n_sdn.pipeline.diff import Installed
+from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
 
 REQUESTED = 77  # the transaction number of somebody's request
 
@@ -225,6 +226,30 @@ def test_nics_that_went_while_a_host_was_away_are_forgotten(app: ConnectionApp, 
     assert app.cluster.members["A"].accepts_wire  # it is the same bridge, with the same rows
     app._admit(member("A", Line(clock.now_s), dpid=2, ports=(1,)))
     assert not app.cluster.members["A"].accepts_wire
+
+
+def test_a_helper_that_hangs_still_does_when_its_host_connects_again_and_another_one_does_not(
+    app: ConnectionApp, clock: Clock
+) -> None:
+    def host(line: Line) -> Member:
+        made = member("A", line, ports=(1,))
+        made.taps = {PLAIN_PORT: True, WIRE_PORT: True}
+        return made
+
+    def tap(number: int, state: int) -> None:
+        event = port_status(line, number, state=state)
+        event.msg.desc.name = b"ri2n-wire"
+        app.port_changed(event)
+
+    line = Line(clock.now_s)
+    app.cluster.members = {"A": host(Line(clock.now_s))}
+    app.cluster.members["A"].silence.silent = True
+    app._admit(host(line))
+    assert app.cluster.fabric().hosts["A"].helper_hangs
+    tap(WIRE_PORT, ofp.OFPPS_LINK_DOWN)
+    assert not app.cluster.fabric().hosts["A"].helper_up and not app.cluster.fabric().hosts["A"].helper_hangs
+    tap(WIRE_PORT, 0)
+    assert app.cluster.fabric().hosts["A"].helper_up
 
 
 def test_a_row_that_was_refused_makes_its_host_be_read_again(app: ConnectionApp, clock: Clock) -> None:

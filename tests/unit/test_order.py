@@ -116,6 +116,7 @@ def flip(name: str, **fields: object) -> Callable[[Cluster], Fabric]:
 CHANGES: dict[str, Callable[[Cluster], Fabric]] = {
     "striping off": flip("B", may_stripe=False),
     "helper ended": flip("B", helper_up=False),
+    "helper hangs": flip("B", helper_up=False, helper_hangs=True),
     "helper removed": flip("B", helper=False, helper_up=False),
     "no longer accepts": flip("B", accepts_wire=False),
     "container added": flip("A", extra_macs=("0e:00:00:00:00:01",)),

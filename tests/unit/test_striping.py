@@ -313,6 +313,22 @@ def test_a_peer_whose_helper_does_not_run_is_not_striped_to() -> None:
     assert fabric.striped("A", "C")
 
 
+def test_nothing_is_given_to_a_helper_that_hangs() -> None:
+    """Its TAPs keep their carrier, so that the bridges themselves see nothing."""
+    cluster = Cluster(WIRES, helpers=WIRES)
+    hung = dict(cluster.hosts)
+    hung["B"] = replace(hung["B"], helper_up=False, helper_hangs=True)
+    fabric = Fabric(hung, cluster.fabric.link_numbers)
+    cluster.replan(fabric)
+    for a, b in (("A", "B"), ("B", "A"), ("B", "C")):
+        frame = Frame(cluster.hosts[a].mac, cluster.hosts[b].mac)
+        cluster.taps.clear()
+        assert cluster.send(a, frame) == [(b, frame)] and not cluster.taps and not fabric.striped(a, b)
+    assert fabric.striped("A", "C")
+    # What its controller and its peers say still reaches it: so it is found when it goes on.
+    assert cluster.send("A", over_link(cluster, "A", "B", 0), WIRE_PORT) == [] and cluster.taps[-1][0] == "B"
+
+
 def test_stripes_are_counted_as_all_frames_are() -> None:
     cluster = Cluster(WIRES, helpers=WIRES)
     rows = cluster.bridges["A"].wanted.flows.values()
