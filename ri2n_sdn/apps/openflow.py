@@ -27,6 +27,7 @@ from os_ken.ofproto import ofproto_v1_5 as ofp
 from os_ken.ofproto import ofproto_v1_5_parser as parser
 
 from ri2n_sdn.apps import wellformed
+from ri2n_sdn.apps.budget import Budget
 from ri2n_sdn.apps.doorkeeper import Doorkeeper
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.pipeline import messages as plain
@@ -58,6 +59,13 @@ _GREETING_S = 15.0  # until a connection's host must be known by name
 _REAP_S = 0.25
 _STRANGERS_BYTES = 4 << 20  # that are read of one connection until then: its ports are described in them
 _TOLERATED_MALFORMED = 3
+# What one connection may say unasked. A bridge has 1,000 packet-ins a second, as host-up sets it; more of them come at
+# once when this machine was held up. Who says much more is read more slowly, since all that is read costs others time:
+# what is no packet-in must not be lost.
+_PACKET_INS_PER_S, _PACKET_INS_BURST = 1500.0, 3000.0
+_OTHERS_PER_S, _OTHERS_BURST = 200.0, 2000.0
+_BREATH_S = 0.02
+_REPLIES = (ofp.OFPT_ECHO_REPLY, ofp.OFPT_MULTIPART_REPLY, ofp.OFPT_BARRIER_REPLY)
 _LEARN_HEAD_BYTES = 22  # of the body: what comes before the specifications
 _FOLLOWED_PRIORITY = 10  # below that of rows from apps.placed_rows
 _HEADER = struct.Struct("!BBHI")
@@ -264,6 +272,13 @@ class _Datapath(controller.Datapath):
     _tolerated = _TOLERATED_MALFORMED
     _admitted: Callable[[], None] | None = None
     _read_bytes = 0
+    _over_budget_s = -1e9  # when that was last said
+    _ended = False
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._packet_ins = Budget(_PACKET_INS_PER_S, _PACKET_INS_BURST)
+        self._others = Budget(_OTHERS_PER_S, _OTHERS_BURST)
 
     def ri2n_admitted(self) -> None:
         """It is known which host this is."""
@@ -273,6 +288,7 @@ class _Datapath(controller.Datapath):
 
     def ri2n_end(self) -> None:
         """Give the connection up, without waiting: its own thread notices and says so."""
+        self._ended = True
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
 
@@ -302,16 +318,34 @@ class _Datapath(controller.Datapath):
                 if self._read_bytes > _STRANGERS_BYTES:
                     raise _Malformed(f"it said more than {_STRANGERS_BYTES} bytes before it was known who it is")
             buffer += data
-            offset = 0
-            while len(buffer) - offset >= _HEADER.size:
+            offset, lost = 0, False
+            while len(buffer) - offset >= _HEADER.size and not self._ended:
                 version, kind, length, xid = _HEADER.unpack_from(buffer, offset)
                 if length < _HEADER.size:
                     raise _Malformed(f"a message of {length} bytes")
                 if len(buffer) - offset < length:
                     break
-                self._message(version, kind, xid, bytes(buffer[offset : offset + length]))
+                if kind != ofp.OFPT_PACKET_IN or self._packet_ins.take(self.heard_s):
+                    self._message(version, kind, xid, bytes(buffer[offset : offset + length]))
+                else:
+                    handler_drops["packet_ins_over_budget"] += 1
+                    lost = True
+                if kind not in (ofp.OFPT_PACKET_IN, *_REPLIES):
+                    self._breathe(self._others.owe(time.monotonic()))
                 offset += length
             del buffer[:offset]
+            self._breathe(_BREATH_S if lost else 0.0)
+
+    def _breathe(self, seconds: float) -> None:
+        """Read nothing for a moment, so that the others are read; what the switch says waits in its socket."""
+        if seconds <= 0:
+            return
+        handler_drops["pauses_of_reading"] += 1
+        if self.heard_s - self._over_budget_s > 60:
+            self._over_budget_s = self.heard_s
+            _LOG.warning("%s says too much that nobody asked for: it is read more slowly", self.address[0])
+        time.sleep(seconds)
+        self.heard_s = time.monotonic()
 
     def _message(self, version: int, kind: int, xid: int, data: bytes) -> None:
         greeted = self.state != HANDSHAKE_DISPATCHER

@@ -1,0 +1,157 @@
+"""A host that was let in and says far more than it was asked for: it costs nobody else."""
+
+from __future__ import annotations
+
+import random
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ri2n_sdn.apps.openflow import _PACKET_INS_BURST, _PACKET_INS_PER_S
+from ri2n_sdn.bench.sandbox import Sandbox
+
+from .fake_switch import ECHO_REQUEST, FakeSwitch
+from .frames import Capture, ether, udp, wait_until
+from .test_recovery import flows, groups
+
+HOSTS = ("A", "B")
+PACKET_IN, PORT_STATUS = 10, 12
+PROBES_PER_S = 300  # of the real hosts, at most
+ENOUGH = 30_000
+GROWN_BYTES = 32 << 20
+
+
+@pytest.fixture
+def sandbox() -> Iterator[Sandbox]:
+    with Sandbox({name: ["n0", "n1"] for name in HOSTS}) as made:
+        made.start_controller(config="hbspan_s: {min: 0.1, max: 0.2}\n" + made.declared())
+        made.wait_settled()
+        yield made
+        assert "Traceback" not in made.log()
+
+
+def message(kind: int, body: bytes) -> bytes:
+    return struct.pack("!BBHI", 6, kind, 8 + len(body), 0) + body
+
+
+def packet_in(frame: bytes) -> bytes:
+    """What a bridge says of a frame that came by port 1."""
+    match = struct.pack("!HHHBBI4x", 1, 12, 0x8000, 0, 4, 1)
+    head = struct.pack("!IHBBQ", 0xFFFFFFFF, len(frame), 1, 0, 0)
+    return message(PACKET_IN, head + match + bytes(2) + frame)
+
+
+class Greedy(FakeSwitch):
+    """It answers all it is asked, and says the same things again and again in between."""
+
+    def __init__(self, port: int, said: bytes) -> None:
+        super().__init__(port)
+        self._turns, self._said = threading.Lock(), said
+        self._ended = threading.Event()
+
+    def send(self, kind: int, body: bytes = b"", xid: int = 1, version: int = 6, length: int | None = None) -> None:
+        with self._turns:
+            super().send(kind, body, xid, version, length)
+
+    @contextmanager
+    def talking(self) -> Iterator[None]:
+        talker = threading.Thread(target=self._talk, daemon=True)
+        talker.start()
+        try:
+            yield
+            assert talker.is_alive(), "it was given up"
+        finally:
+            self._ended.set()
+            talker.join()
+
+    def _talk(self) -> None:
+        while not self._ended.is_set():
+            with self._turns:
+                self.socket.settimeout(None)
+                self.socket.sendall(self._said)
+
+
+def memory_bytes(sandbox: Sandbox) -> int:
+    """What the controller holds in memory."""
+    lines = Path(f"/proc/{sandbox.ask('status')['pid']}/status").read_text().splitlines()
+    return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmRSS")))
+
+
+def counter(sandbox: Sandbox, name: str) -> int:
+    return int(sandbox.ask("status", pairs=False)["counters"].get(name, 0))
+
+
+def rows(sandbox: Sandbox) -> dict[str, tuple[list[str], list[str]]]:
+    return {name: (flows(sandbox, name), groups(sandbox, name)) for name in HOSTS}
+
+
+def greedy_host(sandbox: Sandbox, said: bytes) -> Greedy:
+    made = Greedy(sandbox.port, said)
+    made.answer(dpid=0x91, name="X", mac="02:00:0e:00:00:01", nics=["02:00:0e:00:00:02"])
+    sandbox.wait_settled(hosts=3)
+    return made
+
+
+def test_who_floods_the_controller_with_packet_ins_costs_nobody_else(sandbox: Sandbox) -> None:
+    noise = random.Random(20261124)
+    frames = [ether("0e:00:00:00:66:01", "03:00:00:52:49:32", 0x88B5, noise.randbytes(64)) for _ in range(200)]
+    greedy = greedy_host(sandbox, b"".join(packet_in(bytes.fromhex(frame)) for frame in frames))
+    try:
+        before, log = rows(sandbox), len(sandbox.log())
+        with greedy.talking():
+            wait_until(lambda: counter(sandbox, "packet_ins_over_budget") > ENOUGH, "it says too little")
+            held_bytes = memory_bytes(sandbox)
+            began_s, handled = time.monotonic(), counter(sandbox, "packet_ins")
+            wait_until(lambda: counter(sandbox, "packet_ins_over_budget") > 3 * ENOUGH, "it says too little")
+            handled = counter(sandbox, "packet_ins") - handled
+            may_be = _PACKET_INS_BURST + (_PACKET_INS_PER_S + PROBES_PER_S) * (time.monotonic() - began_s)
+            assert handled <= may_be, f"{handled} were handled, not {may_be:.0f}"
+            assert rows(sandbox) == before
+            text = sandbox.log()[log:]
+            assert "disconnected" not in text and "cut off" not in text and "arrives" not in text, text
+            sandbox.ovs.ofctl("mod-port", "n0", "n0-B-0", "no-forward")
+            sandbox.ovs.ofctl("mod-port", "n0", "n0-B-0", "no-receive")
+            try:
+                wait_until(lambda: not alive(sandbox, "B", 0), "nobody sees that B's NIC is cut off")
+                sandbox.wait_settled(hosts=3)
+                sent = [udp(sandbox.mac("A"), sandbox.mac("B"), (port, 7)) for port in range(16)]
+                capture = Capture(sandbox)
+                sandbox.receive("A", *sent)
+                capture.expect({"B": sent})
+            finally:
+                sandbox.ovs.ofctl("mod-port", "n0", "n0-B-0", "forward")
+                sandbox.ovs.ofctl("mod-port", "n0", "n0-B-0", "receive")
+            wait_until(lambda: alive(sandbox, "B", 0), "B's NIC does not come back")
+            sandbox.wait_settled(hosts=3)
+            assert rows(sandbox) == before
+            assert memory_bytes(sandbox) - held_bytes < GROWN_BYTES
+        hosts = {host["name"]: host["connected"] for host in sandbox.ask("status")["hosts"]}
+        assert hosts == {"A": True, "B": True, "X": True}
+        assert sandbox.log()[log:].count("says too much that nobody asked for") >= 1
+    finally:
+        greedy.close()
+
+
+def alive(sandbox: Sandbox, host: str, nic: int) -> bool:
+    found = next(each for each in sandbox.ask("status")["hosts"] if each["name"] == host)
+    return bool(found["nics"][nic]["alive"])
+
+
+def test_what_must_not_be_lost_is_read_more_slowly(sandbox: Sandbox) -> None:
+    """Thousands of echo requests: they cost as much time as others can spare, and the connection stays."""
+    requests = 3000
+    greedy = greedy_host(sandbox, b"")
+    try:
+        before = counter(sandbox, "pauses_of_reading")
+        with greedy._turns:
+            greedy.socket.sendall(message(ECHO_REQUEST, b"") * requests)
+        wait_until(lambda: counter(sandbox, "pauses_of_reading") >= before + 500, "it is read as fast as it speaks")
+        sandbox.wait_settled(hosts=3)
+        assert counter(sandbox, "packet_ins_over_budget") == 0
+    finally:
+        greedy.close()
