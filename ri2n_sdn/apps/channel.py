@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import itertools
 import logging
+import re
 import struct
 import threading
 import time
@@ -13,7 +14,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from ri2n_sdn.apps.openflow import ofp, parser
+from ri2n_sdn.apps.openflow import handler_drops, ofp, parser
+from ri2n_sdn.apps.unfinished import Unfinished
 
 __all__ = ["ECHO", "Channel", "Refused"]
 
@@ -24,6 +26,8 @@ _LOG = logging.getLogger("ri2n.channel")
 _MAX_QUEUED_BYTES = 16 << 20
 _MAX_PENDING = 4096
 _MAX_REPLY_BYTES = 64 << 20  # of one connection's unfinished replies; 4,096 rows of 200 bytes are less than one
+_ALL_REPLIES_BYTES = 256 << 20  # of all connections together
+_unfinished: Unfinished[Channel] = Unfinished(_ALL_REPLIES_BYTES)
 
 
 class Refused(Exception):
@@ -121,6 +125,7 @@ class Channel:
         Who answers something else than was asked, or does not come to an end, is given up.
         """
         wrong = ""
+        too_much: Channel | None = None
         with self._lock:
             request = self._pending.get(message.xid)
             if request is None:
@@ -136,21 +141,29 @@ class Channel:
                 if more:
                     request.size += size
                     self._reply_bytes += size
-                    return
-                self._reply_bytes -= request.size
-                del self._pending[message.xid]
+                    too_much = _unfinished.add(self, size)
+                else:
+                    self._finish(message.xid, request)
         if wrong:
             self.close(wrong)
-        else:
+        elif too_much is not None:
+            too_much.close("of all replies without an end it has the longest")
+        elif not more:
             request.future.set_result(request.parts)
+
+    def _finish(self, xid: int, request: _Request) -> None:
+        """A request is no longer open (the lock is held)."""
+        del self._pending[xid]
+        self._reply_bytes -= request.size
+        _unfinished.release(self, request.size)
 
     def failed(self, xid: int, reason: str) -> bool:
         """An error has come; true when it belonged to a request."""
         with self._lock:
-            request = self._pending.pop(xid, None)
+            request = self._pending.get(xid)
             if request is None:
                 return False
-            self._reply_bytes -= request.size
+            self._finish(xid, request)
         request.future.set_exception(Refused(reason))
         return True
 
@@ -163,6 +176,8 @@ class Channel:
             pending, self._pending = self._pending, {}
             self._queue.clear()
             self._more.notify()
+            _unfinished.release(self)
+        handler_drops[_counter_of(reason)] += 1
         _LOG.info("%s closed: %s", self.address, reason)
         for request in pending.values():
             request.future.set_exception(ConnectionError(reason))
@@ -185,6 +200,12 @@ class Channel:
             if not self.datapath.send(b"".join(batch)):
                 self.close("the connection is gone")
                 return
+
+
+def _counter_of(reason: str) -> str:
+    """The counter of connections that were closed for a reason: its words up to the first number or address."""
+    words = itertools.takewhile(lambda word: not re.search(r"[\d:]", word), reason.split())
+    return "_".join(("closed", *(re.sub(r"\W", "", word).lower() for word in words)))
 
 
 def _reply_of(request: Any) -> tuple[int, int | None]:

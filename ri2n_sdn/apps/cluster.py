@@ -268,13 +268,20 @@ class Cluster:
 
         What cannot be is not kept: whoever reaches the controller's port may come by thousands of names.
         """
-        own = {self.wiring.network((member.name, number)) for number in member.ports} - {None}
-        return member.name in self.config.hosts or any(
-            self.wiring.network((other.name, number)) in own
-            for other in self.members.values()
-            if other is not member and own
-            for number in other.ports
-        )
+        return all(each is not member for each in self.expendable())
+
+    def expendable(self) -> list[Member]:
+        """The hosts that do not matter: all at once, since that is no more work than for one."""
+        networks = {
+            name: {self.wiring.network((name, number)) for number in member.ports} - {None}
+            for name, member in self.members.items()
+        }
+        hosts_on = Counter(network for of_host in networks.values() for network in of_host)
+        return [
+            member
+            for name, member in self.members.items()
+            if name not in self.config.hosts and all(hosts_on[network] == 1 for network in networks[name])
+        ]
 
     def forget(self, member: Member, why: str) -> None:
         """A host is none of the cluster's any more (the lock is held)."""

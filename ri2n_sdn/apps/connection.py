@@ -13,7 +13,16 @@ from typing import Any
 from ri2n_sdn.apps import identity
 from ri2n_sdn.apps.channel import ECHO, Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, Port, guarded_loop
-from ri2n_sdn.apps.openflow import DEAD_DISPATCHER, MAIN_DISPATCHER, OSKenApp, handler, ofp, ofp_event, parser
+from ri2n_sdn.apps.openflow import (
+    DEAD_DISPATCHER,
+    MAIN_DISPATCHER,
+    OSKenApp,
+    handler,
+    let_go_of,
+    ofp,
+    ofp_event,
+    parser,
+)
 from ri2n_sdn.apps.silence import Silence
 from ri2n_sdn.fabric.model import MAX_NIC_PORT
 from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
@@ -49,7 +58,14 @@ class ConnectionApp(OSKenApp):
 
     def start(self) -> None:
         super().start()
+        let_go_of(self._expendable)
         guarded_loop(self.cluster, "tick", self._tick)
+
+    def _expendable(self) -> list[Any]:
+        """Connections of hosts that matter to nobody."""
+        with self.cluster.lock:
+            channels = [member.channel for member in self.cluster.expendable()]
+        return [channel.datapath for channel in channels if channel is not None]
 
     @handler(ofp_event.EventOFPStateChange, [MAIN_DISPATCHER, DEAD_DISPATCHER])
     def state_changed(self, ev: Any) -> None:

@@ -1,10 +1,13 @@
-"""Who may hold a connection before it is known which host it is: bounded in number and in time, and fair by address."""
+"""Who may hold a connection: bounded in number, in time until it is known which host it is, and fair by address."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from ri2n_sdn.addresses import crowd_of
 
 __all__ = ["Doorkeeper"]
 
@@ -13,7 +16,7 @@ ConnectionT = TypeVar("ConnectionT")
 
 @dataclass
 class _Entry:
-    address: str
+    crowd: str
     until_s: float
     admitted: bool = False
 
@@ -22,8 +25,10 @@ class Doorkeeper(Generic[ConnectionT]):
     """All open connections. Pure: the caller gives the time, and closes what it is told to.
 
     A connection is a stranger until it is `admitted`: until its host is known by name. When all places are taken, a new
-    connection gets the place of the oldest stranger of the address that has most strangers: so whoever opens a thousand
-    connections takes places from nobody but themselves. When nobody is a stranger, the new one is turned away.
+    connection gets a stranger's, or that of a host that may go: the caller says which hosts matter to nobody, since
+    whoever reaches the port may come politely and by a thousand names. The address that has most of these connections
+    gives one, the oldest stranger or else its oldest host: so whoever opens a thousand connections takes places from
+    nobody but themselves. When none may go, the new one is turned away.
     """
 
     def __init__(self, places: int) -> None:
@@ -33,23 +38,32 @@ class Doorkeeper(Generic[ConnectionT]):
     def __len__(self) -> int:
         return len(self._open)
 
-    def comes(self, connection: ConnectionT, address: str, until_s: float) -> ConnectionT | None:
-        """A connection was made, which may be a stranger until then.
+    @property
+    def is_full(self) -> bool:
+        return len(self._open) >= self.places
 
-        Returns the one that must go for it (itself, when there is no other), or None.
+    def comes(
+        self, connection: ConnectionT, address: str, until_s: float, expendable: Collection[ConnectionT] = ()
+    ) -> ConnectionT | None:
+        """A connection was made, which may be a stranger until then; admitted ones that are `expendable` may go for it.
+
+        Returns the one that must go (itself, when there is no other), or None.
         """
         evicted: ConnectionT | None = None
-        if len(self._open) >= self.places:
-            strangers = Counter(entry.address for entry in self._open.values() if not entry.admitted)
-            if not strangers:
+        crowd = crowd_of(address)
+        if self.is_full:
+            may_go = {key: entry for key, entry in self._open.items() if not entry.admitted or key in expendable}
+            if not may_go:
                 return connection
-            most = max(strangers.values())
-            crowded = {each for each, count in strangers.items() if count == most}
-            if address in crowded:
-                crowded = {address}
-            evicted = next(key for key, entry in self._open.items() if entry.address in crowded and not entry.admitted)
+            sizes = Counter(entry.crowd for entry in may_go.values())
+            most = max(sizes.values())
+            crowded = {each for each, count in sizes.items() if count == most}
+            if crowd in crowded:
+                crowded = {crowd}
+            of_them = [key for key, entry in may_go.items() if entry.crowd in crowded]
+            evicted = next((key for key in of_them if not may_go[key].admitted), of_them[0])
             del self._open[evicted]
-        self._open[connection] = _Entry(address, until_s)
+        self._open[connection] = _Entry(crowd, until_s)
         return evicted
 
     def admitted(self, connection: ConnectionT) -> None:

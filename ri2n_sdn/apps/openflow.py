@@ -12,7 +12,7 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -45,6 +45,7 @@ __all__ = [
     "handler",
     "handler_drops",
     "handler_errors",
+    "let_go_of",
     "listen",
     "ofp",
     "ofp_event",
@@ -57,6 +58,7 @@ _HandlerT = TypeVar("_HandlerT", bound=Callable[..., None])
 _MAX_CONNECTIONS = 1024
 _GREETING_S = 15.0  # until a connection's host must be known by name
 _REAP_S = 0.25
+_JUDGED_S = 1.0
 _STRANGERS_BYTES = 4 << 20  # that are read of one connection until then: its ports are described in them
 _TOLERATED_MALFORMED = 3
 # What one connection may say unasked. A bridge has 1,000 packet-ins a second, as host-up sets it; more of them come at
@@ -268,6 +270,8 @@ class _Datapath(controller.Datapath):
     ri2n_names: frozenset[str] | None = None
     """The names in its certificate, when certificates are checked."""
     heard_s = 0.0
+    place: socket.socket | None = None
+    """What it holds of the listener's places."""
     ports: dict[int, Any] | None = None  # os-ken sets it when the switch has greeted
     _tolerated = _TOLERATED_MALFORMED
     _admitted: Callable[[], None] | None = None
@@ -384,10 +388,13 @@ class _Controller(controller.OpenFlowController):
 
     bound: socket.socket
     context: ssl.SSLContext | None = None
+    expendable: Callable[[], Iterable[_Datapath]] = staticmethod(tuple)
 
     def __call__(self) -> None:
         self._lock = threading.Lock()
         self._door: Doorkeeper[socket.socket] = Doorkeeper(_MAX_CONNECTIONS)
+        self._may_go: set[socket.socket] = set()
+        self._asked_s = -_JUDGED_S
         threading.Thread(target=self._reap, name="of-reaper", daemon=True).start()
         while True:
             try:
@@ -399,8 +406,9 @@ class _Controller(controller.OpenFlowController):
                 _LOG.warning("a connection was not taken: %s", error.strerror)
                 time.sleep(0.1)
                 continue
+            may_go = self._expendable() if self._door.is_full else ()
             with self._lock:
-                evicted = self._door.comes(connection, str(address[0]), time.monotonic() + _GREETING_S)
+                evicted = self._door.comes(connection, str(address[0]), time.monotonic() + _GREETING_S, may_go)
             if evicted is not None:
                 handler_drops["connections_turned_away"] += 1
                 self._turn_away(evicted, f"{_MAX_CONNECTIONS} connections are open")
@@ -410,6 +418,14 @@ class _Controller(controller.OpenFlowController):
                 threading.Thread(
                     target=self._serve, args=(connection, address), name=f"of-{address[0]}", daemon=True
                 ).start()
+
+    def _expendable(self) -> Collection[socket.socket]:
+        """Places of hosts that matter to nobody: asked for once a second, or whoever knocks costs all others time."""
+        now_s = time.monotonic()
+        if now_s - self._asked_s > _JUDGED_S:
+            self._asked_s = now_s
+            self._may_go = {each.place for each in self.expendable() if each.place is not None}
+        return self._may_go
 
     def _reap(self) -> None:
         """End the connections of those that do not say in time who they are."""
@@ -445,12 +461,14 @@ class _Controller(controller.OpenFlowController):
                     names = _names(connection.getpeercert() or {})
             datapath = _Datapath(connection, address)
             datapath._admitted = admitted
+            datapath.place = plain
             datapath.ri2n_names = names
             try:
                 datapath.serve()
             finally:
                 datapath.close()
         except _Malformed as error:
+            handler_drops["closed_malformed"] += 1
             _LOG.warning("%s:%s dropped: %s", *address[:2], error)
         except Exception as error:
             _LOG.warning("%s:%s dropped: %s: %s", *address[:2], type(error).__name__, error)
@@ -459,6 +477,11 @@ class _Controller(controller.OpenFlowController):
                 self._door.leaves(plain)
             connection.close()
             plain.close()
+
+
+def let_go_of(expendable: Callable[[], Iterable[_Datapath]]) -> None:
+    """When all places are taken, new connections get those of the hosts that this returns."""
+    _Controller.expendable = staticmethod(expendable)
 
 
 def _names(certificate: Mapping[str, Any]) -> frozenset[str]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Generic, TypeVar
 
-__all__ = ["Crowds", "crowd_of"]
+__all__ = ["Crowds"]
 
-SITE_BITS = 64  # of IPv6 addresses: the rest of one is whatever a host likes
 Key = TypeVar("Key")
 
 
@@ -52,16 +50,3 @@ class Crowds(Generic[Key]):
 
     def __len__(self) -> int:
         return len(self._crowd_of)
-
-
-def crowd_of(address: str) -> str:
-    """What counts as one address: of IPv6 the network's part, since a host there has all the others too."""
-    if ":" not in address:
-        return address
-    try:
-        found = ipaddress.IPv6Address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(ipaddress.IPv6Network((int(found) >> SITE_BITS << SITE_BITS, SITE_BITS)))

@@ -20,11 +20,12 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from ri2n_sdn.addresses import crowd_of
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.parallel import caretaker
 from ri2n_sdn.parallel.connect import PARALLELISM_MOST, WINDOW_BYTES
 from ri2n_sdn.parallel.connection import ParallelSocket
-from ri2n_sdn.parallel.crowds import Crowds, crowd_of
+from ri2n_sdn.parallel.crowds import Crowds
 from ri2n_sdn.parallel.errors import ProtocolError
 from ri2n_sdn.parallel.frames import (
     BAD_GREETING,

@@ -11,7 +11,7 @@ import pytest
 
 from ri2n_sdn.apps import channel as module
 from ri2n_sdn.apps.channel import Channel, Refused
-from ri2n_sdn.apps.openflow import ofp
+from ri2n_sdn.apps.openflow import handler_drops, ofp
 
 LONG_S = 120.0
 
@@ -188,3 +188,47 @@ def test_a_switch_is_mute_from_its_oldest_open_request_on(channel: Channel, monk
     assert channel.mute_s(109.0) == 2.0
     channel.answered(part(second.xid, False))
     assert channel.mute_s(109.0) == 0.0
+
+
+def test_of_all_replies_that_do_not_end_the_longest_goes(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever holds little is not given up for what others send."""
+    monkeypatch.setattr(module._unfinished, "most_bytes", 2000)
+    other_switch = Switch()
+    other = Channel(other_switch)
+    closed = handler_drops["closed_of_all_replies_without_an_end_it_has_the_longest"]
+    try:
+        endless, modest = other.request(Request()), channel.request(Request())
+        channel.answered(part(xid_of(channel), more=True, size=300))
+        for _ in range(5):
+            other.answered(part(xid_of(other), more=True, size=300))
+        assert not other.closed
+        channel.answered(part(xid_of(channel), more=True, size=300))
+        assert other.closed and not channel.closed and isinstance(endless.exception(), ConnectionError)
+        channel.answered(part(xid_of(channel), more=True, size=1300))
+        channel.answered(part(xid_of(channel), more=False))
+        assert len(modest.result(timeout=LONG_S)) == 4
+        assert module._unfinished.total_bytes == 0
+    finally:
+        other.close("the test is over")
+    assert handler_drops["closed_of_all_replies_without_an_end_it_has_the_longest"] == closed + 1
+
+
+def xid_of(channel: Channel) -> int:
+    """The number of its open request."""
+    return next(iter(channel._pending))
+
+
+@pytest.mark.parametrize(
+    ("reason", "counter"),
+    [
+        ("silent for 5 s", "closed_silent_for"),
+        ("another host has the same MAC address 02:00:00:00:00:01", "closed_another_host_has_the_same_mac_address"),
+        ("another host has the same MAC address aa:bb:cc:dd:ee:ff", "closed_another_host_has_the_same_mac_address"),
+        ("it has no LOCAL port", "closed_it_has_no_local_port"),
+    ],
+)
+def test_closed_connections_are_counted_by_reason(channel: Channel, reason: str, counter: str) -> None:
+    before = handler_drops[counter]
+    channel.close(reason)
+    channel.close(reason)
+    assert handler_drops[counter] == before + 1

@@ -42,3 +42,48 @@ def test_strangers_have_their_time_and_hosts_all_time() -> None:
     assert door.overdue(18.1) == ["late"] and len(door) == 1
     door.admitted("slow")  # too late: it has left
     assert len(door) == 1
+
+
+def polite(door: Doorkeeper[str], *connections: str, address: str = "192.0.2.66") -> None:
+    for connection in connections:
+        assert door.comes(connection, address, 15.0) is None
+        door.admitted(connection)
+
+
+def test_hosts_that_matter_to_nobody_make_room_where_no_stranger_is_left() -> None:
+    door: Doorkeeper[str] = Doorkeeper(4)
+    polite(door, "host", address="192.0.2.1")
+    polite(door, "fake0", "fake1", "fake2")
+    fakes = {"fake0", "fake1", "fake2"}
+    assert door.is_full and door.comes("late", "192.0.2.2", 15.0) == "late"
+    assert door.comes("back", "192.0.2.2", 15.0, fakes) == "fake0"
+    door.admitted("back")
+    assert door.comes("fake3", "192.0.2.66", 15.0, fakes) == "fake1"  # whoever floods takes its own places
+    assert len(door) == 4
+
+
+def test_a_flood_of_polite_ones_does_not_take_the_place_of_who_is_just_greeting() -> None:
+    door: Doorkeeper[str] = Doorkeeper(4)
+    polite(door, "fake0", "fake1", "fake2")
+    assert door.comes("greeting", "192.0.2.1", 15.0) is None
+    for number in range(3, 9):
+        taken = door.comes(f"fake{number}", "192.0.2.66", 15.0, {f"fake{each}" for each in range(9)})
+        assert taken == f"fake{number - 3}"
+        door.admitted(f"fake{number}")
+
+
+def test_of_one_address_strangers_go_first() -> None:
+    door: Doorkeeper[str] = Doorkeeper(3)
+    polite(door, "fake0", "fake1")
+    door.comes("silent", "192.0.2.66", 15.0)
+    assert door.comes("host", "192.0.2.1", 15.0, {"fake0", "fake1"}) == "silent"
+
+
+def test_a_network_of_ipv6_is_one_address() -> None:
+    door: Doorkeeper[str] = Doorkeeper(4)
+    door.comes("honest0", "2001:db8:1::1", 15.0)
+    door.comes("honest1", "2001:db8:1::1", 15.0)
+    for number in range(2):
+        door.comes(f"evil{number}", f"2001:db8:66::{number + 1}", 15.0)
+    # Of four addresses the second has most connections, of three networks the newcomer's has.
+    assert door.comes("evil2", "2001:db8:66::3", 15.0) == "evil0"

@@ -268,3 +268,13 @@ def test_wiring_that_is_not_as_declared() -> None:
         "A:eth1 cut off from the rest of x",
         "A:eth0 cut off from the rest of y",
     ]
+
+
+def test_hosts_that_matter_to_nobody() -> None:
+    """Neither in cluster.yaml nor on a network with others: they may go when places are scarce."""
+    config = parse_model("hosts: {A: {}}", ClusterConfig, "cluster.yaml")
+    cluster = cluster_of({name: FakeChannel() for name in "ABCDE"}, config)
+    alone = {("A", 1): "n7", ("D", 1): "n8", ("D", 2): "n8", ("B", 1): "n1", ("C", 2): "n1"}
+    cast(Any, cluster.wiring).network = alone.get
+    assert [member.name for member in cluster.expendable()] == ["D", "E"]
+    assert [cluster.matters(cluster.members[name]) for name in "ABCDE"] == [True, True, True, False, False]

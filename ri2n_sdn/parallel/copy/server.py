@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ri2n_sdn.addresses import crowd_of
 from ri2n_sdn.parallel.copy.channel import Channel, Transport
 from ri2n_sdn.parallel.copy.folder import Folder, Target
 from ri2n_sdn.parallel.copy.messages import (
@@ -32,7 +33,7 @@ from ri2n_sdn.parallel.copy.messages import (
 )
 from ri2n_sdn.parallel.copy.names import check_name
 from ri2n_sdn.parallel.copy.transfer import Transferred, receive_file, refuse_file, send_file
-from ri2n_sdn.parallel.crowds import Crowds, crowd_of
+from ri2n_sdn.parallel.crowds import Crowds
 
 __all__ = ["Acceptor", "Server"]
 
