@@ -15,7 +15,7 @@ from pathlib import Path
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.fat_tree import FatTree
-from ri2n_sdn.apps.patience import MUTE_S
+from ri2n_sdn.apps.patience import LONG_MUTE_S, MUTE_S
 from ri2n_sdn.apps.probes import ProbeCodec
 from ri2n_sdn.apps.reported import Reported
 from ri2n_sdn.apps.running_check import RunningCheck
@@ -205,37 +205,42 @@ class Cluster:
     def may_start(self, now_s: float) -> bool:
         """The first full plan needs all hosts: one made without them would take rows away that are in use.
 
-        Declared hosts are waited for, and others for a moment: longer when an earlier controller's rows are in use.
+        Declared hosts are waited for, and others for a moment: longer when an earlier controller's rows are in use, and
+        when nobody has come yet but hosts that share no network with others. Whoever is quickest, and mute or without
+        rows, must not make us begin without those that are in use.
         """
         if self.started:
             return True
         if not self.members or not self.wiring.settled:
             return False
         connected = {name for name, member in self.members.items() if member.channel is not None}
-        if not all(self.members[name].reports_probes for name in connected if not self._is_mute(name, now_s)):
+        answering = {name for name in connected if not self._is_mute(name, now_s)}
+        if not all(self.members[name].reports_probes for name in answering):
             return False
-        complete = bool(self.config.hosts) and set(self.config.hosts) <= connected
+        complete = bool(self.config.hosts) and set(self.config.hosts) <= answering
         taken_over = any(member.installed is not None and member.installed.groups for member in self.members.values())
-        if complete or now_s > self.started_s + (TAKEOVER_GRACE_S if taken_over else FRESH_GRACE_S):
+        fresh = not taken_over and bool(answering - {member.name for member in self.expendable()})
+        if complete or now_s > self.started_s + (FRESH_GRACE_S if fresh else TAKEOVER_GRACE_S):
             self.started = True
             self.note(f"in charge of {len(connected)} hosts: {', '.join(sorted(connected))}")
             self.topology_changed()
         return self.started
 
-    def _is_mute(self, name: str, now_s: float) -> bool:
+    def _is_mute(self, name: str, now_s: float, limit_s: float = MUTE_S) -> bool:
         """It has left a request open for long: nobody waits for it."""
         channel = self.members[name].channel
-        return channel is not None and channel.mute_s(now_s) > MUTE_S
+        return channel is not None and channel.mute_s(now_s) > limit_s
 
     def settled(self) -> bool:
-        """All that is known is installed and acknowledged."""
+        """All that is known is installed and acknowledged, but for hosts that have long been mute."""
+        now_s = time.monotonic()
         return (
             self.started
             and self.wiring.settled
             and all(
                 member.accepts_wire and not member.dirty and not member.busy
-                for member in self.members.values()
-                if member.channel is not None
+                for name, member in self.members.items()
+                if member.channel is not None and not self._is_mute(name, now_s, LONG_MUTE_S)
             )
         )
 

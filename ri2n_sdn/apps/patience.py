@@ -8,10 +8,13 @@ from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-__all__ = ["MUTE_S", "await_most"]
+__all__ = ["LONG_MUTE_S", "MUTE_S", "await_most"]
 
 MUTE_S = 0.5
 """A host that leaves a request open for longer is asked nothing else, and waited for by nobody, until it answers."""
+
+LONG_MUTE_S = 5.0
+"""One that leaves a request open for this long is not about to answer: nothing that is about all hosts waits for it."""
 
 _STRAGGLER_S = 0.25
 _STRAGGLER_TIMES = 4.0

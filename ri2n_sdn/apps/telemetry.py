@@ -13,7 +13,7 @@ from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import EMPTIED_CALM_S, Cluster, Member, PathRates, guarded_loop
 from ri2n_sdn.apps.openflow import OSKenApp, ofp, parser
-from ri2n_sdn.apps.patience import MUTE_S, await_most
+from ri2n_sdn.apps.patience import LONG_MUTE_S, MUTE_S, await_most
 from ri2n_sdn.apps.trunk import flow_request, send_slots, slots_in_force
 from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.pipeline.plan import RECEIVED, SENT, pair_group_id
@@ -25,7 +25,6 @@ _LOG = logging.getLogger("ri2n.telemetry")
 _ANSWER_S = 1.0
 _EMPTIED_MAX_S = 30.0
 _FIRST_ROWS_S = 30.0  # for how long a controller that starts waits with its rounds until all hosts have their rows
-_FIRST_MUTE_S = 5.0  # and nobody waits for a host that has not answered for so long
 _MOST = 2**62  # OpenFlow's word for "unknown" is 2^64 - 1; 2^62 bytes take three months at 4 Tbit/s
 
 _Count = tuple[int, int]
@@ -97,7 +96,7 @@ class TelemetryApp(OSKenApp):
         if not self._counting:
             with self.cluster.lock:
                 waiting = any(
-                    not member.accepts_wire and member.channel.mute_s(now_s) < _FIRST_MUTE_S
+                    not member.accepts_wire and member.channel.mute_s(now_s) < LONG_MUTE_S
                     for member in self.cluster.members.values()
                     if member.channel is not None
                 )

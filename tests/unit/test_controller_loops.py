@@ -254,6 +254,43 @@ def test_declared_hosts_are_waited_for_and_no_longer(clock: Clock) -> None:
     assert not Cluster(config, "max_min", cluster.socket_path).may_start(1e9), "nobody has come"
 
 
+@pytest.mark.parametrize("declared", [False, True])
+def test_nobody_waits_with_taking_charge_for_a_mute_host(clock: Clock, declared: bool) -> None:
+    """It counts as one that is not there: neither does the controller begin because it is."""
+    config = parse_model(f"hosts: {'{A: {}, B: {}, C: {}}' if declared else '{}'}", ClusterConfig, "cluster.yaml")
+    cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel(), "C": FakeChannel()}, config)
+    cluster.started, cluster.started_s = False, clock.now_s
+    for name in "AB":
+        cluster.members[name].reports_probes = True
+    channel_of(cluster, "C").mute_for_s = 0.4  # late, for all that is known
+    assert not cluster.may_start(clock.now_s + TAKEOVER_GRACE_S + 0.1)
+    channel_of(cluster, "C").mute_for_s = 0.6
+    assert not cluster.may_start(clock.now_s + FRESH_GRACE_S)
+    assert cluster.may_start(clock.now_s + FRESH_GRACE_S + 0.1)
+
+
+@pytest.mark.parametrize("mute_s", [0.0, 0.6])
+def test_who_is_quickest_does_not_make_a_controller_begin_without_the_others(clock: Clock, mute_s: float) -> None:
+    """A host on no network with others may be anybody: those with rows in use have the time that they need to come."""
+    cluster = cluster_of({"X": FakeChannel()})
+    cluster.started, cluster.started_s = False, clock.now_s
+    cluster.members["X"].reports_probes = True
+    channel_of(cluster, "X").mute_for_s = mute_s
+    assert not cluster.may_start(clock.now_s + FRESH_GRACE_S + 0.1)
+    assert not cluster.may_start(clock.now_s + TAKEOVER_GRACE_S)
+    assert cluster.may_start(clock.now_s + TAKEOVER_GRACE_S + 0.1)
+
+
+def test_a_host_that_has_long_been_mute_keeps_nobody_from_being_settled() -> None:
+    cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel()})
+    plan(cluster)
+    cluster.members["B"].dirty, cluster.members["B"].accepts_wire = True, False
+    channel_of(cluster, "B").mute_for_s = 4.9  # on a busy machine it may only be late
+    assert not cluster.settled()
+    channel_of(cluster, "B").mute_for_s = 5.1
+    assert cluster.settled()
+
+
 @pytest.mark.parametrize("what", ["accepts_wire", "dirty", "busy", "started", "wiring"])
 def test_all_is_settled_when_nothing_is_left_to_do(what: str) -> None:
     cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel(), "C": None})
