@@ -266,10 +266,21 @@ BAD = {
     "not a unicast MAC": ["--nic", "eth0", "--extra-mac", "01:00:00:00:00:01"],
     "not a valid device name": ["--nic", "eth0", "--bridge", "a-name-that-is-too-long"],
     "cannot be read": ["--config", "/nonexistent"],
+    "--nic twin: has the MAC address of --nic eth0, 04:00:00:00:01:01": ["--nic", "eth0", "--nic", "twin"],
 }
 
 
+@pytest.fixture
+def twin(host: Host) -> Iterator[None]:
+    """A NIC with the address of another one, as VLAN devices and members of former bonds have it."""
+    host.run("ip", "tuntap", "add", "twin", "mode", "tap")
+    host.run("ip", "link", "set", "twin", "address", "04:00:00:00:01:01")
+    yield
+    host.run("ip", "link", "del", "twin")
+
+
 @pytest.mark.parametrize("message", BAD)
+@pytest.mark.usefixtures("twin")
 def test_bad_input_is_one_line_and_changes_nothing(message: str, host: Host) -> None:
     before = host.snapshot()
     done = host.script("host-up", *BAD[message], check=False)
