@@ -6,6 +6,7 @@ import configparser
 import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -103,10 +104,37 @@ def test_priorities_are_those_of_the_units() -> None:
     assert words[words.index("--watchdog-ms") + 1] == priorities.HELPER_OPTIONS[1]
     assert int(helper["Nice"]) == priorities.HELPER_NICE
     switch = unit("ovs-vswitchd-realtime.conf")
-    assert switch["CPUSchedulingPolicy"] == "rr"
-    assert int(switch["CPUSchedulingPriority"]) == priorities.OVS_REAL_TIME
+    assert f"--all-tasks --rr --pid {priorities.OVS_REAL_TIME} " in switch["ExecStartPost"]
+    assert switch["ExecReload"] == switch["ExecStartPost"]
     manual = (ROOT / "docs" / "operations.md").read_text()
     assert re.findall(r"^Nice=(-?\d+)$", manual, re.MULTILINE) == [str(priorities.CONTROLLER_NICE)]
+
+
+@pytest.mark.parametrize("allowed", [True, False], ids=["allowed", "refused"])
+def test_ovs_vswitchd_runs_without_its_priority_where_that_is_refused(allowed: bool, tmp_path: Path) -> None:
+    """The unit's command as systemd runs it: a failure of one with a dash before it stops no service."""
+    command = unit("ovs-vswitchd-realtime.conf")["ExecStartPost"]
+    assert command.startswith("-")
+    words = [word.replace("$$", "$") for word in shlex.split(command[1:])]
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        if allowed and not priorities.take_real_time(child.pid, 99):
+            pytest.skip("needs root, and a kernel that grants real-time priority")
+        (tmp_path / "ovs-vswitchd.pid").write_text(f"{child.pid}\n")
+        if not allowed and os.geteuid() == 0:
+            words = ["setpriv", "--bounding-set", "-sys_nice", *words]
+        done = subprocess.run(
+            words, env={**os.environ, "OVS_RUNDIR": str(tmp_path)}, capture_output=True, text=True, timeout=LONG_S
+        )
+        if allowed:
+            assert (done.returncode, done.stderr) == (0, "")
+            assert priorities.priority(child.pid) == f"SCHED_RR {priorities.OVS_REAL_TIME}"
+        else:
+            assert done.returncode != 0 and len(done.stderr.splitlines()) == 1
+            assert priorities.priority(child.pid).startswith("SCHED_OTHER")
+    finally:
+        child.kill()
+        child.communicate()
 
 
 def test_a_priority_is_told_as_it_is_found() -> None:
