@@ -17,6 +17,14 @@ def test_whoever_floods_takes_places_from_nobody_else() -> None:
     assert len(door) == 100
 
 
+def test_an_address_that_holds_as_many_places_as_another_pays_for_its_own_newcomer() -> None:
+    door: Doorkeeper[str] = Doorkeeper(4)
+    for connection, address in (("a0", "192.0.2.1"), ("a1", "192.0.2.1"), ("b0", "192.0.2.2"), ("b1", "192.0.2.2")):
+        assert door.comes(connection, address, 15.0) is None
+    assert door.comes("b2", "192.0.2.2", 15.0) == "b0", "though the oldest of all is of the other address"
+    assert door.comes("c0", "192.0.2.3", 15.0) == "a0", "who has none yet gets the oldest place of either"
+
+
 def test_who_is_known_keeps_its_place_and_then_the_new_one_is_turned_away() -> None:
     door: Doorkeeper[str] = Doorkeeper(3)
     for number in range(3):
