@@ -66,6 +66,9 @@ BAD = {
     "ports, length 0": multipart(w.PORT_DESCRIPTION, port(length=0)),
     "ports, a property of 0": multipart(w.PORT_DESCRIPTION, port(properties=struct.pack("!HHI", 0, 0, 0))),
     "ports, a property too long": multipart(w.PORT_DESCRIPTION, port(properties=struct.pack("!HHI", 0, 9, 0))),
+    "ports, a property that reaches into the next port": multipart(
+        w.PORT_DESCRIPTION, port(properties=struct.pack("!HHI", 0, 16, 0)) + port(2)
+    ),
     "ports, cut off": multipart(w.PORT_DESCRIPTION, port()[:39]),
     "port statistics, length 0": multipart(w.PORT_STATS, port_stats(length=0)),
     "port statistics, a property of 1": multipart(w.PORT_STATS, port_stats(struct.pack("!HHI", 0, 1, 0))),
