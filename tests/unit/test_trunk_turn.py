@@ -353,6 +353,31 @@ def test_a_group_outlives_its_rows_for_as_long_as_a_datapath_may_remember_it(
     assert deleted == [set(), set(), set(), made, set()]
 
 
+def test_groups_whose_rows_go_one_after_the_other_go_together_when_the_last_ones_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A group that has just lost its rows must not go with one that lost them before."""
+    now_s = time.monotonic()
+    monkeypatch.setattr(trunk_module, "time", SimpleNamespace(monotonic=lambda: now_s))
+    model = bridge_model.Cluster({name: ["n1", "n2"] for name in "ABC"})
+    trunk = Trunk(model)
+    for peer in "BC":
+        table = tuple(path.key for path in model.fabric.paths("A", peer)) * 32
+        trunk.cluster.pair_slots["A", peer] = table
+    trunk.turn()
+    made = {number for _, what, number in trunk.log if what == "group"}
+    assert made == {pair_group_id("B"), pair_group_id("C")}
+    deleted = []
+    for elapsed_s, silent in ((0.0, "B"), (5.0, "C"), (3.2, ""), (4.7, ""), (0.2, "")):
+        now_s += elapsed_s
+        if silent:
+            del trunk.cluster.pair_slots["A", silent]
+            trunk.cluster.members["A"].dirty = True
+        trunk.turn()
+        deleted.append({number for _, what, number in trunk.log if what == "delete group"})
+    assert deleted == [set(), set(), set(), set(), made]
+
+
 @pytest.mark.parametrize("accepted", [False, True])
 @pytest.mark.parametrize(("held", "accepts"), [("all", True), ("nothing", False), ("all but one", None)])
 def test_what_a_host_holds_tells_whether_it_can_be_sent_frames_with_nic_addresses(
