@@ -21,6 +21,7 @@ from ri2n_sdn.weights.loop import (
     WeightLoop,
     default_slots,
 )
+from ri2n_sdn.weights.memory import PairMemory
 from ri2n_sdn.weights.sample import FloatArray
 from ri2n_sdn.weights.strategies import STRATEGIES
 from tests.unit.weights.samples import work_of
@@ -220,6 +221,20 @@ def test_a_host_that_was_away_does_not_look_like_a_flood(feed: Feed) -> None:
     for _ in range(24):
         decision = feed.step()
     assert decision.pairs[c].share[1, 1, 0] > 0.4
+
+
+def test_a_receiver_that_was_away_reports_no_more_than_its_link_carries() -> None:
+    """Its counters stand still for 5 s, which counts as silence, and then show all of it; the sender's went on."""
+    memory = PairMemory(10.0)
+    path = PathCounters((1, 1, 0), True, ("C:1>", ">A:1"), 0, 0, 0, 0)
+    most = 0.0
+    for step in range(40):
+        sent = step * 2_500_000  # 80 Mbit/s
+        received = min(sent, 8 * 2_500_000) if step < 28 else sent
+        pair = PairCounters("C", "A", (replace(path, sent_bytes=sent, received_bytes=received),), ((1, 1, 0),))
+        memory.update(step * 0.25, [pair], CAPACITY)
+        most = max(most, float(memory.sample(np.array([True])).received_bytes.max()))
+    assert 0.99 * 10_000_000 < most <= 12_500_000, "bytes in the window of a second, over a link of 100 Mbit/s"
 
 
 def test_a_pair_that_is_missing_for_a_while_is_not_forgotten(feed: Feed) -> None:
