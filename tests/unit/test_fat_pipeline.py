@@ -13,9 +13,10 @@ from ri2n_sdn.fabric.model import UNTAGGED, Route
 from ri2n_sdn.pipeline.layout import ANNOUNCED_TO, Table
 from ri2n_sdn.pipeline.messages import Flow
 from ri2n_sdn.pipeline.plan import RECEIVED, SENT
-from ri2n_sdn.vlan.routing import DeadParts
+from ri2n_sdn.vlan.routing import DeadParts, VlanRouting, networks_of
 from tests.unit.bridge_model import CONTROLLER, Frame
 from tests.unit.fat_model import FatCluster
+from tests.unit.vlan.worlds import three_stages
 
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 
@@ -87,6 +88,16 @@ def test_arp_goes_along_two_trees_and_survives_the_death_of_either() -> None:
         cluster.switches.dead = {(tree, 2 * cable + side) for cable in cables for side in (0, 1) for tree in range(4)}
         arp = Frame(cluster.hosts["n1"].mac, BROADCAST, 0x0806, payload="who has")
         assert {name for name, _ in cluster.send("n1", arp)} == {"n2", "n3", "n4"}, broken
+
+
+def test_what_must_arrive_is_flooded_along_two_whole_trees_before_two_that_share_nothing() -> None:
+    """Trees 3 and 4 of three stages share no cable with the first; but a part of each is dead."""
+    fabric = three_stages()
+    whole = VlanRouting(fabric.trees, lambda *_: (), networks_of(fabric.trees, fabric.graph.names))
+    (network,) = whole.networks
+    assert whole.flood_vlans(network) == (UNTAGGED, 103)
+    dead = DeadParts(frozenset((tree, fabric.link("mid2", f"top{tree + 1}")) for tree in (2, 3)))
+    assert whole.with_dead(dead).flood_vlans(network) == (UNTAGGED, 102)
 
 
 def dead_upper(cluster: FatCluster, name: str) -> DeadParts:
