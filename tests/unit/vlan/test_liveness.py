@@ -455,6 +455,20 @@ def test_a_switch_that_flaps_comes_back_when_it_is_steady() -> None:
     assert not world.wrong()
 
 
+def test_probes_that_come_through_one_by_one_and_far_between_bring_no_link_back() -> None:
+    """A link that loses nearly everything is of no use to anybody."""
+    world = settled(FABRICS["vbft"])
+    world.cut_cable("leaf1", "up1", trees=[0], both=False)
+    until_right(world, 3.0)
+    leaf = world.fabric.leaf_of
+    one = next(nic for nic, at in leaf.items() if at == world.fabric.switch("leaf1"))
+    other = next(nic for nic, at in leaf.items() if at == world.fabric.switch("leaf2"))
+    for _ in range(8):
+        world.run(5.0)
+        world.liveness.heard(one, other, 0, world.now_s)
+        assert not world.wrong(), "it is still dead"
+
+
 def test_every_nic_is_tried_in_every_vlan() -> None:
     world = World(worlds.vbft(4, 4, hosts=5))
     tried: set[Port] = set()
