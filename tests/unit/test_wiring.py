@@ -187,6 +187,28 @@ def test_a_silent_drop_is_noticed_within_a_second_and_forgiven_when_it_ends(host
     assert world.agrees()
 
 
+@pytest.mark.parametrize("direction", ["mute", "deaf"])
+def test_a_nic_that_fails_again_has_to_prove_itself_anew(direction: str) -> None:
+    """What it showed when it came back the first time counts for nothing: one probe that got through is no recovery."""
+    world = settled(two_networks(4))
+    victim, other = ("h001", 1), ("h002", 1)
+    broken = world.mute if direction == "mute" else world.deaf
+    broken.add(victim)
+    world.run(1.0)
+    broken.clear()
+    world.run(1.0)
+    assert not world.dead()
+    broken.add(victim)
+    while not world.dead():
+        world.run(TICK_S)
+    edge = (victim, other) if direction == "mute" else (other, victim)
+    world.wiring.heard(*edge, False, world.now_s)
+    assert set(world.dead()) == {victim}
+    world.wiring.heard(*edge, False, world.now_s)
+    world.wiring.heard(*edge, False, world.now_s)
+    assert not world.dead()
+
+
 @pytest.mark.parametrize("broken", [False, True])
 def test_who_is_flooded_with_strange_probes_is_not_judged_by_silence(broken: bool) -> None:
     """A whole network, with one of its NICs dead when the flood begins or none; it is judged when the flood is over."""
