@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ri2n_sdn.fabric.model import MAX_NIC_PORT, Fabric, Host, Nic, PathKey
-from ri2n_sdn.pipeline.diff import Installed, apply, difference
-from ri2n_sdn.pipeline.layout import COOKIE_OURS, LOCAL, TABLE_ORDER, path_of_register, path_register
+from ri2n_sdn.pipeline.diff import Installed, Phase, apply, batches, difference, part
+from ri2n_sdn.pipeline.layout import COOKIE_OURS, LOCAL, PLAIN_PORT, TABLE_ORDER, path_of_register, path_register
 from ri2n_sdn.pipeline.messages import Group, Wanted
 from ri2n_sdn.pipeline.plan import next_live, pair_group_id, plan_host, plan_probes_only
 from ri2n_sdn.weights.loop import default_slots
 from tests.unit.bridge_model import CONTROLLER, Cluster, Frame
+from tests.unit.order_model import Sent
 
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 ND_MULTICAST = "33:33:ff:00:00:01"
@@ -163,6 +164,21 @@ def test_plain_hosts_are_reached_both_ways(
             if not cut or len([port for port in own if port in cluster.bridges[a].carrier]) < 2:
                 break
             cluster.cut(a, data.draw(st.sampled_from(own)))
+
+
+def test_plain_hosts_are_heard_by_a_nic_that_receives_though_the_first_one_has_carrier() -> None:
+    """A NIC that sends and does not receive leaves plain hosts to the next one of its network."""
+    cluster = Cluster({"A": ["n1", "n1"]}, plain={"R": "n1"})
+    router, host = cluster.plain_mac("R"), cluster.hosts["A"]
+    first, second = host.nics
+    cluster.hosts["A"] = replace(host, nics=(replace(first, rx_alive=False), second))
+    cluster.networks["n1"].members.discard(("A", first.port))
+    cluster.replan(Fabric(cluster.hosts))
+    for frame in (Frame(router, host.mac, payload="data"), Frame(router, BROADCAST, payload="hello")):
+        assert cluster.send("R", frame) == [("A", frame)]
+    answer = Frame(host.mac, router, payload="answer")
+    assert cluster.send("A", answer) == [("R", answer)]
+    assert cluster.networks["n1"].table[host.mac] == ("A", second.port), "what answers must arrive, too"
 
 
 def test_a_plain_host_that_moves_is_found_again() -> None:
@@ -329,6 +345,22 @@ def test_new_rows_begin_where_frames_leave_and_old_ones_go_from_where_they_come_
     installed.cookies[of_another_release] = 200
     deleted = list(difference(Wanted({}, {}), installed).delete_cookies.values())
     assert deleted == [200, *sorted(deleted[1:], key=TABLE_ORDER.index, reverse=True)] and len(set(deleted)) > 13
+
+
+def test_a_helper_that_ended_is_left_before_all_hosts_have_answered() -> None:
+    """Its row goes with the rest of what a host sends: until the last phase frames would be striped to nobody."""
+    cluster = Cluster({"A": ["n1", "n2"], "B": ["n1", "n2"]}, helpers="AB")
+    bridge, a, b = cluster.bridges["A"], cluster.hosts["A"], cluster.hosts["B"]
+    frame = Frame(a.mac, b.mac)
+    assert cluster.outcome(Sent("A", frame)) == {("A", PLAIN_PORT, frame): 1}
+    cluster.plug(replace(b, helper_up=False))
+    change = difference(
+        plan_host(replace(cluster.fabric, hosts=cluster.hosts), "A", {}, default_slots, 64), bridge.installed
+    )
+    for phase in (Phase.RECEIVE, Phase.SEND):
+        for message in (message for batch in batches(part(change, phase)) for message in batch):
+            bridge.take(message)
+    assert cluster.outcome(Sent("A", frame)) == {("B", LOCAL, frame): 1}
 
 
 def test_the_plan_of_an_unwired_host_touches_probes_alone() -> None:
