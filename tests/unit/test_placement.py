@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.local_placement import _ends
 from ri2n_sdn.apps.placed_rows import deciding_row, read_placed
+from ri2n_sdn.apps.placement import PlacementApp, take_syn_ack
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.fabric.model import Fabric, Nic, Path, Route
+from ri2n_sdn.fabric.model import Fabric, Nic, Path, PathKey, Route
 from ri2n_sdn.fabric.yamlfile import parse_model
 from ri2n_sdn.pipeline.layout import COOKIE_FOLLOWED, LOCAL, Table, path_register
 from ri2n_sdn.pipeline.placement import (
@@ -34,6 +35,7 @@ from ri2n_sdn.pipeline.placement import (
 from ri2n_sdn.pipeline.plan import plan_host
 from ri2n_sdn.weights.loop import default_slots
 from tests.unit.bridge_model import CONTROLLER, Bridge, Cluster, Frame, connection_of
+from tests.unit.fake_hosts import FakeChannel, cluster_of, host_mac, parts
 from tests.unit.fat_model import FatCluster
 
 SIX = [f"n{number}" for number in range(1, 7)]
@@ -203,7 +205,9 @@ def field(oxm_class: int, number: int, value: bytes) -> bytes:
     return struct.pack("!HBB", oxm_class, number << 1, len(value)) + value
 
 
-def reply(connection: Connection, *, packets: int = 7, without: int | None = None) -> bytes:
+def reply(
+    connection: Connection, *, path: PathKey = (2, 3, 102), packets: int = 7, without: int | None = None
+) -> bytes:
     """An entry of OFPMP_FLOW_DESC as OpenFlow 1.5 has it: eth_dst, addresses, ports; duration, packets."""
     source, target = (26, 27) if ":" in connection.source else (11, 12)
     values = {
@@ -217,7 +221,7 @@ def reply(connection: Connection, *, packets: int = 7, without: int | None = Non
     match = struct.pack("!HH", 1, 4 + len(oxm)) + oxm
     match += bytes(-len(match) % 8)
     said = field(0x8002, 0, struct.pack("!II", 61, 5)) + field(0x8002, 4, struct.pack("!Q", packets))
-    head = struct.pack("!2xBxHHHHHQ", Table.PLACED, 20, 900, 0, 0, 0, cookie_of((2, 3, 102)))
+    head = struct.pack("!2xBxHHHHHQ", Table.PLACED, 20, 900, 0, 0, 0, cookie_of(path))
     entry = head + match + struct.pack("!2xH", 4 + len(said)) + said
     return struct.pack("!H", 2 + len(entry)) + entry
 
@@ -505,6 +509,22 @@ def test_without_placement_no_row_is_other_than_before() -> None:
         assert before.groups.items() <= after.groups.items()
     fabric = Fabric(plain.hosts, plain.fabric.link_numbers, placement={"Z": ()})
     assert plan_host(fabric, "B", {}, default_slots, 64) == plain.bridges["B"].wanted
+
+
+# ---- the app
+
+
+def test_connections_of_servers_that_have_not_asked_yet_count_too() -> None:
+    """The controller has just started: A is a client of C by its first NIC, so its own service begins on the other."""
+    of_c = Connection("10.0.0.3", 80, "10.0.0.1", 5000, host_mac("A"))
+    a, c = FakeChannel(), FakeChannel(lambda _: parts(reply(of_c, path=(1, 1, 0))))
+    config = parse_model("placement: [{hosts: [A, C]}]", ClusterConfig, "cluster.yaml")
+    app = PlacementApp()
+    app.cluster = cluster_of({"A": a, "B": FakeChannel(), "C": c}, config)
+    addresses = bytes.fromhex((host_mac("B") + host_mac("A")).replace(":", ""))
+    take_syn_ack(app.cluster, ord("A"), addresses + syn_ack("10.0.0.1", "10.0.0.2", (80, 5001))[12:])
+    app._turn()
+    assert [path_of_cookie(row.cookie) for row in a.sent] == [(2, 2, 0)]
 
 
 # ---- cluster.yaml
