@@ -62,6 +62,16 @@ def test_addresses_and_routes_move_and_come_back(host: Host) -> None:
     assert "nothing to undo" in host.script("host-down").stdout
 
 
+def test_a_nic_that_was_down_is_down_again(host: Host) -> None:
+    host.run("ip", "link", "set", "eth1", "down")
+    before = host.snapshot()
+    assert ",UP" not in host.run("ip", "-o", "link", "show", "dev", "eth1").stdout
+    host.up()
+    assert ",UP" in host.run("ip", "-o", "link", "show", "dev", "eth1").stdout, "it is used as all others are"
+    host.script("host-down")
+    assert host.snapshot() == before
+
+
 def test_the_bridge_is_as_it_must_be(host: Host) -> None:
     host.up()
 
