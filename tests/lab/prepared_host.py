@@ -79,6 +79,7 @@ class Host:
             self.script("host-down")
             left = self.lab.vsctl(HOST, "list", "QoS", "--", "list", "Flow_Table", "--", "list", "Controller")
             assert left.strip() == ""  # else the next host-up takes it over, and all looks as before
+            assert self.run("sh", "-c", KERNEL["nft"]).stdout == ""
         self.run("sh", "-ec", PREPARE)
 
     def run(self, *argv: str, check: bool = True) -> subprocess.CompletedProcess[str]:
