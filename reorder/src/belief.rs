@@ -360,4 +360,17 @@ mod tests {
         assert_eq!((denied, link.next()), (vec![0, 0, 0], Some(Seq(20))));
         assert_eq!(link.came(0, Seq(22)), 2);
     }
+
+    #[test]
+    fn a_link_is_taken_back_by_denials_in_a_row_alone() {
+        let mut link = Counted::default();
+        link.came(0, Seq(100));
+        // A heartbeat that was overtaken now and then says nothing against those in between.
+        for _ in 0..5 {
+            assert_eq!(link.told(0, Seq(90)), 0);
+            assert_eq!(link.told(0, Seq(91)), 0);
+            assert_eq!(link.told(0, Seq(101)), 0);
+        }
+        assert_eq!(link.next(), Some(Seq(101)));
+    }
 }

@@ -165,6 +165,33 @@ fn what_need_not_wait_is_delivered_once_however_little_memory_there_is() {
 }
 
 #[test]
+fn the_frame_that_all_others_wait_for_is_taken_though_no_memory_is_left() {
+    let mut host = with_peer(Settings { max_memory: 8_000, ..settings() });
+    host.send(peer(1), 20); // these take all memory, until there is a turn
+    for seq in [0, 1, 3, 2] {
+        host.data(peer(1), seq, 0, 1_400);
+    }
+    let order: Vec<u8> = host.seen.plain.iter().map(|frame| frame[17]).collect();
+    assert_eq!(order, [0, 1, 2], "what would have to wait is refused, and nothing else");
+    assert_eq!(host.counter("no_memory"), 1);
+}
+
+#[test]
+fn a_frame_of_an_old_session_that_was_not_believed_is_none_of_the_new_one() {
+    let mut host = with_peer(settings());
+    host.data(peer(1), 300, 0, 1_400);
+    assert_eq!((host.counter("doubted"), host.seen.plain.len()), (1, 0), "too far ahead for one frame to be right");
+    // The peer begins anew, near that number.
+    let begin = |host: &mut Host| host.beat_as(peer(1), THEIR_SESSION + 1, |beat| beat.next = Seq(200));
+    begin(&mut host);
+    host.run(20 * MS);
+    begin(&mut host);
+    assert_eq!(host.counter("restarts"), 1);
+    host.run(500 * MS);
+    assert_eq!((host.seen.plain.len(), host.seen.requests), (0, 0), "it is not delivered, and nothing is missing");
+}
+
+#[test]
 fn a_heartbeat_that_is_replayed_changes_nothing() {
     let mut host = with_peer(settings());
     let rate = |host: &Host| host.described(peer(1)).unwrap()["links"][1]["rate_bps"].as_u64().unwrap();

@@ -319,6 +319,17 @@ mod tests {
         assert!(queue.drain().iter().any(|frame| port(frame) == ports[1]));
     }
 
+    #[test]
+    fn the_bytes_of_all_flows_together_are_bounded() {
+        let ports = ports();
+        let mut queue = FairQueue::new(QueueSettings { max_bytes: 10_000, ..QueueSettings::default() });
+        for n in 0..20 {
+            queue.push(0, packet(ports[n % 4], 1000, 0), drop);
+            assert!(queue.bytes() <= 10_000, "{}", queue.bytes());
+        }
+        assert_eq!((queue.len(), queue.drops()), (10, 10), "though no flow alone has so many");
+    }
+
     proptest! {
         /// Order within flows, sums, and nothing is left behind: against what was pushed.
         #[test]
