@@ -1,0 +1,55 @@
+"""Two controllers that know nothing of each other on the same bridges: each finds out, and says so in `status`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ri2n_sdn.bench.sandbox import ANSWER_S, Sandbox, reserve_port
+from ri2n_sdn.cli.client import call
+
+from .frames import LONG_S, Capture, udp, wait_until
+
+HOSTS = ("A", "B")
+# Audits follow each other quickly, and what one controller does not use is not left for the other's next one.
+OFTEN = "import ri2n_sdn.apps.trunk as trunk; trunk._AUDIT_S, trunk._UNUSED_GROUP_S = 1.0, 0.5"
+
+
+def test_two_controllers_with_other_settings_are_both_told() -> None:
+    with Sandbox({name: ["n0", "n1"] for name in HOSTS}) as sandbox:
+        reserved, port = reserve_port()
+        socket, config = sandbox.folder / "second.sock", sandbox.folder / "second.yaml"
+        config.write_text("slots: 128\n" + sandbox.declared())
+
+        def warned(status: dict[str, Any]) -> bool:
+            lines = [line for line in status["warnings"] if "is there another controller?" in line]
+            return {line.split(":")[0] for line in lines} == set(HOSTS)
+
+        sandbox.start_controller(before=OFTEN, config="slots: 64\n" + sandbox.declared())
+        status = sandbox.wait_settled()
+        repairs = status["counters"].get("audit_repairs", 0)
+        assert not status["warnings"] and not repairs
+        argv = ["controller", "--listen", f"127.0.0.1:{port}", "--socket", str(socket), "--config", str(config)]
+        second = sandbox.spawn(OFTEN, argv, sandbox.folder / "second.log")
+        try:
+            for name in HOSTS:
+                first = sandbox.ovs.vsctl("get-controller", name).strip()
+                sandbox.ovs.vsctl("set-controller", name, first, f"tcp:127.0.0.1:{port}")
+            wait_until(lambda: warned(sandbox.ask("status")), lambda: f"{sandbox.ask('status')['warnings']}")
+            few = sandbox.ask("status")["counters"]["audit_repairs"]
+            wait_until(
+                lambda: warned(call(socket, "status", timeout_s=ANSWER_S)),
+                lambda: f"{call(socket, 'status')['warnings']}",
+            )
+            assert few <= 6 * len(HOSTS), f"only after {few} audits that found rows changed"
+            frames = [udp(sandbox.mac("A"), sandbox.mac("B"), (number, 1)) for number in range(16)]
+            capture = Capture(sandbox)
+            sandbox.receive("A", *frames)
+            capture.expect({"B": frames})
+            second.kill()
+            assert second.wait(LONG_S)
+            wait_until(lambda: not warned(sandbox.ask("status")), "the warning stays when the other one has gone")
+            assert "Traceback" not in sandbox.log() + (sandbox.folder / "second.log").read_text()
+        finally:
+            second.kill()
+            second.wait(LONG_S)
+            reserved.close()
