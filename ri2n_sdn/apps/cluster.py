@@ -20,6 +20,7 @@ from ri2n_sdn.apps.probes import ProbeCodec
 from ri2n_sdn.apps.reported import Reported
 from ri2n_sdn.apps.running_check import RunningCheck
 from ri2n_sdn.apps.silence import Silence
+from ri2n_sdn.apps.texts import printable
 from ri2n_sdn.fabric.links import number_links
 from ri2n_sdn.fabric.model import Fabric, Host, LinkNumbers, Nic, NicId, PathKey
 from ri2n_sdn.fabric.wiring import Wiring
@@ -164,6 +165,7 @@ class Cluster:
     loop: WeightLoop = field(init=False)
     fat_tree: FatTree | None = None
     vlan_check: RunningCheck | None = None
+    faults: dict[str, str] = field(default_factory=dict)
     _fabric: Fabric | None = None
     _link_numbers: LinkNumbers = field(default_factory=dict)
     _refused: dict[str, _Refusal] = field(default_factory=dict)
@@ -185,7 +187,10 @@ class Cluster:
         """The fabric as it is known now."""
         if self._fabric is None:
             declared = self._declared_networks()
-            hosts = {name: self._host(member, declared) for name, member in self.members.items()}
+            hosts = dict[str, Host]()
+            for name, member in self.members.items():
+                with self.alone(member, "what it says of itself makes no sense"):
+                    hosts[name] = self._host(member, declared)
             routing = self.fat_tree.routing(hosts) if self.fat_tree is not None else None
             self._link_numbers = number_links(Fabric(hosts, routing=routing), self._link_numbers)
             self._fabric = Fabric(
@@ -256,17 +261,31 @@ class Cluster:
 
         The host keeps what it has until it works again. Nothing is raised.
         """
+        with self._kept_in(member.faults, f"{member.name}: ", what, "host_faults"):
+            yield
+
+    @contextmanager
+    def together(self, what: str) -> Iterator[None]:
+        """What fails in this block is about all hosts, and may still be one host's fault: `what` stands in `status`.
+
+        All goes on with what there is, since a controller that begins anew would get the same data again.
+        """
+        with self._kept_in(self.faults, "", what, "cluster_faults"):
+            yield
+
+    @contextmanager
+    def _kept_in(self, faults: dict[str, str], whose: str, what: str, counter: str) -> Iterator[None]:
         try:
             yield
         except Exception as error:
             with self.lock:
-                self.counters["host_faults"] += 1
-                fault = f"{type(error).__name__}: {error}"
-                if member.faults.get(what) != fault:
-                    member.faults[what] = fault
-                    _LOG.warning("%s: %s", member.name, what, exc_info=error)
+                self.counters[counter] += 1
+                fault = printable(f"{type(error).__name__}: {error}")
+                if faults.get(what) != fault:
+                    faults[what] = fault
+                    _LOG.warning("%s%s: %s", whose, what, fault, exc_info=error)
         else:
-            member.faults.pop(what, None)
+            faults.pop(what, None)
 
     def matters(self, member: Member) -> bool:
         """Whether a host that is away may still be spoken to: it is in cluster.yaml, or on a network with others.
@@ -340,6 +359,7 @@ class Cluster:
                 for nic in fabric.networks.get(network, ())
                 if nic.switch is None
             ]
+        result += [f"{what}: {fault}" for what, fault in self.faults.items()]
         for member in self.members.values():
             result += [f"{member.name}: {what}: {fault}" for what, fault in member.faults.items()]
             mute_s = member.channel.mute_s(time.monotonic()) if member.channel is not None else 0.0

@@ -286,7 +286,7 @@ class ConnectionApp(OSKenApp):
         """Whether a host gives a sign of life, as long as any may be silent: it answers, or says anything else.
 
         Asked in turns: while this machine is held up, time passes for nobody, and an answer may wait behind what others
-        say, when its own thread has long heard it.
+        say, when its own thread has long heard it. That it owes too many answers to be asked says nothing of its life.
         """
         asked_s = time.monotonic()
         answer = channel.barrier()
@@ -295,10 +295,13 @@ class ConnectionApp(OSKenApp):
                 answer.result(timeout=_POLL_S)
                 return True
             except FutureTimeoutError:
-                if channel.datapath.heard_s > asked_s:
-                    return True
+                pass
             except Exception:
-                return False
+                if channel.closed:
+                    return False
+                self.cluster.stop.wait(_POLL_S)
+            if channel.datapath.heard_s > asked_s:
+                return True
         return False
 
     def _give_up_claims(self, rival: Member, macs: frozenset[str]) -> None:

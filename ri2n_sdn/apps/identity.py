@@ -6,18 +6,13 @@ import re
 from collections.abc import Collection, Iterable
 
 from ri2n_sdn.apps.cluster import Member
+from ri2n_sdn.apps.texts import printable
 from ri2n_sdn.pipeline.plan import restoring_cookies
 
 __all__ = ["certificate_fault", "claims", "name_fault", "own_fault", "printable", "refusal", "was_here"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}\Z")
 _SHOWN = 64
-
-
-def printable(raw: bytes | str, limit: int = 255) -> str:
-    """Text of a switch as it may go to terminals and logs: escapes, newlines and the like are spelled out."""
-    text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text.rstrip("\0")[:limit])
 
 
 def name_fault(name: str) -> str | None:

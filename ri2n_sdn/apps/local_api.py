@@ -117,7 +117,7 @@ class LocalApi:
                 "cycle_s": cluster.cycle_s,
                 "uptime_s": time.monotonic() - cluster.started_s,
                 "pid": os.getpid(),
-                "hosts": [self._host(name, fabric) for name in sorted(cluster.members)],
+                "hosts": [self._host(name, fabric) for name in sorted(cluster.members) if name in fabric.hosts],
                 "networks": [
                     {"id": network, "nics": [f"{nic.host}:{nic.name}" for nic in nics]}
                     for network, nics in fabric.networks.items()

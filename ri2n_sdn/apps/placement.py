@@ -6,13 +6,13 @@ import logging
 import time
 from collections import deque
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError  # another than the built-in one before Python 3.11
 from typing import Any
 
-from ri2n_sdn.apps.channel import Channel, Refused
+from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
 from ri2n_sdn.apps.openflow import OSKenApp, ofp
 from ri2n_sdn.apps.placed_rows import add_placed, delete_placed, placed_request, read_placed
+from ri2n_sdn.apps.texts import printable
 from ri2n_sdn.fabric.model import Fabric, PathKey
 from ri2n_sdn.pipeline.placement import MAX_CONNECTIONS, Connection, Load, PlacedRow, choose, read_syn_ack
 
@@ -68,7 +68,8 @@ class PlacementApp(OSKenApp):
             load = self._load(fabric)
             for name in sorted(asking & self._placed.keys() & fabric.hosts.keys()):
                 member, channel = servers[name]
-                self._place(fabric, member, channel, asked[member.dpid], load)
+                with cluster.alone(member, "its connections cannot be placed"):
+                    self._place(fabric, member, channel, asked[member.dpid], load)
 
     def _read_rows(self, servers: dict[str, Channel], asking: set[str], now_s: float) -> None:
         """Read what hosts have placed: those that ask, unless just done, and those of which nothing is known yet."""
@@ -82,11 +83,12 @@ class PlacementApp(OSKenApp):
             try:
                 parts = future.result(timeout=max(0.0, deadline_s - time.monotonic()))
                 rows = [row for part in parts for raw in part.body for row in read_placed(raw.data)]
-            except (FutureTimeoutError, Refused, ConnectionError, ValueError) as error:
-                _LOG.warning("%s: cannot read its connections: %s", name, error or type(error).__name__)
+                placed = {row.connection: row.path for row in rows if not self._given_up(channel, row)}
+            except Exception as error:  # whatever it says, it is this host that says it
+                _LOG.warning("%s: cannot read its connections: %s", name, printable(str(error) or type(error).__name__))
                 continue
             self._read[name] = channel, time.monotonic()
-            self._placed[name] = {row.connection: row.path for row in rows if not self._given_up(channel, row)}
+            self._placed[name] = placed
 
     def _given_up(self, channel: Channel, row: PlacedRow) -> bool:
         """Take the row away of a connection that never came about."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +15,7 @@ from ri2n_sdn.apps.cluster import EMPTIED_CALM_S, Cluster, Member, PathRates, gu
 from ri2n_sdn.apps.openflow import OSKenApp, ofp, parser
 from ri2n_sdn.apps.patience import LONG_MUTE_S, MUTE_S, await_most
 from ri2n_sdn.apps.trunk import flow_request, send_slots, slots_in_force
+from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.pipeline.plan import RECEIVED, SENT, pair_group_id
 from ri2n_sdn.weights.loop import Decision, PairCounters, PairKey, PathCounters, PathKey
@@ -118,15 +119,22 @@ class TelemetryApp(OSKenApp):
             for poll in polls:
                 with cluster.alone(poll.member, "its counters cannot be read"):
                     slot_bytes.update(self._take(poll))
-            self._choose_vlans(now_s)
-            pairs = self._pairs(slot_bytes)
-            decision = cluster.loop.step(now_s, pairs, cluster.fabric().capacities_bps())
-            self._publish(pairs, decision, now_s)
-            cluster.hbspan_s = decision.hbspan_s
-            barriers = send_slots(cluster, {pair: choice for pair, choice in decision.pairs.items() if choice.slots})
+            barriers: list[Future[list[Any]]] = []
+            with cluster.together("no weights can be decided, and slot tables stay as they are"):
+                barriers = self._decide(now_s, slot_bytes)
         await_most(list(enumerate((barrier,) for barrier in barriers)), _ANSWER_S)
         cluster.cycle_s = time.monotonic() - now_s
         cluster.counters["cycles"] += 1
+
+    def _decide(self, now_s: float, slot_bytes: dict[PairKey, tuple[int, ...]]) -> list[Future[list[Any]]]:
+        """What the strategy makes of the counters, as it is sent (cluster.lock is held); barriers to wait for."""
+        cluster = self.cluster
+        self._choose_vlans(now_s)
+        pairs = self._pairs(slot_bytes)
+        decision = cluster.loop.step(now_s, pairs, cluster.fabric().capacities_bps())
+        self._publish(pairs, decision, now_s)
+        cluster.hbspan_s = decision.hbspan_s
+        return send_slots(cluster, {pair: choice for pair, choice in decision.pairs.items() if choice.slots})
 
     def _ask(self, member: Member) -> _Poll:
         channel = member.channel
@@ -244,29 +252,10 @@ class TelemetryApp(OSKenApp):
     def _pairs(self, slot_bytes: dict[PairKey, tuple[int, ...]]) -> list[PairCounters]:
         cluster = self.cluster
         fabric = cluster.fabric()
-        pairs = []
+        pairs: list[PairCounters] = []
         for sender in fabric.hosts:
-            for receiver in fabric.hosts:
-                paths = fabric.paths(sender, receiver) if sender != receiver else ()
-                if not paths:
-                    continue
-                counted = []
-                for path in paths:
-                    sent = self._counts.sent.get((sender, receiver, path.key), (0, 0))
-                    received = self._counts.received.get((sender, receiver, path.key), (0, 0))
-                    alive = path.alive and (cluster.fat_tree is None or cluster.fat_tree.allows(path))
-                    counted.append(
-                        PathCounters(path.key, alive, path.links, sent[1], sent[0], received[1], received[0])
-                    )
-                pairs.append(
-                    PairCounters(
-                        sender,
-                        receiver,
-                        tuple(counted),
-                        slots_in_force(cluster, sender, receiver),
-                        slot_bytes.get((sender, receiver)),
-                    )
-                )
+            with cluster.alone(cluster.members[sender], "what it sends cannot be counted"):
+                pairs += self._pairs_of(sender, fabric, slot_bytes)
         known = {(pair.sender, pair.receiver, path.path) for pair in pairs for path in pair.paths}
         for pair in [pair for pair in cluster.sent_bytes if not fabric.hosts.keys() >= set(pair)]:
             del cluster.sent_bytes[pair]
@@ -277,6 +266,23 @@ class TelemetryApp(OSKenApp):
             for pair in [pair for pair in table if pair not in cluster.pair_slots]:
                 del table[pair]
         return pairs
+
+    def _pairs_of(
+        self, sender: str, fabric: Fabric, slot_bytes: dict[PairKey, tuple[int, ...]]
+    ) -> Iterator[PairCounters]:
+        cluster = self.cluster
+        for receiver in fabric.hosts:
+            paths = fabric.paths(sender, receiver) if sender != receiver else ()
+            if not paths:
+                continue
+            counted = []
+            for path in paths:
+                sent = self._counts.sent.get((sender, receiver, path.key), (0, 0))
+                received = self._counts.received.get((sender, receiver, path.key), (0, 0))
+                alive = path.alive and (cluster.fat_tree is None or cluster.fat_tree.allows(path))
+                counted.append(PathCounters(path.key, alive, path.links, sent[1], sent[0], received[1], received[0]))
+            slots = slots_in_force(cluster, sender, receiver)
+            yield PairCounters(sender, receiver, tuple(counted), slots, slot_bytes.get((sender, receiver)))
 
     def _publish(self, pairs: list[PairCounters], decision: Decision, now_s: float) -> None:
         """Rates for `ri2n status` and `top`: over the time since the last round."""

@@ -375,7 +375,7 @@ def send_slots(cluster: Cluster, decisions: dict[PairKey, PairDecision]) -> list
     for pair in [pair for pair in cluster.pair_slots if pair not in decisions]:
         del cluster.pair_slots[pair]
         changed.setdefault(pair[0], []).append("")
-    barriers = []
+    barriers: list[Future[list[Any]]] = []
     for sender, receivers in changed.items():
         member = cluster.members.get(sender)
         if member is None or member.channel is None:
@@ -390,21 +390,33 @@ def send_slots(cluster: Cluster, decisions: dict[PairKey, PairDecision]) -> list
             member.dirty = True
             cluster.wake_trunk.set()
             continue
-        groups = dict(member.wanted.groups)
-        messages: list[bytes] = []
-        for receiver in receivers:
-            live = [path.key for path in fabric.paths(sender, receiver) if path.alive]
-            slots = next_live(cluster.pair_slots[sender, receiver], live)
-            group = slot_group(pair_group_id(receiver), slots, member.hash_algorithm)
-            if member.installed.groups[group.group_id] == group:
-                continue
-            groups[group.group_id] = member.installed.groups[group.group_id] = group
-            messages.append(codec.group_mod(codec.OFPGC_MODIFY, group, member.channel.next_xid()))
-        member.channel.send_bytes(b"".join(messages))
-        cluster.counters["group_mods"] += len(messages)
-        member.wanted = Wanted(member.wanted.flows, groups)
-        barriers.append(member.channel.barrier())
+        sent = len(barriers)
+        with cluster.alone(member, "its slot tables cannot be sent"):
+            barriers.append(_send_tables(cluster, fabric, member, member.channel, receivers))
+        if len(barriers) == sent:
+            member.installed, member.dirty, member.retry_s = None, True, time.monotonic() + _AGAIN_S
     return barriers
+
+
+def _send_tables(
+    cluster: Cluster, fabric: Fabric, member: Member, channel: Channel, receivers: list[str]
+) -> Future[list[Any]]:
+    """Modify a host's groups for these receivers, and return a barrier."""
+    assert member.wanted is not None and member.installed is not None
+    groups = dict(member.wanted.groups)
+    messages: list[bytes] = []
+    for receiver in receivers:
+        live = [path.key for path in fabric.paths(member.name, receiver) if path.alive]
+        slots = next_live(cluster.pair_slots[member.name, receiver], live)
+        group = slot_group(pair_group_id(receiver), slots, member.hash_algorithm)
+        if member.installed.groups[group.group_id] == group:
+            continue
+        groups[group.group_id] = member.installed.groups[group.group_id] = group
+        messages.append(codec.group_mod(codec.OFPGC_MODIFY, group, channel.next_xid()))
+    channel.send_bytes(b"".join(messages))
+    cluster.counters["group_mods"] += len(messages)
+    member.wanted = Wanted(member.wanted.flows, groups)
+    return channel.barrier()
 
 
 def slots_in_force(cluster: Cluster, sender: str, receiver: str) -> tuple[PathKey, ...]:

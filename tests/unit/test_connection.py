@@ -15,7 +15,7 @@ from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.connection import ConnectionApp, _datapath
-from ri2n_sdn.apps.openflow import DEAD_DISPATCHER, ofp
+from ri2n_sdn.apps.openflow import DEAD_DISPATCHER, handler_errors, ofp
 from ri2n_sdn.fabric.yamlfile import parse_model
 from ri2n_sdn.pipeline.diff import Installed
 from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
@@ -276,3 +276,34 @@ def test_a_turn_goes_no_further_with_a_host_that_has_left(app: ConnectionApp, cl
     assert line.closed and host.channel is None and host.left_s == clock.now_s
     assert host.installed is None and host.dirty
     assert texts(app) == ["A disconnected"]
+
+
+@pytest.mark.parametrize(("heard", "lives"), [(True, True), (False, False)])
+def test_a_host_that_owes_too_many_answers_is_not_gone(
+    app: ConnectionApp, clock: Clock, monkeypatch: pytest.MonkeyPatch, heard: bool, lives: bool
+) -> None:
+    """Whoever makes it owe them, by being slow to answer, must not win its place."""
+    line = Line(clock.now_s)
+    full: Future[list[Any]] = Future()
+    full.set_exception(ConnectionError("too many open requests"))
+    monkeypatch.setattr(line, "barrier", lambda: full)
+    if heard:
+        line.datapath.heard_s = clock.now_s + 0.1
+    assert app._lives(cast(Channel, line)) == lives
+
+
+HANDLERS = ("state_changed", "replied", "echoed", "refused", "port_changed")
+
+
+@pytest.mark.parametrize("handler", HANDLERS)
+def test_a_message_that_is_handed_out_before_its_channel_is_made(app: ConnectionApp, handler: str) -> None:
+    """os-ken may do so: nothing is known of the sender yet, so it says nothing that counts."""
+    app.cluster.members = {"A": member("A", Line(0.0), ports=(1,))}
+    event = port_status(cast(Line, None), 1, state=ofp.OFPPS_LINK_DOWN)
+    event.msg.xid, event.msg.type, event.msg.code, event.msg.data = 1, 1, 1, b""
+    event.datapath, event.state = event.msg.datapath, DEAD_DISPATCHER
+    before = sum(handler_errors.values())
+    getattr(app, handler)(event)
+    assert sum(handler_errors.values()) == before
+    assert app.cluster.members["A"].channel is not None and app.cluster.members["A"].ports[1].up
+    assert not texts(app)

@@ -15,7 +15,7 @@ from ri2n_sdn.apps import codec, discovery, striping
 from ri2n_sdn.apps.cluster import FRESH_GRACE_S, TAKEOVER_GRACE_S, Cluster, PathRates
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.discovery import DiscoveryApp
-from ri2n_sdn.apps.openflow import ofp
+from ri2n_sdn.apps.openflow import handler_errors, ofp
 from ri2n_sdn.apps.placed_rows import add_placed, delete_placed
 from ri2n_sdn.apps.probes import ProbeKind
 from ri2n_sdn.apps.reported import Reported
@@ -116,6 +116,17 @@ def test_a_frame_counts_by_the_connection_of_its_host_alone(finder: DiscoveryApp
     counters = finder.cluster.counters
     assert not wires(finder).heard_of
     assert counters == {"packet_ins": 3, "dropped_packet_in_of_stranger": 3}
+
+
+def test_a_frame_or_an_echo_before_its_channel_is_made(finder: DiscoveryApp, clock: Clock) -> None:
+    """os-ken may hand them out before anything is known of the sender."""
+    datapath = SimpleNamespace(id=ord("B"), ri2n_channel=None)
+    before, frame = sum(handler_errors.values()), probe(finder, ProbeKind.FLOODED, clock.now_s)
+    for port in (2, WIRE_PORT, LOCAL):
+        finder.packet_in(SimpleNamespace(msg=SimpleNamespace(datapath=datapath, match={"in_port": port}, data=frame)))
+    finder.echoed(SimpleNamespace(msg=SimpleNamespace(datapath=datapath, data=struct.pack("!d", clock.now_s))))
+    assert sum(handler_errors.values()) == before and not wires(finder).heard_of
+    assert finder.cluster.counters["dropped_packet_in_of_stranger"] == 3
 
 
 def probe(app: DiscoveryApp, kind: ProbeKind, sent_s: float, dpid: int = ord("A")) -> bytes:

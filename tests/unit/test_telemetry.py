@@ -374,3 +374,56 @@ def test_rounds_begin_when_the_hosts_have_their_rows_or_have_had_the_time_for_it
     late = World()
     late.cluster.members["A"].accepts_wire = False
     assert [late.app._may_count(now_s) for now_s in (1.0, 30.0, 32.0)] == [False, False, True]
+
+
+def test_pairs_of_a_host_that_cannot_be_counted_are_left_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs_of = world.app._pairs_of
+
+    def odd(sender: str, *rest: Any) -> Any:
+        if sender == "A":
+            raise TypeError("odd\x1b[31m")
+        return pairs_of(sender, *rest)
+
+    monkeypatch.setattr(world.app, "_pairs_of", odd)
+    world.round()
+    assert {sender for sender, _ in world.cluster.rates} == {"B"}
+    assert world.cluster.members["A"].faults == {"what it sends cannot be counted": "TypeError: odd\\x1b[31m"}
+
+
+@pytest.mark.parametrize("where", ["step", "capacities"])
+def test_weights_that_cannot_be_decided_end_nothing(world: World, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """One host's figures may be at fault, and would be there again after a restart."""
+    world.round()
+    slots = dict(world.cluster.pair_slots)
+
+    def odd(*args: Any) -> Any:
+        raise ZeroDivisionError("division by zero")
+
+    with monkeypatch.context() as patch:
+        if where == "step":
+            patch.setattr(world.cluster.loop, "step", odd)
+        else:
+            patch.setattr("ri2n_sdn.fabric.model.Fabric.capacities_bps", odd)
+        for _ in range(30):
+            world.round()
+        said = "no weights can be decided, and slot tables stay as they are: ZeroDivisionError: division by zero"
+        assert said in world.cluster.warnings() and world.cluster.pair_slots == slots
+    world.round()
+    assert said not in world.cluster.warnings() and world.cluster.counters["cluster_faults"] == 30
+
+
+def test_a_host_that_makes_no_sense_is_no_part_of_the_fabric(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_host = world.cluster._host
+
+    def odd(member: Any, declared: Any) -> Any:
+        if member.name == "A":
+            raise KeyError("odd")
+        return of_host(member, declared)
+
+    monkeypatch.setattr(world.cluster, "_host", odd)
+    world.cluster.topology_changed()
+    world.round()
+    assert set(world.cluster.fabric().hosts) == {"B"}
+    assert any(
+        line.startswith("A: what it says of itself makes no sense: KeyError") for line in world.cluster.warnings()
+    )

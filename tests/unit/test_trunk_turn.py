@@ -457,6 +457,23 @@ def test_a_new_table_is_sent_unless_a_turn_is_about_to_send_it(model: bridge_mod
         assert member.dirty and trunk.cluster.wake_trunk.is_set()
 
 
+def test_a_host_that_cannot_be_sent_its_tables_is_read_again_and_the_others_get_theirs(
+    model: bridge_model.Cluster,
+) -> None:
+    trunk = Trunk(model)
+    pairs = [("A", "B"), ("B", "A")]
+    tables = {pair: tuple(path.key for path in model.fabric.paths(*pair)) * 32 for pair in pairs}
+    trunk.cluster.pair_slots.update(tables)
+    trunk.turn()
+    trunk.log.clear()
+    trunk.switches["A"].breaks = True
+    barriers = send_slots(trunk.cluster, {pair: PairDecision({}, None, tables[pair][::-1], 64) for pair in pairs})
+    assert len(barriers) == 1 and trunk.log == [("B", "modify", pair_group_id("A")), ("B", "asked", 0)]
+    odd = trunk.cluster.members["A"]
+    assert odd.installed is None and odd.dirty and odd.retry_s > 0 and not trunk.cluster.members["B"].dirty
+    assert list(odd.faults) == ["its slot tables cannot be sent"]
+
+
 def test_a_table_that_changes_nothing_but_dead_slots_is_not_sent(model: bridge_model.Cluster) -> None:
     trunk = Trunk(model)
     one, other = (path.key for path in model.fabric.paths("A", "B"))

@@ -168,9 +168,13 @@ def test_a_host_that_is_let_in_is_no_longer_warned_of(app: ConnectionApp) -> Non
     knock(app, again)
     assert len(app.cluster.warnings()) == 1
     dead = cast(FakeChannel, app.cluster.members["B"].channel)
-    dead.answer = lambda message: ConnectionError("closed")
-    assert not knock(app, again).closed
-    assert dead.why_closed == "replaced by a new connection of the same host"
+
+    def gone(message: Any) -> ConnectionError:
+        dead.close("the connection is gone")
+        return ConnectionError("closed")
+
+    dead.answer = gone
+    assert not knock(app, again).closed and dead.closed
     assert app.cluster.members["B"] is again and app.cluster.warnings() == []
 
 

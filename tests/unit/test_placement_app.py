@@ -1,0 +1,48 @@
+"""One turn of the placement app, on hosts that a test makes up: what one of them says harms no other."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import pytest
+
+from ri2n_sdn.apps.cluster import Member
+from ri2n_sdn.apps.config import ClusterConfig
+from ri2n_sdn.apps.placement import PlacementApp
+from ri2n_sdn.fabric.yamlfile import parse_model
+from tests.unit.fake_hosts import FakeChannel, cluster_of
+
+
+def test_connections_that_cannot_be_placed_are_their_hosts_own_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other servers' are placed, and the app goes on."""
+    config = parse_model("placement: [{hosts: [A, B]}]", ClusterConfig, "cluster.yaml")
+    app = PlacementApp()
+    app.cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel(), "C": FakeChannel()}, config)
+    placed: list[str] = []
+
+    def place(fabric: Any, member: Member, *rest: Any) -> None:
+        if member.name == "A":
+            raise IndexError("odd\n")
+        placed.append(member.name)
+
+    monkeypatch.setattr(app, "_place", place)
+    for _ in range(2):
+        for name in "AB":
+            app.cluster.syn_acks[ord(name)] = deque([b""])
+        app.cluster.wake_placement.set()
+        app._turn()
+    assert placed == ["B", "B"] and app.cluster.counters["host_faults"] == 2
+    assert app.cluster.members["A"].faults == {"its connections cannot be placed": "IndexError: odd\\n"}
+
+
+@pytest.mark.parametrize("error", [ValueError("odd"), TypeError("odd"), ConnectionError("closed")])
+def test_a_host_whose_connections_cannot_be_read_keeps_no_other_from_its_own(error: Exception) -> None:
+    config = parse_model("placement: [{hosts: [A, B]}]", ClusterConfig, "cluster.yaml")
+    app = PlacementApp()
+    app.cluster = cluster_of({"A": FakeChannel(lambda message: error), "B": FakeChannel()}, config)
+    for name in "AB":
+        app.cluster.syn_acks[ord(name)] = deque([b""])
+    app.cluster.wake_placement.set()
+    app._turn()
+    assert set(app._placed) == {"B"} and app.cluster.counters["connections_not_placed_stranger"] == 1
