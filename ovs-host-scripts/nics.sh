@@ -56,18 +56,23 @@ ingress_rules() {
 
 # storm_rules TABLE CHAIN HOOK: what a program or a broken device on the segment may send to this NIC. A frame from an
 # address that was not heard lately costs ovs-vswitchd a look at all tables, a broadcast costs every program that listens,
-# and a probe (EtherType 0x88b5) the controller, whom Open vSwitch tells of 1,000 a second at most. Who was heard in the
-# last minute stays known and passes, so a flood of addresses takes nothing from peers; all of a cluster may begin at once.
+# and a probe (EtherType 0x88b5, with a tag in a fat tree: `ether type` would not see it behind the tag) the controller,
+# whom Open vSwitch tells of 1,000 a second at most. Who was heard in the last ten minutes stays known and passes, so a
+# flood of addresses takes nothing from peers; all of a cluster may begin at once, each host with two addresses. Broadcasts
+# are counted by sender: a thousand hosts that look for each other send a million, and whose ARP is not heard is cut off.
 storm_rules() {
-    local known="known_$2" over="limit rate over"
-    local probes=$((2 * FLOOD_LIMIT)) new=$((FLOOD_LIMIT / 10))
-    echo "add set $1 $known { type ether_addr; size 65535; flags dynamic,timeout; timeout 1m; }"
+    local known="known_$2" senders="senders_$2" over="limit rate over"
+    local probes=$((2 * FLOOD_LIMIT)) new=$((FLOOD_LIMIT / 10)) at_once=$((4 * FLOOD_LIMIT)) all_hear to
+    local per_sender="update @$senders { ether saddr $over $FLOOD_LIMIT/second burst $FLOOD_LIMIT packets } counter drop"
+    echo "add set $1 $known { type ether_addr; size 65535; flags dynamic,timeout; timeout 10m; }"
+    echo "add set $1 $senders { type ether_addr; size 65535; flags dynamic,timeout; timeout 1m; }"
     echo "add chain $1 $2 { $3; policy accept; }"
-    echo "add rule $1 $2 ether daddr ff:ff:ff:ff:ff:ff $over $FLOOD_LIMIT/second burst $FLOOD_LIMIT packets counter drop"
-    echo "add rule $1 $2 ether type 0x88b5 $over $probes/second burst $probes packets counter drop"
-    echo "add rule $1 $2 ether saddr @$known update @$known { ether saddr } accept"
-    echo "add rule $1 $2 $over $new/second burst $FLOOD_LIMIT packets counter drop"
+    echo "add rule $1 $2 meta protocol 0x88b5 $over $probes/second burst $probes packets counter drop"
+    echo "add rule $1 $2 ether saddr != @$known $over $new/second burst $at_once packets counter drop"
     echo "add rule $1 $2 update @$known { ether saddr }"
+    # Neighbour discovery and router advertisements are IPv6's ARP; other multicast is whatever programs make of it.
+    all_hear=('ff:ff:ff:ff:ff:ff' '33:33:00:00:00:00/16 meta l4proto icmpv6')
+    for to in "${all_hear[@]}"; do echo "add rule $1 $2 ether daddr $to $per_sender"; done
 }
 
 guard_ingress() {
@@ -77,7 +82,7 @@ guard_ingress() {
         no_ingress_rules
         return 0
     fi
-    have=$(nft list table netdev "$NFT_TABLE" 2>/dev/null || true)
+    have=$(nft -t list table netdev "$NFT_TABLE" 2>/dev/null || true)
     for nic in "${NICS[@]}"; do
         [[ $have == *"device \"$nic\""* ]] || right=no
     done
@@ -92,19 +97,18 @@ guard_ingress() {
 }
 
 no_ingress_rules() {
-    if command -v nft >/dev/null && nft list table netdev "$NFT_TABLE" >/dev/null 2>&1; then
+    if command -v nft >/dev/null && nft -t list table netdev "$NFT_TABLE" >/dev/null 2>&1; then
         run nft delete table netdev "$NFT_TABLE"
     fi
 }
 
 # Frames dropped since host-up by the limits: BROADCASTS PROBES SOURCES of all NICs; nothing where there are none.
 storm_drops() {
-    nft list table netdev "$NFT_TABLE" 2>/dev/null | awk '
-        /limit rate over/ {
-            match($0, /counter packets [0-9]+/)
+    nft -t list table netdev "$NFT_TABLE" 2>/dev/null | awk '
+        /limit rate over/ && match($0, /counter packets [0-9]+/) {
             count = substr($0, RSTART + 16, RLENGTH - 16)
-            if (/ff:ff:ff:ff:ff:ff/) broadcasts += count
-            else if (/0x88b5/) probes += count
+            if (/ether daddr/) broadcasts += count
+            else if (/protocol/) probes += count
             else sources += count
             found = 1
         }

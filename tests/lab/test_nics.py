@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from ri2n_sdn.fabric.topology import load_topology, parse_topology
 from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.traffic import Stream
 
 from .conftest import EXACT, TOPOLOGIES
-from .packets import flawless, reaches
+from .floods import BROADCAST, FLOOD, FLOODED, PROBES, flood
+from .packets import COUNT_BROADCASTS, SEND_BROADCASTS, reaches
 from .prepared_host import Host
 
 pytestmark = [
@@ -25,31 +27,7 @@ pytestmark = [
 ]
 WaitUntil = Callable[..., None]
 
-FLOODED = """
-name: flooded
-switches: {n1: {port_buffer_bytes: 131072}, n2: {port_buffer_bytes: 131072}}
-hosts:
-  A: {nics: [{name: eth0, switch: n1, rate_bps: 100000000}, {name: eth1, switch: n2, rate_bps: 100000000}]}
-  B: {nics: [{name: eth0, switch: n1, rate_bps: 100000000}, {name: eth1, switch: n2, rate_bps: 100000000}]}
-  R: {managed: false, nics: [{name: eth0, switch: n1, rate_bps: 100000000}]}
-"""
-FLOOD_PPS, FLOOD_S = 20_000, 1.0
-FLOOD_FRAMES = round(FLOOD_PPS * FLOOD_S)
-# Ten frames every half millisecond: SOURCE and TARGET are MAC addresses, or "random".
-FLOOD = """
-import os, random, socket, sys, time
-target, source, kind, pps, frames = *sys.argv[1:4], *map(int, sys.argv[4:])
-own, chance = open("/sys/class/net/eth0/address").read().strip(), random.Random(1)
-raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW); raw.bind(("eth0", 0))
-mac = lambda text: bytes.fromhex(text.replace(":", ""))
-start_s = time.monotonic()
-for number in range(frames):
-    if number % 10 == 0:
-        time.sleep(max(0.0, start_s + number / pps - time.monotonic()))
-    sender = b"\\x02" + chance.randbytes(5) if source == "random" else mac(own)
-    raw.send((mac(target) + sender + bytes.fromhex(kind)).ljust(60, b"\\0"))
-"""
-BROADCAST = "ff:ff:ff:ff:ff:ff"
+FLOOD_FRAMES = 20_000
 
 
 @pytest.fixture(scope="module")
@@ -85,18 +63,20 @@ def looked_up(lab: Lab, host: str) -> int:
     return int(found[1])
 
 
-def flood(lab: Lab, target: str, source: str, kind: str) -> None:
-    """R floods while A and B talk, 1,000 packets/s each way, and lose nothing."""
-    streams = [Stream(lab, a, b, pps=1000, seconds=FLOOD_S + 1, flows=64) for a, b in (("A", "B"), ("B", "A"))]
-    words = [target, source, kind, str(FLOOD_PPS), str(FLOOD_FRAMES)]
-    lab.exec("R", ["python3", "-c", FLOOD, *words], timeout_s=600)
-    for stream in streams:
-        flawless(stream.result())
+def fresh_limits(lab: Lab, host: str) -> None:
+    """As after host-up: nobody is known, and nobody has used up what may come at once."""
+    lab.exec(host, ["nft", "flush", "ruleset"])
+    lab.host_script(host, "host-up", *lab.host_up_arguments(host))
 
 
-def test_a_flood_of_broadcasts_costs_programs_a_thousand_a_second(flooded: Lab) -> None:
+ND_SOLICITATION = "86dd" + "6000000000083aff" + f"fe80{1:028x}" + f"ff02{1:028x}" + "8700000000000000"
+FOR_ALL = {"broadcasts": (BROADCAST, "88b7"), "neighbour discovery": ("33:33:00:00:00:01", ND_SOLICITATION)}
+
+
+@pytest.mark.parametrize("kind", FOR_ALL)
+def test_a_flood_of_what_all_hear_costs_programs_a_thousand_a_second(kind: str, flooded: Lab) -> None:
     before = {host: (dropped(flooded, host), given(flooded, host)) for host in "AB"}
-    flood(flooded, BROADCAST, "own", "88b7")
+    flood(flooded, FOR_ALL[kind][0], "own", FOR_ALL[kind][1])
     for host, (drops, frames) in before.items():
         # 1,000 at once and 1,000 a second; the stream has 2,000 packets.
         assert dropped(flooded, host)["broadcasts"] - drops["broadcasts"] >= FLOOD_FRAMES - 2_100
@@ -104,18 +84,41 @@ def test_a_flood_of_broadcasts_costs_programs_a_thousand_a_second(flooded: Lab) 
     reaches(flooded, "A", "R")
 
 
+def test_broadcasts_of_others_do_not_go_with_those_of_a_flood(flooded: Lab) -> None:
+    drops = dropped(flooded, "B")["broadcasts"]
+    receiver = flooded.popen("B", [sys.executable, "-c", COUNT_BROADCASTS], stdout=subprocess.PIPE, text=True)
+    assert receiver.stdout is not None and receiver.stdout.readline() == "ready\n"
+    words = [BROADCAST, "own", "88b7", "20000", str(FLOOD_FRAMES)]
+    flooding = flooded.popen("R", [sys.executable, "-c", FLOOD, *words])
+    flooded.exec("A", [sys.executable, "-c", SEND_BROADCASTS])
+    assert receiver.communicate(timeout=600)[0].split() == ["50", "50"]
+    assert flooding.wait(timeout=600) == 0
+    assert dropped(flooded, "B")["broadcasts"] - drops >= FLOOD_FRAMES - 2_100
+
+
+def test_a_thousand_hosts_that_begin_at_once_are_no_flood(flooded: Lab) -> None:
+    """Two addresses each, the host's and its NIC's, of which nothing was heard; and all ask for the same one."""
+    fresh_limits(flooded, "A")
+    before, frames = dropped(flooded, "A"), given(flooded, "A")
+    flood(flooded, BROADCAST, "random", "88b7", seconds=0.1)
+    assert dropped(flooded, "A") == before
+    assert given(flooded, "A") - frames >= 2_000
+
+
 def test_a_flood_of_new_addresses_costs_the_switch_a_hundred_a_second(flooded: Lab) -> None:
+    fresh_limits(flooded, "A")
     drops, looks = dropped(flooded, "A"), looked_up(flooded, "A")
     own = flooded.exec("A", ["cat", "/sys/class/net/br-ri2n/address"]).stdout.strip()
     flood(flooded, own, "random", "0800")
-    assert dropped(flooded, "A")["new_sources"] - drops["new_sources"] >= FLOOD_FRAMES - 1_200
-    assert looked_up(flooded, "A") - looks < 1_200 + 600
+    assert dropped(flooded, "A")["new_sources"] - drops["new_sources"] >= FLOOD_FRAMES - 4_200
+    assert looked_up(flooded, "A") - looks < 4_200 + 600
     reaches(flooded, "R", "A")
 
 
-def test_a_flood_of_probes_is_held_back_and_no_nic_taken_for_dead(flooded: Lab) -> None:
+@pytest.mark.parametrize("kind", ["88b5", "8100006588b5"], ids=["untagged", "with a tag"])
+def test_a_flood_of_probes_is_held_back_and_no_nic_taken_for_dead(kind: str, flooded: Lab) -> None:
     before = {host: dropped(flooded, host) for host in "AB"}
-    flood(flooded, BROADCAST[:-2] + "fe", "own", "88b5")
+    flood(flooded, PROBES, "own", kind)
     for host, drops in before.items():
         assert dropped(flooded, host)["probes"] - drops["probes"] >= FLOOD_FRAMES - 4_100
     reaches(flooded, "A", "B")
