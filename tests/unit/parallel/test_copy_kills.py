@@ -1,6 +1,6 @@
-"""A thousand `kill -9` of `ri2n serve` and `ri2n cp` at random moments: a file is the old one or the new one, whole.
+"""A thousand `kill -9` of `ri2n serve` and of `ri2n cp`, in turn, at random moments: a file is the old or the new one.
 
-`RI2N_ATTACK_SEED` chooses other moments, `RI2N_ATTACK_KILLS` another number for the long run.
+`RI2N_ATTACK_SEED` chooses other moments, `RI2N_ATTACK_KILLS` another number of each for the long run.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from .test_copy_commands import cp, good, many_blocks, part_of, same, serve, sta
 from .worlds import PATIENCE_S
 
 SEED = int(os.environ.get("RI2N_ATTACK_SEED", "20261124"))
-KILLS = [6, pytest.param(int(os.environ.get("RI2N_ATTACK_KILLS", "1000")), marks=pytest.mark.long)]
+KILLS_OF_EACH = [3, pytest.param(int(os.environ.get("RI2N_ATTACK_KILLS", "1000")), marks=pytest.mark.long)]
 BLOCKS = 16
 OLD = b"what was there before"
 IN_A_ROW = 3  # kills before a copy may come to its end
 
 
-@pytest.mark.timeout(6 * 3600)
-@pytest.mark.parametrize("kills", KILLS)
-def test_a_file_is_the_old_or_the_new_one_whoever_is_killed(tmp_path: Path, kills: int) -> None:
+@pytest.mark.timeout(12 * 3600)
+@pytest.mark.parametrize("of_each", KILLS_OF_EACH)
+def test_a_file_is_the_old_or_the_new_one_whoever_is_killed(tmp_path: Path, of_each: int) -> None:
     generator, pause = random.Random(SEED), threading.Event()
+    killed, kills = {"serve": 0, "cp": 0}, 2 * of_each
     served = tmp_path / "served"
     served.mkdir()
     source, target = many_blocks(tmp_path / "source", BLOCKS), served / "target"
@@ -44,7 +45,9 @@ def test_a_file_is_the_old_or_the_new_one_whoever_is_killed(tmp_path: Path, kill
             with serve(served) as server:
                 client = start(source, server.at("target"))
                 pause.wait(generator.uniform(0.0, whole_s))  # the moment is what is random
-                generator.choice((server.process, client)).send_signal(signal.SIGKILL)
+                name, victim = ("cp", client) if done % 2 else ("serve", server.process)
+                victim.send_signal(signal.SIGKILL)
+                killed[name] += 1
                 client.communicate(timeout=PATIENCE_S)
             done += 1
             new = target.stat().st_size != len(OLD)
@@ -57,4 +60,5 @@ def test_a_file_is_the_old_or_the_new_one_whoever_is_killed(tmp_path: Path, kill
         assert same(source, target), f"seed {SEED}: after {done} kills"
         assert [path.name for path in served.iterdir()] == ["target"] and not part_of(served, "target").exists()
         target.write_bytes(OLD)
-    print(f"seed {SEED}: {done} kills in {time.monotonic() - began_s:.0f} s, {complete} came too late for the file")
+    assert killed == {"serve": of_each, "cp": of_each}
+    print(f"seed {SEED}: {killed} kills in {time.monotonic() - began_s:.0f} s, {complete} came too late for the file")
