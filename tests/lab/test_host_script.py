@@ -36,9 +36,13 @@ def host(_lab: Lab) -> Host:
     return host
 
 
-def test_addresses_and_routes_move_and_come_back(host: Host) -> None:
+@pytest.mark.parametrize("deleted", [False, True], ids=["", "after the bridge was deleted"])
+def test_addresses_and_routes_move_and_come_back(host: Host, deleted: bool) -> None:
     before = host.snapshot()
     host.up()
+    if deleted:  # by somebody else, and with it the addresses and routes
+        host.lab.vsctl(HOST, "del-br", "br-ri2n")
+        host.up()
     addresses = host.run("ip", "-o", "addr", "show", "dev", "br-ri2n", "scope", "global").stdout
     for address in ("10.77.0.1/24 brd 10.77.0.255", "10.78.0.1/24", "10.79.0.1/30", "fd77::1/64"):
         assert address in addresses
