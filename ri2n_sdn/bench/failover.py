@@ -5,6 +5,7 @@ under TCP (longest time without a byte). The fault hits the NICs that the stream
 `lasting`: packets were still lost when the stream ended, so outage and losses only say how long that was.
 Peers, the other ways to use several links, each get a lab of their own; one that carries no UDP has TCP's figure only.
 In packet mode helpers stripe ten times as many packets, and a helper's death is a fault too (helper_faults.py).
+A killed ovs-vswitchd is started again after 100 ms, and host-up after it, as by their units.
 """
 
 from __future__ import annotations
@@ -40,8 +41,11 @@ __all__ = [
     "total_seconds",
 ]
 
-FAULTS = ["nic_down", "peer_nic_down", "blackhole", "switch_down"]
 SENDER, RECEIVER = "B", SERVER
+SWITCH_KILLED = {"switch_killed": SENDER, "peer_switch_killed": RECEIVER}
+"""Whose ovs-vswitchd is killed."""
+
+FAULTS = ["nic_down", "peer_nic_down", "blackhole", "switch_down", *SWITCH_KILLED]
 PACKETS_PER_S = {"flow": 1000, "packet": 10_000}
 STREAM_S = 6.0
 FAULT_AT_S = 2.0
@@ -50,7 +54,7 @@ LAST_S = 0.5  # a tenth of the packets lost so near to the end: nothing has repa
 TCP_PORT = 5700
 GROUPS = ("fault", "strategy", "mode")
 HELPER_FIGURES = ("traffic_again_ms", "striped_again_s")
-FIGURES = ("outage_ms", "lost", "out_of_order", "tcp_stall_ms", *HELPER_FIGURES)
+FIGURES = ("outage_ms", "lost", "duplicates", "out_of_order", "tcp_stall_ms", *HELPER_FIGURES)
 UDP_FIGURES = ("outage_ms", "lost", "sent", "duplicates", "out_of_order", "lasting", "path", "sender_late_ms")
 LAB_S = 10.0
 
@@ -125,6 +129,8 @@ class _Bench:
         """Make the fault of this kind that hits the path."""
         if (death := self.helper_fault(fault)) is not None:
             death.kill()
+        elif fault in SWITCH_KILLED:
+            self.lab.kill_switch(SWITCH_KILLED[fault])
         elif fault == "peer_nic_down":
             self.lab.fault(fault, host=RECEIVER, nic=path.peer)
         elif fault == "nic_down":
@@ -217,8 +223,8 @@ def _is_peer(peer: Peer | None) -> bool:
 
 def _add_rows(bench: _Bench, settings: FailoverSettings, report: Report, progress: Progress) -> None:
     for fault in settings.faults:
-        if fault in HELPER_FAULTS and bench.peer is not None and not isinstance(bench.peer, Autonomous):
-            _add_missing(bench.peer, fault, "it has no helper that could die", settings, report)
+        if bench.peer is not None and (lacks := _cannot_die(bench.peer, fault)):
+            _add_missing(bench.peer, fault, lacks, settings, report)
             progress.done(settings.repeat * _row_seconds())
             continue
         for repeat in range(1, settings.repeat + 1):
@@ -228,6 +234,13 @@ def _add_rows(bench: _Bench, settings: FailoverSettings, report: Report, progres
             row = {**key, "repeat": repeat, **measured}
             report.add(row, {**key, "repeat": repeat, **raw}, summarized([*report.rows, row]))
             progress.done(_row_seconds())
+
+
+def _cannot_die(peer: Peer, fault: str) -> str:
+    """Why it does not have the process that the fault would kill; empty when it has."""
+    if fault in SWITCH_KILLED:
+        return "it has no ovs-vswitchd with host-up behind it"
+    return "it has no helper that could die" if fault in HELPER_FAULTS and _is_peer(peer) else ""
 
 
 def _key(fault: str, name: str, settings: FailoverSettings, *, peer: bool) -> dict[str, Any]:

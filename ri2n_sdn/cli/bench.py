@@ -128,8 +128,8 @@ def failover(
     fault: Annotated[
         list[str] | None,
         typer.Option(
-            help="nic_down, peer_nic_down, blackhole, switch_down, in packet mode also helper_killed and "
-            "peer_helper_killed; default: all."
+            help="nic_down, peer_nic_down, blackhole, switch_down, switch_killed, peer_switch_killed (ovs-vswitchd), "
+            "in packet mode also helper_killed and peer_helper_killed; default: all."
         ),
     ] = None,
     topology: Annotated[str, typer.Option(help="Needs hosts A and B with two common networks.")] = "fig4/b",

@@ -68,7 +68,7 @@ def failover_table(report: Report) -> Table:
     table = Table(title="median (smallest..largest)", title_justify="left")
     died = any(line.get("traffic_again_ms") is not None for line in report.document["summary"])
     more = ("traffic again ms", "striped again s") if died else ()
-    headings = ("fault", "strategy", "outage ms", "lost packets", "of", "out of order", "TCP stall ms", *more)
+    headings = ("fault", "strategy", "outage ms", "lost packets", "of", "twice", "out of order", "TCP stall ms", *more)
     for heading in (*headings, "last path"):
         table.add_column(heading)
     for line in report.document["summary"]:
@@ -82,7 +82,7 @@ def failover_table(report: Report) -> Table:
         cells[1] += ", to the end" if last["lasting"] else ""
         again = [_figure(line, "traffic_again_ms"), _figure(line, "striped_again_s")] if died else []
         order, where = _figure(line, "out_of_order"), last["path"] or last["tcp_path"]
-        table.add_row(*key, cells[0], cells[1], sent, order, cells[2], *again, where)
+        table.add_row(*key, cells[0], cells[1], sent, _figure(line, "duplicates"), order, cells[2], *again, where)
     return table
 
 

@@ -153,7 +153,9 @@ def list_(as_json: JsonOption = False) -> None:
 
 @app.command()
 def fault(
-    kind: Annotated[str, typer.Argument(help="nic_down, peer_nic_down, blackhole, switch_down, cable or loss.")],
+    kind: Annotated[
+        str, typer.Argument(help="nic_down, peer_nic_down, blackhole, switch_down, cable, loss or control.")
+    ],
     host: HostOption = None,
     nic: NicOption = None,
     switch: SwitchOption = None,
@@ -162,7 +164,7 @@ def fault(
     lab: LabOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Break something: a NIC, a cable that drops silently, a whole switch, or lose some frames."""
+    """Break something: a NIC, a cable that drops silently, a whole switch, a control link, or lose some frames."""
     forward(lab)
     there = choose_lab(lab)
     there.fault(kind, host=host, nic=nic, switch=switch, port=port, loss=loss)

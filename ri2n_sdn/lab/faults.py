@@ -15,15 +15,18 @@ from ri2n_sdn.lab.run import in_namespace, ip_batch, run
 
 __all__ = ["KINDS", "ON_HOSTS", "Fault", "apply_faults", "check_fault", "same_place"]
 
-ON_HOSTS = ("nic_down", "peer_nic_down", "loss")
+ON_HOSTS = ("nic_down", "peer_nic_down", "loss", "control")
 """Kinds that need nothing of a switch."""
 
-KINDS = ("nic_down", "peer_nic_down", "blackhole", "switch_down", "cable", "loss")
+CONTROL_NIC = "mgmt0"
+"""A managed host's NIC on the control network."""
+
+KINDS = ("nic_down", "peer_nic_down", "blackhole", "switch_down", "cable", "loss", "control")
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault: of a NIC (host and nic), of a switch, or of the cable in a switch's port.
+    """One fault: of a NIC (host and nic), of a switch, of the cable in a switch's port, or of a host's control link.
 
     `loss_percent` is only for the kind "loss".
     """
@@ -70,6 +73,10 @@ def check_fault(
         return Fault(kind, switch=switch, port=port)
     if host not in topology.hosts:
         raise BadInput(f"host {host!r}: the topology has {', '.join(topology.hosts)}")
+    if kind == "control":
+        if not topology.hosts[host].managed:
+            raise BadInput(f"host {host!r}: is not managed, so it has no control link")
+        return Fault(kind, host)
     names = [spec.name for spec in topology.hosts[host].nics]
     if nic not in names:
         raise BadInput(f"NIC {nic!r}: host {host} has {', '.join(names)}")
@@ -120,6 +127,10 @@ def apply_faults(
         if old.loss_percent != new.loss_percent:
             _set_loss(namespace(port.host), port.nic.name, new.loss_percent)
             _set_loss(namespace("sw"), port.device, new.loss_percent)
+    was, now = ({fault.host for fault in faults if fault.kind == "control"} for faults in (before, after))
+    for host in was ^ now:
+        assert host is not None
+        ip_batch([f"link set {CONTROL_NIC} {'down' if host in now else 'up'}"], namespace(host))
 
 
 def _end_dead(end: CableEnd, faults: Sequence[Fault]) -> bool:

@@ -332,6 +332,7 @@ class Lab:
         loss: host, nic and loss in percent; the link drops that share of frames at random, both ways.
         switch_down: switch; every port of it is a blackhole.
         cable: switch and port; the cable to another switch in that port carries nothing, both ways.
+        control: host; its NIC on the control network is set down, so the controller and it cannot hear each other.
         BadInput for anything that does not exist.
         """
         new = check_fault(self.topology, kind, host=host, nic=nic, switch=switch, loss=loss, port=port)
@@ -357,6 +358,12 @@ class Lab:
     def faults(self) -> list[Fault]:
         """The faults there are, oldest first; also those that another process made."""
         return [Fault(**entry) for entry in state.read_state(self.name).faults]
+
+    def kill_switch(self, host: str) -> None:
+        """Kill a host's ovs-vswitchd; it and then host-up are started again, as by their units."""
+        ovs.kill_switch(self.run_dir / host, self.namespace(host))
+        self.host_script(host, "host-up", *self.host_up_arguments(host))
+        self._widen_sockets()
 
     # ---- the controller
 

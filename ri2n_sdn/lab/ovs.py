@@ -6,8 +6,10 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import struct
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,10 +20,22 @@ from pyroute2.netlink.generic import GenericNetlinkSocket
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.lab.run import CommandFailed, in_namespace, run
 
-__all__ = ["check_ovs", "database", "environment", "has_kernel_datapath", "make_template", "port_mod", "start"]
+__all__ = [
+    "check_ovs",
+    "database",
+    "environment",
+    "has_kernel_datapath",
+    "kill_switch",
+    "make_template",
+    "port_mod",
+    "start",
+]
 
 OLDEST = (2, 17)
 START_S = 120.0  # a net: each takes some milliseconds
+RESTART_S = 0.1
+"""How long after its death systemd starts ovs-vswitchd again (RestartSec, its default)."""
+
 SCHEMA = Path(os.environ.get("OVS_PKGDATADIR", "/usr/share/openvswitch")) / "vswitch.ovsschema"
 
 # OpenFlow 1.0, which every bridge of the lab's switches speaks; 1.0 has the shortest port_mod.
@@ -81,19 +95,26 @@ def start(folder: Path, namespace: str, template: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(template, folder / "conf.db")
-    env = environment(folder)
-    common = ["--pidfile", "--detach", "--log-file", "-vconsole:off"]
-    servers = [
-        ["ovsdb-server", str(folder / "conf.db"), f"--remote=punix:{folder}/db.sock", *common],
-        ["ovs-vswitchd", database(folder), *common],
-    ]
-    for argv in servers:
-        try:
-            run(in_namespace(namespace, argv), env=env, timeout_s=START_S)
-        except CommandFailed as error:
-            log = folder / f"{argv[0]}.log"
-            tail = log.read_text(errors="replace").splitlines()[-3:] if log.exists() else []
-            raise NotAvailable(f"{argv[0]} did not start in {namespace}: {error} {' | '.join(tail)}") from None
+    _serve(folder, namespace, ["ovsdb-server", str(folder / "conf.db"), f"--remote=punix:{folder}/db.sock"])
+    _serve(folder, namespace, ["ovs-vswitchd", database(folder)])
+
+
+def kill_switch(folder: Path, namespace: str) -> None:
+    """End ovs-vswitchd with SIGKILL, and start it again as its service manager would."""
+    os.kill(int((folder / "ovs-vswitchd.pid").read_text()), signal.SIGKILL)
+    time.sleep(RESTART_S)
+    _serve(folder, namespace, ["ovs-vswitchd", database(folder)])
+
+
+def _serve(folder: Path, namespace: str, argv: Sequence[str]) -> None:
+    """Start a server, which detaches once it serves."""
+    try:
+        detached = [*argv, "--pidfile", "--detach", "--log-file", "-vconsole:off"]
+        run(in_namespace(namespace, detached), env=environment(folder), timeout_s=START_S)
+    except CommandFailed as error:
+        log = folder / f"{argv[0]}.log"
+        tail = log.read_text(errors="replace").splitlines()[-3:] if log.exists() else []
+        raise NotAvailable(f"{argv[0]} did not start in {namespace}: {error} {' | '.join(tail)}") from None
 
 
 def port_mod(folder: Path, bridge: str, ports: Sequence[tuple[int, str]], *, dead: bool) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -182,17 +180,6 @@ def test_a_controller_in_the_fabric_is_reached_over_it(three: Lab, wait_until: W
             controller.wait()
 
 
-def kill_switch(lab: Lab, host: str) -> None:
-    """Kill a host's ovs-vswitchd; it is started again as its service manager does, and host-up after it."""
-    folder = lab.run_dir / host
-    os.kill(int((folder / "ovs-vswitchd.pid").read_text()), signal.SIGKILL)
-    time.sleep(0.1)  # RestartSec of its unit
-    argv = ["ovs-vswitchd", f"unix:{folder}/db.sock", "--pidfile", "--log-file", "-vconsole:off", "--detach"]
-    settings = (f"{key}={value}" for key, value in lab.environment(host).items() if "OVS" in key)
-    lab.exec(host, ["env", *settings, *argv])
-    lab.host_script(host, "host-up", *lab.host_up_arguments(host))
-
-
 @pytest.mark.parametrize("host", ["C", "A"], ids=["the sender's", "the receiver's"])
 def test_a_killed_switch_is_felt_until_the_next_one_runs_and_doubles_nothing(
     three: Lab, host: str, wait_until: WaitUntil
@@ -200,7 +187,7 @@ def test_a_killed_switch_is_felt_until_the_next_one_runs_and_doubles_nothing(
     """Flows that the kernel knows go on until the next ovs-vswitchd takes what it knows away; here all are new."""
     stream = Stream(three, "C", "A", seconds=4 if EXACT else 8, flows=8)
     back = Stream(three, "A", "C", seconds=4 if EXACT else 8, flows=8, port=5601)
-    kill_switch(three, host)
+    three.kill_switch(host)
     whole(three, wait_until)
     for got in (stream.result(), back.result()):
         assert got.received and not got.duplicates, got
@@ -211,11 +198,34 @@ def test_a_killed_switch_is_felt_until_the_next_one_runs_and_doubles_nothing(
 
 def test_a_host_whose_switch_is_killed_comes_back_and_harms_nobody(three: Lab, wait_until: WaitUntil) -> None:
     stream = Stream(three, "C", "A", seconds=4 if EXACT else 8, flows=8)
-    kill_switch(three, "B")
+    three.kill_switch("B")
     whole(three, wait_until)
     reaches(three, "B", "A")
     done_s = time.monotonic()
     outlived(stream.result(), done_s)
+
+
+def test_a_host_whose_bridge_is_deleted_and_made_again_comes_back_and_harms_nobody(
+    three: Lab, wait_until: WaitUntil
+) -> None:
+    """`ovs-vsctl del-br` takes ports, rows and the host's address with it; host-up brings all of them back."""
+    number = len(three.topology.hosts)
+    stream = Stream(three, "C", "A", seconds=6 if EXACT else 12, flows=8)
+    back = Stream(three, "A", "C", seconds=6 if EXACT else 12, flows=8, port=5601)
+    three.vsctl("B", "del-br", "br-ri2n")
+    wait_until(lambda: connected(three) == number - 1, "it is not missed", timeout_s=10)
+    three.host_script("B", "host-up", *three.host_up_arguments("B"))
+    whole(three, wait_until)
+    for pair in (("B", "A"), ("C", "B")):
+        reaches(three, *pair)
+    done_s = time.monotonic()
+    for got in (stream.result(), back.result()):
+        outlived(got, done_s)
+
+
+def connected(lab: Lab) -> int:
+    """How many hosts the controller is connected to."""
+    return sum(host["connected"] for host in call(lab.controller_socket, "status")["hosts"])
 
 
 def cycles(lab: Lab) -> int:

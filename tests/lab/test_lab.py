@@ -359,7 +359,7 @@ class TestFaults:
         lab_d.exec("B", ["ip", "neigh", "del", address, "dev", "br-ri2n"])
 
     def test_faults_of_what_is_not_there(self, lab_d: Lab) -> None:
-        with pytest.raises(BadInput, match="nic_down, peer_nic_down, blackhole, switch_down, cable, loss"):
+        with pytest.raises(BadInput, match="nic_down, peer_nic_down, blackhole, switch_down, cable, loss, control"):
             lab_d.fault("fire", host="A", nic="eth0")
         with pytest.raises(BadInput, match="eth7"):
             lab_d.fault("blackhole", host="A", nic="eth7")

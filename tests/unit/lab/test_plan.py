@@ -105,6 +105,10 @@ def test_faults_name_their_place(mixed: Topology) -> None:
     assert same_place(one, other)
     assert not same_place(one, fault(mixed, "blackhole", host="A", nic="eth0"))
     assert fault(mixed, "switch_down", switch="s1") == Fault("switch_down", switch="s1")
+    assert fault(mixed, "control", host="A") == Fault("control", "A")
+    for wrong in ({"host": "R"}, {"host": "Q"}, {}):
+        with pytest.raises(BadInput):
+            fault(mixed, "control", **wrong)
     for wrong in ({"host": "Q", "nic": "eth0"}, {"host": "A"}, {"host": "A", "nic": "eth4"}, {"switch": "s1"}):
         with pytest.raises(BadInput):
             fault(mixed, "nic_down", **wrong)
