@@ -166,7 +166,8 @@ class Wiring:
     def set_nic(self, nic: NicId, up: bool, now_s: float) -> None:
         """A NIC exists (its host is connected) and has carrier or not.
 
-        One that comes back is on probation: a switch port may take seconds before it forwards.
+        One that comes back is on probation: a switch port may take seconds before it forwards. Of a host whose
+        connection comes back nothing was heard meanwhile, so its NICs' silence counts from now on.
         """
         state = self._nics.get(nic)
         if state is None:
@@ -174,8 +175,10 @@ class Wiring:
             self._newest_s = now_s
             self.changed = True
             return
-        if not state.connected and state.network is None:
-            self._newest_s = now_s
+        if not state.connected:
+            self._forgive_nic(state, now_s)
+            if state.network is None:
+                self._newest_s = now_s
         if up and not state.up and state.network is not None:
             state.tx_ok = state.rx_ok = False
             state.tx_recovered = state.rx_recovered = 0
@@ -499,10 +502,13 @@ class Wiring:
         for edge in self._edges:
             self._edges[edge] = now_s
         for state in self._nics.values():
-            state.tx_s, state.rx_s = max(state.tx_s, now_s - 0.1), max(state.rx_s, now_s - 0.1)
-            state.own_rx_s = max(state.own_rx_s, now_s - 0.1)
-            state.beacon_s = max(state.beacon_s, now_s - self.settings.beacon_s)
+            self._forgive_nic(state, now_s)
         self._inquiries.clear()
+
+    def _forgive_nic(self, state: _Nic, now_s: float) -> None:
+        state.tx_s, state.rx_s = max(state.tx_s, now_s - 0.1), max(state.rx_s, now_s - 0.1)
+        state.own_rx_s = max(state.own_rx_s, now_s - 0.1)
+        state.beacon_s = max(state.beacon_s, now_s - self.settings.beacon_s)
 
     def _drop_edges(self, nic: NicId) -> None:
         for edge in [edge for edge in self._edges if nic in edge]:

@@ -313,7 +313,8 @@ def test_silence_of_a_host_is_not_blamed_on_its_nics() -> None:
 def test_who_loses_its_control_connection_cuts_nobody_off(lost: str) -> None:
     """At any moment between two beacons; h000 sends them. Its data still flows, and so does everybody's.
 
-    The connection counts as lost after five seconds; then its NICs can no longer be asked.
+    The connection counts as lost after five seconds; then its NICs can no longer be asked. When it is back, the beacons
+    that nobody could report meanwhile say nothing.
     """
     for step in range(20):
         world = settled(two_networks(4))
@@ -322,6 +323,13 @@ def test_who_loses_its_control_connection_cuts_nobody_off(lost: str) -> None:
         world.run(5.0)
         assert world.agrees() and not world.dead(), (step, world.log)
         world.wiring.disconnect(lost)
+        world.run(6.0)
+        assert world.agrees() and not world.dead() and not world.log, (step, world.log)
+        world.silent_hosts.discard(lost)
+        world.asked[lost].clear()  # a new connection
+        world.echoes_s = 0.0
+        for port in (1, 2):
+            world.wiring.set_nic((lost, port), True, world.now_s)
         world.run(6.0)
         assert world.agrees() and not world.dead() and not world.log, (step, world.log)
 

@@ -1,0 +1,80 @@
+"""A host's control link is away for eight seconds under traffic: no packet is lost or doubled, no NIC called dead."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ri2n_sdn.cli.client import call
+from ri2n_sdn.lab import Lab
+from ri2n_sdn.lab.traffic import Stream
+
+from .conftest import EXACT, controlled
+from .packets import flawless, reaches
+
+pytestmark = pytest.mark.virtual
+
+WaitUntil = Callable[..., None]
+AWAY_S = 8.0
+STREAM_S = 17.0  # until the host is back, which tries again every few seconds
+# When within a second the link goes; which host sends the beacons, and when, is the controller's affair.
+PHASES_S = [0.0, *(pytest.param(phase_s, marks=pytest.mark.long) for phase_s in (0.2, 0.4, 0.6, 0.8))]
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    with controlled("fig4/c") as made:
+        yield made
+
+
+def judged(lab: Lab) -> tuple[set[str], set[str]]:
+    """The hosts that are connected, and the NICs that `status` calls down or dead."""
+    hosts = call(lab.controller_socket, "status")["hosts"]
+    nics = [(host, nic) for host in hosts for nic in host["nics"]]
+    dead = {f"{host['name']}:{nic['name']}" for host, nic in nics if not (nic["up"] and nic["alive"])}
+    return {host["name"] for host in hosts if host["connected"]}, dead
+
+
+@pytest.mark.parametrize("phase_s", PHASES_S)
+@pytest.mark.parametrize("host", ["A", "B", "C"])
+def test_a_lost_control_link_costs_no_packet_and_no_nic_its_good_name(
+    lab: Lab, host: str, phase_s: float, wait_until: WaitUntil
+) -> None:
+    """Each host in turn, hence also the one that sends a network's beacons."""
+    everybody, other = set(lab.topology.hosts), "A" if host != "A" else "B"
+    lab.wait_ready()
+    time.sleep(1.0 - time.monotonic() % 1.0 + phase_s)  # the schedule of the experiment
+    streams = [
+        Stream(lab, *ends, seconds=STREAM_S, flows=16, port=port)
+        for port, ends in enumerate(((host, other), (other, host)), 5600)
+    ]
+    seen: set[frozenset[str]] = set()
+
+    def nobody_is_dead(connected: set[str]) -> bool:
+        now, dead = judged(lab)
+        assert not dead, f"{dead} {phase_s}: {call(lab.controller_socket, 'status')}"
+        seen.add(frozenset(now))
+        return now == connected
+
+    lab.fault("control", host=host)
+    try:
+        down_s = time.monotonic()
+        while (left_s := down_s + AWAY_S - time.monotonic()) > 0:
+            nobody_is_dead(everybody)
+            time.sleep(min(0.25, left_s))
+    finally:
+        lab.restore_all()
+    wait_until(lambda: nobody_is_dead(everybody), f"{host} does not come back", timeout_s=30)
+    back_s = time.monotonic()
+    lab.wait_ready()
+    nobody_is_dead(everybody)
+    assert frozenset(everybody - {host}) in seen, seen
+    log = (lab.run_dir / "controller.log").read_text()
+    assert "cut off" not in log, log  # a verdict that was taken back at once
+    for stream in streams:
+        got = stream.result()
+        flawless(got, (host, phase_s))
+        assert not EXACT or got.end_s > back_s + 0.5, f"back after {back_s - down_s:.1f} s: {got}"
+    reaches(lab, host, other)
