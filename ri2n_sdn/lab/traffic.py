@@ -149,8 +149,8 @@ def receive(*, port: int = 5600, timeout_s: float = 60.0, ready: Any = None) -> 
         if ready is not None:
             ready()
         run: int | None = None
-        heard_s = math.inf
-        while (left_s := min(deadline, heard_s + SILENCE_S) - time.monotonic()) > 0:
+        # Silence is counted by the wait for the next packet: its stamp is of a clock that may be set meanwhile.
+        while (left_s := min(deadline - time.monotonic(), math.inf if run is None else SILENCE_S)) > 0:
             listener.settimeout(left_s)
             try:
                 data, ancillary, _, _ = listener.recvmsg(65535, 64)
@@ -163,7 +163,6 @@ def receive(*, port: int = 5600, timeout_s: float = 60.0, ready: Any = None) -> 
                 continue
             run = packet_run
             arrived_ns = _stamp_ns(ancillary) - offset_ns
-            heard_s = arrived_ns / 1e9
             if magic == DATA:
                 arrivals.append((flow, sequence, sent_ns, arrived_ns))
             elif end is None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import ast
+import configparser
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[2] / "ri2n_sdn"
+REPOSITORY = Path(__file__).parents[2]
+PACKAGE = REPOSITORY / "ri2n_sdn"
+SHIPPED = ("topologies", "ovs-host-scripts", "lab-kernels")
+"""Folders whose files are installed beside the package."""
+
 
 # A folder may import itself, errors, addresses and __version__, and what is listed; folders to come are in it already.
 ALLOWED = {
@@ -111,6 +116,15 @@ def test_files_start_with_a_docstring_and_are_not_too_long() -> None:
         text = path.read_text(encoding="utf-8")
         assert ast.get_docstring(ast.parse(text)), f"{path}: no docstring"
         assert text.count("\n") <= MAX_LINES, f"{path}: {text.count(chr(10))} lines"
+
+
+@pytest.mark.parametrize("folder", SHIPPED)
+def test_every_file_of_a_shipped_folder_is_installed(folder: str) -> None:
+    config = configparser.ConfigParser()
+    config.read(REPOSITORY / "setup.cfg")
+    listed = {line for files in config["options.data_files"].values() for line in files.split()}
+    there = {str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / folder).rglob("*") if path.is_file()}
+    assert there and there <= listed, there - listed
 
 
 @pytest.mark.parametrize(

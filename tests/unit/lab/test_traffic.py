@@ -133,6 +133,21 @@ def test_a_receiver_ends_when_packets_and_end_marker_stay_away(monkeypatch: pyte
     assert (results[0]["received"], results[0]["lost"], results[0]["complete"]) == (1, 4, False)
 
 
+def test_a_receiver_goes_on_when_the_clock_of_its_stamps_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    stamps, day_ns = iter(range(10**9)), 86_400_000_000_000
+    stamp_ns = traffic._stamp_ns
+    monkeypatch.setattr(traffic, "_stamp_ns", lambda extra: stamp_ns(extra) - (day_ns if next(stamps) > 2 else 0))
+    results: list[dict[str, Any]] = []
+    bound = threading.Event()
+    port = free_port()
+    thread = threading.Thread(target=lambda: results.append(receive(port=port, timeout_s=120, ready=bound.set)))
+    thread.start()
+    assert bound.wait(60)
+    send("127.0.0.1", port=port, pps=100, seconds=0.2, size=100)
+    thread.join()
+    assert (results[0]["received"], results[0]["complete"]) == (20, True)
+
+
 def report(*seconds: tuple[float, float, float]) -> dict[str, Any]:
     """A server's report with intervals (start, end, bit/s)."""
     return {"intervals": [{"sum": {"start": a, "end": b, "bits_per_second": rate}} for a, b, rate in seconds]}

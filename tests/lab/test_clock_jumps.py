@@ -1,0 +1,76 @@
+"""The clock of the day is set under a running controller and helpers: a day ahead, then back, and nothing else changes.
+
+In a guest only, whose clock is its own.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ri2n_sdn.cli.client import call
+from ri2n_sdn.lab import Lab
+from ri2n_sdn.lab.kernels import GUEST
+
+from .conftest import replace_controller
+from .packets import reaches
+from .test_striping import WHOLE_S, Cluster, stream_is_flawless, topology_of
+
+pytestmark = [
+    pytest.mark.virtual,
+    pytest.mark.usefixtures("reorder_program"),
+    pytest.mark.skipif(GUEST not in os.environ, reason="would set this machine's clock"),
+]
+
+WaitUntil = Callable[..., None]
+DAY_S = 86400.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Lab.create(topology_of("fig4/b"), helpers=True) as lab:
+        lab.start_controller()
+        lab.wait_ready()
+        yield Cluster(lab)
+
+
+def set_ahead(by_s: float) -> None:
+    """Set the clock of the day; the others go on."""
+    time.clock_settime(time.CLOCK_REALTIME, time.time() + by_s)
+
+
+def modes(lab: Lab) -> set[str]:
+    return {lab.helpers.status(host)["mode"] for host in lab.helpers.hosts}
+
+
+def whole(cluster: Cluster) -> bool:
+    return cluster.usable() and cluster.controller_content()
+
+
+@pytest.mark.parametrize("by_s", [DAY_S, -DAY_S], ids=["ahead", "back"])
+def test_a_clock_that_is_set_changes_nothing(cluster: Cluster, by_s: float, wait_until: WaitUntil) -> None:
+    """Under a stream; what the controller says afterwards is heard, and so is its successor of that other day."""
+    lab = cluster.lab
+    wait_until(lambda: whole(cluster), cluster.described, WHOLE_S)
+    before, pid = call(lab.controller_socket, "status"), call(lab.controller_socket, "status")["pid"]
+    try:
+        stream_is_flawless(cluster, 1000.0, lambda: set_ahead(by_s), seconds=4, outage_ms=1e12)
+        status = call(lab.controller_socket, "status")
+        assert status["pid"] == pid and status["warnings"] == before["warnings"], status["warnings"]
+        assert whole(cluster), cluster.described()
+        for strategy, mode in (("round_robin", "RoundRobin"), ("max_min", "Paced")):
+            call(lab.controller_socket, "strategy", name=strategy)
+            wait_until(lambda mode=mode: modes(lab) == {mode}, cluster.described, WHOLE_S)
+            assert call(lab.controller_socket, "status")["strategy"] == strategy
+        replace_controller(lab)
+        wait_until(lambda: whole(cluster), cluster.described, WHOLE_S)
+        for strategy, mode in (("round_robin", "RoundRobin"), ("max_min", "Paced")):
+            call(lab.controller_socket, "strategy", name=strategy)
+            wait_until(lambda mode=mode: modes(lab) == {mode}, cluster.described, WHOLE_S)
+        stream_is_flawless(cluster, 1000.0)
+        reaches(lab, "A", "B")
+    finally:
+        set_ahead(-by_s)
