@@ -14,6 +14,7 @@ from ri2n_sdn.apps.silence import SILENT_S, Silence
 from ri2n_sdn.apps.striping import StripingApp
 from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
 from tests.unit.fake_hosts import FakeChannel, cluster_of, plan
+from tests.unit.test_warnings import Clock
 
 NEVER = -math.inf
 
@@ -72,18 +73,6 @@ def test_one_that_falls_silent_again_and_again_has_to_report_for_longer() -> Non
 
 
 # ---- in the controller
-
-
-class Clock:
-    """In place of the module `time` in apps.striping."""
-
-    now_s = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def time(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture

@@ -96,35 +96,36 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_a_stream_over_loopback() -> None:
+def receiving(timeout_s: float) -> tuple[threading.Thread, int, list[dict[str, Any]]]:
+    """A receiver that is ready, its port, and what it will have found when its thread has ended."""
     results: list[dict[str, Any]] = []
-    bound = threading.Event()
-    port = free_port()
-    thread = threading.Thread(target=lambda: results.append(receive(port=port, timeout_s=120, ready=bound.set)))
+    bound, port = threading.Event(), free_port()
+
+    def work() -> None:
+        results.append(receive(port=port, timeout_s=timeout_s, ready=bound.set))
+
+    thread = threading.Thread(target=work, daemon=True)
     thread.start()
     assert bound.wait(60)
+    return thread, port, results
+
+
+def test_a_stream_over_loopback() -> None:
+    thread, port, results = receiving(timeout_s=120)
     report = send("127.0.0.1", port=port, pps=1000, seconds=0.5, flows=4, size=100)
     thread.join()
     assert report["sent"] == 500
     assert report["offsets_us"][-1] > 0.4e6  # paced, not sent in one burst
     (result,) = results
-    assert (
-        result["received"] + result["lost"] == 500 and result["complete"]
-    )  # who is late reads loses some, unless root
+    # Who is late with reading loses some, unless root.
+    assert result["received"] + result["lost"] == 500 and result["complete"]
     assert result["received"] > 0
 
 
 def test_a_receiver_ends_when_packets_and_end_marker_stay_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream whose path died for good."""
     monkeypatch.setattr(traffic, "SILENCE_S", 0.2)
-    results: list[dict[str, Any]] = []
-    bound = threading.Event()
-    port = free_port()
-    thread = threading.Thread(
-        target=lambda: results.append(receive(port=port, timeout_s=10_000, ready=bound.set)), daemon=True
-    )
-    thread.start()
-    assert bound.wait(60)
+    thread, port, results = receiving(timeout_s=10_000)
     packet = traffic.HEADER.pack(traffic.DATA, 1, 0, 4, 0)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.sendto(packet, ("127.0.0.1", port))
@@ -137,12 +138,7 @@ def test_a_receiver_goes_on_when_the_clock_of_its_stamps_is_set_back(monkeypatch
     stamps, day_ns = iter(range(10**9)), 86_400_000_000_000
     stamp_ns = traffic._stamp_ns
     monkeypatch.setattr(traffic, "_stamp_ns", lambda extra: stamp_ns(extra) - (day_ns if next(stamps) > 2 else 0))
-    results: list[dict[str, Any]] = []
-    bound = threading.Event()
-    port = free_port()
-    thread = threading.Thread(target=lambda: results.append(receive(port=port, timeout_s=120, ready=bound.set)))
-    thread.start()
-    assert bound.wait(60)
+    thread, port, results = receiving(timeout_s=120)
     send("127.0.0.1", port=port, pps=100, seconds=0.2, size=100)
     thread.join()
     assert (results[0]["received"], results[0]["complete"]) == (20, True)
