@@ -28,6 +28,8 @@ class FakeSwitch:
         """Leaves requests for flows, and no others, to the test."""
         self.asked_flows = 0
         """The number of the newest request for flows."""
+        self.turns = threading.Lock()
+        """Held while a message is sent: by the thread that answers, or by the test."""
         self._rows: dict[int, int] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -46,7 +48,8 @@ class FakeSwitch:
     def send(self, kind: int, body: bytes = b"", xid: int = 1, version: int = 6, length: int | None = None) -> None:
         """One message; `length` in its header may be a lie."""
         size = 8 + len(body) if length is None else length
-        self.socket.sendall(struct.pack("!BBHI", version, kind, size, xid) + body)
+        with self.turns:
+            self.socket.sendall(struct.pack("!BBHI", version, kind, size, xid) + body)
 
     def closed(self) -> bool:
         """Whether the other side ends the connection; what it sends until then is read."""

@@ -51,12 +51,8 @@ class Greedy(FakeSwitch):
 
     def __init__(self, port: int, said: bytes) -> None:
         super().__init__(port)
-        self._turns, self._said = threading.Lock(), said
+        self._said = said
         self._ended = threading.Event()
-
-    def send(self, kind: int, body: bytes = b"", xid: int = 1, version: int = 6, length: int | None = None) -> None:
-        with self._turns:
-            super().send(kind, body, xid, version, length)
 
     @contextmanager
     def talking(self) -> Iterator[None]:
@@ -71,7 +67,7 @@ class Greedy(FakeSwitch):
 
     def _talk(self) -> None:
         while not self._ended.is_set():
-            with self._turns:
+            with self.turns:
                 self.socket.settimeout(None)
                 self.socket.sendall(self._said)
 
@@ -147,7 +143,7 @@ def test_what_must_not_be_lost_is_read_more_slowly(sandbox: Sandbox) -> None:
     greedy = greedy_host(sandbox, b"")
     try:
         before = counter(sandbox, "pauses_of_reading")
-        with greedy._turns:
+        with greedy.turns:
             greedy.socket.sendall(message(ECHO_REQUEST, b"") * requests)
         wait_until(lambda: counter(sandbox, "pauses_of_reading") >= before + 500, "it is read as fast as it speaks")
         sandbox.wait_settled(hosts=3)
