@@ -253,15 +253,8 @@ def _receive_flows(host: Host, attachments: Mapping[str, tuple[Nic, ...]]) -> It
         for position in range(1, len(members)):
             group = _standby_group(members[:position], members[position], Table.LEARN)
             yield row(Table.UNMANAGED, 100, {"in_port": members[position].port}, [ToGroup(group.group_id)])
-    # Where a host is follows from what it must say before anybody can speak to it. Were all frames believed, a flood of
-    # addresses would cost a new row, and a place of somebody else's, for each: Open vSwitch looked at 2.5 to 4 times as
-    # many such frames a second without, and the rows of real hosts stay.
     learn = Learn(Table.LEARNED, "reg2", _LEARNED_IDLE_S, COOKIE_LEARNED << 48)
-    yield row(Table.LEARN, 110, {"eth_type": ETH_ARP}, [learn, Goto(Table.DELIVER)])
-    for kind in ND_TYPES:
-        neighbour: dict[str, MatchValue] = {"eth_type": ETH_IPV6, "ip_proto": 58, "icmpv6_type": kind}
-        yield row(Table.LEARN, 110, neighbour, [learn, Goto(Table.DELIVER)])
-    yield row(Table.LEARN, 100, {}, [Goto(Table.DELIVER)])
+    yield row(Table.LEARN, 100, {}, [learn, Goto(Table.DELIVER)])
     for mac in (host.mac, *host.extra_macs):
         yield row(Table.DELIVER, 100, {"eth_dst": mac}, [Output(LOCAL)])
     yield row(Table.DELIVER, 100, {"eth_dst": ALL_MULTICAST}, [Output(LOCAL)])

@@ -52,7 +52,7 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("kind", FLOODS)
-def test_a_flood_takes_no_place_of_a_host_and_no_nic_for_dead(kind: str, flooded: Lab) -> None:
+def test_hosts_reach_each_other_after_a_flood_and_no_nic_is_taken_for_dead(kind: str, flooded: Lab) -> None:
     """`-s` tells what a frame costs."""
     target, source, eth_type, pps = FLOODS[kind]
     target = address(flooded, "A", "br-ri2n") if target == "A" else target
@@ -67,5 +67,5 @@ def test_a_flood_takes_no_place_of_a_host_and_no_nic_for_dead(kind: str, flooded
     reaches(flooded, "A", "R")
     if source == "own":  # those of new addresses may take all that ovs-vswitchd gets of a busy machine's CPUs
         assert call(flooded.controller_socket, "status")["counters"]["nic_deaths"] == deaths
-    learned = set(re.findall(r"dl_dst=([0-9a-f:]{17})", flooded.ofctl("A", "dump-flows", "br-ri2n", "table=11")))
-    assert learned == {address(flooded, "R", "eth0")}
+        learned = set(re.findall(r"dl_dst=([0-9a-f:]{17})", flooded.ofctl("A", "dump-flows", "br-ri2n", "table=11")))
+        assert learned == {address(flooded, "R", "eth0")}

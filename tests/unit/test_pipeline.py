@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ri2n_sdn.fabric.model import MAX_NIC_PORT, Fabric, Host, Nic, PathKey
 from ri2n_sdn.pipeline.diff import Installed, Phase, apply, batches, difference, part
-from ri2n_sdn.pipeline.layout import COOKIE_OURS, LOCAL, PLAIN_PORT, TABLE_ORDER, Table, path_of_register, path_register
+from ri2n_sdn.pipeline.layout import COOKIE_OURS, LOCAL, PLAIN_PORT, TABLE_ORDER, path_of_register, path_register
 from ri2n_sdn.pipeline.messages import Group, Wanted
 from ri2n_sdn.pipeline.plan import next_live, pair_group_id, plan_host, plan_probes_only
 from ri2n_sdn.weights.loop import default_slots
@@ -181,7 +181,9 @@ def test_plain_hosts_are_heard_by_a_nic_that_receives_though_the_first_one_has_c
     assert cluster.networks["n1"].table[host.mac] == ("A", second.port), "what answers must arrive, too"
 
 
-def test_a_plain_host_that_moves_is_found_again() -> None:
+@pytest.mark.parametrize("says", [0x0806, 0x0800], ids=["ARP", "IP"])
+def test_a_plain_host_that_moves_is_found_again(says: int) -> None:
+    """By whatever it says: one whose ARP entries are fresh says nothing but IP for half a minute."""
     cluster = Cluster({"A": ["n1", "n2"]}, plain={"R": "n1"})
     router, mac = cluster.plain_mac("R"), cluster.hosts["A"].mac
     cluster.send("R", Frame(router, BROADCAST, eth_type=0x0806))
@@ -189,28 +191,8 @@ def test_a_plain_host_that_moves_is_found_again() -> None:
     cluster.networks["n1"].members.discard(("R", 0))
     cluster.networks["n2"].members.add(("R", 0))
     cluster.plain["R"] = "n2"
-    cluster.send("R", Frame(router, BROADCAST, eth_type=0x0806))
+    cluster.send("R", Frame(router, mac if says == 0x0800 else BROADCAST, eth_type=says))
     assert cluster.send("A", Frame(mac, router)) == [("R", Frame(mac, router))]
-
-
-def test_where_a_plain_host_is_follows_from_neighbour_discovery_alone() -> None:
-    """A flood of addresses teaches nothing, so it takes nobody's place; what it says is delivered all the same."""
-    cluster = Cluster({"A": ["n1", "n2"]}, plain={"R": "n1"})
-    router, mac, bridge = cluster.plain_mac("R"), cluster.hosts["A"].mac, cluster.bridges["A"]
-    for destination in (mac, BROADCAST, ND_MULTICAST):
-        for eth_type, proto, kind in ((0x0800, 17, 0), (0x88B7, 0, 0), (0x86DD, 58, 128)):
-            sender = "0a:00:00:00:00:77"
-            stranger = Frame(sender, destination, eth_type=eth_type, ip_proto=proto, icmpv6_type=kind)
-            assert bridge.receive(stranger, 1) == [(LOCAL, stranger)]
-    assert not bridge.learned
-    for said in (
-        Frame(router, mac, eth_type=0x0806),
-        Frame(router, BROADCAST, eth_type=0x0806),
-        *(Frame(router, to, eth_type=0x86DD, ip_proto=58, icmpv6_type=136) for to in (mac, ND_MULTICAST)),
-    ):
-        bridge.learned.clear()
-        assert cluster.send("R", said) == [("A", said)]
-        assert bridge.learned == {(Table.LEARNED, router): 1}
 
 
 def test_probes_reach_the_controller_from_wires_only() -> None:
