@@ -41,7 +41,7 @@ def send(lab: Lab, target: str, source: str, kind: str, *, pps: int = 20_000, se
 
 def flood(lab: Lab, target: str, source: str, kind: str, *, pps: int = 20_000, seconds: float = 1.0) -> None:
     """R floods while A and B talk, 1,000 packets/s each way, and lose nothing."""
-    streams = [Stream(lab, a, b, pps=1000, seconds=seconds + 1, flows=64) for a, b in (("A", "B"), ("B", "A"))]
+    streams = [Stream(lab, a, b, pps=1000, seconds=seconds + 0.5, flows=64) for a, b in (("A", "B"), ("B", "A"))]
     send(lab, target, source, kind, pps=pps, seconds=seconds)
     for stream in streams:
         flawless(stream.result())

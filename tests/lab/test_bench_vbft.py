@@ -66,7 +66,6 @@ def test_every_engine_measures_what_comes_through(settings: VbftSettings, monkey
     assert sum(flooded) - 1000 * len(flooded) < 0.001 * frames, "switches know where everybody is"
 
 
-@pytest.mark.virtual
 def test_phases_follow_each_other(settings: VbftSettings) -> None:
     report = measured(replace(settings, patterns=("shift", "alltoall"), modes=("flow",)))
     shift, everybody = report.rows

@@ -50,7 +50,7 @@ def whole(cluster: Cluster) -> bool:
     return cluster.usable() and cluster.controller_content()
 
 
-@pytest.mark.parametrize("by_s", [DAY_S, -DAY_S], ids=["ahead", "back"])
+@pytest.mark.parametrize("by_s", [-DAY_S, pytest.param(DAY_S, marks=pytest.mark.long)], ids=["back", "ahead"])
 def test_a_clock_that_is_set_changes_nothing(cluster: Cluster, by_s: float, wait_until: WaitUntil) -> None:
     """Under a stream; what the controller says afterwards is heard, and so is its successor of that other day."""
     lab = cluster.lab
