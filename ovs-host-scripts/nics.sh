@@ -4,9 +4,9 @@
 # ---- out
 
 # Each flow has its turn at a NIC. With one queue for all, flows that meet a second full link on their way leave their
-# part of this one to the others: all to all over hosts of 1 to 4 NICs, flows of the host with one NIC had 0.59 to 1.54 of
-# their max-min rate with one queue and 0.95 to 0.99 with fq_codel. Only what the kernel has put there by itself (handle 0) is replaced: an administrator
-# who has chosen something knows why. Handle 5249 says that it is ours.
+# part of this one to the others: all to all over hosts of 1 to 4 NICs, flows of the host with one NIC had 0.59 to 1.54
+# of their max-min rate with one queue and 0.95 to 0.99 with fq_codel. Only what the kernel has put there by itself
+# (handle 0) is replaced: an administrator who has chosen something knows why. Handle 5249 says that it is ours.
 fair_queues() {
     local nic have queue
     command -v tc >/dev/null || return 0
