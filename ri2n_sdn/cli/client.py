@@ -14,7 +14,7 @@ from ri2n_sdn.errors import BadInput, NotAvailable
 
 __all__ = ["DEFAULT_SOCKET", "LAB_FOLDER", "call", "find_socket", "lab_sockets"]
 
-DEFAULT_SOCKET = Path("/run/ri2n/controller.sock")
+DEFAULT_SOCKET = Path("/run/ri2n-controller/controller.sock")
 LAB_FOLDER = Path(os.environ.get("RI2N_LAB_ROOT", "/run/ri2n-lab"))
 MAX_REPLY_BYTES = 64 << 20
 

@@ -41,7 +41,7 @@ SocketOption = Annotated[
     typer.Option(
         "--socket",
         envvar="RI2N_SOCKET",
-        help="The controller's unix socket; default /run/ri2n/controller.sock or the one running lab's.",
+        help="The controller's unix socket; default /run/ri2n-controller/controller.sock or the one running lab's.",
     ),
 ]
 

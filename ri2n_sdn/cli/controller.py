@@ -29,7 +29,7 @@ def controller(
     ] = None,
     socket: Annotated[
         Path, typer.Option(envvar="RI2N_SOCKET", help="Unix socket for `ri2n status`, `explain`, ...")
-    ] = Path("/run/ri2n/controller.sock"),
+    ] = Path("/run/ri2n-controller/controller.sock"),
     log_level: Annotated[str, typer.Option(help=f"One of {', '.join(LOG_LEVELS)}.")] = "info",
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Private key; hosts use ssl:.")] = None,
     tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="This controller's certificate.")] = None,

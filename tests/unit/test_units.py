@@ -1,0 +1,33 @@
+"""The systemd units that are installed with the host scripts: what they may do, and that they are what the docs say."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "ovs-host-scripts"
+MOST_EXPOSED = 30  # tenths, of 100: below 3 out of 10
+
+pytestmark = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+
+
+@pytest.mark.parametrize("name", ["ri2n-controller.service", "ri2n-reorder.service"])
+def test_a_service_has_hardly_more_powers_than_it_needs(name: str) -> None:
+    argv = ["systemd-analyze", "security", "--no-pager", "--offline=true", f"--threshold={MOST_EXPOSED}"]
+    done = subprocess.run([*argv, str(SCRIPTS / name)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", sorted(SCRIPTS.glob("*.service")), ids=lambda path: path.name)
+def test_systemd_understands_every_line(path: Path, tmp_path: Path) -> None:
+    """Where nothing is installed: whatever starts is there, but does not do what it does."""
+    lines = path.read_text().splitlines()
+    text = "\n".join("ExecStart=/bin/true" if line.startswith("ExecStart=") else line for line in lines)
+    (tmp_path / path.name).write_text(text + "\n")
+    argv = ["systemd-analyze", "verify", "--man=no", str(tmp_path / path.name)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    said = [line for line in done.stderr.splitlines() if path.name in line or str(tmp_path) in line]
+    assert not said
