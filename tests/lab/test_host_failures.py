@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +14,8 @@ from ri2n_sdn.lab import Lab
 from ri2n_sdn.lab.run import in_namespace
 
 from .conftest import TOPOLOGIES
-from .prepared_host import HOST, SCRIPTS, WAIT_S, Host, fake_program
+from .failing_host import Failing, differences, kill
+from .prepared_host import HOST, WAIT_S, Host, fake_program
 
 WaitUntil = Callable[..., None]
 
@@ -34,105 +31,6 @@ STEPS = (
     "guard_ingress",
     "move_addresses",
 )
-
-# Every change goes through `run`: here it keeps a list, and the change whose number it is given fails, or is the last.
-# The change has been made then, as when ovs-vsctl's time-out is over, so that there is the most to undo.
-RUN = r"""
-NUMBER=0
-run() {
-    local calls=" ${FUNCNAME[*]} "
-    CHANGES=$((${CHANGES:-0} + 1))
-    NUMBER=$((NUMBER + 1))
-    if [[ $calls != *' undo '* ]]; then
-        local words=${*//$'\n'/ }
-        printf '%s\t%s\t%s\n' "$NUMBER" "${calls%% main *}" "$words" >>"$RI2N_TEST_RECORD"
-    fi
-    "$@"
-    if [[ $NUMBER == "${RI2N_TEST_KILL_AT-}" ]]; then kill -KILL $$; fi
-    [[ $NUMBER != "${RI2N_TEST_FAIL_AT-}" ]]
-}
-"""
-
-
-@dataclass(frozen=True)
-class Change:
-    """One change that host-up makes."""
-
-    number: int
-    step: str
-    text: str
-
-    @property
-    def kind(self) -> str:
-        """What all changes of its kind have in common: no names, addresses and numbers."""
-        words = [self.step, *self.text.split()]
-        if words[1].startswith("write_"):
-            return " ".join([*words[:2], Path(words[2]).name])
-        return " ".join(re.sub(r"\S*\d\S*", "N", word) for word in words[:8])
-
-    @property
-    def may_fail(self) -> bool:
-        """Whether host-up goes on without it: a route that cannot be, or an offload, does not stop it."""
-        return bool(re.match(r"ethtool -K|ip -[46] route replace", self.text))
-
-
-class Failing:
-    """The scripts with RUN, on a host that has not been under RI2N."""
-
-    def __init__(self, host: Host, folder: Path) -> None:
-        self.host = host
-        self.scripts = folder / "scripts"
-        self._record = folder / "record"
-        shutil.copytree(SCRIPTS, self.scripts)
-        with (self.scripts / "common.sh").open("a") as common:
-            common.write(RUN)
-        files = [folder / name for name in ("key.pem", "cert.pem", "ca.pem")]
-        for file in files:
-            file.write_text("")
-        ssl = [word for file in files for word in (f"--ssl-{file.stem}", str(file))]
-        more = ["--helper", "--confirm", "99999", "--controller", "ssl:10.255.0.1:6653", *ssl]
-        self.options = [*host.up_arguments, *more]
-        self.command(self.options, {}).check_returncode()
-        lines = [line.split("\t") for line in self._record.read_text().splitlines()]
-        self.changes = [Change(int(number), calls.split()[-1], text) for number, calls, text in lines]
-
-    def command(self, options: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-        """host-up with these options; what it did is in the record."""
-        self._record.unlink(missing_ok=True)
-        environment = {"RI2N_TEST_RECORD": str(self._record), **environment}
-        argv = self.host.command("host-up", *options, scripts=self.scripts, environment=environment)
-        return self.host.run(*argv, check=False)
-
-    def fails_at(self, change: Change) -> str:
-        """What is not as before after a host-up that failed with this change; empty when all is well."""
-        before = self.host.snapshot()
-        done = self.command(self.options, {"RI2N_TEST_FAIL_AT": str(change.number)})
-        if change.may_fail:
-            assert done.returncode == 0, done.stderr
-            self.host.script("host-down")
-            kill(self.host.watchers())  # as after --confirmed, it would find nothing to do
-        else:
-            assert (done.returncode, "undone: everything is as before" in done.stderr) == (1, True), done.stderr
-            assert not (self.host.state / "br-ri2n.undo.log").exists()
-        assert f"{change.number}\t" in self._record.read_text(), "host-up did not come that far"
-        return differences(before, self.host.snapshot())
-
-
-def differences(before: dict[str, str], after: dict[str, str]) -> str:
-    """The lines that came or went, each with its part of the snapshot."""
-    found = []
-    for key in before:
-        old, new = before[key].splitlines(), after[key].splitlines()
-        found += [f"{key}: gone: {line}" for line in old if line not in new]
-        found += [f"{key}: new: {line}" for line in new if line not in old]
-    return "\n".join(found)
-
-
-def kill(pids: list[int]) -> None:
-    """End these watchers, each the leader of its session."""
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.killpg(pid, 15)
 
 
 @pytest.fixture(scope="module")

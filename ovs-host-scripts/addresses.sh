@@ -1,0 +1,115 @@
+# shellcheck shell=bash
+# Part of host-up and host-down, which source it: what a device has of addresses and routes, and how it is moved.
+
+# Global addresses of a device, each as the arguments `ip addr add` takes.
+addresses_of() {
+    ip -o addr show dev "$1" scope global | awk '
+        {
+            line = $4; expires = ""
+            for (i = 5; i <= NF; i++) {
+                if ($i == "peer" || $i == "brd" || $i == "metric") { line = line " " $i " " $(i + 1); i++ }
+                else if ($i == "valid_lft" || $i == "preferred_lft") {
+                    value = $(i + 1); sub(/sec$/, "", value); i++
+                    if (value != "forever") expires = expires " " $(i - 1) " " value
+                }
+                else if ($i == "noprefixroute" || $i == "home" || $i == "mngtmpaddr") line = line " " $i
+            }
+            if ($3 == "inet6") line = line " nodad"
+            print line expires
+        }'
+}
+
+# Routes through a device that its addresses do not bring by themselves: family, then the arguments of `ip route add`.
+routes_of() {
+    local family
+    for family in -4 -6; do
+        ip -o "$family" route show table all dev "$1" 2>/dev/null | awk -v family="$family" '
+            $1 ~ /^(local|broadcast|multicast|anycast|unreachable)$/ || / proto kernel/ || /^ff00::\/8/ { next }
+            {
+                line = ""
+                for (i = 1; i <= NF; i++) {
+                    if ($i ~ /^(linkdown|dead|offload|trap|rt_trap)$/) continue
+                    if ($i == "pref" || $i == "dev") { i++; continue }
+                    if ($i == "expires") { value = $(i + 1); sub(/sec$/, "", value); line = line " expires " value; i++; continue }
+                    line = line " " $i
+                }
+                print family line
+            }'
+    done
+}
+
+# Add what addresses_of and routes_of printed (files) to a device; what is there already is left alone.
+add_addresses() {
+    local device=$1 words failed=0
+    while read -ra words; do
+        [[ ${#words[@]} -eq 0 ]] || run ip addr replace "${words[@]}" dev "$device" || failed=1
+    done
+    return "$failed"
+}
+
+add_routes() {
+    local device=$1 words later=()
+    while read -ra words; do
+        [[ ${#words[@]} -gt 0 ]] || continue
+        if [[ " ${words[*]} " == *" via "* ]]; then
+            later+=("${words[*]}")  # a gateway must be reachable first
+        else
+            try ip "${words[0]}" route replace "${words[@]:1}" dev "$device"
+        fi
+    done
+    for words in "${later[@]}"; do
+        read -ra words <<<"$words"
+        run ip "${words[0]}" route replace "${words[@]:1}" dev "$device" ||
+            warn "route ${words[*]} could not be put on $device"
+    done
+}
+
+# Addresses and routes of the NICs go to the bridge's own port. Neighbours are told the new MAC when it comes up.
+#
+# What is on its way is written down first: a host-up that is killed between taking them from a NIC and giving them to the
+# bridge leaves it to the next one.
+move_addresses() {
+    local nic addresses='' routes='' conf found='' have_addresses=()
+    for nic in "${NICS[@]}"; do
+        found=$(addresses_of "$nic")
+        [[ -z $found ]] || have_addresses+=("$nic")
+        addresses+=$found$'\n'
+        routes+=$(routes_of "$nic")$'\n'
+    done
+    if [[ -e $STATE/moving.routes ]]; then
+        addresses+=$(<"$STATE/moving.addresses")$'\n'
+        routes+=$(<"$STATE/moving.routes")$'\n'
+    elif [[ $WAS_UP == no && ${#have_addresses[@]} -eq 0 ]]; then
+        # Who deleted the bridge deleted the host's addresses with it. What the NICs had before the first run is the
+        # best that is known of them; in a first run it is nothing, as there is nothing on the NICs.
+        for nic in "${NICS[@]}"; do
+            addresses+=$(cat "$STATE/nic.$nic/addresses" 2>/dev/null || true)$'\n'
+            routes+=$(cat "$STATE/nic.$nic/routes" 2>/dev/null || true)$'\n'
+        done
+    fi
+    if [[ $addresses == *valid_lft* ]]; then
+        warn "an address came from DHCP or router advertisements: configure $BRIDGE for it, in place of the NIC"
+    fi
+    if [[ ${#have_addresses[@]} -gt 0 && ! -e $STATE/moving.routes ]]; then
+        run write_file "$STATE/moving.addresses" "$addresses"
+        run write_file "$STATE/moving.new" "$routes"
+        run mv "$STATE/moving.new" "$STATE/moving.routes"
+    fi
+    for conf in "net/ipv4/conf/$BRIDGE/arp_notify" "net/ipv6/conf/$BRIDGE/ndisc_notify"; do
+        if [[ $DRY_RUN == yes ]] && ! bridge_exists || [[ -e /proc/sys/$conf && $(<"/proc/sys/$conf") != 1 ]]; then
+            run write_sysctl "$conf" 1
+        fi
+    done
+    add_addresses "$BRIDGE" <<<"$addresses"
+    for nic in ${have_addresses[@]+"${have_addresses[@]}"}; do
+        run ip addr flush dev "$nic" scope global
+    done
+    if ! read_link "$BRIDGE" || [[ $LINK_UP == no ]]; then run ip link set dev "$BRIDGE" up; fi
+    add_routes "$BRIDGE" <<<"$routes"
+    # IPv6 last: disabling it removes the NIC's addresses. A NIC's own router and MLD frames would look like a host's.
+    for nic in "${NICS[@]}"; do
+        local switch=/proc/sys/net/ipv6/conf/$nic/disable_ipv6
+        [[ ! -e $switch || $(<"$switch") == 1 ]] || run write_sysctl "net/ipv6/conf/$nic/disable_ipv6" 1
+    done
+    if [[ -e $STATE/moving.routes ]]; then run rm -f "$STATE/moving.routes" "$STATE/moving.addresses"; fi
+}

@@ -1,0 +1,132 @@
+"""Host scripts of which any change can fail or be the last, and what is to be as before."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from .prepared_host import SCRIPTS, Host
+
+# Every change goes through `run`: here it keeps a list, and the change whose number it is given fails, or is the last.
+# The change has been made then, as when ovs-vsctl's time-out is over, so that there is the most to undo.
+RUN = r"""
+NUMBER=0
+run() {
+    local calls=" ${FUNCNAME[*]} "
+    CHANGES=$((${CHANGES:-0} + 1))
+    NUMBER=$((NUMBER + 1))
+    if [[ $calls != *' undo '* || $PROGRAM == host-down ]]; then
+        local words=${*//$'\n'/ }
+        printf '%s\t%s\t%s\n' "$NUMBER" "${calls%% main *}" "$words" >>"$RI2N_TEST_RECORD"
+    fi
+    "$@"
+    if [[ $PROGRAM == "${RI2N_TEST_KILL-host-up}" && $NUMBER == "${RI2N_TEST_KILL_AT-}" ]]; then kill -KILL $$; fi
+    [[ $NUMBER != "${RI2N_TEST_FAIL_AT-}" ]]
+}
+"""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change that host-up makes."""
+
+    number: int
+    step: str
+    text: str
+
+    @property
+    def kind(self) -> str:
+        """What all changes of its kind have in common: no names, addresses and numbers."""
+        words = [self.step, *self.text.split()]
+        if words[1].startswith("write_"):
+            return " ".join([*words[:2], Path(words[2]).name])
+        return " ".join(re.sub(r"\S*\d\S*", "N", word) for word in words[:8])
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether host-up goes on without it: a route that cannot be, or an offload, does not stop it."""
+        return bool(re.match(r"ethtool -K|ip -[46] route replace", self.text))
+
+
+class Failing:
+    """The scripts with RUN, on a host that has not been under RI2N."""
+
+    def __init__(self, host: Host, folder: Path) -> None:
+        self.host = host
+        self.scripts = folder / "scripts"
+        self._record = folder / "record"
+        shutil.copytree(SCRIPTS, self.scripts)
+        with (self.scripts / "common.sh").open("a") as common:
+            common.write(RUN)
+        files = [folder / name for name in ("key.pem", "cert.pem", "ca.pem")]
+        for file in files:
+            file.write_text("")
+        ssl = [word for file in files for word in (f"--ssl-{file.stem}", str(file))]
+        more = ["--helper", "--confirm", "99999", "--controller", "ssl:10.255.0.1:6653", *ssl]
+        self.options = [*host.up_arguments, *more]
+        self.changes = self.recorded(self.options)
+
+    def recorded(self, options: list[str]) -> list[Change]:
+        """What host-up does with these options."""
+        self.command(options, {}).check_returncode()
+        lines = [line.split("\t") for line in self._record.read_text().splitlines()]
+        return [Change(int(number), calls.split()[-1], text) for number, calls, text in lines]
+
+    def command(self, options: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+        """host-up with these options; what it did is in the record."""
+        self._record.unlink(missing_ok=True)
+        environment = {"RI2N_TEST_RECORD": str(self._record), **environment}
+        argv = self.host.command("host-up", *options, scripts=self.scripts, environment=environment)
+        return self.host.run(*argv, check=False)
+
+    def fails_at(self, change: Change) -> str:
+        """What is not as before after a host-up that failed with this change; empty when all is well."""
+        before = self.host.snapshot()
+        done = self.command(self.options, {"RI2N_TEST_FAIL_AT": str(change.number)})
+        if change.may_fail:
+            assert done.returncode == 0, done.stderr
+            self.host.script("host-down")
+            kill(self.host.watchers())  # as after --confirmed, it would find nothing to do
+        else:
+            assert (done.returncode, "undone: everything is as before" in done.stderr) == (1, True), done.stderr
+            assert not (self.host.state / "br-ri2n.undo.log").exists()
+        assert f"{change.number}\t" in self._record.read_text(), "host-up did not come that far"
+        return differences(before, self.host.snapshot())
+
+    def down(self, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+        """host-down with RUN."""
+        self._record.unlink(missing_ok=True)
+        environment = {"RI2N_TEST_RECORD": str(self._record), **environment}
+        return self.host.run(
+            *self.host.command("host-down", scripts=self.scripts, environment=environment), check=False
+        )
+
+    def changes_of_down(self) -> list[Change]:
+        """Of a host that is up, which is down then."""
+        self.down({}).check_returncode()
+        lines = [line.split("\t") for line in self._record.read_text().splitlines()]
+        steps = [next(word for word in calls.split() if word not in ("run", "must", "try")) for _, calls, _ in lines]
+        return [Change(int(number), step, text) for (number, _, text), step in zip(lines, steps, strict=True)]
+
+
+def differences(before: dict[str, str], after: dict[str, str]) -> str:
+    """The lines that came or went, each with its part of the snapshot."""
+    found = []
+    for key in before:
+        old, new = before[key].splitlines(), after[key].splitlines()
+        found += [f"{key}: gone: {line}" for line in old if line not in new]
+        found += [f"{key}: new: {line}" for line in new if line not in old]
+    return "\n".join(found)
+
+
+def kill(pids: list[int]) -> None:
+    """End these watchers, each the leader of its session."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.killpg(pid, 15)

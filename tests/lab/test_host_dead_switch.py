@@ -1,0 +1,108 @@
+"""host-down and the undo of host-up where Open vSwitch, or a part of it, is dead when they are needed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ri2n_sdn.fabric.topology import load_topology
+from ri2n_sdn.lab import Lab, ovs
+
+from .conftest import TOPOLOGIES, await_true
+from .failing_host import differences
+from .prepared_host import Host, fake_program
+
+WaitUntil = Callable[..., None]
+DAEMONS = ("ovsdb-server", "ovs-vswitchd")
+
+
+def kill(host: Host, *daemons: str) -> None:
+    for daemon in daemons:
+        pid = int((host.folder / f"{daemon}.pid").read_text())
+        os.kill(pid, signal.SIGKILL)
+        await_true(lambda pid=pid: not Path(f"/proc/{pid}/ns/net").exists(), f"{daemon} does not die")  # type: ignore[misc]
+
+
+def start(host: Host, *daemons: str) -> None:
+    """As its service would: on the database that is there."""
+    where = {
+        "ovsdb-server": [str(host.folder / "conf.db"), f"--remote=punix:{host.folder}/db.sock"],
+        "ovs-vswitchd": [ovs.database(host.folder)],
+    }
+    for daemon in daemons:
+        host.run(daemon, *where[daemon], "--pidfile", "--detach", "--log-file", "-vconsole:off")
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    with Lab.create(load_topology(TOPOLOGIES / "fig4" / "d.yaml")) as lab:
+        host = Host(lab)
+        host.prepare()
+        yield host
+
+
+def answers(host: Host) -> bool:
+    return host.answers("B", host.lab.address("A"))
+
+
+@pytest.mark.virtual
+@pytest.mark.smoke
+def test_host_down_needs_no_ovs_vswitchd(host: Host) -> None:
+    before = host.snapshot()
+    host.up("--helper")
+    kill(host, "ovs-vswitchd")
+    done = host.script("host-down")
+    assert "the NICs are as before" in done.stdout
+    assert answers(host)
+    start(host, "ovs-vswitchd")  # which finds no bridge in the database that it could take them into
+    assert host.lab.vsctl("A", "list-br") == ""
+    before.pop("processes")  # the daemons are others
+    assert differences(before, host.snapshot()) == ""
+    assert answers(host)
+
+
+@pytest.mark.virtual
+@pytest.mark.smoke
+def test_without_a_database_the_nics_come_back_and_the_rest_when_it_does(host: Host) -> None:
+    before = host.snapshot()
+    host.up("--helper")
+    kill(host, *DAEMONS)
+    done = host.script("host-down", check=False)
+    assert (done.returncode, "the NICs are restored without it" in done.stderr) == (1, True), done
+    assert answers(host)
+    start(host, *DAEMONS)
+    host.script("host-down")
+    before.pop("processes")  # the daemons are others
+    assert differences(before, host.snapshot()) == ""
+    assert answers(host)
+
+
+def test_what_is_not_confirmed_is_undone_though_ovs_vswitchd_is_dead(
+    host: Host, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    os.mkfifo(tmp_path / "ring")
+    alarm = fake_program(tmp_path / "programs", "sleep", f"exec cat {tmp_path}/ring >/dev/null")
+    host.run(*host.command("host-up", *host.up_arguments, "--confirm", "600", programs=alarm))
+    kill(host, *DAEMONS)
+    (tmp_path / "ring").write_text("")  # once: the next `sleep`, before it tries again, waits for the next one
+    wait_until(lambda: "10.77.0.1" in host.run("ip", "addr", "show", "dev", "eth0").stdout, "it is not undone")
+    assert answers(host)
+    assert len(host.watchers()) == 1  # it goes on until the database has forgotten the bridge
+    start(host, *DAEMONS)
+    (tmp_path / "ring").write_text("")
+    wait_until(lambda: not host.watchers(), "the watcher is still there")
+    assert not host.is_up
+    assert answers(host)
+
+
+@pytest.mark.parametrize("kind", ["macvlan", pytest.param("vlan id 5", marks=pytest.mark.virtual)])
+def test_a_device_that_stands_on_a_nic_is_named_before_it_is_cut_off(kind: str, host: Host) -> None:
+    host.run("ip", "link", "add", "upper", "link", "eth1", "type", *kind.split())
+    before = host.snapshot()
+    done = host.script("host-up", *host.up_arguments, check=False)
+    assert (done.returncode, "--nic eth1: upper would be cut off" in done.stderr) == (2, True), done.stderr
+    assert host.snapshot() == before

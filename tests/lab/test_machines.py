@@ -1,0 +1,186 @@
+"""A host as an administrator has it: installed as docs/host.md says, with systemd, boots and losses of power.
+
+Its peer is a host of the lab under host-up, which is reached by either network. In real time: that it is reached again,
+not how soon.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.fabric.topology import parse_topology
+from ri2n_sdn.lab import Lab
+from ri2n_sdn.lab.machine import Machine
+
+WaitUntil = Callable[..., None]
+ROOT = Path(__file__).resolve().parents[2]
+SITE = """
+name: site
+switches: {n1: {}, n2: {}}
+hosts:
+  A:
+    nics:
+    - {name: eth0, switch: n1, rate_bps: 100000000}
+    - {name: eth1, switch: n2, rate_bps: 100000000}
+    - {name: spare, switch: n2, rate_bps: 100000000}
+  B: {nics: [{name: eth0, switch: n1, rate_bps: 100000000}, {name: eth1, switch: n2, rate_bps: 100000000}]}
+"""
+CONTROLLER = "tcp:10.255.0.1:6653"
+PATIENCE_S = 180.0
+
+
+def code_blocks(path: str, heading: str) -> str:
+    """The commands of the first block below a heading, without apt's, since this machine's root is the machine's."""
+    text = (ROOT / path).read_text().partition(f"## {heading}\n")[2]
+    found = re.search(r"```\w*\n(.*?)```", text, re.DOTALL)
+    assert found is not None
+    return "\n".join(line for line in found[1].splitlines() if not line.startswith("apt "))
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Lab]:
+    with Lab.create(parse_topology(SITE), software="ovs") as lab:
+        lab.host_script("B", "host-up", *lab.host_up_arguments("B"))
+        yield lab
+
+
+@pytest.fixture
+def machine(site: Lab) -> Iterator[Machine]:
+    """Host A with the scripts installed and Open vSwitch running at every boot; its address is networkd's."""
+    try:
+        made = Machine(site, "A")
+    except NotAvailable as error:
+        pytest.skip(str(error))
+    with made as machine:
+        machine.boot()
+        machine.run("bash", "-ec", f"cd {ROOT}\n{code_blocks('docs/host.md', 'Install')}")
+        configure(machine, "eth0", "[Network]\nAddress=10.77.0.1/24\n")
+        machine.run("systemctl", "daemon-reload")
+        machine.run("systemctl", "enable", "--now", "openvswitch-switch", "systemd-networkd")
+        yield machine
+        machine.cut_power()
+
+
+def configure(machine: Machine, device: str, text: str) -> None:
+    machine.write(f"/etc/systemd/network/10-{device}.network", f"[Match]\nName={device}\n{text}")
+
+
+def reaches(machine: Machine) -> bool:
+    """Whether B answers A."""
+    return machine.run("ping", "-q", "-c1", "-W1", "10.77.0.2", check=False).returncode == 0
+
+
+def bridges(machine: Machine) -> str:
+    return machine.run("ovs-vsctl", "list-br").stdout.strip()
+
+
+def host_conf(machine: Machine, *nics: str) -> None:
+    """For good, as docs/host.md says: the options in a file, the address on the bridge, the unit enabled."""
+    lines = [*(f"nic {nic}" for nic in nics), "name A", f"controller {CONTROLLER}"]
+    machine.write("/etc/ri2n/host.conf", "\n".join(lines) + "\n")
+    machine.run("rm", "/etc/systemd/network/10-eth0.network")
+    for nic in nics:
+        configure(machine, nic, "[Network]\nLinkLocalAddressing=no\n")
+    configure(machine, "br-ri2n", "[Network]\nAddress=10.77.0.1/24\n")
+    machine.run("systemctl", "enable", "ri2n-host")
+
+
+def status(machine: Machine) -> str:
+    return machine.run("host-status", check=False).stdout
+
+
+def test_a_loss_of_power_before_the_confirmation_is_undone_at_boot(machine: Machine, wait_until: WaitUntil) -> None:
+    machine.run("systemctl", "enable", "ri2n-unconfirmed")
+    up = [
+        "host-up",
+        "--nic",
+        "eth0",
+        "--nic",
+        "eth1",
+        "--controller",
+        CONTROLLER,
+        "--confirm",
+        "9999",
+    ]
+    said = machine.run(*up)
+    assert "loss of power" not in said.stderr
+    assert bridges(machine) == "br-ri2n"
+    wait_until(lambda: reaches(machine), "B does not answer")
+    machine.cut_power()
+    machine.boot()
+    wait_until(lambda: bridges(machine) == "", lambda: machine.journal("ri2n-unconfirmed"), PATIENCE_S)
+    wait_until(lambda: reaches(machine), "the NIC is not as before", PATIENCE_S)
+    assert machine.run("ls", "-A", "/var/lib/ri2n").stdout.split() == ["br-ri2n.undo.log"]
+
+
+def test_host_up_says_where_a_loss_of_power_would_not_be_undone(machine: Machine) -> None:
+    up = ["host-up", "--nic", "eth0", "--controller", CONTROLLER, "--confirm", "9999"]
+    assert "systemctl enable ri2n-unconfirmed" in machine.run(*up).stderr
+    machine.run("systemctl", "start", "ri2n-unconfirmed")  # its watcher lives: nothing is undone
+    assert bridges(machine) == "br-ri2n"
+
+
+@pytest.mark.parametrize("missing", [["eth0"], ["eth1"]], ids=" ".join)
+def test_it_boots_without_a_nic_and_takes_it_when_it_appears(
+    missing: list[str], machine: Machine, wait_until: WaitUntil
+) -> None:
+    host_conf(machine, "eth0", "eth1")
+    machine.cut_power()
+    for nic in missing:
+        machine.network("ip", "link", "set", nic, "name", f"x{nic}")
+    machine.boot()
+    there = "eth1" if missing == ["eth0"] else "eth0"
+    wait_until(lambda: reaches(machine), lambda: status(machine) + machine.journal("ri2n-host"), PATIENCE_S)
+    assert f"--nic {missing[0]}: there is no such NIC: going on without it" in machine.journal("ri2n-host")
+    assert machine.run("systemctl", "is-active", "ri2n-host", "ri2n-host-watch").stdout.split() == ["active", "active"]
+    for nic in missing:
+        machine.network("ip", "link", "set", f"x{nic}", "name", nic)
+    number = {"eth0": "1", "eth1": "2"}
+    wait_until(
+        lambda: all(f"NIC {nic}: port {number[nic]}, link up" in status(machine) for nic in ("eth0", "eth1")),
+        lambda: status(machine) + machine.journal("ri2n-host-watch"),
+        PATIENCE_S,
+    )
+    machine.network("ip", "link", "set", there, "down")
+    wait_until(lambda: reaches(machine), lambda: "the late NIC carries nothing: " + status(machine), PATIENCE_S)
+    machine.network("ip", "link", "set", there, "up")
+
+
+def test_a_nic_that_is_replaced_under_its_name_is_heard(machine: Machine, wait_until: WaitUntil) -> None:
+    host_conf(machine, "eth0", "eth1")
+    machine.run("systemctl", "start", "ri2n-host", "ri2n-host-watch")
+    wait_until(lambda: reaches(machine), lambda: status(machine), PATIENCE_S)
+    machine.network("ip", "link", "set", "eth1", "down")
+    machine.network("ip", "link", "set", "eth1", "name", "broken")
+    machine.network("ip", "link", "set", "spare", "down")
+    machine.network("ip", "link", "set", "spare", "name", "eth1")
+    try:
+        new = machine.network("ip", "-o", "link", "show", "dev", "eth1").partition("link/ether ")[2].split()[0]
+        wait_until(
+            lambda: f"NIC eth1: port 2, link up, MAC {new}" in status(machine),
+            lambda: status(machine) + machine.journal("ri2n-host-watch"),
+            PATIENCE_S,
+        )
+        machine.network("ip", "link", "set", "eth0", "down")
+        wait_until(lambda: reaches(machine), lambda: "it is deaf: " + status(machine), PATIENCE_S)
+    finally:
+        machine.network("ip", "link", "set", "eth0", "up")
+        machine.cut_power()
+        for old, name in (("eth1", "spare"), ("broken", "eth1")):
+            machine.network("ip", "link", "set", old, "name", name)
+
+
+def test_the_state_is_for_root_alone(machine: Machine) -> None:
+    """Who may lock its folder could keep the host from being put up or undone."""
+    host_conf(machine, "eth0", "eth1")
+    machine.run("mkdir", "-m", "755", "-p", "/var/lib/ri2n")  # as it was made before
+    machine.run("systemctl", "start", "ri2n-host")
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        machine.run("setpriv", "--reuid=65534", "--clear-groups", "flock", "-n", "/var/lib/ri2n", "true")
+    assert "Permission denied" in refused.value.stderr
