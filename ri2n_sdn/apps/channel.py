@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from ri2n_sdn.addresses import plain_address
 from ri2n_sdn.apps.openflow import handler_drops, ofp, parser
 from ri2n_sdn.apps.unfinished import Unfinished
 
@@ -50,7 +51,7 @@ class Channel:
 
     def __init__(self, datapath: Any) -> None:
         self.datapath = datapath
-        self.reached_at: tuple[str, int] | None = _plain_address(datapath.socket)
+        self.reached_at: tuple[str, int] | None = _near_end(datapath.socket)
         """The controller's own address and port as this switch knows them."""
         self.heard_s = time.monotonic()
         self.answered_s = -1e9
@@ -67,7 +68,8 @@ class Channel:
 
     @property
     def address(self) -> str:
-        return str(self.datapath.address[0])
+        """The switch's, as `plain_address` writes it."""
+        return plain_address(str(self.datapath.address[0]))
 
     def next_xid(self) -> int:
         with self._lock:
@@ -215,12 +217,11 @@ def _reply_of(request: Any) -> tuple[int, int | None]:
     return ofp.OFPT_MULTIPART_REPLY, request.type
 
 
-def _plain_address(connection: Any) -> tuple[str, int] | None:
-    """The near end of a connection; IPv4 in its own notation, None when it cannot be had or is this machine's."""
+def _near_end(connection: Any) -> tuple[str, int] | None:
+    """The near end of a connection; None when it cannot be had or is this machine's."""
     try:
         host, port = connection.getsockname()[:2]
-        address = ipaddress.ip_address(host.partition("%")[0])
+        address = ipaddress.ip_address(plain_address(host))
     except (OSError, ValueError):
         return None
-    mapped = getattr(address, "ipv4_mapped", None) or address
-    return None if mapped.is_loopback else (str(mapped), int(port))
+    return None if address.is_loopback else (str(address), int(port))

@@ -252,8 +252,7 @@ class LocalApi:
                 return {
                     **answer,
                     "kind": "unmanaged",
-                    "reason": "not a managed host: sent by the NIC on which its address was heard last, "
-                    "else into every network once",
+                    "reason": "sent by the NIC on which its address was heard last, else into every network once",
                 }
             if source == target:
                 raise BadInput(f"{source}: source and destination are the same host")

@@ -47,6 +47,8 @@ def parse_model(text: str, model: type[ModelT], source: str) -> ModelT:
         raise BadInput(f"{where}: {error.problem or error}") from None
     except yaml.YAMLError as error:
         raise BadInput(f"{source}: {' '.join(str(error).split())}") from None
+    if data is None:  # an empty file, or comments alone: no key is given
+        data = {}
     if not isinstance(data, dict):
         raise BadInput(f"{source}: must be a mapping of keys, is {type(data).__name__}")
     try:

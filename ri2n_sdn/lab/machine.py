@@ -44,7 +44,8 @@ class Machine:
         self._hardware = _devices(self._network).keys()  # by number, which a NIC that is renamed keeps
         self._log = lab.run_dir / host / "machine.log"
         self._first: subprocess.Popen[bytes] | None = None
-        argv = ["nsenter", f"--net={self._network}", "unshare", "--mount", "bash", str(SCRIPT), "keep", str(self._folder)]
+        argv = ["nsenter", f"--net={self._network}", "unshare", "--mount"]
+        argv += ["bash", str(SCRIPT), "keep", str(self._folder)]
         with self._log.open("wb") as log:
             self._keeper = subprocess.Popen(
                 argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True

@@ -68,6 +68,11 @@ def test_a_mistake_gets_one_line_with_its_key(tmp_path: Path, text: str, said: s
     assert "cluster.yaml" in str(error.value)
 
 
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "---\n"])
+def test_a_file_without_keys_is_all_defaults(tmp_path: Path, text: str) -> None:
+    assert load(tmp_path, text) == load_cluster_config(None)
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"nowhere\.yaml: No such file"):
         load_cluster_config(tmp_path / "nowhere.yaml")
