@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.fabric.topology import parse_topology
@@ -35,12 +36,11 @@ CONTROLLER = "tcp:10.255.0.1:6653"
 PATIENCE_S = 180.0
 
 
-def code_blocks(path: str, heading: str) -> str:
-    """The commands of the first block below a heading, without apt's, since this machine's root is the machine's."""
+def commands(path: str, heading: str, word: str) -> str:
+    """The first block with a word below a heading of the docs, without apt's lines: the machine has our root."""
     text = (ROOT / path).read_text().partition(f"## {heading}\n")[2]
-    found = re.search(r"```\w*\n(.*?)```", text, re.DOTALL)
-    assert found is not None
-    return "\n".join(line for line in found[1].splitlines() if not line.startswith("apt "))
+    block = next(block for block in re.findall(r"```\w*\n(.*?)```", text, re.DOTALL) if word in block)
+    return "\n".join(line for line in block.splitlines() if not line.startswith("apt "))
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def machine(site: Lab) -> Iterator[Machine]:
         pytest.skip(str(error))
     with made as machine:
         machine.boot()
-        machine.run("bash", "-ec", f"cd {ROOT}\n{code_blocks('docs/host.md', 'Install')}")
+        machine.run("bash", "-ec", f"cd {ROOT}\n{commands('docs/host.md', 'Install', 'host-up')}")
         configure(machine, "eth0", "[Network]\nAddress=10.77.0.1/24\n")
         machine.run("systemctl", "daemon-reload")
         machine.run("systemctl", "enable", "--now", "openvswitch-switch", "systemd-networkd")
@@ -184,3 +184,43 @@ def test_the_state_is_for_root_alone(machine: Machine) -> None:
     with pytest.raises(subprocess.CalledProcessError) as refused:
         machine.run("setpriv", "--reuid=65534", "--clear-groups", "flock", "-n", "/var/lib/ri2n", "true")
     assert "Permission denied" in refused.value.stderr
+
+
+def test_the_helper_runs_with_the_few_powers_that_its_service_has(
+    machine: Machine, reorder_program: Path, wait_until: WaitUntil
+) -> None:
+    machine.run("install", "-m", "755", str(reorder_program), "/usr/local/lib/ri2n/ri2n-reorder")
+    host_conf(machine, "eth0", "eth1")
+    machine.run("sh", "-c", "echo helper yes >>/etc/ri2n/host.conf")
+    machine.run("systemctl", "start", "ri2n-host")
+    machine.run("systemctl", "start", "ri2n-reorder")  # it has told systemd that it is ready, or this fails
+    assert "helper: running" in status(machine)
+    asked = "import socket; s = socket.socket(socket.AF_UNIX); s.connect('/run/ri2n/reorder.sock'); print(s.recv(9))"
+    assert machine.run("python3", "-c", asked).stdout.startswith("b'{")
+    pid = machine.run("systemctl", "show", "--property=MainPID", "--value", "ri2n-reorder").stdout.strip()
+    capabilities = machine.run("sh", "-c", f"grep CapBnd /proc/{pid}/status").stdout.split()[1]
+    assert int(capabilities, 16) == sum(1 << number for number in (12, 13, 23))  # NET_ADMIN, NET_RAW, SYS_NICE
+    machine.run("kill", "-KILL", pid)
+    wait_until(lambda: "helper: running" in status(machine), lambda: machine.journal("ri2n-reorder"), PATIENCE_S)
+
+
+def test_the_controller_runs_as_nobody_in_particular(machine: Machine, wait_until: WaitUntil) -> None:
+    """With Debian's Python and this installation's packages: the Python of a home is not for services to read."""
+    site = Path(yaml.__file__).parents[1]
+    paths = f"import sys; sys.path[:0] = ['{ROOT}', '{site}']"
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3", "-c"]
+    if machine.run(*nobody, f"{paths}; import ri2n_sdn, numpy, pydantic, yaml", check=False).returncode:
+        pytest.skip("this checkout is not for everybody to read, or not for /usr/bin/python3")
+    code = f"{paths}; from ri2n_sdn.cli.main import main; main()"
+    machine.write("/opt/ri2n_sdn/.venv/bin/ri2n", f"#!/usr/bin/python3\n{code}\n")
+    machine.run("ip", "addr", "add", "192.0.2.10/32", "dev", "lo")  # the docs' address of the controller
+    machine.run("chmod", "755", "/opt/ri2n_sdn/.venv/bin/ri2n")
+    machine.run("sh", "-ec", f"cd {ROOT}\n{commands('docs/operations.md', 'Run the controller', 'enable --now')}")
+    wait_until(
+        lambda: machine.run("/opt/ri2n_sdn/.venv/bin/ri2n", "status", check=False).returncode == 0,
+        lambda: machine.journal("ri2n-controller"),
+        PATIENCE_S,
+    )
+    pid = machine.run("systemctl", "show", "--property=MainPID", "--value", "ri2n-controller").stdout.strip()
+    found = machine.run("sh", "-c", f"grep -E 'Uid|CapEff|CapBnd' /proc/{pid}/status").stdout.split()
+    assert found[1] != "0" and set(found[6::2]) == {"0000000000000000"}, found
