@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -364,6 +365,20 @@ def test_new_traffic_shrinks_hbspan(feed: Feed) -> None:
     assert decision.hbspan_s == 4.0
     feed.pair("B", "A", n1=60.0)
     assert feed.step(4.0).hbspan_s == 0.25
+
+
+def test_ri2n_plus_counts_peers_at_the_receivers_nic_whatever_switches_are_between() -> None:
+    def pair(sender: str, nics: Sequence[int], sent: int) -> PairCounters:
+        paths = [
+            PathCounters((k, k, 0), True, (f"{sender}:{k}>", f"leaf{sender}>up{k}", f">A:{k}"), sent, 0, sent, 0)
+            for k in nics
+        ]
+        return PairCounters(sender, "A", tuple(paths), ())
+
+    loop = WeightLoop(LoopSettings(strategy="ri2n_plus"))
+    for step in range(2):
+        decision = loop.step(step * 0.25, [pair("B", [1], step * 10**6), pair("C", [1, 2], step * 10**6)], CAPACITY)
+    assert decision.pairs["C", "A"].share == pytest.approx({(1, 1, 0): 1 / 3, (2, 2, 0): 2 / 3})
 
 
 def test_strategies_change_at_run_time(feed: Feed) -> None:
