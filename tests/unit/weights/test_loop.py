@@ -339,6 +339,20 @@ def test_busy_slots_move_ever_more_rarely_when_it_does_not_help() -> None:
     assert waited_s == [1.0, 2.0, 4.0, 8.0, 16.0, 16.0, 16.0]
 
 
+def test_an_adopted_pairs_busy_slots_are_left_alone_for_a_second_and_then_moved_two_at_a_time() -> None:
+    """All flows are on path 1, and with a pair of this controller's own all would be spread at once."""
+    feed = Feed(WeightLoop(LoopSettings(strategy="round_robin")))
+    c = feed.pair("C", "A", n1=95.0, n2=0.0)
+    feed.loop.adopt(0.0, c, feed.slots[c], feed.mbit[c])
+    busy = [slot for slot, path in enumerate(feed.slots[c]) if path == (1, 1, 0)][:8]
+    feed.slot_bytes[c] = tuple(10**6 if slot in busy else 0 for slot in range(64))
+    away = []
+    for _ in range(4):
+        feed.step()
+        away.append(sum(feed.slots[c][slot] != (1, 1, 0) for slot in busy))
+    assert away == [0, 0, 0, 2]
+
+
 def test_hbspan_grows_in_peace_and_shrinks_at_once(feed: Feed) -> None:
     c = feed.pair("C", "A", n1=50.0, n2=50.0)
     spans: list[float] = []
