@@ -395,6 +395,18 @@ def test_ri2n_plus_counts_peers_at_the_receivers_nic_whatever_switches_are_betwe
     assert decision.pairs["C", "A"].share == pytest.approx({(1, 1, 0): 1 / 3, (2, 2, 0): 2 / 3})
 
 
+def test_traffic_that_ends_shrinks_hbspan() -> None:
+    """The pair stays active and its shares stay as they are: that its links are empty now is all that is new."""
+    feed = Feed(WeightLoop(LoopSettings(strategy="round_robin")))
+    feed.pair("C", "A", n1=60.0, n2=60.0)
+    decision = feed.step()
+    for _ in range(40):
+        decision = feed.step(decision.hbspan_s)
+    assert decision.hbspan_s == 4.0
+    feed.pair("C", "A", n1=0.0, n2=0.0)
+    assert feed.step(1.0).hbspan_s == 0.25
+
+
 def test_strategies_change_at_run_time(feed: Feed) -> None:
     feed.pair("B", "A", n1=60.0)
     c = feed.pair("C", "A", n1=35.0, n2=95.0)
