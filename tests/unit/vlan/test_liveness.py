@@ -469,6 +469,27 @@ def test_probes_that_come_through_one_by_one_and_far_between_bring_no_link_back(
         assert not world.wrong(), "it is still dead"
 
 
+def test_probes_from_before_a_links_death_that_are_read_late_do_not_bring_it_back() -> None:
+    world = settled(FABRICS["vbft"])
+    first, second = world.fabric.switch("leaf1"), world.fabric.switch("leaf2")
+    one = next(nic for nic, at in world.fabric.leaf_of.items() if at == first)
+    other = next(nic for nic, at in world.fabric.leaf_of.items() if at == second)
+    world.cut_cable("leaf1", "up1", trees=[0], both=False)
+    until_right(world, 3.0)
+
+    def hear_three() -> None:
+        for _ in range(3):
+            world.run(0.25)
+            world.liveness.heard(one, other, 0, world.now_s)
+
+    world.liveness.lag_s = 1.0
+    hear_three()
+    assert not world.liveness.way_alive(0, first, second), "they were sent up to a second ago"
+    world.run(0.5)
+    hear_three()
+    assert world.liveness.way_alive(0, first, second), "these were sent since"
+
+
 def test_every_nic_is_tried_in_every_vlan() -> None:
     world = World(worlds.vbft(4, 4, hosts=5))
     tried: set[Port] = set()
