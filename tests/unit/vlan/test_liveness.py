@@ -307,6 +307,16 @@ def test_random_loss_is_no_verdict(loss: float) -> None:
     assert not world.wrong()
 
 
+def test_probes_that_are_lost_once_are_repeated_and_no_host_is_asked_about_them() -> None:
+    world = settled(FABRICS["vbft"])
+    world.sent, world.loss = 0, 1.0
+    while not world.sent:
+        world.run(TICK_S)
+    world.loss = 0.0
+    world.run(1.0)
+    assert not world.answered
+
+
 def test_a_port_is_found_while_probes_get_lost() -> None:
     world = World(FABRICS["vbft"], loss=0.05)
     world.missing = {(("h03", 1), 2, "rx")}
