@@ -210,6 +210,15 @@ def test_an_elastic_pair_on_a_shared_uplink_is_seen_as_wanting_its_hosts_rate() 
     assert estimate_demands(just_a_ping, way, ends, VBFT44.capacity)[1] == pytest.approx(0.0001 * RATE)
 
 
+def test_a_pair_that_sends_more_than_its_fair_share_is_seen_as_wanting_no_less() -> None:
+    """Both fill the link of the host that they send to."""
+    pairs = [(1, 5), (2, 5)]
+    way = chosen_links(VBFT44, pairs, {key(1, 5): 1, key(2, 5): 2})
+    ends = np.where(way >= 2 * len(VBFT44.trees.graph.ends), way, -1)
+    rate = np.array([0.65, 0.35]) * RATE
+    assert estimate_demands(rate, way, ends, VBFT44.capacity) == pytest.approx(np.array([0.65, 0.5]) * RATE)
+
+
 @given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), min_size=1, max_size=10, unique=True), st.data())
 @settings(max_examples=40, deadline=None)
 def test_fair_rates_are_those_of_the_exact_solver(pairs: list[tuple[int, int]], data: st.DataObject) -> None:
