@@ -174,6 +174,15 @@ def test_with_a_single_nic_a_leaf_cannot_be_told_from_its_cable() -> None:
     assert plant.check() == ["leaf2 port 2 seems not to lead to up2: cut, or wrong cable"]
 
 
+def test_a_nic_to_which_nothing_gets_accuses_no_cable_of_its_leaf() -> None:
+    """Nor the switches, though it is the only one there and nothing else crosses the way to it."""
+    plant = Plant(worlds.vbft(3, 3, hosts=1))
+    plant.one_way.add(plant.port_of["h02", 1])
+    assert plant.check() == [
+        "leaf2 port 4 (h02:nic0): nothing arrives, in any VLAN: not plugged in there, or its host's fault"
+    ]
+
+
 @pytest.mark.parametrize("hosts", [2, 3])
 def test_a_leaf_that_learns_for_all_vlans_together(hosts: int) -> None:
     for name in ("leaf1", "leaf4"):
