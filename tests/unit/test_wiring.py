@@ -302,6 +302,14 @@ def test_networks_that_are_joined_become_one_and_part_again() -> None:
     assert world.agrees() and not world.dead(), (world.learned(), world.dead())
 
 
+def test_floods_of_another_network_that_stray_here_now_and_then_join_no_networks() -> None:
+    world = settled(two_networks(4))
+    for _ in range(4):
+        world.wiring.heard(("h000", 2), ("h001", 1), True, world.now_s)
+        world.run(2.0)  # beacons of its own network come in between
+    assert world.log == [] and world.agrees()
+
+
 def test_silence_of_a_host_is_not_blamed_on_its_nics() -> None:
     world = settled(two_networks(4))
     world.silent_hosts.add("h001")
