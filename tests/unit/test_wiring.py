@@ -424,6 +424,16 @@ def test_a_host_that_loses_all_its_nics_at_once_is_found_within_two_seconds() ->
     assert set(world.dead()) == victims
 
 
+def test_two_nics_of_a_host_that_fail_together_are_found_within_a_second_while_a_third_is_heard() -> None:
+    """The third one says that it is not the host that is late."""
+    world = settled({(f"h{i:03}", port): f"net{port}" for i in range(4) for port in (1, 2, 3)})
+    victims = {("h001", 1), ("h001", 2)}
+    world.mute |= victims
+    world.deaf |= victims
+    world.run(0.7)
+    assert set(world.dead()) == victims
+
+
 def test_a_controller_that_was_stopped_blames_nobody() -> None:
     world = settled(two_networks(4))
     world.now_s += 30.0
