@@ -62,6 +62,7 @@ class _Nic:
     tx_recovered: int = 0
     rx_recovered: int = 0
     conflicts: int = 0
+    conflict_s: float = -1e9
     strange: int = 0
     strange_since_s: float = -1e9
     flooded_s: float = -1e9
@@ -324,6 +325,11 @@ class Wiring:
             self._note(f"{self._label(receiver)} moved from n{rx.network} to n{tx.network}")
             self._join(receiver, rx, tx.network, now_s)
             return
+        # Networks that are one are flooded once per round; what strays now and then must not add up. The NIC that
+        # floods its own network hears no flood of it that would say so.
+        if now_s - rx.conflict_s > 1.5 * self.settings.beacon_s + self.lag_s:
+            rx.conflicts = 0
+        rx.conflict_s = now_s
         rx.conflicts += 1
         if rx.conflicts >= 2:
             kept, merged = sorted((tx.network, rx.network))

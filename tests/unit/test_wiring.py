@@ -302,11 +302,13 @@ def test_networks_that_are_joined_become_one_and_part_again() -> None:
     assert world.agrees() and not world.dead(), (world.learned(), world.dead())
 
 
-def test_floods_of_another_network_that_stray_here_now_and_then_join_no_networks() -> None:
+@pytest.mark.parametrize(("sender", "receiver"), [("h000", "h001"), ("h001", "h000")])
+def test_floods_of_another_network_that_stray_here_now_and_then_join_no_networks(sender: str, receiver: str) -> None:
+    """h001 hears its own network's in between; h000 is the one who sends them."""
     world = settled(two_networks(4))
     for _ in range(4):
-        world.wiring.heard(("h000", 2), ("h001", 1), True, world.now_s)
-        world.run(2.0)  # beacons of its own network come in between
+        world.wiring.heard((sender, 2), (receiver, 1), True, world.now_s)
+        world.run(2.0)
     assert world.log == [] and world.agrees()
 
 
