@@ -399,6 +399,7 @@ def test_status_tells_every_problem(host: Host) -> None:
     host.run("nft", "flush", "ruleset")
     host.run("sh", "-ec", "ip addr flush dev br-ri2n; ip link set br-ri2n down; ip link set eth1 down")
     host.lab.vsctl(HOST, "--timeout=60", "wait-until", "interface", "eth1", "link_state=down")
+    (host.state / "br-ri2n" / "nic.eth0" / "index").write_text("999\n")  # of the NIC that host-up has seen
     status = host.script("host-status", check=False)
     problems = {line.split("problem: ")[1] for line in status.stdout.splitlines() if "problem: " in line}
     assert status.returncode == 1
@@ -408,6 +409,7 @@ def test_status_tells_every_problem(host: Host) -> None:
         "in-band control is not disabled",
         "br-ri2n has no address",
         "NIC eth1 has no link",
+        "NIC eth0 was replaced and may be deaf: run host-up again",
         "NIC eth0: the kernel answers beside Open vSwitch: run host-up again",
         "NIC eth1: the kernel answers beside Open vSwitch: run host-up again",
     }
