@@ -294,7 +294,10 @@ def _receive_from_peer(
     for nic in peer.nics:
         # The wiring may be other than what was learned: never lose a frame for that.
         yield _restoring_row(peer.mac, nic.mac, host.helper)
-        yield row(Table.RECEIVE, 185, {"eth_src": nic.mac}, [])
+        if peer.connected:
+            # Its kernel's own chatter. Of a host that is away it may be the host itself, by its NIC's address: after
+            # host-down, or started from a rescue system.
+            yield row(Table.RECEIVE, 185, {"eth_src": nic.mac}, [])
     yield row(Table.NEIGHBOUR, 100, {"eth_src": peer.mac}, [Output(LOCAL)])
     yield row(Table.RECEIVE, 85, {"eth_src": peer.mac}, [Goto(Table.DELIVER)])
 

@@ -265,6 +265,20 @@ def test_a_peer_that_does_not_accept_nic_addresses_gets_the_hosts_own() -> None:
     assert cluster.bridges["A"].receive(frame, LOCAL) == [(1, frame)]
 
 
+@pytest.mark.parametrize("connected", [True, False])
+def test_a_host_that_is_away_is_believed_by_its_nics_address(connected: bool) -> None:
+    """After host-down it speaks by it; of one that is connected it is the kernel beside Open vSwitch."""
+    cluster = Cluster({"A": ["n1", "n2"], "B": ["n1", "n2"]})
+    cluster.hosts["A"] = replace(cluster.hosts["A"], connected=connected)
+    cluster.replan(Fabric(cluster.hosts))
+    nic, host, bridge = cluster.hosts["A"].nics[1].mac, cluster.hosts["B"].mac, cluster.bridges["B"]
+    ask, frame, answer = Frame(nic, BROADCAST, eth_type=0x0806), Frame(nic, host), Frame(host, nic)
+    heard = [[(LOCAL, ask)], [(LOCAL, frame)]] if not connected else [[], []]
+    assert [bridge.receive(ask, 2), bridge.receive(frame, 2)] == heard
+    if not connected:
+        assert bridge.receive(answer, LOCAL) == [(2, answer)]
+
+
 @settings(max_examples=20, deadline=None)
 @given(wirings)
 def test_a_container_behind_a_host_is_reached_both_ways(hosts: dict[str, list[str]]) -> None:
