@@ -119,6 +119,14 @@ def test_a_packet_out_is_encoded_as_os_ken_does() -> None:
     assert codec.packet_out(3, b"x" * 60, 9) == bytes(reference.buf)
 
 
+@pytest.mark.parametrize("control", [102, 0xE066, 0x1066], ids=["", "priority 7", "may be dropped"])
+def test_a_tags_priority_is_no_part_of_its_vlan(control: int) -> None:
+    """Switches may set it."""
+    plain = bytes.fromhex("ffffffffffff") + codec.mac_bytes(MAC) + b"\x88\xb5probe"
+    came = plain[:12] + struct.pack("!HH", 0x8100, control) + plain[12:]
+    assert codec.untagged(came) == (plain, 102)
+
+
 @given(
     st.integers(0, 0xFFFFFFFF),
     st.lists(st.tuples(st.integers(1, 1023), st.integers(1, 1023), st.integers(0, 4094)), min_size=1, max_size=64),
