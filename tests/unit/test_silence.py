@@ -54,6 +54,15 @@ def test_what_could_not_be_heard_counts_for_nothing() -> None:
     assert not silence.judge(NEVER, 50.0 + SILENT_S) and silence.judge(NEVER, 50.1 + SILENT_S)
 
 
+def test_a_silent_helper_is_not_heard_because_it_could_not_be_heard_for_a_while() -> None:
+    silence = Silence(0.0)
+    silence.judge(10.0, 10.0)
+    assert silence.judge(10.0, 10.1 + SILENT_S)
+    silence.not_yet(50.0)
+    assert not silence.judge(10.0, 50.0) and silence.silent
+    assert silence.judge(51.0, 50.0) and not silence.silent
+
+
 def test_one_that_falls_silent_again_and_again_has_to_report_for_longer() -> None:
     silence, now_s, waited = Silence(0.0), 0.0, []
     for _ in range(8):
