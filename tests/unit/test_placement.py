@@ -116,6 +116,14 @@ def test_the_way_back_is_between_the_same_nics_in_the_same_vlan_if_it_can() -> N
     assert way_back(into, [path for path in out if path.peer.port == 1]) is None
 
 
+def test_the_way_back_is_in_the_same_vlan_though_it_is_dead() -> None:
+    """Until it lives, the pair's slot table decides; then the connection goes both ways by one VLAN again."""
+    into = Path(nic("B", 2), nic("A", 1), Route(102))
+    out = [Path(nic("A", 1), nic("B", 2), Route(vlan, alive=vlan == 101)) for vlan in (0, 101, 102)]
+    assert way_back(into, out) == (1, 2, 102)
+    assert way_back(into, out[:2]) == (1, 2, 101), "without one of the same VLAN, one that lives"
+
+
 @given(PORTS, PORTS, st.integers(0, 4095))
 def test_a_cookie_tells_the_path(own: int, peer: int, vlan: int) -> None:
     assert path_of_cookie(cookie_of((own, peer, vlan))) == (own, peer, vlan)
