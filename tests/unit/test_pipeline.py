@@ -297,6 +297,16 @@ def test_a_container_behind_a_host_is_reached_both_ways(hosts: dict[str, list[st
             assert cluster.send(source, target) == [("A" if source == b else b, target)]
 
 
+def test_a_containers_frames_go_into_a_network_that_the_peer_receives_from() -> None:
+    cluster = Cluster({"A": ["n1", "n2"], "B": ["n1", "n2"]})
+    first, second = cluster.hosts["B"].nics
+    cluster.hosts["B"] = replace(cluster.hosts["B"], nics=(replace(first, rx_alive=False), second))
+    cluster.networks["n1"].members.discard(first.id)
+    cluster.replan(Fabric(cluster.hosts))
+    frame = Frame("0e:00:00:00:00:01", cluster.hosts["B"].mac, payload="data")
+    assert cluster.send("A", frame) == [("B", frame)]
+
+
 def test_the_kernels_symmetric_hash_is_used_where_there_is_one() -> None:
     cluster = Cluster({"A": ["n1", "n2"], "B": ["n1", "n2"]})
     for algorithm in (0, 1):
