@@ -49,6 +49,23 @@ def test_a_frame_crosses_the_links_that_its_path_says() -> None:
         assert seen == {path.route.links for path in cluster.fabric.paths(a, b)}
 
 
+def test_a_way_over_a_slower_link_between_switches_gets_fewer_slots() -> None:
+    cluster = FatCluster(2, 2, 1)
+    graph = cluster.routing.trees.graph
+    slower = [cable for _, cable in graph.neighbours[graph.index["up2"]]]
+    rates = graph.rate_bps.copy()
+    rates[slower] //= 3
+    trees = replace(cluster.routing.trees, graph=replace(graph, rate_bps=rates))
+    routing = VlanRouting(trees, cluster.routing.candidates, cluster.routing.networks)
+    cluster.replan(replace(cluster.fabric, routing=routing))
+    by_slower = 0
+    for slot in range(64):
+        cluster.switches.crossed.clear()
+        cluster.send("n1", between(cluster, "n1", "n2", slot))
+        by_slower += any("up2" in link for link in cluster.switches.crossed)
+    assert by_slower == 16
+
+
 def test_paths_are_counted_apart_at_both_ends() -> None:
     cluster = FatCluster(2, 2, 1)
     rows = [flow for bridge in cluster.bridges.values() for flow in bridge.wanted.flows.values() if flow.counts]
