@@ -107,6 +107,15 @@ def test_arp_goes_along_two_trees_and_survives_the_death_of_either() -> None:
         assert {name for name, _ in cluster.send("n1", arp)} == {"n2", "n3", "n4"}, broken
 
 
+@pytest.mark.parametrize("name", ["up1", "up2"])
+def test_plain_broadcast_goes_by_the_better_one_of_two_trees(name: str) -> None:
+    dead = dead_upper(FatCluster(4, 2, 1), name)
+    cluster = FatCluster(4, 2, 1, dead=dead)
+    cluster.switches.dead = set(dead.links)
+    hello = Frame(cluster.hosts["n1"].mac, BROADCAST, payload="hello")
+    assert sorted(cluster.send("n1", hello)) == [(other, hello) for other in ("n2", "n3", "n4")]
+
+
 def test_what_must_arrive_is_flooded_along_two_whole_trees_before_two_that_share_nothing() -> None:
     """Trees 3 and 4 of three stages share no cable with the first; but a part of each is dead."""
     fabric = three_stages()
