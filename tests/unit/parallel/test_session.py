@@ -88,6 +88,22 @@ def test_a_suspect_link_is_given_up_when_it_stays_silent(clock: Clock) -> None:
         assert states(near) == ["down", UP, UP] and near.counters["links_lost"] == 1
 
 
+def test_suspect_links_are_kept_as_long_as_no_other_is_up(clock: Clock) -> None:
+    """A network that stands still for seconds takes no link for good."""
+    with uncared(clock, 2) as (near, far, step):
+        links = list(near._session.links.values())
+        for link in links:
+            link.stuck = lambda now_s: "as if"  # type: ignore[method-assign]
+        for _ in range(5):
+            step(STEP_S)
+        assert states(near) == [SUSPECT] * 2
+        for link in links:
+            del link.stuck
+        hears(far)
+        step(0.25)
+        assert states(near) == [UP] * 2 and not near.counters["links_lost"]
+
+
 def test_a_slow_link_is_not_a_silent_one(clock: Clock) -> None:
     """The ping waits behind what its peer still takes."""
     with uncared(clock, 1) as (near, _, _step):
