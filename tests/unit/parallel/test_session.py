@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -9,7 +10,7 @@ import pytest
 
 from ri2n_sdn.parallel import ParallelError, ParallelSocket, caretaker
 from ri2n_sdn.parallel.engine import TAKEN_PART
-from ri2n_sdn.parallel.frames import ACK, CHUNK_MOST, DATA, PING
+from ri2n_sdn.parallel.frames import ABORT, ACK, CHUNK_MOST, DATA, FIN, PING
 from ri2n_sdn.parallel.link import SILENT_S, SUSPECT, UP
 from ri2n_sdn.parallel.session import ANSWER_S, PING_S
 from tests.unit.parallel.raw import WINDOW, frame, hand_at
@@ -152,6 +153,25 @@ def test_who_asks_is_told_as_soon_as_everything_has_come() -> None:
             break
         else:
             pytest.fail("no word")
+
+
+def test_the_end_is_told_again_when_its_link_dies() -> None:
+    with hand_at("server", 2) as (sock, hand, _):
+        caretaker.remove(sock._session)
+        wait_until("links", lambda: len(sock.links) == 2)
+        hand.links[1].sendall(frame(DATA, 0, b"x"))
+        assert p_all(sock, 1) == b"x"
+        sock.shutdown(socket.SHUT_WR)
+        assert FIN in (kind for kind, *_ in hand.frames(1)), "answers go where the last question came from"
+        hand.links[1].close()
+
+        def is_lost() -> bool:
+            hears(sock)
+            return sock.counters["links_lost"] == 1
+
+        wait_until("it is lost", is_lost)
+        sock.abort()
+        assert [kind for kind, *_ in hand.frames(0)] == [FIN, ABORT]
 
 
 def test_a_sender_that_waits_for_room_is_told_when_the_program_has_taken_a_quarter_of_the_window() -> None:
