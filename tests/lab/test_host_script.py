@@ -244,6 +244,17 @@ def test_a_nic_that_is_no_longer_named_goes_back(host: Host) -> None:
     assert host.answers("B", "A")
 
 
+def test_a_nic_that_is_no_longer_named_gets_no_address_and_no_route_back(host: Host) -> None:
+    """The bridge has them: twice there, answers would leave by a NIC whose cable may be out."""
+    host.up()
+    words = list(host.up_arguments)
+    index = words.index("eth1")
+    del words[index - 1 : index + 1]
+    host.script("host-up", *words)
+    assert host.run("ip", "-o", "addr", "show", "dev", "eth1", "scope", "global").stdout == ""
+    assert host.run("ip", "-4", "route", "show", "dev", "eth1").stdout == ""
+
+
 def test_one_answer_per_ping(host: Host) -> None:
     """Not the kernel beside Open vSwitch: one ARP reply, with the bridge's MAC, and no duplicate answers."""
     host.up()
