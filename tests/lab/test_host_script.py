@@ -255,6 +255,15 @@ def test_a_nic_that_is_no_longer_named_gets_no_address_and_no_route_back(host: H
     assert host.run("ip", "-4", "route", "show", "dev", "eth1").stdout == ""
 
 
+def test_the_rules_of_a_nic_that_was_made_anew_are_put_back(host: Host) -> None:
+    """With a NIC goes its chain; the table stands, and the other NIC's chain in it."""
+    host.up()
+    rules = host.run("nft", "list", "ruleset").stdout
+    host.run("nft", "delete", "chain", "netdev", "ri2n_br_ri2n", "nic1")
+    host.up()
+    assert host.run("nft", "list", "ruleset").stdout == rules and 'device "eth1"' in rules
+
+
 def test_one_answer_per_ping(host: Host) -> None:
     """Not the kernel beside Open vSwitch: one ARP reply, with the bridge's MAC, and no duplicate answers."""
     host.up()
