@@ -192,6 +192,23 @@ fn a_frame_of_an_old_session_that_was_not_believed_is_none_of_the_new_one() {
 }
 
 #[test]
+fn what_a_session_that_is_over_had_granted_holds_no_link_back() {
+    let mut host = with_peer(settings());
+    let rate = |host: &Host| host.described(peer(1)).unwrap()["links"][1]["rate_bps"].as_u64().unwrap();
+    host.beat_as(peer(1), THEIR_SESSION, |beat| beat.grant_kbps = 10_000);
+    assert_eq!(rate(&host), 10_000_000);
+    // The peer begins anew, and link 1 carries nothing of that yet.
+    let begin = |host: &mut Host| {
+        host.beat_as(peer(1), THEIR_SESSION + 1, |beat| beat.own = peer(1 + u32::from(beat.link == Some(1))));
+    };
+    begin(&mut host);
+    host.run(20 * MS);
+    begin(&mut host);
+    assert_eq!(host.counter("restarts"), 1);
+    assert_eq!(rate(&host), 1_000_000_000, "as the controller told");
+}
+
+#[test]
 fn a_heartbeat_that_is_replayed_changes_nothing() {
     let mut host = with_peer(settings());
     let rate = |host: &Host| host.described(peer(1)).unwrap()["links"][1]["rate_bps"].as_u64().unwrap();
