@@ -80,6 +80,16 @@ fn silence_of_30_ms_makes_idle() {
 }
 
 #[test]
+fn several_links_to_a_nic_have_a_part_each_of_what_idle_peers_may_begin_with() {
+    let mut granter = granter(&[('C', &[0]), ('D', &[0])]);
+    granter.set_peer('B', (0..3).map(|own| GrantLink { nic: 0, ..link(own) }).collect());
+    granter.demand(0, 'D', f64::INFINITY);
+    granter.update(0);
+    let idle: f64 = (0..3).filter_map(|link| granter.grant('B', link)).chain(granter.grant('C', 0)).sum();
+    assert!((idle / LINK - 0.02 * 4.0 / 5.0).abs() < 1e-6, "{}", idle / LINK);
+}
+
+#[test]
 fn dead_links_and_lost_nics_get_nothing() {
     let mut granter = granter(&[('B', &[0, 1])]);
     granter.demand(0, 'B', f64::INFINITY);
