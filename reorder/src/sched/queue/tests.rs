@@ -100,6 +100,26 @@ fn a_queue_that_empties_leaves_the_dropping_state() {
 }
 
 #[test]
+fn a_queue_that_is_too_long_again_and_again_is_not_dropped_from_faster_each_time() {
+    // Each time it goes on about where the last one, and that alone, was left. Loads as in `overload`, 100 ms apart.
+    let mut queue = Queue::new(QueueSettings::default());
+    let mut each = Vec::new();
+    for began in (0..20).map(|time| time * 400) {
+        let (before, mut sent) = (queue.drops(), 0);
+        for now in 0..300 {
+            while sent * 2 < now * 3 {
+                queue.push((began + now) * MS, ipv4(0, 0)).unwrap();
+                sent += 1;
+            }
+            queue.pop((began + now) * MS, drop);
+        }
+        each.push(queue.drops() - before);
+        while queue.pop((began + 300) * MS, drop).is_some() {}
+    }
+    assert!(each[0] > 0 && each[2..].iter().all(|drops| *drops <= each[1]), "{each:?}");
+}
+
+#[test]
 fn a_frame_with_no_other_behind_it_is_never_dropped_however_long_it_waited() {
     let mut queue = Queue::new(QueueSettings::default());
     for n in 0..100 {
