@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Part of host-up and host-down, which source it: what a device has of addresses and routes, and how it is moved.
+# Part of host-up, host-down and reply-same-link, which source it: what a device has of addresses and routes, and how it is moved.
 
 # Global addresses of a device, each as the arguments `ip addr add` takes.
 addresses_of() {

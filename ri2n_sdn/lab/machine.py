@@ -32,12 +32,14 @@ class Machine:
     systemd, or no right to mount an overlay and a cgroup.
     """
 
-    def __init__(self, lab: Lab, host: str) -> None:
+    def __init__(self, lab: Lab, host: str, *folders: Path) -> None:
+        """`folders` of this machine are there under the same path, whatever lies over them."""
         if not Path("/lib/systemd/systemd").exists():
             raise NotAvailable("a machine needs systemd: apt install systemd")
         if shutil.which("nsenter") is None:
             raise NotAvailable("nsenter is missing: apt install util-linux")
         self.host = host
+        self._folders = [str(folder) for folder in folders]
         self._network = Path("/run/netns") / lab.namespace(host)
         self._folder = lab.run_dir / host / "machine"
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -67,7 +69,7 @@ class Machine:
     def boot(self) -> None:
         """Power on, and wait until its services have started or failed. NotAvailable when it does not come up."""
         argv = ["nsenter", f"--net={self._network}", f"--mount=/proc/{self._keeper.pid}/ns/mnt", "bash", str(SCRIPT)]
-        argv += ["boot", str(self._folder), self.host]
+        argv += ["boot", str(self._folder), self.host, *self._folders]
         with self._log.open("wb") as log:
             self._first = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
