@@ -45,7 +45,7 @@ write_file() { printf '%s' "${2:+$2$'\n'}" >"$1"; }
 write_sysctl() { printf '%s\n' "$2" >"/proc/sys/$1"; }
 
 NO_WAIT= # set where ovs-vswitchd does not run: what is changed is in the database, and nobody answers
-vsctl() { ovs-vsctl --timeout=20 $NO_WAIT ${DB:+--db="$DB"} "$@"; }
+vsctl() { ovs-vsctl --timeout=20 ${NO_WAIT:+"$NO_WAIT"} ${DB:+--db="$DB"} "$@"; }
 vsctl_quietly() { vsctl "$@" >/dev/null; } # `create` prints row ids
 ofctl() { ovs-ofctl -O OpenFlow15 "$@"; }
 
@@ -62,6 +62,7 @@ need_value() { [[ $# -ge 2 && -n $2 ]] || die "$1 needs a value"; }
 
 check_bridge_name() {
     [[ $BRIDGE =~ ^[a-zA-Z][a-zA-Z0-9_-]{0,14}$ ]] || die "--bridge $BRIDGE: not a valid device name"
+    # shellcheck disable=SC2034 # the scripts that read this file use it
     STATE=$STATE_ROOT/$BRIDGE
     # shellcheck disable=SC2034 # nics.sh uses it
     NFT_TABLE=ri2n_${BRIDGE//-/_}
@@ -102,7 +103,8 @@ check_ovs() {
 own_state_root() {
     local mode
     if [[ ! -d $STATE_ROOT ]]; then
-        mkdir -p -m 700 "$STATE_ROOT"
+        mkdir -p "$STATE_ROOT"
+        chmod 700 "$STATE_ROOT"
     elif mode=$(stat -c %a "$STATE_ROOT") && ((8#$mode & 8#077)); then
         [[ $STATE_ROOT == "$DEFAULT_STATE_ROOT" ]] || die "--state-dir $STATE_ROOT: others may enter it: chmod 700 $STATE_ROOT"
         chmod 700 "$STATE_ROOT"

@@ -81,6 +81,7 @@ undo() {
 forget_bridge() {
     local row old
     switch_runs || NO_WAIT=--no-wait
+    # shellcheck disable=SC2034 # bridge_exists asks once
     HAVE_BRIDGE=
     if bridge_exists; then must vsctl del-br "$BRIDGE"; fi
     for row in $(vsctl --bare --columns=_uuid find QoS "external_ids:ri2n=$BRIDGE"); do
