@@ -54,7 +54,9 @@ def some(changes: list[Change]) -> list[Change]:
     return [
         change
         for change in changes
-        if change.number == last[change.step] or change.step in ("move_addresses", "add_routes", "add_addresses")
+        if change.number == last[change.step]
+        or change.step in ("move_addresses", "add_routes", "add_addresses")
+        or change.text.startswith("mv ")
     ]
 
 
