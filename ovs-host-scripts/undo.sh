@@ -35,16 +35,19 @@ restore_nic() {
 
 # Who has learned the bridge's MAC for the host's addresses, which is everybody, hears of the NIC's.
 announce() { # announce NIC
-    local conf
-    local -A before=()
-    if [[ $(<"$STATE/nic.$1/up") != yes || ! -s $STATE/nic.$1/addresses ]] || ! read_link "$1"; then return 0; fi
-    for conf in "net/ipv4/conf/$1/arp_notify" "net/ipv6/conf/$1/ndisc_notify"; do
-        [[ -e /proc/sys/$conf && $(<"/proc/sys/$conf") != 1 ]] || continue
-        before[$conf]=$(<"/proc/sys/$conf")
+    local conf before saved=$STATE/nic.$1
+    if [[ $(<"$saved/up") != yes || ! -s $saved/addresses ]] || ! read_link "$1"; then return 0; fi
+    local settings=("net/ipv4/conf/$1/arp_notify" "net/ipv6/conf/$1/ndisc_notify")
+    for conf in "${settings[@]}"; do
+        [[ -e /proc/sys/$conf ]] || continue
+        before=$saved/${conf##*/}
+        [[ -e $before ]] || try write_file "$before" "$(<"/proc/sys/$conf")" # for the next run, should this one be killed
         try write_sysctl "$conf" 1
     done
     try ip link set dev "$1" address "$LINK_MAC" # the one it has: setting it is what the kernel tells neighbours of
-    for conf in "${!before[@]}"; do try write_sysctl "$conf" "${before[$conf]}"; done
+    for conf in "${settings[@]}"; do
+        [[ ! -e $saved/${conf##*/} ]] || try write_sysctl "$conf" "$(<"$saved/${conf##*/}")"
+    done
 }
 
 # The state before host-up: the bridge goes, then every NIC gets back what it had.
