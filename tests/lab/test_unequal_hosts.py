@@ -77,7 +77,7 @@ def test_who_shares_a_nic_shares_it_evenly_and_nobody_is_left_out(unequal: Lab) 
     if EXACT:
         # Samples had .87 and more; .59 with one queue for all flows at a NIC.
         assert min(value for pair, value in share.items() if pair.startswith("A")) > 0.8, share
-        # Aimed at is .8, and not reached: TCP shares A's port among three hosts, and B has the longest round trips. Samples
-        # had .67, .72, .79, .81, .82, .94, and over 25 s .64 and .70.
+        # Aimed at is .8, and not reached: TCP shares A's port among three hosts, and B has the longest round trips.
+        # Samples had .67, .72, .79, .81, .82, .94, and over 25 s .64 and .70.
         assert min(share.values()) > 0.5, share
         assert sum(got.values()) > 0.95 * sum(fair.values()), share
