@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ri2n_sdn.fabric.topology import load_topology
 from ri2n_sdn.lab import Lab
 from ri2n_sdn.lab.run import in_namespace
 
-from .conftest import TOPOLOGIES
 from .failing_host import Failing, differences, kill
 from .prepared_host import HOST, WAIT_S, Host, fake_program
 
@@ -33,16 +31,10 @@ STEPS = (
 )
 
 
-@pytest.fixture(scope="module")
-def module_lab() -> Iterator[Lab]:
-    with Lab.create(load_topology(TOPOLOGIES / "fig4" / "d.yaml")) as lab:
-        yield lab
-
-
 @pytest.fixture
-def host(module_lab: Lab) -> Host:
+def host(shared_lab_d: Lab) -> Host:
     """Host A as before RI2N."""
-    host = Host(module_lab)
+    host = Host(shared_lab_d)
     kill(host.watchers())
     host.prepare()
     (host.state / "br-ri2n.undo.log").unlink(missing_ok=True)
@@ -50,9 +42,9 @@ def host(module_lab: Lab) -> Host:
 
 
 @pytest.fixture(scope="module")
-def recorded(module_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Failing:
+def recorded(shared_lab_d: Lab, tmp_path_factory: pytest.TempPathFactory) -> Failing:
     """What host-up does on this machine's datapath, asked for as much as it can."""
-    host = Host(module_lab)
+    host = Host(shared_lab_d)
     host.prepare()
     return Failing(host, tmp_path_factory.mktemp("failing"))
 
