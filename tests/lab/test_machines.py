@@ -177,6 +177,53 @@ def test_a_nic_that_is_replaced_under_its_name_is_heard(machine: Machine, wait_u
             machine.network("ip", "link", "set", old, "name", name)
 
 
+# Answers each question by the address in a file, good for a second; who connects to either address leaves a file.
+NAMES_AND_VISITORS = """
+import socket, threading
+from pathlib import Path
+def visitors(address):
+    with socket.create_server((address, 6653)) as listening:
+        while True:
+            stream, _ = listening.accept()
+            if stream.recv(1):
+                Path("/run", address).touch()
+            stream.close()
+for address in ("192.0.2.10", "192.0.2.11"):
+    threading.Thread(target=visitors, args=(address,), daemon=True).start()
+names = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+names.bind(("127.0.0.1", 53))
+while True:
+    asked, client = names.recvfrom(512)
+    end = asked.index(0, 12) + 5
+    found = b""
+    if asked[end - 4 : end - 2] == bytes((0, 1)):
+        address = socket.inet_aton(Path("/run/address").read_text().strip())
+        found = bytes((0xC0, 12, 0, 1, 0, 1, 0, 0, 0, 1, 0, 4)) + address
+    head = asked[:2] + bytes((0x81, 0x80, 0, 1, 0, 1 if found else 0, 0, 0, 0, 0))
+    names.sendto(head + asked[12:end] + found, client)
+"""
+
+
+def test_a_controller_has_a_name_and_moves(machine: Machine, wait_until: WaitUntil) -> None:
+    for address in ("192.0.2.10", "192.0.2.11"):
+        machine.run("ip", "addr", "add", f"{address}/32", "dev", "lo")
+    machine.write("/run/address", "192.0.2.10")
+    machine.write("/root/names.py", NAMES_AND_VISITORS)
+    machine.run("rm", "-f", "/etc/resolv.conf")
+    machine.write("/etc/resolv.conf", "nameserver 127.0.0.1\n")
+    machine.run("systemd-run", "--unit=names", "/usr/bin/python3", "/root/names.py")
+    machine.run("systemctl", "restart", "openvswitch-switch")  # which reads resolv.conf when it starts
+    machine.run("host-up", "--nic", "eth0", "--nic", "eth1", "--controller", "tcp:ri2n.site.example:6653")
+
+    def visited(address: str) -> bool:
+        return machine.run("test", "-e", f"/run/{address}", check=False).returncode == 0
+
+    wait_until(lambda: visited("192.0.2.10"), lambda: machine.journal("names") + status(machine), PATIENCE_S)
+    assert not visited("192.0.2.11")
+    machine.write("/run/address", "192.0.2.11")
+    wait_until(lambda: visited("192.0.2.11"), lambda: machine.journal("names") + status(machine), PATIENCE_S)
+
+
 def test_the_state_is_for_root_alone(machine: Machine) -> None:
     """Who may lock its folder could keep the host from being put up or undone."""
     host_conf(machine, "eth0", "eth1")
