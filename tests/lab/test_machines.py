@@ -208,10 +208,10 @@ def test_a_controller_has_a_name_and_moves(machine: Machine, wait_until: WaitUnt
     for address in ("192.0.2.10", "192.0.2.11"):
         machine.run("ip", "addr", "add", f"{address}/32", "dev", "lo")
     machine.write("/run/address", "192.0.2.10")
-    machine.write("/root/names.py", NAMES_AND_VISITORS)
+    machine.write("/usr/local/lib/names.py", NAMES_AND_VISITORS)
     machine.run("rm", "-f", "/etc/resolv.conf")
     machine.write("/etc/resolv.conf", "nameserver 127.0.0.1\n")
-    machine.run("systemd-run", "--unit=names", "/usr/bin/python3", "/root/names.py")
+    machine.run("systemd-run", "--unit=names", "/usr/bin/python3", "/usr/local/lib/names.py")
     machine.run("systemctl", "restart", "openvswitch-switch")  # which reads resolv.conf when it starts
     machine.run("host-up", "--nic", "eth0", "--nic", "eth1", "--controller", "tcp:ri2n.site.example:6653")
 
