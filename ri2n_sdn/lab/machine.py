@@ -133,6 +133,7 @@ class Machine:
                 words = f"ip addr flush dev {device}; ip link set {device} down; ip link set {device} mtu 1500"
                 words += f"; echo 0 >/proc/sys/net/ipv6/conf/{device}/disable_ipv6"
                 self.network("sh", "-c", f"{{ {words}; }} 2>/dev/null; true")
+        self.network("ip", "addr", "flush", "dev", "lo", "scope", "global")
         self.network("nft", "flush", "ruleset")
 
     def _first_pid(self) -> int | None:

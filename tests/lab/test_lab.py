@@ -101,7 +101,11 @@ class TestLife:
         with lab:
             assert len(remains(lab.name)) > 4
             sleeper = lab.popen("B", ["sleep", "1000"])
-            stubborn = lab.popen("mgmt", ["bash", "-c", "trap '' TERM; while :; do read -rt 1000 <> <(:); done"])
+            deaf = "trap '' TERM; echo deaf; while :; do read -rt 1000 <> <(:); done"
+            stubborn = lab.popen("mgmt", ["bash", "-c", deaf], stdout=subprocess.PIPE, text=True)
+            assert stubborn.stdout is not None
+            with stubborn.stdout as said:
+                assert said.readline() == "deaf\n"
             assert root_devices() == before
         assert remains(lab.name) == []
         assert root_devices() == before
