@@ -96,9 +96,46 @@ guard_ingress() {
     run write_file "$STATE/ingress" "$rules"
 }
 
-no_ingress_rules() {
-    if command -v nft >/dev/null && nft -t list table netdev "$NFT_TABLE" >/dev/null 2>&1; then
-        run nft delete table netdev "$NFT_TABLE"
+# ---- TCP
+
+# Segments fit the bridge whatever a route says. A router advertisement with another MTU makes routes (systemd-networkd's,
+# not the kernel's) that promise more than the bridge carries; on netdev Open vSwitch would send the beginnings of such
+# packets and nobody would ever be told. So both ends of each connection hear of no more than the bridge's MTU.
+segment_rules() {
+    local table="inet $NFT_TABLE" chain
+    ((MTU < WIRE_MTU)) || return 0
+    echo "add table $table; delete table $table; add table $table"
+    for chain in "prerouting iifname" "postrouting oifname"; do
+        echo "add chain $table ${chain% *} { type filter hook ${chain% *} priority mangle; policy accept; }"
+        echo "add rule $table $chain \"$BRIDGE\" meta nfproto ipv4 tcp flags syn tcp option maxseg size set $((MTU - 40))"
+        echo "add rule $table $chain \"$BRIDGE\" meta nfproto ipv6 tcp flags syn tcp option maxseg size set $((MTU - 60))"
+    done
+}
+
+# Fails where a rule is wanted and missing.
+has_segment_rules() { ! grep -q . "$STATE/segments" 2>/dev/null || nft -t list table inet "$NFT_TABLE" >/dev/null 2>&1; }
+
+fit_segments() {
+    local rules
+    rules=$(segment_rules | paste -sd ';')
+    [[ $(cat "$STATE/segments" 2>/dev/null || true) != "$rules" ]] || ! has_segment_rules || return 0
+    if [[ -z $rules ]]; then
+        no_segment_rules
+        run rm -f "$STATE/segments"
+        return 0
+    elif ! command -v nft >/dev/null || ! run nft "$rules" 2>/dev/null; then
+        warn "TCP is not told the bridge's MTU of $MTU: nft and a kernel with nf_tables (family inet) would tell it"
+        return 0
+    fi
+    run write_file "$STATE/segments" "$rules"
+}
+
+no_segment_rules() { no_table inet; }
+no_ingress_rules() { no_table netdev; }
+
+no_table() { # no_table FAMILY
+    if command -v nft >/dev/null && nft -t list table "$1" "$NFT_TABLE" >/dev/null 2>&1; then
+        run nft delete table "$1" "$NFT_TABLE"
     fi
 }
 

@@ -67,6 +67,7 @@ undo() {
         leave_datapath
     fi
     no_ingress_rules
+    no_segment_rules
     if helper_is_set_up; then delete_taps; fi
     for saved in "$STATE"/nic.*; do
         [[ -d $saved && $saved != *.new ]] || continue

@@ -39,6 +39,8 @@ class Facts:
     datapath: str | None = None
     max_hash_alg: int | None = None
     bridge_mtu: int | None = None
+    route_mtus: dict[str, int] = field(default_factory=dict)
+    """MTUs of the bridge's routes that have one of their own, by destination."""
     nics: list[NicFacts] = field(default_factory=list)
     in_band_disabled: bool | None = None
     fail_mode: str | None = None
@@ -160,6 +162,11 @@ def _mtu(facts: Facts) -> tuple[Verdict, str, str]:
     seen = f"br-ri2n {facts.bridge_mtu}; " + ", ".join(f"{name} {mtu}" for name, mtu in mtus.items())
     if small:
         return "bad", seen, f"raise the MTU of {', '.join(small)}, or lower the bridge's (mtu_request)"
+    wide = {route: mtu for route, mtu in facts.route_mtus.items() if mtu > facts.bridge_mtu}
+    if wide:
+        routes = "".join(f"; route {route} {mtu}" for route, mtu in wide.items())
+        advice = "give the routes no MTU, longer packets are lost (systemd-networkd: [IPv6AcceptRA] UseMTU=no)"
+        return "bad", seen + routes, advice
     return "ok", seen, ""
 
 

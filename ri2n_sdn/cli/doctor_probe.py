@@ -55,6 +55,7 @@ def collect(host: str, run: Runner) -> Facts:
         datapath=str(bridge[0].get("datapath_type") or "system"),
         max_hash_alg=_number(r"Max dp_hash algorithm:\s*(\d+)", features),
         bridge_mtu=next((_int(row.get("mtu")) for row in interfaces if row["name"] == BRIDGE), None),
+        route_mtus=_route_mtus(run),
         nics=[_nic(row, run) for row in interfaces if _is_nic(row)],
         in_band_disabled=config.get("disable-in-band") == "true",
         fail_mode=_first(bridge[0].get("fail_mode")),
@@ -79,6 +80,16 @@ def _controllers(run: Runner, vsctl: list[str], wanted: set[Any]) -> list[tuple[
         if not found or any(connected for _, connected in found) or time.monotonic() > deadline:
             return found
         time.sleep(0.25)
+
+
+def _route_mtus(run: Runner) -> dict[str, int]:
+    found = {}
+    for family in ("-4", "-6"):
+        for line in (run(["ip", family, "route", "show", "table", "all", "dev", BRIDGE]) or "").splitlines():
+            mtu = _number(r" mtu (?:lock )?(\d+)", line)
+            if mtu is not None:
+                found[line.split()[0]] = mtu
+    return found
 
 
 def _interfaces(run: Runner, vsctl: list[str]) -> list[dict[str, Any]]:

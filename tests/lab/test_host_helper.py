@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -129,6 +130,59 @@ def test_mtus(host: Host, options: list[str], nics: int, address: int) -> None:
     tell = (host.lab.run_dir / HOST / "state" / "br-ri2n" / "helper").read_text()
     gro = "on" if host.lab.datapath == "system" else "off"
     assert tell == f"RI2N_REORDER_OPTIONS=--gro {gro} --mtu-wire {least}\n"
+    host.script("host-down")
+    assert host.snapshot() == before
+
+
+ECHO = """
+import socket, sys
+with socket.create_server((sys.argv[1], 7007), family=socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET) as s:
+    print("listening", flush=True)
+    stream, _ = s.accept()
+    while part := stream.recv(65536):
+        stream.sendall(part)
+"""
+TALK = """
+import socket, sys, threading
+stream = socket.create_connection((sys.argv[1], 7007), 60)
+print(stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG))
+data = bytes(range(256)) * 2000
+def send():
+    stream.sendall(data)
+    stream.shutdown(socket.SHUT_WR)
+threading.Thread(target=send).start()
+back = b""
+while part := stream.recv(65536):
+    back += part
+assert back == data
+"""
+
+
+@pytest.mark.parametrize("address", ["10.77.0.2", "fd77::2"])
+def test_tcp_fits_the_bridge_whatever_a_route_says(host: Host, address: str) -> None:
+    """systemd-networkd takes a route's MTU from router advertisements, and the kernel believes the route."""
+    before = host.snapshot()
+    host.up("--helper")
+    assert not [text for text in status_of(host)["problems"] if "MTU" in text]  # type: ignore[attr-defined]
+    host.run("ip", "route", "replace", address, "dev", "br-ri2n", "mtu", "1500")
+    server = host.lab.popen("B", [sys.executable, "-c", ECHO, address], stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None and server.stdout.readline() == "listening\n"
+        segment = int(host.run(sys.executable, "-c", TALK, address).stdout)
+    finally:
+        server.kill()
+        server.wait()
+    assert segment <= 1478 - (60 if ":" in address else 40)
+    said = [text for text in status_of(host)["problems"] if "MTU" in text]  # type: ignore[attr-defined]
+    assert len(said) == 1 and said[0].startswith(f"route {address}: its MTU of 1500 is more than br-ri2n's, 1478")
+    host.run("ip", "route", "del", address, "dev", "br-ri2n")
+    assert "nothing to do" in host.up("--helper")
+    host.run("nft", "delete", "table", "inet", "ri2n_br_ri2n")
+    assert "TCP is not told the MTU of br-ri2n: run host-up again" in str(status_of(host)["problems"])
+    host.up("--helper")
+    assert "TCP is not told" not in str(status_of(host)["problems"])
+    host.up()  # the bridge has the NICs' MTU: there is nothing to tell
+    assert "inet ri2n" not in host.run("nft", "list", "tables").stdout
     host.script("host-down")
     assert host.snapshot() == before
 

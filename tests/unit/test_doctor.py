@@ -61,6 +61,7 @@ class Machine:
             f'table netdev t {{ chain {nic} {{ type filter hook ingress device "{nic}" priority 0; policy drop; }} }}\n'
             for nic in ("eth0", "eth1")
         )
+        self.routes = {"-4": "10.77.0.0/24 proto kernel scope link\n", "-6": ""}
         self.missing: set[str] = set()
 
     def run(self, argv: list[str]) -> str | None:
@@ -77,6 +78,8 @@ class Machine:
             "ovs-appctl -T 5 upcall/show": lambda: self.upcalls,
             "nft list ruleset": lambda: self.ruleset,
             "ip -d -j link": lambda: "[]",
+            f"ip -4 route show table all dev {BRIDGE}": lambda: self.routes["-4"],
+            f"ip -6 route show table all dev {BRIDGE}": lambda: self.routes["-6"],
             "ethtool eth0": lambda: self.ethtool["eth0"],
             "ethtool eth1": lambda: self.ethtool["eth1"],
         }
@@ -173,6 +176,18 @@ AILMENTS: list[tuple[str, Callable[[Machine], None], str, str, str]] = [
     (
         *("MTU", changed(interfaces={"mtu": [1500, 1499, 1500, [], 576]})),
         *("bad", "eth1 1499", "raise the MTU of eth1, or lower the bridge's (mtu_request)"),
+    ),
+    (
+        *("MTU", changed(routes={"-6": "default via fe80::1 proto ra metric 1024 mtu 1501 pref medium\n"})),
+        *("bad", "eth1 1500; route default 1501", "give the routes no MTU"),
+    ),
+    ("MTU", changed(routes={"-4": "10.9.0.0/16 via 10.77.0.2 mtu lock 1500\n"}), "ok", "eth1 1500", ""),
+    (
+        "MTU",
+        changed(routes={"-4": "10.9.0.0/16 via 10.77.0.2 mtu lock 1600\n"}),
+        "bad",
+        "10.9.0.0/16 1600",
+        "give the routes no MTU",
     ),
     ("MTU", changed(interfaces={"mtu": [9000, 1500, 1500, [], 576]}), "ok", "eth0 9000, eth1 1500", ""),
     ("MTU", changed(interfaces={"mtu": [[], [], 1500, [], 576]}), "warn", "unknown", "is the bridge there?"),
