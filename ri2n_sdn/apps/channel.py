@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import itertools
 import logging
 import re
@@ -51,8 +50,7 @@ class Channel:
 
     def __init__(self, datapath: Any) -> None:
         self.datapath = datapath
-        self.reached_at: tuple[str, int] | None = _near_end(datapath.socket)
-        """The controller's own address and port as this switch knows them."""
+        self.reached_at_port: int | None = _near_port(datapath.socket)
         self.heard_s = time.monotonic()
         self.answered_s = -1e9
         """When the newest of discovery's echo requests that were answered was sent."""
@@ -217,11 +215,9 @@ def _reply_of(request: Any) -> tuple[int, int | None]:
     return ofp.OFPT_MULTIPART_REPLY, request.type
 
 
-def _near_end(connection: Any) -> tuple[str, int] | None:
-    """The near end of a connection; None when it cannot be had or is this machine's."""
+def _near_port(connection: Any) -> int | None:
+    """The near end's TCP port; None when the connection has gone already."""
     try:
-        host, port = connection.getsockname()[:2]
-        address = ipaddress.ip_address(plain_address(host))
+        return int(connection.getsockname()[1])
     except (OSError, ValueError):
         return None
-    return None if address.is_loopback else (str(address), int(port))

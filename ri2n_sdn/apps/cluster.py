@@ -88,7 +88,7 @@ class Member:
     adopted: bool = False
     datapath: str = ""
     hash_algorithm: int = 0
-    controller: tuple[str, int] | None = None
+    control_port: int | None = None
     audited_s: float = 0.0
     sweep_s: float = math.inf  # when groups that no row uses any more may be deleted
     taps: dict[int, bool] = field(default_factory=dict)
@@ -499,7 +499,7 @@ class Cluster:
             member.channel is not None,
             self.config.extra_macs(member.name),
             member.hash_algorithm,
-            member.controller,
+            member.control_port,
             member.has_taps,
             member.helper_runs and not member.silence.silent,
             self.config.stripes(member.name),

@@ -199,7 +199,7 @@ class ConnectionApp(OSKenApp):
             return
         version = identity.printable(body.sw_desc)
         candidate = Member(name, channel.datapath.id, str(local.hw_addr), version, ports, channel)
-        candidate.controller = channel.reached_at
+        candidate.control_port = channel.reached_at_port
         candidate.taps = taps
         candidate.datapath, candidate.hash_algorithm = _datapath(body.serial_num.decode("utf-8", "replace"))
         key = f"{name} {channel.address}"

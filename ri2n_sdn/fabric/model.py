@@ -78,7 +78,7 @@ class Host:
 
     `extra_macs` are behind it (containers, virtual machines): their frames are handled as those of unmanaged hosts are.
     `hash_algorithm` is what its select groups hash by (pipeline.messages.Group).
-    `controller` is the (address, port) that it is connected to, which may be reached over the fabric.
+    `control_port` is the TCP port of its controller, which may be reached over the fabric.
     `accepts_wire` says that its receiving tables are known to be installed, so that peers may send it frames
     that carry NIC addresses (before, they must use the host's own).
     `helper` says that it has the two TAPs of `ri2n-reorder`, `helper_up` that the helper runs, `helper_hangs` that its
@@ -94,7 +94,7 @@ class Host:
     connected: bool = True
     extra_macs: tuple[str, ...] = ()
     hash_algorithm: int = 0
-    controller: tuple[str, int] | None = None
+    control_port: int | None = None
     helper: bool = False
     helper_up: bool = False
     may_stripe: bool = True

@@ -63,6 +63,7 @@ class _Nic:
     rx_recovered: int = 0
     conflicts: int = 0
     conflict_s: float = -1e9
+    conflict_since_s: float = -1e9
     strange: int = 0
     strange_since_s: float = -1e9
     flooded_s: float = -1e9
@@ -129,7 +130,8 @@ class Wiring:
         self._flooding: set[str] = set()
         self._flooded_s = -1e9
         self._next_ring_s = -1e9
-        self._next_beacon_s = -1e9
+        self._interval_s = self.settings.probe_s
+        self._next_beacon_s = self._beacons_s = -1e9
         self._last_tick_s: float | None = None
         self._round = 0
 
@@ -248,13 +250,13 @@ class Wiring:
         that it was asked before; every host is sent one at least twice a second. Silence of probes counts for nothing
         while the host does not answer, or while this loop was not run in time.
         """
-        late = self._last_tick_s is not None and now_s - self._last_tick_s > 2 * self.settings.probe_s
+        late_s = now_s - self._last_tick_s - 2 * self.settings.probe_s if self._last_tick_s is not None else 0.0
         self._last_tick_s = now_s
-        if late:
-            self._forgive(now_s)
+        if late_s > 0:
+            self._forgive(now_s, late_s)
         probes = self._discover(now_s, answered_s)
-        if now_s >= self._next_beacon_s:
-            self._next_beacon_s = now_s + self.settings.beacon_s
+        if now_s >= self._next_beacon_s or self._asks_who_moved(now_s):
+            self._next_beacon_s, self._beacons_s = now_s + self.settings.beacon_s, now_s
             probes += self._beacon_round(now_s, answered_s)
         if now_s >= self._next_ring_s:
             rings = self._rings()
@@ -262,7 +264,7 @@ class Wiring:
             interval_s = max(
                 self.settings.probe_s, self.lag_s / 4, sum(map(len, rings.values())) / self.settings.probes_per_s
             )
-            self._next_ring_s = now_s + interval_s
+            self._next_ring_s, self._interval_s = now_s + interval_s, interval_s
             self._round += 1
             for (_, switch), nics in rings.items():
                 if switch is not None and len(nics) == 1:
@@ -311,33 +313,49 @@ class Wiring:
     def _heard_flood(self, sender: NicId, tx: _Nic, receiver: NicId, rx: _Nic, now_s: float) -> None:
         if tx.network is None:
             return
-        beacon = self._beacons.get(tx.network)
         if rx.network == tx.network:
             rx.conflicts = 0
-            if beacon is not None and beacon[0] == sender:
-                rx.beacon_s = now_s
+            rx.beacon_s = now_s
             return
         if rx.network is None:
             self._join(receiver, rx, tx.network, now_s)
             return
-        alone = len(self._members().get(rx.network, ())) <= 1
-        if alone or not rx.rx_ok or now_s - rx.own_rx_s > 3 * self.settings.probe_s + self.lag_s:
+        # One of the two NICs has been plugged in elsewhere, or the networks are one. Who still hears its own network
+        # has not moved, nor has who is still heard by its own. The sender's network is asked for less long, since the
+        # last probe before a cable was pulled may have been from either. When both are silent the receiver may just
+        # have been waiting for the sender, until an inquiry has had others probe it.
+        members = self._members()
+        fresh_s, silent_s = 2 * self._interval_s + self.lag_s, 3 * self._interval_s + self.lag_s
+        others = [nic for nic in members.get(tx.network, ()) if nic != sender and self._nics[nic].healthy]
+        astray = bool(others) and now_s - tx.tx_s > fresh_s
+        alone = len(members.get(rx.network, ())) <= 1
+        if alone or not rx.rx_ok or now_s - rx.own_rx_s > (2 * silent_s if astray else silent_s):
             self._note(f"{self._label(receiver)} moved from n{rx.network} to n{tx.network}")
             self._join(receiver, rx, tx.network, now_s)
             return
-        # Networks that are one are flooded once per round; what strays now and then must not add up. The NIC that
-        # floods its own network hears no flood of it that would say so.
+        if astray:
+            return
+        # Networks that are one are flooded once per round, for longer than it takes to see that one of the two NICs
+        # has moved; what strays now and then must not add up. The NIC that floods its own network hears no flood of it
+        # that would say so.
         if now_s - rx.conflict_s > 1.5 * self.settings.beacon_s + self.lag_s:
-            rx.conflicts = 0
+            rx.conflicts, rx.conflict_since_s = 0, now_s
         rx.conflict_s = now_s
         rx.conflicts += 1
-        if rx.conflicts >= 2:
+        if rx.conflicts >= 2 and now_s - rx.conflict_since_s > silent_s:
             kept, merged = sorted((tx.network, rx.network))
             self._note(f"n{merged} and n{kept} are one network ({self._label(receiver)} hears both)")
             for nic, state in self._nics.items():
                 if state.network == merged:
                     self._join(nic, state, kept, now_s)
             self._beacons.pop(merged, None)
+
+    def _asks_who_moved(self, now_s: float) -> bool:
+        """Whether to flood all networks early: a NIC that fell silent may have been plugged in elsewhere."""
+        spaced_s = max(self.settings.beacon_s / 4, len(self._nics) / self.settings.probes_per_s)
+        return now_s > self._beacons_s + spaced_s and any(
+            now_s > inquiry.start_s + self.settings.burst_s for inquiry in self._inquiries.values()
+        )
 
     def _join(self, nic: NicId, state: _Nic, network: int, now_s: float) -> None:
         state.network = network
@@ -364,6 +382,11 @@ class Wiring:
                 beacon, since_s = (answering or healthy)[0], now_s
             self._beacons[network] = (beacon, since_s)
             probes.append(Probe(beacon, None))
+            if now_s - self._nics[beacon].tx_s > 2 * self._interval_s + self.lag_s:
+                # Its own network does not hear it, maybe since it was plugged in elsewhere: another one floods as well.
+                deputy = max(healthy, key=lambda nic: self._nics[nic].tx_s)
+                if deputy != beacon:
+                    probes.append(Probe(deputy, None))
             for nic in nics:
                 state = self._nics[nic]
                 heard_s = max(state.beacon_s, since_s, state.since_s)
@@ -458,9 +481,10 @@ class Wiring:
             if self._edges.get(edge, -1e9) >= inquiry.start_s or tx.network != rx.network or tx.network is None:
                 del self._inquiries[edge]
                 continue
-            if inquiry.left and now_s >= inquiry.next_s:
-                inquiry.left -= 1
-                inquiry.next_s = now_s + self.settings.burst_s
+            if now_s >= inquiry.next_s:
+                # After the bursts at the pace of the ring, up to the verdict: whom others still reach has not moved.
+                inquiry.next_s = now_s + (self.settings.burst_s if inquiry.left else self._interval_s)
+                inquiry.left = max(0, inquiry.left - 1)
                 ring = rings.get((tx.network, self._switch(sender)), ())
                 others = [nic for nic in ring if nic not in edge]
                 probes.append(Probe(sender, receiver))
@@ -503,12 +527,17 @@ class Wiring:
         start = self._round * count
         return [nics[(start + i) % len(nics)] for i in range(min(count, len(nics)))]
 
-    def _forgive(self, now_s: float) -> None:
-        """What was not heard up to now counts for nothing: it is the listener that was late."""
+    def _forgive(self, now_s: float, late_s: float) -> None:
+        """What was not heard up to now counts for nothing: it is the listener that was late.
+
+        Silence of beacons goes on where it was: it takes seconds, and who is late all the time must find it, too.
+        """
         for edge in self._edges:
             self._edges[edge] = now_s
         for state in self._nics.values():
+            beacon_s = min(now_s, state.beacon_s + late_s)
             self._forgive_nic(state, now_s)
+            state.beacon_s = beacon_s
         self._inquiries.clear()
 
     def _forgive_nic(self, state: _Nic, now_s: float) -> None:

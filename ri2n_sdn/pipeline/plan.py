@@ -93,7 +93,7 @@ def plan_host(
         plan.add_flows(_untag_flows(host, fabric.routing))
     for network, members in attachments.items():
         plan.add_groups(_network_group(members, vlan) for vlan in {UNTAGGED, *floods[network]})
-    plan.add_flows(_unmanaged_flows(attachments, floods, host.controller))
+    plan.add_flows(_unmanaged_flows(attachments, floods, host.control_port))
     for members in attachments.values():
         for position in range(1, len(members)):
             plan.add_groups([_standby_group(members[:position], members[position], Table.LEARN)])
@@ -368,7 +368,7 @@ def _tag(vlan: int) -> tuple[Action, ...]:
 def _unmanaged_flows(
     attachments: Mapping[str, tuple[Nic, ...]],
     floods: Mapping[str, Sequence[int]],
-    controller: tuple[str, int] | None,
+    control_port: int | None,
 ) -> Iterator[Flow]:
     """Rows for broadcast and for hosts without Open vSwitch: one NIC per network, learned where known.
 
@@ -386,13 +386,13 @@ def _unmanaged_flows(
     yield row(Table.SEND, 210, {"eth_type": ETH_ARP}, flood)
     for kind in ND_TYPES:
         yield row(Table.SEND, 210, {"eth_type": ETH_IPV6, "ip_proto": 58, "icmpv6_type": kind}, flood)
-    if controller is not None:
-        # The connection that repairs everything else must not depend on one path. TCP drops the second copy.
-        address, port = controller
-        family: dict[str, MatchValue] = {"eth_type": ETH_IPV6 if ":" in address else ETH_IPV4, "ip_proto": 6}
-        prefix = "ipv6" if ":" in address else "ipv4"
-        for end in ("src", "dst"):
-            yield row(Table.SEND, 220, {**family, f"{prefix}_{end}": address, f"tcp_{end}": port}, flood)
+    if control_port is not None:
+        # The connection that repairs everything else must not depend on one path. TCP drops the second copy. The port
+        # is all that is asked for: the controller's own host does not know by which of its addresses others reach it,
+        # and nobody knows its address after a move.
+        for eth_type in (ETH_IPV4, ETH_IPV6):
+            for end in ("src", "dst"):
+                yield row(Table.SEND, 220, {"eth_type": eth_type, "ip_proto": 6, f"tcp_{end}": control_port}, flood)
     yield row(Table.SEND, 1, {}, [Goto(Table.LEARNED), Goto(Table.SEND_UNMANAGED)])
     yield row(Table.LEARNED, 0, {}, [SetField("reg2", 0)])
     yield row(Table.SEND_UNMANAGED, 100, {"reg2": 0}, untagged)

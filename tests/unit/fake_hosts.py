@@ -34,7 +34,7 @@ class FakeChannel:
         self.datapath = SimpleNamespace(
             ofproto=ofp, ofproto_parser=parser, heard_s=-1e9, id=0, ports={}, ri2n_names=None
         )
-        self.reached_at: tuple[str, int] | None = None
+        self.reached_at_port: int | None = None
         self.address = "192.0.2.1"
         self.heard_s = -1e9
         self.answered_s = -1e9

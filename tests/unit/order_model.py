@@ -115,9 +115,8 @@ def _with_plain(world: World, host: Host) -> Iterator[Sent]:
         for own in (host.mac, *host.extra_macs):
             yield Sent(host.name, Frame(own, mac, payload="to plain"))
             yield Sent(name, Frame(mac, own, payload="from plain"))
-        if host.controller is not None:
-            address, port = host.controller
-            yield Sent(host.name, Frame(host.mac, mac, ip_proto=6, ipv4_dst=address, tcp_dst=port))
+        if host.control_port is not None:
+            yield Sent(host.name, Frame(host.mac, mac, ip_proto=6, tcp_dst=host.control_port))
         yield Sent(name, Frame(mac, BROADCAST, payload="plain broadcast"))
         yield Sent(name, Frame(mac, BROADCAST, 0x0806, payload="plain asks"))
 

@@ -120,7 +120,7 @@ CHANGES: dict[str, Callable[[Cluster], Fabric]] = {
     "helper removed": flip("B", helper=False, helper_up=False),
     "no longer accepts": flip("B", accepts_wire=False),
     "container added": flip("A", extra_macs=("0e:00:00:00:00:01",)),
-    "controller known": flip("A", controller=("10.0.0.1", 6653)),
+    "controller known": flip("A", control_port=6653),
     "kernel's hash": flip("A", hash_algorithm=1),
     "by flows": lambda cluster: fabric_of(cluster, by_flows=CLASSES),
     "placement": lambda cluster: fabric_of(cluster, placement={"A": (80,), "C": ()}),

@@ -119,13 +119,17 @@ def test_neighbours_are_found_after_any_cut_without_a_new_plan(
 
 def test_the_controllers_connection_leaves_into_every_network() -> None:
     cluster = Cluster({"A": ["n1", "n2"], "B": ["n1", "n2"]})
-    fabric = Fabric({**cluster.hosts, "B": replace(cluster.hosts["B"], controller=("10.0.0.1", 6653))})
+    fabric = Fabric({**cluster.hosts, "B": replace(cluster.hosts["B"], control_port=6653)})
     bridge = cluster.bridges["B"]
     cluster.replan(fabric)
-    frame = Frame(cluster.hosts["B"].mac, cluster.hosts["A"].mac, ip_proto=6, ipv4_dst="10.0.0.1", tcp_dst=6653)
-    assert bridge.receive(frame, LOCAL) == [(1, frame), (2, frame)]
-    assert len(bridge.receive(replace(frame, tcp_dst=80), LOCAL)) == 1
-    assert len(bridge.receive(replace(frame, ipv4_dst="10.0.0.2"), LOCAL)) == 1
+    other = Frame(cluster.hosts["B"].mac, cluster.hosts["A"].mac, ip_proto=6, ipv4_dst="10.0.0.1", tcp_dst=80)
+    for eth_type in (0x0800, 0x86DD):
+        # By whatever address the controller is reached, and from the controller's own host, by whatever address it is.
+        for ends in ({"tcp_dst": 6653}, {"tcp_dst": 40000, "tcp_src": 6653}, {"tcp_dst": 6653, "ipv4_dst": "10.0.0.2"}):
+            frame = replace(other, eth_type=eth_type, **ends)
+            assert bridge.receive(frame, LOCAL) == [(1, frame), (2, frame)]
+        assert len(bridge.receive(replace(other, eth_type=eth_type), LOCAL)) == 1
+        assert len(bridge.receive(replace(other, eth_type=eth_type, ip_proto=17, tcp_dst=6653), LOCAL)) == 1
 
 
 @settings(max_examples=40, deadline=None)

@@ -290,6 +290,44 @@ def test_a_moved_cable_is_followed() -> None:
     assert any("moved" in text for text in world.log)
 
 
+@pytest.mark.parametrize("delay_s", [0.001, 0.3, 0.8], ids=["quiet", "late", "later"])
+@pytest.mark.parametrize("hosts", [3, 4, 12])
+@pytest.mark.parametrize("host", ["h000", "h001"], ids=["beacons", "another"])
+def test_two_cables_of_a_host_that_are_swapped_join_no_networks(host: str, hosts: int, delay_s: float) -> None:
+    """h000 floods both networks, then each into the other one: since its own no longer hears it, they are not one."""
+    for step in range(20):
+        world = settled(two_networks(hosts))
+        world.delay_s = world.wiring.lag_s = delay_s
+        world.run(2.0 + step * 0.05)
+        world.wires[host, 1], world.wires[host, 2] = "net2", "net1"
+        world.run(3.0 + 6 * delay_s)
+        assert world.agrees() and not world.dead(), (step, world.learned(), world.log)
+        assert not any("one network" in text for text in world.log), (step, world.log)
+
+
+@pytest.mark.parametrize(("hosts", "host"), [(2, "h000"), (2, "h001"), (4, "h000"), (4, "h003"), (200, "h000")])
+def test_swapped_cables_are_found_within_a_second(hosts: int, host: str) -> None:
+    """Many hosts: their networks are asked less often, one round of all takes 0.4 s."""
+    for step in range(40 if hosts < 100 else 2):
+        world = settled(two_networks(hosts), 2.0 + step * 0.025)
+        world.wires[host, 1], world.wires[host, 2] = "net2", "net1"
+        world.run(1.0 if hosts < 100 else 3.0)
+        assert world.agrees() and not world.dead(), (step, world.learned(), world.log)
+
+
+def test_networks_that_were_joined_part_again_though_the_controller_is_late_all_the_time() -> None:
+    world = settled(two_networks(4))
+    original = dict(world.wires)
+    world.wires = dict.fromkeys(world.wires, "joined")
+    world.run(4.0)
+    world.wires = original
+    for _ in range(60):
+        world.run(0.2)
+        world.now_s += 0.25  # it was not run for so long
+        world.tick()
+    assert world.agrees() and not world.dead(), (world.learned(), world.dead())
+
+
 def test_networks_that_are_joined_become_one_and_part_again() -> None:
     world = settled(two_networks(4))
     original = dict(world.wires)
