@@ -50,8 +50,8 @@ class Change:
 
     @property
     def may_fail(self) -> bool:
-        """Whether host-up goes on without it: a route that cannot be, or an offload, does not stop it."""
-        return bool(re.match(r"ethtool -K|ip -[46] route replace", self.text))
+        """Whether host-up goes on without it: a route that cannot be, an offload, TCP's segments do not stop it."""
+        return bool(re.match(r"ethtool -K|ip -[46] route replace|nft add table inet", self.text))
 
 
 class Failing:

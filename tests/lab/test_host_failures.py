@@ -27,6 +27,7 @@ STEPS = (
     "set_controllers",
     "install_flows",
     "guard_ingress",
+    "fit_segments",
     "move_addresses",
 )
 
