@@ -28,6 +28,7 @@ from ri2n_sdn.pipeline.diff import Installed
 from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
 from ri2n_sdn.pipeline.messages import Wanted
 from ri2n_sdn.weights.loop import LoopSettings, PairKey, WeightLoop
+from ri2n_sdn.weights.losses import LossWatch
 
 __all__ = ["EMPTIED_CALM_S", "Cluster", "Member", "PathRates", "Port", "guarded_loop"]
 
@@ -39,7 +40,6 @@ TAKEOVER_GRACE_S = 10.0
 REFUSED_S = 30.0  # a host that was refused tries again within 8 s, as long as it is there
 EMPTIED_CALM_S = 60.0  # tables that were not emptied for this long are in order again
 _MAX_REFUSALS = 1000
-_SHOWN_REFUSALS = _SHOWN_PAIRS = 20
 
 
 @dataclass
@@ -163,6 +163,7 @@ class Cluster:
     cycle_s: float = 0.0
     hbspan_s: float = 0.25
     loop: WeightLoop = field(init=False)
+    losses: LossWatch = field(default_factory=LossWatch)
     fat_tree: FatTree | None = None
     vlan_check: RunningCheck | None = None
     faults: dict[str, str] = field(default_factory=dict)
@@ -172,8 +173,8 @@ class Cluster:
 
     def __post_init__(self) -> None:
         self.hbspan_s = self.config.hbspan_s.min
-        self.fat_tree = FatTree.of(self.config, self._nic_label)
-        self.wiring = Wiring(label=self._nic_label, switch=self._switch_of)
+        self.fat_tree = FatTree.of(self.config, self.nic_label)
+        self.wiring = Wiring(label=self.nic_label, switch=self._switch_of)
         self.loop = WeightLoop(
             LoopSettings(
                 strategy=self.strategy,
@@ -333,117 +334,20 @@ class Cluster:
         """What kept it out is over."""
         self._refused.pop(key, None)
 
-    def warnings(self) -> list[str]:
-        """What an operator should look at: pairs with no common network, hosts that are refused, the like."""
-        fabric = self.fabric()
-        apart = fabric.unconnected_pairs()
-        result = [f"{a} and {b} have no common network" for a, b in apart[:_SHOWN_PAIRS]]
-        if len(apart) > _SHOWN_PAIRS:
-            result.append(f"{len(apart) - _SHOWN_PAIRS} more pairs of hosts have no common network")
-        for network, nics in fabric.networks.items():
-            if len(nics) == 1:
-                result.append(f"network {network} has a single NIC, {nics[0].host}:{nics[0].name}")
-        result += self._contradictions(fabric)
-        result += self._shared_macs()
-        result += [
-            f"{self._nic_label(nic)} is flooded with probes of somebody else: whether it works is not known"
-            for nic in self.wiring.flooded(time.monotonic())
-        ]
-        result += self._refusals()
-        if self.fat_tree is not None:
-            result += self.fat_tree.liveness.faults
-            base = self.fat_tree.trees.vlans[0]
-            result += [
-                f"{nic.host}:{nic.name} has no switch in cluster.yaml: it uses VLAN {base} alone"
-                for network in self.fat_tree.networks
-                for nic in fabric.networks.get(network, ())
-                if nic.switch is None
-            ]
-        result += [f"{what}: {fault}" for what, fault in self.faults.items()]
-        for member in self.members.values():
-            result += [f"{member.name}: {what}: {fault}" for what, fault in member.faults.items()]
-            mute_s = member.channel.mute_s(time.monotonic()) if member.channel is not None else 0.0
-            if member.emptied > 2 and time.monotonic() - member.emptied_s < EMPTIED_CALM_S:
-                result.append(f"{member.name}: its tables are emptied again and again: does somebody else change them?")
-            if member.repairs > 1:
-                result.append(
-                    f"{member.name}: somebody else changes its rows again and again: is there another controller?"
-                )
-            if member.channel is None:
-                result.append(f"{member.name} is not connected")
-            elif mute_s > MUTE_S:
-                result.append(f"{member.name} has not answered for {mute_s:.1f} s: nobody waits for it")
-            elif self.config.stripes(member.name) and member.taps:
-                result += self._helper_faults(member)
-        missing = sorted({*self.config.hosts, *self.config.placed_ports()} - set(self.members))
-        result += [f"{name} is in cluster.yaml but has never connected" for name in missing]
-        return result
-
-    def _helper_faults(self, member: Member) -> list[str]:
-        if not member.has_taps:
-            return [f"{member.name}: its helper cannot be used: its ports have other numbers"]
-        if not member.helper_runs:
-            return [f"{member.name}: its helper does not run"]
-        if not member.silence.silent:
-            return []
-        quiet_s = time.monotonic() - member.silence.last_s
-        said = f"{member.name}'s helper has reported nothing for {quiet_s:.0f} s: its traffic goes by flows"
-        return [f"{said}; if it hangs, systemctl restart ri2n-reorder there"]
-
     def port_of(self, nic: NicId) -> tuple[Member | None, Port | None]:
         """The host and the port of a NIC, as far as they are known."""
         member = self.members.get(nic[0])
         return member, member.ports.get(nic[1]) if member is not None else None
 
-    def _nic_label(self, nic: NicId) -> str:
+    def nic_label(self, nic: NicId) -> str:
+        """The NIC as people write it, `A:eth0`."""
         port = self.port_of(nic)[1]
         return f"{nic[0]}:{port.name if port is not None else nic[1]}"
 
-    def _refusals(self) -> list[str]:
-        """Hosts that were refused and still try."""
+    def refusals(self) -> list[str]:
+        """Why hosts were refused that still try, the newest last."""
         now_s = time.monotonic()
-        still = [refusal.text for refusal in self._refused.values() if now_s - refusal.tried_s < REFUSED_S]
-        more = len(still) - _SHOWN_REFUSALS
-        return [*still[-_SHOWN_REFUSALS:], *([f"{more} more hosts were refused: see the log"] if more > 0 else [])]
-
-    def _shared_macs(self) -> list[str]:
-        """MAC addresses of several hosts: what is sent to one of them arrives at another."""
-        owners: dict[str, dict[str, list[str]]] = {}
-        for name, member in self.members.items():
-            own = [(member.mac, name), *((port.mac, f"{name}:{port.name}") for port in member.ports.values())]
-            for mac, label in own + [(mac, f"{name} (extra_macs)") for mac in self.config.extra_macs(name)]:
-                owners.setdefault(mac.lower(), {}).setdefault(name, []).append(label)
-        return [
-            f"{' and '.join(label for labels in of_host.values() for label in labels)} have one MAC address, {mac}: "
-            "give all but one another and run host-up there"
-            for mac, of_host in owners.items()
-            if len(of_host) > 1
-        ]
-
-    def _contradictions(self, fabric: Fabric) -> list[str]:
-        """Wiring that is other than declared: two declared networks that are one, or one that is several."""
-        declared_of: dict[str, dict[str, list[str]]] = {}
-        learned_of: dict[str, dict[str, list[str]]] = {}
-        for network, nics in fabric.networks.items():
-            for nic in nics:
-                declared = self.config.network(nic.host, nic.name)
-                if declared is not None:
-                    label = f"{nic.host}:{nic.name}"
-                    declared_of.setdefault(network, {}).setdefault(declared, []).append(label)
-                    learned_of.setdefault(declared, {}).setdefault(network, []).append(label)
-        result = []
-        for network, found in sorted(declared_of.items()):
-            if len(found) > 1:
-                odd = min(found.items(), key=lambda item: len(item[1]))
-                result.append(
-                    f"{', '.join(odd[1])} declared on {odd[0]}, found on {network} with NICs of "
-                    f"{', '.join(sorted(set(found) - {odd[0]}))}"
-                )
-        for declared, parts in sorted(learned_of.items()):
-            if len(parts) > 1:
-                odd_part = min(parts.values(), key=len)
-                result.append(f"{', '.join(odd_part)} cut off from the rest of {declared}")
-        return result
+        return [refusal.text for refusal in self._refused.values() if now_s - refusal.tried_s < REFUSED_S]
 
     def _switch_of(self, nic: NicId) -> str | None:
         """The switch of a NIC in a network of several."""

@@ -18,6 +18,7 @@ from typing import Any
 from ri2n_sdn.apps import local_placement, local_vlans
 from ri2n_sdn.apps.cluster import Cluster, PathRates
 from ri2n_sdn.apps.openflow import handler_drops, handler_errors
+from ri2n_sdn.apps.problems import problems_of
 from ri2n_sdn.apps.reported import STALE_S, Reported
 from ri2n_sdn.apps.trunk import slots_in_force
 from ri2n_sdn.errors import BadInput, NotAvailable
@@ -122,7 +123,7 @@ class LocalApi:
                     {"id": network, "nics": [f"{nic.host}:{nic.name}" for nic in nics]}
                     for network, nics in fabric.networks.items()
                 ],
-                "warnings": cluster.warnings(),
+                "problems": [asdict(problem) for problem in problems_of(cluster)],
                 "counters": {
                     **dict(cluster.counters),
                     "nic_deaths": cluster.wiring.deaths,
@@ -146,7 +147,9 @@ class LocalApi:
             }
 
     def _host(self, name: str, fabric: Fabric) -> dict[str, Any]:
+        """What is known of a host; while it is away, what changes by itself is None."""
         member = self._cluster.members[name]
+        here = member.channel is not None
         nics = []
         for nic in fabric.hosts[name].nics:
             port = member.ports[nic.port]
@@ -157,10 +160,10 @@ class LocalApi:
                     "mac": nic.mac,
                     "network": nic.network,
                     "speed_bps": nic.rate_bps,
-                    "up": nic.up,
-                    "alive": nic.sends and nic.receives,
-                    "tx_bps": port.tx_bps,
-                    "rx_bps": port.rx_bps,
+                    "up": nic.up if here else None,
+                    "alive": nic.sends and nic.receives if here else None,
+                    "tx_bps": port.tx_bps if here else None,
+                    "rx_bps": port.rx_bps if here else None,
                 }
             )
         return {
@@ -168,7 +171,7 @@ class LocalApi:
             "dpid": f"{member.dpid:016x}",
             "mac": member.mac,
             "address": member.channel.address if member.channel is not None else None,
-            "connected": member.channel is not None,
+            "connected": here,
             "ovs": member.ovs,
             "datapath": member.datapath or None,
             "helper": self._helper(name, fabric),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,6 +46,11 @@ class _Poll:
     @property
     def futures(self) -> list[Future[list[Any]]]:
         return [*self.flows, self.canary, self.ports, *([self.groups] if self.groups is not None else [])]
+
+    @property
+    def counted(self) -> bool:
+        """The host's rows were read."""
+        return all(future.done() and future.exception() is None for future in self.flows)
 
 
 @dataclass
@@ -121,17 +126,24 @@ class TelemetryApp(OSKenApp):
                     slot_bytes.update(self._take(poll))
             barriers: list[Future[list[Any]]] = []
             with cluster.together("no weights can be decided, and slot tables stay as they are"):
-                barriers = self._decide(now_s, slot_bytes)
+                barriers = self._decide(now_s, slot_bytes, {poll.member.name for poll in polls if poll.counted})
         await_most(list(enumerate((barrier,) for barrier in barriers)), _ANSWER_S)
         cluster.cycle_s = time.monotonic() - now_s
         cluster.counters["cycles"] += 1
 
-    def _decide(self, now_s: float, slot_bytes: dict[PairKey, tuple[int, ...]]) -> list[Future[list[Any]]]:
-        """What the strategy makes of the counters, as it is sent (cluster.lock is held); barriers to wait for."""
+    def _decide(
+        self, now_s: float, slot_bytes: dict[PairKey, tuple[int, ...]], counted: Collection[str]
+    ) -> list[Future[list[Any]]]:
+        """What the strategy makes of the counters, as it is sent (cluster.lock is held); barriers to wait for.
+
+        `counted` are the hosts whose rows were read in this round.
+        """
         cluster = self.cluster
         self._choose_vlans(now_s)
         pairs = self._pairs(slot_bytes)
-        decision = cluster.loop.step(now_s, pairs, cluster.fabric().capacities_bps())
+        capacities_bps = cluster.fabric().capacities_bps()
+        cluster.losses.step(now_s, pairs, counted, capacities_bps)
+        decision = cluster.loop.step(now_s, pairs, capacities_bps)
         self._publish(pairs, decision, now_s)
         cluster.hbspan_s = decision.hbspan_s
         return send_slots(cluster, {pair: choice for pair, choice in decision.pairs.items() if choice.slots})

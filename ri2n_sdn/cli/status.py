@@ -15,6 +15,7 @@ from ri2n_sdn.cli.forward import controller_socket
 from ri2n_sdn.cli.views import explain_lines, helper_table, path_table, status_view
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.classes import TrafficClass
+from ri2n_sdn.fabric.problem import Problem, exit_code
 from ri2n_sdn.pipeline.dphash import PROTOCOLS, HashBuild, slot_of
 from ri2n_sdn.pipeline.placement import server_of
 
@@ -23,13 +24,17 @@ __all__ = ["explain", "status", "top"]
 BUILDS: dict[str, HashBuild] = {"portable": "portable", "sse42": "sse42"}
 
 
-def status(socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False) -> None:
-    """Show hosts, NICs, networks, the active pairs with their shares, and warnings."""
+def status(socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False) -> int:
+    """Show what is wrong, then hosts, NICs, networks and the active pairs with their shares.
+
+    Exit code for monitoring: 0 nothing is wrong, 1 warnings, 2 bad (or no controller answers).
+    """
     answer = call(controller_socket(socket, lab), "status")
     if as_json:
         print_json(answer)
     else:
         console().print(_render(answer))
+    return exit_code(Problem(**each) for each in answer["problems"])
 
 
 def top(

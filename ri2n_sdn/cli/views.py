@@ -9,15 +9,18 @@ from rich.table import Table
 from rich.text import Text
 
 from ri2n_sdn.cli.common import rate_text
+from ri2n_sdn.fabric.problem import Problem, worst_first
 
-__all__ = ["explain_lines", "helper_table", "path_table", "status_view"]
+__all__ = ["STYLES", "explain_lines", "helper_table", "path_table", "status_view"]
+
+STYLES = {"ok": "green", "warning": "yellow", "bad": "bold red"}
 
 Json = dict[str, Any]
 
 
 def status_view(status: Json) -> RenderableType:
-    """All of `ri2n status`: a headline, what is wrong, hosts with their NICs, pairs with their shares, helpers."""
-    parts: list[RenderableType] = [_headline(status), *_warnings(status), _host_table(status), _pair_table(status)]
+    """All of `ri2n status`: what is wrong, a headline, hosts with their NICs, pairs with their shares, helpers."""
+    parts: list[RenderableType] = [*_problems(status), _headline(status), _host_table(status), _pair_table(status)]
     helpers = helper_table([pair for pair in status["pairs"] if pair["active"] and pair.get("striped")])
     if helpers is not None:
         parts.append(helpers)
@@ -205,9 +208,12 @@ def _pair_table(status: Json) -> RenderableType:
     return table
 
 
-def _warnings(status: Json) -> list[Text]:
-    return [Text(f"warning: {text}", style="yellow") for text in status["warnings"]]
+def _problems(status: Json) -> list[Text]:
+    problems = worst_first(Problem(**each) for each in status["problems"])
+    return [Text(str(problem), style=STYLES[problem.severity]) for problem in problems]
 
 
 def _mark(good: object) -> Text:
+    if good is None:
+        return Text("-")  # nobody knows
     return Text("yes") if good else Text("NO", style="bold red")

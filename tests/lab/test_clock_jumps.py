@@ -14,6 +14,7 @@ import pytest
 from ri2n_sdn.cli.client import call
 from ri2n_sdn.lab import Lab
 from ri2n_sdn.lab.kernels import GUEST
+from tests.problem_texts import problem_texts
 
 from .conftest import replace_controller
 from .packets import reaches
@@ -59,7 +60,7 @@ def test_a_clock_that_is_set_changes_nothing(cluster: Cluster, by_s: float, wait
     try:
         stream_is_flawless(cluster, 1000.0, lambda: set_ahead(by_s), seconds=4, outage_ms=1e12)
         status = call(lab.controller_socket, "status")
-        assert status["pid"] == pid and status["warnings"] == before["warnings"], status["warnings"]
+        assert status["pid"] == pid and problem_texts(status) == problem_texts(before), problem_texts(status)
         assert whole(cluster), cluster.described()
         for strategy, mode in (("round_robin", "RoundRobin"), ("max_min", "Paced")):
             call(lab.controller_socket, "strategy", name=strategy)

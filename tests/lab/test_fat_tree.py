@@ -19,6 +19,7 @@ from ri2n_sdn.cli.client import call
 from ri2n_sdn.lab import Lab
 from ri2n_sdn.lab.flooding import flooded_frames
 from ri2n_sdn.lab.traffic import Stream
+from tests.problem_texts import problem_texts
 
 from .conftest import EXACT, replace_controller
 from .fat_trees import until_sent, vbft
@@ -131,7 +132,9 @@ def test_the_base_tree_may_die_too(lab: Lab, wait_until: WaitUntil) -> None:
     """Broadcast and ARP go by the other one then."""
     lab.fault("switch_down", switch="up1")
     wait_until(lambda: not paths(lab, "n1", "n3")[0]["alive"], "the dead tree is not noticed")
-    wait_until(lambda: any("up1" in text for text in status(lab)["warnings"]), lambda: str(status(lab)["warnings"]))
+    wait_until(
+        lambda: any("up1" in text for text in problem_texts(status(lab))), lambda: str(problem_texts(status(lab)))
+    )
     wait_until(lambda: status(lab)["settled"], "not settled")
     lab.exec("n1", ["ip", "neigh", "flush", "all"])
     lab.exec("n3", ["ip", "neigh", "flush", "all"])

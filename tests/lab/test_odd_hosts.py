@@ -15,6 +15,7 @@ from ri2n_sdn.cli.client import call
 from ri2n_sdn.fabric.topology import Topology, parse_topology
 from ri2n_sdn.lab import Lab
 from ri2n_sdn.lab.traffic import Stream
+from tests.problem_texts import problem_texts
 
 from .conftest import EXACT
 from .outages import busy_nic, felt
@@ -150,7 +151,7 @@ def others_lose_nothing(lab: Lab, kind: str, seconds: float, wait_until: WaitUnt
     with odd(lab):
         flawless_streams(lab, ENDS, seconds=seconds, flows=16)
         status = call(lab.controller_socket, "status")
-        assert any(said in text for text in status["warnings"]) or not said, status["warnings"]
+        assert any(said in text for text in problem_texts(status)) or not said, problem_texts(status)
         assert status["pid"] == pid
         connected = {host["name"] for host in status["hosts"] if host["connected"]}
         assert connected >= set("ABCD"), connected
@@ -177,7 +178,7 @@ def test_a_mute_host_delays_no_failover(lab: Lab, wait_until: WaitUntil) -> None
     lab.wait_ready()
     with fake(lab, "mute", "mute", 7):
         wait_until(
-            lambda: any("mute has not" in text for text in call(lab.controller_socket, "status")["warnings"]),
+            lambda: any("mute has not" in text for text in problem_texts(call(lab.controller_socket, "status"))),
             "it is not known to be mute",
         )
         stream = Stream(lab, "A", "B", seconds=2.5 if EXACT else 6)

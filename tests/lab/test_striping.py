@@ -21,6 +21,7 @@ from ri2n_sdn.lab import Lab
 from ri2n_sdn.lab.traffic import Stream
 from ri2n_sdn.pipeline import helper_frames
 from ri2n_sdn.pipeline.crc32c import crc32c
+from tests.problem_texts import problem_texts
 
 from .conftest import EXACT, PATIENCE_S, TOPOLOGIES
 from .packets import all_reach_each_other, all_talk_tcp, broadcasts_arrive_once, flawless, pings
@@ -386,7 +387,7 @@ def test_a_hanging_helper_without_a_guard_is_left_for_the_slot_table(
 
     def warned() -> bool:
         line = f"{host}'s helper has reported nothing for "
-        return any(text.startswith(line) for text in call(lab.controller_socket, "status")["warnings"])
+        return any(text.startswith(line) for text in problem_texts(call(lab.controller_socket, "status")))
 
     stream = Stream(lab, "B", "A", pps=stream_pps, seconds=12 if EXACT else 40, size=SIZE)
     until_sent(cluster, 0.05 * stream_pps, wait_until, by_all=True)
@@ -395,7 +396,7 @@ def test_a_hanging_helper_without_a_guard_is_left_for_the_slot_table(
     os.kill(pid, signal.SIGSTOP)
     hung_s = time.monotonic()
     try:
-        wait_until(warned, lambda: f"no warning: {call(lab.controller_socket, 'status')['warnings']}")
+        wait_until(warned, lambda: f"no warning: {problem_texts(call(lab.controller_socket, 'status'))}")
         noticed_s = time.monotonic()
         by_slots = [(pair["src"], pair["striped"]) for pair in call(lab.controller_socket, "status")["pairs"]]
         wait_until(lambda: time.monotonic() > hung_s + 2 * SILENT_MS / 1000, "time stands still")

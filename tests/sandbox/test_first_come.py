@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from ri2n_sdn.bench.sandbox import Sandbox, host_mac, reserve_port
+from tests.problem_texts import problem_texts
 
 from .fake_switch import FakeSwitch
 from .frames import LONG_S, Capture, udp, wait_until
@@ -99,7 +100,7 @@ def test_whoever_comes_first_after_a_restart_takes_nothing_from_a_real_host(
         capture = Capture(sandbox)
         sandbox.receive("B", *frames)
         capture.expect({"A": frames})
-        said = [*status["warnings"], *(entry["text"] for entry in sandbox.ask("events")["events"])]
+        said = [*problem_texts(status), *(entry["text"] for entry in sandbox.ask("events")["events"])]
         words = "X has not answered for" if name == "X" else f"{name} at 127.0.0.2 refused"
         assert any(words in text for text in said), said
     finally:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import pytest
 
 from ri2n_sdn.bench.sandbox import Sandbox, host_mac
+from tests.problem_texts import problem_texts
 
 from .fake_switch import HELLO, MULTIPART_REPLY, FakeSwitch
 from .frames import LONG_S, Capture, ether, udp, wait_until
@@ -237,7 +238,7 @@ def test_a_host_with_odd_addresses_is_refused_and_named(
 ) -> None:
     switch.answer(dpid=0x83, name="odd", mac="02:00:0a:00:00:01", nics=nics)
     assert_refused(sandbox, switch, said)
-    assert any(said in warning for warning in sandbox.ask("status")["warnings"])
+    assert any(said in warning for warning in problem_texts(sandbox.ask("status")))
 
 
 def test_a_mute_switch_delays_nobody(sandbox: Sandbox, switch: FakeSwitch) -> None:
@@ -245,8 +246,8 @@ def test_a_mute_switch_delays_nobody(sandbox: Sandbox, switch: FakeSwitch) -> No
     switch.mute = True
     polite(sandbox, switch, "mute", 0x84, "02:00:0b:00:00:01", ["02:00:0b:00:00:02"])
     wait_until(
-        lambda: any("mute has not answered" in warning for warning in sandbox.ask("status")["warnings"]),
-        lambda: f"not named: {sandbox.ask('status')['warnings']}",
+        lambda: any("mute has not answered" in warning for warning in problem_texts(sandbox.ask("status"))),
+        lambda: f"not named: {problem_texts(sandbox.ask('status'))}",
     )
     cycles = sandbox.ask("status")["counters"]["cycles"]
     wait_until(lambda: sandbox.ask("status")["counters"]["cycles"] > cycles + 3, "cycles stand still")
@@ -312,12 +313,12 @@ def test_a_flood_of_strange_probes_costs_no_nic_its_good_name(sandbox: Sandbox) 
         sandbox.ovs.vsctl("del-port", "n0", "stranger")
     reported = status["counters"]["dropped_probe_unknown"] - before.get("dropped_probe_unknown", 0)
     assert reported > 1000, f"{reported} of {rounds * 400}: no flood"
-    warnings = " ".join(status["warnings"])
+    warnings = " ".join(problem_texts(status))
     assert "A:A-e0 is flooded with probes" in warnings and "B:B-e0 is flooded with probes" in warnings
     assert "e1 is flooded" not in warnings
     texts = [entry["text"] for entry in sandbox.ask("events")["events"]]
     assert not [text for text in texts if "arrives" in text or "cut off" in text]
-    wait_until(lambda: "flooded" not in " ".join(sandbox.ask("status")["warnings"]), "the warning stays")
+    wait_until(lambda: "flooded" not in " ".join(problem_texts(sandbox.ask("status"))), "the warning stays")
 
 
 def test_connections_are_bounded(sandbox: Sandbox) -> None:

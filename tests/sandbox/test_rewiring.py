@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from ri2n_sdn.bench.sandbox import Sandbox
+from tests.problem_texts import problem_texts
 
 from .frames import Capture, arp, slot_hops, udp, wait_until
 
@@ -52,7 +53,7 @@ def every_pair_once(sandbox: Sandbox, wiring: dict[str, list[str]], mark: int) -
 
 def test_unequal_wiring_is_found_and_odd_pairs_are_named(sandbox: Sandbox) -> None:
     assert networks(sandbox) == expected(WIRING)
-    assert sandbox.ask("status")["warnings"] == [
+    assert problem_texts(sandbox.ask("status")) == [
         "C and D have no common network",
         "D and E have no common network",
     ]
@@ -122,7 +123,7 @@ def test_a_nic_is_added_and_removed(sandbox: Sandbox) -> None:
     more = {**WIRING, "E": ["n0", "n1"]}
     wait_until(lambda: networks(sandbox) == expected(more), lambda: f"{networks(sandbox)}")
     status = sandbox.wait_settled()
-    assert status["warnings"] == ["C and D have no common network"]
+    assert problem_texts(status) == ["C and D have no common network"]
     every_pair_once(sandbox, more, 5)
     sandbox.ovs.vsctl("del-port", "E-e1", "--", "del-port", "n1-E-1")
     wait_until(lambda: networks(sandbox) == expected(WIRING), lambda: f"{networks(sandbox)}")
@@ -143,7 +144,7 @@ def test_a_host_that_comes_later_is_reached_and_one_that_leaves_stays_reachable(
         every_pair_once(sandbox, wiring, 7)
         sandbox.ovs.vsctl("set", "controller", "F", 'target="tcp:127.0.0.1:9"')  # nobody there
         wait_until(
-            lambda: "F is not connected" in sandbox.ask("status")["warnings"], "the lost connection is not noticed"
+            lambda: "F is not connected" in problem_texts(sandbox.ask("status")), "the lost connection is not noticed"
         )
         sandbox.wait_settled(hosts=len(WIRING))
         every_pair_once(sandbox, wiring, 8)

@@ -17,6 +17,7 @@ from ri2n_sdn.bench.sandbox import Sandbox
 from ri2n_sdn.fabric.links import number_pair
 from ri2n_sdn.fabric.model import PathKey
 from ri2n_sdn.pipeline.crc32c import crc32c
+from tests.problem_texts import problem_texts
 
 from .frames import Capture, ether, read_pcap, udp, wait_until
 
@@ -115,7 +116,7 @@ def test_helpers_are_seen_and_pairs_with_two_are_striped(sandbox: Sandbox) -> No
         "C": None,
     }
     assert {(p["src"], p["dst"]) for p in status["pairs"] if p["striped"]} == {("A", "B"), ("B", "A")}
-    assert status["warnings"] == []
+    assert problem_texts(status) == []
     assert [len(host["nics"]) for host in status["hosts"]] == [2, 2, 1]  # the TAPs are no NICs
     assert [path["link"] for path in pair(sandbox, "A", "B")["paths"]] == [NUMBERS[1, 1, 0], NUMBERS[2, 2, 0]]
     assert "both helpers run" in sandbox.ask("explain", src="A", dst="B")["reason"]
@@ -208,7 +209,7 @@ def test_without_its_own_helper_a_host_uses_the_slot_table_at_once(sandbox: Sand
         sandbox.receive("A", *frames)
         capture.expect({"B": frames})
         wait_until(lambda: not pair(sandbox, "A", "B")["striped"], "the controller does not notice")
-        assert "A: its helper does not run" in sandbox.ask("status")["warnings"]
+        assert "A: its helper does not run" in problem_texts(sandbox.ask("status"))
     finally:
         sandbox.run_helper("A", True)
     wait_until(lambda: pair(sandbox, "A", "B")["striped"], "it is not striped again")
@@ -351,7 +352,7 @@ def test_a_helper_that_stops_reporting_gets_nothing_until_it_reports_again(spare
     def reports(*hosts: str) -> list[str]:
         for host in hosts:
             spare.receive(f"{host}-wire", report(spare.mac(host), spare.mac("B" if host == "A" else "A"), 0))
-        return [line for line in spare.ask("status")["warnings"] if "helper has reported nothing" in line]
+        return [line for line in problem_texts(spare.ask("status")) if "helper has reported nothing" in line]
 
     wait_until(lambda: any(line.startswith("A's") for line in reports("B")), "the silence is not noticed")
     wait_until(lambda: not pair(spare, "A", "B")["striped"], "it is striped")

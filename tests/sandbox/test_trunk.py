@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ri2n_sdn.bench.sandbox import Sandbox
+from tests.problem_texts import problem_texts
 
 from .frames import Capture, arp, ether, read_pcap, slot_hops, udp, wait_until
 
@@ -37,7 +38,7 @@ def nics_of_networks(status: dict[str, Any]) -> set[frozenset[str]]:
 def test_networks_are_found(sandbox: Sandbox) -> None:
     status = sandbox.ask("status")
     assert nics_of_networks(status) == {frozenset(f"{name}:{name}-e{i}" for name in HOSTS) for i in (0, 1)}
-    assert status["warnings"] == []
+    assert problem_texts(status) == []
     for host in status["hosts"]:
         assert host["mac"] == sandbox.mac(host["name"])
         assert [nic["mac"] for nic in host["nics"]] == [sandbox.nic_mac(host["name"], port) for port in (1, 2)]

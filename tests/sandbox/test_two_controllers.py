@@ -6,6 +6,7 @@ from typing import Any
 
 from ri2n_sdn.bench.sandbox import ANSWER_S, Sandbox, reserve_port
 from ri2n_sdn.cli.client import call
+from tests.problem_texts import problem_texts
 
 from .frames import LONG_S, Capture, udp, wait_until
 
@@ -21,24 +22,24 @@ def test_two_controllers_with_other_settings_are_both_told() -> None:
         config.write_text("slots: 128\n" + sandbox.declared())
 
         def warned(status: dict[str, Any]) -> bool:
-            lines = [line for line in status["warnings"] if "is there another controller?" in line]
+            lines = [line for line in problem_texts(status) if "changes its rows" in line]
             return {line.split(":")[0] for line in lines} == set(HOSTS)
 
         sandbox.start_controller(before=OFTEN, config="slots: 64\n" + sandbox.declared())
         status = sandbox.wait_settled()
         repairs = status["counters"].get("audit_repairs", 0)
-        assert not status["warnings"] and not repairs
+        assert not problem_texts(status) and not repairs
         argv = ["controller", "--listen", f"127.0.0.1:{port}", "--socket", str(socket), "--config", str(config)]
         second = sandbox.spawn(OFTEN, argv, sandbox.folder / "second.log")
         try:
             for name in HOSTS:
                 first = sandbox.ovs.vsctl("get-controller", name).strip()
                 sandbox.ovs.vsctl("set-controller", name, first, f"tcp:127.0.0.1:{port}")
-            wait_until(lambda: warned(sandbox.ask("status")), lambda: f"{sandbox.ask('status')['warnings']}")
+            wait_until(lambda: warned(sandbox.ask("status")), lambda: f"{problem_texts(sandbox.ask('status'))}")
             few = sandbox.ask("status")["counters"]["audit_repairs"]
             wait_until(
                 lambda: warned(call(socket, "status", timeout_s=ANSWER_S)),
-                lambda: f"{call(socket, 'status')['warnings']}",
+                lambda: f"{problem_texts(call(socket, 'status'))}",
             )
             assert few <= 6 * len(HOSTS), f"only after {few} audits that found rows changed"
             frames = [udp(sandbox.mac("A"), sandbox.mac("B"), (number, 1)) for number in range(16)]

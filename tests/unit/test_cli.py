@@ -334,7 +334,7 @@ def test_status_marks_striped_pairs_and_helpers() -> None:
     host: dict[str, Any] = {"name": "B", "address": None, "ovs": "3.1.0", "connected": True, "nics": []}
     answer: dict[str, object] = {
         **{"ok": True, "settled": True, "strategy": "max_min", "hbspan_s": 0.25, "uptime_s": 1.0, "pid": 1},
-        **{"networks": [], "warnings": [], "counters": {}, "slots_moved": 0},
+        **{"networks": [], "problems": [], "counters": {}, "slots_moved": 0},
     }
     for runs, mark in ((True, "B (helper)"), (False, "B (helper down)")):
         hosts = [{**host, "helper": {"running": runs, "report_age_s": None, "running_s": None}}]
@@ -348,7 +348,7 @@ def test_names_that_look_like_markup_are_shown_as_they_are() -> None:
     answer: dict[str, Any] = {
         **{"ok": True, "settled": True, "strategy": "max_min", "hbspan_s": 0.25, "uptime_s": 1.0, "pid": 1},
         **{"hosts": [host], "pairs": [], "networks": [], "counters": {}, "slots_moved": 0},
-        "warnings": ["B: [/] is odd"],
+        "problems": [{"severity": "warning", "text": "B: [/] is odd", "advice": ""}],
     }
     text = shown(status_view(answer))
     assert "eth[/]0" in text and "[red]" in text and "3[/bold]" in text
@@ -358,7 +358,7 @@ def test_names_that_look_like_markup_are_shown_as_they_are() -> None:
 def test_status_of_an_empty_controller_can_be_shown_and_another_version_is_one_line() -> None:
     empty: dict[str, object] = {
         **{"ok": True, "settled": False, "strategy": "max_min", "hbspan_s": 0.25, "uptime_s": 1.0, "pid": 1},
-        **{"hosts": [], "networks": [], "warnings": ["A and B share no network"], "counters": {}},
+        **{"hosts": [], "networks": [], "problems": [], "counters": {}},
         **{"pairs": [], "slots_moved": 0},
     }
     assert status_view(empty) is not None

@@ -16,6 +16,7 @@ from ri2n_sdn.apps.openflow import DEAD_DISPATCHER, ofp
 from ri2n_sdn.fabric.wiring import Wiring
 from ri2n_sdn.fabric.yamlfile import parse_model
 from ri2n_sdn.pipeline.diff import Installed
+from tests.problem_texts import problem_texts
 from tests.unit.fake_hosts import FakeChannel, cluster_of, host_mac, member_of, plan
 
 FIRST_NIC_OF_B = "04:00:00:00:42:01"
@@ -71,7 +72,7 @@ def test_addresses_that_cannot_be_a_hosts_are_refused_with_what_to_do(
 ) -> None:
     channel = described(app, b"D\0", mac, nics)
     assert channel.closed and not channel.known and "D" not in app.cluster.members
-    (warning,) = app.cluster.warnings()
+    (warning,) = problem_texts(app.cluster)
     assert said in warning and warning.startswith("D at 192.0.2.9 refused: ") and warning.endswith("run host-up there")
 
 
@@ -134,7 +135,7 @@ def test_a_nic_that_is_given_anothers_address_costs_its_host_the_connection(
     status_of(app, "A", 1, mac)
     assert channel_of(app.cluster, "A").closed and app.cluster.members["A"].ports == before
     assert not any(channel_of(app.cluster, name).closed for name in "BC")
-    (warning,) = app.cluster.warnings()
+    (warning,) = problem_texts(app.cluster)
     assert said in warning and not any(member.dirty for member in app.cluster.members.values())
 
 
@@ -151,7 +152,7 @@ def test_a_host_that_has_another_name_now_takes_its_ghost_along(app: ConnectionA
     leave(app, "A")
     new = described(app, b"renamed", host_mac("A"), {1: "04:00:00:00:41:01", 2: "04:00:00:00:41:02"}, dpid=ord("A"))
     assert new.known and set(app.cluster.members) == {"renamed", "B", "C"}
-    assert not [line for line in app.cluster.warnings() if "one MAC" in line]
+    assert not [line for line in problem_texts(app.cluster) if "one MAC" in line]
 
 
 def test_what_belongs_to_a_host_that_is_away_is_nobody_elses(app: ConnectionApp) -> None:
@@ -160,7 +161,7 @@ def test_what_belongs_to_a_host_that_is_away_is_nobody_elses(app: ConnectionApp)
     thief = described(app, b"D", "06:00:00:00:99:00", {1: "04:00:00:00:41:01"})
     assert thief.closed and "D" not in app.cluster.members
     assert any(
-        "D at 192.0.2.9 refused: A at an unknown address, not connected now," in w for w in app.cluster.warnings()
+        "D at 192.0.2.9 refused: A at an unknown address, not connected now," in w for w in problem_texts(app.cluster)
     )
 
 
@@ -191,7 +192,7 @@ def test_other_hosts_rows_show_who_was_here_before(app: ConnectionApp) -> None:
     channel = honest(app)
     assert channel.known and not channel.closed and stolen.closed
     assert app.cluster.members["D"].ports.keys() == {2} and app.cluster.members["D"].channel is None
-    assert any("D at 192.0.2.1 refused: A at 192.0.2.1 has the same MAC" in line for line in app.cluster.warnings())
+    assert any("D at 192.0.2.1 refused: A at 192.0.2.1 has the same MAC" in line for line in problem_texts(app.cluster))
 
 
 def test_what_a_host_holds_itself_is_no_proof(app: ConnectionApp) -> None:
@@ -240,7 +241,7 @@ def test_a_certificate_speaks_for_the_hosts_that_it_names(
     assert channel.known is admitted and channel.closed is not admitted
     assert ("D" in app.cluster.members) is admitted
     if not admitted:
-        assert any("D at 192.0.2.9 refused: its certificate is for" in line for line in app.cluster.warnings())
+        assert any("D at 192.0.2.9 refused: its certificate is for" in line for line in problem_texts(app.cluster))
 
 
 def test_what_a_switch_says_of_itself_is_spelled_out(app: ConnectionApp) -> None:

@@ -13,8 +13,9 @@ from ri2n_sdn.apps.reported import Reported
 from ri2n_sdn.apps.silence import SILENT_S, Silence
 from ri2n_sdn.apps.striping import StripingApp
 from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
+from tests.problem_texts import problem_texts
 from tests.unit.fake_hosts import FakeChannel, cluster_of, plan
-from tests.unit.test_warnings import Clock
+from tests.unit.test_problems import Clock
 
 NEVER = -math.inf
 
@@ -89,6 +90,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(striping, "time", made)
     monkeypatch.setattr("ri2n_sdn.apps.cluster.time", made)
+    monkeypatch.setattr("ri2n_sdn.apps.problems.time", made)
     monkeypatch.setattr(striping, "_TURN_S", 0.0)
     return made
 
@@ -123,18 +125,18 @@ def striped(cluster: Cluster) -> bool:
 
 def test_a_silent_helper_is_named_in_status_and_used_again_when_it_reports(app: StripingApp, clock: Clock) -> None:
     pass_time(app, clock, 5)
-    assert striped(app.cluster) and app.cluster.warnings() == []
+    assert striped(app.cluster) and problem_texts(app.cluster) == []
     pass_time(app, clock, 4, silent="A")
     assert not striped(app.cluster) and not app.cluster.fabric().stripes("A", "B")
     assert not app.cluster.fabric().stripes("B", "A")
     said = "A's helper has reported nothing for 4 s: its traffic goes by flows"
-    assert app.cluster.warnings() == [f"{said}; if it hangs, systemctl restart ri2n-reorder there"]
+    assert problem_texts(app.cluster) == [said]
     assert all(member.dirty for member in app.cluster.members.values())
     before = len(cast(FakeChannel, cast(Any, app.cluster.members["A"].channel)).sent_bytes)
     pass_time(app, clock, 4, silent="A")  # it is spoken to: it may be one that was told nothing yet
     assert len(cast(FakeChannel, cast(Any, app.cluster.members["A"].channel)).sent_bytes) > before
     pass_time(app, clock, 1)
-    assert striped(app.cluster) and app.cluster.warnings() == []
+    assert striped(app.cluster) and problem_texts(app.cluster) == []
     texts = [text for _, _, text in app.cluster.events]
     assert texts == [
         "A's helper has stopped reporting: its traffic goes by flows",

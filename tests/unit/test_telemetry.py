@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ri2n_sdn.apps import cluster as cluster_module
-from ri2n_sdn.apps import telemetry
+from ri2n_sdn.apps import problems, telemetry
 from ri2n_sdn.apps.channel import Refused
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.openflow import parser
@@ -19,6 +19,7 @@ from ri2n_sdn.apps.telemetry import TelemetryApp
 from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.pipeline.plan import RECEIVED, SENT, pair_group_id
 from ri2n_sdn.weights.loop import PathKey, default_slots
+from tests.problem_texts import problem_texts
 from tests.unit.fake_hosts import FakeChannel, cluster_of, parts, plan
 from tests.unit.test_codec import flow_entry
 
@@ -100,7 +101,8 @@ class World:
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     world = World()
     monkeypatch.setattr(telemetry, "time", SimpleNamespace(monotonic=lambda: world.now_s))
-    monkeypatch.setattr(cluster_module, "time", SimpleNamespace(monotonic=lambda: world.now_s, time=lambda: 0.0))
+    for module in (cluster_module, problems):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: world.now_s, time=lambda: 0.0))
     monkeypatch.setattr(telemetry, "_ANSWER_S", 0.0)  # what is to come is there at once
     return world
 
@@ -116,6 +118,22 @@ def test_a_paths_rates_are_what_its_sender_sent_and_its_receiver_got(world: Worl
     assert (second.tx_bps, second.rx_bps) == (0, 0)
     assert world.cluster.rates["B", "A"][ONE].tx_bps == 0
     assert world.cluster.sent_bytes == {AB: 1_000_000, ("B", "A"): 0}, "not what it had sent before this controller"
+
+
+def test_a_path_that_loses_packets_is_named_in_status(world: World) -> None:
+    def pass_time(part: float) -> list[str]:
+        for _ in range(9):
+            world.sent[AB_ONE] = world.sent.get(AB_ONE, 0) + 1_500_000
+            world.received[AB_ONE] = world.received.get(AB_ONE, 0) + round(1_500_000 * (1 - part))
+            world.round(5.0)
+        return [text for text in problem_texts(world.cluster) if "are lost" in text]
+
+    assert pass_time(0.0) == []
+    assert pass_time(0.1) == ["10% of packets are lost in one of: what B:eth0 receives, what A:eth0 sends"]
+    world.silent.add(("B", parser.OFPFlowDescStatsRequest))  # what it counted stays as it was: no word on the cable
+    assert pass_time(0.0) == ["10% of packets are lost in one of: what B:eth0 receives, what A:eth0 sends"]
+    world.silent.clear()
+    assert pass_time(0.0) == []
 
 
 def test_a_nics_rates_are_its_own_counters_over_the_time_between_them(world: World) -> None:
@@ -349,9 +367,9 @@ def test_tables_that_are_emptied_again_and_again_are_made_ever_later(world: Worl
     assert waits == [0, 1, 2, 4, 8, 16, 30, 30, 30]
     said = [text for _, _, text in world.cluster.events if "emptied" in text]
     assert len(said) == 6 and said[1] == "A: its tables were emptied again, and are made again in 1 s"
-    assert any("A: its tables are emptied again and again" in warning for warning in world.cluster.warnings())
+    assert any("A: its tables are emptied again and again" in warning for warning in problem_texts(world.cluster))
     world.now_s += 61.0
-    assert not any("again and again" in warning for warning in world.cluster.warnings())
+    assert not any("again and again" in warning for warning in problem_texts(world.cluster))
     world.now_s -= 61.0
     plan(world.cluster)
     world.round(61.0)
@@ -407,9 +425,9 @@ def test_weights_that_cannot_be_decided_end_nothing(world: World, monkeypatch: p
         for _ in range(30):
             world.round()
         said = "no weights can be decided, and slot tables stay as they are: ZeroDivisionError: division by zero"
-        assert said in world.cluster.warnings() and world.cluster.pair_slots == slots
+        assert said in problem_texts(world.cluster) and world.cluster.pair_slots == slots
     world.round()
-    assert said not in world.cluster.warnings() and world.cluster.counters["cluster_faults"] == 30
+    assert said not in problem_texts(world.cluster) and world.cluster.counters["cluster_faults"] == 30
 
 
 def test_a_host_that_makes_no_sense_is_no_part_of_the_fabric(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,5 +443,5 @@ def test_a_host_that_makes_no_sense_is_no_part_of_the_fabric(world: World, monke
     world.round()
     assert set(world.cluster.fabric().hosts) == {"B"}
     assert any(
-        line.startswith("A: what it says of itself makes no sense: KeyError") for line in world.cluster.warnings()
+        line.startswith("A: what it says of itself makes no sense: KeyError") for line in problem_texts(world.cluster)
     )

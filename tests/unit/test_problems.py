@@ -1,4 +1,4 @@
-"""What `ri2n status` warns of, hosts that are refused among it; and who is taken for silent."""
+"""What `ri2n status` says is wrong, hosts that are refused among it; and who is taken for silent."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ import pytest
 from rich.console import Console
 
 from ri2n_sdn.apps import cluster as cluster_module
-from ri2n_sdn.apps import connection
+from ri2n_sdn.apps import connection, problems
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import REFUSED_S, Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.connection import ConnectionApp
 from ri2n_sdn.apps.local_api import LocalApi
+from ri2n_sdn.apps.problems import problems_of
+from ri2n_sdn.cli import status as status_command
 from ri2n_sdn.cli.views import status_view
 from ri2n_sdn.fabric.yamlfile import parse_model
+from ri2n_sdn.weights.losses import Loss
+from tests.problem_texts import problem_texts
 from tests.unit.fake_hosts import FakeChannel, cluster_of, host_mac, member_of
 
 
@@ -41,6 +45,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(cluster_module, "time", clock)
     monkeypatch.setattr(connection, "time", clock)
+    monkeypatch.setattr(problems, "time", clock)
     return clock
 
 
@@ -49,7 +54,7 @@ def two_hosts(config: ClusterConfig | None = None) -> Cluster:
 
 
 def test_a_cluster_in_order_has_nothing_to_warn_of() -> None:
-    assert two_hosts().warnings() == []
+    assert problem_texts(two_hosts()) == []
 
 
 # ---- two hosts with one MAC or name
@@ -67,13 +72,12 @@ def test_two_hosts_with_one_mac_are_both_named(change: Any, labels: str, mac: st
     """Open vSwitch tells of a NIC's new MAC at any time, and a host that is away may come back."""
     cluster = two_hosts()
     change(cluster.members["B"])
-    cure = "give all but one another and run host-up there"
-    assert cluster.warnings() == [f"{labels} have one MAC address, {mac}: {cure}"]
+    assert problem_texts(cluster) == [f"{labels} have one MAC address, {mac}"]
 
 
 def test_a_mac_behind_one_host_that_another_one_has() -> None:
     text = f"hosts: {{A: {{extra_macs: ['{host_mac('B')}']}}}}"
-    warnings = two_hosts(parse_model(text, ClusterConfig, "cluster.yaml")).warnings()
+    warnings = problem_texts(two_hosts(parse_model(text, ClusterConfig, "cluster.yaml")))
     assert [line.partition(" have one")[0] for line in warnings] == ["A (extra_macs) and B"]
 
 
@@ -135,16 +139,16 @@ def test_a_host_that_is_refused_stands_in_status_with_what_to_do(
 ) -> None:
     channel = knock(app, candidate)
     assert channel.why_closed == "another host has the " + said.partition("has the ")[2]
-    (warning,) = app.cluster.warnings()
+    (warning,) = problem_texts(app.cluster)
     assert warning == f"{said}: {cure}"
     assert [text for _, _, text in app.cluster.events] == [warning]
     clock.now_s += REFUSED_S - 1
-    assert app.cluster.warnings() == [warning]
+    assert problem_texts(app.cluster) == [warning]
     knock(app, candidate)  # it goes on trying
     clock.now_s += REFUSED_S - 1
-    assert app.cluster.warnings() == [warning]
+    assert problem_texts(app.cluster) == [warning]
     clock.now_s += 2
-    assert app.cluster.warnings() == []
+    assert problem_texts(app.cluster) == []
     assert len(app.cluster.events) == 1 and app.cluster.counters["hosts_refused"] == 2
 
 
@@ -158,15 +162,15 @@ def test_a_refusal_is_noted_once_a_minute(app: ConnectionApp, clock: Clock) -> N
 def test_strangers_take_bounded_room(app: ConnectionApp) -> None:
     for number in range(1500):
         app.cluster.refuse(f"{number}", f"host {number}")
-    warnings = app.cluster.warnings()
+    warnings = problem_texts(app.cluster)
     assert warnings[:-1] == [f"host {number}" for number in range(1480, 1500)]
-    assert warnings[-1] == "980 more hosts were refused: see the log"
+    assert warnings[-1] == "980 more hosts were refused"
 
 
 def test_a_host_that_is_let_in_is_no_longer_warned_of(app: ConnectionApp) -> None:
     again = member_of("B")
     knock(app, again)
-    assert len(app.cluster.warnings()) == 1
+    assert len(problem_texts(app.cluster)) == 1
     dead = cast(FakeChannel, app.cluster.members["B"].channel)
 
     def gone(message: Any) -> ConnectionError:
@@ -175,7 +179,7 @@ def test_a_host_that_is_let_in_is_no_longer_warned_of(app: ConnectionApp) -> Non
 
     dead.answer = gone
     assert not knock(app, again).closed and dead.closed
-    assert app.cluster.members["B"] is again and app.cluster.warnings() == []
+    assert app.cluster.members["B"] is again and problem_texts(app.cluster) == []
 
 
 def test_an_impossible_name_is_refused_with_what_to_do(app: ConnectionApp) -> None:
@@ -188,36 +192,119 @@ def test_an_impossible_name_is_refused_with_what_to_do(app: ConnectionApp) -> No
     reply: Any = SimpleNamespace(exception=lambda: None, result=lambda: [SimpleNamespace(body=body)])
     app._described(cast(Channel, channel), reply)
     assert channel.why_closed == "bad name"
-    (warning,) = app.cluster.warnings()
+    (warning,) = problem_texts(app.cluster)
     assert warning == "192.0.2.1: refused, its name 'two words' is not one: give it another with host-up --name"
 
 
-def test_status_shows_the_warnings(tmp_path: Path) -> None:
+def test_status_shows_what_is_wrong_first(tmp_path: Path) -> None:
     cluster = two_hosts()
-    cluster.socket_path = tmp_path / "controller.sock"
     cluster.members["B"].mac = host_mac("A")
     for member in cluster.members.values():
         member.ports[1].rx_bps, member.ports[1].tx_bps = 3e6, 5e6
-    api = LocalApi(cluster)
-    try:
-        answer = json.loads(json.dumps(api.answer(b'{"op": "status"}\n')))
-    finally:
-        api.close()
-    console = Console(width=200, record=True, file=io.StringIO())
-    console.print(status_view(answer))
-    text = console.export_text()
-    assert "warning: A and B have one MAC address, 06:00:00:00:41:00: give all but one another" in text
+    text = shown(answer_of(cluster, tmp_path))
+    assert text.startswith("bad: A and B have one MAC address, 06:00:00:00:41:00: give all but one another")
     (row,) = (line for line in text.splitlines() if "A " in line and "eth0" in line)
     assert row.index("5.0 Mbit/s") < row.index("3.0 Mbit/s"), "sending, then receiving"
 
 
-# ---- the other warnings
+def answer_of(cluster: Cluster, folder: Path) -> dict[str, Any]:
+    cluster.socket_path = folder / "controller.sock"
+    api = LocalApi(cluster)
+    try:
+        return dict(json.loads(json.dumps(api.answer(b'{"op": "status"}\n'))))
+    finally:
+        api.close()
+
+
+def shown(answer: dict[str, Any]) -> str:
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(status_view(answer))
+    return console.export_text()
+
+
+def test_of_a_host_that_is_away_nothing_is_claimed(tmp_path: Path) -> None:
+    """Its last words may be hours old."""
+    cluster = cluster_of({"A": FakeChannel(), "B": None})
+    for member in cluster.members.values():
+        member.ports[1].rx_bps = member.ports[1].tx_bps = 3e6
+    answer = answer_of(cluster, tmp_path)
+    here, away = answer["hosts"]
+    assert (here["nics"][0]["up"], here["nics"][0]["alive"], here["nics"][0]["rx_bps"]) == (True, True, 3e6)
+    changing = ("up", "alive", "tx_bps", "rx_bps")
+    assert [nic[key] for nic in away["nics"] for key in changing] == [None] * 8
+    text = shown(answer)
+    (row,) = (line for line in text.splitlines() if "B (away)" in line)
+    assert "yes" not in row and "3.0 Mbit/s" not in row
+    assert text.splitlines()[0].rstrip() == "bad: B is not connected: run host-status there: it says why"
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda cluster: None, 0),
+        (lambda cluster: setattr(cluster.members["A"].ports[1], "up", False), 1),
+        (lambda cluster: setattr(cluster.members["A"], "channel", None), 2),
+    ],
+)
+def test_the_exit_code_of_status_is_for_monitoring(
+    change: Any, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = two_hosts()
+    change(cluster)
+    cluster.topology_changed()
+    answer = answer_of(cluster, tmp_path)
+    monkeypatch.setattr(status_command, "call", lambda *_: answer)
+    assert status_command.status(socket=tmp_path / "any.sock") == code
+    assert status_command.status(socket=tmp_path / "any.sock", as_json=True) == code
+    assert capsys.readouterr().out
+
+
+# ---- the other problems
+
+
+def test_nics_that_do_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = two_hosts()
+    alive = {("B", 1): (False, True), ("B", 2): (True, False)}
+    monkeypatch.setattr(cluster.wiring, "alive", lambda nic: alive.get(nic, (True, True)))
+    cluster.members["A"].ports[1].up = False
+    cluster.topology_changed()
+    said = [
+        "B: none of its NICs works, so its peers cannot reach it",
+        "A:eth0 has no link",
+        "B:eth0: nothing that it sends arrives",
+        "B:eth1: nothing arrives at it",
+    ]
+    assert problem_texts(cluster) == said
+    alive["B", 1] = (False, False)
+    cluster.topology_changed()
+    assert problem_texts(cluster)[2] == "B:eth0: nothing arrives at it, nor what it sends"
+    cluster.members["B"].channel = None  # who is away may be in order again
+    cluster.topology_changed()
+    assert problem_texts(cluster) == ["B is not connected", "A:eth0 has no link"]
+
+
+def test_cables_that_lose_packets(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = two_hosts()
+    lost = [Loss(("A:1>",), 0.2), Loss((">B:2",), 0.071), Loss(("n1>n2", ">A:2", "Z:9>"), 0.05)]
+    monkeypatch.setattr(cluster, "losses", SimpleNamespace(losses=lost))
+    assert problem_texts(cluster) == [
+        "20% of packets are lost in what A:eth0 sends",
+        "7% of packets are lost in what B:eth1 receives",
+        "5% of packets are lost in one of: n1>n2, what A:eth1 receives, Z:9>",
+    ]
+
+
+def test_a_controller_that_nobody_has_found() -> None:
+    cluster = Cluster(ClusterConfig(), "max_min", Path("/nonexistent/controller.sock"))
+    assert [str(problem) for problem in problems_of(cluster)] == [
+        "warning: no host has connected: run host-up --controller on the hosts"
+    ]
 
 
 def test_hosts_that_are_away_or_have_never_come() -> None:
     config = parse_model("{hosts: {C: {}}, placement: [{hosts: [D]}]}", ClusterConfig, "cluster.yaml")
     cluster = cluster_of({"A": FakeChannel(), "B": None}, config)
-    assert cluster.warnings() == [
+    assert problem_texts(cluster) == [
         "B is not connected",
         "C is in cluster.yaml but has never connected",
         "D is in cluster.yaml but has never connected",
@@ -227,17 +314,17 @@ def test_hosts_that_are_away_or_have_never_come() -> None:
 def test_many_hosts_that_reach_nobody_do_not_fill_the_screen() -> None:
     cluster = Cluster(ClusterConfig(), "max_min", Path("/nonexistent/controller.sock"))
     cluster.members = {f"x{number}": Member(f"x{number}", number, host_mac("A"), "", {}) for number in range(10)}
-    pairs = [text for text in cluster.warnings() if "no common network" in text]
+    pairs = [text for text in problem_texts(cluster) if "no common network" in text]
     assert len(pairs) == 21 and pairs[-1] == "25 more pairs of hosts have no common network"
 
 
 def test_nics_and_hosts_that_reach_nobody() -> None:
     cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel()}, nics=1)
     cluster.members["A"].ports.update(member_of("A", 3).ports)
-    assert cluster.warnings() == ["network n2 has a single NIC, A:eth1", "network n3 has a single NIC, A:eth2"]
+    assert problem_texts(cluster) == ["network n2 has a single NIC, A:eth1", "network n3 has a single NIC, A:eth2"]
     del cluster.members["A"].ports[1]
     cluster.topology_changed()
-    assert cluster.warnings()[0] == "A and B have no common network"
+    assert problem_texts(cluster)[0] == "A and B have no common network"
 
 
 @pytest.mark.parametrize(
@@ -252,10 +339,10 @@ def test_nics_and_hosts_that_reach_nobody() -> None:
 def test_a_helper_that_is_of_no_use(taps: dict[int, bool], warning: list[str]) -> None:
     cluster = two_hosts()
     cluster.members["A"].taps = taps
-    assert cluster.warnings() == warning
+    assert problem_texts(cluster) == warning
     without = two_hosts(ClusterConfig(striping="off"))
     without.members["A"].taps = taps
-    assert without.warnings() == []
+    assert problem_texts(without) == []
 
 
 def test_wiring_that_is_not_as_declared() -> None:
@@ -265,8 +352,8 @@ def test_wiring_that_is_not_as_declared() -> None:
         return cluster_of({"A": FakeChannel(), "B": FakeChannel(), "C": FakeChannel()}, config)
 
     right, wrong = "{eth0: {network: x}, eth1: {network: y}}", "{eth0: {network: y}, eth1: {network: x}}"
-    assert declared(right, right).warnings() == []
-    assert declared(wrong, right).warnings() == [
+    assert problem_texts(declared(right, right)) == []
+    assert problem_texts(declared(wrong, right)) == [
         "A:eth0 declared on y, found on n1 with NICs of x",
         "A:eth1 declared on x, found on n2 with NICs of y",
         "A:eth1 cut off from the rest of x",

@@ -1,0 +1,207 @@
+"""What `ri2n status` says is wrong: hosts that are away or refused, NICs and cables that fail, helpers that stand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from ri2n_sdn.apps.cluster import EMPTIED_CALM_S, Cluster, Member
+from ri2n_sdn.apps.patience import MUTE_S
+from ri2n_sdn.fabric.model import Fabric, Host
+from ri2n_sdn.fabric.problem import Problem, worst_first
+from ri2n_sdn.weights.losses import Loss
+
+__all__ = ["problems_of"]
+
+_SHOWN = 20  # of one kind; the number of all that follow is told
+
+_CHECK_CABLE = "check its cable and its switch port"
+
+
+def problems_of(cluster: Cluster) -> list[Problem]:
+    """The worst first; `cluster.lock` is held."""
+    fabric = cluster.fabric()
+    return worst_first(
+        [
+            *_of_controller(cluster),
+            *_refusals(cluster),
+            *(problem for member in cluster.members.values() for problem in _of_member(cluster, member)),
+            *_missing(cluster),
+            *_pairs_apart(fabric),
+            *_contradictions(cluster, fabric),
+            *_shared_macs(cluster),
+            *(problem for host in fabric.hosts.values() if host.connected for problem in _of_nics(host)),
+            *_losses(cluster),
+            *_lonely(fabric),
+            *_floods(cluster),
+            *_of_fat_tree(cluster, fabric),
+        ]
+    )
+
+
+def _of_controller(cluster: Cluster) -> Iterator[Problem]:
+    if not cluster.members and not cluster.config.hosts:
+        yield Problem("warning", "no host has connected", "run host-up --controller on the hosts")
+    for what, fault in cluster.faults.items():
+        yield Problem("bad", f"{what}: {fault}", "the controller's log says more")
+
+
+def _refusals(cluster: Cluster) -> Iterator[Problem]:
+    """Hosts that were refused and still try; each text says why, and how that is cured."""
+    still = cluster.refusals()
+    for text in still[-_SHOWN:]:
+        yield Problem("bad", text)
+    if len(still) > _SHOWN:
+        yield Problem("bad", f"{len(still) - _SHOWN} more hosts were refused", "see the log")
+
+
+def _of_member(cluster: Cluster, member: Member) -> Iterator[Problem]:
+    name, now_s = member.name, time.monotonic()
+    for what, fault in member.faults.items():
+        yield Problem("bad", f"{name}: {what}: {fault}", "the controller's log says more")
+    mute_s = member.channel.mute_s(now_s) if member.channel is not None else 0.0
+    if member.channel is None:
+        yield Problem("bad", f"{name} is not connected", "run host-status there: it says why")
+    elif mute_s > MUTE_S:
+        yield Problem(
+            "bad",
+            f"{name} has not answered for {mute_s:.1f} s: nobody waits for it",
+            "is its ovs-vswitchd busy or hung?",
+        )
+    elif cluster.config.stripes(name) and member.taps:
+        yield from _of_helper(member)
+    if member.emptied > 2 and now_s - member.emptied_s < EMPTIED_CALM_S:
+        yield Problem("bad", f"{name}: its tables are emptied again and again", "does somebody else change them?")
+    if member.repairs > 1:
+        yield Problem("bad", f"{name}: somebody else changes its rows again and again", "is there another controller?")
+
+
+def _of_helper(member: Member) -> Iterator[Problem]:
+    """Without its helper a host's traffic goes by flows."""
+    name = member.name
+    if not member.has_taps:
+        yield Problem(
+            "warning", f"{name}: its helper cannot be used: its ports have other numbers", "run host-up there"
+        )
+    elif not member.helper_runs:
+        yield Problem("warning", f"{name}: its helper does not run", "systemctl start ri2n-reorder there")
+    elif member.silence.silent:
+        quiet_s = time.monotonic() - member.silence.last_s
+        said = f"{name}'s helper has reported nothing for {quiet_s:.0f} s: its traffic goes by flows"
+        yield Problem("warning", said, "if it hangs, systemctl restart ri2n-reorder there")
+
+
+def _missing(cluster: Cluster) -> Iterator[Problem]:
+    for name in sorted({*cluster.config.hosts, *cluster.config.placed_ports()} - set(cluster.members)):
+        text = f"{name} is in cluster.yaml but has never connected"
+        yield Problem("bad", text, "run host-up --controller there, or take it out of cluster.yaml")
+
+
+def _of_nics(host: Host) -> Iterator[Problem]:
+    """NICs that do not work; of a host that is away nobody knows."""
+    dead = [nic for nic in host.nics if not (nic.sends and nic.receives)]
+    if dead and len(dead) == len(host.nics):
+        yield Problem("bad", f"{host.name}: none of its NICs works, so its peers cannot reach it", "see each of them")
+    for nic in dead:
+        if not nic.up:
+            how = " has no link"
+        elif nic.tx_alive:
+            how = ": nothing arrives at it"
+        elif nic.rx_alive:
+            how = ": nothing that it sends arrives"
+        else:
+            how = ": nothing arrives at it, nor what it sends"
+        yield Problem("warning", f"{host.name}:{nic.name}{how}", _CHECK_CABLE)
+
+
+def _losses(cluster: Cluster) -> Iterator[Problem]:
+    """A cable that loses every twentieth packet slows each TCP connection over it to a crawl."""
+    for loss in cluster.losses.losses:
+        yield Problem("bad", _lost(cluster, loss), "check cables, plugs, switch ports and duplex there")
+
+
+def _lost(cluster: Cluster, loss: Loss) -> str:
+    places = [_place(cluster, link) for link in loss.links]
+    if len(places) > 1:
+        return f"{loss.part:.0%} of packets are lost in one of: {', '.join(places)}"
+    return f"{loss.part:.0%} of packets are lost in {places[0]}"
+
+
+def _place(cluster: Cluster, link: str) -> str:
+    """A directed link in words: `A:2>`, `>A:2`, or one between switches, which has a name of its own."""
+    host, _, number = link.strip(">").rpartition(":")
+    if host not in cluster.members or not number.isdigit() or not (link.startswith(">") or link.endswith(">")):
+        return link
+    label = cluster.nic_label((host, int(number)))
+    return f"what {label} receives" if link.startswith(">") else f"what {label} sends"
+
+
+def _pairs_apart(fabric: Fabric) -> Iterator[Problem]:
+    apart = fabric.unconnected_pairs()
+    advice = "plug a NIC of each into one switch"
+    for a, b in apart[:_SHOWN]:
+        yield Problem("bad", f"{a} and {b} have no common network", advice)
+    if len(apart) > _SHOWN:
+        yield Problem("bad", f"{len(apart) - _SHOWN} more pairs of hosts have no common network", advice)
+
+
+def _lonely(fabric: Fabric) -> Iterator[Problem]:
+    for network, nics in fabric.networks.items():
+        if len(nics) == 1 and len(fabric.hosts) > 1:
+            yield Problem("warning", f"network {network} has a single NIC, {nics[0].host}:{nics[0].name}", _CHECK_CABLE)
+
+
+def _floods(cluster: Cluster) -> Iterator[Problem]:
+    for nic in cluster.wiring.flooded(time.monotonic()):
+        text = f"{cluster.nic_label(nic)} is flooded with probes of somebody else: whether it works is not known"
+        yield Problem("warning", text, "find who sends EtherType 0x88b5 there, another controller for example")
+
+
+def _of_fat_tree(cluster: Cluster, fabric: Fabric) -> Iterator[Problem]:
+    if cluster.fat_tree is None:
+        return
+    for text in cluster.fat_tree.liveness.faults:
+        yield Problem("warning", text, "check that cable or switch; traffic goes by other VLANs")
+    base = cluster.fat_tree.trees.vlans[0]
+    for network in cluster.fat_tree.networks:
+        for nic in fabric.networks.get(network, ()):
+            if nic.switch is None:
+                text = f"{nic.host}:{nic.name} has no switch in cluster.yaml: it uses VLAN {base} alone"
+                yield Problem("warning", text, "name its switch there")
+
+
+def _shared_macs(cluster: Cluster) -> Iterator[Problem]:
+    """MAC addresses of several hosts: what is sent to one of them arrives at another."""
+    owners: dict[str, dict[str, list[str]]] = {}
+    for name, member in cluster.members.items():
+        own = [(member.mac, name), *((port.mac, f"{name}:{port.name}") for port in member.ports.values())]
+        for mac, label in own + [(mac, f"{name} (extra_macs)") for mac in cluster.config.extra_macs(name)]:
+            owners.setdefault(mac.lower(), {}).setdefault(name, []).append(label)
+    for mac, of_host in owners.items():
+        if len(of_host) > 1:
+            labels = " and ".join(label for labels in of_host.values() for label in labels)
+            advice = "give all but one another and run host-up there"
+            yield Problem("bad", f"{labels} have one MAC address, {mac}", advice)
+
+
+def _contradictions(cluster: Cluster, fabric: Fabric) -> Iterator[Problem]:
+    """Wiring that is other than declared: two declared networks that are one, or one that is several."""
+    declared_of: dict[str, dict[str, list[str]]] = {}
+    learned_of: dict[str, dict[str, list[str]]] = {}
+    for network, nics in fabric.networks.items():
+        for nic in nics:
+            declared = cluster.config.network(nic.host, nic.name)
+            if declared is not None:
+                label = f"{nic.host}:{nic.name}"
+                declared_of.setdefault(network, {}).setdefault(declared, []).append(label)
+                learned_of.setdefault(declared, {}).setdefault(network, []).append(label)
+    for network, found in sorted(declared_of.items()):
+        if len(found) > 1:
+            odd = min(found.items(), key=lambda item: len(item[1]))
+            others = ", ".join(sorted(set(found) - {odd[0]}))
+            text = f"{', '.join(odd[1])} declared on {odd[0]}, found on {network} with NICs of {others}"
+            yield Problem("bad", text, "plug the cable in where cluster.yaml says, or mend cluster.yaml")
+    for declared, parts in sorted(learned_of.items()):
+        if len(parts) > 1:
+            odd_part = min(parts.values(), key=len)
+            yield Problem("bad", f"{', '.join(odd_part)} cut off from the rest of {declared}", _CHECK_CABLE)

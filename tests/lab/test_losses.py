@@ -1,0 +1,73 @@
+"""A cable that loses some of its packets is named in `status`, and full links are not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import permutations
+
+import pytest
+
+from ri2n_sdn.cli.client import call
+from ri2n_sdn.lab import Lab
+from ri2n_sdn.lab.iperf import IperfRun
+from ri2n_sdn.lab.traffic import Stream
+from ri2n_sdn.weights.losses import LossSettings
+from tests.lab.conftest import EXACT, controlled
+
+pytestmark = [
+    pytest.mark.virtual,
+    pytest.mark.skipif(not EXACT, reason="how much is lost is exact in virtual time alone: tier kernel"),
+]
+WaitUntil = Callable[..., None]
+FOUND_S = 3 * LossSettings().window_s
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    with controlled("fig4/d") as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def whole(lab: Lab) -> Iterator[None]:
+    yield
+    lab.restore_all()
+
+
+def lost(lab: Lab) -> list[str]:
+    problems = call(lab.controller_socket, "status", pairs=False)["problems"]
+    return sorted(problem["text"] for problem in problems if "packets are lost" in problem["text"])
+
+
+@contextmanager
+def talking(lab: Lab, seconds: float) -> Iterator[None]:
+    """Every host sends to every other one; on paths over one switch 100 packets a second and more."""
+    with ExitStack() as ends:
+        for port, (source, target) in enumerate(permutations("ABC", 2), 7000):
+            stream = Stream(lab, source, target, port=port, pps=400, seconds=seconds, flows=16, size=200)
+            ends.callback(stream.result)
+        yield
+
+
+def test_a_cable_that_loses_one_packet_in_twenty_is_named(lab: Lab, wait_until: WaitUntil) -> None:
+    with talking(lab, 2 * FOUND_S):
+        lab.fault("loss", host="C", nic="eth0", loss=5)
+        named = "packets are lost in what C:eth0"
+        what = [f"% of {named} receives", f"% of {named} sends"]
+        wait_until(lambda: [text[text.index("%") :] for text in lost(lab)] == what, lambda: str(lost(lab)), FOUND_S)
+        assert all(4 <= int(text.partition("%")[0]) <= 6 for text in lost(lab)), lost(lab)
+        lab.restore_all()
+        wait_until(lambda: not lost(lab), lambda: str(lost(lab)), FOUND_S)
+
+
+def test_full_links_are_no_bad_cables(lab: Lab) -> None:
+    """B and C send to A as much as they can, and what its switch ports have no room for is dropped."""
+    seconds = 2.2 * LossSettings().window_s
+    run = IperfRun(lab, "A", ["B", "C"], streams=8, seconds=seconds)
+    end_s = time.monotonic() + seconds
+    while time.monotonic() < end_s:
+        assert not lost(lab)
+        time.sleep(1.0)  # a look a second
+    assert sum(got.goodput_bps for got in run.results(skip_s=3.0).values()) > 1.8e8
