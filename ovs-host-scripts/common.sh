@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Shared by host-up, host-down and host-status: options, errors, saved state, restoring it.
+# Shared by all host scripts: options, errors, saved state, restoring it.
 
 PROGRAM=${0##*/}
 BRIDGE=br-ri2n

@@ -1,29 +1,27 @@
-"""`ri2n doctor`: is this host (or every host of a lab) set up as the product needs it?"""
+"""`ri2n doctor`: is this host (or every host of a lab) set up as it must be? What `host-doctor` says there."""
 
 from __future__ import annotations
 
+import json
 import platform
 import subprocess
-from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from ri2n_sdn.cli.common import JsonOption, console, print_json
-from ri2n_sdn.cli.doctor_checks import Finding, examine
-from ri2n_sdn.cli.doctor_probe import Runner, collect, run_here
+from ri2n_sdn.cli.finding import Finding, problems_in
 from ri2n_sdn.cli.forward import forward
-from ri2n_sdn.errors import BadInput, Ri2nError
+from ri2n_sdn.cli.views import STYLES
+from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.fabric.problem import exit_code, worst_first
 
-if TYPE_CHECKING:
-    from ri2n_sdn.lab import Lab
+__all__ = ["doctor"]
 
-__all__ = ["doctor", "lab_runner"]
-
-STYLES = {"ok": "green", "warn": "yellow", "bad": "bold red"}
+LIMIT_S = 60.0
 
 
 def doctor(
@@ -34,58 +32,79 @@ def doctor(
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Check a cluster host and say what to do; exit code 1 if anything is bad."""
+    """Check a cluster host and say what to do; exit code 0: all is right, 1: warnings, 2: something is bad."""
     if host is not None and lab is None:
         raise BadInput("--host: only with --lab; without it doctor looks at this machine")
     if kernel is not None and lab is not None:
         raise BadInput("--kernel: looks at this machine, not at a lab; leave --lab away")
-    findings: list[Finding] = []
     if kernel is not None:
         from ri2n_sdn.cli.doctor_guest import examine_guest
 
         findings = examine_guest(kernel)
     elif lab is None:
-        findings = examine(collect(platform.node(), run_here))
+        findings = _examine_here()
     else:
-        forward(lab)
-        from ri2n_sdn.lab import Lab
-
-        there = Lab.load(lab)
-        names = there.topology.managed_hosts()
-        if host is not None and host not in names:
-            raise BadInput(f"--host {host}: lab {lab} has no managed host of that name: {', '.join(names)}")
-        for name in [host] if host else names:
-            findings += examine(collect(name, lab_runner(there, name)))
-    bad = sum(finding.verdict == "bad" for finding in findings)
+        findings = _examine_lab(lab, host)
+    problems = problems_in(findings)
     if as_json:
-        print_json({"bad": bad, "findings": [asdict(finding) for finding in findings]})
+        print_json(
+            {
+                "bad": sum(problem.severity == "bad" for problem in problems),
+                "warnings": sum(problem.severity == "warning" for problem in problems),
+                "findings": [asdict(finding) for finding in findings],
+            }
+        )
     else:
+        for problem in worst_first(problems):
+            console().print(Text(str(problem), style=STYLES[problem.severity]))
         console().print(_table(findings))
-    return 1 if bad else 0
+    return exit_code(problems)
 
 
-def lab_runner(lab: Lab, host: str) -> Runner:
-    """Runs commands in a lab host's namespace, and OVS's own against that host's OVS."""
-    clients: dict[str, Callable[..., str]] = {
-        "ovs-vsctl": lab.vsctl,
-        "ovs-ofctl": lab.ofctl,
-        "ovs-appctl": lab.appctl,
-    }
+def _examine_here() -> list[Finding]:
+    from ri2n_sdn.lab.scripts import host_script
 
-    def run(argv: list[str]) -> str | None:
-        try:
-            if argv[0] in clients:
-                return clients[argv[0]](host, *argv[1:])
-            return lab.exec(host, argv, timeout_s=15).stdout
-        except (Ri2nError, subprocess.SubprocessError, OSError):
-            return None
+    try:
+        done = subprocess.run(
+            [str(host_script("host-doctor")), "--json"],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        raise NotAvailable(f"host-doctor has not ended after {LIMIT_S:.0f} s: does Open vSwitch hang?") from None
+    return _findings(platform.node(), done.stdout, done.stderr)
 
-    return run
+
+def _examine_lab(lab: str, host: str | None) -> list[Finding]:
+    forward(lab)
+    from ri2n_sdn.lab import Lab
+
+    there = Lab.load(lab)
+    names = there.topology.managed_hosts()
+    if host is not None and host not in names:
+        raise BadInput(f"--host {host}: lab {lab} has no managed host of that name: {', '.join(names)}")
+    findings = []
+    for name in [host] if host else names:
+        done = there.host_script(name, "host-doctor", "--json", check=False)
+        findings += _findings(name, done.stdout, done.stderr)
+    return findings
+
+
+def _findings(host: str, said: str, error: str) -> list[Finding]:
+    """From host-doctor's JSON. Raises NotAvailable with what it complained of when there is none."""
+    try:
+        rows: list[dict[str, Any]] = json.loads(said)["findings"]
+        return [Finding(host, **row) for row in rows]
+    except (ValueError, KeyError, TypeError):
+        raise NotAvailable(f"{host}: {error.strip() or 'host-doctor says nothing'}") from None
 
 
 def _table(findings: list[Finding]) -> Table:
     table = Table()
-    for heading in ("host", "check", "", "seen", "what to do"):
+    for heading in ("host", "check", "", "seen"):
         table.add_column(heading, overflow="fold")
     previous = None
     for finding in findings:
@@ -94,7 +113,6 @@ def _table(findings: list[Finding]) -> Table:
             finding.check,
             Text(finding.verdict, style=STYLES[finding.verdict]),
             Text(finding.seen),
-            Text(finding.advice),
         )
         previous = finding.host
     return table

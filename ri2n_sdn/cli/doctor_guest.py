@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 
-from ri2n_sdn.cli.doctor_checks import Finding
+from ri2n_sdn.cli.finding import Finding
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.lab.fpu import ROOM_BYTES, host_fpu_bytes
 from ri2n_sdn.lab.guest import Guest
@@ -44,7 +44,7 @@ def _fpu(host: str) -> Finding:
     try:
         size = host_fpu_bytes()
     except NotAvailable as error:
-        return Finding(host, "FPU state", "warn", str(error), "root may ask; guests need ptrace, too")
+        return Finding(host, "FPU state", "warning", str(error), "root may ask; guests need ptrace, too")
     seen = f"{size} of {ROOM_BYTES} bytes"
     if size >= ROOM_BYTES:
         return Finding(

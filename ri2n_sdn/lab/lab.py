@@ -25,6 +25,7 @@ from ri2n_sdn.lab.faults import ON_HOSTS, Fault, apply_faults, check_fault, same
 from ri2n_sdn.lab.helpers import Helpers, address_mtu, autonomous_commands, find_program, host_up_options
 from ri2n_sdn.lab.namespaces import add_namespaces, namespace_exists, remove_namespaces
 from ri2n_sdn.lab.run import CommandFailed, in_namespace, ip_batch, run
+from ri2n_sdn.lab.scripts import host_script
 from ri2n_sdn.lab.sockets import widen_packet_sockets
 
 __all__ = ["Lab"]
@@ -298,10 +299,10 @@ class Lab:
         return self._ovs_tool(host, ["ovs-appctl", "--timeout=20", *args])
 
     def host_script(self, host: str, script: str, *args: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run host-up, host-down or host-status on a host, with the lab's database and state folder."""
+        """Run host-up, host-down, host-status or host-doctor on a host, with the lab's database and state folder."""
         folder = self.run_dir / host
         common = ["--db", ovs.database(folder), "--state-dir", str(folder / "state")]
-        command = [str(_script_folder() / script), *common, *args]
+        command = [str(host_script(script)), *common, *args]
         return self.exec(host, command, check=check, timeout_s=SCRIPT_TIMEOUT_S)
 
     def host_up_arguments(self, host: str) -> list[str]:
@@ -574,12 +575,3 @@ def _parallel(function: Callable[[str], object], hosts: Iterable[str]) -> None:
         futures = [pool.submit(function, host) for host in hosts]
     for future in futures:
         future.result()
-
-
-def _script_folder() -> Path:
-    """The host scripts: beside the package in a checkout, else where the package says they were installed."""
-    beside = Path(__file__).resolve().parents[2] / "ovs-host-scripts"
-    for folder in (beside, Path(sys.prefix) / "share" / "ri2n" / "ovs-host-scripts"):
-        if (folder / "host-up").exists():
-            return folder
-    raise NotAvailable(f"{beside}/host-up is missing: run from a checkout, or install the host scripts")

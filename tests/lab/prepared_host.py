@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -89,6 +90,11 @@ class Host:
     def script(self, name: str, *args: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """host-up, host-down or host-status."""
         return self.lab.host_script(HOST, name, *args, check=check)
+
+    def problems(self) -> list[str]:
+        """The texts of what host-status says is wrong."""
+        status = json.loads(self.script("host-status", "--json", check=False).stdout)
+        return [problem["text"] for problem in status["problems"]]
 
     def up(self, *more: str) -> str:
         """host-up with the lab's arguments."""

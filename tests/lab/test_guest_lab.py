@@ -268,8 +268,9 @@ def test_its_controller_answers(root: Path, lab: str) -> None:
     assert json.loads(ri2n(root, "top", "--json").stdout)["hosts"]
     assert b"eth0" in ri2n(root, "explain", "B", "A").stdout
     doctor = ri2n(root, "doctor", "--lab", lab, "--json")
-    assert json.loads(doctor.stdout)["findings"]
-    assert doctor.returncode == (1 if json.loads(doctor.stdout)["bad"] else 0)
+    found = json.loads(doctor.stdout)
+    assert found["findings"]
+    assert doctor.returncode == (2 if found["bad"] else 1 if found["warnings"] else 0)
 
 
 def test_its_name_is_taken_and_another_is_unknown(root: Path, lab: str) -> None:

@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from ri2n_sdn.cli.doctor import lab_runner
-from ri2n_sdn.cli.doctor_checks import examine
-from ri2n_sdn.cli.doctor_probe import collect
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.taps import PLAIN_TAP, WIRE_TAP
 from ri2n_sdn.fabric.topology import Topology, load_topology
@@ -50,10 +47,10 @@ def test_a_lab_with_helpers_and_a_host_without(wait_until: WaitUntil) -> None:
             )
             assert helpers.pid(host) == told["pid"]
             assert lab.exec(host, ["cat", f"/sys/class/net/{PLAIN_TAP}/tx_queue_len"]).stdout == "82\n"
-        found = {row.check: row for row in examine(collect("A", lab_runner(lab, "A")))}
-        assert [found[name].verdict for name in ("helper", "helper's MTU", "helper's queue")] == ["ok"] * 3
-        assert found["helper"].seen == "running"
-        assert PLAIN_TAP not in found["NICs"].seen
+        rows = json.loads(lab.host_script("A", "host-doctor", "--json", check=False).stdout)["findings"]
+        found = {row["check"]: (row["verdict"], row["seen"]) for row in rows}
+        assert found["helper"] == ("ok", "running")
+        assert PLAIN_TAP not in found["NICs"][1]
         assert lab.exec("B", ["ip", "link", "show", PLAIN_TAP], check=False).returncode == 1
         for question in (helpers.status, helpers.pid, helpers.start, helpers.kill):
             with pytest.raises(BadInput, match="B' has no helper"):

@@ -133,7 +133,7 @@ def test_without_nf_tables_it_goes_on_and_says_so(flooded: Lab) -> None:
     flooded.exec("A", ["nft", "flush", "ruleset"])
     status = flooded.host_script("A", "host-status", check=False).stdout
     assert "floods: no limit" in status
-    assert all(f"problem: NIC {nic} takes floods as they come: run host-up again" in status for nic in ("eth0", "eth1"))
+    assert all(f"warning: NIC {nic} takes floods as they come: run host-up again" in status for nic in ("eth0", "eth1"))
     flooded.host_script("A", "host-up", *up)
     assert dropped(flooded, "A")["broadcasts"] == 0
 

@@ -40,7 +40,7 @@ def test_doctor_says_when_this_machine_does_not_tell(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(doctor_guest, "host_fpu_bytes", refused)
     finding = doctor_guest._fpu("h")
-    assert finding.verdict == "warn" and "not permitted" in finding.seen
+    assert finding.verdict == "warning" and "not permitted" in finding.seen
 
 
 def test_doctor_says_how_to_build_a_kernel_that_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
