@@ -13,6 +13,7 @@ from ri2n_sdn.lab import Lab
 from ri2n_sdn.lab.iperf import IperfRun
 
 from .conftest import EXACT, TOPOLOGIES, controlled
+from .fat_trees import RATE_BPS, vbft
 from .test_striping import Cluster, sent_bytes, sent_since
 
 pytestmark = [
@@ -62,3 +63,34 @@ def test_clients_with_few_and_many_links_share_fairly() -> None:
     print(share)
     assert sum(result.goodput_bps for result in found.values()) > 0.98 * optimum.total_bps, share
     assert min(share.values()) > 0.9, share
+
+
+def test_packet_by_packet_everybody_has_the_fair_share(reorder_program: object, wait_until: WaitUntil) -> None:
+    """Figure 4 d, one stream from each client: 0.98 of the optimum, and the worst client of its max-min share."""
+    with Lab.create(load_topology(TOPOLOGIES / "fig4" / "d.yaml"), helpers=True) as lab:
+        cluster = Cluster(lab)
+        cluster.start_controller()
+        lab.wait_ready()
+        cluster.make_whole(wait_until)
+        optimum = goodput_optimum(lab.topology, ["B", "C"], "A")
+        found = IperfRun(lab, "A", ["B", "C"], streams=1, seconds=4.0).results(skip_s=1.5)
+    share = {client: found[client].goodput_bps / optimum.fair_bps[client] for client in found}
+    print(share)
+    assert sum(result.goodput_bps for result in found.values()) > 0.97 * optimum.total_bps, share
+    assert min(share.values()) > 0.95, share
+
+
+def test_a_fat_tree_of_cheap_switches_carries_what_one_big_switch_does() -> None:
+    """Two hosts on each leaf, two upper switches, each host i to host i + 2: a tree would carry half of that."""
+    clients = {"n1": "n3", "n2": "n4"}
+    with Lab.create(vbft(2, 2, 2)) as lab:
+        lab.start_controller()
+        lab.wait_ready()
+        runs = [
+            IperfRun(lab, server, [client], streams=8, seconds=5.0, first_port=port)
+            for port, (client, server) in enumerate(clients.items(), 5201)
+        ]
+        found = [run.results(skip_s=2.5)[client] for run, client in zip(runs, clients, strict=True)]
+    share = [result.goodput_bps / (RATE_BPS * GOODPUT_RATIO) for result in found]
+    print(share)
+    assert min(share) > 0.97, share
