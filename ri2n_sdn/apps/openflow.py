@@ -487,16 +487,12 @@ def let_go_of(expendable: Callable[[], Iterable[_Datapath]]) -> None:
 def _names(certificate: Mapping[str, Any]) -> frozenset[str]:
     """The names that a verified certificate speaks for: DNS names, else its common name.
 
-    `ovs-pki` writes " id:" and a number behind a common name.
+    `ovs-pki` writes " id:" and a number behind both.
     """
-    dns = [str(value) for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"]
-    common = [
-        str(value).partition(" id:")[0]
-        for part in certificate.get("subject", ())
-        for name, value in part
-        if name == "commonName"
-    ]
-    return frozenset(dns or common)
+    dns = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"]
+    subject = [entry for part in certificate.get("subject", ()) for entry in part]
+    common = [value for kind, value in subject if kind == "commonName"]
+    return frozenset(str(value).partition(" id:")[0] for value in dns or common)
 
 
 def listen(

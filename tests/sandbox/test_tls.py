@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -30,6 +31,32 @@ def signed(folder: Path, name: str, by: str, *hosts: str) -> None:
     openssl("x509", "-req", "-days", "2", "-in", str(folder / f"{name}.csr"), "-CA", str(folder / f"{by}.pem"),
             "-CAkey", str(folder / f"{by}.key"), "-CAcreateserial",
             "-copy_extensions", "copy", "-out", str(folder / f"{name}.pem"))  # fmt: skip
+
+
+def test_the_keys_that_the_docs_make_connect(tmp_path: Path) -> None:
+    """The commands of docs/operations.md as they are, but for the folder; each file where its table says."""
+    text = (Path(__file__).resolve().parents[2] / "docs" / "operations.md").read_text().partition("### TLS\n")[2]
+    commands = text.partition("```sh\n")[2].partition("```")[0].replace("/etc/ri2n/tls", str(tmp_path / "tls"))
+    subprocess.run(["bash", "-ec", commands], check=True, capture_output=True, timeout=LONG_S)
+    rows = re.findall(r"^\| [^|]+ \| (`--[^|]+) \| ([^|]+) \|$", text, re.MULTILINE)
+    pairs = [(option.split("`")[1::2], file.split("`")[1::2]) for option, file in rows]
+    found = {
+        option: tmp_path / "tls" / file for options, files in pairs for option, file in zip(options, files, strict=True)
+    }
+    tls = [word for option in ("--tls-key", "--tls-cert", "--tls-ca") for word in (option, str(found[option]))]
+    with Sandbox({"node1": ["n0"], "node2": ["n0"]}) as sandbox:
+        sandbox.ovs.vsctl("set-ssl", *(str(found[option]) for option in ("--ssl-key", "--ssl-cert", "--ssl-ca")))
+        for host in sandbox.hosts:
+            sandbox.ovs.vsctl("set-controller", host, f"ssl:127.0.0.1:{sandbox.port}")
+        sandbox.start_controller(extra=tls)
+        wait_until(lambda: connected(sandbox) == {"node1"}, sandbox.log)
+        wait_until(  # one Open vSwitch, one certificate
+            lambda: (
+                "node2 at 127.0.0.1 refused: its certificate is for node1"
+                in " ".join(problem_texts(sandbox.ask("status")))
+            ),
+            sandbox.log,
+        )
 
 
 def connected(sandbox: Sandbox) -> set[str]:
