@@ -98,6 +98,17 @@ def test_a_small_change_is_not_worth_a_frame() -> None:
     assert not nearly_equal(told[:1], told)
 
 
+def test_a_link_that_loses_all_of_a_small_share_is_told() -> None:
+    """The change is a small one, but the helper would go on sending over a link that is not to be used."""
+    fabric = fabric_of({"A": ["n1", "n2"], "B": ["n1", "n2"]})
+    rates = {(1, 1, 0): 10e6, (2, 2, 0): 10e6}
+    small, smaller, none = (
+        links_to(fabric, "A", "B", {(1, 1, 0): part, (2, 2, 0): 1 - part}, rates) for part in (0.02, 0.01, 0.0)
+    )
+    assert nearly_equal(smaller, small)
+    assert not nearly_equal(none, small) and not nearly_equal(small, none)
+
+
 def test_numbers_stay_when_another_nic_joins() -> None:
     before = Cluster({"A": ["n1", "n2"], "B": ["n2"]}, helpers="AB").fabric
     hosts = Cluster({"A": ["n1", "n2"], "B": ["n1", "n2"]}, helpers="AB").hosts

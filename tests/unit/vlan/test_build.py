@@ -192,6 +192,12 @@ def test_thinned_graphs_without_levels() -> None:
     assert build_trees(torus(3), range(9), VlanSpec(), trees=2).count == 2
 
 
+def test_vlan_ids_go_up_to_the_last_one_there_is() -> None:
+    assert VlanSpec(first=4091).numbers(4) == (4091, 4092, 4093, 4094)
+    with pytest.raises(ValueError, match=r"^vlans\.first: 4 VLAN IDs from 4092 on would pass 4094"):
+        VlanSpec(first=4092).numbers(4)
+
+
 def test_networks_share_vlan_ids() -> None:
     # Network A: 3 tops; B: one switch; C: no hosts.
     graph = graph_of(8, [(0, 2), (1, 2), (0, 3), (1, 3), (0, 4), (1, 4), (6, 7)])

@@ -191,6 +191,13 @@ def test_a_leaf_that_learns_for_all_vlans_together(hosts: int) -> None:
         assert plant.check_learning() == [f"{name}: learns MACs for all VLANs together (shared learning)"]
 
 
+def test_switches_behind_a_leaf_that_learns_for_all_vlans_together_are_not_named() -> None:
+    """Their own tests go by that leaf and fail with it: that says nothing of them."""
+    plant = Plant(worlds.three_stages())
+    plant.shared.add(plant.fabric.switch("leaf1"))
+    assert plant.check_learning() == ["leaf1: learns MACs for all VLANs together (shared learning)"]
+
+
 def test_a_middle_switch_that_learns_for_all_vlans_together_is_among_those_named() -> None:
     plant = Plant(worlds.three_stages())
     plant.shared.add(plant.fabric.switch("mid1"))

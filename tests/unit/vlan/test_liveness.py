@@ -410,6 +410,24 @@ def test_a_nic_that_works_in_no_vlan_is_none_of_the_trees_business() -> None:
         assert not any(world.liveness.way_alive(0, a, b) for a, b in permutations(alive, 2))
 
 
+def test_an_inquiry_asks_nothing_more_of_nics_that_are_gone() -> None:
+    """Not even what was about to be sent when they went."""
+    world = settled(FABRICS["vbft"], config=LivenessSettings(probes_per_tick=2))
+    leaf, left_s = world.fabric.switch("leaf1"), world.now_s + 2.0
+    world.cut_cable("leaf1", "up1")
+    while not world.liveness.hosts_under_test:
+        world.run(TICK_S)
+        assert world.now_s < left_s
+    rest = {nic: at for nic, at in world.fabric.leaf_of.items() if at != leaf}
+    world.liveness.set_nics(rest, rest)
+    for _ in range(80):
+        world.now_s += TICK_S
+        for probe in world.liveness.tick(world.now_s, lambda _: world.now_s):
+            assert {probe.sender, probe.target} <= rest.keys()
+            world.liveness.heard(probe.sender, probe.target, probe.tree, world.now_s)
+    assert not world.liveness.hosts_under_test and not world.liveness.dead
+
+
 def test_a_dead_leaf_with_others_behind_it() -> None:
     """Its NICs are Wiring's business; the ways through it are not."""
     world = settled(FABRICS["ring"])

@@ -260,6 +260,16 @@ def test_a_late_tick_makes_no_burst_and_what_was_forgotten_is_not_ready() -> Non
     assert priming.ready(("h0000", 1), 3, 60.5)
 
 
+def test_nics_are_not_ready_some_time_before_they_are_forgotten() -> None:
+    """Whoever asks sends a moment later, and goes on for a while."""
+    priming = Priming(PrimingSettings(ageing_s=30.0))
+    nic = ("h0000", 1)
+    ((announced_s, _),) = ticked(priming, {nic: 1}, set(), 1.0)
+    assert not priming.ready(nic, 0, announced_s + 0.04)
+    assert priming.ready(nic, 0, announced_s + 0.06) and priming.ready(nic, 0, announced_s + 24.0)
+    assert not priming.ready(nic, 0, announced_s + 26.0)
+
+
 def test_nics_that_are_gone_are_forgotten_and_new_ones_are_announced_at_once() -> None:
     nics = some(10, 2)
     priming = Priming(PrimingSettings())

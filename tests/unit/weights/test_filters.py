@@ -69,6 +69,11 @@ def test_hbspan_doubles_while_quiet_and_shrinks_at_once() -> None:
     assert span.step(False) == 0.25
 
 
+def test_quiet_steps_are_counted_anew_after_a_change() -> None:
+    span = HbSpan(0.25, 4.0, quiet_steps=3)
+    assert [span.step(changed) for changed in (False, False, True, False, False, False)] == [0.25] * 5 + [0.5]
+
+
 def test_hbspan_keeps_to_a_limit_but_not_below_the_minimum() -> None:
     span = HbSpan(0.25, 4.0, quiet_steps=1)
     assert [span.step(False, 1.0) for _ in range(4)] == [0.5, 1.0, 1.0, 1.0]

@@ -217,6 +217,16 @@ def test_max_min_leaves_room_for_what_a_slow_sender_uses_only() -> None:
     assert rate[1].sum() >= 155e6
 
 
+def test_max_min_keeps_room_for_a_pair_that_pauses() -> None:
+    """B sends in bursts: what it sent in the last seconds counts, though it sends nothing at the moment."""
+    sample, previous = figure_4(D, {"B": [0, 0], "C": [95, 95]})
+    often = replace(sample, slow_bps=np.array([[60e6, 0.0], [95e6, 95e6]]))
+    never = max_min.weights(sample, previous).share
+    share = max_min.weights(often, previous).share
+    assert never[1, 0] == pytest.approx(0.5, abs=0.005)
+    assert share[1, 0] < 0.25, "C leaves link 0 to B"
+
+
 def test_max_min_gives_a_squeezed_pair_its_share_within_a_few_steps() -> None:
     """B's one stream gets 1/17 of link 0 beside 16 of C: it must not be taken for a pair that wants no more."""
     b, c0, steps = 6.0, 90.0, 0

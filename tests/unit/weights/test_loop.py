@@ -238,6 +238,19 @@ def test_a_receiver_that_was_away_reports_no_more_than_its_link_carries() -> Non
     assert 0.99 * 10_000_000 < most <= 12_500_000, "bytes in the window of a second, over a link of 100 Mbit/s"
 
 
+def test_a_receiver_that_counts_more_rarely_than_the_sender_loses_nothing() -> None:
+    """Over a link that is nearly full, its steps are larger than what the link carries between two of the sender's."""
+    memory = PairMemory(10.0)
+    path = PathCounters((1, 1, 0), True, ("C:1>", ">A:1"), 0, 0, 0, 0)
+    for step in range(41):
+        sent, received = step * 2_500_000, step // 2 * 5_000_000  # 80 of 100 Mbit/s
+        pair = PairCounters("C", "A", (replace(path, sent_bytes=sent, received_bytes=received),), ((1, 1, 0),))
+        memory.update(step * 0.25, [pair], CAPACITY)
+    sample = memory.sample(np.array([True]))
+    assert sample.sent_bytes[0, 0] == pytest.approx(10_000_000)
+    assert sample.received_bytes[0, 0] == pytest.approx(10_000_000)
+
+
 def test_a_pair_that_is_missing_for_a_while_is_not_forgotten(feed: Feed) -> None:
     b, c = feed.pair("B", "A", n1=95.0), feed.pair("C", "A", n1=3.0, n2=95.0)
     for _ in range(8):
