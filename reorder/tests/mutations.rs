@@ -307,29 +307,48 @@ fn what_several_frames_say_that_is_wrong_is_given_up() {
     }
 }
 
+/// A greeting in the name of `own` that says another NIC or limit of the peer's end than the right ones do.
+fn wrong_greeting(port: u8, own: Mac, prefix: u8, limit_kbps: u32) -> Vec<u8> {
+    let Mac([_, rest @ ..]) = nic_mac(1, port);
+    let mut src = [prefix; 6];
+    src[1..].copy_from_slice(&rest);
+    let greeting = Heartbeat {
+        dst: Mac::BROADCAST,
+        src: Mac(src),
+        session: 9,
+        next_within_ms: 1000,
+        cnt: u16::from(port) - 1,
+        limit_kbps,
+        own,
+        ..Heartbeat::default()
+    };
+    let mut frame = Vec::new();
+    greeting.encode(&mut frame);
+    frame
+}
+
 #[test]
 fn wrong_greetings_cut_nobody() {
     for (own, prefix, limit_kbps) in [(mac(1), 2, 0), (mac(1), 2, 1), (mac(1), 6, 100_000), (mac(7), 2, 100_000)] {
         let mut world = pair(true, Mode::Paced, 7);
         for port in 1..=2 {
-            let Mac([_, rest @ ..]) = nic_mac(1, port);
-            let mut src = [prefix; 6];
-            src[1..].copy_from_slice(&rest);
-            let greeting = Heartbeat {
-                dst: Mac::BROADCAST,
-                src: Mac(src),
-                session: 9,
-                next_within_ms: 1000,
-                cnt: u16::from(port) - 1,
-                limit_kbps,
-                own,
-                ..Heartbeat::default()
-            };
-            let mut frame = Vec::new();
-            greeting.encode(&mut frame);
-            come(&mut world, 0, port, 0, frame);
+            come(&mut world, 0, port, 0, wrong_greeting(port, own, prefix, limit_kbps));
         }
         world.run(RECOVERY_NS);
         carries_everything(&mut world, &format!("{own} from {prefix}... with {limit_kbps} kbit/s"));
+    }
+}
+
+#[test]
+fn wrong_greetings_are_not_believed_as_long_as_right_ones_come_between() {
+    for (prefix, limit_kbps) in [(2, 1), (6, 100_000)] {
+        let mut world = pair(true, Mode::Paced, 7);
+        let before = world.engine(0).counters().doubted;
+        for _ in 0..10 {
+            (1..=2).for_each(|port| come(&mut world, 0, port, 0, wrong_greeting(port, mac(1), prefix, limit_kbps)));
+            world.run(400 * MS);
+        }
+        assert_eq!(world.engine(0).counters().doubted - before, 20, "all of four seconds");
+        carries_everything(&mut world, &format!("from {prefix}... with {limit_kbps} kbit/s"));
     }
 }

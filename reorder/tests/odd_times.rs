@@ -336,19 +336,33 @@ fn several_peers_together_hold_no_more_than_may_be_held() {
     assert!((1..6).all(|host| world.received[&(host, 0)].out_of_order == 0));
 }
 
+/// Whether a host takes a broadcast of its peer with that number for a new one.
+fn is_new_broadcast(world: &mut World, number: u16) -> bool {
+    let session = world.engine(0).status()["peers"][0]["their_session"].as_u64().unwrap() as u32;
+    let before = world.broadcasts.get(&(1, 0)).copied().unwrap_or(0);
+    let mut frame = [&[0xff; 6][..], &mac(1).0, &[8, 6], &[0; 46]].concat();
+    wire::wrap_broadcast(&mut frame, nic_mac(0, 1), nic_mac(1, 1), 0, session, number);
+    world.wire_in(0, None, 1, frame);
+    world.broadcasts.get(&(1, 0)).copied().unwrap_or(0) > before
+}
+
 #[test]
 fn what_comes_64_broadcasts_late_is_known() {
     let mut world = friends(&alike(2, &[LINK_BPS; 2]), Mode::Paced, 29);
-    let session = world.engine(0).status()["peers"][0]["their_session"].as_u64().unwrap() as u32;
     for (number, known) in
         [(100, false), (164, false), (100, true), (101, false), (101, true), (163, false), (164, true)]
     {
-        let before = world.broadcasts.get(&(1, 0)).copied().unwrap_or(0);
-        let mut frame = [&[0xff; 6][..], &mac(1).0, &[8, 6], &[0; 46]].concat();
-        wire::wrap_broadcast(&mut frame, nic_mac(0, 1), nic_mac(1, 1), 0, session, number);
-        world.wire_in(0, None, 1, frame);
-        let came = world.broadcasts.get(&(1, 0)).copied().unwrap_or(0) - before;
-        assert_eq!(came, u64::from(!known), "{number}");
+        assert_eq!(is_new_broadcast(&mut world, number), !known, "{number}");
+    }
+}
+
+#[test]
+fn a_number_that_broadcasts_come_to_again_is_new_again() {
+    let mut world = friends(&alike(2, &[LINK_BPS; 2]), Mode::Paced, 29);
+    // They wrap round after 65,536; copies come within a tenth of a second.
+    for (elapsed_ms, new) in [(0, true), (90, false), (20, true), (90, false), (20, true)] {
+        world.run(elapsed_ms * MS);
+        assert_eq!(is_new_broadcast(&mut world, 100), new);
     }
 }
 

@@ -121,6 +121,23 @@ def test_a_switch_that_does_not_read_is_given_up(channel: Channel, switch: Switc
         channel.request(Request()).result(LONG_S)
 
 
+def test_a_switch_that_reads_in_the_end_may_be_sent_any_amount(
+    channel: Channel, switch: Switch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what waits counts, though many messages go out at once."""
+    monkeypatch.setattr(module, "_MAX_QUEUED_BYTES", 200_000)
+    for turn in range(1, 11):
+        switch.reads.clear()
+        for _ in range(10):
+            channel.send_bytes(bytes(10_000))
+        switch.reads.set()
+        for _ in range(int(LONG_S * 100)):
+            if channel.closed or len(switch.got) == turn * 100_000:
+                break
+            threading.Event().wait(0.01)
+        assert not channel.closed and len(switch.got) == turn * 100_000
+
+
 def test_open_requests_are_bounded(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_PENDING", 3)
     for _ in range(3):

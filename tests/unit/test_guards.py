@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from ri2n_sdn.apps import openflow
 from ri2n_sdn.apps.cluster import Cluster, guarded_loop
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.local_api import LocalApi
-from ri2n_sdn.apps.openflow import OSKenApp, event, handler, handler_errors
+from ri2n_sdn.apps.openflow import OSKenApp, event, handler, handler_errors, ofp
 from ri2n_sdn.errors import NotAvailable
 
 
@@ -62,6 +65,29 @@ def test_an_app_survives_a_handler_that_raises() -> None:
     wait_until(lambda: app.seen == ["a", "b"])
     assert handler_errors["_App.take"] == before + 1
     app.stop()
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_what_a_switch_says_is_bounded_until_it_is_known_who_it_is(
+    known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that goes on for days says far more."""
+    monkeypatch.setattr(openflow, "_STRANGERS_BYTES", 1000)
+    echo = struct.pack("!BBHI", ofp.OFP_VERSION, ofp.OFPT_ECHO_REPLY, 600, 1) + bytes(592)
+    said = [echo] * 5
+    line = SimpleNamespace(
+        setsockopt=lambda *_: None, settimeout=lambda _: None, recv=lambda _: said.pop(0) if said else b""
+    )
+    switch = openflow._Datapath(line, ("192.0.2.1", 40000))
+    switch._admitted = lambda: None
+    if known:
+        switch.ri2n_admitted()
+        switch._read()
+        assert not said
+    else:
+        with pytest.raises(openflow._Malformed, match="more than 1000 bytes before it was known who it is"):
+            switch._read()
+        assert len(said) == 3
 
 
 def test_a_loop_survives_failures_and_counts_them(cluster: Cluster) -> None:

@@ -195,6 +195,19 @@ def test_other_hosts_rows_show_who_was_here_before(app: ConnectionApp) -> None:
     assert any("D at 192.0.2.1 refused: A at 192.0.2.1 has the same MAC" in line for line in problem_texts(app.cluster))
 
 
+def test_a_nic_that_a_host_lost_in_a_contest_is_none_of_the_wirings_any_more(app: ConnectionApp) -> None:
+    """When the host has it again, it may be plugged in elsewhere."""
+    thief_first(app)
+    wiring = app.cluster.wiring = Wiring()
+    for number in (1, 2):
+        wiring.set_nic(("D", number), True, 0.0)
+    for now_s in (0.1, 0.2):
+        wiring.tick(now_s, lambda _: 0.2)
+    assert [wiring.network(("D", number)) for number in (1, 2)] == ["n1", "n2"]
+    honest(app)
+    assert [wiring.network(("D", number)) for number in (1, 2)] == [None, "n2"]
+
+
 def test_what_a_host_holds_itself_is_no_proof(app: ConnectionApp) -> None:
     thief = thief_first(app)
     for name in "BC":
@@ -228,6 +241,7 @@ def test_of_two_hosts_with_one_name_the_known_one_gets_it(app: ConnectionApp) ->
         (None, True),
         (frozenset({"D"}), True),
         (frozenset({"d.cluster.example"}), True),
+        (frozenset({"D.Cluster.Example"}), True),
         (frozenset({"other", "D"}), True),
         (frozenset({"B"}), False),
         (frozenset({"DD", "xD.example", ""}), False),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Member
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.placement import PlacementApp
@@ -46,3 +47,20 @@ def test_a_host_whose_connections_cannot_be_read_keeps_no_other_from_its_own(err
     app.cluster.wake_placement.set()
     app._turn()
     assert set(app._placed) == {"B"} and app.cluster.counters["connections_not_placed_stranger"] == 1
+
+
+def test_what_a_host_has_placed_is_read_again_when_it_connects_anew() -> None:
+    """Though it is another one that asks: the rows of before may have gone with the bridge."""
+    config = parse_model("placement: [{hosts: [A, B]}]", ClusterConfig, "cluster.yaml")
+    app = PlacementApp()
+    app.cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel()}, config)
+
+    def channel_of_a_after_a_turn() -> FakeChannel:
+        app.cluster.syn_acks[ord("B")] = deque([b""])
+        app.cluster.wake_placement.set()
+        app._turn()
+        return cast(FakeChannel, app.cluster.members["A"].channel)
+
+    assert [len(channel_of_a_after_a_turn().asked) for _ in range(2)] == [1, 1]
+    app.cluster.members["A"].channel = cast(Channel, FakeChannel())
+    assert [len(channel_of_a_after_a_turn().asked) for _ in range(2)] == [1, 1]

@@ -80,6 +80,7 @@ BAD = {
         w.PORT_STATUS, struct.pack("!B7x", 2) + port(properties=struct.pack("!HHI", 0, 0, 0))
     ),
     "packet-in, cut off": message(w.PACKET_IN, bytes(23)),
+    "packet-in, cut off behind its match": packet_in(IN_PORT)[: -len(b"frame") - 1],
     "packet-in, a field too long": packet_in(struct.pack("!HBB", 0x8000, 0, 5) + bytes(4)),
     "packet-in, a field cut off": packet_in(IN_PORT + b"\0\0"),
     "packet-in, a match longer than it": packet_in(IN_PORT, said=4000),

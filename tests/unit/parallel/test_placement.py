@@ -41,6 +41,7 @@ def test_bytes_and_weights() -> None:
         counts[place] += 1
     assert counts == [30, 10, 0]
     assert weights([InterfaceLoad(weight=0), InterfaceLoad(weight=0)]) == 0
+    assert weights([InterfaceLoad(weight=1), InterfaceLoad(weight=3)]) == 1, "the first one of all counts, too"
 
 
 @given(LOADS, st.sampled_from(sorted(RULES)), st.integers(1, 64))

@@ -37,6 +37,17 @@ def test_a_chunk_fills_its_segments_unless_it_is_the_longest_or_the_last(
     assert size in (remaining, CHUNK_MOST) or size % SEGMENT_BYTES == 0
 
 
+@given(st.integers(1, 1 << 24), st.integers(2, 64))
+def test_as_long_as_it_fills_a_segment_a_chunk_is_half_of_an_even_share(remaining: int, links: int) -> None:
+    """The other half is for the end, when it is known which links are faster."""
+    half = remaining / (2 * links)
+    size = chunk_bytes(remaining, links, 0.0, CHUNK_MOST)
+    if half >= CHUNK_MOST:
+        assert size == CHUNK_MOST
+    elif half >= SEGMENT_BYTES:
+        assert half - SEGMENT_BYTES < size <= half
+
+
 @given(st.integers(1, 1 << 24), st.integers(1, 8), st.floats(1e6, 1e9))
 def test_chunks_make_up_the_whole(total: int, links: int, rate: float) -> None:
     remaining, chunks = total, 0
