@@ -116,8 +116,9 @@ def _of_nics(host: Host) -> Iterator[Problem]:
 
 def _losses(cluster: Cluster) -> Iterator[Problem]:
     """A cable that loses every twentieth packet slows each TCP connection over it to a crawl."""
+    advice = "check cables, plugs, switch ports and duplex there, and that no CPU is too busy"
     for loss in cluster.losses.losses:
-        yield Problem("bad", _lost(cluster, loss), "check cables, plugs, switch ports and duplex there")
+        yield Problem("bad", _lost(cluster, loss), advice)
 
 
 def _lost(cluster: Cluster, loss: Loss) -> str:

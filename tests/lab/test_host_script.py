@@ -307,8 +307,8 @@ def test_nics_that_carry_much_more_are_told_of(host: Host) -> None:
     for more, least in (((), 9000), (("--helper",), 8978)):
         done = host.script("host-up", *host.up_arguments, *more)
         assert said.format(least) in done.stderr
-    for more in (("--mtu", "1500"), ("--mtu", "9000")):
-        assert "would use them" not in host.script("host-up", *host.up_arguments, *more).stderr
+    for mtu in ("1500", "9000"):
+        assert "would use them" not in host.script("host-up", *host.up_arguments, "--mtu", mtu).stderr
     assert host.run("cat", "/sys/class/net/br-ri2n/mtu").stdout == "9000\n"
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ri2n_sdn.bench.sandbox import Sandbox
+from tests.problem_texts import problem_texts
 
 __all__ = ["LONG_S", "Capture", "Hop", "arp", "ether", "read_pcap", "slot_hops", "trace", "udp", "wait_until"]
 
@@ -26,6 +27,13 @@ def wait_until(condition: Callable[[], object], what: str | Callable[[], str], t
         if time.monotonic() > deadline_s:
             raise AssertionError(f"not within {timeout_s:g} s: {what if isinstance(what, str) else what()}")
         time.sleep(0.02)
+
+
+def await_problems(sandbox: Sandbox, *texts: str) -> None:
+    """These problems and no others; on a machine that is late a NIC may be called silent for a moment."""
+    wait_until(
+        lambda: problem_texts(sandbox.ask("status")) == list(texts), lambda: str(problem_texts(sandbox.ask("status")))
+    )
 
 
 def ether(source: str, target: str, ether_type: int, payload: bytes) -> str:

@@ -9,7 +9,7 @@ import pytest
 from ri2n_sdn.bench.sandbox import Sandbox
 from tests.problem_texts import problem_texts
 
-from .frames import Capture, arp, slot_hops, udp, wait_until
+from .frames import Capture, arp, await_problems, slot_hops, udp, wait_until
 
 WIRING = {"A": ["n0", "n1"], "B": ["n0", "n1"], "C": ["n0", "n0"], "D": ["n1"], "E": ["n0"]}
 
@@ -53,10 +53,7 @@ def every_pair_once(sandbox: Sandbox, wiring: dict[str, list[str]], mark: int) -
 
 def test_unequal_wiring_is_found_and_odd_pairs_are_named(sandbox: Sandbox) -> None:
     assert networks(sandbox) == expected(WIRING)
-    assert problem_texts(sandbox.ask("status")) == [
-        "C and D have no common network",
-        "D and E have no common network",
-    ]
+    await_problems(sandbox, "C and D have no common network", "D and E have no common network")
     assert sandbox.ask("explain", src="C", dst="D")["kind"] == "none"
     every_pair_once(sandbox, WIRING, 1)
 
@@ -122,8 +119,8 @@ def test_a_nic_is_added_and_removed(sandbox: Sandbox) -> None:
     sandbox.ovs.vsctl(*sandbox.link_commands("E", 2, "n1")[1:])
     more = {**WIRING, "E": ["n0", "n1"]}
     wait_until(lambda: networks(sandbox) == expected(more), lambda: f"{networks(sandbox)}")
-    status = sandbox.wait_settled()
-    assert problem_texts(status) == ["C and D have no common network"]
+    sandbox.wait_settled()
+    await_problems(sandbox, "C and D have no common network")
     every_pair_once(sandbox, more, 5)
     sandbox.ovs.vsctl("del-port", "E-e1", "--", "del-port", "n1-E-1")
     wait_until(lambda: networks(sandbox) == expected(WIRING), lambda: f"{networks(sandbox)}")

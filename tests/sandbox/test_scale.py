@@ -10,9 +10,8 @@ import pytest
 
 from ri2n_sdn.bench import cycle
 from ri2n_sdn.bench.cycle import Cycles
-from tests.problem_texts import problem_texts
 
-from .frames import LONG_S, Capture, udp, wait_until
+from .frames import LONG_S, Capture, await_problems, udp, wait_until
 
 HOSTS = 32
 PAIRS = HOSTS * (HOSTS - 1)
@@ -74,7 +73,7 @@ def test_all_hosts_settle_on_two_networks(cycles: Cycles) -> None:
     assert len([host for host in status["hosts"] if host["connected"]]) == HOSTS
     assert sorted(len(network["nics"]) for network in status["networks"]) == [HOSTS, HOSTS]
     assert len(status["pairs"]) == PAIRS
-    assert problem_texts(status) == []
+    await_problems(cycles.sandbox)
 
 
 def test_a_round_costs_no_more_than_its_pairs(begun: tuple[Cycles, float]) -> None:

@@ -19,7 +19,7 @@ from ri2n_sdn.fabric.model import PathKey
 from ri2n_sdn.pipeline.crc32c import crc32c
 from tests.problem_texts import problem_texts
 
-from .frames import Capture, ether, read_pcap, udp, wait_until
+from .frames import Capture, await_problems, ether, read_pcap, udp, wait_until
 
 WIRING = {"A": ["n0", "n1"], "B": ["n0", "n1"], "C": ["n0"]}  # C has no helper
 PLAIN, WIRE = 101, 102
@@ -116,7 +116,7 @@ def test_helpers_are_seen_and_pairs_with_two_are_striped(sandbox: Sandbox) -> No
         "C": None,
     }
     assert {(p["src"], p["dst"]) for p in status["pairs"] if p["striped"]} == {("A", "B"), ("B", "A")}
-    assert problem_texts(status) == []
+    await_problems(sandbox)
     assert [len(host["nics"]) for host in status["hosts"]] == [2, 2, 1]  # the TAPs are no NICs
     assert [path["link"] for path in pair(sandbox, "A", "B")["paths"]] == [NUMBERS[1, 1, 0], NUMBERS[2, 2, 0]]
     assert "both helpers run" in sandbox.ask("explain", src="A", dst="B")["reason"]

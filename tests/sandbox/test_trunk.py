@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from ri2n_sdn.bench.sandbox import Sandbox
-from tests.problem_texts import problem_texts
 
-from .frames import Capture, arp, ether, read_pcap, slot_hops, udp, wait_until
+from .frames import Capture, arp, await_problems, ether, read_pcap, slot_hops, udp, wait_until
 
 HOSTS = ("A", "B", "C", "D")
 STRANGER = "02:00:09:09:09:09"
@@ -38,7 +37,7 @@ def nics_of_networks(status: dict[str, Any]) -> set[frozenset[str]]:
 def test_networks_are_found(sandbox: Sandbox) -> None:
     status = sandbox.ask("status")
     assert nics_of_networks(status) == {frozenset(f"{name}:{name}-e{i}" for name in HOSTS) for i in (0, 1)}
-    assert problem_texts(status) == []
+    await_problems(sandbox)
     for host in status["hosts"]:
         assert host["mac"] == sandbox.mac(host["name"])
         assert [nic["mac"] for nic in host["nics"]] == [sandbox.nic_mac(host["name"], port) for port in (1, 2)]

@@ -8,7 +8,7 @@ from ri2n_sdn.bench.sandbox import ANSWER_S, Sandbox, reserve_port
 from ri2n_sdn.cli.client import call
 from tests.problem_texts import problem_texts
 
-from .frames import LONG_S, Capture, udp, wait_until
+from .frames import LONG_S, Capture, await_problems, udp, wait_until
 
 HOSTS = ("A", "B")
 # Audits follow each other quickly, and what one controller does not use is not left for the other's next one.
@@ -28,7 +28,8 @@ def test_two_controllers_with_other_settings_are_both_told() -> None:
         sandbox.start_controller(before=OFTEN, config="slots: 64\n" + sandbox.declared())
         status = sandbox.wait_settled()
         repairs = status["counters"].get("audit_repairs", 0)
-        assert not problem_texts(status) and not repairs
+        await_problems(sandbox)
+        assert not repairs
         argv = ["controller", "--listen", f"127.0.0.1:{port}", "--socket", str(socket), "--config", str(config)]
         second = sandbox.spawn(OFTEN, argv, sandbox.folder / "second.log")
         try:
