@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.fabric.wiring import _Nic
+from tests.unit.fake_hosts import FakeChannel
 
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[LocalApi]:
     cluster = Cluster(ClusterConfig(), "max_min", tmp_path / "socket")
     ports = {1: Port(1, "e1", "04:00:00:00:00:01", True, 10**9)}
-    cluster.members["A"] = Member("A", 1, "02:00:00:00:00:01", "3.1.0", ports)
+    channel = cast(Channel, FakeChannel())
+    cluster.members["A"] = Member("A", 1, "02:00:00:00:00:01", "3.1.0", ports, channel)
     made = LocalApi(cluster)
     yield made
     made.close()
