@@ -12,6 +12,7 @@ import pytest
 from ri2n_sdn.apps import channel as module
 from ri2n_sdn.apps.channel import Channel, Refused
 from ri2n_sdn.apps.openflow import handler_drops, ofp
+from ri2n_sdn.apps.unfinished import Unfinished
 
 LONG_S = 120.0
 
@@ -228,6 +229,16 @@ def test_of_all_replies_that_do_not_end_the_longest_goes(channel: Channel, monke
     finally:
         other.close("the test is over")
     assert handler_drops["closed_of_all_replies_without_an_end_it_has_the_longest"] == closed + 1
+
+
+def test_who_releases_more_than_it_holds_makes_no_room_for_others() -> None:
+    unfinished: Unfinished[str] = Unfinished(1000)
+    unfinished.add("a", 400)
+    unfinished.add("b", 600)
+    unfinished.release("a", 500)
+    unfinished.release("a", 100)
+    assert unfinished.total_bytes == 600
+    assert unfinished.add("a", 401) == "b"
 
 
 def xid_of(channel: Channel) -> int:

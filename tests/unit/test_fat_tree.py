@@ -206,6 +206,14 @@ def test_a_lease_ends_with_its_connection_and_others_stay(cluster: Cluster) -> N
     assert cluster.fat_tree.adaptive.tables == {}
 
 
+def test_a_table_that_is_set_again_without_a_lease_outlives_its_connection(cluster: Cluster) -> None:
+    leases = Leases()
+    for lease in (True, False):
+        local_vlans.set_table(cluster, {"owner": "job", "pairs": [["n1", "n9", 103]], "lease": lease}, leases)
+    leases.end(cluster)
+    assert cluster.fat_tree is not None and cluster.fat_tree.adaptive.tables == {"job": 1}
+
+
 def test_without_declared_links_there_is_nothing_to_ask(tmp_path: Path) -> None:
     plain = Cluster(ClusterConfig(), "max_min", tmp_path / "socket")
     with pytest.raises(BadInput, match="no links between switches"):

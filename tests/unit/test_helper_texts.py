@@ -196,6 +196,9 @@ def test_reports_take_bounded_room() -> None:
     for group in range(1100):
         said.take(Report(0, "a", 0, tuple(entry(f"{group}", number) for number in range(64))), 1.0)
     assert len(said.links) == 65_536
+    said.take(Report(0, "a", 0, (entry("0", 0, 5), entry("new", 0, 6))), 2.0)  # those that are known are renewed
+    known = said.link("0", 0, 2.0)
+    assert known is not None and known.sent == 5 and said.link("new", 0, 2.0) is None
 
 
 # ---- cluster.yaml

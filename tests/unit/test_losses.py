@@ -116,6 +116,16 @@ def test_without_traffic_a_loss_is_kept_for_a_while() -> None:
     assert world.window(3) == []
 
 
+def test_a_loss_is_kept_while_only_some_of_the_links_that_may_be_guilty_are_seen_to_be_in_order() -> None:
+    world = World("ABC")
+    world.pairs = [("A", "B")]
+    world.lost["A:1>"] = 0.2
+    before = world.window(2)
+    assert [loss.links for loss in before] == [(">B:1", "A:1>")]
+    world.pairs = [("C", "B")]  # A says nothing any more: its cable may well be the one
+    assert world.window(2) == before
+
+
 def test_a_full_link_says_nothing() -> None:
     """A switch port that three hosts send to drops what is too much; that is no cable's fault."""
     world = World()

@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 
 from ri2n_sdn.fabric.model import MAX_NIC_PORT, Fabric, Host, Nic, PathKey
 from ri2n_sdn.pipeline.diff import Installed, Phase, apply, batches, difference, part
-from ri2n_sdn.pipeline.layout import COOKIE_OURS, LOCAL, PLAIN_PORT, TABLE_ORDER, path_of_register, path_register
-from ri2n_sdn.pipeline.messages import Group, Wanted
+from ri2n_sdn.pipeline.layout import (
+    COOKIE_OURS,
+    LOCAL,
+    PLAIN_PORT,
+    TABLE_ORDER,
+    Table,
+    path_of_register,
+    path_register,
+)
+from ri2n_sdn.pipeline.messages import Group, Output, Wanted, row
 from ri2n_sdn.pipeline.plan import next_live, pair_group_id, plan_host, plan_probes_only
 from ri2n_sdn.weights.loop import default_slots
 from tests.unit.bridge_model import CONTROLLER, Cluster, Frame
@@ -334,6 +342,18 @@ def test_a_plan_is_sent_once(hosts: dict[str, list[str]]) -> None:
         assert set(wanted.groups) == {group.group_id for group in change.add_groups}
         nothing = Wanted({}, {})
         assert apply(difference(nothing, installed), installed) == Installed()
+
+
+def test_rows_that_differ_in_anything_are_told_apart() -> None:
+    """By their cookies: what has only another priority must be sent as well, and the old one deleted."""
+    rows = [
+        row(Table.SEND, 100, {"in_port": 1}, [Output(1)]),
+        row(Table.SEND, 110, {"in_port": 1}, [Output(1)]),
+        row(Table.DELIVER, 100, {"in_port": 1}, [Output(1)]),
+        row(Table.SEND, 100, {"in_port": 2}, [Output(1)]),
+        row(Table.SEND, 100, {"in_port": 1}, [Output(2)]),
+    ]
+    assert len({flow.cookie for flow in rows}) == len(rows)
 
 
 def test_a_difference_is_minimal_and_leaves_foreign_rows_alone() -> None:

@@ -160,6 +160,12 @@ def test_an_answer_to_a_request_is_read(source: str, target: str, options: int) 
     assert six[0].match["ipv6_src"] == "fd00::1" and six[0].match["eth_type"] == 0x86DD
 
 
+def test_an_answer_that_may_not_be_fragmented_is_read_as_any_other() -> None:
+    """As Linux sends them all."""
+    frame = syn_ack("10.0.0.1", "10.0.0.2", (80, 5000))
+    assert read_syn_ack(frame[:20] + b"\x40\x00" + frame[22:]) == read_syn_ack(frame) is not None
+
+
 def test_other_frames_are_nobodys_connection() -> None:
     good = syn_ack("10.0.0.1", "10.0.0.2", (80, 5000))
     for flags in (0x02, 0x10, 0x18, 0x11, 0x04):

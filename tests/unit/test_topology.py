@@ -89,6 +89,27 @@ def test_warnings() -> None:
     assert "switches.s2: no NIC is plugged into it" in parse_topology(empty).warnings()
 
 
+def test_hosts_on_two_switches_that_a_cable_joins_are_not_warned_of() -> None:
+    text = """
+name: t
+switches:
+  s0: {links: [{to: s1, port: 1, rate_bps: 100}]}
+  s1: {links: [{to: s0, port: 1, rate_bps: 100}]}
+  s2:
+hosts:
+  A: {nics: [{name: eth0, switch: s0, rate_bps: 100}, {name: eth1, switch: s2, rate_bps: 100}]}
+  B: {nics: [{name: eth0, switch: s1, rate_bps: 100}]}
+  C: {nics: [{name: eth0, switch: s2, rate_bps: 100}]}
+"""
+    assert parse_topology(text).warnings() == ["hosts B and C share no network: they cannot reach each other"]
+
+
+@pytest.mark.parametrize(("old", "new", "line"), [("  B: {", "  A: {", 6), ("name: t", "name: [t", 3)])
+def test_what_is_no_yaml_is_told_with_the_line_as_editors_count(old: str, new: str, line: int) -> None:
+    with pytest.raises(BadInput, match=rf"^lab:{line}: "):
+        parse_topology(GOOD.replace(old, new, 1), "lab")
+
+
 # SPEC: figure 4 of the paper, per topology the links of each host.
 FIGURE_4 = {
     "a": {"A": [0], "B": [0]},

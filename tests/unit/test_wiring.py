@@ -282,6 +282,14 @@ def test_a_nic_that_gets_its_carrier_back_is_on_probation() -> None:
     assert world.agrees() and not any("cut off" in text for text in world.log)
 
 
+def test_a_nic_that_gets_its_carrier_back_neither_sends_nor_receives_until_it_was_heard() -> None:
+    world = settled(two_networks(3))
+    nic = ("h001", 1)
+    world.wiring.set_nic(nic, False, world.now_s)
+    world.wiring.set_nic(nic, True, world.now_s)
+    assert world.wiring.alive(nic) == (False, False)
+
+
 def test_a_moved_cable_is_followed() -> None:
     world = settled(two_networks(4))
     world.wires["h002", 1] = "net2"
@@ -347,6 +355,15 @@ def test_floods_of_another_network_that_stray_here_now_and_then_join_no_networks
     for _ in range(4):
         world.wiring.heard((sender, 2), (receiver, 1), True, world.now_s)
         world.run(2.0)
+    assert world.log == [] and world.agrees()
+
+
+def test_floods_of_another_network_between_those_of_the_own_one_join_no_networks() -> None:
+    """They come as often as the own network's, but a NIC that hears its own as well is not on a network with them."""
+    world = settled(two_networks(4))
+    for _ in range(5):
+        world.wiring.heard(("h000", 2), ("h001", 1), True, world.now_s)
+        world.run(1.2)
     assert world.log == [] and world.agrees()
 
 

@@ -219,6 +219,16 @@ def test_a_pair_that_sends_more_than_its_fair_share_is_seen_as_wanting_no_less()
     assert estimate_demands(rate, way, ends, VBFT44.capacity) == pytest.approx(np.array([0.65, 0.5]) * RATE)
 
 
+def test_a_pair_that_is_held_down_is_seen_as_wanting_no_less_than_it_sends() -> None:
+    """Beside a stronger pair on uplink 0, to a host whose link 1 four others, held up by their own, want to fill."""
+    capacity = np.array([1.0, 1.0, 1.0, 0.5]) * RATE
+    way = np.array([[0, 1], [0, 2]] + [[3, 1]] * 4)
+    ends = np.array([[1], [2]] + [[1]] * 4)
+    rate = np.array([0.28, 0.72] + [0.12] * 4) * RATE
+    want = estimate_demands(rate, way, ends, capacity)
+    assert want == pytest.approx(np.array([0.28, 1.0] + [0.2] * 4) * RATE)
+
+
 @given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), min_size=1, max_size=10, unique=True), st.data())
 @settings(max_examples=40, deadline=None)
 def test_fair_rates_are_those_of_the_exact_solver(pairs: list[tuple[int, int]], data: st.DataObject) -> None:

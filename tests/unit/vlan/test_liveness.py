@@ -286,6 +286,15 @@ def test_events_name_the_cause() -> None:
     ]
 
 
+def test_a_switch_all_of_whose_cables_are_dead_is_not_dead_itself_while_its_own_nics_work() -> None:
+    world = settled(FABRICS["vbft"])
+    for up in ("up1", "up2", "up3", "up4"):
+        world.cut_cable("leaf1", up)
+    world.run(1.5)
+    assert not world.wrong()
+    assert world.log[-1:] == ["leaf1: nothing gets through any of its cables"]
+
+
 def test_networks_that_share_vlans_do_not_disturb_each_other() -> None:
     world = settled(FABRICS["forest"])
     a, b = world.fabric.switch("b1"), world.fabric.switch("b2")

@@ -11,8 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ri2n_sdn.errors import BadInput
+from ri2n_sdn.fabric.switches import LinkSpec, SwitchSpec, VlanSpec, switch_graph
 from ri2n_sdn.vlan.assign import assign
+from ri2n_sdn.vlan.build import build_trees
 from ri2n_sdn.vlan.matrix import TrafficMatrix, matrix_text, profile_choice, read_matrix, read_pairs, write_matrix
+from ri2n_sdn.vlan.profile import profile_trees
 from tests.unit.vlan.networks import vbft
 
 HOSTS = ("A", "B", "C")
@@ -136,3 +139,22 @@ def test_profile_separates_the_pairs_that_sent_much() -> None:
     choice = profile_choice(matrix, candidates, links, network.capacity)
     assert choice[0] == choice[1] != choice[3]
     assert (choice == assign(matrix.sent_bytes.astype(np.float64), candidates, links, network.capacity).choice).all()
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+@pytest.mark.parametrize("other", [2, 3])
+def test_a_recorded_pair_goes_by_the_faster_of_two_upper_switches(slow: int, other: int) -> None:
+    rates = [10**9 if up == slow else 10**10 for up in (0, 1)]
+
+    def spec(ends: list[tuple[str, int]]) -> SwitchSpec:
+        return SwitchSpec(
+            links=tuple(LinkSpec(to=to, port=n, rate_bps=rate) for n, (to, rate) in enumerate(ends, start=1))
+        )
+
+    leaf = spec([("up0", rates[0]), ("up1", rates[1])])
+    ups = {f"up{up}": spec([("leaf0", rates[up]), ("leaf1", rates[up])]) for up in (0, 1)}
+    trees = build_trees(switch_graph({"leaf0": leaf, "leaf1": leaf, **ups}), [0, 1], VlanSpec())
+    matrix = TrafficMatrix((("A", "B"),), np.array([10**6]))
+    (tree,) = profile_trees(trees, matrix, {"A": 0, "B": 1}, {"A": 1, "B": other}, 2).values()
+    root = int(np.flatnonzero(trees.depth[tree] == 0)[0])
+    assert trees.graph.names[root] == f"up{1 - slow}"

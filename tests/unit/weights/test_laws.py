@@ -163,6 +163,14 @@ def test_ri2n_plus_plus_keeps_the_weights_of_a_silent_pair() -> None:
     np.testing.assert_allclose(share[0], [0.3, 0.7])
 
 
+def test_ri2n_plus_plus_keeps_the_weights_of_a_pair_of_which_nothing_arrived() -> None:
+    sample, _ = figure_4({"B": [0, 1], "C": [0, 1]}, {"B": [50, 50], "C": [95, 95]})
+    received = sample.received_bytes.copy()
+    received[0] = 0.0
+    share = ri2n_plus_plus.weights(replace(sample, received_bytes=received), np.array([[0.3, 0.7], [0.5, 0.5]])).share
+    np.testing.assert_allclose(share[0], [0.3, 0.7])
+
+
 def test_ri2n_plus_plus_keeps_weights_until_they_were_measured() -> None:
     sample, _ = figure_4(D, {"B": [50, 0], "C": [30, 90]})
     previous = np.array([[1.0, 0.0], [0.4, 0.6]])
