@@ -433,7 +433,7 @@ def test_no_root_no_ovs_old_ovs(host: Host, tmp_path: Path) -> None:
     # setpriv: the script must be readable, and what is above it need not be.
     unprivileged = ["setpriv", "--reuid", "65534", "--clear-groups", "bash", "-s", "--", "--nic", "eth0"]
     text = (SCRIPTS / "host-up").read_text()
-    for part in ("common.sh", "helper.sh", "nics.sh", "addresses.sh", "undo.sh"):
+    for part in re.findall(r'^source "\$HERE/(\S+)"$', text, re.MULTILINE):
         text = text.replace(f'source "$HERE/{part}"', (SCRIPTS / part).read_text())
     done = host.lab.exec(HOST, unprivileged, check=False, input=text.replace("${0##*/}", "host-up"))
     assert (done.returncode, done.stderr) == (2, "host-up: must run as root: use sudo\n")
