@@ -74,7 +74,7 @@ def test_six_links_are_six_times_one_and_a_question_costs_no_more() -> None:
         methods=("parallel",),
         connections=("fresh",),
         parts=("transfer",),
-        samples=15,  # of the short ones, each of which meets frames' random delays
+        samples=45,  # of the short ones, each of which meets frames' random delays
         repeat=1,
     )
     rows = [row for row in measured(chosen).rows if row["method"] == "parallel"]

@@ -30,11 +30,16 @@ def lab() -> Iterator[Lab]:
 
 
 def judged(lab: Lab) -> tuple[set[str], set[str]]:
-    """The hosts that are connected, and the NICs that `status` calls down or dead."""
-    hosts = call(lab.controller_socket, "status")["hosts"]
-    nics = [(host, nic) for host in hosts for nic in host["nics"]]
-    dead = {f"{host['name']}:{nic['name']}" for host, nic in nics if not (nic["up"] and nic["alive"])}
-    return {host["name"] for host in hosts if host["connected"]}, dead
+    """The hosts that are connected, and the NICs and paths that `status` calls down or dead.
+
+    Of a host that is away it says nothing of its NICs, but of the paths to and from them, which go on being used.
+    """
+    status = call(lab.controller_socket, "status")
+    nics = [(host, nic) for host in status["hosts"] for nic in host["nics"]]
+    dead = {f"{host['name']}:{nic['name']}" for host, nic in nics if False in (nic["up"], nic["alive"])}
+    paths = [(pair, path) for pair in status["pairs"] for path in pair["paths"] if not path["alive"]]
+    dead |= {f"{pair['src']}:{path['own']} -> {pair['dst']}:{path['peer']}" for pair, path in paths}
+    return {host["name"] for host in status["hosts"] if host["connected"]}, dead
 
 
 @pytest.mark.parametrize("phase_s", PHASES_S)
