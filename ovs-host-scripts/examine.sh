@@ -6,9 +6,9 @@
 # controller's `ri2n status` means the same by it (ri2n_sdn/fabric/problem.py).
 
 VERDICTS=() CHECKS=() SEEN=() ADVICE=()
-readonly OLDEST_OVS=2017                        # 2.17
-readonly LONGEST_QUEUE=1000                     # frames: 5 ms at 2.4 Gbit/s, what host-up gives at most
-readonly OURS=21042 LEARNED=21043 STARTUP=21065 # 0x5232, 0x5233, 0x5249: the top 16 bits of cookies
+readonly OLDEST_OVS=2017                     # 2.17
+readonly LONGEST_QUEUE=1000                  # frames: 5 ms at 2.4 Gbit/s, what host-up gives at most
+readonly OURS=5232 LEARNED=5233 STARTUP=5249 # the top 16 bits of cookies, in hex
 readonly HELPER_PROGRAM=/usr/local/lib/ri2n/ri2n-reorder
 CONTROLLER_PATIENCE_S=0 # Open vSwitch writes down who is connected every 5 s at worst
 
@@ -71,7 +71,7 @@ examine() {
         return 0
     fi
     FLOWS=$(ofctl --no-names dump-flows "$BRIDGE" 2>/dev/null || true)
-    STARTUP_FLOWS=$(grep -F " cookie=0x5249" <<<"$FLOWS" || true)
+    STARTUP_FLOWS=$(grep -F " cookie=0x$STARTUP" <<<"$FLOWS" || true)
     look_at_bridge
     look_at_hash
     look_at_nics
@@ -244,9 +244,8 @@ controller_advice() { # controller_advice TARGET WHY
 }
 
 look_at_flows() {
-    local ours learned startup foreign example
-    read -r ours learned startup foreign example < <(count_flows "$FLOWS")
-    : "$learned"
+    local ours startup foreign example
+    read -r ours startup foreign example < <(count_flows "$FLOWS")
     ((startup > 0)) ||
         finding bad flows "no start-up flow: after a restart the host would not find its controller" "run host-up again"
     ((foreign == 0)) || finding bad flows "$foreign flows are nobody's, for example $example" \
@@ -257,18 +256,16 @@ look_at_flows() {
     fine flows "$startup of host-up, $ours of the controller"
 }
 
-# Prints how many flows are the controller's, learned, host-up's and nobody's, and one of the last.
+# Prints how many flows are the controller's, host-up's and nobody's, and one of the last.
 count_flows() {
     awk -v ours=$OURS -v learned=$LEARNED -v startup=$STARTUP '
         /actions=/ {
             cookie = $1; sub(/^cookie=0x/, "", cookie); sub(/,$/, "", cookie)
-            top = length(cookie) > 12 ? substr(cookie, 1, length(cookie) - 12) : "0"
-            owner = 0
-            for (i = 1; i <= length(top); i++) owner = owner * 16 + index("0123456789abcdef", substr(top, i, 1)) - 1
+            owner = substr(cookie, 1, length(cookie) - 12)
             count[owner]++
             if (owner != ours && owner != learned && owner != startup) { foreign++; $1 = $2 = ""; sub(/^ +/, ""); example = "0x" cookie ", " $0 }
         }
-        END { print count[ours] + 0, count[learned] + 0, count[startup] + 0, foreign + 0, substr(example, 1, 120) }
+        END { print count[ours] + 0, count[startup] + 0, foreign + 0, substr(example, 1, 120) }
     ' <<<"$1"
 }
 

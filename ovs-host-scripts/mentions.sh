@@ -32,11 +32,10 @@ word() { # word NIC: a regular expression
 
 # Configuration of the host, but for RI2N's own, and for what gives the NIC its name.
 mentions_in_files() {
-    local file
-    while read -r file; do echo "$file"; done < <(
-        timeout 10 grep -rIlE --exclude-dir=ri2n --exclude-dir=udev --exclude-dir=openvswitch --exclude-dir=ssl \
-            --exclude=70-persistent-net.rules -- "$(word "$1")" "${MENTIONS_ROOT-}/etc" 2>/dev/null | sort
-    )
+    local files
+    files=$(timeout 10 grep -rIlE --exclude-dir=ri2n --exclude-dir=udev --exclude-dir=openvswitch --exclude-dir=ssl \
+        --exclude=70-persistent-net.rules -- "$(word "$1")" "${MENTIONS_ROOT-}/etc" 2>/dev/null || true)
+    [[ -z $files ]] || sort <<<"$files"
 }
 
 mentions_in_rules() {

@@ -34,7 +34,7 @@ def status(socket: SocketOption = None, lab: LabOption = None, as_json: JsonOpti
         print_json(answer)
     else:
         console().print(_render(answer))
-    return exit_code(Problem(**each) for each in answer["problems"])
+    return exit_code(Problem(**each) for each in answer.get("problems", ()))  # none from a controller before there were
 
 
 def top(

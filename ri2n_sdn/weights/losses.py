@@ -80,10 +80,11 @@ class LossWatch:
         if window_s < self.settings.window_s:
             return
         before, self._counts, self._since_s = self._counts, {}, now_s
+        new = set(answered)
         ways: dict[_PathId, tuple[str, ...]] = {}
         grown: dict[_PathId, _Count] = {}
         for pair in pairs:
-            if not {pair.sender, pair.receiver} <= set(answered):
+            if pair.sender not in new or pair.receiver not in new:
                 continue
             for path in pair.paths:
                 key = (pair.sender, pair.receiver, path.path)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -23,6 +24,17 @@ pytestmark = [
 WaitUntil = Callable[..., None]
 
 
+@contextmanager
+def striping(topology: str, wait_until: WaitUntil) -> Iterator[Lab]:
+    """A lab of that topology whose hosts stripe to each other over all links."""
+    with Lab.create(load_topology(TOPOLOGIES / f"{topology}.yaml"), helpers=True) as lab:
+        cluster = Cluster(lab)
+        cluster.start_controller()
+        lab.wait_ready()
+        cluster.make_whole(wait_until)
+        yield lab
+
+
 def rtt_ms(lab: Lab, source: str, destination: str) -> float:
     """The median of 20 pings, 20 ms apart."""
     said = lab.exec(source, ["ping", "-n", "-c20", "-i0.02", lab.address(destination)]).stdout
@@ -35,11 +47,7 @@ def test_one_tcp_stream_has_the_sum_of_the_links_and_keeps_nobody_waiting(
     reorder_program: object, wait_until: WaitUntil
 ) -> None:
     """0.98 of two links' sum, some dozens of segments sent again in 20 s, a ping 0.1 ms longer than without."""
-    with Lab.create(load_topology(TOPOLOGIES / "fig4" / "b.yaml"), helpers=True) as lab:
-        cluster = Cluster(lab)
-        cluster.start_controller()
-        lab.wait_ready()
-        cluster.make_whole(wait_until)
+    with striping("fig4/b", wait_until) as lab:
         idle_ms = rtt_ms(lab, "B", "A")
         before = sent_bytes(lab, "B")
         run = IperfRun(lab, "A", ["B"], streams=1, seconds=4.0)
@@ -67,11 +75,7 @@ def test_clients_with_few_and_many_links_share_fairly() -> None:
 
 def test_packet_by_packet_everybody_has_the_fair_share(reorder_program: object, wait_until: WaitUntil) -> None:
     """Figure 4 d, one stream from each client: 0.98 of the optimum, and the worst client of its max-min share."""
-    with Lab.create(load_topology(TOPOLOGIES / "fig4" / "d.yaml"), helpers=True) as lab:
-        cluster = Cluster(lab)
-        cluster.start_controller()
-        lab.wait_ready()
-        cluster.make_whole(wait_until)
+    with striping("fig4/d", wait_until) as lab:
         optimum = goodput_optimum(lab.topology, ["B", "C"], "A")
         found = IperfRun(lab, "A", ["B", "C"], streams=1, seconds=4.0).results(skip_s=1.5)
     share = {client: found[client].goodput_bps / optimum.fair_bps[client] for client in found}

@@ -259,6 +259,15 @@ def test_the_exit_code_of_status_is_for_monitoring(
     assert capsys.readouterr().out
 
 
+def test_the_json_of_a_controller_of_before_is_shown_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--json` is what the message about another version sends people to."""
+    monkeypatch.setattr(status_command, "call", lambda *_: {"ok": True, "warnings": ["A is not connected"]})
+    assert status_command.status(socket=tmp_path / "any.sock", as_json=True) == 0
+    assert "A is not connected" in capsys.readouterr().out
+
+
 # ---- the other problems
 
 
