@@ -249,14 +249,19 @@ class WeightLoop:
     def _hold(
         self, weights: Weights, previous: FloatArray, active: BoolArray, structure: Structure
     ) -> tuple[FloatArray, BoolArray]:
-        """Apply hysteresis; remembers the shares now in force. New pairs and changed path sets are followed at once."""
+        """Apply hysteresis; remembers the shares now in force. New pairs and changed path sets are followed at once.
+
+        So is a share that falls to what only probes a path: held a little above, it would keep a flow there that the
+        path's other pairs should not have to share with, for as long as it lasts.
+        """
+        left = (weights.share <= slot_tables.CLOSED_SHARE) & (previous > slot_tables.CLOSED_SHARE)
         always = np.zeros(len(structure.pairs), dtype=np.bool_)
         alive: dict[PairKey, frozenset[PathKey]] = {}
         for row in np.flatnonzero(active):
             pair = structure.pairs[row]
             living = frozenset(path.path for path in pair.paths if path.alive)
             alive[pair.key] = living
-            always[row] = pair.key not in self._share or self._alive.get(pair.key) != living
+            always[row] = pair.key not in self._share or self._alive.get(pair.key) != living or left[row].any()
         held, moved = hold_small_changes(weights.share, previous, self.settings.hysteresis, always)
         for row in np.flatnonzero(active & (moved | always)):
             pair = structure.pairs[row]

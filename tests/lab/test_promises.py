@@ -66,11 +66,11 @@ def test_clients_with_few_and_many_links_share_fairly() -> None:
     """By flows, figure 4 d: the sum of all is the optimum's, and the worst client has its max-min share."""
     with controlled("fig4/d") as lab:
         optimum = goodput_optimum(lab.topology, ["B", "C"], "A")
-        found = IperfRun(lab, "A", ["B", "C"], streams=8, seconds=6.0).results(skip_s=3.0)
+        found = IperfRun(lab, "A", ["B", "C"], streams=8, seconds=7.0).results(skip_s=3.0)
     share = {client: found[client].goodput_bps / optimum.fair_bps[client] for client in found}
     print(share)
     assert sum(result.goodput_bps for result in found.values()) > 0.98 * optimum.total_bps, share
-    assert min(share.values()) > 0.9, share
+    assert min(share.values()) > 0.95, share
 
 
 def test_packet_by_packet_everybody_has_the_fair_share(reorder_program: object, wait_until: WaitUntil) -> None:
@@ -85,13 +85,16 @@ def test_packet_by_packet_everybody_has_the_fair_share(reorder_program: object, 
 
 
 def test_a_fat_tree_of_cheap_switches_carries_what_one_big_switch_does() -> None:
-    """Two hosts on each leaf, two upper switches, each host i to host i + 2: a tree would carry half of that."""
+    """Two hosts on each leaf, two upper switches, each host i to host i + 2: a tree would carry half of that.
+
+    What waits behind a lost segment is read 0.1 s later: up to .04 of 2.5 s, so the window is longer.
+    """
     clients = {"n1": "n3", "n2": "n4"}
     with Lab.create(vbft(2, 2, 2)) as lab:
         lab.start_controller()
         lab.wait_ready()
         runs = [
-            IperfRun(lab, server, [client], streams=8, seconds=5.0, first_port=port)
+            IperfRun(lab, server, [client], streams=8, seconds=8.0, first_port=port)
             for port, (client, server) in enumerate(clients.items(), 5201)
         ]
         found = [run.results(skip_s=2.5)[client] for run, client in zip(runs, clients, strict=True)]

@@ -70,6 +70,14 @@ def test_max_min_is_near_the_optimum(topology: str) -> None:
         assert one.worst_share >= 0.9, table([one])
 
 
+@pytest.mark.parametrize("seed", [13, 14, 15])
+def test_no_flow_stays_where_only_probes_belong(seed: int) -> None:
+    """C's share of link 0 falls to its floor in steps; held a little above it, with 13, one flow stayed: B had 0.9."""
+    one = run("d", "max_min", seed=seed)
+    assert one.final_share("C", 1) == pytest.approx(0.98, abs=0.001)
+    assert one.worst_share > 0.98, table([one])
+
+
 @pytest.mark.parametrize("topology", "dfh")
 def test_ri2n_plus_plus_beats_round_robin(topology: str) -> None:
     assert simulated(topology, "ri2n_plus_plus").worst_share > simulated(topology, "round_robin").worst_share + 0.05
