@@ -96,7 +96,10 @@ class Fig9Row(Row):
 
 
 class CycleRow(Row):
-    """The controller's rounds with one number of active pairs; wall clock and its own CPU seconds."""
+    """The controller's rounds with one number of active pairs; wall clock and its own CPU seconds.
+
+    Beside spinning programs also how it settled before.
+    """
 
     hosts: int
     active_pairs: int
@@ -107,10 +110,17 @@ class CycleRow(Row):
     changed_tables: int
     change_cycle_s: Number
     change_cpu_s: Number
+    settle_s: Number | None = None
+    connections_dropped: int | None = None
+    handler_errors: int | None = None
+    nic_deaths: int | None = None
 
 
 class StreamRow(Row):
-    """One stream over all links of two hosts; `lost`, of `sent`, only of UDP, `retransmits` only of TCP."""
+    """One stream over all links of two hosts; `lost`, of `sent`, only of UDP, `retransmits` only of TCP.
+
+    Beside spinning programs `of_links`, of plain TCP over one link times the links, and what was taken for dead.
+    """
 
     links_mbps: str
     strategy: str
@@ -127,6 +137,9 @@ class StreamRow(Row):
     sent: Number | None
     out_of_order: Number | None
     switch_drops: Number | None
+    of_links: Number | None = None
+    link_deaths: Number | None = None
+    nic_deaths: Number | None = None
 
 
 class DemandRow(Row):

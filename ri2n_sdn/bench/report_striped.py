@@ -19,6 +19,8 @@ TITLES = {
     "helper": "What the helper costs",
 }
 
+BUSY = ("of one link's plain TCP x links", "links taken for dead", "NICs taken for dead")
+
 
 def body(measurement: Measurement) -> Iterator[str]:
     """Text and tables of one measurement of these kinds."""
@@ -37,18 +39,23 @@ def _stream(measurement: Measurement) -> Iterator[str]:
     groups: dict[tuple[str, str, bool, str, str], list[StreamRow]] = {}
     for row in measurement.stream:
         groups.setdefault((row.links_mbps, row.strategy, row.peer, row.proto, row.cc or ""), []).append(row)
+    busy = any(row.of_links is not None for row in measurement.stream)
     lines = []
     for (links, name, peer, proto, congestion), rows in groups.items():
         begin = [cell(links), name_text(name, peer), cell(f"{proto} {congestion}".strip())]
         share = spread(row.of_sum for row in rows)
         if share is None:
-            lines.append([*begin, notes.cell(name, rows), *[""] * 5])
+            lines.append([*begin, notes.cell(name, rows), *[""] * (8 if busy else 5)])
             continue
         counts = [[row.retransmits for row in rows], [row.lost for row in rows], [row.sent for row in rows]]
         counts += [[row.out_of_order for row in rows], [row.switch_drops for row in rows]]
         lines.append([*begin, spread_text(share, ".3f"), *(spread_text(spread(each), ".0f") for each in counts)])
+        if busy:
+            deaths = [[row.link_deaths for row in rows], [row.nic_deaths for row in rows]]
+            lines[-1].append(spread_text(spread(row.of_links for row in rows), ".3f"))
+            lines[-1] += [spread_text(spread(each), ".0f") for each in deaths]
     head = ("links, Mbit/s", "", "stream", "of the sum", "retransmits", "lost", "of", "out of order", "switch drops")
-    yield from table(head, lines)
+    yield from table((*head, *BUSY) if busy else head, lines)
     yield from notes.lines()
 
 

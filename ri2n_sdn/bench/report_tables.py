@@ -249,17 +249,25 @@ def _cycle(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
         " traffic, no lab: the hosts are bridges of one Open vSwitch."
     )
     yield ""
-    head = ("hosts", "active pairs", "rounds", "median", "longest", "a round that changes tables", "tables changed")
-    lines = [
-        [
-            *(str(row.hosts), str(row.active_pairs), str(row.rounds)),
-            f"{row.cycle_s * 1e3:.0f} ({row.cpu_s * 1e3:.0f})",
-            f"{row.cycle_max_s * 1e3:.0f}",
-            f"{row.change_cycle_s * 1e3:.0f} ({row.change_cpu_s * 1e3:.0f})",
-            str(row.changed_tables),
-        ]
-        for row in sorted(measurement.cycle, key=lambda row: (row.hosts, row.active_pairs))
-    ]
+    head = ["hosts", "active pairs", "rounds", "median", "longest", "a round that changes tables", "tables changed"]
+    busy = any(row.settle_s is not None for row in measurement.cycle)
+    lines = []
+    for row in sorted(measurement.cycle, key=lambda row: (row.hosts, row.active_pairs)):
+        lines.append(
+            [
+                *(str(row.hosts), str(row.active_pairs), str(row.rounds)),
+                f"{row.cycle_s * 1e3:.0f} ({row.cpu_s * 1e3:.0f})",
+                f"{row.cycle_max_s * 1e3:.0f}",
+                f"{row.change_cycle_s * 1e3:.0f} ({row.change_cpu_s * 1e3:.0f})",
+                str(row.changed_tables),
+            ]
+        )
+        if busy:
+            lines[-1].append("-" if row.settle_s is None else f"{row.settle_s:.0f}")
+            counts = (row.connections_dropped, row.handler_errors, row.nic_deaths)
+            lines[-1] += ["-" if count is None else str(count) for count in counts]
+    if busy:
+        head += ["settled after, s", "connections dropped", "errors of handlers", "NICs taken for dead"]
     yield from table(head, lines)
     yield from source(measurement, ())
 

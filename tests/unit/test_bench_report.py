@@ -285,6 +285,16 @@ def test_fig9_and_cycle(files: list[Path]) -> None:
     assert table_after(page, "## The controller's round")[2] == ["32", "31", "20", "51 (20)", "90", "110 (70)", "31"]
 
 
+def test_rounds_beside_spinning_programs_say_how_the_controller_settled(tmp_path: Path) -> None:
+    path = cycle(tmp_path / "cycle.json")
+    document = json.loads(path.read_text())
+    document["rows"][0] |= {"settle_s": 33.1, "connections_dropped": 0, "handler_errors": 2, "nic_deaths": 1}
+    path.write_text(json.dumps(document))
+    head, _, row = table_after(page_of([path]), "## The controller's round")
+    assert head[-4:] == ["settled after, s", "connections dropped", "errors of handlers", "NICs taken for dead"]
+    assert row[-4:] == ["33", "0", "2", "1"]
+
+
 def test_every_table_and_picture_is_followed_by_what_made_it(files: list[Path], tmp_path: Path) -> None:
     page = page_of(files)
     # Every table but the contexts themselves, and every picture.

@@ -55,6 +55,17 @@ def test_streams(tmp_path: Path) -> None:
     assert "(1) *lcb*: no bonding \\| here." in page
 
 
+def test_a_stream_beside_spinning_programs_says_what_was_taken_for_dead(tmp_path: Path) -> None:
+    key: Json = {"links_mbps": "100,100", "peer": False, "proto": "tcp", "cc": "cubic", "repeat": 1}
+    figures: Json = {**dict.fromkeys(FIGURES), "goodput_bps": 140e6, "of_sum": 0.8, "of_links": 0.82}
+    rows = [{**key, "strategy": "max_min", "mode": "packet", **figures, "link_deaths": 0, "nic_deaths": 1}]
+    rows.append({**key, "strategy": "mptcp", "peer": True, "mode": None, **figures})
+    rows.append(missing_row({**key, "strategy": "lcb", "peer": True, "mode": None}, "no bonding here", FIGURES))
+    head, _, *shown = table_after(page_of(written(tmp_path / "stream.json", "stream", rows)), "## One stream")
+    assert head[-3:] == ["of one link's plain TCP x links", "links taken for dead", "NICs taken for dead"]
+    assert [row[-3:] for row in shown] == [["0.820", "0", "1"], ["0.820", "-", "-"], ["", "", ""]]
+
+
 def test_demand(tmp_path: Path) -> None:
     key = {"topology": "f", "strategy": "max_min", "peer": False, "mode": "packet"}
     shares = {"others_after_stop": 0.98, "worst_after_start": 0.97}
