@@ -66,7 +66,7 @@ class Member:
     app is reading or changing it, so nobody else may. `reports_probes`: its probe rows are acknowledged. `adopted`:
     slot tables that an earlier controller left there were taken over. `taps`: the helper's ports by number, and whether
     they have carrier; `silence`: whether its helper has stopped reporting. `faults`: what failed for this host alone
-    when it was last tried.
+    when it was last tried. `extra_macs`: addresses behind it that `host-up` was told of.
     `emptied_s`, `emptied`: when its tables were found empty last, and how often in a row; `repairs`: how many audits in
     a row found rows that were missing or strange.
     """
@@ -94,6 +94,7 @@ class Member:
     taps: dict[int, bool] = field(default_factory=dict)
     silence: Silence = field(default_factory=lambda: Silence(time.monotonic()))
     faults: dict[str, str] = field(default_factory=dict)
+    extra_macs: tuple[str, ...] = ()
     emptied_s: float = -math.inf
     emptied: int = 0
     repairs: int = 0
@@ -198,6 +199,10 @@ class Cluster:
                 hosts, self._link_numbers, self.config.traffic_by_flows(), routing, self.config.placed_ports()
             )
         return self._fabric
+
+    def extra_macs(self, member: Member) -> tuple[str, ...]:
+        """The addresses behind a host, declared in the configuration or to its `host-up`."""
+        return tuple(dict.fromkeys([*self.config.extra_macs(member.name), *member.extra_macs]))
 
     def topology_changed(self) -> None:
         """Hosts, NICs or wiring are others than before: every host is planned anew."""
@@ -401,7 +406,7 @@ class Cluster:
             tuple(nics),
             member.accepts_wire,
             member.channel is not None,
-            self.config.extra_macs(member.name),
+            self.extra_macs(member),
             member.hash_algorithm,
             member.control_port,
             member.has_taps,

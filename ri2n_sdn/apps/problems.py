@@ -176,7 +176,7 @@ def _shared_macs(cluster: Cluster) -> Iterator[Problem]:
     owners: dict[str, dict[str, list[str]]] = {}
     for name, member in cluster.members.items():
         own = [(member.mac, name), *((port.mac, f"{name}:{port.name}") for port in member.ports.values())]
-        for mac, label in own + [(mac, f"{name} (extra_macs)") for mac in cluster.config.extra_macs(name)]:
+        for mac, label in own + [(mac, f"{name} (extra_macs)") for mac in cluster.extra_macs(member)]:
             owners.setdefault(mac.lower(), {}).setdefault(name, []).append(label)
     for mac, of_host in owners.items():
         if len(of_host) > 1:

@@ -16,6 +16,7 @@ from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
 from ri2n_sdn.apps.flow_codec import flow_mod
 from ri2n_sdn.apps.openflow import OSKenApp, add_flow, delete_flows, ofp, parser
 from ri2n_sdn.apps.patience import MUTE_S, await_most
+from ri2n_sdn.apps.startup_rows import MAX_EXTRA_MACS, read_addresses, startup_request
 from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.pipeline.diff import (
     AddFlow,
@@ -59,6 +60,12 @@ class _Reading:
     channel: Channel
     flows: Future[list[Any]]
     groups: Future[list[Any]]
+    startup: Future[list[Any]]
+
+    @property
+    def done(self) -> bool:
+        """All of it is answered, or will not be."""
+        return self.flows.done() and self.groups.done() and self.startup.done()
 
 
 class TrunkApp(OSKenApp):
@@ -157,17 +164,19 @@ class TrunkApp(OSKenApp):
             if open_one is None or open_one.channel is not channel:
                 flows = channel.request(flow_request(channel))
                 groups = channel.request(parser.OFPGroupDescStatsRequest(channel.datapath, 0, ofp.OFPG_ALL))
-                self._readings[member.name] = _Reading(channel, flows, groups)
-                asked.append((member.name, (flows, groups)))
+                startup = channel.request(startup_request(channel))
+                self._readings[member.name] = _Reading(channel, flows, groups, startup)
+                asked.append((member.name, (flows, groups, startup)))
         await_most(asked, _READ_S, self._answering - len(asked))
         for member, channel in work:
             reading = self._readings[member.name]
-            if not (reading.flows.done() and reading.groups.done()):
+            if not reading.done:
                 continue
             del self._readings[member.name]
             try:
                 rows = _bodies(reading.flows, codec.read_flow_counters)
                 found = _bodies(reading.groups, codec.read_groups)
+                addresses = _bodies(reading.startup, read_addresses)
             except Exception as error:  # whatever it says, it is this host that says it
                 _LOG.warning("%s: cannot read what it holds: %s", member.name, error)
                 member.retry_s = time.monotonic() + _AGAIN_S
@@ -177,6 +186,11 @@ class TrunkApp(OSKenApp):
                     member.installed = Installed(
                         {row.cookie: row.table for row in rows}, {group.group_id: group for group in found}
                     )
+                    own = {member.mac.lower(), *(port.mac.lower() for port in member.ports.values())}
+                    extra = tuple(sorted(set(addresses) - own))[:MAX_EXTRA_MACS]
+                    if member.extra_macs != extra:
+                        member.extra_macs = extra
+                        self.cluster.topology_changed()
 
     def _adopt(self, members: list[Member]) -> None:
         """Take over slot tables that are installed, and find hosts that already accept NIC addresses.

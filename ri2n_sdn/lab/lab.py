@@ -542,7 +542,8 @@ class Lab:
             with suppress(OSError):
                 ETC_NETNS.rmdir()  # only when empty
         for child in self._children:
-            child.wait()  # it lived in a namespace, so it is dead
+            child.kill()  # it lived in a namespace and is dead, unless it has left that for one of its own
+            child.wait()
             for pipe in (child.stdin, child.stdout, child.stderr):
                 if pipe is not None:
                     with suppress(OSError):

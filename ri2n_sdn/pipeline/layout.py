@@ -24,6 +24,7 @@ __all__ = [
     "LOCAL",
     "ND_TYPES",
     "PLAIN_PORT",
+    "STARTUP_RECEIVE",
     "TABLE_ORDER",
     "VLAN_PRESENT",
     "WIRE_PORT",
@@ -37,6 +38,8 @@ __all__ = [
 COOKIE_OURS = 0x5232
 COOKIE_LEARNED = 0x5233
 COOKIE_STARTUP = 0x5249
+STARTUP_RECEIVE = 251
+"""The table of host-up's own rows for what arrives; at priority 100 there is one for each address of the host."""
 COOKIE_PLACED = COOKIE_LEARNED << 48 | 1 << 32
 """A whole cookie: of rows that place a connection; the lower half is the path (`path_register`)."""
 COOKIE_PLACED_MASK = 0xFFFFFFFF << 32

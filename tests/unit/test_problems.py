@@ -79,6 +79,9 @@ def test_a_mac_behind_one_host_that_another_one_has() -> None:
     text = f"hosts: {{A: {{extra_macs: ['{host_mac('B')}']}}}}"
     warnings = problem_texts(two_hosts(parse_model(text, ClusterConfig, "cluster.yaml")))
     assert [line.partition(" have one")[0] for line in warnings] == ["A (extra_macs) and B"]
+    told = two_hosts()
+    told.members["A"].extra_macs = (host_mac("B"),)
+    assert [line.partition(" have one")[0] for line in problem_texts(told)] == ["A (extra_macs) and B"]
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,7 @@ from ri2n_sdn.apps import trunk as trunk_module
 from ri2n_sdn.apps.cluster import Cluster, Member, PathRates
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.openflow import ofp, parser
+from ri2n_sdn.apps.startup_rows import MAX_EXTRA_MACS
 from ri2n_sdn.apps.trunk import TrunkApp, send_slots
 from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.pipeline.diff import (
@@ -41,7 +42,7 @@ from ri2n_sdn.pipeline.plan import pair_group_id, plan_host
 from ri2n_sdn.weights.loop import PairDecision, default_slots
 from tests.problem_texts import problem_texts
 from tests.unit import bridge_model
-from tests.unit.fake_hosts import FakeChannel, cluster_of
+from tests.unit.fake_hosts import FakeChannel, cluster_of, member_of, parts
 
 Said = tuple[str, str, int]
 """(host, what, of which cookie or group)."""
@@ -293,7 +294,7 @@ def test_a_host_that_says_late_what_it_holds_is_asked_once_and_holds_nobody_up(
     waited: list[tuple[list[str], int]] = []
 
     def no_wait(asked: Any, limit_s: float, bystanders: int = 0) -> set[str]:
-        if limit_s == trunk_module._READ_S and any(len(futures) == 2 for _, futures in asked):
+        if limit_s == trunk_module._READ_S and any(len(futures) == 3 for _, futures in asked):
             waited.append(([name for name, _ in asked], bystanders))
         return set()
 
@@ -304,14 +305,66 @@ def test_a_host_that_says_late_what_it_holds_is_asked_once_and_holds_nobody_up(
     late.installed, late.dirty = None, True
     for _ in range(2):
         trunk.turn()
-        assert late.installed is None and late.dirty and len(switch.requests) == 2
+        assert late.installed is None and late.dirty and len(switch.requests) == 3
         assert not any(member.dirty for name, member in trunk.cluster.members.items() if name != "B")
     assert waited == [(["B"], len(trunk.switches) - 1)], "once"
     for request in switch.requests:
         request.set_result([])
     trunk.turn()
-    assert late.installed is not None and len(switch.requests) == 2
+    assert late.installed is not None and len(switch.requests) == 3
     assert [entry for entry in trunk.log if entry[:2] == ("B", "row")], "it held nothing"
+
+
+def startup_row(mac: str, *, table: int = 251, priority: int = 100, mask: bytes = b"") -> bytes:
+    """One of host-up's rows as Open vSwitch describes it: for what is sent to `mac`."""
+    header = 0x80000606 if not mask else 0x8000070C
+    field = struct.pack("!I", header) + bytes.fromhex(mac.replace(":", "")) + mask
+    match = struct.pack("!HH", 1, 4 + len(field)) + field + bytes(-(4 + len(field)) % 8)
+    rest = match + struct.pack("!HH4x", 0, 4)
+    return struct.pack("!HxxBxHHHHHQ", 24 + len(rest), table, priority, 0, 0, 0, 0, 0x5249 << 48) + rest
+
+
+def test_addresses_that_host_up_was_told_of_are_behind_the_host(model: bridge_model.Cluster) -> None:
+    """Its own and its NICs' among them, what it floods, and rows of other kinds, are nothing new."""
+    trunk = Trunk(model)
+    host, switch = trunk.cluster.members["B"], trunk.switches["B"]
+    host.ports = member_of("B").ports
+    container = "0e:00:00:00:00:01"
+    body = startup_row(container) + startup_row(host.mac) + startup_row(host.ports[1].mac)
+    body += startup_row("0e:00:00:00:00:02", priority=150) + startup_row("0e:00:00:00:00:03", table=250)
+    body += startup_row("01:00:00:00:00:00", mask=bytes.fromhex("010000000000"))
+    for said in (body, b"", body):
+        host.installed, host.dirty, switch.requests = None, True, []
+        trunk.turn()
+        for request, answer in zip(switch.requests, (b"", b"", said), strict=True):
+            request.set_result(parts(answer))
+        trunk.turn()
+        assert host.extra_macs == ((container,) if said else ())
+        assert trunk.cluster.extra_macs(host) == host.extra_macs
+
+
+def test_a_host_may_name_a_great_many_addresses_behind_it_and_some_are_taken(model: bridge_model.Cluster) -> None:
+    trunk = Trunk(model)
+    host, switch = trunk.cluster.members["B"], trunk.switches["B"]
+    body = b"".join(startup_row(f"0e:00:00:00:{n >> 8:02x}:{n & 255:02x}") for n in range(1, 1000))
+    host.installed, host.dirty = None, True
+    trunk.turn()
+    for request, answer in zip(switch.requests, (b"", b"", body), strict=True):
+        request.set_result(parts(answer))
+    trunk.turn()
+    assert len(host.extra_macs) == MAX_EXTRA_MACS
+
+
+@pytest.mark.parametrize("cut", [1, 20, 33])
+def test_rows_of_host_up_that_make_no_sense_are_this_hosts_affair(model: bridge_model.Cluster, cut: int) -> None:
+    trunk = Trunk(model)
+    host, switch = trunk.cluster.members["B"], trunk.switches["B"]
+    host.installed, host.dirty = None, True
+    trunk.turn()
+    for request, answer in zip(switch.requests, (b"", b"", startup_row("0e:00:00:00:00:01")[:cut]), strict=True):
+        request.set_result(parts(answer))
+    trunk.turn()
+    assert host.installed is None and host.dirty and host.retry_s > 0 and host.extra_macs == ()
 
 
 def test_a_host_that_falls_mute_in_a_turn_leaves_the_others_their_change(model: bridge_model.Cluster) -> None:
