@@ -465,6 +465,16 @@ def test_a_helper_that_was_told_by_a_later_clock_is_told_all_again_with_its_own(
     assert told(teller, "B") == [], "it believes this controller"
 
 
+def test_a_clock_that_is_set_back_makes_nothing_older(
+    teller: StripingApp, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Helpers refuse what is older than what they were told."""
+    before = generation_in(told(teller, "A")[0])
+    monkeypatch.setattr(clock, "time", lambda: 1.0)
+    teller.cluster.loop.set_strategy("round_robin")
+    assert [generation_in(frame) for frame in told(teller, "A")] == [before]
+
+
 def generation_in(frame: bytes) -> int:
     return int.from_bytes(frame[22:26], "big")
 

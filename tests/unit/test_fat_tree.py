@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from ri2n_sdn.apps import local_vlans
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.config import ClusterConfig, load_cluster_config
 from ri2n_sdn.apps.fat_tree import FatTree
+from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.local_vlans import Leases
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.model import Fabric, Host, Nic
@@ -76,6 +79,16 @@ def test_adaptive_gives_each_of_the_papers_pairs_links_of_its_own() -> None:
         assert len(allowed) == 1
         used += allowed[0].route.links
     assert len(used) == len(set(used)), "two pairs share a cable"
+
+
+def test_a_pair_gets_a_vlan_in_which_the_switches_know_both_its_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they know one, they flood what is sent to the other."""
+    tree, fabric = made(table="adaptive")
+    monkeypatch.setattr(tree.priming, "ready", lambda nic, number, now_s: number == 2 or nic[0] == "n1")
+    active = [("n1", f"n{receiver}") for receiver in (5, 9, 13)]
+    tree.choose(5.0, fabric, active, {pair: {fabric.paths(*pair)[0].key: 50e6} for pair in active})
+    allowed = {path.route.vlan for pair in active for path in fabric.paths(*pair) if tree.allows(path)}
+    assert allowed == {tree.tag(2)}
 
 
 def test_spread_allows_all_and_cyclic_has_one() -> None:
@@ -212,6 +225,20 @@ def test_a_table_that_is_set_again_without_a_lease_outlives_its_connection(clust
         local_vlans.set_table(cluster, {"owner": "job", "pairs": [["n1", "n9", 103]], "lease": lease}, leases)
     leases.end(cluster)
     assert cluster.fat_tree is not None and cluster.fat_tree.adaptive.tables == {"job": 1}
+
+
+@pytest.mark.parametrize(("lease", "silent_s"), [(True, None), (False, 60.0)])
+def test_who_holds_a_lease_may_be_silent_for_as_long_as_it_runs(
+    cluster: Cluster, lease: bool, silent_s: float | None
+) -> None:
+    near, far = socket.socketpair()
+    with closing(LocalApi(cluster)) as api, near, far:
+        request = {"op": "vlan_table", "owner": "job", "pairs": [["n1", "n9", 103]], "lease": lease}
+        near.sendall(json.dumps(request).encode() + b"\n")
+        near.shutdown(socket.SHUT_WR)
+        api._server.RequestHandlerClass(far, "", api._server)
+        assert json.loads(near.recv(1 << 16)) == {"ok": True, "owners": {"job": 1}}
+        assert far.gettimeout() == silent_s
 
 
 def test_without_declared_links_there_is_nothing_to_ask(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.connection import ConnectionApp
-from ri2n_sdn.apps.openflow import DEAD_DISPATCHER, ofp
+from ri2n_sdn.apps.openflow import DEAD_DISPATCHER, _names, ofp
 from ri2n_sdn.fabric.wiring import Wiring
 from ri2n_sdn.fabric.yamlfile import parse_model
 from ri2n_sdn.pipeline.diff import Installed
@@ -256,6 +256,20 @@ def test_a_certificate_speaks_for_the_hosts_that_it_names(
     assert ("D" in app.cluster.members) is admitted
     if not admitted:
         assert any("D at 192.0.2.9 refused: its certificate is for" in line for line in problem_texts(app.cluster))
+
+
+@pytest.mark.parametrize(
+    ("dns", "names"),
+    [(("B", "c.example"), {"B", "c.example"}), (("B id:1234",), {"B"}), ((), {"A"})],
+    ids=["two", "of ovs-pki", "none"],
+)
+def test_the_common_name_counts_in_certificates_without_dns_names_alone(dns: tuple[str, ...], names: set[str]) -> None:
+    """Who signs looks at the DNS names; the common name may be anything then, another host's name too."""
+    certificate = {
+        "subject": ((("organizationName", "C"),), (("commonName", "A id:77"),)),
+        "subjectAltName": (("IP Address", "192.0.2.7"), *(("DNS", each) for each in dns)),
+    }
+    assert _names(certificate) == names
 
 
 def test_what_a_switch_says_of_itself_is_spelled_out(app: ConnectionApp) -> None:

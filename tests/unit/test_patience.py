@@ -80,6 +80,11 @@ def test_a_mute_host_costs_a_quarter_of_a_second(clock: Clock) -> None:
     assert clock.now_s == pytest.approx(0.25)
 
 
+def test_a_mute_host_costs_the_only_other_one_no_more(clock: Clock) -> None:
+    assert await_most(asked(clock, A=0.001, mute=None), 5.0) == {"A"}
+    assert clock.now_s == pytest.approx(0.25)
+
+
 def test_a_mute_host_alone_is_not_waited_for_while_many_others_have_work(clock: Clock) -> None:
     assert await_most(asked(clock, mute=None), 5.0, bystanders=4) == set()
     assert clock.now_s == 0.5

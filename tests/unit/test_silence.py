@@ -82,6 +82,16 @@ def test_one_that_falls_silent_again_and_again_has_to_report_for_longer() -> Non
     assert silence.judge(now_s - 1, now_s + SILENT_S) and silence.judge(now_s + 9, now_s + 9) and not silence.silent
 
 
+def test_a_trial_begins_anew_with_every_gap_in_the_reports() -> None:
+    silence = Silence(0.0)
+    silence.judge(0.0, 0.0)
+    assert silence.judge(0.0, 2.6) and silence.judge(3.0, 3.0)
+    assert silence.judge(3.0, 5.6), "for the second time: it has to report for two seconds now"
+    for now_s in (6.0, 7.0, 10.0, 11.0):
+        assert not silence.judge(now_s, now_s), "it said nothing from 7 to 10"
+    assert silence.judge(12.0, 12.0) and not silence.silent
+
+
 # ---- in the controller
 
 

@@ -42,7 +42,7 @@ from ri2n_sdn.pipeline.plan import pair_group_id, plan_host
 from ri2n_sdn.weights.loop import PairDecision, default_slots
 from tests.problem_texts import problem_texts
 from tests.unit import bridge_model
-from tests.unit.fake_hosts import FakeChannel, cluster_of, member_of, parts
+from tests.unit.fake_hosts import FakeChannel, cluster_of, member_of, parts, plan
 
 Said = tuple[str, str, int]
 """(host, what, of which cookie or group)."""
@@ -447,6 +447,20 @@ def test_what_a_host_holds_tells_whether_it_can_be_sent_frames_with_nic_addresse
     member.accepts_wire = accepted
     trunk.app._adopt([member])
     assert member.accepts_wire == (accepted if accepts is None else accepts)
+
+
+@pytest.mark.parametrize("slots", [64, 32])
+def test_tables_of_an_earlier_controller_are_taken_over_where_they_have_as_many_slots(slots: int) -> None:
+    """The number of slots may have been changed in cluster.yaml since."""
+    cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel()})
+    table = default_slots([(1, 1, 0), (2, 2, 0)], [3.0, 1.0], slots)
+    plan(cluster, {("A", "B"): table})
+    cluster.pair_slots.clear()
+    app = TrunkApp()
+    app.cluster = cluster
+    app._adopt(list(cluster.members.values()))
+    assert cluster.pair_slots == ({("A", "B"): table} if slots == cluster.config.slots else {})
+    assert all(member.adopted and not member.faults for member in cluster.members.values())
 
 
 def test_a_host_that_is_away_and_not_heard_for_five_minutes_is_forgotten() -> None:

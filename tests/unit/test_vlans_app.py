@@ -125,6 +125,13 @@ def test_probes_go_from_nic_to_nic_in_the_vlan_that_they_name(world: World) -> N
     assert seen == {vlan for _, vlan in world.everybody()}
 
 
+def test_vlans_are_judged_by_how_far_this_machine_is_behind_with_reading_probes(world: World) -> None:
+    assert world.tree is not None
+    world.cluster.wiring.lag_s = 1.5
+    world.run(0.025)
+    assert world.tree.liveness.lag_s == 1.5
+
+
 @pytest.mark.parametrize("direction", ["tx", "rx"])
 def test_a_port_that_is_dead_in_one_direction_is_taken_over_as_such(
     world: World, direction: str, monkeypatch: pytest.MonkeyPatch

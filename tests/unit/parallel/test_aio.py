@@ -285,6 +285,21 @@ def test_a_peer_that_has_sent_all_and_is_gone_before_it_took_all_is_one() -> Non
     run(test)
 
 
+def test_a_peer_that_has_sent_all_and_took_nothing_of_what_went_out_is_one() -> None:
+    async def test() -> None:
+        async with connected() as (near, far, _):
+            far[1].write_eof()
+            assert await near[0].read() == b""
+            with far[1].get_extra_info("socket")._session.lock:  # nobody reads at the other end
+                near[1].write(b"in the kernel's hands")
+                assert not near[1].transport.get_write_buffer_size()
+                far[1].abort()
+            with pytest.raises(ConnectionResetError, match="aborted"):
+                await near[1].wait_closed()
+
+    run(test)
+
+
 def test_extra_info() -> None:
     async def test() -> None:
         async with connected(2) as ((_, writer), (_, other), serving):

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 import pytest
 
 from ri2n_sdn.parallel import ParallelError, ParallelSocket, caretaker
+from ri2n_sdn.parallel import link as link_module
 from ri2n_sdn.parallel.engine import TAKEN_PART
 from ri2n_sdn.parallel.frames import ABORT, ACK, CHUNK_MOST, DATA, FIN, PING
-from ri2n_sdn.parallel.link import SILENT_S, SUSPECT, UP
+from ri2n_sdn.parallel.link import BYTES_ACKED, DELIVERY_RATE, RATED_S, SILENT_S, SUSPECT, TCP_INFO, UP, Link
 from ri2n_sdn.parallel.session import ANSWER_S, PING_S
 from tests.unit.parallel.raw import WINDOW, frame, hand_at
 from tests.unit.parallel.worlds import Clock, p_all, pair, wait_until
@@ -118,6 +119,22 @@ def test_a_slow_link_is_not_a_silent_one(clock: Clock) -> None:
         link.out.clear()
         link.load.backlog_bytes = 0.0
         assert link.unanswered(now_s + 1.9 * SILENT_S) is not None
+
+
+def test_a_rate_that_was_measured_long_ago_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link that was slow once would be given nothing, and so never be measured again."""
+    info = [0] * len(TCP_INFO.unpack(bytes(TCP_INFO.size)))
+    info[BYTES_ACKED], info[DELIVERY_RATE] = 1000, 50_000
+    monkeypatch.setattr(link_module, "_tcp_info", lambda _: info)
+    near, far = socket.socketpair()
+    with near, far:
+        link = Link(0, near)
+        link.measure(10.0)
+        assert link.rated and link.load.rate == 50_000
+        link.measure(10.0 + RATED_S)
+        assert link.rated
+        link.measure(10.1 + RATED_S)
+        assert not link.rated
 
 
 def test_a_closed_connection_is_kept_as_long_as_the_peer_takes_something(clock: Clock) -> None:
