@@ -45,6 +45,7 @@ class FatTree:
         self.liveness = TreeLiveness(trees, label=label)
         self.priming = Priming(PrimingSettings(ageing_s=self.spec.ageing_s))
         self.adaptive = Adaptive(vlans=trees.vlans, hosts_of=_hosts_of)
+        self.leased: dict[str, object] = {}  # owners of tables that go with whoever set them
         self._tree_of = {tag_of(trees, tree): tree for tree in range(trees.count)}
         self._network_of = {switch: name for name, members in self.networks.items() for switch in members}
         self._numbers = {name: number for number, name in enumerate(config.hosts, 1)}

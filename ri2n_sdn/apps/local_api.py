@@ -51,8 +51,8 @@ class LocalApi:
                     with contextlib.suppress(OSError):
                         while line := self.rfile.readline(_MAX_REQUEST):
                             self.wfile.write(json.dumps(api.answer(line, leases)).encode() + b"\n")
-                            if leases.owners:
-                                self.connection.settimeout(None)  # it is there as long as what it was given for runs
+                            # One that holds a table is there for as long as what it was given for runs.
+                            self.connection.settimeout(None if leases.held(api._cluster) else _IDLE_S)
                 finally:
                     leases.end(api._cluster)
 

@@ -16,17 +16,19 @@ _MAX_OWNER = 64
 
 
 class Leases:
-    """The tables that go when one connection ends, however it ends."""
+    """The tables that go when one connection ends, however it ends: those that nobody has set anew since."""
 
-    def __init__(self) -> None:
-        self.owners: set[str] = set()
+    def held(self, cluster: Cluster) -> list[str]:
+        """Their owners."""
+        with cluster.lock:
+            leased = {} if cluster.fat_tree is None else cluster.fat_tree.leased
+            return [owner for owner, holder in leased.items() if holder is self]
 
     def end(self, cluster: Cluster) -> None:
         """The connection has ended."""
-        for owner in self.owners:
-            with cluster.lock:
+        with cluster.lock:
+            for owner in self.held(cluster):
                 _clear(cluster, owner)
-        self.owners.clear()
 
 
 def set_table(cluster: Cluster, request: dict[str, Any], leases: Leases) -> dict[str, Any]:
@@ -58,12 +60,13 @@ def set_table(cluster: Cluster, request: dict[str, Any], leases: Leases) -> dict
                 tree.set_table(owner, table)
             except ValueError as error:
                 raise BadInput(f"pairs: {error}") from None
-            (leases.owners.add if lease else leases.owners.discard)(owner)
+            tree.leased.pop(owner, None)
+            if lease:
+                tree.leased[owner] = leases
             cluster.note(f"{owner} has a path table of {len(table)} pairs")
             cluster.topology_changed()
         else:
             _clear(cluster, owner)
-            leases.owners.discard(owner)
         return {"owners": tree.adaptive.tables}
 
 
@@ -81,7 +84,9 @@ def check(cluster: Cluster) -> dict[str, Any]:
 
 
 def _clear(cluster: Cluster, owner: str) -> None:
-    if _tree(cluster).clear_table(owner):
+    tree = _tree(cluster)
+    tree.leased.pop(owner, None)
+    if tree.clear_table(owner):
         cluster.note(f"{owner} gives its path table back")
         cluster.topology_changed()
 

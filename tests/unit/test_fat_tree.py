@@ -227,6 +227,33 @@ def test_a_table_that_is_set_again_without_a_lease_outlives_its_connection(clust
     assert cluster.fat_tree is not None and cluster.fat_tree.adaptive.tables == {"job": 1}
 
 
+@pytest.mark.parametrize("lease", [True, False])
+def test_a_table_that_another_connection_has_set_meanwhile_is_not_the_first_ones_to_take(
+    cluster: Cluster, lease: bool
+) -> None:
+    """Whoever names no owner is `operator`: two may well have the same."""
+    first, second = Leases(), Leases()
+    asked = {"owner": "operator", "pairs": [["n1", "n9", 103]]}
+    local_vlans.set_table(cluster, {**asked, "lease": True}, first)
+    local_vlans.set_table(cluster, {**asked, "lease": lease}, second)
+    assert cluster.fat_tree is not None and first.held(cluster) == []
+    first.end(cluster)
+    assert cluster.fat_tree.adaptive.tables == {"operator": 1}
+    second.end(cluster)
+    assert cluster.fat_tree.adaptive.tables == ({} if lease else {"operator": 1})
+
+
+def test_who_has_given_its_lease_back_holds_nothing(cluster: Cluster) -> None:
+    leases = Leases()
+    local_vlans.set_table(cluster, {"owner": "job", "pairs": [["n1", "n9", 103]], "lease": True}, leases)
+    assert leases.held(cluster) == ["job"]
+    local_vlans.set_table(cluster, {"owner": "job", "pairs": []}, leases)
+    assert leases.held(cluster) == []
+    local_vlans.set_table(cluster, {"owner": "job", "pairs": [["n1", "n9", 103]]}, Leases())
+    leases.end(cluster)
+    assert cluster.fat_tree is not None and cluster.fat_tree.adaptive.tables == {"job": 1}
+
+
 @pytest.mark.parametrize(("lease", "silent_s"), [(True, None), (False, 60.0)])
 def test_who_holds_a_lease_may_be_silent_for_as_long_as_it_runs(
     cluster: Cluster, lease: bool, silent_s: float | None
