@@ -68,6 +68,15 @@ def test_what_lies_between_switches_limits_a_link() -> None:
     assert [link.limit_kbps for link in near] == [NO_LIMIT], "there is no cable between hosts on one switch"
 
 
+def test_the_cable_that_is_shared_by_the_most_limits_a_link() -> None:
+    """One pair is busy on the way up from the sender's switch, two on the way down to the receiver's."""
+    fabric = FatCluster(3, 1, 2, helpers=[f"n{n}" for n in range(1, 7)]).fabric
+    (way,) = (path.key for path in fabric.paths("n2", "n4"))
+    parts = even_parts(fabric, {("n1", "n3"): {way: 40e6}, ("n5", "n3"): {way: 40e6}})
+    (link,) = links_to(fabric, "n2", "n4", {way: 1.0}, {way: 1e6}, parts)
+    assert link.limit_kbps == 33_333
+
+
 def test_a_dead_link_is_told_and_gets_nothing() -> None:
     fabric = fabric_of({"A": ["n1", "n2"], "B": ["n1", "n2"]})
     a = fabric.hosts["A"]

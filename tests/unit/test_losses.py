@@ -160,6 +160,16 @@ def test_counters_that_begin_anew_are_no_loss() -> None:
     assert world.window(3) == []
 
 
+def test_counters_that_begin_anew_confirm_no_odd_window_after_them() -> None:
+    world = World()
+    world.window(2)
+    for counts in world._counts.values():
+        counts[1] = 0
+    world.window()
+    world.lost["A:1>"] = 0.5
+    assert world.window() == []
+
+
 def test_one_odd_window_is_not_believed() -> None:
     world = World()
     world.window(2)

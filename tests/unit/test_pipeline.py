@@ -98,6 +98,17 @@ def test_broadcast_arrives_once_at_every_host_with_a_common_network(hosts: dict[
         assert got == sorted(expected)
 
 
+def test_broadcast_is_taken_from_a_nic_that_receives_though_the_first_one_has_carrier() -> None:
+    """A NIC that sends and does not receive leaves a peer's broadcast to one in another network."""
+    cluster = Cluster({"A": ["n1", "n2"], "B": ["n1", "n2"]})
+    first, second = cluster.hosts["A"].nics
+    cluster.hosts["A"] = replace(cluster.hosts["A"], nics=(replace(first, rx_alive=False), second))
+    cluster.networks["n1"].members.discard(first.id)
+    cluster.replan(Fabric(cluster.hosts))
+    frame = Frame(cluster.hosts["B"].mac, BROADCAST, payload="hello")
+    assert cluster.send("B", frame) == [("A", frame)]
+
+
 @settings(max_examples=40, deadline=None)
 @given(wirings, st.data())
 def test_neighbours_are_found_after_any_cut_without_a_new_plan(

@@ -114,6 +114,8 @@ def test_tagged_frames_of_the_host_are_not_striped() -> None:
         (TrafficClass("icmp"), {"ip_proto": 58, "eth_type": 0x86DD}, True),
         (TrafficClass(dscp=46), {"ip_dscp": 46}, True),
         (TrafficClass(dscp=46), {}, False),
+        (TrafficClass(dscp=0), {}, True),
+        (TrafficClass(dscp=0), {"ip_dscp": 46}, False),
         (TrafficClass("udp", dscp=8), {"ip_dscp": 8}, True),
         (TrafficClass("udp", dscp=8), {"ip_dscp": 8, "ip_proto": 6}, False),
     ],

@@ -33,6 +33,16 @@ def test_what_a_file_means() -> None:
         topology.address("Q")
 
 
+def test_a_nic_without_a_port_gets_the_lowest_that_no_other_is_given_anywhere_in_the_file() -> None:
+    topology = parse_topology(GOOD.replace("B: {nics: [{name: eth0,", "B: {nics: [{name: eth0, port: 1,"))
+    assert topology.port_numbers == {
+        ("A", "eth0"): ("s0", 2),
+        ("A", "eth1"): ("s1", 1),
+        ("B", "eth0"): ("s0", 1),
+        ("R", "eth0"): ("s1", 2),
+    }
+
+
 def test_it_survives_being_stored() -> None:
     topology = parse_topology(GOOD)
     assert type(topology).model_validate(topology.model_dump(mode="json")) == topology

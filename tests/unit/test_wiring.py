@@ -238,6 +238,17 @@ def test_who_is_flooded_with_strange_probes_is_not_judged_by_silence(broken: boo
     assert set(world.dead()) == {victim}
 
 
+def test_a_deaf_nic_is_not_taken_for_mute_because_those_that_should_hear_it_are_flooded() -> None:
+    world = settled(two_networks(4))
+    victim = ("h001", 1)
+    world.deaf.add(victim)
+    world.run(1.0)
+    assert world.dead() == {victim: (True, False)}
+    world.flooded = {nic for nic in world.wires if nic[1] == 1 and nic != victim}
+    world.run(5.0)
+    assert world.dead() == {victim: (True, False)} and world.agrees()
+
+
 def test_a_few_strange_probes_hide_no_failure() -> None:
     world = settled(two_networks(3))
     victim = ("h001", 1)

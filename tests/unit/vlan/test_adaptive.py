@@ -146,6 +146,18 @@ def test_programs_tables_hold_while_they_are_set() -> None:
     assert step() == after
 
 
+def test_a_pair_goes_back_once_when_its_table_is_cleared() -> None:
+    adaptive = Adaptive(vlans=VBFT44.trees.vlans)
+    ways = VBFT44.pair_ways([(0, 4)], [RATE])
+    own = adaptive.step(0.0, ways, VBFT44.by_name).vlan[key(0, 4)]
+    adaptive.set_table("job", {key(0, 4): own % 4 + 1})
+    assert adaptive.step(1.0, ways, VBFT44.by_name).moved == (key(0, 4),)
+    adaptive.clear_table("job")
+    back, after = (adaptive.step(now_s, ways, VBFT44.by_name) for now_s in (2.0, 3.0))
+    assert back.vlan == after.vlan == {key(0, 4): own}
+    assert back.moved == (key(0, 4),) and after.moved == ()
+
+
 def test_a_table_does_not_hold_at_a_dead_way() -> None:
     adaptive = Adaptive(vlans=VBFT44.trees.vlans)
     adaptive.set_table("job", {key(0, 4): 2})

@@ -170,6 +170,14 @@ def test_every_vbft_has_one_cable_from_each_leaf_to_each_upper_switch() -> None:
             assert [len(topology.nics_on(f"leaf{i}")) for i in range(1, n + 1)] == [16 // n] * n
 
 
+def test_neighbouring_trees_of_a_fat_tree_leave_a_leaf_by_different_cables_however_its_tops_are_numbered() -> None:
+    """Leaves 0 and 1, each below two middle switches; of the tops 6 to 9 the first and the last join the same two."""
+    below = [(0, 2), (0, 3), (1, 4), (1, 5)]
+    above = [(2, 6), (4, 6), (3, 7), (5, 7), (3, 8), (5, 8), (2, 9), (4, 9)]
+    trees = build_trees(graph_of(10, below + above), [0, 1], VlanSpec())
+    assert trees.parent[:, 0].tolist() == [2, 3, 2, 3]
+
+
 @pytest.mark.parametrize(("hosts", "down", "up", "stages"), [(64, 4, 4, 3), (96, 4, 3, 3), (32, 2, 3, 4)])
 @pytest.mark.parametrize("limit", [1, 3, 5, 6, 8, 256])
 def test_thinned_fat_trees_use_each_level_evenly(hosts: int, down: int, up: int, stages: int, limit: int) -> None:

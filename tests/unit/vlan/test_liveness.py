@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ri2n_sdn.fabric.model import NicId
+from ri2n_sdn.vlan.inquiry import Inquiry
+from ri2n_sdn.vlan.known import Known
 from ri2n_sdn.vlan.liveness import Direction, LivenessSettings, TreeLiveness, TreeProbe
 from ri2n_sdn.vlan.trees import Trees
 from ri2n_sdn.vlan.ways import TreeWays
@@ -198,6 +200,16 @@ def test_a_crossing_crosses_its_link_and_costs_the_least(name: str, data: st.Dat
             assert price == sum(costs.get(each, 0) for each in ways.way(a, b) if each != link)
         else:
             assert not prices
+
+
+def test_of_crossings_that_cost_the_same_another_one_is_taken_each_turn() -> None:
+    fabric = FABRICS["vbft"]
+    ways, leaves = ways_of(fabric.trees, 0), set(fabric.leaf_of.values())
+    up, down = fabric.link("leaf1", "up1"), fabric.link("up1", "leaf1")
+    found = [ways.crossings([up, down], leaves, leaves, {}, turn) for turn in range(4)]
+    others = leaves - {fabric.switch("leaf1")}
+    assert {each[up][1] for each in found} == others
+    assert {each[down][0] for each in found} == others
 
 
 def test_a_dead_upper_switch_is_known_within_six_tenths_of_a_second_whenever_it_dies() -> None:
@@ -417,6 +429,35 @@ def test_a_nic_that_works_in_no_vlan_is_none_of_the_trees_business() -> None:
         world.run(1.0)
         alive = {int(leaf) for nic, leaf in world.fabric.leaf_of.items() if nic != ("h01", 1)}
         assert not any(world.liveness.way_alive(0, a, b) for a, b in permutations(alive, 2))
+
+
+@pytest.mark.parametrize("hears", [True, False])
+def test_lost_probes_accuse_nothing_from_when_the_nic_hears_nothing_in_any_other_vlan_either(hears: bool) -> None:
+    """Then it is rather its host that is late, or itself."""
+    fabric = FABRICS["vbft"]
+    known = Known(fabric.trees)
+    known.set_nics(fabric.leaf_of, frozenset(fabric.leaf_of))
+    inquiry, lag_s = Inquiry(0, 100.0, LivenessSettings()), 0.1
+    sender, target, another = ("h01", 1), ("h05", 1), ("h09", 1)
+    inquiry.silent.append(TreeProbe(sender, target, 0))
+    for burst in range(8):
+        now_s = 100.0 + 0.05 * burst
+        inquiry.step(known, now_s, lag_s, [1], 100)
+        inquiry.heard(TreeProbe(sender, another, 1), (), now_s)
+        if hears or burst == 0:
+            inquiry.heard(TreeProbe(sender, target, 1), (), now_s)
+    assert inquiry.over(101.0, lag_s, lambda _: 101.0)
+    accused = [fabric.link("leaf1", "up1"), fabric.link("up1", "leaf2")] if hears else []
+    assert inquiry.verdict(known, lag_s) == (accused, [])
+
+
+def test_a_nic_that_is_plugged_in_elsewhere_leaves_its_dead_ports_behind() -> None:
+    world = settled(FABRICS["vbft"])
+    nic, leaf_of = ("h01", 1), world.fabric.leaf_of
+    world.missing = {(nic, 1, "tx"), (nic, 1, "rx")}
+    until_right(world, 3.0)
+    world.liveness.set_nics({**leaf_of, nic: world.fabric.switch("leaf2")}, leaf_of)
+    assert not world.liveness.dead_ports and world.liveness.port_alive(nic, 1) == (True, True)
 
 
 def test_an_inquiry_asks_nothing_more_of_nics_that_are_gone() -> None:

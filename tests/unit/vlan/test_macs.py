@@ -73,6 +73,16 @@ def test_counting_hosts_together(monkeypatch: pytest.MonkeyPatch, table: str, pe
         assert found.entries.tolist() == truth
 
 
+def test_where_hosts_are_counted_together_several_nics_of_one_make_it_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, leaf, host = torus(3), [*range(9), *range(1, 9), 0], [*range(1, 10), *range(1, 10)]
+    trees = build_trees(graph, leaf, VlanSpec())
+    truth = one_by_one(trees, leaf, host, [True] * len(leaf), "spread", 1)
+    monkeypatch.setattr(macs, "MOST_EXACT", 0)
+    found = mac_entries(trees, *arrays(leaf, host), "spread", 1)
+    assert not found.exact
+    assert (found.entries >= truth).all() and found.entries.tolist() != truth
+
+
 def test_networks_are_counted_apart() -> None:
     from tests.unit.vlan.graphs import graph_of
 

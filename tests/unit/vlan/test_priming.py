@@ -288,6 +288,15 @@ def test_networks_with_fewer_trees_are_announced_in_those() -> None:
     assert {(frame.sender[0], frame.tree) for frame in frames} == {("a", 0), ("a", 1), ("a", 2), ("b", 0)}
 
 
+def test_pairs_ask_for_no_tree_that_one_of_their_nics_is_not_in() -> None:
+    nics: dict[NicId, int] = {("a", 1): 3, ("b", 1): 1}
+    priming = Priming(PrimingSettings(frames_per_s=0.03))
+    in_use = {(("a", 1), ("b", 1), 2), (("a", 1), ("gone", 1), 1)}
+    frames = [frame for _, frame in ticked(priming, nics, in_use, 1.0)]
+    assert not priming.everywhere
+    assert frames == [Prime(("a", 1), None, 0), Prime(("b", 1), None, 0)]
+
+
 def test_the_same_calls_give_the_same_frames() -> None:
     runs = []
     for _ in range(2):

@@ -154,6 +154,17 @@ def test_a_round_limit_still_gives_rates_that_fit() -> None:
     assert limited[0].sum() >= 0.6 * exact.sum()
 
 
+def test_rates_that_a_round_limit_left_unrouted_are_cut_back_to_what_their_paths_carry() -> None:
+    """Any two of the pairs could have a whole link each; that all three cannot shows only when they are routed."""
+    links = np.array([[[1, 2], [0, -1]], [[0, -1], [3, -1]], [[2, 3], [2, 3]]])
+    network = Network(links, np.ones((3, 2), dtype=np.bool_), np.ones(4))
+    wanted = np.full(3, np.inf)
+    np.testing.assert_allclose(max_min_rates(network, wanted)[0][0], [0.75] * 3)
+    (rate,), split = max_min_rates(network, wanted, rounds=1)
+    np.testing.assert_allclose(rate, split.sum(axis=1))
+    assert (network.load(split) <= 1.0 + 1e-9).all()
+
+
 def test_nobody_has_a_path() -> None:
     network = Network(np.full((2, 1, 1), -1), np.zeros((2, 1), dtype=np.bool_), np.zeros(0))
     rates, split = max_min_rates(network, np.array([1.0, 2.0]))

@@ -191,6 +191,15 @@ def test_ri2n_plus_plus_finds_a_link_that_its_user_has_left() -> None:
     np.testing.assert_allclose(share[1], [0.5, 0.5])
 
 
+def test_ri2n_plus_plus_finds_a_link_that_its_user_has_left_though_a_lone_packet_there_did_not_arrive() -> None:
+    """So little says nothing of the link: it may be on its way, or have been counted by the sender alone."""
+    sample, _ = figure_4(D, {"B": [0, 0], "C": [0, 95]})
+    sent = sample.sent_bytes.copy()
+    sent[1, 0] = 1500.0
+    share = ri2n_plus_plus.weights(replace(sample, sent_bytes=sent), np.array([[1.0, 0.0], [0.02, 0.98]])).share
+    np.testing.assert_allclose(share[1], [0.5, 0.5])
+
+
 @pytest.mark.parametrize(
     ("clients", "mbit", "expected"),
     [
@@ -223,6 +232,12 @@ def test_max_min_leaves_room_for_what_a_slow_sender_uses_only() -> None:
     assert rate is not None
     assert rate[0, 0] >= 30e6 * 1.25
     assert rate[1].sum() >= 155e6
+
+
+def test_max_min_takes_no_pair_for_held_up_by_a_link_that_it_only_probes() -> None:
+    """B fills link 0, where C has next to nothing; of link 1 C takes what it wants."""
+    sample, _ = figure_4(D, {"B": [95, 0], "C": [1, 50]})
+    np.testing.assert_allclose(max_min.demands(sample)[1], 1.3 * 51e6)
 
 
 def test_max_min_keeps_room_for_a_pair_that_pauses() -> None:
