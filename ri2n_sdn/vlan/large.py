@@ -16,6 +16,9 @@ from ri2n_sdn.vlan.trees import IntArray
 
 __all__ = ["FatTree", "FatTreeSpec", "Generated", "fat_tree", "load_generated"]
 
+MAX_CABLES = 1_000_000
+"""Between switches: 131,072 hosts in three levels have a quarter of that, at full bandwidth."""
+
 
 class FatTreeSpec(StrictModel):
     """A fat tree of equal switches: `down` ports of each lead down, `up` lead up, in `stages` levels.
@@ -39,6 +42,10 @@ class FatTreeSpec(StrictModel):
                 f"hosts: a top switch would join {self.hosts // part} parts of {part} hosts,"
                 f" but has 2 to {self.down + self.up} ports"
             )
+        parts = [self.hosts // self.down ** (level + 1) for level in range(self.stages - 1)]
+        cables = sum(part * self.up ** (level + 1) for level, part in enumerate(parts))
+        if cables > MAX_CABLES:
+            raise ValueError(f"up: {cables} cables between switches, more than {MAX_CABLES}")
         return self
 
 

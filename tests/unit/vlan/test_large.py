@@ -77,6 +77,8 @@ def test_any_of_them_has_one_tree_per_top_switch(joined: int, down: int, up: int
         ("{hosts: 4000, down: 16, up: 8, stages: 3}", "generate: hosts: 4000 is no multiple of 256"),
         ("{hosts: 16384, down: 16, up: 8, stages: 3}", "generate: hosts: a top switch would join 64 parts"),
         ("{hosts: 4096, down: 16, up: 0, stages: 3}", "generate.up"),
+        ("{hosts: 2, down: 1, up: 1000, stages: 8}", "generate: up: 2002002002002002002000 cables between switches"),
+        ("{hosts: 2, down: 1, up: 708, stages: 3}", "generate: up: 1003944 cables between switches, more than 1000000"),
         ("{hosts: 4096, down: 16, up: 8, stages: 3}\nhosts: {}", "hosts: unknown key"),
     ],
 )
