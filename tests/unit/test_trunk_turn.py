@@ -324,46 +324,40 @@ def startup_row(mac: str, *, table: int = 251, priority: int = 100, mask: bytes 
     return struct.pack("!HxxBxHHHHHQ", 24 + len(rest), table, priority, 0, 0, 0, 0, 0x5249 << 48) + rest
 
 
+def read_again(trunk: Trunk, startup: bytes) -> Member:
+    """Host B is read: it holds no rows of the controller's, and these of host-up's."""
+    host, switch = trunk.cluster.members["B"], trunk.switches["B"]
+    host.installed, host.dirty, switch.requests = None, True, []
+    trunk.turn()
+    for request, answer in zip(switch.requests, (b"", b"", startup), strict=True):
+        request.set_result(parts(answer))
+    trunk.turn()
+    return host
+
+
 def test_addresses_that_host_up_was_told_of_are_behind_the_host(model: bridge_model.Cluster) -> None:
     """Its own and its NICs' among them, what it floods, and rows of other kinds, are nothing new."""
     trunk = Trunk(model)
-    host, switch = trunk.cluster.members["B"], trunk.switches["B"]
+    host = trunk.cluster.members["B"]
     host.ports = member_of("B").ports
     container = "0e:00:00:00:00:01"
     body = startup_row(container) + startup_row(host.mac) + startup_row(host.ports[1].mac)
     body += startup_row("0e:00:00:00:00:02", priority=150) + startup_row("0e:00:00:00:00:03", table=250)
     body += startup_row("01:00:00:00:00:00", mask=bytes.fromhex("010000000000"))
     for said in (body, b"", body):
-        host.installed, host.dirty, switch.requests = None, True, []
-        trunk.turn()
-        for request, answer in zip(switch.requests, (b"", b"", said), strict=True):
-            request.set_result(parts(answer))
-        trunk.turn()
+        read_again(trunk, said)
         assert host.extra_macs == ((container,) if said else ())
         assert trunk.cluster.extra_macs(host) == host.extra_macs
 
 
 def test_a_host_may_name_a_great_many_addresses_behind_it_and_some_are_taken(model: bridge_model.Cluster) -> None:
-    trunk = Trunk(model)
-    host, switch = trunk.cluster.members["B"], trunk.switches["B"]
     body = b"".join(startup_row(f"0e:00:00:00:{n >> 8:02x}:{n & 255:02x}") for n in range(1, 1000))
-    host.installed, host.dirty = None, True
-    trunk.turn()
-    for request, answer in zip(switch.requests, (b"", b"", body), strict=True):
-        request.set_result(parts(answer))
-    trunk.turn()
-    assert len(host.extra_macs) == MAX_EXTRA_MACS
+    assert len(read_again(Trunk(model), body).extra_macs) == MAX_EXTRA_MACS
 
 
 @pytest.mark.parametrize("cut", [1, 20, 33])
 def test_rows_of_host_up_that_make_no_sense_are_this_hosts_affair(model: bridge_model.Cluster, cut: int) -> None:
-    trunk = Trunk(model)
-    host, switch = trunk.cluster.members["B"], trunk.switches["B"]
-    host.installed, host.dirty = None, True
-    trunk.turn()
-    for request, answer in zip(switch.requests, (b"", b"", startup_row("0e:00:00:00:00:01")[:cut]), strict=True):
-        request.set_result(parts(answer))
-    trunk.turn()
+    host = read_again(Trunk(model), startup_row("0e:00:00:00:00:01")[:cut])
     assert host.installed is None and host.dirty and host.retry_s > 0 and host.extra_macs == ()
 
 
