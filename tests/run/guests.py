@@ -1,12 +1,14 @@
 """Test files in guests with virtual time: a fresh guest per file, as many at once as there are CPUs.
 
-A guest of its own makes each file's run repeatable to the bit, whichever files run beside it and in which order.
+A guest of its own makes each file's run repeatable to the bit, whichever files run beside it and in which order, and in
+whatever folder this checkout lies: with its seed, a failure is everybody's.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 import time
 from collections import Counter
@@ -14,17 +16,35 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ri2n_sdn.errors import NotAvailable
-from ri2n_sdn.lab.guest import Guest
+from ri2n_sdn.lab.guest import SHARE, Guest
 from ri2n_sdn.lab.kernels import Kernel
 from tests.run.tally import Case
+from tests.run.tiers import ROOT
 
 __all__ = ["by_length", "can_boot", "run_files"]
 
 POLL_S = 0.2
 SILENCE_S = 900.0  # a program that spins stops the guest's clock, and with it every time-out inside
 TICK_S = 30
-TICKING = f'while sleep {TICK_S}; do echo >>"$0"; done & exec "$@"'
-"""Runs a command, and a line is added to a file at every TICK_S of the guest's clock."""
+PROJECT = "/run/ri2n-project"
+"""Where a guest sees this checkout."""
+
+IN_GUEST = f"""
+mkdir {PROJECT} /run/tmp && mount --bind "$1" {PROJECT} && cd {PROJECT} || exit
+shift
+if [[ ${{RI2N_BATCH_READS-}} ]]; then cp "$RI2N_BATCH_READS" /run/batch.so && RI2N_BATCH_READS=/run/batch.so; fi
+unset RI2N_SHARE
+known=(PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/run/tmp TMPDIR=/run/tmp LANG=C.UTF-8)
+for name in "${{!RI2N_@}}"; do known+=("$name=${{!name}}"); done
+while sleep {TICK_S}; do echo >>{SHARE}/clock; done &
+exec env -i "${{known[@]}}" PYTHONPATH={PROJECT} "$@"
+"""
+"""Runs a command in a guest as it would run in a checkout anywhere, for any user.
+
+The length of a path moves what follows it in memory, and in the end a packet. So this checkout is seen in one folder,
+temporary files lie in an empty one, and the environment is written here, but for our own variables. A line is added to
+a file at every TICK_S of the guest's clock: a sign of life.
+"""
 
 LIMIT_S = 24 * 3600.0  # ten tests of ten minutes and 4,000 packets/s take hours
 BOOT_LIMIT_S = 300.0
@@ -39,23 +59,22 @@ class _Run:
     What waits for ever with a clock that goes on is for the time-outs inside.
     """
 
-    def __init__(self, kernel: Kernel, path: str, argv: Sequence[str], scratch: Path, cpu: int, seed: int) -> None:
-        name = re.sub(r"\W", "_", path)
+    def __init__(self, kernel: Kernel, path: str, argv: Sequence[str], cpu: int, seed: int) -> None:
         self.path, self.cpu = path, cpu
-        self.xml = scratch / f"{name}.xml"
         self.started_s = self._heard_s = time.monotonic()
         self._size = 0
-        self._clock = scratch / f"{name}.clock"
-        self._clock.write_text("")
-        line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={self.xml}", *argv, path]
-        line = ["bash", "-c", TICKING, str(self._clock), *line]
-        self.guest = Guest(kernel, line, limit_s=LIMIT_S, writable=scratch, cpu=cpu, seed=seed)
+        python = sys.executable.replace(str(ROOT), PROJECT, 1)
+        line = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={SHARE}/junit.xml", *argv, path]
+        line = ["bash", "-c", IN_GUEST, "in-guest", str(ROOT), *line]
+        self.guest = Guest(kernel, line, limit_s=LIMIT_S, cpu=cpu, seed=seed)
 
     def ended(self) -> tuple[int, str] | None:
         """Pytest's exit code and all it said, or None while it runs; a guest that died or hangs has the code -1."""
         try:
             result = self.guest.poll()
-            size = sum(path.stat().st_size for path in (self.guest.share / "stdout", self._clock))
+            size = sum(
+                file.stat().st_size for name in ("stdout", "clock") if (file := self.guest.share / name).exists()
+            )
             if size != self._size:
                 self._size, self._heard_s = size, time.monotonic()
             if result is None and time.monotonic() - self._heard_s > SILENCE_S:
@@ -64,6 +83,14 @@ class _Run:
         except NotAvailable as error:
             return -1, f"{self.guest.stdout}\n{self.guest.stderr}\n{error}"
         return None if result is None else (result.returncode, f"{self.guest.stdout}{self.guest.stderr}")
+
+    def close(self, scratch: Path) -> Path | None:
+        """End the guest; where its JUnit file was put, if it wrote one."""
+        made, kept = self.guest.share / "junit.xml", scratch / (re.sub(r"\W", "_", self.path) + ".xml")
+        if made.exists():
+            shutil.move(made, kept)
+        self.guest.end()
+        return kept if kept.exists() else None
 
 
 def can_boot(kernel: Kernel) -> str:
@@ -98,20 +125,20 @@ def run_files(
             for cpu in sorted(set(cpus) - {run.cpu for run in running}):
                 if waiting:
                     say(f"guest for {waiting[0]} ({len(waiting) - 1} files wait)")
-                    running.append(_Run(kernel, waiting.pop(0), argv, scratch, cpu, seed))
+                    running.append(_Run(kernel, waiting.pop(0), argv, cpu, seed))
             time.sleep(POLL_S)
             for run in list(running):
                 if (ended := run.ended()) is None:
                     continue
                 code, text = ended
                 running.remove(run)
-                run.guest.end()
+                xml = run.close(scratch)
                 cases.append(Case(f"{run.path} (a guest)", time.monotonic() - run.started_s))
                 say(f"guest for {run.path}: {cases[-1].seconds:.0f} s, says:\n{text.rstrip()}")
-                if run.xml.exists():
-                    written.append(run.xml)
+                if xml is not None:
+                    written.append(xml)
                 # A guest that selects nothing breaks, too: the host has collected tests of this file.
-                broken += code not in (0, 1) or not run.xml.exists()
+                broken += code not in (0, 1) or xml is None
     finally:
         for run in running:
             run.guest.end()

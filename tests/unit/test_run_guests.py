@@ -16,9 +16,8 @@ class FakeGuest:
 
     stdout, stderr = "said", ""
 
-    def __init__(self, kernel: Kernel, line: list[str], *, writable: Path, **_: Any) -> None:
-        self.line, self.share = line, writable / "share"
-        self.share.mkdir()
+    def __init__(self, kernel: Kernel, line: list[str], **_: Any) -> None:
+        self.share = kernel.image
         (self.share / "stdout").touch()
 
     def poll(self) -> None:
@@ -32,9 +31,8 @@ def test_a_guest_is_given_up_when_it_neither_speaks_nor_its_clock_moves(
     now_s = [1000.0]
     monkeypatch.setattr(guests, "Guest", FakeGuest)
     monkeypatch.setattr("tests.run.guests.time.monotonic", lambda: now_s[0])
-    run = guests._Run(Kernel("virtual", tmp_path, virtual=True), "tests/lab/test_x.py", [], tmp_path, 0, 1)
-    clock = Path(run.guest.line[run.guest.line.index("-c") + 2])  # type: ignore[attr-defined]
-    for file in (clock, run.guest.share / "stdout") * 3:
+    run = guests._Run(Kernel("virtual", tmp_path, virtual=True), "tests/lab/test_x.py", [], 0, 1)
+    for file in (tmp_path / "clock", tmp_path / "stdout") * 3:
         now_s[0] += 0.9 * guests.SILENCE_S
         with file.open("a") as written:
             written.write("\n")
