@@ -306,7 +306,7 @@ impl Engine {
         peer.holds = beat.flags & HOLD != 0;
         peer.knows_us = beat.peer_session == peer.session;
         if peer.knows_us {
-            peer.bounced = false;
+            peer.gone = false;
             peer.ring.ack(beat.expected);
         }
         if peer.position.heartbeat(now, peer.reorder.end(), link_number, beat.next) {

@@ -48,7 +48,15 @@ impl Engine {
                     None => self.add_peer(now, control.mac),
                 };
                 self.remember(control.mac, control.generation);
-                self.peers[number].stripe = stripe;
+                let peer = &mut self.peers[number];
+                if stripe && !peer.stripe {
+                    // Its helper may be a new one, which greets a moment later: frames that waited for the one before
+                    // would be overtaken by those that find it gone. One that has been there all along says so at once.
+                    peer.gone = true;
+                    peer.beat_now = true;
+                    peer.ask_reply = true;
+                }
+                peer.stripe = stripe;
                 let links = links.iter().map(told).collect();
                 self.set_links(now, number, links);
             }

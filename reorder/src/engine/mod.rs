@@ -225,7 +225,7 @@ impl Engine {
             knows_us: false,
             stripe: self.settings.autonomous,
             holds: false,
-            bounced: false,
+            gone: false,
             links: Vec::new(),
             next: self.settings.first,
             link_sequences: [self.settings.first; MAX_LINKS],

@@ -60,8 +60,8 @@ pub struct Peer {
     pub stripe: bool,
     /// It asked to hand its frames to the slot table: it stops.
     pub holds: bool,
-    /// One of our frames came back: it has no helper until it says something.
-    pub bounced: bool,
+    /// It has no helper until one says something: a frame of ours came back, or nothing was to be striped to it.
+    pub gone: bool,
     /// Links in order of their numbers.
     pub links: Vec<Link>,
 
@@ -230,13 +230,13 @@ impl Peer {
 
     /// Whether data goes to its helper (else to the slot table).
     pub fn is_striped(&self) -> bool {
-        self.stripe && self.knows_us && !self.holds && !self.bounced && self.usable() != 0
+        self.stripe && self.knows_us && !self.holds && !self.gone && self.usable() != 0
     }
 
     /// Whether frames for it wait for its links: for a moment without any, too, since a process that gets no CPU looks
     /// like dead links, and what went by the slot table would overtake what waits.
     pub fn is_reachable(&self, now: Nanos) -> bool {
-        let talks = self.stripe && self.knows_us && !self.holds && !self.bounced;
+        let talks = self.stripe && self.knows_us && !self.holds && !self.gone;
         talks && (self.usable() != 0 && !self.quiet || now.saturating_sub(self.usable_ns) < PATIENCE_NS)
     }
 

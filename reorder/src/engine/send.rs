@@ -297,7 +297,7 @@ impl Engine {
             return;
         };
         let (mac, own) = (self.peers[number].mac, self.own.unwrap_or_default());
-        self.peers[number].bounced = true;
+        self.peers[number].gone = true;
         self.peers[number].forget_repeats();
         // What was taken from the ring by a request before must not arrive twice.
         if self.peers[number].ring.forget(seq) {
