@@ -31,19 +31,23 @@ PROJECT = "/run/ri2n-project"
 
 IN_GUEST = f"""
 mkdir {PROJECT} /run/tmp && mount --bind "$1" {PROJECT} && cd {PROJECT} || exit
+installed=.venv/lib/python*/site-packages
+sed -i "s|$1|{PROJECT}|g" .venv/pyvenv.cfg .venv/bin/ri2n $installed/__editable__* $installed/ri2n_sdn-*/direct_url.json
 shift
 if [[ ${{RI2N_BATCH_READS-}} ]]; then cp "$RI2N_BATCH_READS" /run/batch.so && RI2N_BATCH_READS=/run/batch.so; fi
 unset RI2N_SHARE
 known=(PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/run/tmp TMPDIR=/run/tmp LANG=C.UTF-8)
 for name in "${{!RI2N_@}}"; do known+=("$name=${{!name}}"); done
 while sleep {TICK_S}; do echo >>{SHARE}/clock; done &
-exec env -i "${{known[@]}}" PYTHONPATH={PROJECT} "$@"
+exec env -i "${{known[@]}}" PYTHONPATH={PROJECT} PYTHONPYCACHEPREFIX=/run/tmp/pyc "$@"
 """
 """Runs a command in a guest as it would run in a checkout anywhere, for any user.
 
-The length of a path moves what follows it in memory, and in the end a packet. So this checkout is seen in one folder,
-temporary files lie in an empty one, and the environment is written here, but for our own variables. A line is added to
-a file at every TICK_S of the guest's clock: a sign of life.
+One byte more that a program reads moves what it keeps in memory, then the order of a set, and in the end a packet. So
+this checkout is seen in one folder, which is named in its installation, too (what a guest changes in a file is gone
+with the guest); what Python compiled here before is not used; temporary files lie in an empty folder, and the
+environment is written here, but for our own variables. A line is added to a file at every TICK_S of the guest's clock:
+a sign of life.
 """
 
 LIMIT_S = 24 * 3600.0  # ten tests of ten minutes and 4,000 packets/s take hours
@@ -63,7 +67,7 @@ class _Run:
         self.path, self.cpu = path, cpu
         self.started_s = self._heard_s = time.monotonic()
         self._size = 0
-        python = sys.executable.replace(str(ROOT), PROJECT, 1)
+        python = sys.executable.replace(f"{ROOT}/", f"{PROJECT}/", 1)
         line = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={SHARE}/junit.xml", *argv, path]
         line = ["bash", "-c", IN_GUEST, "in-guest", str(ROOT), *line]
         self.guest = Guest(kernel, line, limit_s=LIMIT_S, cpu=cpu, seed=seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,44 @@ def test_files_that_pass_fail_die_and_hang(
     assert guests.run_files(virtual, files[3:], ["--rootdir", str(tmp_path)], scratch, said.append)[:2] == ([], 1)
     assert "no test has ended and its clock has not moved for 15 s" in said[-1]
     assert not guests.can_boot(virtual)
+
+
+def checkout(folder: Path) -> Path:
+    """A checkout in `folder` with an environment of its own, that this Python's packages are in, and one test."""
+    packages = folder / ".venv" / "lib" / f"python3.{sys.version_info.minor}"
+    packages.mkdir(parents=True)
+    (packages / "site-packages").symlink_to(Path(pytest.__file__).parents[1])
+    (folder / ".venv" / "bin").mkdir()
+    (folder / ".venv" / "bin" / "python").symlink_to(Path(sys.executable).resolve())
+    (folder / ".venv" / "bin" / "ri2n").write_text(f"#!{folder}/.venv/bin/python\n")
+    home = Path(sys.executable).resolve().parent
+    (folder / ".venv" / "pyvenv.cfg").write_text(f"home = {home}\ncommand = {home}/python3 -m venv {folder}/.venv\n")
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    (folder / "test_all.py").write_text(
+        "import os, subprocess, sys, time, module\n"
+        "def test_one(tmp_path):\n"
+        "    said = subprocess.run([sys.executable, '-c', 'import module'], stdout=subprocess.PIPE, check=True)\n"
+        "    print(said, tmp_path, id([]), hash(''), os.urandom(4), sorted(os.environ.items()), time.monotonic_ns())\n"
+    )
+    (folder / "module.py").write_text("import numpy\nprint(id([]), hash(''))\n")
+    return folder
+
+
+def test_a_file_gives_the_same_to_the_bit_in_any_folder(
+    virtual: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And with whatever environment."""
+    heard = []
+    for name, lang in (("short", "C"), ("longer-by-far", "POSIX")):
+        folder = checkout(tmp_path / name)
+        monkeypatch.setattr(guests, "ROOT", folder)
+        monkeypatch.setattr(sys, "executable", str(folder / ".venv" / "bin" / "python"))
+        monkeypatch.setenv("LANG", lang)
+        said: list[str] = []
+        written, broken, _ = guests.run_files(virtual, ["test_all.py"], ["-rP"], tmp_path, said.append)
+        assert not broken and len(written) == 1, said
+        heard += [line for line in said[-1].splitlines() if "CompletedProcess" in line]
+    assert len(heard) == 2 and heard[0] == heard[1], heard
 
 
 def test_a_tier_whose_guests_cannot_boot_ends_at_once(tmp_path: Path) -> None:
