@@ -36,9 +36,8 @@ QUIET_MS = 2.0  # how much longer than planned the longest time between two pack
 # The same when a link dies, as README.md says: 13 ms and what depends on when between two heartbeats that is; and when
 # a helper is killed.
 FAULT_MS, KILLED_MS = 20.0, 2.0
-KILLED_LOST = (
-    5  # the packet in it, and what comes before the bridge has noticed: 1 or 2 in most of 200 samples, 4 in one
-)
+# The packet in it, and what comes before the bridge has noticed: 1 or 2 in most of 200 samples, 4 in one.
+KILLED_LOST = 3
 SILENT_MS = 4000.0  # a helper that hangs without a guard: two reports and a half, an echo and a plan
 HUNG_MS = 700.0  # --watchdog-ms 500, and what the bridge needs to see that the TAPs have gone
 RECEIVE_TCP = """

@@ -76,9 +76,8 @@ class _Run:
         """Pytest's exit code and all it said, or None while it runs; a guest that died or hangs has the code -1."""
         try:
             result = self.guest.poll()
-            size = sum(
-                file.stat().st_size for name in ("stdout", "clock") if (file := self.guest.share / name).exists()
-            )
+            files = [self.guest.share / name for name in ("stdout", "clock")]
+            size = sum(file.stat().st_size for file in files if file.exists())
             if size != self._size:
                 self._size, self._heard_s = size, time.monotonic()
             if result is None and time.monotonic() - self._heard_s > SILENCE_S:

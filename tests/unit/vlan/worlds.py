@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from ri2n_sdn.fabric.model import NicId
 from ri2n_sdn.fabric.switches import LinkSpec, SwitchGraph, SwitchSpec, switch_graph
 from ri2n_sdn.vlan.trees import Trees, trees_from_cables
+from ri2n_sdn.vlan.ways import TreeWays
 
 
 @dataclass(frozen=True)
@@ -106,3 +108,17 @@ def forest() -> Fabric:
             of_tree += [(f"b{i}", f"v{k}") for i in (1, 2)]
         trees.append((roots, of_tree))
     return fabric(cables, trees, {"a1": 2, "a2": 2, "a3": 2, "b1": 2, "b2": 2})
+
+
+FABRICS = {
+    "vbft": vbft(4, 4),
+    "three stages": three_stages(),
+    "ring": ring(),
+    "forest": forest(),
+}
+
+
+@cache
+def ways_of(trees: Trees, tree: int) -> TreeWays:
+    """The ways of one tree, made once."""
+    return TreeWays(trees, tree)
