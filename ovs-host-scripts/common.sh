@@ -135,6 +135,11 @@ bridge_nics() {
         sort -n | cut -d, -f2 | tr -d '"'
 }
 
+# The guests' devices that host-up put into the bridge.
+bridge_guests() {
+    vsctl --format=csv --no-headings --columns=name find Interface "external_ids:ri2n-guest=$BRIDGE" | tr -d '"'
+}
+
 # Key, certificate and CA certificate that Open vSwitch uses, on one line; empty when none are set.
 ssl_files() { vsctl get-ssl | sed -n 's/^\(Private key\|Certificate\|CA Certificate\): //p' | xargs; }
 

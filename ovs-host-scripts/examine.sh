@@ -75,6 +75,7 @@ examine() {
     look_at_bridge
     look_at_hash
     look_at_nics
+    look_at_guests
     look_at_mtus
     look_at_floods
     look_at_controllers
@@ -176,6 +177,22 @@ look_at_nics() {
         finding bad NICs "no NIC has a link" "check cables and switch ports"
     fi
     fine NICs "$(join ', ' ${shown[@]+"${shown[@]}"})"
+}
+
+# Ports that are neither NICs nor TAPs. One that nobody has told host-up of is taken for a NIC, and hears next to nothing.
+look_at_guests() {
+    local port number found=()
+    for port in $(vsctl list-ports "$BRIDGE"); do
+        [[ $port != "$PLAIN_TAP" && $port != "$WIRE_TAP" && -z $(ovs_get interface "$port" external_ids:ri2n-nic) ]] || continue
+        number=$(ovs_get interface "$port" ofport)
+        if ((${number:-0} < 2001 || ${number:-0} > 2256)); then
+            finding warning guests "$port, a port of $BRIDGE, is neither a NIC nor a guest that host-up was told of"                 "give host-up its MAC: --extra-mac MAC@$port"
+        elif read_link "$port" && [[ -s $STATE/guest.$port && $(<"$STATE/guest.$port") != "$LINK_INDEX" ]]; then
+            finding bad guests "the guest's device $port was replaced and may be deaf" "run host-up again"
+        fi
+        found+=("$port")
+    done
+    [[ ${#found[@]} -eq 0 ]] || fine guests "$(join ', ' "${found[@]}")"
 }
 
 # What a route lets through and the bridge does not is lost, or sent in part: TCP alone is told (nics.sh).

@@ -22,7 +22,7 @@ from ri2n_sdn.apps.running_check import RunningCheck
 from ri2n_sdn.apps.silence import Silence
 from ri2n_sdn.apps.texts import printable
 from ri2n_sdn.fabric.links import number_links
-from ri2n_sdn.fabric.model import Fabric, Host, LinkNumbers, Nic, NicId, PathKey
+from ri2n_sdn.fabric.model import Fabric, Guest, Host, LinkNumbers, Nic, NicId, PathKey
 from ri2n_sdn.fabric.wiring import Wiring
 from ri2n_sdn.pipeline.diff import Installed
 from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
@@ -66,7 +66,7 @@ class Member:
     app is reading or changing it, so nobody else may. `reports_probes`: its probe rows are acknowledged. `adopted`:
     slot tables that an earlier controller left there were taken over. `taps`: the helper's ports by number, and whether
     they have carrier; `silence`: whether its helper has stopped reporting. `faults`: what failed for this host alone
-    when it was last tried. `extra_macs`: addresses behind it that `host-up` was told of.
+    when it was last tried. `extra_macs`, `guests`: addresses behind it that `host-up` was told of.
     `emptied_s`, `emptied`: when its tables were found empty last, and how often in a row; `repairs`: how many audits in
     a row found rows that were missing or strange.
     """
@@ -95,6 +95,7 @@ class Member:
     silence: Silence = field(default_factory=lambda: Silence(time.monotonic()))
     faults: dict[str, str] = field(default_factory=dict)
     extra_macs: tuple[str, ...] = ()
+    guests: tuple[Guest, ...] = ()
     emptied_s: float = -math.inf
     emptied: int = 0
     repairs: int = 0
@@ -201,8 +202,10 @@ class Cluster:
         return self._fabric
 
     def extra_macs(self, member: Member) -> tuple[str, ...]:
-        """The addresses behind a host, declared in the configuration or to its `host-up`."""
-        return tuple(dict.fromkeys([*self.config.extra_macs(member.name), *member.extra_macs]))
+        """The addresses behind a host's LOCAL port, declared in the configuration or to its `host-up`."""
+        elsewhere = {guest.mac for guest in member.guests}
+        found = dict.fromkeys([*self.config.extra_macs(member.name), *member.extra_macs])
+        return tuple(mac for mac in found if mac.lower() not in elsewhere)
 
     def topology_changed(self) -> None:
         """Hosts, NICs or wiring are others than before: every host is planned anew."""
@@ -407,6 +410,7 @@ class Cluster:
             member.accepts_wire,
             member.channel is not None,
             self.extra_macs(member),
+            member.guests,
             member.hash_algorithm,
             member.control_port,
             member.has_taps,

@@ -25,7 +25,7 @@ from ri2n_sdn.apps.openflow import (
 )
 from ri2n_sdn.apps.silence import Silence
 from ri2n_sdn.fabric.model import MAX_NIC_PORT
-from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
+from ri2n_sdn.pipeline.layout import GUEST_PORTS, PLAIN_PORT, WIRE_PORT
 
 __all__ = ["ConnectionApp"]
 
@@ -411,9 +411,9 @@ def _is_tap(port: Port) -> bool:
 
 
 def _port(raw: Any) -> Port | None:
-    """A NIC or a TAP of the bridge; None for LOCAL and reserved ports, and for numbers that are too high to be used."""
+    """A NIC or a TAP of the bridge; None for LOCAL and reserved ports, guests', and numbers too high to be used."""
     if raw.port_no > MAX_NIC_PORT or raw.port_no == 0:
-        if MAX_NIC_PORT < raw.port_no <= 0xFFFF:
+        if MAX_NIC_PORT < raw.port_no <= 0xFFFF and raw.port_no not in GUEST_PORTS:
             _LOG.warning("port %d of a bridge is not used: its number is above %d", raw.port_no, MAX_NIC_PORT)
         return None
     speed_bps = 0

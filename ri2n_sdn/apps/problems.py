@@ -176,7 +176,8 @@ def _shared_macs(cluster: Cluster) -> Iterator[Problem]:
     owners: dict[str, dict[str, list[str]]] = {}
     for name, member in cluster.members.items():
         own = [(member.mac, name), *((port.mac, f"{name}:{port.name}") for port in member.ports.values())]
-        for mac, label in own + [(mac, f"{name} (extra_macs)") for mac in cluster.extra_macs(member)]:
+        behind = [*cluster.extra_macs(member), *(guest.mac for guest in member.guests)]
+        for mac, label in own + [(mac, f"{name} (extra_macs)") for mac in behind]:
             owners.setdefault(mac.lower(), {}).setdefault(name, []).append(label)
     for mac, of_host in owners.items():
         if len(of_host) > 1:

@@ -33,7 +33,7 @@ from ri2n_sdn.pipeline.diff import (
     is_full,
     part,
 )
-from ri2n_sdn.pipeline.layout import COOKIE_MASK, COOKIE_OURS, Table, path_of_register
+from ri2n_sdn.pipeline.layout import COOKIE_MASK, COOKIE_OURS, GUEST_PORTS, LOCAL, Table, path_of_register
 from ri2n_sdn.pipeline.messages import Group, SetField, Wanted
 from ri2n_sdn.pipeline.plan import next_live, pair_group_id, plan_host, plan_probes_only, slot_group
 from ri2n_sdn.weights.loop import PairDecision, PairKey, PathKey, default_slots
@@ -187,9 +187,12 @@ class TrunkApp(OSKenApp):
                         {row.cookie: row.table for row in rows}, {group.group_id: group for group in found}
                     )
                     own = {member.mac.lower(), *(port.mac.lower() for port in member.ports.values())}
-                    extra = tuple(sorted(set(addresses) - own))[:MAX_EXTRA_MACS]
-                    if member.extra_macs != extra:
-                        member.extra_macs = extra
+                    by_mac = {each.mac: each for each in sorted(addresses, reverse=True) if each.mac not in own}
+                    behind = sorted(by_mac.values())[:MAX_EXTRA_MACS]
+                    extra = tuple(each.mac for each in behind if each.port == LOCAL)
+                    guests = tuple(each for each in behind if each.port in GUEST_PORTS)
+                    if (member.extra_macs, member.guests) != (extra, guests):
+                        member.extra_macs, member.guests = extra, guests
                         self.cluster.topology_changed()
 
     def _adopt(self, members: list[Member]) -> None:

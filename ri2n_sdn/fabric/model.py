@@ -13,6 +13,7 @@ __all__ = [
     "MAX_NIC_PORT",
     "UNTAGGED",
     "Fabric",
+    "Guest",
     "Host",
     "LinkNumbers",
     "Nic",
@@ -72,11 +73,20 @@ class Nic:
         return (self.host, self.port)
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Guest:
+    """A MAC address of a container or virtual machine that has the OpenFlow port `port` of its host's bridge."""
+
+    port: int
+    mac: str
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
     """A managed host. `mac` is the one of its LOCAL port, which its IP address belongs to.
 
-    `extra_macs` are behind it (containers, virtual machines): their frames are handled as those of unmanaged hosts are.
+    `extra_macs` are behind its LOCAL port (containers with a macvlan there), `guests` behind ports of their own: their
+    frames are handled as those of unmanaged hosts are.
     `hash_algorithm` is what its select groups hash by (pipeline.messages.Group).
     `control_port` is the TCP port of its controller, which may be reached over the fabric.
     `accepts_wire` says that its receiving tables are known to be installed, so that peers may send it frames
@@ -93,6 +103,7 @@ class Host:
     accepts_wire: bool = False
     connected: bool = True
     extra_macs: tuple[str, ...] = ()
+    guests: tuple[Guest, ...] = ()
     hash_algorithm: int = 0
     control_port: int | None = None
     helper: bool = False

@@ -19,6 +19,7 @@ __all__ = [
     "ETH_IPV6",
     "ETH_RI2N",
     "ETH_STRIPED",
+    "GUEST_PORTS",
     "HELPER_VLAN",
     "IN_PORT",
     "LOCAL",
@@ -53,6 +54,9 @@ IN_PORT = 0xFFFFFFF8
 
 PLAIN_PORT, WIRE_PORT = 101, 102
 """OpenFlow ports of the helper's two TAPs, `ri2n-plain` and `ri2n-wire`."""
+
+GUEST_PORTS = range(2001, 2257)
+"""OpenFlow ports that `host-up` gives to containers and virtual machines: above all that a NIC can have."""
 
 VLAN_PRESENT = 0x1000
 """In a match or a set_field of vlan_vid: there is a tag; 0 alone: there is none."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from ri2n_sdn.fabric.model import UNTAGGED, Fabric, Host, Nic, Path, PathKey, Routing
-from ri2n_sdn.pipeline import placement, striping
+from ri2n_sdn.pipeline import guests, placement, striping
 from ri2n_sdn.pipeline.layout import (
     ALL_MULTICAST,
     ANNOUNCED_TO,
@@ -93,7 +93,8 @@ def plan_host(
         plan.add_flows(_untag_flows(host, fabric.routing))
     for network, members in attachments.items():
         plan.add_groups(_network_group(members, vlan) for vlan in {UNTAGGED, *floods[network]})
-    plan.add_flows(_unmanaged_flows(attachments, floods, host.control_port))
+    plan.add_flows(_unmanaged_flows(host, attachments, floods))
+    plan.add_flows(guests.guest_flows(host))
     for members in attachments.values():
         for position in range(1, len(members)):
             plan.add_groups([_standby_group(members[:position], members[position], Table.LEARN)])
@@ -257,7 +258,7 @@ def _receive_flows(host: Host, attachments: Mapping[str, tuple[Nic, ...]]) -> It
     yield row(Table.LEARN, 100, {}, [learn, Goto(Table.DELIVER)])
     for mac in (host.mac, *host.extra_macs):
         yield row(Table.DELIVER, 100, {"eth_dst": mac}, [Output(LOCAL)])
-    yield row(Table.DELIVER, 100, {"eth_dst": ALL_MULTICAST}, [Output(LOCAL)])
+    yield row(Table.DELIVER, 100, {"eth_dst": ALL_MULTICAST}, [Output(LOCAL), *guests.copies(host)])
 
 
 def _untag_flows(host: Host, routing: Routing) -> Iterator[Flow]:
@@ -298,7 +299,7 @@ def _receive_from_peer(
             # Its kernel's own chatter. Of a host that is away it may be the host itself, by its NIC's address: after
             # host-down, or started from a rescue system.
             yield row(Table.RECEIVE, 185, {"eth_src": nic.mac}, [])
-    yield row(Table.NEIGHBOUR, 100, {"eth_src": peer.mac}, [Output(LOCAL)])
+    yield row(Table.NEIGHBOUR, 100, {"eth_src": peer.mac}, [Output(LOCAL), *guests.copies(host)])
     yield row(Table.RECEIVE, 85, {"eth_src": peer.mac}, [Goto(Table.DELIVER)])
 
 
@@ -366,9 +367,7 @@ def _tag(vlan: int) -> tuple[Action, ...]:
 
 
 def _unmanaged_flows(
-    attachments: Mapping[str, tuple[Nic, ...]],
-    floods: Mapping[str, Sequence[int]],
-    control_port: int | None,
+    host: Host, attachments: Mapping[str, tuple[Nic, ...]], floods: Mapping[str, Sequence[int]]
 ) -> Iterator[Flow]:
     """Rows for broadcast and for hosts without Open vSwitch: one NIC per network, learned where known.
 
@@ -381,18 +380,22 @@ def _unmanaged_flows(
         for vlan in floods[name]
     ]
     untagged = [ToGroup(_network_group(members).group_id) for members in attachments.values()]
-    yield row(Table.SEND, 200, {"eth_dst": ALL_MULTICAST}, once)
+    here: list[Action] = [Output(LOCAL), *guests.copies(host)] if host.guests else []
+    yield row(Table.SEND, 200, {"eth_dst": ALL_MULTICAST}, [*here, *once])
     # Answers too go into every network: one that was hashed to a path whose far end is dead would cut the pair off.
-    yield row(Table.SEND, 210, {"eth_type": ETH_ARP}, flood)
+    yield row(Table.SEND, 210, {"eth_type": ETH_ARP}, [*here, *flood])
     for kind in ND_TYPES:
-        yield row(Table.SEND, 210, {"eth_type": ETH_IPV6, "ip_proto": 58, "icmpv6_type": kind}, flood)
-    if control_port is not None:
+        match: dict[str, MatchValue] = {"eth_type": ETH_IPV6, "ip_proto": 58, "icmpv6_type": kind}
+        yield row(Table.SEND, 210, match, [*here, *flood])
+    if host.control_port is not None:
         # The connection that repairs everything else must not depend on one path. TCP drops the second copy. The port
         # is all that is asked for: the controller's own host does not know by which of its addresses others reach it,
         # and nobody knows its address after a move.
         for eth_type in (ETH_IPV4, ETH_IPV6):
             for end in ("src", "dst"):
-                yield row(Table.SEND, 220, {"eth_type": eth_type, "ip_proto": 6, f"tcp_{end}": control_port}, flood)
+                yield row(
+                    Table.SEND, 220, {"eth_type": eth_type, "ip_proto": 6, f"tcp_{end}": host.control_port}, flood
+                )
     yield row(Table.SEND, 1, {}, [Goto(Table.LEARNED), Goto(Table.SEND_UNMANAGED)])
     yield row(Table.LEARNED, 0, {}, [SetField("reg2", 0)])
     yield row(Table.SEND_UNMANAGED, 100, {"reg2": 0}, untagged)

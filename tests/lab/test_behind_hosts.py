@@ -1,18 +1,94 @@
-"""A container behind a host, with a MAC address of its own that only the host's `host-up` was told."""
+"""Containers behind a host, with MAC addresses of their own that only the host's `host-up` was told."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
+from ri2n_sdn.cli.client import call
+from ri2n_sdn.fabric.topology import load_topology
 from ri2n_sdn.lab import Lab
+from ri2n_sdn.lab.lab import OFFLOADS_OFF
 
-from .conftest import PATIENCE_S, controlled
+from .conftest import PATIENCE_S, TOPOLOGIES, controlled
+from .prepared_host import SCRIPTS
 
 WaitUntil = Callable[..., None]
 MAC = "0e:00:00:00:77:01"
+SECOND = "0e:00:00:00:77:02"
 HOST = "B"
+GET = """
+import socket, sys
+s = socket.create_connection((sys.argv[1], 5900), timeout=10)
+print(len(s.makefile("rb").read()))
+"""
+SERVE = """
+import socket
+s = socket.create_server(("0.0.0.0", 5900))
+print("ready", flush=True)
+while True:
+    c, _ = s.accept()
+    c.sendall(bytes(300_000))
+    c.close()
+"""
+
+
+class Container:
+    """A network namespace on HOST with an address of the cluster's; `address` is without its length."""
+
+    def __init__(self, lab: Lab, number: int, wait_until: WaitUntil) -> None:
+        self.lab = lab
+        self.address = f"{lab.address(HOST).rpartition('.')[0]}.{number}"
+        self.process = lab.popen(HOST, ["unshare", "--net", "sleep", "3600"])
+        own = lab.exec(HOST, ["readlink", "/proc/self/ns/net"]).stdout
+        wait_until(
+            lambda: (
+                lab.exec(HOST, ["readlink", f"/proc/{self.process.pid}/ns/net"], check=False).stdout not in ("", own)
+            ),
+            "the container has no network of its own",
+        )
+
+    def run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """A command inside."""
+        inside = ["nsenter", f"--net=/proc/{self.process.pid}/ns/net"]
+        return self.lab.exec(HOST, [*inside, *command], check=check)
+
+    def configure(self, device: str) -> None:
+        """Its address on a device that it has."""
+        self.run("ip", "addr", "add", f"{self.address}/24", "dev", device)
+        self.run("ip", "link", "set", device, "up")
+
+    def plug(self, port: str, mac: str) -> None:
+        """A veth: eth0 inside with that MAC, `port` on the host."""
+        inside = ["peer", "name", "eth0", "address", mac, "netns", str(self.process.pid)]
+        self.lab.exec(HOST, ["ip", "link", "add", port, "type", "veth", *inside])
+        self.run("ethtool", "-K", "eth0", *OFFLOADS_OFF.split())
+        self.configure("eth0")
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """A program inside gives 300,000 bytes to whoever connects."""
+        inside = ["nsenter", f"--net=/proc/{self.process.pid}/ns/net", "python3", "-c", SERVE]
+        with self.lab.popen(HOST, inside, stdout=subprocess.PIPE) as server:
+            try:
+                assert server.stdout is not None and server.stdout.readline() == b"ready\n"
+                yield
+            finally:
+                server.kill()
+
+    def end(self) -> None:
+        """Its namespace goes, and its devices with it."""
+        self.process.kill()
+        self.process.wait()
+
+    def unheard(self, hosts: list[str]) -> list[str]:
+        """Those of the hosts that the container does not answer."""
+        ping = ["ping", "-q", "-c1", "-W1", self.address]
+        return [host for host in hosts if self.lab.exec(host, ping, check=False).returncode]
 
 
 @pytest.fixture
@@ -22,31 +98,81 @@ def lab() -> Iterator[Lab]:
 
 
 def test_an_address_that_host_up_alone_was_told_is_reached_by_all_hosts(lab: Lab, wait_until: WaitUntil) -> None:
-    box = lab.popen(HOST, ["unshare", "--net", "sleep", "3600"])
-    inside = ["nsenter", f"--net=/proc/{box.pid}/ns/net"]
-    own = lab.exec(HOST, ["readlink", "/proc/self/ns/net"]).stdout
-    wait_until(
-        lambda: lab.exec(HOST, ["readlink", f"/proc/{box.pid}/ns/net"], check=False).stdout not in ("", own),
-        "the container has no network of its own",
-    )
+    box = Container(lab, 77, wait_until)
     device = ["ip", "link", "add", "box0", "link", "br-ri2n", "address", MAC]
-    lab.exec(HOST, [*device, "netns", str(box.pid), "type", "macvlan", "mode", "bridge"])
-    address = lab.address(HOST).rpartition(".")[0] + ".77"
-    lab.exec(HOST, [*inside, "ip", "addr", "add", f"{address}/24", "dev", "box0"])
-    lab.exec(HOST, [*inside, "ip", "link", "set", "box0", "up"])
+    lab.exec(HOST, [*device, "netns", str(box.process.pid), "type", "macvlan", "mode", "bridge"])
+    box.configure("box0")
+    others = [host for host in lab.hosts if host != HOST]  # that one cannot talk to its own macvlan
 
     def silent() -> list[str]:
-        """Hosts that the container does not answer; the one that it is behind cannot talk to its own macvlan."""
-        ping = ["ping", "-q", "-c1", "-W1", address]
-        others = [host for host in lab.hosts if host != HOST]
-        return [host for host in others if lab.exec(host, ping, check=False).returncode]
+        return box.unheard(others)
 
-    assert silent() == [host for host in lab.hosts if host != HOST], "nobody was told of it"
+    assert silent() == others, "nobody was told of it"
     lab.host_script(HOST, "host-up", *lab.host_up_arguments(HOST), "--extra-mac", MAC)
     wait_until(lambda: not silent(), lambda: f"not reached by {silent()}", PATIENCE_S)
     lab.host_script(HOST, "host-up", *lab.host_up_arguments(HOST))
     wait_until(
-        lambda: len(silent()) == len(lab.hosts) - 1,
+        lambda: silent() == others,
         "it is still let in, though host-up was told that it went",
         PATIENCE_S,
     )
+
+
+@contextmanager
+def watched(lab: Lab, folder: Path, *macs: str) -> Iterator[None]:
+    """host-watch looks after HOST, whose host.conf names these."""
+    given = iter(lab.host_up_arguments(HOST))
+    lines = [f"{option[2:]} {'yes' if option == '--helper' else next(given)}" for option in given]
+    run_dir = lab.run_dir / HOST
+    lines += [f"db unix:{run_dir}/db.sock", f"state-dir {run_dir}/state", *(f"extra-mac {mac}" for mac in macs)]
+    config = folder / "host.conf"
+    config.write_text("\n".join(lines) + "\n")
+    process = lab.popen(HOST, [str(SCRIPTS / "host-watch"), "--config", str(config)])
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def all_reach(lab: Lab, box: Container, wait_until: WaitUntil) -> None:
+    """Every host and the container, by ping and by TCP with full packets."""
+    wait_until(lambda: not box.unheard(lab.hosts), lambda: f"not reached by {box.unheard(lab.hosts)}", PATIENCE_S)
+    for host in lab.hosts:
+        assert lab.exec(host, ["python3", "-c", GET, box.address]).stdout == "300000\n", host
+        assert box.run("ping", "-q", "-c1", "-W3", lab.address(host), check=False).returncode == 0, host
+
+
+@pytest.mark.virtual
+@pytest.mark.smoke
+def test_a_container_with_a_port_of_its_own_reaches_everybody(wait_until: WaitUntil, tmp_path: Path) -> None:
+    """First without a controller, then, started again, with one; two of one host; under its own address alone."""
+    with ExitStack() as stack:
+        lab = stack.enter_context(Lab.create(load_topology(TOPOLOGIES / "one-switch.yaml")))
+        stack.enter_context(watched(lab, tmp_path, f"{MAC}@box1", f"{SECOND}@box2"))
+        for controller in (False, True):
+            if controller:
+                lab.start_controller()
+                lab.wait_ready()
+            box = Container(lab, 77, wait_until)
+            box.plug("box1", MAC)
+            with box.serving():
+                all_reach(lab, box, wait_until)
+            box.end()
+        told = next(host for host in call(lab.controller_socket, "status")["hosts"] if host["name"] == HOST)
+        nics = {nic.name for nic in lab.topology.hosts[HOST].nics}
+        assert {nic["name"] for nic in told["nics"]} == nics, "the container's device is not taken for a NIC"
+        first, second = Container(lab, 77, wait_until), Container(lab, 78, wait_until)
+        first.plug("box1", MAC)
+        second.plug("box2", SECOND)
+
+        def reached(address: str) -> bool:
+            return first.run("ping", "-q", "-c1", "-W1", address, check=False).returncode == 0
+
+        wait_until(
+            lambda: reached(second.address) and reached(lab.address("A")),
+            "two containers of one host do not reach each other and A",
+            PATIENCE_S,
+        )
+        first.run("ip", "link", "set", "eth0", "address", "0e:00:00:00:77:99")
+        assert not reached(second.address) and not reached(lab.address("A")), "it is heard under another address"

@@ -97,6 +97,14 @@ AILMENTS = [
     Ailment("ip link set ri2n-wire mtu 1500", "bad", "TAP ri2n-wire: its MTU of 1500 is too small", UP, ("--helper",)),
     Ailment("ip link set ri2n-plain txqueuelen 5000", "warning", "5000 frames may wait", UP, ("--helper",)),
     Ailment("nft delete table inet ri2n_br_ri2n", "bad", "TCP is not told the MTU of br-ri2n", UP, ("--helper",)),
+    Ailment(
+        "ovs-vsctl add-port br-ri2n stray -- set interface stray type=internal",
+        *(
+            "warning",
+            "stray, a port of br-ri2n, is neither a NIC nor a guest",
+            "give host-up its MAC: --extra-mac MAC@",
+        ),
+    ),
     Ailment("true", "warning", "host-up is not confirmed", "run host-up --confirmed", ("--confirm", "99999")),
 ]
 
@@ -129,6 +137,29 @@ def test_nics_without_a_link(host: Host) -> None:
         found = findings(host)
         assert found[0]["verdict"] == verdict
         assert sorted(text for text in wrong(found) if "link" in text) == said
+
+
+def test_a_guests_device_that_was_replaced(host: Host) -> None:
+    guest = ("--extra-mac", "0e:00:00:00:00:01@box", "--extra-mac", "0e:00:00:00:00:02@box")
+    make = ["ip", "link", "add", "box", "type", "veth", "peer", "name", "inside"]
+    host.run(*make)
+    try:
+        up(host, *guest)
+        found = findings(host)
+        assert set(wrong(found)) == NOBODY
+        assert [finding["seen"] for finding in found if finding["check"] == "guests"] == ["box"]
+        assert host.lab.vsctl(HOST, "get", "interface", "box", "ofport").strip() == "2001"
+        host.run("ip", "link", "del", "box")
+        host.run(*make)
+        said = "the guest's device box was replaced and may be deaf"
+        assert wrong(findings(host))[said] == ("bad", UP)
+        up(host, *guest)
+        assert set(wrong(findings(host))) == NOBODY
+        assert "nothing to do" in host.script("host-up", *NICS, "--datapath", host.lab.datapath, *guest).stdout
+        up(host)
+        assert "box" not in host.lab.vsctl(HOST, "list-ports", "br-ri2n").split(), "a guest that is no longer named"
+    finally:
+        host.run("ip", "link", "del", "box")
 
 
 def test_frames_that_the_kernel_takes_too(host: Host) -> None:

@@ -381,6 +381,11 @@ BAD = {
     "must be 576 to 9216": ["--nic", "eth0", "--mtu", "70"],
     "must be a number of seconds": ["--nic", "eth0", "--confirm", "soon"],
     "not a unicast MAC": ["--nic", "eth0", "--extra-mac", "01:00:00:00:00:01"],
+    "--extra-mac 02:aa:00:00:00:01 is given twice": [
+        *("--nic", "eth0", "--extra-mac", "02:AA:00:00:00:01@box", "--extra-mac", "02:aa:00:00:00:01"),
+    ],
+    "a/b is not the name of a device": ["--nic", "eth0", "--extra-mac", "02:aa:00:00:00:01@a/b"],
+    "eth0 is not a guest's": ["--nic", "eth0", "--extra-mac", "02:aa:00:00:00:01@eth0"],
     "not a valid device name": ["--nic", "eth0", "--bridge", "a-name-that-is-too-long"],
     "cannot be read": ["--config", "/nonexistent"],
     "--nic twin: has the MAC address of --nic eth0, 04:00:00:00:01:01": ["--nic", "eth0", "--nic", "twin"],

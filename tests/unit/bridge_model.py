@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from ri2n_sdn.fabric.classes import TrafficClass
 from ri2n_sdn.fabric.links import number_links
 from ri2n_sdn.fabric.model import Fabric, Host, Nic, PathKey
-from ri2n_sdn.pipeline.layout import LOCAL, PLAIN_PORT, WIRE_PORT
+from ri2n_sdn.pipeline.layout import GUEST_PORTS, LOCAL, PLAIN_PORT, WIRE_PORT
 from ri2n_sdn.pipeline.plan import plan_host
 from ri2n_sdn.weights.loop import default_slots
 from tests.unit.one_bridge import CONTROLLER, Bridge, Frame, connection_of, startup_rows
@@ -20,7 +20,8 @@ __all__ = ["CONTROLLER", "Bridge", "Cluster", "Frame", "Network", "connection_of
 
 def ports_of(host: Host) -> list[int]:
     """The bridge's ports that have carrier when all is well."""
-    return [*(nic.port for nic in host.nics), *([PLAIN_PORT, WIRE_PORT] if host.helper_up or host.helper_hangs else [])]
+    taps = [PLAIN_PORT, WIRE_PORT] if host.helper_up or host.helper_hangs else []
+    return [*(nic.port for nic in host.nics), *taps, *(guest.port for guest in host.guests)]
 
 
 class Network:
@@ -43,7 +44,8 @@ class Network:
 class Cluster:
     """Managed hosts with their planned bridges, plain hosts, switches. `wires` says on which network each NIC is.
 
-    Hosts in `helpers` have a helper that runs; what its TAPs are given is in `taps`, what the controller is in `told`.
+    Hosts in `helpers` have a helper that runs; what its TAPs and guests' ports are given is in `taps`, what the
+    controller is in `told`.
     """
 
     def __init__(
@@ -186,8 +188,9 @@ class Cluster:
         raise AssertionError("the frame never comes to rest: a storm")
 
     def _delivered(self, host: str, out: list[tuple[int, Frame]]) -> list[tuple[str, Frame]]:
-        """What the host itself gets; what its helper and the controller get is kept."""
-        self.taps += [(host, port, frame) for port, frame in out if port in (PLAIN_PORT, WIRE_PORT)]
+        """What the host itself gets; what its helper, its guests and the controller get is kept."""
+        kept = (PLAIN_PORT, WIRE_PORT, *GUEST_PORTS)
+        self.taps += [(host, port, frame) for port, frame in out if port in kept]
         self.told += [(host, frame) for port, frame in out if port == CONTROLLER]
         return [(host, frame) for port, frame in out if port == LOCAL]
 

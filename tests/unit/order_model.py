@@ -99,6 +99,11 @@ def _to_all(fabric: Fabric, host: Host) -> Iterator[Sent]:
         yield Sent(host.name, Frame(mac, BROADCAST, payload="broadcast"))
         yield Sent(host.name, Frame(mac, BROADCAST, 0x0806, payload="who has"))
         yield Sent(host.name, Frame(mac, ND_MULTICAST, 0x86DD, ip_proto=58, icmpv6_type=135))
+    for guest in host.guests:
+        for kind in (0x0800, 0x0806):
+            yield Sent(host.name, Frame(guest.mac, BROADCAST, kind, payload="of a guest"), guest.port)
+        yield Sent(host.name, Frame(guest.mac, host.mac, payload="to its host"), guest.port)
+        yield Sent(host.name, Frame(host.mac, guest.mac, payload="to its guest"))
     for nic in host.nics:
         for target in (BROADCAST, LLDP, "03:00:00:52:49:33"):
             yield Sent(host.name, Frame(nic.mac, target, ETH_RI2N, payload=nic.name), nic.port, wire=True)
@@ -115,6 +120,9 @@ def _with_plain(world: World, host: Host) -> Iterator[Sent]:
         for own in (host.mac, *host.extra_macs):
             yield Sent(host.name, Frame(own, mac, payload="to plain"))
             yield Sent(name, Frame(mac, own, payload="from plain"))
+        for guest in host.guests:
+            yield Sent(host.name, Frame(guest.mac, mac, payload="guest to plain"), guest.port)
+            yield Sent(name, Frame(mac, guest.mac, payload="plain to guest"))
         if host.control_port is not None:
             yield Sent(host.name, Frame(host.mac, mac, ip_proto=6, tcp_dst=host.control_port))
         yield Sent(name, Frame(mac, BROADCAST, payload="plain broadcast"))
@@ -134,6 +142,10 @@ def _of_pair(fabric: Fabric, a: Host, b: Host, hashes: Iterable[int]) -> Iterato
         yield Sent(a.name, replace(plain, eth_src=mac))
     for mac in b.extra_macs:
         yield Sent(a.name, replace(plain, eth_dst=mac))
+    for guest in a.guests:
+        yield Sent(a.name, replace(plain, eth_src=guest.mac), guest.port)
+    for guest in b.guests:
+        yield Sent(a.name, replace(plain, eth_dst=guest.mac))
     for each in fabric.by_flows:
         number = {None: 17, "tcp": 6, "udp": 17, "icmp": 1}[each.proto]
         of_class = replace(plain, ip_proto=number, ip_dscp=each.dscp or 0)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ri2n_sdn.fabric.classes import TrafficClass
 from ri2n_sdn.fabric.links import number_links
-from ri2n_sdn.fabric.model import Fabric, Host, Nic
+from ri2n_sdn.fabric.model import Fabric, Guest, Host, Nic
 from ri2n_sdn.pipeline.diff import AddFlow, AddGroup, DeleteFlows
 from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.pipeline.messages import Bucket, Group, Output, ToGroup, row
@@ -120,6 +120,7 @@ CHANGES: dict[str, Callable[[Cluster], Fabric]] = {
     "helper removed": flip("B", helper=False, helper_up=False),
     "no longer accepts": flip("B", accepts_wire=False),
     "container added": flip("A", extra_macs=("0e:00:00:00:00:01",)),
+    "guest added": flip("A", guests=(Guest(2001, "0e:00:00:00:00:01"),)),
     "controller known": flip("A", control_port=6653),
     "kernel's hash": flip("A", hash_algorithm=1),
     "by flows": lambda cluster: fabric_of(cluster, by_flows=CLASSES),

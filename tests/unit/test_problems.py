@@ -21,6 +21,7 @@ from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.problems import problems_of
 from ri2n_sdn.cli import status as status_command
 from ri2n_sdn.cli.views import status_view
+from ri2n_sdn.fabric.model import Guest
 from ri2n_sdn.fabric.yamlfile import parse_model
 from ri2n_sdn.weights.losses import Loss
 from tests.problem_texts import problem_texts
@@ -81,6 +82,8 @@ def test_a_mac_behind_one_host_that_another_one_has() -> None:
     assert [line.partition(" have one")[0] for line in warnings] == ["A (extra_macs) and B"]
     told = two_hosts()
     told.members["A"].extra_macs = (host_mac("B"),)
+    assert [line.partition(" have one")[0] for line in problem_texts(told)] == ["A (extra_macs) and B"]
+    told.members["A"].extra_macs, told.members["A"].guests = (), (Guest(2001, host_mac("B")),)
     assert [line.partition(" have one")[0] for line in problem_texts(told)] == ["A (extra_macs) and B"]
 
 
