@@ -154,6 +154,15 @@ class Guest:
         assert self._process is not None
         return self._process.pid
 
+    def renice(self, nice: int) -> None:
+        """Set how much CPU it leaves to others, all its processes, as nice(1) means it (-20 to 19).
+
+        It is a session of its own, which Linux may weigh as one against others: that weight is set as well, if so.
+        """
+        with suppress(OSError):  # it has ended, or the system does not allow it
+            os.setpriority(os.PRIO_PGRP, self.pid, nice)
+            Path(f"/proc/{self.pid}/autogroup").write_text(str(nice))
+
     @property
     def stdout(self) -> str:
         """What the command has written to its standard output so far."""

@@ -1,4 +1,8 @@
-"""`python -m tests.run`, which is `./dev test`: all tiers in turn, and at the end a table of what came of each."""
+"""`python -m tests.run`, which is `./dev test`: all tiers in turn, and at the end a table of what came of each.
+
+Guests in virtual time do not mind how much CPU they get. So where other tiers run as well, they begin with the first
+one and have what it leaves, which is much where labs in real time wait.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.lab.kernels import build_script, find_kernel
-from tests.run.guests import by_length, can_boot, run_files
+from tests.run.guests import Pace, Say, by_length, can_boot, run_files
 from tests.run.tally import NOTHING_SELECTED, Outcome, read_cargo, read_junit, summary
 from tests.run.tiers import ROOT, TIERS, Tier, marks, of_a_tier, select, why_not
 
@@ -38,10 +43,12 @@ def main() -> int:
         run = _Run(options, paths, [word for word in rest if word not in paths], Path(folder))
         # Terminated, it still ends its guests and removes what it made.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        began_s = time.monotonic()
         outcomes = run.tiers()
+        seconds = time.monotonic() - began_s
         if options.junit is not None:
             _keep(Path(folder), options.junit)
-    print(summary(outcomes), flush=True)
+    print(summary(outcomes, seconds), flush=True)
     return int(any(outcome.failed for outcome in outcomes))
 
 
@@ -84,6 +91,11 @@ class _Run:
     unbuilt: str = ""
     """Why the guests' kernel could not be built: a failure of the tiers in guests, no reason to skip them."""
     env: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+    pace: Pace = Pace.FULL
+    """Of the tier that runs beside others."""
+    said: list[str] = field(default_factory=list)
+    """What that tier has to say while another one writes."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         if "-m" in self.pytest_args[:-1]:
@@ -112,8 +124,26 @@ class _Run:
             _say(ADDS.replace("\n", " "))
         if os.geteuid() == 0 and any(tier.needs_guests for tier, _ in chosen):
             self._start_kernel_build()
+        beside = [(tier, paths) for tier, paths in chosen if tier.name == "kernel" and len(chosen) > 1]
+        outcomes = {}
         try:
-            return [self._tier(tier, paths) for tier, paths in chosen]
+            with ThreadPoolExecutor(1) as pool:
+                try:
+                    self.pace = Pace.GENTLE if beside else Pace.FULL
+                    later = [
+                        (tier.name, pool.submit(self._tier, tier, paths, self._say_later)) for tier, paths in beside
+                    ]
+                    for tier, paths in chosen:
+                        if (tier, paths) not in beside:
+                            outcomes[tier.name] = self._tier(tier, paths, _say)
+                            self._say_now()
+                    self.pace = Pace.FULL
+                    self._say_now()
+                    outcomes |= {name: outcome.result() for name, outcome in later}
+                except BaseException:
+                    self.pace = Pace.STOP
+                    raise
+            return [outcomes[tier.name] for tier, _ in chosen]
         finally:
             if self.builder is not None and self.builder.poll() is None:
                 with suppress(ProcessLookupError):
@@ -127,35 +157,51 @@ class _Run:
         _say("the guests' kernel is missing: it is built while the first tiers run")
         self.builder = subprocess.Popen([build_script()], cwd=ROOT, stdin=subprocess.DEVNULL, process_group=0)
 
-    def _tier(self, tier: Tier, paths: list[str]) -> Outcome:
-        if self.builder is not None and tier.needs_guests:
-            self._await_kernel()
+    def _say_later(self, text: str) -> None:
+        """Of the tier that runs beside others: nobody shall read two of them line by line in turn."""
+        with self.lock:
+            self.said.append(text)
+        if self.pace is not Pace.GENTLE:
+            self._say_now()
+
+    def _say_now(self) -> None:
+        with self.lock:
+            for text in self.said:
+                _say(text)
+            self.said.clear()
+
+    def _tier(self, tier: Tier, paths: list[str], say: Say) -> Outcome:
+        if tier.needs_guests:
+            self._await_kernel(say)
         began_s = time.monotonic()
         if reason := why_not(tier):
             if self.unbuilt and tier.name in ("kernel", "virtual"):
                 return Outcome(tier.name, failed=1, failures=(self.unbuilt,))
             return self._skipped(tier, paths, reason)
-        _say(f"tier {tier.name}")
+        say(f"tier {tier.name}")
         if tier.name == "rust":
             outcome = self._cargo()
         elif tier.name == "kernel":
-            outcome = self._guests(tier, paths)
+            outcome = self._guests(tier, paths, say)
         else:
             outcome = self._pytest(tier, paths)
         seconds = time.monotonic() - began_s
-        _say(f"tier {tier.name}: {outcome.passed} passed, {outcome.failed} failed, {seconds:.0f} s")
+        say(f"tier {tier.name}: {outcome.passed} passed, {outcome.failed} failed, {seconds:.0f} s")
         for failure in outcome.failures:
-            _say(f"failed: {failure}")
+            say(f"failed: {failure}")
         return replace(outcome, seconds=seconds)
 
-    def _await_kernel(self) -> None:
-        assert self.builder is not None
-        if self.builder.poll() is None:
-            _say("waiting for the guests' kernel")
-        if self.builder.wait():
+    def _await_kernel(self, say: Say) -> None:
+        builder = self.builder
+        if builder is None:
+            return
+        if builder.poll() is None:
+            say("waiting for the guests' kernel")
+        while builder.poll() is None and self.pace is not Pace.STOP:
+            time.sleep(0.2)
+        if builder.poll():
             self.unbuilt = "the guests' kernel could not be built: `./dev kernel` says why"
-            _say(self.unbuilt)
-        self.builder = None
+            say(self.unbuilt)
 
     def _skipped(self, tier: Tier, paths: Sequence[str], reason: str) -> Outcome:
         if tier.name == "rust":
@@ -190,15 +236,15 @@ class _Run:
             return Outcome(tier.name)
         return read_junit(tier.name, [xml], 0.0, broken=int(code not in (0, 1) and xml.exists()))
 
-    def _guests(self, tier: Tier, paths: Sequence[str]) -> Outcome:
+    def _guests(self, tier: Tier, paths: Sequence[str], say: Say) -> Outcome:
         kernel = find_kernel("virtual")
         if words := can_boot(kernel):
-            _say(f"no guest boots here: {words}")
+            say(f"no guest boots here: {words}")
             return Outcome(tier.name, failed=1)
         collected, unread = self._collect(tier, paths)
         arguments = self._arguments(tier)
         written, broken, cases = run_files(
-            kernel, by_length(collected), arguments, self.scratch, _say, self.options.seed
+            kernel, by_length(collected), arguments, self.scratch, say, self.options.seed, lambda: self.pace
         )
         # The JUnit files of guests have virtual seconds, which cost nobody anything.
         return replace(read_junit(tier.name, written, 0.0, broken=broken + unread), cases=tuple(cases))

@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from enum import Enum
 from pathlib import Path
 
 from ri2n_sdn.errors import NotAvailable
@@ -21,7 +22,7 @@ from ri2n_sdn.lab.kernels import Kernel
 from tests.run.tally import Case
 from tests.run.tiers import ROOT
 
-__all__ = ["by_length", "can_boot", "run_files"]
+__all__ = ["Pace", "by_length", "can_boot", "run_files"]
 
 POLL_S = 0.2
 SILENCE_S = 900.0  # a program that spins stops the guest's clock, and with it every time-out inside
@@ -52,8 +53,17 @@ a sign of life.
 
 LIMIT_S = 24 * 3600.0  # ten tests of ten minutes and 4,000 packets/s take hours
 BOOT_LIMIT_S = 300.0
+LAST = 19  # of all that want a CPU
 
 Say = Callable[[str], None]
+
+
+class Pace(Enum):
+    """How guests run: with what CPU others leave (their clocks do not mind), as everybody, or no more."""
+
+    GENTLE = "gentle"
+    FULL = "full"
+    STOP = "stop"
 
 
 class _Run:
@@ -71,6 +81,15 @@ class _Run:
         line = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={SHARE}/junit.xml", *argv, path]
         line = ["bash", "-c", IN_GUEST, "in-guest", str(ROOT), *line]
         self.guest = Guest(kernel, line, limit_s=LIMIT_S, cpu=cpu, seed=seed)
+        self._pace = Pace.FULL
+
+    def keep(self, pace: Pace) -> None:
+        """Leave CPU to others, or no more. Who has only what others leave is late, and not dead."""
+        if pace is Pace.GENTLE:
+            self._heard_s = time.monotonic()
+        if pace is not self._pace:
+            self._pace = pace
+            self.guest.renice(LAST if pace is Pace.GENTLE else os.getpriority(os.PRIO_PROCESS, 0))
 
     def ended(self) -> tuple[int, str] | None:
         """Pytest's exit code and all it said, or None while it runs; a guest that died or hangs has the code -1."""
@@ -112,23 +131,31 @@ def by_length(collected: str) -> list[str]:
 
 
 def run_files(
-    kernel: Kernel, files: Sequence[str], argv: Sequence[str], scratch: Path, say: Say, seed: int = 1
+    kernel: Kernel,
+    files: Sequence[str],
+    argv: Sequence[str],
+    scratch: Path,
+    say: Say,
+    seed: int = 1,
+    pace: Callable[[], Pace] = lambda: Pace.FULL,
 ) -> tuple[list[Path], int, list[Case]]:
     """Run pytest with `argv` on each file; what a run prints is printed at its end.
 
-    Returns the JUnit files, which lie in `scratch`, how many runs broke beside what those tell, and each file's seconds
-    on this machine's clock.
+    `pace` is asked again and again. Returns the JUnit files, which lie in `scratch`, how many runs broke beside what
+    those tell, and each file's seconds on this machine's clock.
     """
     cpus = range(len(os.sched_getaffinity(0)))
     waiting, running = list(files), list[_Run]()
     written: list[Path] = []
     broken, cases = 0, list[Case]()
     try:
-        while waiting or running:
+        while (waiting or running) and pace() is not Pace.STOP:
             for cpu in sorted(set(cpus) - {run.cpu for run in running}):
                 if waiting:
                     say(f"guest for {waiting[0]} ({len(waiting) - 1} files wait)")
                     running.append(_Run(kernel, waiting.pop(0), argv, cpu, seed))
+            for run in running:
+                run.keep(pace())
             time.sleep(POLL_S)
             for run in list(running):
                 if (ended := run.ended()) is None:

@@ -79,8 +79,11 @@ def read_cargo(text: str, seconds: float, code: int) -> Outcome:
     return Outcome("rust", passed - unable, failed, skipped + unable, seconds, failures=failures)
 
 
-def summary(outcomes: Sequence[Outcome]) -> str:
-    """The end of a run: what failed, the slowest tests, a line per tier, and, last, the one line that says it all."""
+def summary(outcomes: Sequence[Outcome], seconds: float) -> str:
+    """The end of a run: what failed, the slowest tests, a line per tier, and, last, the one line that says it all.
+
+    It took `seconds`; tiers that ran side by side have more in sum.
+    """
     lines = [f"FAILED {o.tier}: {text}" for o in outcomes for text in o.failures]
     slowest = sorted(((case, o.tier) for o in outcomes for case in o.cases), key=lambda pair: -pair[0].seconds)[
         :SLOWEST
@@ -90,7 +93,7 @@ def summary(outcomes: Sequence[Outcome]) -> str:
         lines += [f"  {case.seconds:7.1f} s  {tier:8} {case.name}" for case, tier in slowest]
     lines.append(f"{'tier':8} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}")
     lines += [f"{o.tier:8} {o.passed:7} {o.failed:7} {o.skipped:8} {o.seconds:8.0f}{_why(o)}" for o in outcomes]
-    lines.append(f"tests took {sum(o.seconds for o in outcomes):.0f} s")
+    lines.append(f"tests took {seconds:.0f} s")
     passed, failed, skipped = (sum(getattr(o, key) for o in outcomes) for key in ("passed", "failed", "skipped"))
     return "\n".join([*lines, f"{passed} passed, {failed} failed, {skipped} skipped"])
 

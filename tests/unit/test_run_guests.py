@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,3 +44,54 @@ def test_a_guest_is_given_up_when_it_neither_speaks_nor_its_clock_moves(
     now_s[0] += 0.2 * guests.SILENCE_S
     ended = run.ended()
     assert ended is not None and ended[0] == -1 and "its clock has not moved" in ended[1]
+
+
+def test_guests_leave_cpu_to_others_as_long_as_there_are_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A guest that has next to no CPU says nothing for hours: that is no sign of death."""
+    log: list[str] = []
+    paces = [guests.Pace.GENTLE] * 4 + [guests.Pace.FULL] * 4
+    now_s = [0.0]
+
+    class Ending(FakeGuest):
+        def renice(self, nice: int) -> None:
+            log.append(f"nice {nice}")
+
+        def poll(self) -> Any:
+            now_s[0] += guests.SILENCE_S / 3
+            return None if paces else SimpleNamespace(returncode=0)
+
+        def end(self) -> None:
+            log.append("end")
+
+    def pace() -> guests.Pace:
+        return paces.pop(0) if paces else guests.Pace.FULL
+
+    monkeypatch.setattr(guests, "Guest", Ending)
+    monkeypatch.setattr("tests.run.guests.time.sleep", lambda _: None)
+    monkeypatch.setattr("tests.run.guests.time.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("tests.run.guests.os.sched_getaffinity", lambda _: {0})
+    kernel = Kernel("virtual", tmp_path, virtual=True)
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    _, broken, cases = guests.run_files(kernel, ["tests/lab/test_x.py"], [], tmp_path, log.append, 1, pace)
+    said = [line for line in log if line.startswith(("nice", "end"))]
+    assert said == ["nice 19", f"nice {own}", "end"]
+    assert len(cases) == 1 and broken == 1, "it has left no JUnit file"
+
+
+def test_a_run_that_is_stopped_ends_its_guests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[str] = []
+    looks = iter([guests.Pace.GENTLE, guests.Pace.GENTLE, guests.Pace.STOP])
+
+    class Running(FakeGuest):
+        def renice(self, nice: int) -> None:
+            """Nothing to do."""
+
+        def end(self) -> None:
+            ended.append("end")
+
+    monkeypatch.setattr(guests, "Guest", Running)
+    kernel = Kernel("virtual", tmp_path, virtual=True)
+    files = ["tests/lab/test_x.py", "tests/lab/test_y.py"]
+    monkeypatch.setattr("tests.run.guests.os.sched_getaffinity", lambda _: {0})
+    guests.run_files(kernel, files, [], tmp_path, lambda _: None, 1, lambda: next(looks))
+    assert ended == ["end"], "the one that ran; the other one has not begun"

@@ -35,7 +35,7 @@ def test_junit_files_are_added_up(tmp_path: Path) -> None:
     assert (outcome.passed, outcome.failed, outcome.skipped, outcome.seconds) == (4, 4, 2, 7.0)
     assert outcome.cases[0] == Case("unit/test_x::test_one", 2.5)
     assert outcome.failures == ("unit/test_x::test_two: AssertionError: 3",) * 2
-    assert summary([outcome]).startswith("FAILED unit: unit/test_x::test_two: AssertionError: 3\n")
+    assert summary([outcome], 1.0).startswith("FAILED unit: unit/test_x::test_two: AssertionError: 3\n")
 
 
 @pytest.mark.parametrize("content", [None, "", "<testsuites><test"])
@@ -63,7 +63,7 @@ def test_a_helper_that_does_not_build_is_a_failure() -> None:
 def test_the_end_has_a_line_per_tier_the_slowest_tests_and_last_the_sums() -> None:
     cases = tuple(Case(f"t{number}", float(number)) for number in range(20))
     outcomes = [Outcome("unit", 20, 1, 0, 12.4, cases), Outcome("lab", 0, 0, 7, 0.0, why_skipped="needs root")]
-    lines = summary(outcomes).splitlines()
+    lines = summary(outcomes, 12.3).splitlines()
     assert lines[-1] == "20 passed, 1 failed, 7 skipped"
     assert [line.split()[-1] for line in lines if " s  unit" in line] == [f"t{number}" for number in range(19, 9, -1)]
     assert ["unit", "20", "1", "0", "12"] in [line.split() for line in lines]
@@ -109,7 +109,7 @@ def test_a_kernel_that_is_not_built_fails_the_tiers_that_need_it(
     made = a_run(tmp_path)
     made.unbuilt = "it could not be built"
     for name in ("kernel", "virtual"):
-        outcome = made._tier(TIER[name], [TIER[name].folder])
+        outcome = made._tier(TIER[name], [TIER[name].folder], lambda _: None)
         assert (outcome.failed, outcome.failures) == (1, ("it could not be built",))
 
 
