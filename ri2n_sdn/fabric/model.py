@@ -135,8 +135,8 @@ class Routing(Protocol):
         """VLAN IDs with which frames may come in by a NIC."""
         ...
 
-    def flood_vlans(self, network: str) -> tuple[int, ...]:
-        """VLANs (UNTAGGED among them) that reach all of a network now, best first; never empty, two at most.
+    def flood_vlans(self, network: str, nics: tuple[Nic, ...]) -> tuple[int, ...]:
+        """VLANs (UNTAGGED among them) that reach all of a network's `nics` now, best first; never empty, two at most.
 
         Broadcast goes into the first one; what must arrive even while one of them breaks, into both.
         """

@@ -84,10 +84,9 @@ def plan_host(
     host = fabric.hosts[name]
     attachments = fabric.attachments(name)
     plan = _Plan(_probe_flows(), ())
-    floods = {
-        network: (UNTAGGED,) if fabric.routing is None else fabric.routing.flood_vlans(network)
-        for network in attachments
-    }
+    floods: dict[str, Sequence[int]] = dict.fromkeys(attachments, (UNTAGGED,))
+    if fabric.routing is not None:
+        floods = {network: fabric.routing.flood_vlans(network, fabric.networks[network]) for network in attachments}
     plan.add_flows(_receive_flows(host, attachments))
     if fabric.routing is not None:
         plan.add_flows(_untag_flows(host, fabric.routing))

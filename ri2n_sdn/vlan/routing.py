@@ -91,8 +91,11 @@ class VlanRouting:
         place = self.trees.graph.index[members[0]]
         return tuple(tag_of(self.trees, tree) for tree in range(self.trees.count) if self.trees.depth[tree, place] >= 0)
 
-    def flood_vlans(self, network: str) -> tuple[int, ...]:
-        """The tree with the fewest dead parts, and another one that shares as few links with it as there are."""
+    def flood_vlans(self, network: str, nics: Collection[Nic]) -> tuple[int, ...]:
+        """The tree with the fewest dead parts, and another one that shares as few links with it as there are.
+
+        A part is a link, or the port of one of `nics`: a VLAN that is missing there takes broadcast from one host.
+        """
         members = self.networks.get(network)
         if members is None:
             return (UNTAGGED,)
@@ -102,6 +105,9 @@ class VlanRouting:
         damage = dict.fromkeys(trees, 0)
         for tree, link in self.dead.links:
             if link // 2 in cables.get(tree, ()):
+                damage[tree] += 1
+        for port, tree in (*self.dead.sending, *self.dead.receiving):
+            if tree in damage and any(nic.id == port for nic in nics):
                 damage[tree] += 1
         best = min(trees, key=lambda tree: (damage[tree], tree))
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ri2n_sdn.fabric.model import UNTAGGED, Route
-from ri2n_sdn.pipeline.layout import ANNOUNCED_TO, Table
+from ri2n_sdn.pipeline.layout import ANNOUNCED_TO, LOCAL, Table
 from ri2n_sdn.pipeline.messages import Flow
 from ri2n_sdn.pipeline.plan import RECEIVED, SENT
 from ri2n_sdn.vlan.routing import DeadParts, VlanRouting, networks_of
@@ -121,9 +121,19 @@ def test_what_must_arrive_is_flooded_along_two_whole_trees_before_two_that_share
     fabric = three_stages()
     whole = VlanRouting(fabric.trees, lambda *_: (), networks_of(fabric.trees, fabric.graph.names))
     (network,) = whole.networks
-    assert whole.flood_vlans(network) == (UNTAGGED, 103)
+    assert whole.flood_vlans(network, ()) == (UNTAGGED, 103)
     dead = DeadParts(frozenset((tree, fabric.link("mid2", f"top{tree + 1}")) for tree in (2, 3)))
-    assert whole.with_dead(dead).flood_vlans(network) == (UNTAGGED, 102)
+    assert whole.with_dead(dead).flood_vlans(network, ()) == (UNTAGGED, 102)
+
+
+@pytest.mark.parametrize("way", ["sending", "receiving"])
+def test_broadcast_takes_a_vlan_that_no_hosts_port_lacks(way: str) -> None:
+    """A port that is dead in the first tree cuts one host off, so the next tree is taken; not for a port elsewhere."""
+    for host, tree in (("n3", 1), ("elsewhere", 0)):
+        cluster = FatCluster(4, 2, 1, dead=DeadParts(**{way: frozenset({((host, 1), 0)})}))
+        tags = ((cluster.routing.trees.vlans[tree], 0),) if tree else ()
+        hello = Frame(cluster.hosts["n1"].mac, BROADCAST, payload="hello")
+        assert [frame.tags for _, frame in cluster.bridges["n1"].receive(hello, LOCAL)] == [tags]
 
 
 def dead_upper(cluster: FatCluster, name: str) -> DeadParts:
