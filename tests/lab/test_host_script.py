@@ -385,6 +385,7 @@ BAD = {
         *("--nic", "eth0", "--extra-mac", "02:AA:00:00:00:01@box", "--extra-mac", "02:aa:00:00:00:01"),
     ],
     "a/b is not the name of a device": ["--nic", "eth0", "--extra-mac", "02:aa:00:00:00:01@a/b"],
+    "04:00:00:00:01:01: is the MAC address of --nic eth0": ["--nic", "eth0", "--extra-mac", "04:00:00:00:01:01"],
     "eth0 is not a guest's": ["--nic", "eth0", "--extra-mac", "02:aa:00:00:00:01@eth0"],
     "not a valid device name": ["--nic", "eth0", "--bridge", "a-name-that-is-too-long"],
     "cannot be read": ["--config", "/nonexistent"],

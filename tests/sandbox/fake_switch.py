@@ -45,6 +45,11 @@ class FakeSwitch:
             self._thread.join()
             self._thread = None
 
+    def until_left(self) -> None:
+        """Wait until the other side has ended the connection of a switch that answers."""
+        if self._thread is not None:
+            self._thread.join()
+
     def send(self, kind: int, body: bytes = b"", xid: int = 1, version: int = 6, length: int | None = None) -> None:
         """One message; `length` in its header may be a lie."""
         size = 8 + len(body) if length is None else length
