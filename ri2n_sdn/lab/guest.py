@@ -154,14 +154,22 @@ class Guest:
         assert self._process is not None
         return self._process.pid
 
-    def renice(self, nice: int) -> None:
+    def renice(self, nice: int) -> bool:
         """Set how much CPU it leaves to others, all its processes, as nice(1) means it (-20 to 19).
 
-        It is a session of its own, which Linux may weigh as one against others: that weight is set as well, if so.
+        Its kernel makes a session of its own, which Linux may weigh as one against others: that weight is set as well,
+        if so. False as long as its kernel has not started, and when the system does not allow it.
         """
-        with suppress(OSError):  # it has ended, or the system does not allow it
-            os.setpriority(os.PRIO_PGRP, self.pid, nice)
-            Path(f"/proc/{self.pid}/autogroup").write_text(str(nice))
+        try:
+            kernel = int(Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()[0])
+            if os.getsid(kernel) != kernel:
+                return False
+            os.setpriority(os.PRIO_PGRP, kernel, nice)
+            if (weight := Path(f"/proc/{kernel}/autogroup")).exists():
+                weight.write_text(str(nice))
+        except (OSError, IndexError):
+            return False
+        return True
 
     @property
     def stdout(self) -> str:

@@ -229,3 +229,20 @@ def test_memory_of_a_guest_lies_where_there_is_room_for_it(monkeypatch: pytest.M
         monkeypatch.setattr(os, "statvfs", lambda path, room=room: room)
         assert _memory_folder() == found
     assert _memory_folder("/nowhere") == str(tmp_path)
+
+
+def test_a_guest_leaves_cpu_to_others_when_told(uml: Kernel, folder: Path, wait_until: WaitUntil) -> None:
+    """All its processes, those that it has later as well; and Linux's weight of its session, where there is one."""
+    with Guest(uml, ["sleep", "1000"], limit_s=200, folder=folder) as guest:
+        wait_until(lambda: guest.renice(19), "its kernel does not start", 100)
+        (kernel,) = Path(f"/proc/{guest.pid}/task/{guest.pid}/children").read_text().split()
+
+        def processes() -> list[str]:
+            listed = subprocess.run(["ps", "-o", "ni=", "--sid", kernel], capture_output=True, text=True, check=False)
+            return listed.stdout.split()
+
+        wait_until(lambda: len(processes()) > 3, lambda: f"it has {processes()}", 100)
+        assert set(processes()) == {"19"}
+        if (weight := Path(f"/proc/{kernel}/autogroup")).exists():
+            assert weight.read_text().endswith("nice 19\n")
+        assert guest.renice(0) and set(processes()) == {"0"}

@@ -87,9 +87,10 @@ class _Run:
         """Leave CPU to others, or no more. Who has only what others leave is late, and not dead."""
         if pace is Pace.GENTLE:
             self._heard_s = time.monotonic()
-        if pace is not self._pace:
+        if pace is not self._pace and self.guest.renice(
+            LAST if pace is Pace.GENTLE else os.getpriority(os.PRIO_PROCESS, 0)
+        ):
             self._pace = pace
-            self.guest.renice(LAST if pace is Pace.GENTLE else os.getpriority(os.PRIO_PROCESS, 0))
 
     def ended(self) -> tuple[int, str] | None:
         """Pytest's exit code and all it said, or None while it runs; a guest that died or hangs has the code -1."""
