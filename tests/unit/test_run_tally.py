@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.run import __main__ as run
-from tests.run.guests import by_length
+from tests.run.guests import Pace, Say, by_length
 from tests.run.tally import Case, Outcome, read_cargo, read_junit, summary
-from tests.run.tiers import ROOT, TIERS, marks, of_a_tier, select
+from tests.run.tiers import ROOT, TIERS, Tier, marks, of_a_tier, select
 
 JUNIT = """<?xml version="1.0"?><testsuites><testsuite tests="5" failures="1" errors="1" skipped="1">
 <testcase classname="tests.unit.test_x" name="test_one" time="2.5"/>
@@ -111,6 +113,42 @@ def test_a_kernel_that_is_not_built_fails_the_tiers_that_need_it(
     for name in ("kernel", "virtual"):
         outcome = made._tier(TIER[name], [TIER[name].folder], lambda _: None)
         assert (outcome.failed, outcome.failures) == (1, ("it could not be built",))
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+def test_guests_run_beside_the_other_tiers_and_have_the_machine_when_those_are_done(
+    breaks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What they say meanwhile is printed between two tiers; a run that is ended ends them."""
+    made = a_run(tmp_path)
+    begun, order, printed = threading.Event(), list[str](), list[bool]()
+
+    def tier(tier: Tier, paths: list[str], say: Say) -> Outcome:
+        if tier.name == "kernel":
+            assert made.pace is Pace.GENTLE
+            say("of a guest")
+            begun.set()
+            while made.pace is Pace.GENTLE:
+                time.sleep(0.01)
+            order.append(made.pace.value)
+        else:
+            assert begun.wait(100)
+            printed.append("of a guest" in capsys.readouterr().out)
+            if breaks and tier.name == "lab":
+                raise KeyboardInterrupt
+            order.append(tier.name)
+        return Outcome(tier.name)
+
+    monkeypatch.setattr(made, "_tier", tier)
+    monkeypatch.setattr(made, "_start_kernel_build", lambda: None)
+    if breaks:
+        with pytest.raises(KeyboardInterrupt):
+            made.tiers()
+        assert order == ["unit", "sandbox", "rust", "stop"]
+    else:
+        assert [outcome.tier for outcome in made.tiers()] == list(TIER)
+        assert order == ["unit", "sandbox", "rust", "lab", "virtual", "full"]
+    assert printed[:4] == [False, True, False, False]
 
 
 def test_a_path_that_no_tier_has_is_refused() -> None:
