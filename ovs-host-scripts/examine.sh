@@ -186,7 +186,8 @@ look_at_guests() {
         [[ $port != "$PLAIN_TAP" && $port != "$WIRE_TAP" && -z $(ovs_get interface "$port" external_ids:ri2n-nic) ]] || continue
         number=$(ovs_get interface "$port" ofport)
         if ((${number:-0} < FIRST_GUEST_PORT || number >= FIRST_GUEST_PORT + MOST_EXTRA_MACS)); then
-            finding warning guests "$port, a port of $BRIDGE, is neither a NIC nor a guest that host-up was told of"                 "give host-up its MAC: --extra-mac MAC@$port"
+            finding warning guests "$port, a port of $BRIDGE, is neither a NIC nor a guest that host-up was told of" \
+                "give host-up its MAC: --extra-mac MAC@$port"
         elif read_link "$port" && [[ -s $STATE/guest.$port && $(<"$STATE/guest.$port") != "$LINK_INDEX" ]]; then
             finding bad guests "the guest's device $port was replaced and may be deaf" "run host-up again"
         fi
