@@ -174,9 +174,10 @@ def test_it_boots_without_nics_and_takes_each_when_it_appears(
             machine.network("ip", "link", "set", nic, "up")
 
 
-def test_a_nic_that_is_replaced_under_its_name_is_heard(machine: Machine, wait_until: WaitUntil) -> None:
+@pytest.mark.parametrize("watched", [True, False], ids=["while it is watched", "before it is watched"])
+def test_a_nic_that_is_replaced_under_its_name_is_heard(watched: bool, machine: Machine, wait_until: WaitUntil) -> None:
     host_conf(machine, "eth0", "eth1")
-    machine.run("systemctl", "start", "ri2n-host", "ri2n-host-watch")
+    machine.run("systemctl", "start", "ri2n-host", *["ri2n-host-watch"] * watched)
     wait_until(lambda: reaches(machine), lambda: status(machine), PATIENCE_S)
     machine.network("ip", "link", "set", "eth1", "down")
     machine.network("ip", "link", "set", "eth1", "name", "broken")
@@ -184,6 +185,7 @@ def test_a_nic_that_is_replaced_under_its_name_is_heard(machine: Machine, wait_u
     machine.network("ip", "link", "set", "spare", "name", "eth1")
     replaced_s = time.monotonic()
     try:
+        machine.run("systemctl", "start", "ri2n-host-watch")
         new = machine.network("ip", "-o", "link", "show", "dev", "eth1").partition("link/ether ")[2].split()[0]
         wait_until(
             lambda: f"NIC eth1: port 2, link up, MAC {new}" in status(machine),
@@ -198,6 +200,27 @@ def test_a_nic_that_is_replaced_under_its_name_is_heard(machine: Machine, wait_u
         machine.cut_power()
         for old, name in (("eth1", "spare"), ("broken", "eth1")):
             machine.network("ip", "link", "set", old, "name", name)
+
+
+def test_a_host_without_any_nic_at_boot_takes_those_that_come_before_it_is_watched(
+    machine: Machine, wait_until: WaitUntil
+) -> None:
+    nics = ("eth0", "eth1")
+    host_conf(machine, *nics)
+    machine.run("systemctl", "disable", "ri2n-host-watch")
+    machine.cut_power()
+    for nic in nics:
+        machine.network("ip", "link", "set", nic, "name", f"x{nic}")
+    machine.boot()
+    wait_until(
+        lambda: machine.run("systemctl", "is-failed", "ri2n-host", check=False).stdout.strip() == "failed",
+        lambda: machine.journal("ri2n-host"),
+        PATIENCE_S,
+    )
+    for nic in nics:
+        machine.network("ip", "link", "set", f"x{nic}", "name", nic)
+    machine.run("systemctl", "start", "ri2n-host-watch")
+    wait_until(lambda: reaches(machine), lambda: status(machine) + machine.journal("ri2n-host-watch"), PATIENCE_S)
 
 
 # Answers each question by the address in a file, good for a second; who connects to either address leaves a file.
