@@ -106,8 +106,10 @@ class VlanRouting:
         for tree, link in self.dead.links:
             if link // 2 in cables.get(tree, ()):
                 damage[tree] += 1
-        for port, tree in (*self.dead.sending, *self.dead.receiving):
-            if tree in damage and any(nic.id == port for nic in nics):
+        ports = (*self.dead.sending, *self.dead.receiving)
+        ours = {nic.id for nic in nics} if ports else set()
+        for port, tree in ports:
+            if tree in damage and port in ours:
                 damage[tree] += 1
         best = min(trees, key=lambda tree: (damage[tree], tree))
 
