@@ -208,6 +208,7 @@ def test_a_host_without_any_nic_at_boot_takes_those_that_come_before_it_is_watch
     nics = ("eth0", "eth1")
     host_conf(machine, *nics)
     machine.run("systemctl", "disable", "ri2n-host-watch")
+    machine.run("systemctl", "mask", "systemd-networkd-wait-online")  # two minutes, for a network that is not there
     machine.cut_power()
     for nic in nics:
         machine.network("ip", "link", "set", nic, "name", f"x{nic}")
