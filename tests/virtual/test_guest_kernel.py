@@ -10,19 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.lab.guest import Guest
-from ri2n_sdn.lab.kernels import Kernel, find_kernel
+from ri2n_sdn.lab.kernels import Kernel
 
 READING_NS = 256  # what reading the virtual clock costs
-
-
-@pytest.fixture(scope="module")
-def virtual() -> Kernel:
-    try:
-        return find_kernel("virtual")
-    except NotAvailable as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture(params=[True, False], ids=["virtual time", "real time"])
