@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,6 +18,7 @@ SCRIPTS = TOPOLOGIES.parent / "ovs-host-scripts"
 HOST = "A"
 # A session's first process ignores neither, but tests that run in the background of a script or under nohup may.
 DEFAULT_SIGNALS = ("env", "--default-signal=HUP,PIPE")
+SETTLED_S = 10.0  # then what is missing is told by the comparison
 WAIT_S = 120.0  # how long a test waits for what happens in a second on an idle machine
 
 # Two address families, several addresses and routes, an MTU and an OVS setting of its own.
@@ -125,8 +127,20 @@ class Host:
         done = self.lab.exec(source, ["ping", family, "-q", "-c3", "-i0.3", "-W20", destination], check=False)
         return ", 0 received" not in done.stdout and " received" in done.stdout
 
+    def settle(self) -> None:
+        """Wait for the routes to its own IPv6 addresses: a worker of the kernel's makes each a bit later."""
+        deadline_s = time.monotonic() + SETTLED_S
+        while time.monotonic() < deadline_s:
+            addresses = self.run("ip", "-6", "-o", "addr", "show", "up", "scope", "global").stdout
+            own = re.findall(r" inet6 ([0-9a-f:]+)/", addresses)
+            routes = self.run("ip", "-6", "route", "show", "table", "local").stdout
+            if set(own) <= set(re.findall(r"^local ([0-9a-f:]+) ", routes, re.MULTILINE)):
+                return
+            time.sleep(0.05)
+
     def snapshot(self) -> dict[str, str]:
         """Everything host-up may touch, but for what changes by itself (times, kernel counters, row ids)."""
+        self.settle()
         commands = "".join(f"echo '== {key}'\n{command}\n" for key, command in KERNEL.items())
         lines = self.run("sh", "-ec", commands).stdout
         found = dict(part.split("\n", 1) for part in lines.split("== ")[1:])

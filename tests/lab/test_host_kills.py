@@ -32,6 +32,7 @@ def recorded(shared_lab_d: Lab, tmp_path_factory: pytest.TempPathFactory) -> Fai
 
 def moved(host: Host) -> str:
     """Addresses and routes of the bridge's own port, and what the NICs have left of theirs."""
+    host.settle()
     words = "ip -o addr show dev br-ri2n scope global; ip -4 route show table all; ip -6 route show table all"
     nics = "ip -o addr show dev eth0 scope global; ip -o addr show dev eth1 scope global"
     lines = host.run("sh", "-c", f"{words}; {nics}").stdout.splitlines()
