@@ -1,11 +1,13 @@
-"""host-up and host-down killed after any change, where systemd-networkd gives the address, static or by DHCP."""
+"""host-up and host-down killed after any change; systemd-networkd or ifupdown gives the address, fixed or by DHCP."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -19,19 +21,51 @@ from .test_machines import PATIENCE_S, ROOT, SITE, bridges, commands
 
 WaitUntil = Callable[..., None]
 PEER = "10.77.0.2"
-STATIC = "[Network]\nAddress=10.77.0.1/24\nGateway=10.77.0.2\n[Route]\nDestination=10.90.0.0/16\nGateway=10.77.0.9\n"
-DHCP = "[Network]\nDHCP=ipv4\n"
 SERVER = f"[Network]\nAddress={PEER}/24\nDHCPServer=yes\n[DHCPServer]\nEmitRouter=yes\nRouter={PEER}\n"
 HOST_UP = ("host-up", "--nic", "eth0", "--nic", "eth1", "--name", "A", "--helper")
 RECORD = "/run/record"
+
+NETWORKD = "/etc/systemd/network/10-eth0.network"
+IFUPDOWN = "/etc/network/interfaces"
+BY = {
+    "networkd-static": (
+        NETWORKD,
+        "[Match]\nName=eth0\n[Network]\nAddress=10.77.0.1/24\nGateway=10.77.0.2\n"
+        "[Route]\nDestination=10.90.0.0/16\nGateway=10.77.0.9\n",
+    ),
+    "networkd-DHCP": (NETWORKD, "[Match]\nName=eth0\n[Network]\nDHCP=ipv4\n"),
+    "ifupdown-static": (
+        IFUPDOWN,
+        "auto eth0\niface eth0 inet static\n address 10.77.0.1/24\n gateway 10.77.0.2\n"
+        " up ip route add 10.90.0.0/16 via 10.77.0.9\n",
+    ),
+    "ifupdown-DHCP": (IFUPDOWN, "auto eth0\niface eth0 inet dhcp\n"),
+}
+PACKAGES = ("ifupdown", "isc-dhcp-client")
+KEPT = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ri2n" / "debian"
+
+
+def packages() -> list[Path]:
+    """Debian's packages of ifupdown, for machines of a lab alone: on this machine it might take over the network.
+
+    They are kept for guests, which reach no package registry.
+    """
+    for name in PACKAGES:
+        if not list(KEPT.glob(f"{name}_*.deb")):
+            line = ["apt-get", "-q", "-o", "APT::Sandbox::User=root", "download", name]
+            got = subprocess.run(line, cwd=KEPT, capture_output=True, text=True)
+            if got.returncode:
+                pytest.skip(f"needs Debian's package {name}: {got.stderr.strip()}")
+    return [file for name in PACKAGES for file in KEPT.glob(f"{name}_*.deb")]
 
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[tuple[Machine, Machine]]:
     """A, with the scripts, each change of which may be its last, and B, which gives out addresses."""
+    KEPT.mkdir(parents=True, exist_ok=True)
     with Lab.create(parse_topology(SITE), software="ovs") as lab, ExitStack() as made:
         try:
-            a, b = (made.enter_context(Machine(lab, name, ROOT)) for name in "AB")
+            a, b = (made.enter_context(Machine(lab, name, ROOT, KEPT)) for name in "AB")
             a.boot()
             b.boot()
         except NotAvailable as error:
@@ -41,8 +75,27 @@ def pair() -> Iterator[tuple[Machine, Machine]]:
         a.run("bash", "-ec", f"cd {ROOT}\n{commands('docs/host.md', 'Install', 'host-up')}")
         common = a.run("cat", "/usr/local/lib/ri2n/common.sh").stdout
         a.write("/usr/local/lib/ri2n/common.sh", common + RUN)
-        a.run("systemctl", "enable", "--now", "openvswitch-switch", "systemd-networkd")
+        a.run("systemctl", "enable", "--now", "openvswitch-switch")
         yield a, b
+
+
+@pytest.fixture(params=list(BY))
+def machine(request: pytest.FixtureRequest, pair: tuple[Machine, Machine]) -> Machine:
+    """A, whose eth0 has its address and routes from that tool."""
+    path, text = BY[request.param]
+    found = packages() if path == IFUPDOWN else []
+    machine, _ = pair
+    # What the test before has left: a client of DHCP would go on by itself.
+    machine.run("sh", "-c", "systemctl disable --now networking systemd-networkd; ip addr flush dev eth0", check=False)
+    machine.run("rm", "-f", NETWORKD, IFUPDOWN)
+    for file in found:
+        # A folder of the package is a link in a system with one /usr: dpkg's own extraction would replace it.
+        unpack = f"dpkg-deb --fsys-tarfile {file} | tar -x --keep-directory-symlink -C /"
+        machine.run("bash", "-eo", "pipefail", "-c", unpack)
+    machine.write(path, text)
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "enable", "--now", "networking" if path == IFUPDOWN else "systemd-networkd")
+    return machine
 
 
 def run(machine: Machine, *argv: str, kill: str = "", at: int = 0) -> subprocess.CompletedProcess[str]:
@@ -67,14 +120,8 @@ def reached_by(machine: Machine, device: str) -> str:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("network", [STATIC, DHCP], ids=["static", "DHCP"])
-def test_killed_at_every_change_and_run_again(
-    network: str, pair: tuple[Machine, Machine], wait_until: WaitUntil
-) -> None:
-    machine, _ = pair
-    machine.write("/etc/systemd/network/10-eth0.network", f"[Match]\nName=eth0\n{network}")
-    machine.run("systemctl", "restart", "systemd-networkd")
-
+@pytest.mark.virtual
+def test_killed_at_every_change_and_run_again(machine: Machine, wait_until: WaitUntil) -> None:
     def reaches() -> bool:
         return machine.run("ping", "-q", "-c1", "-W1", PEER, check=False).returncode == 0
 
