@@ -34,10 +34,20 @@ _IDLE_S = 60.0
 
 
 class LocalApi:
-    """Serves a cluster on a unix socket that only its owner may use."""
+    """Serves a cluster on a unix socket that only its owner may use.
 
-    def __init__(self, cluster: Cluster) -> None:
+    For `reload`, `check` raises what is wrong with what a new start would read, and `start_anew` is called once the
+    asker has his answer.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        check: Callable[[], None] = lambda: None,
+        start_anew: Callable[[], None] = lambda: None,
+    ) -> None:
         self._cluster = cluster
+        self._check = check
         path = cluster.socket_path
         _claim(path)
         api = self
@@ -50,7 +60,10 @@ class LocalApi:
                 try:
                     with contextlib.suppress(OSError):
                         while line := self.rfile.readline(_MAX_REQUEST):
-                            self.wfile.write(json.dumps(api.answer(line, leases)).encode() + b"\n")
+                            answer = api.answer(line, leases)
+                            self.wfile.write(json.dumps(answer).encode() + b"\n")
+                            if answer.get("starts_anew"):
+                                start_anew()
                             # One that holds a table is there for as long as what it was given for runs.
                             self.connection.settimeout(None if leases.held(api._cluster) else _IDLE_S)
                 finally:
@@ -85,6 +98,7 @@ class LocalApi:
             "explain": self._explain,
             "strategy": self._strategy,
             "events": self._events,
+            "reload": self._reload,
             "vlan_table": lambda request: local_vlans.set_table(self._cluster, request, held),
             "traffic": lambda request: local_vlans.traffic(self._cluster),
             "vlan_check": lambda request: local_vlans.check(self._cluster),
@@ -296,6 +310,10 @@ class LocalApi:
                 self._cluster.note(f"strategy is {name}")
         self._cluster.wake_telemetry.set()
         return {}
+
+    def _reload(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._check()
+        return {"starts_anew": True}
 
     def _events(self, request: dict[str, Any]) -> dict[str, Any]:
         since = request.get("since", 0)

@@ -51,6 +51,7 @@ __all__ = [
     "ofp_event",
     "parser",
     "start_apps",
+    "tls_context",
 ]
 
 _LOG = logging.getLogger("ri2n.openflow")
@@ -500,12 +501,24 @@ def _names(certificate: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(str(value).partition(" id:")[0] for value in dns or common)
 
 
-def listen(
-    host: str, port: int, key: Path | None = None, certificate: Path | None = None, authority: Path | None = None
-) -> Sequence[type[OSKenApp]]:
-    """Bind the OpenFlow port (with TLS when a key is given) and return the os-ken app that serves it.
+def tls_context(key: Path, certificate: Path, authority: Path | None) -> ssl.SSLContext:
+    """TLS with these files, as PEM; with an authority, hosts must have a certificate of it. Raises NotAvailable."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(certificate, key)
+        if authority is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(authority)
+    except (OSError, ssl.SSLError) as error:
+        raise NotAvailable(f"TLS: cannot use {key}, {certificate}, {authority or 'no CA'}: {error}") from None
+    return context
 
-    Raises NotAvailable when the address cannot be bound or the certificates cannot be read.
+
+def listen(host: str, port: int, context: ssl.SSLContext | None = None) -> Sequence[type[OSKenApp]]:
+    """Bind the OpenFlow port (with TLS when a context is given) and return the os-ken app that serves it.
+
+    Raises NotAvailable when the address cannot be bound.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
@@ -518,16 +531,7 @@ def listen(
         hint = "another controller runs there? (--listen HOST:PORT takes another)" if error.errno == 98 else ""
         raise NotAvailable(f"cannot listen on {host}:{port}: {error.strerror} {hint}".rstrip()) from None
     _Controller.bound = bound
-    if key is not None and certificate is not None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        try:
-            context.load_cert_chain(certificate, key)
-            if authority is not None:
-                context.verify_mode = ssl.CERT_REQUIRED
-                context.load_verify_locations(authority)
-        except (OSError, ssl.SSLError) as error:
-            raise NotAvailable(f"TLS: cannot use {key}, {certificate}, {authority or 'no CA'}: {error}") from None
+    if context is not None:
         _Controller.context = context
     cfg.CONF(args=[], project="ri2n", prog="ri2n controller")
     ofp_handler.OpenFlowController = _Controller

@@ -1,19 +1,23 @@
-"""`ri2n controller`: run the controller that the cluster's hosts connect to."""
+"""`ri2n controller`, `ri2n reload`: the controller that the cluster's hosts connect to, and its files read again."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ri2n_sdn.cli.common import parse_listen
-from ri2n_sdn.errors import BadInput
+from ri2n_sdn.cli.client import call
+from ri2n_sdn.cli.common import LabOption, SocketOption, parse_listen
+from ri2n_sdn.cli.forward import controller_socket
+from ri2n_sdn.errors import BadInput, NotAvailable
 
-__all__ = ["STRATEGIES", "controller"]
+__all__ = ["STRATEGIES", "controller", "reload"]
 
 STRATEGIES = ["round_robin", "ri2n_plus", "ri2n_plus_plus", "max_min"]
 LOG_LEVELS = ["debug", "info", "warning", "error"]
+RELOAD_S = 60.0
 
 
 def controller(
@@ -39,6 +43,7 @@ def controller(
 
     It stays in the foreground and logs to stderr.
     Hosts keep forwarding while it is away; a restarted controller takes over what is installed.
+    SIGHUP, where it has no terminal, does what `ri2n reload` does.
     """
     host, port = parse_listen(listen)
     if strategy is not None and strategy not in STRATEGIES:
@@ -68,3 +73,25 @@ def controller(
             log_level=log_level,
         )
     )
+
+
+def reload(socket: SocketOption = None, lab: LabOption = None) -> None:
+    """Let the controller read cluster.yaml and its certificates again.
+
+    If one of them is wrong, it says so and goes on with what it has. Hosts keep forwarding and connect again.
+    """
+    path = controller_socket(socket, lab)
+    asked_s = time.monotonic()
+    call(path, "reload", timeout_s=RELOAD_S)
+    while True:
+        since_s = time.monotonic() - asked_s
+        try:
+            status = call(path, "status", pairs=False)
+        except NotAvailable:
+            status = {}
+        if status and status["uptime_s"] < since_s:
+            break
+        if since_s > RELOAD_S:
+            raise NotAvailable(f"the controller has not come back within {RELOAD_S:g} s: its log says why")
+        time.sleep(0.05)
+    print(f"reloaded: strategy {status['strategy']}")

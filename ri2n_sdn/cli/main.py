@@ -10,7 +10,7 @@ from ri2n_sdn import __version__
 from ri2n_sdn.cli import bench, lab, vlan
 from ri2n_sdn.cli.common import run_guarded
 from ri2n_sdn.cli.config import check_config
-from ri2n_sdn.cli.controller import controller
+from ri2n_sdn.cli.controller import controller, reload
 from ri2n_sdn.cli.demo import demo
 from ri2n_sdn.cli.doctor import doctor
 from ri2n_sdn.cli.guest_run import run
@@ -26,7 +26,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="The sum of several cheap NICs on several cheap switches, as one IP address.",
 )
-for command in (controller, status, top, explain, doctor, check_config, demo, cp, serve):
+for command in (controller, reload, status, top, explain, doctor, check_config, demo, cp, serve):
     app.command()(command)
 lab.app.command(context_settings={"ignore_unknown_options": True})(run)
 app.add_typer(lab.app, name="lab")

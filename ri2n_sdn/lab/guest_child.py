@@ -295,6 +295,7 @@ def _run_module(module: str, argv: list[str]) -> int:
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     sys.argv[:] = ["ri2n", *argv[1:]]
+    sys.orig_argv[:] = [sys.executable, "-m", module, *argv[1:]]  # what starts itself anew goes by it
     code: object = 0
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())

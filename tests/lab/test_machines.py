@@ -321,3 +321,7 @@ def test_the_controller_runs_as_nobody_in_particular(machine: Machine, wait_unti
     pid = machine.run("systemctl", "show", "--property=MainPID", "--value", "ri2n-controller").stdout.strip()
     found = machine.run("sh", "-c", f"grep -E 'Uid|CapEff|CapBnd' /proc/{pid}/status").stdout.split()
     assert found[1] != "0" and set(found[6::2]) == {"0000000000000000"}, found
+    machine.run("systemctl", "reload", "ri2n-controller")
+    assert "starting anew" in machine.journal("ri2n-controller")
+    assert machine.run("/opt/ri2n_sdn/.venv/bin/ri2n", "status", check=False).returncode == 1  # no host has connected
+    assert machine.run("systemctl", "show", "--property=MainPID", "--value", "ri2n-controller").stdout.strip() == pid
