@@ -120,9 +120,10 @@ def processes_of(name: str) -> list[int]:
 def kernel_pid(name: str) -> int:
     """The guest's kernel: the first process of the guest's namespace of process ids."""
     for pid in processes_of(name):
-        status = Path(f"/proc/{pid}/status").read_text()
-        if next(line for line in status.splitlines() if line.startswith("NSpid:")).split()[-1] == "1":
-            return pid
+        with suppress(OSError):  # programs of the guest are processes here as well, and end
+            status = Path(f"/proc/{pid}/status").read_text()
+            if next(line for line in status.splitlines() if line.startswith("NSpid:")).split()[-1] == "1":
+                return pid
     raise AssertionError(f"no kernel of {name}")
 
 
