@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
@@ -42,14 +41,11 @@ BY = {
     "ifupdown-DHCP": (IFUPDOWN, "auto eth0\niface eth0 inet dhcp\n"),
 }
 PACKAGES = ("ifupdown", "isc-dhcp-client")
-KEPT = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ri2n" / "debian"
+KEPT = ROOT / ".venv" / "debian"  # guests see it, and reach no package registry
 
 
 def packages() -> list[Path]:
-    """Debian's packages of ifupdown, for machines of a lab alone: on this machine it might take over the network.
-
-    They are kept for guests, which reach no package registry.
-    """
+    """Debian's packages of ifupdown, for machines of a lab alone: on this machine it might take over the network."""
     for name in PACKAGES:
         if not list(KEPT.glob(f"{name}_*.deb")):
             line = ["apt-get", "-q", "-o", "APT::Sandbox::User=root", "download", name]
@@ -65,7 +61,7 @@ def pair() -> Iterator[tuple[Machine, Machine]]:
     KEPT.mkdir(parents=True, exist_ok=True)
     with Lab.create(parse_topology(SITE), software="ovs") as lab, ExitStack() as made:
         try:
-            a, b = (made.enter_context(Machine(lab, name, ROOT, KEPT)) for name in "AB")
+            a, b = (made.enter_context(Machine(lab, name, ROOT)) for name in "AB")
             a.boot()
             b.boot()
         except NotAvailable as error:
@@ -119,37 +115,58 @@ def reached_by(machine: Machine, device: str) -> str:
     return "\n".join(sorted({" ".join(line.split()) for line in kept}))
 
 
+class Trial:
+    """A machine that is reached as before host-up, and what it is reached by, then and under host-up."""
+
+    def __init__(self, machine: Machine, wait_until: WaitUntil) -> None:
+        self.machine, self._wait_until = machine, wait_until
+        wait_until(lambda: "default via" in machine.run("ip", "route").stdout, self._said, PATIENCE_S)
+        self._is_reached()
+        self._before = reached_by(machine, "eth0")
+        self.up()
+        self.changes_of_up = changes(machine)
+        self.down()
+        self.changes_of_down = changes(machine)
+
+    def up(self) -> None:
+        """host-up, to its end: the bridge is reached as the NIC was."""
+        done = run(self.machine, *HOST_UP)
+        assert done.returncode == 0, done.stderr
+        assert reached_by(self.machine, "br-ri2n") == self._before
+        self._is_reached()
+
+    def down(self) -> None:
+        """host-down, to its end: all is as before."""
+        done = run(self.machine, "host-down")
+        assert done.returncode == 0, done.stderr
+        assert reached_by(self.machine, "eth0") == self._before and bridges(self.machine) == ""
+        self._is_reached()
+
+    def _is_reached(self) -> None:
+        ping = ("ping", "-q", "-c1", "-W1", PEER)
+        self._wait_until(lambda: self.machine.run(*ping, check=False).returncode == 0, self._said, PATIENCE_S)
+
+    def _said(self) -> str:
+        return self.machine.run("sh", "-c", "ip addr; ip route; host-status", check=False).stdout
+
+
 @pytest.mark.long
 @pytest.mark.virtual
-def test_killed_at_every_change_and_run_again(machine: Machine, wait_until: WaitUntil) -> None:
-    def reaches() -> bool:
-        return machine.run("ping", "-q", "-c1", "-W1", PEER, check=False).returncode == 0
-
-    def said() -> str:
-        return machine.run("sh", "-c", "ip addr; ip route; host-status", check=False).stdout
-
-    wait_until(lambda: "default via" in machine.run("ip", "route").stdout and reaches(), said, PATIENCE_S)
-    before = reached_by(machine, "eth0")
-    assert run(machine, *HOST_UP).returncode == 0
-    ups, right = changes(machine), reached_by(machine, "br-ri2n")
-    assert right == before
-    assert run(machine, "host-down").returncode == 0
-    downs = changes(machine)
-    assert reached_by(machine, "eth0") == before
-    for number in range(1, ups + 1):
+def test_host_up_is_killed_at_every_change_and_run_again(machine: Machine, wait_until: WaitUntil) -> None:
+    trial = Trial(machine, wait_until)
+    for number in range(1, trial.changes_of_up + 1):
         assert run(machine, *HOST_UP, kill="host-up", at=number).returncode != 0, number
-        again = run(machine, *HOST_UP)
-        assert again.returncode == 0, (number, again.stderr)
-        assert reached_by(machine, "br-ri2n") == right, number
-        wait_until(reaches, said, PATIENCE_S)
-        assert run(machine, "host-down").returncode == 0
-        assert reached_by(machine, "eth0") == before, number
-        wait_until(reaches, said, PATIENCE_S)
-    for number in range(1, downs + 1):
-        assert run(machine, *HOST_UP).returncode == 0
+        trial.up()
+        trial.down()
+    print(f"host-up killed at {trial.changes_of_up} changes")
+
+
+@pytest.mark.long
+@pytest.mark.virtual
+def test_host_down_is_killed_at_every_change_and_run_again(machine: Machine, wait_until: WaitUntil) -> None:
+    trial = Trial(machine, wait_until)
+    for number in range(1, trial.changes_of_down + 1):
+        trial.up()
         assert run(machine, "host-down", kill="host-down", at=number).returncode != 0, number
-        again = run(machine, "host-down")
-        assert again.returncode == 0, (number, again.stderr)
-        assert reached_by(machine, "eth0") == before and bridges(machine) == "", number
-        wait_until(reaches, said, PATIENCE_S)
-    print(f"host-up killed at {ups} changes, host-down at {downs}")
+        trial.down()
+    print(f"host-down killed at {trial.changes_of_down} changes")
