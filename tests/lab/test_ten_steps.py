@@ -1,7 +1,7 @@
 """The ten steps of docs/operations.md, run as written on three machines with nothing: at their end two hosts stripe.
 
 What cannot be as written, and is done by the test instead: packages (the machines have this one's), the network for
-`./dev setup` (the controller runs from this checkout), `scp` (files are copied to where it would put them), and a
+`./dev install` (the controller runs from this checkout), `scp` (files are copied to where it would put them), and a
 reboot (a loss of power).
 """
 
