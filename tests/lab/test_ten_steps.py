@@ -83,7 +83,7 @@ def test_ten_steps(machines: dict[str, Machine], reorder_program: Path, wait_unt
     paths = f"import sys; sys.path[:0] = ['{ROOT}', '{site}']"
     if control.run(*nobody, f"{paths}; import ri2n_sdn, numpy, pydantic, yaml", check=False).returncode:
         pytest.skip("this checkout is not for everybody to read, or not for /usr/bin/python3")
-    assert by_number[1][1] == "cd /opt/ri2n_sdn && ./dev setup\n"
+    assert by_number[1][1] == "cd /opt/ri2n_sdn && ./dev install\n"
     code = f"#!/usr/bin/python3\n{paths}; from ri2n_sdn.cli.main import main; main()\n"
     control.write("/opt/ri2n_sdn/.venv/bin/ri2n", code)
     control.run("sh", "-ec", "chmod 755 /opt/ri2n_sdn/.venv/bin/ri2n")
