@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -39,10 +40,8 @@ def checkout(tmp_path: Path) -> Path:
 def dev(checkout: Path, *argv: str, code: int = 0) -> tuple[list[str], str]:
     """What it asked pip for, and what it said."""
     (checkout / "asked").unlink(missing_ok=True)
-    search = f"{checkout}/programs:/usr/local/bin:/usr/bin:/bin:{Path(shutil.which('python3') or '').parent}"
-    done = subprocess.run(
-        ["./dev", *argv], cwd=checkout, capture_output=True, text=True, env={"PATH": search, "HOME": str(checkout)}
-    )
+    env = {"PATH": f"{checkout}/programs:{os.environ['PATH']}:/usr/sbin:/sbin", "HOME": str(checkout)}
+    done = subprocess.run(["./dev", *argv], cwd=checkout, capture_output=True, text=True, env=env)
     assert done.returncode == code, done
     asked = checkout / "asked"
     return asked.read_text().splitlines() if asked.exists() else [], done.stdout + done.stderr
