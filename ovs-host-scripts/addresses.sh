@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Part of host-up, host-down and reply-same-link, which source it: what a device has of addresses and routes, and how it is moved.
+# Part of host-up, host-down, host-watch and reply-same-link, which source it: what a device has of addresses and routes, and how it is moved.
 
 # Global addresses of a device, each as the arguments `ip addr add` takes.
 addresses_of() {
@@ -29,13 +29,35 @@ routes_of() {
                 line = ""
                 for (i = 1; i <= NF; i++) {
                     if ($i ~ /^(linkdown|dead|offload|trap|rt_trap)$/) continue
-                    if ($i == "pref" || $i == "dev") { i++; continue }
+                    if ($i == "dev" || $i == "pref" && $(i + 1) == "medium") { i++; continue }
                     if ($i == "expires") { value = $(i + 1); sub(/sec$/, "", value); line = line " expires " value; i++; continue }
                     line = line " " $i
                 }
                 print family line
             }'
     done
+}
+
+# narrowed MTU [changed]: routes as routes_of prints them, none with a larger MTU; all of them, or those alone that had one.
+narrowed() {
+    awk -v most="$1" -v all="${2:-all}" '
+        {
+            changed = 0
+            for (i = 1; i < NF; i++) {
+                if ($i != "mtu") continue
+                if ($(i + 1) == "lock") i++
+                if ($(i + 1) > most + 0) { $(i + 1) = most; changed = 1 }
+            }
+            if (changed || all == "all") print
+        }'
+}
+
+# The kernel believes a route that promises more than the bridge carries (systemd-networkd makes such routes of router
+# advertisements) and hands over packets that the bridge drops, or cuts off. With the bridge's own MTU in the route the
+# sender hears of it: the kernel cuts a packet into fragments, or answers that it is too big.
+narrow_routes() {
+    read_link "$BRIDGE" || return 0
+    add_routes "$BRIDGE" < <(routes_of "$BRIDGE" | narrowed "$LINK_MTU" changed)
 }
 
 # Add what addresses_of and routes_of printed (files) to a device; what is there already is left alone.
@@ -105,7 +127,8 @@ move_addresses() {
         run ip addr flush dev "$nic" scope global
     done
     if ! read_link "$BRIDGE" || [[ $LINK_UP == no ]]; then run ip link set dev "$BRIDGE" up; fi
-    add_routes "$BRIDGE" <<<"$routes"
+    add_routes "$BRIDGE" < <(narrowed "$MTU" <<<"$routes")
+    narrow_routes
     # IPv6 last: disabling it removes the NIC's addresses. A NIC's own router and MLD frames would look like a host's.
     for nic in "${NICS[@]}"; do
         local switch=/proc/sys/net/ipv6/conf/$nic/disable_ipv6

@@ -190,6 +190,9 @@ look_at_guests() {
                 "give host-up its MAC: --extra-mac MAC@$port"
         elif read_link "$port" && [[ -s $STATE/guest.$port && $(<"$STATE/guest.$port") != "$LINK_INDEX" ]]; then
             finding bad guests "the guest's device $port was replaced and may be deaf" "run host-up again"
+        elif read_link "$port" && ((LINK_MTU > MTU)); then
+            finding warning guests "the guest's device $port: its MTU of $LINK_MTU is more than $BRIDGE's, $MTU" \
+                "give it and the guest $MTU: what is longer is lost"
         fi
         found+=("$port")
     done
@@ -207,7 +210,7 @@ look_at_mtus() {
         [[ $route =~ \ mtu\ (lock\ )?([0-9]+) ]] || continue
         mtu=${BASH_REMATCH[2]}
         ((mtu <= MTU)) || finding bad MTU "route ${route%% *}: its MTU of $mtu is more than $BRIDGE's, $MTU" \
-            "give it none (systemd-networkd: [IPv6AcceptRA] UseMTU=no)"
+            "run host-up again; where it comes back: systemctl enable --now ri2n-host-watch"
     done < <({ ip -4 route show table all dev "$BRIDGE" && ip -6 route show table all dev "$BRIDGE"; } 2>/dev/null | sort -u)
     has_segment_rules || finding bad MTU "TCP is not told the MTU of $BRIDGE" "run host-up again"
     fine MTU "$MTU"

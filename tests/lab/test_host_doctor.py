@@ -81,11 +81,11 @@ AILMENTS = [
     Ailment("ip link set eth1 mtu 1280", "bad", "NIC eth1: its MTU of 1280 is less than br-ri2n's, 1500", UP),
     Ailment(
         *("ip route add 10.99.0.0/16 dev br-ri2n mtu 1501", "bad"),
-        *("route 10.99.0.0/16: its MTU of 1501 is more than br-ri2n's, 1500", "give it none"),
+        *("route 10.99.0.0/16: its MTU of 1501 is more than br-ri2n's, 1500", UP),
     ),
     Ailment(
         *("ip route add 10.99.0.0/16 dev br-ri2n mtu lock 1501", "bad"),
-        *("route 10.99.0.0/16: its MTU of 1501 is more than br-ri2n's, 1500", "give it none"),
+        *("route 10.99.0.0/16: its MTU of 1501 is more than br-ri2n's, 1500", UP),
     ),
     Ailment("ovs-ofctl -O OpenFlow15 del-flows br-ri2n", "bad", "no start-up flow", UP),
     Ailment("ovs-ofctl -O OpenFlow15 del-flows br-ri2n in_port=2", "bad", "NIC eth1 has no start-up flow", UP),
@@ -149,6 +149,10 @@ def test_a_guests_device_that_was_replaced(host: Host) -> None:
         assert set(wrong(found)) == NOBODY
         assert [finding["seen"] for finding in found if finding["check"] == "guests"] == ["box"]
         assert host.lab.vsctl(HOST, "get", "interface", "box", "ofport").strip() == "2001"
+        host.run("ip", "link", "set", "box", "mtu", "1600")
+        said = "the guest's device box: its MTU of 1600 is more than br-ri2n's, 1500"
+        assert wrong(findings(host))[said] == ("warning", "give it and the guest 1500: what is longer is lost")
+        host.run("ip", "link", "set", "box", "mtu", "1500")
         host.run("ip", "link", "del", "box")
         host.run(*make)
         said = "the guest's device box was replaced and may be deaf"

@@ -16,7 +16,7 @@ from ri2n_sdn.fabric.topology import load_topology
 from ri2n_sdn.lab import Lab
 
 from .conftest import TOPOLOGIES
-from .prepared_host import HOST, WAIT_S, Host, fake_program
+from .prepared_host import HOST, SCRIPTS, WAIT_S, Host, fake_program
 from .test_lab import carrier
 
 WaitUntil = Callable[..., None]
@@ -178,6 +178,9 @@ def test_tcp_fits_the_bridge_whatever_a_route_says(host: Host, address: str) -> 
     assert segment <= 1478 - (60 if ":" in address else 40)
     said = [text for text in host.problems() if "MTU" in text]
     assert len(said) == 1 and said[0].startswith(f"route {address}: its MTU of 1500 is more than br-ri2n's, 1478")
+    host.up("--helper")
+    assert not [text for text in host.problems() if "MTU" in text]
+    assert "mtu=1478" in too_long(host, address)
     host.run("ip", "route", "del", address, "dev", "br-ri2n")
     assert "nothing to do" in host.up("--helper")
     host.run("nft", "delete", "table", "inet", "ri2n_br_ri2n")
@@ -186,6 +189,69 @@ def test_tcp_fits_the_bridge_whatever_a_route_says(host: Host, address: str) -> 
     assert "TCP is not told the MTU of br-ri2n" not in host.problems()
     host.up()  # the bridge has the NICs' MTU: there is nothing to tell
     assert "inet ri2n" not in host.run("nft", "list", "tables").stdout
+    host.script("host-down")
+    assert host.snapshot() == before
+
+
+def too_long(host: Host, address: str) -> str:
+    """What the host says of a packet of 1,500 bytes that must not be cut."""
+    data = 1500 - (48 if ":" in address else 28)
+    tried = host.run("ping", "-c1", "-W1", "-M", "do", "-s", str(data), address, check=False)
+    assert tried.returncode != 0
+    return (tried.stdout + tried.stderr).replace("mtu: ", "mtu=")
+
+
+# Each as `ip route add` takes it: what follows must be as before, but for the MTU.
+WIDE = {
+    "-4": ["10.77.0.2 mtu 1500", "10.99.0.0/16 via 10.77.0.2 metric 7 mtu lock 9000", "10.98.0.0/16 mtu 1300 table 77"],
+    "-6": ["fd77::2 proto ra metric 9 mtu 1500", "fd99::/64 via fd77::2 proto ra metric 1024 mtu 1500 pref high"],
+}
+NARROW = [
+    "10.77.0.2 scope link mtu 1478",
+    "10.98.0.0/16 table 77 scope link mtu 1300",
+    "10.99.0.0/16 via 10.77.0.2 metric 7 mtu lock 1478",
+    "fd77::2 proto ra metric 9 mtu 1478 pref medium",
+    "fd99::/64 via fd77::2 proto ra metric 1024 mtu 1478 pref high",
+]
+
+
+def test_a_route_gets_the_mtu_of_the_bridge_as_soon_as_it_says_more(
+    host: Host, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    """In routes that are there when host-watch starts, and in those that come later."""
+    before = host.snapshot()
+    host.up("--helper")
+    config = tmp_path / "host.conf"
+    config.write_text(f"nic eth0\nnic eth1\nhelper yes\nstate-dir {host.state}\n")
+
+    def routes() -> list[str]:
+        found = [host.run("ip", each, "route", "show", "table", "all", "dev", "br-ri2n").stdout for each in WIDE]
+        return sorted(" ".join(line.split()) for line in "".join(found).splitlines() if " mtu " in line)
+
+    def add() -> None:
+        for family, lines in WIDE.items():
+            for line in lines:
+                host.run("ip", family, "route", "add", *line.split(), "dev", "br-ri2n")
+
+    add()
+    assert "fd77::2 proto ra metric 9 mtu 1500 pref medium" in routes()
+    watch = host.lab.popen(HOST, [str(SCRIPTS / "host-watch"), "--config", str(config)])
+    try:
+        wait_until(lambda: routes() == NARROW, routes, WAIT_S)
+        for address in ("10.77.0.2", "fd77::2"):
+            assert "mtu=1478" in too_long(host, address)
+        for line in NARROW:
+            family = "-6" if line.startswith("fd") else "-4"
+            host.run("ip", family, "route", "del", *line.replace(" lock", "").split(), "dev", "br-ri2n")
+        assert not routes()
+        add()
+        wait_until(lambda: routes() == NARROW, routes, WAIT_S)
+        assert not [text for text in host.problems() if "MTU" in text]
+        assert watch.poll() is None
+    finally:
+        watch.terminate()
+        watch.wait()
+    host.run("ip", "route", "flush", "table", "77")
     host.script("host-down")
     assert host.snapshot() == before
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "ovs-host-scripts" / "host-watch"
+SCRIPTS = Path(__file__).resolve().parents[2] / "ovs-host-scripts"
 WaitUntil = Callable[..., None]
 
 LINK = "{index}: {name}: <BROADCAST,UP> mtu 1500 state UP \\\\    link/ether {mac} brd ff:ff:ff:ff:ff:ff"
@@ -32,7 +32,8 @@ class Watched:
         self.folder = folder
         self.config = folder / "host.conf"
         self.state = folder / "state" / "br-x"
-        shutil.copy(SCRIPT, folder)
+        for name in ("host-watch", "common.sh", "addresses.sh"):
+            shutil.copy(SCRIPTS / name, folder)
         for name, text in FAKES.items():
             fake = folder / name
             fake.write_text(f"#!/bin/bash\nHERE={folder}\n{text}\n")

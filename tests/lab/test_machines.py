@@ -299,6 +299,54 @@ def test_the_helper_runs_with_the_few_powers_that_its_service_has(
     wait_until(lambda: "helper: running" in status(machine), lambda: machine.journal("ri2n-reorder"), PATIENCE_S)
 
 
+# A router on br-ri2n that tells of a prefix, PREFIX, and of an MTU of 1500.
+ROUTER = """
+import socket
+import struct
+with socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6) as router:
+    router.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 255)
+    router.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"br-ri2n")
+    mtu = struct.pack("!BBHL", 5, 1, 0, 1500)
+    prefix = struct.pack("!BBBBLLL", 3, 4, 64, 0xC0, 3600, 3600, 0) + socket.inet_pton(socket.AF_INET6, "PREFIX")
+    head = struct.pack("!BBHBBHLL", 134, 0, 0, 64, 0, 1800, 0, 0)
+    router.sendto(head + mtu + prefix, ("ff02::1", 0))
+"""
+
+
+def test_a_router_that_promises_more_than_the_bridge_carries_is_not_believed(
+    site: Lab, machine: Machine, wait_until: WaitUntil
+) -> None:
+    """With the helper the bridge has 1478, and systemd-networkd makes routes of 1500, again with every advertisement."""
+    host_conf(machine, "eth0", "eth1")
+    machine.run("sh", "-c", "echo helper yes >>/etc/ri2n/host.conf")
+    configure(machine, "br-ri2n", "[Network]\nAddress=10.77.0.1/24\nIPv6AcceptRA=yes\n")
+    machine.run("systemctl", "start", "ri2n-host")
+    machine.run("systemctl", "restart", "systemd-networkd")
+
+    def told(prefix: str) -> bool:
+        """Whether there are routes of such an advertisement; one more is sent, if not."""
+        found = "default" in routes() and f"{prefix}/64" in routes()
+        if not found:  # without an address of its own yet, B cannot
+            site.exec("B", ["python3", "-c", ROUTER.replace("PREFIX", prefix)], check=False)
+        return found
+
+    def routes() -> str:
+        command = "ip -6 route show table all dev br-ri2n | grep 'proto ra' || true"
+        return machine.run("sh", "-c", command).stdout
+
+    def mtus() -> set[str]:
+        return set(re.findall(r"\bmtu (\d+)", routes()))
+
+    wait_until(lambda: told("fd55::"), routes, PATIENCE_S)
+    assert mtus() == {"1500"}
+    assert "its MTU of 1500 is more than br-ri2n's, 1478" in status(machine)
+    machine.run("systemctl", "start", "ri2n-host-watch")
+    for prefix in ("fd55::", "fd66::"):
+        wait_until(lambda prefix=prefix: told(prefix), routes, PATIENCE_S)
+        wait_until(lambda: mtus() == {"1478"}, lambda: routes() + machine.journal("ri2n-host-watch"), PATIENCE_S)
+    assert "its MTU" not in status(machine)
+
+
 def test_the_controller_runs_as_nobody_in_particular(machine: Machine, wait_until: WaitUntil) -> None:
     """With Debian's Python and this installation's packages: the Python of a home is not for services to read."""
     site = Path(yaml.__file__).parents[1]
