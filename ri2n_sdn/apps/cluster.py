@@ -22,12 +22,12 @@ from ri2n_sdn.apps.running_check import RunningCheck
 from ri2n_sdn.apps.silence import Silence
 from ri2n_sdn.apps.texts import printable
 from ri2n_sdn.fabric.links import number_links
-from ri2n_sdn.fabric.model import Fabric, Guest, Host, LinkNumbers, Nic, NicId, PathKey
+from ri2n_sdn.fabric.model import Fabric, Guest, Host, LinkNumbers, Nic, NicId, PairKey, PathKey
 from ri2n_sdn.fabric.wiring import Wiring
 from ri2n_sdn.pipeline.diff import Installed
 from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
 from ri2n_sdn.pipeline.messages import Wanted
-from ri2n_sdn.weights.loop import LoopSettings, PairKey, WeightLoop
+from ri2n_sdn.weights.loop import LoopSettings, WeightLoop
 from ri2n_sdn.weights.losses import LossWatch
 
 __all__ = ["EMPTIED_CALM_S", "Cluster", "Member", "PathRates", "Port", "guarded_loop"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.fabric.model import Fabric, Host, NicId, Path, PathKey
+from ri2n_sdn.fabric.model import Fabric, Host, NicId, PairKey, Path, PathKey
 from ri2n_sdn.fabric.switches import switch_graph
 from ri2n_sdn.vlan.adaptive import Adaptive, AdaptiveStep, PairWays
 from ri2n_sdn.vlan.build import build_trees, check_reach
@@ -19,7 +19,6 @@ from ri2n_sdn.vlan.profile import profile_trees
 from ri2n_sdn.vlan.routing import DeadParts, VlanRouting, networks_of, tag_of
 from ri2n_sdn.vlan.tables import pair_candidates
 from ri2n_sdn.vlan.trees import Trees
-from ri2n_sdn.weights.loop import PairKey
 
 if TYPE_CHECKING:
     from typing import Self  # of Python 3.11

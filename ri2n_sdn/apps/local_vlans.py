@@ -8,7 +8,7 @@ from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.fat_tree import FatTree
 from ri2n_sdn.apps.vlan_check import check_vlans
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.weights.loop import PairKey
+from ri2n_sdn.fabric.model import PairKey
 
 __all__ = ["Leases", "check", "set_table", "traffic"]
 

@@ -13,12 +13,11 @@ from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
 from ri2n_sdn.apps.openflow import OSKenApp, ofp
 from ri2n_sdn.apps.reported import Reported
-from ri2n_sdn.fabric.model import Fabric
+from ri2n_sdn.fabric.model import Fabric, PairKey
 from ri2n_sdn.pipeline import helper_frames
 from ri2n_sdn.pipeline.helper_frames import HelperLink, Mode
 from ri2n_sdn.pipeline.helper_texts import even_parts, links_to, nearly_equal, nics_of
 from ri2n_sdn.pipeline.layout import HELPER_VLAN, WIRE_PORT
-from ri2n_sdn.weights.loop import PairKey
 
 __all__ = ["StripingApp", "Told", "take_report"]
 

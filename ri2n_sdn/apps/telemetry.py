@@ -15,12 +15,13 @@ from ri2n_sdn.apps.cluster import EMPTIED_CALM_S, Cluster, Member, PathRates, gu
 from ri2n_sdn.apps.openflow import OSKenApp, ofp, parser
 from ri2n_sdn.apps.patience import LONG_MUTE_S, MUTE_S, await_most
 from ri2n_sdn.apps.trunk import flow_request, send_slots, slots_in_force
-from ri2n_sdn.fabric.model import Fabric
+from ri2n_sdn.fabric.model import Fabric, PairKey, PathKey
 from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.pipeline.plan import RECEIVED, SENT, pair_group_id
-from ri2n_sdn.weights.loop import Decision, PairCounters, PairKey, PathCounters, PathKey
+from ri2n_sdn.weights.counters import PairCounters, PathCounters
+from ri2n_sdn.weights.loop import Decision, PairDecision
 
-__all__ = ["TelemetryApp"]
+__all__ = ["Round", "TelemetryApp", "Watcher"]
 
 _LOG = logging.getLogger("ri2n.telemetry")
 _ANSWER_S = 1.0
@@ -63,11 +64,33 @@ class _Counts:
     slot_tables: dict[PairKey, tuple[PathKey, ...]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Round:
+    """What one round took, in wall and in CPU time of its own thread, and what it did."""
+
+    cycle_s: float
+    cpu_s: float
+    active_pairs: int
+    group_mods: int
+
+
+class Watcher:
+    """Who measures rounds puts another one into `TelemetryApp.watcher`; this one looks on and changes nothing."""
+
+    def decided(self, choices: dict[PairKey, PairDecision]) -> dict[PairKey, PairDecision]:
+        """The slot tables that are about to be sent, which may be changed (cluster.lock is held)."""
+        return choices
+
+    def ended(self, measured: Round) -> None:
+        """A round is over."""
+
+
 class TelemetryApp(OSKenApp):
     """One thread polls all hosts at once, calls the weight loop and hands its slot tables to the trunk."""
 
     OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
     cluster: Cluster
+    watcher = Watcher()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -112,6 +135,7 @@ class TelemetryApp(OSKenApp):
     def _cycle(self, now_s: float) -> None:
         """Counters in, acknowledged groups out."""
         cluster = self.cluster
+        cpu_s, group_mods = time.thread_time(), cluster.counters["group_mods"]
         with cluster.lock:
             polls = [
                 self._ask(member)
@@ -130,6 +154,8 @@ class TelemetryApp(OSKenApp):
         await_most(list(enumerate((barrier,) for barrier in barriers)), _ANSWER_S)
         cluster.cycle_s = time.monotonic() - now_s
         cluster.counters["cycles"] += 1
+        sent = cluster.counters["group_mods"] - group_mods
+        self.watcher.ended(Round(cluster.cycle_s, time.thread_time() - cpu_s, len(cluster.pair_slots), sent))
 
     def _decide(
         self, now_s: float, slot_bytes: dict[PairKey, tuple[int, ...]], counted: Collection[str]
@@ -146,7 +172,8 @@ class TelemetryApp(OSKenApp):
         decision = cluster.loop.step(now_s, pairs, capacities_bps)
         self._publish(pairs, decision, now_s)
         cluster.hbspan_s = decision.hbspan_s
-        return send_slots(cluster, {pair: choice for pair, choice in decision.pairs.items() if choice.slots})
+        choices = {pair: choice for pair, choice in decision.pairs.items() if choice.slots}
+        return send_slots(cluster, self.watcher.decided(choices))
 
     def _ask(self, member: Member) -> _Poll:
         channel = member.channel

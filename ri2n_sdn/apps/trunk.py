@@ -17,7 +17,7 @@ from ri2n_sdn.apps.flow_codec import flow_mod
 from ri2n_sdn.apps.openflow import OSKenApp, add_flow, delete_flows, ofp, parser
 from ri2n_sdn.apps.patience import MUTE_S, await_most
 from ri2n_sdn.apps.startup_rows import MAX_EXTRA_MACS, read_addresses, startup_request
-from ri2n_sdn.fabric.model import Fabric
+from ri2n_sdn.fabric.model import Fabric, PairKey, PathKey
 from ri2n_sdn.pipeline.diff import (
     AddFlow,
     AddGroup,
@@ -36,7 +36,7 @@ from ri2n_sdn.pipeline.diff import (
 from ri2n_sdn.pipeline.layout import COOKIE_MASK, COOKIE_OURS, GUEST_PORTS, LOCAL, Table, path_of_register
 from ri2n_sdn.pipeline.messages import Group, SetField, Wanted
 from ri2n_sdn.pipeline.plan import next_live, pair_group_id, plan_host, plan_probes_only, slot_group
-from ri2n_sdn.weights.loop import PairDecision, PairKey, PathKey, default_slots
+from ri2n_sdn.weights.loop import PairDecision, default_slots
 
 __all__ = ["TrunkApp", "flow_request", "send_slots", "slots_in_force"]
 

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from ri2n_sdn.cli.client import call
 from ri2n_sdn.cli.common import LabOption, SocketOption, parse_listen
-from ri2n_sdn.cli.forward import controller_socket
+from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.client import call
 from ri2n_sdn.errors import BadInput, NotAvailable
 
 __all__ = ["STRATEGIES", "controller", "reload"]

@@ -14,12 +14,13 @@ from rich.text import Text
 
 from ri2n_sdn.cli.common import JsonOption, console, print_json
 from ri2n_sdn.cli.finding import Finding, problems_in
-from ri2n_sdn.cli.forward import forward
+from ri2n_sdn.cli.labs import labs
 from ri2n_sdn.cli.views import STYLES
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.problem import exit_code, worst_first
+from ri2n_sdn.shipped import host_script
 
-__all__ = ["doctor"]
+__all__ = ["doctor", "findings_in"]
 
 LIMIT_S = 60.0
 
@@ -38,13 +39,11 @@ def doctor(
     if kernel is not None and lab is not None:
         raise BadInput("--kernel: looks at this machine, not at a lab; leave --lab away")
     if kernel is not None:
-        from ri2n_sdn.cli.doctor_guest import examine_guest
-
-        findings = examine_guest(kernel)
+        findings = labs("--kernel").examine_guest(kernel)
     elif lab is None:
         findings = _examine_here()
     else:
-        findings = _examine_lab(lab, host)
+        findings = labs("--lab").examine_lab(lab, host)
     problems = problems_in(findings)
     if as_json:
         print_json(
@@ -62,8 +61,6 @@ def doctor(
 
 
 def _examine_here() -> list[Finding]:
-    from ri2n_sdn.lab.scripts import host_script
-
     try:
         done = subprocess.run(
             [str(host_script("host-doctor")), "--json"],
@@ -75,26 +72,11 @@ def _examine_here() -> list[Finding]:
         )
     except subprocess.TimeoutExpired:
         raise NotAvailable(f"host-doctor has not ended after {LIMIT_S:.0f} s: does Open vSwitch hang?") from None
-    return _findings(platform.node(), done.stdout, done.stderr)
+    return findings_in(platform.node(), done.stdout, done.stderr)
 
 
-def _examine_lab(lab: str, host: str | None) -> list[Finding]:
-    forward(lab)
-    from ri2n_sdn.lab import Lab
-
-    there = Lab.load(lab)
-    names = there.topology.managed_hosts()
-    if host is not None and host not in names:
-        raise BadInput(f"--host {host}: lab {lab} has no managed host of that name: {', '.join(names)}")
-    findings = []
-    for name in [host] if host else names:
-        done = there.host_script(name, "host-doctor", "--json", check=False)
-        findings += _findings(name, done.stdout, done.stderr)
-    return findings
-
-
-def _findings(host: str, said: str, error: str) -> list[Finding]:
-    """From host-doctor's JSON. Raises NotAvailable with what it complained of when there is none."""
+def findings_in(host: str, said: str, error: str) -> list[Finding]:
+    """What host-doctor found, from its JSON. Raises NotAvailable with what it complained of when there is none."""
     try:
         rows: list[dict[str, Any]] = json.loads(said)["findings"]
         return [Finding(host, **row) for row in rows]

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import entry_points
 
 import typer
 
 from ri2n_sdn import __version__
-from ri2n_sdn.cli import bench, lab, vlan
-from ri2n_sdn.cli.common import run_guarded
+from ri2n_sdn.cli import vlan
+from ri2n_sdn.cli.common import note, run_guarded
 from ri2n_sdn.cli.config import check_config
 from ri2n_sdn.cli.controller import controller, reload
-from ri2n_sdn.cli.demo import demo
 from ri2n_sdn.cli.doctor import doctor
-from ri2n_sdn.cli.guest_run import run
-from ri2n_sdn.cli.parallel_copy import cp, serve
 from ri2n_sdn.cli.status import explain, status, top
 
 __all__ = ["app", "main"]
@@ -26,12 +24,26 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="The sum of several cheap NICs on several cheap switches, as one IP address.",
 )
-for command in (controller, reload, status, top, explain, doctor, check_config, demo, cp, serve):
+for command in (controller, reload, status, top, explain, doctor, check_config):
     app.command()(command)
-lab.app.command(context_settings={"ignore_unknown_options": True})(run)
-app.add_typer(lab.app, name="lab")
-app.add_typer(bench.app, name="bench")
 app.add_typer(vlan.app, name="vlan")
+
+
+def _join() -> None:
+    """Commands of other packages: labs, benches and the copy are installed by those who want them."""
+    for point in sorted(entry_points(group="ri2n_sdn.commands"), key=lambda point: point.name):
+        try:
+            joining = point.load()
+        except ImportError as error:  # a broken package takes no command of ours with it
+            note(f"ri2n: {point.name} cannot be loaded: {error}")
+            continue
+        if isinstance(joining, typer.Typer):
+            app.add_typer(joining, name=point.name)
+        else:
+            app.command(point.name)(joining)
+
+
+_join()
 
 
 def _print_version(wanted: bool) -> None:

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 from rich.live import Live
 
-from ri2n_sdn.cli.client import call
 from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, console, print_json
-from ri2n_sdn.cli.forward import controller_socket
+from ri2n_sdn.cli.labs import controller_socket, hosts_of_lab
 from ri2n_sdn.cli.views import explain_lines, helper_table, path_table, status_view
+from ri2n_sdn.client import call
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.classes import TrafficClass
 from ri2n_sdn.fabric.problem import Problem, exit_code
@@ -140,11 +140,8 @@ def _protocol(text: str | None) -> int | None:
 
 def _known_of(path: Path, sender: str) -> tuple[dict[str, str], str | None]:
     """Addresses of the hosts and the sender's datapath: a lab's own, else what the controller knows of them."""
-    if (path.parent / "state.json").is_file():
-        from ri2n_sdn.lab import Lab
-
-        lab = Lab.load(path.parent.name)
-        return {host: lab.address(host) for host in lab.hosts}, lab.datapath
+    if (known := hosts_of_lab(path)) is not None:
+        return known
     hosts = call(path, "status")["hosts"]
     datapath = next((host.get("datapath") for host in hosts if host["name"] == sender), None)
     return {host["name"]: str(host["address"]) for host in hosts if host["address"]}, datapath

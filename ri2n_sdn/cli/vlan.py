@@ -14,13 +14,13 @@ import yaml
 from rich.table import Table
 
 from ri2n_sdn.cli.common import JsonOption, console, note, print_json
-from ri2n_sdn.cli.topology_files import find_topology_file
 from ri2n_sdn.cli.vlan_assign import assign
 from ri2n_sdn.cli.vlan_config import switch_config
 from ri2n_sdn.cli.vlan_live import check, record, release, use
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.switches import TABLES, VlanSpec
 from ri2n_sdn.fabric.topology import Topology, load_topology
+from ri2n_sdn.shipped import find_topology_file
 from ri2n_sdn.vlan.large import Generated, load_generated
 from ri2n_sdn.vlan.plan import NetworkPlan, Plan, make_plan
 

@@ -10,9 +10,9 @@ import numpy as np
 import typer
 
 from ri2n_sdn.cli.common import JsonOption, print_json
-from ri2n_sdn.cli.topology_files import find_topology
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.topology import Topology
+from ri2n_sdn.shipped import find_topology
 from ri2n_sdn.vlan.assign import Assignment, FloatArray, IndexArray
 from ri2n_sdn.vlan.assign import assign as assign_pairs
 from ri2n_sdn.vlan.build import topology_trees

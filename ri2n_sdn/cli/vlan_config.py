@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ri2n_sdn.cli.topology_files import find_topology
 from ri2n_sdn.errors import BadInput
+from ri2n_sdn.shipped import find_topology
 from ri2n_sdn.vlan.configs import VENDORS, file_name, vendor_named, write
 from ri2n_sdn.vlan.switch_ports import SwitchPorts, switch_ports
 

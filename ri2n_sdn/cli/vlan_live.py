@@ -15,9 +15,9 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from ri2n_sdn.cli.client import call
 from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, note, print_json
-from ri2n_sdn.cli.forward import controller_socket
+from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.client import call
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.vlan.matrix import TrafficMatrix, write_matrix
 

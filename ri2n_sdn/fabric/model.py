@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from ri2n_sdn.fabric.classes import TrafficClass
 
@@ -18,6 +18,7 @@ __all__ = [
     "LinkNumbers",
     "Nic",
     "NicId",
+    "PairKey",
     "Path",
     "PathKey",
     "Route",
@@ -27,6 +28,7 @@ __all__ = [
 NicId = tuple[str, int]
 """(host name, OpenFlow port number)."""
 
+PairKey: TypeAlias = tuple[str, str]  # (sender host, receiver host)
 PathKey = tuple[int, int, int]
 """(sender's OpenFlow port, receiver's OpenFlow port, VLAN ID of its frames) of a path between two hosts."""
 

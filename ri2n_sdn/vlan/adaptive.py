@@ -12,12 +12,12 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ri2n_sdn.fabric.model import PairKey
 from ri2n_sdn.vlan.assign import Assignment, BoolArray, FloatArray, IndexArray, assign
 from ri2n_sdn.vlan.demands import estimate_demands
 
-__all__ = ["Adaptive", "AdaptiveSettings", "AdaptiveStep", "PairKey", "PairWays", "Way"]
+__all__ = ["Adaptive", "AdaptiveSettings", "AdaptiveStep", "PairWays", "Way"]
 
-PairKey: TypeAlias = tuple[str, str]  # (sender host, receiver host)
 Way: TypeAlias = tuple[int, tuple[str, ...], bool]  # (VLAN ID, names of the directed links, whether it is alive)
 
 

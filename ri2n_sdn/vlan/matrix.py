@@ -14,14 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ri2n_sdn.errors import BadInput
+from ri2n_sdn.fabric.model import PairKey
 from ri2n_sdn.vlan.assign import assign
 
 __all__ = ["PairList", "TrafficMatrix", "matrix_text", "profile_choice", "read_matrix", "read_pairs", "write_matrix"]
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IndexArray: TypeAlias = NDArray[np.int64]
-PairKey: TypeAlias = tuple[str, str]
-
 HEADER = "sender,receiver,bytes"
 KEYS = ("sender", "receiver", "bytes")
 INTERVAL = re.compile(r"#\s*interval_s\s*=\s*(\S+)\s*")

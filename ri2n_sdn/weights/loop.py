@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
 
 import numpy as np
 
-from ri2n_sdn.fabric.model import PathKey
+from ri2n_sdn.fabric.model import PairKey, PathKey
 from ri2n_sdn.weights import slots as slot_tables
+from ri2n_sdn.weights.counters import PairCounters
 from ri2n_sdn.weights.filters import HbSpan, hold_small_changes
 from ri2n_sdn.weights.memory import PairMemory, Structure
 from ri2n_sdn.weights.sample import BoolArray, FloatArray, TrafficSample, Weights, to_shares
@@ -24,16 +24,10 @@ from ri2n_sdn.weights.strategies import strategy
 __all__ = [
     "Decision",
     "LoopSettings",
-    "PairCounters",
     "PairDecision",
-    "PairKey",
-    "PathCounters",
-    "PathKey",
     "WeightLoop",
     "default_slots",
 ]
-
-PairKey: TypeAlias = tuple[str, str]  # (sender host, receiver host)
 
 SLOT_MEMORY_S = 2.0  # time constant of the bytes per slot: TCP flows that share a link differ for a second or two
 BUSY_COOLDOWN_S = 1.0  # between moves of busy slots while the shares stand still; doubles up to the next figure
@@ -42,42 +36,6 @@ BUSY_MOVES = 2  # busy slots moved at once while the shares stand still
 CROWDED = 0.85  # of a link's capacity: more flows there only divide it further
 RESTLESS = 0.02  # part of the active pairs that may change in a step without HBSPAN shrinking: in many, some do
 SURGE = 0.25  # a link whose load differs by this part of its capacity from its long average: traffic has changed
-
-
-@dataclass(frozen=True)
-class PathCounters:
-    """One path of a pair: cumulative counters, whether it lives, and the directed links it uses.
-
-    `links` are ids of capacitated links in order: the sender's NIC ("B:1>") first, the receiver's (">A:2") last.
-    """
-
-    path: PathKey
-    alive: bool
-    links: tuple[str, ...]
-    sent_bytes: int
-    sent_packets: int
-    received_bytes: int
-    received_packets: int
-
-
-@dataclass(frozen=True)
-class PairCounters:
-    """One directed pair; `slots` is the table installed now, `slot_bytes` what each slot carried since the last poll.
-
-    `slot_bytes` is None when unknown. After a group was changed its counters hold older traffic: the loop ignores the
-    first `slot_bytes` after its own changes.
-    """
-
-    sender: str
-    receiver: str
-    paths: tuple[PathCounters, ...]
-    slots: tuple[PathKey, ...]
-    slot_bytes: tuple[int, ...] | None = None
-
-    @property
-    def key(self) -> PairKey:
-        """(sender, receiver)."""
-        return self.sender, self.receiver
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ri2n_sdn.fabric.model import PathKey
-from ri2n_sdn.weights.loop import PairCounters
+from ri2n_sdn.weights.counters import PairCounters
 
 __all__ = ["Loss", "LossSettings", "LossWatch"]
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ri2n_sdn.fabric.model import PairKey, PathKey
+from ri2n_sdn.weights.counters import PairCounters
 from ri2n_sdn.weights.filters import MovingAverage, counter_delta
 from ri2n_sdn.weights.sample import BoolArray, FloatArray, IntArray, TrafficSample
-
-if TYPE_CHECKING:
-    from ri2n_sdn.weights.loop import PairCounters, PairKey, PathKey
 
 __all__ = ["PairMemory", "Structure"]
 

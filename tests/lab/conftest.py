@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from ri2n_sdn.cli.client import call
+from ri2n_lab.cluster import Lab
+from ri2n_lab.cluster.helpers import find_program
+from ri2n_lab.cluster.ovs import check_ovs
+from ri2n_lab.guests.kernels import GUEST
+from ri2n_sdn.client import call
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.fabric.topology import Topology, load_topology
-from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.helpers import find_program
-from ri2n_sdn.lab.kernels import GUEST
-from ri2n_sdn.lab.ovs import check_ovs
 
 TOPOLOGIES = Path(__file__).resolve().parents[2] / "topologies"
 EXACT = os.environ.get(GUEST) == "virtual"

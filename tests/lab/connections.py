@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
-from ri2n_sdn.lab import Lab
+from ri2n_lab.cluster import Lab
 from tests.lab.conftest import PATIENCE_S
 
 __all__ = ["PORT", "Client", "Watcher", "serve"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ri2n_lab.cluster import Lab
 from ri2n_sdn.fabric.topology import Topology
-from ri2n_sdn.lab import Lab
 
 __all__ = ["until_sent", "vbft"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.traffic import Stream
+from ri2n_lab.cluster import Lab
+from ri2n_lab.traffic.streams import Stream
 
 from .packets import flawless
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.traffic import Stream, StreamResult
+from ri2n_lab.cluster import Lab
+from ri2n_lab.traffic.streams import Stream, StreamResult
 from tests.lab.conftest import EXACT, await_true, kill_controller
 
 __all__ = ["FELT", "busy_nic", "felt", "hosts_need_no_controller", "without_controller"]

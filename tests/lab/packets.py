@@ -8,8 +8,8 @@ import sys
 import time
 from collections.abc import Iterable
 
-from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.traffic import Stream, StreamResult
+from ri2n_lab.cluster import Lab
+from ri2n_lab.traffic.streams import Stream, StreamResult
 from tests.lab.conftest import EXACT, PATIENCE_S
 
 COUNT_BROADCASTS = """

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from ri2n_sdn.lab import Lab, ovs
+from ri2n_lab.cluster import Lab, ovs
 
 from .conftest import TOPOLOGIES
 

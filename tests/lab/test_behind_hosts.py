@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ri2n_sdn.cli.client import call
+from ri2n_lab.cluster import Lab
+from ri2n_lab.cluster.lab import OFFLOADS_OFF
+from ri2n_sdn.client import call
 from ri2n_sdn.fabric.topology import load_topology
-from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.lab import OFFLOADS_OFF
 
 from .conftest import PATIENCE_S, TOPOLOGIES, controlled
 from .prepared_host import SCRIPTS

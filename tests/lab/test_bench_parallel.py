@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.bench import parallel_mix
-from ri2n_sdn.bench.context import Report
-from ri2n_sdn.bench.parallel import run_parallel
-from ri2n_sdn.bench.parallel_lab import Ends
-from ri2n_sdn.bench.parallel_plan import ParallelSettings
-from ri2n_sdn.bench.parallel_trips import figures
-from ri2n_sdn.bench.peers.base import SERVER
-from ri2n_sdn.bench.progress import Progress
-from ri2n_sdn.bench.vbft import rescaled
+from ri2n_lab.bench import parallel_mix
+from ri2n_lab.bench.context import Report
+from ri2n_lab.bench.parallel import run_parallel
+from ri2n_lab.bench.parallel_lab import Ends
+from ri2n_lab.bench.parallel_plan import ParallelSettings
+from ri2n_lab.bench.parallel_trips import figures
+from ri2n_lab.bench.peers.base import SERVER
+from ri2n_lab.bench.progress import Progress
+from ri2n_lab.bench.vbft import rescaled
+from ri2n_lab.cluster import Lab
 from ri2n_sdn.fabric.topology import load_topology
-from ri2n_sdn.lab import Lab
 
 from .conftest import EXACT
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from ri2n_sdn.bench import vbft
-from ri2n_sdn.bench.context import Report
-from ri2n_sdn.bench.patterns import pattern_bound
-from ri2n_sdn.bench.progress import Progress
-from ri2n_sdn.bench.vbft import VbftSettings, rescaled, run_vbft
+from ri2n_lab.bench import vbft
+from ri2n_lab.bench.context import Report
+from ri2n_lab.bench.patterns import pattern_bound
+from ri2n_lab.bench.progress import Progress
+from ri2n_lab.bench.vbft import VbftSettings, rescaled, run_vbft
+from ri2n_lab.cluster import Lab
+from ri2n_lab.traffic.flooding import flooded_frames
+from ri2n_lab.traffic.mpi import check_mpi
 from ri2n_sdn.errors import NotAvailable
-from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.flooding import flooded_frames
-from ri2n_sdn.lab.mpi import check_mpi
 from tests.lab.conftest import EXACT
 from tests.unit.test_bench_vbft import fat_tree
 

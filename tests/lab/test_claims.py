@@ -13,9 +13,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from ri2n_lab.cluster import Lab
+from ri2n_lab.traffic.streams import Stream, StreamResult
 from ri2n_sdn.fabric.topology import parse_topology
-from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.traffic import Stream, StreamResult
 from ri2n_sdn.pipeline.layout import Table
 
 from .packets import all_reach_each_other, flawless

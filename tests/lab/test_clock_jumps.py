@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ri2n_sdn.cli.client import call
-from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.kernels import GUEST
+from ri2n_lab.cluster import Lab
+from ri2n_lab.guests.kernels import GUEST
+from ri2n_sdn.client import call
 from tests.problem_texts import problem_texts
 
 from .conftest import replace_controller

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from ri2n_sdn.cli.client import call
+from ri2n_lab.cluster import Lab
+from ri2n_lab.cluster.plan import switch_ports
+from ri2n_lab.traffic.streams import Stream
+from ri2n_sdn.client import call
 from ri2n_sdn.fabric.topology import Topology
-from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.plan import switch_ports
-from ri2n_sdn.lab.traffic import Stream
 from tests.lab.conftest import EXACT, await_true
 from tests.lab.outages import busy_nic
 from tests.lab.packets import reaches

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ri2n_sdn.cli.client import call
-from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.traffic import Stream
+from ri2n_lab.cluster import Lab
+from ri2n_lab.traffic.streams import Stream
+from ri2n_sdn.client import call
 
 from .conftest import EXACT, controlled
 from .packets import flawless, reaches

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ri2n_sdn.cli.client import call
+from ri2n_lab.cluster import Lab
+from ri2n_lab.traffic.streams import Stream, StreamResult
+from ri2n_sdn.client import call
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.fabric.topology import load_topology
-from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.traffic import Stream, StreamResult
 from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.pipeline.plan import pair_group_id
 from tests.lab.conftest import EXACT, PATIENCE_S, TOPOLOGIES, controlled, replace_controller

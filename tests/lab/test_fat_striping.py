@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.cli.client import call
+from ri2n_lab.cluster import Lab
+from ri2n_lab.traffic.flooding import flooded_frames
+from ri2n_lab.traffic.streams import Stream
+from ri2n_sdn.client import call
 from ri2n_sdn.errors import NotAvailable
-from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.flooding import flooded_frames
-from ri2n_sdn.lab.traffic import Stream
 
 from .conftest import EXACT, replace_controller
 from .fat_trees import until_sent, vbft

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import yaml
 
-from ri2n_sdn.cli.client import call
-from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.flooding import flooded_frames
-from ri2n_sdn.lab.traffic import Stream
+from ri2n_lab.cluster import Lab
+from ri2n_lab.traffic.flooding import flooded_frames
+from ri2n_lab.traffic.streams import Stream
+from ri2n_sdn.client import call
 from tests.problem_texts import problem_texts
 
 from .conftest import EXACT, replace_controller

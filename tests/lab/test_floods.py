@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ri2n_sdn.bench.spinners import cpu_seconds
-from ri2n_sdn.cli.client import call
+from ri2n_lab.bench.spinners import cpu_seconds
+from ri2n_lab.cluster import Lab
+from ri2n_sdn.client import call
 from ri2n_sdn.fabric.topology import parse_topology
-from ri2n_sdn.lab import Lab
 
 from .conftest import await_true
 from .floods import BROADCAST, FLOODED, PROBES, flood, send

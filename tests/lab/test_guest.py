@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from ri2n_lab.guests.guest import Guest, _memory_folder, _waited_s
+from ri2n_lab.guests.kernels import Kernel, find_kernel
 from ri2n_sdn.errors import BadInput, NotAvailable
-from ri2n_sdn.lab.guest import Guest, _memory_folder, _waited_s
-from ri2n_sdn.lab.kernels import Kernel, find_kernel
 
 WaitUntil = Callable[..., None]
 
@@ -133,7 +133,7 @@ def test_a_kernel_that_never_starts_its_first_process_is_ended(
     folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel = fake_kernel(tmp_path_factory.mktemp("kernel") / "k", "echo that is all I have to say; exec sleep 1000")
-    monkeypatch.setattr("ri2n_sdn.lab.guest.BOOT_S", 1.0)
+    monkeypatch.setattr("ri2n_lab.guests.guest.BOOT_S", 1.0)
     with (
         Guest(kernel, ["true"], limit_s=600, folder=folder) as guest,
         pytest.raises(NotAvailable, match=r"cannot boot, it was ended.*that is all I have to say"),
@@ -150,8 +150,8 @@ def test_a_kernel_that_waits_for_a_cpu_is_not_given_up(
         'for i in {1..300000}; do :; done; share=$(tr " " "\\n" <<<"$*" | sed -n s/RI2N_SHARE=//p)\n'
         'echo 0 1 2 >"$share/result"',
     )
-    monkeypatch.setattr("ri2n_sdn.lab.guest._waited_s", lambda pid: 1e9)
-    monkeypatch.setattr("ri2n_sdn.lab.guest.BOOT_S", 0.1)
+    monkeypatch.setattr("ri2n_lab.guests.guest._waited_s", lambda pid: 1e9)
+    monkeypatch.setattr("ri2n_lab.guests.guest.BOOT_S", 0.1)
     with Guest(kernel, ["true"], limit_s=600, folder=folder) as guest:
         assert guest.wait().returncode == 0
 
@@ -173,8 +173,8 @@ def test_time_without_a_cpu_is_counted_over_all_that_a_process_started() -> None
 
 def test_a_guest_dies_with_who_started_it(uml: Kernel, tmp_path: Path, wait_until: WaitUntil) -> None:
     program = (
-        "import sys\nfrom pathlib import Path\nfrom ri2n_sdn.lab.guest import Guest\n"
-        "from ri2n_sdn.lab.kernels import find_kernel\n"
+        "import sys\nfrom pathlib import Path\nfrom ri2n_lab.guests.guest import Guest\n"
+        "from ri2n_lab.guests.kernels import find_kernel\n"
         "guest = Guest(find_kernel('uml'), ['sleep', '1000'], limit_s=100, folder=Path(sys.argv[1]))\n"
         "print('started', flush=True)\nguest.wait()\n"
     )

@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from ri2n_lab.cluster import state
+from ri2n_lab.guests import labs as guest_labs
+from ri2n_lab.guests.kernels import find_kernel
+from ri2n_lab.guests.labs import Connection, GuestLab, find_guest_lab
+from ri2n_lab.guests.link import Frame, Kind, Parser, credit, encode, json_frame
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.fabric.topology import load_topology
-from ri2n_sdn.lab import guest_labs, state
-from ri2n_sdn.lab.guest_labs import Connection, GuestLab, find_guest_lab
-from ri2n_sdn.lab.guest_link import Frame, Kind, Parser, credit, encode, json_frame
-from ri2n_sdn.lab.kernels import find_kernel
 
 TOPOLOGY = Path(__file__).resolve().parents[2] / "topologies" / "fig4" / "b.yaml"
 HANG_S = 10.0  # of the guest that is made to hang; the others have what the product gives them

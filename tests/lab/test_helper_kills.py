@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from ri2n_lab.cluster import Lab
+from ri2n_lab.cluster.namespaces import processes_in
+from ri2n_lab.traffic.streams import Stream
 from ri2n_sdn.fabric.topology import load_topology
-from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.namespaces import processes_in
-from ri2n_sdn.lab.traffic import Stream
 
 from .conftest import TOPOLOGIES
 from .packets import reaches

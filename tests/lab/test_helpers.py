@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from ri2n_lab.cluster import Lab
+from ri2n_lab.cluster.namespaces import processes_in
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.taps import PLAIN_TAP, WIRE_TAP
 from ri2n_sdn.fabric.topology import Topology, load_topology
-from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.namespaces import processes_in
 
 from .conftest import TOPOLOGIES
 from .test_lab import all_answered, carrier, remains

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.lab import Lab
+from ri2n_lab.cluster import Lab
 
 from .prepared_host import HOST, SCRIPTS, Host, fake_program
 

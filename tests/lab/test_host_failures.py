@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.run import in_namespace
+from ri2n_lab.cluster import Lab
+from ri2n_lab.cluster.run import in_namespace
 
 from .failing_host import Failing, differences, kill
 from .prepared_host import HOST, WAIT_S, Host, fake_program

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ri2n_sdn.lab import Lab
+from ri2n_lab.cluster import Lab
 
 from .conftest import EXACT, await_true, controlled
 

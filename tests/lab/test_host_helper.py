@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from ri2n_lab.cluster import Lab
 from ri2n_sdn.fabric.taps import PLAIN_TAP, WIRE_TAP
 from ri2n_sdn.fabric.topology import load_topology
-from ri2n_sdn.lab import Lab
 
 from .conftest import TOPOLOGIES
 from .prepared_host import HOST, SCRIPTS, WAIT_S, Host, fake_program

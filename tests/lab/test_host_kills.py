@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ri2n_sdn.lab import Lab
+from ri2n_lab.cluster import Lab
 
 from .failing_host import Change, Failing, differences, kill
 from .prepared_host import Host

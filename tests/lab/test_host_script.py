@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from ri2n_lab.cluster import Lab, ovs
 from ri2n_sdn.fabric.topology import load_topology
-from ri2n_sdn.lab import Lab, ovs
 
 from .conftest import TOPOLOGIES
 from .failing_host import differences

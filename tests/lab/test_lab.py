@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from ri2n_lab.cluster import Lab, manage
+from ri2n_lab.cluster.namespaces import processes_in
+from ri2n_lab.cluster.run import CommandFailed
+from ri2n_lab.traffic.iperf import measure
+from ri2n_lab.traffic.streams import Stream
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.topology import Topology, load_topology, parse_topology
-from ri2n_sdn.lab import Lab, manage
-from ri2n_sdn.lab.iperf import measure
-from ri2n_sdn.lab.namespaces import processes_in
-from ri2n_sdn.lab.run import CommandFailed
-from ri2n_sdn.lab.traffic import Stream
 
 from .conftest import EXACT, PATIENCE_S, TOPOLOGIES, LabOf
 
@@ -132,7 +132,7 @@ class TestLife:
         program = (
             "import sys, time\n"
             "from pathlib import Path\n"
-            "from ri2n_sdn.lab import manage\n"
+            "from ri2n_lab.cluster import manage\n"
             "manage.up(Path(sys.argv[1]), sys.argv[2], progress=lambda step: print(step, flush=True))\n"
             "time.sleep(1000)\n"
         )

@@ -9,10 +9,10 @@ from itertools import permutations
 
 import pytest
 
-from ri2n_sdn.cli.client import call
-from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.iperf import IperfRun
-from ri2n_sdn.lab.traffic import Stream
+from ri2n_lab.cluster import Lab
+from ri2n_lab.traffic.iperf import IperfRun
+from ri2n_lab.traffic.streams import Stream
+from ri2n_sdn.client import call
 from ri2n_sdn.weights.losses import LossSettings
 from tests.lab.conftest import EXACT, controlled
 

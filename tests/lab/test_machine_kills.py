@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from ri2n_lab.cluster import Lab
+from ri2n_lab.cluster.machine import Machine
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.fabric.topology import parse_topology
-from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.machine import Machine
 
 from .failing_host import RUN
 from .test_machines import PATIENCE_S, ROOT, SITE, bridges, commands

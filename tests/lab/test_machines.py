@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ri2n_lab.cluster import Lab
+from ri2n_lab.cluster.machine import Machine
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.fabric.topology import parse_topology
-from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.machine import Machine
 
 WaitUntil = Callable[..., None]
 ROOT = Path(__file__).resolve().parents[2]
@@ -316,7 +316,7 @@ with socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6) as r
 def test_a_router_that_promises_more_than_the_bridge_carries_is_not_believed(
     site: Lab, machine: Machine, wait_until: WaitUntil
 ) -> None:
-    """With the helper the bridge has 1478, and systemd-networkd makes routes of 1500, again with every advertisement."""
+    """With the helper the bridge has 1478; systemd-networkd makes routes of 1500, again with every advertisement."""
     host_conf(machine, "eth0", "eth1")
     machine.run("sh", "-c", "echo helper yes >>/etc/ri2n/host.conf")
     configure(machine, "br-ri2n", "[Network]\nAddress=10.77.0.1/24\nIPv6AcceptRA=yes\n")

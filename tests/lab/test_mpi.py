@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.bench.patterns import phases
-from ri2n_sdn.bench.vbft import PROGRAM
+from ri2n_lab.bench.patterns import phases
+from ri2n_lab.bench.vbft import PROGRAM
+from ri2n_lab.cluster import Lab
+from ri2n_lab.cluster.namespaces import processes_in
+from ri2n_lab.traffic.mpi import MpiRun, check_mpi
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.fabric.topology import Topology
-from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.mpi import MpiRun, check_mpi
-from ri2n_sdn.lab.namespaces import processes_in
 
 RATE = 100_000_000
 PATIENCE_S = 120.0  # a net against hanging

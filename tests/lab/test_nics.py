@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from ri2n_lab.cluster import Lab
 from ri2n_sdn.fabric.topology import load_topology, parse_topology
-from ri2n_sdn.lab import Lab
 
 from .conftest import EXACT, TOPOLOGIES
 from .floods import BROADCAST, FLOOD, FLOODED, PROBES, flood

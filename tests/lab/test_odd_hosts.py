@@ -11,10 +11,10 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
-from ri2n_sdn.cli.client import call
+from ri2n_lab.cluster import Lab
+from ri2n_lab.traffic.streams import Stream
+from ri2n_sdn.client import call
 from ri2n_sdn.fabric.topology import Topology, parse_topology
-from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.traffic import Stream
 from tests.problem_texts import problem_texts
 
 from .conftest import EXACT

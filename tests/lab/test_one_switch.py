@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.cli.client import call
+from ri2n_lab.cluster import Lab
+from ri2n_lab.traffic.streams import Stream
+from ri2n_sdn.client import call
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.traffic import Stream
 from tests.lab.conftest import EXACT, controlled
 from tests.lab.outages import hosts_need_no_controller, without_controller
 from tests.lab.packets import broadcasts_arrive_once, flawless

@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ri2n_sdn.bench import failover
-from ri2n_sdn.bench.context import Report
-from ri2n_sdn.bench.fair import goodput_optimum
-from ri2n_sdn.bench.fig4 import Fig4Settings, run_fig4
-from ri2n_sdn.bench.peers import PEERS, Peer, await_whole
-from ri2n_sdn.bench.progress import Progress
+from ri2n_lab.bench import failover
+from ri2n_lab.bench.context import Report
+from ri2n_lab.bench.fair import goodput_optimum
+from ri2n_lab.bench.fig4 import Fig4Settings, run_fig4
+from ri2n_lab.bench.peers import PEERS, Peer, await_whole
+from ri2n_lab.bench.progress import Progress
+from ri2n_lab.cluster import Lab
+from ri2n_lab.traffic.iperf import IperfRun
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.fabric.topology import Topology, load_topology
-from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.iperf import IperfRun
 
 from .conftest import EXACT
 

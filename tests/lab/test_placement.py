@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ri2n_sdn.cli.client import call
+from ri2n_lab.cluster import Lab
+from ri2n_sdn.client import call
 from ri2n_sdn.fabric.topology import Topology, parse_topology
-from ri2n_sdn.lab import Lab
 
 from .conftest import EXACT
 from .connections import PORT, Client, Watcher, serve

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from ri2n_sdn.bench.fair import GOODPUT_RATIO, goodput_optimum
+from ri2n_lab.bench.fair import GOODPUT_RATIO, goodput_optimum
+from ri2n_lab.cluster import Lab
+from ri2n_lab.traffic.iperf import IperfRun
 from ri2n_sdn.fabric.topology import load_topology
-from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.iperf import IperfRun
 
 from .conftest import EXACT, TOPOLOGIES, controlled
 from .fat_trees import RATE_BPS, vbft

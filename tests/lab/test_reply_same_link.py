@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ri2n_sdn.lab.namespaces import add_namespaces, remove_namespaces
-from ri2n_sdn.lab.run import in_namespace, ip_batch, run
+from ri2n_lab.cluster.namespaces import add_namespaces, remove_namespaces
+from ri2n_lab.cluster.run import in_namespace, ip_batch, run
 
 from .prepared_host import DEFAULT_SIGNALS, fake_program
 

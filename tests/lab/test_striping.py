@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.cli.client import call
+from ri2n_lab.cluster import Lab
+from ri2n_lab.traffic.streams import Stream
+from ri2n_sdn.client import call
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.fabric.topology import Topology, load_topology
-from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.traffic import Stream
 from ri2n_sdn.pipeline import helper_frames
 from ri2n_sdn.pipeline.crc32c import crc32c
 from tests.problem_texts import problem_texts

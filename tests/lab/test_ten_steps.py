@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ri2n_lab.cluster import Lab
+from ri2n_lab.cluster.machine import Machine
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.fabric.topology import parse_topology
-from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.machine import Machine
 
 WaitUntil = Callable[..., None]
 ROOT = Path(__file__).resolve().parents[2]

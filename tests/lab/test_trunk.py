@@ -10,8 +10,8 @@ from itertools import permutations
 
 import pytest
 
-from ri2n_sdn.cli.client import call
-from ri2n_sdn.lab import Lab
+from ri2n_lab.cluster import Lab
+from ri2n_sdn.client import call
 from tests.lab.conftest import PATIENCE_S, controlled
 from tests.lab.packets import all_reach_each_other, all_talk_tcp, broadcasts_arrive_once, flawless_streams, pairs, pings
 

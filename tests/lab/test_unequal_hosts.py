@@ -8,10 +8,10 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from ri2n_sdn.bench.fair import GOODPUT_RATIO
+from ri2n_lab.bench.fair import GOODPUT_RATIO
+from ri2n_lab.cluster import Lab
+from ri2n_lab.traffic.bulk import BulkRun
 from ri2n_sdn.fabric.topology import Topology
-from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.bulk import BulkRun
 from ri2n_sdn.weights.fairness import Network, max_min_rates
 
 from .conftest import EXACT, controlled

@@ -21,8 +21,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ri2n_lab.guests.kernels import build_script, find_kernel
 from ri2n_sdn.errors import NotAvailable
-from ri2n_sdn.lab.kernels import build_script, find_kernel
 from tests.run.guests import Pace, Say, by_length, can_boot, run_files
 from tests.run.tally import NOTHING_SELECTED, Outcome, read_cargo, read_junit, summary
 from tests.run.tiers import ROOT, TIERS, Tier, marks, of_a_tier, select, why_not

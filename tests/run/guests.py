@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
 
+from ri2n_lab.guests.guest import SHARE, Guest
+from ri2n_lab.guests.kernels import Kernel
 from ri2n_sdn.errors import NotAvailable
-from ri2n_sdn.lab.guest import SHARE, Guest
-from ri2n_sdn.lab.kernels import Kernel
 from tests.run.tally import Case
 from tests.run.tiers import ROOT
 
@@ -33,7 +33,7 @@ PROJECT = "/run/ri2n-project"
 IN_GUEST = f"""
 mkdir {PROJECT} /run/tmp && mount --bind "$1" {PROJECT} && cd {PROJECT} || exit
 installed=.venv/lib/python*/site-packages
-sed -i "s|$1|{PROJECT}|g" .venv/pyvenv.cfg .venv/bin/ri2n $installed/__editable__* $installed/ri2n_sdn-*/direct_url.json
+sed -i "s|$1|{PROJECT}|g" .venv/pyvenv.cfg .venv/bin/ri2n $installed/__editable__* $installed/ri2n_*-*/direct_url.json
 shift
 if [[ ${{RI2N_BATCH_READS-}} ]]; then cp "$RI2N_BATCH_READS" /run/batch.so && RI2N_BATCH_READS=/run/batch.so; fi
 unset RI2N_SHARE

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ri2n_lab.guests.kernels import find_kernel
 from ri2n_sdn.errors import NotAvailable
-from ri2n_sdn.lab.kernels import find_kernel
 
 __all__ = ["CARGO_MINOR", "ROOT", "TIERS", "Tier", "marks", "of_a_tier", "select", "why_not"]
 

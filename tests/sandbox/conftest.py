@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ri2n_sdn.bench.sandbox import Sandbox
+from ri2n_lab.cluster.sandbox import Sandbox
 
 from .forked import fork
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ri2n_sdn.bench.sandbox import Sandbox
+from ri2n_lab.cluster.sandbox import Sandbox
 from tests.problem_texts import problem_texts
 
 __all__ = ["LONG_S", "Capture", "Hop", "arp", "ether", "read_pcap", "slot_hops", "trace", "udp", "wait_until"]

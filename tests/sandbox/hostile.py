@@ -7,7 +7,7 @@ import socket
 import struct
 from collections.abc import Sequence
 
-from ri2n_sdn.bench.sandbox import Sandbox
+from ri2n_lab.cluster.sandbox import Sandbox
 from ri2n_sdn.pipeline.crc32c import crc32c
 from ri2n_sdn.pipeline.helper_frames import CONTROLLER_MAC, HELPER_MAC
 from ri2n_sdn.pipeline.layout import ETH_RI2N, WIRE_PORT

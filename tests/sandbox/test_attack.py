@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from ri2n_sdn.bench.sandbox import Process, Sandbox, host_mac
+from ri2n_lab.cluster.sandbox import Process, Sandbox, host_mac
 
 from .attacker import STAGES, Attacker, Identity
 from .frames import Capture, udp, wait_until

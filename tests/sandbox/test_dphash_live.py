@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ri2n_sdn.bench.sandbox import PrivateOvs
+from ri2n_lab.cluster.sandbox import PrivateOvs
 from ri2n_sdn.pipeline.dphash import PROTOCOLS, slot_of
 
 from .frames import wait_until

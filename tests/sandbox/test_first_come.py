@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ri2n_sdn.bench.sandbox import Sandbox, host_mac, reserve_port
+from ri2n_lab.cluster.sandbox import Sandbox, host_mac, reserve_port
 from tests.problem_texts import problem_texts
 
 from .fake_switch import FakeSwitch

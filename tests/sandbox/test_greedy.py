@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from ri2n_lab.cluster.sandbox import Sandbox, reserve_port
 from ri2n_sdn.apps.openflow import _PACKET_INS_BURST, _PACKET_INS_PER_S
-from ri2n_sdn.bench.sandbox import Sandbox, reserve_port
 
 from .fake_switch import ECHO_REQUEST, FakeSwitch
 from .frames import Capture, ether, udp, wait_until

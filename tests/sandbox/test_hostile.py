@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from ri2n_sdn.bench.sandbox import Sandbox, host_mac
+from ri2n_lab.cluster.sandbox import Sandbox, host_mac
 from tests.problem_texts import problem_texts
 
 from .fake_switch import HELLO, MULTIPART_REPLY, FakeSwitch

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ri2n_sdn.bench.sandbox import Sandbox
+from ri2n_lab.cluster.sandbox import Sandbox
 from ri2n_sdn.errors import NotAvailable
 
 from .frames import Capture, udp, wait_until

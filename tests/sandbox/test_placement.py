@@ -11,7 +11,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from ri2n_sdn.bench.sandbox import Sandbox
+from ri2n_lab.cluster.sandbox import Sandbox
 
 from .frames import Capture, ether, trace, wait_until
 from .test_trunk import dead_port

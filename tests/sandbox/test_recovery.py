@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from ri2n_sdn.bench.sandbox import Process, Sandbox
+from ri2n_lab.cluster.sandbox import Process, Sandbox
 from ri2n_sdn.weights.loop import BUSY_MOVES
 
 from .frames import LONG_S, Capture, udp, wait_until

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ri2n_sdn.bench.sandbox import Sandbox, execute
+from ri2n_lab.cluster.sandbox import Sandbox, execute
 from ri2n_sdn.errors import BadInput, NotAvailable
 from tests.problem_texts import problem_texts
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ri2n_sdn.bench.sandbox import Sandbox
+from ri2n_lab.cluster.sandbox import Sandbox
 from tests.problem_texts import problem_texts
 
 from .frames import Capture, arp, await_problems, slot_hops, udp, wait_until

@@ -8,8 +8,8 @@ from statistics import median
 
 import pytest
 
-from ri2n_sdn.bench import cycle
-from ri2n_sdn.bench.cycle import Cycles
+from ri2n_lab.bench import cycle
+from ri2n_lab.bench.cycle import Cycles
 
 from .frames import LONG_S, Capture, await_problems, udp, wait_until
 
@@ -19,17 +19,19 @@ pytestmark = pytest.mark.timeout(1200)  # as everywhere, a net against hanging: 
 # What a round takes is counted in calls of functions, which no other process has a part in. However late frames and
 # answers are, a pair that became active stays so.
 COUNTED = """
-import functools, sys
+import functools, pathlib, sys, time, types
 import ri2n_sdn.apps.cluster as _apps_cluster
-telemetry._ANSWER_S = 60.0
+import ri2n_sdn.apps.telemetry as _telemetry
+_telemetry._ANSWER_S = 60.0
 _apps_cluster.LoopSettings = functools.partial(_apps_cluster.LoopSettings, active_bps=1000.0, inactive_after_s=3600.0)
-_calls = 0
+_calls, _counting = 0, pathlib.Path({turn!r}).with_name("counting")
 def _count(frame, event, argument):
     global _calls
     _calls += event in ("call", "c_call")
 def _spent():
-    sys.setprofile(_count if _flag.with_name("counting").exists() else None)  # of this thread
+    sys.setprofile(_count if _counting.exists() else None)  # of this thread
     return _calls
+_telemetry.time = types.SimpleNamespace(monotonic=time.monotonic, thread_time=_spent)
 """
 
 
@@ -37,7 +39,7 @@ def _spent():
 def begun() -> Iterator[tuple[Cycles, float]]:
     """A settled cluster, and the calls of a round with 124 active pairs; from then on pairs only become more."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cycle, "HOOK", cycle.HOOK + COUNTED)
+        patch.setattr(cycle, "WATCH", cycle.WATCH + COUNTED)
         with Cycles(HOSTS) as made:
             yield made, calls(made, 124)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ri2n_sdn.bench.sandbox import Sandbox, execute, reserve_port
+from ri2n_lab.cluster.sandbox import Sandbox, execute, reserve_port
 
 from .forked import fork
 from .frames import LONG_S

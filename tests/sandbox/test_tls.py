@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from ri2n_sdn.bench.sandbox import Sandbox
+from ri2n_lab.cluster.sandbox import Sandbox
 from ri2n_sdn.errors import NotAvailable
 from tests.problem_texts import problem_texts
 

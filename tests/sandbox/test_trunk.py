@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.bench.sandbox import Sandbox
+from ri2n_lab.cluster.sandbox import Sandbox
 
 from .frames import Capture, arp, await_problems, ether, read_pcap, slot_hops, udp, wait_until
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ri2n_sdn.bench.sandbox import ANSWER_S, Sandbox, reserve_port
-from ri2n_sdn.cli.client import call
+from ri2n_lab.cluster.sandbox import ANSWER_S, Sandbox, reserve_port
+from ri2n_sdn.client import call
 from tests.problem_texts import problem_texts
 
 from .frames import LONG_S, Capture, await_problems, udp, wait_until

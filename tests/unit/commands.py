@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ri2n_sdn.cli import client
+from ri2n_lab.cluster import state
 from ri2n_sdn.cli.main import main
-from ri2n_sdn.lab import state
 
 __all__ = ["REPOSITORY", "Ended", "ri2n"]
 
@@ -38,7 +37,6 @@ def ri2n(*arguments: str, cwd: Path = REPOSITORY, **env: str) -> Ended:
         for name, value in {"COLUMNS": "200", "RI2N_LAB_ROOT": str(NO_LABS), **env}.items():
             patch.setenv(name, value)
         patch.setattr(state, "ROOT", NO_LABS)
-        patch.setattr(client, "LAB_FOLDER", NO_LABS)
         patch.setattr(sys, "argv", ["ri2n", *arguments])
         patch.setattr(sys, "stdin", io.StringIO())
         patch.chdir(cwd)

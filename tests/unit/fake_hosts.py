@@ -13,11 +13,11 @@ from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.openflow import RawBody, ofp, parser
-from ri2n_sdn.fabric.model import NicId
+from ri2n_sdn.fabric.model import NicId, PairKey, PathKey
 from ri2n_sdn.fabric.wiring import Wiring
 from ri2n_sdn.pipeline.diff import Installed
 from ri2n_sdn.pipeline.plan import plan_host
-from ri2n_sdn.weights.loop import PairKey, PathKey, default_slots
+from ri2n_sdn.weights.loop import default_slots
 
 __all__ = ["RATE_BPS", "FakeChannel", "cluster_of", "host_mac", "member_of", "parts", "plan"]
 

@@ -14,18 +14,18 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.bench import priorities
-from ri2n_sdn.bench.cells import stream_cells
-from ri2n_sdn.bench.context import Report
-from ri2n_sdn.bench.cycle import troubles
-from ri2n_sdn.bench.helper_counts import FIGURES, WAKES_BOUND, counted, frames, wakes_per_frame
-from ri2n_sdn.bench.one_link import ONE_LINK, OneLink, with_shares
-from ri2n_sdn.bench.rows import missing_row
-from ri2n_sdn.bench.spinners import Spinners, cpu_seconds
-from ri2n_sdn.bench.stream import BESIDE_S, StreamSettings, summarized, topology_of, total_seconds
-from ri2n_sdn.bench.stream import FIGURES as STREAM_FIGURES
-from ri2n_sdn.cli import bench_striped
-from ri2n_sdn.cli.bench_tables import stream_table
+from ri2n_lab.bench import priorities
+from ri2n_lab.bench.cells import stream_cells
+from ri2n_lab.bench.context import Report
+from ri2n_lab.bench.cycle import troubles
+from ri2n_lab.bench.helper_counts import FIGURES, WAKES_BOUND, counted, frames, wakes_per_frame
+from ri2n_lab.bench.one_link import ONE_LINK, OneLink, with_shares
+from ri2n_lab.bench.rows import missing_row
+from ri2n_lab.bench.spinners import Spinners, cpu_seconds
+from ri2n_lab.bench.stream import BESIDE_S, StreamSettings, summarized, topology_of, total_seconds
+from ri2n_lab.bench.stream import FIGURES as STREAM_FIGURES
+from ri2n_lab.cli import bench_striped
+from ri2n_lab.cli.bench_tables import stream_table
 from ri2n_sdn.errors import BadInput
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +67,7 @@ def test_they_end_when_what_is_measured_fails() -> None:
 
 
 def test_they_end_with_a_bench_that_is_killed() -> None:
-    code = "import time\nfrom ri2n_sdn.bench.spinners import Spinners\n"
+    code = "import time\nfrom ri2n_lab.bench.spinners import Spinners\n"
     code += "with Spinners() as s:\n    print(*s.pids, flush=True)\n    time.sleep(600)\n"
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) as bench:
         assert bench.stdout is not None

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.bench.cells import failover_cells, fig4_cells, fig9_cells
-from ri2n_sdn.bench.context import Report
-from ri2n_sdn.bench.failover import FAULTS, FailoverSettings
-from ri2n_sdn.bench.fig4 import Fig4Settings
-from ri2n_sdn.bench.fig9 import Fig9Settings
-from ri2n_sdn.bench.guests import Cell, run_cells, write_topology
-from ri2n_sdn.bench.progress import Progress
+from ri2n_lab.bench.cells import failover_cells, fig4_cells, fig9_cells
+from ri2n_lab.bench.context import Report
+from ri2n_lab.bench.failover import FAULTS, FailoverSettings
+from ri2n_lab.bench.fig4 import Fig4Settings
+from ri2n_lab.bench.fig9 import Fig9Settings
+from ri2n_lab.bench.guests import Cell, run_cells, write_topology
+from ri2n_lab.bench.progress import Progress
+from ri2n_lab.guests.kernels import Kernel
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.fabric.topology import Topology, load_topology
-from ri2n_sdn.lab.kernels import Kernel
 
 TOPOLOGIES = Path(__file__).parents[2] / "topologies"
 FILES = {name: Path(f"/x/{name}.yaml") for name in "bd"}
@@ -86,7 +86,7 @@ def test_parts_are_laid_together_in_order_and_failures_tried_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Guests that end in any order; one dies once, another always."""
-    from ri2n_sdn.bench import guests as module
+    from ri2n_lab.bench import guests as module
 
     deaths = {"slow": 0, "dies once": 1, "fine": 0}
     polls = {"slow": 3, "dies once": 1, "fine": 1}

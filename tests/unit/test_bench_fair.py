@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ri2n_sdn.bench.fair import GOODPUT_RATIO, goodput_optimum
-from ri2n_sdn.bench.paper import PAPER, paper_share
+from ri2n_lab.bench.fair import GOODPUT_RATIO, goodput_optimum
+from ri2n_lab.bench.paper import PAPER, paper_share
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.topology import Topology, load_topology
 

@@ -16,23 +16,23 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ri2n_sdn.bench import parallel_ends, parallel_mix_ends
-from ri2n_sdn.bench import parallel_plan as plan
-from ri2n_sdn.bench.context import Report
-from ri2n_sdn.bench.parallel_cells import parallel_cells
-from ri2n_sdn.bench.parallel_ends import PARALLEL_PORT, EndSettings, ask
-from ri2n_sdn.bench.parallel_faults import broken
-from ri2n_sdn.bench.parallel_mix_ends import MixSettings, run
-from ri2n_sdn.bench.parallel_plan import ParallelSettings, blank_row, compared, parse_numbers, parse_sizes
-from ri2n_sdn.bench.parallel_trips import figures
-from ri2n_sdn.bench.parallel_wire import CHECK, ECHO, GIVE, HEAD, TAKE, pieces, read_exactly, read_line, serve_stream
-from ri2n_sdn.bench.report_parallel import paper_speedup
-from ri2n_sdn.cli import bench_parallel
-from ri2n_sdn.cli.bench import app
+from ri2n_lab.bench import parallel_ends, parallel_mix_ends
+from ri2n_lab.bench import parallel_plan as plan
+from ri2n_lab.bench.context import Report
+from ri2n_lab.bench.parallel_cells import parallel_cells
+from ri2n_lab.bench.parallel_ends import PARALLEL_PORT, EndSettings, ask
+from ri2n_lab.bench.parallel_faults import broken
+from ri2n_lab.bench.parallel_mix_ends import MixSettings, run
+from ri2n_lab.bench.parallel_plan import ParallelSettings, blank_row, compared, parse_numbers, parse_sizes
+from ri2n_lab.bench.parallel_trips import figures
+from ri2n_lab.bench.parallel_wire import CHECK, ECHO, GIVE, HEAD, TAKE, pieces, read_exactly, read_line, serve_stream
+from ri2n_lab.bench.report_parallel import paper_speedup
+from ri2n_lab.cli import bench_parallel
+from ri2n_lab.cli.bench import app
+from ri2n_parallel import create_listener
 from ri2n_sdn.cli.common import run_guarded
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.topology import Topology, load_topology
-from ri2n_sdn.parallel import create_listener
 from tests.unit.test_bench_report import table_after
 from tests.unit.test_bench_report_striped import page_of, written
 
@@ -327,7 +327,7 @@ def test_the_longest_wait_inside_a_transfer_is_told(monkeypatch: pytest.MonkeyPa
     head = HEAD.pack(CHECK, 0, HEAD.size + sum(map(len, parts)))
     # The wait for the first part is none of the transfer's.
     stream = Halting([(0.0, head[:3]), (0.0, head[3:]), *zip((8.0, 0.25, 2.0, 0.5), parts, strict=True)], 100.0)
-    monkeypatch.setattr("ri2n_sdn.bench.parallel_wire.time", stream)
+    monkeypatch.setattr("ri2n_lab.bench.parallel_wire.time", stream)
     serve_stream(stream)
     seen = json.loads(stream.said)
     assert seen == {

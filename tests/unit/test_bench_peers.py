@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ri2n_sdn.bench.failover import FailoverSettings
-from ri2n_sdn.bench.failover import total_seconds as failover_seconds
-from ri2n_sdn.bench.fig4 import Fig4Settings, clients_of, total_seconds
-from ri2n_sdn.bench.peers import PEERS
-from ri2n_sdn.bench.peers.base import address_on, common_networks
-from ri2n_sdn.bench.peers.ecmp import path_weights
-from ri2n_sdn.bench.peers.knock import knock
-from ri2n_sdn.bench.peers.stacked import stacked
-from ri2n_sdn.cli.bench import _stream_counts
-from ri2n_sdn.cli.bench_common import PEER_NAMES, contestants
+from ri2n_lab.bench.failover import FailoverSettings
+from ri2n_lab.bench.failover import total_seconds as failover_seconds
+from ri2n_lab.bench.fig4 import Fig4Settings, clients_of, total_seconds
+from ri2n_lab.bench.peers import PEERS
+from ri2n_lab.bench.peers.base import address_on, common_networks
+from ri2n_lab.bench.peers.ecmp import path_weights
+from ri2n_lab.bench.peers.knock import knock
+from ri2n_lab.bench.peers.stacked import stacked
+from ri2n_lab.cli.bench import _stream_counts
+from ri2n_lab.cli.bench_common import PEER_NAMES, contestants
 from ri2n_sdn.cli.controller import STRATEGIES
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.topology import Topology, load_topology, parse_topology

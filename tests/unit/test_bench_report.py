@@ -11,12 +11,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ri2n_sdn.bench.context import Report
-from ri2n_sdn.bench.fair import Optimum, goodput_optimum
-from ri2n_sdn.bench.figures import Bar, Mark, Series, Steps, bars, steps
-from ri2n_sdn.bench.report import make_report, write_report
-from ri2n_sdn.bench.report_input import load_measurement
-from ri2n_sdn.bench.rows import fig4_row
+from ri2n_lab.bench.context import Report
+from ri2n_lab.bench.fair import Optimum, goodput_optimum
+from ri2n_lab.bench.figures import Bar, Mark, Series, Steps, bars, steps
+from ri2n_lab.bench.report import make_report, write_report
+from ri2n_lab.bench.report_input import load_measurement
+from ri2n_lab.bench.rows import fig4_row
 from ri2n_sdn.cli.main import main
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.topology import Topology, load_topology

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.bench import helper
-from ri2n_sdn.bench.context import Report
-from ri2n_sdn.bench.report import make_report
-from ri2n_sdn.bench.report_input import load_measurement, thin_json
-from ri2n_sdn.bench.rows import missing_row
-from ri2n_sdn.bench.stream import FIGURES
+from ri2n_lab.bench import helper
+from ri2n_lab.bench.context import Report
+from ri2n_lab.bench.report import make_report
+from ri2n_lab.bench.report_input import load_measurement, thin_json
+from ri2n_lab.bench.rows import missing_row
+from ri2n_lab.bench.stream import FIGURES
 from ri2n_sdn.errors import BadInput
 from tests.unit.test_bench_report import table_after
 

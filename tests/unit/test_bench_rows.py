@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ri2n_sdn.bench.fair import Optimum
-from ri2n_sdn.bench.rows import (
+from ri2n_lab.bench.fair import Optimum
+from ri2n_lab.bench.rows import (
     fig4_row,
     link_ratio,
     missing_row,

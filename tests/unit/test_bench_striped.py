@@ -12,22 +12,22 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.bench import failover, helper, sampled, stream
-from ri2n_sdn.bench.awake import cpus_awake
-from ri2n_sdn.bench.cells import demand_cells, failover_cells, fig4_cells, stream_cells
-from ri2n_sdn.bench.demand import DemandSettings, Samples, held_from, judge
-from ri2n_sdn.bench.failover import FailoverSettings
-from ri2n_sdn.bench.fig4 import Fig4Settings
-from ri2n_sdn.bench.guests import Cell
-from ri2n_sdn.bench.helper import HelperSettings, busy_s, speed_rows
-from ri2n_sdn.bench.helper_faults import DOWN_S, HELPER_FAULTS, traffic_again_ms
-from ri2n_sdn.bench.meters import netstat_value, parse_drops, parse_pings, round_trips_row
-from ri2n_sdn.bench.sampled import BIN_S, receive
-from ri2n_sdn.bench.stream import StreamSettings, parse_links, sum_bps, topology_of, udp_rate
-from ri2n_sdn.bench.striped import MODES, Autonomous, contender, links_between, usable_links, with_plain
-from ri2n_sdn.bench.unshaped import takes_super_packets
-from ri2n_sdn.cli import bench as command
-from ri2n_sdn.cli import bench_striped
+from ri2n_lab.bench import failover, helper, sampled, stream
+from ri2n_lab.bench.awake import cpus_awake
+from ri2n_lab.bench.cells import demand_cells, failover_cells, fig4_cells, stream_cells
+from ri2n_lab.bench.demand import DemandSettings, Samples, held_from, judge
+from ri2n_lab.bench.failover import FailoverSettings
+from ri2n_lab.bench.fig4 import Fig4Settings
+from ri2n_lab.bench.guests import Cell
+from ri2n_lab.bench.helper import HelperSettings, busy_s, speed_rows
+from ri2n_lab.bench.helper_faults import DOWN_S, HELPER_FAULTS, traffic_again_ms
+from ri2n_lab.bench.meters import netstat_value, parse_drops, parse_pings, round_trips_row
+from ri2n_lab.bench.sampled import BIN_S, receive
+from ri2n_lab.bench.stream import StreamSettings, parse_links, sum_bps, topology_of, udp_rate
+from ri2n_lab.bench.striped import MODES, Autonomous, contender, links_between, usable_links, with_plain
+from ri2n_lab.bench.unshaped import takes_super_packets
+from ri2n_lab.cli import bench as command
+from ri2n_lab.cli import bench_striped
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.topology import Topology, load_topology
 

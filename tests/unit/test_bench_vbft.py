@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ri2n_sdn.bench import vbft
-from ri2n_sdn.bench.cells import vbft_cells
-from ri2n_sdn.bench.context import Report
-from ri2n_sdn.bench.patterns import CG_PAIRS, PATTERNS, Bound, bound, pattern_bound, phases
-from ri2n_sdn.bench.vbft import VbftSettings, labs, rescaled, with_flat
-from ri2n_sdn.bench.vbft_rows import compared, has_choice, settle_s, vbft_row
-from ri2n_sdn.cli import bench_vbft
+from ri2n_lab.bench import vbft
+from ri2n_lab.bench.cells import vbft_cells
+from ri2n_lab.bench.context import Report
+from ri2n_lab.bench.patterns import CG_PAIRS, PATTERNS, Bound, bound, pattern_bound, phases
+from ri2n_lab.bench.vbft import VbftSettings, labs, rescaled, with_flat
+from ri2n_lab.bench.vbft_rows import compared, has_choice, settle_s, vbft_row
+from ri2n_lab.cli import bench_vbft
+from ri2n_lab.traffic.bulk import BIN_S, PhaseResult, Schedule, run_schedule
+from ri2n_lab.traffic.flooding import parse_flooded
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.switches import TABLES
 from ri2n_sdn.fabric.topology import Topology
-from ri2n_sdn.lab.bulk import BIN_S, PhaseResult, Schedule, run_schedule
-from ri2n_sdn.lab.flooding import parse_flooded
 from tests.unit.test_bench_report import table_after
 from tests.unit.test_bench_report_striped import page_of, written
 

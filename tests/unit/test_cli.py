@@ -14,9 +14,9 @@ import pytest
 from ri2n_sdn.cli import status
 from ri2n_sdn.cli.common import console, rate_text, run_guarded
 from ri2n_sdn.cli.config import kind_of
-from ri2n_sdn.cli.topology_files import find_topology
 from ri2n_sdn.cli.views import explain_lines, helper_table, status_view
 from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.shipped import find_topology
 from tests.unit.commands import REPOSITORY, ri2n
 
 BAD_INPUT = [

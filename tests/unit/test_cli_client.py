@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ri2n_sdn.cli import client
-from ri2n_sdn.cli.client import call, find_socket
+from ri2n_sdn.client import call
 from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
 
 
@@ -137,28 +136,3 @@ def test_garbage_raises_one_of_our_errors_with_one_line() -> None:
                 assert "Traceback" not in str(error)
 
         check()
-
-
-def test_the_socket_of_the_only_lab_is_found(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with tempfile.TemporaryDirectory(prefix="ri2n-") as folder:
-        monkeypatch.setattr(client, "DEFAULT_SOCKET", Path(folder) / "absent.sock")
-        monkeypatch.setattr(client, "LAB_FOLDER", Path(folder))
-        with pytest.raises(NotAvailable, match="no controller is running"):
-            find_socket(None)
-        servers = []
-        for name in ("one", "two"):
-            (Path(folder) / name).mkdir()
-            server = socket.socket(socket.AF_UNIX)
-            server.bind(str(Path(folder) / name / "controller.sock"))
-            servers.append(server)
-        servers[0].listen()  # the second one is a leftover: the file is there, nobody listens
-        assert find_socket(None) == Path(folder) / "one" / "controller.sock"
-        assert "lab one" in capsys.readouterr().err
-        servers[1].listen()
-        with pytest.raises(NotAvailable, match=r"several labs.*--socket"):
-            find_socket(None)
-        assert find_socket(Path("/given")) == Path("/given")
-        for server in servers:
-            server.close()

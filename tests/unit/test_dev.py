@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-NEEDED = ("dev", "requirements.lock", "setup.cfg", "pyproject.toml", "reorder/Cargo.toml", "reorder/Cargo.lock")
+NEEDED = (
+    "dev",
+    "requirements.lock",
+    "setup.cfg",
+    "pyproject.toml",
+    "ri2n_lab/pyproject.toml",
+    "ri2n_parallel/pyproject.toml",
+    "reorder/Cargo.toml",
+    "reorder/Cargo.lock",
+)
 PYTHON = """#!/bin/bash
 [[ $1 != -m ]] || printf '%s\\n' "${*:5}" >>asked
 """
@@ -50,7 +59,7 @@ def dev(checkout: Path, *argv: str, code: int = 0) -> tuple[list[str], str]:
 LEAN = ["install --constraint requirements.lock -e ."]
 FULL = [
     "install --constraint requirements.lock -r requirements.lock",
-    "install --constraint requirements.lock -e .[test,check]",
+    "install --constraint requirements.lock -e .[test,check] -e ./ri2n_parallel[cli] -e ./ri2n_lab",
 ]
 
 

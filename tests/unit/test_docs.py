@@ -167,9 +167,10 @@ def test_the_map_of_folders_is_that_of_the_repository() -> None:
         assert path.is_dir() if entry.endswith("/") else path.is_file(), f"there is no {entry}"
     top = {entry.split("/")[0] for entry in entries if "/" in entry}
     assert top == folders_with_files(REPOSITORY)
-    package = {entry.split("/")[1] for entry in entries if entry.startswith("ri2n_sdn/")} - {""}
-    modules = {path.name for path in (REPOSITORY / "ri2n_sdn").glob("*.py")} - {"__init__.py"}
-    assert package == folders_with_files(REPOSITORY / "ri2n_sdn") | modules
+    for name in ("ri2n_sdn", "ri2n_lab", "ri2n_parallel"):
+        package = {entry.split("/")[1] for entry in entries if entry.startswith(f"{name}/")} - {""}
+        modules = {path.name for path in (REPOSITORY / name).glob("*.py")} - {"__init__.py"}
+        assert package == folders_with_files(REPOSITORY / name) | (modules if name == "ri2n_sdn" else set()), name
 
 
 def test_the_first_screen_of_the_readme_has_the_two_commands() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.lab import scripts
+from ri2n_sdn import shipped
+from ri2n_sdn.cli import doctor
 from tests.unit.commands import ri2n
 
 OK = {"check": "bridge", "verdict": "ok", "seen": "br-ri2n, netdev datapath", "advice": ""}
@@ -21,7 +22,7 @@ def says(monkeypatch: pytest.MonkeyPatch, folder: Path, body: str) -> None:
     script = folder / "host-doctor"
     script.write_text(f"#!/bin/sh\n{body}\n")
     script.chmod(0o755)
-    monkeypatch.setattr(scripts, "host_script", lambda name: folder / name)
+    monkeypatch.setattr(doctor, "host_script", lambda name: folder / name)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,7 @@ def test_a_host_doctor_that_hangs_is_one_line(monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_scripts_that_are_not_installed_are_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(scripts, "__file__", str(tmp_path / "a" / "b" / "c.py"))
-    monkeypatch.setattr("sys.prefix", str(tmp_path))
+    monkeypatch.setattr(shipped, "_CHECKOUT", tmp_path / "checkout")
+    monkeypatch.setattr(shipped, "_SHARE", tmp_path / "share")
     done = ri2n("doctor")
     assert done.returncode == 2 and "host-doctor is missing: run from a checkout" in done.stderr

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ri2n_lab.cluster.plan import cluster_config
 from ri2n_sdn.apps import local_vlans
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.config import ClusterConfig, load_cluster_config
@@ -20,7 +21,6 @@ from ri2n_sdn.apps.local_vlans import Leases
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.model import Fabric, Host, Nic
 from ri2n_sdn.fabric.topology import load_topology
-from ri2n_sdn.lab.plan import cluster_config
 from ri2n_sdn.vlan.priming import Prime
 
 TOPOLOGIES = Path(__file__).resolve().parents[2] / "topologies"

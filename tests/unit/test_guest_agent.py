@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.lab.guest_labs import Connection
-from ri2n_sdn.lab.guest_link import MAX_PAYLOAD, WINDOW_BYTES, Kind, credit, encode, json_frame
+from ri2n_lab.guests.labs import Connection
+from ri2n_lab.guests.link import MAX_PAYLOAD, WINDOW_BYTES, Kind, credit, encode, json_frame
 
 # Who runs the tests may ignore signals (nohup, a job in the background), which children inherit.
 PATIENCE_S = 120  # a net below whatever hangs, not a limit
@@ -27,14 +27,14 @@ for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
 """
 AGENT = f"""{HEED}
 import sys
-from ri2n_sdn.lab.guest_agent import Agent
+from ri2n_lab.guests.agent import Agent
 Agent(int(sys.argv[1])).serve()
 """
 RELAY = f"""{HEED}
 import socket, sys
 from ri2n_sdn.cli.common import run_guarded
-from ri2n_sdn.lab.guest_labs import Connection
-from ri2n_sdn.lab.guest_relay import relay, request
+from ri2n_lab.guests.labs import Connection
+from ri2n_lab.guests.relay import relay, request
 connection = Connection(socket.socket(fileno=int(sys.argv[1])))
 sys.exit(run_guarded(lambda: relay(connection, request(sys.argv[2:])).code))
 """

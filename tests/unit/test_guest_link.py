@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ri2n_lab.guests.link import MAX_PAYLOAD, Frame, Kind, Parser, credit, encode, json_frame
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.lab.guest_link import MAX_PAYLOAD, Frame, Kind, Parser, credit, encode, json_frame
 
 FRAMES = st.builds(Frame, st.sampled_from(Kind), st.integers(0, 2**32 - 1), st.binary(max_size=300))
 CUTS = st.lists(st.integers(1, 40), max_size=200)

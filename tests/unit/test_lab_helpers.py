@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from ri2n_lab.cluster import helpers
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.topology import parse_topology
-from ri2n_sdn.lab import helpers
 
 TOPOLOGY = """
 name: t

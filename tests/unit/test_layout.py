@@ -1,61 +1,98 @@
-"""The house's rules: which folder may import which, who may touch os-ken, sockets and the clock, file length."""
+"""The house's rules: who may import whom, no circles, who may touch os-ken, sockets and the clock, file length."""
 
 from __future__ import annotations
 
 import ast
 import configparser
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # which pytest brings
+
 REPOSITORY = Path(__file__).parents[2]
-PACKAGE = REPOSITORY / "ri2n_sdn"
-SHIPPED = ("topologies", "ovs-host-scripts", "lab-kernels")
-"""Folders whose files are installed beside the package."""
+SHIPPED = ("topologies", "ovs-host-scripts")
+"""Folders whose files are installed beside the product."""
 
-
-# A folder may import itself, errors, addresses and __version__, and what is listed; folders to come are in it already.
-ALLOWED = {
-    "fabric": set[str](),
-    "weights": {"fabric"},
-    "vlan": {"fabric"},
-    "jobs": {"fabric"},
-    "pipeline": {"fabric", "weights", "vlan", "jobs"},
-    "store": {"fabric", "jobs", "vlan"},
-    "apps": {"fabric", "weights", "vlan", "jobs", "pipeline", "store"},
-    "parallel": set[str](),
-    # Labs and benches use the product as a user does: through commands and the controller's socket.
-    "lab": {"fabric", "cli.client"},
-    "bench": {"fabric", "weights", "lab", "parallel", "cli.client"},
-    "api": {"fabric", "weights", "vlan", "jobs", "pipeline", "store", "apps"},
-    "gui": {"api", "store"},
-    "cli": {"fabric", "weights", "vlan", "jobs", "pipeline", "store", "apps", "api", "lab", "bench", "parallel"},
+# A folder may import itself, the single files of BESIDE, and what is listed; folders to come are in it already.
+ALLOWED: dict[str, set[str]] = {
+    "ri2n_sdn.fabric": set(),
+    "ri2n_sdn.discovery": {"ri2n_sdn.fabric"},
+    "ri2n_sdn.weights": {"ri2n_sdn.fabric"},
+    "ri2n_sdn.vlan": {"ri2n_sdn.fabric"},
+    "ri2n_sdn.jobs": {"ri2n_sdn.fabric"},
+    "ri2n_sdn.pipeline": {f"ri2n_sdn.{each}" for each in ("fabric", "discovery", "weights", "vlan", "jobs")},
+    "ri2n_sdn.store": {f"ri2n_sdn.{each}" for each in ("fabric", "jobs", "vlan")},
+    "ri2n_sdn.apps": {
+        f"ri2n_sdn.{each}" for each in ("fabric", "discovery", "weights", "vlan", "jobs", "pipeline", "store")
+    },
+    "ri2n_sdn.api": {"ri2n_sdn"},
+    "ri2n_sdn.gui": {"ri2n_sdn.api", "ri2n_sdn.store"},
+    "ri2n_sdn.cli": {"ri2n_sdn"},
+    "ri2n_parallel": set(),
+    "ri2n_parallel.copy": {"ri2n_parallel"},
+    "ri2n_parallel.cli": {"ri2n_parallel", "ri2n_parallel.copy"},
+    # Labs use the product as a user does: its commands, its controller's socket, its files of topologies.
+    "ri2n_lab.cluster": {"ri2n_sdn.fabric"},
+    "ri2n_lab.guests": {"ri2n_sdn.fabric", "ri2n_lab.cluster"},
+    "ri2n_lab.traffic": {"ri2n_lab.cluster"},
+    # Benches also look on in the controller (apps.telemetry's Watcher) and know the strategies by name.
+    "ri2n_lab.bench": {
+        *("ri2n_sdn.fabric", "ri2n_sdn.weights", "ri2n_sdn.apps", "ri2n_parallel"),
+        *("ri2n_lab.cluster", "ri2n_lab.guests", "ri2n_lab.traffic"),
+    },
+    "ri2n_lab.cli": {"ri2n_sdn.fabric", "ri2n_sdn.cli", "ri2n_lab"},
 }
-PURE = ("fabric", "weights", "vlan", "jobs", "pipeline")
+BESIDE = {"ri2n_sdn.errors", "ri2n_sdn.addresses", "ri2n_sdn.client", "ri2n_sdn.shipped", "ri2n_sdn.__version__"}
+PURE = tuple(f"ri2n_sdn.{each}" for each in ("fabric", "discovery", "weights", "vlan", "jobs", "pipeline"))
 IMPURE_MODULES = {
     *("os_ken", "socket", "time", "random", "secrets", "threading", "asyncio", "subprocess", "datetime"),
     *("select", "selectors", "signal", "ssl", "pyroute2", "ovs"),
+    *("ri2n_sdn.client", "ri2n_sdn.shipped"),
 }
+PACKAGES = ("ri2n_sdn", "ri2n_lab", "ri2n_parallel")
 MAX_LINES = 600
 
-
-def modules() -> list[Path]:
-    return sorted(PACKAGE.rglob("*.py"))
+Modules = Mapping[str, Path]
 
 
-def imports_of(path: Path) -> Iterator[tuple[int, str]]:
-    """(line, dotted module) of every import, at any depth of the file; relative ones resolved."""
-    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
-    package = ["ri2n_sdn", *path.relative_to(PACKAGE).parts[:-1]]
-    for node in ast.walk(tree):
+def modules(root: Path = REPOSITORY) -> dict[str, Path]:
+    """Every module by its name."""
+    found = {}
+    for path in sorted(path for package in PACKAGES for path in (root / package).rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports_of(name: str, known: Modules) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of every import, at any depth of the file, types' alone, too; relative ones resolved."""
+    path = known[name]
+    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), filename=str(path))):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
-            yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
+            for alias in node.names:
+                full = f"{module}.{alias.name}"
+                yield node.lineno, full if full in known or module in PACKAGES else module
+
+
+def folder_of(name: str, known: Modules) -> str:
+    """`ri2n_sdn.vlan` for all in that folder; a package itself for its single files but those of BESIDE."""
+    if name in BESIDE:
+        return name
+    parts = name.split(".")
+    below = len(parts) > 2 or (name in known and known[name].name == "__init__.py")
+    return ".".join(parts[:2] if below else parts[:1])
 
 
 def only_seeded_random(path: Path) -> bool:
@@ -82,40 +119,76 @@ def only_seeded_random(path: Path) -> bool:
     return set(names) <= {"Random"} and not bare
 
 
-def violations(path: Path) -> Iterator[str]:
-    parts = path.relative_to(PACKAGE).parts
-    folder = parts[0] if len(parts) > 1 else ""
-    for line, module in imports_of(path):
-        top, _, rest = module.partition(".")
-        if top == "os_ken" and folder != "apps":
-            yield f"{path}:{line}: only apps/ may import os_ken"
-        if folder in PURE and top in IMPURE_MODULES and not (top == "random" and only_seeded_random(path)):
-            yield f"{path}:{line}: {folder}/ is pure and must not import {top}"
-        if top != "ri2n_sdn" or not folder:
+def violations(name: str, known: Modules) -> Iterator[str]:
+    path, folder = known[name], folder_of(name, known)
+    for line, imported in imports_of(name, known):
+        top = imported.split(".")[0]
+        if top == "os_ken" and folder != "ri2n_sdn.apps":
+            yield f"{path}:{line}: only ri2n_sdn/apps/ may import os_ken"
+        if folder in PURE and ({top, imported} & IMPURE_MODULES or top in ("ri2n_lab", "ri2n_parallel")):
+            if not (top == "random" and only_seeded_random(path)):
+                yield f"{path}:{line}: {folder} is pure and must not import {imported}"
             continue
-        target = rest.split(".")[0]
-        if target in ("errors", "addresses", "__version__", folder) or not rest:
+        if top not in PACKAGES or name == top or folder in BESIDE:
             continue
+        target = folder_of(imported, known)
+        own = target in (folder, f"{top}.__version__") or (target in BESIDE and name.split(".")[0] != "ri2n_parallel")
         allowed = ALLOWED[folder]
-        if target not in allowed and ".".join(rest.split(".")[:2]) not in allowed:
-            yield f"{path}:{line}: {folder}/ must not import {module}"
+        if not own and target not in allowed and not (top in allowed and top != "ri2n_parallel"):
+            yield f"{path}:{line}: {folder} must not import {imported}"
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_point_one_way(path: Path) -> None:
-    assert not list(violations(path))
+def circles(known: Modules) -> list[list[str]]:
+    """Modules that import each other, by whatever way."""
+    graph: dict[str, set[str]] = {}
+    for name in known:
+        found = set()
+        for _, imported in imports_of(name, known):
+            while imported and imported not in known:
+                imported = imported.rpartition(".")[0]
+            found.add(imported)
+        graph[name] = found - {name, ""}
+    reached: dict[str, set[str]] = {}
+    for name in graph:
+        seen, waiting = set[str](), [name]
+        while waiting:
+            new = graph[waiting.pop()] - seen
+            seen |= new
+            waiting += new
+        reached[name] = seen
+    found_circles = {tuple(sorted(other for other in reached[name] if name in reached[other])) for name in graph}
+    return [list(circle) for circle in sorted(found_circles) if circle]
+
+
+@pytest.mark.parametrize("name", modules())
+def test_imports_point_one_way(name: str) -> None:
+    assert not list(violations(name, modules()))
+
+
+def test_there_is_no_circle() -> None:
+    assert circles(modules()) == []
 
 
 def test_every_folder_has_a_rule() -> None:
-    folders = {path.parent.relative_to(PACKAGE).parts[0] for path in modules() if path.parent != PACKAGE}
-    assert folders <= set(ALLOWED)
+    known = modules()
+    single = {"ri2n_sdn", "ri2n_lab"}  # of the product, the files of BESIDE alone
+    assert {folder_of(name, known) for name in known} - BESIDE <= {*ALLOWED, *single}
+    assert {name for name in known if folder_of(name, known) in single} <= single
 
 
 def test_files_start_with_a_docstring_and_are_not_too_long() -> None:
-    for path in modules():
+    for path in modules().values():
         text = path.read_text(encoding="utf-8")
         assert ast.get_docstring(ast.parse(text)), f"{path}: no docstring"
         assert text.count("\n") <= MAX_LINES, f"{path}: {text.count(chr(10))} lines"
+
+
+# ---- distributions
+
+
+def project(package: str) -> dict[str, object]:
+    """The pyproject.toml of a package that is a distribution of its own."""
+    return tomllib.loads((REPOSITORY / package / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("folder", SHIPPED)
@@ -127,28 +200,70 @@ def test_every_file_of_a_shipped_folder_is_installed(folder: str) -> None:
     assert there and there <= listed, there - listed
 
 
+@pytest.mark.parametrize("package", ["ri2n_lab", "ri2n_parallel"])
+def test_a_distribution_has_all_its_folders_and_files(package: str) -> None:
+    tools = project(package)["tool"]["setuptools"]  # type: ignore[index]
+    folder = REPOSITORY / package
+    kept = [path for path in folder.rglob("*") if not re.search(r"__pycache__|egg-info|/build/", str(path))]
+    with_code = {path.parent for path in kept if path.suffix == ".py"}
+    assert set(tools["packages"]) == {".".join(path.relative_to(REPOSITORY).parts) for path in with_code}
+    data = {path for pattern in tools["package-data"][package] for path in folder.glob(pattern)}
+    rest = {path for path in kept if path.is_file() and path.suffix != ".py" and path.name != "pyproject.toml"}
+    assert data == rest
+
+
+def test_the_three_distributions_have_one_version() -> None:
+    from ri2n_sdn import __version__
+
+    for package in ("ri2n_lab", "ri2n_parallel"):
+        assert project(package)["project"]["version"] == __version__  # type: ignore[index]
+    assert {each for each in project("ri2n_lab")["project"]["dependencies"] if "ri2n" in each} == {  # type: ignore[index]
+        f"ri2n-sdn == {__version__}",
+        f"ri2n-parallel == {__version__}",
+    }
+
+
+# ---- the rules see what they must
+
+
 @pytest.mark.parametrize(
     ("folder", "text", "expected"),
     [
-        ("fabric", "import socket", "is pure"),
-        ("pipeline", "def f():\n    from time import monotonic", "is pure"),
-        ("weights", "import random\nx = random.random()", "is pure"),
-        ("weights", "import random\nx = random.Random()", "is pure"),
-        ("weights", "import random\nx = random.Random(1)", ""),
-        ("lab", "from ri2n_sdn.apps import launcher", "must not import"),
-        ("bench", "from ri2n_sdn.pipeline.dphash import slot_of", "must not import"),
-        ("weights", "from ..pipeline import plan", "must not import"),
-        ("cli", "import os_ken.lib", "only apps"),
-        ("bench", "from ri2n_sdn.cli.client import Client", ""),
-        ("cli", "from ri2n_sdn.errors import BadInput", ""),
+        ("ri2n_sdn/fabric", "import socket", "is pure"),
+        ("ri2n_sdn/pipeline", "def f():\n    from time import monotonic", "is pure"),
+        ("ri2n_sdn/weights", "import random\nx = random.random()", "is pure"),
+        ("ri2n_sdn/weights", "import random\nx = random.Random()", "is pure"),
+        ("ri2n_sdn/weights", "import random\nx = random.Random(1)", ""),
+        ("ri2n_sdn/weights", "from ..pipeline import plan", "must not import"),
+        ("ri2n_sdn/vlan", "from ri2n_sdn.client import call", "is pure"),
+        ("ri2n_sdn/cli", "import os_ken.lib", "only ri2n_sdn/apps"),
+        ("ri2n_sdn/cli", "from ri2n_sdn.errors import BadInput", ""),
+        ("ri2n_sdn/cli", "from ri2n_lab.cluster import Lab", "must not import"),
+        ("ri2n_sdn/apps", "def f():\n    from ri2n_lab.cluster.lab import Lab", "must not import"),
+        ("ri2n_sdn/apps", "from ri2n_sdn.cli import main", "must not import"),
+        ("ri2n_lab/cluster", "from ri2n_sdn.apps import launcher", "must not import"),
+        ("ri2n_lab/cluster", "from ri2n_lab.bench.fig4 import run", "must not import"),
+        ("ri2n_lab/bench", "from ri2n_sdn.pipeline.dphash import slot_of", "must not import"),
+        ("ri2n_lab/bench", "from ri2n_sdn.client import call", ""),
+        ("ri2n_lab/cli", "from ri2n_lab.bench.fig4 import run", ""),
+        ("ri2n_parallel", "from ri2n_sdn.errors import BadInput", "must not import"),
+        ("ri2n_parallel", "from ri2n_parallel.copy.blocks import BLOCK_BYTES", "must not import"),
+        ("ri2n_parallel/copy", "from ri2n_parallel.errors import BadInput", ""),
     ],
 )
-def test_the_rule_sees_what_it_must(
-    folder: str, text: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.modules[__name__], "PACKAGE", tmp_path)
+def test_the_rule_sees_what_it_must(folder: str, text: str, expected: str, tmp_path: Path) -> None:
     file = tmp_path / folder / "module.py"
-    file.parent.mkdir()
+    file.parent.mkdir(parents=True)
     file.write_text(text, encoding="utf-8")
-    found = list(violations(file))
+    known = modules(tmp_path)
+    found = list(violations(next(iter(known)), known))
     assert (len(found) == 1 and expected in found[0]) if expected else not found
+
+
+def test_a_circle_is_seen(tmp_path: Path) -> None:
+    folder = tmp_path / "ri2n_sdn" / "vlan"
+    folder.mkdir(parents=True)
+    for name, other in (("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")):
+        lines = ["from typing import TYPE_CHECKING", "if TYPE_CHECKING:", f"    from ri2n_sdn.vlan import {other}"]
+        (folder / f"{name}.py").write_text("\n".join(lines))
+    assert circles(modules(tmp_path)) == [[f"ri2n_sdn.vlan.{name}" for name in "abc"]]

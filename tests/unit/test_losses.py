@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from ri2n_sdn.weights.loop import PairCounters, PathCounters
+from ri2n_sdn.weights.counters import PairCounters, PathCounters
 from ri2n_sdn.weights.losses import Loss, LossSettings, LossWatch
 
 HOSTS = ("A", "B", "C", "D")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.lab.kernels import Kernel
+from ri2n_lab.guests.kernels import Kernel
 from tests.run import guests
 
 

@@ -16,9 +16,10 @@ from ri2n_sdn.apps.channel import Refused
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.openflow import parser
 from ri2n_sdn.apps.telemetry import TelemetryApp
+from ri2n_sdn.fabric.model import PathKey
 from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.pipeline.plan import RECEIVED, SENT, pair_group_id
-from ri2n_sdn.weights.loop import PathKey, default_slots
+from ri2n_sdn.weights.loop import default_slots
 from tests.problem_texts import problem_texts
 from tests.unit.fake_hosts import FakeChannel, cluster_of, parts, plan
 from tests.unit.test_codec import flow_entry
@@ -100,7 +101,7 @@ class World:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     world = World()
-    monkeypatch.setattr(telemetry, "time", SimpleNamespace(monotonic=lambda: world.now_s))
+    monkeypatch.setattr(telemetry, "time", SimpleNamespace(monotonic=lambda: world.now_s, thread_time=lambda: 0.0))
     for module in (cluster_module, problems):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: world.now_s, time=lambda: 0.0))
     monkeypatch.setattr(telemetry, "_ANSWER_S", 0.0)  # what is to come is there at once

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ri2n_lab.guests.kernels import Kernel, find_kernel
 from ri2n_sdn.errors import NotAvailable
-from ri2n_sdn.lab.kernels import Kernel, find_kernel
 
 
 @pytest.fixture(scope="session")

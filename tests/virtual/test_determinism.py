@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
-from ri2n_sdn.lab.guest import Guest, GuestResult
-from ri2n_sdn.lab.kernels import Kernel
+from ri2n_lab.guests.guest import Guest, GuestResult
+from ri2n_lab.guests.kernels import Kernel
 
 ETC_NETNS = Path("/etc/netns")
 SLEEP_S = 600

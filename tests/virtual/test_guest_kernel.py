@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ri2n_sdn.lab.guest import Guest
-from ri2n_sdn.lab.kernels import Kernel
+from ri2n_lab.guests.guest import Guest
+from ri2n_lab.guests.kernels import Kernel
 
 READING_NS = 256  # what reading the virtual clock costs
 

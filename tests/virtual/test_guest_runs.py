@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ri2n_sdn.lab.kernels import Kernel
+from ri2n_lab.guests.kernels import Kernel
 from tests.run import guests
 from tests.run.tally import read_junit
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from ri2n_sdn.lab.guest import Guest
-from ri2n_sdn.lab.kernels import Kernel
+from ri2n_lab.guests.guest import Guest
+from ri2n_lab.guests.kernels import Kernel
 
 D = Path(__file__).resolve().parents[2] / "topologies" / "fig4" / "d.yaml"
 MEASURE = """
 import sys
 from pathlib import Path
 from ri2n_sdn.fabric.topology import load_topology
-from ri2n_sdn.lab import Lab
-from ri2n_sdn.lab.iperf import IperfRun
+from ri2n_lab.cluster import Lab
+from ri2n_lab.traffic.iperf import IperfRun
 with Lab.create(load_topology(Path(sys.argv[1]))) as lab:
     print(IperfRun(lab, "A", ["B"], streams=4, seconds=2).results(skip_s=0.5, window_s=1)["B"].goodput_bps)
 """

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.lab.iperf import IperfRun, NotTogether
+from ri2n_lab.traffic.iperf import IperfRun, NotTogether
 
 
 class Ended:

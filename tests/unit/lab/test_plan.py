@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.cli.client import call
+from ri2n_lab.cluster import plan
+from ri2n_lab.cluster.control import await_ready
+from ri2n_lab.cluster.faults import Fault, check_fault, same_place
+from ri2n_lab.cluster.state import check_name, fresh_name
+from ri2n_lab.traffic.lossy import loss_program
+from ri2n_sdn.client import call
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.switches import SwitchSpec
 from ri2n_sdn.fabric.topology import NicSpec, Topology, load_topology, parse_topology
-from ri2n_sdn.lab import plan
-from ri2n_sdn.lab.control import await_ready
-from ri2n_sdn.lab.faults import Fault, check_fault, same_place
-from ri2n_sdn.lab.lossy import loss_program
-from ri2n_sdn.lab.state import check_name, fresh_name
 
 TOPOLOGIES = Path(__file__).resolve().parents[3] / "topologies"
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from ri2n_lab.traffic import streams as traffic
+from ri2n_lab.traffic.iperf import window_goodput_bps
+from ri2n_lab.traffic.streams import StreamResult, _merge, analyse, receive, send
 from ri2n_sdn.errors import NotAvailable
-from ri2n_sdn.lab import traffic
-from ri2n_sdn.lab.iperf import window_goodput_bps
-from ri2n_sdn.lab.traffic import StreamResult, _merge, analyse, receive, send
 
 MS = 1_000_000
 

@@ -1,1 +1,1 @@
-"""Tests of ri2n_sdn.parallel."""
+"""Tests of ri2n_parallel."""

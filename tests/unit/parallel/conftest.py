@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ri2n_sdn.parallel import caretaker, connect, connection, dial, engine, link, links, listener, session
-from ri2n_sdn.parallel.copy import channel, server
+from ri2n_parallel import caretaker, connect, connection, dial, engine, link, links, listener, session
+from ri2n_parallel.copy import channel, server
 from tests.unit.parallel import worlds
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ri2n_sdn.parallel.copy import Folder, Server, Session
-from ri2n_sdn.parallel.copy.messages import Hello, encode
+from ri2n_parallel.copy import Folder, Server, Session
+from ri2n_parallel.copy.messages import Hello, encode
 from tests.unit.parallel.worlds import PATIENCE_S
 
 __all__ = ["HELLO", "Connector", "Serving", "read_all", "say", "serving", "wait_until"]

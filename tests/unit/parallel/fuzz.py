@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
-from ri2n_sdn.parallel import (
+from ri2n_parallel import (
     AllLinksLost,
     HandshakeRefused,
     ParallelListener,
@@ -29,8 +29,8 @@ from ri2n_sdn.parallel import (
     Qos,
     create_connection,
 )
-from ri2n_sdn.parallel.engine import OUT_MOST
-from ri2n_sdn.parallel.frames import (
+from ri2n_parallel.engine import OUT_MOST
+from ri2n_parallel.frames import (
     ABORT,
     ACK,
     CHUNK_MOST,

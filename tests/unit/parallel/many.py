@@ -15,8 +15,8 @@ import sys
 import threading
 import time
 
-from ri2n_sdn.parallel import Qos, caretaker, create_connection, create_listener
-from ri2n_sdn.parallel.aio import ParallelReader, ParallelWriter, open_parallel_connection, start_parallel_server
+from ri2n_parallel import Qos, caretaker, create_connection, create_listener
+from ri2n_parallel.aio import ParallelReader, ParallelWriter, open_parallel_connection, start_parallel_server
 from tests.unit.parallel.worlds import PATIENCE_S, addresses, descriptors, noise, p_all
 
 DESCRIPTORS = 1 << 15

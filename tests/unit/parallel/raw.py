@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ri2n_sdn.parallel import ParallelListener, ParallelSocket, Qos
-from ri2n_sdn.parallel.frames import (
+from ri2n_parallel import ParallelListener, ParallelSocket, Qos
+from ri2n_parallel.frames import (
     CHUNK_MOST,
     EARLY,
     FRAME,

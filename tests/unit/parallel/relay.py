@@ -19,7 +19,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from ri2n_sdn.parallel.frames import GREETING, HELLO, REPLY, Endpoint, Reply
+from ri2n_parallel.frames import GREETING, HELLO, REPLY, Endpoint, Reply
 
 __all__ = ["PASS", "RESET", "SWALLOW", "Relay"]
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.parallel import AllLinksLost, HandshakeRefused, Qos, aio, aio_transport
-from ri2n_sdn.parallel.aio import ParallelReader, ParallelServer, ParallelWriter, streams
+from ri2n_parallel import AllLinksLost, HandshakeRefused, Qos, aio, aio_transport
+from ri2n_parallel.aio import ParallelReader, ParallelServer, ParallelWriter, streams
 from tests.unit.parallel.worlds import PATIENCE_S, Clock, addresses, digest, noise, pair, rounds, wait_until
 
 MB = 1 << 20

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.parallel import (
+from ri2n_parallel import (
     ParallelError,
     ParallelListener,
     ParallelSocket,

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ri2n_sdn.parallel.copy import blocks, folder, transfer
-from ri2n_sdn.parallel.copy.blocks import ATTEMPTS, GROUP, WINDOW, Intake, Outgoing
-from ri2n_sdn.parallel.copy.channel import Channel
-from ri2n_sdn.parallel.copy.folder import Folder, open_source
-from ri2n_sdn.parallel.copy.messages import Done, ProtocolViolation, Refused
-from ri2n_sdn.parallel.copy.transfer import Transferred, receive_file, send_file
+from ri2n_parallel.copy import blocks, folder, transfer
+from ri2n_parallel.copy.blocks import ATTEMPTS, GROUP, WINDOW, Intake, Outgoing
+from ri2n_parallel.copy.channel import Channel
+from ri2n_parallel.copy.folder import Folder, open_source
+from ri2n_parallel.copy.messages import Done, ProtocolViolation, Refused
+from ri2n_parallel.copy.transfer import Transferred, receive_file, send_file
 from tests.unit.parallel.worlds import PATIENCE_S
 
 SMALL = 8

@@ -25,28 +25,21 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-import typer
 
-from ri2n_sdn.cli import main, parallel_copy
-from ri2n_sdn.cli.common import run_guarded
-from ri2n_sdn.parallel.copy import blocks
+from ri2n_parallel.cli import main
+from ri2n_parallel.copy import blocks
 from tests.unit.parallel.copy_help import wait_until
 from tests.unit.parallel.relay import PASS, SWALLOW, Relay
 from tests.unit.parallel.worlds import PATIENCE_S
 
 REPOSITORY = Path(__file__).parents[3]
 ENVIRONMENT = {**os.environ, "COLUMNS": "200", "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(REPOSITORY)}
-# The two commands alone: the others' imports take a second or more, which these processes need not. Ctrl-C is heard:
-# whoever runs the tests in the background of a script ignores it, and children inherit that.
+# Ctrl-C is heard: whoever runs the tests in the background of a script ignores it, and children inherit that.
 ALONE = """
-import signal, sys, typer
+import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from ri2n_sdn.cli import parallel_copy
-from ri2n_sdn.cli.common import run_guarded
-app = typer.Typer(pretty_exceptions_enable=False)
-app.command()(parallel_copy.cp)
-app.command()(parallel_copy.serve)
-sys.exit(run_guarded(lambda: app(prog_name="ri2n", standalone_mode=False)))
+from ri2n_parallel.cli.main import main
+main()
 """
 COMMAND = [sys.executable, "-c", ALONE]
 BLOCK = blocks.BLOCK_BYTES
@@ -56,9 +49,6 @@ LINKS = [f"127.0.0.{number}" for number in range(1, 5)]
 
 
 Done: TypeAlias = "subprocess.CompletedProcess[str]"
-APP = typer.Typer(pretty_exceptions_enable=False)
-APP.command()(parallel_copy.cp)
-APP.command()(parallel_copy.serve)
 
 
 def run(*argv: str, **kwargs: Any) -> Done:
@@ -73,7 +63,7 @@ def here(*argv: str) -> Done:
     out, err = io.StringIO(), io.StringIO()
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run_guarded(lambda: APP(list(argv), prog_name="ri2n", standalone_mode=False))
+        code = main.run(argv)
     resource.setrlimit(resource.RLIMIT_NOFILE, limits)  # which `serve` raises
     return subprocess.CompletedProcess(argv, code, out.getvalue(), err.getvalue())
 
@@ -91,7 +81,7 @@ def good(done: Done) -> dict[str, Any]:
 def one_line(done: Done) -> str:
     assert done.returncode == 2 and done.stdout == "", done
     lines = done.stderr.splitlines()
-    assert len(lines) == 1 and lines[0].startswith("ri2n: "), done.stderr
+    assert len(lines) == 1 and lines[0].startswith("ri2n-parallel: "), done.stderr
     return lines[0]
 
 
@@ -515,5 +505,5 @@ def test_a_port_of_something_else_is_one_line(greeting: bytes, tmp_path: Path) -
 
 def test_the_two_commands_are_commands_of_ri2n(capsys: pytest.CaptureFixture[str]) -> None:
     for command, words in (("cp", "--streams"), ("serve", "--read-only")):
-        assert main.app([command, "--help"], prog_name="ri2n", standalone_mode=False) == 0
+        assert main.run([command, "--help"]) == 0
         assert words in capsys.readouterr().out

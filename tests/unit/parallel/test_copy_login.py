@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ri2n_sdn.parallel.copy import ProtocolViolation
-from ri2n_sdn.parallel.copy import channel as channel_module
-from ri2n_sdn.parallel.copy import server as server_module
-from ri2n_sdn.parallel.copy.channel import Channel
-from ri2n_sdn.parallel.copy.messages import HEADER, Done, Message, Stat, Wait, encode
+from ri2n_parallel.copy import ProtocolViolation
+from ri2n_parallel.copy import channel as channel_module
+from ri2n_parallel.copy import server as server_module
+from ri2n_parallel.copy.channel import Channel
+from ri2n_parallel.copy.messages import HEADER, Done, Message, Stat, Wait, encode
 from tests.unit.parallel.copy_help import HELLO, read_all, say, serving, wait_until
 from tests.unit.parallel.worlds import PATIENCE_S, Clock, in_thread
 

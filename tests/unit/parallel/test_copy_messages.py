@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ri2n_sdn.parallel.copy import messages as m
+from ri2n_parallel.copy import messages as m
 
 HEX = "0123456789abcdef"
 SIZES = st.integers(0, m.MAX_SIZE_BYTES)

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ri2n_sdn.errors import BadInput
-from ri2n_sdn.parallel.copy.messages import Refused
-from ri2n_sdn.parallel.copy.names import (
+from ri2n_parallel.copy.messages import Refused
+from ri2n_parallel.copy.names import (
     MAX_COMPONENT_BYTES,
     Remote,
     check_name,
@@ -21,6 +20,7 @@ from ri2n_sdn.parallel.copy.names import (
     part_name,
     printable,
 )
+from ri2n_parallel.errors import BadInput
 
 PIECES = st.sampled_from(
     ["..", ".", "", "/", "a", "b.txt", "\0", "x" * 254, "é" * 120, "\udcff", "\ud800", "~", "-r", "\n"]

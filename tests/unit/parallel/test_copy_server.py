@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ri2n_sdn.parallel.copy import Folder, Refused, Session, blocks, transfer
-from ri2n_sdn.parallel.copy import folder as folder_module
-from ri2n_sdn.parallel.copy import server as server_module
-from ri2n_sdn.parallel.copy.folder import open_source
-from ri2n_sdn.parallel.copy.messages import (
+from ri2n_parallel.copy import Folder, Refused, Session, blocks, transfer
+from ri2n_parallel.copy import folder as folder_module
+from ri2n_parallel.copy import server as server_module
+from ri2n_parallel.copy.folder import open_source
+from ri2n_parallel.copy.messages import (
     Block,
     Done,
     End,

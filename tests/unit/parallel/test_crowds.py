@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ri2n_parallel import Qos, listener
+from ri2n_parallel.crowds import Crowds
 from ri2n_sdn.addresses import crowd_of, plain_address
-from ri2n_sdn.parallel import Qos, listener
-from ri2n_sdn.parallel.crowds import Crowds
 from tests.unit.parallel.worlds import PATIENCE_S, connect, serving, wait_until
 
 STEPS = st.lists(st.tuples(st.sampled_from("abbccc"), st.sampled_from([0, 0, 0, 1]), st.integers(0, 20)), min_size=25)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.parallel import Qos, dial
-from ri2n_sdn.parallel.dial import Client
+from ri2n_parallel import Qos, dial
+from ri2n_parallel.dial import Client
 from tests.unit.parallel.worlds import PATIENCE_S, addresses, connect, p_all, serving, wait_until
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.parallel import AllLinksLost, ParallelSocket, ProtocolError, Qos
-from ri2n_sdn.parallel.aio import open_parallel_connection, start_parallel_server
-from ri2n_sdn.parallel.frames import (
+from ri2n_parallel import AllLinksLost, ParallelSocket, ProtocolError, Qos
+from ri2n_parallel.aio import open_parallel_connection, start_parallel_server
+from ri2n_parallel.frames import (
     ABORT,
     ACK,
     CHUNK_MOST,
@@ -31,7 +31,7 @@ from ri2n_sdn.parallel.frames import (
     Greeting,
     Reply,
 )
-from ri2n_sdn.parallel.schedule import FIRST_BYTES
+from ri2n_parallel.schedule import FIRST_BYTES
 from tests.unit.parallel.raw import WINDOW, Hand, early_by_hand, exactly, frame
 from tests.unit.parallel.worlds import (
     PATIENCE_S,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ri2n_sdn.parallel import ProtocolError
-from ri2n_sdn.parallel.frames import (
+from ri2n_parallel import ProtocolError
+from ri2n_parallel.frames import (
     ABORT,
     ACK,
     CHUNK_MOST,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ri2n_sdn.parallel import (
+from ri2n_parallel import (
     AllLinksLost,
     HandshakeRefused,
     ParallelListener,
@@ -20,8 +20,8 @@ from ri2n_sdn.parallel import (
     Qos,
     listener,
 )
-from ri2n_sdn.parallel.engine import OUT_MOST
-from ri2n_sdn.parallel.frames import (
+from ri2n_parallel.engine import OUT_MOST
+from ri2n_parallel.frames import (
     ABORT,
     ACK,
     BAD_GREETING,
@@ -43,7 +43,7 @@ from ri2n_sdn.parallel.frames import (
     Greeting,
     Reply,
 )
-from ri2n_sdn.parallel.stream import UNACKNOWLEDGED_MOST
+from ri2n_parallel.stream import UNACKNOWLEDGED_MOST
 from tests.unit.parallel.raw import WINDOW, client_by_hand, exactly, frame, hand_at, server_by_hand
 from tests.unit.parallel.worlds import (
     PATIENCE_S,
@@ -215,8 +215,8 @@ def test_connections_that_nobody_accepts_are_bounded() -> None:
 
 FEW = """
 import resource, socket, sys, time
-from ri2n_sdn.parallel import Qos, create_connection, create_listener
-from ri2n_sdn.parallel.frames import CHUNK_MOST, HELLO, Greeting
+from ri2n_parallel import Qos, create_connection, create_listener
+from ri2n_parallel.frames import CHUNK_MOST, HELLO, Greeting
 PATIENCE_S = float(sys.argv[1])
 listener = create_listener(("127.0.0.1", 0), handshake_timeout_s=1.0)
 hello = Greeting(HELLO, 1, CHUNK_MOST, 1 << 20, bytes(16)).pack()

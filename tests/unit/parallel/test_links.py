@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.parallel import AllLinksLost, ParallelListener, ParallelSocket, Qos, dial, session
+from ri2n_parallel import AllLinksLost, ParallelListener, ParallelSocket, Qos, dial, session
 from tests.unit.parallel.relay import PASS, RESET, SWALLOW, Relay
 from tests.unit.parallel.worlds import (
     PATIENCE_S,
@@ -213,7 +213,7 @@ def test_without_any_link_it_waits_as_long_as_it_may(clock: Clock, why: str, nev
 
 PEER = """
 import sys
-from ri2n_sdn.parallel import Qos, create_connection
+from ri2n_parallel import Qos, create_connection
 with create_connection(("127.0.0.1", int(sys.argv[1])), Qos(3)) as sock:
     if sys.argv[2] == "send":
         while True:

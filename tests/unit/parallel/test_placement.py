@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ri2n_sdn.errors import BadInput
-from ri2n_sdn.parallel import ParallelSocket, Qos, create_listener
-from ri2n_sdn.parallel.frames import CHUNK_MOST, HELLO, REPLY, SESSION_BYTES, Greeting
-from ri2n_sdn.parallel.placement import RULES, InterfaceLoad, least_bytes, least_connections, order, weights
+from ri2n_parallel import ParallelSocket, Qos, create_listener
+from ri2n_parallel.errors import BadInput
+from ri2n_parallel.frames import CHUNK_MOST, HELLO, REPLY, SESSION_BYTES, Greeting
+from ri2n_parallel.placement import RULES, InterfaceLoad, least_bytes, least_connections, order, weights
 from tests.unit.parallel.raw import exactly
 from tests.unit.parallel.worlds import PATIENCE_S, Clock, addresses, connect, noise, p_all, serving, wait_until
 

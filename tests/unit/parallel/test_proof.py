@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.errors import BadInput
-from ri2n_sdn.parallel import (
+from ri2n_parallel import (
     AllLinksLost,
     HandshakeRefused,
     ParallelListener,
@@ -24,8 +23,9 @@ from ri2n_sdn.parallel import (
     p_connect,
     proof,
 )
-from ri2n_sdn.parallel.aio import open_parallel_connection, start_parallel_server
-from ri2n_sdn.parallel.frames import (
+from ri2n_parallel.aio import open_parallel_connection, start_parallel_server
+from ri2n_parallel.errors import BadInput
+from ri2n_parallel.frames import (
     BAD_GREETING,
     CHALLENGE,
     CHUNK_MOST,
@@ -46,7 +46,7 @@ from ri2n_sdn.parallel.frames import (
     Greeting,
     Reply,
 )
-from ri2n_sdn.parallel.proof import NONCE_BYTES, PROOF_BYTES
+from ri2n_parallel.proof import NONCE_BYTES, PROOF_BYTES
 from tests.unit.parallel.raw import WINDOW, exactly, frame
 from tests.unit.parallel.worlds import PATIENCE_S, connect, digest, in_thread, noise, p_all, pair, serving, wait_until
 

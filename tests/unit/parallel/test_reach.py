@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.errors import BadInput
-from ri2n_sdn.parallel import Qos, connect, create_connection, dial
-from ri2n_sdn.parallel.frames import CHUNK_MOST, GREETING, OK, SESSION_BYTES, Endpoint, Greeting, Reply
-from ri2n_sdn.parallel.interfaces import own_addresses, own_interfaces
-from ri2n_sdn.parallel.reach import Interface, networks_of, sensible
+from ri2n_parallel import Qos, connect, create_connection, dial
+from ri2n_parallel.errors import BadInput
+from ri2n_parallel.frames import CHUNK_MOST, GREETING, OK, SESSION_BYTES, Endpoint, Greeting, Reply
+from ri2n_parallel.interfaces import own_addresses, own_interfaces
+from ri2n_parallel.reach import Interface, networks_of, sensible
 from tests.unit.parallel.raw import WINDOW, exactly
 from tests.unit.parallel.worlds import PATIENCE_S, in_thread, wait_until
 from tests.unit.parallel.worlds import connect as patient_connect

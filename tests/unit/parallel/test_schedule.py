@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ri2n_sdn.parallel.frames import CHUNK_MOST
-from ri2n_sdn.parallel.schedule import FIRST_BYTES, SEGMENT_BYTES, LinkLoad, chunk_bytes, early_bytes, pick
+from ri2n_parallel.frames import CHUNK_MOST
+from ri2n_parallel.schedule import FIRST_BYTES, SEGMENT_BYTES, LinkLoad, chunk_bytes, early_bytes, pick
 
 BUFFER_BYTES = 1 << 17  # what a link takes before it is busy
 RATES = st.lists(st.floats(1e5, 1e9), min_size=1, max_size=8)

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from ri2n_sdn.parallel import ParallelError, ParallelSocket, caretaker
-from ri2n_sdn.parallel import link as link_module
-from ri2n_sdn.parallel.engine import TAKEN_PART
-from ri2n_sdn.parallel.frames import ABORT, ACK, CHUNK_MOST, DATA, FIN, PING
-from ri2n_sdn.parallel.link import BYTES_ACKED, DELIVERY_RATE, RATED_S, SILENT_S, SUSPECT, TCP_INFO, UP, Link
-from ri2n_sdn.parallel.session import ANSWER_S, PING_S
+from ri2n_parallel import ParallelError, ParallelSocket, caretaker
+from ri2n_parallel import link as link_module
+from ri2n_parallel.engine import TAKEN_PART
+from ri2n_parallel.frames import ABORT, ACK, CHUNK_MOST, DATA, FIN, PING
+from ri2n_parallel.link import BYTES_ACKED, DELIVERY_RATE, RATED_S, SILENT_S, SUSPECT, TCP_INFO, UP, Link
+from ri2n_parallel.session import ANSWER_S, PING_S
 from tests.unit.parallel.raw import WINDOW, frame, hand_at
 from tests.unit.parallel.worlds import Clock, p_all, pair, wait_until
 

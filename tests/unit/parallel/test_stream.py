@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ri2n_sdn.parallel import ProtocolError
-from ri2n_sdn.parallel.frames import RANGES_MOST, pack_ranges, unpack_ranges
-from ri2n_sdn.parallel.stream import CHUNKS_MOST, UNACKNOWLEDGED_MOST, Incoming, Outgoing
+from ri2n_parallel import ProtocolError
+from ri2n_parallel.frames import RANGES_MOST, pack_ranges, unpack_ranges
+from ri2n_parallel.stream import CHUNKS_MOST, UNACKNOWLEDGED_MOST, Incoming, Outgoing
 from tests.unit.parallel.worlds import noise
 
 WINDOW = 1000

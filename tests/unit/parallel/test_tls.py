@@ -9,8 +9,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from ri2n_sdn.parallel import HandshakeRefused, ParallelError, ParallelSocket, ProtocolError, Qos
-from ri2n_sdn.parallel.frames import ACK, CHUNK_MOST, FRAME, HELLO, JOIN, REPLY, SESSION_BYTES, Greeting, Reply
+from ri2n_parallel import HandshakeRefused, ParallelError, ParallelSocket, ProtocolError, Qos
+from ri2n_parallel.frames import ACK, CHUNK_MOST, FRAME, HELLO, JOIN, REPLY, SESSION_BYTES, Greeting, Reply
 from tests.unit.parallel.worlds import (
     PATIENCE_S,
     Clock,

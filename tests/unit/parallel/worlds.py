@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ri2n_sdn.parallel import (
+from ri2n_parallel import (
     ParallelListener,
     ParallelSocket,
     Qos,
@@ -22,7 +22,7 @@ from ri2n_sdn.parallel import (
     create_listener,
     p_read,
 )
-from ri2n_sdn.parallel.session import Session
+from ri2n_parallel.session import Session
 
 __all__ = [
     "PATIENCE_S",

@@ -10,8 +10,9 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
+from ri2n_sdn.fabric.model import PairKey
 from ri2n_sdn.fabric.switches import LinkSpec, SwitchGraph, SwitchSpec, switch_graph
-from ri2n_sdn.vlan.adaptive import PairKey, PairWays
+from ri2n_sdn.vlan.adaptive import PairWays
 from ri2n_sdn.vlan.assign import BoolArray, FloatArray, IndexArray
 from ri2n_sdn.vlan.trees import Trees, trees_from_cables
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ri2n_sdn.vlan.adaptive import Adaptive, AdaptiveSettings, PairKey, PairWays
+from ri2n_sdn.fabric.model import PairKey
+from ri2n_sdn.vlan.adaptive import Adaptive, AdaptiveSettings, PairWays
 from ri2n_sdn.vlan.assign import FloatArray, IndexArray
 from ri2n_sdn.vlan.demands import estimate_demands, fair_rates
 from ri2n_sdn.weights.fairness import Network as FairNetwork

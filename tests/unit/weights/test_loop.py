@@ -11,17 +11,10 @@ import numpy as np
 import pytest
 
 from ri2n_sdn.errors import BadInput
+from ri2n_sdn.fabric.model import PairKey, PathKey
 from ri2n_sdn.weights import fairness, split
-from ri2n_sdn.weights.loop import (
-    Decision,
-    LoopSettings,
-    PairCounters,
-    PairKey,
-    PathCounters,
-    PathKey,
-    WeightLoop,
-    default_slots,
-)
+from ri2n_sdn.weights.counters import PairCounters, PathCounters
+from ri2n_sdn.weights.loop import Decision, LoopSettings, WeightLoop, default_slots
 from ri2n_sdn.weights.memory import PairMemory
 from ri2n_sdn.weights.sample import FloatArray
 from ri2n_sdn.weights.strategies import STRATEGIES

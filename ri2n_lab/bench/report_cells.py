@@ -1,0 +1,41 @@
+"""Markdown that a report is made of: table cells that cannot break their table, and tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from ri2n_lab.bench.figures import Bar
+
+__all__ = ["cell", "code", "spread_text", "table"]
+
+
+def cell(text: str) -> str:
+    """Text that cannot end a table's cell or begin markup of its own."""
+    return re.sub(r"([\\|\[`*])", r"\\\1", _one_line(text)).replace("<", "&lt;")
+
+
+def code(text: str) -> str:
+    """`text` as code, without what would end it."""
+    return f"`{_one_line(text.replace('`', '').replace('|', '/'))}`"
+
+
+def spread_text(bar: Bar | None, form: str) -> str:
+    """`median (smallest..largest)`, the brackets only when they differ; `-` for what was not measured."""
+    if bar is None or bar.value is None:
+        return "-"
+    middle, low, high = (f"{value:{form}}" for value in (bar.value, bar.low, bar.high))
+    return middle if low == high else f"{middle} ({low}..{high})"
+
+
+def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> Iterator[str]:
+    """A table and the empty line after it."""
+    yield f"| {' | '.join(head)} |"
+    yield f"| {' | '.join('---' for _ in head)} |"
+    for line in lines:
+        yield f"| {' | '.join(line)} |"
+    yield ""
+
+
+def _one_line(text: str) -> str:
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())

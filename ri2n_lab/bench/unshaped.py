@@ -1,0 +1,35 @@
+"""Take the rates off a lab: links as fast as this machine, Linux bridges as switches, offloads on where they may be."""
+
+from __future__ import annotations
+
+from ri2n_lab.cluster import Lab
+from ri2n_lab.cluster.plan import switch_ports
+from ri2n_lab.cluster.run import ip_batch
+
+__all__ = ["takes_super_packets", "unshape"]
+
+OFFLOADS_ON = "tso on gso on gro on tx on rx on"
+
+
+def takes_super_packets(software: str, datapath: str, userspace_tso: bool) -> bool:
+    """Whether what runs on the hosts can be given super-packets; netdev bridges read frames of the MTU alone."""
+    return software in ("none", "autonomous") or datapath == "system" or userspace_tso
+
+
+def unshape(lab: Lab, *, userspace_tso: bool = False) -> None:
+    """Do it to a lab that is up, before its controller is started; faults of switches no longer work there."""
+    ports = switch_ports(lab.topology)
+    lab.vsctl("sw", *(word for switch in lab.topology.switches for word in ("--", "del-br", switch)))
+    lines = [f"link add {switch} type bridge forward_delay 0 mcast_snooping 0" for switch in lab.topology.switches]
+    lines += [f"link set {port.device} master {port.switch}" for port in ports]
+    lines += [f"link set {switch} up" for switch in lab.topology.switches]
+    ip_batch(lines, lab.namespace("sw"))
+    on = takes_super_packets(lab.software, lab.datapath, userspace_tso)
+    for port in ports:
+        for where, device in (("sw", port.device), (port.host, port.nic.name)):
+            ip_batch([f"qdisc del dev {device} root"], lab.namespace(where), "tc")
+            if on:
+                lab.exec(where, ["ethtool", "-K", device, *OFFLOADS_ON.split()])
+    if on and lab.software == "ri2n":
+        for host in lab.topology.managed_hosts():  # what the bridge's own port cannot do, it refuses
+            lab.exec(host, ["ethtool", "-K", "br-ri2n", *OFFLOADS_ON.split()], check=False)

@@ -1,0 +1,172 @@
+"""What the commands of `ri2n bench` share: options, where a bench runs, its progress and its report."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from ri2n_sdn.cli.common import console, note, split_list, terminate_as_interrupt
+from ri2n_sdn.cli.controller import STRATEGIES
+from ri2n_sdn.errors import BadInput, NotAvailable
+
+if TYPE_CHECKING:
+    from ri2n_lab.bench.context import Report
+    from ri2n_lab.bench.guests import Cell
+    from ri2n_lab.bench.progress import Progress as BenchProgress
+    from ri2n_sdn.fabric.topology import Topology
+
+__all__ = [
+    "MAX_STREAMS",
+    "PEER_NAMES",
+    "Alone",
+    "JsonFile",
+    "KernelOption",
+    "Peers",
+    "Repeat",
+    "Seed",
+    "Strategies",
+    "Strategy",
+    "Streams",
+    "contestants",
+    "measure",
+    "names",
+    "where",
+]
+
+MAX_STREAMS = 128
+# Named here too, so that `--help` need not load what measures; a test compares.
+PEER_NAMES = ["lcb", "lacp_hash", "ovs_equal", "ovs_bond", "ecmp", "mptcp"]
+
+JsonFile = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="FILE", help="Write rows, context and raw data to FILE; - for stdout."),
+]
+Strategy = Annotated[str, typer.Option(help=f"One of {', '.join(STRATEGIES)}.")]
+Strategies = Annotated[str, typer.Option(help=f"{', '.join(STRATEGIES)}, with commas; or all or none.")]
+Alone = Annotated[
+    str, typer.Option("--autonomous", help="Helpers without a controller: the same strategies, with commas; or all.")
+]
+Peers = Annotated[str, typer.Option(help=f"Beside them: {', '.join(PEER_NAMES)}, with commas; or all.")]
+KernelOption = Annotated[
+    str,
+    typer.Option("--kernel", help="host; uml: kernel datapath, in user-mode Linux; virtual: the same in virtual time."),
+]
+Seed = Annotated[int, typer.Option(min=1, help="Of all random numbers in virtual time; repeats take the next ones.")]
+Repeat = Annotated[
+    int | None,
+    typer.Option(min=1, help="Runs of each; medians are shown. Default 3, in virtual time 1.", show_default=False),
+]
+Streams = Annotated[int, typer.Option(min=1, max=MAX_STREAMS, help="TCP streams per client.")]
+
+
+def where(
+    kernel: str,
+    seed: int,
+    topologies: Sequence[Topology],
+    cells: Callable[[dict[str, Path]], list[Cell]],
+    summarize: Callable[[list[dict[str, Any]]], list[dict[str, Any]]],
+    here: Callable[[Report, BenchProgress], None],
+    together: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] = list,
+) -> Callable[[Report, BenchProgress], None]:
+    """What runs the bench: `here` on this kernel, else its `cells` in guests, whose rows `together` completes."""
+    if kernel == "host":
+        return here
+    from ri2n_lab.bench.guests import run_cells, write_topology
+    from ri2n_lab.guests.kernels import find_kernel
+
+    image = find_kernel(kernel)
+    if os.geteuid() != 0:
+        raise NotAvailable("a guest needs root: use sudo")
+
+    def run(report: Report, progress: BenchProgress) -> None:
+        report.document["context"]["seed"] = seed if image.virtual else None
+        with tempfile.TemporaryDirectory(prefix="ri2n-bench.") as folder:
+            files = {
+                topology.name: write_topology(Path(folder), topology.name, topology.model_dump(mode="json"))
+                for topology in topologies
+            }
+            run_cells(image, cells(files), report, progress, summarize, together)
+
+    return run
+
+
+def measure(
+    kind: str,
+    json_file: Path | None,
+    settings: dict[str, Any],
+    total_s: float,
+    run: Callable[[Report, BenchProgress], None],
+    table: Callable[[Report], Table],
+) -> None:
+    """Run a bench with a progress bar; show and keep what was measured also when it is interrupted."""
+    from ri2n_lab.bench.context import Report
+
+    terminate_as_interrupt()
+    to_stdout = json_file is not None and str(json_file) == "-"
+    try:
+        report = Report(kind, None if to_stdout else json_file, settings)
+    except OSError as error:
+        raise BadInput(f"--json {json_file}: {error.strerror}") from None
+    try:
+        with _progress(total_s) as progress:
+            run(report, progress)
+    finally:
+        if to_stdout:
+            sys.stdout.write(json.dumps(report.document, indent=1) + "\n")
+        elif report.rows:
+            console().print(table(report))
+            if json_file is not None:
+                complete = "" if report.document["complete"] else " (incomplete)"
+                note(f"written to {json_file}{complete}")
+
+
+@contextmanager
+def _progress(total_s: float) -> Iterator[BenchProgress]:
+    """A bar with the time left on a terminal; a line per step on stderr elsewhere."""
+    from ri2n_lab.bench.progress import Progress as BenchProgress
+
+    if not sys.stderr.isatty():
+        seen: list[str] = []
+
+        def line(text: str, over_s: float) -> None:
+            if [text] != seen[-1:]:
+                note(f"[{over_s:.0f} of about {total_s:.0f} s] {text}")
+                seen.append(text)
+
+        yield BenchProgress(line)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("starting", total=total_s)
+        yield BenchProgress(lambda text, over_s: bar.update(task, description=text, completed=over_s))
+
+
+def names(text: str, option: str) -> list[str]:
+    """The words of a list with commas; BadInput when there is none."""
+    found = [name.strip() for name in text.split(",") if name.strip()]
+    if not found:
+        raise BadInput(f"{option}: is empty")
+    return found
+
+
+def contestants(strategies: str, peers: str, autonomous: str = "") -> dict[str, Any]:
+    """What `--strategies`, `--peers` and `--autonomous` name, as fields of the settings: at least one of any."""
+    own = {"all": STRATEGIES, "none": []}.get(strategies.strip())
+    own = split_list(strategies, STRATEGIES, "--strategies") if own is None else list(own)
+    beside = PEER_NAMES if peers.strip() == "all" else peers and split_list(peers, PEER_NAMES, "--peers")
+    alone = STRATEGIES if autonomous.strip() == "all" else autonomous
+    alone = split_list(autonomous, STRATEGIES, "--autonomous") if isinstance(alone, str) and alone else alone
+    if not own and not beside and not alone:
+        raise BadInput("--strategies none: name at least one of --peers")
+    return {"strategies": own, "peers": tuple(beside), "autonomous": tuple(alone)}

@@ -1,0 +1,164 @@
+"""`ri2n bench stream|demand|helper`: what the helper `ri2n-reorder` gives and what it costs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ri2n_lab.cli.bench_common import (
+    Alone,
+    JsonFile,
+    KernelOption,
+    Peers,
+    Repeat,
+    Seed,
+    Strategies,
+    contestants,
+    measure,
+    names,
+    where,
+)
+from ri2n_lab.cli.bench_tables import demand_table, helper_table, stream_table
+from ri2n_sdn.cli.common import split_list
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.shipped import find_topology
+
+__all__ = ["demand", "helper", "stream"]
+
+# Named here too, so that `--help` need not load what measures; a test compares.
+LINKS = ("100,100", "100,50", "100,100,10", "100,100,100,100")
+PROTOCOLS = ["tcp", "udp"]
+CONGESTION_CONTROLS = ["cubic", "bbr", "reno"]
+BUSY_PEERS = "lcb,mptcp"
+CONTENDERS = ["veth", "mptcp", "autonomous", "flow", "packet"]
+
+
+def stream(
+    links: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Rates in Mbit/s of the links between two hosts, with commas; several times for several sets. Default:"
+            " 100,100 and 100,50 and 100,100,10 and 100,100,100,100.",
+            show_default=False,
+        ),
+    ] = None,
+    strategies: Strategies = "max_min",
+    peers: Peers = "",
+    autonomous: Alone = "",
+    proto: Annotated[str, typer.Option(help="tcp, udp, or both with a comma; udp at 0.9 of the links.")] = "tcp",
+    cc: Annotated[str, typer.Option(help="TCP's congestion control: cubic, bbr, reno, with commas.")] = "cubic",
+    seconds: Annotated[int, typer.Option(min=1, help="The window that is measured.")] = 20,
+    repeat: Repeat = None,
+    busy: Annotated[
+        bool,
+        typer.Option(
+            "--busy",
+            help="Beside a spinning program on each CPU, with the services' priorities: link deaths, and the share of"
+            " one link's plain TCP times the links. Default of --links then 100,100, of --peers lcb,mptcp, of"
+            " --repeat 1; what is beside the helpers takes 60 s at most.",
+        ),
+    ] = False,
+    kernel: KernelOption = "host",
+    seed: Seed = 1,
+    json_file: JsonFile = None,
+) -> None:
+    """One stream over all links of two hosts: its share of their sum, losses, order, wakes of the helpers."""
+    from ri2n_lab.bench import stream as bench
+    from ri2n_lab.bench.cells import stream_cells
+
+    if busy and kernel == "virtual":
+        raise BadInput("--busy: programs that spin stop virtual time; take --kernel host or uml")
+    links = links or list(LINKS[:1] if busy else LINKS)
+    settings = bench.StreamSettings(
+        links=tuple(dict.fromkeys(",".join(map(str, bench.parse_links(text))) for text in links)),
+        **contestants(strategies, peers or (BUSY_PEERS if busy else ""), autonomous),
+        protos=tuple(split_list(proto, PROTOCOLS, "--proto")),
+        ccs=tuple(split_list(cc, CONGESTION_CONTROLS, "--cc")),
+        seconds=seconds,
+        repeat=repeat or (1 if busy or kernel == "virtual" else 3),
+        busy=busy,
+    )
+    measure(
+        "stream",
+        json_file,
+        settings.described(),
+        bench.total_seconds(settings),
+        where(
+            kernel,
+            seed,
+            [],
+            lambda _: stream_cells(settings, seed),
+            bench.summarized,
+            lambda report, progress: bench.run_stream(settings, report, progress),
+            bench.together,
+        ),
+        stream_table,
+    )
+
+
+def demand(
+    topology: Annotated[str, typer.Option(help="Letter of figure 4, name or file; everybody sends to A.")] = "f",
+    strategies: Strategies = "max_min",
+    autonomous: Alone = "",
+    stops: Annotated[str, typer.Option(help="The client that stops and begins again.")] = "B",
+    before_seconds: Annotated[int, typer.Option(min=1, help="Seconds before it stops.")] = 4,
+    pause_seconds: Annotated[int, typer.Option(min=1, help="Seconds that it is silent.")] = 3,
+    after_seconds: Annotated[int, typer.Option(min=2, help="Seconds after it begins again.")] = 4,
+    repeat: Repeat = None,
+    kernel: KernelOption = "host",
+    seed: Seed = 1,
+    json_file: JsonFile = None,
+) -> None:
+    """A client stops and begins again: how soon do the others use its share, and how soon has it that back?"""
+    from ri2n_lab.bench import demand as bench
+    from ri2n_lab.bench.cells import demand_cells
+
+    found = contestants(strategies, "", autonomous)
+    settings = bench.DemandSettings(
+        topology=find_topology(topology),
+        strategies=found["strategies"],
+        stops=stops,
+        before_s=before_seconds,
+        pause_s=pause_seconds,
+        after_s=after_seconds,
+        repeat=repeat or (1 if kernel == "virtual" else 3),
+        autonomous=found["autonomous"],
+    )
+    measure(
+        "demand",
+        json_file,
+        settings.described(),
+        bench.total_seconds(settings),
+        where(
+            kernel,
+            seed,
+            [settings.topology],
+            lambda files: demand_cells(settings, files, seed),
+            bench.summarized,
+            lambda report, progress: bench.run_demand(settings, report, progress),
+        ),
+        demand_table,
+    )
+
+
+def helper(
+    what: Annotated[str, typer.Option(help=f"{', '.join(CONTENDERS)}, with commas.")] = ",".join(CONTENDERS),
+    links: Annotated[int, typer.Option(min=1, max=8, help="Links between the two hosts, without a rate.")] = 2,
+    seconds: Annotated[int, typer.Option(min=1, help="The window that is measured.")] = 10,
+    repeat: Annotated[int, typer.Option(min=1, help="Runs of each; medians are shown.")] = 3,
+    json_file: JsonFile = None,
+) -> None:
+    """What the helper costs on this machine: packets/s in memory, Gbit/s and CPU seconds end to end, round trips."""
+    from ri2n_lab.bench import helper as bench
+
+    wanted = split_list(",".join(names(what, "--what")), CONTENDERS, "--what")
+    settings = bench.HelperSettings(tuple(name for name in CONTENDERS if name in wanted), links, seconds, repeat)
+    measure(
+        "helper",
+        json_file,
+        settings.described(),
+        bench.total_seconds(settings),
+        lambda report, progress: bench.run_helper(settings, report, progress),
+        helper_table,
+    )

@@ -1,0 +1,174 @@
+"""`ri2n demo`: topology h with live traffic, one strategy after the other, and what every client gets of it."""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from ri2n_sdn.cli.common import JsonOption, console, note, print_json, rate_text, terminate_as_interrupt
+from ri2n_sdn.cli.controller import STRATEGIES
+from ri2n_sdn.client import call
+from ri2n_sdn.shipped import find_topology
+
+if TYPE_CHECKING:
+    from ri2n_lab.bench.fair import Optimum
+    from ri2n_lab.cluster import Lab
+
+__all__ = ["demo"]
+
+SERVER = "A"
+STREAMS = 8
+# Each strategy runs for this long when the user does not say how long the whole may take.
+DEFAULT_SECONDS = 60
+# Shortest time in which a strategy's weights settle and there is something left to measure.
+SHORTEST_RUN_S = 4.0
+SETTLE_SHARE = 0.3
+POLL_S = 0.5
+
+
+def demo(
+    seconds: Annotated[
+        int | None, typer.Option(min=1, help="End after about so long; without it the lab stays up until Ctrl-C.")
+    ] = None,
+    topology: Annotated[str, typer.Option(help="A topology file or a shipped one, with a host A.")] = "fig4/h",
+    as_json: JsonOption = False,
+) -> None:
+    """Build a cluster on this machine, load it, and compare the strategies; removes everything at the end (root)."""
+    from ri2n_lab.bench.fair import goodput_optimum
+    from ri2n_lab.bench.fig4 import clients_of
+    from ri2n_lab.bench.ready import start_and_wait
+    from ri2n_lab.cluster import Lab
+
+    started = time.monotonic()
+    found = find_topology(topology)
+    clients = clients_of(found, "bulk")
+    optimum = goodput_optimum(found, clients, SERVER)
+    terminate_as_interrupt()
+    lab = Lab.create(found)
+    note(f"building lab {lab.name}: {found.description or found.name}")
+    try:
+        lab.up(lambda text: note(f"{time.monotonic() - started:5.1f} s  {text}"))
+        start_and_wait(lab, STRATEGIES[0])
+        note(f"{time.monotonic() - started:5.1f} s  the controller has all hosts; now traffic")
+        left_s = (seconds or DEFAULT_SECONDS) - (time.monotonic() - started) - 2
+        results = _compare(lab, clients, optimum, max(SHORTEST_RUN_S, left_s / len(STRATEGIES)), as_json)
+        if as_json:
+            print_json({"topology": found.name, "optimum_bps": optimum.total_bps, "strategies": results})
+        if seconds is None:
+            _stay(lab, clients)
+    finally:
+        note(f"removing lab {lab.name}")
+        lab.down()
+
+
+def _compare(lab: Lab, clients: list[str], optimum: Optimum, run_s: float, quiet: bool) -> dict[str, dict[str, Any]]:
+    """Run every strategy under one load of TCP streams and measure what arrives at the NICs of the clients' peer."""
+    results: dict[str, dict[str, Any]] = {}
+    if quiet:
+        for strategy in STRATEGIES:
+            _run_strategy(lab, clients, strategy, run_s, optimum, results, lambda: None)
+        return results
+    with Live(_table(results, clients, optimum, ""), console=console(), auto_refresh=False) as live:
+        for strategy in STRATEGIES:
+
+            def show(name: str = strategy) -> None:
+                live.update(_table(results, clients, optimum, name), refresh=True)
+
+            _run_strategy(lab, clients, strategy, run_s, optimum, results, show)
+        live.update(_table(results, clients, optimum, ""), refresh=True)
+    if not console().is_terminal:
+        console().print()  # there the last line of a live display has no end
+    return results
+
+
+def _run_strategy(
+    lab: Lab,
+    clients: list[str],
+    strategy: str,
+    run_s: float,
+    optimum: Optimum,
+    results: dict[str, dict[str, Any]],
+    show: Callable[[], None],
+) -> None:
+    from ri2n_lab.traffic.iperf import MAX_LATE_S, IperfRun, NotTogether
+
+    call(lab.controller_socket, "strategy", name=strategy)
+    seconds = max(2, math.floor(run_s))
+    settle_s = max(1.0, seconds * SETTLE_SHARE)
+    run = IperfRun(lab, SERVER, clients, streams=STREAMS, seconds=seconds)
+    try:
+        while time.monotonic() < run.start_s + seconds:
+            status = call(lab.controller_socket, "status")
+            arriving = {
+                pair["src"]: sum(path["rx_bps"] for path in pair["paths"])
+                for pair in status["pairs"]
+                if pair["dst"] == SERVER and pair["src"] in clients
+            }
+            results[strategy] = _row({client: arriving.get(client, 0.0) for client in clients}, optimum)
+            show()
+            time.sleep(POLL_S)
+        # On a busy machine clients begin one after the other: what is measured is a time in which all of them send.
+        measured = run.results(skip_s=settle_s, window_s=seconds - settle_s - MAX_LATE_S)
+    except NotTogether as error:
+        note(f"{strategy}: {error}; shown is what arrived on the wire")
+        return
+    finally:
+        run.stop()
+    results[strategy] = _row({client: measured[client].goodput_bps for client in clients}, optimum)
+    show()
+
+
+def _row(goodput_bps: dict[str, float], optimum: Optimum) -> dict[str, Any]:
+    return {
+        "clients": {client: round(rate) for client, rate in goodput_bps.items()},
+        "total_of_optimum": round(sum(goodput_bps.values()) / optimum.total_bps, 4),
+        "worst_share": round(min(rate / optimum.fair_bps[name] for name, rate in goodput_bps.items()), 4),
+    }
+
+
+def _table(results: dict[str, dict[str, Any]], clients: list[str], optimum: Optimum, running: str) -> Group:
+    table = Table(title=f"{STREAMS} TCP streams from every client to {SERVER}", title_justify="left")
+    for heading in ("strategy", *clients, "total", "of the optimum", "worst client's share"):
+        table.add_column(heading, justify="left" if heading == "strategy" else "right")
+    for strategy in STRATEGIES:
+        row = results.get(strategy)
+        style = "bold" if strategy == running else "" if row else "dim"
+        if row is None:
+            table.add_row(strategy, *["" for _ in clients], "", "", "", style=style)
+            continue
+        rates = row["clients"]
+        table.add_row(
+            strategy + (" ..." if strategy == running else ""),
+            *(rate_text(rates[client]) for client in clients),
+            rate_text(sum(rates.values())),
+            f"{row['total_of_optimum']:.0%}",
+            f"{row['worst_share']:.0%}",
+            style=style,
+        )
+    fair = [rate_text(optimum.fair_bps[client]) for client in clients]
+    table.add_row("(fair optimum)", *fair, rate_text(optimum.total_bps), "100%", "100%", style="dim")
+    hint = "while a strategy runs, figures are what arrives on the wire; then the goodput iperf3 measured"
+    return Group(table, Text(hint, style="dim"))
+
+
+def _stay(lab: Lab, clients: list[str]) -> None:
+    """Leave the lab to the user until Ctrl-C."""
+    host = clients[0]
+    note(f"lab {lab.name} stays up until Ctrl-C; in another terminal, as root, in this folder:")
+    for command in ("status", "top", f"lab exec {host} -- ping {SERVER}", f"explain {host} {SERVER}", "doctor --lab"):
+        extra = f" {lab.name}" if command == "doctor --lab" else ""
+        note(f"  .venv/bin/ri2n {command}{extra}")
+    try:
+        while True:
+            signal.pause()
+    except KeyboardInterrupt:
+        note("")

@@ -1,0 +1,82 @@
+"""What the product's commands ask about labs (`ri2n_sdn.cli.labs.Labs`): controllers' sockets, and doctor's answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from socket import AF_UNIX, SOCK_STREAM
+from socket import socket as Socket
+
+from ri2n_lab.cli.forward import forward, guest_labs_of_mine
+from ri2n_lab.cluster import Lab, state
+from ri2n_sdn.cli.common import note
+from ri2n_sdn.cli.doctor import findings_in
+from ri2n_sdn.cli.finding import Finding
+from ri2n_sdn.errors import BadInput, NotAvailable
+
+__all__ = ["examine_guest", "examine_lab", "hosts_of", "lab_socket"]
+
+
+def lab_socket(lab: str | None) -> Path | None:
+    """The controller's socket of the lab of that name; None: of the only lab here that has a controller, if any.
+
+    For a lab in a guest, this very command runs there, and the process exits as it does. NotAvailable when there are
+    several, or when there is no lab of that name.
+    """
+    if lab is not None:
+        forward(lab)
+        return Lab.load(lab).controller_socket
+    here = _sockets()
+    guests = [guest for guest in guest_labs_of_mine() if guest.alive]
+    if len(here) + len(guests) > 1:
+        names = ", ".join([*(path.parent.name for path in here), *(guest.name for guest in guests)])
+        raise NotAvailable(f"several labs run a controller; choose one with --lab: {names}")
+    if guests:
+        forward(guests[0].name)
+    if not here:
+        return None
+    note(f"ri2n: using the controller of lab {here[0].parent.name}")
+    return here[0]
+
+
+def hosts_of(socket: Path) -> tuple[dict[str, str], str | None] | None:
+    """Addresses and datapath of the hosts of the lab whose controller has this socket; None: it is no lab's."""
+    if not (socket.parent / "state.json").is_file():
+        return None
+    lab = Lab.load(socket.parent.name)
+    return {host: lab.address(host) for host in lab.hosts}, lab.datapath
+
+
+def examine_lab(lab: str, host: str | None) -> list[Finding]:
+    """What host-doctor says on the hosts of a lab, or on one of them. BadInput for a host that there is not."""
+    forward(lab)
+    there = Lab.load(lab)
+    names = there.topology.managed_hosts()
+    if host is not None and host not in names:
+        raise BadInput(f"--host {host}: lab {lab} has no managed host of that name: {', '.join(names)}")
+    findings = []
+    for name in [host] if host else names:
+        done = there.host_script(name, "host-doctor", "--json", check=False)
+        findings += findings_in(name, done.stdout, done.stderr)
+    return findings
+
+
+def examine_guest(kernel: str) -> list[Finding]:
+    """Whether labs in guests with that kernel run on this machine. BadInput for a kernel that there is not."""
+    from ri2n_lab.cli import guest_doctor
+
+    return guest_doctor.examine_guest(kernel)
+
+
+def _sockets() -> list[Path]:
+    """The sockets of the labs on this machine, not in guests, that have a controller."""
+    return sorted(path for path in state.ROOT.glob("*/controller.sock") if _listens(path))
+
+
+def _listens(path: Path) -> bool:
+    with Socket(AF_UNIX, SOCK_STREAM) as connection:
+        connection.settimeout(1.0)
+        try:
+            connection.connect(str(path))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,53 @@
+"""The kernels a lab can run on: this machine's own, and one of our making for guests, in real or in virtual time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from ri2n_sdn.errors import BadInput, NotAvailable
+
+__all__ = ["GUEST", "KERNELS", "Kernel", "build_script", "find_kernel"]
+
+KERNELS = ("host", "uml", "virtual")
+GUEST = "RI2N_GUEST"
+"""Environment variable that names the kernel, in a guest."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """An image of user-mode Linux; with `virtual`, its clock moves only while everything in it sleeps."""
+
+    name: str
+    image: Path
+    virtual: bool
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What programs in the guest should know: its kernel's name, and BATCH_READS of iperf.py."""
+        library = Path(f"{self.image}.batch-reads.so")
+        known = {GUEST: self.name}
+        if self.virtual and library.exists():
+            known["RI2N_BATCH_READS"] = str(library)
+        return known
+
+
+def find_kernel(name: str) -> Kernel:
+    """The guests' kernel with the clock of this name, "uml" (real time) or "virtual": one image is both.
+
+    NotAvailable, with what to do, when it is not here; BadInput for another name ("host" is no guest).
+    """
+    if name not in ("uml", "virtual"):
+        raise BadInput(f"kernel {name!r}: must be one of {', '.join(KERNELS)}")
+    script = build_script()
+    image = subprocess.run([script, "--print-path"], capture_output=True, text=True, check=True).stdout.strip()
+    if not os.access(image, os.X_OK):
+        raise NotAvailable(f"kernel {name}: {image} is not there: {script} builds it (2 to 5 minutes, once)")
+    return Kernel(name, Path(image), virtual=name == "virtual")
+
+
+def build_script() -> Path:
+    """The script that builds the guests' kernel, which comes with this package."""
+    return Path(__file__).with_name("kernel") / "build-guest-kernel"

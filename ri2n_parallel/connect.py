@@ -1,0 +1,256 @@
+"""The connecting side: greet the server, then connect to the interfaces that it chose (dial.py)."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ri2n_parallel.connection import ParallelSocket
+from ri2n_parallel.dial import Client, Dialer
+from ri2n_parallel.errors import HandshakeRefused, ProtocolError, TokenRefused
+from ri2n_parallel.frames import (
+    CHALLENGE,
+    CHUNK_MOST,
+    DATA,
+    EARLY,
+    EARLY_BYTES,
+    FRAME,
+    HELLO,
+    NO_TOKEN,
+    OK,
+    REASONS,
+    REPLY,
+    SESSION_BYTES,
+    TOKEN_WANTED,
+    TOKEN_WRONG,
+    Endpoint,
+    Greeting,
+    Reply,
+)
+from ri2n_parallel.interfaces import own_interfaces
+from ri2n_parallel.link import Link, Stream, place_name, round_trip_s, tune
+from ri2n_parallel.links import CONTROL
+from ri2n_parallel.proof import (
+    NONCE_BYTES,
+    PROOF_BYTES,
+    is_same,
+    key_of,
+    proof_of_answer,
+    proof_of_client,
+    proof_of_server,
+    session_key,
+)
+from ri2n_parallel.reach import networks_of, sensible
+from ri2n_parallel.schedule import early_bytes
+from ri2n_parallel.session import Session
+
+__all__ = ["WINDOW_BYTES", "Qos", "create_connection", "open_session"]
+
+WINDOW_BYTES = 4 << 20
+PARALLELISM_MOST = 64
+NOTHING = memoryview(b"")
+
+
+@dataclass(frozen=True)
+class Qos:
+    """What a client asks for (Paradise, section 3.2.3): `parallelism` is the number of data connections."""
+
+    parallelism: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.parallelism <= PARALLELISM_MOST:
+            raise ValueError(f"parallelism: {self.parallelism} is not from 1 to {PARALLELISM_MOST}")
+
+
+def create_connection(
+    address: tuple[str, int],
+    qos: Qos = Qos(),
+    *,
+    data: Any = b"",
+    timeout_s: float | None = 10.0,
+    sources: Sequence[str] | None = None,
+    token: str | bytes | None = None,
+    networks: Sequence[str] = (),
+    ssl_context: ssl.SSLContext | None = None,
+    server_hostname: str | None = None,
+    window_bytes: int = WINDOW_BYTES,
+    link_timeout_s: float = 60.0,
+) -> ParallelSocket:
+    """Connect to a server: the control connection to `address`, data connections to where the server wants them.
+
+    `sources` are own addresses. It returns once all links are there, or some and the others take longer than a second;
+    those go on trying. With `data`, the connection's first bytes, a question is there as soon as over a plain
+    connection: it goes with the greeting, and the call returns when the server has answered that; links come
+    meanwhile. Of long ones a part does (schedule.py), and the rest goes over the links once they are there.
+
+    With a `token` both ends prove that they know it, on every connection, before anything else is said; it does not
+    travel. That takes one round trip more, for `data` and for links.
+
+    Links go to `address` and to such other addresses that the server names as are in networks of own interfaces, or in
+    `networks`, such as "10.1.0.0/16" (reach.py); the counter `addresses_refused` says how many were not.
+
+    Errors: OSError of the control connection, TokenRefused, HandshakeRefused, ProtocolError, AllLinksLost when no data
+    connection can be made (if all of `data` went early, later calls say so), TimeoutError, BadInput (token, networks).
+    """
+    client = Client(
+        *(tuple(sources or ()), ssl_context, server_hostname or address[0]), key_of(token), networks_of(networks)
+    )
+    deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+    source = (client.sources[0], 0) if client.sources else None
+    view = memoryview(data).cast("B")
+    control = socket.create_connection(address, timeout_s, source_address=source)
+    return open_session(
+        control, qos, client, deadline_s, data=view, window_bytes=window_bytes, link_timeout_s=link_timeout_s
+    )
+
+
+def open_session(
+    control: socket.socket,
+    qos: Qos,
+    client: Client,
+    deadline_s: float | None,
+    *,
+    data: memoryview = NOTHING,
+    window_bytes: int = WINDOW_BYTES,
+    link_timeout_s: float = 60.0,
+) -> ParallelSocket:
+    """The same over a control connection that is there already; it is closed when that fails."""
+    stream: Stream = control
+    early = bytes(data[: early_bytes(len(data), qos.parallelism, round_trip_s(control), EARLY_BYTES)])
+    if early:
+        window_bytes = max(window_bytes, EARLY_BYTES)
+    try:
+        if client.ssl_context:
+            stream = client.ssl_context.wrap_socket(
+                control, do_handshake_on_connect=False, server_hostname=client.server_hostname
+            )
+        asked = Endpoint(*stream.getpeername()[:2])
+        reply, key = _greet(stream, qos, deadline_s, window_bytes, early, client.key)
+    except BaseException:
+        stream.close()
+        raise
+    endpoints = sensible(reply.endpoints, asked, own_interfaces, client.networks)
+    dialer = Dialer(endpoints, client, reply.session, key, window_bytes, qos.parallelism)
+    session = Session(
+        reply.session,
+        window_bytes=window_bytes,
+        peer_window_bytes=reply.window,
+        chunk_most=min(CHUNK_MOST, reply.chunk_most),
+        link_timeout_s=link_timeout_s,
+        rejoin=dialer.again,
+    )
+    if refused := sum(each not in endpoints for each in reply.endpoints):
+        session.counters["addresses_refused"] = refused
+    made = ParallelSocket(session)
+    try:
+        with session.lock:
+            if early:
+                session.went_early(early)
+            tune(stream)
+            session.add(Link(CONTROL, stream))
+            dialer.start(session)
+            if len(data) > len(early) or not early:
+                dialer.wait(session, deadline_s)
+            dialer.carry_on()
+        if len(data) > len(early):
+            made.settimeout(None if deadline_s is None else max(0.001, deadline_s - time.monotonic()))
+            made.sendall(data[len(early) :])
+            made.settimeout(None)
+    except BaseException:
+        with session.lock:
+            made.abort()
+            dialer.stop()
+        raise
+    return made
+
+
+def _greet(
+    stream: Stream, qos: Qos, deadline_s: float | None, window_bytes: int, early: bytes, key: bytes | None
+) -> tuple[Reply, bytes | None]:
+    """Ask for a session, with the stream's first bytes if there are any: what the server answered, the session's key.
+
+    Errors: HandshakeRefused, TokenRefused, ProtocolError, TimeoutError.
+    """
+
+    def left_s() -> float | None:
+        if deadline_s is None:
+            return None
+        left = deadline_s - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the server did not answer in time")
+        return left
+
+    def read(count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            stream.settimeout(left_s())
+            part = stream.recv(count - len(data))
+            if not part:
+                raise ProtocolError("the server closed the connection instead of answering: it speaks something else")
+            data += part
+        return data
+
+    def read_reply() -> tuple[Reply, bytes]:
+        head = read(REPLY.size)
+        data = head + read(Reply.more(head))
+        return Reply.unpack(data), data
+
+    def prove(key: bytes, said: bytes) -> bytes:
+        """After the greeting `said`: check the server's proof, then give ours, and only then the first bytes."""
+        reply, data = read_reply()
+        if reply.status != CHALLENGE:
+            if reply.status == OK:
+                raise TokenRefused("the server does not prove that it knows the token")
+            _must_be(reply, OK)
+        said += data + read(NONCE_BYTES)
+        if not is_same(read(PROOF_BYTES), proof_of_server(key, said)):
+            raise TokenRefused(REASONS[TOKEN_WRONG])
+        stream.settimeout(left_s())
+        stream.sendall(proof_of_client(key, said) + first)
+        return session_key(key, said)
+
+    remote = place_name(stream.getpeername())
+    stream.settimeout(left_s())
+    try:
+        if isinstance(stream, ssl.SSLSocket):
+            stream.do_handshake()
+        kind = EARLY if early else HELLO
+        greeting = Greeting(kind, qos.parallelism, CHUNK_MOST, window_bytes, bytes(SESSION_BYTES), proves=bool(key))
+        first = FRAME.pack(DATA, len(early), 0, 0, window_bytes) + early if early else b""
+        if key is None:
+            own = None
+            stream.sendall(greeting.pack() + first)
+        else:
+            said = greeting.pack() + os.urandom(NONCE_BYTES)
+            stream.sendall(said)
+            own = prove(key, said)
+        reply, data = read_reply()
+        _must_be(reply, OK)
+        if own is not None and not is_same(read(PROOF_BYTES), proof_of_answer(own, data)):
+            raise TokenRefused("the server's answer was changed on its way")
+    except ConnectionError as error:
+        raise ProtocolError(f"{remote}: the server closed the connection instead of answering") from error
+    except HandshakeRefused as error:
+        raise type(error)(f"{remote}: {error}") from None
+    except ProtocolError as error:
+        raise ProtocolError(f"{remote}: {error}") from None
+    except TimeoutError:
+        raise TimeoutError(f"{remote}: the server did not answer in time") from None
+    except ssl.SSLError as error:
+        why = getattr(error, "verify_message", "") or (error.reason or "it ended early").lower().replace("_", " ")
+        raise HandshakeRefused(f"{remote}: TLS: {why}") from error
+    if not reply.endpoints:
+        raise ProtocolError(f"{remote}: the server named no address")
+    return reply, own
+
+
+def _must_be(reply: Reply, status: int) -> None:
+    """HandshakeRefused with the reason when the server says something else."""
+    if reply.status != status:
+        kind = TokenRefused if reply.status in (TOKEN_WANTED, NO_TOKEN, TOKEN_WRONG) else HandshakeRefused
+        raise kind(REASONS.get(reply.status, f"status {reply.status}"))

@@ -1,0 +1,28 @@
+"""Copies of files over several links at once, see docs/parallel-copy.md.
+
+messages, names and blocks are pure; folder is the disk, channel the connection, transfer one file from either end,
+server and client are thin, jobs is what `ri2n cp` does.
+"""
+
+from ri2n_parallel.copy.client import Session
+from ri2n_parallel.copy.folder import Folder, current_umask
+from ri2n_parallel.copy.jobs import Summary, Watch, download, upload
+from ri2n_parallel.copy.messages import ProtocolViolation, Refused
+from ri2n_parallel.copy.names import DEFAULT_PORT, Remote, parse_remote
+from ri2n_parallel.copy.server import Server
+
+__all__ = [
+    "DEFAULT_PORT",
+    "Folder",
+    "ProtocolViolation",
+    "Refused",
+    "Remote",
+    "Server",
+    "Session",
+    "Summary",
+    "Watch",
+    "current_umask",
+    "download",
+    "parse_remote",
+    "upload",
+]

@@ -1,0 +1,281 @@
+"""Pure: the two directions of a session: what was sent and may have to go again, what came and waits for its turn.
+
+Bytes are numbered from 0 in each direction; a chunk is known by its first byte's number (user-level RI2N, section 3.3,
+with the fixed length given up). The receiver tells how far the sender may go, so what waits is bounded on both sides.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+
+from ri2n_parallel.errors import ProtocolError
+from ri2n_parallel.frames import RANGES_MOST
+
+__all__ = ["CHUNKS_MOST", "UNACKNOWLEDGED_MOST", "Chunk", "Incoming", "Outgoing"]
+
+CHUNKS_MOST = 1 << 16
+"""Chunks that are sent and not acknowledged, however short: what they cost is bounded on both sides."""
+UNACKNOWLEDGED_MOST = 1 << 26
+"""Bytes of them, whatever a peer allows that acknowledges nothing."""
+OVERLAP = "the peer's chunks overlap"
+
+
+class Chunk:
+    """Bytes that were sent over link number `link`, until they are acknowledged."""
+
+    __slots__ = ("data", "end", "link", "sequence")
+
+    def __init__(self, sequence: int, data: bytes, link: int) -> None:
+        self.sequence, self.end, self.data, self.link = sequence, sequence + len(data), data, link
+
+
+class Outgoing:
+    """The sending direction; `limit` is the number of the first byte that must not be sent yet.
+
+    However much the peer allows, at most `most` bytes and CHUNKS_MOST chunks wait for their acknowledgement.
+    """
+
+    def __init__(self, limit: int, most: int = UNACKNOWLEDGED_MOST) -> None:
+        self.most = most
+        self.next = 0  # of the next byte that is sent for the first time
+        self.acked = 0  # all bytes below have come
+        self.limit = limit
+        self.end: int | None = None  # the stream's length, once it is known; acknowledged as if it were a byte more
+        self._waiting: dict[int, Chunk] = {}  # sent and not acknowledged, in order of first sending
+        self._again: deque[Chunk] = deque()
+
+    @property
+    def room(self) -> int:
+        """Bytes that may be sent now."""
+        if len(self._waiting) >= CHUNKS_MOST:
+            return 0
+        return min(self.limit, self.acked + self.most) - self.next
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes from the first one that is not acknowledged to the last one sent."""
+        return max(0, self.next - self.acked)
+
+    @property
+    def done(self) -> bool:
+        """Whether the peer has everything, and knows that it is all."""
+        return self.end is not None and self.acked > self.end
+
+    @property
+    def has_again(self) -> bool:
+        """Whether chunks have to be sent again."""
+        return bool(self._again)
+
+    def cut(self, data: bytes, link: int) -> Chunk:
+        """The next bytes of the stream as a chunk that goes over `link`; there must be room for them."""
+        chunk = Chunk(self.next, data, link)
+        self._waiting[self.next] = chunk
+        self.next += len(data)
+        return chunk
+
+    def acknowledge(self, ack: int, limit: int, ranges: Sequence[tuple[int, int]] = ()) -> bool:
+        """What the peer says has come; whether that was new. ProtocolError for bytes that were never sent."""
+        if ack > self.next + (self.end is not None):
+            raise ProtocolError(f"the peer acknowledges {ack} bytes, {self.next} were sent")
+        new = False
+        if limit > self.limit:  # words that went over different links may overtake each other
+            self.limit, new = limit, True
+        waiting = self._waiting
+        if ack > self.acked:
+            self.acked, new = ack, True
+            done = []
+            for chunk in waiting.values():
+                if chunk.end > ack:
+                    break
+                done.append(chunk.sequence)
+            for sequence in done:
+                del waiting[sequence]
+        for first, end in ranges:
+            if end > self.next:
+                raise ProtocolError(f"the peer acknowledges {end} bytes, {self.next} were sent")
+            while (early := waiting.get(first)) is not None and early.end <= end:
+                del waiting[first]
+                first, new = early.end, True
+        return new
+
+    def lost(self, link: int) -> int:
+        """Everything that waits for its acknowledgement on `link` has to go again; how many bytes."""
+        total = 0
+        for chunk in self._waiting.values():
+            if chunk.link == link:
+                chunk.link = -1
+                self._again.append(chunk)
+                total += len(chunk.data)
+        return total
+
+    def again(self) -> Chunk | None:
+        """The next chunk that has to go again and still waits; the caller gives it a link."""
+        while self._again:
+            chunk = self._again.popleft()
+            if self._waiting.get(chunk.sequence) is chunk and chunk.link < 0:
+                return chunk
+        return None
+
+    def put_back(self, chunk: Chunk) -> None:
+        """It could not go now; it is the first of those that go again."""
+        chunk.link = -1
+        self._again.appendleft(chunk)
+
+
+class Incoming:
+    """The receiving direction; at most `window` bytes are here that the program has not taken."""
+
+    def __init__(self, window: int) -> None:
+        self.window = window
+        self.next = 0  # all bytes below have come
+        self.taken = 0  # by the program
+        self.end: int | None = None
+        self.duplicates = 0
+        self._ready: deque[bytes] = deque()
+        self._offset = 0  # of the first of them, what was taken already
+        self._early: dict[int, bytes] = {}
+        self._starts: list[int] = []  # of runs of early bytes, in order ...
+        self._ends: dict[int, int] = {}  # ... and their ends
+
+    @property
+    def limit(self) -> int:
+        """How far the peer may send."""
+        return self.taken + self.window
+
+    @property
+    def ack(self) -> int:
+        """What to acknowledge: `next`, and one more when the stream is complete."""
+        return self.next + 1 if self.next == self.end else self.next
+
+    @property
+    def ready(self) -> int:
+        """Bytes that the program can take now."""
+        return self.next - self.taken
+
+    @property
+    def ended(self) -> bool:
+        """Whether the program has taken all that there will ever be."""
+        return self.taken == self.end
+
+    @property
+    def has_early(self) -> bool:
+        """Whether something came before its turn."""
+        return bool(self._early)
+
+    def put(self, sequence: int, data: bytes) -> bool:
+        """A chunk came; whether the program can take more now. ProtocolError for what must not have been sent."""
+        end = sequence + len(data)
+        if end > self.taken + self.window:
+            raise ProtocolError(f"the peer sent byte {end}, it may send {self.taken + self.window}")
+        if self.end is not None and end > self.end:
+            raise ProtocolError(f"the peer sent byte {end} after it had said that {self.end} are all")
+        if end == sequence:
+            raise ProtocolError("the peer sent a chunk without bytes")
+        if sequence == self.next:
+            starts = self._starts
+            if starts and starts[0] < end:
+                raise ProtocolError(OVERLAP)
+            self._ready.append(data)
+            self.next = end
+            if starts and starts[0] == end:
+                self._join()
+            return True
+        if sequence > self.next:
+            self._put_early(sequence, end, data)
+        elif end > self.next:
+            raise ProtocolError(OVERLAP)
+        else:
+            self.duplicates += 1
+        return False
+
+    def _put_early(self, sequence: int, end: int, data: bytes) -> None:
+        """A chunk whose turn has not come: alone, or as a part of the runs before and behind it."""
+        starts, ends = self._starts, self._ends
+        behind = bisect_right(starts, sequence)
+        before = starts[behind - 1] if behind else -1
+        if behind and ends[before] > sequence:
+            if len(self._early.get(sequence, b"")) != len(data):
+                raise ProtocolError(OVERLAP)
+            self.duplicates += 1
+            return
+        if behind < len(starts) and starts[behind] < end:
+            raise ProtocolError(OVERLAP)
+        if len(self._early) >= CHUNKS_MOST:
+            raise ProtocolError(f"the peer sent more than {CHUNKS_MOST} chunks before their turn")
+        self._early[sequence] = data
+        if behind < len(starts) and starts[behind] == end:
+            end = ends.pop(end)
+            del starts[behind]
+        if behind and ends[before] == sequence:
+            ends[before] = end
+        else:
+            starts.insert(behind, sequence)
+            ends[sequence] = end
+
+    def finish(self, end: int) -> None:
+        """The peer says how long its stream is; ProtocolError when it had sent more or said otherwise."""
+        last = self._ends[self._starts[-1]] if self._starts else self.next
+        if end < last or self.end not in (None, end):
+            raise ProtocolError(f"the peer says that {end} bytes are all, which is wrong")
+        self.end = end
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """(first, end) of the first runs that came early, in order."""
+        return [(first, self._ends[first]) for first in self._starts[:RANGES_MOST]]
+
+    def take(self, most: int) -> bytes:
+        """Up to `most` bytes for the program, in order."""
+        ready, offset = self._ready, self._offset
+        if not ready or most <= 0:
+            return b""
+        first = ready[0]
+        have = len(first) - offset
+        if have <= most:
+            ready.popleft()
+            self._offset = 0
+            if have == most or not ready:
+                self.taken += have
+                return first[offset:] if offset else first
+            parts = [memoryview(first)[offset:]]
+            missing = most - have
+            while missing and ready:
+                part = memoryview(ready[0])
+                if len(part) > missing:
+                    self._offset = missing
+                    parts.append(part[:missing])
+                    missing = 0
+                else:
+                    ready.popleft()
+                    parts.append(part)
+                    missing -= len(part)
+            self.taken += most - missing
+            return b"".join(parts)
+        self._offset = offset + most
+        self.taken += most
+        return first[offset : offset + most]
+
+    def take_into(self, buffer: memoryview) -> int:
+        """As `take`, into a buffer of bytes; how many."""
+        total, ready = 0, self._ready
+        while ready and total < len(buffer):
+            part = memoryview(ready[0])[self._offset :]
+            count = min(len(part), len(buffer) - total)
+            buffer[total : total + count] = part[:count]
+            total += count
+            if count == len(part):
+                ready.popleft()
+                self._offset = 0
+            else:
+                self._offset += count
+        self.taken += total
+        return total
+
+    def _join(self) -> None:
+        """The first run of early chunks has its turn."""
+        end = self._ends.pop(self._starts.pop(0))
+        while self.next < end:
+            data = self._early.pop(self.next)
+            self._ready.append(data)
+            self.next += len(data)

@@ -1,0 +1,66 @@
+"""Talk to a running controller: one JSON object per line over its unix socket."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from ri2n_sdn.errors import BadInput, NotAvailable
+
+__all__ = ["DEFAULT_SOCKET", "call"]
+
+DEFAULT_SOCKET = Path("/run/ri2n-controller/controller.sock")
+MAX_REPLY_BYTES = 64 << 20
+
+
+def call(path: Path, op: str, *, timeout_s: float = 10.0, **arguments: object) -> dict[str, Any]:
+    """Ask the controller that listens at `path` one thing and return its answer.
+
+    Raises NotAvailable when nobody listens, the answer does not come in `timeout_s` or is not one of a controller,
+    and BadInput with the controller's own words when it refuses (an unknown host, an unknown strategy).
+    """
+    request = json.dumps({"op": op, **arguments}).encode() + b"\n"
+    deadline = time.monotonic() + timeout_s
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(timeout_s)
+            connection.connect(str(path))
+            connection.sendall(request)
+            line = _read_line(connection, deadline)
+    except TimeoutError:
+        raise NotAvailable(f"{path}: the controller did not answer in {timeout_s:g} s") from None
+    except (FileNotFoundError, ConnectionRefusedError):
+        raise NotAvailable(f"{path}: no controller listens there; start one with `ri2n controller`") from None
+    except PermissionError:
+        raise NotAvailable(f"{path}: permission denied; the controller's socket is for root: use sudo") from None
+    except OSError as error:
+        raise NotAvailable(f"{path}: {error.strerror or error}") from None
+    try:
+        reply = json.loads(line)
+    except ValueError:  # also what json raises for bytes that are not UTF-8
+        raise NotAvailable(f"{path}: what listens there is not a RI2N controller") from None
+    except RecursionError:
+        raise NotAvailable(f"{path}: what listens there is not a RI2N controller") from None
+    if not isinstance(reply, dict) or not isinstance(reply.get("ok"), bool):
+        raise NotAvailable(f"{path}: what listens there is not a RI2N controller")
+    if not reply["ok"]:
+        raise BadInput(str(reply.get("error", "the controller refused without a reason")))
+    return reply
+
+
+def _read_line(connection: socket.socket, deadline: float) -> bytes:
+    """One line, within the deadline however slowly the bytes drip."""
+    data = bytearray()
+    while b"\n" not in data:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0 or len(data) > MAX_REPLY_BYTES:
+            raise TimeoutError
+        connection.settimeout(left_s)
+        chunk = connection.recv(1 << 16)
+        if not chunk:
+            break
+        data += chunk
+    return bytes(data.partition(b"\n")[0])

@@ -1,0 +1,59 @@
+"""Which controller a command asks, and what it says where labs are not installed."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from ri2n_lab.cluster import state
+from ri2n_sdn.cli import labs
+from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.errors import BadInput, NotAvailable
+
+from .commands import ri2n
+
+
+def test_the_socket_of_the_only_lab_is_found(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="ri2n-") as folder:
+        monkeypatch.setattr(labs, "DEFAULT_SOCKET", Path(folder) / "absent.sock")
+        monkeypatch.setattr(state, "ROOT", Path(folder))
+        with pytest.raises(NotAvailable, match="no controller is running"):
+            controller_socket(None, None)
+        servers = []
+        for name in ("one", "two"):
+            (Path(folder) / name).mkdir()
+            server = socket.socket(socket.AF_UNIX)
+            server.bind(str(Path(folder) / name / "controller.sock"))
+            servers.append(server)
+        servers[0].listen()  # the second one is a leftover: the file is there, nobody listens
+        assert controller_socket(None, None) == Path(folder) / "one" / "controller.sock"
+        assert "lab one" in capsys.readouterr().err
+        servers[1].listen()
+        with pytest.raises(NotAvailable, match=r"several labs.*--lab: one, two"):
+            controller_socket(None, None)
+        assert controller_socket(Path("/given"), None) == Path("/given")
+        with pytest.raises(BadInput, match="not both"):
+            controller_socket(Path("/given"), "one")
+        with pytest.raises(NotAvailable, match="no lab 'three'"):
+            controller_socket(None, "three")
+        for server in servers:
+            server.close()
+
+
+def test_without_the_package_of_labs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(labs, "entry_points", lambda **_: [])
+    monkeypatch.setattr(labs, "DEFAULT_SOCKET", Path("/nonexistent/absent.sock"))
+    missing = "labs are not installed here: pip install ri2n-lab"
+    for words, said in (
+        (("status", "--lab", "x"), f"--lab: {missing}"),
+        (("doctor", "--lab", "x"), f"--lab: {missing}"),
+        (("doctor", "--kernel", "uml"), f"--kernel: {missing}"),
+        (("status",), "no controller is running (/nonexistent/absent.sock, no lab); start one with `ri2n controller`"),
+    ):
+        done = ri2n(*words)
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", f"ri2n: {said}\n"), words
