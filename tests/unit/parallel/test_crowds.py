@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ri2n_parallel import Qos, listener
-from ri2n_parallel.crowds import Crowds
-from ri2n_sdn.addresses import crowd_of, plain_address
+from ri2n_parallel.crowds import Crowds, crowd_of
 from tests.unit.parallel.worlds import PATIENCE_S, connect, serving, wait_until
 
 STEPS = st.lists(st.tuples(st.sampled_from("abbccc"), st.sampled_from([0, 0, 0, 1]), st.integers(0, 20)), min_size=25)
@@ -59,19 +58,6 @@ def test_as_a_slow_obvious_model(steps: list[tuple[str, int, int]], most: int, o
 )
 def test_what_counts_as_one_address(address: str, crowd: str) -> None:
     assert crowd_of(address) == crowd
-
-
-@pytest.mark.parametrize(
-    ("address", "plain"),
-    [
-        ("::ffff:192.0.2.7", "192.0.2.7"),
-        ("192.0.2.7", "192.0.2.7"),
-        ("2001:db8::1", "2001:db8::1"),
-        ("fe80::1%eth0", "fe80::1"),
-    ],
-)
-def test_who_listens_on_both_families_sees_ipv4_in_its_own_notation(address: str, plain: str) -> None:
-    assert plain_address(address) == plain
 
 
 def test_silent_connections_of_one_address_take_no_places_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
