@@ -12,7 +12,7 @@ import importlib, sys
 from pathlib import Path
 root = Path(sys.argv[1])
 sys.path.append(str(root))
-files = [file for file in (root / "ri2n_parallel").rglob("*.py") if "cli" not in file.parts and "build" not in file.parts]
+files = [file for file in (root / "ri2n_parallel").rglob("*.py") if not {"cli", "build"} & {*file.parts}]
 for file in files:
     importlib.import_module(".".join(file.relative_to(root).with_suffix("").parts).removesuffix(".__init__"))
 print(len(files))
