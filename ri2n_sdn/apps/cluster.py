@@ -21,9 +21,9 @@ from ri2n_sdn.apps.reported import Reported
 from ri2n_sdn.apps.running_check import RunningCheck
 from ri2n_sdn.apps.silence import Silence
 from ri2n_sdn.apps.texts import printable
+from ri2n_sdn.discovery.wiring import Wiring
 from ri2n_sdn.fabric.links import number_links
 from ri2n_sdn.fabric.model import Fabric, Guest, Host, LinkNumbers, Nic, NicId, PairKey, PathKey
-from ri2n_sdn.fabric.wiring import Wiring
 from ri2n_sdn.pipeline.diff import Installed
 from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
 from ri2n_sdn.pipeline.messages import Wanted

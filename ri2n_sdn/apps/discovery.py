@@ -1,4 +1,4 @@
-"""The discovery app: sends the probes that fabric.wiring asks for, and tells it which arrived."""
+"""The discovery app: sends the probes that discovery.wiring asks for, and tells it which arrived."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ri2n_sdn.apps.openflow import MAIN_DISPATCHER, OSKenApp, handler, ofp, ofp_
 from ri2n_sdn.apps.placement import take_syn_ack
 from ri2n_sdn.apps.probes import ProbeKind
 from ri2n_sdn.apps.striping import take_report
-from ri2n_sdn.fabric.wiring import Probe
+from ri2n_sdn.discovery.wiring import Probe
 from ri2n_sdn.pipeline.layout import LOCAL, WIRE_PORT
 
 __all__ = ["DiscoveryApp"]

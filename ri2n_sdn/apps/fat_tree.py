@@ -7,12 +7,12 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
 from ri2n_sdn.apps.config import ClusterConfig
+from ri2n_sdn.discovery.tree_liveness import TreeLiveness
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.model import Fabric, Host, NicId, PairKey, Path, PathKey
 from ri2n_sdn.fabric.switches import switch_graph
 from ri2n_sdn.vlan.adaptive import Adaptive, AdaptiveStep, PairWays
 from ri2n_sdn.vlan.build import build_trees, check_reach
-from ri2n_sdn.vlan.liveness import TreeLiveness
 from ri2n_sdn.vlan.matrix import read_matrix
 from ri2n_sdn.vlan.priming import Priming, PrimingSettings, Use
 from ri2n_sdn.vlan.profile import profile_trees

@@ -19,7 +19,7 @@ __all__ = ["Probe", "ProbeCodec", "ProbeKind"]
 class ProbeKind(IntEnum):
     """What a probe asks: from NIC to NIC on one switch, from a network's beacon to all, from NIC to NIC in one VLAN.
 
-    LEARNING is a step of vlan.check's test of how a switch learns: its numbers stand for test and step.
+    LEARNING is a step of discovery.vlan_check's test of how a switch learns: its numbers stand for test and step.
     """
 
     RING = 0

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ri2n_sdn.apps.probes import Probe
+from ri2n_sdn.discovery.tree_liveness import TreeProbe
+from ri2n_sdn.discovery.vlan_check import LearningTest
 from ri2n_sdn.fabric.model import NicId
-from ri2n_sdn.vlan.check import LearningTest
-from ri2n_sdn.vlan.liveness import TreeProbe
 
 __all__ = ["RunningCheck"]
 

@@ -1,4 +1,4 @@
-"""`ri2n vlan check`: sends what vlan.check asks for through real switches, and lets it say what is wrong."""
+"""`ri2n vlan check`: sends what discovery.vlan_check asks for through real switches, and lets it say what is wrong."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.fat_tree import FatTree
 from ri2n_sdn.apps.probes import ProbeKind
 from ri2n_sdn.apps.running_check import RunningCheck
+from ri2n_sdn.discovery.tree_liveness import TreeProbe
+from ri2n_sdn.discovery.vlan_check import LearningTest, findings, learning_findings, learning_tests, sweep
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.model import NicId
-from ri2n_sdn.vlan.check import LearningTest, findings, learning_findings, learning_tests, sweep
-from ri2n_sdn.vlan.liveness import TreeProbe
 
 __all__ = ["check_vlans"]
 

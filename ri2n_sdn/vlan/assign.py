@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ri2n_sdn.vlan.chains import LEAST_GAIN, Chains
+from ri2n_sdn.vlan.exchange_chains import LEAST_GAIN, Chains
 
 __all__ = ["EFFORT", "Assignment", "assign"]
 

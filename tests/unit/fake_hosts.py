@@ -13,8 +13,8 @@ from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.openflow import RawBody, ofp, parser
+from ri2n_sdn.discovery.wiring import Wiring
 from ri2n_sdn.fabric.model import NicId, PairKey, PathKey
-from ri2n_sdn.fabric.wiring import Wiring
 from ri2n_sdn.pipeline.diff import Installed
 from ri2n_sdn.pipeline.plan import plan_host
 from ri2n_sdn.weights.loop import default_slots

@@ -20,8 +20,8 @@ from ri2n_sdn.apps.placed_rows import add_placed, delete_placed
 from ri2n_sdn.apps.probes import ProbeKind
 from ri2n_sdn.apps.reported import Reported
 from ri2n_sdn.apps.striping import StripingApp
+from ri2n_sdn.discovery.wiring import Probe, Wiring
 from ri2n_sdn.fabric.model import NicId
-from ri2n_sdn.fabric.wiring import Probe, Wiring
 from ri2n_sdn.fabric.yamlfile import parse_model
 from ri2n_sdn.pipeline.crc32c import crc32c
 from ri2n_sdn.pipeline.helper_frames import Report, ReportEntry
@@ -63,7 +63,7 @@ def channel_of(cluster: Cluster, name: str) -> FakeChannel:
 
 
 class Wires:
-    """In place of fabric.wiring.Wiring: asks for the probes that a test names, and keeps what it is told."""
+    """In place of discovery.wiring.Wiring: asks for the probes that a test names, and keeps what it is told."""
 
     def __init__(self) -> None:
         self.lag_s = -1.0

@@ -13,7 +13,7 @@ from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.connection import ConnectionApp
 from ri2n_sdn.apps.openflow import DEAD_DISPATCHER, _names, ofp
-from ri2n_sdn.fabric.wiring import Wiring
+from ri2n_sdn.discovery.wiring import Wiring
 from ri2n_sdn.fabric.yamlfile import parse_model
 from ri2n_sdn.pipeline.diff import Installed
 from tests.problem_texts import problem_texts

@@ -23,7 +23,7 @@ SHIPPED = ("topologies", "ovs-host-scripts")
 # A folder may import itself, the single files of BESIDE, and what is listed; folders to come are in it already.
 ALLOWED: dict[str, set[str]] = {
     "ri2n_sdn.fabric": set(),
-    "ri2n_sdn.discovery": {"ri2n_sdn.fabric"},
+    "ri2n_sdn.discovery": {"ri2n_sdn.fabric", "ri2n_sdn.vlan"},
     "ri2n_sdn.weights": {"ri2n_sdn.fabric"},
     "ri2n_sdn.vlan": {"ri2n_sdn.fabric"},
     "ri2n_sdn.jobs": {"ri2n_sdn.fabric"},

@@ -13,7 +13,7 @@ from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.local_api import LocalApi
-from ri2n_sdn.fabric.wiring import _Nic
+from ri2n_sdn.discovery.wiring import _Nic
 from tests.unit.fake_hosts import FakeChannel
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from ri2n_sdn.discovery.tree_paths import TreePaths
 from ri2n_sdn.fabric.model import NicId
 from ri2n_sdn.fabric.switches import LinkSpec, SwitchGraph, SwitchSpec, switch_graph
 from ri2n_sdn.vlan.trees import Trees, trees_from_cables
-from ri2n_sdn.vlan.ways import TreeWays
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,6 @@ FABRICS = {
 
 
 @cache
-def ways_of(trees: Trees, tree: int) -> TreeWays:
+def ways_of(trees: Trees, tree: int) -> TreePaths:
     """The ways of one tree, made once."""
-    return TreeWays(trees, tree)
+    return TreePaths(trees, tree)

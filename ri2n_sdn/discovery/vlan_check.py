@@ -15,11 +15,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ri2n_sdn.discovery.fault_causes import Cause, causes, vlan_text
+from ri2n_sdn.discovery.tree_liveness import TreeProbe
+from ri2n_sdn.discovery.tree_paths import TreePaths
 from ri2n_sdn.fabric.model import NicId
-from ri2n_sdn.vlan.causes import Cause, causes, vlan_text
-from ri2n_sdn.vlan.liveness import TreeProbe
 from ri2n_sdn.vlan.trees import Trees
-from ri2n_sdn.vlan.ways import TreeWays
 
 __all__ = ["LearningStep", "LearningTest", "findings", "learning_findings", "learning_tests", "sweep"]
 
@@ -52,7 +52,7 @@ def sweep(trees: Trees, leaf_of: Mapping[NicId, int]) -> list[TreeProbe]:
     nics_at = _by_leaf(leaf_of)
     found: dict[TreeProbe, None] = {}
     for tree in range(trees.count):
-        ways = TreeWays(trees, tree)
+        ways = TreePaths(trees, tree)
         rings: dict[int, list[int]] = {}
         for leaf in sorted(nics_at):
             if ways.joined(leaf, leaf):
@@ -86,7 +86,7 @@ def findings(
     """
     sent = list(sent)
     heard = frozenset(heard).intersection(sent)
-    every = {tree: TreeWays(trees, tree) for tree in {probe.tree for probe in sent}}
+    every = {tree: TreePaths(trees, tree) for tree in {probe.tree for probe in sent}}
 
     def way(probe: TreeProbe) -> tuple[int, ...]:
         return every[probe.tree].way(leaf_of[probe.sender], leaf_of[probe.target])
@@ -140,7 +140,7 @@ def learning_tests(trees: Trees, leaf_of: Mapping[NicId, int]) -> list[LearningT
     there. Leaves need two NICs, others two trees and leaves behind two ports: one that is in one tree does no harm.
     """
     nics_at = _by_leaf(leaf_of)
-    ways = [TreeWays(trees, tree) for tree in range(trees.count)]
+    ways = [TreePaths(trees, tree) for tree in range(trees.count)]
     found = []
     for switch, name in enumerate(trees.graph.names):
         mac = f"06:52:49:32:{switch >> 8 & 255:02x}:{switch & 255:02x}"
@@ -188,7 +188,7 @@ def _steps(a: NicId, b: NicId, c: NicId, x: int, y: int, mac: str) -> tuple[Lear
 
 
 def _far_test(
-    trees: Trees, ways: list[TreeWays], nics_at: Mapping[int, list[NicId]], switch: int, reached: list[int], mac: str
+    trees: Trees, ways: list[TreePaths], nics_at: Mapping[int, list[NicId]], switch: int, reached: list[int], mac: str
 ) -> LearningTest | None:
     """A test of a switch without NICs, from leaves behind different ports of it."""
     behind = [

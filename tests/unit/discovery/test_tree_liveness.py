@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ri2n_sdn.discovery.tree_inquiry import TreeInquiry
+from ri2n_sdn.discovery.tree_liveness import Direction, LivenessSettings, TreeLiveness, TreeProbe
+from ri2n_sdn.discovery.tree_state import TreeState
 from ri2n_sdn.fabric.model import NicId
-from ri2n_sdn.vlan.inquiry import Inquiry
-from ri2n_sdn.vlan.known import Known
-from ri2n_sdn.vlan.liveness import Direction, LivenessSettings, TreeLiveness, TreeProbe
 from tests.unit.vlan import worlds
 from tests.unit.vlan.worlds import FABRICS, Fabric, ways_of
 
@@ -360,9 +360,9 @@ def test_a_nic_that_works_in_no_vlan_is_none_of_the_trees_business() -> None:
 def test_lost_probes_accuse_nothing_from_when_the_nic_hears_nothing_in_any_other_vlan_either(hears: bool) -> None:
     """Then it is rather its host that is late, or itself."""
     fabric = FABRICS["vbft"]
-    known = Known(fabric.trees)
+    known = TreeState(fabric.trees)
     known.set_nics(fabric.leaf_of, frozenset(fabric.leaf_of))
-    inquiry, lag_s = Inquiry(0, 100.0, LivenessSettings()), 0.1
+    inquiry, lag_s = TreeInquiry(0, 100.0, LivenessSettings()), 0.1
     sender, target, another = ("h01", 1), ("h05", 1), ("h09", 1)
     inquiry.silent.append(TreeProbe(sender, target, 0))
     for burst in range(8):

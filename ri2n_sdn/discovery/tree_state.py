@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from ri2n_sdn.discovery.fault_causes import causes, in_words, vlan_text
+from ri2n_sdn.discovery.tree_paths import TreePaths
 from ri2n_sdn.fabric.model import NicId
-from ri2n_sdn.vlan.causes import causes, in_words, vlan_text
 from ri2n_sdn.vlan.trees import Trees
-from ri2n_sdn.vlan.ways import TreeWays
 
-__all__ = ["DEAD_COST", "Direction", "End", "Known", "Port", "TreeProbe"]
+__all__ = ["DEAD_COST", "Direction", "End", "Port", "TreeProbe", "TreeState"]
 
 Direction: TypeAlias = Literal["tx", "rx"]
 
@@ -21,7 +21,7 @@ Port: TypeAlias = tuple[NicId, int, Direction]
 """(NIC, tree, direction)."""
 
 DEAD_COST = 1 << 20
-"""More than any number of suspects on a way (TreeWays.crossings)."""
+"""More than any number of suspects on a way (TreePaths.crossings)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class TreeProbe:
         return (self.sender, "tx"), (self.target, "rx")
 
 
-class Known:
+class TreeState:
     """NICs with their leaves, and what is dead. `nics_at` are the usable NICs of each leaf, sorted."""
 
     def __init__(self, trees: Trees) -> None:
@@ -45,7 +45,7 @@ class Known:
         self.leaf_of: dict[NicId, int] = {}
         self.usable: frozenset[NicId] = frozenset()
         self.nics_at: dict[int, list[NicId]] = {}
-        self._ways: dict[int, TreeWays] = {}
+        self._ways: dict[int, TreePaths] = {}
         self._dead: dict[int, set[int]] = {}
         self._dead_ports: set[Port] = set()
         self._alive: dict[tuple[int, int, int], bool] = {}
@@ -66,10 +66,10 @@ class Known:
         """The dead links of a tree."""
         return self._dead.get(tree, frozenset())
 
-    def of(self, tree: int) -> TreeWays:
+    def of(self, tree: int) -> TreePaths:
         found = self._ways.get(tree)
         if found is None:
-            found = self._ways[tree] = TreeWays(self.trees, tree)
+            found = self._ways[tree] = TreePaths(self.trees, tree)
         return found
 
     def way(self, probe: TreeProbe) -> tuple[int, ...]:

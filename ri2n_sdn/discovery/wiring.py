@@ -9,8 +9,9 @@ which nothing is known wait for the beacons; one that hears none founds a networ
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from ri2n_sdn.discovery.inquiry import Inquiry, Proof
 from ri2n_sdn.fabric.model import NicId
 
 __all__ = ["Probe", "Wiring", "WiringSettings"]
@@ -78,24 +79,10 @@ class _Nic:
 
 
 @dataclass
-class _Inquiry:
-    """A silent ring edge under test."""
+class _EdgeInquiry(Inquiry):
+    """A silent edge of a ring under test."""
 
-    start_s: float
-    next_s: float
-    left: int
-    executed_s: float | None = None
-    """When the sending host was known to have sent what it was asked for."""
-
-    def answered(self, now_s: float, sender_s: float, receiver_s: float, settings: WiringSettings) -> bool:
-        """Whether the probes would have been reported by now if they had arrived; the times are of `Wiring.tick`.
-
-        The sender has done what it was asked for, and the receiver has answered something that was asked after that.
-        A sign of life would not do: a host that was held up says much before it comes to what it was asked last.
-        """
-        if self.executed_s is None and sender_s >= self.start_s + settings.burst_s:
-            self.executed_s = now_s
-        return self.executed_s is not None and receiver_s >= self.executed_s
+    proof: Proof = field(default_factory=Proof)
 
 
 class Wiring:
@@ -111,7 +98,7 @@ class Wiring:
         the caller, is how late probes are reported at present.
 
         `switch` is what a NIC is plugged into, where that is declared and its network has several: such NICs are judged
-        by others on the same switch alone, and none is cut off for what happens between switches (vlan.liveness).
+        by others on the same switch alone, and none is cut off for what happens between switches (tree_liveness).
         """
         self.settings = settings or WiringSettings()
         self._label = label
@@ -123,7 +110,7 @@ class Wiring:
         self._nics: dict[NicId, _Nic] = {}
         self._beacons: dict[int, tuple[NicId, float]] = {}
         self._edges: dict[tuple[NicId, NicId], float] = {}
-        self._inquiries: dict[tuple[NicId, NicId], _Inquiry] = {}
+        self._inquiries: dict[tuple[NicId, NicId], _EdgeInquiry] = {}
         self._newest_s = -1e9
         self._beaconed_s = -1e9
         self._next_step_s = -1e9
@@ -437,7 +424,7 @@ class Wiring:
             probes.append(Probe(*edge))
             heard_s = self._edges.setdefault(edge, now_s)
             if now_s - heard_s > 2.6 * interval_s + self.lag_s and edge not in self._inquiries:
-                self._inquiries[edge] = _Inquiry(now_s, now_s, self.settings.bursts)
+                self._inquiries[edge] = _EdgeInquiry(now_s, self.settings.bursts, now_s)
         current = set(ring)
         members = set(nics)
         for edge in [edge for edge in self._edges if edge[0] in members and edge not in current]:
@@ -481,17 +468,17 @@ class Wiring:
             if self._edges.get(edge, -1e9) >= inquiry.start_s or tx.network != rx.network or tx.network is None:
                 del self._inquiries[edge]
                 continue
-            if now_s >= inquiry.next_s:
+            if inquiry.due(now_s):
                 # After the bursts at the pace of the ring, up to the verdict: whom others still reach has not moved.
-                inquiry.next_s = now_s + (self.settings.burst_s if inquiry.left else self._interval_s)
-                inquiry.left = max(0, inquiry.left - 1)
+                inquiry.burst_sent(now_s, self.settings.burst_s if inquiry.bursts_left else self._interval_s)
                 ring = rings.get((tx.network, self._switch(sender)), ())
                 others = [nic for nic in ring if nic not in edge]
                 probes.append(Probe(sender, receiver))
                 probes += [Probe(sender, other) for other in self._some(others, 3)]
                 probes += [Probe(other, receiver) for other in self._some(others, 3)]
-            answered = inquiry.answered(now_s, answered_s(sender[0]), answered_s(receiver[0]), self.settings)
-            if not answered or inquiry.left or now_s < inquiry.start_s + self.settings.verdict_s + self.lag_s:
+            asked_s = inquiry.start_s + self.settings.burst_s
+            counts = inquiry.proof.look(asked_s, now_s, sender[0], receiver[0], answered_s)
+            if not counts or inquiry.bursts_left or now_s < inquiry.start_s + self.settings.verdict_s + self.lag_s:
                 continue
             since_s = inquiry.start_s + self.settings.verdict_s / 2
             mute, deaf = tx.tx_s < inquiry.start_s, rx.rx_s < inquiry.start_s

@@ -6,10 +6,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from ri2n_sdn.discovery.inquiry import Inquiry, Proof
+from ri2n_sdn.discovery.tree_state import DEAD_COST, Direction, End, TreeProbe, TreeState
 from ri2n_sdn.fabric.model import NicId
-from ri2n_sdn.vlan.known import DEAD_COST, Direction, End, Known, TreeProbe
 
-__all__ = ["Inquiry", "LivenessSettings"]
+__all__ = ["LivenessSettings", "TreeInquiry"]
 
 
 @dataclass(frozen=True)
@@ -41,24 +42,21 @@ class _Asked:
 
     sent_s: list[float] = field(default_factory=list)
     heard: bool = False
-    executed_s: float | None = None
-    counts: bool = False
-    """Both hosts have answered: had the probes arrived, they would have been reported."""
+    proof: Proof = field(default_factory=Proof)
 
 
-class Inquiry:
+class TreeInquiry(Inquiry):
     """Lost probes of one tree under test, and what those that were heard since `start_s` exonerate."""
 
     def __init__(self, tree: int, start_s: float, settings: LivenessSettings) -> None:
-        self.tree, self.start_s, self.settings = tree, start_s, settings
+        super().__init__(start_s, settings.bursts, start_s)
+        self.tree, self.settings = tree, settings
         self.silent: list[TreeProbe] = []
         """The probes that it is about; the ring may add some before the second burst."""
         self.turn = 0
         self.asked: dict[TreeProbe, _Asked] = {}
         self.links: set[int] = set()
         self.ports: set[End] = set()
-        self._left = settings.bursts
-        self._next_s = start_s
         self._queue: deque[TreeProbe] = deque()
         self._compared_s: dict[NicId, float] = {}
         self._witnesses: dict[End, tuple[float, float]] = {}  # when first and last heard, in whatever VLAN
@@ -73,18 +71,17 @@ class Inquiry:
             if probe in self.asked:
                 self.asked[probe].heard = True
 
-    def forget(self, known: Known) -> None:
+    def forget(self, known: TreeState) -> None:
         """NICs are not usable any more."""
         self.asked = {probe: asked for probe, asked in self.asked.items() if known.can(probe)}
         self.silent = [probe for probe in self.silent if known.can(probe)]
         self._queue = deque(probe for probe in self._queue if known.can(probe))
 
-    def step(self, known: Known, now_s: float, lag_s: float, calm: Sequence[int], most: int) -> list[TreeProbe]:
+    def step(self, known: TreeState, now_s: float, lag_s: float, calm: Sequence[int], most: int) -> list[TreeProbe]:
         """At most so many probes to send now; `calm` are trees without an inquiry."""
-        if self._left and not self._queue and now_s >= self._next_s - 1e-6:
-            self._next_s = now_s + self.settings.burst_s + lag_s / 4  # what is heard says what to ask next
+        if self.bursts_left and not self._queue and self.due(now_s):
+            self.burst_sent(now_s, self.settings.burst_s + lag_s / 4)  # what is heard says what to ask next
             self._queue.extend(self._burst(known, now_s, lag_s, calm))
-            self._left -= 1
             self.turn += 1
         probes = [self._queue.popleft() for _ in range(min(most, len(self._queue)))]
         for probe in probes:
@@ -94,27 +91,24 @@ class Inquiry:
 
     def over(self, now_s: float, lag_s: float, answered_s: Callable[[str], float]) -> bool:
         """All was asked, and the hosts have answered or had their time."""
-        if self._queue or self._left:
+        if self._queue or self.bursts_left:
             return False
         waits = False
         for probe, asked in self.asked.items():
-            if asked.heard or asked.counts:
-                continue
-            if asked.executed_s is None and answered_s(probe.sender[0]) >= asked.sent_s[-1]:
-                asked.executed_s = now_s
-            asked.counts = asked.executed_s is not None and answered_s(probe.target[0]) >= asked.executed_s
-            waits = waits or not asked.counts
+            if not asked.heard:
+                counts = asked.proof.look(asked.sent_s[-1], now_s, probe.sender[0], probe.target[0], answered_s)
+                waits = waits or not counts
         ends_s = self.start_s + (self.settings.patience_s if waits else self.settings.verdict_s)
         last_s = max((asked.sent_s[-1] for asked in self.asked.values()), default=now_s)
         return now_s >= max(ends_s, last_s + self.settings.burst_s) + lag_s - 1e-6
 
-    def verdict(self, known: Known, lag_s: float) -> tuple[list[int], list[End]]:
+    def verdict(self, known: TreeState, lag_s: float) -> tuple[list[int], list[End]]:
         """What is left of the ways of silent probes is dead: links first, ports where no link is left."""
         settings = self.settings
         links: Counter[int] = Counter()
         ports: Counter[End] = Counter()
         for probe, asked in self.asked.items():
-            if asked.heard or not asked.counts or known.explained(probe):
+            if asked.heard or not asked.proof.holds or known.explained(probe):
                 continue
             spans = [self._witnesses.get(end, (1e9, -1e9)) for end in probe.ends]
             from_s = max(first_s for first_s, _ in spans) - settings.burst_s - lag_s
@@ -132,7 +126,7 @@ class Inquiry:
             [end for end, count in ports.items() if count >= settings.silences],
         )
 
-    def _burst(self, known: Known, now_s: float, lag_s: float, calm: Sequence[int]) -> list[TreeProbe]:
+    def _burst(self, known: TreeState, now_s: float, lag_s: float, calm: Sequence[int]) -> list[TreeProbe]:
         """The silent probes again, and others over each link and each port that is still suspect."""
         tree, turn, ways = self.tree, self.turn, known.of(self.tree)
         lost = [probe for probe in self.silent if not known.explained(probe)]
@@ -182,7 +176,7 @@ class Inquiry:
                     found[TreeProbe(probe.sender, probe.target, other_tree)] = None
         return list(found)
 
-    def _witness(self, known: Known, leaf: int, direction: Direction, useless: set[NicId]) -> NicId:
+    def _witness(self, known: TreeState, leaf: int, direction: Direction, useless: set[NicId]) -> NicId:
         """A NIC of the leaf whose port is known to work in that tree, or another one each burst."""
         nics = [nic for nic in known.ends(self.tree, leaf, direction) if nic not in useless]
         nics = [nic for nic in nics if (nic, direction) in self.ports] or nics

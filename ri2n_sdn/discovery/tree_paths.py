@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from ri2n_sdn.vlan.trees import Trees
 
-__all__ = ["TreeWays"]
+__all__ = ["TreePaths"]
 
 _Near = tuple[int, int]
 """(sum of costs, leaf)."""
@@ -14,7 +14,7 @@ _Near = tuple[int, int]
 _NOBODY: _Near = (1 << 60, -1)
 
 
-class TreeWays:
+class TreePaths:
     """Set `number` of the trees in plain lists, which are many times faster than arrays for one way at a time."""
 
     def __init__(self, trees: Trees, number: int) -> None:

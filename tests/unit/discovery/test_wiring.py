@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import pytest
 
+from ri2n_sdn.discovery.wiring import Probe, Wiring
 from ri2n_sdn.fabric.model import NicId
-from ri2n_sdn.fabric.wiring import Probe, Wiring
 
 TICK_S = 0.025
 

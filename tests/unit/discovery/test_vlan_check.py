@@ -6,9 +6,9 @@ from itertools import permutations
 
 import pytest
 
+from ri2n_sdn.discovery.tree_liveness import TreeProbe
+from ri2n_sdn.discovery.vlan_check import findings, learning_findings, learning_tests, sweep
 from ri2n_sdn.fabric.model import NicId
-from ri2n_sdn.vlan.check import findings, learning_findings, learning_tests, sweep
-from ri2n_sdn.vlan.liveness import TreeProbe
 from tests.unit.vlan import worlds
 from tests.unit.vlan.worlds import Fabric
 

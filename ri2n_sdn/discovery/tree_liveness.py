@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from ri2n_sdn.discovery.tree_inquiry import LivenessSettings, TreeInquiry
+from ri2n_sdn.discovery.tree_state import DEAD_COST, Direction, End, Port, TreeProbe, TreeState
 from ri2n_sdn.fabric.model import NicId
-from ri2n_sdn.vlan.inquiry import Inquiry, LivenessSettings
-from ri2n_sdn.vlan.known import DEAD_COST, Direction, End, Known, Port, TreeProbe
 from ri2n_sdn.vlan.trees import Trees
 
 __all__ = ["Direction", "LivenessSettings", "TreeLiveness", "TreeProbe"]
@@ -41,7 +41,7 @@ class _Dead:
 class TreeLiveness:
     """What works of the trees. Pure: the caller gives the time, sends the probes of `tick` and reports those `heard`.
 
-    A NIC of which nothing arrives in any VLAN says nothing about the trees: that is for fabric.wiring to find.
+    A NIC of which nothing arrives in any VLAN says nothing about the trees: that is for wiring to find.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class TreeLiveness:
         self.changed = False
         self.lag_s = 0.0
         self._label = label
-        self._known = Known(trees)
+        self._known = TreeState(trees)
         self._dead: dict[tuple[int, int], _Dead] = {}
         self._dead_ports: dict[Port, _Dead] = {}
         self._covers: list[list[tuple[int, int]]] = [[] for _ in trees.vlans]
@@ -67,7 +67,7 @@ class TreeLiveness:
         self._round = 0
         self._pending: dict[TreeProbe, _Pending] = {}
         self._waiting: deque[tuple[float, TreeProbe]] = deque()
-        self._inquiries: dict[int, Inquiry] = {}
+        self._inquiries: dict[int, TreeInquiry] = {}
         self._told: dict[str, str] = {}
         self._untold: tuple[float, float] | None = None  # since when, and until when there is something to tell
         self._next_ring_s = self._next_recover_s = -1e9
@@ -102,7 +102,7 @@ class TreeLiveness:
             nic[0]
             for inquiry in self._inquiries.values()
             for probe, asked in inquiry.asked.items()
-            if not asked.heard and not asked.counts
+            if not asked.heard and not asked.proof.holds
             for nic in (probe.sender, probe.target)
         }
 
@@ -259,7 +259,7 @@ class TreeLiveness:
                 silent.setdefault(probe.tree, []).append(probe)
             del self._pending[probe]
         for tree, lost in silent.items():
-            inquiry = self._inquiries.setdefault(tree, Inquiry(tree, now_s, self.settings))
+            inquiry = self._inquiries.setdefault(tree, TreeInquiry(tree, now_s, self.settings))
             inquiry.silent += [probe for probe in lost if probe not in inquiry.silent]
         return probes
 

@@ -1,0 +1,1 @@
+"""Tests of ri2n_sdn.discovery."""
