@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ri2n_sdn.apps import local_placement, local_vlans
+from ri2n_sdn.apps import local_explain, local_vlans
 from ri2n_sdn.apps.cluster import Cluster, PathRates
 from ri2n_sdn.apps.openflow import handler_drops, handler_errors
 from ri2n_sdn.apps.problems import problems_of
@@ -252,53 +252,7 @@ class LocalApi:
         }
 
     def _explain(self, request: dict[str, Any]) -> dict[str, Any]:
-        source, target = str(request.get("src")), str(request.get("dst"))
-        answer = self._pair(source, target)
-        if answer["kind"] == "managed" and "connection" in request:
-            answer |= local_placement.deciding(self._cluster, source, target, request["connection"])
-        return answer
-
-    def _pair(self, source: str, target: str) -> dict[str, Any]:
-        cluster = self._cluster
-        with cluster.lock:
-            fabric = cluster.fabric()
-            if source not in fabric.hosts:
-                raise BadInput(f"{source}: no such host; known are {', '.join(sorted(fabric.hosts)) or 'none'}")
-            answer: dict[str, Any] = {"src": source, "dst": target, "slots": [], "paths": []}
-            if target not in fabric.hosts:
-                return {
-                    **answer,
-                    "kind": "unmanaged",
-                    "reason": "sent by the NIC on which its address was heard last, else into every network once",
-                }
-            if source == target:
-                raise BadInput(f"{source}: source and destination are the same host")
-            paths = fabric.paths(source, target)
-            if not paths:
-                return {**answer, "kind": "none", "reason": f"{source} and {target} have no common network"}
-            names = {path.key: [path.own.name, path.peer.name, path.route.vlan or None] for path in paths}
-            own = (source, target) in cluster.pair_slots
-            dead = sum(not path.alive for path in paths)
-            reason = (
-                f"the pair carries traffic: a slot table of its own, weighted by {cluster.loop.strategy_name}"
-                if own
-                else "no traffic of note: the shared slot table, by the paths' rates"
-            )
-            striped = fabric.striped(source, target)
-            if striped:
-                reason = f"both helpers run: packet by packet over all links; without them, {reason}"
-            return {
-                **answer,
-                "kind": "managed",
-                "striped": striped,
-                "by_flows": [asdict(each) for each in fabric.by_flows] if striped else [],
-                "services": local_placement.services(cluster, (source, target)),
-                "reason": reason
-                + "".join(_placing(fabric, server) for server in (source, target))
-                + (f"; {dead} of {len(paths)} paths are dead" if dead else ""),
-                "slots": [names[slot] for slot in slots_in_force(cluster, source, target)],
-                "paths": self._paths(source, target, fabric),
-            }
+        return local_explain.explain(self._cluster, request, self._paths)
 
     def _strategy(self, request: dict[str, Any]) -> dict[str, Any]:
         name = request.get("name")
@@ -327,15 +281,6 @@ class LocalApi:
                     if seq > since
                 ]
             }
-
-
-def _placing(fabric: Fabric, server: str) -> str:
-    """What `explain` says of a host whose services' connections are placed; empty for others."""
-    ports = fabric.placement.get(server)
-    if ports is None:
-        return ""
-    which = f"to ports {', '.join(map(str, ports))} of" if ports else "to"
-    return f"; TCP connections {which} {server} go each by the NIC that had the fewest when it began"
 
 
 def _claim(path: Path) -> None:

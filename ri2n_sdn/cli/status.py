@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 from rich.live import Live
 
 from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, console, print_json
 from ri2n_sdn.cli.labs import controller_socket, hosts_of_lab
-from ri2n_sdn.cli.views import explain_lines, helper_table, path_table, status_view
+from ri2n_sdn.cli.views import helper_table, path_table, status_view
 from ri2n_sdn.client import call
 from ri2n_sdn.errors import BadInput, NotAvailable
-from ri2n_sdn.fabric.classes import TrafficClass
 from ri2n_sdn.fabric.problem import Problem, exit_code
-from ri2n_sdn.pipeline.dphash import PROTOCOLS, HashBuild, slot_of
-from ri2n_sdn.pipeline.placement import server_of
+from ri2n_sdn.pipeline.dphash import PROTOCOLS, HashBuild
 
 __all__ = ["explain", "status", "top"]
 
-BUILDS: dict[str, HashBuild] = {"portable": "portable", "sse42": "sse42"}
+BUILDS: tuple[str, ...] = get_args(HashBuild)
 
 
 def status(socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False) -> int:
@@ -87,39 +84,19 @@ def explain(
     if protocol is None and (sport or dport or src_ip or dst_ip):
         raise BadInput("--proto is missing: a flow is a protocol, two addresses and two ports")
     path = controller_socket(socket, lab)
-    answer = call(path, "explain", src=src, dst=dst)
-    flow, slot, remark = "", None, None
-    classes = (TrafficClass(**each) for each in answer.get("by_flows", ()))
-    kept = protocol is not None and any(each.has(protocol, sport, dport) for each in classes)
-    service = protocol == PROTOCOLS["tcp"] and server_of(answer.get("services", {}), src, sport, dst, dport) is not None
-    if protocol is not None and answer["kind"] == "managed" and (kept or service or not answer["striped"]):
-        addresses, found_datapath = _known_of(path, src)
-        source = src_ip or _address(addresses, src, "--src-ip")
-        target = dst_ip or _address(addresses, dst, "--dst-ip")
-        flow = f"{proto} {source}:{sport} -> {target}:{dport}"
-        known = datapath or found_datapath
-        if service:
-            connection = {"src_ip": source, "sport": sport, "dst_ip": target, "dport": dport}
-            answer = call(path, "explain", src=src, dst=dst, connection=connection)
-        if (answer.get("placed") or {}).get("alive"):
-            pass  # whatever its hash
-        elif known == "system":
-            remark = "unknown NIC: the kernel datapath hashes by the socket's random number, nobody can predict it"
-        else:
-            build, slots = BUILDS[hash_build], len(answer["slots"])
-            slot = slot_of(source, target, protocol, sport, dport, slots=slots, build=build)
-            if known is None:
-                remark = f"this is so if {src} uses the netdev datapath (--datapath system: nobody can predict it)"
-    lines = explain_lines(answer, slot, flow)
-    if kept:
-        lines.insert(1, "this flow is of a class that keeps one link (by_flows in cluster.yaml)")
-    if remark:
-        lines.append(remark)
+    flow: dict[str, Any] | None = None
+    if protocol is not None:
+        # The controller knows its hosts by the addresses of the control network; a lab knows those of the hosts' own.
+        addresses, of_lab = hosts_of_lab(path) or ({}, None)
+        ends = {"src_ip": src_ip or addresses.get(src), "dst_ip": dst_ip or addresses.get(dst)}
+        flow = {"protocol": protocol, "sport": sport, "dport": dport, **ends, "hash": hash_build}
+        flow["datapath"] = datapath or of_lab
+    answer = call(path, "explain", src=src, dst=dst, flow=flow)
     if as_json:
-        print_json({**answer, "flow": flow or None, "slot": slot, "why": lines})
+        print_json(answer)
         return
     out = console()
-    for line in lines:
+    for line in answer["why"]:
         out.print(line, highlight=False)
     if answer["kind"] == "managed":
         out.print(path_table(answer["paths"]))
@@ -136,21 +113,6 @@ def _protocol(text: str | None) -> int | None:
     if text.isascii() and text.isdigit() and int(text) <= 255:
         return int(text)
     raise BadInput(f"--proto: unknown {text!r}; choose from {', '.join(PROTOCOLS)} or give a number up to 255")
-
-
-def _known_of(path: Path, sender: str) -> tuple[dict[str, str], str | None]:
-    """Addresses of the hosts and the sender's datapath: a lab's own, else what the controller knows of them."""
-    if (known := hosts_of_lab(path)) is not None:
-        return known
-    hosts = call(path, "status")["hosts"]
-    datapath = next((host.get("datapath") for host in hosts if host["name"] == sender), None)
-    return {host["name"]: str(host["address"]) for host in hosts if host["address"]}, datapath
-
-
-def _address(addresses: dict[str, str], name: str, option: str) -> str:
-    if name not in addresses:
-        raise NotAvailable(f"the address of {name} is not known; give {option}")
-    return addresses[name]
 
 
 def _render(answer: dict[str, Any]) -> Any:

@@ -11,7 +11,7 @@ from rich.text import Text
 from ri2n_sdn.cli.common import rate_text
 from ri2n_sdn.fabric.problem import Problem, worst_first
 
-__all__ = ["STYLES", "explain_lines", "helper_table", "path_table", "status_view"]
+__all__ = ["STYLES", "helper_table", "path_table", "status_view"]
 
 STYLES = {"ok": "green", "warning": "yellow", "bad": "bold red"}
 
@@ -84,63 +84,6 @@ def helper_table(pairs: list[Json]) -> Table | None:
             )
             name = ""
     return table if table.row_count else None
-
-
-def explain_lines(answer: Json, slot: int | None, flow: str) -> list[str]:
-    """Why a flow takes the NIC it takes, one sentence per line; `slot` is None when it cannot be predicted."""
-    if answer["kind"] == "none":
-        return [f"{answer['src']} cannot reach {answer['dst']}: {answer['reason']}"]
-    if answer["kind"] == "unmanaged":
-        return [f"{answer['dst']} is not a managed host: {answer['reason']}"]
-    names: list[list[Any]] = answer["slots"]
-    alive = {(path["own"], path["peer"], path.get("vlan")): path for path in answer["paths"] if path["alive"]}
-    lines = [f"{answer['src']} -> {answer['dst']}: {answer['reason']}"]
-    if not alive:
-        return [*lines, "every path is dead: packets are dropped"]
-    if "placed" in answer:
-        row = answer["placed"]
-        lines.append(f"{flow}: {_row(answer, row)}")
-        if row is not None and row["alive"]:
-            path = alive[(row["own"], row["peer"], row["vlan"])]
-            lines.append(
-                f"so it leaves {answer['src']} by {row['own']} and reaches {answer['dst']} at {row['peer']} "
-                f"over {path['network']}{_in(row['vlan'])}, whatever its hash"
-            )
-            return lines
-    if slot is None:
-        return lines
-    wanted = tuple(names[slot])
-    taken = next((n for n in range(len(names)) if tuple(names[(slot + n) % len(names)]) in alive), 0)
-    own, peer, vlan = names[(slot + taken) % len(names)]
-    path = alive[(own, peer, vlan)]
-    lines.append(
-        f"{flow}: hash slot {slot} of {len(names)}, which belongs to {wanted[0]} -> {wanted[1]}{_in(wanted[2])}"
-    )
-    if taken:
-        lines.append(f"that path is dead; the next slot on a live path is {(slot + taken) % len(names)}")
-    lines.append(
-        f"so it leaves {answer['src']} by {own} and reaches {answer['dst']} at {peer} "
-        f"over {path['network']}{_in(vlan)}; "
-        f"this path's share of the pair is {path['share']:.1%} ({path['slots']} slots)"
-    )
-    return lines
-
-
-def _row(answer: Json, row: Json | None) -> str:
-    """What the row of a placed connection says, if there is one."""
-    src, dst = answer["src"], answer["dst"]
-    if row is None:
-        return f"{src} has no row that places it (table 13), so the slot table decides"
-    by_controller = row["row"] == "placed"
-    which = f"the row that the controller gave {src}" if by_controller else f"the row that {src} learned from {dst}"
-    if row["own"] is None:
-        return f"{which} places it on a path that is no more; the slot table decides"
-    where = f"{row['own']} -> {row['peer']}{_in(row['vlan'])}"
-    return f"{which} places it on {where}" + ("" if row["alive"] else "; that is dead, so the slot table decides")
-
-
-def _in(vlan: int | None) -> str:
-    return f" in VLAN {vlan}" if vlan else ""
 
 
 def _headline(status: Json) -> Text:

@@ -201,8 +201,8 @@ def test_explain_says_which_row_decides(sandbox: Sandbox, ipv6: bool) -> None:
 
     def told(source: str, target: str, ports: tuple[int, int]) -> object:
         ends = {"src_ip": f"{prefix}{sandbox.number[source]}", "dst_ip": f"{prefix}{sandbox.number[target]}"}
-        connection = {**ends, "sport": ports[0], "dport": ports[1]}
-        answer = sandbox.ask("explain", src=source, dst=target, connection=connection)
+        flow = {"protocol": 6, **ends, "sport": ports[0], "dport": ports[1]}
+        answer = sandbox.ask("explain", src=source, dst=target, flow=flow)
         assert answer["services"] == ({"A": [80]} if "A" in (source, target) else {})
         return answer.get("placed", "no service")
 

@@ -14,7 +14,7 @@ import pytest
 from ri2n_sdn.cli import status
 from ri2n_sdn.cli.common import console, rate_text, run_guarded
 from ri2n_sdn.cli.config import kind_of
-from ri2n_sdn.cli.views import explain_lines, helper_table, status_view
+from ri2n_sdn.cli.views import helper_table, status_view
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.shipped import find_topology
 from tests.unit.commands import REPOSITORY, ri2n
@@ -240,56 +240,6 @@ def explained(alive: bool = True) -> dict[str, object]:
         "slots": [["eth0", "eth0", None], ["eth1", "eth1", None]] * 32,
         "paths": [path("eth0", "n1", True), path("eth1", "n2", alive)],
     }
-
-
-def test_explain_names_slot_and_nic() -> None:
-    text = "\n".join(explain_lines(explained(), 3, "tcp x"))
-    assert "hash slot 3 of 64" in text and "leaves B by eth1 and reaches A at eth1 over n2" in text
-    assert "dead" not in text
-
-
-def test_explain_skips_dead_paths_to_the_next_slot_as_ovs_does() -> None:
-    text = "\n".join(explain_lines(explained(alive=False), 63, "tcp x"))
-    assert "belongs to eth1 -> eth1" in text and "next slot on a live path is 0" in text
-    assert "leaves B by eth0" in text
-
-
-def test_explain_without_a_path_or_of_others() -> None:
-    dead = {**explained(), "paths": [{**explained()["paths"][0], "alive": False}]}  # type: ignore[index]
-    assert "every path is dead" in explain_lines(dead, 1, "tcp x")[-1]
-    none = {**explained(), "kind": "none", "reason": "no common network"}
-    assert explain_lines(none, None, "") == ["B cannot reach A: no common network"]
-    unmanaged = {**explained(), "kind": "unmanaged", "reason": "learned on n1"}
-    assert explain_lines(unmanaged, None, "") == ["A is not a managed host: learned on n1"]
-
-
-def placed(row: dict[str, Any] | None) -> dict[str, Any]:
-    return {**explained(alive=False), "placed": row}
-
-
-def test_explain_names_the_row_of_a_placed_connection() -> None:
-    row = {"row": "placed", "own": "eth0", "peer": "eth0", "vlan": None, "alive": True}
-    text = "\n".join(explain_lines(placed(row), None, "tcp x"))
-    assert "tcp x: the row that the controller gave B places it on eth0 -> eth0" in text
-    assert "leaves B by eth0 and reaches A at eth0 over n1, whatever its hash" in text and "slot" not in text
-    text = "\n".join(explain_lines(placed({**row, "row": "followed"}), 63, "tcp x"))
-    assert "the row that B learned from A places it on eth0 -> eth0" in text and "hash slot" not in text
-
-
-@pytest.mark.parametrize(
-    ("row", "says"),
-    [
-        (None, "B has no row that places it (table 13), so the slot table decides"),
-        ({"own": "eth1", "peer": "eth1", "vlan": None}, "eth1 -> eth1; that is dead, so the slot table decides"),
-        ({"own": "eth1", "peer": "eth1", "vlan": 102}, "eth1 -> eth1 in VLAN 102; that is dead"),
-        ({"own": None, "peer": None, "vlan": None}, "on a path that is no more; the slot table decides"),
-    ],
-)
-def test_explain_predicts_by_hash_what_no_row_sends(row: dict[str, Any] | None, says: str) -> None:
-    answer = placed(None if row is None else {**row, "row": "placed", "alive": False})
-    text = "\n".join(explain_lines(answer, 2, "tcp x"))
-    assert says in text and "tcp x: hash slot 2 of 64" in text and "leaves B by eth0" in text
-    assert explain_lines(answer, None, "tcp x")[-1].startswith("tcp x: ")  # the kernel's hash: nobody can tell
 
 
 def striped() -> dict[str, object]:

@@ -133,8 +133,7 @@ def test_a_loop_that_fails_at_every_turn_ends_the_controller(cluster: Cluster, m
         st.fixed_dictionaries(
             {"op": st.sampled_from(["status", "explain", "strategy", "events"])},
             optional={
-                key: st.none() | st.integers() | st.text(max_size=9)
-                for key in ("src", "dst", "name", "since", "connection")
+                key: st.none() | st.integers() | st.text(max_size=9) for key in ("src", "dst", "name", "since", "flow")
             },
         ).map(lambda value: json.dumps(value).encode()),
     )

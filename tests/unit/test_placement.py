@@ -13,7 +13,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ri2n_sdn.apps.config import ClusterConfig
-from ri2n_sdn.apps.local_placement import _ends
 from ri2n_sdn.apps.placed_rows import deciding_row, read_placed
 from ri2n_sdn.apps.placement import PlacementApp, take_syn_ack
 from ri2n_sdn.errors import BadInput
@@ -313,22 +312,6 @@ def test_the_row_of_the_highest_priority_decides() -> None:
         cut = struct.pack("!H", length) + placed[2:length]
         with contextlib.suppress(ValueError):
             assert deciding_row(cut) in (None, (True, path))
-
-
-@pytest.mark.parametrize(
-    ("asked", "says"),
-    [
-        (None, "must have"),
-        ({"src_ip": "10.0.0.1"}, "must have"),
-        ({"src_ip": "10.0.0.1", "dst_ip": "10.0.0.2", "sport": True, "dport": 80}, "ports"),
-        ({"src_ip": "10.0.0.1", "dst_ip": "10.0.0.2", "sport": 1, "dport": 65536}, "ports"),
-        ({"src_ip": "10.0.0.1", "dst_ip": "x", "sport": 1, "dport": 80}, "'x'"),
-        ({"src_ip": "10.0.0.1", "dst_ip": "fd00::1", "sport": 1, "dport": 80}, "IPv6"),
-    ],
-)
-def test_a_wrong_question_about_a_connection_is_refused(asked: object, says: str) -> None:
-    with pytest.raises(BadInput, match=says):
-        _ends(asked)
 
 
 def test_a_connection_is_its_servers() -> None:

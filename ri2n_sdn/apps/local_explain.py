@@ -1,0 +1,164 @@
+"""`explain` of the local interface: one request about a pair or a flow, one answer that only needs printing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from ipaddress import ip_address
+from typing import Any, get_args
+
+from ri2n_sdn.apps.cluster import Cluster, PathRates
+from ri2n_sdn.apps.local_placement import deciding
+from ri2n_sdn.apps.trunk import slots_in_force
+from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.fabric.model import Fabric
+from ri2n_sdn.pipeline.dphash import HashBuild
+from ri2n_sdn.pipeline.explain import Decider, Flow, Pair, Row, Verdict, decider, pair_verdict
+from ri2n_sdn.pipeline.explain import explain as explain_flow
+
+__all__ = ["explain"]
+
+_KEYS = {"protocol", "sport", "dport", "src_ip", "dst_ip", "hash", "datapath"}
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What a request says of a flow; addresses None: those from which the hosts connect."""
+
+    protocol: int
+    sport: int
+    dport: int
+    src_ip: str | None
+    dst_ip: str | None
+    build: HashBuild
+    datapath: str | None
+
+
+def explain(
+    cluster: Cluster, request: dict[str, Any], paths: Callable[[str, str, Fabric], list[dict[str, Any]]]
+) -> dict[str, Any]:
+    """The answer to a request with `src` and `dst`, host names, and `flow`, if it is about one. `why` says it in words.
+
+    `flow` has `protocol` and, where they matter, `sport`, `dport`, `src_ip`, `dst_ip`, `hash` and `datapath`. `paths`
+    describes those of a pair. Raises BadInput, and NotAvailable when an address or a row must be known and is not.
+    """
+    source, target = str(request.get("src")), str(request.get("dst"))
+    question = _question(request["flow"]) if request.get("flow") is not None else None
+    with cluster.lock:
+        fabric = cluster.fabric()
+        if source not in fabric.hosts:
+            raise BadInput(f"{source}: no such host; known are {', '.join(sorted(fabric.hosts)) or 'none'}")
+        if source == target:
+            raise BadInput(f"{source}: source and destination are the same host")
+        pair = _pair(cluster, fabric, source, target)
+        verdict = pair_verdict(pair)
+        document: dict[str, Any] = {"src": source, "dst": target, "slots": [], "paths": []}
+        if verdict.kind == "managed":
+            names = {path.key: [path.own.name, path.peer.name, path.route.vlan or None] for path in pair.paths}
+            striped = fabric.striped(source, target)
+            document |= {
+                "striped": striped,
+                "by_flows": [asdict(each) for each in fabric.by_flows] if striped else [],
+                "services": {
+                    host: list(fabric.placement[host]) for host in (source, target) if host in fabric.placement
+                },
+                "slots": [names[slot] for slot in pair.slots],
+                "paths": paths(source, target, fabric),
+            }
+    flow = None
+    if question is not None and verdict.kind == "managed":
+        by = decider(fabric, source, target, question.protocol, question.sport, question.dport)
+        if by is not Decider.HELPERS:
+            flow, datapath = _flow(cluster, source, target, question)
+            row = deciding(cluster, source, target, flow) if by is Decider.ROW else None
+            verdict = explain_flow(pair, flow, row, datapath=datapath, build=question.build)
+            if by is Decider.ROW:
+                document["placed"] = _placed(pair, row)
+    return document | _told(verdict) | {"flow": None if flow is None else str(flow)}
+
+
+def _pair(cluster: Cluster, fabric: Fabric, source: str, target: str) -> Pair:
+    """What is known of it (cluster.lock is held)."""
+    if target not in fabric.hosts:
+        return Pair(fabric, source, target)
+    slots = slots_in_force(cluster, source, target) if fabric.paths(source, target) else ()
+    rates = cluster.rates.get((source, target), {})
+    share = {}
+    for path in fabric.paths(source, target):
+        decided = rates.get(path.key, PathRates()).share
+        share[path.key] = slots.count(path.key) / max(1, len(slots)) if decided is None else decided
+    own = (source, target) in cluster.pair_slots
+    return Pair(fabric, source, target, slots, own, cluster.loop.strategy_name, share)
+
+
+def _flow(cluster: Cluster, source: str, target: str, question: _Question) -> tuple[Flow, str | None]:
+    """The flow, and the datapath of its sender if that is known."""
+    with cluster.lock:
+        channels = {name: cluster.members[name].channel for name in (source, target)}
+        datapath = question.datapath or cluster.members[source].datapath or None
+    addresses = []
+    for name, given, option in ((source, question.src_ip, "--src-ip"), (target, question.dst_ip, "--dst-ip")):
+        channel = channels[name]
+        if given is None and channel is None:
+            raise NotAvailable(f"the address of {name} is not known; give {option}")
+        addresses.append(given or channel.address)  # type: ignore[union-attr]
+    return Flow(question.protocol, addresses[0], question.sport, addresses[1], question.dport), datapath
+
+
+def _told(verdict: Verdict) -> dict[str, Any]:
+    path = verdict.path
+    return {
+        "kind": verdict.kind,
+        "reason": verdict.reason,
+        "why": list(verdict.why),
+        "slot": verdict.slot,
+        "path": None
+        if path is None
+        else {
+            "own": path.own.name,
+            "peer": path.peer.name,
+            "vlan": path.route.vlan or None,
+            "network": path.network,
+        },
+    }
+
+
+def _placed(pair: Pair, row: Row | None) -> dict[str, Any] | None:
+    """The row of a placed connection; NICs are None when its path is no longer one of the pair's."""
+    if row is None:
+        return None
+    path = next((path for path in pair.paths if path.key == row.path), None)
+    return {
+        "row": "placed" if row.by_controller else "followed",
+        "own": path.own.name if path is not None else None,
+        "peer": path.peer.name if path is not None else None,
+        "vlan": row.path[2] or None,
+        "alive": path is not None and path.alive,
+    }
+
+
+def _question(asked: object) -> _Question:
+    """What a request asks of a flow. Raises BadInput."""
+    if not isinstance(asked, dict) or not {"protocol"} <= set(asked) <= _KEYS:
+        raise BadInput(f"flow: must have protocol, and may have {', '.join(sorted(_KEYS - {'protocol'}))}")
+    for key, most in (("protocol", 255), ("sport", 65535), ("dport", 65535)):
+        if type(asked.get(key, 0)) is not int or not 0 <= asked.get(key, 0) <= most:
+            raise BadInput(f"flow.{key}: must be 0 to {most}")
+    addresses = [None if asked.get(key) is None else _address(key, asked[key]) for key in ("src_ip", "dst_ip")]
+    if None not in addresses and len({ip_address(str(each)).version for each in addresses}) > 1:
+        raise BadInput(f"flow: {addresses[0]} and {addresses[1]}: one is IPv4, the other IPv6")
+    build, datapath = asked.get("hash", "portable"), asked.get("datapath")
+    if build not in get_args(HashBuild):
+        raise BadInput(f"flow.hash: must be one of {', '.join(get_args(HashBuild))}")
+    if datapath not in (None, "netdev", "system"):
+        raise BadInput("flow.datapath: must be netdev or system")
+    sport, dport = asked.get("sport", 0), asked.get("dport", 0)
+    return _Question(asked["protocol"], sport, dport, addresses[0], addresses[1], build, datapath)
+
+
+def _address(key: str, value: object) -> str:
+    """As Open vSwitch's rows have it."""
+    try:
+        return str(ip_address(str(value)))
+    except ValueError as error:
+        raise BadInput(f"flow.{key}: {error}") from None
