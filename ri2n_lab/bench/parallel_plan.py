@@ -53,7 +53,6 @@ CONNECTIONS = ("fresh", "warm")
 FAULTS = ("one_down", "one_own_down", "one_blackhole", "all_but_one", "all_then_one")
 FAULT_METHODS = ("parallel", "mptcp")
 SIZE_LIMITS = (1 << 10, 1 << 30)
-MAX_NUMBER = 128
 SHORT_BYTES = 1 << 16
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 

@@ -54,7 +54,7 @@ IPERF_PATTERNS = ("bisection", "cg")
 """It needs two processes for each pair: all of 240 pairs, or 15 phases, are more than a machine has CPUs for."""
 TABLES = ("cyclic", "spread", "adaptive")
 STRATEGY = "max_min"
-PROGRAM = Path(__file__).parents[1] / "lab" / "mpi_patterns.py"
+PROGRAM = Path(__file__).parents[1] / "traffic" / "mpi_patterns.py"
 SHIFT_WARMUP_S, SHIFT_PART = 1.0, 3  # of each of its many phases; the window is a third of the others'
 FEWEST_FRAMES, FRAME_BYTES = 20, 1514  # that a queue holds: fewer would make TCP lose what it needs not
 ATTEMPTS = 4  # clients of iperf3 that do not begin together are told to begin again

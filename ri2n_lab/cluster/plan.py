@@ -55,8 +55,6 @@ class CableEnd:
     device: str
     mac: str
     rate_bps: int
-    far_switch: str
-    far_number: int
 
 
 def check_size(topology: Topology) -> None:
@@ -99,9 +97,9 @@ def cable_ends(topology: Topology) -> list[CableEnd]:
     found = []
     for cable in topology.graph.cables():
         ends = ((cable.a, cable.a_port), (cable.b, cable.b_port))
-        for side, ((switch, port), (far, far_port)) in enumerate(zip(ends, reversed(ends), strict=True)):
+        for side, (switch, port) in enumerate(ends):
             mac = f"0c:00:00:{side:02x}:{cable.number >> 8:02x}:{cable.number & 0xFF:02x}"
-            found.append(CableEnd(switch, port, f"{switch}-{port}", mac, cable.rate_bps, far, far_port))
+            found.append(CableEnd(switch, port, f"{switch}-{port}", mac, cable.rate_bps))
     return found
 
 

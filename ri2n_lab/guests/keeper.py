@@ -1,6 +1,6 @@
 """The process on the host that keeps one guest: boots it, passes commands into it, and removes all of it at its end.
 
-`python -m ri2n_lab.guests.keeper FD`, started by `guest_labs.start_keeper`; FD is its first client. The guest dies
+`python -m ri2n_lab.guests.keeper FD`, started by `labs.start_keeper`; FD is its first client. The guest dies
 with this process, however it ends.
 """
 

@@ -47,7 +47,7 @@ class Kind(IntEnum):
     WINDOW = 16  # client: JSON {rows, columns} of its terminal
     KILL = 17  # keeper: the client went away
     EXIT = 18  # agent: JSON {code, guest_s, labs}
-    START = 20  # who starts a keeper: JSON, see guest_keeper
+    START = 20  # who starts a keeper: JSON, see keeper
     READY = 21  # keeper: the guest is up
     KEEP = 22  # who started the keeper: the lab is up, let the guest stay; also the answer
     END = 23  # client: end the guest; also the answer, when all is removed

@@ -39,7 +39,6 @@ DRAIN_S = 0.3  # what is still on its way when the first end marker arrives
 SILENCE_S = 15.0  # after the last packet: no end marker will come any more
 PATIENCE_S = 120.0  # a busy machine starts a sender late
 LONG_GAP_MS = 20.0
-MAX_RUN = 2**32 - 1
 SO_TIMESTAMPNS = getattr(socket, "SO_TIMESTAMPNS", 35)
 SO_RCVBUFFORCE = 33
 TIMER_SLACK = Path("/proc/self/timerslack_ns")

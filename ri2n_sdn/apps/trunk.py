@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError  # another than the built-in one before Python 3.11
 from dataclasses import dataclass, replace
@@ -35,8 +36,9 @@ from ri2n_sdn.pipeline.diff import (
 )
 from ri2n_sdn.pipeline.layout import COOKIE_MASK, COOKIE_OURS, GUEST_PORTS, LOCAL, Table, path_of_register
 from ri2n_sdn.pipeline.messages import Group, SetField, Wanted
-from ri2n_sdn.pipeline.plan import next_live, pair_group_id, plan_host, plan_probes_only, slot_group
-from ri2n_sdn.weights.loop import PairDecision, default_slots
+from ri2n_sdn.pipeline.plan import pair_group_id, plan_host, plan_probes_only, slot_group
+from ri2n_sdn.pipeline.slot_tables import table_changes, table_in_force
+from ri2n_sdn.weights.loop import PairDecision
 
 __all__ = ["TrunkApp", "flow_request", "send_slots", "slots_in_force"]
 
@@ -230,7 +232,7 @@ class TrunkApp(OSKenApp):
 
     def _adopt_receiving(self, fabric: Fabric, member: Member, installed: Installed) -> None:
         """Whether it takes frames with NIC addresses. Without the lock, as it is as much work as a whole plan."""
-        wanted = plan_host(fabric, member.name, {}, default_slots, self.cluster.config.slots)
+        wanted = plan_host(fabric, member.name, {}, self.cluster.config.slots)
         needed = {
             cookie
             for cookie, flow in wanted.flows.items()
@@ -341,7 +343,7 @@ class TrunkApp(OSKenApp):
             }
         if not started or not known:
             return plan_probes_only(host)
-        return plan_host(fabric, member.name, pairs, default_slots, cluster.config.slots)
+        return plan_host(fabric, member.name, pairs, cluster.config.slots)
 
     def _acknowledge(self, sent: list[tuple[Member, Channel]], phase: Phase) -> None:
         """Wait until the hosts have processed what was sent; only then may others rely on it."""
@@ -381,29 +383,19 @@ def send_slots(cluster: Cluster, decisions: dict[PairKey, PairDecision]) -> list
     A pair that has its group already gets that group modified; one that becomes active makes its host be planned.
     Pairs that are no longer active go back to a shared group.
     """
-    changed: dict[str, list[str]] = {}
+    changes = table_changes(
+        cluster.pair_slots, {pair: (decision.slots, decision.moved) for pair, decision in decisions.items()}
+    )
+    cluster.pair_slots = changes.tables
+    cluster.counters["slots_moved"] += changes.moved
     fabric = cluster.fabric()
-    for pair, decision in decisions.items():
-        if cluster.pair_slots.get(pair) != decision.slots and decision.slots:
-            if pair in cluster.pair_slots:
-                cluster.counters["slots_moved"] += decision.moved
-            cluster.pair_slots[pair] = decision.slots
-            changed.setdefault(pair[0], []).append(pair[1])
-    for pair in [pair for pair in cluster.pair_slots if pair not in decisions]:
-        del cluster.pair_slots[pair]
-        changed.setdefault(pair[0], []).append("")
     barriers: list[Future[list[Any]]] = []
-    for sender, receivers in changed.items():
+    for sender in dict.fromkeys([*changes.receivers, *sorted(changes.to_plan)]):
         member = cluster.members.get(sender)
         if member is None or member.channel is None:
             continue
-        if member.busy or member.dirty or member.installed is None or member.wanted is None:
-            member.dirty = True
-            cluster.wake_trunk.set()
-            continue
-        # A group may still be there that no row uses any more.
-        used = member.installed.groups.keys() & member.wanted.groups.keys()
-        if any(pair_group_id(receiver) not in used for receiver in receivers):
+        receivers = changes.receivers.get(sender, [])
+        if sender in changes.to_plan or not _holds_groups(member, receivers):
             member.dirty = True
             cluster.wake_trunk.set()
             continue
@@ -415,6 +407,15 @@ def send_slots(cluster: Cluster, decisions: dict[PairKey, PairDecision]) -> list
     return barriers
 
 
+def _holds_groups(member: Member, receivers: Sequence[str]) -> bool:
+    """Nobody is about to change the host, and rows of its lead to a group for each of these receivers."""
+    if member.busy or member.dirty or member.installed is None or member.wanted is None:
+        return False
+    # A group may still be there that no row uses any more.
+    used = member.installed.groups.keys() & member.wanted.groups.keys()
+    return all(pair_group_id(receiver) in used for receiver in receivers)
+
+
 def _send_tables(
     cluster: Cluster, fabric: Fabric, member: Member, channel: Channel, receivers: list[str]
 ) -> Future[list[Any]]:
@@ -423,8 +424,8 @@ def _send_tables(
     groups = dict(member.wanted.groups)
     messages: list[bytes] = []
     for receiver in receivers:
-        live = [path.key for path in fabric.paths(member.name, receiver) if path.alive]
-        slots = next_live(cluster.pair_slots[member.name, receiver], live)
+        own = cluster.pair_slots[member.name, receiver]
+        slots = table_in_force(fabric.paths(member.name, receiver), own, cluster.config.slots)
         group = slot_group(pair_group_id(receiver), slots, member.hash_algorithm)
         if member.installed.groups[group.group_id] == group:
             continue
@@ -439,11 +440,7 @@ def _send_tables(
 def slots_in_force(cluster: Cluster, sender: str, receiver: str) -> tuple[PathKey, ...]:
     """The slot table that a pair uses now, its own or a shared one (cluster.lock is held)."""
     paths = cluster.fabric().paths(sender, receiver)
-    live = [path for path in paths if path.alive] or list(paths)
-    own = cluster.pair_slots.get((sender, receiver))
-    if own is not None:
-        return next_live(own, [path.key for path in live])
-    return default_slots([path.key for path in live], [float(path.rate_bps) for path in live], cluster.config.slots)
+    return table_in_force(paths, cluster.pair_slots.get((sender, receiver)), cluster.config.slots)
 
 
 def _may_sweep(member: Member, change: Change, now_s: float) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from ri2n_sdn.fabric.model import UNTAGGED, Fabric, Host, Nic, Path, PathKey, Routing
@@ -40,12 +40,11 @@ from ri2n_sdn.pipeline.messages import (
     Wanted,
     row,
 )
+from ri2n_sdn.pipeline.slot_tables import table_in_force
 
 __all__ = [
     "RECEIVED",
     "SENT",
-    "DefaultSlots",
-    "next_live",
     "pair_group_id",
     "plan_host",
     "plan_probes_only",
@@ -55,9 +54,6 @@ __all__ = [
 
 SENT = "sent"
 RECEIVED = "received"
-
-DefaultSlots = Callable[[Sequence[PathKey], Sequence[float], int], tuple[PathKey, ...]]
-"""(paths, their rates, number of slots) -> the slot table of a pair without traffic of note (weights.loop)."""
 
 _LEARNED_IDLE_S = 300
 _PAIR, _SHARED, _NETWORK, _STANDBY = 1, 2, 3, 4
@@ -72,7 +68,6 @@ def plan_host(
     fabric: Fabric,
     name: str,
     pair_slots: Mapping[str, tuple[PathKey, ...]],
-    default_slots: DefaultSlots,
     slots: int,
 ) -> Wanted:
     """All flows and groups of host `name`.
@@ -127,7 +122,7 @@ def plan_host(
         if host.helper and peer.helper:
             plan.add_flows(striping.peer_flows(peer, fabric.links(name, peer_name)))
         if out and peer.accepts_wire:
-            group = _group_to_peer(host, peer_name, out, pair_slots.get(peer_name), default_slots, slots)
+            group = _group_to_peer(host, peer_name, out, pair_slots.get(peer_name), slots)
             plan.add_groups([group])
             match = {"eth_src": host.mac, "eth_dst": peer.mac}
             plan.add_flows([row(Table.SEND, 100, match, [ToGroup(group.group_id)])])
@@ -161,29 +156,6 @@ def slot_group(number: int, slots: Iterable[PathKey], hash_algorithm: int = 0) -
 def _slot_bucket(own: int, peer: int, vlan: int) -> Bucket:
     """The bucket of a path: one for all slots of all groups, since a round may make a thousand groups."""
     return Bucket(own, (SetField("reg1", path_register(own, peer, vlan)), Goto(Table.SEND_COUNT)))
-
-
-def next_live(slots: Sequence[PathKey], live: Sequence[PathKey]) -> tuple[PathKey, ...]:
-    """`slots` with every path that is not in `live` replaced by the next slot's that is, wrapping round.
-
-    It is what Open vSwitch does with a bucket whose port is down, so nothing moves twice when the controller makes
-    it permanent. With no live path at all the table stays as it is.
-    """
-    alive = set(live)
-    used = set(slots)
-    if used <= alive:
-        return tuple(slots)
-    if not used & alive:
-        return tuple(live[i % len(live)] for i in range(len(slots))) if live else tuple(slots)
-    result: list[PathKey] = list(slots)
-    following: PathKey | None = None
-    for i in range(2 * len(slots) - 1, -1, -1):
-        slot = slots[i % len(slots)]
-        if slot in alive:
-            following = slot
-        elif following is not None:
-            result[i % len(slots)] = following
-    return tuple(result)
 
 
 class _Plan:
@@ -429,12 +401,8 @@ def _group_to_peer(
     peer_name: str,
     out: Sequence[Path],
     own_slots: tuple[PathKey, ...] | None,
-    default_slots: DefaultSlots,
     slots: int,
 ) -> Group:
-    live = [path for path in out if path.alive] or list(out)
-    keys = [path.key for path in live]
-    if own_slots is not None:
-        return slot_group(pair_group_id(peer_name), next_live(own_slots, keys), host.hash_algorithm)
-    table = default_slots(keys, [float(path.rate_bps) for path in live], slots)
-    return slot_group(group_id(_SHARED, table), table, host.hash_algorithm)
+    table = table_in_force(out, own_slots, slots)
+    number = group_id(_SHARED, table) if own_slots is None else pair_group_id(peer_name)
+    return slot_group(number, table, host.hash_algorithm)

@@ -55,11 +55,6 @@ class Assignment:
         """The largest utilisation of the links that choices decide about; 0 without any."""
         return float(self.utilisation[self.choosable].max(initial=0.0))
 
-    @property
-    def fullest_choosable_before(self) -> float:
-        """The same for the current choices."""
-        return float(self.before[self.choosable].max(initial=0.0))
-
 
 def assign(
     demand_bps: FloatArray,

@@ -43,10 +43,6 @@ class VlanRouting:
     dead: DeadParts = DeadParts()
     _ways: dict[tuple[int, int, int], Route] = field(default_factory=dict)
 
-    def with_dead(self, dead: DeadParts) -> VlanRouting:
-        """The same with other dead parts."""
-        return VlanRouting(self.trees, self.candidates, self.networks, dead)
-
     def routes(self, own: Nic, peer: Nic) -> tuple[Route, ...]:
         """Ways from NIC to NIC of one network, in order of the trees.
 

@@ -50,14 +50,10 @@ class Trees:
         used = self.cable[self.cable >= 0]
         return np.bincount(used, minlength=len(self.graph.rate_bps)).astype(np.int64)
 
-    def joins(self, tree: IntArray, a: IntArray, b: IntArray) -> NDArray[np.bool_]:
-        """Of N (tree, switch, switch): whether the tree has a way between the switches."""
-        return np.asarray((self.depth[tree, a] >= 0) & (self.root[tree, a] == self.root[tree, b]), dtype=np.bool_)
-
     def links(self, tree: IntArray, a: IntArray, b: IntArray) -> IntArray:
         """Of N (tree, from switch, to switch): (N, L) the directed links of the way, in any order, -1 beyond its end.
 
-        Only where the tree joins the two (`joins`); the way from a switch to itself has no links.
+        Only where the tree joins the two; the way from a switch to itself has no links.
         """
         tree, a, b = np.asarray(tree), np.array(a, dtype=np.int32), np.array(b, dtype=np.int32)
         deepest = int(self.depth.max(initial=0))

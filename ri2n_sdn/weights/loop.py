@@ -9,7 +9,6 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -26,7 +25,6 @@ __all__ = [
     "LoopSettings",
     "PairDecision",
     "WeightLoop",
-    "default_slots",
 ]
 
 SLOT_MEMORY_S = 2.0  # time constant of the bytes per slot: TCP flows that share a link differ for a second or two
@@ -70,27 +68,6 @@ class Decision:
 
     pairs: dict[PairKey, PairDecision]
     hbspan_s: float
-
-
-def default_slots(paths: Sequence[PathKey], capacity: Sequence[float], n: int = 64) -> tuple[PathKey, ...]:
-    """The table of an inactive pair: slots by capacity, the same on every host for the same paths and capacities.
-
-    Returns () when there is no path. Paths of capacity 0 get no slot unless all are 0.
-    """
-    return _default_slots(tuple(sorted(zip(paths, capacity, strict=True))), n)
-
-
-@lru_cache(maxsize=4096)
-def _default_slots(ordered: tuple[tuple[PathKey, float], ...], n: int) -> tuple[PathKey, ...]:
-    """One table serves many pairs, at every round: made once per set of paths and capacities."""
-    if not ordered:
-        return ()
-    weight = [max(float(c), 0.0) for _, c in ordered]
-    if sum(weight) <= 0.0:
-        weight = [1.0] * len(ordered)
-    total = sum(weight)
-    table = slot_tables.layout(tuple(slot_tables.apportion([w / total for w in weight], n)))
-    return tuple(ordered[k][0] for k in table)
 
 
 @dataclass

@@ -19,7 +19,8 @@ import numpy as np
 from ri2n_sdn.fabric.model import PairKey, PathKey
 from ri2n_sdn.weights.counters import PairCounters, PathCounters
 from ri2n_sdn.weights.fairness import Network, max_min_rates
-from ri2n_sdn.weights.loop import LoopSettings, WeightLoop, default_slots
+from ri2n_sdn.weights.loop import LoopSettings, WeightLoop
+from ri2n_sdn.weights.slots import default_slots
 from ri2n_sdn.weights.strategies import STRATEGIES
 
 __all__ = ["FIGURE_4", "FIGURE_9", "Fault", "SimulatedRun", "chart", "run", "table"]

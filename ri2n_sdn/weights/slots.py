@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-__all__ = ["SlotTable", "apportion", "assign", "fallback_counts", "flow_weights", "layout"]
+from ri2n_sdn.fabric.model import PathKey
+
+__all__ = ["SlotTable", "apportion", "assign", "default_slots", "fallback_counts", "flow_weights", "layout"]
 
 IDLE_OF_MEAN = 0.05  # a slot with less than 5 % of the mean slot's bytes is idle: moving it disturbs nobody
 CLOSED_SHARE = 0.035  # up to here a share is a probing floor: idle slots serve it, busy ones leave
@@ -368,3 +370,24 @@ def _ranks(n: int) -> tuple[int, ...]:
     for position, slot in enumerate(_scrambled(n, SHUFFLES)):
         rank[slot] = position
     return tuple(rank)
+
+
+def default_slots(paths: Sequence[PathKey], capacity: Sequence[float], n: int = 64) -> tuple[PathKey, ...]:
+    """The table of an inactive pair: slots by capacity, the same on every host for the same paths and capacities.
+
+    Returns () when there is no path. Paths of capacity 0 get no slot unless all are 0.
+    """
+    return _default_slots(tuple(sorted(zip(paths, capacity, strict=True))), n)
+
+
+@lru_cache(maxsize=4096)
+def _default_slots(ordered: tuple[tuple[PathKey, float], ...], n: int) -> tuple[PathKey, ...]:
+    """One table serves many pairs, at every round: made once per set of paths and capacities."""
+    if not ordered:
+        return ()
+    weight = [max(float(c), 0.0) for _, c in ordered]
+    if sum(weight) <= 0.0:
+        weight = [1.0] * len(ordered)
+    total = sum(weight)
+    table = layout(tuple(apportion([w / total for w in weight], n)))
+    return tuple(ordered[k][0] for k in table)

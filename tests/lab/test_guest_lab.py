@@ -393,7 +393,7 @@ def test_a_guest_that_hangs_is_ended_and_its_command_says_so(
 def test_an_agent_that_is_killed(booting: Booting, elsewhere: Path, wait_until: WaitUntil) -> None:
     booting.keep("agent")
     with guest_labs.connect(record("agent")) as client:
-        argv = ["pkill", "-9", "-f", "lab.guest_agent"]
+        argv = ["pkill", "-9", "-f", "guests.agent"]
         client.send(json_frame(Kind.RUN, {"argv": argv, "env": {"PATH": os.environ["PATH"]}}))
         assert last_words(client).startswith("the guest has ended")
     wait_until(lambda: nothing_left("agent"), "something is left", DEADLINE_S)

@@ -11,7 +11,6 @@ from ri2n_sdn.fabric.links import number_links
 from ri2n_sdn.fabric.model import Fabric, Host, Nic, PathKey
 from ri2n_sdn.pipeline.layout import GUEST_PORTS, LOCAL, PLAIN_PORT, WIRE_PORT
 from ri2n_sdn.pipeline.plan import plan_host
-from ri2n_sdn.weights.loop import default_slots
 from tests.unit.one_bridge import CONTROLLER, Bridge, Frame, connection_of, startup_rows
 from tests.unit.order_model import Arrival, Sent, check_change
 
@@ -76,8 +75,7 @@ class Cluster:
             self.networks.setdefault(network, Network()).members.add((name, 0))
         self.fabric = Fabric(self.hosts, number_links(Fabric(self.hosts), {}), by_flows, placement=placement or {})
         self.bridges = {
-            name: Bridge(plan_host(self.fabric, name, {}, default_slots, 64), ports_of(host))
-            for name, host in self.hosts.items()
+            name: Bridge(plan_host(self.fabric, name, {}, 64), ports_of(host)) for name, host in self.hosts.items()
         }
 
     def plain_mac(self, name: str) -> str:
@@ -97,7 +95,7 @@ class Cluster:
         wanted = {}
         for name in fabric.hosts:
             own = {receiver: table for (sender, receiver), table in (pair_slots or {}).items() if sender == name}
-            wanted[name] = plan_host(fabric, name, own, default_slots, slots)
+            wanted[name] = plan_host(fabric, name, own, slots)
         check_change(self, wanted, fabric)
         self.fabric = fabric
 

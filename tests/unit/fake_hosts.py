@@ -17,7 +17,6 @@ from ri2n_sdn.discovery.wiring import Wiring
 from ri2n_sdn.fabric.model import NicId, PairKey, PathKey
 from ri2n_sdn.pipeline.diff import Installed
 from ri2n_sdn.pipeline.plan import plan_host
-from ri2n_sdn.weights.loop import default_slots
 
 __all__ = ["RATE_BPS", "FakeChannel", "cluster_of", "host_mac", "member_of", "parts", "plan"]
 
@@ -145,7 +144,7 @@ def plan(cluster: Cluster, pairs: Mapping[PairKey, tuple[PathKey, ...]] | None =
     fabric = cluster.fabric()
     for name, member in cluster.members.items():
         own = {receiver: slots for (sender, receiver), slots in cluster.pair_slots.items() if sender == name}
-        member.wanted = plan_host(fabric, name, own, default_slots, cluster.config.slots)
+        member.wanted = plan_host(fabric, name, own, cluster.config.slots)
         member.installed = Installed(
             {cookie: flow.table for cookie, flow in member.wanted.flows.items()}, dict(member.wanted.groups)
         )

@@ -12,7 +12,6 @@ from ri2n_sdn.pipeline.plan import plan_host
 from ri2n_sdn.vlan.build import build_trees
 from ri2n_sdn.vlan.routing import DeadParts, VlanRouting
 from ri2n_sdn.vlan.tables import pair_candidates
-from ri2n_sdn.weights.loop import default_slots
 from tests.unit.bridge_model import Bridge, Cluster, Frame, ports_of
 
 RATE_BPS = 10**8
@@ -128,8 +127,7 @@ class FatCluster(Cluster):
         numbers = number_links(Fabric(self.hosts, routing=self.routing), {})
         self.fabric = Fabric(self.hosts, numbers, (), self.routing)
         self.bridges = {
-            name: Bridge(plan_host(self.fabric, name, {}, default_slots, 64), ports_of(host))
-            for name, host in self.hosts.items()
+            name: Bridge(plan_host(self.fabric, name, {}, 64), ports_of(host)) for name, host in self.hosts.items()
         }
         self.switches = TreeNetwork(self.routing, places)
         self.switches.dead |= dead.links

@@ -13,7 +13,6 @@ from ri2n_sdn.fabric.model import Fabric, Host, Nic
 from ri2n_sdn.pipeline.layout import ALL_MULTICAST, Table
 from ri2n_sdn.pipeline.messages import Flow, Goto, Learn, Output, PopVlan, SetField, row
 from ri2n_sdn.pipeline.plan import plan_host
-from ri2n_sdn.weights.loop import default_slots
 
 XID = 0x01020304
 DATAPATH = SimpleNamespace(ofproto=ofp, ofproto_parser=parser)
@@ -39,7 +38,7 @@ def fabric(hosts: int) -> Fabric:
 
 
 def test_rows_of_a_plan_are_the_bytes_of_os_ken_and_those_of_pairs_need_it_not() -> None:
-    plans = {count: plan_host(fabric(count), "h1", {}, default_slots, 64) for count in (2, 12)}
+    plans = {count: plan_host(fabric(count), "h1", {}, 64) for count in (2, 12)}
     unknown = {}
     for count, plan in plans.items():
         made = {cookie: flow_mod(flow, XID) for cookie, flow in plan.flows.items()}

@@ -16,8 +16,8 @@ from ri2n_sdn.fabric.model import Fabric, Guest, Host, Nic
 from ri2n_sdn.pipeline.diff import AddFlow, AddGroup, DeleteFlows
 from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.pipeline.messages import Bucket, Group, Output, ToGroup, row
-from ri2n_sdn.vlan.routing import DeadParts
-from ri2n_sdn.weights.loop import default_slots
+from ri2n_sdn.vlan.routing import DeadParts, VlanRouting
+from ri2n_sdn.weights.slots import default_slots
 from tests.unit.bridge_model import Cluster
 from tests.unit.fat_model import FatCluster
 from tests.unit.test_pipeline import wirings
@@ -165,7 +165,8 @@ def test_a_tree_dies_and_comes_back() -> None:
     whole = cluster.fabric
     dead = DeadParts(frozenset((1, 2 * cable + side) for cable in range(6) for side in (0, 1)))
     cluster.switches.dead |= dead.links
-    cluster.replan(replace(whole, routing=cluster.routing.with_dead(dead)))
+    of = cluster.routing
+    cluster.replan(replace(whole, routing=VlanRouting(of.trees, of.candidates, of.networks, dead)))
     cluster.switches.dead.clear()
     cluster.replan(whole)
 

@@ -20,8 +20,9 @@ from ri2n_sdn.pipeline.layout import (
     path_register,
 )
 from ri2n_sdn.pipeline.messages import Group, Output, Wanted, row
-from ri2n_sdn.pipeline.plan import next_live, pair_group_id, plan_host, plan_probes_only
-from ri2n_sdn.weights.loop import default_slots
+from ri2n_sdn.pipeline.plan import pair_group_id, plan_host, plan_probes_only
+from ri2n_sdn.pipeline.slot_tables import next_live
+from ri2n_sdn.weights.slots import default_slots
 from tests.unit.bridge_model import CONTROLLER, Cluster, Frame
 from tests.unit.order_model import Sent
 
@@ -67,7 +68,7 @@ def test_names_of_networks_are_in_no_row(hosts: dict[str, list[str]], names: lis
     }
     renamed = replace(fabric, hosts=named_anew)
     for name in hosts:
-        assert plan_host(renamed, name, {}, default_slots, 64) == plan_host(fabric, name, {}, default_slots, 64)
+        assert plan_host(renamed, name, {}, 64) == plan_host(fabric, name, {}, 64)
 
 
 @settings(max_examples=40, deadline=None)
@@ -335,7 +336,7 @@ def test_the_kernels_symmetric_hash_is_used_where_there_is_one() -> None:
     for algorithm in (0, 1):
         fabric = Fabric({**cluster.hosts, "A": replace(cluster.hosts["A"], hash_algorithm=algorithm)})
         for pairs in ({}, {"B": ((1, 1, 0), (2, 2, 0)) * 32}):
-            groups = plan_host(fabric, "A", pairs, default_slots, 64).groups.values()
+            groups = plan_host(fabric, "A", pairs, 64).groups.values()
             assert [group.hash_algorithm for group in groups if group.kind == Group.SELECT] == [algorithm]
 
 
@@ -374,7 +375,7 @@ def test_a_difference_is_minimal_and_leaves_foreign_rows_alone() -> None:
     installed = apply(difference(before, Installed()), Installed())
     installed.cookies[foreign] = 250
     slots = default_slots([(1, 1, 0), (2, 2, 0)], [1.0, 3.0], 64)
-    after = plan_host(cluster.fabric, "A", {"B": slots}, default_slots, 64)
+    after = plan_host(cluster.fabric, "A", {"B": slots}, 64)
     change = difference(after, installed)
     assert [group.group_id for group in change.add_groups] == [pair_group_id("B")]
     assert [flow.table for flow in change.add_flows] == [10]
@@ -385,9 +386,7 @@ def test_a_difference_is_minimal_and_leaves_foreign_rows_alone() -> None:
 
 def test_a_pairs_new_table_changes_its_group_and_no_row() -> None:
     cluster = Cluster({"A": ["n1", "n2"], "B": ["n1", "n2"]})
-    before, after = (
-        plan_host(cluster.fabric, "A", {"B": slots * 32}, default_slots, 64) for slots in (TABLE, TABLE[::-1])
-    )
+    before, after = (plan_host(cluster.fabric, "A", {"B": slots * 32}, 64) for slots in (TABLE, TABLE[::-1]))
     installed = apply(difference(before, Installed()), Installed())
     change = difference(after, installed)
     assert change.modify_groups == [after.groups[pair_group_id("B")]] != [before.groups[pair_group_id("B")]]
@@ -415,9 +414,7 @@ def test_a_helper_that_ended_is_left_before_all_hosts_have_answered() -> None:
     frame = Frame(a.mac, b.mac)
     assert cluster.outcome(Sent("A", frame)) == {("A", PLAIN_PORT, frame): 1}
     cluster.plug(replace(b, helper_up=False))
-    change = difference(
-        plan_host(replace(cluster.fabric, hosts=cluster.hosts), "A", {}, default_slots, 64), bridge.installed
-    )
+    change = difference(plan_host(replace(cluster.fabric, hosts=cluster.hosts), "A", {}, 64), bridge.installed)
     for phase in (Phase.RECEIVE, Phase.SEND):
         for message in (message for batch in batches(part(change, phase)) for message in batch):
             bridge.take(message)
@@ -463,12 +460,12 @@ def test_two_flows_in_one_place_are_refused() -> None:
     clone = Host("C", 3, "06:00:00:00:01:00", (Nic("C", "eth0", 1, "04:00:00:00:03:01", 10**8, network="n1"),), True)
     fabric = Fabric({"A": Host("A", 1, "06:00:00:00:0a:00", (nic,)), "B": twin, "C": clone})
     with pytest.raises(ValueError, match="two flows"):
-        plan_host(fabric, "A", {}, default_slots, 64)
+        plan_host(fabric, "A", {}, 64)
 
 
 def test_groups_of_a_plan_have_equal_weight_slots_of_the_asked_number() -> None:
     cluster = Cluster({"A": ["n1", "n1", "n2"], "B": ["n1", "n2"]})
-    wanted = plan_host(cluster.fabric, "A", {}, default_slots, 128)
+    wanted = plan_host(cluster.fabric, "A", {}, 128)
     select = [group for group in wanted.groups.values() if group.kind == Group.SELECT]
     assert [len(group.buckets) for group in select] == [128]
     assert {bucket.watch_port for bucket in select[0].buckets} == {1, 2, 3}

@@ -32,7 +32,6 @@ from ri2n_sdn.pipeline.placement import (
     way_back,
 )
 from ri2n_sdn.pipeline.plan import plan_host
-from ri2n_sdn.weights.loop import default_slots
 from tests.unit.bridge_model import CONTROLLER, Bridge, Cluster, Frame, connection_of
 from tests.unit.fake_hosts import FakeChannel, cluster_of, host_mac, parts
 from tests.unit.fat_model import FatCluster
@@ -505,7 +504,7 @@ def test_without_placement_no_row_is_other_than_before() -> None:
         assert {flow.table for flow in lost} == {Table.RECEIVE_COUNT}
         assert before.groups.items() <= after.groups.items()
     fabric = Fabric(plain.hosts, plain.fabric.link_numbers, placement={"Z": ()})
-    assert plan_host(fabric, "B", {}, default_slots, 64) == plain.bridges["B"].wanted
+    assert plan_host(fabric, "B", {}, 64) == plain.bridges["B"].wanted
 
 
 # ---- the app

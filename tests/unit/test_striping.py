@@ -25,7 +25,6 @@ from ri2n_sdn.pipeline.layout import (
 )
 from ri2n_sdn.pipeline.messages import SetField
 from ri2n_sdn.pipeline.plan import RECEIVED, SENT, plan_host
-from ri2n_sdn.weights.loop import default_slots
 from tests.unit.bridge_model import CONTROLLER, Cluster, Frame
 from tests.unit.test_pipeline import BROADCAST, common, wirings
 
@@ -136,8 +135,7 @@ def test_a_class_of_traffic_keeps_one_link_and_all_else_is_striped(
 
 def test_a_host_without_helper_does_not_ask_for_classes() -> None:
     plans = [
-        plan_host(Cluster(WIRES, by_flows=classes).fabric, "A", {}, default_slots, 64)
-        for classes in ((), (TrafficClass("icmp"),))
+        plan_host(Cluster(WIRES, by_flows=classes).fabric, "A", {}, 64) for classes in ((), (TrafficClass("icmp"),))
     ]
     assert plans[0] == plans[1]
 
@@ -216,7 +214,7 @@ def test_no_frame_goes_in_a_circle_whoever_is_dead(hosts: dict[str, list[str]], 
         if data.draw(st.booleans()):
             others = {n: replace(h, helper=n == name, helper_up=n == name) for n, h in cluster.hosts.items()}
             alone = Fabric(others, number_links(Fabric(others), {}))
-            cluster.bridges[name].hold(plan_host(alone, name, {}, default_slots, 64))
+            cluster.bridges[name].hold(plan_host(alone, name, {}, 64))
     macs = [nic.mac for host in cluster.hosts.values() for nic in host.nics]
     macs += [returned_mac(mac) for mac in macs] + [host.mac for host in cluster.hosts.values()] + [BROADCAST]
     frame = Frame(
@@ -239,7 +237,7 @@ def test_no_frame_goes_in_a_circle_whoever_is_dead(hosts: dict[str, list[str]], 
 def test_bridges_that_do_not_know_each_other_end_it_too() -> None:
     cluster = Cluster({"A": ["n1"], "B": ["n1"]}, plain={"R": "n1"}, helpers="AB")
     for name, host in cluster.hosts.items():
-        cluster.bridges[name].hold(plan_host(Fabric({name: host}), name, {}, default_slots, 64))
+        cluster.bridges[name].hold(plan_host(Fabric({name: host}), name, {}, 64))
         cluster.bridges[name].carrier -= {WIRE_PORT}
     a, b = (cluster.hosts[name].nics[0].mac for name in "AB")
     assert cluster.send("R", Frame(a, b, eth_type=ETH_STRIPED)) == []
@@ -383,5 +381,5 @@ def test_hosts_without_helper_have_no_links() -> None:
 def test_a_nic_with_a_number_too_high_takes_no_helper_frames() -> None:
     host = Cluster({"A": ["n1"], "B": ["n1"]}, helpers="AB").hosts["A"]
     odd: Host = replace(host, nics=(replace(host.nics[0], port=MAX_PORT + 1),))
-    flows = plan_host(Fabric({"A": odd}), "A", {}, default_slots, 64).flows.values()
+    flows = plan_host(Fabric({"A": odd}), "A", {}, 64).flows.values()
     assert not [flow for flow in flows if flow.table in (Table.TO_HELPER, Table.RETURNED) and flow.match]

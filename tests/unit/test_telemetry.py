@@ -19,7 +19,7 @@ from ri2n_sdn.apps.telemetry import TelemetryApp
 from ri2n_sdn.fabric.model import PathKey
 from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.pipeline.plan import RECEIVED, SENT, pair_group_id
-from ri2n_sdn.weights.loop import default_slots
+from ri2n_sdn.weights.slots import default_slots
 from tests.problem_texts import problem_texts
 from tests.unit.fake_hosts import FakeChannel, cluster_of, parts, plan
 from tests.unit.test_codec import flow_entry

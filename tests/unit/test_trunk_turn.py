@@ -38,7 +38,8 @@ from ri2n_sdn.pipeline.diff import (
 from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.pipeline.messages import Wanted
 from ri2n_sdn.pipeline.plan import pair_group_id, plan_host
-from ri2n_sdn.weights.loop import PairDecision, default_slots
+from ri2n_sdn.weights.loop import PairDecision
+from ri2n_sdn.weights.slots import default_slots
 from tests.problem_texts import problem_texts
 from tests.unit import bridge_model
 from tests.unit.fake_hosts import FakeChannel, cluster_of, plan
@@ -121,7 +122,7 @@ class Trunk:
         self.app.cluster = self.cluster
         self.switches = {name: Switch(name, self.log) for name in model.hosts}
         for name, host in model.hosts.items():
-            wanted = plan_host(self.fabric, name, {}, default_slots, 64)
+            wanted = plan_host(self.fabric, name, {}, 64)
             self.cluster.members[name] = Member(
                 name,
                 host.dpid,
@@ -140,7 +141,7 @@ class Trunk:
         found = {}
         for name, member in self.cluster.members.items():
             assert member.installed is not None
-            wanted = plan_host(fabric, name, {}, default_slots, 64)
+            wanted = plan_host(fabric, name, {}, 64)
             # Groups whose rows go now are deleted later.
             found[name] = replace(difference(wanted, member.installed), delete_groups=())
         return found
@@ -195,7 +196,7 @@ def test_all_hosts_take_a_phase_before_any_takes_the_next(model: bridge_model.Cl
     assert trunk.log == expected(changes)
     for name, member in trunk.cluster.members.items():
         assert not member.dirty and not member.busy
-        assert member.wanted == plan_host(trunk.fabric, name, {}, default_slots, 64)
+        assert member.wanted == plan_host(trunk.fabric, name, {}, 64)
         assert member.installed is not None and not replace(
             difference(member.wanted, member.installed), delete_groups=()
         )

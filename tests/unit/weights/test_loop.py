@@ -14,9 +14,10 @@ from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.model import PairKey, PathKey
 from ri2n_sdn.weights import fairness, split
 from ri2n_sdn.weights.counters import PairCounters, PathCounters
-from ri2n_sdn.weights.loop import Decision, LoopSettings, WeightLoop, default_slots
+from ri2n_sdn.weights.loop import Decision, LoopSettings, WeightLoop
 from ri2n_sdn.weights.memory import PairMemory
 from ri2n_sdn.weights.sample import FloatArray
+from ri2n_sdn.weights.slots import default_slots
 from ri2n_sdn.weights.strategies import STRATEGIES
 from tests.unit.weights.samples import work_of
 
