@@ -146,6 +146,12 @@ class Server:
             if thread.ident is not None:
                 thread.join(CLOSE_S)
 
+    @property
+    def sessions(self) -> int:
+        """How many clients are being served now."""
+        with self._lock:
+            return len(self._open)
+
     def _guarded(self, transport: Transport) -> None:
         channel = Channel(transport, self.timeout_s)
         try:
