@@ -7,17 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.optimize import linprog
 
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.topology import Topology
+from ri2n_sdn.rates.lp import max_min_by_lp, most
 
 __all__ = ["GOODPUT_RATIO", "Optimum", "goodput_optimum"]
 
 # TCP payload of a full-sized frame with timestamps, over the frame as the shaper counts it (Ethernet header, no FCS).
 GOODPUT_RATIO = 1448 / 1514
-_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -57,39 +55,7 @@ def goodput_optimum(topology: Topology, clients: Sequence[str], server: str) -> 
         crosses[own, column] = crosses[peer, column] = 1.0
         belongs[client_index, column] = 1.0
     limits = np.array(capacities) / unit
-    total = -_solve(-belongs.sum(axis=0), crosses, limits)
-    fair = _max_min(crosses, limits, belongs)
+    total = most(belongs.sum(axis=0), crosses, limits)
+    fair = max_min_by_lp(crosses, limits, belongs)
     rates = {client: float(rate * unit) for client, rate in zip(clients, fair, strict=True)}
     return Optimum(total * unit, rates)
-
-
-def _max_min(
-    crosses: NDArray[np.float64], limits: NDArray[np.float64], belongs: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Raise all clients together as far as it goes, fix those that cannot rise further, go on with the others."""
-    count, columns = belongs.shape
-    fixed = np.full(count, -1.0)
-    while (fixed < 0).any():
-        # variables: the rate of each path, then the common level t; every free client gets at least t
-        free = fixed < 0
-        need = np.hstack([-belongs, np.where(free, 1.0, 0.0)[:, None]])
-        floor = np.where(free, 0.0, -np.maximum(fixed, 0.0))
-        matrix = np.vstack([np.hstack([crosses, np.zeros((len(limits), 1))]), need])
-        bounds = np.concatenate([limits, floor])
-        level = -_solve(np.append(np.zeros(columns), -1.0), matrix, bounds)
-        least = np.where(free, level, np.maximum(fixed, 0.0))
-        stuck = []
-        for client in np.flatnonzero(free):
-            most = -_solve(-belongs[client], np.vstack([crosses, -belongs]), np.append(limits, -least + 1e-9))
-            if most <= level + _TOLERANCE:
-                stuck.append(client)
-        assert stuck, "max-min filling found nobody at the limit"
-        fixed[stuck] = level
-    return fixed
-
-
-def _solve(cost: NDArray[np.float64], matrix: NDArray[np.float64], limits: NDArray[np.float64]) -> float:
-    result = linprog(cost, A_ub=matrix, b_ub=limits, bounds=(0, None), method="highs")
-    assert result.status == 0, result.message
-    assert result.fun is not None
-    return float(result.fun)

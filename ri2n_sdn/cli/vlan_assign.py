@@ -12,11 +12,12 @@ import typer
 from ri2n_sdn.cli.common import JsonOption, print_json
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.topology import Topology
+from ri2n_sdn.rates.arrays import FloatArray, IntArray
+from ri2n_sdn.rates.one_path import fair_rates
 from ri2n_sdn.shipped import find_topology
-from ri2n_sdn.vlan.assign import Assignment, FloatArray, IndexArray
+from ri2n_sdn.vlan.assign import Assignment
 from ri2n_sdn.vlan.assign import assign as assign_pairs
 from ri2n_sdn.vlan.build import topology_trees
-from ri2n_sdn.vlan.demands import fair_rates
 from ri2n_sdn.vlan.matrix import PairList, read_pairs
 from ri2n_sdn.vlan.tables import candidates as table_candidates
 from ri2n_sdn.vlan.tables import cyclic
@@ -92,11 +93,11 @@ def assign(
 class _Ways:
     """Pairs' ways as `assign` reads them: first the links between switches, then the hosts' NICs."""
 
-    trees: IndexArray  # (P, K), -1 where there is none
-    candidates: IndexArray  # (P, K) those that adaptive chooses from
-    of_rule: IndexArray  # (P, K) the cyclic rule's only
-    start: IndexArray  # (P,) the cyclic rule's column where that is a candidate, -1 elsewhere
-    links: IndexArray  # (P, K, L)
+    trees: IntArray  # (P, K), -1 where there is none
+    candidates: IntArray  # (P, K) those that adaptive chooses from
+    of_rule: IntArray  # (P, K) the cyclic rule's only
+    start: IntArray  # (P,) the cyclic rule's column where that is a candidate, -1 elsewhere
+    links: IntArray  # (P, K, L)
     capacity_bps: FloatArray  # (E,)
     demand_bps: FloatArray  # (P,)
 

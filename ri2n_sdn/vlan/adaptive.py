@@ -13,7 +13,9 @@ from typing import TypeAlias
 import numpy as np
 
 from ri2n_sdn.fabric.model import PairKey
-from ri2n_sdn.vlan.assign import Assignment, BoolArray, FloatArray, IndexArray, assign
+from ri2n_sdn.rates.arrays import BoolArray, FloatArray, IntArray
+from ri2n_sdn.rates.load import link_load
+from ri2n_sdn.vlan.assign import Assignment, assign
 from ri2n_sdn.vlan.demands import estimate_demands
 
 __all__ = ["Adaptive", "AdaptiveSettings", "AdaptiveStep", "PairWays", "Way"]
@@ -157,14 +159,14 @@ class Adaptive:
         self,
         now_s: float,
         pairs: Sequence[PairWays],
-        vlans: IndexArray,
-        used: IndexArray,
-        own: IndexArray,
-        held: IndexArray,
+        vlans: IntArray,
+        used: IntArray,
+        own: IntArray,
+        held: IntArray,
         demand: FloatArray,
         answer: Assignment,
         names: list[str],
-        links: IndexArray,
+        links: IntArray,
         capacity: FloatArray,
     ) -> AdaptiveStep:
         """Remember what was decided and put it into words."""
@@ -191,10 +193,9 @@ class Adaptive:
             if is_aside:
                 self._shown[key] = vlan
         self._forget(now_s)
-        load = np.zeros(len(capacity) + 1)
         on = np.flatnonzero(used >= 0)
-        np.add.at(load, links[on, used[on]], demand[on, None])
-        before = np.divide(load[:-1], capacity, out=np.zeros(len(capacity)), where=capacity > 0.0)
+        load = link_load(demand[on], links[on, used[on]], len(capacity))
+        before = np.divide(load, capacity, out=np.zeros(len(capacity)), where=capacity > 0.0)
         shown = np.where(answer.choosable, answer.utilisation, -1.0)
         fullest = int(shown.argmax()) if answer.choosable.any() else -1
         return AdaptiveStep(
@@ -205,7 +206,7 @@ class Adaptive:
             names[fullest] if fullest >= 0 else None,
         )
 
-    def _columns(self, pairs: Sequence[PairWays], vlans: IndexArray) -> tuple[IndexArray, IndexArray]:
+    def _columns(self, pairs: Sequence[PairWays], vlans: IntArray) -> tuple[IntArray, IntArray]:
         """(P,) the column that carries each pair now, and the one it chose itself; -1 where there is none."""
         found = [self._known.get(pair.key) for pair in pairs]
         mine = [pair.vlan if known is None else known.vlan for pair, known in zip(pairs, found, strict=True)]
@@ -214,7 +215,7 @@ class Adaptive:
             return own.copy(), own
         return _column(vlans, [self._shown.get(pair.key, vlan) for pair, vlan in zip(pairs, mine, strict=True)]), own
 
-    def _held(self, pairs: Sequence[PairWays], candidates: IndexArray, own: IndexArray) -> IndexArray:
+    def _held(self, pairs: Sequence[PairWays], candidates: IntArray, own: IntArray) -> IntArray:
         """(P,) the column that a program's table holds the pair at, -1 for none or a dead one.
 
         In the first step after its table is gone, a pair is held at its old one: others have to make room again.
@@ -232,7 +233,7 @@ class Adaptive:
         return held
 
     def _demands(
-        self, pairs: Sequence[PairWays], vlans: IndexArray, links: IndexArray, used: IndexArray, capacity: FloatArray
+        self, pairs: Sequence[PairWays], vlans: IntArray, links: IntArray, used: IntArray, capacity: FloatArray
     ) -> FloatArray:
         """(P,) estimated demands; those that are much as before are as before, so that noise moves nobody."""
         rate = np.fromiter((pair.rate_bps for pair in pairs), dtype=np.float64, count=len(pairs))
@@ -262,7 +263,7 @@ class Adaptive:
             self._shown.pop(key, None)
 
 
-def _arrays(pairs: Sequence[PairWays], index: Mapping[str, int]) -> tuple[IndexArray, IndexArray, BoolArray]:
+def _arrays(pairs: Sequence[PairWays], index: Mapping[str, int]) -> tuple[IntArray, IntArray, BoolArray]:
     """VLAN IDs (P, K), link numbers (P, K, L) and whether candidates are alive (P, K)."""
     counts = np.fromiter((len(pair.candidates) for pair in pairs), dtype=np.int64, count=len(pairs))
     given = list(chain.from_iterable(pair.candidates for pair in pairs))
@@ -282,7 +283,7 @@ def _arrays(pairs: Sequence[PairWays], index: Mapping[str, int]) -> tuple[IndexA
     return vlans, numbers, alive
 
 
-def _column(vlans: IndexArray, wanted: Sequence[int | None]) -> IndexArray:
+def _column(vlans: IntArray, wanted: Sequence[int | None]) -> IntArray:
     """(P,) the column of `vlans` (P, K) with each pair's VLAN, -1 where there is none."""
     vlan = np.array([-2 if one is None else one for one in wanted], dtype=np.int64)
     same = vlans == vlan[:, None]

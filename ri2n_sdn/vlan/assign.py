@@ -8,18 +8,14 @@ links that no single pair can leave. Each step lowers the utilisations, sorted f
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ri2n_sdn.rates.arrays import BoolArray, FloatArray, IntArray
 from ri2n_sdn.vlan.exchange_chains import LEAST_GAIN, Chains
 
 __all__ = ["EFFORT", "Assignment", "assign"]
 
-FloatArray: TypeAlias = NDArray[np.float64]
-IndexArray: TypeAlias = NDArray[np.int64]
-BoolArray: TypeAlias = NDArray[np.bool_]
 
 EFFORT = 20_000  # exchanges that chains may look at: about 3 us each
 PLACINGS = 64  # batches in which new pairs are placed; within one, pairs do not see each other
@@ -39,7 +35,7 @@ class Assignment:
     load whatever is chosen.
     """
 
-    choice: IndexArray  # (P,) column of the candidates; -1 for pairs without any
+    choice: IntArray  # (P,) column of the candidates; -1 for pairs without any
     moved: BoolArray  # (P,) had a choice before and has another one now
     utilisation: FloatArray  # (E,) demand on each link / its capacity
     before: FloatArray  # (E,) the same for the current choices that there were
@@ -58,10 +54,10 @@ class Assignment:
 
 def assign(
     demand_bps: FloatArray,
-    candidates: IndexArray,
-    links: IndexArray,
+    candidates: IntArray,
+    links: IntArray,
     capacity_bps: FloatArray,
-    current: IndexArray | None = None,
+    current: IntArray | None = None,
     *,
     hysteresis: float = 0.0,
     enough: float = 0.0,
@@ -117,7 +113,7 @@ class _State:
     """
 
     def __init__(
-        self, demand: FloatArray, candidates: IndexArray, links: IndexArray, inverse: FloatArray, present: IndexArray
+        self, demand: FloatArray, candidates: IntArray, links: IntArray, inverse: FloatArray, present: IntArray
     ) -> None:
         self.demand, self.inverse = demand, inverse
         self.candidates = candidates
@@ -147,13 +143,13 @@ class _State:
         """(E + 1,) the utilisations, without what adding and subtracting left behind."""
         return self.constant + self._sum(self.way)
 
-    def _sum(self, way: IndexArray) -> FloatArray:
+    def _sum(self, way: IntArray) -> FloatArray:
         load = np.zeros(len(self.inverse))
         for link in way:
             load += np.bincount(link + 1, weights=self.demand, minlength=len(self.inverse))
         return np.append(load[1:], 0.0) * self.inverse
 
-    def _enter(self, some: IndexArray, column: IndexArray) -> None:
+    def _enter(self, some: IntArray, column: IntArray) -> None:
         self.choice[some] = column
         self.way[:, some] = self.free[column, :, some].T
 
@@ -220,7 +216,7 @@ class _State:
         fullest = self.way[place, self.rows]
         return np.asarray(self.decided & (step[place, self.rows] >= SMALL * mean[fullest + 1]), dtype=np.bool_)
 
-    def take_back(self, home: IndexArray) -> int:
+    def take_back(self, home: IntArray) -> int:
         """Undo moves whose undoing fills no link more than the pair's present ones are; how many."""
         undone = 0
         for _ in range(RETURNS):
@@ -262,7 +258,7 @@ class _State:
         self.utilisation = self.recount()
         return left
 
-    def _after_placing(self, some: IndexArray) -> tuple[FloatArray, FloatArray]:
+    def _after_placing(self, some: IntArray) -> tuple[FloatArray, FloatArray]:
         """(K, N) the fullest link of each candidate with the new pair on it, and the sum over its links."""
         most, total = np.zeros((2, len(self.valid), len(some)))
         for column, way in enumerate(self.free[:, :, some]):
@@ -272,7 +268,7 @@ class _State:
                 total[column] += level
         return most, total
 
-    def _after_moving(self, some: IndexArray) -> FloatArray:
+    def _after_moving(self, some: IntArray) -> FloatArray:
         """(K, N) the fullest link of each candidate once the pair is there and has left its way; inf: no candidate."""
         most = np.zeros((len(self.valid), len(some)))
         present = self.way[:, some]
@@ -285,7 +281,7 @@ class _State:
         most[~self.valid[:, some]] = np.inf
         return most
 
-    def _move_apart(self, some: IndexArray, column: IndexArray) -> int:
+    def _move_apart(self, some: IntArray, column: IntArray) -> int:
         """Move the pairs in order, but none that meets an earlier one where it comes from or goes to; how many."""
         moved = 0
         for _ in range(PASSES):
@@ -315,12 +311,12 @@ class _State:
             some, column = some[rest], column[rest]
         return moved
 
-    def _add(self, some: IndexArray, sign: float) -> None:
+    def _add(self, some: IntArray, sign: float) -> None:
         way = self.way[:, some]
         np.add.at(self.utilisation, way, sign * self.demand[some] * self.inverse[way])
 
 
-def _without_common(links: IndexArray, valid: BoolArray) -> IndexArray:
+def _without_common(links: IntArray, valid: BoolArray) -> IntArray:
     """(K, L', P) the links without those that all candidates of the pair use, whatever is chosen."""
     width, length, pairs = links.shape
     if not pairs or not width or not length:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ri2n_sdn.fabric.switches import SwitchGraph, VlanSpec
 from ri2n_sdn.fabric.topology import Topology
 from ri2n_sdn.vlan.disjoint import even_trees
-from ri2n_sdn.vlan.trees import IntArray, Trees, trees_from_cables
+from ri2n_sdn.vlan.trees import Int32Array, Trees, trees_from_cables
 
 __all__ = ["build_trees", "check_reach", "switch_levels", "topology_trees"]
 
@@ -95,7 +95,7 @@ def build_trees(graph: SwitchGraph, leaves: Collection[int], spec: VlanSpec, tre
     return Trees(graph, vlans, parent, above, depth)
 
 
-def switch_levels(graph: SwitchGraph, leaves: Collection[int]) -> tuple[IntArray, BoolArray]:
+def switch_levels(graph: SwitchGraph, leaves: Collection[int]) -> tuple[Int32Array, BoolArray]:
     """(S,) steps from the nearest leaf (-1 where no leaf is connected), and (S,) whether that network is levelled.
 
     Levelled is a network whose cables all join neighbouring levels.
@@ -113,7 +113,7 @@ def switch_levels(graph: SwitchGraph, leaves: Collection[int]) -> tuple[IntArray
     return level, ~np.isin(graph.component, flat)
 
 
-def _network(graph: SwitchGraph, here: BoolArray, leaf: BoolArray, most: int) -> tuple[IntArray, IntArray]:
+def _network(graph: SwitchGraph, here: BoolArray, leaf: BoolArray, most: int) -> tuple[Int32Array, Int32Array]:
     """(T, S) the cable above every switch in each tree of one network, and (T,) the roots."""
     switches = np.flatnonzero(here)
     if len(switches) == 1:
@@ -136,13 +136,13 @@ def _network(graph: SwitchGraph, here: BoolArray, leaf: BoolArray, most: int) ->
 class _Stage:
     """The cables between one level and the next, in order of the lower switch."""
 
-    lower: IntArray  # (n,) the switches below, once each
+    lower: Int32Array  # (n,) the switches below, once each
     starts: NDArray[np.int64]  # (n,) where each one's cables begin
-    upper: IntArray  # (cables,) the switch above
-    cable: IntArray  # (cables,)
+    upper: Int32Array  # (cables,) the switch above
+    cable: Int32Array  # (cables,)
 
 
-def _levelled(graph: SwitchGraph, level: IntArray, leaves: NDArray[np.int64]) -> tuple[IntArray, IntArray] | None:
+def _levelled(graph: SwitchGraph, level: Int32Array, leaves: NDArray[np.int64]) -> tuple[Int32Array, Int32Array] | None:
     """All trees of a levelled network; None when most of its top switches do not reach all leaves by going down."""
     a, b = graph.ends[:, 0], graph.ends[:, 1]
     upward = level[a] < level[b]
@@ -182,7 +182,7 @@ def _levelled(graph: SwitchGraph, level: IntArray, leaves: NDArray[np.int64]) ->
 
 def _tree_below(
     graph: SwitchGraph, root: int, stages: list[_Stage], uses: NDArray[np.int64], leaves: NDArray[np.int64]
-) -> IntArray | None:
+) -> Int32Array | None:
     """(S,) the cable above each switch of the tree under `root`; where there is a choice, on the least used way.
 
     None when the tree does not reach all leaves.
@@ -214,7 +214,7 @@ def _tree_below(
     return above
 
 
-def _ways_up(graph: SwitchGraph, above: IntArray, level: IntArray, leaves: NDArray[np.int64]) -> IntArray:
+def _ways_up(graph: SwitchGraph, above: Int32Array, level: Int32Array, leaves: NDArray[np.int64]) -> Int32Array:
     """(T, N) the cables from some leaves up to the root, the same places in every tree, -1 at the end of a way."""
     some = leaves[:: -(-len(leaves) // MOST_SAMPLES)]
     at = np.broadcast_to(some, (len(above), len(some)))
@@ -226,7 +226,7 @@ def _ways_up(graph: SwitchGraph, above: IntArray, level: IntArray, leaves: NDArr
     return np.concatenate(ways, axis=1)
 
 
-def _differing(ways: IntArray, count: int) -> list[int]:
+def _differing(ways: Int32Array, count: int) -> list[int]:
     """`count` of the trees with these ways (T, N), in order: each shares as little as possible with all before it.
 
     Among equals it is the one that shares least with the last few. Sharing is counted in cables of ways: every level
@@ -249,7 +249,7 @@ def _differing(ways: IntArray, count: int) -> list[int]:
 
 def _unlevelled(
     graph: SwitchGraph, switches: NDArray[np.int64], leaf: BoolArray, most: int
-) -> tuple[IntArray, IntArray]:
+) -> tuple[Int32Array, Int32Array]:
     """Trees of any network: as many as it has switches, more where cables are side by side, at most `most`."""
     place = np.full(len(graph.names), -1, dtype=np.int32)
     place[switches] = np.arange(len(switches))

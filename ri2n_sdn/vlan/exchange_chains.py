@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+
+from ri2n_sdn.rates.arrays import BoolArray, FloatArray, IntArray
 
 __all__ = ["LEAST_GAIN", "Chains"]
 
-FloatArray: TypeAlias = NDArray[np.float64]
-IndexArray: TypeAlias = NDArray[np.int64]
-BoolArray: TypeAlias = NDArray[np.bool_]
 
 LEAST_GAIN = 1e-3  # of a link's utilisation: less is not worth moving anybody
 STARTS = 48  # first exchanges tried per link
@@ -41,10 +38,10 @@ class Chains:
     def __init__(
         self,
         demand: FloatArray,
-        trees: IndexArray,
-        links: IndexArray,
+        trees: IntArray,
+        links: IntArray,
         inverse: FloatArray,
-        choice: IndexArray,
+        choice: IntArray,
         settled: BoolArray,
         utilisation: FloatArray,
     ) -> None:

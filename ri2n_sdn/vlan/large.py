@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from ri2n_sdn.fabric.switches import SwitchGraph, VlanSpec
 from ri2n_sdn.fabric.topology import TopologyName
 from ri2n_sdn.fabric.yamlfile import StrictModel, load_model
-from ri2n_sdn.vlan.trees import IntArray
+from ri2n_sdn.vlan.trees import Int32Array
 
 __all__ = ["FatTree", "FatTreeSpec", "Generated", "fat_tree", "load_generated"]
 
@@ -64,7 +64,7 @@ class Generated:
 
     name: str
     graph: SwitchGraph
-    leaf: IntArray  # (hosts,)
+    leaf: Int32Array  # (hosts,)
     vlans: VlanSpec
 
 

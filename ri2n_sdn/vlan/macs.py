@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ri2n_sdn.vlan.tables import start_rule, width
-from ri2n_sdn.vlan.trees import IntArray, Trees
+from ri2n_sdn.vlan.trees import Int32Array, Trees
 
 __all__ = ["MacCount", "mac_entries"]
 
@@ -32,8 +32,8 @@ class MacCount:
 
 def mac_entries(
     trees: Trees,
-    leaf: IntArray,
-    host: IntArray,
+    leaf: Int32Array,
+    host: Int32Array,
     table: str,
     per_pair: int,
     managed: BoolArray | None = None,

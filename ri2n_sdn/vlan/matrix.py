@@ -8,19 +8,16 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.model import PairKey
+from ri2n_sdn.rates.arrays import FloatArray, IntArray
 from ri2n_sdn.vlan.assign import assign
 
 __all__ = ["PairList", "TrafficMatrix", "matrix_text", "profile_choice", "read_matrix", "read_pairs", "write_matrix"]
 
-FloatArray: TypeAlias = NDArray[np.float64]
-IndexArray: TypeAlias = NDArray[np.int64]
 HEADER = "sender,receiver,bytes"
 KEYS = ("sender", "receiver", "bytes")
 INTERVAL = re.compile(r"#\s*interval_s\s*=\s*(\S+)\s*")
@@ -31,7 +28,7 @@ class TrafficMatrix:
     """What P directed pairs sent, each pair once; over how many seconds, where that is known."""
 
     pairs: tuple[PairKey, ...]
-    sent_bytes: IndexArray  # (P,)
+    sent_bytes: IntArray  # (P,)
     interval_s: float | None = None
 
     @property
@@ -106,11 +103,11 @@ def write_matrix(path: Path, matrix: TrafficMatrix) -> None:
 
 def profile_choice(
     matrix: TrafficMatrix,
-    candidates: IndexArray,
-    links: IndexArray,
+    candidates: IntArray,
+    links: IntArray,
     capacity_bps: FloatArray,
-    current: IndexArray | None = None,
-) -> IndexArray:
+    current: IntArray | None = None,
+) -> IntArray:
     """(P,) columns for the recorded pairs, in their order, so that the link with the most bytes for its rate has few.
 
     Arguments as `assign`'s. Bytes count, not rates: what a run sends is the same however fast it goes.
@@ -118,7 +115,7 @@ def profile_choice(
     return assign(_bits(matrix.sent_bytes), candidates, links, capacity_bps, current).choice
 
 
-def _bits(sent_bytes: IndexArray) -> FloatArray:
+def _bits(sent_bytes: IntArray) -> FloatArray:
     return sent_bytes.astype(np.float64) * 8.0
 
 

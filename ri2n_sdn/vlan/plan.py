@@ -14,7 +14,7 @@ from ri2n_sdn.vlan.build import build_trees, check_reach, switch_levels
 from ri2n_sdn.vlan.large import Generated
 from ri2n_sdn.vlan.macs import MacCount, mac_entries
 from ri2n_sdn.vlan.tables import width
-from ri2n_sdn.vlan.trees import IntArray, Trees
+from ri2n_sdn.vlan.trees import Int32Array, Trees
 
 __all__ = ["NetworkPlan", "Plan", "longest_ways", "make_plan"]
 
@@ -109,7 +109,7 @@ def make_plan(source: Topology | Generated, spec: VlanSpec | None = None) -> Pla
     )
 
 
-def longest_ways(trees: Trees, leaf: IntArray) -> IntArray:
+def longest_ways(trees: Trees, leaf: Int32Array) -> Int32Array:
     """(T, networks) cables on the longest way between two leaves in each tree, 0 where a network has no such tree.
 
     Networks are numbered as in `SwitchGraph.component`. In a tree, what is farthest from any leaf is one end of a
@@ -128,7 +128,7 @@ def longest_ways(trees: Trees, leaf: IntArray) -> IntArray:
     return result
 
 
-def _steps_from(trees: Trees, start: IntArray) -> IntArray:
+def _steps_from(trees: Trees, start: Int32Array) -> Int32Array:
     """(n, S) cables from switch start[t] to every other in tree t, for the first n trees; -1 where there is no way."""
     count = len(start)
     rows = np.arange(count)
@@ -146,7 +146,7 @@ def _steps_from(trees: Trees, start: IntArray) -> IntArray:
     return steps
 
 
-def _plugs(source: Topology | Generated) -> tuple[IntArray, IntArray, NDArray[np.bool_]]:
+def _plugs(source: Topology | Generated) -> tuple[Int32Array, Int32Array, NDArray[np.bool_]]:
     """(N,) each NIC's switch, host number and whether its host is managed."""
     if isinstance(source, Generated):
         count = len(source.leaf)
@@ -163,7 +163,7 @@ def _plugs(source: Topology | Generated) -> tuple[IntArray, IntArray, NDArray[np
 
 
 def _fitting(
-    trees: Trees, leaf: IntArray, host: IntArray, managed: NDArray[np.bool_], spec: VlanSpec
+    trees: Trees, leaf: Int32Array, host: Int32Array, managed: NDArray[np.bool_], spec: VlanSpec
 ) -> tuple[int, MacCount]:
     """The most VLANs per pair with which no switch overflows, and the entries with them."""
     most = width(spec.table, min(spec.per_pair, trees.count))
@@ -194,9 +194,9 @@ def _fitting(
 def _network(
     trees: Trees,
     here: NDArray[np.bool_],
-    leaf: IntArray,
-    host: IntArray,
-    level: IntArray,
+    leaf: Int32Array,
+    host: Int32Array,
+    level: Int32Array,
     levelled: bool,
     macs: MacCount,
 ) -> NetworkPlan:
@@ -228,7 +228,7 @@ def _network(
     )
 
 
-def _top_switches(graph: SwitchGraph, here: NDArray[np.bool_], level: IntArray) -> int:
+def _top_switches(graph: SwitchGraph, here: NDArray[np.bool_], level: Int32Array) -> int:
     """How many switches of a levelled network have none above them."""
     a, b = graph.ends[:, 0], graph.ends[:, 1]
     top = here.copy()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ri2n_sdn.vlan.trees import IntArray, Trees
+from ri2n_sdn.vlan.trees import Int32Array, Trees
 
 __all__ = [
     "candidates",
@@ -39,7 +39,7 @@ def host_vlan(number: int, count: int) -> int:
     return (number - 1) % count
 
 
-def cyclic(trees: Trees, a: ArrayLike, b: ArrayLike, leaf_a: ArrayLike, leaf_b: ArrayLike) -> IntArray:
+def cyclic(trees: Trees, a: ArrayLike, b: ArrayLike, leaf_a: ArrayLike, leaf_b: ArrayLike) -> Int32Array:
     """The paper's table for N pairs of hosts (numbers) on switches (places in the graph): (N,) trees.
 
     The host with the higher priority, which is the lower number, gives its own tree (VFREC-Net 3.2). -1 for hosts in
@@ -56,7 +56,7 @@ def candidates(
     leaf_b: ArrayLike,
     table: str = "spread",
     per_pair: int = 4,
-) -> IntArray:
+) -> Int32Array:
     """The trees that each of N pairs may use: (N, K), best first, -1 beyond the last and for different networks.
 
     `a`, `b` are hosts' numbers, `leaf_a`, `leaf_b` their NICs' switches, all (N,). `cyclic` has one tree for a pair;

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from ri2n_sdn.fabric.switches import SwitchGraph
 
-__all__ = ["IntArray", "Trees", "trees_from_cables"]
+__all__ = ["Int32Array", "Trees", "trees_from_cables"]
 
-IntArray: TypeAlias = NDArray[np.int32]
+Int32Array: TypeAlias = NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,9 +26,9 @@ class Trees:
 
     graph: SwitchGraph
     vlans: tuple[int, ...]
-    parent: IntArray  # (T, S) the switch above; -1 at a root and for switches that set t does not reach
-    cable: IntArray  # (T, S) the cable to the switch above, -1 where there is none
-    depth: IntArray  # (T, S) steps below the root; -1 for switches that set t does not reach
+    parent: Int32Array  # (T, S) the switch above; -1 at a root and for switches that set t does not reach
+    cable: Int32Array  # (T, S) the cable to the switch above, -1 where there is none
+    depth: Int32Array  # (T, S) steps below the root; -1 for switches that set t does not reach
 
     @property
     def count(self) -> int:
@@ -36,7 +36,7 @@ class Trees:
         return len(self.vlans)
 
     @cached_property
-    def root(self) -> IntArray:
+    def root(self) -> Int32Array:
         """(T, S) the root of the tree that each switch is in; -1 where set t does not reach."""
         result = np.where(self.depth >= 0, np.arange(self.depth.shape[1], dtype=np.int32), -1).astype(np.int32)
         for _ in range(int(self.depth.max(initial=0))):
@@ -50,7 +50,7 @@ class Trees:
         used = self.cable[self.cable >= 0]
         return np.bincount(used, minlength=len(self.graph.rate_bps)).astype(np.int64)
 
-    def links(self, tree: IntArray, a: IntArray, b: IntArray) -> IntArray:
+    def links(self, tree: Int32Array, a: Int32Array, b: Int32Array) -> Int32Array:
         """Of N (tree, from switch, to switch): (N, L) the directed links of the way, in any order, -1 beyond its end.
 
         Only where the tree joins the two; the way from a switch to itself has no links.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ri2n_sdn.weights.sample import BoolArray, FloatArray, IntArray
+from ri2n_sdn.rates.arrays import BoolArray, FloatArray, IntArray
 
 __all__ = ["HbSpan", "MovingAverage", "counter_delta", "hold_small_changes"]
 

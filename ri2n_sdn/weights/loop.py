@@ -13,11 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ri2n_sdn.fabric.model import PairKey, PathKey
+from ri2n_sdn.rates.arrays import BoolArray, FloatArray
+from ri2n_sdn.rates.load import FULL
 from ri2n_sdn.weights import slots as slot_tables
 from ri2n_sdn.weights.counters import PairCounters
 from ri2n_sdn.weights.filters import HbSpan, hold_small_changes
 from ri2n_sdn.weights.memory import PairMemory, Structure
-from ri2n_sdn.weights.sample import BoolArray, FloatArray, TrafficSample, Weights, to_shares
+from ri2n_sdn.weights.sample import TrafficSample, Weights, to_shares
 from ri2n_sdn.weights.strategies import strategy
 
 __all__ = [
@@ -31,7 +33,6 @@ SLOT_MEMORY_S = 2.0  # time constant of the bytes per slot: TCP flows that share
 BUSY_COOLDOWN_S = 1.0  # between moves of busy slots while the shares stand still; doubles up to the next figure
 BUSY_COOLDOWN_MAX_S = 16.0
 BUSY_MOVES = 2  # busy slots moved at once while the shares stand still
-CROWDED = 0.85  # of a link's capacity: more flows there only divide it further
 RESTLESS = 0.02  # part of the active pairs that may change in a step without HBSPAN shrinking: in many, some do
 SURGE = 0.25  # a link whose load differs by this part of its capacity from its long average: traffic has changed
 
@@ -130,7 +131,7 @@ class WeightLoop:
         if not rows:
             return Decision({}, self._hbspan.step(activity_changed, self.settings.hbspan_idle_s))
         weights = self._strategy(sample, previous)
-        crowded = self._memory.crowded(CROWDED)
+        crowded = self._memory.crowded(FULL)
         held, moved_rows = self._hold(weights, previous, active, structure)
         restless = int((moved_rows & active).sum())
 

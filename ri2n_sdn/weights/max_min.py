@@ -1,22 +1,23 @@
 """Max-min fair rates per pair and path; weights are their ratios. The default strategy.
 
 The controller sees every pair, so it computes what the papers' heuristics approach: fill all pairs' rates together
-until their demands or their links are full, rerouting while filling (fairness.py), then pick the most even split that
-is near the present one (split.py). A path may be any set of capacitated links.
+until their demands or their links are full, rerouting while filling (rates/many_paths.py), then pick the most even
+split that is near the present one (split.py). A path may be any set of capacitated links.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ri2n_sdn.weights.fairness import Network, max_min_rates
-from ri2n_sdn.weights.sample import FloatArray, TrafficSample, Weights, to_shares
+from ri2n_sdn.rates.arrays import FloatArray
+from ri2n_sdn.rates.load import FULL, link_load
+from ri2n_sdn.rates.many_paths import Network, max_min_rates
+from ri2n_sdn.weights.sample import TrafficSample, Weights, to_shares
 from ri2n_sdn.weights.split import even_split
 
 __all__ = ["FLOOR", "demands", "weights"]
 
 FLOOR = 0.02  # probing share of every live path; idle slots serve it
-SATURATED = 0.85  # of a link's capacity: from here on its pairs may want more than they get
 HEADROOM_LIMITED = 2.0  # a pair on a saturated link may grow to this multiple of its rate before the next step
 HEADROOM_FREE = 1.3  # a pair that nothing limits sends what it wants; a little more for the next step
 SPARE = 10.0  # capacity that nobody demands is kept for pairs in use, up to this multiple of their demand
@@ -58,19 +59,12 @@ def demands(sample: TrafficSample) -> FloatArray:
     fast = np.where(alive, sample.fast_bps, 0.0)
     rate = np.maximum(sample.fast_bps.sum(axis=1), sample.slow_bps.sum(axis=1))
     links = np.where(alive[:, :, None], sample.path_links, -1)
-    used = links >= 0
-    load = np.bincount(
-        links[used],
-        weights=np.broadcast_to(fast[:, :, None], links.shape)[used],
-        minlength=len(sample.capacity_bps),
-    )
-    full = np.append(load >= SATURATED * sample.capacity_bps, False)
+    load = link_load(fast, links, len(sample.capacity_bps))
+    full = np.append(load >= FULL * sample.capacity_bps, False)
     carries = alive & (fast > 0.0) & (fast >= CARRIES * fast.sum(axis=1, keepdims=True))
     limited = (full[links].any(axis=2) & carries).any(axis=1)
     least = LEAST_OF_CAPACITY * float(sample.capacity_bps.max(initial=0.0))
-    users = np.bincount(
-        links[used], weights=np.broadcast_to(carries[:, :, None], links.shape)[used], minlength=len(sample.capacity_bps)
-    )
+    users = link_load(carries.astype(np.float64), links, len(sample.capacity_bps))
     fair = np.append(sample.capacity_bps / np.maximum(users, 1.0), np.inf)
     lowest = np.where(carries, fair[links].min(axis=2), np.inf).min(axis=1)
     greedy = limited & (rate >= 0.1 * lowest)

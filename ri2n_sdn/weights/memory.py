@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ri2n_sdn.fabric.model import PairKey, PathKey
+from ri2n_sdn.rates.arrays import BoolArray, FloatArray, IntArray
+from ri2n_sdn.rates.load import link_load
 from ri2n_sdn.weights.counters import PairCounters
 from ri2n_sdn.weights.filters import MovingAverage, counter_delta
-from ri2n_sdn.weights.sample import BoolArray, FloatArray, IntArray, TrafficSample
+from ri2n_sdn.weights.sample import TrafficSample
 
 __all__ = ["PairMemory", "Structure"]
 
@@ -76,14 +78,7 @@ class PairMemory:
     def link_load_bps(self, rate_bps: FloatArray) -> FloatArray:
         """(E,) what the paths' rates (P, K) add up to on each link."""
         assert self._structure is not None
-        links = self._structure.path_links
-        used = links >= 0
-        load = np.bincount(
-            links[used],
-            weights=np.broadcast_to(rate_bps[:, :, None], links.shape)[used],
-            minlength=len(self._structure.links),
-        )
-        return np.asarray(load, dtype=np.float64)
+        return link_load(rate_bps, self._structure.path_links, len(self._structure.links))
 
     def crowded(self, part: float) -> BoolArray:
         """(P, K) whether a link of the path carries `part` of its capacity or more."""

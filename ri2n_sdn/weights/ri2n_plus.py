@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ri2n_sdn.weights.sample import FloatArray, IntArray, TrafficSample, Weights, to_shares
+from ri2n_sdn.rates.arrays import FloatArray, IntArray
+from ri2n_sdn.weights.sample import TrafficSample, Weights, to_shares
 
 __all__ = ["peer_counts", "weights"]
 

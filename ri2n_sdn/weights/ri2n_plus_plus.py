@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ri2n_sdn.weights.sample import BoolArray, FloatArray, IntArray, TrafficSample, Weights, to_shares
+from ri2n_sdn.rates.arrays import BoolArray, FloatArray, IntArray
+from ri2n_sdn.weights.sample import TrafficSample, Weights, to_shares
 
 __all__ = ["FLOOR", "burst_lengths", "paper_weights", "weights"]
 

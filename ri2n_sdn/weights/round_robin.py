@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ri2n_sdn.weights.sample import FloatArray, TrafficSample, Weights, to_shares
+from ri2n_sdn.rates.arrays import FloatArray
+from ri2n_sdn.weights.sample import TrafficSample, Weights, to_shares
 
 __all__ = ["weights"]
 

@@ -4,16 +4,12 @@ rows over live paths sum to 1, with a floor."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-__all__ = ["BoolArray", "FloatArray", "IntArray", "TrafficSample", "Weights", "to_shares"]
+from ri2n_sdn.rates.arrays import BoolArray, FloatArray, IntArray
 
-FloatArray: TypeAlias = NDArray[np.float64]
-IntArray: TypeAlias = NDArray[np.int64]
-BoolArray: TypeAlias = NDArray[np.bool_]
+__all__ = ["TrafficSample", "Weights", "to_shares"]
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ from types import MappingProxyType
 import numpy as np
 
 from ri2n_sdn.fabric.model import PairKey, PathKey
+from ri2n_sdn.rates.many_paths import Network, max_min_rates
+from ri2n_sdn.rates.one_path import fair_rates
 from ri2n_sdn.weights.counters import PairCounters, PathCounters
-from ri2n_sdn.weights.fairness import Network, max_min_rates
 from ri2n_sdn.weights.loop import LoopSettings, WeightLoop
 from ri2n_sdn.weights.slots import default_slots
 from ri2n_sdn.weights.strategies import STRATEGIES
@@ -331,25 +332,10 @@ def _tcp_rates(
     links: Sequence[tuple[str, str]], zeal: Sequence[float], most: Sequence[float], capacity: Mapping[str, float]
 ) -> list[float]:
     """Weighted max-min goodput of streams, each on one path."""
-    room = {link: bps * GOODPUT for link, bps in capacity.items()}
-    rate = [0.0] * len(links)
-    open_streams = set(range(len(links)))
-    while open_streams:
-        need: dict[str, float] = {}
-        for i in open_streams:
-            for link in links[i]:
-                need[link] = need.get(link, 0.0) + zeal[i]
-        level = min(max(room[link], 0.0) / total for link, total in need.items())
-        capped = [i for i in open_streams if most[i] <= level * zeal[i]]
-        if not capped:
-            tight = {link for link, total in need.items() if max(room[link], 0.0) / total <= level * (1 + 1e-9)}
-            capped = [i for i in open_streams if tight & set(links[i])]
-        for i in capped:
-            rate[i] = min(most[i], level * zeal[i])
-            for link in links[i]:
-                room[link] -= rate[i]
-            open_streams.discard(i)
-    return rate
+    number = {link: place for place, link in enumerate(capacity)}
+    way = np.array([[number[link] for link in each] for each in links], dtype=np.int64).reshape(len(links), -1)
+    room = np.array(list(capacity.values())) * GOODPUT
+    return [float(rate) for rate in fair_rates(np.array(most), way, room, np.array(zeal))]
 
 
 def table(runs: Sequence[SimulatedRun]) -> str:

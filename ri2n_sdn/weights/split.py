@@ -12,8 +12,8 @@ import numpy as np
 from scipy.sparse import coo_array, csc_array, diags_array
 from scipy.sparse.linalg import splu
 
-from ri2n_sdn.weights.fairness import Network
-from ri2n_sdn.weights.sample import BoolArray, FloatArray
+from ri2n_sdn.rates.arrays import BoolArray, FloatArray
+from ri2n_sdn.rates.many_paths import Network
 
 __all__ = ["even_split", "project_to_shares"]
 

@@ -7,8 +7,9 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from ri2n_sdn.errors import BadInput
+from ri2n_sdn.rates.arrays import FloatArray
 from ri2n_sdn.weights import max_min, ri2n_plus, ri2n_plus_plus, round_robin
-from ri2n_sdn.weights.sample import FloatArray, TrafficSample, Weights
+from ri2n_sdn.weights.sample import TrafficSample, Weights
 
 __all__ = ["STRATEGIES", "Strategy", "strategy"]
 

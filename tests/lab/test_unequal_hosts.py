@@ -12,7 +12,7 @@ from ri2n_lab.bench.fair import GOODPUT_RATIO
 from ri2n_lab.cluster import Lab
 from ri2n_lab.traffic.bulk import BulkRun
 from ri2n_sdn.fabric.topology import Topology
-from ri2n_sdn.weights.fairness import Network, max_min_rates
+from ri2n_sdn.rates.many_paths import Network, max_min_rates
 
 from .conftest import EXACT, controlled
 

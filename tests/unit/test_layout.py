@@ -24,8 +24,9 @@ SHIPPED = ("topologies", "ovs-host-scripts")
 ALLOWED: dict[str, set[str]] = {
     "ri2n_sdn.fabric": set(),
     "ri2n_sdn.discovery": {"ri2n_sdn.fabric", "ri2n_sdn.vlan"},
-    "ri2n_sdn.weights": {"ri2n_sdn.fabric"},
-    "ri2n_sdn.vlan": {"ri2n_sdn.fabric"},
+    "ri2n_sdn.rates": set(),
+    "ri2n_sdn.weights": {"ri2n_sdn.fabric", "ri2n_sdn.rates"},
+    "ri2n_sdn.vlan": {"ri2n_sdn.fabric", "ri2n_sdn.rates"},
     "ri2n_sdn.jobs": {"ri2n_sdn.fabric"},
     "ri2n_sdn.pipeline": {f"ri2n_sdn.{each}" for each in ("fabric", "discovery", "weights", "vlan", "jobs")},
     "ri2n_sdn.store": {f"ri2n_sdn.{each}" for each in ("fabric", "jobs", "vlan")},
@@ -44,13 +45,13 @@ ALLOWED: dict[str, set[str]] = {
     "ri2n_lab.traffic": {"ri2n_lab.cluster"},
     # Benches also look on in the controller (apps.telemetry's Watcher) and know the strategies by name.
     "ri2n_lab.bench": {
-        *("ri2n_sdn.fabric", "ri2n_sdn.weights", "ri2n_sdn.apps", "ri2n_parallel"),
+        *("ri2n_sdn.fabric", "ri2n_sdn.rates", "ri2n_sdn.weights", "ri2n_sdn.apps", "ri2n_parallel"),
         *("ri2n_lab.cluster", "ri2n_lab.guests", "ri2n_lab.traffic"),
     },
     "ri2n_lab.cli": {"ri2n_sdn.fabric", "ri2n_sdn.cli", "ri2n_lab"},
 }
 BESIDE = {"ri2n_sdn.errors", "ri2n_sdn.addresses", "ri2n_sdn.client", "ri2n_sdn.shipped", "ri2n_sdn.__version__"}
-PURE = tuple(f"ri2n_sdn.{each}" for each in ("fabric", "discovery", "weights", "vlan", "jobs", "pipeline"))
+PURE = tuple(f"ri2n_sdn.{each}" for each in ("fabric", "rates", "discovery", "weights", "vlan", "jobs", "pipeline"))
 IMPURE_MODULES = {
     *("os_ken", "socket", "time", "random", "secrets", "threading", "asyncio", "subprocess", "datetime"),
     *("select", "selectors", "signal", "ssl", "pyroute2", "ovs"),

@@ -12,8 +12,8 @@ from scipy.sparse import coo_array
 
 from ri2n_sdn.fabric.model import PairKey
 from ri2n_sdn.fabric.switches import LinkSpec, SwitchGraph, SwitchSpec, switch_graph
+from ri2n_sdn.rates.arrays import BoolArray, FloatArray, IntArray
 from ri2n_sdn.vlan.adaptive import PairWays
-from ri2n_sdn.vlan.assign import BoolArray, FloatArray, IndexArray
 from ri2n_sdn.vlan.trees import Trees, trees_from_cables
 
 RATE = 1e8
@@ -30,7 +30,7 @@ class Network:
     leaf: tuple[int, ...]
     capacity: FloatArray
 
-    def ways(self, pairs: Sequence[tuple[int, int]]) -> tuple[IndexArray, IndexArray]:
+    def ways(self, pairs: Sequence[tuple[int, int]]) -> tuple[IntArray, IntArray]:
         """Candidates (P, T) and links (P, T, L) of pairs of hosts."""
         count = self.trees.count
         tree = np.tile(np.arange(count, dtype=np.int32), len(pairs))
@@ -122,7 +122,7 @@ def three_stages() -> Network:
 
 
 def lp_bound(
-    demand: FloatArray, candidates: IndexArray, links: IndexArray, capacity: FloatArray, counted: BoolArray
+    demand: FloatArray, candidates: IntArray, links: IntArray, capacity: FloatArray, counted: BoolArray
 ) -> float:
     """The least possible utilisation of the fullest of the links `counted` (E,) if pairs could be split."""
     pairs, width = candidates.shape

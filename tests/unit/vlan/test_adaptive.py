@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ri2n_sdn.fabric.model import PairKey
+from ri2n_sdn.rates.arrays import FloatArray, IntArray
+from ri2n_sdn.rates.many_paths import Network as FairNetwork
+from ri2n_sdn.rates.many_paths import max_min_rates
+from ri2n_sdn.rates.one_path import fair_rates
 from ri2n_sdn.vlan.adaptive import Adaptive, AdaptiveSettings, PairWays
-from ri2n_sdn.vlan.assign import FloatArray, IndexArray
-from ri2n_sdn.vlan.demands import estimate_demands, fair_rates
-from ri2n_sdn.weights.fairness import Network as FairNetwork
-from ri2n_sdn.weights.fairness import max_min_rates
+from ri2n_sdn.vlan.demands import estimate_demands
 from tests.unit.vlan.networks import CG_BOTH_WAYS, CG_CYCLIC, RATE, Network, key, vbft
 
 VBFT44 = vbft(4, 4)
@@ -22,7 +23,7 @@ CG = [(a - 1, b - 1) for a, b in CG_BOTH_WAYS]
 Pairs = Sequence[tuple[int, int]]
 
 
-def chosen_links(network: Network, pairs: Pairs, vlan: dict[PairKey, int]) -> IndexArray:
+def chosen_links(network: Network, pairs: Pairs, vlan: dict[PairKey, int]) -> IntArray:
     _, links = network.ways(pairs)
     return np.array([links[row, vlan[key(a, b)] - 1] for row, (a, b) in enumerate(pairs)])
 

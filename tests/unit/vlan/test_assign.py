@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ri2n_sdn.vlan.assign import FloatArray, IndexArray, assign
+from ri2n_sdn.rates.arrays import FloatArray, IntArray
+from ri2n_sdn.vlan.assign import assign
 from tests.unit.vlan.networks import CG_BOTH_WAYS, CG_CYCLIC, RATE, Network, lp_bound, three_stages, vbft
 
 VBFT44 = vbft(4, 4)
@@ -138,7 +139,7 @@ def test_laws(case: tuple[list[tuple[int, int]], FloatArray], data: st.DataObjec
     assert (same.choice == answer.choice).all()
 
 
-def loads(demand: FloatArray, links: IndexArray, choice: IndexArray) -> FloatArray:
+def loads(demand: FloatArray, links: IntArray, choice: IntArray) -> FloatArray:
     load = np.zeros(len(FT32.capacity))
     for pair, column in enumerate(choice):
         for link in links[pair, column] if column >= 0 else []:

@@ -12,7 +12,7 @@ from ri2n_sdn.vlan import macs
 from ri2n_sdn.vlan.build import build_trees
 from ri2n_sdn.vlan.macs import mac_entries
 from ri2n_sdn.vlan.tables import pair_candidates
-from ri2n_sdn.vlan.trees import IntArray, Trees
+from ri2n_sdn.vlan.trees import Int32Array, Trees
 from tests.unit.vlan.graphs import generated, networks, torus
 
 TABLES = [("cyclic", 1), ("spread", 1), ("adaptive", 3)]
@@ -35,7 +35,7 @@ def one_by_one(trees: Trees, leaf: list[int], host: list[int], managed: list[boo
     return [len(names) for names in known]
 
 
-def arrays(leaf: list[int], host: list[int]) -> tuple[IntArray, IntArray]:
+def arrays(leaf: list[int], host: list[int]) -> tuple[Int32Array, Int32Array]:
     return np.array(leaf, dtype=np.int32), np.array(host, dtype=np.int32)
 
 

@@ -12,7 +12,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from ri2n_sdn import weights
-from ri2n_sdn.weights.sample import FloatArray, TrafficSample, to_shares
+from ri2n_sdn.rates.arrays import FloatArray
+from ri2n_sdn.weights.sample import TrafficSample, to_shares
 
 PRODUCT = str(Path(weights.__file__).parent)
 

@@ -6,59 +6,24 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import linprog
 
-from ri2n_sdn.weights import fairness
-from ri2n_sdn.weights.fairness import Network, max_min_rates
-from ri2n_sdn.weights.sample import BoolArray, FloatArray, IntArray
+from ri2n_sdn.rates.arrays import BoolArray, FloatArray, IntArray
+from ri2n_sdn.rates.lp import max_min_by_lp
+from ri2n_sdn.rates.many_paths import Network, max_min_rates
 from ri2n_sdn.weights.split import even_split, project_to_shares
 from tests.unit.weights.samples import work_of
 
 
 def reference_rates(links: IntArray, alive: BoolArray, capacity: FloatArray, demand: FloatArray) -> FloatArray:
-    """Max-min fair rates from the definition: raise the smallest rate, freeze whoever cannot be raised, repeat."""
+    """Max-min fair rates from the definition; a demand is a link that all paths of its pair cross."""
     pairs, paths = alive.shape
     columns = [(i, k) for i in range(pairs) for k in range(paths) if alive[i, k]]
-    width = len(columns) + 1  # the last variable is the common level
-    usage = np.zeros((len(capacity), width))
-    total = np.zeros((pairs, width))
+    crosses = np.zeros((len(capacity) + pairs, len(columns)))
+    belongs = np.zeros((pairs, len(columns)))
     for column, (i, k) in enumerate(columns):
-        usage[[e for e in set(links[i, k].tolist()) if e >= 0], column] = 1.0
-        total[i, column] = 1.0
-    rate = np.zeros(pairs)
-    free = [i for i in range(pairs) if alive[i].any()]
-    level_only = np.zeros(width)
-    level_only[-1] = -1.0
-
-    def best(objective: FloatArray, level: float | None) -> FloatArray:
-        rows, bounds = [usage], [capacity]
-        for i in free:
-            at_least = -total[i].copy()
-            if level is None:
-                at_least[-1] = 1.0
-            rows.append(at_least[None])
-            bounds.append(np.array([0.0 if level is None else -level * (1 - 1e-9)]))
-            rows.append(total[i][None])
-            bounds.append(np.array([demand[i]]))
-        done = [i for i in range(pairs) if i not in free]
-        answer = linprog(
-            objective,
-            A_ub=np.concatenate(rows),
-            b_ub=np.concatenate(bounds),
-            A_eq=total[done] if done else None,
-            b_eq=rate[done] if done else None,
-            method="highs",
-        )
-        assert answer.status == 0 and answer.x is not None, answer.message
-        return np.asarray(answer.x)
-
-    while free:
-        level = float(best(level_only, None)[-1])
-        stuck = [i for i in free if float(total[i] @ best(-total[i], level)) <= level + 1e-7]
-        assert stuck, "nobody is held back"
-        rate[stuck] = level
-        free = [i for i in free if i not in stuck]
-    return rate
+        crosses[[e for e in set(links[i, k].tolist()) if e >= 0], column] = 1.0
+        crosses[len(capacity) + i, column] = belongs[i, column] = 1.0
+    return max_min_by_lp(crosses, np.concatenate([capacity, demand]), belongs)
 
 
 @st.composite
@@ -224,7 +189,7 @@ def test_projection_is_the_nearest_point(wish: list[float], mask: int) -> None:
 def test_the_work_of_sharing_a_cluster_grows_as_its_pairs_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """No linear program where the even split routes the rates: with 992 pairs each would take 30 ms."""
     programs: list[int] = []
-    monkeypatch.setattr(fairness, "linprog", lambda *args, **more: programs.append(1))
+    monkeypatch.setattr("ri2n_sdn.rates.many_paths.linprog", lambda *args, **more: programs.append(1))
     work = {}
     for hosts in (8, 32):
         random = np.random.default_rng(1)

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ri2n_sdn.errors import BadInput
+from ri2n_sdn.rates.arrays import FloatArray, IntArray
 from ri2n_sdn.weights import max_min, ri2n_plus, ri2n_plus_plus
-from ri2n_sdn.weights.sample import FloatArray, IntArray, TrafficSample, to_shares
+from ri2n_sdn.weights.sample import TrafficSample, to_shares
 from ri2n_sdn.weights.slots import assign
 from ri2n_sdn.weights.strategies import STRATEGIES, strategy
 from tests.unit.weights.samples import figure_4, samples

@@ -12,11 +12,11 @@ import pytest
 
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.model import PairKey, PathKey
-from ri2n_sdn.weights import fairness, split
+from ri2n_sdn.rates.arrays import FloatArray
+from ri2n_sdn.weights import split
 from ri2n_sdn.weights.counters import PairCounters, PathCounters
 from ri2n_sdn.weights.loop import Decision, LoopSettings, WeightLoop
 from ri2n_sdn.weights.memory import PairMemory
-from ri2n_sdn.weights.sample import FloatArray
 from ri2n_sdn.weights.slots import default_slots
 from ri2n_sdn.weights.strategies import STRATEGIES
 from tests.unit.weights.samples import work_of
@@ -495,7 +495,7 @@ def test_the_work_of_a_step_grows_as_the_pairs_do(name: str, monkeypatch: pytest
     """2,500 lines of Python for each pair at most; with 992 pairs that is 0.2 s of one core of a small machine."""
     programs: list[int] = []
     newton: list[int] = []
-    monkeypatch.setattr(fairness, "linprog", lambda *args, **more: programs.append(1))
+    monkeypatch.setattr("ri2n_sdn.rates.many_paths.linprog", lambda *args, **more: programs.append(1))
     newton_step = split._newton_step
 
     def counted(*args: Any) -> FloatArray:

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import coo_array, eye_array, hstack
 
-from ri2n_sdn.weights.sample import BoolArray, FloatArray, IntArray
+from ri2n_sdn.rates.arrays import BoolArray, FloatArray, IntArray
 
 __all__ = ["Network", "max_min_rates"]
 
