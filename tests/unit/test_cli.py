@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.cli import status
+from ri2n_sdn.cli import controller, status
 from ri2n_sdn.cli.common import console, rate_text, run_guarded
 from ri2n_sdn.cli.config import kind_of
 from ri2n_sdn.cli.views import helper_table, status_view
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.shipped import find_topology
+from ri2n_sdn.weights import strategies
 from tests.unit.commands import REPOSITORY, ri2n
 
 BAD_INPUT = [
@@ -172,6 +173,11 @@ def test_help_and_version() -> None:
         assert command in done.stdout
     assert ri2n("--version").stdout.startswith("ri2n ")
     assert ri2n().returncode == 2
+
+
+def test_the_controller_offers_every_strategy() -> None:
+    """The command lists them itself, since their modules take long to import."""
+    assert list(strategies.STRATEGIES) == controller.STRATEGIES
 
 
 @pytest.mark.parametrize("command", ["controller", "explain", "doctor", "demo", "top"])
