@@ -15,12 +15,14 @@ from pathlib import Path
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.fat_tree import FatTree
+from ri2n_sdn.apps.measured import Measured
 from ri2n_sdn.apps.patience import LONG_MUTE_S, MUTE_S
 from ri2n_sdn.apps.probes import ProbeCodec
-from ri2n_sdn.apps.reported import Reported
+from ri2n_sdn.apps.refusals import Refusals
 from ri2n_sdn.apps.running_check import RunningCheck
 from ri2n_sdn.apps.silence import Silence
 from ri2n_sdn.apps.texts import printable
+from ri2n_sdn.apps.wakes import Wakes
 from ri2n_sdn.discovery.wiring import Wiring
 from ri2n_sdn.fabric.links import number_links
 from ri2n_sdn.fabric.model import Fabric, Guest, Host, LinkNumbers, Nic, NicId, PairKey, PathKey
@@ -28,18 +30,15 @@ from ri2n_sdn.pipeline.diff import Installed
 from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
 from ri2n_sdn.pipeline.messages import Wanted
 from ri2n_sdn.weights.loop import LoopSettings, WeightLoop
-from ri2n_sdn.weights.losses import LossWatch
 
-__all__ = ["EMPTIED_CALM_S", "Cluster", "Member", "PathRates", "Port", "guarded_loop"]
+__all__ = ["EMPTIED_CALM_S", "Cluster", "Member", "Port", "guarded_loop"]
 
 _LOG = logging.getLogger("ri2n.cluster")
 _DEFAULT_RATE_BPS = 1_000_000_000
 # How long hosts that cluster.yaml does not name are waited for. Open vSwitch tries to connect again every 8 s at worst.
 FRESH_GRACE_S = 3.0
 TAKEOVER_GRACE_S = 10.0
-REFUSED_S = 30.0  # a host that was refused tries again within 8 s, as long as it is there
 EMPTIED_CALM_S = 60.0  # tables that were not emptied for this long are in order again
-_MAX_REFUSALS = 1000
 
 
 @dataclass
@@ -111,32 +110,15 @@ class Member:
         return self.has_taps and self.taps[PLAIN_PORT] and self.taps[WIRE_PORT]
 
 
-@dataclass(frozen=True)
-class PathRates:
-    """What a pair's path carried in the last sample, and what the strategy gave it."""
-
-    tx_bps: float = 0.0
-    rx_bps: float = 0.0
-    share: float | None = None
-    rate_bps: float | None = None
-
-
-@dataclass
-class _Refusal:
-    """A switch that is not let in: when that was noted last, when it tried last, and what was said."""
-
-    noted_s: float
-    tried_s: float
-    text: str
-
-
 @dataclass
 class Cluster:
-    """Everything is read and written under `lock`; `wake_trunk` and the like end their loops' waits.
+    """Everything is read and written under `lock`.
 
-    `sent_bytes` is what each pair sent since the controller began. `reports` is what the hosts' helpers said last.
-    `helpers_to_greet` are hosts whose helper may be a new one. `syn_acks` are the answers to requests for connections
-    that are to be placed, by the switch's datapath id (apps.placement).
+    Who is there: `members`, `wiring`, `fat_tree`, `refusals`. What is wanted: `pair_slots`, the slot tables of pairs in
+    use, which `loop` decides on; what each bridge holds is in its `Member`. What was measured: `measured`. Who is to
+    wake: `wake`. What people are told: `counters`, `events`, `faults`. `helpers_to_greet` are hosts whose helper may be
+    a new one. `syn_acks` are the answers to requests for connections that are to be placed, by the switch's datapath
+    id (apps.placement).
     """
 
     config: ClusterConfig
@@ -147,34 +129,26 @@ class Cluster:
     members: dict[str, Member] = field(default_factory=dict)
     wiring: Wiring = field(init=False)
     pair_slots: dict[PairKey, tuple[PathKey, ...]] = field(default_factory=dict)
-    rates: dict[PairKey, dict[PathKey, PathRates]] = field(default_factory=dict)
-    sent_bytes: Counter[PairKey] = field(default_factory=Counter)
-    reports: dict[str, Reported] = field(default_factory=dict)
     helpers_to_greet: set[str] = field(default_factory=set)
     syn_acks: dict[int, deque[bytes]] = field(default_factory=dict)
     counters: Counter[str] = field(default_factory=Counter)
     events: deque[tuple[int, float, str]] = field(default_factory=lambda: deque(maxlen=1000))
     started_s: float = field(default_factory=time.monotonic)
-    wake_trunk: threading.Event = field(default_factory=threading.Event)
-    wake_telemetry: threading.Event = field(default_factory=threading.Event)
-    wake_striping: threading.Event = field(default_factory=threading.Event)
-    wake_placement: threading.Event = field(default_factory=threading.Event)
-    stop: threading.Event = field(default_factory=threading.Event)
+    wake: Wakes = field(default_factory=Wakes)
+    measured: Measured = field(default_factory=Measured)
+    refusals: Refusals = field(init=False)
     started: bool = False
     failed: bool = False
-    cycle_s: float = 0.0
-    hbspan_s: float = 0.25
     loop: WeightLoop = field(init=False)
-    losses: LossWatch = field(default_factory=LossWatch)
     fat_tree: FatTree | None = None
     vlan_check: RunningCheck | None = None
     faults: dict[str, str] = field(default_factory=dict)
     _fabric: Fabric | None = None
     _link_numbers: LinkNumbers = field(default_factory=dict)
-    _refused: dict[str, _Refusal] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.hbspan_s = self.config.hbspan_s.min
+        self.measured.hbspan_s = self.config.hbspan_s.min
+        self.refusals = Refusals(self.lock, self.counters, self.note)
         self.fat_tree = FatTree.of(self.config, self.nic_label)
         self.wiring = Wiring(label=self.nic_label, switch=self._switch_of)
         self.loop = WeightLoop(
@@ -212,9 +186,7 @@ class Cluster:
         self._fabric = None
         for member in self.members.values():
             member.dirty = True
-        self.wake_trunk.set()
-        self.wake_telemetry.set()
-        self.wake_striping.set()
+        self.wake.planners()
 
     def may_start(self, now_s: float) -> bool:
         """The first full plan needs all hosts: one made without them would take rows away that are in use.
@@ -321,26 +293,9 @@ class Cluster:
         del self.members[member.name]
         for number in member.ports:
             self.wiring.remove_nic((member.name, number))
-        self.reports.pop(member.name, None)
+        self.measured.reports.pop(member.name, None)
         self.note(why)
         self.topology_changed()
-
-    def refuse(self, key: str, text: str) -> None:
-        """Note a refusal, at most once a minute in the same words: the switch will try again every second."""
-        now_s = time.monotonic()
-        with self.lock:
-            self.counters["hosts_refused"] += 1
-            known = self._refused.pop(key, None)
-            noted = known is None or known.text != text or now_s - known.noted_s > 60
-            if len(self._refused) >= _MAX_REFUSALS:
-                del self._refused[next(iter(self._refused))]  # the one that has not tried for the longest time
-            self._refused[key] = _Refusal(now_s if known is None or noted else known.noted_s, now_s, text)
-            if noted:
-                self.note(text)
-
-    def admitted(self, key: str) -> None:
-        """What kept it out is over."""
-        self._refused.pop(key, None)
 
     def port_of(self, nic: NicId) -> tuple[Member | None, Port | None]:
         """The host and the port of a NIC, as far as they are known."""
@@ -351,11 +306,6 @@ class Cluster:
         """The NIC as people write it, `A:eth0`."""
         port = self.port_of(nic)[1]
         return f"{nic[0]}:{port.name if port is not None else nic[1]}"
-
-    def refusals(self) -> list[str]:
-        """Why hosts were refused that still try, the newest last."""
-        now_s = time.monotonic()
-        return [refusal.text for refusal in self._refused.values() if now_s - refusal.tried_s < REFUSED_S]
 
     def _switch_of(self, nic: NicId) -> str | None:
         """The switch of a NIC in a network of several."""
@@ -429,7 +379,7 @@ def guarded_loop(cluster: Cluster, name: str, turn: Callable[[], None]) -> threa
 
     def body() -> None:
         failures = 0
-        while not cluster.stop.is_set():
+        while not cluster.wake.stop.is_set():
             try:
                 turn()
                 failures = 0
@@ -440,9 +390,9 @@ def guarded_loop(cluster: Cluster, name: str, turn: Callable[[], None]) -> threa
                 if failures >= 20:
                     _LOG.critical("%s fails at every turn; the controller ends", name)
                     cluster.failed = True
-                    cluster.stop.set()
+                    cluster.wake.stop.set()
                     return
-                cluster.stop.wait(0.2)
+                cluster.wake.stop.wait(0.2)
 
     thread = threading.Thread(target=body, name=name, daemon=True)
     thread.start()

@@ -150,7 +150,7 @@ class ConnectionApp(OSKenApp):
             changed = replace(member, ports={**member.ports, described.number: described})
             fault = self._fault(changed) or self._taken(changed)
             if fault is not None and channel is not None:
-                cluster.refuse(f"{member.name} {channel.address}", fault)
+                cluster.refusals.note(f"{member.name} {channel.address}", fault)
                 channel.close("its addresses are not its own")
                 return
         member.ports[described.number] = described
@@ -218,7 +218,7 @@ class ConnectionApp(OSKenApp):
             threading.Thread(target=self._contest, args=(candidate, rival), daemon=True).start()
 
     def _turn_away(self, channel: Channel, key: str, text: str, why: str) -> None:
-        self.cluster.refuse(key, text)
+        self.cluster.refusals.note(key, text)
         channel.close(why)
 
     def _fault(self, candidate: Member) -> str | None:
@@ -299,7 +299,7 @@ class ConnectionApp(OSKenApp):
             except Exception:
                 if channel.closed:
                     return False
-                self.cluster.stop.wait(_POLL_S)
+                self.cluster.wake.stop.wait(_POLL_S)
             if channel.datapath.heard_s > asked_s:
                 return True
         return False
@@ -331,7 +331,7 @@ class ConnectionApp(OSKenApp):
                     return identity.was_here(candidate, contested, others) and not identity.was_here(
                         rival, contested, others
                     )
-            if self.cluster.stop.wait(_POLL_S):
+            if self.cluster.wake.stop.wait(_POLL_S):
                 break
         return False
 
@@ -353,7 +353,7 @@ class ConnectionApp(OSKenApp):
                 if candidate.helper_runs and known.helper_runs:
                     candidate.silence = known.silence
             cluster.members[candidate.name] = candidate
-            cluster.admitted(f"{candidate.name} {channel.address}")
+            cluster.refusals.over(f"{candidate.name} {channel.address}")
             for number in set(known.ports if known else {}) - set(candidate.ports):
                 cluster.wiring.remove_nic((candidate.name, number))
             cluster.helpers_to_greet.add(candidate.name)
@@ -391,7 +391,7 @@ class ConnectionApp(OSKenApp):
                 channel.close(f"answers no request for {_MUTE_S:.0f} s")
             else:
                 channel.send(parser.OFPEchoRequest(channel.datapath, ECHO.pack(now_s)))
-        self.cluster.stop.wait(_TICK_S)
+        self.cluster.wake.stop.wait(_TICK_S)
 
 
 def _datapath(serial: str) -> tuple[str, int]:

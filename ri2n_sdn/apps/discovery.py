@@ -126,7 +126,7 @@ class DiscoveryApp(OSKenApp):
             self._publish()
             if not cluster.started:
                 cluster.may_start(now_s)
-        cluster.stop.wait(_TICK_S)
+        cluster.wake.stop.wait(_TICK_S)
 
     def _publish(self) -> None:
         wiring = self.cluster.wiring

@@ -68,7 +68,7 @@ def run(options: ControllerOptions) -> int:
     hung_up = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
-        cluster.stop.set()
+        cluster.wake.stop.set()
 
     def hang_up(number: int, frame: FrameType | None) -> None:
         hung_up.set()
@@ -79,7 +79,7 @@ def run(options: ControllerOptions) -> int:
         if not os.isatty(0):  # a terminal that goes away ends what was started in it
             signal.signal(signal.SIGHUP, hang_up)
     # An untimed wait would keep the main thread from running signal handlers on some platforms.
-    while not cluster.stop.wait(1.0):
+    while not cluster.wake.stop.wait(1.0):
         if hung_up.is_set():
             hung_up.clear()
             with contextlib.suppress(BadInput, NotAvailable):  # told in the log and in `status`
@@ -119,7 +119,7 @@ class _Anew:
     def go(self) -> None:
         """Let `run` end by starting anew."""
         self.goes = True
-        self._cluster.stop.set()
+        self._cluster.wake.stop.set()
 
 
 def _cluster(options: ControllerOptions, config: ClusterConfig) -> Cluster:

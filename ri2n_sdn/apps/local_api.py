@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ri2n_sdn.apps import local_explain, local_vlans
-from ri2n_sdn.apps.cluster import Cluster, PathRates
+from ri2n_sdn.apps.cluster import Cluster
+from ri2n_sdn.apps.measured import PathRates
 from ri2n_sdn.apps.openflow import handler_drops, handler_errors
 from ri2n_sdn.apps.problems import problems_of
 from ri2n_sdn.apps.reported import STALE_S, Reported
@@ -128,8 +129,8 @@ class LocalApi:
             return {
                 "settled": cluster.settled(),
                 "strategy": cluster.loop.strategy_name,
-                "hbspan_s": cluster.hbspan_s,
-                "cycle_s": cluster.cycle_s,
+                "hbspan_s": cluster.measured.hbspan_s,
+                "cycle_s": cluster.measured.cycle_s,
                 "uptime_s": time.monotonic() - cluster.started_s,
                 "pid": os.getpid(),
                 "hosts": [self._host(name, fabric) for name in sorted(cluster.members) if name in fabric.hosts],
@@ -197,7 +198,7 @@ class LocalApi:
         host = fabric.hosts[name]
         if not (host.helper and host.may_stripe):
             return None
-        said = self._cluster.reports.get(name, Reported())
+        said = self._cluster.measured.reports.get(name, Reported())
         age_s = time.monotonic() - said.heard_s
         return {
             "running": host.helper_up,
@@ -207,7 +208,7 @@ class LocalApi:
 
     def _paths(self, sender: str, receiver: str, fabric: Fabric) -> list[dict[str, Any]]:
         slots = slots_in_force(self._cluster, sender, receiver)
-        rates = self._cluster.rates.get((sender, receiver), {})
+        rates = self._cluster.measured.rates.get((sender, receiver), {})
         numbers = {path.key: number for number, path in fabric.links(sender, receiver).items()}
         result = []
         for path in fabric.paths(sender, receiver):
@@ -233,7 +234,7 @@ class LocalApi:
 
     def _reported(self, sender: str, peer_mac: str, number: int | None) -> dict[str, Any] | None:
         """What a helper said of a link within the last seconds, None when nothing; frames since it began."""
-        said = self._cluster.reports.get(sender)
+        said = self._cluster.measured.reports.get(sender)
         entry = said.link(peer_mac, number, time.monotonic()) if said is not None and number is not None else None
         if entry is None:
             return None
@@ -262,7 +263,7 @@ class LocalApi:
             if name != self._cluster.loop.strategy_name:
                 self._cluster.loop.set_strategy(name)
                 self._cluster.note(f"strategy is {name}")
-        self._cluster.wake_telemetry.set()
+        self._cluster.wake.telemetry.set()
         return {}
 
     def _reload(self, request: dict[str, Any]) -> dict[str, Any]:

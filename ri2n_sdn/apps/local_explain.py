@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 from ipaddress import ip_address
 from typing import Any, get_args
 
-from ri2n_sdn.apps.cluster import Cluster, PathRates
+from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.local_placement import deciding
+from ri2n_sdn.apps.measured import PathRates
 from ri2n_sdn.apps.trunk import slots_in_force
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.model import Fabric
@@ -82,7 +83,7 @@ def _pair(cluster: Cluster, fabric: Fabric, source: str, target: str) -> Pair:
     if target not in fabric.hosts:
         return Pair(fabric, source, target)
     slots = slots_in_force(cluster, source, target) if fabric.paths(source, target) else ()
-    rates = cluster.rates.get((source, target), {})
+    rates = cluster.measured.rates.get((source, target), {})
     share = {}
     for path in fabric.paths(source, target):
         decided = rates.get(path.key, PathRates()).share

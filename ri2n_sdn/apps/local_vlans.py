@@ -73,8 +73,12 @@ def set_table(cluster: Cluster, request: dict[str, Any], leases: Leases) -> dict
 def traffic(cluster: Cluster) -> dict[str, Any]:
     """What each pair sent since the controller began, as it knows it now."""
     with cluster.lock:
-        rows = [[sender, receiver, count] for (sender, receiver), count in sorted(cluster.sent_bytes.items()) if count]
-        return {"hosts": sorted(cluster.members), "pairs": rows, "hbspan_s": cluster.hbspan_s}
+        rows = [
+            [sender, receiver, count]
+            for (sender, receiver), count in sorted(cluster.measured.sent_bytes.items())
+            if count
+        ]
+        return {"hosts": sorted(cluster.members), "pairs": rows, "hbspan_s": cluster.measured.hbspan_s}
 
 
 def check(cluster: Cluster) -> dict[str, Any]:

@@ -47,8 +47,8 @@ class PlacementApp(OSKenApp):
 
     def _turn(self) -> None:
         cluster = self.cluster
-        cluster.wake_placement.wait(_WAIT_S)
-        cluster.wake_placement.clear()
+        cluster.wake.placement.wait(_WAIT_S)
+        cluster.wake.placement.clear()
         now_s = time.monotonic()
         with cluster.lock:
             asked, cluster.syn_acks = cluster.syn_acks, {}
@@ -145,4 +145,4 @@ def take_syn_ack(cluster: Cluster, dpid: int, frame: bytes) -> None:
         if len(waiting) == _MAX_ASKED:
             cluster.counters["connections_not_placed_too_many"] += 1
         waiting.append(frame)
-    cluster.wake_placement.set()
+    cluster.wake.placement.set()

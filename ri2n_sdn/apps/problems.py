@@ -48,7 +48,7 @@ def _of_controller(cluster: Cluster) -> Iterator[Problem]:
 
 def _refusals(cluster: Cluster) -> Iterator[Problem]:
     """Hosts that were refused and still try; each text says why, and how that is cured."""
-    still = cluster.refusals()
+    still = cluster.refusals.texts()
     for text in still[-_SHOWN:]:
         yield Problem("bad", text)
     if len(still) > _SHOWN:
@@ -117,7 +117,7 @@ def _of_nics(host: Host) -> Iterator[Problem]:
 def _losses(cluster: Cluster) -> Iterator[Problem]:
     """A cable that loses every twentieth packet slows each TCP connection over it to a crawl."""
     advice = "check cables, plugs, switch ports and duplex there, and that no CPU is too busy"
-    for loss in cluster.losses.losses:
+    for loss in cluster.measured.losses.losses:
         yield Problem("bad", _lost(cluster, loss), advice)
 
 

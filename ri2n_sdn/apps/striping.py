@@ -117,8 +117,8 @@ class StripingApp(OSKenApp):
 
     def _turn(self) -> None:
         cluster = self.cluster
-        cluster.wake_striping.wait(_TURN_S)
-        cluster.wake_striping.clear()
+        cluster.wake.striping.wait(_TURN_S)
+        cluster.wake.striping.clear()
         with cluster.lock:
             # One that is silent is spoken to as well: a helper has nothing to report until it is told who it is.
             helpers = {
@@ -145,7 +145,7 @@ class StripingApp(OSKenApp):
                 member.silence.not_yet(now_s)
                 continue
             assert member.channel is not None
-            said = cluster.reports.get(name)
+            said = cluster.measured.reports.get(name)
             if member.silence.judge(said.heard_s if said is not None else -math.inf, member.channel.answered_s):
                 hangs = "has stopped reporting: its traffic goes by flows"
                 cluster.note(f"{name}'s helper {hangs if member.silence.silent else 'reports again'}")
@@ -160,9 +160,13 @@ class StripingApp(OSKenApp):
         planned = (fabric, cluster.loop.strategy_name)
         everything = self._planned is None or self._planned[0] is not fabric or self._planned[1] != planned[1]
         self._planned = planned
-        decided = {pair for pair, paths in cluster.rates.items() if any(p.share is not None for p in paths.values())}
+        decided = {
+            pair for pair, paths in cluster.measured.rates.items() if any(p.share is not None for p in paths.values())
+        }
         changed, self._decided = decided | self._decided, decided
-        sent = {pair: {key: path.tx_bps for key, path in paths.items()} for pair, paths in cluster.rates.items()}
+        sent = {
+            pair: {key: path.tx_bps for key, path in paths.items()} for pair, paths in cluster.measured.rates.items()
+        }
         self._parts = even_parts(fabric, sent) if fabric.routing is not None else {}
         for name, member in helpers.items():
             with cluster.alone(member, "its helper cannot be told its links"):
@@ -170,7 +174,7 @@ class StripingApp(OSKenApp):
         cluster.helpers_to_greet.clear()
 
     def _compose_for(self, fabric: Fabric, name: str, everything: bool, changed: set[PairKey], now_s: float) -> None:
-        heard = self.cluster.reports.get(name)
+        heard = self.cluster.measured.reports.get(name)
         if heard is not None and heard.generation > max(self._generation, self._floor(name)):
             # Another controller told it by a clock ahead of ours, or ours was set back: else all is refused.
             ahead_s = heard.generation - self._generation
@@ -201,7 +205,7 @@ class StripingApp(OSKenApp):
         told.say(_THIS_HOST, (host.mac, mode, nics), lambda: helper_frames.this_host(age, host.mac, mode, nics))
 
     def _tell_peer(self, told: Told, fabric: Fabric, name: str, peer: str) -> None:
-        decided = self.cluster.rates.get((name, peer), {})
+        decided = self.cluster.measured.rates.get((name, peer), {})
         links = links_to(
             fabric,
             name,
@@ -219,7 +223,7 @@ class StripingApp(OSKenApp):
 
     def _part(self, told: Told, known: set[str], name: str) -> None:
         """Peers that are gone, among them those that an earlier controller spoke of and the helper still reports."""
-        heard = self.cluster.reports.get(name)
+        heard = self.cluster.measured.reports.get(name)
         reported = heard.peers() if heard is not None else set()
         for mac in (reported | told.texts.keys()) - known - {_THIS_HOST}:
             told.part(mac, max(self._generation, told.floor))
@@ -253,4 +257,4 @@ def take_report(cluster: Cluster, dpid: int, frame: bytes, now_s: float) -> None
             cluster.counters["dropped_report_of_stranger"] += 1
             return
         cluster.counters["helper_reports"] += 1
-        cluster.reports.setdefault(member.name, Reported()).take(report, now_s)
+        cluster.measured.reports.setdefault(member.name, Reported()).take(report, now_s)

@@ -11,7 +11,8 @@ from typing import Any
 
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import Channel
-from ri2n_sdn.apps.cluster import EMPTIED_CALM_S, Cluster, Member, PathRates, guarded_loop
+from ri2n_sdn.apps.cluster import EMPTIED_CALM_S, Cluster, Member, guarded_loop
+from ri2n_sdn.apps.measured import PathRates
 from ri2n_sdn.apps.openflow import OSKenApp, ofp, parser
 from ri2n_sdn.apps.patience import LONG_MUTE_S, MUTE_S, await_most
 from ri2n_sdn.apps.trunk import flow_request, send_slots, slots_in_force
@@ -110,10 +111,10 @@ class TelemetryApp(OSKenApp):
             self._cycle(began_s)
         took_s = time.monotonic() - began_s
         # Where hosts are many and the machine is busy, a round takes longer than that: others have as long for theirs.
-        if cluster.wake_telemetry.wait(max(0.01, cluster.hbspan_s - took_s, took_s)):
-            cluster.wake_telemetry.clear()
+        if cluster.wake.telemetry.wait(max(0.01, cluster.measured.hbspan_s - took_s, took_s)):
+            cluster.wake.telemetry.clear()
             # A burst of changes is one change; the counters of less than this say nothing.
-            cluster.stop.wait(max(0.0, 0.05 - (time.monotonic() - began_s)))
+            cluster.wake.stop.wait(max(0.0, 0.05 - (time.monotonic() - began_s)))
 
     def _may_count(self, now_s: float) -> bool:
         """Whether the hosts have their rows, or have had the time for that: before, there is nothing to count.
@@ -152,10 +153,10 @@ class TelemetryApp(OSKenApp):
             with cluster.together("no weights can be decided, and slot tables stay as they are"):
                 barriers = self._decide(now_s, slot_bytes, {poll.member.name for poll in polls if poll.counted})
         await_most(list(enumerate((barrier,) for barrier in barriers)), _ANSWER_S)
-        cluster.cycle_s = time.monotonic() - now_s
+        cluster.measured.cycle_s = time.monotonic() - now_s
         cluster.counters["cycles"] += 1
         sent = cluster.counters["group_mods"] - group_mods
-        self.watcher.ended(Round(cluster.cycle_s, time.thread_time() - cpu_s, len(cluster.pair_slots), sent))
+        self.watcher.ended(Round(cluster.measured.cycle_s, time.thread_time() - cpu_s, len(cluster.pair_slots), sent))
 
     def _decide(
         self, now_s: float, slot_bytes: dict[PairKey, tuple[int, ...]], counted: Collection[str]
@@ -168,10 +169,10 @@ class TelemetryApp(OSKenApp):
         self._choose_vlans(now_s)
         pairs = self._pairs(slot_bytes)
         capacities_bps = cluster.fabric().capacities_bps()
-        cluster.losses.step(now_s, pairs, counted, capacities_bps)
+        cluster.measured.losses.step(now_s, pairs, counted, capacities_bps)
         decision = cluster.loop.step(now_s, pairs, capacities_bps)
         self._publish(pairs, decision, now_s)
-        cluster.hbspan_s = decision.hbspan_s
+        cluster.measured.hbspan_s = decision.hbspan_s
         choices = {pair: choice for pair, choice in decision.pairs.items() if choice.slots}
         return send_slots(cluster, self.watcher.decided(choices))
 
@@ -229,7 +230,7 @@ class TelemetryApp(OSKenApp):
         if member.accepts_wire:
             member.accepts_wire = False
             self.cluster.topology_changed()
-        self.cluster.wake_trunk.set()
+        self.cluster.wake.trunk.set()
 
     def _take_ports(self, poll: _Poll) -> None:
         if not poll.ports.done() or poll.ports.exception() is not None:
@@ -296,8 +297,8 @@ class TelemetryApp(OSKenApp):
             with cluster.alone(cluster.members[sender], "what it sends cannot be counted"):
                 pairs += self._pairs_of(sender, fabric, slot_bytes)
         known = {(pair.sender, pair.receiver, path.path) for pair in pairs for path in pair.paths}
-        for pair in [pair for pair in cluster.sent_bytes if not fabric.hosts.keys() >= set(pair)]:
-            del cluster.sent_bytes[pair]
+        for pair in [pair for pair in cluster.measured.sent_bytes if not fabric.hosts.keys() >= set(pair)]:
+            del cluster.measured.sent_bytes[pair]
         for counts in (self._counts.sent, self._counts.received):
             for key in [key for key in counts if key not in known]:
                 del counts[key]
@@ -339,14 +340,14 @@ class TelemetryApp(OSKenApp):
                 now = (path.sent_bytes, path.received_bytes)
                 self._last_bytes[key] = now
                 before = last.get(key, now)
-                cluster.sent_bytes[pair.key] += max(0, now[0] - before[0])
+                cluster.measured.sent_bytes[pair.key] += max(0, now[0] - before[0])
                 of_pair[path.path] = PathRates(
                     tx_bps=max(0, now[0] - before[0]) * 8 / elapsed_s,
                     rx_bps=max(0, now[1] - before[1]) * 8 / elapsed_s,
                     share=choice.share.get(path.path) if choice else None,
                     rate_bps=choice.rate_bps.get(path.path) if choice and choice.rate_bps else None,
                 )
-        cluster.rates = rates
+        cluster.measured.rates = rates
 
     _last_bytes: dict[tuple[str, str, PathKey], tuple[int, int]] = {}  # noqa: RUF012 - replaced, never changed
 

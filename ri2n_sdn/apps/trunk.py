@@ -87,8 +87,8 @@ class TrunkApp(OSKenApp):
 
     def _turn(self) -> None:
         cluster = self.cluster
-        cluster.wake_trunk.wait(0.1)
-        cluster.wake_trunk.clear()
+        cluster.wake.trunk.wait(0.1)
+        cluster.wake.trunk.clear()
         now_s = time.monotonic()
         with cluster.lock:
             self._forget(now_s)
@@ -149,7 +149,7 @@ class TrunkApp(OSKenApp):
                 continue
             heard = any(
                 path.rx_bps > 0
-                for (sender, _), paths in cluster.rates.items()
+                for (sender, _), paths in cluster.measured.rates.items()
                 if sender == name
                 for path in paths.values()
             )
@@ -397,7 +397,7 @@ def send_slots(cluster: Cluster, decisions: dict[PairKey, PairDecision]) -> list
         receivers = changes.receivers.get(sender, [])
         if sender in changes.to_plan or not _holds_groups(member, receivers):
             member.dirty = True
-            cluster.wake_trunk.set()
+            cluster.wake.trunk.set()
             continue
         sent = len(barriers)
         with cluster.alone(member, "its slot tables cannot be sent"):

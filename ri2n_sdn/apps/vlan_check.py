@@ -50,7 +50,7 @@ def check_vlans(cluster: Cluster) -> tuple[list[str], int]:
     try:
         probes = sweep(tree.trees, leaf_of)
         _send_probes(cluster, tree, probes)
-        cluster.stop.wait(_SETTLE_S)
+        cluster.wake.stop.wait(_SETTLE_S)
         labels = {nic: _label(cluster, nic) for nic in leaf_of}
         found = findings(tree.trees, leaf_of, probes, frozenset(check.probes), lambda nic: labels[nic])
         if not found:
@@ -71,7 +71,7 @@ def _send_probes(cluster: Cluster, tree: FatTree, probes: Sequence[TreeProbe]) -
                     target = cluster.port_of(probe.target)[1]
                     if target is not None:
                         _send(cluster, tree, ProbeKind.TREE, probe.sender, probe.tree, None, target.mac)
-            cluster.stop.wait(_BATCH / _PER_S)
+            cluster.wake.stop.wait(_BATCH / _PER_S)
 
 
 def _learn(cluster: Cluster, tree: FatTree, tests: Sequence[LearningTest]) -> None:
@@ -86,8 +86,8 @@ def _learn(cluster: Cluster, tree: FatTree, tests: Sequence[LearningTest]) -> No
                         _send(
                             cluster, tree, ProbeKind.LEARNING, step.sender, step.tree, step.source, step.target, numbers
                         )
-            cluster.stop.wait(_STEP_S)
-    cluster.stop.wait(_SETTLE_S)
+            cluster.wake.stop.wait(_STEP_S)
+    cluster.wake.stop.wait(_SETTLE_S)
 
 
 def _send(

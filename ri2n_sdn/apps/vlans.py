@@ -51,7 +51,7 @@ class VlanApp(OSKenApp):
             if cluster.started:
                 self._probe(tree, now_s)
                 self._announce(tree, now_s)
-        cluster.stop.wait(_TICK_S)
+        cluster.wake.stop.wait(_TICK_S)
 
     def _probe(self, tree: FatTree, now_s: float) -> None:
         cluster, liveness = self.cluster, tree.liveness

@@ -125,7 +125,7 @@ def _no_wait_for_proof(monkeypatch: pytest.MonkeyPatch) -> None:
 def app(clock: Clock, tmp_path: Path) -> ConnectionApp:
     made = ConnectionApp()
     made.cluster = Cluster(ClusterConfig(), "max_min", tmp_path / "socket")
-    made.cluster.stop.set()  # no waiting between ticks
+    made.cluster.wake.stop.set()  # no waiting between ticks
     return made
 
 

@@ -12,9 +12,10 @@ import pytest
 
 from ri2n_sdn.apps import cluster as cluster_module
 from ri2n_sdn.apps import codec, discovery, striping
-from ri2n_sdn.apps.cluster import FRESH_GRACE_S, TAKEOVER_GRACE_S, Cluster, PathRates
+from ri2n_sdn.apps.cluster import FRESH_GRACE_S, TAKEOVER_GRACE_S, Cluster
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.discovery import DiscoveryApp
+from ri2n_sdn.apps.measured import PathRates
 from ri2n_sdn.apps.openflow import handler_errors, ofp
 from ri2n_sdn.apps.placed_rows import add_placed, delete_placed
 from ri2n_sdn.apps.probes import ProbeKind
@@ -170,7 +171,7 @@ def test_frames_of_a_helper_and_of_the_host_itself_are_for_others(finder: Discov
     assert not finder.cluster.syn_acks  # of a stranger
     packet_in(finder, "B", LOCAL, frame)
     assert not wires(finder).heard_of and finder.cluster.counters["dropped_report_malformed"] == 1
-    assert list(finder.cluster.syn_acks) == [ord("B")] and finder.cluster.wake_placement.is_set()
+    assert list(finder.cluster.syn_acks) == [ord("B")] and finder.cluster.wake.placement.is_set()
 
 
 @pytest.mark.parametrize(("old", "lag_s"), [(3, 0.01), (6, 0.5)])
@@ -341,7 +342,7 @@ def told(app: StripingApp, name: str) -> list[bytes]:
     """The frames that a helper was sent in one turn."""
     for member in app.cluster.members.values():
         cast(FakeChannel, member.channel).sent_bytes.clear()
-    app.cluster.wake_striping.set()
+    app.cluster.wake.striping.set()
     app._turn()
     data, frames = b"".join(channel_of(app.cluster, name).sent_bytes), []
     while data:
@@ -374,10 +375,10 @@ def test_a_helper_hears_of_its_host_and_of_its_peer_and_again_every_two_seconds(
 def test_only_what_changed_is_said_anew(teller: StripingApp, clock: Clock) -> None:
     told(teller, "A")
     shares = {ONE: PathRates(share=0.8, rate_bps=8e7), TWO: PathRates(share=0.2, rate_bps=2e7)}
-    teller.cluster.rates = {("A", "B"): shares}
+    teller.cluster.measured.rates = {("A", "B"): shares}
     (news,) = told(teller, "A")
     assert mac_in("B") in news and told(teller, "A") == []
-    teller.cluster.rates = {}
+    teller.cluster.measured.rates = {}
     (back,) = told(teller, "A")
     assert mac_in("B") in back and back != news, "a pair that is idle again"
 
@@ -426,10 +427,10 @@ def test_a_report_is_kept_when_it_is_of_the_host_that_it_came_from(teller: Strip
     striping.take_report(cluster, ord("A"), report(host_mac("B")), clock.now_s)
     striping.take_report(cluster, 0x99, report(host_mac("A")), clock.now_s)
     striping.take_report(cluster, ord("A"), b"garbage", clock.now_s)
-    assert not cluster.reports and cluster.counters["dropped_report_of_stranger"] == 2
+    assert not cluster.measured.reports and cluster.counters["dropped_report_of_stranger"] == 2
     assert cluster.counters["dropped_report_malformed"] == 1
     striping.take_report(cluster, ord("A"), report(host_mac("A")), clock.now_s)
-    assert cluster.reports["A"].heard_s == clock.now_s and cluster.counters["helper_reports"] == 1
+    assert cluster.measured.reports["A"].heard_s == clock.now_s and cluster.counters["helper_reports"] == 1
 
 
 def test_a_helper_that_reports_a_peer_of_an_earlier_controller_hears_that_it_is_gone(
@@ -437,7 +438,7 @@ def test_a_helper_that_reports_a_peer_of_an_earlier_controller_hears_that_it_is_
 ) -> None:
     stranger = "06:00:00:00:77:00"
     entry = ReportEntry(stranger, 0, True, True, True, 0, 0, 0, 0, 0, 0, 0, 0)
-    said = teller.cluster.reports["A"] = Reported()
+    said = teller.cluster.measured.reports["A"] = Reported()
     said.take(Report(0, host_mac("A"), 0, (entry,)), clock.now_s)
     assert any(bytes.fromhex(stranger.replace(":", "")) in frame for frame in told(teller, "A"))
 
@@ -448,7 +449,7 @@ def test_a_helper_that_was_told_by_a_later_clock_is_told_all_again_with_its_own(
     """Else it would refuse all, for as long as the clock was set back; the other helper is not concerned."""
     first = told(teller, "A")
     ahead = teller._generation + 86_400
-    said = teller.cluster.reports["A"] = Reported()
+    said = teller.cluster.measured.reports["A"] = Reported()
     said.take(Report(0, host_mac("A"), ahead, ()), clock.now_s)
     again = told(teller, "A")
     assert [generation_in(frame) for frame in again] == [ahead] * len(first)
@@ -460,8 +461,8 @@ def test_a_helper_that_was_told_by_a_later_clock_is_told_all_again_with_its_own(
     # What changes later is said with it, too; nothing older is.
     teller.cluster.loop.set_strategy("round_robin")
     assert [generation_in(frame) for frame in told(teller, "A")] == [ahead]
-    teller.cluster.reports["B"] = Reported()
-    teller.cluster.reports["B"].take(Report(0, host_mac("B"), teller._generation, ()), clock.now_s)
+    teller.cluster.measured.reports["B"] = Reported()
+    teller.cluster.measured.reports["B"].take(Report(0, host_mac("B"), teller._generation, ()), clock.now_s)
     assert told(teller, "B") == [], "it believes this controller"
 
 

@@ -53,7 +53,7 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made = Cluster(ClusterConfig(), "max_min", tmp_path / "api.sock")
     yield made
-    made.stop.set()
+    made.wake.stop.set()
 
 
 def test_an_app_survives_a_handler_that_raises() -> None:
@@ -97,16 +97,16 @@ def test_a_loop_survives_failures_and_counts_them(cluster: Cluster) -> None:
         turns.append(len(turns))
         if len(turns) < 3:
             raise RuntimeError("a bug in a loop")
-        cluster.stop.wait(0.01)
+        cluster.wake.stop.wait(0.01)
 
     guarded_loop(cluster, "sample", turn)
     wait_until(lambda: len(turns) > 5)
     assert cluster.counters["loop_errors_sample"] == 2
-    assert not cluster.stop.is_set()
+    assert not cluster.wake.stop.is_set()
 
 
 def test_a_loop_that_fails_at_every_turn_ends_the_controller(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster.stop, "wait", lambda timeout=None: cluster.stop.is_set())
+    monkeypatch.setattr(cluster.wake.stop, "wait", lambda timeout=None: cluster.wake.stop.is_set())
 
     turns: list[int] = []
 
@@ -116,7 +116,7 @@ def test_a_loop_that_fails_at_every_turn_ends_the_controller(cluster: Cluster, m
             raise RuntimeError("nearly always")
 
     guarded_loop(cluster, "sample", turn).join(timeout=120)
-    assert cluster.stop.is_set() and cluster.failed
+    assert cluster.wake.stop.is_set() and cluster.failed
     assert len(turns) == 40, "19 failures, one turn that works, 20 failures in a row"
     assert cluster.counters["loop_errors_sample"] == 39
 

@@ -300,6 +300,6 @@ def test_wiring_of_a_forgotten_host_goes_with_it(app: ConnectionApp) -> None:
     cluster = app.cluster
     cluster.wiring = Wiring()
     cluster.wiring.set_nic(("B", 1), True, 0.0)
-    cluster.reports["B"] = cast(Any, object())
+    cluster.measured.reports["B"] = cast(Any, object())
     cluster.forget(cluster.members["B"], "B is gone")
-    assert not cluster.wiring.knows(("B", 1)) and "B" not in cluster.reports and "B" not in cluster.members
+    assert not cluster.wiring.knows(("B", 1)) and "B" not in cluster.measured.reports and "B" not in cluster.members

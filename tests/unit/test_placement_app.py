@@ -31,7 +31,7 @@ def test_connections_that_cannot_be_placed_are_their_hosts_own_fault(monkeypatch
     for _ in range(2):
         for name in "AB":
             app.cluster.syn_acks[ord(name)] = deque([b""])
-        app.cluster.wake_placement.set()
+        app.cluster.wake.placement.set()
         app._turn()
     assert placed == ["B", "B"] and app.cluster.counters["host_faults"] == 2
     assert app.cluster.members["A"].faults == {"its connections cannot be placed": "IndexError: odd\\n"}
@@ -44,7 +44,7 @@ def test_a_host_whose_connections_cannot_be_read_keeps_no_other_from_its_own(err
     app.cluster = cluster_of({"A": FakeChannel(lambda message: error), "B": FakeChannel()}, config)
     for name in "AB":
         app.cluster.syn_acks[ord(name)] = deque([b""])
-    app.cluster.wake_placement.set()
+    app.cluster.wake.placement.set()
     app._turn()
     assert set(app._placed) == {"B"} and app.cluster.counters["connections_not_placed_stranger"] == 1
 
@@ -57,7 +57,7 @@ def test_what_a_host_has_placed_is_read_again_when_it_connects_anew() -> None:
 
     def channel_of_a_after_a_turn() -> FakeChannel:
         app.cluster.syn_acks[ord("B")] = deque([b""])
-        app.cluster.wake_placement.set()
+        app.cluster.wake.placement.set()
         app._turn()
         return cast(FakeChannel, app.cluster.members["A"].channel)
 

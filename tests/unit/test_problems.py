@@ -12,13 +12,14 @@ import pytest
 from rich.console import Console
 
 from ri2n_sdn.apps import cluster as cluster_module
-from ri2n_sdn.apps import connection, problems
+from ri2n_sdn.apps import connection, problems, refusals
 from ri2n_sdn.apps.channel import Channel
-from ri2n_sdn.apps.cluster import REFUSED_S, Cluster, Member, Port
+from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.connection import ConnectionApp
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.problems import problems_of
+from ri2n_sdn.apps.refusals import REFUSED_S
 from ri2n_sdn.cli import status as status_command
 from ri2n_sdn.cli.views import status_view
 from ri2n_sdn.fabric.model import Guest
@@ -45,6 +46,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(cluster_module, "time", clock)
+    monkeypatch.setattr(refusals, "time", clock)
     monkeypatch.setattr(connection, "time", clock)
     monkeypatch.setattr(problems, "time", clock)
     return clock
@@ -167,7 +169,7 @@ def test_a_refusal_is_noted_once_a_minute(app: ConnectionApp, clock: Clock) -> N
 
 def test_strangers_take_bounded_room(app: ConnectionApp) -> None:
     for number in range(1500):
-        app.cluster.refuse(f"{number}", f"host {number}")
+        app.cluster.refusals.note(f"{number}", f"host {number}")
     warnings = problem_texts(app.cluster)
     assert warnings[:-1] == [f"host {number}" for number in range(1480, 1500)]
     assert warnings[-1] == "980 more hosts were refused"
@@ -301,7 +303,7 @@ def test_nics_that_do_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_cables_that_lose_packets(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = two_hosts()
     lost = [Loss(("A:1>",), 0.2), Loss((">B:2",), 0.071), Loss(("n1>n2", ">A:2", "Z:9>"), 0.05)]
-    monkeypatch.setattr(cluster, "losses", SimpleNamespace(losses=lost))
+    monkeypatch.setattr(cluster.measured, "losses", SimpleNamespace(losses=lost))
     assert problem_texts(cluster) == [
         "20% of packets are lost in what A:eth0 sends",
         "7% of packets are lost in what B:eth1 receives",

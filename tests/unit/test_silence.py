@@ -111,7 +111,7 @@ def app(clock: Clock) -> StripingApp:
     made.cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel()})
     for name, member in made.cluster.members.items():
         member.taps = {PLAIN_PORT: True, WIRE_PORT: True}
-        made.cluster.reports[name] = Reported(heard_s=clock.now_s)
+        made.cluster.measured.reports[name] = Reported(heard_s=clock.now_s)
     plan(made.cluster)
     return made
 
@@ -123,7 +123,7 @@ def pass_time(app: StripingApp, clock: Clock, seconds: float, silent: str = "", 
         for name, member in app.cluster.members.items():
             channel = cast(FakeChannel, cast(Any, member.channel))
             if name not in silent:
-                app.cluster.reports[name].heard_s = clock.now_s
+                app.cluster.measured.reports[name].heard_s = clock.now_s
             if name not in unanswered:
                 channel.answered_s = clock.now_s
         app._turn()

@@ -114,11 +114,13 @@ def test_a_paths_rates_are_what_its_sender_sent_and_its_receiver_got(world: Worl
     world.sent[AB_ONE] += 1_000_000
     world.received[AB_ONE] += 600_000  # the rest was lost
     world.round(0.5)
-    first, second = world.cluster.rates[AB][ONE], world.cluster.rates[AB][TWO]
+    first, second = world.cluster.measured.rates[AB][ONE], world.cluster.measured.rates[AB][TWO]
     assert (first.tx_bps, first.rx_bps) == (16e6, 9.6e6)
     assert (second.tx_bps, second.rx_bps) == (0, 0)
-    assert world.cluster.rates["B", "A"][ONE].tx_bps == 0
-    assert world.cluster.sent_bytes == {AB: 1_000_000, ("B", "A"): 0}, "not what it had sent before this controller"
+    assert world.cluster.measured.rates["B", "A"][ONE].tx_bps == 0
+    assert world.cluster.measured.sent_bytes == {AB: 1_000_000, ("B", "A"): 0}, (
+        "not what it had sent before this controller"
+    )
 
 
 def test_a_path_that_loses_packets_is_named_in_status(world: World) -> None:
@@ -159,13 +161,13 @@ def test_a_nics_rates_are_its_own_counters_over_the_time_between_them(world: Wor
 def test_a_host_whose_tables_were_emptied_is_sent_no_more_frames_with_nic_addresses(world: World) -> None:
     world.round()
     emptied, other = world.cluster.members["A"], world.cluster.members["B"]
-    world.cluster.wake_trunk.clear()
+    world.cluster.wake.trunk.clear()
     world.canary["A"] = False
     world.round()
     assert emptied.installed is None and emptied.dirty and not emptied.accepts_wire
     assert not world.cluster.fabric().hosts["A"].accepts_wire and world.cluster.fabric().hosts["B"].accepts_wire
     assert other.installed is not None and other.dirty, "its rows for A are others now"
-    assert world.cluster.wake_trunk.is_set()
+    assert world.cluster.wake.trunk.is_set()
     assert [text for _, _, text in world.cluster.events] == ["A: its tables were emptied"]
     world.round()
     assert len(world.cluster.events) == 1, "said once, until it has been filled again"
@@ -185,12 +187,12 @@ def test_a_host_that_does_not_answer_properly_was_not_emptied(world: World, how:
             getattr(world, how).add(("A", kind))
     world.round()
     assert world.cluster.members["A"].accepts_wire and not world.cluster.events
-    assert world.cluster.rates[AB][ONE].tx_bps == 0, "its last counters stand"
+    assert world.cluster.measured.rates[AB][ONE].tx_bps == 0, "its last counters stand"
     world.canary["A"] = True
     for trouble in (world.silent, world.refusing, world.garbled):
         trouble.clear()
     world.round()
-    assert world.cluster.rates[AB][ONE].tx_bps == 32e6
+    assert world.cluster.measured.rates[AB][ONE].tx_bps == 32e6
     assert world.cluster.counters["cycles"] == 4
 
 
@@ -267,13 +269,13 @@ def test_pairs_in_use_get_tables_and_their_shares_are_shown(world: World) -> Non
             world.sent["A", "B", path] += step
             world.received["A", "B", path] += step
         world.round()
-    shown = world.cluster.rates[AB]
+    shown = world.cluster.measured.rates[AB]
     assert set(world.cluster.pair_slots) == {AB}
     assert sum(path.share or 0 for path in shown.values()) == pytest.approx(1.0)
     assert shown[ONE].rate_bps is not None
-    assert world.cluster.rates["B", "A"][ONE].share is None, "an idle pair has none"
+    assert world.cluster.measured.rates["B", "A"][ONE].share is None, "an idle pair has none"
     assert world.cluster.members["A"].dirty, "its group is not there yet"
-    assert world.cluster.hbspan_s > 0.25, "nothing changes"
+    assert world.cluster.measured.hbspan_s > 0.25, "nothing changes"
 
 
 def test_what_is_gone_is_forgotten(world: World) -> None:
@@ -286,7 +288,7 @@ def test_what_is_gone_is_forgotten(world: World) -> None:
     del world.cluster.members["B"]
     world.cluster.topology_changed()
     world.round()
-    assert world.app._counts == type(world.app._counts)() and not world.cluster.rates
+    assert world.app._counts == type(world.app._counts)() and not world.cluster.measured.rates
 
 
 UNKNOWN = 2**64 - 1
@@ -305,7 +307,7 @@ def test_a_counter_that_a_switch_does_not_know_is_no_traffic(world: World) -> No
     world.cluster.pair_slots[AB] = table  # it has no traffic of note
     world.slots[AB] = [UNKNOWN] * 64
     world.round()
-    assert world.cluster.rates[AB][ONE].tx_bps == world.cluster.rates[AB][ONE].rx_bps == 0
+    assert world.cluster.measured.rates[AB][ONE].tx_bps == world.cluster.measured.rates[AB][ONE].rx_bps == 0
     assert world.cluster.members["A"].ports[1].tx_bytes == 1000
     assert world.cluster.counters["dropped_counter_unknown"] == 4
     assert not any(member.faults for member in world.cluster.members.values())
@@ -318,7 +320,7 @@ def test_a_mute_host_is_not_asked_again_and_keeps_its_values(world: World) -> No
     world.channels["A"].mute_for_s = 0.6
     world.round()
     assert len(world.channels["A"].asked) == asked["A"] and len(world.channels["B"].asked) > asked["B"]
-    assert ("A", "B") in world.cluster.rates and world.cluster.counters["cycles"] == 2
+    assert ("A", "B") in world.cluster.measured.rates and world.cluster.counters["cycles"] == 2
     world.channels["A"].mute_for_s = 0.0
     world.round()
     assert len(world.channels["A"].asked) > asked["A"]
@@ -339,7 +341,7 @@ def test_a_host_whose_counters_make_no_sense_is_named_and_the_others_are_read(
     world.round()
     world.received[AB_ONE] = 2_000_000
     world.round()
-    assert world.cluster.rates[AB][ONE].rx_bps > 0  # what B counted
+    assert world.cluster.measured.rates[AB][ONE].rx_bps > 0  # what B counted
     assert world.cluster.members["A"].faults == {"its counters cannot be read": "TypeError: odd"}
     assert world.cluster.counters["host_faults"] == 2 and not world.cluster.members["B"].faults
     monkeypatch.setattr(world.app, "_take", take)
@@ -349,10 +351,10 @@ def test_a_host_whose_counters_make_no_sense_is_named_and_the_others_are_read(
 
 def test_what_a_forgotten_host_sent_is_forgotten(world: World) -> None:
     world.round()
-    assert AB in world.cluster.sent_bytes
+    assert AB in world.cluster.measured.sent_bytes
     world.cluster.forget(world.cluster.members["B"], "B is gone")
     world.round()
-    assert not world.cluster.sent_bytes
+    assert not world.cluster.measured.sent_bytes
 
 
 def test_tables_that_are_emptied_again_and_again_are_made_ever_later(world: World) -> None:
@@ -405,7 +407,7 @@ def test_pairs_of_a_host_that_cannot_be_counted_are_left_out(world: World, monke
 
     monkeypatch.setattr(world.app, "_pairs_of", odd)
     world.round()
-    assert {sender for sender, _ in world.cluster.rates} == {"B"}
+    assert {sender for sender, _ in world.cluster.measured.rates} == {"B"}
     assert world.cluster.members["A"].faults == {"what it sends cannot be counted": "TypeError: odd\\x1b[31m"}
 
 

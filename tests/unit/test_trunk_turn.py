@@ -16,8 +16,9 @@ import pytest
 
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps import trunk as trunk_module
-from ri2n_sdn.apps.cluster import Cluster, Member, PathRates
+from ri2n_sdn.apps.cluster import Cluster, Member
 from ri2n_sdn.apps.config import ClusterConfig
+from ri2n_sdn.apps.measured import PathRates
 from ri2n_sdn.apps.openflow import ofp, parser
 from ri2n_sdn.apps.trunk import TrunkApp, send_slots
 from ri2n_sdn.fabric.model import Fabric
@@ -116,7 +117,7 @@ class Trunk:
         self.fabric = model.fabric
         self.cluster = Cluster(ClusterConfig(), "ri2n_plus_plus", Path("none"))
         self.cluster.started = True
-        self.cluster.wake_trunk.set()
+        self.cluster.wake.trunk.set()
         self.cluster.fabric = lambda: self.fabric  # type: ignore[method-assign]
         self.app = TrunkApp()
         self.app.cluster = self.cluster
@@ -148,7 +149,7 @@ class Trunk:
 
     def turn(self) -> None:
         self.log.clear()
-        self.cluster.wake_trunk.set()
+        self.cluster.wake.trunk.set()
         self.app._turn()
 
 
@@ -418,12 +419,15 @@ def test_a_host_that_is_away_and_not_heard_for_five_minutes_is_forgotten() -> No
     path = (1, 1, 0)
     for member in cluster.members.values():
         member.left_s = 0.0  # A is back since
-    cluster.rates = {("B", "A"): {path: PathRates(tx_bps=0.0, rx_bps=8.0)}, ("A", "B"): {path: PathRates(8.0, 0.0)}}
+    cluster.measured.rates = {
+        ("B", "A"): {path: PathRates(tx_bps=0.0, rx_bps=8.0)},
+        ("A", "B"): {path: PathRates(8.0, 0.0)},
+    }
     app._forget(299.0)
     assert cluster.members["B"].left_s == 0.0
     app._forget(301.0)
     assert set(cluster.members) == {"A", "B"}, "frames of it still come"
-    cluster.rates["B", "A"][path] = PathRates(tx_bps=0.0, rx_bps=0.0)
+    cluster.measured.rates["B", "A"][path] = PathRates(tx_bps=0.0, rx_bps=0.0)
     app._forget(600.0)
     assert set(cluster.members) == {"A", "B"}, "it was heard less than five minutes ago"
     app._forget(602.0)
@@ -470,7 +474,7 @@ def test_a_new_table_is_sent_unless_a_turn_is_about_to_send_it(model: bridge_mod
         assert not member.dirty
     else:
         assert not trunk.log and not barriers
-        assert member.dirty and trunk.cluster.wake_trunk.is_set()
+        assert member.dirty and trunk.cluster.wake.trunk.is_set()
 
 
 def test_a_host_that_cannot_be_sent_its_tables_is_read_again_and_the_others_get_theirs(

@@ -53,7 +53,7 @@ class World:
         assert self.tree is not None
         _, self.fabric = made(table="spread")
         self.cluster.started = True
-        self.cluster.stop.set()  # no waiting between turns
+        self.cluster.wake.stop.set()  # no waiting between turns
         self.lines = {name: Line() for name in self.fabric.hosts}
         for name, host in self.fabric.hosts.items():
             nic = host.nics[0]
