@@ -45,8 +45,8 @@ def chunk_bytes(remaining: int, links: int, rate: float, most: int) -> int:
 def early_bytes(count: int, links: int, round_trip_s: float, most: int) -> int:
     """How many of the first `count` bytes go over the control connection while `links` links are being connected.
 
-    All that TCP would send at once. Of more only what it can carry until then, so that the first link does not queue
-    behind it; a link alone goes the same way, and has nothing to wait for.
+    All that TCP would send at once. Of longer data it takes what it can carry until the others are there, so that the
+    first link does not queue behind it. A link alone has nothing to wait for and goes the same way.
     """
     if count <= FIRST_BYTES or links == 1:
         return min(count, most)

@@ -1,4 +1,4 @@
-"""What the controller knows of networks of several switches: their trees, what of them is dead, who uses which."""
+"""Networks of several switches, as the controller knows them: their trees, which parts are dead, who uses which."""
 
 from __future__ import annotations
 
