@@ -119,6 +119,16 @@ def test_the_help_of_dev_and_the_runner_name_the_same_tiers_and_options() -> Non
     assert told == options
 
 
+PROSE = [file for file in MANUALS if file.name != "results.md"]  # which a program writes
+
+
+@pytest.mark.parametrize("file", [*PROSE, REPOSITORY / "CHANGELOG.md"], ids=ids)
+def test_prose_has_at_most_100_columns(file: Path) -> None:
+    """But for tables, and commands in blocks."""
+    prose = re.sub(r"^ *```.*?^ *```$", "", file.read_text(encoding="utf-8"), flags=re.M | re.S)
+    assert not [line for line in prose.splitlines() if len(line) > 100 and not line.lstrip().startswith("|")]
+
+
 def section(title: str) -> str:
     """A section of CONTRIBUTING.md."""
     parts = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8").split("\n## ")
