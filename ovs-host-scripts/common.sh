@@ -10,7 +10,7 @@ DRY_RUN=no
 # shellcheck disable=SC2034 # the scripts that read this file use it
 readonly COOKIE_MASK=0x5249000000000000/0xffff000000000000
 # shellcheck disable=SC2034
-readonly FIRST_GUEST_PORT=2001 MOST_EXTRA_MACS=256 # numbers above all that NICs can have (ri2n_sdn/pipeline/layout.py)
+readonly FIRST_GUEST_PORT=2001 MAX_EXTRA_MACS=256 # numbers above all that NICs can have (ri2n_sdn/pipeline/layout.py)
 
 # A user's mistake: one line, exit 2.
 die() {

@@ -185,7 +185,7 @@ look_at_guests() {
     for port in $(vsctl list-ports "$BRIDGE"); do
         [[ $port != "$PLAIN_TAP" && $port != "$WIRE_TAP" && -z $(ovs_get interface "$port" external_ids:ri2n-nic) ]] || continue
         number=$(ovs_get interface "$port" ofport)
-        if ((${number:-0} < FIRST_GUEST_PORT || number >= FIRST_GUEST_PORT + MOST_EXTRA_MACS)); then
+        if ((${number:-0} < FIRST_GUEST_PORT || number >= FIRST_GUEST_PORT + MAX_EXTRA_MACS)); then
             finding warning guests "$port, a port of $BRIDGE, is neither a NIC nor a guest that host-up was told of" \
                 "give host-up its MAC: --extra-mac MAC@$port"
         elif read_link "$port" && [[ -s $STATE/guest.$port && $(<"$STATE/guest.$port") != "$LINK_INDEX" ]]; then

@@ -12,7 +12,7 @@ readonly HELPER_BYTES=22 # what the helper adds to each frame (docs/wire-format.
 readonly TAG_BYTES=4
 # shellcheck disable=SC2034 # host-up uses it
 readonly LEAST_WIRE_MTU=600 # what the helper takes for --mtu-wire
-readonly QUEUE_MS=5 QUEUE_LEAST=16 QUEUE_MOST=1000 QUEUE_UNKNOWN=32
+readonly QUEUE_MS=5 QUEUE_LEAST=16 MAX_QUEUE=1000 QUEUE_UNKNOWN=32
 
 declare -A OWNER_OF=() # of NICs and TAPs: the OVS bridge that has it
 
@@ -49,7 +49,7 @@ queue_frames() { # queue_frames MBITS
     local frames=$QUEUE_UNKNOWN
     if (($1 > 0)); then frames=$(($1 * 1000 * QUEUE_MS / 8 / 1518)); fi
     ((frames >= QUEUE_LEAST)) || frames=$QUEUE_LEAST
-    ((frames <= QUEUE_MOST)) || frames=$QUEUE_MOST
+    ((frames <= MAX_QUEUE)) || frames=$MAX_QUEUE
     echo "$frames"
 }
 
@@ -69,11 +69,11 @@ make_taps() {
     local plain_mtu=$1 wire_mtu=$(($2 + HELPER_BYTES + TAG_BYTES)) queue=$3
     tell_helper "$2"
     make_tap "$PLAIN_TAP" "$plain_mtu" "$queue"
-    make_tap "$WIRE_TAP" "$wire_mtu" "$QUEUE_MOST" # what has come over the wire must not be lost here
+    make_tap "$WIRE_TAP" "$wire_mtu" "$MAX_QUEUE" # what has come over the wire must not be lost here
     # A TAP takes whatever its queueing discipline hands it, and drops what its own queue has no room for: so far
     # (Linux 6.18) the bound above is what counts. A kernel that holds frames back finds the right discipline here.
     if kernel_has_fq_codel && [[ $(tc qdisc show dev "$PLAIN_TAP" root 2>/dev/null || true) != *'fq_codel 5249:'* ]]; then
-        run tc qdisc replace dev "$PLAIN_TAP" root handle 5249: fq_codel limit "$QUEUE_MOST" target 1ms interval 20ms ecn
+        run tc qdisc replace dev "$PLAIN_TAP" root handle 5249: fq_codel limit "$MAX_QUEUE" target 1ms interval 20ms ecn
     fi
 }
 

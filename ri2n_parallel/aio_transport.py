@@ -18,7 +18,7 @@ __all__ = ["HIGH_BYTES", "LOW_BYTES", "ParallelTransport"]
 
 HIGH_BYTES, LOW_BYTES = 1 << 20, 1 << 18  # that wait for room: writers are stopped above, and go on below
 READ_BYTES = 1 << 18
-READS_MOST = 8  # before others of the loop have their turn
+MAX_READS = 8  # before others of the loop have their turn
 JOIN_BYTES = 1 << 18  # small writes that wait go together, up to so many bytes
 
 
@@ -180,7 +180,7 @@ class ParallelTransport(asyncio.Transport):
             self._lose(error)
 
     def _receive(self) -> None:
-        for _ in range(READS_MOST):
+        for _ in range(MAX_READS):
             if self._at_end or not self.is_reading():
                 return
             try:

@@ -15,12 +15,12 @@ from ri2n_parallel.dial import Client, Dialer
 from ri2n_parallel.errors import HandshakeRefused, ProtocolError, TokenRefused
 from ri2n_parallel.frames import (
     CHALLENGE,
-    CHUNK_MOST,
     DATA,
     EARLY,
     EARLY_BYTES,
     FRAME,
     HELLO,
+    MAX_CHUNK,
     NO_TOKEN,
     OK,
     REASONS,
@@ -52,7 +52,7 @@ from ri2n_parallel.session import Session
 __all__ = ["WINDOW_BYTES", "Qos", "create_connection", "open_session"]
 
 WINDOW_BYTES = 4 << 20
-PARALLELISM_MOST = 64
+MAX_PARALLELISM = 64
 NOTHING = memoryview(b"")
 
 
@@ -63,8 +63,8 @@ class Qos:
     parallelism: int = 1
 
     def __post_init__(self) -> None:
-        if not 1 <= self.parallelism <= PARALLELISM_MOST:
-            raise ValueError(f"parallelism: {self.parallelism} is not from 1 to {PARALLELISM_MOST}")
+        if not 1 <= self.parallelism <= MAX_PARALLELISM:
+            raise ValueError(f"parallelism: {self.parallelism} is not from 1 to {MAX_PARALLELISM}")
 
 
 def create_connection(
@@ -140,7 +140,7 @@ def open_session(
         reply.session,
         window_bytes=window_bytes,
         peer_window_bytes=reply.window,
-        chunk_most=min(CHUNK_MOST, reply.chunk_most),
+        chunk_most=min(MAX_CHUNK, reply.chunk_most),
         link_timeout_s=link_timeout_s,
         rejoin=dialer.again,
     )
@@ -220,7 +220,7 @@ def _greet(
         if isinstance(stream, ssl.SSLSocket):
             stream.do_handshake()
         kind = EARLY if early else HELLO
-        greeting = Greeting(kind, qos.parallelism, CHUNK_MOST, window_bytes, bytes(SESSION_BYTES), proves=bool(key))
+        greeting = Greeting(kind, qos.parallelism, MAX_CHUNK, window_bytes, bytes(SESSION_BYTES), proves=bool(key))
         first = FRAME.pack(DATA, len(early), 0, 0, window_bytes) + early if early else b""
         if key is None:
             own = None

@@ -18,8 +18,8 @@ from ri2n_parallel.engine import REFUSED
 from ri2n_parallel.errors import AllLinksLost
 from ri2n_parallel.frames import (
     CHALLENGE,
-    CHUNK_MOST,
     JOIN,
+    MAX_CHUNK,
     OK,
     REASONS,
     REPLY,
@@ -37,7 +37,7 @@ from ri2n_parallel.session import Session
 __all__ = ["Client", "Dialer"]
 
 ATTEMPT_S = 1.0  # for one try to connect; a SYN that was lost is not waited for
-PAUSE_S, PAUSE_MOST_S = 0.1, 2.0  # between tries
+PAUSE_S, MAX_PAUSE_S = 0.1, 2.0  # between tries
 TICK_S = 0.1
 UNPROVEN = f"{REFUSED}: what listens there does not prove that it is the server"
 _new_socket = socket.socket
@@ -121,7 +121,7 @@ class Dialer:
     def attempt(self, number: int, *, careful: bool) -> _Attempt:
         """To the interface that the server named for this link."""
         endpoint = self._endpoints[(number + self._skipped.get(number, 0)) % len(self._endpoints)]
-        greeting = Greeting(JOIN, 0, CHUNK_MOST, self._window_bytes, self._name, number, self._key is not None)
+        greeting = Greeting(JOIN, 0, MAX_CHUNK, self._window_bytes, self._name, number, self._key is not None)
         return _Attempt(number, endpoint, self._client, greeting.pack(), self._key, careful)
 
     def failed(self, session: Session, attempt: _Attempt) -> None:
@@ -183,7 +183,7 @@ class _Joining:
         if attempt.status == UNKNOWN_SESSION and not session.up:
             session.fail(AllLinksLost(f"{attempt.name}: {attempt.why}"))
         self.give_up(attempt.why)
-        self._next_s, self._pause_s = now_s + self._pause_s, min(PAUSE_MOST_S, 2 * self._pause_s or PAUSE_S)
+        self._next_s, self._pause_s = now_s + self._pause_s, min(MAX_PAUSE_S, 2 * self._pause_s or PAUSE_S)
 
     def give_up(self, why: str) -> None:
         """The attempt that there may be; another one follows when its time comes."""

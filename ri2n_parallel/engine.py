@@ -14,14 +14,14 @@ from ri2n_parallel.errors import AllLinksLost, ParallelError, ProtocolError
 from ri2n_parallel.frames import (
     ABORT,
     ACK,
-    CHUNK_MOST,
     DATA,
     FIN,
     FRAME,
+    MAX_CHUNK,
+    MAX_REASON,
     OK,
     PING,
     PONG,
-    REASON_MOST,
     REASONS,
     UNKNOWN_SESSION,
     Reply,
@@ -32,19 +32,19 @@ from ri2n_parallel.frames import (
 from ri2n_parallel.link import DOWN, UP, Link
 from ri2n_parallel.links import CLOSED, CONTROL, Links
 from ri2n_parallel.schedule import FIRST_BYTES, SEGMENT_BYTES, UNKNOWN_RATE, chunk_bytes, pick
-from ri2n_parallel.stream import UNACKNOWLEDGED_MOST, Incoming, Outgoing
+from ri2n_parallel.stream import MAX_UNACKNOWLEDGED, Incoming, Outgoing
 
-__all__ = ["OUT_MOST", "READ_BYTES", "REFUSED", "SMALL_BYTES", "TAKEN_PART", "Engine", "scratch_view"]
+__all__ = ["MAX_OUT", "READ_BYTES", "REFUSED", "SMALL_BYTES", "TAKEN_PART", "Engine", "scratch_view"]
 
 SMALL_BYTES = SEGMENT_BYTES  # a message up to this length is one chunk on one link
 FRAME_BYTES = FRAME.size
 unpack_frame = FRAME.unpack_from
 READ_BYTES = 1 << 18
-READS_MOST = 8  # of one link before the others have their turn
+MAX_READS = 8  # of one link before the others have their turn
 ACK_PART = 16  # acknowledge each such part of the window that came ...
 TAKEN_PART = 4  # ... or that the program took
-OUT_MOST = 64  # pieces that wait for a link before acknowledgements no longer join them
-PAUSE_MOST_S = 0.005
+MAX_OUT = 64  # pieces that wait for a link before acknowledgements no longer join them
+MAX_PAUSE_S = 0.005
 ROOMLESS_S = 3600.0  # until an acknowledgement or a link comes, which wakes by itself
 REFUSED = "refused"
 
@@ -60,12 +60,12 @@ class Engine(Links):
         *,
         window_bytes: int,
         peer_window_bytes: int,
-        chunk_most: int = CHUNK_MOST,
+        chunk_most: int = MAX_CHUNK,
         link_timeout_s: float = 60.0,
         rejoin: Callable[[Any, int], None] | None = None,
     ) -> None:
         self.name, self.chunk_most, self.link_timeout_s = name, chunk_most, link_timeout_s
-        most = max(UNACKNOWLEDGED_MOST, window_bytes)
+        most = max(MAX_UNACKNOWLEDGED, window_bytes)
         super().__init__(Incoming(window_bytes), Outgoing(peer_window_bytes, most), rejoin)
         self._lingers: tuple[int, float | None] = (0, None)  # after `closing`: bytes that were acknowledged since then
         self._ack_every = max(1, window_bytes // ACK_PART)
@@ -80,7 +80,7 @@ class Engine(Links):
     def _read(self, link: Link, count: int | None = None) -> None:
         """Read what has come over a link and take it; `count` bytes of it are in the scratch memory already."""
         view = scratch_view()
-        for turn in range(READS_MOST):
+        for turn in range(MAX_READS):
             rest = link.rest
             kept = len(rest)
             if kept:
@@ -251,7 +251,7 @@ class Engine(Links):
         place = pick(loads, size, remaining)
         if place is None:
             soonest_s = min(load.backlog_bytes / load.rate for load in loads)
-            self.pause_s = min(PAUSE_MOST_S, soonest_s / 2) if any(load.writable for load in loads) else None
+            self.pause_s = min(MAX_PAUSE_S, soonest_s / 2) if any(load.writable for load in loads) else None
             return None, 0
         self._primary = up[place]
         return up[place], size
@@ -308,7 +308,7 @@ class Engine(Links):
         link = link if link is not None and link.state == UP else self._best() or self.control
         if self.incoming.next >= self._wanted:
             self._wanted = 0
-        if link is not None and len(link.out) < OUT_MOST:
+        if link is not None and len(link.out) < MAX_OUT:
             self._answer(link, ACK, 0, pack_ranges(self.incoming.ranges()))
 
     def taken(self) -> None:
@@ -344,7 +344,7 @@ class Engine(Links):
         if self.broken is None and not self.closed:
             self.broken = error
             if tell is not None:
-                text = (tell or str(error)).encode()[:REASON_MOST]
+                text = (tell or str(error)).encode()[:MAX_REASON]
                 frame = FRAME.pack(ABORT, len(text), 0, 0, 0)
                 for link in [*filter(None, [self.control]), *self.links.values()]:
                     with contextlib.suppress(OSError):
@@ -379,7 +379,7 @@ class Engine(Links):
         return self.incoming.ack
 
     def _answer(self, link: Link, kind: int, sequence: int, payload: bytes = b"") -> None:
-        if kind in (PING, PONG) and len(link.out) >= OUT_MOST:
+        if kind in (PING, PONG) and len(link.out) >= MAX_OUT:
             return  # a peer that asks and asks and reads no answer
         if kind in (ACK, FIN):
             self._unacknowledged = 0
@@ -405,5 +405,5 @@ def scratch_view() -> memoryview:
     try:
         view: memoryview = _scratch.view
     except AttributeError:
-        view = _scratch.view = memoryview(bytearray(READ_BYTES + CHUNK_MOST + FRAME.size))
+        view = _scratch.view = memoryview(bytearray(READ_BYTES + MAX_CHUNK + FRAME.size))
     return view

@@ -15,16 +15,16 @@ from ri2n_parallel.errors import ProtocolError
 __all__ = [
     "ABORT",
     "ACK",
-    "CHUNK_MOST",
     "DATA",
     "EARLY",
     "EARLY_BYTES",
     "FIN",
     "FRAME",
     "GREETING",
+    "MAX_CHUNK",
+    "MAX_RANGES",
     "PING",
     "PONG",
-    "RANGES_MOST",
     "REPLY",
     "Endpoint",
     "Greeting",
@@ -59,17 +59,17 @@ SESSION_BYTES = 16
 GREETING = struct.Struct("!4sBBHIQ16sI")  # magic, version, kind, parallelism, chunk_most, window, session, link
 REPLY = struct.Struct("!4sBBHIQ16s")  # magic, version, status, count of endpoints, chunk_most, window, session
 ENDPOINT = struct.Struct("!BxH16s")  # 4 or 6, port, address, filled up with zeros
-ENDPOINTS_MOST = 64
+MAX_ENDPOINTS = 64
 
 FRAME = struct.Struct("!BxxxIQQQ")  # kind, length of payload, sequence, ack, limit
 DATA, ACK, PING, PONG, FIN, ABORT = range(1, 7)
 """DATA: sequence is the place in the stream of the payload's first byte. ACK: payload are ranges that came early.
 PING, PONG: sequence is any number, sent back. FIN: sequence is the length of the stream. ABORT: payload says why."""
-CHUNK_MOST = 1 << 16
+MAX_CHUNK = 1 << 16
 RANGE = struct.Struct("!QQ")
-RANGES_MOST = 32
-REASON_MOST = 200
-SEQUENCE_MOST = 1 << 62
+MAX_RANGES = 32
+MAX_REASON = 200
+MAX_SEQUENCE = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Greeting:
         if version != VERSION:
             raise ProtocolError(f"the peer speaks version {version}, here is version {VERSION}")
         kind, proves = kind & ~PROVE, bool(kind & PROVE)
-        if kind not in (HELLO, JOIN, EARLY) or not 1 <= chunk_most <= CHUNK_MOST or not 0 < window < SEQUENCE_MOST:
+        if kind not in (HELLO, JOIN, EARLY) or not 1 <= chunk_most <= MAX_CHUNK or not 0 < window < MAX_SEQUENCE:
             raise ProtocolError("the peer's greeting makes no sense")
         return cls(kind, parallelism, chunk_most, window, session, link, proves)
 
@@ -120,7 +120,7 @@ class Reply:
     """The answer to a greeting; `endpoints` in the order in which the server wants them used (HELLO only)."""
 
     status: int
-    chunk_most: int = CHUNK_MOST
+    chunk_most: int = MAX_CHUNK
     window: int = 1
     session: bytes = bytes(SESSION_BYTES)
     endpoints: tuple[Endpoint, ...] = ()
@@ -142,8 +142,8 @@ class Reply:
             raise ProtocolError(f"the peer speaks something else: it answered {head[:8]!r}")
         if version != VERSION:
             raise ProtocolError(f"the peer speaks version {version}, here is version {VERSION}")
-        if count > ENDPOINTS_MOST:
-            raise ProtocolError(f"the peer names {count} addresses, more than {ENDPOINTS_MOST}")
+        if count > MAX_ENDPOINTS:
+            raise ProtocolError(f"the peer names {count} addresses, more than {MAX_ENDPOINTS}")
         return int(count) * ENDPOINT.size
 
     @classmethod
@@ -158,7 +158,7 @@ class Reply:
             if version not in (4, 6) or not port:
                 raise ProtocolError("the peer names an address that is none")
             endpoints.append(Endpoint(str(ipaddress.ip_address(packed[: 4 if version == 4 else 16])), port))
-        if status == OK and (not 1 <= chunk_most <= CHUNK_MOST or not 0 < window < SEQUENCE_MOST):
+        if status == OK and (not 1 <= chunk_most <= MAX_CHUNK or not 0 < window < MAX_SEQUENCE):
             raise ProtocolError("the peer's answer makes no sense")
         return cls(status, chunk_most, window, session, tuple(endpoints))
 
@@ -168,15 +168,15 @@ def payload_most(kind: int, chunk_most: int) -> int:
     if kind == DATA:
         return chunk_most
     if kind == ACK:
-        return RANGES_MOST * RANGE.size
+        return MAX_RANGES * RANGE.size
     if kind == ABORT:
-        return REASON_MOST
+        return MAX_REASON
     return 0 if kind in (PING, PONG, FIN) else -1
 
 
 def pack_ranges(ranges: Sequence[tuple[int, int]]) -> bytes:
-    """The payload of an ACK: the first RANGES_MOST of (first, end)."""
-    return b"".join(RANGE.pack(*each) for each in ranges[:RANGES_MOST])
+    """The payload of an ACK: the first MAX_RANGES of (first, end)."""
+    return b"".join(RANGE.pack(*each) for each in ranges[:MAX_RANGES])
 
 
 def unpack_ranges(payload: bytes) -> list[tuple[int, int]]:

@@ -21,18 +21,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ri2n_parallel import caretaker
-from ri2n_parallel.connect import PARALLELISM_MOST, WINDOW_BYTES
+from ri2n_parallel.connect import MAX_PARALLELISM, WINDOW_BYTES
 from ri2n_parallel.connection import ParallelSocket
 from ri2n_parallel.crowds import Crowds, crowd_of
 from ri2n_parallel.errors import BadInput, ProtocolError
 from ri2n_parallel.frames import (
     BAD_GREETING,
     CHALLENGE,
-    CHUNK_MOST,
     EARLY,
     EARLY_BYTES,
     FULL,
     JOIN,
+    MAX_CHUNK,
     NO_TOKEN,
     OK,
     OTHER_VERSION,
@@ -66,10 +66,10 @@ if TYPE_CHECKING:
 __all__ = ["BACKLOG", "ParallelListener", "create_listener"]
 
 WILDCARDS = ("", "0.0.0.0", "::")
-PENDING_MOST, PENDING_OF_ONE = 1024, 256  # connections that have not said who they are yet; of one address
-SESSIONS_MOST = 4096
+MAX_PENDING, PENDING_OF_ONE = 1024, 256  # connections that have not said who they are yet; of one address
+MAX_SESSIONS = 4096
 BACKLOG = 512  # connections that wait for `accept`: a crowd may come at once
-PORTS_MOST = 16  # that are tried when any will do
+MAX_PORTS = 16  # that are tried when any will do
 TICK_S = 0.25
 BREATH_S = 0.2  # no connection is accepted for so long after descriptors have run out
 NOTHING_YET = dict.fromkeys(
@@ -112,7 +112,7 @@ def create_listener(
             raise BadInput(f"weights: {one}: needs to be one of the addresses, with a weight of 0 or more")
     host, port = address
     hosts = [host] if host in WILDCARDS or not addresses else [host, *(one for one in addresses if one != host)]
-    for left in reversed(range(1 if port else PORTS_MOST)):
+    for left in reversed(range(1 if port else MAX_PORTS)):
         try:
             sockets = _listen_at(hosts, port, backlog)
             break
@@ -191,7 +191,7 @@ class ParallelListener:
         self._loads: dict[str, InterfaceLoad] = {}
         self._entries: dict[bytes, _Entry] = {}
         self._pending: dict[int, Pending] = {}
-        self._crowds: Crowds[int] = Crowds(PENDING_MOST, PENDING_OF_ONE)
+        self._crowds: Crowds[int] = Crowds(MAX_PENDING, PENDING_OF_ONE)
         self._ready: queue.Queue[Session | None] = queue.Queue(backlog)
         self._ready_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC | os.EFD_SEMAPHORE)
         self._stop_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -406,7 +406,7 @@ class ParallelListener:
             self._refuse(stream, UNKNOWN_SESSION)
         elif entry.key is not None and not pending.challenge:
             self._refuse(stream, TOKEN_WANTED)
-        elif greeting.link >= PARALLELISM_MOST:
+        elif greeting.link >= MAX_PARALLELISM:
             self._refuse(stream, BAD_GREETING)
         elif not entry.offered and self._ready.full():
             self._refuse(stream, FULL)
@@ -433,10 +433,10 @@ class ParallelListener:
 
     def _hello(self, pending: Pending, greeting: Greeting) -> None:
         stream = pending.stream
-        if not 1 <= greeting.parallelism <= PARALLELISM_MOST:
+        if not 1 <= greeting.parallelism <= MAX_PARALLELISM:
             self._refuse(stream, BAD_GREETING)
             return
-        if len(self._entries) >= SESSIONS_MOST or self._ready.full():
+        if len(self._entries) >= MAX_SESSIONS or self._ready.full():
             self._refuse(stream, FULL)
             return
         mine, port = stream.getsockname()[:2]
@@ -447,7 +447,7 @@ class ParallelListener:
             name,
             window_bytes=window_bytes,
             peer_window_bytes=greeting.window,
-            chunk_most=min(CHUNK_MOST, greeting.chunk_most),
+            chunk_most=min(MAX_CHUNK, greeting.chunk_most),
             link_timeout_s=self._link_timeout_s,
         )
         chosen = self._place(mine, greeting.parallelism)  # after what may fail for want of descriptors

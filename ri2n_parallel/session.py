@@ -23,7 +23,7 @@ __all__ = ["Session"]
 FRAME_BYTES = FRAME.size
 READABLE = select.EPOLLIN
 PING_S, IDLE_PING_S, ACTIVE_S = 0.5, 10.0, 3.0
-SUSPECT_MOST_S = 1.5  # until a suspect connection is given up
+MAX_SUSPECT_S = 1.5  # until a suspect connection is given up
 CALM_S, REST_S = 1.0, 0.5  # after a second without traffic it is looked at twice a second
 ANSWER_S = 0.5  # after a ping: what was heard later shows that the peer had time to answer it
 ABANDONED_S = 1.0  # for links to come back after the peer has closed or reset all of them
@@ -214,7 +214,7 @@ class Session(Engine):
                 self.recover(link)
         elif link.state == UP:
             self.suspect(link, why)
-        elif now_s - link.progress_s > SUSPECT_MOST_S and self.up:
+        elif now_s - link.progress_s > MAX_SUSPECT_S and self.up:
             self.lose(link, link.why or why)
 
     def _silent(self, link: Link, now_s: float) -> str | None:

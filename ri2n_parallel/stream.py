@@ -11,13 +11,13 @@ from collections import deque
 from collections.abc import Sequence
 
 from ri2n_parallel.errors import ProtocolError
-from ri2n_parallel.frames import RANGES_MOST
+from ri2n_parallel.frames import MAX_RANGES
 
-__all__ = ["CHUNKS_MOST", "UNACKNOWLEDGED_MOST", "Chunk", "Incoming", "Outgoing"]
+__all__ = ["MAX_CHUNKS", "MAX_UNACKNOWLEDGED", "Chunk", "Incoming", "Outgoing"]
 
-CHUNKS_MOST = 1 << 16
+MAX_CHUNKS = 1 << 16
 """Chunks that are sent and not acknowledged, however short: what they cost is bounded on both sides."""
-UNACKNOWLEDGED_MOST = 1 << 26
+MAX_UNACKNOWLEDGED = 1 << 26
 """Bytes of them, whatever a peer allows that acknowledges nothing."""
 OVERLAP = "the peer's chunks overlap"
 
@@ -34,10 +34,10 @@ class Chunk:
 class Outgoing:
     """The sending direction; `limit` is the number of the first byte that must not be sent yet.
 
-    However much the peer allows, at most `most` bytes and CHUNKS_MOST chunks wait for their acknowledgement.
+    However much the peer allows, at most `most` bytes and MAX_CHUNKS chunks wait for their acknowledgement.
     """
 
-    def __init__(self, limit: int, most: int = UNACKNOWLEDGED_MOST) -> None:
+    def __init__(self, limit: int, most: int = MAX_UNACKNOWLEDGED) -> None:
         self.most = most
         self.next = 0  # of the next byte that is sent for the first time
         self.acked = 0  # all bytes below have come
@@ -49,7 +49,7 @@ class Outgoing:
     @property
     def room(self) -> int:
         """Bytes that may be sent now."""
-        if len(self._waiting) >= CHUNKS_MOST:
+        if len(self._waiting) >= MAX_CHUNKS:
             return 0
         return min(self.limit, self.acked + self.most) - self.next
 
@@ -202,8 +202,8 @@ class Incoming:
             return
         if behind < len(starts) and starts[behind] < end:
             raise ProtocolError(OVERLAP)
-        if len(self._early) >= CHUNKS_MOST:
-            raise ProtocolError(f"the peer sent more than {CHUNKS_MOST} chunks before their turn")
+        if len(self._early) >= MAX_CHUNKS:
+            raise ProtocolError(f"the peer sent more than {MAX_CHUNKS} chunks before their turn")
         self._early[sequence] = data
         if behind < len(starts) and starts[behind] == end:
             end = ends.pop(end)
@@ -223,7 +223,7 @@ class Incoming:
 
     def ranges(self) -> list[tuple[int, int]]:
         """(first, end) of the first runs that came early, in order."""
-        return [(first, self._ends[first]) for first in self._starts[:RANGES_MOST]]
+        return [(first, self._ends[first]) for first in self._starts[:MAX_RANGES]]
 
     def take(self, most: int) -> bytes:
         """Up to `most` bytes for the program, in order."""

@@ -13,18 +13,18 @@ use ri2n_reorder::wire::{self, repeat, Body, DataHead, Heartbeat, Mac, Message};
 #[test]
 fn control_of_ever_new_hosts_is_kept_of_no_more_than_there_may_be() {
     let mut host = with_peer(settings());
-    for number in 2..3 * MOST_PEERS {
+    for number in 2..3 * MAX_PEERS {
         host.control(20 + number, peer(number), Body::Gone);
     }
     let known = host.engine.status()["generations"].as_u64().unwrap();
-    assert!(known <= u64::from(MOST_PEERS), "{known} are kept");
+    assert!(known <= u64::from(MAX_PEERS), "{known} are kept");
     // What was told of the peer that exists is remembered: no replay of older control takes its links.
     host.control(9, peer(1), Body::Peer { stripe: false, links: Vec::new() });
     host.control(9, peer(1), Body::Gone);
     assert_eq!(host.counter("stale_control"), 2);
     assert_eq!(host.described(peer(1)).unwrap()["striped"], true);
     // Of those that are gone, the latest are.
-    let last = 3 * MOST_PEERS - 1;
+    let last = 3 * MAX_PEERS - 1;
     host.tell_of(19 + last, peer(last), true);
     assert_eq!(host.counter("stale_control"), 3);
     assert!(host.described(peer(last)).is_none());
@@ -57,17 +57,17 @@ fn a_controller_that_is_refused_hears_within_a_quarter_second_from_where_to_go_o
 #[test]
 fn a_peer_too_many_costs_a_counter_until_another_one_goes() {
     let mut host = Host::new(settings());
-    for number in 0..MOST_PEERS + 100 {
+    for number in 0..MAX_PEERS + 100 {
         host.control(10, peer(number), Body::Peer { stripe: true, links: Vec::new() });
     }
     assert_eq!(host.counter("too_many_peers"), 100);
-    let refused = MOST_PEERS + 1;
+    let refused = MAX_PEERS + 1;
     host.control(10, peer(0), Body::Gone);
     // It was refused, not obeyed: what was said of it then is not newer than this.
     host.control(9, peer(refused), Body::Peer { stripe: true, links: Vec::new() });
     assert!(host.described(peer(refused)).is_some());
     let status = host.engine.status();
-    assert!(status["generations"].as_u64().unwrap() <= u64::from(MOST_PEERS));
+    assert!(status["generations"].as_u64().unwrap() <= u64::from(MAX_PEERS));
     assert_eq!((host.counter("too_many_peers"), host.counter("stale_control")), (100, 0));
 }
 

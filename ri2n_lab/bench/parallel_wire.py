@@ -34,7 +34,7 @@ HEAD = struct.Struct("!cIQ")  # kind, unit or count, length with this head
 TAKE, CHECK, GIVE, ECHO = b"T", b"C", b"G", b"E"
 BUFFER_BYTES = 1 << 20
 DONE = b"!"
-MOST_LINE_BYTES = 1 << 16
+MAX_LINE_BYTES = 1 << 16
 ZEROS = memoryview(bytes(BUFFER_BYTES))
 
 Json = dict[str, Any]
@@ -71,7 +71,7 @@ def read_line(stream: Stream) -> Json:
     part = bytearray(4096)
     while not data.endswith(b"\n"):
         count = stream.recv_into(part)
-        if not count or len(data) > MOST_LINE_BYTES:
+        if not count or len(data) > MAX_LINE_BYTES:
             raise ConnectionError("the other end closed the connection before its answer")
         data += part[:count]
     found: Json = json.loads(data)

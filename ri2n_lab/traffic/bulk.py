@@ -40,7 +40,7 @@ PAUSE_S = 0.5  # between phases: what is on its way arrives
 LEAD_S = 0.3  # from the word to start to the first connection
 DATAGRAM_BYTES = 1400
 DATAGRAM_FRAME_BYTES = DATAGRAM_BYTES + 42  # with its headers, as links count
-MOST_AT_ONCE = 64
+MAX_AT_ONCE = 64
 """Datagrams that a late sender sends before it looks at what came."""
 TCP_INFO_BYTES, TOTAL_RETRANS_AT = 104, 100
 LINGER_NOT = struct.pack("ii", 1, 0)
@@ -250,7 +250,7 @@ class _Host:
         to = [(schedule.addresses[receiver], schedule.port) for receiver in schedule.to[number]]
         sent = 0
         while sent < total:
-            due = min(total, int((time.monotonic() - begin_s) / interval_s) + 1, sent + MOST_AT_ONCE)
+            due = min(total, int((time.monotonic() - begin_s) / interval_s) + 1, sent + MAX_AT_ONCE)
             while sent < due:
                 with contextlib.suppress(BlockingIOError):
                     self._datagrams.sendto(data, to[sent % len(to)])
@@ -259,7 +259,7 @@ class _Host:
 
     def _take_datagrams(self, datagrams: socket.socket) -> None:
         with contextlib.suppress(BlockingIOError):
-            for _ in range(MOST_AT_ONCE):
+            for _ in range(MAX_AT_ONCE):
                 data = datagrams.recv(DATAGRAM_BYTES + 1)
                 magic, number, sender = GREETING.unpack_from(data.ljust(GREETING.size, b"\0"))
                 if magic == MAGIC and number < len(self.found) and sender < len(self._schedule.addresses):

@@ -36,7 +36,7 @@ MAX_WAITS = 720
 """An hour, at one Wait every WAIT_EVERY_S."""
 MAX_WAIT_S = 3600.0
 """And no more than that if they come more seldom."""
-FIRST_MOST_BYTES = 1024
+MAX_FIRST_BYTES = 1024
 """Of a peer's first message: it is no one yet."""
 
 Result = TypeVar("Result")
@@ -101,7 +101,7 @@ class Channel:
         if not self._fill(self._header, deadline_s, may_end=True):
             raise ConnectionResetError("the peer closed the connection")
         size = length_of(self._header)
-        if size > FIRST_MOST_BYTES:
+        if size > MAX_FIRST_BYTES:
             raise ProtocolViolation(f"a first message of {size} bytes")
         text = memoryview(bytearray(size))
         self._fill(text, deadline_s)

@@ -38,7 +38,7 @@ __all__ = ["Acceptor", "Server"]
 
 LOGIN_S = 10.0
 """Until a client must have said hello."""
-LOGINS_MOST, LOGINS_OF_ONE = 512, 128
+MAX_LOGINS, LOGINS_OF_ONE = 512, 128
 """So many clients that have not (or are being told `busy`) at once, in all and of one address; they take no places of
 transfers. The one that has waited for longest makes room (crowds.py)."""
 CLOSE_S = 5.0
@@ -80,7 +80,7 @@ class Server:
         self.counters: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._open: dict[Transport, threading.Thread] = {}
-        self._guests: Crowds[Transport] = Crowds(LOGINS_MOST, LOGINS_OF_ONE)  # of them: have not said hello
+        self._guests: Crowds[Transport] = Crowds(MAX_LOGINS, LOGINS_OF_ONE)  # of them: have not said hello
         self._clients: set[Transport] = set()  # have said it; some are neither, and about to end
         self._released = threading.Condition(self._lock)
         self._writers: dict[tuple[str, ...], Channel] = {}  # by the file that is being written

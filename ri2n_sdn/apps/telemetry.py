@@ -28,7 +28,7 @@ _LOG = logging.getLogger("ri2n.telemetry")
 _ANSWER_S = 1.0
 _EMPTIED_MAX_S = 30.0
 _FIRST_ROWS_S = 30.0  # for how long a controller that starts waits with its rounds until all hosts have their rows
-_MOST = 2**62  # OpenFlow's word for "unknown" is 2^64 - 1; 2^62 bytes take three months at 4 Tbit/s
+_MAX_COUNT = 2**62  # OpenFlow's word for "unknown" is 2^64 - 1; 2^62 bytes take three months at 4 Tbit/s
 
 _Count = tuple[int, int]
 """(packets, bytes), cumulative."""
@@ -204,7 +204,7 @@ class TelemetryApp(OSKenApp):
                 if flow is None or flow.counts is None:
                     continue
                 what, peer, path = flow.counts
-                if max(row.packets, row.bytes) > _MOST:
+                if max(row.packets, row.bytes) > _MAX_COUNT:
                     cluster.counters["dropped_counter_unknown"] += 1
                 elif what == SENT:
                     self._counts.sent[member.name, peer, path] = (row.packets, row.bytes)
@@ -241,7 +241,7 @@ class TelemetryApp(OSKenApp):
                 port = poll.member.ports.get(row.port_no)
                 if port is None:
                     continue
-                if max(row.tx_bytes, row.rx_bytes) > _MOST:
+                if max(row.tx_bytes, row.rx_bytes) > _MAX_COUNT:
                     self.cluster.counters["dropped_counter_unknown"] += 1
                     continue
                 elapsed_s = now_s - port.counted_s
@@ -259,7 +259,7 @@ class TelemetryApp(OSKenApp):
             if group is None or len(group.buckets) != len(slots):
                 continue
             now = tuple(count for _, count in group.buckets)
-            if max(now, default=0) > _MOST:
+            if max(now, default=0) > _MAX_COUNT:
                 self.cluster.counters["dropped_counter_unknown"] += 1
                 continue
             before = self._counts.slots.get(pair)

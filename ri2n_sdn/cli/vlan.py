@@ -27,7 +27,7 @@ from ri2n_sdn.vlan.plan import NetworkPlan, Plan, make_plan
 __all__ = ["app", "load_plannable", "plan"]
 
 SLOW_S = 2.0  # a command that takes longer says what it is doing
-MOST_NAMES = 8  # of roots in the table for people
+MAX_NAMES = 8  # of roots in the table for people
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -131,7 +131,7 @@ def _show(found: Plan) -> None:
 
 
 def _row(network: NetworkPlan, found: Plan) -> tuple[str, ...]:
-    roots = ", ".join(network.roots[:MOST_NAMES]) + (", ..." if len(network.roots) > MOST_NAMES else "")
+    roots = ", ".join(network.roots[:MAX_NAMES]) + (", ..." if len(network.roots) > MAX_NAMES else "")
     uses = f"{network.uses_min} to {network.uses_max}" if network.uses_max else "-"
     if network.unused_cables:
         uses += f", {network.unused_cables} unused"

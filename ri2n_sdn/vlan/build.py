@@ -15,8 +15,8 @@ from ri2n_sdn.vlan.trees import Int32Array, Trees, trees_from_cables
 
 __all__ = ["build_trees", "check_reach", "switch_levels", "topology_trees"]
 
-MOST_SAMPLES = 64  # leaves whose ways tell how alike two trees of a fat tree are
-MOST_NUMBERS = 1 << 28  # trees x switches that are held at a time (1 GiB)
+MAX_SAMPLES = 64  # leaves whose ways tell how alike two trees of a fat tree are
+MAX_NUMBERS = 1 << 28  # trees x switches that are held at a time (1 GiB)
 BoolArray = NDArray[np.bool_]
 
 
@@ -156,7 +156,7 @@ def _levelled(graph: SwitchGraph, level: Int32Array, leaves: NDArray[np.int64]) 
     top = level > 0
     top[lower[level[lower] >= 0]] = False
     roots = np.flatnonzero(top).astype(np.int32)
-    if len(roots) * len(level) > MOST_NUMBERS:
+    if len(roots) * len(level) > MAX_NUMBERS:
         raise ValueError(f"switches: {len(roots)} trees over {len(level)} switches are too many to be planned")
     uses = np.zeros(len(a), dtype=np.int64)
     trees = []
@@ -216,7 +216,7 @@ def _tree_below(
 
 def _ways_up(graph: SwitchGraph, above: Int32Array, level: Int32Array, leaves: NDArray[np.int64]) -> Int32Array:
     """(T, N) the cables from some leaves up to the root, the same places in every tree, -1 at the end of a way."""
-    some = leaves[:: -(-len(leaves) // MOST_SAMPLES)]
+    some = leaves[:: -(-len(leaves) // MAX_SAMPLES)]
     at = np.broadcast_to(some, (len(above), len(some)))
     ways = []
     for _ in range(int(level.max())):

@@ -16,7 +16,7 @@ from ri2n_sdn.vlan.trees import Int32Array, Trees
 
 __all__ = ["MacCount", "mac_entries"]
 
-MOST_EXACT = 1024  # addresses of a network up to which every one is looked at for itself
+MAX_EXACT = 1024  # addresses of a network up to which every one is looked at for itself
 
 BoolArray = NDArray[np.bool_]
 Integers = NDArray[np.int64]
@@ -43,7 +43,7 @@ def mac_entries(
     A pair uses all its candidates of `table` (ri2n_sdn.vlan.tables), one after another or at once: `adaptive` may come
     to use each. Hosts that are not `managed` (N,) use the base tree only.
 
-    In networks of more than MOST_EXACT NICs, hosts whose numbers are equal mod twice the number of trees are counted
+    In networks of more than MAX_EXACT NICs, hosts whose numbers are equal mod twice the number of trees are counted
     together. That changes nothing for `spread`, `adaptive` and `profile`. For `cyclic` it forgets which of two hosts
     has the lower number, so that the pair is counted in both hosts' VLANs: then, and where a host has several NICs in
     such a network, the figures are upper bounds.
@@ -59,7 +59,7 @@ def mac_entries(
         plugs = _Plugs(leaf[here & own].astype(np.int64), host[here & own].astype(np.int64), count)
         if count < 2 or len(np.unique(plugs.leaf)) < 2:
             continue
-        if len(plugs.leaf) <= MOST_EXACT:
+        if len(plugs.leaf) <= MAX_EXACT:
             relation = _each_for_itself(plugs, table)
         else:
             relation = _by_residue(plugs, table)

@@ -13,7 +13,7 @@ const STRANGERS: usize = 32;
 pub(super) const NEWCOMERS_PER_S: u64 = 1_000;
 pub(super) const NEWCOMERS: u64 = 64;
 /// NICs of a host that take part.
-const MOST_NICS: u8 = 8;
+const MAX_NICS: u8 = 8;
 
 impl Engine {
     /// Greet everybody on every NIC when that is due, and forget those who said nothing for long.
@@ -78,7 +78,7 @@ impl Engine {
         let Some(own) = self.own else { return };
         let position = self.nics.keys().position(|known| *known == port).and_then(|at| u8::try_from(at).ok());
         let position = position.zip(u8::try_from(beat.cnt).ok());
-        let Some((mine, theirs)) = position.filter(|(mine, theirs)| mine.max(theirs) < &MOST_NICS) else {
+        let Some((mine, theirs)) = position.filter(|(mine, theirs)| mine.max(theirs) < &MAX_NICS) else {
             self.counters.bad_link += 1;
             return;
         };

@@ -15,7 +15,7 @@ use crate::Nanos;
 /// dead link must be known as one before what was on it is given up.
 const SKEW_NS: Nanos = 12 * MS;
 const SKEW_UNREPAIRED_NS: Nanos = 35 * MS;
-const SKEW_MOST_NS: Nanos = 50 * MS;
+const MAX_SKEW_NS: Nanos = 50 * MS;
 const RETRY_NS: Nanos = 8 * MS;
 /// How long all links must contradict what is believed of a peer's sequence; and twice the difference of the ways.
 const DENIED_NS: Nanos = 20 * MS;
@@ -253,7 +253,7 @@ impl Engine {
         let skew_us = ways.clone().max().unwrap_or(0) - ways.min().unwrap_or(0);
         let policy = Policy {
             skew_ns: (if repair { SKEW_NS } else { SKEW_UNREPAIRED_NS } + 2000 * skew_us.max(0) as u64)
-                .min(SKEW_MOST_NS),
+                .min(MAX_SKEW_NS),
             repair,
             repair_dead: true,
             retry_ns: (2 * trip).clamp(RETRY_NS, GIVE_UP_NS / 2),

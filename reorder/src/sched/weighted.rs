@@ -6,7 +6,7 @@ use super::bits;
 
 /// Frames' worth of bytes by which a link may be ahead of or behind its share; one when weights or usable links change, so
 /// that nothing is made up for in a burst.
-const MOST_BEHIND: i64 = 4;
+const MAX_BEHIND: i64 = 4;
 
 /// Credit is kept in such parts of a byte, so that a millionth of a small frame is not rounded away.
 const SCALE: u64 = 1 << 15;
@@ -17,7 +17,7 @@ const LARGEST: usize = 65_535;
 ///
 /// Each frame credits every usable link with its share of the bytes and charges the link that carries it, which is the
 /// one with the most credit. Invariants: of frames of one size, no link carries more than the paper's
-/// C = ceil(weight / least weight) in a row (frames of all sizes: what makes the bytes right, within `MOST_BEHIND` full
+/// C = ceil(weight / least weight) in a row (frames of all sizes: what makes the bytes right, within `MAX_BEHIND` full
 /// frames); a link of weight 0 carries nothing unless all usable links have weight 0, and then they share equally.
 #[derive(Clone, Debug)]
 pub struct Weighted {
@@ -40,7 +40,7 @@ struct Shares {
 impl Weighted {
     /// No link has a weight yet; `frame` is the size of a full frame in bytes.
     pub fn new(frame: usize) -> Self {
-        let most = MOST_BEHIND * (frame.clamp(64, LARGEST) as u64 * SCALE) as i64;
+        let most = MAX_BEHIND * (frame.clamp(64, LARGEST) as u64 * SCALE) as i64;
         let shares = Shares { usable: 0, links: 0, fraction: [0; 64] };
         Self { weights: [0; 64], credit: [0; 64], most, shares }
     }
@@ -85,7 +85,7 @@ impl Weighted {
         for link in bits(links) {
             let place = usize::from(link);
             self.shares.fraction[place] = (of(link) << 32) / total;
-            self.credit[place] = (self.credit[place] - mean).clamp(-self.most / MOST_BEHIND, self.most / MOST_BEHIND);
+            self.credit[place] = (self.credit[place] - mean).clamp(-self.most / MAX_BEHIND, self.most / MAX_BEHIND);
         }
         (self.shares.usable, self.shares.links) = (usable, links);
     }

@@ -17,7 +17,7 @@ pub const OWN: Mac = Mac([2, 0, 0, 0, 0, 1]);
 pub const LINKS: u8 = 2;
 pub const THEIR_SESSION: u32 = 77;
 /// The limit of peers, as the engine has it.
-pub const MOST_PEERS: u32 = 4096;
+pub const MAX_PEERS: u32 = 4096;
 
 /// What an engine sent.
 #[derive(Default)]

@@ -21,8 +21,8 @@ const MAX_MEMORY: usize = 256 << 10;
 const LONGEST: usize = 1514;
 const MODES: [Mode; 4] = [Mode::Paced, Mode::RoundRobin, Mode::Ri2nPlus, Mode::Ri2nPlusPlus];
 /// Time that a script may take, with more frames than it can be: none of it may be a loop without end.
-const MOST_STEPS: usize = 4096;
-const MOST_TURNS: usize = 64;
+const MAX_STEPS: usize = 4096;
+const MAX_TURNS: usize = 64;
 
 /// Reads numbers from the script; zeros after its end.
 struct Script<'a>(&'a [u8]);
@@ -160,7 +160,7 @@ pub fn run(bytes: &[u8]) -> Counters {
         generation: 1,
     };
     play.begin();
-    for _ in 0..MOST_STEPS {
+    for _ in 0..MAX_STEPS {
         if play.script.0.is_empty() {
             break;
         }
@@ -426,7 +426,7 @@ impl Play<'_> {
             self.turn();
             self.now = self.engine.on_tick(self.now, &mut self.out);
             turns += 1;
-            assert!(turns < 100 * MOST_TURNS, "{turns} turns, {} ns before the end of an idle second", end - self.now);
+            assert!(turns < 100 * MAX_TURNS, "{turns} turns, {} ns before the end of an idle second", end - self.now);
         }
         self.check_memory();
     }

@@ -29,11 +29,10 @@ from ri2n_parallel import (
     Qos,
     create_connection,
 )
-from ri2n_parallel.engine import OUT_MOST
+from ri2n_parallel.engine import MAX_OUT
 from ri2n_parallel.frames import (
     ABORT,
     ACK,
-    CHUNK_MOST,
     DATA,
     EARLY,
     FIN,
@@ -41,6 +40,7 @@ from ri2n_parallel.frames import (
     GREETING,
     HELLO,
     JOIN,
+    MAX_CHUNK,
     OK,
     PING,
     PONG,
@@ -55,7 +55,7 @@ from tests.unit.parallel.worlds import PATIENCE_S, connect, in_thread, p_all, re
 
 __all__ = ["Watch", "run_case", "run_cases"]
 
-BORDERS = [0, 1, 2, 31, 32, 33, 255, CHUNK_MOST - 1, CHUNK_MOST, CHUNK_MOST + 1, WINDOW - 1, WINDOW, WINDOW + 1]
+BORDERS = [0, 1, 2, 31, 32, 33, 255, MAX_CHUNK - 1, MAX_CHUNK, MAX_CHUNK + 1, WINDOW - 1, WINDOW, WINDOW + 1]
 BORDERS += [(1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 62, (1 << 63) - 1, 1 << 63, (1 << 64) - 1]
 ENDS = (ProtocolError, ConnectionResetError, ConnectionAbortedError, AllLinksLost)
 GROWTH_BYTES = 64 << 20
@@ -86,7 +86,7 @@ def conversation(chance: random.Random, data: bytes) -> list[bytes]:
     """`data` as frames in an order that a peer with several links may use."""
     at = 0
     frames: list[bytes] = []
-    longest = chance.choice([1, 100, 1420, CHUNK_MOST])
+    longest = chance.choice([1, 100, 1420, MAX_CHUNK])
     while at < len(data) and len(frames) < 200:
         size = chance.randint(1, longest)
         frames.append(frame(DATA, at, data[at : at + size]))
@@ -260,15 +260,15 @@ def _bounded(sock: ParallelSocket) -> None:
     with session.lock:
         assert session.incoming.ready <= WINDOW << 3
         for link in session.links.values():
-            assert len(link.rest) <= CHUNK_MOST + FRAME.size
-            assert len(link.out) <= OUT_MOST + 8
+            assert len(link.rest) <= MAX_CHUNK + FRAME.size
+            assert len(link.out) <= MAX_OUT + 8
 
 
 def _greeting(chance: random.Random, listener: ParallelListener) -> str:
     session = bytes(SESSION_BYTES) if chance.random() < 0.5 else chance.randbytes(SESSION_BYTES)
     kind, proves = chance.choice([HELLO, JOIN, EARLY]), chance.random() < 0.3
     data = bytearray(
-        Greeting(kind, chance.choice([1, 6, 64]), CHUNK_MOST, WINDOW, session, proves=proves).pack()
+        Greeting(kind, chance.choice([1, 6, 64]), MAX_CHUNK, WINDOW, session, proves=proves).pack()
         + chance.randbytes(chance.choice([31, 32, 64, 128]) if proves else 0)
     )
     for _ in range(chance.choice([0, 1, 1, 2, 5])):
@@ -292,7 +292,7 @@ def _greeting(chance: random.Random, listener: ParallelListener) -> str:
 def _answer(chance: random.Random) -> str:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         endpoints = (Endpoint(*listening.getsockname()),) * chance.choice([1, 2])
-        data = bytearray(Reply(OK, CHUNK_MOST, WINDOW, chance.randbytes(SESSION_BYTES), endpoints).pack())
+        data = bytearray(Reply(OK, MAX_CHUNK, WINDOW, chance.randbytes(SESSION_BYTES), endpoints).pack())
         for _ in range(chance.choice([1, 1, 2, 5])):
             data[chance.randrange(len(data))] = chance.choice([0, 1, 255, chance.randrange(256)])
         if chance.random() < 0.2:

@@ -10,12 +10,12 @@ from typing import Any
 
 from ri2n_parallel import ParallelListener, ParallelSocket, Qos
 from ri2n_parallel.frames import (
-    CHUNK_MOST,
     EARLY,
     FRAME,
     GREETING,
     HELLO,
     JOIN,
+    MAX_CHUNK,
     OK,
     REPLY,
     SESSION_BYTES,
@@ -75,14 +75,14 @@ def _greet(address: tuple[str, int], kind: int, values: dict[str, Any], data: by
 
 def early_by_hand(address: tuple[str, int], data: bytes = b"", **greeting: int) -> Hand:
     """Greets a listener, with these first frames, and connects no link: the control connection is in its place."""
-    values: dict[str, Any] = {"parallelism": 1, "chunk_most": CHUNK_MOST, "window": WINDOW, **greeting}
+    values: dict[str, Any] = {"parallelism": 1, "chunk_most": MAX_CHUNK, "window": WINDOW, **greeting}
     control, reply = _greet(address, EARLY, values, data)
     return Hand(control, [control], reply.session)
 
 
 def client_by_hand(address: tuple[str, int], links: int = 1, **greeting: Any) -> Hand:
     """Greets a listener and connects all links."""
-    values = {"parallelism": links, "chunk_most": CHUNK_MOST, "window": WINDOW, **greeting}
+    values = {"parallelism": links, "chunk_most": MAX_CHUNK, "window": WINDOW, **greeting}
     control, reply = _greet(address, HELLO, values, b"")
     streams = []
     for number, endpoint in enumerate(reply.endpoints):
@@ -104,7 +104,7 @@ def server_by_hand(links: int = 1, *, welcome: bytes = b"", **client: Any) -> It
         control.settimeout(PATIENCE_S)
         Greeting.unpack(exactly(control, GREETING.size))
         endpoints = (Endpoint(*listening.getsockname()),) * links
-        control.sendall(Reply(OK, CHUNK_MOST, WINDOW, session, endpoints).pack())
+        control.sendall(Reply(OK, MAX_CHUNK, WINDOW, session, endpoints).pack())
         streams: dict[int, socket.socket] = {}
         while len(streams) < links:
             stream, _ = listening.accept()

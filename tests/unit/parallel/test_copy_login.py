@@ -43,7 +43,7 @@ def test_a_first_message_is_short(served: Path) -> None:
 
 def test_clients_that_say_nothing_take_no_places_of_transfers(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor those of other addresses: the oldest of the address that has most makes room."""
-    monkeypatch.setattr(server_module, "LOGINS_MOST", 6)
+    monkeypatch.setattr(server_module, "MAX_LOGINS", 6)
     monkeypatch.setattr(server_module, "LOGINS_OF_ONE", 4)
     with serving(served, max_transfers=1, timeout_s=10 * PATIENCE_S) as running:
         counters = running.server.counters

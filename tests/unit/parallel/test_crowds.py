@@ -61,7 +61,7 @@ def test_what_counts_as_one_address(address: str, crowd: str) -> None:
 
 
 def test_silent_connections_of_one_address_take_no_places_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "PENDING_MOST", 12)
+    monkeypatch.setattr(listener, "MAX_PENDING", 12)
     monkeypatch.setattr(listener, "PENDING_OF_ONE", 8)
     with serving(1, handshake_timeout_s=PATIENCE_S) as listening, contextlib.ExitStack() as stack:
 

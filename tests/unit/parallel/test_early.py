@@ -16,13 +16,13 @@ from ri2n_parallel.aio import open_parallel_connection, start_parallel_server
 from ri2n_parallel.frames import (
     ABORT,
     ACK,
-    CHUNK_MOST,
     DATA,
     EARLY,
     EARLY_BYTES,
     FRAME,
     GREETING,
     JOIN,
+    MAX_CHUNK,
     OK,
     PING,
     REPLY,
@@ -81,7 +81,7 @@ def early_server(
             assert Greeting.unpack(exactly(control, GREETING.size)).kind == EARLY
             assert received(control) == (DATA, 0, 0, data[:EARLY_BYTES])
             where = endpoints or (Endpoint(*listening.getsockname()),)
-            control.sendall(Reply(OK, CHUNK_MOST, WINDOW, SESSION, where).pack())
+            control.sendall(Reply(OK, MAX_CHUNK, WINDOW, SESSION, where).pack())
             near = connecting.result()
             near.settimeout(PATIENCE_S)
             try:
@@ -140,7 +140,7 @@ def test_a_server_answers_before_there_is_a_link() -> None:
             with pytest.raises(TimeoutError):
                 far.send(b"more")
             with socket.create_connection(listener.address, PATIENCE_S) as link:
-                link.sendall(Greeting(JOIN, 1, CHUNK_MOST, WINDOW, hand.session).pack())
+                link.sendall(Greeting(JOIN, 1, MAX_CHUNK, WINDOW, hand.session).pack())
                 assert Reply.unpack(exactly(link, REPLY.size)).status == OK
                 wait_until("joined", lambda: far.links)
                 assert far.send(b"more") == 4
@@ -230,7 +230,7 @@ def test_windows_are_never_less_than_the_first_bytes() -> None:
     [
         (frame(DATA, 0, bytes(1000)) + frame(DATA, 990, bytes(100)), "overlap"),
         (frame(DATA, WINDOW, b"x"), "may send"),
-        (FRAME.pack(DATA, CHUNK_MOST + 1, 0, 0, WINDOW), "agreed"),
+        (FRAME.pack(DATA, MAX_CHUNK + 1, 0, 0, WINDOW), "agreed"),
         (frame(200), "kind 200"),
         (frame(ACK, ack=1), "acknowledges 1 bytes, 0 were sent"),
     ],

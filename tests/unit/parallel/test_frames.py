@@ -12,19 +12,19 @@ from ri2n_parallel import ProtocolError
 from ri2n_parallel.frames import (
     ABORT,
     ACK,
-    CHUNK_MOST,
     DATA,
-    ENDPOINTS_MOST,
     FIN,
     FRAME,
     GREETING,
     HELLO,
     JOIN,
+    MAX_CHUNK,
+    MAX_ENDPOINTS,
+    MAX_RANGES,
+    MAX_SEQUENCE,
     PING,
     PONG,
-    RANGES_MOST,
     REPLY,
-    SEQUENCE_MOST,
     Endpoint,
     Greeting,
     Reply,
@@ -33,15 +33,15 @@ from ri2n_parallel.frames import (
     unpack_ranges,
 )
 
-WINDOWS = st.integers(1, SEQUENCE_MOST - 1)
-CHUNKS = st.integers(1, CHUNK_MOST)
+WINDOWS = st.integers(1, MAX_SEQUENCE - 1)
+CHUNKS = st.integers(1, MAX_CHUNK)
 TOKENS = st.binary(min_size=16, max_size=16)
 ENDPOINTS = st.builds(Endpoint, st.ip_addresses().map(str), st.integers(1, 65535))
 GREETINGS = st.builds(
     Greeting, st.sampled_from([HELLO, JOIN]), st.integers(0, 65535), CHUNKS, WINDOWS, TOKENS, st.integers(0, 2**32 - 1)
 )
 FEW = st.lists(ENDPOINTS, max_size=4)
-MANY = st.tuples(FEW, st.integers(5, ENDPOINTS_MOST)).map(lambda of: (of[0] * ENDPOINTS_MOST)[: of[1]])
+MANY = st.tuples(FEW, st.integers(5, MAX_ENDPOINTS)).map(lambda of: (of[0] * MAX_ENDPOINTS)[: of[1]])
 REPLIES = st.builds(Reply, st.integers(0, 255), CHUNKS, WINDOWS, TOKENS, (FEW | MANY).map(tuple))
 
 
@@ -88,14 +88,14 @@ def test_changed_bytes_of_a_reply_are_refused_or_another_reply(reply: Reply, dat
         changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
     try:
         size = REPLY.size + Reply.more(bytes(changed[: REPLY.size]))
-        assert size <= REPLY.size + ENDPOINTS_MOST * 20
+        assert size <= REPLY.size + MAX_ENDPOINTS * 20
         changed.extend(bytes(max(0, size - len(changed))))
         again = Reply.unpack(bytes(changed[:size]))
     except ProtocolError as error:
         assert "\n" not in str(error)
     else:
         assert all(ipaddress.ip_address(each.address) and each.port for each in again.endpoints)
-        assert again.status or (1 <= again.chunk_most <= CHUNK_MOST and again.window > 0)
+        assert again.status or (1 <= again.chunk_most <= MAX_CHUNK and again.window > 0)
 
 
 @pytest.mark.parametrize(
@@ -104,9 +104,9 @@ def test_changed_bytes_of_a_reply_are_refused_or_another_reply(reply: Reply, dat
         (Greeting(0, 1, 1, 1, bytes(16)), "no sense"),
         (Greeting(4, 1, 1, 1, bytes(16)), "no sense"),
         (Greeting(HELLO, 1, 0, 1, bytes(16)), "no sense"),
-        (Greeting(HELLO, 1, CHUNK_MOST + 1, 1, bytes(16)), "no sense"),
+        (Greeting(HELLO, 1, MAX_CHUNK + 1, 1, bytes(16)), "no sense"),
         (Greeting(HELLO, 1, 1, 0, bytes(16)), "no sense"),
-        (Greeting(HELLO, 1, 1, SEQUENCE_MOST, bytes(16)), "no sense"),
+        (Greeting(HELLO, 1, 1, MAX_SEQUENCE, bytes(16)), "no sense"),
     ],
 )
 def test_greetings_that_make_no_sense(greeting: Greeting, why: str) -> None:
@@ -131,7 +131,7 @@ def test_other_versions_are_named() -> None:
 def test_ranges(ranges: list[tuple[int, int]]) -> None:
     payload = pack_ranges(ranges)
     assert len(payload) <= payload_most(ACK, 1)
-    assert unpack_ranges(payload) == ranges[:RANGES_MOST]
+    assert unpack_ranges(payload) == ranges[:MAX_RANGES]
     with pytest.raises(ProtocolError, match="cut off"):
         unpack_ranges(payload + b"x")
 

@@ -20,12 +20,11 @@ from ri2n_parallel import (
     Qos,
     listener,
 )
-from ri2n_parallel.engine import OUT_MOST
+from ri2n_parallel.engine import MAX_OUT
 from ri2n_parallel.frames import (
     ABORT,
     ACK,
     BAD_GREETING,
-    CHUNK_MOST,
     DATA,
     FIN,
     FRAME,
@@ -33,6 +32,7 @@ from ri2n_parallel.frames import (
     GREETING,
     HELLO,
     JOIN,
+    MAX_CHUNK,
     OTHER_VERSION,
     PING,
     PONG,
@@ -43,7 +43,7 @@ from ri2n_parallel.frames import (
     Greeting,
     Reply,
 )
-from ri2n_parallel.stream import UNACKNOWLEDGED_MOST
+from ri2n_parallel.stream import MAX_UNACKNOWLEDGED
 from tests.unit.parallel.raw import WINDOW, client_by_hand, exactly, frame, hand_at, server_by_hand
 from tests.unit.parallel.worlds import (
     PATIENCE_S,
@@ -60,7 +60,7 @@ from tests.unit.parallel.worlds import (
 )
 
 MB = 1 << 20
-HELLO_BYTES = Greeting(HELLO, 1, CHUNK_MOST, WINDOW, bytes(SESSION_BYTES)).pack()
+HELLO_BYTES = Greeting(HELLO, 1, MAX_CHUNK, WINDOW, bytes(SESSION_BYTES)).pack()
 
 
 def serves(listening: ParallelListener) -> None:
@@ -111,14 +111,14 @@ def test_something_else_is_dropped_at_once_without_a_word(data: bytes) -> None:
     ("data", "status"),
     [
         (HELLO_BYTES[:4] + b"\x09" + HELLO_BYTES[5:], OTHER_VERSION),
-        (Greeting(7, 1, CHUNK_MOST, WINDOW, bytes(16)).pack(), BAD_GREETING),
-        (Greeting(HELLO, 0, CHUNK_MOST, WINDOW, bytes(16)).pack(), BAD_GREETING),
-        (Greeting(HELLO, 70, CHUNK_MOST, WINDOW, bytes(16)).pack(), BAD_GREETING),
+        (Greeting(7, 1, MAX_CHUNK, WINDOW, bytes(16)).pack(), BAD_GREETING),
+        (Greeting(HELLO, 0, MAX_CHUNK, WINDOW, bytes(16)).pack(), BAD_GREETING),
+        (Greeting(HELLO, 70, MAX_CHUNK, WINDOW, bytes(16)).pack(), BAD_GREETING),
         (Greeting(HELLO, 1, 0, WINDOW, bytes(16)).pack(), BAD_GREETING),
-        (Greeting(HELLO, 1, CHUNK_MOST + 1, WINDOW, bytes(16)).pack(), BAD_GREETING),
-        (Greeting(HELLO, 1, CHUNK_MOST, 0, bytes(16)).pack(), BAD_GREETING),
-        (Greeting(JOIN, 1, CHUNK_MOST, WINDOW, bytes(16)).pack(), UNKNOWN_SESSION),
-        (Greeting(JOIN, 1, CHUNK_MOST, WINDOW, noise(16), 3).pack(), UNKNOWN_SESSION),
+        (Greeting(HELLO, 1, MAX_CHUNK + 1, WINDOW, bytes(16)).pack(), BAD_GREETING),
+        (Greeting(HELLO, 1, MAX_CHUNK, 0, bytes(16)).pack(), BAD_GREETING),
+        (Greeting(JOIN, 1, MAX_CHUNK, WINDOW, bytes(16)).pack(), UNKNOWN_SESSION),
+        (Greeting(JOIN, 1, MAX_CHUNK, WINDOW, noise(16), 3).pack(), UNKNOWN_SESSION),
     ],
     ids=["version", "kind", "no links", "70 links", "no chunk", "long chunk", "no window", "zeros", "unknown"],
 )
@@ -134,7 +134,7 @@ def test_links_with_numbers_that_nobody_asked_for() -> None:
     with serving(1) as listening:
         hand = client_by_hand(listening.address, 1)
         for number in (64, 70, 1 << 31, (1 << 32) - 1):
-            said = answer(listening.address, Greeting(JOIN, 1, CHUNK_MOST, WINDOW, hand.session, number).pack())
+            said = answer(listening.address, Greeting(JOIN, 1, MAX_CHUNK, WINDOW, hand.session, number).pack())
             assert Reply.unpack(said).status == BAD_GREETING
         with listening.accept(PATIENCE_S) as far:
             assert len(far.links) == 1
@@ -188,7 +188,7 @@ def test_a_greeting_byte_by_byte(clock: Clock) -> None:
 
 
 def test_a_server_that_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "SESSIONS_MOST", 3)
+    monkeypatch.setattr(listener, "MAX_SESSIONS", 3)
     with serving(1) as listening:
         hands = [client_by_hand(listening.address) for _ in range(3)]
         with pytest.raises(HandshakeRefused, match="as many connections as it allows"):
@@ -216,10 +216,10 @@ def test_connections_that_nobody_accepts_are_bounded() -> None:
 FEW = """
 import resource, socket, sys, time
 from ri2n_parallel import Qos, create_connection, create_listener
-from ri2n_parallel.frames import CHUNK_MOST, HELLO, Greeting
+from ri2n_parallel.frames import MAX_CHUNK, HELLO, Greeting
 PATIENCE_S = float(sys.argv[1])
 listener = create_listener(("127.0.0.1", 0), handshake_timeout_s=1.0)
-hello = Greeting(HELLO, 1, CHUNK_MOST, 1 << 20, bytes(16)).pack()
+hello = Greeting(HELLO, 1, MAX_CHUNK, 1 << 20, bytes(16)).pack()
 soft = 64
 late = socket.socket()  # it needs no descriptor any more when there are none
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, soft))
@@ -350,7 +350,7 @@ def test_a_server_that_does_not_know_the_session_any_more(end: str) -> None:
 
 CHUNK = noise(100)
 BROKEN = [
-    ("chunk too long", FRAME.pack(DATA, CHUNK_MOST + 1, 0, 0, 0), "65537 bytes, 65536 were agreed"),
+    ("chunk too long", FRAME.pack(DATA, MAX_CHUNK + 1, 0, 0, 0), "65537 bytes, 65536 were agreed"),
     ("chunk of 4 GB", FRAME.pack(DATA, (1 << 32) - 1, 0, 0, 0), "were agreed"),
     ("empty chunk", frame(DATA, 0), "without bytes"),
     ("beyond the window", frame(DATA, WINDOW + (1 << 23), CHUNK), "it may send"),
@@ -450,16 +450,16 @@ def test_a_peer_that_takes_everything_and_acknowledges_nothing() -> None:
         taking = [in_thread(lambda link=link: _drain(hand.links[link])) for link in range(2)]  # type: ignore[misc]
         near.settimeout(PATIENCE_S)
         block, sent, before = bytes(MB), 0, resident_bytes()
-        while sent < UNACKNOWLEDGED_MOST:
+        while sent < MAX_UNACKNOWLEDGED:
             sent += near.send(block)
-        assert sent == UNACKNOWLEDGED_MOST
+        assert sent == MAX_UNACKNOWLEDGED
         assert near._session.outgoing.room == 0 and near._session.outgoing.limit == 1 << 62
         near.settimeout(0.1)
         with pytest.raises(TimeoutError):
             near.send(block)
-        assert resident_bytes() - before < 2 * UNACKNOWLEDGED_MOST
+        assert resident_bytes() - before < 2 * MAX_UNACKNOWLEDGED
         near.abort()
-        assert sum(one.result() for one in taking) >= UNACKNOWLEDGED_MOST
+        assert sum(one.result() for one in taking) >= MAX_UNACKNOWLEDGED
 
 
 def _drain(stream: socket.socket) -> int:
@@ -478,11 +478,11 @@ def test_a_peer_that_does_not_read() -> None:
         wait_until("allowed", lambda: near._session.outgoing.limit == 1 << 62)
         block, sent = bytes(MB), 0
         with pytest.raises(BlockingIOError):
-            while sent < UNACKNOWLEDGED_MOST:
+            while sent < MAX_UNACKNOWLEDGED:
                 sent += near.send(block)
         kept = [sum(map(len, link.out)) for link in near._session.links.values()]
-        assert all(each <= 2 * (CHUNK_MOST + FRAME.size) for each in kept)
-        assert sent < UNACKNOWLEDGED_MOST
+        assert all(each <= 2 * (MAX_CHUNK + FRAME.size) for each in kept)
+        assert sent < MAX_UNACKNOWLEDGED
 
 
 @pytest.mark.parametrize("question", [frame(PING, 0), frame(FIN, 11)], ids=["ping", "fin"])
@@ -498,13 +498,13 @@ def test_a_peer_that_asks_and_asks_and_reads_no_answer(end: str, question: bytes
             hand.links[0].sendall(questions)  # which never blocks for ever: the session reads whatever happens
             with contextlib.suppress(BlockingIOError):
                 sock.recv(1)
-            return len(link.out) >= OUT_MOST
+            return len(link.out) >= MAX_OUT
 
         wait_until("the kernel takes no more answers", ask)
         before = resident_bytes()
         for _ in range(30):
             ask()  # what the kernel has taken since may leave some room
-            assert len(link.out) <= OUT_MOST + 2
+            assert len(link.out) <= MAX_OUT + 2
         assert resident_bytes() - before < 2 * MB
         hand.links[0].sendall(frame(DATA, 0, b"still there"))
         sock.setblocking(True)

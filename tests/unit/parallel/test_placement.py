@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ri2n_parallel import ParallelSocket, Qos, create_listener
 from ri2n_parallel.errors import BadInput
-from ri2n_parallel.frames import CHUNK_MOST, HELLO, REPLY, SESSION_BYTES, Greeting
+from ri2n_parallel.frames import HELLO, MAX_CHUNK, REPLY, SESSION_BYTES, Greeting
 from ri2n_parallel.placement import RULES, InterfaceLoad, least_bytes, least_connections, order, weights
 from tests.unit.parallel.raw import exactly
 from tests.unit.parallel.worlds import PATIENCE_S, Clock, addresses, connect, noise, p_all, serving, wait_until
@@ -100,7 +100,7 @@ def test_clients_that_ask_and_never_come_hold_no_place_for_long(clock: Clock) ->
     """The places that they were promised are given back."""
     with serving(4, handshake_timeout_s=PATIENCE_S) as listener:
         with socket.create_connection(listener.address) as asks:
-            asks.sendall(Greeting(HELLO, 6, CHUNK_MOST, 1 << 20, bytes(SESSION_BYTES)).pack())
+            asks.sendall(Greeting(HELLO, 6, MAX_CHUNK, 1 << 20, bytes(SESSION_BYTES)).pack())
             assert len(exactly(asks, REPLY.size + 6 * 20)) == REPLY.size + 6 * 20
             clock.let_pass(0.9 * PATIENCE_S)
             assert list(listener.connections.values()) == [2, 2, 1, 1]

@@ -28,13 +28,13 @@ from ri2n_parallel.errors import BadInput
 from ri2n_parallel.frames import (
     BAD_GREETING,
     CHALLENGE,
-    CHUNK_MOST,
     DATA,
     EARLY,
     FRAME,
     GREETING,
     HELLO,
     JOIN,
+    MAX_CHUNK,
     OK,
     PROVE,
     REPLY,
@@ -58,7 +58,7 @@ CHALLENGED = REPLY.size + NONCE_BYTES + PROOF_BYTES
 
 
 def greeting(kind: int, session: bytes = bytes(SESSION_BYTES), link: int = 0, *, proves: bool = True) -> bytes:
-    made = Greeting(kind, 1, CHUNK_MOST, WINDOW, session, link, proves).pack()
+    made = Greeting(kind, 1, MAX_CHUNK, WINDOW, session, link, proves).pack()
     return made + NONCE if proves else made
 
 
@@ -249,7 +249,7 @@ def pretender(*said: bytes) -> Iterator[tuple[tuple[str, int], list[bytes]]]:
         serving_one.result()
 
 
-HERE = Reply(OK, CHUNK_MOST, WINDOW, bytes(SESSION_BYTES), (Endpoint("127.0.0.1", 1),)).pack()
+HERE = Reply(OK, MAX_CHUNK, WINDOW, bytes(SESSION_BYTES), (Endpoint("127.0.0.1", 1),)).pack()
 ASKS = Reply(CHALLENGE).pack() + NONCE
 
 
@@ -369,7 +369,7 @@ def test_nothing_goes_over_a_link_to_somebody_else(word: bytes) -> None:
                 said = exactly(control, ASKED) + ASKS
                 control.sendall(ASKS + proof.proof_of_server(KEY, said))
                 assert exactly(control, PROOF_BYTES) == proof.proof_of_client(KEY, said)
-                answer = Reply(OK, CHUNK_MOST, WINDOW, bytes(SESSION_BYTES), (Endpoint(*elsewhere),)).pack()
+                answer = Reply(OK, MAX_CHUNK, WINDOW, bytes(SESSION_BYTES), (Endpoint(*elsewhere),)).pack()
                 control.sendall(answer + proof.proof_of_answer(proof.session_key(KEY, said), answer))
                 exactly(control, FRAME.size)
 

@@ -10,7 +10,7 @@ import pytest
 
 from ri2n_parallel import Qos, connect, create_connection, dial
 from ri2n_parallel.errors import BadInput
-from ri2n_parallel.frames import CHUNK_MOST, GREETING, OK, SESSION_BYTES, Endpoint, Greeting, Reply
+from ri2n_parallel.frames import GREETING, MAX_CHUNK, OK, SESSION_BYTES, Endpoint, Greeting, Reply
 from ri2n_parallel.interfaces import own_addresses, own_interfaces
 from ri2n_parallel.reach import Interface, networks_of, sensible
 from tests.unit.parallel.raw import WINDOW, exactly
@@ -130,7 +130,7 @@ def test_a_client_does_not_knock_at_every_door(monkeypatch: pytest.MonkeyPatch) 
         streams = [listening.accept()[0]]
         exactly(streams[0], GREETING.size)
         door = Endpoint(*listening.getsockname())
-        streams[0].sendall(Reply(OK, CHUNK_MOST, WINDOW, bytes(SESSION_BYTES), (*others, door)).pack())
+        streams[0].sendall(Reply(OK, MAX_CHUNK, WINDOW, bytes(SESSION_BYTES), (*others, door)).pack())
         for _ in range(3):
             streams.append(listening.accept()[0])
             Greeting.unpack(exactly(streams[-1], GREETING.size))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ri2n_parallel.frames import CHUNK_MOST
+from ri2n_parallel.frames import MAX_CHUNK
 from ri2n_parallel.schedule import FIRST_BYTES, SEGMENT_BYTES, LinkLoad, chunk_bytes, early_bytes, pick
 
 BUFFER_BYTES = 1 << 17  # what a link takes before it is busy
@@ -18,7 +18,7 @@ LOADS = st.lists(
 )
 
 
-@given(st.integers(1, 1 << 30), st.integers(1, 64), st.floats(1e4, 1e10), st.integers(1, CHUNK_MOST))
+@given(st.integers(1, 1 << 30), st.integers(1, 64), st.floats(1e4, 1e10), st.integers(1, MAX_CHUNK))
 def test_a_chunk_is_never_empty_nor_longer_than_allowed(remaining: int, links: int, rate: float, most: int) -> None:
     size = chunk_bytes(remaining, links, rate, most)
     assert 1 <= size <= min(remaining, most)
@@ -26,24 +26,24 @@ def test_a_chunk_is_never_empty_nor_longer_than_allowed(remaining: int, links: i
 
 @given(st.integers(1, SEGMENT_BYTES), st.integers(1, 64), st.floats(1e4, 1e10))
 def test_what_fits_a_segment_is_one_chunk(remaining: int, links: int, rate: float) -> None:
-    assert chunk_bytes(remaining, links, rate, CHUNK_MOST) == remaining
+    assert chunk_bytes(remaining, links, rate, MAX_CHUNK) == remaining
 
 
 @given(st.integers(1, 1 << 24), st.integers(2, 64), st.floats(1e4, 1e10))
 def test_a_chunk_fills_its_segments_unless_it_is_the_longest_or_the_last(
     remaining: int, links: int, rate: float
 ) -> None:
-    size = chunk_bytes(remaining, links, rate, CHUNK_MOST)
-    assert size in (remaining, CHUNK_MOST) or size % SEGMENT_BYTES == 0
+    size = chunk_bytes(remaining, links, rate, MAX_CHUNK)
+    assert size in (remaining, MAX_CHUNK) or size % SEGMENT_BYTES == 0
 
 
 @given(st.integers(1, 1 << 24), st.integers(2, 64))
 def test_as_long_as_it_fills_a_segment_a_chunk_is_half_of_an_even_share(remaining: int, links: int) -> None:
     """The other half is for the end, when it is known which links are faster."""
     half = remaining / (2 * links)
-    size = chunk_bytes(remaining, links, 0.0, CHUNK_MOST)
-    if half >= CHUNK_MOST:
-        assert size == CHUNK_MOST
+    size = chunk_bytes(remaining, links, 0.0, MAX_CHUNK)
+    if half >= MAX_CHUNK:
+        assert size == MAX_CHUNK
     elif half >= SEGMENT_BYTES:
         assert half - SEGMENT_BYTES < size <= half
 
@@ -52,12 +52,12 @@ def test_as_long_as_it_fills_a_segment_a_chunk_is_half_of_an_even_share(remainin
 def test_chunks_make_up_the_whole(total: int, links: int, rate: float) -> None:
     remaining, chunks = total, 0
     while remaining:
-        remaining -= chunk_bytes(remaining, links, rate, CHUNK_MOST)
+        remaining -= chunk_bytes(remaining, links, rate, MAX_CHUNK)
         chunks += 1
     assert chunks <= 2 + total / SEGMENT_BYTES
 
 
-@given(LOADS, st.integers(1, CHUNK_MOST), st.integers(0, 1 << 24))
+@given(LOADS, st.integers(1, MAX_CHUNK), st.integers(0, 1 << 24))
 def test_only_links_that_take_more_are_chosen(links: list[LinkLoad], size: int, more: int) -> None:
     place = pick(links, size, size + more)
     if place is None:
@@ -68,7 +68,7 @@ def test_only_links_that_take_more_are_chosen(links: list[LinkLoad], size: int, 
         assert all(done_s <= (one.backlog_bytes + size) / one.rate for one in links if one.writable)
 
 
-@given(LOADS, st.integers(1, CHUNK_MOST))
+@given(LOADS, st.integers(1, MAX_CHUNK))
 def test_with_endless_data_no_link_that_takes_more_is_left_idle(links: list[LinkLoad], size: int) -> None:
     if any(link.writable for link in links):
         assert pick(links, size, 1 << 60) is not None
@@ -80,7 +80,7 @@ def simulate(rates: list[float], total: int) -> tuple[list[float], list[int]]:
     now_s, remaining, carried, ended = 0.0, total, [0] * len(rates), [0.0] * len(rates)
     mean = sum(rates) / len(rates)
     while remaining:
-        size = chunk_bytes(remaining, len(links), mean, CHUNK_MOST)
+        size = chunk_bytes(remaining, len(links), mean, MAX_CHUNK)
         place = pick(links, size, remaining)
         if place is None:
             step_s = min(max(link.backlog_bytes - BUFFER_BYTES, 1.0) / link.rate for link in links if not link.writable)
@@ -104,7 +104,7 @@ def test_every_byte_is_sent_once_and_links_end_together(rates: list[float], tota
     assert sum(carried) == total
     used = [rate for rate, count in zip(rates, carried, strict=True) if count]
     mean = sum(rates) / len(rates)
-    longest = max(2 * SEGMENT_BYTES, mean * 1e-4, SEGMENT_BYTES + CHUNK_MOST if total > CHUNK_MOST else 0)
+    longest = max(2 * SEGMENT_BYTES, mean * 1e-4, SEGMENT_BYTES + MAX_CHUNK if total > MAX_CHUNK else 0)
     assert max(ended) <= total / sum(used) + 2 * longest / min(used)
     assert max(ended) <= (total + longest) / max(rates) + longest / min(used)  # never slower than the fastest alone
 
@@ -120,7 +120,7 @@ def test_a_slow_link_beside_several_fast_ones_does_not_hold_up_the_end() -> None
 def test_equal_links_carry_equal_parts(count: int) -> None:
     ended, carried = simulate([1.25e7] * count, 8 << 20)
     assert max(ended) <= 1.02 * (8 << 20) / (count * 1.25e7)
-    assert max(carried) - min(carried) <= CHUNK_MOST
+    assert max(carried) - min(carried) <= MAX_CHUNK
 
 
 def test_a_slow_link_does_not_hold_up_the_end() -> None:
@@ -143,14 +143,14 @@ def test_a_small_message_takes_the_shorter_queue() -> None:
 @given(st.integers(1, 1 << 22), st.integers(1, 64), st.floats(0, 1))
 def test_what_goes_before_there_is_a_link(count: int, links: int, round_trip_s: float) -> None:
     """All of what TCP would send at once; never more than there is or may go; more over a longer way."""
-    found = early_bytes(count, links, round_trip_s, CHUNK_MOST)
-    assert 1 <= found <= min(count, CHUNK_MOST)
+    found = early_bytes(count, links, round_trip_s, MAX_CHUNK)
+    assert 1 <= found <= min(count, MAX_CHUNK)
     assert found == count or count > FIRST_BYTES
-    assert links > 1 or found == min(count, CHUNK_MOST)
-    assert found <= early_bytes(count, links, 2 * round_trip_s, CHUNK_MOST)
+    assert links > 1 or found == min(count, MAX_CHUNK)
+    assert found <= early_bytes(count, links, 2 * round_trip_s, MAX_CHUNK)
 
 
 def test_on_short_ways_most_waits_for_the_links() -> None:
-    assert early_bytes(1 << 20, 6, 1e-4, CHUNK_MOST) == 5000
-    assert early_bytes(1 << 20, 6, 1e-2, CHUNK_MOST) == CHUNK_MOST
-    assert early_bytes(1 << 20, 6, 0.0, CHUNK_MOST) == 2 * SEGMENT_BYTES
+    assert early_bytes(1 << 20, 6, 1e-4, MAX_CHUNK) == 5000
+    assert early_bytes(1 << 20, 6, 1e-2, MAX_CHUNK) == MAX_CHUNK
+    assert early_bytes(1 << 20, 6, 0.0, MAX_CHUNK) == 2 * SEGMENT_BYTES

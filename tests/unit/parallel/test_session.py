@@ -11,7 +11,7 @@ import pytest
 from ri2n_parallel import ParallelError, ParallelSocket, caretaker
 from ri2n_parallel import link as link_module
 from ri2n_parallel.engine import TAKEN_PART
-from ri2n_parallel.frames import ABORT, ACK, CHUNK_MOST, DATA, FIN, PING
+from ri2n_parallel.frames import ABORT, ACK, DATA, FIN, MAX_CHUNK, PING
 from ri2n_parallel.link import BYTES_ACKED, DELIVERY_RATE, RATED_S, SILENT_S, SUSPECT, TCP_INFO, UP, Link
 from ri2n_parallel.session import ANSWER_S, PING_S
 from tests.unit.parallel.raw import WINDOW, frame, hand_at
@@ -196,8 +196,8 @@ def test_a_sender_that_waits_for_room_is_told_when_the_program_has_taken_a_quart
     with hand_at("server") as (sock, hand, _):
         session = sock._session
         caretaker.remove(session)
-        for first in range(0, WINDOW, CHUNK_MOST):
-            hand.links[0].sendall(frame(DATA, first, bytes(CHUNK_MOST)))
+        for first in range(0, WINDOW, MAX_CHUNK):
+            hand.links[0].sendall(frame(DATA, first, bytes(MAX_CHUNK)))
             hears(sock)
 
         def has_come() -> bool:

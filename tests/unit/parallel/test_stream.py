@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ri2n_parallel import ProtocolError
-from ri2n_parallel.frames import RANGES_MOST, pack_ranges, unpack_ranges
-from ri2n_parallel.stream import CHUNKS_MOST, UNACKNOWLEDGED_MOST, Incoming, Outgoing
+from ri2n_parallel.frames import MAX_RANGES, pack_ranges, unpack_ranges
+from ri2n_parallel.stream import MAX_CHUNKS, MAX_UNACKNOWLEDGED, Incoming, Outgoing
 from tests.unit.parallel.worlds import noise
 
 WINDOW = 1000
@@ -178,7 +178,7 @@ def test_any_chunks_are_taken_or_refused_as_the_model_says(chunks: list[tuple[in
             with pytest.raises(ProtocolError):
                 incoming.put(sequence, DATA[sequence:end])
         assert (incoming.next, incoming.duplicates) == (model.next, model.duplicates)
-        assert incoming.ranges() == model.ranges()[:RANGES_MOST]
+        assert incoming.ranges() == model.ranges()[:MAX_RANGES]
     assert incoming.take(100) == DATA[: model.next]
 
 
@@ -243,22 +243,22 @@ def test_the_end_is_acknowledged_once_it_was_told() -> None:
 
 def test_what_waits_is_bounded_whatever_the_peer_allows() -> None:
     outgoing = Outgoing(1 << 60)
-    assert outgoing.room == UNACKNOWLEDGED_MOST
-    for _ in range(CHUNKS_MOST):
+    assert outgoing.room == MAX_UNACKNOWLEDGED
+    for _ in range(MAX_CHUNKS):
         assert outgoing.room
         outgoing.cut(b"x", 0)
     assert outgoing.room == 0
     outgoing.acknowledge(1, 1 << 60)
-    assert outgoing.room == UNACKNOWLEDGED_MOST - (CHUNKS_MOST - 1)
+    assert outgoing.room == MAX_UNACKNOWLEDGED - (MAX_CHUNKS - 1)
     assert Outgoing(1 << 60, most=5).room == 5
 
 
 def test_early_chunks_are_bounded_however_short() -> None:
     incoming = Incoming(1 << 20)
-    for place in range(CHUNKS_MOST):
+    for place in range(MAX_CHUNKS):
         incoming.put(1 + 2 * place, b"x")
     with pytest.raises(ProtocolError, match="before their turn"):
-        incoming.put(1 + 2 * CHUNKS_MOST, b"x")
+        incoming.put(1 + 2 * MAX_CHUNKS, b"x")
 
 
 @pytest.mark.parametrize("end", [0, 4, 10, 19])

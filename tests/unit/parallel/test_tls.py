@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import pytest
 
 from ri2n_parallel import HandshakeRefused, ParallelError, ParallelSocket, ProtocolError, Qos
-from ri2n_parallel.frames import ACK, CHUNK_MOST, FRAME, HELLO, JOIN, REPLY, SESSION_BYTES, Greeting, Reply
+from ri2n_parallel.frames import ACK, FRAME, HELLO, JOIN, MAX_CHUNK, REPLY, SESSION_BYTES, Greeting, Reply
 from tests.unit.parallel.worlds import (
     PATIENCE_S,
     Clock,
@@ -45,7 +45,7 @@ def test_a_transfer_over_three_links(tls_server: ssl.SSLContext, tls_client: ssl
         def enough() -> bool:
             """How they share it is a matter of rates, which loopback has none of: each has more than one chunk."""
             sent = [[link.sent_bytes for link in sender.links] for sender, _ in ways]
-            return all(sum(each) > 20 * MB and min(each) > 2 * CHUNK_MOST for each in sent)
+            return all(sum(each) > 20 * MB and min(each) > 2 * MAX_CHUNK for each in sent)
 
         wait_until("each carries its part", enough)
 
@@ -161,10 +161,10 @@ def test_frames_that_came_in_one_record_with_the_greeting(
             return tls_client.wrap_socket(plain, server_hostname="localhost")
 
         with connected() as control, connected() as link:
-            control.sendall(Greeting(HELLO, 1, CHUNK_MOST, MB, bytes(SESSION_BYTES)).pack())
+            control.sendall(Greeting(HELLO, 1, MAX_CHUNK, MB, bytes(SESSION_BYTES)).pack())
             session = Reply.unpack(control.recv(REPLY.size + 20)).session
             message = FRAME.pack(1, 5, 0, 0, MB) + b"hello" + FRAME.pack(ACK, 0, 0, 0, MB)
-            link.sendall(Greeting(JOIN, 1, CHUNK_MOST, MB, session).pack() + message)
+            link.sendall(Greeting(JOIN, 1, MAX_CHUNK, MB, session).pack() + message)
             far = listener.accept(PATIENCE_S)
             far.settimeout(PATIENCE_S)
             assert p_all(far, 5) == b"hello"

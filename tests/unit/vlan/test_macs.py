@@ -62,7 +62,7 @@ def test_counting_hosts_together(monkeypatch: pytest.MonkeyPatch, table: str, pe
     host = list(range(1, len(leaf) + 1))
     trees = build_trees(graph, leaf, VlanSpec())
     truth = one_by_one(trees, leaf, host, [True] * len(leaf), table, per_pair)
-    monkeypatch.setattr(macs, "MOST_EXACT", 0)
+    monkeypatch.setattr(macs, "MAX_EXACT", 0)
     found = mac_entries(trees, *arrays(leaf, host), table, per_pair)
     if table == "cyclic":
         assert not found.exact
@@ -77,7 +77,7 @@ def test_where_hosts_are_counted_together_several_nics_of_one_make_it_a_bound(mo
     graph, leaf, host = torus(3), [*range(9), *range(1, 9), 0], [*range(1, 10), *range(1, 10)]
     trees = build_trees(graph, leaf, VlanSpec())
     truth = one_by_one(trees, leaf, host, [True] * len(leaf), "spread", 1)
-    monkeypatch.setattr(macs, "MOST_EXACT", 0)
+    monkeypatch.setattr(macs, "MAX_EXACT", 0)
     found = mac_entries(trees, *arrays(leaf, host), "spread", 1)
     assert not found.exact
     assert (found.entries >= truth).all() and found.entries.tolist() != truth
