@@ -69,6 +69,7 @@ class Guest:
         options: Sequence[str] = (),
         cpu: int | None = None,
         pass_fds: Sequence[int] = (),
+        put: Mapping[str, str | Path] | None = None,
     ) -> None:
         """Boot it. It is killed after `limit_s` real seconds.
 
@@ -76,7 +77,7 @@ class Guest:
         passed on. `folder` is where `share` is made, default the folder for temporary files; `writable` is a folder of
         this machine that the guest may change; `options` are added to the kernel's command line. It runs on one CPU,
         `cpu`, or any that this process may use: its many switches between processes cost a third less than over
-        several. BadInput for a seed below 1.
+        several. `put` are files in `share`: their text, or what they are links to. BadInput for a seed below 1.
         """
         if seed < 1:
             raise BadInput(f"seed {seed}: must be at least 1")
@@ -92,6 +93,11 @@ class Guest:
             )
             for name in ("stdout", "stderr"):
                 (self.share / name).touch()
+            for name, content in (put or {}).items():
+                if isinstance(content, Path):
+                    (self.share / name).symlink_to(content)
+                else:
+                    (self.share / name).write_text(content)
             extra = [*options, *([f"RI2N_WRITABLE={writable}"] if writable else [])]
             line = _command_line(kernel, self.share, seed, memory_mb, extra)
             # In a namespace of process ids, which dies as a whole: the guest's processes are processes here, and

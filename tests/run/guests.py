@@ -30,14 +30,16 @@ TICK_S = 30
 PROJECT = "/run/ri2n-project"
 """Where a guest sees this checkout."""
 
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
 IN_GUEST = f"""
-mkdir {PROJECT} /run/tmp && mount --bind "$1" {PROJECT} && cd {PROJECT} || exit
+mkdir {PROJECT} /run/tmp && mount --bind {SHARE}/project {PROJECT} && cd {PROJECT} || exit
 installed=.venv/lib/python*/site-packages
-sed -i "s|$1|{PROJECT}|g" .venv/pyvenv.cfg .venv/bin/ri2n $installed/__editable__* $installed/ri2n_*-*/direct_url.json
-shift
+sed -i -f {SHARE}/project.sed .venv/pyvenv.cfg .venv/bin/ri2n \\
+    $installed/__editable__* $installed/ri2n_*-*/direct_url.json
 if [[ ${{RI2N_BATCH_READS-}} ]]; then cp "$RI2N_BATCH_READS" /run/batch.so && RI2N_BATCH_READS=/run/batch.so; fi
 unset RI2N_SHARE
-known=(PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/run/tmp TMPDIR=/run/tmp LANG=C.UTF-8)
+known=(PATH={PATH} HOME=/run/tmp TMPDIR=/run/tmp LANG=C.UTF-8)
 for name in "${{!RI2N_@}}"; do known+=("$name=${{!name}}"); done
 while sleep {TICK_S}; do echo >>{SHARE}/clock; done &
 exec env -i "${{known[@]}}" PYTHONPATH={PROJECT} PYTHONPYCACHEPREFIX=/run/tmp/pyc "$@"
@@ -47,7 +49,8 @@ exec env -i "${{known[@]}}" PYTHONPATH={PROJECT} PYTHONPYCACHEPREFIX=/run/tmp/py
 One byte more that a program reads moves what it keeps in memory, then the order of a set, and in the end a packet. So
 this checkout is seen in one folder, which is named in its installation, too (what a guest changes in a file is gone
 with the guest); what Python compiled here before is not used; temporary files lie in an empty folder, and the
-environment is written here, but for our own variables. A line is added to a file at every TICK_S of the guest's clock:
+environment is written here, but for our own variables. The folder's own name is in no argument and no variable of any
+process in the guest, whose length would do the same. A line is added to a file at every TICK_S of the guest's clock:
 a sign of life.
 """
 
@@ -79,8 +82,10 @@ class _Run:
         self._size = 0
         python = sys.executable.replace(f"{ROOT}/", f"{PROJECT}/", 1)
         line = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={SHARE}/junit.xml", *argv, path]
-        line = ["bash", "-c", IN_GUEST, "in-guest", str(ROOT), *line]
-        self.guest = Guest(kernel, line, limit_s=LIMIT_S, cpu=cpu, seed=seed)
+        line = ["bash", "-c", IN_GUEST, "in-guest", *line]
+        put: dict[str, str | Path] = {"project": ROOT, "project.sed": f"s|{ROOT}|{PROJECT}|g\n"}
+        env = {"PATH": PATH, "LANG": "C.UTF-8"}
+        self.guest = Guest(kernel, line, limit_s=LIMIT_S, cpu=cpu, seed=seed, cwd=Path("/"), env=env, put=put)
         self._pace = Pace.FULL
 
     def keep(self, pace: Pace) -> None:
