@@ -57,7 +57,8 @@ narrowed() {
 # sender hears of it: the kernel cuts a packet into fragments, or answers that it is too big.
 narrow_routes() {
     read_link "$BRIDGE" || return 0
-    add_routes "$BRIDGE" < <(routes_of "$BRIDGE" | narrowed "$LINK_MTU" changed)
+    # What cannot be changed (a route by the number of a nexthop) is named by host-status, not each second in the log.
+    add_routes "$BRIDGE" < <(routes_of "$BRIDGE" | narrowed "$LINK_MTU" changed) 2>/dev/null
 }
 
 # Add what addresses_of and routes_of printed (files) to a device; what is there already is left alone.

@@ -61,6 +61,8 @@ def crowd_of(address: str) -> str:
         found = ipaddress.ip_address(bare)
     except ValueError:
         return bare
-    if found.version == 4 or found.ipv4_mapped is not None:
-        return str(getattr(found, "ipv4_mapped", None) or found)
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
     return str(ipaddress.ip_network((int(found) >> SITE_BITS << SITE_BITS, SITE_BITS)))

@@ -13,18 +13,23 @@ from ri2n_sdn.cli.doctor import findings_in
 from ri2n_sdn.cli.finding import Finding
 from ri2n_sdn.errors import BadInput, NotAvailable
 
-__all__ = ["examine_guest", "examine_lab", "hosts_of", "lab_socket"]
+__all__ = ["examine_guest", "examine_lab", "hosts_of", "lab_socket", "only_socket"]
 
 
-def lab_socket(lab: str | None) -> Path | None:
-    """The controller's socket of the lab of that name; None: of the only lab here that has a controller, if any.
+def lab_socket(lab: str) -> Path:
+    """The controller's socket of the lab of that name; NotAvailable when there is none.
 
-    For a lab in a guest, this very command runs there, and the process exits as it does. NotAvailable when there are
-    several, or when there is no lab of that name.
+    For a lab in a guest, this very command runs there, and the process exits as it does.
     """
-    if lab is not None:
-        forward(lab)
-        return Lab.load(lab).controller_socket
+    forward(lab)
+    return Lab.load(lab).controller_socket
+
+
+def only_socket() -> Path | None:
+    """That of the only lab here that has a controller; None when there is no such lab, NotAvailable for several.
+
+    For one in a guest as `lab_socket`.
+    """
     here = _sockets()
     guests = [guest for guest in guest_labs_of_mine() if guest.alive]
     if len(here) + len(guests) > 1:

@@ -160,13 +160,10 @@ class StripingApp(OSKenApp):
         planned = (fabric, cluster.loop.strategy_name)
         everything = self._planned is None or self._planned[0] is not fabric or self._planned[1] != planned[1]
         self._planned = planned
-        decided = {
-            pair for pair, paths in cluster.measured.rates.items() if any(p.share is not None for p in paths.values())
-        }
+        rates = cluster.measured.rates
+        decided = {pair for pair, paths in rates.items() if any(path.share is not None for path in paths.values())}
         changed, self._decided = decided | self._decided, decided
-        sent = {
-            pair: {key: path.tx_bps for key, path in paths.items()} for pair, paths in cluster.measured.rates.items()
-        }
+        sent = {pair: {key: path.tx_bps for key, path in paths.items()} for pair, paths in rates.items()}
         self._parts = even_parts(fabric, sent) if fabric.routing is not None else {}
         for name, member in helpers.items():
             with cluster.alone(member, "its helper cannot be told its links"):

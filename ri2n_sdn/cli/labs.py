@@ -20,8 +20,11 @@ __all__ = ["Labs", "controller_socket", "hosts_of_lab", "labs"]
 class Labs(Protocol):
     """What the package of labs answers. For a lab in a guest, the very same command runs there, and this one exits."""
 
-    def lab_socket(self, lab: str | None) -> Path | None:
-        """The controller's socket of the lab of that name; None: of the only lab here that has a controller, if any."""
+    def lab_socket(self, lab: str) -> Path:
+        """The controller's socket of the lab of that name; NotAvailable when there is none."""
+
+    def only_socket(self) -> Path | None:
+        """That of the only lab here that has a controller; None when there is no such lab, NotAvailable for several."""
 
     def hosts_of(self, socket: Path) -> tuple[dict[str, str], str | None] | None:
         """Addresses and datapath of the hosts of the lab whose controller has this socket; None: it is no lab's."""
@@ -49,13 +52,13 @@ def controller_socket(given: Path | None, lab: str | None) -> Path:
     if lab is not None:
         if given is not None:
             raise BadInput("give --socket or --lab, not both")
-        return _of_lab(labs("--lab"), lab)
+        return labs("--lab").lab_socket(lab)
     if given is not None:
         return given
     if DEFAULT_SOCKET.exists():
         return DEFAULT_SOCKET
     installed = _installed()
-    found = None if installed is None else installed.lab_socket(None)
+    found = None if installed is None else installed.only_socket()
     if found is None:
         raise NotAvailable(f"no controller is running ({DEFAULT_SOCKET}, no lab); start one with `ri2n controller`")
     return found
@@ -65,12 +68,6 @@ def hosts_of_lab(socket: Path) -> tuple[dict[str, str], str | None] | None:
     """Addresses and datapath of the hosts of the lab whose controller has this socket; None: it is no lab's."""
     installed = _installed()
     return None if installed is None else installed.hosts_of(socket)
-
-
-def _of_lab(installed: Labs, lab: str) -> Path:
-    found = installed.lab_socket(lab)
-    assert found is not None  # a name that there is not is NotAvailable
-    return found
 
 
 def _installed() -> Labs | None:
