@@ -1,6 +1,8 @@
-//! How many packets a core handles in memory: scheduler, reorder buffer, both, and two whole engines.
+//! How many packets a core handles in memory: scheduler, reorder buffer, both, and two whole
+//! engines.
 //!
-//! `cargo run --release --example speed`: a line of JSON per row, the median of some runs and their spread.
+//! `cargo run --release --example speed`: a line of JSON per row, the median of some runs and their
+//! spread.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -36,7 +38,11 @@ fn main() {
     for bytes in [64, BYTES] {
         let mut pair = Pair::new();
         row(&format!("two engines, frames of {bytes} bytes"), || pair.carry(FRAMES, bytes));
-        assert!(pair.delivered as f64 > 0.99 * (RUNS as u64 * FRAMES) as f64, "{} came", pair.delivered);
+        assert!(
+            pair.delivered as f64 > 0.99 * (RUNS as u64 * FRAMES) as f64,
+            "{} came",
+            pair.delivered
+        );
     }
 }
 
@@ -84,7 +90,8 @@ impl Sending {
         }
     }
 
-    /// One frame in and out: its sequence and link. The peer acknowledges 64 frames at a time, as heartbeats would more.
+    /// One frame in and out: its sequence and link. The peer acknowledges 64 frames at a time, as
+    /// heartbeats would more.
     fn next(&mut self) -> (Seq, u8) {
         self.now += NS_PER_FRAME;
         let mut frame = self.spare.pop().unwrap_or_default();
@@ -138,7 +145,9 @@ impl Receiving {
     fn take(&mut self, (seq, link): (Seq, u8)) {
         self.now += NS_PER_FRAME;
         // A frame is handed on as its buffer's pointer, length and room.
-        if let Inserted::InOrder(frame) = self.buffer.insert(self.now, seq, link, false, BYTES, [0; 24]) {
+        if let Inserted::InOrder(frame) =
+            self.buffer.insert(self.now, seq, link, false, BYTES, [0; 24])
+        {
             black_box(frame);
             self.out += 1;
         }
@@ -172,7 +181,11 @@ fn one_link_late() -> impl Iterator<Item = (Seq, u8)> {
 fn receive(frames: impl Iterator<Item = (Seq, u8)>) {
     let mut receiving = Receiving::new();
     frames.for_each(|frame| receiving.take(frame));
-    assert!(receiving.ask.is_empty() && receiving.out + 2 * LATE as u64 * 4 > FRAMES, "{}", receiving.out);
+    assert!(
+        receiving.ask.is_empty() && receiving.out + 2 * LATE as u64 * 4 > FRAMES,
+        "{}",
+        receiving.out
+    );
 }
 
 /// Each frame is sent and taken; those of link 3 `late` frames of that link later.
@@ -191,7 +204,11 @@ fn both(late: usize) {
             on_the_way.drain(..1).for_each(|frame| receiving.take(frame));
         }
     }
-    assert!(receiving.ask.is_empty() && receiving.out + 2 * LATE as u64 * 4 > FRAMES, "{}", receiving.out);
+    assert!(
+        receiving.ask.is_empty() && receiving.out + 2 * LATE as u64 * 4 > FRAMES,
+        "{}",
+        receiving.out
+    );
 }
 
 /// Two helpers without a controller, joined by two wires that take no time.

@@ -1,22 +1,26 @@
-//! What of a peer's numbers is believed: a frame that says something far from what is known is one of many until others
-//! agree, and what was believed is given up when the peer keeps contradicting it.
+//! What of a peer's numbers is believed: a frame that says something far from what is known is one
+//! of many until others agree, and what was believed is given up when the peer keeps contradicting
+//! it.
 //!
-//! Checksums find what is damaged on the way. What a broken host says, or a frame with bits flipped in its memory, has the
-//! right checksum: without this, one such number would make everything after it look old, for good.
+//! Checksums find what is damaged on the way. What a broken host says, or a frame with bits flipped
+//! in its memory, has the right checksum: without this, one such number would make everything after
+//! it look old, for good.
 
 use crate::seq::Seq;
 use crate::Nanos;
 
 /// So many frames must say about the same before a jump is believed.
 pub const AGREE: u8 = 3;
-/// A number that is at most so far ahead of what is known is no jump: so much may be lost, or on the way over other links.
+/// A number that is at most so far ahead of what is known is no jump: so much may be lost, or on
+/// the way over other links.
 const NEAR: i32 = 256;
 /// Claims that are at most so far apart agree: the peer goes on sending between them.
 const TOGETHER: i32 = 1024;
-/// A claim that is older than this supports no other: longer than three heartbeats of an idle peer are apart.
+/// A claim that is older than this supports no other: longer than three heartbeats of an idle peer
+/// are apart.
 const REMEMBER_NS: Nanos = 4_000_000_000;
-/// Numbers that rise from an old one are a new beginning when they went on rising for so long: replayed ones, among those
-/// of a living link, do not.
+/// Numbers that rise from an old one are a new beginning when they went on rising for so long:
+/// replayed ones, among those of a living link, do not.
 const RISING_NS: Nanos = 15_000_000;
 
 /// Claims that do not fit what is known, as far as they agree with each other.
@@ -29,7 +33,8 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// One more claim; whether enough agree now. `again`: one with the same number as the last is another frame's.
+    /// One more claim; whether enough agree now. `again`: one with the same number as the last is
+    /// another frame's.
     fn hear(&mut self, now: Nanos, claim: Seq, again: bool) -> bool {
         let step = claim.since(self.last);
         if !self.goes_on(now) || !(-TOGETHER..=TOGETHER).contains(&step) {
@@ -44,7 +49,8 @@ impl Claim {
         self.seen >= AGREE
     }
 
-    /// As `hear`, for numbers that can only rise: the same again says nothing, and a lower one that all before it were wrong.
+    /// As `hear`, for numbers that can only rise: the same again says nothing, and a lower one that
+    /// all before it were wrong.
     fn rises(&mut self, now: Nanos, claim: Seq) -> Rise {
         let step = claim.since(self.last);
         if self.goes_on(now) && step == 0 {
@@ -131,7 +137,8 @@ impl Counted {
         self.up_to(now, seq, 1, false)
     }
 
-    /// A heartbeat said that `next` comes next, on a link that keeps the order; how many before it are lost.
+    /// A heartbeat said that `next` comes next, on a link that keeps the order; how many before it
+    /// are lost.
     pub fn told(&mut self, now: Nanos, next: Seq) -> u32 {
         if self.next.is_some_and(|known| next.is_before(known)) {
             self.behind = self.behind.saturating_add(1);
@@ -157,9 +164,9 @@ impl Counted {
 
 /// Where a peer is in the sequence of its session.
 ///
-/// `end` is what the reorder buffer takes for the number after the newest that was sent. On links that keep the order,
-/// whatever said so is confirmed by each later heartbeat of that link: so when all living links deny it, several times and
-/// with nothing newer in between, it was never sent.
+/// `end` is what the reorder buffer takes for the number after the newest that was sent. On links
+/// that keep the order, whatever said so is confirmed by each later heartbeat of that link: so when
+/// all living links deny it, several times and with nothing newer in between, it was never sent.
 #[derive(Debug, Default)]
 pub struct Position {
     ahead: Claim,
@@ -174,7 +181,8 @@ struct Denied {
 }
 
 impl Position {
-    /// A data frame says that all before `seq`, itself included, were sent; whether that is to be believed.
+    /// A data frame says that all before `seq`, itself included, were sent; whether that is to be
+    /// believed.
     pub fn data(&mut self, now: Nanos, end: Seq, seq: Seq) -> bool {
         let beyond = seq.since(end);
         if beyond > NEAR {
@@ -188,7 +196,8 @@ impl Position {
 
     /// Whether all before `seq` were sent, as far as is believed by now.
     pub fn fits(&self, end: Seq, seq: Seq) -> bool {
-        let agreed = self.ahead.seen >= AGREE && (-TOGETHER..=TOGETHER).contains(&seq.since(self.ahead.last));
+        let agreed = self.ahead.seen >= AGREE
+            && (-TOGETHER..=TOGETHER).contains(&seq.since(self.ahead.last));
         seq.since(end) <= NEAR || agreed
     }
 
@@ -210,7 +219,8 @@ impl Position {
         true
     }
 
-    /// Where the peer is, when it has contradicted what was believed for `wait_ns` on all `live` links (a bit each).
+    /// Where the peer is, when it has contradicted what was believed for `wait_ns` on all `live`
+    /// links (a bit each).
     pub fn denied(&mut self, now: Nanos, live: u64, wait_ns: Nanos) -> Option<Seq> {
         let denied = self.denied.as_deref()?;
         let mut found: Option<Seq> = None;
@@ -259,10 +269,14 @@ mod tests {
     #[test]
     fn heartbeats_of_an_idle_peer_agree_by_saying_the_same() {
         let mut position = Position::default();
-        let said: Vec<bool> = (0..3).map(|n| position.heartbeat(n * 1000 * MS, Seq(0), 1, Seq(5_000))).collect();
+        let said: Vec<bool> =
+            (0..3).map(|n| position.heartbeat(n * 1000 * MS, Seq(0), 1, Seq(5_000))).collect();
         assert_eq!(said, [false, false, true]);
         let mut position = Position::default();
-        assert!((0..3).all(|n| !position.heartbeat(n * 5000 * MS, Seq(0), 1, Seq(5_000))), "too long ago");
+        assert!(
+            (0..3).all(|n| !position.heartbeat(n * 5000 * MS, Seq(0), 1, Seq(5_000))),
+            "too long ago"
+        );
     }
 
     #[test]
@@ -277,7 +291,11 @@ mod tests {
         }
         assert_eq!(deny(&mut position, 31, 1, 420), None);
         assert_eq!(deny(&mut position, 40, 1, 440), None);
-        assert_eq!(deny(&mut position, 50, 1, 425), Some(Seq(430)), "the newest that one of them said last");
+        assert_eq!(
+            deny(&mut position, 50, 1, 425),
+            Some(Seq(430)),
+            "the newest that one of them said last"
+        );
         assert_eq!(position.denied(60 * MS, 0b11, 0), None, "it is done with");
     }
 
@@ -319,8 +337,9 @@ mod tests {
         assert_eq!(rising.take(MS, Seq(10), false), Newer::Yes, "it goes on where it was");
         assert_eq!(rising.take(MS, Seq(1 << 20), true), Newer::Yes, "after a silence");
         // That was wrong, and everything is old now.
-        let old: Vec<Newer> =
-            [(10, 12), (11, 12), (20, 14)].map(|(ms, seq)| rising.take(ms * MS, Seq(seq), false)).into();
+        let old: Vec<Newer> = [(10, 12), (11, 12), (20, 14)]
+            .map(|(ms, seq)| rising.take(ms * MS, Seq(seq), false))
+            .into();
         assert_eq!(old, [Newer::No; 3], "the second is the first again");
         assert_eq!(rising.take(30 * MS, Seq(16), false), Newer::Yes);
         assert_eq!(rising.take(40 * MS, Seq(18), false), Newer::Yes);
@@ -330,14 +349,17 @@ mod tests {
     fn a_wrong_number_a_little_ahead_of_those_that_are_doubted_does_not_hold_them_up() {
         let mut rising = Rising::default();
         assert_eq!([900, 500].map(|seq| rising.take(0, Seq(seq), false)), [Newer::Yes, Newer::No]);
-        let real: Vec<Newer> = (0..4).map(|n| rising.take(n * 10 * MS, Seq(100 + n as u32), false)).collect();
+        let real: Vec<Newer> =
+            (0..4).map(|n| rising.take(n * 10 * MS, Seq(100 + n as u32), false)).collect();
         assert_eq!(real, [Newer::No, Newer::No, Newer::Yes, Newer::Yes]);
     }
 
     #[test]
     fn replayed_numbers_do_not_take_a_living_link_back() {
         let mut rising = Rising::default();
-        (0..100).for_each(|n| assert_eq!(rising.take(u64::from(n) * 10 * MS, Seq(n), false), Newer::Yes));
+        (0..100).for_each(|n| {
+            assert_eq!(rising.take(u64::from(n) * 10 * MS, Seq(n), false), Newer::Yes)
+        });
         for n in 100..200 {
             for old in 0..90 {
                 assert_ne!(rising.take(u64::from(n) * 10 * MS, Seq(old), false), Newer::Yes);

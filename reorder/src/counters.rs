@@ -5,7 +5,8 @@ use crate::wire::Malformed;
 /// Makes `Counters` from one line for each counter.
 macro_rules! counters {
     ($($(#[$doc:meta])+ $name:ident,)+) => {
-        /// Numbers since the helper began. All of them only grow, but the engine's gauges are elsewhere.
+        /// Numbers since the helper began. All of them only grow, but the engine's gauges are
+        /// elsewhere.
         #[derive(Clone, Debug, Default, Eq, PartialEq)]
         pub struct Counters {
             $($(#[$doc])+ pub $name: u64,)+
@@ -56,7 +57,8 @@ counters! {
     old_heartbeats,
     /// Frames that spoke of numbers far from those that are known: not believed until others agree.
     doubted,
-    /// Times that what was believed of a peer's sequence was given up, as all links contradicted it.
+    /// Times that what was believed of a peer's sequence was given up, as all links contradicted
+    /// it.
     resyncs,
     /// Data frames missing in the sequence of their link.
     lost_on_links,
@@ -64,7 +66,8 @@ counters! {
     queue_full,
     /// Frames of the host that waited for a peer that no link leads to any more.
     unreachable,
-    /// Peers beyond the number that is kept, or strangers that greeted beyond those that are looked at in a second.
+    /// Peers beyond the number that is kept, or strangers that greeted beyond those that are looked
+    /// at in a second.
     too_many_peers,
     /// Turns: times that it was woken by a frame, or because something was due.
     wakes,
@@ -169,13 +172,19 @@ counters! {
 }
 
 impl Counters {
-    /// Frames that came in, from either side, and those that were sent to the network: what there was to wake for.
+    /// Frames that came in, from either side, and those that were sent to the network: what there
+    /// was to wake for.
     #[must_use]
     pub fn frames(&self) -> u64 {
-        self.plain_in + self.wire_in + self.wire_out + self.heartbeats_out + self.repeat_requests_out
+        self.plain_in
+            + self.wire_in
+            + self.wire_out
+            + self.heartbeats_out
+            + self.repeat_requests_out
     }
 
-    /// Turns for each frame: about one, and less under load. Many more, and it is awake for nothing.
+    /// Turns for each frame: about one, and less under load. Many more, and it is awake for
+    /// nothing.
     #[must_use]
     pub fn wakes_per_frame(&self) -> f64 {
         self.wakes as f64 / self.frames().max(1) as f64

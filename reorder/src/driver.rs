@@ -21,7 +21,8 @@ pub enum Out {
 pub trait Sink {
     /// A whole frame without the bridge's tag, complete in itself, to the wire side.
     fn wire(&mut self, to: Out, frame: Vec<u8>);
-    /// A whole frame, complete in itself, to the host. Frames may be merged on the way; order stays within a flow.
+    /// A whole frame, complete in itself, to the host. Frames may be merged on the way; order stays
+    /// within a flow.
     fn plain(&mut self, frame: Vec<u8>);
     /// An empty buffer for a frame.
     fn recycle(&mut self) -> Vec<u8>;
@@ -33,10 +34,19 @@ pub trait Sink {
 pub trait Driver {
     /// A frame of the host, with its offloads.
     fn on_plain(&mut self, now: Nanos, header: &VnetHdr, frame: Vec<u8>, out: &mut dyn Sink);
-    /// A frame from the wire side. With a bridge: with the `tag` it had (taken out of it), `nic` means nothing. Without:
-    /// by the NIC whose port number is `nic`, addressed to its MAC, to all or to a group.
-    fn on_wire(&mut self, now: Nanos, tag: Option<Tag>, nic: u8, frame: Vec<u8>, out: &mut dyn Sink);
-    /// Everything that is due; returns when something is due next. To be called after each batch of frames.
+    /// A frame from the wire side. With a bridge: with the `tag` it had (taken out of it), `nic`
+    /// means nothing. Without: by the NIC whose port number is `nic`, addressed to its MAC, to all
+    /// or to a group.
+    fn on_wire(
+        &mut self,
+        now: Nanos,
+        tag: Option<Tag>,
+        nic: u8,
+        frame: Vec<u8>,
+        out: &mut dyn Sink,
+    );
+    /// Everything that is due; returns when something is due next. To be called after each batch of
+    /// frames.
     fn on_tick(&mut self, now: Nanos, out: &mut dyn Sink) -> Nanos;
     /// Whether more frames of the host should be read now.
     fn wants_plain(&mut self, now: Nanos) -> bool;

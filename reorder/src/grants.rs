@@ -1,9 +1,11 @@
-//! The receiver's inner loop: who may send how much over which link, decided anew every few milliseconds.
+//! The receiver's inner loop: who may send how much over which link, decided anew every few
+//! milliseconds.
 //!
-//! A receiver sees everybody who sends to it, so it shares its NICs out max-min fairly among those that have something to
-//! send, and tells each by heartbeat. What is left over is granted too, so that a sender that grows is not held up;
-//! together the grants of active senders never exceed the NICs. Traffic from hosts without a helper is one more sender per
-//! NIC, with a demand that lets it grow.
+//! A receiver sees everybody who sends to it, so it shares its NICs out max-min fairly among those
+//! that have something to send, and tells each by heartbeat. What is left over is granted too, so
+//! that a sender that grows is not held up; together the grants of active senders never exceed the
+//! NICs. Traffic from hosts without a helper is one more sender per NIC, with a demand that lets it
+//! grow.
 
 mod foreign;
 
@@ -20,16 +22,18 @@ pub struct Settings {
     pub headroom: f64,
     /// Part of a NIC's rate that the idle peers may begin with, all together.
     pub floor: f64,
-    /// What a sender that wants a finite amount, or a host without a helper, may grow to before the next update, of what
-    /// it has now.
+    /// What a sender that wants a finite amount, or a host without a helper, may grow to before the
+    /// next update, of what it has now.
     pub growth: f64,
     /// A peer that sent nothing for so long (ns) is idle.
     pub idle_ns: Nanos,
-    /// A peer that had more to send for two windows of this length (ns) and used little of its grant is held up elsewhere.
+    /// A peer that had more to send for two windows of this length (ns) and used little of its
+    /// grant is held up elsewhere.
     pub window_ns: Nanos,
     /// It used little: less than this part of its grant.
     pub little: f64,
-    /// It is no longer held up elsewhere when it uses this part of a grant of `slack` times what it used.
+    /// It is no longer held up elsewhere when it uses this part of a grant of `slack` times what it
+    /// used.
     pub much: f64,
     /// See `much`.
     pub slack: f64,
@@ -60,9 +64,11 @@ pub struct GrantLink {
     pub link: u8,
     /// This host's NIC at its end.
     pub nic: u8,
-    /// The peer's NIC at its beginning; links with the same one share what the largest of them may carry.
+    /// The peer's NIC at its beginning; links with the same one share what the largest of them may
+    /// carry.
     pub own: u8,
-    /// Most that it may carry, in bit/s: what the controller and the peer know of the way; 0 for a dead link.
+    /// Most that it may carry, in bit/s: what the controller and the peer know of the way; 0 for a
+    /// dead link.
     pub limit_bps: f64,
 }
 
@@ -92,7 +98,8 @@ struct Peer {
 struct Window {
     since: Option<Nanos>,
     bytes: u64,
-    /// The lowest grant of this window and of the one before, in bit/s; 0 if the peer had not more to send all the time.
+    /// The lowest grant of this window and of the one before, in bit/s; 0 if the peer had not more
+    /// to send all the time.
     lowest_bps: f64,
     before_bps: f64,
     /// What it used in the last window, if it is held up elsewhere.
@@ -101,9 +108,9 @@ struct Window {
 
 /// Shares this host's NICs among its peers. `P` identifies a peer.
 ///
-/// Invariants: the grants over links that end at a NIC, of the peers that are not idle, and what is set aside for hosts
-/// without a helper, are `headroom` of its rate at most; idle peers have `floor` of it more at most. No grant exceeds its
-/// link's limit.
+/// Invariants: the grants over links that end at a NIC, of the peers that are not idle, and what is
+/// set aside for hosts without a helper, are `headroom` of its rate at most; idle peers have
+/// `floor` of it more at most. No grant exceeds its link's limit.
 #[derive(Debug)]
 pub struct Granter<P> {
     settings: Settings,
@@ -122,14 +129,16 @@ impl<P: Copy + Ord> Granter<P> {
         self.nics.entry(nic).or_default().capacity_bps = capacity_bps;
     }
 
-    /// A helper's frame of any kind came in by `nic`: `bytes` as the kernel counts them (no preamble, no checksum).
+    /// A helper's frame of any kind came in by `nic`: `bytes` as the kernel counts them (no
+    /// preamble, no checksum).
     pub fn managed(&mut self, nic: u8, bytes: usize) {
         if let Some(nic) = self.nics.get_mut(&nic) {
             nic.foreign.managed(bytes as u64);
         }
     }
 
-    /// All that ever came in by `nic`, in bytes, from the kernel's counters. Call it just before `update`.
+    /// All that ever came in by `nic`, in bytes, from the kernel's counters. Call it just before
+    /// `update`.
     pub fn nic_total(&mut self, now: Nanos, nic: u8, rx_bytes: u64) {
         if let Some(nic) = self.nics.get_mut(&nic) {
             nic.foreign.total(now, rx_bytes);
@@ -141,7 +150,8 @@ impl<P: Copy + Ord> Granter<P> {
         self.nics.get(&nic).map_or(0.0, |nic| nic.foreign.bps())
     }
 
-    /// Adds `peer`, or gives it other links. Links that stay keep their grants until the next update.
+    /// Adds `peer`, or gives it other links. Links that stay keep their grants until the next
+    /// update.
     pub fn set_peer(&mut self, peer: P, links: Vec<GrantLink>) {
         let known = self.peers.entry(peer).or_insert_with(|| Peer {
             links: Vec::new(),
@@ -155,7 +165,9 @@ impl<P: Copy + Ord> Granter<P> {
         let kept = |rates: &[f64]| -> Vec<f64> {
             let rate = |link: &GrantLink| {
                 let place = known.links.iter().position(|old| old.link == link.link);
-                place.and_then(|place| rates.get(place)).map_or(0.0, |rate| rate.min(link.limit_bps))
+                place
+                    .and_then(|place| rates.get(place))
+                    .map_or(0.0, |rate| rate.min(link.limit_bps))
             };
             links.iter().map(rate).collect()
         };
@@ -168,17 +180,22 @@ impl<P: Copy + Ord> Granter<P> {
         self.peers.remove(&peer);
     }
 
-    /// `link` of `peer` may carry `limit_bps` bit/s at most from the next update on; 0 if it is dead.
+    /// `link` of `peer` may carry `limit_bps` bit/s at most from the next update on; 0 if it is
+    /// dead.
     pub fn set_limit(&mut self, peer: P, link: u8, limit_bps: f64) {
         let links = self.peers.get_mut(&peer).map(|peer| &mut peer.links);
-        if let Some(link) = links.and_then(|links| links.iter_mut().find(|known| known.link == link)) {
+        if let Some(link) =
+            links.and_then(|links| links.iter_mut().find(|known| known.link == link))
+        {
             link.limit_bps = limit_bps;
         }
     }
 
-    /// `peer` would send `demand_bps` bit/s, infinite if it has more than it is granted (the flag MORE, or its heartbeat).
+    /// `peer` would send `demand_bps` bit/s, infinite if it has more than it is granted (the flag
+    /// MORE, or its heartbeat).
     ///
-    /// True if it begins to have more, or ends: then all shares change, and `update` should be called soon.
+    /// True if it begins to have more, or ends: then all shares change, and `update` should be
+    /// called soon.
     pub fn demand(&mut self, now: Nanos, peer: P, demand_bps: f64) -> bool {
         let Some(peer) = self.peers.get_mut(&peer) else { return false };
         let changes = (demand_bps == f64::INFINITY) != (peer.demand_bps == f64::INFINITY);
@@ -189,7 +206,8 @@ impl<P: Copy + Ord> Granter<P> {
         changes
     }
 
-    /// A data frame of `peer` came in, of `bytes` as the sender's token buckets count them. Frames that were repeated count too.
+    /// A data frame of `peer` came in, of `bytes` as the sender's token buckets count them. Frames
+    /// that were repeated count too.
     pub fn arrived(&mut self, peer: P, bytes: usize) {
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.bytes += bytes as u64;
@@ -206,15 +224,19 @@ impl<P: Copy + Ord> Granter<P> {
     /// Shares out again. True if a grant changed so much that it should be told at once.
     pub fn update(&mut self, now: Nanos) -> bool {
         let places: Vec<u8> = self.nics.keys().copied().collect();
-        let capacity: Vec<f64> =
-            self.nics.values().map(|nic| nic.capacity_bps.max(0.0) * self.settings.headroom).collect();
+        let capacity: Vec<f64> = self
+            .nics
+            .values()
+            .map(|nic| nic.capacity_bps.max(0.0) * self.settings.headroom)
+            .collect();
         let floors = self.floors(&places);
         let mut senders: Vec<Sender> = Vec::new();
         let mut idle = Vec::new();
         for peer in self.peers.values_mut() {
             peer.look_back(now, &self.settings);
             let rests = peer.active_at.is_none_or(|at| now - at > self.settings.idle_ns);
-            let floor: f64 = peer.links.iter().map(|link| floors.get(&link.nic).copied().unwrap_or(0.0)).sum();
+            let floor: f64 =
+                peer.links.iter().map(|link| floors.get(&link.nic).copied().unwrap_or(0.0)).sum();
             let demand_bps = if rests { 0.0 } else { peer.wants(&self.settings, floor) };
             senders.push(peer.sender(demand_bps, &places));
             idle.push(rests);
@@ -235,9 +257,11 @@ impl<P: Copy + Ord> Granter<P> {
                     0.0
                 }
             };
-            peer.grants = peer.links.iter().zip(rates).map(|(link, rate)| rate.max(least(link))).collect();
-            let worth =
-                |(told, grant): (&f64, &f64)| (told - grant).abs() > self.settings.worth_telling * told.max(*grant);
+            peer.grants =
+                peer.links.iter().zip(rates).map(|(link, rate)| rate.max(least(link))).collect();
+            let worth = |(told, grant): (&f64, &f64)| {
+                (told - grant).abs() > self.settings.worth_telling * told.max(*grant)
+            };
             if peer.told.iter().zip(&peer.grants).any(worth) {
                 peer.told.clone_from(&peer.grants);
                 changed = true;
@@ -248,9 +272,16 @@ impl<P: Copy + Ord> Granter<P> {
 
     /// Bit/s by NIC that a peer may begin with over each of its links.
     fn floors(&self, places: &[u8]) -> BTreeMap<u8, f64> {
-        let links = |nic: u8| self.peers.values().flat_map(|peer| &peer.links).filter(|link| link.nic == nic).count();
-        let floor =
-            |&nic: &u8| (nic, self.nics[&nic].capacity_bps.max(0.0) * self.settings.floor / links(nic).max(1) as f64);
+        let links = |nic: u8| {
+            self.peers.values().flat_map(|peer| &peer.links).filter(|link| link.nic == nic).count()
+        };
+        let floor = |&nic: &u8| {
+            (
+                nic,
+                self.nics[&nic].capacity_bps.max(0.0) * self.settings.floor
+                    / links(nic).max(1) as f64,
+            )
+        };
         places.iter().map(floor).collect()
     }
 }
@@ -288,7 +319,8 @@ impl Peer {
 }
 
 impl Window {
-    /// `bytes` came in since the last update from a peer that was granted `grant_bps` (0: it had no more to send).
+    /// `bytes` came in since the last update from a peer that was granted `grant_bps` (0: it had no
+    /// more to send).
     fn count(&mut self, now: Nanos, bytes: u64, grant_bps: f64, settings: &Settings) {
         let since = *self.since.get_or_insert(now);
         self.bytes += bytes;
@@ -304,7 +336,8 @@ impl Window {
         // A grant that rose takes a while to be used, so the window before counts as well.
         let granted = self.lowest_bps.min(self.before_bps);
         let enough = if self.held_up_bps.is_some() { settings.much } else { settings.little };
-        self.held_up_bps = (granted > 0.0 && used < enough * granted && now >= since).then_some(used);
+        self.held_up_bps =
+            (granted > 0.0 && used < enough * granted && now >= since).then_some(used);
         *self = Self {
             since: Some(now),
             bytes: 0,
@@ -316,9 +349,15 @@ impl Window {
 }
 
 /// Shares what is left of `capacity` among the first `count` senders on top of `rates`.
-fn add_left_over(capacity: &[f64], senders: &mut Vec<Sender>, rates: &mut Vec<Vec<f64>>, count: usize) {
+fn add_left_over(
+    capacity: &[f64],
+    senders: &mut Vec<Sender>,
+    rates: &mut Vec<Vec<f64>>,
+    count: usize,
+) {
     let mut left = capacity.to_vec();
-    for (link, rate) in senders.iter().flat_map(|sender| &sender.links).zip(rates.iter().flatten()) {
+    for (link, rate) in senders.iter().flat_map(|sender| &sender.links).zip(rates.iter().flatten())
+    {
         if let Some(left) = left.get_mut(link.nic) {
             *left = (*left - rate).max(0.0);
         }
@@ -335,7 +374,9 @@ fn add_left_over(capacity: &[f64], senders: &mut Vec<Sender>, rates: &mut Vec<Ve
         }
     }
     if left.iter().zip(capacity).any(|(left, capacity)| *left > 1e-6 * capacity) {
-        for (rate, more) in rates.iter_mut().flatten().zip(max_min(&left, senders).into_iter().flatten()) {
+        for (rate, more) in
+            rates.iter_mut().flatten().zip(max_min(&left, senders).into_iter().flatten())
+        {
             *rate += more;
         }
     }

@@ -21,7 +21,9 @@ const ETHERNET: usize = 14;
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     if arguments.next().as_deref() == Some(watchdog::GUARD) {
-        watchdog::guard(arguments).into_iter().for_each(|done| say(Level::Error, format_args!("{done}")));
+        watchdog::guard(arguments)
+            .into_iter()
+            .for_each(|done| say(Level::Error, format_args!("{done}")));
         return ExitCode::SUCCESS;
     }
     let options = match Options::parse(std::env::args_os()) {
@@ -57,7 +59,10 @@ fn start(options: &Options) -> Result<(), Unavailable> {
     }
     if options.realtime {
         if let Err(error) = sys::priority::take_real_time() {
-            say(Level::Warn, format_args!("no real-time priority: {}; going on without", sys::reason(&error)));
+            say(
+                Level::Warn,
+                format_args!("no real-time priority: {}; going on without", sys::reason(&error)),
+            );
         }
     }
     let now = sys::now();
@@ -68,7 +73,9 @@ fn start(options: &Options) -> Result<(), Unavailable> {
     }
     // A kernel that takes no UDP super-frames from us has them cut into datagrams by nobody.
     let merge = match options.gro {
-        true => coalesce::Settings { udp: devices.plain.takes_udp(), ..coalesce::Settings::default() },
+        true => {
+            coalesce::Settings { udp: devices.plain.takes_udp(), ..coalesce::Settings::default() }
+        }
         false => coalesce::Settings::off(),
     };
     let mut main_loop = Loop::new(devices, engine, Coalescer::new(merge), signals, status)?;

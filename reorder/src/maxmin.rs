@@ -1,10 +1,12 @@
-//! Max-min fair rates of senders that share a receiver's NICs, and an even split of each over its links.
+//! Max-min fair rates of senders that share a receiver's NICs, and an even split of each over its
+//! links.
 //!
-//! Every rate is as large as can be without making a smaller one smaller still. A level is lowered until a maximum flow
-//! carries it (each cut that is in the way gives the next level to try, so it ends after a few), whoever cannot get more is
-//! done, and the level rises again for the others. The totals are unique; of the splits that carry them, the one taken is
-//! near the one in proportion to the links' limits, by prices on full NICs. It depends continuously on the input, so
-//! that small changes of demand move little traffic.
+//! Every rate is as large as can be without making a smaller one smaller still. A level is lowered
+//! until a maximum flow carries it (each cut that is in the way gives the next level to try, so it
+//! ends after a few), whoever cannot get more is done, and the level rises again for the others.
+//! The totals are unique; of the splits that carry them, the one taken is near the one in
+//! proportion to the links' limits, by prices on full NICs. It depends continuously on the input,
+//! so that small changes of demand move little traffic.
 
 mod flow;
 mod split;
@@ -35,8 +37,9 @@ pub struct Sender {
     pub links: Vec<SenderLink>,
 }
 
-/// Bit/s for each link of each sender: the totals of the senders are max-min fair within the receiver's NICs (`nics_bps`),
-/// the links' limits, the senders' NICs and their demands. What is negative or no number counts as 0.
+/// Bit/s for each link of each sender: the totals of the senders are max-min fair within the
+/// receiver's NICs (`nics_bps`), the links' limits, the senders' NICs and their demands. What is
+/// negative or no number counts as 0.
 pub fn max_min(nics_bps: &[f64], senders: &[Sender]) -> Vec<Vec<f64>> {
     let unit: f64 = nics_bps.iter().copied().map(amount).sum();
     if unit <= 0.0 {
@@ -74,7 +77,8 @@ struct Group {
     edge: usize,
 }
 
-/// The problem in parts of the sum of all NICs, as a flow network: source, senders, their NICs with several links, NICs, sink.
+/// The problem in parts of the sum of all NICs, as a flow network: source, senders, their NICs with
+/// several links, NICs, sink.
 struct Problem {
     flow: Flow,
     nics: Vec<f64>,
@@ -95,7 +99,11 @@ impl Problem {
     fn new(nics_bps: &[f64], senders: &[Sender], unit: f64) -> Self {
         let nics: Vec<f64> = nics_bps.iter().map(|&bps| amount(bps) / unit).collect();
         let mut flow = Flow::new(FIRST_NIC + nics.len());
-        let nic_edges = nics.iter().enumerate().map(|(nic, &bps)| flow.add(FIRST_NIC + nic, SINK, bps)).collect();
+        let nic_edges = nics
+            .iter()
+            .enumerate()
+            .map(|(nic, &bps)| flow.add(FIRST_NIC + nic, SINK, bps))
+            .collect();
         let mut problem = Self {
             flow,
             nics,
@@ -122,13 +130,15 @@ impl Problem {
                 let group_node = self.flow.node();
                 let capacity = (amount(bps) / unit).min(1.0);
                 own_groups[own] = Some(self.groups.len());
-                self.groups.push(Group { capacity, edge: self.flow.add(node, group_node, capacity) });
+                self.groups
+                    .push(Group { capacity, edge: self.flow.add(node, group_node, capacity) });
             }
         }
         let mut group_reach = vec![0.0; own_groups.len()];
         for link in &sender.links {
             let nic_bps = self.nics.get(link.nic).copied().unwrap_or(0.0);
-            let own_bps = sender.own_bps.get(link.own).map_or(f64::INFINITY, |&bps| amount(bps) / unit);
+            let own_bps =
+                sender.own_bps.get(link.own).map_or(f64::INFINITY, |&bps| amount(bps) / unit);
             let limit = (amount(link.limit_bps) / unit).min(own_bps).min(nic_bps);
             let group = own_groups.get(link.own).copied().flatten();
             let tail = group.map_or(node, |group| self.flow.head(self.groups[group].edge));
@@ -156,10 +166,13 @@ impl Problem {
             let grows = self.flow.reaches(SINK, TINY);
             let mut done = false;
             for pass in 0..2 {
-                for (sender, total) in totals.iter_mut().enumerate().filter(|&(sender, _)| open[sender]) {
+                for (sender, total) in
+                    totals.iter_mut().enumerate().filter(|&(sender, _)| open[sender])
+                {
                     let demand = self.demands[sender];
                     let satisfied = demand <= level + TINY;
-                    // Nobody found in the first pass can only be the fault of rounding: end it there.
+                    // Nobody found in the first pass can only be the fault of rounding: end it
+                    // there.
                     if satisfied || tight[sender] || !grows[self.node(sender)] || pass == 1 {
                         *total = demand.min(level);
                         done = true;
@@ -180,28 +193,42 @@ impl Problem {
         totals
     }
 
-    /// The highest level that all `open` senders can have together, up to their demands, while the others keep their totals;
-    /// and who is in the last cut that was in the way.
+    /// The highest level that all `open` senders can have together, up to their demands, while the
+    /// others keep their totals; and who is in the last cut that was in the way.
     fn highest_level(&mut self, totals: &[f64], open: &[bool]) -> (f64, Vec<bool>) {
         let count = totals.len();
         let mut tight = vec![false; count];
-        let mut level =
-            (0..count).filter(|&sender| open[sender]).map(|sender| self.demands[sender]).fold(0.0, f64::max);
+        let mut level = (0..count)
+            .filter(|&sender| open[sender])
+            .map(|sender| self.demands[sender])
+            .fold(0.0, f64::max);
         for _ in 0..=2 * count {
-            let wanted: Vec<f64> = (0..count)
-                .map(|sender| if open[sender] { self.demands[sender].min(level) } else { totals[sender] })
-                .collect();
+            let wanted: Vec<f64> =
+                (0..count)
+                    .map(|sender| {
+                        if open[sender] {
+                            self.demands[sender].min(level)
+                        } else {
+                            totals[sender]
+                        }
+                    })
+                    .collect();
             let carried = self.carry(&wanted);
             if carried >= wanted.iter().sum::<f64>() - TINY {
                 break;
             }
             let short = self.flow.reached(SOURCE, flow::NOTHING);
             let cut: Vec<bool> = (0..count).map(|sender| short[self.node(sender)]).collect();
-            let outside: f64 = (0..count).filter(|&sender| !cut[sender]).map(|sender| wanted[sender]).sum();
-            let settled: f64 =
-                (0..count).filter(|&sender| cut[sender] && !open[sender]).map(|sender| totals[sender]).sum();
-            let members: Vec<f64> =
-                (0..count).filter(|&sender| cut[sender] && open[sender]).map(|sender| self.demands[sender]).collect();
+            let outside: f64 =
+                (0..count).filter(|&sender| !cut[sender]).map(|sender| wanted[sender]).sum();
+            let settled: f64 = (0..count)
+                .filter(|&sender| cut[sender] && !open[sender])
+                .map(|sender| totals[sender])
+                .sum();
+            let members: Vec<f64> = (0..count)
+                .filter(|&sender| cut[sender] && open[sender])
+                .map(|sender| self.demands[sender])
+                .collect();
             let lower = water_level(&members, carried - outside - settled);
             if lower >= level {
                 break;
@@ -226,7 +253,8 @@ impl Problem {
     }
 }
 
-/// The level at which `sum(min(demand, level))` is `amount`; the highest demand if they are less all together.
+/// The level at which `sum(min(demand, level))` is `amount`; the highest demand if they are less
+/// all together.
 fn water_level(demands: &[f64], amount: f64) -> f64 {
     let mut sorted = demands.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -20,10 +20,12 @@ struct Arguments {
     /// TAP that the host sends and receives by; made when it is not there (only with --autonomous)
     #[arg(long, value_name = "TAP", default_value = "ri2n-plain", value_parser = interface_name)]
     plain: String,
-    /// TAP to the bridge [default: ri2n-wire]; with --autonomous the NICs, with rates where these do not know them
+    /// TAP to the bridge [default: ri2n-wire]; with --autonomous the NICs, with rates where these
+    /// do not know them
     #[arg(long, value_name = "TAP | NIC[=RATE],...", value_delimiter = ',', value_parser = wire)]
     wire: Vec<Nic>,
-    /// The host's own MAC [default: what the controller says; with --autonomous that of the --plain TAP]
+    /// The host's own MAC [default: what the controller says; with --autonomous that of the --plain
+    /// TAP]
     #[arg(long, value_parser = mac)]
     mac: Option<[u8; 6]>,
     /// Longest payload of a frame that the NICs carry
@@ -38,13 +40,15 @@ struct Arguments {
     /// Memory for all frames held, in bytes or with K, M, G
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = memory)]
     max_memory: u64,
-    /// Merge packets into super-frames for the host, and take super-frames from it; off for a bridge with datapath netdev
+    /// Merge packets into super-frames for the host, and take super-frames from it; off for a
+    /// bridge with datapath netdev
     #[arg(long, value_name = "on|off", default_value = "on")]
     gro: Switch,
     /// Time that sent frames are kept to be sent again; 0: repair nothing
     #[arg(long, value_name = "MS", default_value_t = 50, value_parser = clap::value_parser!(u16).range(0..=5000))]
     repair_ms: u16,
-    /// How frames are spread over the links (only with --autonomous: otherwise the controller says) [default: max_min]
+    /// How frames are spread over the links (only with --autonomous: otherwise the controller says)
+    /// [default: max_min]
     #[arg(long)]
     strategy: Option<Strategy>,
     /// Time over which traffic is counted for weights
@@ -56,7 +60,8 @@ struct Arguments {
     /// Unix socket that tells each who connects the state, as one line of JSON
     #[arg(long, value_name = "PATH", value_parser = socket_path)]
     status: Option<PathBuf>,
-    /// End this process, by another one, when it does not move for so long; 0: never. A bridge sends by the slot table then
+    /// End this process, by another one, when it does not move for so long; 0: never. A bridge
+    /// sends by the slot table then
     #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u16))]
     watchdog_ms: u16,
     /// Come before all programs without real-time priority, if that is allowed
@@ -177,10 +182,11 @@ impl Options {
         I: IntoIterator<Item = T>,
         T: Into<OsString> + Clone,
     {
-        let arguments = Arguments::try_parse_from(args).map_err(|error| match error.use_stderr() {
-            false => NoOptions::Asked(error.render().to_string()),
-            true => NoOptions::Wrong(one_line(&error.render().to_string())),
-        })?;
+        let arguments =
+            Arguments::try_parse_from(args).map_err(|error| match error.use_stderr() {
+                false => NoOptions::Asked(error.render().to_string()),
+                true => NoOptions::Wrong(one_line(&error.render().to_string())),
+            })?;
         arguments.check().map_err(NoOptions::Wrong)
     }
 }
@@ -210,7 +216,8 @@ impl Arguments {
             mtu_wire: self.mtu_wire.into(),
             overhead: self.overhead.into(),
             udp_unordered: self.udp_unordered,
-            max_memory: usize::try_from(self.max_memory).map_err(|_| "--max-memory is more than there can be")?,
+            max_memory: usize::try_from(self.max_memory)
+                .map_err(|_| "--max-memory is more than there can be")?,
             gro: self.gro == Switch::On,
             repair_ms: self.repair_ms.into(),
             hbspan_ms: self.hbspan_ms.into(),
@@ -226,7 +233,11 @@ fn one_tap(wire: Vec<Nic>, plain: &str) -> Result<String, String> {
     let name = match &wire[..] {
         [] => "ri2n-wire".to_string(),
         [Nic { name, rate_bps: None }] => name.clone(),
-        _ => return Err("--wire is one TAP, without a rate; a list of NICs needs --autonomous".into()),
+        _ => {
+            return Err(
+                "--wire is one TAP, without a rate; a list of NICs needs --autonomous".into()
+            )
+        }
     };
     if name == plain {
         return Err(format!("--plain and --wire are both {name}"));
@@ -254,7 +265,13 @@ fn several_nics(nics: Vec<Nic>, plain: &str) -> Result<Vec<Nic>, String> {
 
 /// clap's message without its "error: ", usage and further hints, on one line.
 fn one_line(text: &str) -> String {
-    let wanted = text.split("\n\nUsage:").next().unwrap_or(text).split("\n\nFor more").next().unwrap_or(text);
+    let wanted = text
+        .split("\n\nUsage:")
+        .next()
+        .unwrap_or(text)
+        .split("\n\nFor more")
+        .next()
+        .unwrap_or(text);
     let words: Vec<&str> = wanted.split_whitespace().collect();
     let line = words.join(" ");
     line.strip_prefix("error: ").unwrap_or(&line).to_string()
@@ -262,7 +279,12 @@ fn one_line(text: &str) -> String {
 
 fn interface_name(text: &str) -> Result<String, String> {
     let strange = |c: char| c == '/' || c == '=' || c == ',' || c.is_whitespace() || c.is_control();
-    if text.is_empty() || text.len() > NAME_MAX || text == "." || text == ".." || text.contains(strange) {
+    if text.is_empty()
+        || text.len() > NAME_MAX
+        || text == "."
+        || text == ".."
+        || text.contains(strange)
+    {
         return Err(format!("not a name of an interface (1 to {NAME_MAX} letters)"));
     }
     Ok(text.to_string())
@@ -278,10 +300,11 @@ fn wire(text: &str) -> Result<Nic, String> {
 
 /// A number with at most one letter of `units` behind it, times what that stands for.
 fn with_unit(text: &str, units: &[(char, u64)]) -> Option<f64> {
-    let (number, factor) = match units.iter().find(|(unit, _)| text.to_ascii_uppercase().ends_with(*unit)) {
-        Some((_, factor)) => (&text[..text.len() - 1], *factor),
-        None => (text, 1),
-    };
+    let (number, factor) =
+        match units.iter().find(|(unit, _)| text.to_ascii_uppercase().ends_with(*unit)) {
+            Some((_, factor)) => (&text[..text.len() - 1], *factor),
+            None => (text, 1),
+        };
     let plain = number.bytes().all(|c| c.is_ascii_digit() || c == b'.');
     number.parse::<f64>().ok().filter(|_| plain).map(|value| value * factor as f64)
 }

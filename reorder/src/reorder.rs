@@ -1,7 +1,8 @@
 //! Puts the frames of one session back in order, and decides which of them are lost.
 //!
-//! Links are FIFO. So a sequence is lost as soon as **every** live link has delivered something that was sent after it:
-//! no timer is needed while all links have traffic. A link that is silent holds the decision up for a bounded time.
+//! Links are FIFO. So a sequence is lost as soon as **every** live link has delivered something
+//! that was sent after it: no timer is needed while all links have traffic. A link that is silent
+//! holds the decision up for a bounded time.
 
 pub(crate) mod clock;
 mod gaps;
@@ -27,12 +28,13 @@ const MAX_SLOTS: usize = 1 << 24;
 /// How losses are found and what is done about them.
 #[derive(Copy, Clone, Debug)]
 pub struct Policy {
-    /// How long (ns) silent links may hold up a decision, after the first sign that something is missing.
+    /// How long (ns) silent links may hold up a decision, after the first sign that something is
+    /// missing.
     pub skew_ns: Nanos,
     /// Ask for every lost frame again.
     pub repair: bool,
-    /// Ask for those that were missing when a link died, or were found missing within `give_up_ns` of that (the sender
-    /// hears of it later), whatever `repair` says.
+    /// Ask for those that were missing when a link died, or were found missing within `give_up_ns`
+    /// of that (the sender hears of it later), whatever `repair` says.
     pub repair_dead: bool,
     /// How long (ns) an answer may take before the request is made again.
     pub retry_ns: Nanos,
@@ -70,12 +72,15 @@ pub struct Poll {
 
 /// The frames of one session that came too early.
 ///
-/// After each `insert` or `mark` that gave `InOrder`, and after each `poll`, call [`pop`](Self::pop) until it has nothing more.
+/// After each `insert` or `mark` that gave `InOrder`, and after each `poll`, call
+/// [`pop`](Self::pop) until it has nothing more.
 ///
 /// Invariants:
-/// * Each sequence from `next` up to but not `end` is in one state: in a slot, or in `losses`, or in none of them when there
-///   is nothing left to deliver (marked or given up). Those from `end` on are not known to have been sent.
-/// * `end` is at most `limit` ahead of `next`, so there are at most `limit` slots and runs of missing sequences.
+/// * Each sequence from `next` up to but not `end` is in one state: in a slot, or in `losses`, or
+///   in none of them when there is nothing left to deliver (marked or given up). Those from `end`
+///   on are not known to have been sent.
+/// * `end` is at most `limit` ahead of `next`, so there are at most `limit` slots and runs of
+///   missing sequences.
 /// * `bytes` is the sum over the `held` frames in slots, and at most `max_bytes`.
 #[derive(Debug)]
 pub struct ReorderBuffer<T> {
@@ -92,8 +97,8 @@ pub struct ReorderBuffer<T> {
 }
 
 impl<T> ReorderBuffer<T> {
-    /// A buffer for at most `slots` sequences (rounded up to a power of two) and `max_bytes` bytes of held frames, that begins
-    /// with sequence 0.
+    /// A buffer for at most `slots` sequences (rounded up to a power of two) and `max_bytes` bytes
+    /// of held frames, that begins with sequence 0.
     pub fn new(slots: usize, max_bytes: usize) -> Self {
         ReorderBuffer {
             slots: Vec::new(),
@@ -127,8 +132,8 @@ impl<T> ReorderBuffer<T> {
         self.end
     }
 
-    /// What was said to have been sent from `to` on was not: goes on from there. What is held of it is dropped; tells how
-    /// many frames that were.
+    /// What was said to have been sent from `to` on was not: goes on from there. What is held of it
+    /// is dropped; tells how many frames that were.
     pub fn withdraw(&mut self, to: Seq) -> usize {
         let before = self.held;
         if to.is_before(self.next) {
@@ -171,10 +176,18 @@ impl<T> ReorderBuffer<T> {
         self.bytes
     }
 
-    /// Takes a frame of `bytes` bytes that came in by `link`. `repeated`: it was sent before, so it says nothing about what
-    /// was sent over that link.
+    /// Takes a frame of `bytes` bytes that came in by `link`. `repeated`: it was sent before, so it
+    /// says nothing about what was sent over that link.
     #[inline]
-    pub fn insert(&mut self, now: Nanos, seq: Seq, link: u8, repeated: bool, bytes: usize, item: T) -> Inserted<T> {
+    pub fn insert(
+        &mut self,
+        now: Nanos,
+        seq: Seq,
+        link: u8,
+        repeated: bool,
+        bytes: usize,
+        item: T,
+    ) -> Inserted<T> {
         let fits = bytes <= self.max_bytes - self.bytes;
         match self.place(now, seq, link, repeated, fits) {
             Inserted::InOrder(()) => Inserted::InOrder(item),
@@ -192,7 +205,8 @@ impl<T> ReorderBuffer<T> {
         }
     }
 
-    /// Fills the place of a frame that need not wait: the caller delivers it if this says `InOrder` or `Held`.
+    /// Fills the place of a frame that need not wait: the caller delivers it if this says `InOrder`
+    /// or `Held`.
     pub fn mark(&mut self, now: Nanos, seq: Seq, link: u8, repeated: bool) -> Inserted<()> {
         self.place(now, seq, link, repeated, true)
     }
@@ -224,7 +238,8 @@ impl<T> ReorderBuffer<T> {
         }
     }
 
-    /// Whatever came in within `late_ns` before `now` was not looked at: nothing that is missing was waited for then.
+    /// Whatever came in within `late_ns` before `now` was not looked at: nothing that is missing
+    /// was waited for then.
     pub fn excuse(&mut self, now: Nanos, late_ns: Nanos) {
         self.clock.skip(now, late_ns);
     }
@@ -235,9 +250,16 @@ impl<T> ReorderBuffer<T> {
         self.losses.link_died(self.clock.passed());
     }
 
-    /// Decides what is lost, given the set of `live` links; one that was in it and is not any more died. Adds what is to be
-    /// asked for (first sequence, number of frames) to `ask`, up to [`MAX_RANGES`] in all.
-    pub fn poll(&mut self, now: Nanos, live: u64, policy: &Policy, ask: &mut Vec<(Seq, u16)>) -> Poll {
+    /// Decides what is lost, given the set of `live` links; one that was in it and is not any more
+    /// died. Adds what is to be asked for (first sequence, number of frames) to `ask`, up to
+    /// [`MAX_RANGES`] in all.
+    pub fn poll(
+        &mut self,
+        now: Nanos,
+        live: u64,
+        policy: &Policy,
+        ask: &mut Vec<(Seq, u16)>,
+    ) -> Poll {
         let now = self.clock.read(now);
         if self.links.set_live(live) {
             self.losses.link_died(now);
@@ -254,9 +276,17 @@ impl<T> ReorderBuffer<T> {
         Poll { lost, next: self.losses.next_due(policy).map(|due| self.clock.outer(due)) }
     }
 
-    /// Finds the place of a frame and takes it out of what is missing. `fits`: there is room if it has to wait.
+    /// Finds the place of a frame and takes it out of what is missing. `fits`: there is room if it
+    /// has to wait.
     #[inline]
-    fn place(&mut self, now: Nanos, seq: Seq, link: u8, repeated: bool, fits: bool) -> Inserted<()> {
+    fn place(
+        &mut self,
+        now: Nanos,
+        seq: Seq,
+        link: u8,
+        repeated: bool,
+        fits: bool,
+    ) -> Inserted<()> {
         let ahead = seq.since(self.next);
         if ahead < 0 {
             return Inserted::Old;
@@ -299,18 +329,24 @@ impl<T> ReorderBuffer<T> {
         }
     }
 
-    /// Gives up the oldest missing frames when three quarters of the slots or bytes are taken: one that does not come must
-    /// not cost all that come after it. What can be delivered then takes nothing any more.
+    /// Gives up the oldest missing frames when three quarters of the slots or bytes are taken: one
+    /// that does not come must not cost all that come after it. What can be delivered then takes
+    /// nothing any more.
     fn relieve(&mut self) -> u32 {
         let room = (self.limit - self.limit / 4) as u32;
         let mut lost = self.losses.give_up_before(Seq(self.end.0.wrapping_sub(room)));
         let mut over = self.bytes.saturating_sub(self.max_bytes - self.max_bytes / 4);
         let mut seq = self.next;
-        // All that is held comes before a sequence that has no slot of its own: `over` is 0 by then.
+        // All that is held comes before a sequence that has no slot of its own: `over` is 0 by
+        // then.
         while over > 0 {
             let bound = self.bound();
             while seq != bound {
-                let freed = self.slots.get(self.slot(seq)).and_then(Option::as_ref).map_or(0, |(bytes, _)| *bytes);
+                let freed = self
+                    .slots
+                    .get(self.slot(seq))
+                    .and_then(Option::as_ref)
+                    .map_or(0, |(bytes, _)| *bytes);
                 over = over.saturating_sub(freed);
                 seq = seq.next();
             }
@@ -323,8 +359,8 @@ impl<T> ReorderBuffer<T> {
         lost
     }
 
-    /// Every live link speaks of sequences beyond the slots: gives up all that is missing, since it was sent too long ago,
-    /// and goes on at `to` once what is held was popped.
+    /// Every live link speaks of sequences beyond the slots: gives up all that is missing, since it
+    /// was sent too long ago, and goes on at `to` once what is held was popped.
     fn jump(&mut self, to: Seq) -> u32 {
         let skipped = to.since(self.end);
         if to.since(self.next) <= self.limit as i32 || skipped <= 0 {

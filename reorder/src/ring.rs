@@ -15,7 +15,8 @@ const MAX_SPARE: usize = 256;
 pub struct Limits {
     /// How long (ns) after it was first sent a frame is kept if it is not acknowledged.
     pub keep_ns: Nanos,
-    /// How long (ns) after a frame was repeated it is not repeated again: the request may have been on its way already.
+    /// How long (ns) after a frame was repeated it is not repeated again: the request may have been
+    /// on its way already.
     pub min_ns: Nanos,
     /// Memory (bytes) for frames and spare buffers together.
     pub max_bytes: usize,
@@ -39,7 +40,8 @@ pub struct Entry {
 ///
 /// Invariants:
 /// * `entries[i]` has the sequence `first + i`.
-/// * `bytes` is the memory of all entries, `spare_bytes` of all spare buffers; together they are at most `max_bytes`.
+/// * `bytes` is the memory of all entries, `spare_bytes` of all spare buffers; together they are at
+///   most `max_bytes`.
 /// * `pushed` never falls from one entry to the next, so what is too old is always at the front.
 #[derive(Debug)]
 pub struct Ring {
@@ -98,16 +100,19 @@ impl Ring {
         self.entries.get(self.index(seq)?)
     }
 
-    /// The frame has found another way, so it is never to be repeated; false if it is not in the ring or was repeated.
+    /// The frame has found another way, so it is never to be repeated; false if it is not in the
+    /// ring or was repeated.
     pub fn forget(&mut self, seq: Seq) -> bool {
-        let Some(entry) = self.index(seq).and_then(|at| self.entries.get_mut(at)) else { return false };
+        let Some(entry) = self.index(seq).and_then(|at| self.entries.get_mut(at)) else {
+            return false;
+        };
         let fresh = entry.repeats == 0;
         entry.repeats = u8::MAX;
         fresh
     }
 
-    /// Adds a frame that is sent now. A sequence that does not follow the last one begins a new session: what was in the
-    /// ring is dropped.
+    /// Adds a frame that is sent now. A sequence that does not follow the last one begins a new
+    /// session: what was in the ring is dropped.
     pub fn push(&mut self, now: Nanos, seq: Seq, link: u8, frame: Vec<u8>) {
         let now = self.clock.read(now);
         if seq != self.end() {
@@ -117,15 +122,23 @@ impl Ring {
         self.drop_old(now);
         let cost = cost(&frame);
         self.bytes += cost;
-        self.entries.push_back(Entry { link, frame, cost, repeats: 0, queued: false, pushed: now, repeated: now });
+        self.entries.push_back(Entry {
+            link,
+            frame,
+            cost,
+            repeats: 0,
+            queued: false,
+            pushed: now,
+            repeated: now,
+        });
         while self.bytes > self.limits.max_bytes {
             self.drop_front(1);
         }
         self.trim_spare();
     }
 
-    /// The other side has (or gave up) all before `expected`: tells how many frames this frees. What was never sent cannot be
-    /// acknowledged, and frees nothing.
+    /// The other side has (or gave up) all before `expected`: tells how many frames this frees.
+    /// What was never sent cannot be acknowledged, and frees nothing.
     pub fn ack(&mut self, expected: Seq) -> usize {
         let count = expected.since(self.first);
         if count <= 0 || count as usize > self.entries.len() {
@@ -141,9 +154,12 @@ impl Ring {
         self.drop_old(now);
     }
 
-    /// Notes that the frame is to be sent again; false if it is not here, or that was noted already.
+    /// Notes that the frame is to be sent again; false if it is not here, or that was noted
+    /// already.
     pub fn queue_for_repeat(&mut self, seq: Seq) -> bool {
-        let Some(entry) = self.index(seq).and_then(|at| self.entries.get_mut(at)) else { return false };
+        let Some(entry) = self.index(seq).and_then(|at| self.entries.get_mut(at)) else {
+            return false;
+        };
         !std::mem::replace(&mut entry.queued, true)
     }
 
@@ -154,13 +170,15 @@ impl Ring {
         }
     }
 
-    /// The frame, to be sent again now: if it is here, was repeated less than `tries` times, and not just before.
+    /// The frame, to be sent again now: if it is here, was repeated less than `tries` times, and
+    /// not just before.
     pub fn take_for_repeat(&mut self, seq: Seq, now: Nanos, tries: u8) -> Option<&mut Entry> {
         let now = self.clock.read(now);
         let at = self.index(seq)?;
         let entry = self.entries.get_mut(at)?;
         entry.queued = false;
-        if entry.repeats >= tries || entry.repeats > 0 && now - entry.repeated < self.limits.min_ns {
+        if entry.repeats >= tries || entry.repeats > 0 && now - entry.repeated < self.limits.min_ns
+        {
             return None;
         }
         entry.repeats += 1;

@@ -1,7 +1,9 @@
-//! The main loop: carries frames between the devices and the engine, and wakes it when its time has come.
+//! The main loop: carries frames between the devices and the engine, and wakes it when its time has
+//! come.
 //!
-//! The engine is a [`Driver`]: it is told what came in and when, and hands what goes out to a [`Sink`]. It never waits,
-//! reads no clock and touches no device, so that tests drive it with any times and any frames.
+//! The engine is a [`Driver`]: it is told what came in and when, and hands what goes out to a
+//! [`Sink`]. It never waits, reads no clock and touches no device, so that tests drive it with any
+//! times and any frames.
 
 pub mod devices;
 pub mod log;
@@ -73,8 +75,8 @@ const COUNT_IDLE: Nanos = 1_000_000_000;
 
 /// The devices, the engine, and what goes between them.
 ///
-/// A turn reads at most [`BATCH`] frames from each side, so neither starves the other, and writes all that the engine
-/// hands out. What cannot be written waits in a queue of bounded length.
+/// A turn reads at most [`BATCH`] frames from each side, so neither starves the other, and writes
+/// all that the engine hands out. What cannot be written waits in a queue of bounded length.
 pub struct Loop<D, M> {
     driver: D,
     out: Outlets<M>,
@@ -153,7 +155,8 @@ impl<D: Driver, M: Merge> Loop<D, M> {
         Ok(())
     }
 
-    /// Lets the engine do what is due, waits, and hands it what came in. `false`: somebody wants us to stop.
+    /// Lets the engine do what is due, waits, and hands it what came in. `false`: somebody wants us
+    /// to stop.
     pub fn turn(&mut self) -> Result<bool, Unavailable> {
         let now = sys::now();
         let deadline = self.driver.on_tick(now, &mut self.out);
@@ -173,7 +176,10 @@ impl<D: Driver, M: Merge> Loop<D, M> {
                 PLAIN if event.read => self.read_plain()?,
                 SIGNALS => go_on &= self.read_signals()?,
                 STATUS => self.tell_status()?,
-                READER..WIRE => self.status.iter_mut().for_each(|socket| socket.go_on((event.token - READER) as usize)),
+                READER..WIRE => self
+                    .status
+                    .iter_mut()
+                    .for_each(|socket| socket.go_on((event.token - READER) as usize)),
                 token if token >= WIRE && event.read => self.read_wire((token - WIRE) as usize)?,
                 _ => {}
             }
@@ -247,10 +253,12 @@ impl<D: Driver, M: Merge> Loop<D, M> {
             }
         });
         read.map_err(|error| Unavailable::because("/proc/self/net/dev", &error))?;
-        let states: Vec<_> = wanted.iter().map(|(nic, name)| (*nic, self.nics.is_up(name))).collect();
+        let states: Vec<_> =
+            wanted.iter().map(|(nic, name)| (*nic, self.nics.is_up(name))).collect();
         for (nic, up) in states {
             // A NIC that is gone keeps nothing to count on.
-            let bytes = found.iter().find(|(found, _)| *found == nic).map_or(0, |(_, bytes)| *bytes);
+            let bytes =
+                found.iter().find(|(found, _)| *found == nic).map_or(0, |(_, bytes)| *bytes);
             self.driver.nic_counters(now, nic, bytes, up);
         }
         if now.saturating_sub(self.last_reopen) >= COUNT_IDLE {
@@ -269,7 +277,9 @@ impl<D: Driver, M: Merge> Loop<D, M> {
 
     fn read_signals(&mut self) -> Result<bool, Unavailable> {
         let mut go_on = true;
-        while let Some(signal) = self.signals.next().map_err(|error| Unavailable::because("signals", &error))? {
+        while let Some(signal) =
+            self.signals.next().map_err(|error| Unavailable::because("signals", &error))?
+        {
             match signal {
                 Signal::Stop => go_on = false,
                 Signal::Show => log::say(Level::Error, format_args!("{}", self.status())),
@@ -294,7 +304,11 @@ impl<D: Driver, M: Merge> Loop<D, M> {
         let Some(socket) = &mut self.status else { return Ok(()) };
         for place in socket.answer(&line) {
             if let Some(reader) = socket.reader(place) {
-                let added = self.poller.add(reader, READER + place as u64, Interest { read: false, write: true });
+                let added = self.poller.add(
+                    reader,
+                    READER + place as u64,
+                    Interest { read: false, write: true },
+                );
                 added.map_err(|error| Unavailable::because("epoll", &error))?;
             }
         }

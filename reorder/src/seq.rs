@@ -1,8 +1,10 @@
 //! Serial numbers: 32 bits that wrap round.
 
-/// The number of a frame, which wraps round; the only place where such numbers are added and compared.
+/// The number of a frame, which wraps round; the only place where such numbers are added and
+/// compared.
 ///
-/// Two numbers compare rightly as long as they are less than 2^31 apart. That is why `Seq` has no `Ord`.
+/// Two numbers compare rightly as long as they are less than 2^31 apart. That is why `Seq` has no
+/// `Ord`.
 #[derive(Copy, Clone, Eq, PartialEq, Hash, Debug, Default)]
 pub struct Seq(pub u32);
 

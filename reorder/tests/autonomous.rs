@@ -52,8 +52,11 @@ fn two_hosts_find_each_other_at_once() {
 #[test]
 fn links_of_hosts_with_unlike_nics_have_the_same_numbers_at_both_ends() {
     // The second host's first NIC is on the first host's second switch.
-    let mut world =
-        strangers(&[vec![(0, LINK_BPS), (1, LINK_BPS)], vec![(1, LINK_BPS), (0, LINK_BPS)]], Mode::Paced, 1);
+    let mut world = strangers(
+        &[vec![(0, LINK_BPS), (1, LINK_BPS)], vec![(1, LINK_BPS), (0, LINK_BPS)]],
+        Mode::Paced,
+        1,
+    );
     world.run(20 * MS);
     assert_eq!(usable(&mut world, 0), [(1, 1, 1), (8, 2, 0)]);
     assert_eq!(usable(&mut world, 1), [(1, 2, 0), (8, 1, 1)]);
@@ -61,7 +64,12 @@ fn links_of_hosts_with_unlike_nics_have_the_same_numbers_at_both_ends() {
 
 #[test]
 fn one_stream_has_the_sum_of_the_links() {
-    let cases = [(vec![100, 100], 80), (vec![100, 50], 60), (vec![100, 100, 10], 120), (vec![100, 100, 100, 100], 160)];
+    let cases = [
+        (vec![100, 100], 80),
+        (vec![100, 50], 60),
+        (vec![100, 100, 10], 120),
+        (vec![100, 100, 100, 100], 160),
+    ];
     for (rates, window) in cases {
         let rates: Vec<u64> = rates.iter().map(|mbit| mbit * 1_000_000).collect();
         let mut world = friends(&alike(2, &rates), Mode::Paced, 3);
@@ -213,7 +221,8 @@ fn ri2n_plus_plus_leaves_the_crowded_link() {
 
 #[test]
 fn a_nic_that_joins_late_begins_with_its_part_of_the_weight() {
-    // An HBSPAN is over: weights are parts of a million, which a rate in kbit/s must not stand beside.
+    // An HBSPAN is over: weights are parts of a million, which a rate in kbit/s must not stand
+    // beside.
     for mode in [Mode::RoundRobin, Mode::Ri2nPlus, Mode::Ri2nPlusPlus] {
         for late_bps in [LINK_BPS, 100 * LINK_BPS] {
             let mut world = friends(&alike(2, &[late_bps]), mode, 29);
@@ -247,7 +256,11 @@ fn a_nic_that_gets_slower_keeps_a_weight_of_its_own_kind() {
 fn nobody_learns_of_the_host_itself() {
     let mut world = friends(&alike(2, &[LINK_BPS; 2]), Mode::Paced, 23);
     let status = world.engine(0).status();
-    let macs: Vec<&str> =
-        status["peers"].as_array().unwrap().iter().map(|peer| peer["mac"].as_str().unwrap()).collect();
+    let macs: Vec<&str> = status["peers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|peer| peer["mac"].as_str().unwrap())
+        .collect();
     assert_eq!(macs, [mac(1).to_string()]);
 }

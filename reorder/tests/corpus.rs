@@ -1,7 +1,9 @@
-//! The fuzz targets themselves, compiled here as they are and run over every input of their corpora.
+//! The fuzz targets themselves, compiled here as they are and run over every input of their
+//! corpora.
 //!
-//! Their crate needs a nightly compiler and libFuzzer to fuzz. What stands in for that here is a macro of the same name, so
-//! that a target that does not compile, or an input that it refuses, fails in an ordinary `cargo test`.
+//! Their crate needs a nightly compiler and libFuzzer to fuzz. What stands in for that here is a
+//! macro of the same name, so that a target that does not compile, or an input that it refuses,
+//! fails in an ordinary `cargo test`.
 
 #![allow(unused_attributes)] // `no_main` is for the fuzz crate
 
@@ -44,9 +46,11 @@ fn fuzz() -> PathBuf {
 }
 
 fn names(folder: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut names: Vec<String> =
-        entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("a plain name")).collect();
+    let entries =
+        std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.expect("an entry").file_name().into_string().expect("a plain name"))
+        .collect();
     names.sort();
     names
 }
@@ -56,7 +60,12 @@ fn replay(name: &str) {
     let (_, target, least) = TARGETS.into_iter().find(|entry| entry.0 == name).expect("a target");
     let folder = fuzz().join("corpus").join(name);
     let inputs = names(&folder);
-    assert!(inputs.len() >= least, "{} of {least} inputs are left in {}", inputs.len(), folder.display());
+    assert!(
+        inputs.len() >= least,
+        "{} of {least} inputs are left in {}",
+        inputs.len(),
+        folder.display()
+    );
     for input in inputs {
         println!("{name}/{input}"); // shown when it fails
         target(&std::fs::read(folder.join(input)).expect("an input"));
@@ -94,8 +103,12 @@ fn every_target_and_every_corpus_is_replayed() {
     let sources: Vec<String> = known.iter().map(|name| format!("{name}.rs")).collect();
     assert_eq!(names(&fuzz().join("fuzz_targets")), sources);
     assert_eq!(names(&fuzz().join("corpus")), known);
-    let manifest = std::fs::read_to_string(fuzz().join("Cargo.toml")).expect("the crate's manifest");
+    let manifest =
+        std::fs::read_to_string(fuzz().join("Cargo.toml")).expect("the crate's manifest");
     for name in known {
-        assert!(manifest.contains(&format!("path = \"fuzz_targets/{name}.rs\"")), "{name} is no target of the crate");
+        assert!(
+            manifest.contains(&format!("path = \"fuzz_targets/{name}.rs\"")),
+            "{name} is no target of the crate"
+        );
     }
 }

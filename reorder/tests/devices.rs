@@ -72,12 +72,22 @@ fn a_taps_frames_have_their_tag_apart() {
         assert!(got[0].foreign && got[0].frame == frame(1, 100, None), "in VLAN 5: {:?}", got[0]);
         assert!(!got[1].foreign && got[1].frame == frame(2, 1514, None), "{:?}", got[1]);
 
-        let sent = [frame(3, 100, Some(tag)), frame(4, 1514, None), frame(5, 60, Some([0x88, 0xa8, 0, 5]))];
+        let sent = [
+            frame(3, 100, Some(tag)),
+            frame(4, 1514, None),
+            frame(5, 60, Some([0x88, 0xa8, 0, 5])),
+        ];
         assert_eq!(socket.send(sent.iter().map(Vec::as_slice)).unwrap(), 3);
         assert_eq!(read_tagged(&tap), (Some(tag), frame(3, 100, None)));
         assert!(read_tagged(&tap) == (None, sent[1].clone()));
-        assert!(read_tagged(&tap) == (None, sent[2].clone()), "another kind of tag is the frame's own");
-        assert_eq!(tap.read_tagged(&mut Vec::with_capacity(100)).unwrap_err().kind(), ErrorKind::WouldBlock);
+        assert!(
+            read_tagged(&tap) == (None, sent[2].clone()),
+            "another kind of tag is the frame's own"
+        );
+        assert_eq!(
+            tap.read_tagged(&mut Vec::with_capacity(100)).unwrap_err().kind(),
+            ErrorKind::WouldBlock
+        );
 
         // Short ones: shorter than the MACs, cut within the tag.
         for length in [14, 15, 16, 17] {
@@ -88,7 +98,10 @@ fn a_taps_frames_have_their_tag_apart() {
         let mut cut = Vec::with_capacity(100);
         socket.send(std::iter::once(&frame(6, 1000, None)[..])).unwrap();
         wait_for("the frame", || tap.read(&mut [0; 10], &mut cut).ok());
-        assert!(cut == frame(6, 1000, None)[..cut.capacity()], "what fills the whole room was cut off");
+        assert!(
+            cut == frame(6, 1000, None)[..cut.capacity()],
+            "what fills the whole room was cut off"
+        );
         assert!(tap.write_tagged(tag, &[]).is_err(), "not an Ethernet frame");
         for room in [64, 65, 99] {
             socket.send(std::iter::once(&frame(7, 1000, Some(tag))[..])).unwrap();
@@ -109,7 +122,10 @@ fn what_is_no_free_tap_is_one_line() {
         let refused = |name: &str| Tap::open(name, true, true).unwrap_err().0;
         assert_eq!(refused("mine"), "TAP mine: another process has it");
         assert_eq!(refused("veth0"), "veth0 is not a TAP with one queue");
-        assert_eq!(refused("nothing"), "there is no interface nothing: make it with host-up --helper");
+        assert_eq!(
+            refused("nothing"),
+            "there is no interface nothing: make it with host-up --helper"
+        );
         assert!(Interfaces::open().unwrap().index("nothing").is_err(), "none was made");
         drop(opened);
         Tap::open("mine", false, false).expect("free again");
@@ -140,16 +156,32 @@ fn offloads_are_taken_and_given_back() {
         let with = Tap::open("plain", true, true).unwrap();
         let (header, mut frame) = read(&with);
         assert_eq!(header[0], 1, "the checksum is left to us: {header:?}");
-        // Back as an answer: both MACs and addresses swapped, so the partial checksum stays as it is.
-        for (a, b) in [(0, 6), (1, 7), (2, 8), (3, 9), (4, 10), (5, 11), (26, 30), (27, 31), (28, 32), (29, 33)] {
+        // Back as an answer: both MACs and addresses swapped, so the partial checksum stays as it
+        // is.
+        for (a, b) in [
+            (0, 6),
+            (1, 7),
+            (2, 8),
+            (3, 9),
+            (4, 10),
+            (5, 11),
+            (26, 30),
+            (27, 31),
+            (28, 32),
+            (29, 33),
+        ] {
             frame.swap(a, b);
         }
         with.write(&header, &frame).unwrap();
         let mut text = [0; 100];
         let (length, from) = wait_for("the answer", || socket.recv_from(&mut text).ok());
-        assert_eq!((&text[..length], from.to_string().as_str()), (&b"hello, other side"[..], "10.9.0.2:7777"));
+        assert_eq!(
+            (&text[..length], from.to_string().as_str()),
+            (&b"hello, other side"[..], "10.9.0.2:7777")
+        );
         drop(with);
-        // A persistent TAP remembers offloads: they must not be left on for a bridge that cannot do them.
+        // A persistent TAP remembers offloads: they must not be left on for a bridge that cannot do
+        // them.
         let (header, frame) = read(&Tap::open("plain", true, false).unwrap());
         assert_eq!(header[..2], [0, 0]);
         let without = Tap::open("plain", false, false).unwrap();
@@ -161,24 +193,36 @@ fn offloads_are_taken_and_given_back() {
 fn packet_sockets_carry_batches_in_order() {
     in_namespace("packet_sockets_carry_batches_in_order", || {
         make_veth("veth0", "veth1");
-        let (one, other) =
-            (PacketSocket::open("veth0", ETHERTYPE).unwrap(), PacketSocket::open("veth1", ETHERTYPE).unwrap());
+        let (one, other) = (
+            PacketSocket::open("veth0", ETHERTYPE).unwrap(),
+            PacketSocket::open("veth1", ETHERTYPE).unwrap(),
+        );
         let sent: Vec<_> = (0..150).map(|i| frame(i, 60 + usize::from(i), None)).collect();
         send_all(&one, &sent);
         let got = receive(&other, 150, 2048);
         assert!(got.iter().all(|received| !received.cut_off && !received.foreign));
-        assert!(got.into_iter().map(|received| received.frame).collect::<Vec<_>>() == sent, "as they were sent");
+        assert!(
+            got.into_iter().map(|received| received.frame).collect::<Vec<_>>() == sent,
+            "as they were sent"
+        );
         let mut elsewhere = frame(8, 100, None);
         elsewhere[..6].copy_from_slice(&[2, 0, 0, 0, 0, 77]);
         one.send(std::iter::once(&elsewhere[..])).unwrap();
         assert!(receive(&other, 1, 2048)[0].foreign, "another host's");
         let mut own = Vec::new();
         let nothing = one.receive(&mut buffers(1, 2048), &mut own).unwrap_err();
-        assert_eq!((nothing.kind(), own.len()), (ErrorKind::WouldBlock, 0), "it does not hear itself");
+        assert_eq!(
+            (nothing.kind(), own.len()),
+            (ErrorKind::WouldBlock, 0),
+            "it does not hear itself"
+        );
 
         one.send(std::iter::once(&frame(9, 1000, None)[..])).unwrap();
         let cut = receive(&other, 1, 100);
-        assert!(cut[0].cut_off && cut[0].frame == frame(9, 1000, None)[..cut[0].frame.len()], "{cut:?}");
+        assert!(
+            cut[0].cut_off && cut[0].frame == frame(9, 1000, None)[..cut[0].frame.len()],
+            "{cut:?}"
+        );
 
         assert_eq!(other.drops().unwrap(), 0);
         let long = frame(1, 1514, None);
@@ -189,12 +233,17 @@ fn packet_sockets_carry_batches_in_order() {
             drops += other.drops().unwrap();
             (drops > 0).then_some(())
         });
-        // Each is counted once: they are no more than did not come. Whatever is still on its way comes meanwhile.
+        // Each is counted once: they are no more than did not come. Whatever is still on its way
+        // comes meanwhile.
         drops += other.drops().unwrap();
         let mut kept = Vec::new();
         while other.receive(&mut buffers(BATCH, 2048), &mut kept).is_ok() {}
         let most = flood.len() - kept.len();
-        assert!(drops as usize <= most, "{drops} drops, but only {most} of {} did not come", flood.len());
+        assert!(
+            drops as usize <= most,
+            "{drops} drops, but only {most} of {} did not come",
+            flood.len()
+        );
         ip("link set veth0 down");
         assert!(one.send(std::iter::once(&long[..])).is_err());
         let interfaces = Interfaces::open().unwrap();
@@ -209,16 +258,25 @@ fn interfaces_are_changed_and_counted() {
         let mut interfaces = Interfaces::open().unwrap();
         interfaces.set_mac("veth0", [2, 0, 0, 0, 0, 9]).unwrap();
         interfaces.set_mtu("veth0", 1478).unwrap();
-        assert_eq!((interfaces.mac("veth0").unwrap(), interfaces.mtu("veth0").unwrap()), ([2, 0, 0, 0, 0, 9], 1478));
+        assert_eq!(
+            (interfaces.mac("veth0").unwrap(), interfaces.mtu("veth0").unwrap()),
+            ([2, 0, 0, 0, 0, 9], 1478)
+        );
         assert_eq!(interfaces.speed_bps("veth0"), Some(10_000_000_000), "what a veth says");
         ip("link set veth0 down");
-        wait_for("both down", || (!interfaces.is_up("veth0") && !interfaces.is_up("veth1")).then_some(()));
+        wait_for("both down", || {
+            (!interfaces.is_up("veth0") && !interfaces.is_up("veth1")).then_some(())
+        });
         interfaces.set_up("veth0").unwrap();
-        wait_for("both up", || (interfaces.is_up("veth0") && interfaces.is_up("veth1")).then_some(()));
+        wait_for("both up", || {
+            (interfaces.is_up("veth0") && interfaces.is_up("veth1")).then_some(())
+        });
         let socket = PacketSocket::open("veth0", ETHERTYPE).unwrap();
         let mut bytes = || {
             let mut found = 0;
-            interfaces.rx_bytes(|name, bytes| found += if name == "veth1" { bytes } else { 0 }).unwrap();
+            interfaces
+                .rx_bytes(|name, bytes| found += if name == "veth1" { bytes } else { 0 })
+                .unwrap();
             found
         };
         let before = bytes();

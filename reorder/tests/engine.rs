@@ -27,8 +27,14 @@ fn whole(world: &World, from: usize, to: usize) {
 
 #[test]
 fn one_stream_has_the_sum_of_its_links() {
-    // Windows as TCP would find them: enough for the slowest link's way, but no wait of 5 ms for CoDel.
-    let cases = [(vec![100, 100], 80), (vec![100, 50], 60), (vec![100, 100, 10], 120), (vec![100, 100, 100, 100], 160)];
+    // Windows as TCP would find them: enough for the slowest link's way, but no wait of 5 ms for
+    // CoDel.
+    let cases = [
+        (vec![100, 100], 80),
+        (vec![100, 50], 60),
+        (vec![100, 100, 10], 120),
+        (vec![100, 100, 100, 100], 160),
+    ];
     for (rates, window) in cases {
         let rates: Vec<u64> = rates.iter().map(|mbit| mbit * 1_000_000).collect();
         let mut world = two_hosts(&rates, 3);
@@ -122,9 +128,13 @@ fn a_dead_link_loses_nothing_and_holds_up_nothing_for_long() {
         world.faults.clear();
         world.run(1500 * MS);
         whole(&world, 1, 0);
-        let before = world.engine(1).status()["peers"][0]["links"][usize::from(from_port) - 1]["sent"].as_u64();
+        let before = world.engine(1).status()["peers"][0]["links"][usize::from(from_port) - 1]
+            ["sent"]
+            .as_u64();
         world.run(200 * MS);
-        let after = world.engine(1).status()["peers"][0]["links"][usize::from(from_port) - 1]["sent"].as_u64();
+        let after = world.engine(1).status()["peers"][0]["links"][usize::from(from_port) - 1]
+            ["sent"]
+            .as_u64();
         assert!(
             after > before,
             "the link is used again: {:#} {:#}",
@@ -140,7 +150,9 @@ fn a_link_that_may_carry_nothing_takes_over_when_the_one_that_may_is_dead() {
     let mut world = two_hosts(&[LINK_BPS; 2], 12);
     world.introduce_peer(0, 1, &[u32::MAX, 0]);
     world.introduce_peer(1, 0, &[u32::MAX, 0]);
-    let sent = |world: &mut World| world.engine(1).status()["peers"][0]["links"][1]["sent"].as_u64().unwrap_or(0);
+    let sent = |world: &mut World| {
+        world.engine(1).status()["peers"][0]["links"][1]["sent"].as_u64().unwrap_or(0)
+    };
     world.run(50 * MS);
     world.send(1, 0, 10_000, 1_000);
     world.run(200 * MS);
@@ -184,7 +196,11 @@ fn links_of_very_different_delay_keep_the_order() {
     world.send(1, 0, 5_000, 1000);
     world.run(2 * S);
     whole(&world, 1, 0);
-    assert_eq!(world.engine(1).counters().repeated_out, 0, "nothing was lost, so nothing is asked for");
+    assert_eq!(
+        world.engine(1).counters().repeated_out,
+        0,
+        "nothing was lost, so nothing is asked for"
+    );
 }
 
 #[test]
@@ -293,13 +309,17 @@ fn a_plain_host_keeps_its_part_of_a_link() {
 
 #[test]
 fn weights_alone_send_by_weights() {
-    let mut world =
-        world(&[vec![(0, LINK_BPS), (1, LINK_BPS)], vec![(0, LINK_BPS), (1, LINK_BPS)]], Mode::RoundRobin, 37);
+    let mut world = world(
+        &[vec![(0, LINK_BPS), (1, LINK_BPS)], vec![(0, LINK_BPS), (1, LINK_BPS)]],
+        Mode::RoundRobin,
+        37,
+    );
     world.run(50 * MS);
     world.send(1, 0, 10_000, 1000);
     world.run(S);
     whole(&world, 1, 0);
     let status = world.engine(1).status();
-    let sent: Vec<u64> = (0..2).map(|at| status["peers"][0]["links"][at]["sent"].as_u64().unwrap()).collect();
+    let sent: Vec<u64> =
+        (0..2).map(|at| status["peers"][0]["links"][at]["sent"].as_u64().unwrap()).collect();
     assert!(sent[0].abs_diff(sent[1]) < 20, "{sent:?}");
 }

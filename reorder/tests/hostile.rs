@@ -1,4 +1,5 @@
-//! One engine among strangers: controllers that are confused, frames that lie, peers that die; bounded memory and few frames.
+//! One engine among strangers: controllers that are confused, frames that lie, peers that die;
+//! bounded memory and few frames.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +19,8 @@ fn control_of_ever_new_hosts_is_kept_of_no_more_than_there_may_be() {
     }
     let known = host.engine.status()["generations"].as_u64().unwrap();
     assert!(known <= u64::from(MAX_PEERS), "{known} are kept");
-    // What was told of the peer that exists is remembered: no replay of older control takes its links.
+    // What was told of the peer that exists is remembered: no replay of older control takes its
+    // links.
     host.control(9, peer(1), Body::Peer { stripe: false, links: Vec::new() });
     host.control(9, peer(1), Body::Gone);
     assert_eq!(host.counter("stale_control"), 2);
@@ -35,11 +37,16 @@ fn a_controller_that_is_refused_hears_within_a_quarter_second_from_where_to_go_o
     let mut host = Host::new(settings());
     host.run(10 * S);
     assert!(host.seen.reports.len() >= 9, "without peers, too");
-    assert!(host.seen.reports.iter().all(|report| report.generation == 1 && report.entries.is_empty()));
+    assert!(host
+        .seen
+        .reports
+        .iter()
+        .all(|report| report.generation == 1 && report.entries.is_empty()));
     host.tell_of(1_000_000, peer(1), true);
     host.run(2 * S);
     assert_eq!(host.seen.reports.last().unwrap().generation, 1_000_000, "the newest of all");
-    // A controller that begins anew, with its clock a day back, and says all it knows ten times a second.
+    // A controller that begins anew, with its clock a day back, and says all it knows ten times a
+    // second.
     host.seen.reports.clear();
     for _ in 0..10 {
         host.tell_rates(913_600, peer(1), false, [500; LINKS as usize]);
@@ -155,7 +162,10 @@ fn what_need_not_wait_is_delivered_once_however_little_memory_there_is() {
     host.send(peer(1), 20);
     host.data(peer(1), 4, wire::data::UNORDERED, 1_400);
     host.data(peer(1), 4, wire::data::REPEATED, 1_400);
-    assert_eq!((host.seen.plain.len(), host.counter("no_memory"), host.counter("duplicate")), (2, 2, 2));
+    assert_eq!(
+        (host.seen.plain.len(), host.counter("no_memory"), host.counter("duplicate")),
+        (2, 2, 2)
+    );
     host.run(MS);
     for seq in [0, 2] {
         host.data(peer(1), seq, wire::data::REPEATED, 1_400);
@@ -180,26 +190,38 @@ fn the_frame_that_all_others_wait_for_is_taken_though_no_memory_is_left() {
 fn a_frame_of_an_old_session_that_was_not_believed_is_none_of_the_new_one() {
     let mut host = with_peer(settings());
     host.data(peer(1), 300, 0, 1_400);
-    assert_eq!((host.counter("doubted"), host.seen.plain.len()), (1, 0), "too far ahead for one frame to be right");
+    assert_eq!(
+        (host.counter("doubted"), host.seen.plain.len()),
+        (1, 0),
+        "too far ahead for one frame to be right"
+    );
     // The peer begins anew, near that number.
-    let begin = |host: &mut Host| host.beat_as(peer(1), THEIR_SESSION + 1, |beat| beat.next = Seq(200));
+    let begin =
+        |host: &mut Host| host.beat_as(peer(1), THEIR_SESSION + 1, |beat| beat.next = Seq(200));
     begin(&mut host);
     host.run(20 * MS);
     begin(&mut host);
     assert_eq!(host.counter("restarts"), 1);
     host.run(500 * MS);
-    assert_eq!((host.seen.plain.len(), host.seen.requests), (0, 0), "it is not delivered, and nothing is missing");
+    assert_eq!(
+        (host.seen.plain.len(), host.seen.requests),
+        (0, 0),
+        "it is not delivered, and nothing is missing"
+    );
 }
 
 #[test]
 fn what_a_session_that_is_over_had_granted_holds_no_link_back() {
     let mut host = with_peer(settings());
-    let rate = |host: &Host| host.described(peer(1)).unwrap()["links"][1]["rate_bps"].as_u64().unwrap();
+    let rate =
+        |host: &Host| host.described(peer(1)).unwrap()["links"][1]["rate_bps"].as_u64().unwrap();
     host.beat_as(peer(1), THEIR_SESSION, |beat| beat.grant_kbps = 10_000);
     assert_eq!(rate(&host), 10_000_000);
     // The peer begins anew, and link 1 carries nothing of that yet.
     let begin = |host: &mut Host| {
-        host.beat_as(peer(1), THEIR_SESSION + 1, |beat| beat.own = peer(1 + u32::from(beat.link == Some(1))));
+        host.beat_as(peer(1), THEIR_SESSION + 1, |beat| {
+            beat.own = peer(1 + u32::from(beat.link == Some(1)))
+        });
     };
     begin(&mut host);
     host.run(20 * MS);
@@ -211,7 +233,8 @@ fn what_a_session_that_is_over_had_granted_holds_no_link_back() {
 #[test]
 fn a_heartbeat_that_is_replayed_changes_nothing() {
     let mut host = with_peer(settings());
-    let rate = |host: &Host| host.described(peer(1)).unwrap()["links"][1]["rate_bps"].as_u64().unwrap();
+    let rate =
+        |host: &Host| host.described(peer(1)).unwrap()["links"][1]["rate_bps"].as_u64().unwrap();
     let old = host.beats;
     host.beat_as(peer(1), THEIR_SESSION, |beat| beat.grant_kbps = 10_000);
     host.beat_as(peer(1), THEIR_SESSION, |beat| beat.grant_kbps = 20_000);
@@ -239,7 +262,8 @@ fn whoever_asks_for_frames_that_never_were_gets_none_and_is_counted() {
     host.send(peer(1), 50);
     host.run(MS);
     let mut frame = Vec::new();
-    let ranges = [(Seq(40), 30), (Seq(u32::MAX - 4), 10), (Seq(1 << 20), 1024), (Seq(1 << 31), 1024)];
+    let ranges =
+        [(Seq(40), 30), (Seq(u32::MAX - 4), 10), (Seq(1 << 20), 1024), (Seq(1 << 31), 1024)];
     repeat::write(OWN, peer(1), host.session_of(peer(1)), THEIR_SESSION, ranges, &mut frame);
     host.wire(1, frame);
     assert_eq!(host.counter("repeat_not_there"), 20 + 5 + 2048);
@@ -299,14 +323,18 @@ fn strangers_are_not_answered_more_often_than_friends() {
     }
     let answers = host.seen.heartbeats - before;
     // 2 ms, 2 peers.
-    assert!((1..=6 * usize::from(LINKS)).contains(&answers), "{answers} heartbeats to 3,000 frames");
+    assert!(
+        (1..=6 * usize::from(LINKS)).contains(&answers),
+        "{answers} heartbeats to 3,000 frames"
+    );
 }
 
 #[test]
 fn a_nics_number_is_not_cut_to_fit() {
     let mut host = with_peer(settings());
     let mut frame = vec![0; 100];
-    let head = DataHead { flags: 0, link: 0, session: THEIR_SESSION, seq: Seq(0), link_seq: Seq(0) };
+    let head =
+        DataHead { flags: 0, link: 0, session: THEIR_SESSION, seq: Seq(0), link_seq: Seq(0) };
     wire::wrap(&mut frame, &head);
     wire::set_macs(&mut frame, OWN, peer(1));
     host.wire(257, frame);
@@ -316,7 +344,15 @@ fn a_nics_number_is_not_cut_to_fit() {
 /// A greeting as a host would send it.
 fn greeting(own: Mac, src: Mac) -> Heartbeat {
     let dst = Mac::BROADCAST;
-    Heartbeat { dst, src, session: 9, next_within_ms: 1000, limit_kbps: 100_000, own, ..Heartbeat::default() }
+    Heartbeat {
+        dst,
+        src,
+        session: 9,
+        next_within_ms: 1000,
+        limit_kbps: 100_000,
+        own,
+        ..Heartbeat::default()
+    }
 }
 
 fn alone() -> Host {
@@ -349,7 +385,11 @@ fn greetings_from_where_no_nic_is_cost_a_counter() {
     for src in [Mac::NONE, Mac::BROADCAST, Mac([1, 0, 0x5e, 0, 0, 1])] {
         host.greeted(&greeting(peer(1), src));
     }
-    assert_eq!((host.peers(), host.counter("bad_mac")), (0, 3), "nothing is to be sent to everybody");
+    assert_eq!(
+        (host.peers(), host.counter("bad_mac")),
+        (0, 3),
+        "nothing is to be sent to everybody"
+    );
     for cnt in [8, 255, 256, u16::MAX] {
         host.greeted(&Heartbeat { cnt, ..greeting(peer(1), peer(9)) });
     }
@@ -368,11 +408,16 @@ fn a_nic_that_another_host_claimed_for_a_while_is_its_owners_again() {
     }
     assert_eq!(host.peers(), 1, "the one that claimed it fell silent");
     let mut frame = vec![0; 100];
-    let head = DataHead { flags: 0, link: 0, session: THEIR_SESSION, seq: Seq(0), link_seq: Seq(0) };
+    let head =
+        DataHead { flags: 0, link: 0, session: THEIR_SESSION, seq: Seq(0), link_seq: Seq(0) };
     wire::wrap(&mut frame, &head);
     wire::set_macs(&mut frame, OWN, nic);
     host.engine.on_wire(host.now, None, 1, frame, &mut host.seen);
-    assert_eq!((host.counter("unknown_peer"), host.counter("unknown_session")), (0, 1), "it is known whose it is");
+    assert_eq!(
+        (host.counter("unknown_peer"), host.counter("unknown_session")),
+        (0, 1),
+        "it is known whose it is"
+    );
 }
 
 #[test]
@@ -383,7 +428,8 @@ fn a_nic_that_was_taken_for_another_one_is_nobodys() {
     host.greeted(&greeting(peer(1), new));
     for (src, unknown) in [(new, 0), (old, 1)] {
         let mut frame = vec![0; 100];
-        let head = DataHead { flags: 0, link: 0, session: THEIR_SESSION, seq: Seq(0), link_seq: Seq(0) };
+        let head =
+            DataHead { flags: 0, link: 0, session: THEIR_SESSION, seq: Seq(0), link_seq: Seq(0) };
         wire::wrap(&mut frame, &head);
         wire::set_macs(&mut frame, OWN, src);
         host.engine.on_wire(host.now, None, 1, frame, &mut host.seen);

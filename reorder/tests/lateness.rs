@@ -1,4 +1,5 @@
-//! Late is not dead: hosts whose CPUs are busy find no link dead, lose nothing, and still find those that are.
+//! Late is not dead: hosts whose CPUs are busy find no link dead, lose nothing, and still find
+//! those that are.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +19,8 @@ const DETECTED_NS: Nanos = 31 * MS;
 
 fn pair(autonomous: bool, mode: Mode, links: usize, seed: u64) -> World {
     let hosts = alike(2, &[LINK_BPS; 3][..links]);
-    let mut world = if autonomous { friends(&hosts, mode, seed) } else { world(&hosts, mode, seed) };
+    let mut world =
+        if autonomous { friends(&hosts, mode, seed) } else { world(&hosts, mode, seed) };
     world.run(1500 * MS);
     world
 }
@@ -47,7 +49,8 @@ fn unharmed(world: &mut World, what: &str) {
 
 /// Every kind of pair; the names are for whoever reads a failure.
 fn pairs(test: impl Fn(&mut World, &str)) {
-    for (autonomous, mode) in [(false, Mode::Paced), (true, Mode::Paced), (false, Mode::RoundRobin)] {
+    for (autonomous, mode) in [(false, Mode::Paced), (true, Mode::Paced), (false, Mode::RoundRobin)]
+    {
         for links in 1..=3 {
             for traffic in [[true, true], [true, false], [false, false]] {
                 let mut world = pair(autonomous, mode, links, 3);
@@ -55,7 +58,12 @@ fn pairs(test: impl Fn(&mut World, &str)) {
                     world.send(from, 1 - from, PPS, SIZE);
                 }
                 world.run(300 * MS);
-                test(&mut world, &format!("autonomous {autonomous}, {mode:?}, {links} links, traffic {traffic:?}"));
+                test(
+                    &mut world,
+                    &format!(
+                        "autonomous {autonomous}, {mode:?}, {links} links, traffic {traffic:?}"
+                    ),
+                );
             }
         }
     }
@@ -155,7 +163,8 @@ fn a_dead_link_is_found_while_its_hosts_are_late_now_and_then() {
     assert_eq!(links, 1, "and the other one is not");
 }
 
-/// A link whose frames are held up by others' load is late, not dead, and the time it is given follows what it needs.
+/// A link whose frames are held up by others' load is late, not dead, and the time it is given
+/// follows what it needs.
 #[test]
 fn a_link_that_is_late_again_and_again_gets_more_time() {
     let mut world = pair(false, Mode::Paced, 2, 7);
@@ -199,7 +208,8 @@ fn a_peer_that_is_gone_is_given_up_as_soon_as_ever() {
     }
 }
 
-/// More than its queues hold comes while it has no CPU, if it is sent: what is for a silent peer waits instead.
+/// More than its queues hold comes while it has no CPU, if it is sent: what is for a silent peer
+/// waits instead.
 #[test]
 fn a_peer_that_is_silent_is_not_flooded() {
     for links in 1..=2 {
@@ -210,7 +220,10 @@ fn a_peer_that_is_silent_is_not_flooded() {
         world.run(STALL_NS + 300 * MS);
         assert_eq!((world.overruns, world.to_slots), (0, 0), "{links} links");
         let seen = &world.received[&(1, 0)];
-        assert_eq!((seen.lost, seen.out_of_order), (world.engines[1].as_ref().unwrap().counters().queue_drops, 0));
+        assert_eq!(
+            (seen.lost, seen.out_of_order),
+            (world.engines[1].as_ref().unwrap().counters().queue_drops, 0)
+        );
     }
 }
 

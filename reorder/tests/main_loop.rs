@@ -95,7 +95,8 @@ fn start(arguments: &str, nics: &[(u8, &str)], to: Out) -> Running {
     let words = std::iter::once("ri2n-reorder").chain(arguments.split_whitespace());
     let (devices, facts) = Devices::open(&Options::parse(words).unwrap()).unwrap();
     let seen = Rc::new(RefCell::new(Seen { to: Some(to), ..Seen::default() }));
-    let driver = Passing(seen.clone(), nics.iter().map(|(port, name)| (*port, name.to_string())).collect());
+    let driver =
+        Passing(seen.clone(), nics.iter().map(|(port, name)| (*port, name.to_string())).collect());
     let main_loop = Loop::new(devices, driver, Unmerged, Signals::take().unwrap(), None).unwrap();
     Running { main_loop, seen, facts }
 }
@@ -147,7 +148,9 @@ fn under_a_bridge_ports_are_tags() {
         quiet("bridge");
         // Ports with carrier forward as soon as the bridge is up, others later.
         let interfaces = Interfaces::open().unwrap();
-        wait_for("the ports", || (interfaces.is_up("wire") && interfaces.is_up("peer")).then_some(()));
+        wait_for("the ports", || {
+            (interfaces.is_up("wire") && interfaces.is_up("peer")).then_some(())
+        });
         ip("link set bridge up");
         wait_for("the bridge", || interfaces.is_up("bridge").then_some(()));
         let host = open("plain");
@@ -202,14 +205,19 @@ fn without_credit_the_host_waits_in_its_tap() {
         (0..20).for_each(|_| assert!(helper.main_loop.turn().unwrap()));
         assert!(helper.seen.borrow().lengths.is_empty(), "none was read");
         helper.seen.borrow_mut().refuses = false;
-        assert!(turn_until(&mut [&mut helper], &bridge, 100) == (0..100).map(|i| frame(i, 100)).collect::<Vec<_>>());
+        assert!(
+            turn_until(&mut [&mut helper], &bridge, 100)
+                == (0..100).map(|i| frame(i, 100)).collect::<Vec<_>>()
+        );
         // A TAP that goes away meanwhile is noticed as soon as something is wanted of it.
         helper.seen.borrow_mut().refuses = true;
         helper.main_loop.turn().unwrap();
         ip("link delete plain");
         helper.main_loop.turn().unwrap();
         helper.seen.borrow_mut().refuses = false;
-        assert!(wait_for("the end", || helper.main_loop.turn().err()).0.starts_with("TAP plain is gone"));
+        assert!(wait_for("the end", || helper.main_loop.turn().err())
+            .0
+            .starts_with("TAP plain is gone"));
     });
 }
 
@@ -218,14 +226,23 @@ fn two_helpers_without_a_bridge() {
     in_namespace("two_helpers_without_a_bridge", || {
         make_veth("a0", "b0");
         make_veth("a1", "b1");
-        let line = |host: &str| format!("--autonomous --wire {host}0=1G,{host}1 --plain {host} --mtu-wire 1400");
+        let line = |host: &str| {
+            format!("--autonomous --wire {host}0=1G,{host}1 --plain {host} --mtu-wire 1400")
+        };
         let mut a = start(&line("a"), &[(0, "a0"), (1, "a1")], Out::Nic(1));
         let mut b = start(&line("b"), &[(0, "b0"), (1, "b1")], Out::Link(9, 1));
         let interfaces = Interfaces::open().unwrap();
         let nics = &a.facts.nics;
-        assert_eq!((nics[0].rate_bps, nics[1].rate_bps), (1_000_000_000, 10_000_000_000), "given, and the veth's own");
+        assert_eq!(
+            (nics[0].rate_bps, nics[1].rate_bps),
+            (1_000_000_000, 10_000_000_000),
+            "given, and the veth's own"
+        );
         assert_eq!((nics[1].port, nics[1].mac), (1, interfaces.mac("a1").unwrap()));
-        assert_eq!((a.facts.own_mac, interfaces.mtu("a").unwrap()), (Some(interfaces.mac("a").unwrap()), 1378));
+        assert_eq!(
+            (a.facts.own_mac, interfaces.mtu("a").unwrap()),
+            (Some(interfaces.mac("a").unwrap()), 1378)
+        );
         ["a", "b"].iter().for_each(|name| quiet(name));
         let (host_a, host_b) = (open("a"), open("b"));
         let sent: Vec<_> = (0..200).map(|i| frame(i, 60 + 5 * usize::from(i))).collect();
@@ -235,7 +252,9 @@ fn two_helpers_without_a_bridge() {
         assert!(turn_until(&mut [&mut a, &mut b], &host_a, 200) == sent, "and back");
 
         let bytes: u64 = sent.iter().map(|frame| frame.len() as u64).sum();
-        let counted = |seen: &Seen| seen.counters.iter().any(|entry| entry.0 == 1 && entry.1 >= bytes && entry.2);
+        let counted = |seen: &Seen| {
+            seen.counters.iter().any(|entry| entry.0 == 1 && entry.1 >= bytes && entry.2)
+        };
         wait_for("the NIC's counters", || {
             b.main_loop.turn().unwrap();
             counted(&b.seen.borrow()).then_some(())
@@ -277,7 +296,11 @@ fn a_nic_that_is_renamed_or_made_anew_under_another_name_is_used_on() {
             a.main_loop.turn().unwrap();
             is_up(&a).then_some(())
         });
-        assert!(a.main_loop.status()["io"]["wire"]["uplink"].is_object(), "{}", a.main_loop.status());
+        assert!(
+            a.main_loop.status()["io"]["wire"]["uplink"].is_object(),
+            "{}",
+            a.main_loop.status()
+        );
         send(&host, &frame(2, 100));
         turn_until(&mut [&mut a], &other, 1);
 
@@ -307,7 +330,8 @@ fn what_a_slow_nic_cannot_take_is_bounded_and_counted() {
         let mut a = start("--autonomous --wire a0=1G --plain a", &[], Out::Link(0, 0));
         let host = open("a");
         a.seen.borrow_mut().copies = 100;
-        let written = |value: &serde_json::Value, key: &str| value["io"]["wire"]["a0"][key].as_u64().unwrap();
+        let written =
+            |value: &serde_json::Value, key: &str| value["io"]["wire"]["a0"][key].as_u64().unwrap();
         let status = wait_for("a full NIC", || {
             let _ = host.send(std::iter::once(&frame(1, 1400)[..]));
             a.main_loop.turn().unwrap();

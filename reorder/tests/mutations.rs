@@ -1,5 +1,5 @@
-//! Pairs of engines that get damaged, forged and repeated frames between the real ones: whatever those lead to, the pair
-//! carries everything again within 200 ms.
+//! Pairs of engines that get damaged, forged and repeated frames between the real ones: whatever
+//! those lead to, the pair carries everything again within 200 ms.
 //!
 //! Ten million of them: `cargo test --release --test mutations -- --include-ignored`.
 
@@ -52,7 +52,8 @@ const TYPES: [&[(usize, usize)]; 4] = [&OF_DATA, &OF_HEARTBEATS, &OF_REQUESTS, &
 /// A pair with data both ways, over two links.
 fn pair(autonomous: bool, mode: Mode, seed: u64) -> World {
     let hosts = alike(2, &[LINK_BPS; 2]);
-    let mut world = if autonomous { friends(&hosts, mode, seed) } else { common::world(&hosts, mode, seed) };
+    let mut world =
+        if autonomous { friends(&hosts, mode, seed) } else { common::world(&hosts, mode, seed) };
     world.tap = Some(Default::default());
     world.run(50 * MS);
     world.send(0, 1, PPS, SIZE);
@@ -132,7 +133,15 @@ fn mutate(world: &mut World) {
 fn jump(world: &mut World, host: usize) {
     let by = (world.random.next() % 100_000) as u32 >> (world.random.next() % 12);
     let by = if world.random.chance(30.0) { by.wrapping_neg() } else { by };
-    let frames: Vec<_> = world.tap.as_ref().unwrap().iter().filter(|entry| entry.0 == host).take(9).cloned().collect();
+    let frames: Vec<_> = world
+        .tap
+        .as_ref()
+        .unwrap()
+        .iter()
+        .filter(|entry| entry.0 == host)
+        .take(9)
+        .cloned()
+        .collect();
     for (host, port, mut frame) in frames.into_iter().rev() {
         let (at, newer) = match frame[14] & 15 {
             1 => (26, 0),
@@ -171,7 +180,9 @@ fn carries_everything(world: &mut World, what: &str) {
     for (from, to) in [(0, 1), (1, 0)] {
         let seen = &world.received[&(from, to)];
         let expected = PPS * 60 / 1000;
-        let state = |world: &World, host: usize| format!("{:#}", world.engines[host].as_ref().unwrap().status());
+        let state = |world: &World, host: usize| {
+            format!("{:#}", world.engines[host].as_ref().unwrap().status())
+        };
         assert!(
             seen.lost == 0 && seen.out_of_order == 0 && seen.frames.abs_diff(expected) <= 5,
             "{what}: {seen:?} from {from}\n{}\n{}",
@@ -204,7 +215,10 @@ fn rounds(autonomous: bool, mode: Mode, seed: u64, frames: usize) {
     }
     let counters = world.engine(0).counters();
     for name in ["bad_checksum", "truncated", "doubted", "old"] {
-        assert!(frames < 10_000 || counters.iter().any(|entry| entry == (name, entry.1) && entry.1 > 0), "{name}");
+        assert!(
+            frames < 10_000 || counters.iter().any(|entry| entry == (name, entry.1) && entry.1 > 0),
+            "{name}"
+        );
     }
 }
 
@@ -226,10 +240,14 @@ fn a_pair_that_repairs_nothing_recovers_from_any_mutated_frames() {
 #[test]
 #[ignore = "ten million frames: two minutes of a release build"]
 fn a_pair_recovers_from_ten_million_mutated_frames() {
-    for (seed, (autonomous, mode)) in
-        [(false, Mode::Paced), (true, Mode::Paced), (false, Mode::RoundRobin), (true, Mode::Ri2nPlusPlus)]
-            .into_iter()
-            .enumerate()
+    for (seed, (autonomous, mode)) in [
+        (false, Mode::Paced),
+        (true, Mode::Paced),
+        (false, Mode::RoundRobin),
+        (true, Mode::Ri2nPlusPlus),
+    ]
+    .into_iter()
+    .enumerate()
     {
         rounds(autonomous, mode, 10 + seed as u64, 2_500_000);
     }
@@ -245,7 +263,8 @@ fn one_heartbeat(links: usize, change: impl Fn(&mut Vec<u8>)) {
     world.send(1, 0, PPS, SIZE);
     world.run(300 * MS);
     let tapped = world.tap.as_ref().unwrap();
-    let (host, port, mut frame) = tapped.iter().find(|entry| entry.2[14] & 15 == 2).unwrap().clone();
+    let (host, port, mut frame) =
+        tapped.iter().find(|entry| entry.2[14] & 15 == 2).unwrap().clone();
     // Newer than the newest, as if it had come in its place.
     add(&mut frame, 30, 1);
     wire::seal(&mut frame);
@@ -279,7 +298,20 @@ fn one_flipped_bit_of_next_cuts_nobody() {
 fn what_several_frames_say_that_is_wrong_is_given_up() {
     const SLOW: u64 = 200;
     for links in 1..=2 {
-        for by in [1, 100, 255, 256, 5_000, 16_000, 20_000, 1 << 20, 1 << 30, u32::MAX >> 1, 1 << 31, u32::MAX - 300] {
+        for by in [
+            1,
+            100,
+            255,
+            256,
+            5_000,
+            16_000,
+            20_000,
+            1 << 20,
+            1 << 30,
+            u32::MAX >> 1,
+            1 << 31,
+            u32::MAX - 300,
+        ] {
             for kinds in [[1, 1], [2, 2], [1, 2]] {
                 let mut world = common::world(&alike(2, &[LINK_BPS; 2][..links]), Mode::Paced, 5);
                 world.tap = Some(Default::default());
@@ -287,7 +319,12 @@ fn what_several_frames_say_that_is_wrong_is_given_up() {
                 world.send(0, 1, SLOW, SIZE);
                 world.run(S);
                 let tapped = world.tap.clone().unwrap();
-                let of = |kind| tapped.iter().filter(move |entry| entry.0 == 1 && entry.2[14] & 15 == kind).take(6);
+                let of = |kind| {
+                    tapped
+                        .iter()
+                        .filter(move |entry| entry.0 == 1 && entry.2[14] & 15 == kind)
+                        .take(6)
+                };
                 let forged: Vec<_> = kinds.into_iter().flat_map(of).cloned().collect();
                 for (host, port, mut frame) in forged.into_iter().rev() {
                     let (at, newer) = if frame[14] & 15 == 1 { (26, 0) } else { (58, 12) };
@@ -301,13 +338,17 @@ fn what_several_frames_say_that_is_wrong_is_given_up() {
                 world.run(S);
                 let seen = &world.received[&(0, 1)];
                 let what = format!("{links} links, {kinds:?} say {by} more: {seen:?}");
-                assert!(seen.lost == 0 && seen.out_of_order == 0 && seen.frames.abs_diff(SLOW) <= 2, "{what}");
+                assert!(
+                    seen.lost == 0 && seen.out_of_order == 0 && seen.frames.abs_diff(SLOW) <= 2,
+                    "{what}"
+                );
             }
         }
     }
 }
 
-/// A greeting in the name of `own` that says another NIC or limit of the peer's end than the right ones do.
+/// A greeting in the name of `own` that says another NIC or limit of the peer's end than the right
+/// ones do.
 fn wrong_greeting(port: u8, own: Mac, prefix: u8, limit_kbps: u32) -> Vec<u8> {
     let Mac([_, rest @ ..]) = nic_mac(1, port);
     let mut src = [prefix; 6];
@@ -329,7 +370,9 @@ fn wrong_greeting(port: u8, own: Mac, prefix: u8, limit_kbps: u32) -> Vec<u8> {
 
 #[test]
 fn wrong_greetings_cut_nobody() {
-    for (own, prefix, limit_kbps) in [(mac(1), 2, 0), (mac(1), 2, 1), (mac(1), 6, 100_000), (mac(7), 2, 100_000)] {
+    for (own, prefix, limit_kbps) in
+        [(mac(1), 2, 0), (mac(1), 2, 1), (mac(1), 6, 100_000), (mac(7), 2, 100_000)]
+    {
         let mut world = pair(true, Mode::Paced, 7);
         for port in 1..=2 {
             come(&mut world, 0, port, 0, wrong_greeting(port, own, prefix, limit_kbps));
@@ -345,7 +388,9 @@ fn wrong_greetings_are_not_believed_as_long_as_right_ones_come_between() {
         let mut world = pair(true, Mode::Paced, 7);
         let before = world.engine(0).counters().doubted;
         for _ in 0..10 {
-            (1..=2).for_each(|port| come(&mut world, 0, port, 0, wrong_greeting(port, mac(1), prefix, limit_kbps)));
+            (1..=2).for_each(|port| {
+                come(&mut world, 0, port, 0, wrong_greeting(port, mac(1), prefix, limit_kbps))
+            });
             world.run(400 * MS);
         }
         assert_eq!(world.engine(0).counters().doubted - before, 20, "all of four seconds");

@@ -1,4 +1,5 @@
-//! Clocks that jump, sequences that wrap, controls that change links under traffic, memory that is too small, forgeries.
+//! Clocks that jump, sequences that wrap, controls that change links under traffic, memory that is
+//! too small, forgeries.
 
 #![allow(clippy::unwrap_used)]
 
@@ -137,7 +138,10 @@ impl Imposter {
         let mut frame = vec![0; 100];
         frame[12..14].copy_from_slice(&[0x90, 0]);
         frame[14..22].copy_from_slice(&count.to_be_bytes());
-        wire::wrap(&mut frame, &DataHead { flags: 0, link, session: self.session, seq, link_seq: Seq(0) });
+        wire::wrap(
+            &mut frame,
+            &DataHead { flags: 0, link, session: self.session, seq, link_seq: Seq(0) },
+        );
         wire::set_macs(&mut frame, mac(0), mac(1));
         world.wire_in(0, Some(Tag { vid: u16::from(link) + 1, pcp: 0 }), 0, frame);
     }
@@ -201,7 +205,10 @@ fn sequences_wrap_under_traffic_and_nobody_notices() {
         world.run(2 * S);
         world.stop(0);
         world.run(200 * MS);
-        assert!(world.engine(0).expected_of(mac(1)).unwrap().0 < 30_000, "they have wrapped: {mode:?}");
+        assert!(
+            world.engine(0).expected_of(mac(1)).unwrap().0 < 30_000,
+            "they have wrapped: {mode:?}"
+        );
         let (sent, seen) = (30_000, &world.received[&(1, 0)]);
         assert_eq!((seen.out_of_order, seen.duplicates), (0, 0), "{mode:?} {seen:?}");
         assert!(seen.frames + seen.lost > sent - 20 && seen.lost <= most_lost, "{mode:?} {seen:?}");
@@ -227,7 +234,10 @@ fn told(world: &mut World, host: usize, generation: u32, links: &[(u8, u8, u8)])
 fn sent(world: &mut World) -> Vec<(u64, u64)> {
     let status = world.engine(1).status();
     let links = status["peers"][0]["links"].as_array().unwrap();
-    links.iter().map(|link| (link["link"].as_u64().unwrap(), link["sent"].as_u64().unwrap())).collect()
+    links
+        .iter()
+        .map(|link| (link["link"].as_u64().unwrap(), link["sent"].as_u64().unwrap()))
+        .collect()
 }
 
 #[test]
@@ -243,11 +253,18 @@ fn links_that_change_their_numbers_under_traffic_lose_nothing() {
         }
         world.run(S);
         in_order_but_for(&world, 1, world.to_slots);
-        assert!(world.to_slots < 600, "{first}, {between} ms: {} by the slot table", world.to_slots);
+        assert!(
+            world.to_slots < 600,
+            "{first}, {between} ms: {} by the slot table",
+            world.to_slots
+        );
         let before = sent(&mut world);
         world.run(100 * MS);
         let after = sent(&mut world);
-        assert!((0..2).all(|at| after[at].1 > before[at].1 + 100), "both are used: {before:?} {after:?}");
+        assert!(
+            (0..2).all(|at| after[at].1 > before[at].1 + 100),
+            "both are used: {before:?} {after:?}"
+        );
     }
 }
 
@@ -267,7 +284,10 @@ fn a_link_that_one_host_was_told_to_forget_is_used_again() {
         let before = sent(&mut world);
         world.run(100 * MS);
         let after = sent(&mut world);
-        assert!((0..2).all(|at| after[at].1 > before[at].1 + 100), "host {host}: {before:?} {after:?}");
+        assert!(
+            (0..2).all(|at| after[at].1 > before[at].1 + 100),
+            "host {host}: {before:?} {after:?}"
+        );
     }
 }
 
@@ -281,7 +301,11 @@ fn a_peer_that_one_host_was_told_to_forget_is_striped_to_again() {
         world.run(100 * MS);
         world.configure(host);
         told(&mut world, host, 8, &[(0, 1, 1), (1, 2, 2)]);
-        assert_eq!(world.engine(host).status()["peers"].as_array().unwrap().len(), 0, "that was out of date");
+        assert_eq!(
+            world.engine(host).status()["peers"].as_array().unwrap().len(),
+            0,
+            "that was out of date"
+        );
         told(&mut world, host, 10, &[(0, 1, 1), (1, 2, 2)]);
         world.run(300 * MS);
         world.clear();
@@ -323,7 +347,10 @@ fn with_next_to_no_memory_the_slow_link_is_not_waited_for() {
     let held = most_held(&mut world);
     assert!(held <= 32 << 10, "{held} bytes are held");
     let seen = world.received[&(1, 0)].clone();
-    assert!(seen.out_of_order == 0 && seen.frames > 2_400 && seen.longest_gap_ns < 12 * MS, "{seen:?}");
+    assert!(
+        seen.out_of_order == 0 && seen.frames > 2_400 && seen.longest_gap_ns < 12 * MS,
+        "{seen:?}"
+    );
     assert_eq!(seen.lost, world.engine(0).counters().given_up);
 }
 
@@ -349,9 +376,15 @@ fn is_new_broadcast(world: &mut World, number: u16) -> bool {
 #[test]
 fn what_comes_64_broadcasts_late_is_known() {
     let mut world = friends(&alike(2, &[LINK_BPS; 2]), Mode::Paced, 29);
-    for (number, known) in
-        [(100, false), (164, false), (100, true), (101, false), (101, true), (163, false), (164, true)]
-    {
+    for (number, known) in [
+        (100, false),
+        (164, false),
+        (100, true),
+        (101, false),
+        (101, true),
+        (163, false),
+        (164, true),
+    ] {
         assert_eq!(is_new_broadcast(&mut world, number), !known, "{number}");
     }
 }
@@ -392,7 +425,8 @@ fn what_was_to_be_repeated_when_all_links_went_is_repeated_when_they_are_back() 
     (1..=2).for_each(|port| world.cut((1, port), true));
     world.run(3 * MS);
     (1..=2).for_each(|port| world.cut((1, port), false));
-    // Both carriers go for a moment: what is on the way is to be sent again, and then there is no link to do so.
+    // Both carriers go for a moment: what is on the way is to be sent again, and then there is no
+    // link to do so.
     world.carriers(1, &[1, 2], false);
     world.carriers(1, &[1, 2], true);
     world.run(500 * MS);

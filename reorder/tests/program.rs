@@ -12,7 +12,11 @@ use ri2n_reorder::sys::interface::Interfaces;
 
 fn program(arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ri2n-reorder"));
-    command.args(arguments.split_whitespace()).stdin(Stdio::null()).stderr(Stdio::piped()).stdout(Stdio::piped());
+    command
+        .args(arguments.split_whitespace())
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .stdout(Stdio::piped());
     command
 }
 
@@ -25,7 +29,9 @@ fn line(output: &Output) -> String {
 
 #[test]
 fn a_wrong_option_is_one_line_and_2() {
-    for (arguments, said) in [("--gro perhaps", "perhaps"), ("--autonomous", "--wire"), ("--what", "--what")] {
+    for (arguments, said) in
+        [("--gro perhaps", "perhaps"), ("--autonomous", "--wire"), ("--what", "--what")]
+    {
         let output = program(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments}");
         assert!(line(&output).contains(said), "{output:?}");
@@ -88,7 +94,8 @@ fn a_helper_lives_and_ends() {
     in_namespace("a_helper_lives_and_ends", || {
         make_tap("plain");
         make_tap("wire");
-        let socket = Socket(std::env::temp_dir().join(format!("ri2n-program-{}", std::process::id())));
+        let socket =
+            Socket(std::env::temp_dir().join(format!("ri2n-program-{}", std::process::id())));
         let socket = socket.0.to_str().unwrap();
         let helper = start(socket);
         let told = status(socket);
@@ -125,7 +132,8 @@ fn a_helper_that_hangs_is_ended_and_its_taps_lose_their_carrier() {
     in_namespace("a_helper_that_hangs_is_ended_and_its_taps_lose_their_carrier", || {
         make_tap("plain");
         make_tap("wire");
-        let socket = Socket(std::env::temp_dir().join(format!("ri2n-hangs-{}", std::process::id())));
+        let socket =
+            Socket(std::env::temp_dir().join(format!("ri2n-hangs-{}", std::process::id())));
         let socket = socket.0.to_str().unwrap();
         let options = format!("--plain plain --wire wire --status {socket} --watchdog-ms 2000");
         let helper = Helper(program(&options).spawn().unwrap());
@@ -138,7 +146,9 @@ fn a_helper_that_hangs_is_ended_and_its_taps_lose_their_carrier() {
         let ended = wait_for("the watchdog", || helper.0.try_wait().unwrap());
         println!("ended after {:?}", stopped.elapsed());
         assert_eq!(ended.signal(), Some(9));
-        wait_for("the end of the carrier", || (!interfaces.is_up("wire") && !interfaces.is_up("plain")).then_some(()));
+        wait_for("the end of the carrier", || {
+            (!interfaces.is_up("wire") && !interfaces.is_up("plain")).then_some(())
+        });
         let mut text = String::new();
         helper.0.stderr.take().unwrap().read_to_string(&mut text).unwrap();
         assert!(text.contains("it did not move for 2000 ms: killed by its watchdog"), "{text}");
@@ -157,17 +167,24 @@ fn a_service_manager_is_told_that_it_lives() {
     in_namespace("a_service_manager_is_told_that_it_lives", || {
         make_tap("plain");
         make_tap("wire");
-        let path = Socket(std::env::temp_dir().join(format!("ri2n-manager-{}", std::process::id())));
+        let path =
+            Socket(std::env::temp_dir().join(format!("ri2n-manager-{}", std::process::id())));
         let manager = UnixDatagram::bind(&path.0).unwrap();
         let mut command = program("--plain plain --wire wire");
-        let helper = Helper(command.env("NOTIFY_SOCKET", &path.0).env("WATCHDOG_USEC", "400000").spawn().unwrap());
+        let helper = Helper(
+            command.env("NOTIFY_SOCKET", &path.0).env("WATCHDOG_USEC", "400000").spawn().unwrap(),
+        );
         let told = || {
             let mut text = [0; 64];
             let length = manager.recv(&mut text).unwrap();
             String::from_utf8(text[..length].to_vec()).unwrap()
         };
         assert_eq!(told(), "READY=1");
-        assert_eq!([told(), told(), told()], ["WATCHDOG=1"; 3], "though there is nothing else to do");
+        assert_eq!(
+            [told(), told(), told()],
+            ["WATCHDOG=1"; 3],
+            "though there is nothing else to do"
+        );
         run("kill", &format!("-TERM {}", helper.0.id()));
         while told() != "STOPPING=1" {}
         assert_eq!(end(helper).0, Some(0));
@@ -179,13 +196,15 @@ fn real_time_priority_is_taken_or_one_line_says_that_it_is_not() {
     in_namespace("real_time_priority_is_taken_or_one_line_says_that_it_is_not", || {
         make_tap("plain");
         make_tap("wire");
-        let socket = Socket(std::env::temp_dir().join(format!("ri2n-realtime-{}", std::process::id())));
+        let socket =
+            Socket(std::env::temp_dir().join(format!("ri2n-realtime-{}", std::process::id())));
         let socket = socket.0.to_str().unwrap();
         let options = format!("--plain plain --wire wire --status {socket} --realtime");
         let helper = Helper(program(&options).spawn().unwrap());
         status(socket);
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", helper.0.id())).unwrap();
-        // Behind the name, which may have spaces: the 41st of all is the policy, of which 2 is round robin.
+        // Behind the name, which may have spaces: the 41st of all is the policy, of which 2 is
+        // round robin.
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
         let real_time = fields[41 - 3] == "2";
         run("kill", &format!("-TERM {}", helper.0.id()));

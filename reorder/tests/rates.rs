@@ -1,4 +1,5 @@
-//! The inner loop in a simulated network: figure 4 of the paper, demands that change, and a host without a helper.
+//! The inner loop in a simulated network: figure 4 of the paper, demands that change, and a host
+//! without a helper.
 
 mod network;
 
@@ -39,16 +40,24 @@ fn all_begin_at_once_and_have_their_shares_within_50_ms() {
         network.run(500 * MS);
         for (client, &share) in fair.iter().enumerate() {
             let got = network.share(client);
-            assert!(got > 0.985 * share && got < 1.005 * share, "{name}: client {client} has {got} links of {share}");
+            assert!(
+                got > 0.985 * share && got < 1.005 * share,
+                "{name}: client {client} has {got} links of {share}"
+            );
         }
         assert_eq!(network.dropped(), 0, "{name}");
-        assert!(network.longest_queue() < 30_000, "{name}: {} bytes waited in a switch", network.longest_queue());
+        assert!(
+            network.longest_queue() < 30_000,
+            "{name}: {} bytes waited in a switch",
+            network.longest_queue()
+        );
     }
 }
 
 #[test]
 fn a_share_that_falls_free_is_used_and_given_back() {
-    // The heartbeats of a sender and the updates of the receiver have no common beat, so try several phases.
+    // The heartbeats of a sender and the updates of the receiver have no common beat, so try
+    // several phases.
     for phase in 0..7 {
         let mut network = Network::new(2, F);
         (0..3).for_each(|client| network.start(client));
@@ -59,7 +68,10 @@ fn a_share_that_falls_free_is_used_and_given_back() {
         network.forget();
         network.run(stopped + 60 * MS);
         let rest = network.share(1) + network.share(2);
-        assert!(rest > 0.95 * 2.0, "phase {phase}: C and D have {rest} links 50 ms after B stopped");
+        assert!(
+            rest > 0.95 * 2.0,
+            "phase {phase}: C and D have {rest} links 50 ms after B stopped"
+        );
         network.run(stopped + 300 * MS);
         let started = network.now();
         network.start(0);

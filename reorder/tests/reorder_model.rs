@@ -40,7 +40,10 @@ impl Model {
     }
 
     fn bytes(&self) -> usize {
-        self.states.values().map(|state| if let Held { bytes, .. } = state { *bytes } else { 0 }).sum()
+        self.states
+            .values()
+            .map(|state| if let Held { bytes, .. } = state { *bytes } else { 0 })
+            .sum()
     }
 
     fn held(&self) -> usize {
@@ -61,7 +64,13 @@ impl Model {
     }
 
     /// `item`: `None` for a frame that is delivered at once.
-    fn insert(&mut self, at: i64, link: u8, repeated: bool, item: Option<(usize, u32)>) -> Inserted<()> {
+    fn insert(
+        &mut self,
+        at: i64,
+        link: u8,
+        repeated: bool,
+        item: Option<(usize, u32)>,
+    ) -> Inserted<()> {
         if at < self.next {
             return Inserted::Old;
         }
@@ -166,7 +175,9 @@ impl Model {
             if over == 0 || self.missing().is_empty() {
                 break;
             }
-            let run = (bound..).take_while(|at| matches!(self.states.get(at), Some(Missing { .. } | Wanted { .. })));
+            let run = (bound..).take_while(|at| {
+                matches!(self.states.get(at), Some(Missing { .. } | Wanted { .. }))
+            });
             after = bound + run.count() as i64;
             lost += self.give_up(|at| at < after);
         }
@@ -267,16 +278,15 @@ fn op(limit: usize) -> impl Strategy<Value = Op> {
 }
 
 fn policy() -> impl Strategy<Value = Policy> {
-    (prop_oneof![Just(0), 1..40 * MS], any::<bool>(), any::<bool>(), 1..20 * MS, 1..60 * MS, 0u8..4).prop_map(
-        |(skew_ns, repair, repair_dead, retry_ns, give_up_ns, tries)| Policy {
+    (prop_oneof![Just(0), 1..40 * MS], any::<bool>(), any::<bool>(), 1..20 * MS, 1..60 * MS, 0u8..4)
+        .prop_map(|(skew_ns, repair, repair_dead, retry_ns, give_up_ns, tries)| Policy {
             skew_ns,
             repair: repair && tries > 0,
             repair_dead: repair_dead && tries > 0,
             retry_ns,
             give_up_ns,
             tries,
-        },
-    )
+        })
 }
 
 fn case() -> impl Strategy<Value = (usize, usize, u32, Policy, Vec<Op>)> {
@@ -340,7 +350,8 @@ proptest! {
                     prop_assert!(ask.windows(2).all(|two| two[0].0.add(two[0].1.into()).is_before(two[1].0)));
                     let all = ask.iter().flat_map(|(first, count)| (0..*count).map(|at| first.add(at.into())));
                     prop_assert_eq!(all.collect::<Vec<_>>(), want.into_iter().map(seq).collect::<Vec<_>>());
-                    // It may be early when what it waited for came, but never late, and never without end.
+                    // It may be early when what it waited for came, but never late, and never
+                    // without end.
                     let due = due.map(|due| now + (due - model.passed));
                     prop_assert_eq!(got.next.is_some(), due.is_some());
                     prop_assert!(got.next <= due);
@@ -368,7 +379,14 @@ proptest! {
 }
 
 fn paced() -> Policy {
-    Policy { skew_ns: 20 * MS, repair: true, repair_dead: true, retry_ns: 10 * MS, give_up_ns: 50 * MS, tries: 2 }
+    Policy {
+        skew_ns: 20 * MS,
+        repair: true,
+        repair_dead: true,
+        retry_ns: 10 * MS,
+        give_up_ns: 50 * MS,
+        tries: 2,
+    }
 }
 
 #[test]

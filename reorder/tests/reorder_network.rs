@@ -114,10 +114,13 @@ fn run(case: &Case) -> Outcome {
         if now > end {
             break;
         }
-        let dead = |link: u8, time: Nanos| case.death.is_some_and(|(who, when)| who == link && time >= when);
+        let dead = |link: u8, time: Nanos| {
+            case.death.is_some_and(|(who, when)| who == link && time >= when)
+        };
         let mut arrive = |network: &mut Network, link: u8, event: Event| {
             let jitter = network.below(300_000);
-            let time = (now + case.delays[usize::from(link)] + jitter).max(fifo[usize::from(link)] + 1);
+            let time =
+                (now + case.delays[usize::from(link)] + jitter).max(fifo[usize::from(link)] + 1);
             fifo[usize::from(link)] = time;
             let lost = dead(link, time);
             if !lost {
@@ -143,10 +146,18 @@ fn run(case: &Case) -> Outcome {
                     ring.push(now, seq, link, vec![u8::from(unordered)]);
                     if network.below(1000) < case.loss {
                         outcome.dropped.insert(sent);
-                    } else if arrive(&mut network, link, Event::Data { link, seq, repeated: false, unordered }) {
+                    } else if arrive(
+                        &mut network,
+                        link,
+                        Event::Data { link, seq, repeated: false, unordered },
+                    ) {
                         outcome.died.insert(sent);
                     } else if network.below(1000) < case.twice {
-                        arrive(&mut network, link, Event::Data { link, seq, repeated: false, unordered });
+                        arrive(
+                            &mut network,
+                            link,
+                            Event::Data { link, seq, repeated: false, unordered },
+                        );
                     }
                     sent += 1;
                 }
@@ -166,23 +177,36 @@ fn run(case: &Case) -> Outcome {
                 let number = seq.0.wrapping_sub(case.base);
                 came.entry(number).or_insert(now);
                 if unordered {
-                    if let Inserted::InOrder(()) | Inserted::Held = buffer.mark(now, seq, link, repeated) {
+                    if let Inserted::InOrder(()) | Inserted::Held =
+                        buffer.mark(now, seq, link, repeated)
+                    {
                         outcome.unordered.push(number);
                     }
-                } else if let Inserted::InOrder(number) = buffer.insert(now, seq, link, repeated, 1, number) {
+                } else if let Inserted::InOrder(number) =
+                    buffer.insert(now, seq, link, repeated, 1, number)
+                {
                     outcome.delivered.push(number);
                 }
             }
             Event::Newer { link, next } => buffer.newer(now, link, next),
             Event::Request { ranges } => {
-                for seq in ranges.iter().flat_map(|(first, count)| (0..*count).map(|at| first.add(at.into()))) {
+                for seq in ranges
+                    .iter()
+                    .flat_map(|(first, count)| (0..*count).map(|at| first.add(at.into())))
+                {
                     if let Some(entry) = ring.take_for_repeat(seq, now, 3) {
-                        // Over another link than before: that one may be dead and the sender not know it yet.
+                        // Over another link than before: that one may be dead and the sender not
+                        // know it yet.
                         let others = sender_live & !(1 << entry.link);
-                        let link = living(&mut network, if others != 0 { others } else { sender_live });
+                        let link =
+                            living(&mut network, if others != 0 { others } else { sender_live });
                         entry.link = link;
                         let unordered = entry.frame[0] != 0;
-                        arrive(&mut network, link, Event::Data { link, seq, repeated: true, unordered });
+                        arrive(
+                            &mut network,
+                            link,
+                            Event::Data { link, seq, repeated: true, unordered },
+                        );
                     }
                 }
             }
@@ -209,12 +233,17 @@ fn run(case: &Case) -> Outcome {
             network.at(next, Event::Wake);
         }
         if !ask.is_empty() {
-            let asked = ask.iter().flat_map(|(first, count)| (0..*count).map(|at| first.add(at.into())));
+            let asked =
+                ask.iter().flat_map(|(first, count)| (0..*count).map(|at| first.add(at.into())));
             outcome.asked.extend(asked.map(|seq| seq.0.wrapping_sub(case.base)));
             network.at(now + MS, Event::Request { ranges: ask });
         }
     }
-    assert_eq!((sent, buffer.next()), (case.frames, Seq(case.base.wrapping_add(case.frames))), "not all was decided");
+    assert_eq!(
+        (sent, buffer.next()),
+        (case.frames, Seq(case.base.wrapping_add(case.frames))),
+        "not all was decided"
+    );
     outcome
 }
 

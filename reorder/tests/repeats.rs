@@ -1,4 +1,5 @@
-//! Frames that are sent again: over which link, for whom, and until when; and how a peer is told that more is to come.
+//! Frames that are sent again: over which link, for whom, and until when; and how a peer is told
+//! that more is to come.
 
 #![allow(clippy::unwrap_used)]
 
@@ -39,7 +40,8 @@ fn what_a_link_lost_is_repeated_over_another_one() {
         let before = host.seen.data.len();
         host.ask_again(peer(1), FRAMES);
         host.run(25 * MS);
-        let again: Vec<_> = (0..u32::from(FRAMES)).map(|seq| (seq, link, wire::data::REPEATED)).collect();
+        let again: Vec<_> =
+            (0..u32::from(FRAMES)).map(|seq| (seq, link, wire::data::REPEATED)).collect();
         assert_eq!(sent(&host, before), again);
         // Still young enough to be kept, and acknowledged by nobody.
         host.beat(peer(1), THEIR_SESSION);
@@ -63,7 +65,11 @@ fn only_the_session_that_is_sent_to_may_ask_for_frames_again() {
     let mut host = sent_by_the_fast_link(4);
     host.ask_as(THEIR_SESSION + 1, peer(1), 4);
     host.run(5 * MS);
-    assert_eq!((host.counter("repeated_out"), host.counter("unknown_session")), (0, 1), "its forerunner's");
+    assert_eq!(
+        (host.counter("repeated_out"), host.counter("unknown_session")),
+        (0, 1),
+        "its forerunner's"
+    );
     host.ask_again(peer(1), 4);
     host.run(5 * MS);
     assert_eq!((host.counter("repeated_out"), host.counter("unknown_session")), (4, 1));

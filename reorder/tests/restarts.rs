@@ -1,4 +1,5 @@
-//! A peer's helper ends, and another one begins: frames go by the slot table in between, at once and in order.
+//! A peer's helper ends, and another one begins: frames go by the slot table in between, at once
+//! and in order.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,8 +9,8 @@ use host::*;
 
 const NEW_SESSION: u32 = THEIR_SESSION + 1;
 
-/// A host that was told that its peer's helper has ended, and a moment later that it runs again; the time of one frame
-/// since then. No frame of ours came back meanwhile.
+/// A host that was told that its peer's helper has ended, and a moment later that it runs again;
+/// the time of one frame since then. No frame of ours came back meanwhile.
 fn told_of_an_end() -> Host {
     let mut host = with_peer(settings());
     host.tell_of(11, peer(1), false);

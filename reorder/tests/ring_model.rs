@@ -122,7 +122,8 @@ proptest! {
             ring.push(0, Seq(at as u32), 0, frame);
             prop_assert!(ring.bytes() <= limits.max_bytes);
             prop_assert!(ring.contains(Seq(at as u32)));
-            // Nothing goes as long as there is room: even with what is reused, no frame takes more than 8 kB.
+            // Nothing goes as long as there is room: even with what is reused, no frame takes more
+            // than 8 kB.
             prop_assert!(ring.len() == before + 1 || ring.bytes() > limits.max_bytes - 8192);
         }
     }

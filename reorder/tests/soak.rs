@@ -56,8 +56,8 @@ fn held(world: &mut World, host: usize) -> u64 {
     world.engine(host).status()["held_bytes"].as_u64().unwrap()
 }
 
-/// What goes on for a minute: 1 % of loss and of duplicates everywhere, one link 3 ms longer, the other one down for a second in
-/// every five, and once a helper that is killed.
+/// What goes on for a minute: 1 % of loss and of duplicates everywhere, one link 3 ms longer, the
+/// other one down for a second in every five, and once a helper that is killed.
 fn minute(world: &mut World, at: usize) {
     let usual = |port: u8| Fault {
         loss_percent: 1.0,
@@ -79,7 +79,10 @@ fn minute(world: &mut World, at: usize) {
         world.run(S);
         for host in 0..2 {
             let bytes = held(world, host);
-            assert!(bytes <= world.settings.max_memory as u64, "minute {at}: {bytes} bytes are held");
+            assert!(
+                bytes <= world.settings.max_memory as u64,
+                "minute {at}: {bytes} bytes are held"
+            );
         }
     }
 }
@@ -91,7 +94,11 @@ fn soak(mut world: World, minutes: usize, pps: u64) {
         minute(&mut world, at);
         sources.iter().for_each(|&source| world.stop(source));
         world.run(500 * MS);
-        assert_eq!((held(&mut world, 0), held(&mut world, 1)), (0, 0), "minute {at}: something is held for ever");
+        assert_eq!(
+            (held(&mut world, 0), held(&mut world, 1)),
+            (0, 0),
+            "minute {at}: something is held for ever"
+        );
         levels.push(live());
         sources.iter().for_each(|&source| world.start(source));
     }
@@ -101,7 +108,8 @@ fn soak(mut world: World, minutes: usize, pps: u64) {
         println!("{from} to {to}: {seen:?}");
         let sent = minutes as u64 * 60 * pps;
         assert!(seen.frames > sent * 98 / 100, "of {sent} frames {} came", seen.frames);
-        // A helper that begins anew does not know what its forerunner delivered; else everything is in order.
+        // A helper that begins anew does not know what its forerunner delivered; else everything is
+        // in order.
         assert!(seen.out_of_order <= minutes as u64 * 10, "{seen:?}");
     }
     let grown = levels[minutes - 1] - levels[0];
@@ -195,7 +203,10 @@ fn short_frames_that_wait_do_not_each_hold_the_buffer_of_a_long_one() {
     for seq in 1..=FRAMES {
         let mut frame = Vec::with_capacity(ROOM);
         frame.resize(60, 0);
-        wire::wrap(&mut frame, &DataHead { flags: 0, link: 0, session, seq: Seq(seq), link_seq: Seq(seq) });
+        wire::wrap(
+            &mut frame,
+            &DataHead { flags: 0, link: 0, session, seq: Seq(seq), link_seq: Seq(seq) },
+        );
         wire::set_macs(&mut frame, mac(0), mac(1));
         world.wire_in(0, Some(Tag { vid: 1, pcp: 0 }), 1, frame);
     }

@@ -1,4 +1,5 @@
-//! How fast the pure parts are. Run with `cargo test --release --test speed -- --ignored --nocapture`.
+//! How fast the pure parts are. Run with `cargo test --release --test speed -- --ignored
+//! --nocapture`.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -25,7 +26,10 @@ fn max_min_of_32_senders_takes_under_100_us() {
     let sender = |n: usize| Sender {
         demand_bps: if n % 3 == 0 { 1e7 * (n + 1) as f64 } else { f64::INFINITY },
         own_bps: vec![1e9; 4],
-        links: (0..4).filter(|nic| n % 5 != *nic).map(|nic| SenderLink { nic, own: nic, limit_bps: 1e9 }).collect(),
+        links: (0..4)
+            .filter(|nic| n % 5 != *nic)
+            .map(|nic| SenderLink { nic, own: nic, limit_bps: 1e9 })
+            .collect(),
     };
     let senders: Vec<Sender> = (0..32).map(sender).collect();
     let seconds = median(1_001, || {
@@ -55,7 +59,10 @@ fn a_frame_through_queue_and_scheduler() {
             frame = queue.pop(now, drop).unwrap_or_default();
         }
     });
-    println!("queue and paced choice of 4 links: {:.1} million frames/s", FRAMES as f64 / seconds / 1e6);
+    println!(
+        "queue and paced choice of 4 links: {:.1} million frames/s",
+        FRAMES as f64 / seconds / 1e6
+    );
     let mut weighted = Weighted::new(1_514);
     (0..4).for_each(|link| weighted.set(link, u32::from(link) + 1));
     let seconds = median(11, || {

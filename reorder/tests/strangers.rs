@@ -1,4 +1,5 @@
-//! Whoever greets in the names of thousands of hosts takes little from those that are there, and keeps nobody out.
+//! Whoever greets in the names of thousands of hosts takes little from those that are there, and
+//! keeps nobody out.
 
 #![allow(clippy::unwrap_used)]
 
@@ -44,7 +45,12 @@ fn flood(world: &mut World, random: &mut Random, millis: usize) {
 
 fn peers(world: &mut World, host: usize) -> Vec<String> {
     let status = world.engine(host).status();
-    status["peers"].as_array().unwrap().iter().map(|peer| peer["mac"].as_str().unwrap().to_owned()).collect()
+    status["peers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|peer| peer["mac"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[test]
@@ -76,7 +82,10 @@ fn helpers_that_start_during_a_flood_find_each_other() {
         for host in 0..3 {
             let known = peers(&mut world, host);
             for other in (0..3).filter(|other| *other != host) {
-                assert!(known.contains(&mac(other).to_string()), "seed {seed}: {host} does not know {other}");
+                assert!(
+                    known.contains(&mac(other).to_string()),
+                    "seed {seed}: {host} does not know {other}"
+                );
             }
         }
         // They stay together.

@@ -2,8 +2,8 @@
 
 use ri2n_reorder::seq::Seq;
 use ri2n_reorder::wire::{
-    parse, repeat, report, Body, Broadcast, Control, Data, Echo, Heartbeat, Mac, Message, Mode, Nic, PeerLink, Report,
-    ReportEntry,
+    parse, repeat, report, Body, Broadcast, Control, Data, Echo, Heartbeat, Mac, Message, Mode,
+    Nic, PeerLink, Report, ReportEntry,
 };
 use serde_json::Value;
 
@@ -14,11 +14,19 @@ fn vectors() -> Value {
 /// The bytes of a text of hex digits, in which spaces are of no matter.
 fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex.bytes().filter(|byte| *byte != b' ').collect();
-    digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+    digits
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect()
 }
 
 fn frame_of(example: &Value) -> Vec<u8> {
-    example["hex"].as_array().unwrap().iter().flat_map(|line| bytes(line.as_str().unwrap())).collect()
+    example["hex"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|line| bytes(line.as_str().unwrap()))
+        .collect()
 }
 
 /// A field that is a number of the type that is asked for.
@@ -141,7 +149,8 @@ fn encoded(message: &Message<'_>) -> Vec<u8> {
     frame
 }
 
-/// What an example's fields are on the wire. A request is compared by itself, as its ranges borrow from a frame.
+/// What an example's fields are on the wire. A request is compared by itself, as its ranges borrow
+/// from a frame.
 fn written(example: &Value) -> Vec<u8> {
     let Some((kind, fields)) =
         example.as_object().unwrap().iter().find(|(key, _)| !["name", "hex"].contains(&&key[..]))
@@ -163,11 +172,21 @@ fn written(example: &Value) -> Vec<u8> {
         "heartbeat" => encoded(&Message::Heartbeat(heartbeat(fields))),
         "repeat" => {
             let ranges = list(fields, "ranges", |range| {
-                (Seq(range[0].as_u64().unwrap() as u32), u16::try_from(range[1].as_u64().unwrap()).unwrap())
+                (
+                    Seq(range[0].as_u64().unwrap() as u32),
+                    u16::try_from(range[1].as_u64().unwrap()).unwrap(),
+                )
             });
             let mut frame = vec![];
             let (session, asker) = (number(fields, "session"), number(fields, "asker"));
-            repeat::write(mac(fields, "dst"), mac(fields, "src"), session, asker, ranges, &mut frame);
+            repeat::write(
+                mac(fields, "dst"),
+                mac(fields, "src"),
+                session,
+                asker,
+                ranges,
+                &mut frame,
+            );
             frame
         }
         "this_host" => encoded(&Message::Control(this_host(fields))),

@@ -1,4 +1,5 @@
-//! How long what is missing is waited for: by the difference of the links' ways, and by the round trip of a request.
+//! How long what is missing is waited for: by the difference of the links' ways, and by the round
+//! trip of a request.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,8 +9,9 @@ use host::*;
 use ri2n_reorder::seq::Seq;
 use ri2n_reorder::wire::Echo;
 
-/// Heartbeats that say how long the way was here over each link, and there and back over all of them, in milliseconds. The
-/// peer's clock is ten seconds ahead: only differences count, and what was measured by another clock is forgotten.
+/// Heartbeats that say how long the way was here over each link, and there and back over all of
+/// them, in milliseconds. The peer's clock is ten seconds ahead: only differences count, and what
+/// was measured by another clock is forgotten.
 fn beats(host: &mut Host, ways_ms: [u32; LINKS as usize], trip_ms: u32, next: u32) {
     let now_us = (host.now / 1000) as u32;
     host.beat_as(peer(1), THEIR_SESSION, |beat| {

@@ -46,7 +46,9 @@ fn a_helper_wakes_at_most_twice_for_a_frame() {
                         world.send(0, 1, 0, FULL);
                     }
                     let found = wakes_per_frame(&mut world);
-                    let what = format!("{mode:?} {rates:?} shared {shared}, both ways {both_ways}: {found:.2?}");
+                    let what = format!(
+                        "{mode:?} {rates:?} shared {shared}, both ways {both_ways}: {found:.2?}"
+                    );
                     println!("{what}");
                     assert!(found.iter().all(|wakes| *wakes <= BOUND), "{what}");
                 }

@@ -29,7 +29,8 @@ fuzz_target!(|data: &[u8]| {
     let (mut sent, mut cut) = (vec![], vec![]);
     let mut back = |hdr: ri2n_reorder::offload::vnet::VnetHdr, frame: Vec<u8>| {
         assert!(!hdr.is_gso() || frame.len() <= max_frame);
-        segments(&hdr, &frame, MAX_SEGMENT, &mut |frame| cut.push(frame)).expect("what was merged can be cut");
+        segments(&hdr, &frame, MAX_SEGMENT, &mut |frame| cut.push(frame))
+            .expect("what was merged can be cut");
     };
     for bytes in steps.chunks_exact(8).take(2000) {
         let frame = step(&mut flows, bytes);
@@ -43,8 +44,8 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(by_flow(cut), by_flow(sent));
 });
 
-/// The next frame of a flow. The bytes: flow; size (2); kind of change, and what to change (2); its value; a bit to
-/// flush afterwards.
+/// The next frame of a flow. The bytes: flow; size (2); kind of change, and what to change (2); its
+/// value; a bit to flush afterwards.
 fn step(flows: &mut [Packet], bytes: &[u8]) -> Vec<u8> {
     let count = flows.len();
     let head = &mut flows[usize::from(bytes[0]) % count];
@@ -77,12 +78,15 @@ fn step(flows: &mut [Packet], bytes: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Frames by the protocol, addresses and ports that they have now, in order. What may differ is made equal: the
-/// identification of packets that must not be fragmented, and TCP checksums of 0xffff, which is 0.
+/// Frames by the protocol, addresses and ports that they have now, in order. What may differ is
+/// made equal: the identification of packets that must not be fragmented, and TCP checksums of
+/// 0xffff, which is 0.
 fn by_flow(frames: Vec<Vec<u8>>) -> BTreeMap<Vec<u8>, Vec<Vec<u8>>> {
     let mut flows: BTreeMap<Vec<u8>, Vec<Vec<u8>>> = BTreeMap::new();
     for mut frame in frames {
-        let Some(layout) = Layout::find(&frame).ok().filter(|layout| layout.payload(&frame).is_ok()) else {
+        let Some(layout) =
+            Layout::find(&frame).ok().filter(|layout| layout.payload(&frame).is_ok())
+        else {
             flows.entry(vec![]).or_default().push(frame);
             continue;
         };

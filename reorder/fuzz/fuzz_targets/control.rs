@@ -1,4 +1,5 @@
-//! The body of a frame of a type that has entries: a request, control or a report, by the first byte.
+//! The body of a frame of a type that has entries: a request, control or a report, by the first
+//! byte.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -11,7 +12,8 @@ fuzz_target!(|bytes: &[u8]| {
     let Some((which, body)) = bytes.split_first() else { return };
     let kind = 3 + which % 3;
     let head = [VERSION << 4 | kind, 0, 0, 0, 0, 0];
-    let mut frame = [&HELPER_MAC.0[..], &CONTROLLER_MAC.0, &ETHERTYPE.to_be_bytes(), &head, body].concat();
+    let mut frame =
+        [&HELPER_MAC.0[..], &CONTROLLER_MAC.0, &ETHERTYPE.to_be_bytes(), &head, body].concat();
     seal(&mut frame);
     let Ok(message) = parse(&frame) else { return };
     let mut again = Vec::new();
@@ -20,7 +22,9 @@ fuzz_target!(|bytes: &[u8]| {
     match message {
         Message::Control(control) => match control.body {
             Body::ThisHost { nics, .. } => {
-                assert!(nics.iter().all(|nic| (1..=MAX_PORT).contains(&nic.port) && nic.name.len() <= 16));
+                assert!(nics
+                    .iter()
+                    .all(|nic| (1..=MAX_PORT).contains(&nic.port) && nic.name.len() <= 16));
             }
             Body::Peer { links, .. } => {
                 assert!(links.windows(2).all(|pair| pair[0].number < pair[1].number));

@@ -1,4 +1,5 @@
-//! A script of frames, times and controls: nothing panics, memory stays bounded, no time stands still.
+//! A script of frames, times and controls: nothing panics, memory stays bounded, no time stands
+//! still.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

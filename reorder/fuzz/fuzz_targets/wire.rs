@@ -1,8 +1,11 @@
-//! Any frame: it is refused, or says the same when it is written and read again; tags and envelopes come off and on.
+//! Any frame: it is refused, or says the same when it is written and read again; tags and envelopes
+//! come off and on.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ri2n_reorder::wire::{parse, pop_tag, push_tag, rewrite, seal, unwrap, wrap, wrap_broadcast, Broadcast, Message};
+use ri2n_reorder::wire::{
+    parse, pop_tag, push_tag, rewrite, seal, unwrap, wrap, wrap_broadcast, Broadcast, Message,
+};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut frame = bytes.to_vec();
@@ -13,7 +16,8 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(tagged, bytes);
     }
     if parse(&frame).is_err() {
-        // Nothing that is made at random has its checksum: what it says otherwise is looked at with the right one.
+        // Nothing that is made at random has its checksum: what it says otherwise is looked at with
+        // the right one.
         seal(&mut frame);
     }
     let Ok(message) = parse(&frame) else {

@@ -27,9 +27,15 @@ struct Round<'a> {
 }
 
 impl Engine {
-    /// How often the peer promises something on some link of its; links that were silent before are measured by it.
+    /// How often the peer promises something on some link of its; links that were silent before are
+    /// measured by it.
     pub(super) fn their_interval(&self, peer: &Peer) -> Nanos {
-        peer.links.iter().filter(|link| link.hears).map(|link| link.interval_ns).min().unwrap_or(IDLE_NS)
+        peer.links
+            .iter()
+            .filter(|link| link.hears)
+            .map(|link| link.interval_ns)
+            .min()
+            .unwrap_or(IDLE_NS)
     }
 
     /// Find links that fell silent.
@@ -41,14 +47,15 @@ impl Engine {
             peer.usable_ns = now;
         }
         if !peer.again.is_empty() && !peer.is_reachable(now) {
-            // It is gone for good, or has another session when it is back, or is not to be striped to: what waits to be
-            // repeated would wait for ever, and count as traffic.
+            // It is gone for good, or has another session when it is back, or is not to be striped
+            // to: what waits to be repeated would wait for ever, and count as traffic.
             peer.forget_repeats();
         }
         if peer.ask_at.is_some_and(|at| at <= now) {
             // The old session was silent for the time it had: let the new one speak again.
             peer.ask_at = None;
-            peer.candidate = peer.candidate.filter(|candidate| peer.theirs_heard <= candidate.since);
+            peer.candidate =
+                peer.candidate.filter(|candidate| peer.theirs_heard <= candidate.since);
             if peer.candidate.is_some() {
                 peer.beat_now = true;
                 peer.ask_reply = true;
@@ -120,11 +127,14 @@ impl Engine {
                 age_us: (now.saturating_sub(came) / 1000).min(u64::from(NO_LIMIT) - 1) as u32,
             });
             let granted = self.granter.grant(peer.mac, link.number);
-            let arrive = peer.arrived.iter().find(|entry| entry.0 == link.number).map_or(0, |entry| entry.2);
+            let arrive =
+                peer.arrived.iter().find(|entry| entry.0 == link.number).map_or(0, |entry| entry.2);
             let beat = Heartbeat {
                 dst: if self.settings.autonomous { link.peer_nic } else { peer.mac },
                 src: if self.settings.autonomous { nic.map_or(own, |nic| nic.mac) } else { own },
-                flags: u8::from(reply) * REPLY + u8::from(active || waiting) * ACTIVE + u8::from(hold) * HOLD,
+                flags: u8::from(reply) * REPLY
+                    + u8::from(active || waiting) * ACTIVE
+                    + u8::from(hold) * HOLD,
                 link: Some(link.number),
                 session: peer.session,
                 peer_session: peer.theirs,
@@ -165,7 +175,8 @@ impl Engine {
         let mut counts = BTreeMap::new();
         for peer in &self.peers {
             for link in &peer.links {
-                if peer.arrived.iter().any(|entry| entry.0 == link.number && entry.1 + entry.2 > 0) {
+                if peer.arrived.iter().any(|entry| entry.0 == link.number && entry.1 + entry.2 > 0)
+                {
                     *counts.entry(link.own_port).or_insert(0u16) += 1;
                 }
             }
@@ -271,7 +282,14 @@ impl Engine {
         peer.links.iter_mut().for_each(super::link::Link::peer_restarted);
     }
 
-    fn take_own_beat(&mut self, now: Nanos, number: usize, link_number: u8, beat: &Heartbeat, out: &mut dyn Sink) {
+    fn take_own_beat(
+        &mut self,
+        now: Nanos,
+        number: usize,
+        link_number: u8,
+        beat: &Heartbeat,
+        out: &mut dyn Sink,
+    ) {
         let peer = &mut self.peers[number];
         let was_usable = peer.usable();
         let was_reachable = peer.is_reachable(now);
@@ -321,7 +339,11 @@ impl Engine {
         if arose || (!peer.knows_us && beat.peer_session == 0) || peer.usable() != was_usable {
             peer.beat_now = true;
         }
-        let demand = if beat.demand_kbps == u32::MAX { f64::INFINITY } else { f64::from(beat.demand_kbps) * 1e3 };
+        let demand = if beat.demand_kbps == u32::MAX {
+            f64::INFINITY
+        } else {
+            f64::from(beat.demand_kbps) * 1e3
+        };
         let mac = peer.mac;
         self.grants_now |= self.granter.demand(now, mac, demand);
         if arose || limit_changed {
@@ -349,7 +371,9 @@ impl Engine {
         let gone: Vec<Mac> = self
             .peers
             .iter()
-            .filter(|peer| peer.heard() == 0 && now.saturating_sub(peer.silent_since) > 10 * IDLE_NS)
+            .filter(|peer| {
+                peer.heard() == 0 && now.saturating_sub(peer.silent_since) > 10 * IDLE_NS
+            })
             .map(|peer| peer.mac)
             .collect();
         for mac in gone {

@@ -6,7 +6,8 @@ use crate::wire::{Body, Control, Mac, PeerLink};
 use crate::Nanos;
 
 impl Engine {
-    /// A control frame; from nobody but the bridge, so what it says is done unless it is out of date.
+    /// A control frame; from nobody but the bridge, so what it says is done unless it is out of
+    /// date.
     pub(super) fn take_control(&mut self, now: Nanos, control: Control) {
         self.counters.control_in += 1;
         let newest = match control.body {
@@ -23,8 +24,12 @@ impl Engine {
                 self.host_generation = control.generation;
                 self.own = Some(control.mac);
                 self.set_mode(mode);
-                let gone: Vec<u8> =
-                    self.nics.keys().filter(|port| !nics.iter().any(|nic| nic.port == **port)).copied().collect();
+                let gone: Vec<u8> = self
+                    .nics
+                    .keys()
+                    .filter(|port| !nics.iter().any(|nic| nic.port == **port))
+                    .copied()
+                    .collect();
                 for port in gone {
                     self.nics.remove(&port);
                     self.granter.set_nic(port, 0.0);
@@ -50,8 +55,9 @@ impl Engine {
                 self.remember(control.mac, control.generation);
                 let peer = &mut self.peers[number];
                 if stripe && !peer.stripe {
-                    // Its helper may be a new one, which greets a moment later: frames that waited for the one before
-                    // would be overtaken by those that find it gone. One that has been there all along says so at once.
+                    // Its helper may be a new one, which greets a moment later: frames that waited
+                    // for the one before would be overtaken by those that find it gone. One that
+                    // has been there all along says so at once.
                     peer.gone = true;
                     peer.beat_now = true;
                     peer.ask_reply = true;
@@ -67,8 +73,9 @@ impl Engine {
         }
     }
 
-    /// Control that is older than this is out of date from now on. Peers that are gone are remembered as long as there is
-    /// room beside those that exist: a controller that tells of ever new ones must not fill the memory.
+    /// Control that is older than this is out of date from now on. Peers that are gone are
+    /// remembered as long as there is room beside those that exist: a controller that tells of ever
+    /// new ones must not fill the memory.
     fn remember(&mut self, mac: Mac, generation: u32) {
         if self.generations.len() >= MAX_PEERS && !self.generations.contains_key(&mac) {
             let peers = &self.by_mac;
@@ -77,7 +84,8 @@ impl Engine {
             if ages.is_empty() {
                 return; // there are as many peers as there may be, and this is none of them
             }
-            // The older half goes: its replay is the less likely, and one by one would take long with many.
+            // The older half goes: its replay is the less likely, and one by one would take long
+            // with many.
             let middle = ages.len() / 2;
             let middle = *ages.select_nth_unstable(middle).1;
             self.generations.retain(|mac, age| *age > middle || peers.contains_key(mac));
@@ -100,6 +108,7 @@ impl Engine {
 }
 
 fn told(link: &PeerLink) -> Link {
-    let told = Told { rate_kbps: link.rate_kbps, limit_kbps: link.limit_kbps, weight: link.weight_ppm };
+    let told =
+        Told { rate_kbps: link.rate_kbps, limit_kbps: link.limit_kbps, weight: link.weight_ppm };
     Link::new(link.number, link.own_port, link.peer_port, told)
 }

@@ -33,7 +33,9 @@ impl Engine {
 
     /// Greet somebody, or everybody, on one NIC.
     fn greet_by(&mut self, now: Nanos, own: Mac, port: u8, dst: Mac, out: &mut dyn Sink) {
-        let Some((position, (_, nic))) = self.nics.iter().enumerate().find(|(_, (known, _))| **known == port) else {
+        let Some((position, (_, nic))) =
+            self.nics.iter().enumerate().find(|(_, (known, _))| **known == port)
+        else {
             return;
         };
         let greeting = Heartbeat {
@@ -56,8 +58,9 @@ impl Engine {
         out.wire(Out::Nic(port), frame);
     }
 
-    /// Whether one more host that nobody knows is to be looked at: so many a second, and so many at a time. One that has
-    /// said nothing but greetings makes room, the first of them: whoever is there answers within milliseconds.
+    /// Whether one more host that nobody knows is to be looked at: so many a second, and so many at
+    /// a time. One that has said nothing but greetings makes room, the first of them: whoever is
+    /// there answers within milliseconds.
     fn admits(&mut self, now: Nanos) -> bool {
         self.newcomers.refill(now);
         if !self.newcomers.has_credit() || self.peers.len() >= MAX_PEERS {
@@ -76,9 +79,11 @@ impl Engine {
     /// A greeting came in by NIC `port`: there is a link between that NIC and the greeter's.
     pub(super) fn greeted(&mut self, now: Nanos, port: u8, beat: &Heartbeat, out: &mut dyn Sink) {
         let Some(own) = self.own else { return };
-        let position = self.nics.keys().position(|known| *known == port).and_then(|at| u8::try_from(at).ok());
+        let position =
+            self.nics.keys().position(|known| *known == port).and_then(|at| u8::try_from(at).ok());
         let position = position.zip(u8::try_from(beat.cnt).ok());
-        let Some((mine, theirs)) = position.filter(|(mine, theirs)| mine.max(theirs) < &MAX_NICS) else {
+        let Some((mine, theirs)) = position.filter(|(mine, theirs)| mine.max(theirs) < &MAX_NICS)
+        else {
             self.counters.bad_link += 1;
             return;
         };
@@ -97,7 +102,8 @@ impl Engine {
                 return;
             }
             None => {
-                // At once, and not within a second: who knows us can answer before others take its place.
+                // At once, and not within a second: who knows us can answer before others take its
+                // place.
                 self.greet_by(now, own, port, beat.src, out);
                 self.add_peer(now, beat.own)
             }
@@ -126,7 +132,11 @@ impl Engine {
         let rate_kbps = own_kbps.min(beat.limit_kbps);
         let mut links: Vec<Link> = self.peers[number].links.clone();
         links.retain(|old| old.number != link_number);
-        let told = Told { rate_kbps, limit_kbps: beat.limit_kbps, weight: first_weight(rate_kbps, &links) };
+        let told = Told {
+            rate_kbps,
+            limit_kbps: beat.limit_kbps,
+            weight: first_weight(rate_kbps, &links),
+        };
         let mut link = Link::new(link_number, port, theirs, told);
         link.peer_nic = beat.src;
         links.push(link);
@@ -134,10 +144,12 @@ impl Engine {
     }
 }
 
-/// The weight of a link until the next HBSPAN: as its rate is to those of the `others`, so is its weight to theirs. That
-/// is the rate itself as long as no weights were computed, which are in another unit.
+/// The weight of a link until the next HBSPAN: as its rate is to those of the `others`, so is its
+/// weight to theirs. That is the rate itself as long as no weights were computed, which are in
+/// another unit.
 fn first_weight(rate_kbps: u32, others: &[Link]) -> u32 {
-    let sum = |of: fn(&Told) -> u32| others.iter().map(|link| u128::from(of(&link.told))).sum::<u128>();
+    let sum =
+        |of: fn(&Told) -> u32| others.iter().map(|link| u128::from(of(&link.told))).sum::<u128>();
     let (rates, weights) = (sum(|told| told.rate_kbps), sum(|told| told.weight));
     if rates == 0 || weights == 0 {
         return rate_kbps;

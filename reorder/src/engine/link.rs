@@ -10,11 +10,13 @@ pub const MISSED: u64 = 3;
 const MS: Nanos = 1_000_000;
 /// A greeting comes every second: this is two of them after the first.
 const INSISTS_NS: Nanos = 1_500 * MS;
-/// How long a link whose peer is silent altogether counts as late, not as dead: a process may get no CPU for so long.
+/// How long a link whose peer is silent altogether counts as late, not as dead: a process may get
+/// no CPU for so long.
 pub const LATE_NS: Nanos = 200 * MS;
 /// How much of the difference of the ways counts, at most.
 const SKEW_NS: Nanos = 50 * MS;
-/// Rounds of heartbeats that the peer sent over other links, at least, before one that has none of them is dead.
+/// Rounds of heartbeats that the peer sent over other links, at least, before one that has none of
+/// them is dead.
 const ROUNDS: u32 = 3;
 /// How much of a new round-trip time goes into the smoothed one.
 const SMOOTH: i64 = 8;
@@ -30,7 +32,8 @@ pub struct Link {
     pub peer_port: u8,
     /// MAC of the peer's NIC; only used without a bridge.
     pub peer_nic: Mac,
-    /// What a greeting says of the peer's NIC in contradiction to `peer_nic` and `told`, and since when.
+    /// What a greeting says of the peer's NIC in contradiction to `peer_nic` and `told`, and since
+    /// when.
     claimed: Option<(Mac, u32, Nanos)>,
     /// What the controller wants: rate to begin with, most that may ever be sent (kbit/s), weight.
     pub told: Told,
@@ -54,7 +57,8 @@ pub struct Link {
     pub limit_kbps: u32,
     /// When something last came in.
     heard_ns: Option<Nanos>,
-    /// The peer's round in which something last came in, and when its first one after that was heard on another link.
+    /// The peer's round in which something last came in, and when its first one after that was
+    /// heard on another link.
     round: u32,
     missed_since: Option<Nanos>,
     /// How often the peer promises to say something here.
@@ -78,11 +82,13 @@ pub struct Link {
     pub their_time: Option<(u32, Nanos)>,
     /// Smoothed round-trip time.
     pub round_trip_ns: Option<Nanos>,
-    /// Difference of the clocks plus the way here, in us, smoothed; only differences between links mean something.
+    /// Difference of the clocks plus the way here, in us, smoothed; only differences between links
+    /// mean something.
     pub way_us: Option<i64>,
     /// Mean deviation of the way here from `way_us`.
     way_var_us: i64,
-    /// What RI2N's strategies know of the peer's end (SPEC.md: `cnt`, `arrive`, `path_total`, `arrive_total`).
+    /// What RI2N's strategies know of the peer's end (SPEC.md: `cnt`, `arrive`, `path_total`,
+    /// `arrive_total`).
     pub theirs: Counts,
 }
 
@@ -172,8 +178,9 @@ impl Link {
         self.missed_since = self.missed_since.map(later);
     }
 
-    /// From when on silence is more than a missing heartbeat or two, `interval_ns` at most between them since `since`. As a
-    /// retransmission timer does, it gives a link that is sometimes late more time, by four times the mean deviation.
+    /// From when on silence is more than a missing heartbeat or two, `interval_ns` at most between
+    /// them since `since`. As a retransmission timer does, it gives a link that is sometimes late
+    /// more time, by four times the mean deviation.
     pub fn silent_at(&self, since: Nanos, interval_ns: Nanos) -> Option<Nanos> {
         let heard = self.heard_ns.filter(|_| self.hears)?;
         let slow = heard.saturating_add(MISSED * self.interval_ns);
@@ -183,12 +190,19 @@ impl Link {
         Some(silent.saturating_add((4000 * self.way_var_us.unsigned_abs()).min(LATE_NS)))
     }
 
-    /// When the link counts as dead unless something comes in; the peer is in `round`, and its fastest link's way takes
-    /// `fastest_us` (as `way_us` counts).
+    /// When the link counts as dead unless something comes in; the peer is in `round`, and its
+    /// fastest link's way takes `fastest_us` (as `way_us` counts).
     ///
-    /// A peer that says nothing on any link is late, or gone, and nothing can be said of its links. One that goes on, on
-    /// others, has sent its heartbeats over all of them: they are late by the difference of the ways at most.
-    pub fn dies_at(&self, since: Nanos, interval_ns: Nanos, round: u32, fastest_us: i64) -> Option<Nanos> {
+    /// A peer that says nothing on any link is late, or gone, and nothing can be said of its links.
+    /// One that goes on, on others, has sent its heartbeats over all of them: they are late by the
+    /// difference of the ways at most.
+    pub fn dies_at(
+        &self,
+        since: Nanos,
+        interval_ns: Nanos,
+        round: u32,
+        fastest_us: i64,
+    ) -> Option<Nanos> {
         let silent = self.silent_at(since, interval_ns)?;
         let missed = self.missed_since.filter(|_| round.wrapping_sub(self.round) >= ROUNDS);
         let Some(missed) = missed else { return Some(silent.saturating_add(LATE_NS)) };
@@ -207,20 +221,23 @@ impl Link {
         true
     }
 
-    /// Whether greetings that say another NIC or limit (kbit/s) of the peer's end are to be believed: on a link that is dead
-    /// at once; on one that works when its heartbeats say so too, or greetings have said nothing else for a while.
+    /// Whether greetings that say another NIC or limit (kbit/s) of the peer's end are to be
+    /// believed: on a link that is dead at once; on one that works when its heartbeats say so too,
+    /// or greetings have said nothing else for a while.
     pub fn believes(&mut self, now: Nanos, nic: Mac, limit_kbps: u32, own_kbps: u32) -> bool {
         if (nic, limit_kbps) == (self.peer_nic, self.told.limit_kbps) {
             self.claimed = None;
             return true;
         }
-        let since = self.claimed.filter(|old| (old.0, old.1) == (nic, limit_kbps)).map_or(now, |old| old.2);
+        let since =
+            self.claimed.filter(|old| (old.0, old.1) == (nic, limit_kbps)).map_or(now, |old| old.2);
         self.claimed = Some((nic, limit_kbps, since));
         let confirmed = nic == self.peer_nic && self.limit_kbps == limit_kbps.min(own_kbps);
         !self.hears || confirmed || now.saturating_sub(since) >= INSISTS_NS
     }
 
-    /// Count a data frame that came in; the number of frames that are now known to be lost before it.
+    /// Count a data frame that came in; the number of frames that are now known to be lost before
+    /// it.
     pub fn came(&mut self, now: Nanos, link_sequence: Seq, bytes: usize) -> u32 {
         self.come_frames += 1;
         self.come_bytes += bytes as u64;
@@ -229,8 +246,8 @@ impl Link {
         lost
     }
 
-    /// Take what a heartbeat says of the link's liveness and clocks, if it is newer than the last. `timely`: it did not wait
-    /// for this process, so that its way can be measured.
+    /// Take what a heartbeat says of the link's liveness and clocks, if it is newer than the last.
+    /// `timely`: it did not wait for this process, so that its way can be measured.
     pub fn heartbeat(&mut self, now: Nanos, beat: &Heartbeat, timely: bool) -> Newer {
         let newer = self.heartbeats.take(now, beat.seq, !self.hears);
         if newer != Newer::Yes {

@@ -1,8 +1,9 @@
-//! The helper's core: frames of the host and of the links in, frames for both out, all by the clock that is passed in.
+//! The helper's core: frames of the host and of the links in, frames for both out, all by the clock
+//! that is passed in.
 //!
-//! One [`Engine`] per process. It owns a [`peer::Peer`] per other host; what concerns all of them (the own NICs, what
-//! their receivers grant, memory) is here. `send`, `receive`, `beats`, `control`, `report`, `greet` and `time` hold a part
-//! each.
+//! One [`Engine`] per process. It owns a [`peer::Peer`] per other host; what concerns all of them
+//! (the own NICs, what their receivers grant, memory) is here. `send`, `receive`, `beats`,
+//! `control`, `report`, `greet` and `time` hold a part each.
 
 mod beats;
 mod control;
@@ -110,7 +111,8 @@ pub struct Engine {
     by_mac: HashMap<Mac, usize>,
     /// Without a bridge: which peer a NIC's MAC belongs to.
     by_nic: HashMap<Mac, usize>,
-    /// Generation of the newest control about each peer, and about those that went last: `MAX_PEERS` in all.
+    /// Generation of the newest control about each peer, and about those that went last:
+    /// `MAX_PEERS` in all.
     generations: HashMap<Mac, u32>,
     host_generation: u32,
     /// Kept for their memory.
@@ -178,7 +180,15 @@ impl Engine {
     }
 
     /// Tell it of a NIC of its own (without a controller; else the controller does).
-    pub fn set_nic(&mut self, now: Nanos, port: u8, name: &str, mac: Mac, rate_kbps: u32, up: bool) {
+    pub fn set_nic(
+        &mut self,
+        now: Nanos,
+        port: u8,
+        name: &str,
+        mac: Mac,
+        rate_kbps: u32,
+        up: bool,
+    ) {
         let rate_bps = f64::from(rate_kbps) * 1e3;
         self.nic_buckets.set(now, port, rate_bps as u64);
         self.granter.set_nic(port, if up { rate_bps } else { 0.0 });
@@ -211,7 +221,10 @@ impl Engine {
 
     /// Add a peer (it must not be there).
     fn add_peer(&mut self, now: Nanos, mac: Mac) -> usize {
-        self.sessions = self.sessions.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.sessions = self
+            .sessions
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         let session = ((self.sessions >> 32) as u32).max(1);
         let quarter = self.settings.max_memory / 4;
         self.peers.push(Peer {
@@ -233,7 +246,11 @@ impl Engine {
             queue: FairQueue::new(QueueSettings { max_bytes: quarter, ..QueueSettings::default() }),
             again: std::collections::VecDeque::new(),
             chosen: None,
-            ring: Ring::new(Limits { keep_ns: self.settings.keep_ns, min_ns: AGAIN_NS, max_bytes: quarter }),
+            ring: Ring::new(Limits {
+                keep_ns: self.settings.keep_ns,
+                min_ns: AGAIN_NS,
+                max_bytes: quarter,
+            }),
             paced: Paced::new(self.settings.longest + self.settings.overhead),
             weighted: Weighted::new(self.settings.longest),
             short_ns: None,
@@ -274,7 +291,10 @@ impl Engine {
         if let Some(moved) = self.peers.get(number) {
             self.by_mac.insert(moved.mac, number);
             let was = self.peers.len();
-            self.by_nic.values_mut().filter(|owner| **owner == was).for_each(|owner| *owner = number);
+            self.by_nic
+                .values_mut()
+                .filter(|owner| **owner == was)
+                .for_each(|owner| *owner = number);
         }
         self.grants_now = true;
     }
@@ -284,8 +304,10 @@ impl Engine {
         let peer = &mut self.peers[number];
         let mut links = Vec::with_capacity(wanted.len());
         for mut link in wanted {
-            let same =
-                |old: &Link| (old.number, old.own_port, old.peer_port) == (link.number, link.own_port, link.peer_port);
+            let same = |old: &Link| {
+                (old.number, old.own_port, old.peer_port)
+                    == (link.number, link.own_port, link.peer_port)
+            };
             link.own_up = self.nics.get(&link.own_port).is_none_or(|nic| nic.up);
             link.next_sequence = peer.link_sequences[usize::from(link.number)];
             if let Some(old) = peer.links.iter().find(|old| same(old)) {
@@ -311,9 +333,11 @@ impl Engine {
         self.set_rates(now, number);
     }
 
-    /// What the grants to a peer depend on: its links into our NICs, and what it says it may send over each.
+    /// What the grants to a peer depend on: its links into our NICs, and what it says it may send
+    /// over each.
     ///
-    /// Our own limit counts for the other way only: on the way here the frames of a link may cross other cables.
+    /// Our own limit counts for the other way only: on the way here the frames of a link may cross
+    /// other cables.
     fn tell_granter(&mut self, number: usize) {
         let peer = &self.peers[number];
         let links = peer.links.iter().map(|link| GrantLink {
@@ -328,8 +352,9 @@ impl Engine {
 
     /// Rates and weights of a peer's links, from what was granted and told.
     ///
-    /// Links that may carry nothing (a path table has another way) are a reserve: when all that may are dead, they have
-    /// their rates, for the half second until the controller, which knows the cables, tells others.
+    /// Links that may carry nothing (a path table has another way) are a reserve: when all that may
+    /// are dead, they have their rates, for the half second until the controller, which knows the
+    /// cables, tells others.
     fn set_rates(&mut self, now: Nanos, number: usize) {
         let peer = &mut self.peers[number];
         let usable = peer.usable();
@@ -338,7 +363,8 @@ impl Engine {
             let of = if usable & link.bit() != 0 { &mut alive_kbps } else { &mut dead_kbps };
             *of = of.saturating_add(link.rate_kbps());
         }
-        let inherited_kbps = if alive_kbps == 0 { dead_kbps / usable.count_ones().max(1) } else { 0 };
+        let inherited_kbps =
+            if alive_kbps == 0 { dead_kbps / usable.count_ones().max(1) } else { 0 };
         for link in &peer.links {
             let own = self.nics.get(&link.own_port).map_or(u32::MAX, |nic| nic.rate_kbps);
             let heir = usable & link.bit() != 0;
@@ -348,7 +374,8 @@ impl Engine {
         }
     }
 
-    /// What may be sent to us is computed anew, every few milliseconds while there is traffic, or at once.
+    /// What may be sent to us is computed anew, every few milliseconds while there is traffic, or
+    /// at once.
     fn renew_grants(&mut self, now: Nanos) {
         if !self.grants_now && now < self.grants_at {
             return;
@@ -366,8 +393,8 @@ impl Engine {
         self.held = self.peers.iter().map(Peer::held_bytes).sum();
     }
 
-    /// When memory gets short: frames that were kept long enough go. Else they do when their peer is sent to again, and
-    /// those of dead peers never would.
+    /// When memory gets short: frames that were kept long enough go. Else they do when their peer
+    /// is sent to again, and those of dead peers never would.
     fn make_room(&mut self, now: Nanos, out: &mut dyn Sink) {
         if self.held < self.settings.max_memory - self.settings.max_memory / 4 {
             return;
@@ -386,7 +413,9 @@ impl Engine {
         for number in 0..self.peers.len() {
             let peer = &mut self.peers[number];
             let mut gone = Vec::new();
-            for link in peer.links.iter_mut().filter(|link| link.own_port == port && link.own_up != up) {
+            for link in
+                peer.links.iter_mut().filter(|link| link.own_port == port && link.own_up != up)
+            {
                 link.own_up = up;
                 if !up {
                     peer.reorder.link_gone(link.number);
@@ -428,7 +457,14 @@ impl Driver for Engine {
         self.take_plain(now, header, frame, out);
     }
 
-    fn on_wire(&mut self, now: Nanos, tag: Option<Tag>, nic: u8, frame: Vec<u8>, out: &mut dyn Sink) {
+    fn on_wire(
+        &mut self,
+        now: Nanos,
+        tag: Option<Tag>,
+        nic: u8,
+        frame: Vec<u8>,
+        out: &mut dyn Sink,
+    ) {
         self.wake_up(now);
         self.counters.wire_in += 1;
         // Behind a bridge no NIC has port 0, nor one above 255.

@@ -1,4 +1,5 @@
-//! What is known of one other host: its session and ours, the links to it, what waits for credit, what may be repeated.
+//! What is known of one other host: its session and ours, the links to it, what waits for credit,
+//! what may be repeated.
 
 use std::collections::VecDeque;
 
@@ -60,7 +61,8 @@ pub struct Peer {
     pub stripe: bool,
     /// It asked to hand its frames to the slot table: it stops.
     pub holds: bool,
-    /// It has no helper until one says something: a frame of ours came back, or nothing was to be striped to it.
+    /// It has no helper until one says something: a frame of ours came back, or nothing was to be
+    /// striped to it.
     pub gone: bool,
     /// Links in order of their numbers.
     pub links: Vec<Link>,
@@ -98,7 +100,8 @@ pub struct Peer {
     pub reorder: ReorderBuffer<Delivery>,
     /// Where it is in its sequence, as far as that is believed.
     pub position: Position,
-    /// Frames that came with numbers which are not believed yet; one less than is needed to believe them.
+    /// Frames that came with numbers which are not believed yet; one less than is needed to believe
+    /// them.
     pub doubted: Vec<Doubted>,
     /// When data last came in.
     pub come_ns: Option<Nanos>,
@@ -173,8 +176,10 @@ impl Meter {
         let over = now.saturating_sub(self.since);
         if over >= METER_NS {
             let measured = self.bytes as f64 * 8e9 / over as f64;
-            // What ended is forgotten at once, what began is believed at once; in between it is smoothed.
-            self.rate_bps = if over > 4 * METER_NS { measured } else { 0.5 * (measured + self.rate_bps) };
+            // What ended is forgotten at once, what began is believed at once; in between it is
+            // smoothed.
+            self.rate_bps =
+                if over > 4 * METER_NS { measured } else { 0.5 * (measured + self.rate_bps) };
             self.bytes = 0;
             self.since = now;
         }
@@ -205,13 +210,18 @@ impl Peer {
 
     /// When each link counts as dead unless something comes in by it.
     pub fn dies_at(&self, link: &Link, interval_ns: Nanos) -> Option<Nanos> {
-        let fastest = self.links.iter().filter(|link| link.hears).filter_map(|link| link.way_us).min();
+        let fastest =
+            self.links.iter().filter(|link| link.hears).filter_map(|link| link.way_us).min();
         link.dies_at(self.fast_since, interval_ns, self.round, fastest.unwrap_or(0))
     }
 
     /// Whether all links that were heard are silent.
     pub fn is_quiet(&self, now: Nanos, interval_ns: Nanos) -> bool {
-        let mut heard = self.links.iter().filter_map(|link| link.silent_at(self.fast_since, interval_ns)).peekable();
+        let mut heard = self
+            .links
+            .iter()
+            .filter_map(|link| link.silent_at(self.fast_since, interval_ns))
+            .peekable();
         heard.peek().is_some() && heard.all(|at| at <= now)
     }
 
@@ -233,15 +243,18 @@ impl Peer {
         self.stripe && self.knows_us && !self.holds && !self.gone && self.usable() != 0
     }
 
-    /// Whether frames for it wait for its links: for a moment without any, too, since a process that gets no CPU looks
-    /// like dead links, and what went by the slot table would overtake what waits.
+    /// Whether frames for it wait for its links: for a moment without any, too, since a process
+    /// that gets no CPU looks like dead links, and what went by the slot table would overtake what
+    /// waits.
     pub fn is_reachable(&self, now: Nanos) -> bool {
         let talks = self.stripe && self.knows_us && !self.holds && !self.gone;
-        talks && (self.usable() != 0 && !self.quiet || now.saturating_sub(self.usable_ns) < PATIENCE_NS)
+        talks
+            && (self.usable() != 0 && !self.quiet
+                || now.saturating_sub(self.usable_ns) < PATIENCE_NS)
     }
 
-    /// Heartbeats are to go out as an answer: at once, unless some just did, since each goes over all links and whoever
-    /// makes us answer need not be the peer.
+    /// Heartbeats are to go out as an answer: at once, unless some just did, since each goes over
+    /// all links and whoever makes us answer need not be the peer.
     pub fn answer(&mut self, now: Nanos) {
         self.beat_at = self.beat_at.min((self.beat_ns + ANSWERS_NS).max(now));
     }
@@ -256,7 +269,10 @@ impl Peer {
     /// Whether there was data in one of the directions within `span_ns`.
     pub fn is_active(&self, now: Nanos, span_ns: Nanos) -> bool {
         let recent = |at: Option<Nanos>| at.is_some_and(|at| now.saturating_sub(at) < span_ns);
-        recent(self.sent_ns) || recent(self.come_ns) || !self.queue.is_empty() || !self.again.is_empty()
+        recent(self.sent_ns)
+            || recent(self.come_ns)
+            || !self.queue.is_empty()
+            || !self.again.is_empty()
     }
 
     /// Bytes that it holds in queues and buffers.

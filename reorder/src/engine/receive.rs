@@ -11,22 +11,31 @@ use crate::reorder::{Inserted, Policy};
 use crate::wire::{self, repeat, Broadcast, Data, Mac, Message, Tag, BOUNCED_PCP, CONTROL_VID};
 use crate::Nanos;
 
-/// How long silent links may hold up frames: a heartbeat's time, and twice the difference of the ways. Without repair a
-/// dead link must be known as one before what was on it is given up.
+/// How long silent links may hold up frames: a heartbeat's time, and twice the difference of the
+/// ways. Without repair a dead link must be known as one before what was on it is given up.
 const SKEW_NS: Nanos = 12 * MS;
 const SKEW_UNREPAIRED_NS: Nanos = 35 * MS;
 const MAX_SKEW_NS: Nanos = 50 * MS;
 const RETRY_NS: Nanos = 8 * MS;
-/// How long all links must contradict what is believed of a peer's sequence; and twice the difference of the ways.
+/// How long all links must contradict what is believed of a peer's sequence; and twice the
+/// difference of the ways.
 const DENIED_NS: Nanos = 20 * MS;
 const GIVE_UP_NS: Nanos = 100 * MS;
-/// When more frames than this wait, short ones leave the long buffers that they came in: memory is counted by frames'
-/// lengths, and thousands that wait are either a very fast link's or somebody's who wants to fill it.
+/// When more frames than this wait, short ones leave the long buffers that they came in: memory is
+/// counted by frames' lengths, and thousands that wait are either a very fast link's or somebody's
+/// who wants to fill it.
 const LOOSE_FRAMES: usize = 1024;
 
 impl Engine {
     /// A frame from the wire side.
-    pub(super) fn take_wire(&mut self, now: Nanos, tag: Option<Tag>, nic: u8, mut frame: Vec<u8>, out: &mut dyn Sink) {
+    pub(super) fn take_wire(
+        &mut self,
+        now: Nanos,
+        tag: Option<Tag>,
+        nic: u8,
+        mut frame: Vec<u8>,
+        out: &mut dyn Sink,
+    ) {
         self.granter.managed(nic, frame.len());
         let from_controller = tag.is_some_and(|tag| tag.vid == CONTROL_VID);
         let bounced = tag.is_some_and(|tag| !from_controller && tag.pcp == BOUNCED_PCP);
@@ -62,7 +71,14 @@ impl Engine {
             Ok(Message::Data(data)) => {
                 let Data { flags, link, session, seq, link_seq, src, .. } = data;
                 if let Some(number) = self.data_peer(now, src, session, link, nic) {
-                    self.take_data(now, number, nic, DataParts { flags, link, seq, link_seq }, frame, out);
+                    self.take_data(
+                        now,
+                        number,
+                        nic,
+                        DataParts { flags, link, seq, link_seq },
+                        frame,
+                        out,
+                    );
                     return;
                 }
             }
@@ -79,7 +95,14 @@ impl Engine {
         }
     }
 
-    fn data_peer(&mut self, now: Nanos, src: Mac, session: u32, link: u8, nic: u8) -> Option<usize> {
+    fn data_peer(
+        &mut self,
+        now: Nanos,
+        src: Mac,
+        session: u32,
+        link: u8,
+        nic: u8,
+    ) -> Option<usize> {
         let Some(number) = self.sender(src) else {
             self.counters.unknown_peer += 1;
             return None;
@@ -150,8 +173,17 @@ impl Engine {
         }
     }
 
-    /// A frame whose number is not believed waits for others that agree; not for long, and few of them.
-    fn doubt(&mut self, now: Nanos, number: usize, data: DataParts, bytes: usize, frame: Vec<u8>, out: &mut dyn Sink) {
+    /// A frame whose number is not believed waits for others that agree; not for long, and few of
+    /// them.
+    fn doubt(
+        &mut self,
+        now: Nanos,
+        number: usize,
+        data: DataParts,
+        bytes: usize,
+        frame: Vec<u8>,
+        out: &mut dyn Sink,
+    ) {
         self.counters.doubted += 1;
         let room = self.held < self.settings.max_memory;
         let doubted = &mut self.peers[number].doubted;
@@ -165,11 +197,13 @@ impl Engine {
         }
     }
 
-    /// Frames that were doubted get their places when their numbers are believed, and go when that takes too long.
+    /// Frames that were doubted get their places when their numbers are believed, and go when that
+    /// takes too long.
     pub(super) fn settle_doubts(&mut self, now: Nanos, number: usize, out: &mut dyn Sink) {
         let mut at = 0;
         while let Some(doubted) = self.peers[number].doubted.get(at) {
-            let (seq, old) = (doubted.data.seq.next(), now.saturating_sub(doubted.since) >= GIVE_UP_NS);
+            let (seq, old) =
+                (doubted.data.seq.next(), now.saturating_sub(doubted.since) >= GIVE_UP_NS);
             let peer = &mut self.peers[number];
             let fits = peer.position.fits(peer.reorder.end(), seq);
             if !fits && !old {
@@ -199,8 +233,8 @@ impl Engine {
         let full = self.held >= self.settings.max_memory;
         let peer = &mut self.peers[number];
         let inserted = if data.flags & wire::data::UNORDERED != 0 {
-            // It need not wait, so it needs no memory. Only what has its place taken may be delivered: else it would be
-            // asked for, and be delivered a second time.
+            // It need not wait, so it needs no memory. Only what has its place taken may be
+            // delivered: else it would be asked for, and be delivered a second time.
             match peer.reorder.mark(now, data.seq, data.link, repeated) {
                 Inserted::InOrder(()) | Inserted::Held => Inserted::InOrder(frame),
                 Inserted::Duplicate => Inserted::Duplicate,
@@ -252,7 +286,8 @@ impl Engine {
         let ways = peer.links.iter().filter(|link| link.hears).filter_map(|link| link.way_us);
         let skew_us = ways.clone().max().unwrap_or(0) - ways.min().unwrap_or(0);
         let policy = Policy {
-            skew_ns: (if repair { SKEW_NS } else { SKEW_UNREPAIRED_NS } + 2000 * skew_us.max(0) as u64)
+            skew_ns: (if repair { SKEW_NS } else { SKEW_UNREPAIRED_NS }
+                + 2000 * skew_us.max(0) as u64)
                 .min(MAX_SKEW_NS),
             repair,
             repair_dead: true,
@@ -281,7 +316,8 @@ impl Engine {
         self.ask = ask;
     }
 
-    /// Send a request to repeat over every link that works: it is small, and a lost one costs a retry.
+    /// Send a request to repeat over every link that works: it is small, and a lost one costs a
+    /// retry.
     fn ask_again(&mut self, number: usize, ask: &[(crate::seq::Seq, u16)], out: &mut dyn Sink) {
         let own = self.own.unwrap_or_default();
         let peer = &mut self.peers[number];
@@ -329,7 +365,8 @@ pub(super) struct DataParts {
 
 /// The broadcasts that came in lately: each comes over every link, and counts once.
 ///
-/// Nothing is concluded from a number but that it was seen, so a wrong one spoils at most itself, for `COPIES_NS`.
+/// Nothing is concluded from a number but that it was seen, so a wrong one spoils at most itself,
+/// for `COPIES_NS`.
 #[derive(Debug, Default)]
 pub struct Broadcasts {
     recent: VecDeque<(Nanos, u16)>,

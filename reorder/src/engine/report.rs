@@ -35,8 +35,12 @@ impl Engine {
                     received: link.come_frames as u32,
                     lost: link.lost as u32,
                     repeated: link.repeated as u32,
-                    skew_us: link.way_us.map_or(0, |way| (way - fastest).clamp(0, i64::from(u32::MAX)) as u32),
-                    rtt_us: link.round_trip_ns.map_or(0, |trip| (trip / 1000).min(u64::from(u32::MAX)) as u32),
+                    skew_us: link
+                        .way_us
+                        .map_or(0, |way| (way - fastest).clamp(0, i64::from(u32::MAX)) as u32),
+                    rtt_us: link
+                        .round_trip_ns
+                        .map_or(0, |trip| (trip / 1000).min(u64::from(u32::MAX)) as u32),
                     rate_kbps: link.rate_kbps(),
                     demand_kbps,
                 });

@@ -1,4 +1,5 @@
-//! From the host to the links: segments, credit, repeats; and the slot table when a peer has no helper.
+//! From the host to the links: segments, credit, repeats; and the slot table when a peer has no
+//! helper.
 
 use super::{Engine, Mode, ACTIVE_NS, FAST_NS};
 use crate::driver::{Out, Sink};
@@ -15,15 +16,24 @@ const QUANTUM: usize = 2;
 const ETHERNET: usize = 14;
 
 impl Engine {
-    /// Whether more frames should be read from the host: as long as there is memory for them. A TAP that is not read
-    /// drops what its small ring does not hold, and tells nobody; the peers' queues tell TCP, flow by flow.
+    /// Whether more frames should be read from the host: as long as there is memory for them. A TAP
+    /// that is not read drops what its small ring does not hold, and tells nobody; the peers'
+    /// queues tell TCP, flow by flow.
     pub(super) fn has_room(&self) -> bool {
         self.held < self.settings.max_memory
     }
 
     /// A frame of the host, with its offloads.
-    pub(super) fn take_plain(&mut self, now: Nanos, header: &VnetHdr, frame: Vec<u8>, out: &mut dyn Sink) {
-        let Some(dst) = frame.first_chunk::<6>().map(|bytes| Mac(*bytes)).filter(|_| frame.len() >= ETHERNET) else {
+    pub(super) fn take_plain(
+        &mut self,
+        now: Nanos,
+        header: &VnetHdr,
+        frame: Vec<u8>,
+        out: &mut dyn Sink,
+    ) {
+        let Some(dst) =
+            frame.first_chunk::<6>().map(|bytes| Mac(*bytes)).filter(|_| frame.len() >= ETHERNET)
+        else {
             self.counters.truncated += 1;
             return out.done(frame);
         };
@@ -34,7 +44,9 @@ impl Engine {
             None if !self.settings.autonomous => {
                 segments.drain(..).for_each(|segment| self.hand_to_slots(segment, out))
             }
-            None if dst.is_multicast() => segments.drain(..).for_each(|segment| self.broadcast(segment, out)),
+            None if dst.is_multicast() => {
+                segments.drain(..).for_each(|segment| self.broadcast(segment, out))
+            }
             None => {
                 self.counters.unknown_peer += 1;
                 segments.drain(..).for_each(|segment| out.done(segment));
@@ -43,12 +55,20 @@ impl Engine {
         self.segments = segments;
     }
 
-    /// Cut a frame of the host into frames that fit the wire in their envelopes, with complete checksums.
-    fn segment(&mut self, header: &VnetHdr, mut frame: Vec<u8>, segments: &mut Vec<Vec<u8>>, out: &mut dyn Sink) {
+    /// Cut a frame of the host into frames that fit the wire in their envelopes, with complete
+    /// checksums.
+    fn segment(
+        &mut self,
+        header: &VnetHdr,
+        mut frame: Vec<u8>,
+        segments: &mut Vec<Vec<u8>>,
+        out: &mut dyn Sink,
+    ) {
         let longest = self.settings.longest - wire::OVERHEAD;
         let done = if header.is_gso() {
-            let cut =
-                segments_in(header, &frame, longest, &mut || out.recycle(), &mut |segment| segments.push(segment));
+            let cut = segments_in(header, &frame, longest, &mut || out.recycle(), &mut |segment| {
+                segments.push(segment)
+            });
             out.done(frame);
             cut.map(|_| ())
         } else {
@@ -65,7 +85,13 @@ impl Engine {
     }
 
     /// Frames for a peer wait for credit, and go when there is some.
-    fn queue(&mut self, now: Nanos, number: usize, segments: &mut Vec<Vec<u8>>, out: &mut dyn Sink) {
+    fn queue(
+        &mut self,
+        now: Nanos,
+        number: usize,
+        segments: &mut Vec<Vec<u8>>,
+        out: &mut dyn Sink,
+    ) {
         let peer = &mut self.peers[number];
         for segment in segments.drain(..) {
             peer.offered.count(now, segment.len() + wire::OVERHEAD);
@@ -80,8 +106,8 @@ impl Engine {
         peer.sent_ns = Some(now);
     }
 
-    /// What was sent over links of a NIC that has no carrier any more goes out again over others, unless it is known to
-    /// have arrived: the peer would ask for it, but later.
+    /// What was sent over links of a NIC that has no carrier any more goes out again over others,
+    /// unless it is known to have arrived: the peer would ask for it, but later.
     pub(super) fn repeat_after(&mut self, number: usize, link: u8) {
         let peer = &mut self.peers[number];
         for seq in peer.ring.on_link(link) {
@@ -160,7 +186,8 @@ impl Engine {
         let found = if mode == Mode::Paced {
             peer.paced.pick(now, bytes, wanted, ready)
         } else {
-            // Weights say which link, its NIC says when: what goes out faster is dropped by the NIC's queue.
+            // Weights say which link, its NIC says when: what goes out faster is dropped by the
+            // NIC's queue.
             let chosen = peer.chosen.filter(|link| wanted & (1 << link) != 0);
             peer.chosen = chosen.or_else(|| peer.weighted.pick(bytes, wanted));
             peer.chosen.filter(|link| ready(*link)).inspect(|_| peer.chosen = None)
@@ -181,7 +208,9 @@ impl Engine {
 
     fn send_next(&mut self, now: Nanos, number: usize, out: &mut dyn Sink) -> bool {
         let Some(head) = self.peers[number].queue.head_bytes() else { return false };
-        let Some(link) = self.choose(now, number, head + wire::OVERHEAD + self.settings.overhead, 0) else {
+        let Some(link) =
+            self.choose(now, number, head + wire::OVERHEAD + self.settings.overhead, 0)
+        else {
             return false;
         };
         let counters = &mut self.counters;
@@ -192,7 +221,9 @@ impl Engine {
         counters.queue_marks += peer.queue.marks() - marks;
         let Some(mut frame) = frame else { return false };
         let mut flags = 0;
-        if !peer.queue.is_empty() || peer.short_ns.is_some_and(|at| now.saturating_sub(at) < FAST_NS) {
+        if !peer.queue.is_empty()
+            || peer.short_ns.is_some_and(|at| now.saturating_sub(at) < FAST_NS)
+        {
             flags |= wire::data::MORE;
         }
         if self.settings.udp_unordered && is_udp(&frame) {
@@ -221,11 +252,14 @@ impl Engine {
     fn send_again(&mut self, now: Nanos, number: usize, out: &mut dyn Sink) -> bool {
         let Some(&seq) = self.peers[number].again.front() else { return false };
         let peer = &mut self.peers[number];
-        let Some((bytes, last)) = peer.ring.get(seq).map(|entry| (entry.frame.len(), entry.link)) else {
+        let Some((bytes, last)) = peer.ring.get(seq).map(|entry| (entry.frame.len(), entry.link))
+        else {
             peer.again.pop_front();
             return true;
         };
-        let Some(link) = self.choose(now, number, bytes + self.settings.overhead, 1 << last) else { return false };
+        let Some(link) = self.choose(now, number, bytes + self.settings.overhead, 1 << last) else {
+            return false;
+        };
         let peer = &mut self.peers[number];
         peer.again.pop_front();
         let link_seq = peer.link(link).map_or(Seq(0), |link| link.next_sequence);
@@ -244,12 +278,21 @@ impl Engine {
     }
 
     /// A frame in its envelope goes out over a link, and is paid for.
-    fn put(&mut self, now: Nanos, number: usize, number_of_link: u8, mut frame: Vec<u8>, out: &mut dyn Sink) {
+    fn put(
+        &mut self,
+        now: Nanos,
+        number: usize,
+        number_of_link: u8,
+        mut frame: Vec<u8>,
+        out: &mut dyn Sink,
+    ) {
         let own = self.own.unwrap_or_default();
         let peer = &mut self.peers[number];
         peer.sent_ns = Some(now);
         let mac = peer.mac;
-        let Some(link) = peer.links.iter_mut().find(|link| link.number == number_of_link) else { return };
+        let Some(link) = peer.links.iter_mut().find(|link| link.number == number_of_link) else {
+            return;
+        };
         let bytes = frame.len() + self.settings.overhead;
         link.next_sequence = link.next_sequence.next();
         link.sent_frames += 1;
@@ -278,7 +321,8 @@ impl Engine {
             return;
         }
         for (first, frames) in request.ranges.iter() {
-            // Whoever asks for a thousand frames that never were costs no more than who asks for one.
+            // Whoever asks for a thousand frames that never were costs no more than who asks for
+            // one.
             let there = peer.ring.within(first, frames);
             self.counters.repeat_not_there += u64::from(frames) - there.len() as u64;
             for seq in there.map(|ahead| first.add(ahead)) {
@@ -289,10 +333,20 @@ impl Engine {
         }
     }
 
-    /// One of our own data frames came back: its receiver has no helper now. The host's frame goes by the slot table.
-    pub(super) fn take_bounced(&mut self, src: Mac, session: u32, seq: Seq, mut frame: Vec<u8>, out: &mut dyn Sink) {
+    /// One of our own data frames came back: its receiver has no helper now. The host's frame goes
+    /// by the slot table.
+    pub(super) fn take_bounced(
+        &mut self,
+        src: Mac,
+        session: u32,
+        seq: Seq,
+        mut frame: Vec<u8>,
+        out: &mut dyn Sink,
+    ) {
         self.counters.bounced_in += 1;
-        let Some(number) = self.peer_of(src).filter(|&number| self.peers[number].session == session) else {
+        let Some(number) =
+            self.peer_of(src).filter(|&number| self.peers[number].session == session)
+        else {
             self.counters.unknown_session += 1;
             return;
         };
@@ -308,8 +362,8 @@ impl Engine {
         self.strand(number, out);
     }
 
-    /// The peer cannot be striped to: what waits goes by the slot table, in order (or is dropped, without a bridge). What
-    /// was to be repeated is, should a link come back in time.
+    /// The peer cannot be striped to: what waits goes by the slot table, in order (or is dropped,
+    /// without a bridge). What was to be repeated is, should a link come back in time.
     pub(super) fn strand(&mut self, number: usize, out: &mut dyn Sink) {
         for frame in self.peers[number].queue.drain() {
             if self.settings.autonomous {
@@ -329,7 +383,8 @@ impl Engine {
         self.send_beats(now, out);
     }
 
-    /// Without a bridge: a broadcast or multicast goes to every peer over every usable link but one copy counts.
+    /// Without a bridge: a broadcast or multicast goes to every peer over every usable link but one
+    /// copy counts.
     fn broadcast(&mut self, frame: Vec<u8>, out: &mut dyn Sink) {
         for peer in &mut self.peers {
             let usable = peer.usable();
@@ -340,7 +395,14 @@ impl Engine {
                 let mut copy = out.recycle();
                 copy.clear();
                 copy.extend_from_slice(&frame);
-                wire::wrap_broadcast(&mut copy, link.peer_nic, nic.mac, link.number, peer.session, number);
+                wire::wrap_broadcast(
+                    &mut copy,
+                    link.peer_nic,
+                    nic.mac,
+                    link.number,
+                    peer.session,
+                    number,
+                );
                 self.counters.wire_out += 1;
                 out.wire(Out::Link(link.number, link.own_port), copy);
             }

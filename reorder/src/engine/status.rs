@@ -18,8 +18,11 @@ impl Engine {
             })
             .collect();
         let peers: Vec<Value> = self.peers.iter().map(|peer| self.described_peer(peer)).collect();
-        let counters: serde_json::Map<String, Value> =
-            self.counters.iter().map(|(name, value)| (name.to_owned(), Value::from(value))).collect();
+        let counters: serde_json::Map<String, Value> = self
+            .counters
+            .iter()
+            .map(|(name, value)| (name.to_owned(), Value::from(value)))
+            .collect();
         json!({
             "mac": self.own.map(|mac| mac.to_string()),
             "mode": format!("{:?}", self.mode),

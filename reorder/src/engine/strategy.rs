@@ -4,7 +4,8 @@ use super::link::Counts;
 use super::{Engine, Mode};
 use crate::Nanos;
 
-/// Part of the largest weight that a live link keeps: with none at all it would never be tried again.
+/// Part of the largest weight that a live link keeps: with none at all it would never be tried
+/// again.
 const FLOOR: f64 = 0.02;
 
 /// What one link of a pair had in the last HBSPAN.
@@ -12,8 +13,8 @@ const FLOOR: f64 = 0.02;
 pub struct Seen {
     /// S_ijk: data frames sent.
     pub sent: u64,
-    /// Those of them that arrived, as far as the receiver has said so: it counts all of a session, so that this and what
-    /// was sent are of the same time.
+    /// Those of them that arrived, as far as the receiver has said so: it counts all of a session,
+    /// so that this and what was sent are of the same time.
     pub arrived: u64,
     /// What the receiver says of it.
     pub theirs: Counts,
@@ -21,12 +22,15 @@ pub struct Seen {
 
 /// Weights of a pair's links.
 ///
-/// RI2N+: the inverse of how many peers' traffic comes in by the receiver's NIC. RI2N++: W_ijk = (R_ijk / Q_jk) A_ijk
-/// with A_ijk = R_ijk / S_ijk and Q_jk = R_jk / R_j; nothing sent: as it was (`None`).
+/// RI2N+: the inverse of how many peers' traffic comes in by the receiver's NIC. RI2N++: W_ijk =
+/// (R_ijk / Q_jk) A_ijk with A_ijk = R_ijk / S_ijk and Q_jk = R_jk / R_j; nothing sent: as it was
+/// (`None`).
 pub fn weights(mode: Mode, links: &[Seen]) -> Option<Vec<f64>> {
     let mut found: Vec<f64> = match mode {
         Mode::Paced | Mode::RoundRobin => links.iter().map(|_| 1.0).collect(),
-        Mode::Ri2nPlus => links.iter().map(|link| 1.0 / f64::from(link.theirs.peers.max(1))).collect(),
+        Mode::Ri2nPlus => {
+            links.iter().map(|link| 1.0 / f64::from(link.theirs.peers.max(1))).collect()
+        }
         Mode::Ri2nPlusPlus => {
             if links.iter().all(|link| link.sent == 0 || link.theirs.arrive == 0) {
                 return None;
@@ -56,7 +60,8 @@ fn plus_plus(link: &Seen) -> f64 {
 }
 
 impl Engine {
-    /// Every HBSPAN: R_ijk and its sums begin anew, and without a controller the weights are computed.
+    /// Every HBSPAN: R_ijk and its sums begin anew, and without a controller the weights are
+    /// computed.
     pub(super) fn renew_weights(&mut self, now: Nanos) {
         if now < self.span_at {
             return;
@@ -73,16 +78,19 @@ impl Engine {
             let mut seen = Vec::with_capacity(peer.links.len());
             for link in &peer.links {
                 let before = peer.span_sent.iter().find(|entry| entry.0 == link.number);
-                let (sent, arrived) =
-                    before.map_or((link.sent_frames, link.arrived_frames), |entry| (entry.1, entry.2));
+                let (sent, arrived) = before
+                    .map_or((link.sent_frames, link.arrived_frames), |entry| (entry.1, entry.2));
                 seen.push(Seen {
                     sent: link.sent_frames.saturating_sub(sent),
                     arrived: u64::from(link.arrived_frames.wrapping_sub(arrived)),
                     theirs: link.theirs,
                 });
             }
-            peer.span_sent =
-                peer.links.iter().map(|link| (link.number, link.sent_frames, link.arrived_frames)).collect();
+            peer.span_sent = peer
+                .links
+                .iter()
+                .map(|link| (link.number, link.sent_frames, link.arrived_frames))
+                .collect();
             if self.settings.autonomous && mode != Mode::Paced {
                 if let Some(found) = weights(mode, &seen) {
                     let whole: f64 = found.iter().sum();
@@ -100,17 +108,26 @@ impl Engine {
 mod tests {
     use super::*;
 
-    fn seen(sent: u64, arrived: u64, peers: u16, arrive: u32, path_total: u32, arrive_total: u32) -> Seen {
+    fn seen(
+        sent: u64,
+        arrived: u64,
+        peers: u16,
+        arrive: u32,
+        path_total: u32,
+        arrive_total: u32,
+    ) -> Seen {
         Seen { sent, arrived, theirs: Counts { peers, arrive, path_total, arrive_total } }
     }
 
     #[test]
     fn ri2n_plus_is_the_inverse_of_the_counts() {
-        let found = weights(Mode::Ri2nPlus, &[seen(1, 1, 2, 1, 1, 1), seen(1, 1, 1, 1, 1, 1)]).unwrap();
+        let found =
+            weights(Mode::Ri2nPlus, &[seen(1, 1, 2, 1, 1, 1), seen(1, 1, 1, 1, 1, 1)]).unwrap();
         assert_eq!(found, [0.5, 1.0]);
     }
 
-    /// Figure 4 (d): B fills half of link 0, C sends evenly; the paper's formula moves C's weight to link 1.
+    /// Figure 4 (d): B fills half of link 0, C sends evenly; the paper's formula moves C's weight
+    /// to link 1.
     #[test]
     fn ri2n_plus_plus_leaves_the_crowded_link() {
         let links = [seen(60, 40, 2, 40, 100, 160), seen(60, 60, 1, 60, 60, 160)];
@@ -122,7 +139,11 @@ mod tests {
 
     #[test]
     fn a_live_link_keeps_a_floor_and_nothing_sent_changes_nothing() {
-        let found = weights(Mode::Ri2nPlusPlus, &[seen(60, 0, 1, 0, 100, 160), seen(60, 60, 1, 60, 60, 160)]).unwrap();
+        let found = weights(
+            Mode::Ri2nPlusPlus,
+            &[seen(60, 0, 1, 0, 100, 160), seen(60, 60, 1, 60, 60, 160)],
+        )
+        .unwrap();
         assert!((found[0] / found[1] - FLOOR).abs() < 1e-9);
         assert_eq!(weights(Mode::Ri2nPlusPlus, &[seen(0, 0, 1, 0, 0, 0); 2]), None);
     }

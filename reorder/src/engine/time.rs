@@ -4,11 +4,13 @@ use super::{Engine, ACTIVE_NS, IDLE_NS, LATE_NS};
 use crate::Nanos;
 
 impl Engine {
-    /// A clock that was set back (it should not be: it is monotonic) must not stop anything for long.
+    /// A clock that was set back (it should not be: it is monotonic) must not stop anything for
+    /// long.
     pub(super) fn settle_clock(&mut self, now: Nanos) {
         if now < self.last {
             self.counters.clock_jumps += 1;
-            let due = [&mut self.grants_at, &mut self.report_at, &mut self.greet_at, &mut self.span_at];
+            let due =
+                [&mut self.grants_at, &mut self.report_at, &mut self.greet_at, &mut self.span_at];
             for at in due {
                 *at = (*at).min(now + IDLE_NS);
             }
@@ -40,8 +42,8 @@ impl Engine {
         self.last = now;
     }
 
-    /// Called first of all: if this process gets its CPU later than it was due, whatever came meanwhile waits for it unread,
-    /// and no silence in that time says anything.
+    /// Called first of all: if this process gets its CPU later than it was due, whatever came
+    /// meanwhile waits for it unread, and no silence in that time says anything.
     pub(super) fn wake_up(&mut self, now: Nanos) {
         let late_ns = now.saturating_sub(self.due);
         if late_ns < LATE_NS {
@@ -55,7 +57,9 @@ impl Engine {
             peer.links.iter_mut().for_each(|link| link.excuse(now, late_ns));
             // Patience with a silent peer is not used up by that either.
             peer.usable_ns = peer.usable_ns.saturating_add(late_ns).min(now);
-            peer.doubted.iter_mut().for_each(|doubted| doubted.since = doubted.since.saturating_add(late_ns).min(now));
+            peer.doubted
+                .iter_mut()
+                .for_each(|doubted| doubted.since = doubted.since.saturating_add(late_ns).min(now));
         }
     }
 

@@ -1,14 +1,17 @@
-//! How much of a NIC's traffic comes from hosts without a helper: what the kernel counted less what helpers sent.
+//! How much of a NIC's traffic comes from hosts without a helper: what the kernel counted less what
+//! helpers sent.
 
 use super::Settings;
 use crate::Nanos;
 
 /// Samples that are closer than this (ns) are too noisy.
 const CLOSEST: Nanos = 4_000_000;
-/// Time constants in ns: a sender that grows is noticed soon, one that pauses is not robbed of its share at once.
+/// Time constants in ns: a sender that grows is noticed soon, one that pauses is not robbed of its
+/// share at once.
 const RISE: f64 = 20e6;
 const FALL: f64 = 40e6;
-/// Part of the NIC's rate below which it is no traffic worth room: broadcasts, heartbeats of others.
+/// Part of the NIC's rate below which it is no traffic worth room: broadcasts, heartbeats of
+/// others.
 const IGNORED: f64 = 0.005;
 
 /// Part of an excess that was counted but proved to be none which is forgiven with each sample.
@@ -16,9 +19,10 @@ const FORGIVEN: i64 = 200;
 
 /// Measures one NIC.
 ///
-/// The kernel counts frames before the helper does. So the difference of the two, which should only ever grow, jumps up by what
-/// waits in between and falls again. Therefore a sample counts as no more than the one after it, and only what exceeds all
-/// that was counted before is new: noise of some size costs its size once, not with each sample.
+/// The kernel counts frames before the helper does. So the difference of the two, which should only
+/// ever grow, jumps up by what waits in between and falls again. Therefore a sample counts as no
+/// more than the one after it, and only what exceeds all that was counted before is new: noise of
+/// some size costs its size once, not with each sample.
 #[derive(Debug, Default)]
 pub struct Foreign {
     managed: u64,
@@ -36,7 +40,8 @@ impl Foreign {
         self.managed = self.managed.wrapping_add(bytes);
     }
 
-    /// Takes the kernel's count. One that went back, or a clock that did, starts the measurement again.
+    /// Takes the kernel's count. One that went back, or a clock that did, starts the measurement
+    /// again.
     pub fn total(&mut self, now: Nanos, rx_bytes: u64) {
         let newest = self.samples[2].map(|(at, _)| at);
         if newest.is_some_and(|at| now < at) || rx_bytes < self.total {
@@ -69,7 +74,8 @@ impl Foreign {
         self.bps
     }
 
-    /// Bit/s for which it competes on a NIC of `capacity_bps`: it may grow like a peer; nothing if it is too little.
+    /// Bit/s for which it competes on a NIC of `capacity_bps`: it may grow like a peer; nothing if
+    /// it is too little.
     pub fn wants(&self, capacity_bps: f64, settings: &Settings) -> f64 {
         if self.bps < IGNORED * capacity_bps {
             return 0.0;
@@ -85,8 +91,13 @@ mod tests {
     const MS: Nanos = 1_000_000;
     const GIGABIT: f64 = 1e9;
 
-    /// Ten ms of traffic each: bytes of helpers, of others, and what the helper has not read yet of its own.
-    fn run(foreign: &mut Foreign, begin: Nanos, intervals: impl IntoIterator<Item = (u64, u64, u64)>) {
+    /// Ten ms of traffic each: bytes of helpers, of others, and what the helper has not read yet of
+    /// its own.
+    fn run(
+        foreign: &mut Foreign,
+        begin: Nanos,
+        intervals: impl IntoIterator<Item = (u64, u64, u64)>,
+    ) {
         let (mut managed, mut total) = (foreign.managed, foreign.total);
         for (n, (own, other, unread)) in intervals.into_iter().enumerate() {
             managed += own;

@@ -12,7 +12,9 @@ fn link(link: u8) -> GrantLink {
 fn granter(peers: &[(char, &[u8])]) -> Granter<char> {
     let mut granter = Granter::new(Settings::default());
     (0..2).for_each(|nic| granter.set_nic(nic, LINK));
-    peers.iter().for_each(|(peer, links)| granter.set_peer(*peer, links.iter().map(|&n| link(n)).collect()));
+    peers.iter().for_each(|(peer, links)| {
+        granter.set_peer(*peer, links.iter().map(|&n| link(n)).collect())
+    });
     granter
 }
 
@@ -85,7 +87,8 @@ fn several_links_to_a_nic_have_a_part_each_of_what_idle_peers_may_begin_with() {
     granter.set_peer('B', (0..3).map(|own| GrantLink { nic: 0, ..link(own) }).collect());
     granter.demand(0, 'D', f64::INFINITY);
     granter.update(0);
-    let idle: f64 = (0..3).filter_map(|link| granter.grant('B', link)).chain(granter.grant('C', 0)).sum();
+    let idle: f64 =
+        (0..3).filter_map(|link| granter.grant('B', link)).chain(granter.grant('C', 0)).sum();
     assert!((idle / LINK - 0.02 * 4.0 / 5.0).abs() < 1e-6, "{}", idle / LINK);
 }
 
@@ -102,7 +105,10 @@ fn dead_links_and_lost_nics_get_nothing() {
     granter.update(1);
     assert_eq!(granter.grant('B', 1), Some(0.0));
     assert!((total(&granter, 'B') - 0.3).abs() < 1e-6);
-    granter.set_peer('B', vec![GrantLink { limit_bps: 0.1 * LINK, ..link(0) }, GrantLink { nic: 9, ..link(4) }]);
+    granter.set_peer(
+        'B',
+        vec![GrantLink { limit_bps: 0.1 * LINK, ..link(0) }, GrantLink { nic: 9, ..link(4) }],
+    );
     assert_eq!(granter.grant('B', 0), Some(0.1 * LINK));
     granter.update(2);
     assert_eq!((granter.grant('B', 4), granter.grant('B', 1)), (Some(0.0), None));
@@ -133,8 +139,12 @@ enum Op {
 
 fn ops() -> impl Strategy<Value = Op> {
     let bps = || prop_oneof![Just(0.0), Just(LINK), Just(f64::INFINITY), 1e3..1e9f64];
-    let link =
-        (0u8..4, 0u8..3, 0u8..3, bps()).prop_map(|(link, nic, own, limit_bps)| GrantLink { link, nic, own, limit_bps });
+    let link = (0u8..4, 0u8..3, 0u8..3, bps()).prop_map(|(link, nic, own, limit_bps)| GrantLink {
+        link,
+        nic,
+        own,
+        limit_bps,
+    });
     prop_oneof![
         (0u8..5, prop::collection::vec(link, 0..4)).prop_map(|(peer, links)| Op::Peer(peer, links)),
         (0u8..5).prop_map(Op::Gone),

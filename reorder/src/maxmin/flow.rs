@@ -7,8 +7,9 @@ const NO_EDGE: usize = usize::MAX;
 
 /// A network and a flow in it.
 ///
-/// Invariants: edge `e` and `e ^ 1` are one another's way back; the room of both together is the capacity; room is never
-/// negative. The flow is kept at every node but the source and the sink, by `fill` always, by `put` if its caller does.
+/// Invariants: edge `e` and `e ^ 1` are one another's way back; the room of both together is the
+/// capacity; room is never negative. The flow is kept at every node but the source and the sink, by
+/// `fill` always, by `put` if its caller does.
 pub struct Flow {
     first: Vec<usize>,
     next: Vec<usize>,
@@ -23,7 +24,15 @@ impl Flow {
     /// A network of `nodes` nodes without edges.
     pub fn new(nodes: usize) -> Self {
         let (first, level) = (vec![NO_EDGE; nodes], vec![0; nodes]);
-        Self { first, next: Vec::new(), head: Vec::new(), room: Vec::new(), level, todo: Vec::new(), queue: Vec::new() }
+        Self {
+            first,
+            next: Vec::new(),
+            head: Vec::new(),
+            room: Vec::new(),
+            level,
+            todo: Vec::new(),
+            queue: Vec::new(),
+        }
     }
 
     /// Adds a node.
@@ -68,7 +77,8 @@ impl Flow {
         self.room[edge] = capacity;
     }
 
-    /// Sends `amount` over `edge` alone; the caller sees to the other edges. Rounding may not take room below 0.
+    /// Sends `amount` over `edge` alone; the caller sees to the other edges. Rounding may not take
+    /// room below 0.
     pub fn put(&mut self, edge: usize, amount: f64) {
         self.room[edge] = (self.room[edge] - amount).max(0.0);
         self.room[edge ^ 1] += amount;
@@ -140,8 +150,8 @@ impl Flow {
         self.level[sink] != 0
     }
 
-    /// Sends up to `most` from `node` to the sink along rising levels, over as many ways as it takes. The depth is bounded by
-    /// the number of nodes.
+    /// Sends up to `most` from `node` to the sink along rising levels, over as many ways as it
+    /// takes. The depth is bounded by the number of nodes.
     fn send(&mut self, node: usize, sink: usize, most: f64) -> f64 {
         if node == sink {
             return most;

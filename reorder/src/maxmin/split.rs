@@ -1,5 +1,5 @@
-//! Spreads each sender's total over its links as evenly as the NICs allow: in proportion to the links' limits, with a price
-//! on every NIC that would be too full.
+//! Spreads each sender's total over its links as evenly as the NICs allow: in proportion to the
+//! links' limits, with a price on every NIC that would be too full.
 
 use std::ops::Range;
 
@@ -9,11 +9,13 @@ use super::{Link, Problem, FIRST_NIC, SINK, SOURCE, TINY};
 const PRICE_ROUNDS: usize = 40;
 /// Price rounds end when no NIC is fuller than this over its capacity.
 const CLOSE: f64 = 1e-5;
-/// Natural logarithm of the largest change of a price in the first round, and the part of it that is allowed after a
-/// round that brought the loads no nearer: Newton's steps may swing about the prices that fit.
+/// Natural logarithm of the largest change of a price in the first round, and the part of it that
+/// is allowed after a round that brought the loads no nearer: Newton's steps may swing about the
+/// prices that fit.
 const LONGEST_STEP: f64 = 2.0;
 const SHORTER: f64 = 0.5;
-/// What keeps the equations for the steps solvable when all NICs are full, and only ratios of prices matter.
+/// What keeps the equations for the steps solvable when all NICs are full, and only ratios of
+/// prices matter.
 const RIDGE: f64 = 1e-9;
 
 impl Problem {
@@ -38,18 +40,23 @@ impl Problem {
         self.flow.fill(SOURCE, SINK);
     }
 
-    /// Which links can carry anything at all at these totals: those that do, and those through which the flow can be
-    /// sent round a circle. Prices alone would come near the zeros of the others only slowly.
+    /// Which links can carry anything at all at these totals: those that do, and those through
+    /// which the flow can be sent round a circle. Prices alone would come near the zeros of the
+    /// others only slowly.
     fn useful(&self) -> Vec<bool> {
         let circles: Vec<Vec<bool>> =
             (0..self.nics.len()).map(|nic| self.flow.reached(FIRST_NIC + nic, TINY)).collect();
         self.links
             .iter()
-            .map(|link| link.limit > 0.0 && (self.flow.carried(link.edge) > TINY || circles[link.nic][link.tail]))
+            .map(|link| {
+                link.limit > 0.0
+                    && (self.flow.carried(link.edge) > TINY || circles[link.nic][link.tail])
+            })
             .collect()
     }
 
-    /// Shares of each sender's total in proportion to the limits of its links, the fuller NICs at a price that makes them fit.
+    /// Shares of each sender's total in proportion to the limits of its links, the fuller NICs at a
+    /// price that makes them fit.
     fn priced(&self, totals: &[f64], useful: &[bool]) -> Vec<f64> {
         let mut shares = vec![0.0; self.links.len()];
         let mut weights = vec![0.0; self.links.len()];
@@ -63,7 +70,12 @@ impl Problem {
                 };
             }
             for (sender, &total) in totals.iter().enumerate() {
-                self.share_out(total, self.first[sender]..self.first[sender + 1], &weights, &mut shares);
+                self.share_out(
+                    total,
+                    self.first[sender]..self.first[sender + 1],
+                    &weights,
+                    &mut shares,
+                );
             }
             if !prices.adjust(self, &shares) {
                 break;
@@ -72,7 +84,8 @@ impl Problem {
         shares
     }
 
-    /// The places of a link's prices among all prices: the NICs', then those of NICs that links of a sender share.
+    /// The places of a link's prices among all prices: the NICs', then those of NICs that links of
+    /// a sender share.
     fn priced_by(&self, link: &Link) -> impl Iterator<Item = usize> {
         std::iter::once(link.nic).chain(link.group.map(|group| self.nics.len() + group))
     }
@@ -91,7 +104,10 @@ impl Problem {
             let mut full = false;
             for index in range.clone() {
                 let limit = self.links[index].limit;
-                if weights[index] > 0.0 && shares[index] < limit && weights[index] * per_weight >= limit {
+                if weights[index] > 0.0
+                    && shares[index] < limit
+                    && weights[index] * per_weight >= limit
+                {
                     shares[index] = limit;
                     left -= limit;
                     weight -= weights[index];
@@ -138,8 +154,8 @@ impl Problem {
 
 /// What makes the links of full NICs less attractive.
 ///
-/// The prices minimise a convex function whose slope is load less capacity, so Newton's steps lead there, also where NICs
-/// can only become dearer together.
+/// The prices minimise a convex function whose slope is load less capacity, so Newton's steps lead
+/// there, also where NICs can only become dearer together.
 struct Prices {
     capacity: Vec<f64>,
     /// At most 1, which is the price of a NIC that is not full.
@@ -204,8 +220,10 @@ impl Prices {
         let mut sums: Vec<(usize, f64)> = Vec::new();
         for range in problem.first.windows(2).map(|pair| pair[0]..pair[1]) {
             // What is at a link's limit stays there; the rest goes where it is cheaper.
-            let links =
-                problem.links[range.clone()].iter().zip(&shares[range]).filter(|(link, &share)| share < link.limit);
+            let links = problem.links[range.clone()]
+                .iter()
+                .zip(&shares[range])
+                .filter(|(link, &share)| share < link.limit);
             let mut movable = 0.0;
             sums.clear();
             for (link, share) in links {

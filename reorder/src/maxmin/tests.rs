@@ -5,7 +5,11 @@ const LINK: f64 = 100e6;
 
 /// A sender with one NIC per link, to these NICs of the receiver.
 fn sender(demand_bps: f64, nics: &[usize]) -> Sender {
-    let links = nics.iter().enumerate().map(|(own, &nic)| SenderLink { nic, own, limit_bps: f64::INFINITY }).collect();
+    let links = nics
+        .iter()
+        .enumerate()
+        .map(|(own, &nic)| SenderLink { nic, own, limit_bps: f64::INFINITY })
+        .collect();
     Sender { demand_bps, own_bps: vec![LINK; nics.len()], links }
 }
 
@@ -16,7 +20,10 @@ fn totals(rates: &[Vec<f64>]) -> Vec<f64> {
 fn assert_near(rates: &[Vec<f64>], expected: &[&[f64]]) {
     let close = rates.iter().zip(expected).all(|(links, expected)| {
         links.len() == expected.len()
-            && links.iter().zip(*expected).all(|(rate, share)| (rate - share * LINK).abs() < 1e-3 * LINK)
+            && links
+                .iter()
+                .zip(*expected)
+                .all(|(rate, share)| (rate - share * LINK).abs() < 1e-3 * LINK)
     });
     assert!(close && rates.len() == expected.len(), "{rates:?} is not {expected:?}");
 }
@@ -25,21 +32,30 @@ fn assert_near(rates: &[Vec<f64>], expected: &[&[f64]]) {
 fn figure_4_of_the_paper() {
     let (low, high, both): (&[usize], &[usize], &[usize]) = (&[0], &[1], &[0, 1]);
     let rates = |clients: &[&[usize]]| {
-        max_min(&[LINK; 2], &clients.iter().map(|nics| sender(f64::INFINITY, nics)).collect::<Vec<_>>())
+        max_min(
+            &[LINK; 2],
+            &clients.iter().map(|nics| sender(f64::INFINITY, nics)).collect::<Vec<_>>(),
+        )
     };
     let third = 1.0 / 3.0;
     assert_near(&rates(&[both]), &[&[1.0, 1.0]]);
     assert_near(&rates(&[both, both]), &[&[0.5, 0.5], &[0.5, 0.5]]);
     assert_near(&rates(&[low, both]), &[&[1.0], &[0.0, 1.0]]);
     assert_near(&rates(&[both, both, both]), &[&[third, third] as &[f64]; 3]);
-    assert_near(&rates(&[low, both, both]), &[&[2.0 * third], &[third / 2.0, 0.5], &[third / 2.0, 0.5]]);
+    assert_near(
+        &rates(&[low, both, both]),
+        &[&[2.0 * third], &[third / 2.0, 0.5], &[third / 2.0, 0.5]],
+    );
     assert_near(&rates(&[low, both, high]), &[&[2.0 * third], &[third, third], &[2.0 * third]]);
     assert_near(&rates(&[low, both, low]), &[&[0.5], &[0.0, 1.0], &[0.5]]);
 }
 
 #[test]
 fn what_one_does_not_want_is_shared_by_the_others() {
-    let rates = max_min(&[LINK; 2], &[sender(0.2 * LINK, &[0]), sender(f64::INFINITY, &[0, 1]), sender(0.0, &[0, 1])]);
+    let rates = max_min(
+        &[LINK; 2],
+        &[sender(0.2 * LINK, &[0]), sender(f64::INFINITY, &[0, 1]), sender(0.0, &[0, 1])],
+    );
     assert_near(&rates, &[&[0.2], &[0.8, 1.0], &[0.0, 0.0]]);
     let rates = max_min(&[LINK; 2], &[sender(0.6 * LINK, &[0, 1])]);
     assert_near(&rates, &[&[0.3, 0.3]]);
@@ -76,21 +92,27 @@ fn nonsense_counts_as_nothing() {
     assert!(max_min(&[LINK], &[]).is_empty());
 }
 
-/// The obvious way: raise the level in small steps by bisection; who cannot have more when all others stay is done.
-/// Whether rates are possible is asked of Hoffman's condition: for every set of NICs, what cannot go to the others must fit.
+/// The obvious way: raise the level in small steps by bisection; who cannot have more when all
+/// others stay is done. Whether rates are possible is asked of Hoffman's condition: for every set
+/// of NICs, what cannot go to the others must fit.
 fn slow(nics: &[f64], senders: &[Sender]) -> Vec<f64> {
     let possible = |rates: &[f64]| {
         (0u32..1 << nics.len()).all(|set| {
-            let capacity: f64 = (0..nics.len()).filter(|nic| set >> nic & 1 == 1).map(|nic| nics[nic]).sum();
+            let capacity: f64 =
+                (0..nics.len()).filter(|nic| set >> nic & 1 == 1).map(|nic| nics[nic]).sum();
             let excess: f64 = senders
                 .iter()
                 .zip(rates)
                 .map(|(sender, rate)| {
                     let elsewhere = |own: usize| -> f64 {
-                        let links = sender.links.iter().filter(|link| link.own == own && set >> link.nic & 1 == 0);
+                        let links = sender
+                            .links
+                            .iter()
+                            .filter(|link| link.own == own && set >> link.nic & 1 == 0);
                         links.map(|link| link.limit_bps).sum::<f64>().min(sender.own_bps[own])
                     };
-                    // Whoever cannot send at all is in no set; the empty set of NICs bounds each alone.
+                    // Whoever cannot send at all is in no set; the empty set of NICs bounds each
+                    // alone.
                     (rate - (0..sender.own_bps.len()).map(elsewhere).sum::<f64>()).max(0.0)
                 })
                 .sum();
@@ -101,7 +123,9 @@ fn slow(nics: &[f64], senders: &[Sender]) -> Vec<f64> {
     let mut open = vec![true; senders.len()];
     while open.contains(&true) {
         let at = |level: f64| -> Vec<f64> {
-            (0..senders.len()).map(|n| if open[n] { senders[n].demand_bps.min(level) } else { rates[n] }).collect()
+            (0..senders.len())
+                .map(|n| if open[n] { senders[n].demand_bps.min(level) } else { rates[n] })
+                .collect()
         };
         let (mut low, mut high) = (0.0, nics.iter().sum::<f64>() + 1.0);
         for _ in 0..60 {
@@ -129,7 +153,11 @@ fn problems() -> impl Strategy<Value = (Vec<f64>, Vec<Sender>)> {
     let bps = || prop_oneof![Just(1.0), Just(10.0), Just(0.0), 0.1..20.0f64];
     (prop::collection::vec(bps(), 1..5)).prop_flat_map(move |nics| {
         let count = nics.len();
-        let link = (0..count, 0usize..3, bps()).prop_map(|(nic, own, limit_bps)| SenderLink { nic, own, limit_bps });
+        let link = (0..count, 0usize..3, bps()).prop_map(|(nic, own, limit_bps)| SenderLink {
+            nic,
+            own,
+            limit_bps,
+        });
         let demand = prop_oneof![Just(1e3), Just(0.0), 0.1..20.0f64];
         let one = (demand, prop::collection::vec(bps(), 3), prop::collection::vec(link, 0..6))
             .prop_map(|(demand_bps, own_bps, links)| Sender { demand_bps, own_bps, links });
@@ -137,19 +165,24 @@ fn problems() -> impl Strategy<Value = (Vec<f64>, Vec<Sender>)> {
     })
 }
 
-/// As most clusters are: a link from a NIC of each sender's own to some of the NICs, and no other limits.
+/// As most clusters are: a link from a NIC of each sender's own to some of the NICs, and no other
+/// limits.
 fn plain_problems() -> impl Strategy<Value = (Vec<f64>, Vec<Sender>)> {
     let bps = prop_oneof![Just(1.0), Just(10.0), 0.1..20.0f64];
     let demand = prop_oneof![Just(1e3), 0.1..20.0f64];
-    (prop::collection::vec(bps, 1..5), prop::collection::vec((demand, 1usize..16), 1..7)).prop_map(|(nics, senders)| {
-        let sender = |(demand_bps, set): (f64, usize)| {
-            let links = (0..nics.len()).filter(|nic| set >> nic & 1 == 1);
-            let links = links.map(|nic| SenderLink { nic, own: nic, limit_bps: f64::INFINITY }).collect();
-            Sender { demand_bps, own_bps: vec![f64::INFINITY; nics.len()], links }
-        };
-        let senders = senders.into_iter().map(sender).collect();
-        (nics, senders)
-    })
+    (prop::collection::vec(bps, 1..5), prop::collection::vec((demand, 1usize..16), 1..7)).prop_map(
+        |(nics, senders)| {
+            let sender = |(demand_bps, set): (f64, usize)| {
+                let links = (0..nics.len()).filter(|nic| set >> nic & 1 == 1);
+                let links = links
+                    .map(|nic| SenderLink { nic, own: nic, limit_bps: f64::INFINITY })
+                    .collect();
+                Sender { demand_bps, own_bps: vec![f64::INFINITY; nics.len()], links }
+            };
+            let senders = senders.into_iter().map(sender).collect();
+            (nics, senders)
+        },
+    )
 }
 
 proptest! {
@@ -176,8 +209,8 @@ proptest! {
         prop_assert!(load.iter().zip(&nics).all(|(load, bps)| *load <= bps + 1e-6), "{load:?} {nics:?}");
     }
 
-    /// Equal senders get equal links, and small changes of a demand change little. (Where many limits bind at once, prices
-    /// may not get there in their rounds; totals are exact even then.)
+    /// Equal senders get equal links, and small changes of a demand change little. (Where many
+    /// limits bind at once, prices may not get there in their rounds; totals are exact even then.)
     #[test]
     fn is_even_and_smooth((nics, senders) in plain_problems(), nudge in 0.0..1e-4f64) {
         let mut twice = senders.clone();

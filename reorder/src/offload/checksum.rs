@@ -1,15 +1,16 @@
 //! The Internet checksum (RFC 1071), its update in place (RFC 1624), and partial checksums.
 //!
-//! A **sum** here is a ones' complement sum of 16-bit big-endian words, not inverted; what lies in a packet is the
-//! inverse of a sum. Two sums are added with [`add`]; a piece's sum may be added to another's only if the piece begins
-//! at an even offset.
+//! A **sum** here is a ones' complement sum of 16-bit big-endian words, not inverted; what lies in
+//! a packet is the inverse of a sum. Two sums are added with [`add`]; a piece's sum may be added to
+//! another's only if the piece begins at an even offset.
 
 use super::OffloadError;
 
 /// The sum of `bytes`; a last odd byte counts as the upper half of a word.
 pub fn sum(bytes: &[u8]) -> u16 {
-    // The sum does not depend on the byte order but for a swap at the end, nor on the width of the words (RFC 1071, 2):
-    // 32-bit words into 64-bit lanes never overflow, and the compiler makes vector code of the inner loop.
+    // The sum does not depend on the byte order but for a swap at the end, nor on the width of the
+    // words (RFC 1071, 2): 32-bit words into 64-bit lanes never overflow, and the compiler makes
+    // vector code of the inner loop.
     let mut lanes = [0u64; 8];
     let mut blocks = bytes.chunks_exact(32);
     for block in &mut blocks {
@@ -53,20 +54,22 @@ pub fn update(checksum: u16, old: u16, new: u16) -> u16 {
     !add(add(!checksum, !old), new)
 }
 
-/// The sum of the pseudo-header of TCP or UDP: `addresses` are the source and the destination, one after the other
-/// (8 bytes in IPv4, 32 in IPv6), `length` the bytes of the TCP or UDP header and payload.
+/// The sum of the pseudo-header of TCP or UDP: `addresses` are the source and the destination, one
+/// after the other (8 bytes in IPv4, 32 in IPv6), `length` the bytes of the TCP or UDP header and
+/// payload.
 pub fn pseudo_header(addresses: &[u8], protocol: u8, length: u16) -> u16 {
     add(add(sum(addresses), u16::from(protocol)), length)
 }
 
-/// Completes a partial checksum: the 16 bits at `start + offset`, which hold the pseudo-header's sum, become the
-/// checksum of everything from `start` on.
+/// Completes a partial checksum: the 16 bits at `start + offset`, which hold the pseudo-header's
+/// sum, become the checksum of everything from `start` on.
 pub fn complete(frame: &mut [u8], start: usize, offset: usize) -> Result<(), OffloadError> {
     let part = frame.get_mut(start..).ok_or(OffloadError::BadChecksumPlace)?;
     let checksum = !sum(part);
     let end = offset.checked_add(2).ok_or(OffloadError::BadChecksumPlace)?;
     let place = part.get_mut(offset..end).ok_or(OffloadError::BadChecksumPlace)?;
-    // As the kernel does for all protocols: 0 and 0xffff are the same number, and to UDP 0 means no checksum.
+    // As the kernel does for all protocols: 0 and 0xffff are the same number, and to UDP 0 means no
+    // checksum.
     place.copy_from_slice(&if checksum == 0 { 0xffff } else { checksum }.to_be_bytes());
     Ok(())
 }

@@ -1,9 +1,10 @@
 //! Merges consecutive frames of a flow into super-frames for the TAP, as GRO does in the kernel.
 //!
-//! Only what [`super::segment`] would cut into the same frames again is merged: equal headers, contiguous TCP sequence
-//! numbers or UDP datagrams of one size, right checksums. Three things may differ afterwards: the IPv4 identification
-//! of packets that must not be fragmented, which says nothing (RFC 6864); which of the two zeros of ones' complement a
-//! checksum is; and the order of frames of **different** flows.
+//! Only what [`super::segment`] would cut into the same frames again is merged: equal headers,
+//! contiguous TCP sequence numbers or UDP datagrams of one size, right checksums. Three things may
+//! differ afterwards: the IPv4 identification of packets that must not be fragmented, which says
+//! nothing (RFC 6864); which of the two zeros of ones' complement a checksum is; and the order of
+//! frames of **different** flows.
 
 use super::checksum::{add, pseudo_header, sum};
 use super::packet::{put_u16, Layout, TCP, UDP};
@@ -13,11 +14,13 @@ use super::vnet::{Gso, VnetHdr};
 pub const MAX_FLOWS: usize = 8;
 /// TCP segments in a super-frame at most: what [`super::segment`] cuts.
 pub const MAX_TCP: usize = super::segment::MAX_SEGMENTS;
-/// UDP datagrams in a super-frame at most: what every kernel accepts (`UDP_MAX_SEGMENTS` was 64 before Linux 6.9).
+/// UDP datagrams in a super-frame at most: what every kernel accepts (`UDP_MAX_SEGMENTS` was 64
+/// before Linux 6.9).
 pub const MAX_UDP: usize = 64;
 /// The longest IP packet, and so the limit to a super-frame, a little below.
 const MAX_FRAME: usize = 65_535;
-/// TCP segments with less payload are not merged: the kernel refuses to cut them (`TCP_MIN_GSO_SIZE`).
+/// TCP segments with less payload are not merged: the kernel refuses to cut them
+/// (`TCP_MIN_GSO_SIZE`).
 const MIN_SEGMENT: usize = 8;
 /// Emptied buffers kept for [`Coalescer::reclaim`].
 const MAX_SPARE: usize = 64;
@@ -53,8 +56,9 @@ impl Default for Settings {
 
 /// Frames being merged.
 ///
-/// Invariants: at most one super-frame of a flow is held, and frames of a flow are handed on in the order in which they
-/// were pushed; at most [`MAX_FLOWS`] super-frames of [`Settings::max_frame`] bytes are held.
+/// Invariants: at most one super-frame of a flow is held, and frames of a flow are handed on in the
+/// order in which they were pushed; at most [`MAX_FLOWS`] super-frames of [`Settings::max_frame`]
+/// bytes are held.
 #[derive(Debug)]
 pub struct Coalescer {
     settings: Settings,
@@ -70,8 +74,8 @@ impl Coalescer {
         Self { settings, held: Vec::with_capacity(MAX_FLOWS), spare: Vec::new() }
     }
 
-    /// Takes a complete frame. Hands on what it completes or must not overtake, and keeps it only if the flow's next
-    /// frame might be merged with it.
+    /// Takes a complete frame. Hands on what it completes or must not overtake, and keeps it only
+    /// if the flow's next frame might be merged with it.
     pub fn push(&mut self, frame: Vec<u8>, out: &mut impl FnMut(VnetHdr, Vec<u8>)) {
         if !self.settings.tcp && !self.settings.udp {
             return out(VnetHdr::default(), frame);
@@ -152,7 +156,8 @@ impl Piece {
         let whole = !layout.has_options() && layout.end == frame.len();
         let id = if layout.v6 { 0 } else { u16::from_be_bytes([frame[ip + 4], frame[ip + 5]]) };
         let (sequence, flags, mergeable) = if layout.protocol == TCP {
-            let sequence = u32::from_be_bytes([frame[l4 + 4], frame[l4 + 5], frame[l4 + 6], frame[l4 + 7]]);
+            let sequence =
+                u32::from_be_bytes([frame[l4 + 4], frame[l4 + 5], frame[l4 + 6], frame[l4 + 7]]);
             let flags = frame[l4 + 13];
             (sequence, flags, flags & !PSH == ACK && size >= MIN_SEGMENT)
         } else {
@@ -173,7 +178,8 @@ impl Piece {
     /// Whether the checksums of IPv4's header and of the packet are right.
     fn is_valid(&self, frame: &[u8]) -> bool {
         let Layout { ip, l4, v6, protocol, .. } = self.layout;
-        let pseudo = pseudo_header(self.layout.addresses(frame), protocol, (frame.len() - l4) as u16);
+        let pseudo =
+            pseudo_header(self.layout.addresses(frame), protocol, (frame.len() - l4) as u16);
         (v6 || sum(&frame[ip..l4]) == 0xffff) && add(pseudo, sum(&frame[l4..])) == 0xffff
     }
 }
@@ -189,8 +195,8 @@ enum Merge {
 
 /// A super-frame under construction.
 ///
-/// Invariants: `first.mergeable`; while `count` is 1 the frame is as it came in; else all of its checksums were right,
-/// `verified` is set, and only the payload and PSH were changed since.
+/// Invariants: `first.mergeable`; while `count` is 1 the frame is as it came in; else all of its
+/// checksums were right, `verified` is set, and only the payload and PSH were changed since.
 #[derive(Debug)]
 struct Held {
     first: Piece,
@@ -222,7 +228,9 @@ impl Held {
     fn merge(&mut self, piece: &Piece, frame: &[u8], max_frame: usize) -> Merge {
         let most = if piece.layout.protocol == UDP { MAX_UDP } else { MAX_TCP };
         let id_step = piece.id.wrapping_sub(self.id);
-        let fits = piece.mergeable && piece.size <= self.first.size && self.frame.len() + piece.size <= max_frame;
+        let fits = piece.mergeable
+            && piece.size <= self.first.size
+            && self.frame.len() + piece.size <= max_frame;
         if !fits || !self.has_headers_of(piece, frame) || !self.may_step(id_step, piece, frame) {
             return Merge::Refused;
         }
@@ -247,8 +255,8 @@ impl Held {
         }
     }
 
-    /// Whether all fields are equal that are not a length, a checksum, an identification, PSH or the TCP sequence
-    /// number; the last must be the next one.
+    /// Whether all fields are equal that are not a length, a checksum, an identification, PSH or
+    /// the TCP sequence number; the last must be the next one.
     fn has_headers_of(&self, piece: &Piece, frame: &[u8]) -> bool {
         let Layout { ip, l4, v6, protocol, .. } = piece.layout;
         if self.first.layout.ip != ip || self.first.payload != piece.payload {
@@ -270,13 +278,15 @@ impl Held {
         same_ip && if protocol == TCP { same_tcp() } else { same(l4, l4 + 4) }
     }
 
-    /// Whether the IPv4 identification goes on as it must: one up each time, or, where nothing may be fragmented, never.
+    /// Whether the IPv4 identification goes on as it must: one up each time, or, where nothing may
+    /// be fragmented, never.
     fn may_step(&self, step: u16, piece: &Piece, frame: &[u8]) -> bool {
         if piece.layout.v6 {
             return true;
         }
         let dont_fragment = frame[piece.layout.ip + 6] & DONT_FRAGMENT != 0;
-        (step == 1 || (step == 0 && dont_fragment)) && self.id_step.is_none_or(|before| before == step)
+        (step == 1 || (step == 0 && dont_fragment))
+            && self.id_step.is_none_or(|before| before == step)
     }
 
     fn hand_on(mut self, out: &mut impl FnMut(VnetHdr, Vec<u8>)) {

@@ -1,8 +1,9 @@
 //! What a network card does for its kernel, done for the TAP: cutting, merging and checksums.
 //!
-//! The kernel hands over super-frames of up to 64 KB with checksums half done, described by a [`vnet::VnetHdr`].
-//! [`segment`] makes frames for the wire of them; [`coalesce`] makes super-frames of what came in. None of it trusts
-//! the frame: lengths and offsets are checked against what is there, and each way to fail has a counter.
+//! The kernel hands over super-frames of up to 64 KB with checksums half done, described by a
+//! [`vnet::VnetHdr`]. [`segment`] makes frames for the wire of them; [`coalesce`] makes
+//! super-frames of what came in. None of it trusts the frame: lengths and offsets are checked
+//! against what is there, and each way to fail has a counter.
 
 use std::fmt;
 
@@ -12,7 +13,8 @@ pub mod packet;
 pub mod segment;
 pub mod vnet;
 
-/// Bytes that a new buffer has beyond its frame: the helper's header and the bridge's tag go in without a copy.
+/// Bytes that a new buffer has beyond its frame: the helper's header and the bridge's tag go in
+/// without a copy.
 pub const SPARE: usize = 32;
 
 /// Why a frame from the TAP was refused.

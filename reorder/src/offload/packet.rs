@@ -17,7 +17,8 @@ const DESTINATION_OPTIONS: u8 = 60;
 
 /// Where the headers of a packet lie, in bytes from the frame's beginning.
 ///
-/// Invariant: `ip < l4`, the IP header and its addresses lie before `l4`, and `l4` is at most the frame's length.
+/// Invariant: `ip < l4`, the IP header and its addresses lie before `l4`, and `l4` is at most the
+/// frame's length.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Layout {
     /// The IP header: 14, or 18 behind a VLAN tag.
@@ -33,8 +34,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Finds the headers: at most one VLAN tag, IPv4 with its options or IPv6 with its extension headers.
-    /// Nothing from `l4` on is looked at.
+    /// Finds the headers: at most one VLAN tag, IPv4 with its options or IPv6 with its extension
+    /// headers. Nothing from `l4` on is looked at.
     pub fn find(frame: &[u8]) -> Result<Self, OffloadError> {
         let ethertype = u16_at(frame, ETHERNET - 2)?;
         let (ip, ethertype) = match ethertype {

@@ -1,7 +1,8 @@
 //! Cuts super-frames from the TAP into frames for the wire, and completes checksums.
 //!
-//! What a network card does for TSO and USO: each segment gets the headers with its own lengths, IPv4 identification,
-//! TCP sequence number and checksums. A super-frame is refused whole or cut whole.
+//! What a network card does for TSO and USO: each segment gets the headers with its own lengths,
+//! IPv4 identification, TCP sequence number and checksums. A super-frame is refused whole or cut
+//! whole.
 
 use super::checksum::{add, complete, subtract, sum};
 use super::packet::{put_u16, u16_at, Layout, TCP, UDP};
@@ -15,9 +16,9 @@ const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
 const CWR: u8 = 0x80;
 
-/// Hands the frames that `frame` stands for to `out`, in order, and returns their number: its segments, or a copy with
-/// a complete checksum. Each is at most `max_frame` bytes long, counted from the destination MAC. After an error, none
-/// was handed over.
+/// Hands the frames that `frame` stands for to `out`, in order, and returns their number: its
+/// segments, or a copy with a complete checksum. Each is at most `max_frame` bytes long, counted
+/// from the destination MAC. After an error, none was handed over.
 pub fn segments(
     hdr: &VnetHdr,
     frame: &[u8],
@@ -27,8 +28,8 @@ pub fn segments(
     segments_in(hdr, frame, max_frame, &mut Vec::new, out)
 }
 
-/// [`segments`] in buffers that `buffers` supplies; what they hold is overwritten. Buffers grow as needed, and have
-/// [`SPARE`] bytes to spare.
+/// [`segments`] in buffers that `buffers` supplies; what they hold is overwritten. Buffers grow as
+/// needed, and have [`SPARE`] bytes to spare.
 pub fn segments_in(
     hdr: &VnetHdr,
     frame: &[u8],
@@ -50,7 +51,8 @@ pub fn segments_in(
     Ok(1)
 }
 
-/// Makes an ordinary frame, no super-frame, fit for the wire where it is: [`segments`] without the copy.
+/// Makes an ordinary frame, no super-frame, fit for the wire where it is: [`segments`] without the
+/// copy.
 pub fn finish(hdr: &VnetHdr, frame: &mut [u8], max_frame: usize) -> Result<(), OffloadError> {
     if hdr.is_gso() {
         return Err(OffloadError::BadGso);
@@ -85,7 +87,8 @@ fn filled(mut buffer: Vec<u8>, parts: &[&[u8]]) -> Vec<u8> {
 
 /// How a super-frame is cut.
 ///
-/// Invariant: all headers lie before `payload`, which lies in the frame; no segment is longer than an IP packet can be.
+/// Invariant: all headers lie before `payload`, which lies in the frame; no segment is longer than
+/// an IP packet can be.
 struct Cut {
     layout: Layout,
     /// Where the payload begins.
@@ -115,7 +118,8 @@ impl Cut {
         if place != (layout.l4, layout.checksum_offset()) {
             return Err(OffloadError::BadChecksumPlace);
         }
-        // As in the kernel, the frame's length counts, not the IP header's, which need not be right in a super-frame.
+        // As in the kernel, the frame's length counts, not the IP header's, which need not be right
+        // in a super-frame.
         let bytes = frame.len() - payload;
         let size = usize::from(hdr.gso_size);
         let longest_packet = usize::from(u16::MAX) + if layout.v6 { 40 } else { 0 };
@@ -126,8 +130,8 @@ impl Cut {
         if count > MAX_SEGMENTS {
             return Err(OffloadError::TooMany);
         }
-        // What the kernel put there counts, rather than a sum of our own: with an IPv6 routing header, the destination
-        // of the pseudo-header is not that of the IP header.
+        // What the kernel put there counts, rather than a sum of our own: with an IPv6 routing
+        // header, the destination of the pseudo-header is not that of the IP header.
         let partial = u16_at(frame, layout.l4 + layout.checksum_offset())?;
         let seed = subtract(partial, (frame.len() - layout.l4) as u16);
         Ok(Self { layout, payload, size, count, seed })

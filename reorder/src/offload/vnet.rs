@@ -1,6 +1,8 @@
-//! The header that the kernel puts before each frame of a TAP with `IFF_VNET_HDR` (`struct virtio_net_hdr`).
+//! The header that the kernel puts before each frame of a TAP with `IFF_VNET_HDR` (`struct
+//! virtio_net_hdr`).
 //!
-//! Ten bytes in the byte order of the machine. Its `hdr_len` is a hint, often wrong, and is not used for reading.
+//! Ten bytes in the byte order of the machine. Its `hdr_len` is a hint, often wrong, and is not
+//! used for reading.
 
 use super::OffloadError;
 
@@ -28,7 +30,8 @@ pub enum Gso {
     Udp,
 }
 
-/// What the kernel says, or is told, about the frame that follows. The default: an ordinary, complete frame.
+/// What the kernel says, or is told, about the frame that follows. The default: an ordinary,
+/// complete frame.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct VnetHdr {
     /// The checksum at `csum_start + csum_offset` holds the sum of the pseudo-header alone.
@@ -86,9 +89,12 @@ impl VnetHdr {
             Gso::Udp => GSO_UDP_L4,
         };
         let mut head = [0; Self::LEN];
-        head[0] = if self.needs_csum { NEEDS_CSUM } else { 0 } | if self.data_valid { DATA_VALID } else { 0 };
+        head[0] = if self.needs_csum { NEEDS_CSUM } else { 0 }
+            | if self.data_valid { DATA_VALID } else { 0 };
         head[1] = kind | if self.ecn { GSO_ECN } else { 0 };
-        for (at, value) in [(2, self.hdr_len), (4, self.gso_size), (6, self.csum_start), (8, self.csum_offset)] {
+        for (at, value) in
+            [(2, self.hdr_len), (4, self.gso_size), (6, self.csum_start), (8, self.csum_offset)]
+        {
             head[at..at + 2].copy_from_slice(&value.to_ne_bytes());
         }
         head
@@ -99,7 +105,8 @@ impl VnetHdr {
         self.gso != Gso::None
     }
 
-    /// Whether what the header says can be true of `frame`, as far as it can be told without reading the packet.
+    /// Whether what the header says can be true of `frame`, as far as it can be told without
+    /// reading the packet.
     pub fn check(&self, frame: &[u8]) -> Result<(), OffloadError> {
         if frame.len() < ETHERNET {
             return Err(OffloadError::Truncated);
@@ -158,8 +165,12 @@ mod tests {
 
     #[test]
     fn a_checksum_lies_within_the_frame() {
-        let at =
-            |start, offset| VnetHdr { needs_csum: true, csum_start: start, csum_offset: offset, ..VnetHdr::default() };
+        let at = |start, offset| VnetHdr {
+            needs_csum: true,
+            csum_start: start,
+            csum_offset: offset,
+            ..VnetHdr::default()
+        };
         assert_eq!(at(34, 16).check(&[0; 52]), Ok(()));
         assert_eq!(at(34, 16).check(&[0; 51]), Err(OffloadError::BadChecksumPlace));
         assert_eq!(at(0xffff, 0xffff).check(&[0; 1500]), Err(OffloadError::BadChecksumPlace));
@@ -178,7 +189,10 @@ mod tests {
         };
         assert_eq!(hdr.check(&[0; 142]), Ok(()));
         assert_eq!(VnetHdr { gso_size: 0, ..hdr }.check(&[0; 142]), Err(OffloadError::BadGso));
-        assert_eq!(VnetHdr { needs_csum: false, ..hdr }.check(&[0; 142]), Err(OffloadError::BadGso));
+        assert_eq!(
+            VnetHdr { needs_csum: false, ..hdr }.check(&[0; 142]),
+            Err(OffloadError::BadGso)
+        );
     }
 
     proptest! {

@@ -26,10 +26,16 @@ fn the_defaults_are_a_helper_under_a_bridge() {
 
 #[test]
 fn nics_have_rates_where_they_are_given() {
-    let options = parse("--autonomous --wire eth1=1G,eth2 --wire eth3=2.5g --strategy ri2n_plus_plus").unwrap();
+    let options =
+        parse("--autonomous --wire eth1=1G,eth2 --wire eth3=2.5g --strategy ri2n_plus_plus")
+            .unwrap();
     let nic = |name: &str, rate_bps| Nic { name: name.into(), rate_bps };
-    let nics = vec![nic("eth1", Some(1_000_000_000)), nic("eth2", None), nic("eth3", Some(2_500_000_000))];
-    assert_eq!(options.mode, Mode::Autonomous { nics, strategy: Strategy::Ri2nPlusPlus, persistent: false });
+    let nics =
+        vec![nic("eth1", Some(1_000_000_000)), nic("eth2", None), nic("eth3", Some(2_500_000_000))];
+    assert_eq!(
+        options.mode,
+        Mode::Autonomous { nics, strategy: Strategy::Ri2nPlusPlus, persistent: false }
+    );
 }
 
 #[test]
@@ -99,8 +105,12 @@ fn what_makes_no_sense_is_one_line_that_names_the_option() {
 
 #[test]
 fn help_and_version_are_no_mistakes() {
-    assert!(matches!(parse("--help"), Err(NoOptions::Asked(text)) if text.contains("--udp-unordered")));
-    assert!(matches!(parse("--version"), Err(NoOptions::Asked(text)) if text.starts_with("ri2n-reorder ")));
+    assert!(
+        matches!(parse("--help"), Err(NoOptions::Asked(text)) if text.contains("--udp-unordered"))
+    );
+    assert!(
+        matches!(parse("--version"), Err(NoOptions::Asked(text)) if text.starts_with("ri2n-reorder "))
+    );
 }
 
 #[test]
@@ -113,7 +123,8 @@ fn the_manual_has_every_option_and_no_other() {
         .collect();
     let mut command = Arguments::command();
     command.build();
-    let mut wanted: Vec<String> = command.get_arguments().filter_map(|a| a.get_long().map(String::from)).collect();
+    let mut wanted: Vec<String> =
+        command.get_arguments().filter_map(|a| a.get_long().map(String::from)).collect();
     wanted.sort();
     let mut found: Vec<String> = described.iter().map(|name| name.to_string()).collect();
     found.sort();

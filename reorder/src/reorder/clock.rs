@@ -2,11 +2,13 @@
 
 use crate::Nanos;
 
-/// A longer step counts as this much: nothing that is timed here lasts as long, and the sum cannot overflow.
+/// A longer step counts as this much: nothing that is timed here lasts as long, and the sum cannot
+/// overflow.
 const LONGEST_STEP_NS: Nanos = 3_600_000_000_000;
 
-/// Counts the time that passed. A step backwards counts as nothing, and what comes after it counts again, so a clock
-/// that jumps neither stalls a timer nor fires one early by more than its own step forward.
+/// Counts the time that passed. A step backwards counts as nothing, and what comes after it counts
+/// again, so a clock that jumps neither stalls a timer nor fires one early by more than its own
+/// step forward.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clock {
     last: Nanos,

@@ -106,7 +106,11 @@ impl Gaps {
     fn find(&self, seq: Seq) -> Option<usize> {
         // Links are FIFO, so what comes late is nearly always in the first run.
         let front = self.0.front()?;
-        let at = if seq.is_before(front.end) { 0 } else { self.0.partition_point(|gap| !seq.is_before(gap.end)) };
+        let at = if seq.is_before(front.end) {
+            0
+        } else {
+            self.0.partition_point(|gap| !seq.is_before(gap.end))
+        };
         let gap = self.0.get(at)?;
         (!seq.is_before(gap.first)).then_some(at)
     }

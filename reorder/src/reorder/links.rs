@@ -5,9 +5,11 @@ use crate::seq::Seq;
 /// What the links of a session have delivered; links are numbered 0..=63 and others are ignored.
 ///
 /// Invariants:
-/// * `newest[l]` (if bit l of `heard` is set): whatever was sent over link l before this sequence has come or is lost.
-/// * `far_next[l]` (if bit l of `far` is set): the latest heartbeat on link l spoke of this sequence, which was beyond all
-///   slots. It is not in `newest`: one wrong heartbeat must spoil neither the link nor the session.
+/// * `newest[l]` (if bit l of `heard` is set): whatever was sent over link l before this sequence
+///   has come or is lost.
+/// * `far_next[l]` (if bit l of `far` is set): the latest heartbeat on link l spoke of this
+///   sequence, which was beyond all slots. It is not in `newest`: one wrong heartbeat must spoil
+///   neither the link nor the session.
 #[derive(Debug)]
 pub(super) struct Links {
     newest: [Seq; 64],
@@ -58,8 +60,8 @@ impl Links {
         }
     }
 
-    /// Everything before `next` is settled. What a link said about that means nothing any more, and must be forgotten
-    /// before it would look new, 2^31 frames later.
+    /// Everything before `next` is settled. What a link said about that means nothing any more, and
+    /// must be forgotten before it would look new, 2^31 frames later.
     pub fn forget_before(&mut self, next: Seq) {
         for newest in &mut self.newest {
             if newest.is_before(next) {
@@ -68,12 +70,14 @@ impl Links {
         }
     }
 
-    /// All before this has come or is lost, as every live link says; `None` if one of them (or all) said nothing yet.
+    /// All before this has come or is lost, as every live link says; `None` if one of them (or all)
+    /// said nothing yet.
     pub fn horizon(&self) -> Option<Seq> {
         earliest(self.live & self.heard, self.live, &self.newest)
     }
 
-    /// From where to go on, when the latest heartbeats of all live links spoke of sequences beyond the slots.
+    /// From where to go on, when the latest heartbeats of all live links spoke of sequences beyond
+    /// the slots.
     pub fn far_horizon(&self) -> Option<Seq> {
         earliest(self.live & self.far, self.live, &self.far_next)
     }

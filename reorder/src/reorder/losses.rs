@@ -7,8 +7,9 @@ use crate::Nanos;
 
 /// The missing sequences of a session. Times are those of the buffer's own clock.
 ///
-/// Invariant: all of `wanted` comes before all of `missing`, and in both `since` never falls from one run to the next,
-/// because what is behind was missed later. So what the rule calls lost is always a first part of `missing`.
+/// Invariant: all of `wanted` comes before all of `missing`, and in both `since` never falls from
+/// one run to the next, because what is behind was missed later. So what the rule calls lost is
+/// always a first part of `missing`.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     /// Not come, not decided.
@@ -31,7 +32,8 @@ impl Losses {
         self.wanted.front().or_else(|| self.missing.front()).map(|gap| gap.first)
     }
 
-    /// The sequences from `first` up to but not `end` (at least one) are missing, and come after all that were before.
+    /// The sequences from `first` up to but not `end` (at least one) are missing, and come after
+    /// all that were before.
     pub fn miss(&mut self, now: Nanos, first: Seq, end: Seq) {
         self.missing.push(Gap { first, end, since: now, asked: 0, tries: 0 });
     }
@@ -72,14 +74,17 @@ impl Losses {
         self.wanted.cut_back(bound);
     }
 
-    /// Applies the loss rule: all before `horizon` is lost, and what silent links have held up too long. It is wanted from
-    /// now on, or given up; tells how many were.
+    /// Applies the loss rule: all before `horizon` is lost, and what silent links have held up too
+    /// long. It is wanted from now on, or given up; tells how many were.
     pub fn decide(&mut self, now: Nanos, horizon: Option<Seq>, policy: &Policy) -> u32 {
         let mut lost = 0;
         while let Some(first) = self.missing.front() {
             let bound = if now - first.since >= policy.skew_ns { Some(first.end) } else { horizon };
-            let Some(mut gap) = bound.and_then(|bound| self.missing.cut_front(bound)) else { break };
-            let orphan = self.gone_at.is_some_and(|at| gap.since <= at.saturating_add(policy.give_up_ns));
+            let Some(mut gap) = bound.and_then(|bound| self.missing.cut_front(bound)) else {
+                break;
+            };
+            let orphan =
+                self.gone_at.is_some_and(|at| gap.since <= at.saturating_add(policy.give_up_ns));
             if policy.tries == 0 || !(policy.repair || policy.repair_dead && orphan) {
                 lost += gap.len();
                 continue;
@@ -114,7 +119,8 @@ impl Losses {
                 gap.asked = now;
             }
             // What the request had no room for is asked for in the next.
-            let again = if may_ask && !asked { now } else { gap.asked.saturating_add(policy.retry_ns) };
+            let again =
+                if may_ask && !asked { now } else { gap.asked.saturating_add(policy.retry_ns) };
             due = due.min(again).min(gap.since.saturating_add(policy.give_up_ns));
             true
         });

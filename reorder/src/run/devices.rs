@@ -11,7 +11,8 @@ use super::log::{say, Level};
 
 /// EtherType of our frames.
 pub const ETHERTYPE: u16 = 0x88b6;
-/// What a frame of the wire may have besides its payload: Ethernet head, tags of ours and of others.
+/// What a frame of the wire may have besides its payload: Ethernet head, tags of ours and of
+/// others.
 const HEADS: usize = 128;
 
 /// The wire side.
@@ -64,17 +65,25 @@ impl Devices {
             Mode::Bridge { wire } => {
                 let wire = Wire::Bridge(Tap::open(wire, false, false)?);
                 let plain = Tap::open(&options.plain, options.gro, options.gro)?;
-                Ok((Devices { plain, wire, frame_room }, Facts { own_mac: options.mac, nics: Vec::new() }))
+                Ok((
+                    Devices { plain, wire, frame_room },
+                    Facts { own_mac: options.mac, nics: Vec::new() },
+                ))
             }
             Mode::Autonomous { nics, persistent, .. } => {
                 let failed = |error| Unavailable::because("interfaces", &error);
                 let interfaces = Interfaces::open().map_err(failed)?;
                 let own = (0u8..).zip(nics).map(|(port, nic)| own_nic(&interfaces, port, nic));
                 let own = own.collect::<Result<Vec<_>, _>>()?;
-                let sockets = nics.iter().map(|nic| Ok((nic.name.clone(), PacketSocket::open(&nic.name, ETHERTYPE)?)));
+                let sockets = nics
+                    .iter()
+                    .map(|nic| Ok((nic.name.clone(), PacketSocket::open(&nic.name, ETHERTYPE)?)));
                 let wire = Wire::Nics(sockets.collect::<Result<Vec<_>, _>>()?);
                 let (plain, own_mac) = own_plain(&interfaces, options, *persistent, own.first())?;
-                Ok((Devices { plain, wire, frame_room }, Facts { own_mac: Some(own_mac), nics: own }))
+                Ok((
+                    Devices { plain, wire, frame_room },
+                    Facts { own_mac: Some(own_mac), nics: own },
+                ))
             }
         }
     }
@@ -82,10 +91,14 @@ impl Devices {
 
 fn own_nic(interfaces: &Interfaces, port: u8, nic: &Nic) -> Result<OwnNic, Unavailable> {
     let name = nic.name.clone();
-    let mac = interfaces.mac(&name).map_err(|error| Unavailable::because(format_args!("NIC {name}"), &error))?;
+    let mac = interfaces
+        .mac(&name)
+        .map_err(|error| Unavailable::because(format_args!("NIC {name}"), &error))?;
     let rate_bps = nic.rate_bps.or_else(|| interfaces.speed_bps(&name));
     let rate_bps = rate_bps.ok_or_else(|| {
-        Unavailable(format!("NIC {name} does not know how fast its cable is: say it, as in --wire {name}=1G"))
+        Unavailable(format!(
+            "NIC {name} does not know how fast its cable is: say it, as in --wire {name}=1G"
+        ))
     })?;
     if !interfaces.is_up(&name) {
         say(Level::Warn, format_args!("NIC {name} is down, or has no carrier"));
@@ -123,8 +136,8 @@ fn own_plain(
     Ok((tap, mac))
 }
 
-/// A MAC for the host that is the same whenever the helper starts (others keep it in their tables), locally
-/// administered, and not the NIC's own.
+/// A MAC for the host that is the same whenever the helper starts (others keep it in their tables),
+/// locally administered, and not the NIC's own.
 fn lasting_mac(nic: [u8; 6]) -> [u8; 6] {
     let mut mac = nic;
     mac[0] = (mac[0] | 0x02) ^ 0x40;

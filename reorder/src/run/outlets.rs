@@ -1,4 +1,5 @@
-//! The devices behind the engine's [`Sink`]: reads into pooled buffers, merges, batches, and what cannot be written.
+//! The devices behind the engine's [`Sink`]: reads into pooled buffers, merges, batches, and what
+//! cannot be written.
 //!
 //! Everything is bounded: [`WAITING`] frames wait for a device, more are dropped and counted.
 
@@ -224,7 +225,9 @@ impl<M: Merge> Outlets<M> {
     pub(super) fn new(devices: Devices, merge: M) -> Self {
         let wire = match devices.wire {
             Wire::Bridge(tap) => WireOut::Bridge(Box::new(TapOut::new(tap))),
-            Wire::Nics(nics) => WireOut::Nics(nics.into_iter().map(|(name, socket)| nic_out(name, socket)).collect()),
+            Wire::Nics(nics) => WireOut::Nics(
+                nics.into_iter().map(|(name, socket)| nic_out(name, socket)).collect(),
+            ),
         };
         Outlets {
             merge,
@@ -280,7 +283,8 @@ impl<M: Merge> Outlets<M> {
         }
     }
 
-    /// The next frames of the NIC at `port`; none when it has an error, which is temporary: it may come up again.
+    /// The next frames of the NIC at `port`; none when it has an error, which is temporary: it may
+    /// come up again.
     pub(super) fn receive(&mut self, port: usize, received: &mut Vec<Received>) {
         let WireOut::Nics(nics) = &mut self.wire else { return };
         let Some(nic) = nics.get_mut(port) else { return };
@@ -342,9 +346,10 @@ impl<M: Merge> Outlets<M> {
         }
     }
 
-    /// Opens NICs again that were removed and made again, and finds those that have another name: by the number of the
-    /// interface, which stays, or by the MAC. Returns the ports of those that were opened, and of those that were renamed.
-    /// Also asks the kernel for its drops, which it counts from zero each time.
+    /// Opens NICs again that were removed and made again, and finds those that have another name:
+    /// by the number of the interface, which stays, or by the MAC. Returns the ports of those that
+    /// were opened, and of those that were renamed. Also asks the kernel for its drops, which it
+    /// counts from zero each time.
     pub(super) fn reopen(&mut self, interfaces: &Interfaces) -> (Vec<usize>, Vec<(usize, String)>) {
         let WireOut::Nics(nics) = &mut self.wire else { return Default::default() };
         let (mut opened, mut renamed) = (Vec::new(), Vec::new());
@@ -352,7 +357,8 @@ impl<M: Merge> Outlets<M> {
         for (port, nic) in nics.iter_mut().enumerate() {
             nic.count.overrun += nic.socket.drops().unwrap_or(0);
             if interfaces.index(&nic.name).is_err() {
-                let alike = || nic.mac.and_then(|mac| interfaces.with_mac(mac).ok()).unwrap_or_default();
+                let alike =
+                    || nic.mac.and_then(|mac| interfaces.with_mac(mac).ok()).unwrap_or_default();
                 let others = || alike().into_iter().find(|name| !taken.contains(name));
                 if let Some(name) = interfaces.name(nic.socket.index()).ok().or_else(others) {
                     say(Level::Warn, format_args!("NIC {} is called {name} now", nic.name));
@@ -378,7 +384,9 @@ impl<M: Merge> Outlets<M> {
     pub(super) fn counters(&self) -> Value {
         let wire = match &self.wire {
             WireOut::Bridge(wire) => json!({ "bridge": wire.count.value() }),
-            WireOut::Nics(nics) => nics.iter().map(|nic| (nic.name.clone(), nic.count.value())).collect(),
+            WireOut::Nics(nics) => {
+                nics.iter().map(|nic| (nic.name.clone(), nic.count.value())).collect()
+            }
         };
         json!({ "plain": self.plain.count.value(), "wire": wire, "no_such_port": self.no_such_port })
     }
@@ -392,8 +400,12 @@ impl<M: Merge> Sink for Outlets<M> {
                 tap.send(Head::Tag(tag_bytes(u16::from(link) + 1)), frame, pool);
             }
             (WireOut::Bridge(tap), Out::Slots) => tap.send(Head::None, frame, pool),
-            (WireOut::Bridge(tap), Out::Controller) => tap.send(Head::Tag(tag_bytes(CONTROLLER_VLAN)), frame, pool),
-            (WireOut::Nics(nics), Out::Link(_, nic) | Out::Nic(nic)) if usize::from(nic) < nics.len() => {
+            (WireOut::Bridge(tap), Out::Controller) => {
+                tap.send(Head::Tag(tag_bytes(CONTROLLER_VLAN)), frame, pool)
+            }
+            (WireOut::Nics(nics), Out::Link(_, nic) | Out::Nic(nic))
+                if usize::from(nic) < nics.len() =>
+            {
                 nics[usize::from(nic)].send(frame, pool);
             }
             _ => {

@@ -1,12 +1,14 @@
 //! Buffers used again: two sizes, for frames of the wire and for super-frames.
 
-/// Longest super-frame of the kernel, 64 KB of IP packet with Ethernet head and tags, and some to see one too long.
+/// Longest super-frame of the kernel, 64 KB of IP packet with Ethernet head and tags, and some to
+/// see one too long.
 pub(super) const LARGE: usize = 65536 + 64;
 /// Kept at most, of each size.
 const KEPT_SMALL: usize = 1024;
 const KEPT_LARGE: usize = 16;
 
-/// Invariant: every buffer in `small` is empty and has room for `small_room` bytes, every one in `large` for [`LARGE`].
+/// Invariant: every buffer in `small` is empty and has room for `small_room` bytes, every one in
+/// `large` for [`LARGE`].
 #[derive(Debug)]
 pub(super) struct Pool {
     small: Vec<Vec<u8>>,
@@ -43,7 +45,8 @@ impl Pool {
         }
     }
 
-    /// The frame in a buffer of its size: a short one does not occupy a large buffer while it waits somewhere.
+    /// The frame in a buffer of its size: a short one does not occupy a large buffer while it waits
+    /// somewhere.
     pub(super) fn fit(&mut self, frame: Vec<u8>) -> Vec<u8> {
         // Some bytes stay free for the head that is put into it.
         if frame.len() + 64 > self.small_room {

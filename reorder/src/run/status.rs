@@ -12,7 +12,8 @@ use crate::sys::Unavailable;
 
 /// Connections accepted in a turn; others wait for the next.
 const AT_ONCE: usize = 16;
-/// Readers that have not taken all of it yet, at most: with one more, the one that has waited longest goes without the rest.
+/// Readers that have not taken all of it yet, at most: with one more, the one that has waited
+/// longest goes without the rest.
 pub const READERS: usize = 5;
 
 /// A reader, and what it has still to be told.
@@ -49,17 +50,27 @@ pub struct StatusSocket {
 }
 
 impl StatusSocket {
-    /// Listens at `path`. What a killed process left there is replaced, a living one's is not, nor any other file.
+    /// Listens at `path`. What a killed process left there is replaced, a living one's is not, nor
+    /// any other file.
     pub fn bind(path: &Path) -> Result<Self, Unavailable> {
-        let failed = |error: io::Error| Unavailable::because(format_args!("status socket {}", path.display()), &error);
+        let failed = |error: io::Error| {
+            Unavailable::because(format_args!("status socket {}", path.display()), &error)
+        };
         let listener = match UnixListener::bind(path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+                let is_socket =
+                    fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
                 if !is_socket {
-                    return Err(Unavailable(format!("status socket {}: a file is in its place", path.display())));
+                    return Err(Unavailable(format!(
+                        "status socket {}: a file is in its place",
+                        path.display()
+                    )));
                 }
                 if UnixStream::connect(path).is_ok() {
-                    return Err(Unavailable(format!("status socket {}: another process has it", path.display())));
+                    return Err(Unavailable(format!(
+                        "status socket {}: another process has it",
+                        path.display()
+                    )));
                 }
                 fs::remove_file(path).map_err(failed)?;
                 UnixListener::bind(path)
@@ -68,11 +79,16 @@ impl StatusSocket {
         }
         .map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
-        Ok(StatusSocket { listener, readers: Default::default(), next: 0, path: path.to_path_buf() })
+        Ok(StatusSocket {
+            listener,
+            readers: Default::default(),
+            next: 0,
+            path: path.to_path_buf(),
+        })
     }
 
-    /// Tells the line to everybody who waits. Whoever does not take all of it at once is a reader from then on: its place
-    /// is given, to be watched for room.
+    /// Tells the line to everybody who waits. Whoever does not take all of it at once is a reader
+    /// from then on: its place is given, to be watched for room.
     pub fn answer(&mut self, line: &str) -> Vec<usize> {
         let line: Rc<[u8]> = format!("{line}\n").into_bytes().into();
         let mut slow = Vec::new();
@@ -133,7 +149,8 @@ mod tests {
 
     impl Folder {
         fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("ri2n-status-{}-{name}", std::process::id()));
+            let path =
+                std::env::temp_dir().join(format!("ri2n-status-{}-{name}", std::process::id()));
             fs::create_dir(&path).unwrap();
             Folder(path)
         }
@@ -200,7 +217,8 @@ mod tests {
         let folder = Folder::new("slow");
         let path = folder.0.join("s");
         let mut socket = StatusSocket::bind(&path).unwrap();
-        let mut readers: Vec<_> = (0..3 * READERS).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        let mut readers: Vec<_> =
+            (0..3 * READERS).map(|_| UnixStream::connect(&path).unwrap()).collect();
         let places = socket.answer(&"x".repeat(5_000_000));
         assert!((1..=READERS).contains(&places.len()), "{places:?}");
         // The last that came is still told.

@@ -1,7 +1,8 @@
-//! Frames of one peer that wait for credit, by flow: each flow has its own CoDel queue, and they take turns (RFC 8290).
+//! Frames of one peer that wait for credit, by flow: each flow has its own CoDel queue, and they
+//! take turns (RFC 8290).
 //!
-//! The kernel's fq_codel cannot stand in for it: a TAP takes frames from its queueing discipline at once and drops what
-//! its ring does not hold, so nothing ever waits in the former.
+//! The kernel's fq_codel cannot stand in for it: a TAP takes frames from its queueing discipline at
+//! once and drops what its ring does not hold, so nothing ever waits in the former.
 
 use std::collections::VecDeque;
 
@@ -15,9 +16,9 @@ const QUANTUM: i64 = 1514;
 
 /// One peer's frames.
 ///
-/// Invariants: a flow is in `fresh` or `old`, once, exactly when its queue is not empty or it was not yet found empty in
-/// its turn; `frames` and `bytes` are the sums over all flows and within the limits; within a flow, frames leave in the
-/// order they came in.
+/// Invariants: a flow is in `fresh` or `old`, once, exactly when its queue is not empty or it was
+/// not yet found empty in its turn; `frames` and `bytes` are the sums over all flows and within the
+/// limits; within a flow, frames leave in the order they came in.
 #[derive(Debug)]
 pub struct FairQueue {
     settings: QueueSettings,
@@ -78,15 +79,16 @@ impl FairQueue {
         self.marks
     }
 
-    /// Puts a frame at the end of its flow. When there is no room the longest flow pays: its oldest frame goes to
-    /// `dropped`.
+    /// Puts a frame at the end of its flow. When there is no room the longest flow pays: its oldest
+    /// frame goes to `dropped`.
     pub fn push(&mut self, now: Nanos, frame: Vec<u8>, mut dropped: impl FnMut(Vec<u8>)) {
         if self.flows.is_empty() {
             self.flows.resize_with(FLOWS, || None);
         }
         let place = flow_of(&frame);
         while self.frames > 0
-            && (self.frames >= self.settings.max_frames || self.bytes + frame.len() > self.settings.max_bytes)
+            && (self.frames >= self.settings.max_frames
+                || self.bytes + frame.len() > self.settings.max_bytes)
         {
             let Some(paid) = self.shorten() else { break };
             dropped(paid);
@@ -168,7 +170,8 @@ impl FairQueue {
             };
             if flow.queue.is_empty() {
                 list.pop_front();
-                // A flow that was fresh stays for a round, or it could be fresh again at once and starve the others.
+                // A flow that was fresh stays for a round, or it could be fresh again at once and
+                // starve the others.
                 if is_fresh && !self.old.is_empty() {
                     self.old.push_back(place);
                 } else {
@@ -195,7 +198,8 @@ impl FairQueue {
     }
 }
 
-/// Which flow a frame belongs to: addresses, protocol and ports of IP packets, the EtherType of others.
+/// Which flow a frame belongs to: addresses, protocol and ports of IP packets, the EtherType of
+/// others.
 fn flow_of(frame: &[u8]) -> usize {
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
     let mut mix = |bytes: &[u8]| {
@@ -249,7 +253,10 @@ mod tests {
     fn ports() -> Vec<u16> {
         let mut found: Vec<u16> = Vec::new();
         for port in 1..200 {
-            if found.iter().all(|other| flow_of(&packet(*other, 60, 0)) != flow_of(&packet(port, 60, 0))) {
+            if found
+                .iter()
+                .all(|other| flow_of(&packet(*other, 60, 0)) != flow_of(&packet(port, 60, 0)))
+            {
                 found.push(port);
             }
         }
@@ -265,7 +272,10 @@ mod tests {
         }
         queue.pop(0, drop).unwrap();
         queue.push(0, packet(ports[1], 98, 0), |_| panic!("dropped"));
-        assert!((0..2).any(|_| port(&queue.pop(0, drop).unwrap()) == ports[1]), "among the next two");
+        assert!(
+            (0..2).any(|_| port(&queue.pop(0, drop).unwrap()) == ports[1]),
+            "among the next two"
+        );
     }
 
     #[test]
@@ -298,7 +308,8 @@ mod tests {
             let other = port(&frame) == ports[1];
             sent[usize::from(other)] += frame.len();
             waits &= !other;
-            // As soon as its queue is seen empty, which is when a frame of the first flow goes, it has one again.
+            // As soon as its queue is seen empty, which is when a frame of the first flow goes, it
+            // has one again.
             if !other && !waits {
                 queue.push(0, packet(ports[1], 1514, 0), |_| panic!("dropped"));
                 waits = true;
@@ -310,7 +321,8 @@ mod tests {
     #[test]
     fn the_longest_flow_pays_for_room() {
         let ports = ports();
-        let mut queue = FairQueue::new(QueueSettings { max_frames: 10, ..QueueSettings::default() });
+        let mut queue =
+            FairQueue::new(QueueSettings { max_frames: 10, ..QueueSettings::default() });
         for _ in 0..20 {
             queue.push(0, packet(ports[0], 1000, 0), drop);
         }
@@ -322,7 +334,8 @@ mod tests {
     #[test]
     fn the_bytes_of_all_flows_together_are_bounded() {
         let ports = ports();
-        let mut queue = FairQueue::new(QueueSettings { max_bytes: 10_000, ..QueueSettings::default() });
+        let mut queue =
+            FairQueue::new(QueueSettings { max_bytes: 10_000, ..QueueSettings::default() });
         for n in 0..20 {
             queue.push(0, packet(ports[n % 4], 1000, 0), drop);
             assert!(queue.bytes() <= 10_000, "{}", queue.bytes());

@@ -1,4 +1,5 @@
-//! Decides which frame goes next, and over which link: token buckets, paced and weighted choice, and the queues in front.
+//! Decides which frame goes next, and over which link: token buckets, paced and weighted choice,
+//! and the queues in front.
 
 pub mod bucket;
 pub mod fair;

@@ -3,19 +3,21 @@
 use super::{bits, Bucket};
 use crate::Nanos;
 
-/// Full frames that a bucket is deep at least. More would wait in a slow link, and all behind them at the receiver.
+/// Full frames that a bucket is deep at least. More would wait in a slow link, and all behind them
+/// at the receiver.
 const DEPTH_FRAMES: u64 = 1;
-/// What a bucket is deep at least in time: timers wake up late, by 50 us or on a busy machine some hundred, and credit must
-/// not spill over meanwhile.
+/// What a bucket is deep at least in time: timers wake up late, by 50 us or on a busy machine some
+/// hundred, and credit must not spill over meanwhile.
 const DEPTH_NS: u64 = 500_000;
 /// The part of its own NICs' rates that a host uses, so that no queue builds up in them.
 const NIC_USE: f64 = 0.995;
 
 /// One peer's links, each with a token bucket.
 ///
-/// Invariants: a link without a rate is never picked; over any time, a link carries no more than its rate, its depth
-/// (`DEPTH_FRAMES` full frames, or `DEPTH_NS` at its rate) and one frame; a peer with frames waiting wastes no link's rate
-/// as long as `pick` is called by `next_ready` plus `DEPTH_NS`.
+/// Invariants: a link without a rate is never picked; over any time, a link carries no more than
+/// its rate, its depth (`DEPTH_FRAMES` full frames, or `DEPTH_NS` at its rate) and one frame; a
+/// peer with frames waiting wastes no link's rate as long as `pick` is called by `next_ready` plus
+/// `DEPTH_NS`.
 #[derive(Clone, Debug)]
 pub struct Paced {
     buckets: Vec<Option<Bucket>>,
@@ -25,7 +27,8 @@ pub struct Paced {
 }
 
 impl Paced {
-    /// No link has a rate yet; `frame` is what a full frame costs, in bytes with everything that is counted on the medium.
+    /// No link has a rate yet; `frame` is what a full frame costs, in bytes with everything that is
+    /// counted on the medium.
     pub fn new(frame: usize) -> Self {
         Self { buckets: Vec::new(), frame: frame as u64, last: 63 }
     }
@@ -47,7 +50,8 @@ impl Paced {
         }
     }
 
-    /// Takes `link` away: it cannot be picked until it is `set` again, and then starts with a full bucket.
+    /// Takes `link` away: it cannot be picked until it is `set` again, and then starts with a full
+    /// bucket.
     pub fn remove(&mut self, link: u8) {
         if let Some(place) = self.buckets.get_mut(usize::from(link)) {
             *place = None;
@@ -59,15 +63,22 @@ impl Paced {
         bits(usable).filter_map(|link| self.bucket(link)).map(|bucket| bucket.rate() * 8).sum()
     }
 
-    /// The link for a frame of `bytes`: of those in `usable` (a bit each) that have credit and whose own NIC has time
-    /// (`nic_ready(link)`), the one on which the frame is through first.
+    /// The link for a frame of `bytes`: of those in `usable` (a bit each) that have credit and
+    /// whose own NIC has time (`nic_ready(link)`), the one on which the frame is through first.
     ///
-    /// Links of one rate are so taken by most credit. A lone frame takes the fastest one, and not, as by most credit in
-    /// time, the slowest. Call `spent` when the frame was sent.
-    pub fn pick(&mut self, now: Nanos, bytes: usize, usable: u64, nic_ready: impl Fn(u8) -> bool) -> Option<u8> {
+    /// Links of one rate are so taken by most credit. A lone frame takes the fastest one, and not,
+    /// as by most credit in time, the slowest. Call `spent` when the frame was sent.
+    pub fn pick(
+        &mut self,
+        now: Nanos,
+        bytes: usize,
+        usable: u64,
+        nic_ready: impl Fn(u8) -> bool,
+    ) -> Option<u8> {
         let mut best = None;
         let mut soonest = Nanos::MAX;
-        // Of links that are equally good the next one in turn: a trickle of frames uses all of them.
+        // Of links that are equally good the next one in turn: a trickle of frames uses all of
+        // them.
         let turned = usable & !(u64::MAX >> (63 - self.last));
         for link in bits(turned).chain(bits(usable & !turned)) {
             let Some(Some(bucket)) = self.buckets.get_mut(usize::from(link)) else { continue };
@@ -91,11 +102,18 @@ impl Paced {
         }
     }
 
-    /// When `pick` will find a link of those in `usable`: `now` if it does, `Nanos::MAX` if it never will.
+    /// When `pick` will find a link of those in `usable`: `now` if it does, `Nanos::MAX` if it
+    /// never will.
     ///
-    /// That is when the first of them has credit while its own NIC has time (from `nic_ready_at(link)` on): the first link's
-    /// time and the first NIC's say nothing together, when they are not of one link.
-    pub fn next_ready(&mut self, now: Nanos, usable: u64, nic_ready_at: impl Fn(u8) -> Nanos) -> Nanos {
+    /// That is when the first of them has credit while its own NIC has time (from
+    /// `nic_ready_at(link)` on): the first link's time and the first NIC's say nothing together,
+    /// when they are not of one link.
+    pub fn next_ready(
+        &mut self,
+        now: Nanos,
+        usable: u64,
+        nic_ready_at: impl Fn(u8) -> Nanos,
+    ) -> Nanos {
         let mut soonest = Nanos::MAX;
         for link in bits(usable) {
             let Some(Some(bucket)) = self.buckets.get_mut(usize::from(link)) else { continue };
@@ -201,10 +219,14 @@ mod tests {
 
     #[test]
     fn equal_links_take_turns() {
-        let links: Vec<_> =
-            send(&mut paced(&[100_000_000; 3]), 50 * MS, 0b111).into_iter().map(|(_, link)| link).collect();
-        let turns =
-            links.chunks_exact(3).filter(|turn| turn.iter().fold(0, |set, link| set | 1 << link) == 0b111).count();
+        let links: Vec<_> = send(&mut paced(&[100_000_000; 3]), 50 * MS, 0b111)
+            .into_iter()
+            .map(|(_, link)| link)
+            .collect();
+        let turns = links
+            .chunks_exact(3)
+            .filter(|turn| turn.iter().fold(0, |set, link| set | 1 << link) == 0b111)
+            .count();
         assert_eq!(turns, links.len() / 3);
     }
 
@@ -261,7 +283,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever link and NIC have: nothing is picked before the time that was said, and something is at that time.
+        /// Whatever link and NIC have: nothing is picked before the time that was said, and
+        /// something is at that time.
         #[test]
         fn a_link_is_picked_at_the_time_that_was_said(
             rates in prop::collection::vec(prop_oneof![Just(0u64), 1_000_000u64..10_000_000_000], 1..5),
@@ -282,7 +305,8 @@ mod tests {
             }
         }
 
-        /// With frames waiting, every link carries its whole rate, in bursts no longer than the depth.
+        /// With frames waiting, every link carries its whole rate, in bursts no longer than the
+        /// depth.
         #[test]
         fn every_link_carries_its_rate(rates in prop::collection::vec(1_000_000u64..10_000_000_000, 1..5), late in 0u64..150_000) {
             let mut links = paced(&rates);

@@ -1,4 +1,5 @@
-//! Frames of one peer that wait for credit: first in, first out, kept short by CoDel (RFC 8289) with ECN.
+//! Frames of one peer that wait for credit: first in, first out, kept short by CoDel (RFC 8289)
+//! with ECN.
 
 use std::collections::VecDeque;
 
@@ -9,7 +10,8 @@ use crate::Nanos;
 pub struct QueueSettings {
     /// Waiting time in ns that is fine for ever.
     pub target_ns: Nanos,
-    /// Time in ns for which the wait must have been longer than that before the first frame pays for it.
+    /// Time in ns for which the wait must have been longer than that before the first frame pays
+    /// for it.
     pub interval_ns: Nanos,
     /// Most frames.
     pub max_frames: usize,
@@ -33,8 +35,9 @@ impl Default for QueueSettings {
 
 /// A queue of frames.
 ///
-/// Invariants: never more frames or bytes than the settings say; `bytes` is the sum of the frames'; frames leave in the
-/// order they came in; CoDel takes from the head, and never the last full frame's worth.
+/// Invariants: never more frames or bytes than the settings say; `bytes` is the sum of the frames';
+/// frames leave in the order they came in; CoDel takes from the head, and never the last full
+/// frame's worth.
 #[derive(Debug)]
 pub struct Queue {
     settings: QueueSettings,
@@ -93,10 +96,12 @@ impl Queue {
             return 0;
         }
         let bits = self.bytes as u128 * 8 * 1_000_000_000;
-        bits.checked_div(u128::from(rate_bps)).map_or(Nanos::MAX, |ns| ns.min(u128::from(Nanos::MAX)) as Nanos)
+        bits.checked_div(u128::from(rate_bps))
+            .map_or(Nanos::MAX, |ns| ns.min(u128::from(Nanos::MAX)) as Nanos)
     }
 
-    /// Frames that were dropped, for a wait that was too long or a queue that was full, since the queue was made.
+    /// Frames that were dropped, for a wait that was too long or a queue that was full, since the
+    /// queue was made.
     pub fn drops(&self) -> u64 {
         self.drops
     }
@@ -106,9 +111,12 @@ impl Queue {
         self.marks
     }
 
-    /// Puts a frame (from its Ethernet header on) at the end; gives it back if the queue is full, which counts as a drop.
+    /// Puts a frame (from its Ethernet header on) at the end; gives it back if the queue is full,
+    /// which counts as a drop.
     pub fn push(&mut self, now: Nanos, frame: Vec<u8>) -> Result<(), Vec<u8>> {
-        if self.frames.len() >= self.settings.max_frames || self.bytes + frame.len() > self.settings.max_bytes {
+        if self.frames.len() >= self.settings.max_frames
+            || self.bytes + frame.len() > self.settings.max_bytes
+        {
             self.drops += 1;
             return Err(frame);
         }
@@ -117,7 +125,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Takes the frame that is to be sent now. Those that CoDel drops before it go to `dropped`, for reuse.
+    /// Takes the frame that is to be sent now. Those that CoDel drops before it go to `dropped`,
+    /// for reuse.
     pub fn pop(&mut self, now: Nanos, mut dropped: impl FnMut(Vec<u8>)) -> Option<Vec<u8>> {
         let Some((mut frame, mut too_long)) = self.take(now) else {
             self.dropping = false;
@@ -125,10 +134,12 @@ impl Queue {
         };
         if !self.dropping {
             if too_long {
-                // Soon after the last time: go on about where it was left, the senders have not changed much.
+                // Soon after the last time: go on about where it was left, the senders have not
+                // changed much.
                 let since = now.saturating_sub(self.drop_next);
                 let again = self.count.saturating_sub(self.last_count);
-                self.count = if again > 1 && since < 16 * self.settings.interval_ns { again } else { 1 };
+                self.count =
+                    if again > 1 && since < 16 * self.settings.interval_ns { again } else { 1 };
                 self.last_count = self.count;
                 self.dropping = true;
                 self.drop_next = self.control_law(now);
@@ -173,7 +184,12 @@ impl Queue {
     }
 
     /// Marks `frame`, or drops it and takes the next one.
-    fn punish(&mut self, now: Nanos, mut frame: Vec<u8>, dropped: &mut impl FnMut(Vec<u8>)) -> Option<(Vec<u8>, bool)> {
+    fn punish(
+        &mut self,
+        now: Nanos,
+        mut frame: Vec<u8>,
+        dropped: &mut impl FnMut(Vec<u8>),
+    ) -> Option<(Vec<u8>, bool)> {
         if mark_congestion(&mut frame) {
             self.marks += 1;
             return Some((frame, true));
@@ -194,8 +210,11 @@ impl Queue {
             return None;
         };
         self.bytes -= frame.len();
-        // A clock that went back makes waits look short, for as long as the frames from before last.
-        if now.saturating_sub(since) < self.settings.target_ns || self.bytes <= self.settings.full_frame {
+        // A clock that went back makes waits look short, for as long as the frames from before
+        // last.
+        if now.saturating_sub(since) < self.settings.target_ns
+            || self.bytes <= self.settings.full_frame
+        {
             self.first_above = None;
             return Some((frame, false));
         }
@@ -212,12 +231,15 @@ impl Queue {
 
     /// When the next one pays, after one did at `then`.
     fn control_law(&self, then: Nanos) -> Nanos {
-        then.saturating_add((self.settings.interval_ns as f64 / f64::from(self.count.max(1)).sqrt()) as Nanos)
+        then.saturating_add(
+            (self.settings.interval_ns as f64 / f64::from(self.count.max(1)).sqrt()) as Nanos,
+        )
     }
 }
 
-/// Sets "congestion experienced" in the IPv4 or IPv6 header of a frame that begins with its Ethernet header, with or without
-/// a VLAN tag. False if the packet cannot carry the mark (not IP, or not ECN-capable).
+/// Sets "congestion experienced" in the IPv4 or IPv6 header of a frame that begins with its
+/// Ethernet header, with or without a VLAN tag. False if the packet cannot carry the mark (not IP,
+/// or not ECN-capable).
 pub fn mark_congestion(frame: &mut [u8]) -> bool {
     let (ethertype, ip) = match frame.get(12..14) {
         Some([0x81, 0x00]) => (frame.get(16..18), 18),

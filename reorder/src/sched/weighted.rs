@@ -4,21 +4,23 @@ use std::cmp::Reverse;
 
 use super::bits;
 
-/// Frames' worth of bytes by which a link may be ahead of or behind its share; one when weights or usable links change, so
-/// that nothing is made up for in a burst.
+/// Frames' worth of bytes by which a link may be ahead of or behind its share; one when weights or
+/// usable links change, so that nothing is made up for in a burst.
 const MAX_BEHIND: i64 = 4;
 
-/// Credit is kept in such parts of a byte, so that a millionth of a small frame is not rounded away.
+/// Credit is kept in such parts of a byte, so that a millionth of a small frame is not rounded
+/// away.
 const SCALE: u64 = 1 << 15;
 /// Larger frames, which do not exist, count as this many bytes.
 const LARGEST: usize = 65_535;
 
 /// Shares bytes among links in proportion to their weights.
 ///
-/// Each frame credits every usable link with its share of the bytes and charges the link that carries it, which is the
-/// one with the most credit. Invariants: of frames of one size, no link carries more than the paper's
-/// C = ceil(weight / least weight) in a row (frames of all sizes: what makes the bytes right, within `MAX_BEHIND` full
-/// frames); a link of weight 0 carries nothing unless all usable links have weight 0, and then they share equally.
+/// Each frame credits every usable link with its share of the bytes and charges the link that
+/// carries it, which is the one with the most credit. Invariants: of frames of one size, no link
+/// carries more than the paper's C = ceil(weight / least weight) in a row (frames of all sizes:
+/// what makes the bytes right, within `MAX_BEHIND` full frames); a link of weight 0 carries nothing
+/// unless all usable links have weight 0, and then they share equally.
 #[derive(Clone, Debug)]
 pub struct Weighted {
     weights: [u32; 64],
@@ -45,7 +47,8 @@ impl Weighted {
         Self { weights: [0; 64], credit: [0; 64], most, shares }
     }
 
-    /// Gives `link` a weight, in any unit that all links of this peer share; 0 drains it. Links over 63 do not exist.
+    /// Gives `link` a weight, in any unit that all links of this peer share; 0 drains it. Links
+    /// over 63 do not exist.
     pub fn set(&mut self, link: u8, weight: u32) {
         if let Some(place) = self.weights.get_mut(usize::from(link)) {
             *place = weight;
@@ -53,7 +56,8 @@ impl Weighted {
         }
     }
 
-    /// The link among `usable` (a bit each) that carries the next frame, which is charged to it; `None` if none is usable.
+    /// The link among `usable` (a bit each) that carries the next frame, which is charged to it;
+    /// `None` if none is usable.
     pub fn pick(&mut self, bytes: usize, usable: u64) -> Option<u8> {
         if usable != self.shares.usable {
             self.share_out(usable);
@@ -67,7 +71,8 @@ impl Weighted {
             let credit = &mut self.credit[usize::from(link)];
             *credit = (*credit + share).min(self.most);
         }
-        let chosen = bits(links).max_by_key(|&link| (self.credit[usize::from(link)], Reverse(link)))?;
+        let chosen =
+            bits(links).max_by_key(|&link| (self.credit[usize::from(link)], Reverse(link)))?;
         // What was given is charged, rounding included, so that credit does not wear away.
         let credit = &mut self.credit[usize::from(chosen)];
         *credit = (*credit - given).max(-self.most);
@@ -76,16 +81,18 @@ impl Weighted {
 
     fn share_out(&mut self, usable: u64) {
         let of = |link: u8| u64::from(self.weights[usize::from(link)]);
-        let weighted = bits(usable).filter(|&link| of(link) > 0).fold(0, |set, link| set | 1 << link);
+        let weighted =
+            bits(usable).filter(|&link| of(link) > 0).fold(0, |set, link| set | 1 << link);
         let links = if weighted == 0 { usable } else { weighted };
         let of = |link: u8| if weighted == 0 { 1 } else { of(link) };
         let total: u64 = bits(links).map(of).sum();
-        let mean =
-            bits(links).map(|link| self.credit[usize::from(link)]).sum::<i64>() / i64::from(links.count_ones().max(1));
+        let mean = bits(links).map(|link| self.credit[usize::from(link)]).sum::<i64>()
+            / i64::from(links.count_ones().max(1));
         for link in bits(links) {
             let place = usize::from(link);
             self.shares.fraction[place] = (of(link) << 32) / total;
-            self.credit[place] = (self.credit[place] - mean).clamp(-self.most / MAX_BEHIND, self.most / MAX_BEHIND);
+            self.credit[place] =
+                (self.credit[place] - mean).clamp(-self.most / MAX_BEHIND, self.most / MAX_BEHIND);
         }
         (self.shares.usable, self.shares.links) = (usable, links);
     }
@@ -146,7 +153,8 @@ mod tests {
             let (mut last, mut row) = (None, 0);
             let frames = 4_000;
             for n in 0..frames {
-                // Sizes come in random order, not in a period that could beat with the links' turns.
+                // Sizes come in random order, not in a period that could beat with the links'
+                // turns.
                 let size = sizes[(n * 7_919 + n / 13) % sizes.len()];
                 let link = links.pick(size, usable);
                 row = if link == last { row + size } else { size };

@@ -1,7 +1,7 @@
 //! Network interfaces by name: MAC, MTU, state, speed, and how much came in by them.
 //!
-//! By ioctl and /proc/self/net rather than /sys/class/net: that shows the network namespace it was mounted in, which
-//! need not be ours (`nsenter --net`, `unshare --net`).
+//! By ioctl and /proc/self/net rather than /sys/class/net: that shows the network namespace it was
+//! mounted in, which need not be ours (`nsenter --net`, `unshare --net`).
 
 use std::fs::File;
 use std::io;
@@ -21,8 +21,8 @@ pub struct Interfaces {
     text: Vec<u8>,
 }
 
-/// What the kernel answers to ETHTOOL_GSET (`struct ethtool_cmd`), as 32-bit words; 3 has the speed's lower half in its
-/// first two bytes, 7 the upper half.
+/// What the kernel answers to ETHTOOL_GSET (`struct ethtool_cmd`), as 32-bit words; 3 has the
+/// speed's lower half in its first two bytes, 7 the upper half.
 type EthtoolCommand = [u32; 11];
 const ETHTOOL_GSET: u32 = 1;
 
@@ -44,7 +44,8 @@ impl Interfaces {
     pub fn open() -> io::Result<Self> {
         // SAFETY: takes numbers alone; the descriptor that it returns is ours.
         let socket = unsafe {
-            let fd = checked(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0))?;
+            let fd =
+                checked(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0))?;
             OwnedFd::from_raw_fd(fd)
         };
         Ok(Interfaces { socket, table: File::open("/proc/self/net/dev")?, text: Vec::new() })
@@ -52,8 +53,10 @@ impl Interfaces {
 
     /// `command` on `name`, which reads from and writes to `ifreq`.
     fn ask(&self, command: libc::c_ulong, ifreq: &mut libc::ifreq) -> io::Result<()> {
-        // SAFETY: the commands used here read and write one ifreq (SIOCETHTOOL: and the buffer it points to).
-        checked(unsafe { libc::ioctl(self.socket.as_raw_fd(), command as libc::Ioctl, ifreq) }).map(drop)
+        // SAFETY: the commands used here read and write one ifreq (SIOCETHTOOL: and the buffer it
+        // points to).
+        checked(unsafe { libc::ioctl(self.socket.as_raw_fd(), command as libc::Ioctl, ifreq) })
+            .map(drop)
     }
 
     /// The interface's number; `ENODEV` when there is none of this name.
@@ -70,8 +73,12 @@ impl Interfaces {
         let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };
         ifreq.ifr_ifru.ifru_ifindex = index;
         self.ask(libc::SIOCGIFNAME, &mut ifreq)?;
-        let bytes: Vec<u8> =
-            ifreq.ifr_name.iter().take_while(|letter| **letter != 0).map(|letter| *letter as u8).collect();
+        let bytes: Vec<u8> = ifreq
+            .ifr_name
+            .iter()
+            .take_while(|letter| **letter != 0)
+            .map(|letter| *letter as u8)
+            .collect();
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
@@ -122,7 +129,8 @@ impl Interfaces {
     /// Gives the interface another MTU, in bytes.
     pub fn set_mtu(&self, name: &str, mtu: usize) -> io::Result<()> {
         let mut ifreq = request(name)?;
-        ifreq.ifr_ifru.ifru_mtu = mtu.try_into().map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+        ifreq.ifr_ifru.ifru_mtu =
+            mtu.try_into().map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
         self.ask(libc::SIOCSIFMTU, &mut ifreq)
     }
 
@@ -133,8 +141,8 @@ impl Interfaces {
         Ok(libc::c_int::from(unsafe { ifreq.ifr_ifru.ifru_flags }))
     }
 
-    /// Is the interface up, and does it have a carrier? An interface that is not there is not. The kernel may take a
-    /// second to say so.
+    /// Is the interface up, and does it have a carrier? An interface that is not there is not. The
+    /// kernel may take a second to say so.
     pub fn is_up(&self, name: &str) -> bool {
         let wanted = libc::IFF_UP | libc::IFF_RUNNING;
         self.flags(name).is_ok_and(|flags| flags & wanted == wanted)
@@ -155,13 +163,15 @@ impl Interfaces {
         let mut ifreq = request(name).ok()?;
         ifreq.ifr_ifru.ifru_data = command.as_mut_ptr().cast();
         self.ask(libc::SIOCETHTOOL, &mut ifreq).ok()?;
-        let half = |word: u32| u32::from(u16::from_ne_bytes([word.to_ne_bytes()[0], word.to_ne_bytes()[1]]));
+        let half = |word: u32| {
+            u32::from(u16::from_ne_bytes([word.to_ne_bytes()[0], word.to_ne_bytes()[1]]))
+        };
         let mbps = half(command[3]) | half(command[7]) << 16;
         (mbps != 0 && mbps != u32::MAX && mbps != 0xffff).then(|| u64::from(mbps) * 1_000_000)
     }
 
-    /// Calls `each(name, bytes)` with what came in by every interface since it exists: frames with their Ethernet
-    /// head, without preamble and FCS.
+    /// Calls `each(name, bytes)` with what came in by every interface since it exists: frames with
+    /// their Ethernet head, without preamble and FCS.
     pub fn rx_bytes(&mut self, mut each: impl FnMut(&str, u64)) -> io::Result<()> {
         let mut read = 0;
         loop {
@@ -173,7 +183,9 @@ impl Interfaces {
                 n => read += n,
             }
         }
-        for (name, bytes) in String::from_utf8_lossy(&self.text[..read]).lines().filter_map(parse_line) {
+        for (name, bytes) in
+            String::from_utf8_lossy(&self.text[..read]).lines().filter_map(parse_line)
+        {
             each(name, bytes);
         }
         Ok(())
@@ -214,7 +226,11 @@ mod tests {
     fn names_that_cannot_be_are_refused() {
         let interfaces = Interfaces::open().unwrap();
         for name in ["", "sixteen-letters-", "nul\0"] {
-            assert_eq!(interfaces.index(name).unwrap_err().raw_os_error(), Some(libc::EINVAL), "{name:?}");
+            assert_eq!(
+                interfaces.index(name).unwrap_err().raw_os_error(),
+                Some(libc::EINVAL),
+                "{name:?}"
+            );
         }
         assert_eq!(interfaces.index("no-such-nic").unwrap_err().raw_os_error(), Some(libc::ENODEV));
         assert!(!interfaces.is_up("no-such-nic"));

@@ -1,4 +1,5 @@
-//! What needs the kernel: TAPs, packet sockets, interfaces, epoll, signals. The only place with `unsafe`.
+//! What needs the kernel: TAPs, packet sockets, interfaces, epoll, signals. The only place with
+//! `unsafe`.
 //!
 //! Nothing here knows what a frame means. Every descriptor is non-blocking and closed on exec.
 
@@ -31,7 +32,9 @@ impl Unavailable {
     /// "WHAT: the kernel's reason", and what a missing right or module takes.
     pub fn because(what: impl fmt::Display, error: &io::Error) -> Self {
         let hint = match error.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => " (needs root, or the capabilities CAP_NET_ADMIN and CAP_NET_RAW)",
+            Some(libc::EPERM | libc::EACCES) => {
+                " (needs root, or the capabilities CAP_NET_ADMIN and CAP_NET_RAW)"
+            }
             _ => "",
         };
         Unavailable(format!("{what}: {}{hint}", reason(error)))

@@ -20,7 +20,8 @@ pub struct Received {
     pub frame: Vec<u8>,
     /// It was longer than the buffer that it was given, its end is missing.
     pub cut_off: bool,
-    /// It is not for this NIC: another MAC's, or it came with a VLAN tag (which the kernel has taken out).
+    /// It is not for this NIC: another MAC's, or it came with a VLAN tag (which the kernel has
+    /// taken out).
     pub foreign: bool,
 }
 
@@ -34,11 +35,12 @@ pub struct PacketSocket {
 impl PacketSocket {
     /// Opens `name` for frames of `ethertype`. Needs CAP_NET_RAW.
     ///
-    /// The NIC takes all frames while the socket is open (promiscuous): so its counters show all that the cable
-    /// carries, other hosts' flooded frames too. Those come marked as foreign.
+    /// The NIC takes all frames while the socket is open (promiscuous): so its counters show all
+    /// that the cable carries, other hosts' flooded frames too. Those come marked as foreign.
     pub fn open(name: &str, ethertype: u16) -> Result<Self, Unavailable> {
         let failed = |error: io::Error| Unavailable::because(format_args!("NIC {name}"), &error);
-        let index = Interfaces::open().and_then(|interfaces| interfaces.index(name)).map_err(failed)?;
+        let index =
+            Interfaces::open().and_then(|interfaces| interfaces.index(name)).map_err(failed)?;
         // Protocol 0: nothing comes in before it is bound, so nothing of other NICs does.
         // SAFETY: takes numbers alone; the descriptor that it returns is ours.
         let socket = unsafe {
@@ -67,7 +69,9 @@ impl PacketSocket {
         address.sll_ifindex = self.index;
         let length = mem::size_of_val(&address) as libc::socklen_t;
         // SAFETY: `address` is readable for `length` bytes.
-        checked(unsafe { libc::bind(self.socket.as_raw_fd(), (&raw const address).cast(), length) })?;
+        checked(unsafe {
+            libc::bind(self.socket.as_raw_fd(), (&raw const address).cast(), length)
+        })?;
         let everything = libc::packet_mreq {
             mr_ifindex: self.index,
             mr_type: libc::PACKET_MR_PROMISC as libc::c_ushort,
@@ -80,11 +84,20 @@ impl PacketSocket {
     fn set<T>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
         let length = mem::size_of::<T>() as libc::socklen_t;
         // SAFETY: `value` is readable for `length` bytes.
-        checked(unsafe { libc::setsockopt(self.socket.as_raw_fd(), level, option, (value as *const T).cast(), length) })
-            .map(drop)
+        checked(unsafe {
+            libc::setsockopt(
+                self.socket.as_raw_fd(),
+                level,
+                option,
+                (value as *const T).cast(),
+                length,
+            )
+        })
+        .map(drop)
     }
 
-    /// The NIC's number; a NIC that was removed and made again has another, and this socket no longer serves it.
+    /// The NIC's number; a NIC that was removed and made again has another, and this socket no
+    /// longer serves it.
     pub fn index(&self) -> i32 {
         self.index
     }
@@ -107,8 +120,8 @@ impl PacketSocket {
         Ok(u64::from(stats.tp_drops))
     }
 
-    /// Reads up to [`BATCH`] frames into buffers taken from the end of `spare`, and appends them to `got`.
-    /// `WouldBlock`: nothing there.
+    /// Reads up to [`BATCH`] frames into buffers taken from the end of `spare`, and appends them to
+    /// `got`. `WouldBlock`: nothing there.
     pub fn receive(&self, spare: &mut Vec<Vec<u8>>, got: &mut Vec<Received>) -> io::Result<()> {
         // SAFETY: these are plain old data, all zeros is a valid value.
         let mut messages: [libc::mmsghdr; BATCH] = unsafe { mem::zeroed() };
@@ -127,24 +140,35 @@ impl PacketSocket {
             head.msg_name = (&raw mut sources[i]).cast();
             head.msg_namelen = mem::size_of::<libc::sockaddr_ll>() as libc::socklen_t;
         }
-        // SAFETY: each message points to one iovec, whose buffer is writable for its length, and to one
-        // address; all of them live until the call returns.
+        // SAFETY: each message points to one iovec, whose buffer is writable for its length, and to
+        // one address; all of them live until the call returns.
         let count = checked(unsafe {
             let fd = self.socket.as_raw_fd();
-            libc::recvmmsg(fd, messages.as_mut_ptr(), wanted as libc::c_uint, libc::MSG_DONTWAIT, std::ptr::null_mut())
+            libc::recvmmsg(
+                fd,
+                messages.as_mut_ptr(),
+                wanted as libc::c_uint,
+                libc::MSG_DONTWAIT,
+                std::ptr::null_mut(),
+            )
         })?;
         for (message, source) in messages.iter().zip(&sources).take(count as usize) {
             let Some(mut frame) = spare.pop() else { break };
-            // SAFETY: the kernel wrote msg_len bytes to this buffer: they were handed out from the end of `spare`.
+            // SAFETY: the kernel wrote msg_len bytes to this buffer: they were handed out from the
+            // end of `spare`.
             unsafe { frame.set_len((message.msg_len as usize).min(frame.capacity())) };
             let cut_off = message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
-            got.push(Received { frame, cut_off, foreign: source.sll_pkttype == libc::PACKET_OTHERHOST });
+            got.push(Received {
+                frame,
+                cut_off,
+                foreign: source.sll_pkttype == libc::PACKET_OTHERHOST,
+            });
         }
         Ok(())
     }
 
-    /// Sends the frames, [`BATCH`] at most, and returns how many went; an error is about the first of them.
-    /// `WouldBlock`: no room now.
+    /// Sends the frames, [`BATCH`] at most, and returns how many went; an error is about the first
+    /// of them. `WouldBlock`: no room now.
     pub fn send<'a>(&self, frames: impl Iterator<Item = &'a [u8]>) -> io::Result<usize> {
         // SAFETY: these are plain old data, all zeros is a valid value.
         let mut messages: [libc::mmsghdr; BATCH] = unsafe { mem::zeroed() };
@@ -152,14 +176,20 @@ impl PacketSocket {
         let mut parts: [libc::iovec; BATCH] = unsafe { mem::zeroed() };
         let mut count = 0;
         for ((message, part), frame) in messages.iter_mut().zip(&mut parts).zip(frames) {
-            *part = libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() };
+            *part =
+                libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() };
             message.msg_hdr.msg_iov = part;
             message.msg_hdr.msg_iovlen = 1;
             count += 1;
         }
         // SAFETY: the kernel only reads from the frames, each readable for its length.
         let sent = checked(unsafe {
-            libc::sendmmsg(self.socket.as_raw_fd(), messages.as_mut_ptr(), count, libc::MSG_DONTWAIT)
+            libc::sendmmsg(
+                self.socket.as_raw_fd(),
+                messages.as_mut_ptr(),
+                count,
+                libc::MSG_DONTWAIT,
+            )
         })?;
         Ok(sent as usize)
     }

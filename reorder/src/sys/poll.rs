@@ -5,7 +5,9 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::epoll;
 use rustix::time::Timespec;
-use rustix::time::{timerfd_create, timerfd_settime, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
+use rustix::time::{
+    timerfd_create, timerfd_settime, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags,
+};
 
 use super::now;
 use crate::Nanos;
@@ -32,8 +34,8 @@ pub struct Ready {
 
 /// Waits for many descriptors and one deadline.
 ///
-/// The timer is set anew only when the deadline comes nearer: a deadline that moves away with each frame costs one
-/// idle wake-up then, not a system call per frame.
+/// The timer is set anew only when the deadline comes nearer: a deadline that moves away with each
+/// frame costs one idle wake-up then, not a system call per frame.
 pub struct Poller {
     epoll: OwnedFd,
     timer: OwnedFd,
@@ -48,7 +50,10 @@ impl Poller {
     /// Needs no capability.
     pub fn new() -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        let timer = timerfd_create(
+            TimerfdClockId::Monotonic,
+            TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
+        )?;
         epoll::add(&epoll, &timer, epoll::EventData::new_u64(TIMER), epoll::EventFlags::IN)?;
         Ok(Poller { epoll, timer, armed: NEVER, events: Vec::with_capacity(80) })
     }
@@ -63,8 +68,8 @@ impl Poller {
         Ok(epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(token), flags(interest))?)
     }
 
-    /// Waits until a descriptor is ready or `deadline` (`Nanos::MAX`: none) has come, and lists what is ready. It
-    /// may return early with nothing.
+    /// Waits until a descriptor is ready or `deadline` (`Nanos::MAX`: none) has come, and lists
+    /// what is ready. It may return early with nothing.
     pub fn wait(&mut self, deadline: Nanos, ready: &mut Vec<Ready>) -> io::Result<()> {
         ready.clear();
         let past = deadline <= now();
@@ -73,7 +78,11 @@ impl Poller {
         }
         let timeout = past.then_some(Timespec { tv_sec: 0, tv_nsec: 0 });
         self.events.clear();
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), timeout.as_ref()) {
+        match epoll::wait(
+            &self.epoll,
+            rustix::buffer::spare_capacity(&mut self.events),
+            timeout.as_ref(),
+        ) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => return Ok(()),
             Err(error) => return Err(error.into()),
@@ -100,7 +109,10 @@ impl Poller {
     }
 
     fn arm(&mut self, deadline: Nanos) -> io::Result<()> {
-        let value = Timespec { tv_sec: (deadline / 1_000_000_000) as _, tv_nsec: (deadline % 1_000_000_000) as _ };
+        let value = Timespec {
+            tv_sec: (deadline / 1_000_000_000) as _,
+            tv_nsec: (deadline % 1_000_000_000) as _,
+        };
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
         timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &once)?;
         self.armed = deadline;

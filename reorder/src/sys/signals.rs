@@ -16,7 +16,8 @@ pub enum Signal {
 
 /// SIGTERM, SIGINT and SIGUSR1, kept from their usual effect.
 ///
-/// They are blocked in the thread that calls `take`, so call it before other threads are made: those inherit it.
+/// They are blocked in the thread that calls `take`, so call it before other threads are made:
+/// those inherit it.
 #[derive(Debug)]
 pub struct Signals {
     fd: OwnedFd,
@@ -25,8 +26,8 @@ pub struct Signals {
 impl Signals {
     /// From now on they are read here.
     pub fn take() -> io::Result<Self> {
-        // SAFETY: the set is made valid by sigemptyset before it is used, and lives on the stack for all calls; the
-        // descriptor that signalfd returns is ours.
+        // SAFETY: the set is made valid by sigemptyset before it is used, and lives on the stack
+        // for all calls; the descriptor that signalfd returns is ours.
         unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&mut set);
@@ -48,7 +49,8 @@ impl Signals {
         let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
         let room = std::mem::size_of_val(&info);
         // SAFETY: `info` is writable for `room` bytes.
-        match checked_len(unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut info).cast(), room) }) {
+        match checked_len(unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut info).cast(), room) })
+        {
             Ok(_) if info.ssi_signo == libc::SIGUSR1 as u32 => Ok(Some(Signal::Show)),
             Ok(_) => Ok(Some(Signal::Stop)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),

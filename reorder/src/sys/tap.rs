@@ -12,16 +12,23 @@ use super::{checked, checked_len, Unavailable};
 pub const VNET: usize = 10;
 /// Where the 802.1Q tag of an Ethernet frame is: behind the two MACs.
 const TAG_AT: usize = 12;
-/// What offloads are asked of the kernel, best first: those with segmentation of UDP came with Linux 6.2.
+/// What offloads are asked of the kernel, best first: those with segmentation of UDP came with
+/// Linux 6.2.
 const OFFLOADS: [libc::c_uint; 3] = [
-    libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN | libc::TUN_F_USO4 | libc::TUN_F_USO6,
+    libc::TUN_F_CSUM
+        | libc::TUN_F_TSO4
+        | libc::TUN_F_TSO6
+        | libc::TUN_F_TSO_ECN
+        | libc::TUN_F_USO4
+        | libc::TUN_F_USO6,
     libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN,
     libc::TUN_F_CSUM,
 ];
 
 /// A TAP that this process holds; its carrier is on while it does.
 ///
-/// With `vnet_hdr`, every frame has 10 bytes of virtio_net header in the machine's byte order before it.
+/// With `vnet_hdr`, every frame has 10 bytes of virtio_net header in the machine's byte order
+/// before it.
 #[derive(Debug)]
 pub struct Tap {
     file: File,
@@ -32,26 +39,30 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Takes the TAP `name`, which somebody (`host-up`) has made, persistent and up. Needs CAP_NET_ADMIN, unless the
-    /// TAP belongs to this user.
+    /// Takes the TAP `name`, which somebody (`host-up`) has made, persistent and up. Needs
+    /// CAP_NET_ADMIN, unless the TAP belongs to this user.
     ///
-    /// `offloads`: the kernel may hand over super-frames and partial checksums, and takes them; without it every
-    /// frame is at most the MTU long and complete. It needs `vnet_hdr`.
+    /// `offloads`: the kernel may hand over super-frames and partial checksums, and takes them;
+    /// without it every frame is at most the MTU long and complete. It needs `vnet_hdr`.
     pub fn open(name: &str, vnet_hdr: bool, offloads: bool) -> Result<Self, Unavailable> {
         let here = Interfaces::open().and_then(|interfaces| interfaces.index(name));
         match here {
             // Otherwise TUNSETIFF would make one, which the bridge does not know.
-            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {
-                Err(Unavailable(format!("there is no interface {name}: make it with host-up --helper")))
-            }
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Err(Unavailable(format!(
+                "there is no interface {name}: make it with host-up --helper"
+            ))),
             Err(error) => Err(Unavailable::because(format_args!("interface {name}"), &error)),
             Ok(_) => Self::attach(name, vnet_hdr, offloads),
         }
     }
 
-    /// Takes the TAP `name`, or makes it when it is not there. It goes with this process, unless it was there
-    /// before. Returns whether it was made. Needs CAP_NET_ADMIN.
-    pub fn open_or_make(name: &str, vnet_hdr: bool, offloads: bool) -> Result<(Self, bool), Unavailable> {
+    /// Takes the TAP `name`, or makes it when it is not there. It goes with this process, unless it
+    /// was there before. Returns whether it was made. Needs CAP_NET_ADMIN.
+    pub fn open_or_make(
+        name: &str,
+        vnet_hdr: bool,
+        offloads: bool,
+    ) -> Result<(Self, bool), Unavailable> {
         let made = Interfaces::open().and_then(|interfaces| interfaces.index(name)).is_err();
         Ok((Self::attach(name, vnet_hdr, offloads)?, made))
     }
@@ -63,19 +74,21 @@ impl Tap {
             .custom_flags(libc::O_NONBLOCK)
             .open("/dev/net/tun")
             .map_err(|error| Unavailable::because("/dev/net/tun (module tun)", &error))?;
-        let mut ifreq = request(name).map_err(|error| Unavailable::because(format_args!("TAP {name}"), &error))?;
+        let mut ifreq = request(name)
+            .map_err(|error| Unavailable::because(format_args!("TAP {name}"), &error))?;
         let flags = libc::IFF_TAP | libc::IFF_NO_PI | if vnet_hdr { libc::IFF_VNET_HDR } else { 0 };
         ifreq.ifr_ifru.ifru_flags = flags as libc::c_short;
         // SAFETY: TUNSETIFF reads and writes one ifreq.
-        checked(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &mut ifreq) }).map_err(|error| match error
-            .raw_os_error()
-        {
-            Some(libc::EBUSY) => Unavailable(format!("TAP {name}: another process has it")),
-            Some(libc::EINVAL) => Unavailable(format!("{name} is not a TAP with one queue")),
-            _ => Unavailable::because(format_args!("TAP {name}"), &error),
-        })?;
+        checked(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &mut ifreq) }).map_err(
+            |error| match error.raw_os_error() {
+                Some(libc::EBUSY) => Unavailable(format!("TAP {name}: another process has it")),
+                Some(libc::EINVAL) => Unavailable(format!("{name} is not a TAP with one queue")),
+                _ => Unavailable::because(format_args!("TAP {name}"), &error),
+            },
+        )?;
         let mut tap = Tap { file, name: name.to_string(), vnet_hdr, offloads: 0 };
-        tap.configure(offloads).map_err(|error| Unavailable::because(format_args!("TAP {name}"), &error))?;
+        tap.configure(offloads)
+            .map_err(|error| Unavailable::because(format_args!("TAP {name}"), &error))?;
         Ok(tap)
     }
 
@@ -88,7 +101,9 @@ impl Tap {
             checked(unsafe { libc::ioctl(fd, libc::TUNSETVNETHDRSZ, &length) })?;
         }
         // SAFETY: TUNSETOFFLOAD takes a number.
-        let set = |wanted: libc::c_uint| checked(unsafe { libc::ioctl(fd, libc::TUNSETOFFLOAD, wanted) }).map(drop);
+        let set = |wanted: libc::c_uint| {
+            checked(unsafe { libc::ioctl(fd, libc::TUNSETOFFLOAD, wanted) }).map(drop)
+        };
         if !(self.vnet_hdr && offloads) {
             return set(0);
         }
@@ -117,12 +132,15 @@ impl Tap {
     /// Keeps the TAP (or no longer keeps it) when this process is gone.
     pub fn set_persistent(&self, persistent: bool) -> io::Result<()> {
         // SAFETY: TUNSETPERSIST takes a number.
-        checked(unsafe { libc::ioctl(self.file.as_raw_fd(), libc::TUNSETPERSIST, libc::c_int::from(persistent)) })
-            .map(drop)
+        checked(unsafe {
+            libc::ioctl(self.file.as_raw_fd(), libc::TUNSETPERSIST, libc::c_int::from(persistent))
+        })
+        .map(drop)
     }
 
-    /// Reads one frame that the kernel sends out by this TAP into the capacity of `frame`, and its header (zeros on
-    /// a TAP without). A frame that fills the whole capacity was cut off. `WouldBlock`: nothing there.
+    /// Reads one frame that the kernel sends out by this TAP into the capacity of `frame`, and its
+    /// header (zeros on a TAP without). A frame that fills the whole capacity was cut off.
+    /// `WouldBlock`: nothing there.
     pub fn read(&self, header: &mut [u8; VNET], frame: &mut Vec<u8>) -> io::Result<()> {
         frame.clear();
         *header = [0; VNET];
@@ -141,8 +159,8 @@ impl Tap {
         Ok(())
     }
 
-    /// As [`Tap::read`], of a TAP without virtio_net header: an 802.1Q tag (EtherType 0x8100) is taken out of the
-    /// frame and returned. There is always room for 64 bytes.
+    /// As [`Tap::read`], of a TAP without virtio_net header: an 802.1Q tag (EtherType 0x8100) is
+    /// taken out of the frame and returned. There is always room for 64 bytes.
     pub fn read_tagged(&self, frame: &mut Vec<u8>) -> io::Result<Option<[u8; 4]>> {
         frame.clear();
         frame.reserve(64);
@@ -158,18 +176,20 @@ impl Tap {
         let length = checked_len(unsafe { libc::readv(self.file.as_raw_fd(), parts.as_ptr(), 3) })?;
         let length = length.min(frame.capacity() + tag.len());
         let behind = length.saturating_sub(TAG_AT);
-        // SAFETY: of `length` bytes the kernel wrote min(length, 12) to `macs`, the next 4 to `tag`, the others to
-        // `rest`, which follows `macs` in the frame.
+        // SAFETY: of `length` bytes the kernel wrote min(length, 12) to `macs`, the next 4 to
+        // `tag`, the others to `rest`, which follows `macs` in the frame.
         unsafe { frame.set_len(length - behind.min(tag.len())) };
         if behind >= tag.len() && tag[..2] == [0x81, 0x00] {
             return Ok(Some(tag));
         }
         // Rare: not a tag after all, so these bytes belong into the frame.
-        frame.splice(length - behind..length - behind, tag[..behind.min(tag.len())].iter().copied());
+        frame
+            .splice(length - behind..length - behind, tag[..behind.min(tag.len())].iter().copied());
         Ok(None)
     }
 
-    /// Gives one frame to the kernel, as if it came in by this TAP. The header counts only on a TAP with one.
+    /// Gives one frame to the kernel, as if it came in by this TAP. The header counts only on a TAP
+    /// with one.
     pub fn write(&self, header: &[u8; VNET], frame: &[u8]) -> io::Result<()> {
         let head = if self.vnet_hdr { &header[..] } else { &[] };
         self.write_parts(&[head, frame])
@@ -182,9 +202,15 @@ impl Tap {
     }
 
     fn write_parts<const N: usize>(&self, parts: &[&[u8]; N]) -> io::Result<()> {
-        let parts = parts.map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
+        let parts = parts.map(|part| libc::iovec {
+            iov_base: part.as_ptr().cast_mut().cast(),
+            iov_len: part.len(),
+        });
         // SAFETY: writev only reads from the parts, which are readable for the given lengths.
-        checked_len(unsafe { libc::writev(self.file.as_raw_fd(), parts.as_ptr(), N as libc::c_int) }).map(drop)
+        checked_len(unsafe {
+            libc::writev(self.file.as_raw_fd(), parts.as_ptr(), N as libc::c_int)
+        })
+        .map(drop)
     }
 }
 

@@ -1,8 +1,10 @@
-//! A helper that hangs must not keep its TAPs: while it holds them the bridge sends it frames, and nobody takes them.
+//! A helper that hangs must not keep its TAPs: while it holds them the bridge sends it frames, and
+//! nobody takes them.
 //!
-//! Two that see to it, both of which are told again and again that the loop turns: the service manager (systemd's
-//! protocol, a datagram to `$NOTIFY_SOCKET`), and a small process of our own, the guard, which needs no manager. Nothing
-//! inside a process helps when it is stopped, or waits in the kernel.
+//! Two that see to it, both of which are told again and again that the loop turns: the service
+//! manager (systemd's protocol, a datagram to `$NOTIFY_SOCKET`), and a small process of our own,
+//! the guard, which needs no manager. Nothing inside a process helps when it is stopped, or waits
+//! in the kernel.
 
 use std::io::{self, Read, Write};
 use std::os::linux::net::SocketAddrExt;
@@ -40,8 +42,11 @@ impl Watchdog {
     pub fn tell_manager(&mut self) {
         let text = |name| std::env::var_os(name);
         let Some(path) = text("NOTIFY_SOCKET") else { return };
-        let mine = text("WATCHDOG_PID").is_none_or(|pid| pid.as_bytes() == std::process::id().to_string().as_bytes());
-        let limit_us = text("WATCHDOG_USEC").and_then(|text| text.to_str()?.parse::<u64>().ok()).filter(|_| mine);
+        let mine = text("WATCHDOG_PID")
+            .is_none_or(|pid| pid.as_bytes() == std::process::id().to_string().as_bytes());
+        let limit_us = text("WATCHDOG_USEC")
+            .and_then(|text| text.to_str()?.parse::<u64>().ok())
+            .filter(|_| mine);
         let address = match path.as_bytes() {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
             _ => SocketAddr::from_pathname(path),
@@ -98,7 +103,8 @@ impl Watchdog {
             self.tell(b"WATCHDOG=1");
             let pipe = self.guard.as_mut().and_then(|guard| guard.stdin.as_mut());
             let told = pipe.map_or(Ok(()), |pipe| pipe.write_all(&[0]));
-            // A pipe that is full is that of a guard which hangs itself; one without an end is nobody's any more.
+            // A pipe that is full is that of a guard which hangs itself; one without an end is
+            // nobody's any more.
             if told.is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
                 self.end_guard();
             }
@@ -125,14 +131,17 @@ impl Drop for Watchdog {
     }
 }
 
-/// The guard: ends when its parent does, and kills it when that says nothing for the limit. Gives what it did.
+/// The guard: ends when its parent does, and kills it when that says nothing for the limit. Gives
+/// what it did.
 ///
-/// `arguments`: the parent's process ID and the limit in ms. Whoever judges asks first whether it was late itself.
+/// `arguments`: the parent's process ID and the limit in ms. Whoever judges asks first whether it
+/// was late itself.
 pub fn guard(mut arguments: impl Iterator<Item = String>) -> Option<String> {
     let parent: libc::pid_t = arguments.next()?.parse().ok()?;
     let limit = Duration::from_millis(arguments.next()?.parse().ok()?);
     let limit_ns = Nanos::try_from(limit.as_nanos()).ok()?;
-    let timeout = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
+    let timeout =
+        Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
     let mut pipe = io::stdin();
     loop {
         let before = now();
@@ -140,10 +149,13 @@ pub fn guard(mut arguments: impl Iterator<Item = String>) -> Option<String> {
         match poll(&mut wanted, Some(&timeout)) {
             Ok(0) if now().saturating_sub(before) > limit_ns + limit_ns / 4 => {} // late itself: once more
             Ok(0) => {
-                // SAFETY: both take no pointers. The parent is asked for by its ID while it is the parent: that ID is
-                // nobody else's as long as it is.
-                let killed = unsafe { libc::getppid() == parent && libc::kill(parent, libc::SIGKILL) == 0 };
-                return killed.then(|| format!("it did not move for {} ms: killed by its watchdog", limit.as_millis()));
+                // SAFETY: both take no pointers. The parent is asked for by its ID while it is the
+                // parent: that ID is nobody else's as long as it is.
+                let killed =
+                    unsafe { libc::getppid() == parent && libc::kill(parent, libc::SIGKILL) == 0 };
+                return killed.then(|| {
+                    format!("it did not move for {} ms: killed by its watchdog", limit.as_millis())
+                });
             }
             Ok(_) => match pipe.read(&mut [0; 64]) {
                 Ok(0) => return None,

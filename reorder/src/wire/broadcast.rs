@@ -3,7 +3,8 @@
 use super::data::make_room;
 use super::{head, link_number, seal, session_number, Mac, Malformed, Reader, BROADCAST, HEAD};
 
-/// A broadcast or multicast frame in its envelope, read. [`unwrap`](super::unwrap) takes it out of it.
+/// A broadcast or multicast frame in its envelope, read. [`unwrap`](super::unwrap) takes it out of
+/// it.
 #[derive(Copy, Clone, Debug, Eq, PartialEq)]
 pub struct Broadcast<'a> {
     /// The NIC it goes to.
@@ -33,7 +34,16 @@ impl<'a> Broadcast<'a> {
         if !group.is_multicast() {
             return Err(Malformed::Mac(group));
         }
-        Ok(Self { dst, src, link, session, number, group, ethertype: rest.u16()?, payload: rest.rest() })
+        Ok(Self {
+            dst,
+            src,
+            link,
+            session,
+            number,
+            group,
+            ethertype: rest.u16()?,
+            payload: rest.rest(),
+        })
     }
 
     /// Writes the frame into `out`, in place of what was there.
@@ -47,9 +57,16 @@ impl<'a> Broadcast<'a> {
     }
 }
 
-/// Puts a broadcast or multicast frame into the envelope that goes from NIC `src` to NIC `dst`. What is shorter than
-/// an Ethernet header is padded to one with zeros.
-pub fn wrap_broadcast(frame: &mut Vec<u8>, dst: Mac, src: Mac, link: u8, session: u32, number: u16) {
+/// Puts a broadcast or multicast frame into the envelope that goes from NIC `src` to NIC `dst`.
+/// What is shorter than an Ethernet header is padded to one with zeros.
+pub fn wrap_broadcast(
+    frame: &mut Vec<u8>,
+    dst: Mac,
+    src: Mac,
+    link: u8,
+    session: u32,
+    number: u16,
+) {
     make_room(frame);
     frame.copy_within(..6, 28);
     frame[..HEAD].copy_from_slice(&head(dst, src, BROADCAST, 0));

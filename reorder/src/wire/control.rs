@@ -1,6 +1,9 @@
 //! Type 4: what the controller tells a helper.
 
-use super::{head, host_mac, seal, Mac, Malformed, Reader, CONTROL, CONTROLLER_MAC, HELPER_MAC, MAX_LINKS, MAX_PORT};
+use super::{
+    head, host_mac, seal, Mac, Malformed, Reader, CONTROL, CONTROLLER_MAC, HELPER_MAC, MAX_LINKS,
+    MAX_PORT,
+};
 
 const THIS_HOST: u8 = 1;
 const PEER: u8 = 2;
@@ -117,7 +120,8 @@ impl Control {
         Ok(Self { generation, mac, body })
     }
 
-    /// Writes the frame into `out`, in place of what was there. At most 62 NICs, 64 links and 16 bytes of a name fit.
+    /// Writes the frame into `out`, in place of what was there. At most 62 NICs, 64 links and 16
+    /// bytes of a name fit.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (kind, count) = match &self.body {
             Body::ThisHost { nics, .. } => (THIS_HOST, nics.len()),

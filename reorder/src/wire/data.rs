@@ -1,7 +1,10 @@
 //! Type 1: a frame of a session in its envelope.
 
 use super::seal::seal_header;
-use super::{head, link_number, session_number, Mac, Malformed, Reader, DATA, ETHERTYPE, HEAD, HEADER, OVERHEAD};
+use super::{
+    head, link_number, session_number, Mac, Malformed, Reader, DATA, ETHERTYPE, HEAD, HEADER,
+    OVERHEAD,
+};
 use crate::seq::Seq;
 
 /// Flag: sent before.
@@ -69,7 +72,12 @@ impl DataHead {
 }
 
 impl<'a> Data<'a> {
-    pub(super) fn read(dst: Mac, src: Mac, flags: u8, mut rest: Reader<'a>) -> Result<Self, Malformed> {
+    pub(super) fn read(
+        dst: Mac,
+        src: Mac,
+        flags: u8,
+        mut rest: Reader<'a>,
+    ) -> Result<Self, Malformed> {
         Ok(Self {
             dst,
             src,
@@ -109,8 +117,8 @@ impl<'a> Data<'a> {
     }
 }
 
-/// Puts an Ethernet frame into its envelope; the addresses stay. What is shorter than an Ethernet header is padded
-/// to one with zeros.
+/// Puts an Ethernet frame into its envelope; the addresses stay. What is shorter than an Ethernet
+/// header is padded to one with zeros.
 pub fn wrap(frame: &mut Vec<u8>, head: &DataHead) {
     make_room(frame);
     if let Some(header) = frame.first_chunk_mut::<HEADER>() {
@@ -126,8 +134,8 @@ pub(super) fn make_room(frame: &mut Vec<u8>) {
     frame.copy_within(MACS..length, INNER);
 }
 
-/// Takes a data frame, or a broadcast, that [`parse`](super::parse) has read out of its envelope. The addresses
-/// stay: see [`set_macs`]. What is too short for an envelope stays as it is.
+/// Takes a data frame, or a broadcast, that [`parse`](super::parse) has read out of its envelope.
+/// The addresses stay: see [`set_macs`]. What is too short for an envelope stays as it is.
 pub fn unwrap(frame: &mut Vec<u8>) {
     if frame.len() >= HEADER {
         frame.copy_within(INNER.., MACS);

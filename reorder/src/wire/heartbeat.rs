@@ -48,7 +48,8 @@ pub struct Heartbeat {
     pub echo: Option<Echo>,
     /// ms until the next heartbeat on this link, at the latest.
     pub next_within_ms: u16,
-    /// Peers whose traffic comes in by the sender's NIC of this link; in a greeting the position of that NIC.
+    /// Peers whose traffic comes in by the sender's NIC of this link; in a greeting the position of
+    /// that NIC.
     pub cnt: u16,
     /// Links on which the sender hears the receiver, a bit each.
     pub hears: u64,
@@ -64,9 +65,11 @@ pub struct Heartbeat {
     pub path_total_kb: u32,
     /// R_j: kB that came in by all NICs of the sender from all peers in the last HBSPAN.
     pub arrive_total_kb: u32,
-    /// What the receiver may send over this link; [`NO_LIMIT`](super::NO_LIMIT): what the controller told it.
+    /// What the receiver may send over this link; [`NO_LIMIT`](super::NO_LIMIT): what the
+    /// controller told it.
     pub grant_kbps: u32,
-    /// What the sender may send over this link at most, as far as it knows; `NO_LIMIT` if it knows none.
+    /// What the sender may send over this link at most, as far as it knows; `NO_LIMIT` if it knows
+    /// none.
     pub limit_kbps: u32,
     /// What the sender would send to the receiver; `NO_LIMIT`: more than it is granted.
     pub demand_kbps: u32,
@@ -81,7 +84,12 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    pub(super) fn read(dst: Mac, src: Mac, flags: u8, mut rest: Reader<'_>) -> Result<Self, Malformed> {
+    pub(super) fn read(
+        dst: Mac,
+        src: Mac,
+        flags: u8,
+        mut rest: Reader<'_>,
+    ) -> Result<Self, Malformed> {
         let link = match rest.u16()? {
             GREETING => None,
             number => Some(link_number(number)?),

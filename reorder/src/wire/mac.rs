@@ -39,7 +39,11 @@ pub struct BadMac(String);
 
 impl fmt::Display for BadMac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no Ethernet address: six bytes like 02:00:00:00:00:01 are needed", self.0)
+        write!(
+            f,
+            "{:?} is no Ethernet address: six bytes like 02:00:00:00:00:01 are needed",
+            self.0
+        )
     }
 }
 
@@ -53,7 +57,10 @@ impl FromStr for Mac {
         let mut bytes = [0; 6];
         let mut parts = text.split(':');
         for byte in &mut bytes {
-            let part = parts.next().filter(|part| part.len() == 2 && !part.starts_with('+')).ok_or_else(bad)?;
+            let part = parts
+                .next()
+                .filter(|part| part.len() == 2 && !part.starts_with('+'))
+                .ok_or_else(bad)?;
             *byte = u8::from_str_radix(part, 16).map_err(|_| bad())?;
         }
         match parts.next() {
@@ -70,9 +77,14 @@ mod tests {
 
     #[test]
     fn refuses_what_is_no_address() {
-        for text in
-            ["", "02:00:00:00:00", "02:00:00:00:00:01:", "2:0:0:0:0:1", "02:00:00:00:00:0g", "+2:00:00:00:00:01"]
-        {
+        for text in [
+            "",
+            "02:00:00:00:00",
+            "02:00:00:00:00:01:",
+            "2:0:0:0:0:1",
+            "02:00:00:00:00:0g",
+            "+2:00:00:00:00:01",
+        ] {
             let error = text.parse::<Mac>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("{text:?} is no")), "{error}");
         }

@@ -15,7 +15,8 @@ pub enum Malformed {
     Tagged(u16),
     /// Is of this version of the format.
     Version(u8),
-    /// Has a checksum that is not that of its header, or of all of it: something was changed on the way.
+    /// Has a checksum that is not that of its header, or of all of it: something was changed on the
+    /// way.
     Checksum,
     /// Is of this type, which does not exist.
     Type(u8),
@@ -35,7 +36,8 @@ pub enum Malformed {
     Kind(u8),
     /// Is control with this mode, which does not exist.
     Mode(u8),
-    /// Has an entry with a value it cannot have: a port, link, weight, flag or name, or the same twice.
+    /// Has an entry with a value it cannot have: a port, link, weight, flag or name, or the same
+    /// twice.
     BadEntry,
 }
 

@@ -1,7 +1,8 @@
 //! The frames that helpers send each other and the controller: `docs/wire-format.md` in code.
 //!
-//! Nothing here trusts a frame: [`parse`] checks its checksum before anything else that it says, then every field that has
-//! values it cannot have, never panics, and says why a frame is refused. What needs memory of earlier frames (sessions, peers, generations) is the engine's.
+//! Nothing here trusts a frame: [`parse`] checks its checksum before anything else that it says,
+//! then every field that has values it cannot have, never panics, and says why a frame is refused.
+//! What needs memory of earlier frames (sessions, peers, generations) is the engine's.
 
 pub mod broadcast;
 pub mod control;
@@ -42,8 +43,8 @@ pub const MAX_LINKS: usize = 64;
 pub const MAX_PORT: u8 = 62;
 /// Bytes of the longest frame: an Ethernet header and the longest IPv4 packet.
 pub const MAX_FRAME: usize = 14 + 0xffff;
-/// Bytes of the shortest frame without a payload: shorter ones are padded by who sends them, so that their checksum covers
-/// what Ethernet would pad.
+/// Bytes of the shortest frame without a payload: shorter ones are padded by who sends them, so
+/// that their checksum covers what Ethernet would pad.
 pub const MIN_FRAME: usize = 60;
 /// A rate in kbit/s that stands for "not bounded here"; compares rightly as the highest number.
 pub const NO_LIMIT: u32 = u32::MAX;
@@ -96,7 +97,8 @@ impl Message<'_> {
     }
 }
 
-/// Reads a frame that begins with its Ethernet header; the bridge's tag must be off already ([`pop_tag`]).
+/// Reads a frame that begins with its Ethernet header; the bridge's tag must be off already
+/// ([`pop_tag`]).
 pub fn parse(frame: &[u8]) -> Result<Message<'_>, Malformed> {
     let mut rest = Reader::new(frame);
     let (dst, src) = (rest.mac()?, rest.mac()?);
@@ -115,14 +117,19 @@ pub fn parse(frame: &[u8]) -> Result<Message<'_>, Malformed> {
     let flags = rest.u8()?;
     rest.u32()?;
     seal::check(frame)?;
-    let known_flags = |known: u8| if flags & !known == 0 { Ok(flags) } else { Err(Malformed::Flags(flags)) };
+    let known_flags =
+        |known: u8| if flags & !known == 0 { Ok(flags) } else { Err(Malformed::Flags(flags)) };
     match version_and_type & 0xf {
         DATA => Ok(Message::Data(Data::read(dst, src, known_flags(data::FLAGS)?, rest)?)),
-        HEARTBEAT => Ok(Message::Heartbeat(Heartbeat::read(dst, src, known_flags(heartbeat::FLAGS)?, rest)?)),
+        HEARTBEAT => {
+            Ok(Message::Heartbeat(Heartbeat::read(dst, src, known_flags(heartbeat::FLAGS)?, rest)?))
+        }
         REPEAT => known_flags(0).and_then(|_| Ok(Message::Repeat(Repeat::read(dst, src, rest)?))),
         CONTROL => known_flags(0).and_then(|_| Ok(Message::Control(Control::read(rest)?))),
         REPORT => known_flags(0).and_then(|_| Ok(Message::Report(Report::read(rest)?))),
-        BROADCAST => known_flags(0).and_then(|_| Ok(Message::Broadcast(Broadcast::read(dst, src, rest)?))),
+        BROADCAST => {
+            known_flags(0).and_then(|_| Ok(Message::Broadcast(Broadcast::read(dst, src, rest)?)))
+        }
         other => Err(Malformed::Type(other)),
     }
 }
@@ -140,7 +147,10 @@ fn head(dst: Mac, src: Mac, kind: u8, flags: u8) -> [u8; HEAD] {
 
 /// A link number as it is on the wire, if links can have it.
 fn link_number(number: u16) -> Result<u8, Malformed> {
-    u8::try_from(number).ok().filter(|link| usize::from(*link) < MAX_LINKS).ok_or(Malformed::Link(number))
+    u8::try_from(number)
+        .ok()
+        .filter(|link| usize::from(*link) < MAX_LINKS)
+        .ok_or(Malformed::Link(number))
 }
 
 /// A session's number: anything but 0, which stands for "unknown".

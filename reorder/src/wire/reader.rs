@@ -48,7 +48,9 @@ impl<'a> Reader<'a> {
 
     /// A byte of flags of an entry, of which only `known` ones exist.
     pub fn entry_flags(&mut self, known: u8) -> Result<u8, Malformed> {
-        self.u8().and_then(|flags| if flags & !known == 0 { Ok(flags) } else { Err(Malformed::BadEntry) })
+        self.u8().and_then(
+            |flags| if flags & !known == 0 { Ok(flags) } else { Err(Malformed::BadEntry) },
+        )
     }
 
     /// All that is left.

@@ -25,7 +25,8 @@ pub struct Repeat<'a> {
     pub ranges: Ranges<'a>,
 }
 
-/// Ranges of frames that are asked for: 1 to 128, of 1 to 1024 frames each, in their form on the wire.
+/// Ranges of frames that are asked for: 1 to 128, of 1 to 1024 frames each, in their form on the
+/// wire.
 #[derive(Copy, Clone, Debug, Eq, PartialEq)]
 pub struct Ranges<'a>(&'a [u8]);
 
@@ -67,8 +68,9 @@ impl<'a> Repeat<'a> {
     }
 }
 
-/// Writes a request into `out`, in place of what was there. A longer range is split; what does not fit into one
-/// request is left out and must be asked for again. Says how many ranges it wrote: 0 makes no valid frame.
+/// Writes a request into `out`, in place of what was there. A longer range is split; what does not
+/// fit into one request is left out and must be asked for again. Says how many ranges it wrote: 0
+/// makes no valid frame.
 pub fn write(
     dst: Mac,
     src: Mac,

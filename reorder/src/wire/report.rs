@@ -48,7 +48,8 @@ pub struct ReportEntry {
     pub rtt_us: u32,
     /// The rate it sends at, in kbit/s.
     pub rate_kbps: u32,
-    /// What would be sent to the peer, in kbit/s; [`NO_LIMIT`](super::NO_LIMIT): more than is granted.
+    /// What would be sent to the peer, in kbit/s; [`NO_LIMIT`](super::NO_LIMIT): more than is
+    /// granted.
     pub demand_kbps: u32,
 }
 
@@ -66,7 +67,8 @@ impl Report {
         Ok(Self { time_ms, mac, generation, entries })
     }
 
-    /// Writes the frame into `out`, in place of what was there. Entries after the 36th are left out.
+    /// Writes the frame into `out`, in place of what was there. Entries after the 36th are left
+    /// out.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let entries = &self.entries[..self.entries.len().min(MAX_ENTRIES)];
         out.clear();

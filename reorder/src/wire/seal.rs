@@ -1,6 +1,7 @@
 //! The checksum of a frame: nothing that it says is believed before this was checked.
 //!
-//! It is CRC32C, another polynomial than Ethernet's: what Ethernet's own does not see has a good chance with this one.
+//! It is CRC32C, another polynomial than Ethernet's: what Ethernet's own does not see has a good
+//! chance with this one.
 
 use super::{Malformed, BROADCAST, DATA, HEAD, HEADER, MIN_FRAME};
 
@@ -19,7 +20,8 @@ fn checksum(covered: &[u8]) -> u32 {
     }
 }
 
-/// As [`checksum`] of a header: in one piece and where words begin, which is twice as fast as in two where they do not.
+/// As [`checksum`] of a header: in one piece and where words begin, which is twice as fast as in
+/// two where they do not.
 fn checksum_of_header(header: &[u8; HEADER]) -> u32 {
     const FIRST: usize = PLACE.start - MACS;
     #[repr(align(8))]
@@ -30,8 +32,8 @@ fn checksum_of_header(header: &[u8; HEADER]) -> u32 {
     crc32c::crc32c(&words.0)
 }
 
-/// How much of a frame its checksum covers: the header of what has a host's payload, which has checksums of its own, and
-/// all of the others. `None`: it is shorter than any of its type.
+/// How much of a frame its checksum covers: the header of what has a host's payload, which has
+/// checksums of its own, and all of the others. `None`: it is shorter than any of its type.
 fn covered(frame: &[u8]) -> Option<&[u8]> {
     match frame.get(14)? & 0xf {
         DATA | BROADCAST => frame.get(..HEADER),
@@ -39,7 +41,8 @@ fn covered(frame: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Writes the checksum into a frame that is complete but for it; pads what has no payload to Ethernet's least length.
+/// Writes the checksum into a frame that is complete but for it; pads what has no payload to
+/// Ethernet's least length.
 ///
 /// What is too short for a head stays as it is.
 pub fn seal(frame: &mut Vec<u8>) {

@@ -19,7 +19,9 @@ pub struct Tag {
 /// The outermost tag of a frame, if it has one and something below it.
 #[must_use]
 pub fn read_tag(frame: &[u8]) -> Option<Tag> {
-    let [0x81, 0x00, high, low, _, _] = *frame.get(MACS..)?.first_chunk::<6>()? else { return None };
+    let [0x81, 0x00, high, low, _, _] = *frame.get(MACS..)?.first_chunk::<6>()? else {
+        return None;
+    };
     Some(Tag { vid: u16::from_be_bytes([high & 0x0f, low]), pcp: high >> 5 })
 }
 

@@ -29,18 +29,17 @@ fn payload() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn data_head() -> impl Strategy<Value = DataHead> {
-    (0..=data::FLAGS, 0..64u8, session(), seq(), seq()).prop_map(|(flags, link, session, seq, link_seq)| DataHead {
-        flags,
-        link,
-        session,
-        seq,
-        link_seq,
-    })
+    (0..=data::FLAGS, 0..64u8, session(), seq(), seq()).prop_map(
+        |(flags, link, session, seq, link_seq)| DataHead { flags, link, session, seq, link_seq },
+    )
 }
 
 fn heartbeat() -> impl Strategy<Value = Heartbeat> {
-    let echo = prop::option::of((any::<u32>(), 0..u32::MAX).prop_map(|(time_us, age_us)| Echo { time_us, age_us }));
-    let who = (mac(), mac(), 0..=heartbeat::FLAGS, prop::option::of(0..64u8), session(), host(), host());
+    let echo = prop::option::of(
+        (any::<u32>(), 0..u32::MAX).prop_map(|(time_us, age_us)| Echo { time_us, age_us }),
+    );
+    let who =
+        (mac(), mac(), 0..=heartbeat::FLAGS, prop::option::of(0..64u8), session(), host(), host());
     let small = (any::<u16>(), any::<u16>(), any::<u64>());
     (who, small, echo, any::<[u32; 14]>()).prop_map(|(who, small, echo, numbers)| {
         let (dst, src, flags, link, session, own, peer) = who;
@@ -80,43 +79,70 @@ fn nics() -> impl Strategy<Value = Vec<Nic>> {
     let name = prop_oneof!["[a-z0-9.é-]{0,8}", "[a-z]{16}"];
     vec((any::<bool>(), any::<u32>(), name), 0..8).prop_map(|nics| {
         let ports = (1..=MAX_PORT).rev();
-        ports.zip(nics).map(|(port, (up, rate_kbps, name))| Nic { port, up, rate_kbps, name }).collect()
+        ports
+            .zip(nics)
+            .map(|(port, (up, rate_kbps, name))| Nic { port, up, rate_kbps, name })
+            .collect()
     })
 }
 
 fn links() -> impl Strategy<Value = Vec<PeerLink>> {
-    let link = (1..=MAX_PORT, 1..=MAX_PORT, any::<bool>(), any::<u32>(), any::<u32>(), 0..=control::WHOLE_WEIGHT_PPM);
+    let link = (
+        1..=MAX_PORT,
+        1..=MAX_PORT,
+        any::<bool>(),
+        any::<u32>(),
+        any::<u32>(),
+        0..=control::WHOLE_WEIGHT_PPM,
+    );
     prop::collection::btree_map(0..64u8, link, 0..=64).prop_map(|links| {
-        let link = |(number, (own_port, peer_port, alive, rate_kbps, limit_kbps, weight_ppm))| PeerLink {
-            number,
-            own_port,
-            peer_port,
-            alive,
-            rate_kbps,
-            limit_kbps,
-            weight_ppm,
+        let link = |(number, (own_port, peer_port, alive, rate_kbps, limit_kbps, weight_ppm))| {
+            PeerLink { number, own_port, peer_port, alive, rate_kbps, limit_kbps, weight_ppm }
         };
         links.into_iter().map(link).collect()
     })
 }
 
 fn control() -> impl Strategy<Value = Control> {
-    let mode = prop::sample::select(vec![Mode::Paced, Mode::RoundRobin, Mode::Ri2nPlus, Mode::Ri2nPlusPlus]);
+    let mode = prop::sample::select(vec![
+        Mode::Paced,
+        Mode::RoundRobin,
+        Mode::Ri2nPlus,
+        Mode::Ri2nPlusPlus,
+    ]);
     let body = prop_oneof![
         (mode, nics()).prop_map(|(mode, nics)| Body::ThisHost { mode, nics }),
         (any::<bool>(), links()).prop_map(|(stripe, links)| Body::Peer { stripe, links }),
         Just(Body::Gone),
     ];
-    (any::<u32>(), host(), body).prop_map(|(generation, mac, body)| Control { generation, mac, body })
+    (any::<u32>(), host(), body).prop_map(|(generation, mac, body)| Control {
+        generation,
+        mac,
+        body,
+    })
 }
 
 fn report() -> impl Strategy<Value = Report> {
-    let entry = (host(), 0..64u8, 0..8u8, any::<[u32; 8]>()).prop_map(|(peer, link, flags, numbers)| {
-        let [sent, received, lost, repeated, skew_us, rtt_us, rate_kbps, demand_kbps] = numbers;
-        ReportEntry { peer, link, flags, sent, received, lost, repeated, skew_us, rtt_us, rate_kbps, demand_kbps }
-    });
-    (any::<u32>(), host(), any::<u32>(), vec(entry, 0..=report::MAX_ENTRIES))
-        .prop_map(|(time_ms, mac, generation, entries)| Report { time_ms, mac, generation, entries })
+    let entry =
+        (host(), 0..64u8, 0..8u8, any::<[u32; 8]>()).prop_map(|(peer, link, flags, numbers)| {
+            let [sent, received, lost, repeated, skew_us, rtt_us, rate_kbps, demand_kbps] = numbers;
+            ReportEntry {
+                peer,
+                link,
+                flags,
+                sent,
+                received,
+                lost,
+                repeated,
+                skew_us,
+                rtt_us,
+                rate_kbps,
+                demand_kbps,
+            }
+        });
+    (any::<u32>(), host(), any::<u32>(), vec(entry, 0..=report::MAX_ENTRIES)).prop_map(
+        |(time_ms, mac, generation, entries)| Report { time_ms, mac, generation, entries },
+    )
 }
 
 /// Ranges in their form on the wire, and what they say.
@@ -144,11 +170,13 @@ fn valid_frame() -> impl Strategy<Value = Vec<u8>> {
         }),
         control().prop_map(move |control| written(Message::Control(control))),
         report().prop_map(move |report| written(Message::Report(report))),
-        (host(), session(), any::<u16>(), payload()).prop_map(|(host, session, number, payload)| {
-            let mut frame = [&Mac::BROADCAST.0[..], &payload].concat();
-            wrap_broadcast(&mut frame, host, host, 63, session, number);
-            frame
-        }),
+        (host(), session(), any::<u16>(), payload()).prop_map(
+            |(host, session, number, payload)| {
+                let mut frame = [&Mac::BROADCAST.0[..], &payload].concat();
+                wrap_broadcast(&mut frame, host, host, 63, session, number);
+                frame
+            }
+        ),
     ]
 }
 
@@ -285,7 +313,8 @@ proptest! {
         check_stable(&damaged)?;
     }
 
-    /// Up to five bits, wherever they are: five is what CRC32C promises for frames as long as these.
+    /// Up to five bits, wherever they are: five is what CRC32C promises for frames as long as
+    /// these.
     #[test]
     fn no_frame_with_flipped_bits_is_believed(frame in valid_frame(), bits in vec(any::<prop::sample::Index>(), 1..=5)) {
         let payload = matches!(parse(&frame), Ok(Message::Data(_) | Message::Broadcast(_)));
@@ -379,8 +408,13 @@ fn what_is_no_frame_is_left_alone_or_padded() {
 #[test]
 fn greetings_have_neither_link_nor_peer() {
     let mut frame = vec![];
-    let greeting =
-        Heartbeat { dst: Mac::BROADCAST, src: HELPER_MAC, session: 9, own: HELPER_MAC, ..Heartbeat::default() };
+    let greeting = Heartbeat {
+        dst: Mac::BROADCAST,
+        src: HELPER_MAC,
+        session: 9,
+        own: HELPER_MAC,
+        ..Heartbeat::default()
+    };
     greeting.encode(&mut frame);
     assert_eq!(parse(&frame), Ok(Message::Heartbeat(greeting)));
     Heartbeat { link: Some(0), ..greeting }.encode(&mut frame);

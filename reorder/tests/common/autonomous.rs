@@ -35,7 +35,14 @@ impl World {
             .map(|(nic, rate_bps)| (nic.1, (rate_bps / 1000) as u32))
             .collect();
         for (port, rate_kbps) in nics {
-            self.engine(host).set_nic(now, port, &format!("eth{port}"), nic_mac(host, port), rate_kbps, true);
+            self.engine(host).set_nic(
+                now,
+                port,
+                &format!("eth{port}"),
+                nic_mac(host, port),
+                rate_kbps,
+                true,
+            );
         }
         self.tick(host);
     }
@@ -71,12 +78,18 @@ impl World {
             Out::Link(..) if frame[..4] != nic_mac(0, 0).0[..4] => {} // to nobody
             Out::Link(_, port) => {
                 let (other, other_port) = ((frame[5] as usize).wrapping_sub(1), frame[4]);
-                if self.tap.is_some() && self.nics.get(&(other, other_port)) != self.nics.get(&(host, port)) {
+                if self.tap.is_some()
+                    && self.nics.get(&(other, other_port)) != self.nics.get(&(host, port))
+                {
                     return; // somebody lied of where that NIC is, and it is not there
                 }
                 assert_eq!(frame[..6], nic_mac(other, other_port).0, "to a NIC");
                 assert_eq!(frame[6..12], nic_mac(host, port).0, "from a NIC");
-                assert_eq!(self.nics[&(host, port)], self.nics[&(other, other_port)], "on the same switch");
+                assert_eq!(
+                    self.nics[&(host, port)],
+                    self.nics[&(other, other_port)],
+                    "on the same switch"
+                );
                 self.enqueue_out(host, port, other, other_port, frame);
             }
             Out::Slots | Out::Controller => panic!("there is neither a bridge nor a controller"),
@@ -115,7 +128,8 @@ impl World {
 
     /// Nothing goes through a NIC any more (or again), and nobody is told.
     pub fn cut(&mut self, nic: (usize, u8), cut: bool) {
-        let others: Vec<(usize, u8)> = self.nics.keys().filter(|other| other.0 != nic.0).copied().collect();
+        let others: Vec<(usize, u8)> =
+            self.nics.keys().filter(|other| other.0 != nic.0).copied().collect();
         for other in others {
             for way in [(nic, other), (other, nic)] {
                 if cut {

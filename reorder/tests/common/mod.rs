@@ -1,4 +1,5 @@
-//! A cluster in memory: engines, shaped links, switches with finite buffers, faults; in simulated time, from a seed.
+//! A cluster in memory: engines, shaped links, switches with finite buffers, faults; in simulated
+//! time, from a seed.
 
 #![allow(dead_code, clippy::unwrap_used)]
 
@@ -29,7 +30,8 @@ pub const LINK_BPS: u64 = 100_000_000;
 const DELAY_NS: Nanos = 10_000;
 const BUFFER_BYTES: usize = 131_072;
 const MTU: usize = 1500;
-/// Frames that a source without a rate has on the way: its wait stays below CoDel's 5 ms at 50 Mbit/s.
+/// Frames that a source without a rate has on the way: its wait stays below CoDel's 5 ms at 50
+/// Mbit/s.
 const WINDOW: u64 = 16;
 /// Frames that a tap keeps.
 const TAPPED: usize = 100;
@@ -205,7 +207,10 @@ impl World {
         self.engines[host] = None;
         self.plain_hosts.push(host);
         for other in 0..self.engines.len() {
-            self.control(other, Control { generation: self.generation, mac: mac(host), body: Body::Gone });
+            self.control(
+                other,
+                Control { generation: self.generation, mac: mac(host), body: Body::Gone },
+            );
         }
     }
 
@@ -247,7 +252,8 @@ impl World {
         }
     }
 
-    /// The controller tells a host its links to another one; `limits_kbps` are of those links in order, else there is none.
+    /// The controller tells a host its links to another one; `limits_kbps` are of those links in
+    /// order, else there is none.
     pub fn introduce_peer(&mut self, host: usize, other: usize, limits_kbps: &[u32]) {
         let links = self.links(host, other);
         let whole: u64 = links.iter().map(|link| self.rates[&(host, link.1)]).sum();
@@ -353,8 +359,12 @@ impl World {
         if now >= self.counters_at + 10 * MS {
             self.counters_at = now;
         }
-        let counts: Vec<(u8, u64)> =
-            self.rx_bytes.iter().filter(|entry| entry.0 .0 == host).map(|entry| (entry.0 .1, *entry.1)).collect();
+        let counts: Vec<(u8, u64)> = self
+            .rx_bytes
+            .iter()
+            .filter(|entry| entry.0 .0 == host)
+            .map(|entry| (entry.0 .1, *entry.1))
+            .collect();
         for (port, bytes) in counts {
             engine.nic_counters(now, port, bytes, true);
         }
@@ -384,7 +394,9 @@ impl World {
             let (to, next) = (source.to, source.next);
             let come = self.received.get(&(host, to)).map_or(0, |seen| seen.next);
             let mut room = self.window.saturating_sub(next - come.min(next));
-            while room > 0 && self.engines[host].as_mut().is_some_and(|engine| engine.wants_plain(now)) {
+            while room > 0
+                && self.engines[host].as_mut().is_some_and(|engine| engine.wants_plain(now))
+            {
                 self.emit(number);
                 some = true;
                 room -= 1;
@@ -447,7 +459,10 @@ impl World {
                     let links = self.links(host, dst);
                     // The controller may number them in another way.
                     let by_port = || links.iter().find(|entry| entry.1 == own_port);
-                    let found = links.iter().find(|entry| (entry.0, entry.1) == (link, own_port)).or_else(by_port);
+                    let found = links
+                        .iter()
+                        .find(|entry| (entry.0, entry.1) == (link, own_port))
+                        .or_else(by_port);
                     let peer_port = found.map_or(0, |entry| entry.2);
                     self.enqueue_out(host, own_port, dst, peer_port, frame);
                 }
@@ -483,7 +498,10 @@ impl World {
             seen.next = count + 1;
         }
         for number in 0..self.sources.len() {
-            if self.sources[number].to == host && self.sources[number].from == from && self.sources[number].pps == 0 {
+            if self.sources[number].to == host
+                && self.sources[number].from == from
+                && self.sources[number].pps == 0
+            {
                 self.at(self.now, Event::Source(number));
             }
         }
@@ -521,7 +539,8 @@ impl World {
     }
 
     fn sent(&mut self, at: usize) {
-        let Some((to, to_port, from, from_port, mut frame)) = self.ports[at].queue.pop_front() else {
+        let Some((to, to_port, from, from_port, mut frame)) = self.ports[at].queue.pop_front()
+        else {
             self.ports[at].busy = false;
             return;
         };
@@ -529,8 +548,12 @@ impl World {
         self.serve(at);
         if at == self.out_port[&(from, from_port)] {
             // At the switch; its port to the receiver is next.
-            let fault = self.faults.get(&((from, from_port), (to, to_port))).copied().unwrap_or_default();
-            if fault.blackhole || self.random.chance(fault.loss_percent) || !self.nics.contains_key(&(to, to_port)) {
+            let fault =
+                self.faults.get(&((from, from_port), (to, to_port))).copied().unwrap_or_default();
+            if fault.blackhole
+                || self.random.chance(fault.loss_percent)
+                || !self.nics.contains_key(&(to, to_port))
+            {
                 return;
             }
             if self.random.chance(fault.corrupt_percent) {
@@ -538,13 +561,20 @@ impl World {
                 frame[place] ^= 1 << (self.random.next() % 8);
             }
             if self.random.chance(fault.duplicate_percent) {
-                self.enqueue(self.in_port[&(to, to_port)], (to, to_port, from, from_port, frame.clone()));
+                self.enqueue(
+                    self.in_port[&(to, to_port)],
+                    (to, to_port, from, from_port, frame.clone()),
+                );
             }
             self.enqueue(self.in_port[&(to, to_port)], (to, to_port, from, from_port, frame));
             return;
         }
-        let fault = self.faults.get(&((from, from_port), (to, to_port))).copied().unwrap_or_default();
-        self.at(self.now + DELAY_NS + fault.delay_ns, Event::Arrive { to, port: to_port, from, frame });
+        let fault =
+            self.faults.get(&((from, from_port), (to, to_port))).copied().unwrap_or_default();
+        self.at(
+            self.now + DELAY_NS + fault.delay_ns,
+            Event::Arrive { to, port: to_port, from, frame },
+        );
     }
 
     fn arrive(&mut self, to: usize, port: u8, from: usize, frame: Vec<u8>) {
@@ -564,7 +594,9 @@ impl World {
             // Nobody takes it.
         } else if self.engines[from].is_some() && !self.plain_hosts.contains(&to) {
             // The bridge sends back what its helper does not take, once.
-            let Some(link) = self.links(from, to).into_iter().find(|link| link.2 == port) else { return };
+            let Some(link) = self.links(from, to).into_iter().find(|link| link.2 == port) else {
+                return;
+            };
             let mut back = frame;
             wire::set_macs(&mut back, mac(from), mac(to));
             self.wire_in(from, Some(Tag { vid: u16::from(link.1), pcp: 7 }), link.1, back);

@@ -65,7 +65,8 @@ impl World {
         }
     }
 
-    /// bit/s of payload-carrying frames that came out at `to` from `from` since `clear`, `since` ns ago.
+    /// bit/s of payload-carrying frames that came out at `to` from `from` since `clear`, `since` ns
+    /// ago.
     pub fn rate_bps(&self, from: usize, to: usize, since: Nanos) -> f64 {
         self.received.get(&(from, to)).map_or(0.0, |seen| seen.bytes as f64 * 8e9 / since as f64)
     }

@@ -45,13 +45,17 @@ impl World {
         while !self.inputs[host].is_empty() {
             for _ in 0..BATCH.min(self.inputs[host].len()) {
                 let now = self.clock(host);
-                let Some((input, engine)) = self.inputs[host].pop_front().zip(self.engines[host].as_mut()) else {
+                let Some((input, engine)) =
+                    self.inputs[host].pop_front().zip(self.engines[host].as_mut())
+                else {
                     return;
                 };
                 let mut out = Outbox { wire: Vec::new(), plain: Vec::new() };
                 match input {
                     Input::Wire(tag, nic, frame) => engine.on_wire(now, tag, nic, frame, &mut out),
-                    Input::Plain(frame) => engine.on_plain(now, &VnetHdr::default(), frame, &mut out),
+                    Input::Plain(frame) => {
+                        engine.on_plain(now, &VnetHdr::default(), frame, &mut out)
+                    }
                 }
                 self.carry(host, out);
             }

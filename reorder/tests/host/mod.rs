@@ -7,7 +7,8 @@ use ri2n_reorder::engine::{Engine, Mode, Settings};
 use ri2n_reorder::offload::vnet::VnetHdr;
 use ri2n_reorder::seq::Seq;
 use ri2n_reorder::wire::{
-    self, repeat, Body, Control, DataHead, Heartbeat, Mac, Message, Nic, PeerLink, Report, Tag, CONTROL_VID, NO_LIMIT,
+    self, repeat, Body, Control, DataHead, Heartbeat, Mac, Message, Nic, PeerLink, Report, Tag,
+    CONTROL_VID, NO_LIMIT,
 };
 use ri2n_reorder::Nanos;
 
@@ -90,14 +91,25 @@ pub fn settings() -> Settings {
 
 impl Host {
     pub fn new(settings: Settings) -> Self {
-        let mut host = Self { engine: Engine::new(settings, S), now: S, seen: Seen::default(), beats: 0, sent: 0 };
+        let mut host = Self {
+            engine: Engine::new(settings, S),
+            now: S,
+            seen: Seen::default(),
+            beats: 0,
+            sent: 0,
+        };
         host.this_host(1, Mode::Paced);
         host
     }
 
     /// The host's own NICs, and a mode.
     pub fn this_host(&mut self, generation: u32, mode: Mode) {
-        let nics = (1..=LINKS).map(|port| Nic { port, up: true, rate_kbps: 1_000_000, name: format!("eth{port}") });
+        let nics = (1..=LINKS).map(|port| Nic {
+            port,
+            up: true,
+            rate_kbps: 1_000_000,
+            name: format!("eth{port}"),
+        });
         self.control(generation, OWN, Body::ThisHost { mode, nics: nics.collect() });
     }
 
@@ -112,7 +124,13 @@ impl Host {
     }
 
     /// As `tell_of`, with these rates (kbit/s) of the links.
-    pub fn tell_rates(&mut self, generation: u32, mac: Mac, stripe: bool, rates_kbps: [u32; LINKS as usize]) {
+    pub fn tell_rates(
+        &mut self,
+        generation: u32,
+        mac: Mac,
+        stripe: bool,
+        rates_kbps: [u32; LINKS as usize],
+    ) {
         self.tell_links(generation, mac, stripe, &rates_kbps);
     }
 
@@ -173,7 +191,8 @@ impl Host {
     pub fn data(&mut self, mac: Mac, seq: u32, flags: u8, payload: usize) {
         let mut frame = vec![0; 14 + payload];
         frame[14..18].copy_from_slice(&seq.to_be_bytes());
-        let head = DataHead { flags, link: 0, session: THEIR_SESSION, seq: Seq(seq), link_seq: Seq(seq) };
+        let head =
+            DataHead { flags, link: 0, session: THEIR_SESSION, seq: Seq(seq), link_seq: Seq(seq) };
         wire::wrap(&mut frame, &head);
         wire::set_macs(&mut frame, OWN, mac);
         self.wire(1, frame);
@@ -200,7 +219,8 @@ impl Host {
     /// Frames of the host for a peer.
     pub fn send(&mut self, mac: Mac, frames: usize) {
         for _ in 0..frames {
-            let frame = [&mac.0[..], &OWN.0, &[0x90, 0], &self.sent.to_be_bytes(), &[0; 1000]].concat();
+            let frame =
+                [&mac.0[..], &OWN.0, &[0x90, 0], &self.sent.to_be_bytes(), &[0; 1000]].concat();
             self.sent += 1;
             self.engine.on_plain(self.now, &VnetHdr::default(), frame, &mut self.seen);
         }

@@ -12,8 +12,9 @@ const INSIDE: &str = "RI2N_TEST_NAMESPACE";
 /// Nothing that is waited for takes long; this is for what never comes, on a machine however busy.
 const DEADLINE: Duration = Duration::from_secs(180);
 
-/// Runs `body` of the test called `name` in a namespace of its own, as root. Without root, or where namespaces are not
-/// allowed, it says so on standard error (past the test runner, which would hide it) and nothing is tested.
+/// Runs `body` of the test called `name` in a namespace of its own, as root. Without root, or where
+/// namespaces are not allowed, it says so on standard error (past the test runner, which would hide
+/// it) and nothing is tested.
 pub fn in_namespace(name: &str, body: impl FnOnce()) {
     if std::env::var(INSIDE).is_ok_and(|inside| inside == name) {
         body();
@@ -25,7 +26,8 @@ pub fn in_namespace(name: &str, body: impl FnOnce()) {
         return;
     }
     let test = std::env::current_exe().unwrap();
-    // On one CPU: frames that two CPUs sent over a veth may come in any order when the machine is busy.
+    // On one CPU: frames that two CPUs sent over a veth may come in any order when the machine is
+    // busy.
     let output = Command::new("unshare")
         .args(["--net", "taskset", "--cpu-list", &some_cpu()])
         .arg(test)
@@ -33,7 +35,11 @@ pub fn in_namespace(name: &str, body: impl FnOnce()) {
         .env(INSIDE, name)
         .output()
         .unwrap();
-    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
     assert!(output.status.success(), "in a namespace of its own:\n{text}");
     assert!(text.contains("1 passed"), "the test's name is wrong: {name}\n{text}");
 }
@@ -46,7 +52,11 @@ pub fn ip(words: &str) {
 /// A program with these words; it must work.
 pub fn run(program: &str, words: &str) {
     let output = Command::new(program).args(words.split_whitespace()).output().unwrap();
-    assert!(output.status.success(), "{program} {words}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{program} {words}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 /// A CPU that this process may use: the one that it was on last.

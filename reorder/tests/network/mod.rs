@@ -1,4 +1,5 @@
-//! A server with some links of 100 Mbit/s, switches with 128 KB for each port, paced clients, and a TCP-like one.
+//! A server with some links of 100 Mbit/s, switches with 128 KB for each port, paced clients, and a
+//! TCP-like one.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -119,7 +120,9 @@ impl Network {
         };
         for client in 0..network.clients.len() {
             let link = |&nic: &u8| GrantLink { link: nic, nic, own: nic, limit_bps: LINK_BPS };
-            network.granter.set_peer(client, network.clients[client].links.iter().map(link).collect());
+            network
+                .granter
+                .set_peer(client, network.clients[client].links.iter().map(link).collect());
             network.plan(1_300_000 * (client as u64 + 1), Event::Tells(client));
         }
         network.plan(0, Event::Update);
@@ -270,7 +273,8 @@ impl Network {
     }
 
     fn announce(&mut self) {
-        (0..self.clients.len()).for_each(|client| self.plan(self.now + 2 * DELAY, Event::Granted(client)));
+        (0..self.clients.len())
+            .for_each(|client| self.plan(self.now + 2 * DELAY, Event::Granted(client)));
     }
 
     fn send(&mut self, client: usize) {

@@ -45,7 +45,12 @@ fn merged(train: &[Packet]) -> (VnetHdr, Vec<u8>) {
 fn tcp_segments_become_a_super_frame() {
     let options = vec![1, 1, 8, 10, 1, 2, 3, 4, 5, 6, 7, 8];
     for v6 in [false, true] {
-        let packet = Packet { v6, tcp_options: options.clone(), sequence: u32::MAX - 2000, ..Packet::default() };
+        let packet = Packet {
+            v6,
+            tcp_options: options.clone(),
+            sequence: u32::MAX - 2000,
+            ..Packet::default()
+        };
         let mut train = packet.train(&[1448, 1448, 1448, 600]);
         train[3].flags |= PSH;
         let handed = coalesce(&train);
@@ -57,7 +62,8 @@ fn tcp_segments_become_a_super_frame() {
 #[test]
 fn udp_datagrams_of_one_size_become_a_super_frame() {
     for v6 in [false, true] {
-        let train = Packet { udp: true, v6, tag: Some(7), ..Packet::default() }.train(&[1000, 1000, 999]);
+        let train =
+            Packet { udp: true, v6, tag: Some(7), ..Packet::default() }.train(&[1000, 1000, 999]);
         assert_eq!(coalesce(&train), [merged(&train)]);
     }
 }
@@ -149,7 +155,8 @@ fn what_has_a_say_of_its_own_is_never_merged() {
 #[test]
 fn identification_goes_up_or_stays() {
     let ids = |udp: bool, dont_fragment: bool, ids: &[u16]| {
-        let mut train = Packet { udp, dont_fragment, ..Packet::default() }.train(&vec![500; ids.len()]);
+        let mut train =
+            Packet { udp, dont_fragment, ..Packet::default() }.train(&vec![500; ids.len()]);
         for (packet, &id) in train.iter_mut().zip(ids) {
             packet.id = id;
         }
@@ -182,7 +189,9 @@ fn a_wrong_checksum_is_handed_on_alone_and_unmarked() {
                 let handed = coalesce_with(Settings::default(), &frames);
                 let alone = (VnetHdr::default(), frames[bad].clone());
                 assert!(handed.contains(&alone), "frame {bad}, byte {at}");
-                let payload = |(_, frame): &(VnetHdr, Vec<u8>)| frame.len() - packet.train(&[0])[0].frame().len();
+                let payload = |(_, frame): &(VnetHdr, Vec<u8>)| {
+                    frame.len() - packet.train(&[0])[0].frame().len()
+                };
                 assert_eq!(handed.iter().map(payload).sum::<usize>(), 2500);
                 assert!(handed.len() <= 3, "{} of {bad}, {at}", handed.len());
             }
@@ -227,7 +236,8 @@ fn a_udp_datagram_with_a_tail_is_left_alone() {
 #[test]
 fn a_frame_with_padding_is_left_alone() {
     let train = Packet::default().train(&[8, 8]);
-    let frames: Vec<Vec<u8>> = train.iter().map(|packet| [packet.frame(), vec![0; 2]].concat()).collect();
+    let frames: Vec<Vec<u8>> =
+        train.iter().map(|packet| [packet.frame(), vec![0; 2]].concat()).collect();
     let handed = coalesce_with(Settings::default(), &frames);
     assert_eq!(handed.into_iter().map(|(_, frame)| frame).collect::<Vec<_>>(), frames);
 }
@@ -236,7 +246,10 @@ fn a_frame_with_padding_is_left_alone() {
 fn frames_of_a_flow_never_overtake_each_other() {
     let train = Packet::default().train(&[500, 500, 0, 500]);
     let alone = (VnetHdr::default(), train[2].frame());
-    assert_eq!(coalesce(&train), [merged(&train[..2]), alone, (VnetHdr::default(), train[3].frame())]);
+    assert_eq!(
+        coalesce(&train),
+        [merged(&train[..2]), alone, (VnetHdr::default(), train[3].frame())]
+    );
     // Behind IP options, too.
     let mut train = Packet::default().train(&[500, 500, 500]);
     train[2].ip_options = vec![1, 1, 1, 0];
@@ -252,16 +265,22 @@ fn what_has_no_ports_overtakes_nothing() {
     fragment[20] |= 0x20;
     for other in [arp, fragment, vec![], vec![1; 13]] {
         let frames = [train[0].frame(), train[1].frame(), other.clone()];
-        assert_eq!(coalesce_with(Settings::default(), &frames), [merged(&train), (VnetHdr::default(), other)]);
+        assert_eq!(
+            coalesce_with(Settings::default(), &frames),
+            [merged(&train), (VnetHdr::default(), other)]
+        );
     }
 }
 
 #[test]
 fn flows_are_merged_side_by_side_and_their_number_is_bounded() {
-    let trains: Vec<Vec<Packet>> =
-        (0..=MAX_FLOWS as u8).map(|flow| Packet { flow, ..Packet::default() }.train(&[500, 500])).collect();
+    let trains: Vec<Vec<Packet>> = (0..=MAX_FLOWS as u8)
+        .map(|flow| Packet { flow, ..Packet::default() }.train(&[500, 500]))
+        .collect();
     let woven = |flows: usize| -> Vec<Packet> {
-        (0..2).flat_map(|index| trains[..flows].iter().map(move |train| train[index].clone())).collect()
+        (0..2)
+            .flat_map(|index| trains[..flows].iter().map(move |train| train[index].clone()))
+            .collect()
     };
     let all: Handed = trains.iter().map(|train| merged(train)).collect();
     assert_eq!(coalesce(&woven(MAX_FLOWS)), all[..MAX_FLOWS]);
@@ -272,7 +291,8 @@ fn flows_are_merged_side_by_side_and_their_number_is_bounded() {
 #[test]
 fn super_frames_are_bounded() {
     let counts = |packet: Packet, size: usize, frames: usize, settings: Settings| -> Vec<usize> {
-        let frames: Vec<Vec<u8>> = packet.train(&vec![size; frames]).iter().map(Packet::frame).collect();
+        let frames: Vec<Vec<u8>> =
+            packet.train(&vec![size; frames]).iter().map(Packet::frame).collect();
         let handed = coalesce_with(settings, &frames);
         assert!(handed.iter().all(|(_, frame)| frame.len() <= 65_535));
         handed.iter().map(|(_, frame)| (frame.len() - (frames[0].len() - size)) / size).collect()

@@ -1,4 +1,5 @@
-//! The offloads against packets built by hand: what is cut, what is merged, and that one undoes the other.
+//! The offloads against packets built by hand: what is cut, what is merged, and that one undoes the
+//! other.
 
 mod coalesce;
 mod packets;

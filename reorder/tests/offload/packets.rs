@@ -79,7 +79,8 @@ impl Packet {
 
     fn addresses(&self) -> Vec<u8> {
         match self.v6 {
-            true => [[0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, self.flow], [0xfd; 16]].concat(),
+            true => [[0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, self.flow], [0xfd; 16]]
+                .concat(),
             false => vec![10, 0, 1, self.flow, 10, 0, 2, 1],
         }
     }
@@ -102,7 +103,12 @@ impl Packet {
             bytes.extend(&self.tcp_options);
         }
         bytes.extend(&self.payload);
-        let pseudo = [self.addresses(), vec![0, self.protocol()], (bytes.len() as u16).to_be_bytes().to_vec()].concat();
+        let pseudo = [
+            self.addresses(),
+            vec![0, self.protocol()],
+            (bytes.len() as u16).to_be_bytes().to_vec(),
+        ]
+        .concat();
         bytes[place..place + 2].copy_from_slice(&slow_sum(&pseudo).to_be_bytes());
         bytes
     }
@@ -125,7 +131,14 @@ impl Packet {
             let mut ip = vec![0x45 + options as u8 / 4, self.tos];
             ip.extend(((20 + options + l4.len()) as u16).to_be_bytes());
             ip.extend(self.id.to_be_bytes());
-            ip.extend([if self.dont_fragment { 0x40 } else { 0 }, 0, self.ttl, self.protocol(), 0, 0]);
+            ip.extend([
+                if self.dont_fragment { 0x40 } else { 0 },
+                0,
+                self.ttl,
+                self.protocol(),
+                0,
+                0,
+            ]);
             ip.extend(self.addresses());
             ip.extend(&self.ip_options);
             let checksum = !slow_sum(&ip);
@@ -165,7 +178,8 @@ impl Packet {
         (hdr, self.with_l4(&self.partial_l4()))
     }
 
-    /// The next `sizes.len()` packets of the same flow, this one's headers first, payloads of the given sizes.
+    /// The next `sizes.len()` packets of the same flow, this one's headers first, payloads of the
+    /// given sizes.
     pub fn train(&self, sizes: &[usize]) -> Vec<Packet> {
         let mut next = self.clone();
         let mut train = vec![];

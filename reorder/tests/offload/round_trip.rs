@@ -80,12 +80,15 @@ fn frames(flows: &[(bool, bool, bool, bool)], events: &[(usize, Change)]) -> Vec
     frames
 }
 
-/// Frames by the protocol, addresses and ports that they have now (a corrupt frame may say anything), in order.
-/// Identifications of packets that must not be fragmented are made 0, since they may differ.
+/// Frames by the protocol, addresses and ports that they have now (a corrupt frame may say
+/// anything), in order. Identifications of packets that must not be fragmented are made 0, since
+/// they may differ.
 fn by_flow(frames: impl IntoIterator<Item = Vec<u8>>) -> BTreeMap<Vec<u8>, Vec<Vec<u8>>> {
     let mut flows: BTreeMap<Vec<u8>, Vec<Vec<u8>>> = BTreeMap::new();
     for mut frame in frames {
-        let Some(layout) = Layout::find(&frame).ok().filter(|layout| layout.payload(&frame).is_ok()) else {
+        let Some(layout) =
+            Layout::find(&frame).ok().filter(|layout| layout.payload(&frame).is_ok())
+        else {
             flows.entry(vec![]).or_default().push(frame);
             continue;
         };

@@ -57,7 +57,13 @@ fn tcp_over_ipv4() {
 fn tcp_over_ipv6_behind_an_extension_header() {
     // Destination options: next header TCP, 8 bytes, padding.
     let ip_options = vec![6, 0, 1, 4, 0, 0, 0, 0];
-    let packet = Packet { v6: true, ip_options, next_header: Some(60), payload: pattern(5000, 0), ..Packet::default() };
+    let packet = Packet {
+        v6: true,
+        ip_options,
+        next_header: Some(60),
+        payload: pattern(5000, 0),
+        ..Packet::default()
+    };
     let (hdr, frame) = packet.super_frame(1000);
     assert_eq!(cut(&hdr, &frame, 1514).unwrap(), wanted(&packet, 1000));
 }
@@ -147,7 +153,8 @@ fn buffers_are_used_again_and_have_room_to_spare() {
     let mut pool = vec![vec![7; 9000], vec![7; 9000]];
     let pointers: Vec<*const u8> = pool.iter().rev().map(|buffer| buffer.as_ptr()).collect();
     let mut frames = vec![];
-    segments_in(&hdr, &frame, 1514, &mut || pool.pop().unwrap(), &mut |frame| frames.push(frame)).unwrap();
+    segments_in(&hdr, &frame, 1514, &mut || pool.pop().unwrap(), &mut |frame| frames.push(frame))
+        .unwrap();
     assert_eq!(frames, wanted(&packet, 1448));
     assert_eq!(frames.iter().map(|frame| frame.as_ptr()).collect::<Vec<_>>(), pointers);
     for frame in cut(&hdr, &frame, 1514).unwrap() {
@@ -164,7 +171,10 @@ fn the_limit_to_a_frame_is_exact() {
     let whole = packet.frame();
     assert_eq!(cut(&VnetHdr::default(), &whole, whole.len()).unwrap().len(), 1);
     assert_eq!(cut(&VnetHdr::default(), &whole, whole.len() - 1), Err(OffloadError::TooLong));
-    assert_eq!(finish(&VnetHdr::default(), &mut whole.clone(), whole.len() - 1), Err(OffloadError::TooLong));
+    assert_eq!(
+        finish(&VnetHdr::default(), &mut whole.clone(), whole.len() - 1),
+        Err(OffloadError::TooLong)
+    );
 }
 
 #[test]
@@ -186,10 +196,22 @@ fn refuses_what_contradicts_itself() {
         frame[at] = value;
         cut(&hdr, &frame, 1514)
     };
-    assert_eq!(cut(&VnetHdr { gso: Gso::Udp, ..hdr }, &frame, 1514), Err(OffloadError::WrongProtocol));
-    assert_eq!(cut(&VnetHdr { gso: Gso::TcpV6, ..hdr }, &frame, 1514), Err(OffloadError::WrongProtocol));
-    assert_eq!(cut(&VnetHdr { csum_start: 33, ..hdr }, &frame, 1514), Err(OffloadError::BadChecksumPlace));
-    assert_eq!(cut(&VnetHdr { csum_offset: 6, ..hdr }, &frame, 1514), Err(OffloadError::BadChecksumPlace));
+    assert_eq!(
+        cut(&VnetHdr { gso: Gso::Udp, ..hdr }, &frame, 1514),
+        Err(OffloadError::WrongProtocol)
+    );
+    assert_eq!(
+        cut(&VnetHdr { gso: Gso::TcpV6, ..hdr }, &frame, 1514),
+        Err(OffloadError::WrongProtocol)
+    );
+    assert_eq!(
+        cut(&VnetHdr { csum_start: 33, ..hdr }, &frame, 1514),
+        Err(OffloadError::BadChecksumPlace)
+    );
+    assert_eq!(
+        cut(&VnetHdr { csum_offset: 6, ..hdr }, &frame, 1514),
+        Err(OffloadError::BadChecksumPlace)
+    );
     assert_eq!(cut(&VnetHdr { gso_size: 0, ..hdr }, &frame, 1514), Err(OffloadError::BadGso));
     assert_eq!(finish(&hdr, &mut frame.clone(), 9000), Err(OffloadError::BadGso));
     assert_eq!(changed(12, 9), Err(OffloadError::WrongProtocol));
@@ -214,7 +236,11 @@ fn refuses_ipv6_fragments_and_endless_extension_headers() {
     };
     let (hdr, frame) = packet.super_frame(1000);
     assert_eq!(cut(&hdr, &frame, 1514), Err(OffloadError::Fragment));
-    let endless = Packet { ip_options: [60, 0, 1, 4, 0, 0, 0, 0].repeat(300), next_header: Some(60), ..packet };
+    let endless = Packet {
+        ip_options: [60, 0, 1, 4, 0, 0, 0, 0].repeat(300),
+        next_header: Some(60),
+        ..packet
+    };
     let (hdr, mut frame) = endless.super_frame(1000);
     frame.truncate(endless.l4());
     assert_eq!(cut(&hdr, &frame, 1514), Err(OffloadError::BadChecksumPlace));

@@ -1,6 +1,8 @@
-//! An engine driven by a script of bytes: frames, times and controls as anybody might send them, and what must hold.
+//! An engine driven by a script of bytes: frames, times and controls as anybody might send them,
+//! and what must hold.
 //!
-//! The fuzz target `engine` runs scripts that it invents, `tests/scripts.rs` the committed and random ones.
+//! The fuzz target `engine` runs scripts that it invents, `tests/scripts.rs` the committed and
+//! random ones.
 
 use std::collections::VecDeque;
 
@@ -10,7 +12,8 @@ use ri2n_reorder::engine::{Engine, Mode, Settings};
 use ri2n_reorder::offload::vnet::VnetHdr;
 use ri2n_reorder::seq::Seq;
 use ri2n_reorder::wire::{
-    self, repeat, Body, Control, DataHead, Heartbeat, Mac, Message, Nic, PeerLink, Tag, CONTROL_VID, NO_LIMIT,
+    self, repeat, Body, Control, DataHead, Heartbeat, Mac, Message, Nic, PeerLink, Tag,
+    CONTROL_VID, NO_LIMIT,
 };
 use ri2n_reorder::Nanos;
 
@@ -20,7 +23,8 @@ const OTHER: Mac = Mac([2, 0, 0, 0, 0, 3]);
 const MAX_MEMORY: usize = 256 << 10;
 const LONGEST: usize = 1514;
 const MODES: [Mode; 4] = [Mode::Paced, Mode::RoundRobin, Mode::Ri2nPlus, Mode::Ri2nPlusPlus];
-/// Time that a script may take, with more frames than it can be: none of it may be a loop without end.
+/// Time that a script may take, with more frames than it can be: none of it may be a loop without
+/// end.
 const MAX_STEPS: usize = 4096;
 const MAX_TURNS: usize = 64;
 
@@ -76,12 +80,16 @@ impl Sink for Checked {
                 assert!(!self.autonomous && (14..=LONGEST).contains(&frame.len()));
                 return;
             }
-            Out::Controller | Out::Link(..) | Out::Nic(_) => assert!(frame.len() <= LONGEST.max(36 + 36 * 40)),
+            Out::Controller | Out::Link(..) | Out::Nic(_) => {
+                assert!(frame.len() <= LONGEST.max(36 + 36 * 40))
+            }
         }
         let message = wire::parse(&frame).expect("what it sends is valid");
         match (to, message) {
             (Out::Controller, Message::Report(_)) => assert!(!self.autonomous),
-            (Out::Nic(_), Message::Heartbeat(beat)) => assert!(self.autonomous && beat.link.is_none()),
+            (Out::Nic(_), Message::Heartbeat(beat)) => {
+                assert!(self.autonomous && beat.link.is_none())
+            }
             (Out::Link(number, _), Message::Heartbeat(beat)) => {
                 assert_eq!(beat.link, Some(number));
                 if beat.peer == PEER {
@@ -174,11 +182,19 @@ pub fn run(bytes: &[u8]) -> Counters {
 }
 
 impl Play<'_> {
-    /// The state in which most scripts are worth something: two NICs, a peer with two links that are heard both ways.
+    /// The state in which most scripts are worth something: two NICs, a peer with two links that
+    /// are heard both ways.
     fn begin(&mut self) {
         if self.out.autonomous {
             for port in 1..=2 {
-                self.engine.set_nic(self.now, port, "eth", Mac([2, 0, 0, 9, 0, port]), 100_000, true);
+                self.engine.set_nic(
+                    self.now,
+                    port,
+                    "eth",
+                    Mac([2, 0, 0, 9, 0, port]),
+                    100_000,
+                    true,
+                );
             }
             self.turn();
             for port in 1..=2 {
@@ -212,11 +228,13 @@ impl Play<'_> {
             1 => self.now += Nanos::from(self.script.u16()) * 100_000,
             2 => self.now = self.now.saturating_sub(Nanos::from(self.script.u32()) * 100),
             3 => {
-                let (flags, next, expected) = (self.script.u8() & 15, self.script.spread(), self.script.spread());
+                let (flags, next, expected) =
+                    (self.script.u8() & 15, self.script.spread(), self.script.spread());
                 self.beat(link, flags, next, expected);
             }
             4 => {
-                let (flags, ahead, size) = (self.script.u8() & 7, self.script.spread(), self.script.u16() % 1400);
+                let (flags, ahead, size) =
+                    (self.script.u8() & 7, self.script.spread(), self.script.u16() % 1400);
                 self.data(link, flags, ahead, usize::from(size));
             }
             5 => {
@@ -224,7 +242,8 @@ impl Play<'_> {
                 (0..=count).for_each(|_| self.data(link, 0, 0, 1000));
             }
             6 => {
-                let (count, dst) = (self.script.u8() & 63, if kind & 16 == 0 { PEER } else { OTHER });
+                let (count, dst) =
+                    (self.script.u8() & 63, if kind & 16 == 0 { PEER } else { OTHER });
                 (0..=count).for_each(|_| self.plain(dst, VnetHdr::default(), &[0x55; 1300]));
             }
             7 => {
@@ -253,12 +272,15 @@ impl Play<'_> {
                 if kind & 32 != 0 {
                     wire::seal(&mut frame);
                 }
-                let tag = (!self.out.autonomous).then_some(Tag { vid: tag & 0xfff, pcp: (tag >> 13) as u8 });
+                let tag = (!self.out.autonomous)
+                    .then_some(Tag { vid: tag & 0xfff, pcp: (tag >> 13) as u8 });
                 self.engine.on_wire(self.now, tag, kind >> 4 & 1, frame, &mut self.out);
             }
             11 => {
                 let mut links: Vec<(u8, u8, u8)> = (0..self.script.u8() & 3)
-                    .map(|_| (self.script.u8() & 3, self.script.u8() % 3 + 1, self.script.u8() % 3 + 1))
+                    .map(|_| {
+                        (self.script.u8() & 3, self.script.u8() % 3 + 1, self.script.u8() % 3 + 1)
+                    })
                     .collect();
                 links.sort_unstable();
                 links.dedup_by_key(|link| link.0);
@@ -396,7 +418,13 @@ impl Play<'_> {
     fn control(&mut self, mac: Mac, body: Body) {
         let mut frame = Vec::new();
         Control { generation: self.generation, mac, body }.encode(&mut frame);
-        self.engine.on_wire(self.now, Some(Tag { vid: CONTROL_VID, pcp: 0 }), 0, frame, &mut self.out);
+        self.engine.on_wire(
+            self.now,
+            Some(Tag { vid: CONTROL_VID, pcp: 0 }),
+            0,
+            frame,
+            &mut self.out,
+        );
     }
 
     fn this_host(&mut self, nics: u8) {
@@ -426,7 +454,11 @@ impl Play<'_> {
             self.turn();
             self.now = self.engine.on_tick(self.now, &mut self.out);
             turns += 1;
-            assert!(turns < 100 * MAX_TURNS, "{turns} turns, {} ns before the end of an idle second", end - self.now);
+            assert!(
+                turns < 100 * MAX_TURNS,
+                "{turns} turns, {} ns before the end of an idle second",
+                end - self.now
+            );
         }
         self.check_memory();
     }

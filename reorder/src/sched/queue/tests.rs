@@ -3,11 +3,14 @@ use proptest::prelude::*;
 
 const MS: Nanos = 1_000_000;
 
-/// An IPv4 frame of 1,000 bytes with this ECN field, a right header checksum, and `n` in its payload.
+/// An IPv4 frame of 1,000 bytes with this ECN field, a right header checksum, and `n` in its
+/// payload.
 fn ipv4(ecn: u8, n: u32) -> Vec<u8> {
     let mut frame = vec![0; 1_000];
     frame[12..14].copy_from_slice(&[8, 0]);
-    frame[14..34].copy_from_slice(&[0x45, ecn, 3, 218, 0, 9, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame[14..34].copy_from_slice(&[
+        0x45, ecn, 3, 218, 0, 9, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+    ]);
     let sum = !ones_sum(&frame[14..34]);
     frame[24..26].copy_from_slice(&sum.to_be_bytes());
     frame[40..44].copy_from_slice(&n.to_be_bytes());
@@ -22,12 +25,14 @@ fn ipv6(ecn: u8) -> Vec<u8> {
 }
 
 fn ones_sum(bytes: &[u8]) -> u16 {
-    let sum = bytes.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum::<u32>();
+    let sum =
+        bytes.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum::<u32>();
     let sum = (sum & 0xffff) + (sum >> 16);
     ((sum & 0xffff) + (sum >> 16)) as u16
 }
 
-/// 12 Mbit/s come in (1,000 bytes every 667 us), 8 Mbit/s go out (one per ms), for `ms`; returns the queue and what came out.
+/// 12 Mbit/s come in (1,000 bytes every 667 us), 8 Mbit/s go out (one per ms), for `ms`; returns
+/// the queue and what came out.
 fn overload(ecn: u8, ms: u64) -> (Queue, Vec<Vec<u8>>, usize) {
     let mut queue = Queue::new(QueueSettings::default());
     let (mut out, mut dropped, mut sent) = (Vec::new(), 0, 0u32);
@@ -56,7 +61,8 @@ fn a_short_queue_is_left_alone() {
 
 #[test]
 fn a_standing_queue_is_dropped_from_at_the_pace_of_the_control_law() {
-    // The wait is over 5 ms from 10 ms on, so the first falls at 110 ms, the others 100 / sqrt(n) ms later each.
+    // The wait is over 5 ms from 10 ms on, so the first falls at 110 ms, the others 100 / sqrt(n)
+    // ms later each.
     let (queue, out, dropped) = overload(0, 400);
     let law: f64 = (1..=100)
         .scan(0.0, |at, n| {
@@ -67,8 +73,10 @@ fn a_standing_queue_is_dropped_from_at_the_pace_of_the_control_law() {
         .count() as f64;
     assert!((dropped as f64 - 1.0 - law).abs() <= 1.0, "{dropped} dropped, the law says {law}");
     assert_eq!(queue.drops(), dropped as u64);
-    let order: Vec<u32> =
-        out.iter().map(|frame| u32::from_be_bytes([frame[40], frame[41], frame[42], frame[43]])).collect();
+    let order: Vec<u32> = out
+        .iter()
+        .map(|frame| u32::from_be_bytes([frame[40], frame[41], frame[42], frame[43]]))
+        .collect();
     assert!(order.windows(2).all(|pair| pair[0] < pair[1]));
 }
 
@@ -101,7 +109,8 @@ fn a_queue_that_empties_leaves_the_dropping_state() {
 
 #[test]
 fn a_queue_that_is_too_long_again_and_again_is_not_dropped_from_faster_each_time() {
-    // Each time it goes on about where the last one, and that alone, was left. Loads as in `overload`, 100 ms apart.
+    // Each time it goes on about where the last one, and that alone, was left. Loads as in
+    // `overload`, 100 ms apart.
     let mut queue = Queue::new(QueueSettings::default());
     let mut each = Vec::new();
     for began in (0..20).map(|time| time * 400) {
@@ -131,13 +140,17 @@ fn a_frame_with_no_other_behind_it_is_never_dropped_however_long_it_waited() {
 
 #[test]
 fn it_is_bounded_in_frames_and_bytes() {
-    let mut queue = Queue::new(QueueSettings { max_frames: 3, max_bytes: 2_500, ..QueueSettings::default() });
+    let mut queue =
+        Queue::new(QueueSettings { max_frames: 3, max_bytes: 2_500, ..QueueSettings::default() });
     assert!(queue.push(0, vec![0; 1_000]).is_ok());
     assert!(queue.push(0, vec![0; 1_000]).is_ok());
     assert_eq!(queue.push(0, vec![7; 501]), Err(vec![7; 501]));
     assert!(queue.push(0, vec![0; 500]).is_ok());
     assert_eq!(queue.push(0, Vec::new()), Err(Vec::new()));
-    assert_eq!((queue.drops(), queue.len(), queue.bytes(), queue.head_bytes()), (2, 3, 2_500, Some(1_000)));
+    assert_eq!(
+        (queue.drops(), queue.len(), queue.bytes(), queue.head_bytes()),
+        (2, 3, 2_500, Some(1_000))
+    );
     assert_eq!(queue.backlog_ns(20_000), 1_000 * MS);
     assert_eq!(queue.backlog_ns(0), Nanos::MAX);
     assert_eq!(queue.drain().count(), 3);
