@@ -1,13 +1,21 @@
-"""Parallel networking for programs: several TCP connections, over several NICs, as one. Needs no switch and no bridge.
+"""Parallel networking for programs: several TCP connections, over several NICs, as one. Needs no
+switch and no bridge.
 
-Two systems of the papers in one library: Paradise's parallel networking, where the server chooses the interfaces, and
-user-level RI2N, which sends again over living links what a dead one has swallowed. docs/parallel.md explains both.
+Two systems of the papers in one library: Paradise's parallel networking, where the server chooses
+the interfaces, and user-level RI2N, which sends again over living links what a dead one has
+swallowed. docs/parallel.md explains both.
 """
 
 from ri2n_parallel.calls import p_accept, p_connect, p_read, p_write
 from ri2n_parallel.connect import Qos, create_connection
 from ri2n_parallel.connection import ParallelSocket
-from ri2n_parallel.errors import AllLinksLost, HandshakeRefused, ParallelError, ProtocolError, TokenRefused
+from ri2n_parallel.errors import (
+    AllLinksLost,
+    HandshakeRefused,
+    ParallelError,
+    ProtocolError,
+    TokenRefused,
+)
 from ri2n_parallel.link import LinkInfo
 from ri2n_parallel.listener import ParallelListener, create_listener
 

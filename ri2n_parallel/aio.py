@@ -1,7 +1,9 @@
-"""Parallel connections for asyncio: streams as those of `asyncio.open_connection` and `asyncio.start_server`.
+"""Parallel connections for asyncio: streams as those of `asyncio.open_connection` and
+`asyncio.start_server`.
 
-A transport of asyncio's over a ParallelSocket; limits, back-pressure and the readers' methods are then asyncio's own.
-There is no thread per connection: the event loop watches the socket's one descriptor.
+A transport of asyncio's over a ParallelSocket; limits, back-pressure and the readers' methods are
+then asyncio's own. There is no thread per connection: the event loop watches the socket's one
+descriptor.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ __all__ = [
     "streams",
 ]
 
-LIMIT_BYTES = 1 << 18  # a reader stops the session at twice as much; several links fill asyncio's 64 KiB at once
+LIMIT_BYTES = (
+    1 << 18
+)  # a reader stops the session at twice as much; several links fill asyncio's 64 KiB at once
 
 ONE_LINK = Qos()
 Connected = Callable[["ParallelReader", "ParallelWriter"], Awaitable[None] | None]
@@ -94,10 +98,12 @@ async def start_parallel_server(
     backlog: int = BACKLOG,
     link_timeout_s: float = 60.0,
 ) -> ParallelServer:
-    """As `create_listener`, with its errors; `client_connected(reader, writer)` is called for each connection.
+    """As `create_listener`, with its errors; `client_connected(reader, writer)` is called for each
+    connection.
 
-    When it is a coroutine it runs as a task; when that fails, the exception goes to the loop's handler and the
-    connection is aborted, so that the peer does not take half an answer for all of it.
+    When it is a coroutine it runs as a task; when that fails, the exception goes to the loop's
+    handler and the connection is aborted, so that the peer does not take half an answer for all of
+    it.
     """
     listener = create_listener(
         address,
@@ -114,8 +120,13 @@ async def start_parallel_server(
     return ParallelServer(listener, client_connected, limit_bytes)
 
 
-def streams(sock: ParallelSocket, *, limit_bytes: int = LIMIT_BYTES) -> tuple[ParallelReader, ParallelWriter]:
-    """Reader and writer over a connection that is there; it belongs to the running loop from now on."""
+def streams(
+    sock: ParallelSocket, *, limit_bytes: int = LIMIT_BYTES
+) -> tuple[ParallelReader, ParallelWriter]:
+    """Reader and writer over a connection that is there.
+
+    It belongs to the running loop from now on.
+    """
     loop = asyncio.get_running_loop()
     reader = ParallelReader(limit_bytes, loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
@@ -124,7 +135,8 @@ def streams(sock: ParallelSocket, *, limit_bytes: int = LIMIT_BYTES) -> tuple[Pa
 
 
 class ParallelReader(asyncio.StreamReader):
-    """What the peer sends, in order, over all links: read, readexactly, readuntil, readline, at_eof, `async for` lines.
+    """What the peer sends, in order, over all links: read, readexactly, readuntil, readline,
+    at_eof, `async for` lines.
 
     Errors of the connection are those of ParallelSocket.
     """
@@ -133,8 +145,8 @@ class ParallelReader(asyncio.StreamReader):
 class ParallelWriter(asyncio.StreamWriter):
     """What is sent to the peer: write, writelines, drain, write_eof, close, wait_closed.
 
-    `get_extra_info` knows "links" (a list of LinkInfo), "counters", "peername", "sockname" (both of a link that is up)
-    and "socket" (the ParallelSocket).
+    `get_extra_info` knows "links" (a list of LinkInfo), "counters", "peername", "sockname" (both of
+    a link that is up) and "socket" (the ParallelSocket).
     """
 
     def abort(self) -> None:
@@ -142,15 +154,24 @@ class ParallelWriter(asyncio.StreamWriter):
         self.transport.abort()
 
     async def start_tls(self, *args: Any, **options: Any) -> None:
-        """NotImplementedError: every link has its own TLS, from the start; give a context when connecting."""
+        """NotImplementedError: every link has its own TLS, from the start.
+
+        Give a context when connecting.
+        """
         raise NotImplementedError("a parallel connection starts with TLS or does not have it")
 
 
 class ParallelServer:
     """Accepts connections until it is closed; made by `start_parallel_server`."""
 
-    def __init__(self, listener: ParallelListener, client_connected: Connected, limit_bytes: int) -> None:
-        self.listener, self._client_connected, self._limit_bytes = listener, client_connected, limit_bytes
+    def __init__(
+        self, listener: ParallelListener, client_connected: Connected, limit_bytes: int
+    ) -> None:
+        self.listener, self._client_connected, self._limit_bytes = (
+            listener,
+            client_connected,
+            limit_bytes,
+        )
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._fd = listener.fileno()
@@ -201,7 +222,10 @@ class ParallelServer:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
         if kind is not None:
@@ -233,7 +257,9 @@ class ParallelServer:
 
     def _failed(self, error: BaseException, writer: ParallelWriter) -> None:
         writer.abort()
-        self._loop.call_exception_handler({"message": "the program's part of a connection failed", "exception": error})
+        self._loop.call_exception_handler(
+            {"message": "the program's part of a connection failed", "exception": error}
+        )
 
 
 async def _run(what: Awaitable[None]) -> None:

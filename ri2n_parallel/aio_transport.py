@@ -1,7 +1,9 @@
-"""A ParallelSocket as an asyncio transport: the loop watches its one descriptor and does the session's work.
+"""A ParallelSocket as an asyncio transport: the loop watches its one descriptor and does the
+session's work.
 
-The session makes the descriptor readable for what came, for room that a sender waits for, and for errors. So nothing is
-tried again by time, and a reader that is paused stops the peer by the session's window.
+The session makes the descriptor readable for what came, for room that a sender waits for, and for
+errors. So nothing is tried again by time, and a reader that is paused stops the peer by the
+session's window.
 """
 
 from __future__ import annotations
@@ -16,16 +18,24 @@ from ri2n_parallel.engine import SMALL_BYTES
 
 __all__ = ["HIGH_BYTES", "LOW_BYTES", "ParallelTransport"]
 
-HIGH_BYTES, LOW_BYTES = 1 << 20, 1 << 18  # that wait for room: writers are stopped above, and go on below
+HIGH_BYTES, LOW_BYTES = (
+    1 << 20,
+    1 << 18,
+)  # that wait for room: writers are stopped above, and go on below
 READ_BYTES = 1 << 18
 MAX_READS = 8  # before others of the loop have their turn
 JOIN_BYTES = 1 << 18  # small writes that wait go together, up to so many bytes
 
 
 class ParallelTransport(asyncio.Transport):
-    """All of it runs in the loop's thread; errors of the connection go to the protocol's `connection_lost`."""
+    """All of it runs in the loop's thread.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, sock: ParallelSocket, protocol: asyncio.BaseProtocol) -> None:
+    Errors of the connection go to the protocol's `connection_lost`.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, sock: ParallelSocket, protocol: asyncio.BaseProtocol
+    ) -> None:
         super().__init__()
         self._loop, self._sock, self._session = loop, sock, sock._session
         self._protocol: Any = protocol
@@ -42,7 +52,10 @@ class ParallelTransport(asyncio.Transport):
         loop.add_reader(self._fd, self._ready)
 
     def __repr__(self) -> str:
-        return f"<ParallelTransport {self._names.get('peername')}{' closing' if self._closing else ''}>"
+        return (
+            "<ParallelTransport "
+            f"{self._names.get('peername')}{' closing' if self._closing else ''}>"
+        )
 
     def __del__(self) -> None:
         if getattr(self, "_fd", -1) >= 0:
@@ -67,7 +80,9 @@ class ParallelTransport(asyncio.Transport):
     # ---- writing
 
     def write(self, data: Any) -> None:
-        """Send what goes now and keep the rest until there is room; RuntimeError after `write_eof`."""
+        """Send what goes now and keep the rest until there is room; RuntimeError after
+        `write_eof`.
+        """
         if self._ends:
             raise RuntimeError("cannot write after write_eof")
         if self._closing:
@@ -98,7 +113,10 @@ class ParallelTransport(asyncio.Transport):
                 self._finish()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Bytes above which writers are stopped and below which they go on; `low` is a quarter of `high` by default."""
+        """Bytes above which writers are stopped and below which they go on.
+
+        `low` is a quarter of `high` by default.
+        """
         if high is None:
             high = HIGH_BYTES if low is None else 4 * low
         if low is None:
@@ -148,7 +166,9 @@ class ParallelTransport(asyncio.Transport):
         self._protocol = protocol
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """ "links" and "counters" as those of ParallelSocket, "peername" and "sockname" of one link, "socket"."""
+        """ "links" and "counters" as those of ParallelSocket, "peername" and "sockname" of one
+        link, "socket".
+        """
         if name == "links":
             return self._sock.links
         if name == "counters":
@@ -167,14 +187,20 @@ class ParallelTransport(asyncio.Transport):
             if self._out:
                 self._go_on()
             if session.broken and not (self.is_reading() and session.incoming.ready):
-                # A peer that had sent all of its stream may be gone: nothing is lost while nothing waits for it.
+                # A peer that had sent all of its stream may be gone: nothing is lost while nothing
+                # waits for it.
                 harmless = self._at_end and not self._out and not session.outgoing.waiting_bytes
                 self._lose(None if harmless else session.broken)
         except OSError as error:
             self._lose(error)
         except Exception as error:
             self._loop.call_exception_handler(
-                {"message": "a protocol failed", "exception": error, "transport": self, "protocol": self._protocol}
+                {
+                    "message": "a protocol failed",
+                    "exception": error,
+                    "transport": self,
+                    "protocol": self._protocol,
+                }
             )
             self._sock.abort()
             self._lose(error)
@@ -284,7 +310,10 @@ def _names(sock: ParallelSocket) -> dict[str, Any]:
     with session.lock:
         for link in filter(None, [session.control, *session.links.values()]):
             try:
-                return {"peername": link.stream.getpeername(), "sockname": link.stream.getsockname()}
+                return {
+                    "peername": link.stream.getpeername(),
+                    "sockname": link.stream.getsockname(),
+                }
             except OSError:
                 continue
     return {}

@@ -1,6 +1,8 @@
-"""The paper's calls (Paradise, section 3.2.5, table 1), in the order of plain sockets: connect, accept, read, write.
+"""The paper's calls (Paradise, section 3.2.5, table 1), in the order of plain sockets: connect,
+accept, read, write.
 
-`fds` is one ParallelSocket, where the paper has a list of descriptors: it also knows what has to be sent again.
+`fds` is one ParallelSocket, where the paper has a list of descriptors: it also knows what has to be
+sent again.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ class Readable(Protocol):
 def p_connect(
     fd: socket.socket, address: tuple[str, int], qos: Qos, *, token: str | bytes | None = None
 ) -> ParallelSocket:
-    """Connect the fresh socket `fd` to a server as control connection, then as many data connections as `qos` asks for.
+    """Connect the fresh socket `fd` to a server as control connection, then as many data
+    connections as `qos` asks for.
 
     The socket's time-out bounds all of it. `token` and errors are those of `create_connection`.
     """

@@ -1,6 +1,8 @@
-"""One thread for all sessions of a process: links that died while nobody called, acknowledgements, closing, rejoining.
+"""One thread for all sessions of a process: links that died while nobody called, acknowledgements,
+closing, rejoining.
 
-It exists while there is something to care for. A child process has no part in what was its parent's at the fork.
+It exists while there is something to care for. A child process has no part in what was its parent's
+at the fork.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ class Owned(Protocol):
     """What belongs to the process that made it."""
 
     def left_to_parent(self) -> None:
-        """This is a child: let go of it without a trace; no other thread is there, and any lock may be held."""
+        """This is a child: let go of it without a trace.
+
+        No other thread is there, and any lock may be held.
+        """
 
 
 _owned: weakref.WeakSet[Owned] = weakref.WeakSet()

@@ -58,7 +58,10 @@ NOTHING = memoryview(b"")
 
 @dataclass(frozen=True)
 class Qos:
-    """What a client asks for (Paradise, section 3.2.3): `parallelism` is the number of data connections."""
+    """What a client asks for (Paradise, section 3.2.3):
+
+    `parallelism` is the number of data connections.
+    """
 
     parallelism: int = 1
 
@@ -81,31 +84,43 @@ def create_connection(
     window_bytes: int = WINDOW_BYTES,
     link_timeout_s: float = 60.0,
 ) -> ParallelSocket:
-    """Connect to a server: the control connection to `address`, data connections to where the server wants them.
+    """Connect to a server: the control connection to `address`, data connections to where the
+    server wants them.
 
-    `sources` are own addresses. It returns once all links are there, or some and the others take longer than a second;
-    those go on trying. With `data`, the connection's first bytes, a question is there as soon as over a plain
-    connection: it goes with the greeting, and the call returns when the server has answered that; links come
-    meanwhile. Of long ones a part does (schedule.py), and the rest goes over the links once they are there.
+    `sources` are own addresses. It returns once all links are there, or some and the others take
+    longer than a second; those go on trying. With `data`, the connection's first bytes, a question
+    is there as soon as over a plain connection: it goes with the greeting, and the call returns
+    when the server has answered that; links come meanwhile. Of long ones a part does (schedule.py),
+    and the rest goes over the links once they are there.
 
-    With a `token` both ends prove that they know it, on every connection, before anything else is said; it does not
-    travel. That takes one round trip more, for `data` and for links.
+    With a `token` both ends prove that they know it, on every connection, before anything else is
+    said; it does not travel. That takes one round trip more, for `data` and for links.
 
-    Links go to `address` and to such other addresses that the server names as are in networks of own interfaces, or in
-    `networks`, such as "10.1.0.0/16" (reach.py); the counter `addresses_refused` says how many were not.
+    Links go to `address` and to such other addresses that the server names as are in networks of
+    own interfaces, or in `networks`, such as "10.1.0.0/16" (reach.py); the counter
+    `addresses_refused` says how many were not.
 
-    Errors: OSError of the control connection, TokenRefused, HandshakeRefused, ProtocolError, AllLinksLost when no data
-    connection can be made (if all of `data` went early, later calls say so), TimeoutError, BadInput (token, networks).
+    Errors: OSError of the control connection, TokenRefused, HandshakeRefused, ProtocolError,
+    AllLinksLost when no data connection can be made (if all of `data` went early, later calls say
+    so), TimeoutError, BadInput (token, networks).
     """
     client = Client(
-        *(tuple(sources or ()), ssl_context, server_hostname or address[0]), key_of(token), networks_of(networks)
+        *(tuple(sources or ()), ssl_context, server_hostname or address[0]),
+        key_of(token),
+        networks_of(networks),
     )
     deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
     source = (client.sources[0], 0) if client.sources else None
     view = memoryview(data).cast("B")
     control = socket.create_connection(address, timeout_s, source_address=source)
     return open_session(
-        control, qos, client, deadline_s, data=view, window_bytes=window_bytes, link_timeout_s=link_timeout_s
+        control,
+        qos,
+        client,
+        deadline_s,
+        data=view,
+        window_bytes=window_bytes,
+        link_timeout_s=link_timeout_s,
     )
 
 
@@ -121,7 +136,9 @@ def open_session(
 ) -> ParallelSocket:
     """The same over a control connection that is there already; it is closed when that fails."""
     stream: Stream = control
-    early = bytes(data[: early_bytes(len(data), qos.parallelism, round_trip_s(control), EARLY_BYTES)])
+    early = bytes(
+        data[: early_bytes(len(data), qos.parallelism, round_trip_s(control), EARLY_BYTES)]
+    )
     if early:
         window_bytes = max(window_bytes, EARLY_BYTES)
     try:
@@ -158,7 +175,9 @@ def open_session(
                 dialer.wait(session, deadline_s)
             dialer.carry_on()
         if len(data) > len(early):
-            made.settimeout(None if deadline_s is None else max(0.001, deadline_s - time.monotonic()))
+            made.settimeout(
+                None if deadline_s is None else max(0.001, deadline_s - time.monotonic())
+            )
             made.sendall(data[len(early) :])
             made.settimeout(None)
     except BaseException:
@@ -170,9 +189,15 @@ def open_session(
 
 
 def _greet(
-    stream: Stream, qos: Qos, deadline_s: float | None, window_bytes: int, early: bytes, key: bytes | None
+    stream: Stream,
+    qos: Qos,
+    deadline_s: float | None,
+    window_bytes: int,
+    early: bytes,
+    key: bytes | None,
 ) -> tuple[Reply, bytes | None]:
-    """Ask for a session, with the stream's first bytes if there are any: what the server answered, the session's key.
+    """Ask for a session, with the stream's first bytes if there are any: what the server answered,
+    the session's key.
 
     Errors: HandshakeRefused, TokenRefused, ProtocolError, TimeoutError.
     """
@@ -191,7 +216,10 @@ def _greet(
             stream.settimeout(left_s())
             part = stream.recv(count - len(data))
             if not part:
-                raise ProtocolError("the server closed the connection instead of answering: it speaks something else")
+                raise ProtocolError(
+                    "the server closed the connection instead of answering: it speaks something "
+                    "else"
+                )
             data += part
         return data
 
@@ -201,7 +229,10 @@ def _greet(
         return Reply.unpack(data), data
 
     def prove(key: bytes, said: bytes) -> bytes:
-        """After the greeting `said`: check the server's proof, then give ours, and only then the first bytes."""
+        """After the greeting `said`:
+
+        check the server's proof, then give ours, and only then the first bytes.
+        """
         reply, data = read_reply()
         if reply.status != CHALLENGE:
             if reply.status == OK:
@@ -220,7 +251,9 @@ def _greet(
         if isinstance(stream, ssl.SSLSocket):
             stream.do_handshake()
         kind = EARLY if early else HELLO
-        greeting = Greeting(kind, qos.parallelism, MAX_CHUNK, window_bytes, bytes(SESSION_BYTES), proves=bool(key))
+        greeting = Greeting(
+            kind, qos.parallelism, MAX_CHUNK, window_bytes, bytes(SESSION_BYTES), proves=bool(key)
+        )
         first = FRAME.pack(DATA, len(early), 0, 0, window_bytes) + early if early else b""
         if key is None:
             own = None
@@ -234,7 +267,9 @@ def _greet(
         if own is not None and not is_same(read(PROOF_BYTES), proof_of_answer(own, data)):
             raise TokenRefused("the server's answer was changed on its way")
     except ConnectionError as error:
-        raise ProtocolError(f"{remote}: the server closed the connection instead of answering") from error
+        raise ProtocolError(
+            f"{remote}: the server closed the connection instead of answering"
+        ) from error
     except HandshakeRefused as error:
         raise type(error)(f"{remote}: {error}") from None
     except ProtocolError as error:
@@ -242,7 +277,9 @@ def _greet(
     except TimeoutError:
         raise TimeoutError(f"{remote}: the server did not answer in time") from None
     except ssl.SSLError as error:
-        why = getattr(error, "verify_message", "") or (error.reason or "it ended early").lower().replace("_", " ")
+        why = getattr(error, "verify_message", "") or (
+            error.reason or "it ended early"
+        ).lower().replace("_", " ")
         raise HandshakeRefused(f"{remote}: TLS: {why}") from error
     if not reply.endpoints:
         raise ProtocolError(f"{remote}: the server named no address")
@@ -252,5 +289,9 @@ def _greet(
 def _must_be(reply: Reply, status: int) -> None:
     """HandshakeRefused with the reason when the server says something else."""
     if reply.status != status:
-        kind = TokenRefused if reply.status in (TOKEN_WANTED, NO_TOKEN, TOKEN_WRONG) else HandshakeRefused
+        kind = (
+            TokenRefused
+            if reply.status in (TOKEN_WANTED, NO_TOKEN, TOKEN_WRONG)
+            else HandshakeRefused
+        )
         raise kind(REASONS.get(reply.status, f"status {reply.status}"))

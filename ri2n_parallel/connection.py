@@ -24,7 +24,14 @@ __all__ = ["ParallelSocket"]
 FILE_BYTES = 1 << 18
 NOTHING_YET = dict.fromkeys(
     (
-        *("resent_chunks", "resent_bytes", "links_lost", "links_rejoined", "links_suspected", "links_recovered"),
+        *(
+            "resent_chunks",
+            "resent_bytes",
+            "links_lost",
+            "links_rejoined",
+            "links_suspected",
+            "links_recovered",
+        ),
         "addresses_refused",
     ),
     0,
@@ -34,9 +41,10 @@ NOTHING_YET = dict.fromkeys(
 class ParallelSocket:
     """Several TCP connections as one: a stream of bytes in order, over all links that work.
 
-    As with a socket, one thread may send while another receives. Errors: TimeoutError, BlockingIOError (non-blocking),
-    ConnectionResetError when the peer has aborted, BrokenPipeError after `shutdown`, and `ParallelError`s, of which
-    AllLinksLost names every link and what became of it.
+    As with a socket, one thread may send while another receives. Errors: TimeoutError,
+    BlockingIOError (non-blocking), ConnectionResetError when the peer has aborted, BrokenPipeError
+    after `shutdown`, and `ParallelError`s, of which AllLinksLost names every link and what became
+    of it.
     """
 
     def __init__(self, session: Session) -> None:
@@ -100,11 +108,18 @@ class ParallelSocket:
                 deadline_s = self._wait(deadline_s, room=True)
 
     def sendall(self, data: Any) -> None:
-        """Send everything. The time-out is for each wait, as long as something goes out in between."""
+        """Send everything. The time-out is for each wait, as long as something goes out in
+        between.
+        """
         session = self._session
         deadline_s: float | None = None
         with session.lock:
-            if type(data) is bytes and 0 < len(data) <= SMALL_BYTES and not self._closed and session.send_small(data):
+            if (
+                type(data) is bytes
+                and 0 < len(data) <= SMALL_BYTES
+                and not self._closed
+                and session.send_small(data)
+            ):
                 return
             view = memoryview(data).cast("B")
             while True:
@@ -117,7 +132,8 @@ class ParallelSocket:
                 deadline_s = self._wait(deadline_s, room=True)
 
     def sendfile(self, file: IO[bytes], offset: int = 0, count: int | None = None) -> int:
-        """Send a regular file's bytes from `offset` on, `count` of them or all; how many. Its position is then after.
+        """Send a regular file's bytes from `offset` on, `count` of them or all; how many. Its
+        position is then after.
 
         ValueError for a file in text mode.
         """
@@ -136,12 +152,17 @@ class ParallelSocket:
         return total
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until the peer has acknowledged everything that was sent; TimeoutError after `timeout_s`."""
+        """Wait until the peer has acknowledged everything that was sent.
+
+        TimeoutError after `timeout_s`.
+        """
         session = self._session
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         with session.lock:
             asked = False
-            while session.outgoing.waiting_bytes or (session.outgoing.end is not None and not session.outgoing.done):
+            while session.outgoing.waiting_bytes or (
+                session.outgoing.end is not None and not session.outgoing.done
+            ):
                 self._raise_broken()
                 asked = asked or session.ask()
                 self._wait_until(deadline_s)
@@ -149,7 +170,10 @@ class ParallelSocket:
     # ---- the end
 
     def shutdown(self, how: int) -> None:
-        """SHUT_WR: the peer reads the end of the stream after what was sent. SHUT_RD: what comes is not kept."""
+        """SHUT_WR: the peer reads the end of the stream after what was sent. SHUT_RD:
+
+        what comes is not kept.
+        """
         with self._session.lock:
             self._open()
             if how in (socket.SHUT_WR, socket.SHUT_RDWR):
@@ -166,11 +190,16 @@ class ParallelSocket:
         self._leave()
 
     def abort(self) -> None:
-        """Close at once; what was not delivered is lost, and the peer is told, past everything that waits."""
+        """Close at once.
+
+        What was not delivered is lost, and the peer is told, past everything that waits.
+        """
         self._closed = True
         with self._session.lock:
             if not self._session.closed:
-                self._session.fail(ConnectionAbortedError("the program has aborted it"), tell="aborted")
+                self._session.fail(
+                    ConnectionAbortedError("the program has aborted it"), tell="aborted"
+                )
                 self._session.close()
 
     def detach_file(self) -> None:
@@ -187,7 +216,10 @@ class ParallelSocket:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if kind is not None and not self._closed:
             self.abort()  # the peer must not take half of it for all of it
@@ -195,7 +227,9 @@ class ParallelSocket:
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
-            self._session.abandoned = True  # and no more: the collector may run in the middle of what holds a lock
+            self._session.abandoned = (
+                True  # and no more: the collector may run in the middle of what holds a lock
+            )
 
     # ---- as other sockets
 
@@ -214,9 +248,11 @@ class ParallelSocket:
         self._timeout_s = None if flag else 0.0
 
     def fileno(self) -> int:
-        """A descriptor that is readable when there is something to do: call `recv` then, which may find nothing.
+        """A descriptor that is readable when there is something to do: call `recv` then, which may
+        find nothing.
 
-        It is never writable. After a `send` that raised BlockingIOError it is readable when there is room again.
+        It is never writable. After a `send` that raised BlockingIOError it is readable when there
+        is room again.
         """
         session = self._session
         with session.lock:
@@ -235,7 +271,10 @@ class ParallelSocket:
         errors: str | None = None,
         newline: str | None = None,
     ) -> Any:
-        """A file over this connection, which stays open until all of its files are closed too; modes r, w, b."""
+        """A file over this connection, which stays open until all of its files are closed too.
+
+        Modes r, w, b.
+        """
         if not set(mode) <= {"r", "w", "b"}:
             raise ValueError(f"invalid mode {mode!r} (only r, w, b allowed)")
         raw = _Raw(self, mode)
@@ -254,7 +293,10 @@ class ParallelSocket:
         return buffered if "b" in mode else io.TextIOWrapper(buffered, encoding, errors, newline)
 
     def getpeername(self) -> tuple[Any, ...]:
-        """The peer's address on the connection that it began with, or on any link; OSError when there is none."""
+        """The peer's address on the connection that it began with, or on any link.
+
+        OSError when there is none.
+        """
         session = self._session
         with session.lock:
             for link in filter(None, [session.control, *session.links.values()]):
@@ -273,7 +315,10 @@ class ParallelSocket:
 
     @property
     def counters(self) -> dict[str, int]:
-        """What happened: duplicates, resent_chunks, resent_bytes, links_lost, links_rejoined, links_suspected, ..."""
+        """What happened:
+
+        duplicates, resent_chunks, resent_bytes, links_lost, links_rejoined, links_suspected, ...
+        """
         session = self._session
         with session.lock:
             return {**NOTHING_YET, **session.counters, "duplicates": session.incoming.duplicates}
@@ -335,7 +380,9 @@ class ParallelSocket:
         self._wait_until(deadline_s, pause_s, room=room)
         return deadline_s
 
-    def _wait_until(self, deadline_s: float | None, pause_s: float | None = None, *, room: bool = False) -> None:
+    def _wait_until(
+        self, deadline_s: float | None, pause_s: float | None = None, *, room: bool = False
+    ) -> None:
         if deadline_s is None:
             self._session.wait(pause_s, room=room)
             return

@@ -1,4 +1,8 @@
-"""Pure: how many may wait who have not said who they are, in all and of each address, and who makes room for more."""
+"""Pure:
+
+how many may wait who have not said who they are, in all and of each address, and who makes room for
+more.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,10 @@ SITE_BITS = 64  # of an IPv6 address: a host may give itself any of the rest
 class Crowds(Generic[Key]):
     """Those who wait, by address.
 
-    When one more comes than may, the one that has waited for longest makes room: of its own address if that has as many
-    as one may have, and otherwise of the address that has the most. So an address that connects and connects takes its
-    own places; there are as many for others as `most` less `of_one`.
+    When one more comes than may, the one that has waited for longest makes room: of its own address
+    if that has as many as one may have, and otherwise of the address that has the most. So an
+    address that connects and connects takes its own places; there are as many for others as `most`
+    less `of_one`.
     """
 
     def __init__(self, most: int, of_one: int) -> None:
@@ -55,7 +60,10 @@ class Crowds(Generic[Key]):
 
 
 def crowd_of(address: str) -> str:
-    """What counts as one address: of IPv6 the network's part; of IPv4 in IPv6 (::ffff:192.0.2.1) the IPv4 address."""
+    """What counts as one address: of IPv6 the network's part.
+
+    Of IPv4 in IPv6 (::ffff:192.0.2.1) the IPv4 address.
+    """
     bare = address.partition("%")[0]
     try:
         found = ipaddress.ip_address(bare)

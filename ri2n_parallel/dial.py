@@ -1,4 +1,7 @@
-"""The connecting side's data connections: made without waiting, all at once, and again when one dies."""
+"""The connecting side's data connections:
+
+made without waiting, all at once, and again when one dies.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,10 @@ _new_socket = socket.socket
 
 @dataclass(frozen=True)
 class Client:
-    """How to connect: own addresses, TLS, what both ends prove to know, where else a server's addresses may be."""
+    """How to connect:
+
+    own addresses, TLS, what both ends prove to know, where else a server's addresses may be.
+    """
 
     sources: tuple[str, ...] = ()
     ssl_context: ssl.SSLContext | None = None
@@ -54,14 +60,20 @@ class Client:
     networks: tuple[Network, ...] = ()
 
     def source(self, number: int, remote: str) -> str:
-        """The own address that link `number` leaves from: of those nearest to the server's, the next in turn."""
+        """The own address that link `number` leaves from:
+
+        of those nearest to the server's, the next in turn.
+        """
         bits = [_common_bits(source, remote) for source in self.sources]
-        near = [source for source, common in zip(self.sources, bits, strict=True) if common == max(bits)]
+        near = [
+            source for source, common in zip(self.sources, bits, strict=True) if common == max(bits)
+        ]
         return near[number % len(near)]
 
 
 class Dialer:
-    """Connects a session's links, all at once, and again those that died; the session's lock is held in every call.
+    """Connects a session's links, all at once, and again those that died; the session's lock is
+    held in every call.
 
     When none of them could be connected and each was tried once, the session is over.
     """
@@ -121,7 +133,9 @@ class Dialer:
     def attempt(self, number: int, *, careful: bool) -> _Attempt:
         """To the interface that the server named for this link."""
         endpoint = self._endpoints[(number + self._skipped.get(number, 0)) % len(self._endpoints)]
-        greeting = Greeting(JOIN, 0, MAX_CHUNK, self._window_bytes, self._name, number, self._key is not None)
+        greeting = Greeting(
+            JOIN, 0, MAX_CHUNK, self._window_bytes, self._name, number, self._key is not None
+        )
         return _Attempt(number, endpoint, self._client, greeting.pack(), self._key, careful)
 
     def failed(self, session: Session, attempt: _Attempt) -> None:
@@ -146,7 +160,10 @@ class Dialer:
 
 
 class _Joining:
-    """Tries to connect one link, over and over: whenever its socket says something, and when it has waited enough."""
+    """Tries to connect one link, over and over:
+
+    whenever its socket says something, and when it has waited enough.
+    """
 
     def __init__(self, dialer: Dialer, session: Session, number: int, *, careful: bool) -> None:
         self._dialer, self._session, self._number, self._careful = dialer, session, number, careful
@@ -157,7 +174,12 @@ class _Joining:
     def care(self, now_s: float) -> None:
         session, dialer = self._session, self._dialer
         link = session.links.get(self._number)
-        if session.closed or session.broken or session.finished or (link is not None and link.state == "up"):
+        if (
+            session.closed
+            or session.broken
+            or session.finished
+            or (link is not None and link.state == "up")
+        ):
             dialer.joined(self, self._number)
             self.give_up("not needed")
             return
@@ -183,7 +205,10 @@ class _Joining:
         if attempt.status == UNKNOWN_SESSION and not session.up:
             session.fail(AllLinksLost(f"{attempt.name}: {attempt.why}"))
         self.give_up(attempt.why)
-        self._next_s, self._pause_s = now_s + self._pause_s, min(MAX_PAUSE_S, 2 * self._pause_s or PAUSE_S)
+        self._next_s, self._pause_s = (
+            now_s + self._pause_s,
+            min(MAX_PAUSE_S, 2 * self._pause_s or PAUSE_S),
+        )
 
     def give_up(self, why: str) -> None:
         """The attempt that there may be; another one follows when its time comes."""
@@ -195,14 +220,21 @@ class _Joining:
 
 
 class _Attempt:
-    """One data connection in the making, without waiting: TCP, TLS, then the greeting; `step` until there is a link.
+    """One data connection in the making, without waiting: TCP, TLS, then the greeting; `step` until
+    there is a link.
 
-    With the session's `key` the server has to prove that it has it too, and then this end does. A `careful` one also
-    waits for the server's answer: what died before may connect and yet be dead.
+    With the session's `key` the server has to prove that it has it too, and then this end does. A
+    `careful` one also waits for the server's answer: what died before may connect and yet be dead.
     """
 
     def __init__(
-        self, number: int, endpoint: Endpoint, client: Client, greeting: bytes, key: bytes | None, careful: bool
+        self,
+        number: int,
+        endpoint: Endpoint,
+        client: Client,
+        greeting: bytes,
+        key: bytes | None,
+        careful: bool,
     ) -> None:
         self.number, self.endpoint, self.why, self.status = number, endpoint, "", OK
         self._careful, self._greeted, self._answer = careful, False, b""
@@ -232,7 +264,10 @@ class _Attempt:
             self.fail(failed.strerror or str(failed))
 
     def step(self, now_s: float) -> Link | None:
-        """Go on as far as it can; the link once it is there. `stream` is None when it has failed (`why`)."""
+        """Go on as far as it can; the link once it is there.
+
+        `stream` is None when it has failed (`why`).
+        """
         if self.stream is None:
             return None
         try:
@@ -248,7 +283,9 @@ class _Attempt:
                 self._connected = True
                 if self._client.ssl_context:
                     self.stream = self._client.ssl_context.wrap_socket(
-                        self.stream, do_handshake_on_connect=False, server_hostname=self._client.server_hostname
+                        self.stream,
+                        do_handshake_on_connect=False,
+                        server_hostname=self._client.server_hostname,
                     )
             if isinstance(self.stream, ssl.SSLSocket):
                 self.stream.do_handshake()
@@ -266,9 +303,15 @@ class _Attempt:
                 link = Link(self.number, self.stream, awaiting=REPLY.size)
                 link.send(self._greeting)
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError) as wants:
-            self._events = select.POLLOUT if isinstance(wants, ssl.SSLWantWriteError) else select.POLLIN
+            self._events = (
+                select.POLLOUT if isinstance(wants, ssl.SSLWantWriteError) else select.POLLIN
+            )
             if now_s > self._deadline_s:
-                self.fail("no answer" if self._greeted or self._asked else "no answer to the TLS handshake")
+                self.fail(
+                    "no answer"
+                    if self._greeted or self._asked
+                    else "no answer to the TLS handshake"
+                )
             return None
         except OSError as error:
             self.fail(error.strerror or str(error))
@@ -277,7 +320,10 @@ class _Attempt:
         return link
 
     def _challenged(self, stream: Stream, key: bytes) -> bool:
-        """Greet and hear the server's proof; whether it was right, and ours is what is to be said next."""
+        """Greet and hear the server's proof.
+
+        Whether it was right, and ours is what is to be said next.
+        """
         if not self._asked:
             self._asked = stream.send(self._said) > 0  # so few bytes go in one
         if not self._hears(stream, REPLY.size, CHALLENGE):
@@ -296,7 +342,9 @@ class _Attempt:
         return self._hears(stream, REPLY.size, OK)
 
     def _hears(self, stream: Stream, count: int, status: int) -> bool:
-        """Read so many bytes of the server's answer; whether they are there and its status is that."""
+        """Read so many bytes of the server's answer; whether they are there and its status is
+        that.
+        """
         while len(self._answer) < count:
             part = stream.recv(count - len(self._answer))
             self._answer += part

@@ -1,4 +1,7 @@
-"""A session's engine: both directions of the stream over its links, and what is done when a link says something."""
+"""A session's engine:
+
+both directions of the stream over its links, and what is done when a link says something.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,15 @@ from ri2n_parallel.links import CLOSED, CONTROL, Links
 from ri2n_parallel.schedule import FIRST_BYTES, SEGMENT_BYTES, UNKNOWN_RATE, chunk_bytes, pick
 from ri2n_parallel.stream import MAX_UNACKNOWLEDGED, Incoming, Outgoing
 
-__all__ = ["MAX_OUT", "READ_BYTES", "REFUSED", "SMALL_BYTES", "TAKEN_PART", "Engine", "scratch_view"]
+__all__ = [
+    "MAX_OUT",
+    "READ_BYTES",
+    "REFUSED",
+    "SMALL_BYTES",
+    "TAKEN_PART",
+    "Engine",
+    "scratch_view",
+]
 
 SMALL_BYTES = SEGMENT_BYTES  # a message up to this length is one chunk on one link
 FRAME_BYTES = FRAME.size
@@ -67,7 +78,10 @@ class Engine(Links):
         self.name, self.chunk_most, self.link_timeout_s = name, chunk_most, link_timeout_s
         most = max(MAX_UNACKNOWLEDGED, window_bytes)
         super().__init__(Incoming(window_bytes), Outgoing(peer_window_bytes, most), rejoin)
-        self._lingers: tuple[int, float | None] = (0, None)  # after `closing`: bytes that were acknowledged since then
+        self._lingers: tuple[int, float | None] = (
+            0,
+            None,
+        )  # after `closing`: bytes that were acknowledged since then
         self._ack_every = max(1, window_bytes // ACK_PART)
         self._unacknowledged = 0  # bytes that came since the last acknowledgement
         self._wanted = 0  # the peer asks to be told when all bytes below have come
@@ -78,7 +92,10 @@ class Engine(Links):
         caretaker.own(self)
 
     def _read(self, link: Link, count: int | None = None) -> None:
-        """Read what has come over a link and take it; `count` bytes of it are in the scratch memory already."""
+        """Read what has come over a link and take it.
+
+        `count` bytes of it are in the scratch memory already.
+        """
         view = scratch_view()
         for turn in range(MAX_READS):
             rest = link.rest
@@ -155,10 +172,14 @@ class Engine(Links):
 
     def _aborted(self, reason: bytes) -> None:
         """The peer says why it ends the session."""
-        text = "".join(each if each.isprintable() else "?" for each in reason.decode("utf-8", "replace"))
+        text = "".join(
+            each if each.isprintable() else "?" for each in reason.decode("utf-8", "replace")
+        )
         self.fail(ConnectionResetError(f"the peer has closed the connection: {text}"), tell=None)
 
-    def _take_other(self, link: Link, kind: int, sequence: int, ack: int, limit: int, payload: bytes) -> bool:
+    def _take_other(
+        self, link: Link, kind: int, sequence: int, ack: int, limit: int, payload: bytes
+    ) -> bool:
         """A frame that is no data; whether the session goes on."""
         if kind == ABORT:
             self._aborted(payload)
@@ -194,7 +215,10 @@ class Engine(Links):
         self.outgoing.cut(data, CONTROL)
 
     def send_some(self, data: memoryview) -> int:
-        """Send what can go now: how many bytes of `data`. Zero: room or a writable link has to be waited for."""
+        """Send what can go now: how many bytes of `data`. Zero:
+
+        room or a writable link has to be waited for.
+        """
         outgoing, total, done = self.outgoing, len(data), 0
         self.pause_s = None
         self._starved = self._busy = False
@@ -231,7 +255,12 @@ class Engine(Links):
             self._early_end = self.outgoing.next + size
             return self.control, size
         now_s = time.monotonic()
-        if link is not None and link.load.writable and remaining <= SMALL_BYTES and not self.outgoing.waiting_bytes:
+        if (
+            link is not None
+            and link.load.writable
+            and remaining <= SMALL_BYTES
+            and not self.outgoing.waiting_bytes
+        ):
             return link, remaining
         if len(up) == 1:
             size = min(remaining, self.chunk_most)
@@ -251,7 +280,9 @@ class Engine(Links):
         place = pick(loads, size, remaining)
         if place is None:
             soonest_s = min(load.backlog_bytes / load.rate for load in loads)
-            self.pause_s = min(MAX_PAUSE_S, soonest_s / 2) if any(load.writable for load in loads) else None
+            self.pause_s = (
+                min(MAX_PAUSE_S, soonest_s / 2) if any(load.writable for load in loads) else None
+            )
             return None, 0
         self._primary = up[place]
         return up[place], size
@@ -281,7 +312,10 @@ class Engine(Links):
             self.counters["resent_chunks"] += 1
             self.counters["resent_bytes"] += len(chunk.data)
             try:
-                link.send(FRAME.pack(DATA, len(chunk.data), chunk.sequence, self._ack_now(), self._told), chunk.data)
+                link.send(
+                    FRAME.pack(DATA, len(chunk.data), chunk.sequence, self._ack_now(), self._told),
+                    chunk.data,
+                )
             except OSError as error:
                 self.lose(link, error.strerror or str(error))
                 return  # which has called this
@@ -325,7 +359,10 @@ class Engine(Links):
         self.taken()
 
     def ask(self) -> bool:
-        """Have the peer acknowledge as soon as it has everything that was sent so far; whether there is a way."""
+        """Have the peer acknowledge as soon as it has everything that was sent so far.
+
+        Whether there is a way.
+        """
         link = self._best() or self.control
         if link is None:
             return False
@@ -361,7 +398,11 @@ class Engine(Links):
     @property
     def finished(self) -> bool:
         """Both directions are complete and acknowledged."""
-        return self.outgoing.done and self.incoming.end is not None and self.incoming.next == self.incoming.end
+        return (
+            self.outgoing.done
+            and self.incoming.end is not None
+            and self.incoming.next == self.incoming.end
+        )
 
     # ---- small things
 
@@ -385,7 +426,9 @@ class Engine(Links):
             self._unacknowledged = 0
         self._told = self.incoming.limit
         try:
-            link.send(FRAME.pack(kind, len(payload), sequence, self.incoming.ack, self._told), payload)
+            link.send(
+                FRAME.pack(kind, len(payload), sequence, self.incoming.ack, self._told), payload
+            )
         except OSError as error:
             self.lose(link, error.strerror or str(error))
             return

@@ -1,4 +1,7 @@
-"""What a user can cause or cure, each one clear line; what goes wrong with a connection is an OSError as well."""
+"""What a user can cause or cure, each one clear line.
+
+What goes wrong with a connection is an OSError as well.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ class UserError(Exception):
     """Base of all errors that a command shows as one line; it then exits with 2."""
 
     def format_message(self) -> str:
-        """The line; commands that know nothing of this package find it by this name, as click's errors have it."""
+        """The line.
+
+        Commands that know nothing of this package find it by this name, as click's errors have it.
+        """
         return str(self)
 
 

@@ -1,6 +1,8 @@
-"""Pure: what two ends say to each other over one link: greetings first, then frames (docs/parallel.md has the format).
+"""Pure: what two ends say to each other over one link: greetings first, then frames
+(docs/parallel.md has the format).
 
-Every frame carries an acknowledgement: all bytes below `ack` have come, and those below `limit` may be sent.
+Every frame carries an acknowledgement: all bytes below `ack` have come, and those below `limit` may
+be sent.
 """
 
 from __future__ import annotations
@@ -38,12 +40,24 @@ MAGIC = b"RI2P"
 VERSION = 1
 HELLO, JOIN, EARLY = 1, 2, 3
 PROVE = 0x80
-"""Added to the kind of a greeting: NONCE_BYTES follow it, and both ends prove what they know (proof.py) before anything
-else is said."""
+"""Added to the kind of a greeting: NONCE_BYTES follow it, and both ends prove what they know
+(proof.py) before anything else is said.
+"""
 EARLY_BYTES = 1 << 16
-"""With an EARLY greeting: bytes of each direction that may go over the control connection before there is a link. The
-window is never less then."""
-OK, OTHER_VERSION, UNKNOWN_SESSION, FULL, BAD_GREETING, TOKEN_WANTED, NO_TOKEN, TOKEN_WRONG, CHALLENGE = range(9)
+"""With an EARLY greeting: bytes of each direction that may go over the control connection before
+there is a link. The window is never less then.
+"""
+(
+    OK,
+    OTHER_VERSION,
+    UNKNOWN_SESSION,
+    FULL,
+    BAD_GREETING,
+    TOKEN_WANTED,
+    NO_TOKEN,
+    TOKEN_WRONG,
+    CHALLENGE,
+) = range(9)
 """After CHALLENGE, which is no refusal, follow the server's NONCE_BYTES and its proof."""
 REASONS = {
     OTHER_VERSION: f"it does not speak version {VERSION}",
@@ -56,15 +70,21 @@ REASONS = {
 }
 SESSION_BYTES = 16
 
-GREETING = struct.Struct("!4sBBHIQ16sI")  # magic, version, kind, parallelism, chunk_most, window, session, link
-REPLY = struct.Struct("!4sBBHIQ16s")  # magic, version, status, count of endpoints, chunk_most, window, session
+GREETING = struct.Struct(
+    "!4sBBHIQ16sI"
+)  # magic, version, kind, parallelism, chunk_most, window, session, link
+REPLY = struct.Struct(
+    "!4sBBHIQ16s"
+)  # magic, version, status, count of endpoints, chunk_most, window, session
 ENDPOINT = struct.Struct("!BxH16s")  # 4 or 6, port, address, filled up with zeros
 MAX_ENDPOINTS = 64
 
 FRAME = struct.Struct("!BxxxIQQQ")  # kind, length of payload, sequence, ack, limit
 DATA, ACK, PING, PONG, FIN, ABORT = range(1, 7)
-"""DATA: sequence is the place in the stream of the payload's first byte. ACK: payload are ranges that came early.
-PING, PONG: sequence is any number, sent back. FIN: sequence is the length of the stream. ABORT: payload says why."""
+"""DATA: sequence is the place in the stream of the payload's first byte. ACK: payload are ranges
+that came early. PING, PONG: sequence is any number, sent back. FIN: sequence is the length of the
+stream. ABORT: payload says why.
+"""
 MAX_CHUNK = 1 << 16
 RANGE = struct.Struct("!QQ")
 MAX_RANGES = 32
@@ -82,9 +102,11 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Greeting:
-    """The first bytes of the connecting side: HELLO or EARLY asks for a session, JOIN adds or replaces link `link`.
+    """The first bytes of the connecting side: HELLO or EARLY asks for a session, JOIN adds or
+    replaces link `link`.
 
-    After EARLY follow the first frames of the stream. With `proves` all that comes after the proofs.
+    After EARLY follow the first frames of the stream. With `proves` all that comes after the
+    proofs.
     """
 
     kind: int
@@ -98,26 +120,45 @@ class Greeting:
     def pack(self) -> bytes:
         kind = self.kind | (PROVE if self.proves else 0)
         return GREETING.pack(
-            *(MAGIC, VERSION, kind, self.parallelism, self.chunk_most, self.window, self.session, self.link)
+            *(
+                MAGIC,
+                VERSION,
+                kind,
+                self.parallelism,
+                self.chunk_most,
+                self.window,
+                self.session,
+                self.link,
+            )
         )
 
     @classmethod
     def unpack(cls, data: bytes) -> Greeting:
-        """Of GREETING.size bytes; ProtocolError for what is none, with `status` for the answer as its second part."""
+        """Of GREETING.size bytes.
+
+        ProtocolError for what is none, with `status` for the answer as its second part.
+        """
         magic, version, kind, parallelism, chunk_most, window, session, link = GREETING.unpack(data)
         if magic != MAGIC:
             raise ProtocolError(f"the peer speaks something else: it began with {data[:8]!r}")
         if version != VERSION:
             raise ProtocolError(f"the peer speaks version {version}, here is version {VERSION}")
         kind, proves = kind & ~PROVE, bool(kind & PROVE)
-        if kind not in (HELLO, JOIN, EARLY) or not 1 <= chunk_most <= MAX_CHUNK or not 0 < window < MAX_SEQUENCE:
+        if (
+            kind not in (HELLO, JOIN, EARLY)
+            or not 1 <= chunk_most <= MAX_CHUNK
+            or not 0 < window < MAX_SEQUENCE
+        ):
             raise ProtocolError("the peer's greeting makes no sense")
         return cls(kind, parallelism, chunk_most, window, session, link, proves)
 
 
 @dataclass(frozen=True)
 class Reply:
-    """The answer to a greeting; `endpoints` in the order in which the server wants them used (HELLO only)."""
+    """The answer to a greeting.
+
+    `endpoints` in the order in which the server wants them used (HELLO only).
+    """
 
     status: int
     chunk_most: int = MAX_CHUNK
@@ -131,7 +172,9 @@ class Reply:
         parts = []
         for endpoint in self.endpoints:
             address = ipaddress.ip_address(endpoint.address)
-            parts.append(ENDPOINT.pack(address.version, endpoint.port, address.packed.ljust(16, b"\0")))
+            parts.append(
+                ENDPOINT.pack(address.version, endpoint.port, address.packed.ljust(16, b"\0"))
+            )
         return head + b"".join(parts)
 
     @staticmethod
@@ -157,7 +200,9 @@ class Reply:
             version, port, packed = ENDPOINT.unpack_from(data, REPLY.size + place * ENDPOINT.size)
             if version not in (4, 6) or not port:
                 raise ProtocolError("the peer names an address that is none")
-            endpoints.append(Endpoint(str(ipaddress.ip_address(packed[: 4 if version == 4 else 16])), port))
+            endpoints.append(
+                Endpoint(str(ipaddress.ip_address(packed[: 4 if version == 4 else 16])), port)
+            )
         if status == OK and (not 1 <= chunk_most <= MAX_CHUNK or not 0 < window < MAX_SEQUENCE):
             raise ProtocolError("the peer's answer makes no sense")
         return cls(status, chunk_most, window, session, tuple(endpoints))

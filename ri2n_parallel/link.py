@@ -1,4 +1,7 @@
-"""One TCP connection of a session: frames out, frames in, and what the kernel knows about how it fares."""
+"""One TCP connection of a session:
+
+frames out, frames in, and what the kernel knows about how it fares.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,36 @@ from typing import TypeAlias
 
 from ri2n_parallel.schedule import UNKNOWN_RATE, LinkLoad
 
-__all__ = ["DOWN", "SUSPECT", "UP", "Link", "LinkInfo", "Stream", "place_name", "round_trip_s", "tune"]
+__all__ = [
+    "DOWN",
+    "SUSPECT",
+    "UP",
+    "Link",
+    "LinkInfo",
+    "Stream",
+    "place_name",
+    "round_trip_s",
+    "tune",
+]
 
 Stream: TypeAlias = "socket.socket | ssl.SSLSocket"
 
 UP, SUSPECT, DOWN = "up", "suspect", "down"
 UNSENT_BYTES = 1 << 17
-"""The kernel takes more while fewer bytes than this wait to be sent: enough that it never runs dry, and so few that
-what is left of a transfer can still go over another link."""
+"""The kernel takes more while fewer bytes than this wait to be sent: enough that it never runs dry,
+and so few that what is left of a transfer can still go over another link.
+"""
 TCP_INFO = struct.Struct("=5B2xB24I4Q6IQ")  # linux/tcp.h; up to tcpi_delivery_rate
-APP_LIMITED, RTO_US, SEGMENT, UNACKED, RTT_US, BYTES_ACKED, UNSENT, DELIVERY_RATE = 5, 6, 8, 10, 21, 32, 36, 40
+APP_LIMITED, RTO_US, SEGMENT, UNACKED, RTT_US, BYTES_ACKED, UNSENT, DELIVERY_RATE = (
+    5,
+    6,
+    8,
+    10,
+    21,
+    32,
+    36,
+    40,
+)
 FRESH_S = 0.002
 """How old what is known about a link may be when it is chosen; what was sent since is added."""
 SUSPECT_S, SUSPECT_RTOS = 0.2, 1.1
@@ -33,7 +56,10 @@ RATED_S = 2.0  # a rate that was measured longer ago says nothing
 
 @dataclass(frozen=True)
 class LinkInfo:
-    """A link as users see it; `state` is "up", "suspect" (nothing is acknowledged any more) or "down"."""
+    """A link as users see it.
+
+    `state` is "up", "suspect" (nothing is acknowledged any more) or "down".
+    """
 
     number: int
     local: str
@@ -93,11 +119,22 @@ class Link:
     def info(self) -> LinkInfo:
         """What users see."""
         return LinkInfo(
-            *(self.number, self.local, self.remote, self.state, self.sent_bytes, self.received_bytes, self.why)
+            *(
+                self.number,
+                self.local,
+                self.remote,
+                self.state,
+                self.sent_bytes,
+                self.received_bytes,
+                self.why,
+            )
         )
 
     def send(self, head: bytes, payload: bytes = b"") -> None:
-        """A frame: now what the kernel takes, the rest by `flush`. OSError when the connection is gone."""
+        """A frame: now what the kernel takes, the rest by `flush`.
+
+        OSError when the connection is gone.
+        """
         if self.out:
             self.out.append(memoryview(head))
             if payload:
@@ -129,7 +166,10 @@ class Link:
             self.load.writable = sent > 0 and self.is_tls and self.flush()
 
     def flush(self) -> bool:
-        """Send what the kernel did not take before; whether all of it went. OSError when the connection is gone."""
+        """Send what the kernel did not take before; whether all of it went.
+
+        OSError when the connection is gone.
+        """
         while self.out:
             part = self.out[0]
             try:
@@ -147,7 +187,10 @@ class Link:
         return True
 
     def read_into(self, buffer: memoryview) -> int | None:
-        """Bytes that came: 0 at the end, None when there are none now. OSError when the connection is gone."""
+        """Bytes that came: 0 at the end, None when there are none now.
+
+        OSError when the connection is gone.
+        """
         try:
             count = self.stream.recv_into(buffer)
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -173,21 +216,30 @@ class Link:
         load = self.load
         acked = info[BYTES_ACKED]
         # TLS makes more bytes of ours than we can count.
-        waiting = info[UNSENT] + info[UNACKED] * info[SEGMENT] if self.is_tls else self.sent_bytes - acked
+        waiting = (
+            info[UNSENT] + info[UNACKED] * info[SEGMENT] if self.is_tls else self.sent_bytes - acked
+        )
         load.backlog_bytes = max(0.0, float(waiting))
         if acked != self._acked:
             self._moved_s = now_s
         if acked != self._acked or not info[UNACKED] or now_s - self._measured_s > GAP_S:
             if acked != self._acked and info[DELIVERY_RATE] and not info[APP_LIMITED] & 1:
-                load.rate += (max(LEAST_RATE, float(info[DELIVERY_RATE])) - load.rate) * (0.5 if self.rated else 1.0)
+                load.rate += (max(LEAST_RATE, float(info[DELIVERY_RATE])) - load.rate) * (
+                    0.5 if self.rated else 1.0
+                )
                 self.rated, self._rated_s = True, now_s
             self._acked, self.progress_s = acked, now_s
         if self.rated and now_s - self._rated_s > RATED_S:
-            self.rated = False  # one that nothing is sent over any more would be thought slow for ever
+            self.rated = (
+                False  # one that nothing is sent over any more would be thought slow for ever
+            )
         self._measured_s = now_s
 
     def stuck(self, now_s: float) -> str | None:
-        """Why it is taken to be dead: for longer than TCP waits before it sends again, nothing was acknowledged."""
+        """Why it is taken to be dead:
+
+        for longer than TCP waits before it sends again, nothing was acknowledged.
+        """
         self.measure(now_s)
         info = _tcp_info(self.stream)
         if info is None:
@@ -199,9 +251,11 @@ class Link:
         return None
 
     def unanswered(self, now_s: float) -> str | None:
-        """Why it may be dead though TCP is content: pings arrive, or nothing is taken any more, and no answer comes.
+        """Why it may be dead though TCP is content: pings arrive, or nothing is taken any more, and
+        no answer comes.
 
-        As behind a relay that has failed, or with a peer whose process stands still. Call `measure` before.
+        As behind a relay that has failed, or with a peer whose process stands still. Call `measure`
+        before.
         """
         since_s = now_s - self.asked_s
         if self.asked_s <= self.read_s or since_s < SILENT_S:

@@ -1,4 +1,7 @@
-"""A session's links: which are up, what happens when one comes or dies, and how threads wait for all of them."""
+"""A session's links:
+
+which are up, what happens when one comes or dies, and how threads wait for all of them.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,13 @@ CLOSED = "closed by the peer"
 class Links(ABC):
     """The part of a session that knows its connections; `lock` is held in every method.
 
-    `rejoin` (the connecting side's) is called with a link's number when it should be connected again.
+    `rejoin` (the connecting side's) is called with a link's number when it should be connected
+    again.
     """
 
-    def __init__(self, incoming: Incoming, outgoing: Outgoing, rejoin: Callable[[Any, int], None] | None) -> None:
+    def __init__(
+        self, incoming: Incoming, outgoing: Outgoing, rejoin: Callable[[Any, int], None] | None
+    ) -> None:
         self.lock = threading.RLock()
         self.incoming, self.outgoing = incoming, outgoing
         self.links: dict[int, Link] = {}
@@ -46,7 +52,9 @@ class Links(ABC):
         self._followers = 0  # ... and others for it
         self._changed = threading.Condition(self.lock)
         self._waits_for_room = False
-        self.pause_s: float | None = None  # until a busy link that is worth waiting for may have room
+        self.pause_s: float | None = (
+            None  # until a busy link that is worth waiting for may have room
+        )
         self.nudge_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         try:
             self.events, self.writable = select.epoll(), select.epoll()
@@ -54,15 +62,21 @@ class Links(ABC):
             os.close(self.nudge_fd)
             raise
         self.events.register(self.nudge_fd, select.EPOLLIN)
-        self.watched = False  # by select or an event loop: the nudge stays set while there is something to do
-        self.heeds_data = True  # what comes is something to do; not for an event loop that has paused reading
+        self.watched = (
+            False  # by select or an event loop: the nudge stays set while there is something to do
+        )
+        self.heeds_data = (
+            True  # what comes is something to do; not for an event loop that has paused reading
+        )
         self._starved = False  # a sender that does not wait found no room ...
         self._busy = False  # ... since links take no more
         self.on_closed: Callable[[Any], None] | None = None
         self.on_link: Callable[[Any, Link, bool], None] | None = None  # joined (True) or gone
         self._rejoin = rejoin
         self._by_fd: dict[int, Link] = {}
-        self._making: dict[int, Callable[[float], None]] = {}  # what becomes a link goes on when its socket can
+        self._making: dict[
+            int, Callable[[float], None]
+        ] = {}  # what becomes a link goes on when its socket can
         self._primary: Link | None = None
         self._fin_link: Link | None = None
         self._dark_s: float | None = time.monotonic()  # since when no link is up
@@ -94,7 +108,10 @@ class Links(ABC):
     # ---- links
 
     def add(self, link: Link) -> None:
-        """A link that has joined; one with its number makes way. What waits to go again may go over it."""
+        """A link that has joined; one with its number makes way.
+
+        What waits to go again may go over it.
+        """
         if self.closed or self.broken:
             link.close("the session is over")
             return
@@ -118,7 +135,9 @@ class Links(ABC):
         self.send_again()
         if self.outgoing.end is not None and not self.outgoing.done and self._fin_link is None:
             self.send_fin()
-        if link.is_tls and link.pending():  # what came together with the greeting, and no epoll shows
+        if (
+            link.is_tls and link.pending()
+        ):  # what came together with the greeting, and no epoll shows
             self._read(link)
         self.nudge()
 
@@ -145,7 +164,10 @@ class Links(ABC):
         self.nudge()
 
     def suspect(self, link: Link, why: str) -> None:
-        """Nothing is acknowledged: what waits on it goes over the others, and it is not chosen until it recovers."""
+        """Nothing is acknowledged:
+
+        what waits on it goes over the others, and it is not chosen until it recovers.
+        """
         link.state, link.why = SUSPECT, why
         self.counters["links_suspected"] += 1
         self._not_up(link)
@@ -226,7 +248,8 @@ class Links(ABC):
             self.nudge()
 
     def wait(self, timeout_s: float | None, *, room: bool = False) -> None:
-        """Until something happened, or for `timeout_s`; with `room` also until a link takes more. Gives up the lock.
+        """Until something happened, or for `timeout_s`; with `room` also until a link takes more.
+        Gives up the lock.
 
         One thread waits for the sockets and does what they ask for; others wait until it has.
         """
@@ -280,7 +303,10 @@ class Links(ABC):
             self._changed.notify_all()
 
     def starve(self) -> None:
-        """A sender that does not wait found no room: whoever watches is woken as soon as there is some."""
+        """A sender that does not wait found no room:
+
+        whoever watches is woken as soon as there is some.
+        """
         self._starved = True
         if self.outgoing.room > 0 or self.outgoing.has_again:
             for link in self.up:
@@ -293,7 +319,12 @@ class Links(ABC):
         incoming, outgoing = self.incoming, self.outgoing
         if self.broken or (self.heeds_data and (incoming.ready or incoming.ended)):
             return True
-        return bool(self._starved and not self._busy and self.up and (outgoing.room > 0 or outgoing.has_again))
+        return bool(
+            self._starved
+            and not self._busy
+            and self.up
+            and (outgoing.room > 0 or outgoing.has_again)
+        )
 
     def release(self) -> None:
         """Close what is waited on; by the last that waits."""
@@ -308,7 +339,9 @@ class Links(ABC):
         self.lock = threading.RLock()
         self._changed = threading.Condition(self.lock)
         self._followers, self._leader = 0, False
-        self.broken = ParallelError("the connection belongs to the process that made it, this is a child")
+        self.broken = ParallelError(
+            "the connection belongs to the process that made it, this is a child"
+        )
         for link in [*self.links.values(), *filter(None, [self.control])]:
             link.close(str(self.broken))
         self.links.clear()

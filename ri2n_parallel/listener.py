@@ -1,6 +1,7 @@
 """The server's side: greetings are answered by one thread, so that no slow client holds up another.
 
-The server chooses the interface of every data connection (Paradise, section 3.2.2; placement.py has the rules).
+The server chooses the interface of every data connection (Paradise, section 3.2.2; placement.py has
+the rules).
 """
 
 from __future__ import annotations
@@ -66,7 +67,10 @@ if TYPE_CHECKING:
 __all__ = ["BACKLOG", "ParallelListener", "create_listener"]
 
 WILDCARDS = ("", "0.0.0.0", "::")
-MAX_PENDING, PENDING_OF_ONE = 1024, 256  # connections that have not said who they are yet; of one address
+MAX_PENDING, PENDING_OF_ONE = (
+    1024,
+    256,
+)  # connections that have not said who they are yet; of one address
 MAX_SESSIONS = 4096
 BACKLOG = 512  # connections that wait for `accept`: a crowd may come at once
 MAX_PORTS = 16  # that are tried when any will do
@@ -74,12 +78,22 @@ TICK_S = 0.25
 BREATH_S = 0.2  # no connection is accepted for so long after descriptors have run out
 NOTHING_YET = dict.fromkeys(
     (
-        *("sessions", "links", "greetings_refused", "greetings_failed", "greetings_timed_out", "pending_dropped"),
+        *(
+            "sessions",
+            "links",
+            "greetings_refused",
+            "greetings_failed",
+            "greetings_timed_out",
+            "pending_dropped",
+        ),
         *("tokens_missing", "tokens_wrong"),
     ),
     0,
 )
-REFUSALS = {TOKEN_WANTED: "tokens_missing", TOKEN_WRONG: "tokens_wrong"}  # others are greetings_refused
+REFUSALS = {
+    TOKEN_WANTED: "tokens_missing",
+    TOKEN_WRONG: "tokens_wrong",
+}  # others are greetings_refused
 log = logging.getLogger("ri2n.parallel")
 
 
@@ -98,20 +112,27 @@ def create_listener(
 ) -> ParallelListener:
     """Listen for parallel connections.
 
-    `addresses` are the own ones that data connections may use; by default all of this host's, or, for a client that
-    came to a loopback address, that one. `placement` is a rule of placement.py, `weights` (by address) are for the
-    rule of that name. With a `token` both ends prove that they know it, on every connection; nothing else that a client
-    says is taken before it has, and a program hears of no other clients. BadInput for what is none of all that; OSError
-    when the port is taken.
+    `addresses` are the own ones that data connections may use; by default all of this host's, or,
+    for a client that came to a loopback address, that one. `placement` is a rule of placement.py,
+    `weights` (by address) are for the rule of that name. With a `token` both ends prove that they
+    know it, on every connection; nothing else that a client says is taken before it has, and a
+    program hears of no other clients. BadInput for what is none of all that; OSError when the port
+    is taken.
     """
     key = key_of(token)
     if placement not in RULES:
         raise BadInput(f"placement: {placement} is none of {', '.join(RULES)}")
     for one, weight in (weights or {}).items():
         if addresses is None or one not in addresses or weight < 0:
-            raise BadInput(f"weights: {one}: needs to be one of the addresses, with a weight of 0 or more")
+            raise BadInput(
+                f"weights: {one}: needs to be one of the addresses, with a weight of 0 or more"
+            )
     host, port = address
-    hosts = [host] if host in WILDCARDS or not addresses else [host, *(one for one in addresses if one != host)]
+    hosts = (
+        [host]
+        if host in WILDCARDS or not addresses
+        else [host, *(one for one in addresses if one != host)]
+    )
     for left in reversed(range(1 if port else MAX_PORTS)):
         try:
             sockets = _listen_at(hosts, port, backlog)
@@ -153,7 +174,9 @@ def _listen_at(hosts: Sequence[str], port: int, backlog: int) -> list[socket.soc
 class _Entry:
     """A session that the listener knows, until it is closed."""
 
-    def __init__(self, session: Session, key: bytes | None, reserved: list[str], deadline_s: float) -> None:
+    def __init__(
+        self, session: Session, key: bytes | None, reserved: list[str], deadline_s: float
+    ) -> None:
         self.session, self.deadline_s = session, deadline_s
         self.key = key  # that its links have to prove, if clients have to know a token
         self.reserved = reserved  # addresses whose connections were promised and have not come
@@ -164,7 +187,8 @@ class _Entry:
 class ParallelListener:
     """Accepts parallel connections until it is closed; made by `create_listener`.
 
-    `counters`: greetings_refused, greetings_timed_out, pending_dropped, tokens_missing, tokens_wrong, sessions, ...
+    `counters`: greetings_refused, greetings_timed_out, pending_dropped, tokens_missing,
+    tokens_wrong, sessions, ...
     """
 
     def __init__(
@@ -184,7 +208,11 @@ class ParallelListener:
         self._sockets = {one.fileno(): one for one in sockets}
         self._addresses = list(addresses) if addresses else None
         self._rule, self._weights = RULES[placement], dict(weights or {})
-        self._ssl_context, self._window_bytes, self._timeout_s = ssl_context, window_bytes, handshake_timeout_s
+        self._ssl_context, self._window_bytes, self._timeout_s = (
+            ssl_context,
+            window_bytes,
+            handshake_timeout_s,
+        )
         self._link_timeout_s, self._key = link_timeout_s, key
         self._lock = threading.Lock()
         self._counters: Counter[str] = Counter()
@@ -213,7 +241,9 @@ class ParallelListener:
         if self._closed:
             raise OSError(errno.EBADF, "the listener is closed")
         try:
-            session = self._ready.get(timeout=timeout_s) if timeout_s != 0 else self._ready.get_nowait()
+            session = (
+                self._ready.get(timeout=timeout_s) if timeout_s != 0 else self._ready.get_nowait()
+            )
         except queue.Empty:
             if timeout_s == 0:
                 raise BlockingIOError(errno.EAGAIN, "no connection waits") from None
@@ -241,7 +271,10 @@ class ParallelListener:
             return {address: load.connections for address, load in self._loads.items()}
 
     def close(self) -> None:
-        """Accept no more. Connections that were accepted go on, but links of theirs that die do not come back."""
+        """Accept no more.
+
+        Connections that were accepted go on, but links of theirs that die do not come back.
+        """
         if self._closed:
             return
         self._closed = True
@@ -274,7 +307,10 @@ class ParallelListener:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -323,7 +359,9 @@ class ParallelListener:
                 self._drop(gone, "pending_dropped")
             if self._ssl_context:
                 try:
-                    stream = self._ssl_context.wrap_socket(stream, server_side=True, do_handshake_on_connect=False)
+                    stream = self._ssl_context.wrap_socket(
+                        stream, server_side=True, do_handshake_on_connect=False
+                    )
                 except OSError:
                     stream.close()
                     continue
@@ -369,7 +407,10 @@ class ParallelListener:
             self._count("greetings_failed")
 
     def _challenge(self, pending: Pending) -> int:
-        """Prove that this end has the key, and ask for the same; CHALLENGE, or the status when that cannot be."""
+        """Prove that this end has the key, and ask for the same.
+
+        CHALLENGE, or the status when that cannot be.
+        """
         greeting, name, key = pending.greeting, os.urandom(SESSION_BYTES), self._key
         if greeting is not None and greeting.kind == JOIN:
             entry = self._open_entry(greeting.session)
@@ -378,7 +419,9 @@ class ParallelListener:
             name, key = greeting.session, entry.key
         if key is None:
             return NO_TOKEN
-        pending.challenged(Reply(CHALLENGE, session=name).pack() + os.urandom(NONCE_BYTES), key, name)
+        pending.challenged(
+            Reply(CHALLENGE, session=name).pack() + os.urandom(NONCE_BYTES), key, name
+        )
         said = pending.challenge + proof_of_server(key, pending.said)
         try:
             sent = pending.stream.send(said)
@@ -428,7 +471,9 @@ class ParallelListener:
 
     def _offer(self, entry: _Entry) -> None:
         entry.offered = True
-        os.eventfd_write(self._ready_fd, 1)  # first, since `accept` reads it after it has the session
+        os.eventfd_write(
+            self._ready_fd, 1
+        )  # first, since `accept` reads it after it has the session
         self._ready.put(entry.session)
 
     def _hello(self, pending: Pending, greeting: Greeting) -> None:
@@ -450,7 +495,9 @@ class ParallelListener:
             chunk_most=min(MAX_CHUNK, greeting.chunk_most),
             link_timeout_s=self._link_timeout_s,
         )
-        chosen = self._place(mine, greeting.parallelism)  # after what may fail for want of descriptors
+        chosen = self._place(
+            mine, greeting.parallelism
+        )  # after what may fail for want of descriptors
         entry = _Entry(session, key, chosen, time.monotonic() + self._timeout_s)
         session.on_link, session.on_closed = self._link_changed, self._closed_one
         with self._lock:
@@ -490,7 +537,9 @@ class ParallelListener:
         return list(chosen)
 
     def _load(self, address: str) -> InterfaceLoad:
-        return self._loads.setdefault(address, InterfaceLoad(weight=self._weights.get(address, 1.0)))
+        return self._loads.setdefault(
+            address, InterfaceLoad(weight=self._weights.get(address, 1.0))
+        )
 
     def _link_changed(self, session: Session, link: Link, joined: bool) -> None:
         address = _host(link.local)

@@ -1,7 +1,8 @@
 """Pure: which of a server's interfaces a new connection gets; one signature for all rules.
 
-The paper's rule (Paradise, section 3.2.2) is `least_connections`: the fewest established connections, the lowest number
-on a tie. Called again for each data connection of a session, with the ones before it counted.
+The paper's rule (Paradise, section 3.2.2) is `least_connections`: the fewest established
+connections, the lowest number on a tie. Called again for each data connection of a session, with
+the ones before it counted.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ __all__ = ["RULES", "InterfaceLoad", "Rule", "least_bytes", "least_connections",
 
 @dataclass
 class InterfaceLoad:
-    """One interface: its established connections, bytes that its connections still carry or carried, its weight."""
+    """One interface:
+
+    its established connections, bytes that its connections still carry or carried, its weight.
+    """
 
     connections: int = 0
     bytes: int = 0
@@ -33,15 +37,24 @@ def least_connections(loads: Sequence[InterfaceLoad]) -> int:
 
 def least_bytes(loads: Sequence[InterfaceLoad]) -> int:
     """The fewest bytes, of equals the fewest connections."""
-    return min(range(len(loads)), key=lambda place: (loads[place].bytes, loads[place].connections, place))
+    return min(
+        range(len(loads)), key=lambda place: (loads[place].bytes, loads[place].connections, place)
+    )
 
 
 def weights(loads: Sequence[InterfaceLoad]) -> int:
-    """The fewest connections per weight, with the new one; weight 0 gets none while another has any."""
+    """The fewest connections per weight, with the new one.
+
+    Weight 0 gets none while another has any.
+    """
 
     def key(place: int) -> tuple[bool, float, int]:
         load = loads[place]
-        return (load.weight <= 0, (load.connections + 1) / load.weight if load.weight > 0 else 0.0, place)
+        return (
+            load.weight <= 0,
+            (load.connections + 1) / load.weight if load.weight > 0 else 0.0,
+            place,
+        )
 
     return min(range(len(loads)), key=key)
 
@@ -54,7 +67,8 @@ RULES: dict[str, Rule] = {
 
 
 def order(rule: Rule, loads: Sequence[InterfaceLoad], count: int) -> list[int]:
-    """The interfaces of the next `count` connections of one client, each another one while there are any.
+    """The interfaces of the next `count` connections of one client, each another one while there
+    are any.
 
     The loads are as they are before; they are not changed.
     """

@@ -1,8 +1,10 @@
-"""Pure: how two ends prove to each other that they know a token, without telling it (docs/parallel.md has the format).
+"""Pure: how two ends prove to each other that they know a token, without telling it
+(docs/parallel.md has the format).
 
-Both sides' greetings, each with fresh random bytes, are what is `said`; every proof is a MAC of all of it, of the role
-of who makes it and of what it is for. So a proof is good for one connection of one session only, and none that a peer
-has made can be sent back to it. What the token was for the session, the session's key is for its links.
+Both sides' greetings, each with fresh random bytes, are what is `said`; every proof is a MAC of all
+of it, of the role of who makes it and of what it is for. So a proof is good for one connection of
+one session only, and none that a peer has made can be sent back to it. What the token was for the
+session, the session's key is for its links.
 """
 
 from __future__ import annotations
@@ -53,7 +55,10 @@ def session_key(key: bytes, said: bytes) -> bytes:
 
 
 def proof_of_answer(key: bytes, answer: bytes) -> bytes:
-    """With the session's key: what the server answers at last (its addresses above all) is from itself."""
+    """With the session's key:
+
+    what the server answers at last (its addresses above all) is from itself.
+    """
     return _mac(key, b"answer", answer)
 
 

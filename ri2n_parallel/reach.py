@@ -1,10 +1,10 @@
 """Pure: which of the addresses that a server names a client connects to.
 
-A server could otherwise have its clients knock at any door: at programs that listen for their own host only, or at
-hosts that the server itself cannot reach. So links go to the address that the program has asked for, and to hosts in
-the networks of own interfaces, where the other NICs of a cluster's servers are; where these are behind routers, the
-program says in which networks. Never to loopback unless the server is asked there, nor to own addresses unless it is
-this host.
+A server could otherwise have its clients knock at any door: at programs that listen for their own
+host only, or at hosts that the server itself cannot reach. So links go to the address that the
+program has asked for, and to hosts in the networks of own interfaces, where the other NICs of a
+cluster's servers are; where these are behind routers, the program says in which networks. Never to
+loopback unless the server is asked there, nor to own addresses unless it is this host.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def networks_of(texts: Sequence[str]) -> tuple[Network, ...]:
         try:
             found.append(ipaddress.ip_network(text, strict=False))
         except ValueError:
-            raise BadInput(f"networks: {text}: is no network such as 10.1.0.0/16 or fd00:1::/32") from None
+            raise BadInput(
+                f"networks: {text}: is no network such as 10.1.0.0/16 or fd00:1::/32"
+            ) from None
     return tuple(found)
 
 
@@ -41,7 +43,8 @@ def sensible(
     interfaces: Callable[[int], Sequence[Interface]],
     networks: Sequence[Network] = (),
 ) -> list[Endpoint]:
-    """Those of `named` to connect to, in their order, after a connection to `asked`; if there are none, that itself.
+    """Those of `named` to connect to, in their order, after a connection to `asked`; if there are
+    none, that itself.
 
     `interfaces` are this host's of an IP version, and are looked up only where they are needed.
     """
@@ -56,7 +59,10 @@ def sensible(
 
 
 def _is_sensible(
-    address: Address, server: Address, interfaces: Callable[[int], Sequence[Interface]], networks: Sequence[Network]
+    address: Address,
+    server: Address,
+    interfaces: Callable[[int], Sequence[Interface]],
+    networks: Sequence[Network],
 ) -> bool:
     if address.is_loopback:
         return server.is_loopback
@@ -69,10 +75,15 @@ def _is_sensible(
 
 
 def _is_host_of(address: Address, network: Network) -> bool:
-    """In it, and no broadcast: those are its first and last address, unless it has but two or one."""
+    """In it, and no broadcast: those are its first and last address, unless it has but two or
+    one.
+    """
     if address.version != network.version or address not in network:
         return False
-    return network.num_addresses <= 2 or address not in (network.network_address, network.broadcast_address)
+    return network.num_addresses <= 2 or address not in (
+        network.network_address,
+        network.broadcast_address,
+    )
 
 
 @functools.lru_cache(1024)

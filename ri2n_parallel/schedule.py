@@ -1,25 +1,39 @@
 """Pure: over which link the next chunk goes, and how long it is.
 
-The paper splits every call's bytes evenly (Paradise, section 3.2.4), user-level RI2N takes whatever `select` says is
-writable. Both end a transfer when the slowest link does. Here a chunk goes where it will have arrived first, and chunks
-get shorter towards the end, so that all links end together, whatever their rates.
+The paper splits every call's bytes evenly (Paradise, section 3.2.4), user-level RI2N takes whatever
+`select` says is writable. Both end a transfer when the slowest link does. Here a chunk goes where
+it will have arrived first, and chunks get shorter towards the end, so that all links end together,
+whatever their rates.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["FIRST_BYTES", "SEGMENT_BYTES", "UNKNOWN_RATE", "LinkLoad", "chunk_bytes", "early_bytes", "pick"]
+__all__ = [
+    "FIRST_BYTES",
+    "SEGMENT_BYTES",
+    "UNKNOWN_RATE",
+    "LinkLoad",
+    "chunk_bytes",
+    "early_bytes",
+    "pick",
+]
 
 SHORTEST_S = 1e-4  # of a link's time: shorter chunks cost more of ours than they gain
-SEGMENT_BYTES = 1416  # of payload: with a frame's header and TCP's timestamps it fills an MTU of 1500
+SEGMENT_BYTES = (
+    1416  # of payload: with a frame's header and TCP's timestamps it fills an MTU of 1500
+)
 UNKNOWN_RATE = 1.25e7  # bytes/s, of a link that has not sent enough to tell
 FIRST_BYTES = 14_000  # which TCP sends at once on a new connection
 SETUP_TRIPS = 4  # round trips from the greeting until links carry data
 
 
 class LinkLoad:
-    """What the choice needs of a link: bytes that wait on it, its rate in bytes/s, and whether it takes more now."""
+    """What the choice needs of a link:
+
+    bytes that wait on it, its rate in bytes/s, and whether it takes more now.
+    """
 
     __slots__ = ("backlog_bytes", "rate", "writable")
 
@@ -30,7 +44,8 @@ class LinkLoad:
 def chunk_bytes(remaining: int, links: int, rate: float, most: int) -> int:
     """How much of `remaining` goes next, on one of `links` links of about `rate` bytes/s each.
 
-    Half of an even share, as long as that is worth a chunk of its own: early chunks are long, the last ones short.
+    Half of an even share, as long as that is worth a chunk of its own: early chunks are long, the
+    last ones short.
     """
     if links == 1 or remaining <= SEGMENT_BYTES:
         return min(remaining, most)
@@ -43,10 +58,12 @@ def chunk_bytes(remaining: int, links: int, rate: float, most: int) -> int:
 
 
 def early_bytes(count: int, links: int, round_trip_s: float, most: int) -> int:
-    """How many of the first `count` bytes go over the control connection while `links` links are being connected.
+    """How many of the first `count` bytes go over the control connection while `links` links are
+    being connected.
 
-    All that TCP would send at once. Of longer data it takes what it can carry until the others are there, so that the
-    first link does not queue behind it. A link alone has nothing to wait for and goes the same way.
+    All that TCP would send at once. Of longer data it takes what it can carry until the others are
+    there, so that the first link does not queue behind it. A link alone has nothing to wait for and
+    goes the same way.
     """
     if count <= FIRST_BYTES or links == 1:
         return min(count, most)
@@ -54,10 +71,11 @@ def early_bytes(count: int, links: int, round_trip_s: float, most: int) -> int:
 
 
 def pick(links: Sequence[LinkLoad], size: int, remaining: int) -> int | None:
-    """The link that `size` of `remaining` bytes go over now; None: it is better to wait for one that is busy.
+    """The link that `size` of `remaining` bytes go over now; None: it is better to wait for one
+    that is busy.
 
-    The one where they arrive first. When that takes no more just now, the next best that does, unless everything that
-    is left would sooner have gone over the better ones together.
+    The one where they arrive first. When that takes no more just now, the next best that does,
+    unless everything that is left would sooner have gone over the better ones together.
     """
     best_s = float("inf")
     open_, open_s = -1, float("inf")

@@ -1,7 +1,8 @@
 """A session: its engine, short cuts for dialogues, and what has to happen as time goes by.
 
-Whoever calls a socket does its work; there is no thread per socket. (A thread would have to be woken twice per round
-trip.) What has to happen while nobody calls is the caretaker's (caretaker.py).
+Whoever calls a socket does its work; there is no thread per socket. (A thread would have to be
+woken twice per round trip.) What has to happen while nobody calls is the caretaker's
+(caretaker.py).
 """
 
 from __future__ import annotations
@@ -27,7 +28,12 @@ MAX_SUSPECT_S = 1.5  # until a suspect connection is given up
 CALM_S, REST_S = 1.0, 0.5  # after a second without traffic it is looked at twice a second
 ANSWER_S = 0.5  # after a ping: what was heard later shows that the peer had time to answer it
 ABANDONED_S = 1.0  # for links to come back after the peer has closed or reset all of them
-LEFT = (CLOSED, REFUSED, os.strerror(errno.ECONNRESET), os.strerror(errno.EPIPE))  # why links die with their peer
+LEFT = (
+    CLOSED,
+    REFUSED,
+    os.strerror(errno.ECONNRESET),
+    os.strerror(errno.EPIPE),
+)  # why links die with their peer
 unpack_frame = FRAME.unpack_from
 
 
@@ -37,10 +43,12 @@ class Session(Engine):
     # ---- dialogues
 
     def receive_small(self, most: int, timeout_s: float | None) -> memoryview | None:
-        """Wait for a message that is one chunk and all that there is, and take it at once; valid until the next call.
+        """Wait for a message that is one chunk and all that there is, and take it at once; valid
+        until the next call.
 
-        None when something else has come, or nothing in time, or another thread waits: look again. (What is usual in a
-        dialogue costs half as much here as by `wait`, `put` and `take`; whatever is unusual goes that way.)
+        None when something else has come, or nothing in time, or another thread waits: look again.
+        (What is usual in a dialogue costs half as much here as by `wait`, `put` and `take`;
+        whatever is unusual goes that way.)
         """
         if self._leader:
             return None
@@ -102,10 +110,19 @@ class Session(Engine):
         return view[FRAME_BYTES:count]
 
     def send_small(self, data: bytes) -> bool:
-        """A message that nothing else waits before, in one go; False when that cannot be: use `send_some`."""
+        """A message that nothing else waits before, in one go; False when that cannot be:
+
+        use `send_some`.
+        """
         link, outgoing, incoming = self._primary, self.outgoing, self.incoming
         first = outgoing.next
-        if link is None or outgoing.acked != first or link.out or outgoing.end is not None or self.broken:
+        if (
+            link is None
+            or outgoing.acked != first
+            or link.out
+            or outgoing.end is not None
+            or self.broken
+        ):
             return False
         if len(data) > outgoing.limit - first:
             return False
@@ -132,7 +149,9 @@ class Session(Engine):
         if self.broken:
             self.close()
         elif self.incoming.ready:
-            self.fail(ConnectionAbortedError("closed with data unread"), tell="closed with data unread")
+            self.fail(
+                ConnectionAbortedError("closed with data unread"), tell="closed with data unread"
+            )
             self.close()
         else:
             self.finish()
@@ -178,7 +197,11 @@ class Session(Engine):
             return
         for link in list(self.links.values()):
             self._examine(link, now_s)
-        if self.outgoing.acked < self._early_end and self.control is not None and self.control.stuck(now_s):
+        if (
+            self.outgoing.acked < self._early_end
+            and self.control is not None
+            and self.control.stuck(now_s)
+        ):
             self.outgoing.lost(CONTROL)
         if self._unacknowledged:
             self.acknowledge()
@@ -198,7 +221,9 @@ class Session(Engine):
         if since_s is None or acked != self.outgoing.acked:
             self._lingers = self.outgoing.acked, now_s
         elif now_s - since_s > self.link_timeout_s:
-            self.fail(ParallelError(f"closed, and the peer took nothing for {now_s - since_s:.0f} s"))
+            self.fail(
+                ParallelError(f"closed, and the peer took nothing for {now_s - since_s:.0f} s")
+            )
 
     def _examine(self, link: Link, now_s: float) -> None:
         quiet_s = now_s - max(link.read_s, link.pinged_s)
@@ -206,7 +231,11 @@ class Session(Engine):
             self.ping(link, now_s)
         if link.state == DOWN:
             return
-        if not self.outgoing.waiting_bytes and now_s - link.pinged_s > ACTIVE_S and link.state == UP:
+        if (
+            not self.outgoing.waiting_bytes
+            and now_s - link.pinged_s > ACTIVE_S
+            and link.state == UP
+        ):
             return  # nothing is on the way
         why = link.stuck(now_s) or self._silent(link, now_s)
         if why is None:
@@ -218,7 +247,10 @@ class Session(Engine):
             self.lose(link, link.why or why)
 
     def _silent(self, link: Link, now_s: float) -> str | None:
-        """Why a link is dead whose pings nobody answers. Only while others are heard: else the peer is just busy."""
+        """Why a link is dead whose pings nobody answers. Only while others are heard:
+
+        else the peer is just busy.
+        """
         why = link.unanswered(now_s)
         if why and any(other.read_s > link.asked_s + ANSWER_S for other in self.links.values()):
             return why
@@ -232,5 +264,11 @@ class Session(Engine):
         peer_is_gone = len(over) == len(self.gone) > 0 and not self.links and dark_s > ABANDONED_S
         if dark_s > self.link_timeout_s or peer_is_gone:
             last = sorted([*self.links.values(), *self.gone.values()], key=lambda link: link.number)
-            each = [f"link {link.number} ({link.local} to {link.remote}): {link.why}" for link in last]
-            self.fail(AllLinksLost(f"no link for {dark_s:.1f} s: {'; '.join(each) or 'none was ever there'}"))
+            each = [
+                f"link {link.number} ({link.local} to {link.remote}): {link.why}" for link in last
+            ]
+            self.fail(
+                AllLinksLost(
+                    f"no link for {dark_s:.1f} s: {'; '.join(each) or 'none was ever there'}"
+                )
+            )

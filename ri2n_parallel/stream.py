@@ -1,7 +1,9 @@
-"""Pure: the two directions of a session: what was sent and may have to go again, what came and waits for its turn.
+"""Pure: the two directions of a session: what was sent and may have to go again, what came and
+waits for its turn.
 
-Bytes are numbered from 0 in each direction; a chunk is known by its first byte's number (user-level RI2N, section 3.3,
-with the fixed length given up). The receiver tells how far the sender may go, so what waits is bounded on both sides.
+Bytes are numbered from 0 in each direction; a chunk is known by its first byte's number (user-level
+RI2N, section 3.3, with the fixed length given up). The receiver tells how far the sender may go, so
+what waits is bounded on both sides.
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ from ri2n_parallel.frames import MAX_RANGES
 __all__ = ["MAX_CHUNKS", "MAX_UNACKNOWLEDGED", "Chunk", "Incoming", "Outgoing"]
 
 MAX_CHUNKS = 1 << 16
-"""Chunks that are sent and not acknowledged, however short: what they cost is bounded on both sides."""
+"""Chunks that are sent and not acknowledged, however short:
+
+what they cost is bounded on both sides.
+"""
 MAX_UNACKNOWLEDGED = 1 << 26
 """Bytes of them, whatever a peer allows that acknowledges nothing."""
 OVERLAP = "the peer's chunks overlap"
@@ -34,7 +39,8 @@ class Chunk:
 class Outgoing:
     """The sending direction; `limit` is the number of the first byte that must not be sent yet.
 
-    However much the peer allows, at most `most` bytes and MAX_CHUNKS chunks wait for their acknowledgement.
+    However much the peer allows, at most `most` bytes and MAX_CHUNKS chunks wait for their
+    acknowledgement.
     """
 
     def __init__(self, limit: int, most: int = MAX_UNACKNOWLEDGED) -> None:
@@ -42,7 +48,9 @@ class Outgoing:
         self.next = 0  # of the next byte that is sent for the first time
         self.acked = 0  # all bytes below have come
         self.limit = limit
-        self.end: int | None = None  # the stream's length, once it is known; acknowledged as if it were a byte more
+        self.end: int | None = (
+            None  # the stream's length, once it is known; acknowledged as if it were a byte more
+        )
         self._waiting: dict[int, Chunk] = {}  # sent and not acknowledged, in order of first sending
         self._again: deque[Chunk] = deque()
 
@@ -69,14 +77,20 @@ class Outgoing:
         return bool(self._again)
 
     def cut(self, data: bytes, link: int) -> Chunk:
-        """The next bytes of the stream as a chunk that goes over `link`; there must be room for them."""
+        """The next bytes of the stream as a chunk that goes over `link`.
+
+        There must be room for them.
+        """
         chunk = Chunk(self.next, data, link)
         self._waiting[self.next] = chunk
         self.next += len(data)
         return chunk
 
     def acknowledge(self, ack: int, limit: int, ranges: Sequence[tuple[int, int]] = ()) -> bool:
-        """What the peer says has come; whether that was new. ProtocolError for bytes that were never sent."""
+        """What the peer says has come; whether that was new.
+
+        ProtocolError for bytes that were never sent.
+        """
         if ack > self.next + (self.end is not None):
             raise ProtocolError(f"the peer acknowledges {ack} bytes, {self.next} were sent")
         new = False
@@ -101,7 +115,9 @@ class Outgoing:
         return new
 
     def lost(self, link: int) -> int:
-        """Everything that waits for its acknowledgement on `link` has to go again; how many bytes."""
+        """Everything that waits for its acknowledgement on `link` has to go again; how many
+        bytes.
+        """
         total = 0
         for chunk in self._waiting.values():
             if chunk.link == link:
@@ -165,12 +181,17 @@ class Incoming:
         return bool(self._early)
 
     def put(self, sequence: int, data: bytes) -> bool:
-        """A chunk came; whether the program can take more now. ProtocolError for what must not have been sent."""
+        """A chunk came; whether the program can take more now.
+
+        ProtocolError for what must not have been sent.
+        """
         end = sequence + len(data)
         if end > self.taken + self.window:
             raise ProtocolError(f"the peer sent byte {end}, it may send {self.taken + self.window}")
         if self.end is not None and end > self.end:
-            raise ProtocolError(f"the peer sent byte {end} after it had said that {self.end} are all")
+            raise ProtocolError(
+                f"the peer sent byte {end} after it had said that {self.end} are all"
+            )
         if end == sequence:
             raise ProtocolError("the peer sent a chunk without bytes")
         if sequence == self.next:
@@ -215,7 +236,10 @@ class Incoming:
             ends[sequence] = end
 
     def finish(self, end: int) -> None:
-        """The peer says how long its stream is; ProtocolError when it had sent more or said otherwise."""
+        """The peer says how long its stream is.
+
+        ProtocolError when it had sent more or said otherwise.
+        """
         last = self._ends[self._starts[-1]] if self._starts else self.next
         if end < last or self.end not in (None, end):
             raise ProtocolError(f"the peer says that {end} bytes are all, which is wrong")

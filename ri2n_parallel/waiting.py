@@ -1,4 +1,7 @@
-"""A connection that has not said who it is yet: how far it has come with that (crowds.py: how many may be there)."""
+"""A connection that has not said who it is yet: how far it has come with that (crowds.py:
+
+how many may be there).
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,11 @@ class Pending:
         self.name = b""  # of the session
 
     def hear(self) -> bool:
-        """Read up to what has to be decided next: the greeting, with its random bytes if it has any, or the proof.
+        """Read up to what has to be decided next: the greeting, with its random bytes if it has
+        any, or the proof.
 
-        False at the end, or when this is something else. BlockingIOError when more has to come, ProtocolError for a
-        greeting that is none, OSError.
+        False at the end, or when this is something else. BlockingIOError when more has to come,
+        ProtocolError for a greeting that is none, OSError.
         """
         while True:
             while len(self.data) < self.wanted:

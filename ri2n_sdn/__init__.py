@@ -1,4 +1,7 @@
-"""The sum of several cheap NICs on several cheap switches, as one IP address: an Open vSwitch application."""
+"""The sum of several cheap NICs on several cheap switches, as one IP address:
+
+an Open vSwitch application.
+"""
 
 __all__ = ["__version__"]
 

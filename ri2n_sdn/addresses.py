@@ -1,4 +1,7 @@
-"""Addresses of the control network: in one notation, and what counts as one where places are given out by address."""
+"""Addresses of the control network:
+
+in one notation, and what counts as one where places are given out by address.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ SITE_BITS = 64  # of IPv6 addresses: the rest of one is whatever a host likes
 
 
 def plain_address(address: str) -> str:
-    """IPv4 in its own notation, also from a socket that listens on both families (::ffff:192.0.2.1); no zone."""
+    """IPv4 in its own notation, also from a socket that listens on both families
+    (::ffff:192.0.2.1); no zone.
+    """
     bare = address.partition("%")[0]
     try:
         mapped = ipaddress.IPv6Address(bare).ipv4_mapped
@@ -20,7 +25,10 @@ def plain_address(address: str) -> str:
 
 
 def crowd_of(address: str) -> str:
-    """What counts as one address: of IPv6 the network's part, since a host there has all the others too."""
+    """What counts as one address:
+
+    of IPv6 the network's part, since a host there has all the others too.
+    """
     plain = plain_address(address)
     if ":" not in plain:
         return plain

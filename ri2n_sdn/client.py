@@ -19,8 +19,9 @@ MAX_REPLY_BYTES = 64 << 20
 def call(path: Path, op: str, *, timeout_s: float = 10.0, **arguments: object) -> dict[str, Any]:
     """Ask the controller that listens at `path` one thing and return its answer.
 
-    Raises NotAvailable when nobody listens, the answer does not come in `timeout_s` or is not one of a controller,
-    and BadInput with the controller's own words when it refuses (an unknown host, an unknown strategy).
+    Raises NotAvailable when nobody listens, the answer does not come in `timeout_s` or is not one
+    of a controller, and BadInput with the controller's own words when it refuses (an unknown host,
+    an unknown strategy).
     """
     request = json.dumps({"op": op, **arguments}).encode() + b"\n"
     deadline = time.monotonic() + timeout_s
@@ -33,9 +34,13 @@ def call(path: Path, op: str, *, timeout_s: float = 10.0, **arguments: object) -
     except TimeoutError:
         raise NotAvailable(f"{path}: the controller did not answer in {timeout_s:g} s") from None
     except (FileNotFoundError, ConnectionRefusedError):
-        raise NotAvailable(f"{path}: no controller listens there; start one with `ri2n controller`") from None
+        raise NotAvailable(
+            f"{path}: no controller listens there; start one with `ri2n controller`"
+        ) from None
     except PermissionError:
-        raise NotAvailable(f"{path}: permission denied; the controller's socket is for root: use sudo") from None
+        raise NotAvailable(
+            f"{path}: permission denied; the controller's socket is for root: use sudo"
+        ) from None
     except OSError as error:
         raise NotAvailable(f"{path}: {error.strerror or error}") from None
     try:

@@ -1,4 +1,7 @@
-"""Every error that a user can cause or cure, under one base class: one clear line, never a traceback."""
+"""Every error that a user can cause or cure, under one base class:
+
+one clear line, never a traceback.
+"""
 
 __all__ = ["BadInput", "NotAvailable", "Ri2nError"]
 
@@ -12,4 +15,7 @@ class BadInput(Ri2nError):
 
 
 class NotAvailable(Ri2nError):
-    """Something the work needs is missing (root, a program, a port, a controller); the text says what to do."""
+    """Something the work needs is missing (root, a program, a port, a controller).
+
+    The text says what to do.
+    """

@@ -1,4 +1,6 @@
-"""Where the files are that come with the package: topologies, by path or by name, and host scripts."""
+"""Where the files are that come with the package: topologies, by path or by name, and host
+scripts.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,16 @@ FOLDERS = ("", "fig4", "vbft", "large", "parallel")
 
 
 def find_topology(text: str) -> Topology:
-    """`text` as a file, else as a shipped topology: `fig4/d`, `d` (of figure 4), `mixed`; raises BadInput."""
+    """`text` as a file, else as a shipped topology: `fig4/d`, `d` (of figure 4), `mixed`.
+
+    Raises BadInput.
+    """
     return load_topology(find_topology_file(text))
 
 
 def find_topology_file(text: str) -> Path:
-    """The file that `text` means: a path, else the name of a shipped one, with or without its folder and `.yaml`.
+    """The file that `text` means: a path, else the name of a shipped one, with or without its
+    folder and `.yaml`.
 
     Raises BadInput when there is none.
     """
@@ -34,12 +40,17 @@ def find_topology_file(text: str) -> Path:
         candidate = SHIPPED / folder / f"{name}.yaml"
         if candidate.is_file() and candidate.resolve().is_relative_to(SHIPPED.resolve()):
             return candidate
-    known = ", ".join(str(file.relative_to(SHIPPED).with_suffix("")) for file in sorted(SHIPPED.rglob("*.yaml")))
-    raise BadInput(f"topology {text}: no such file, and not one of {known or '(none are installed)'}")
+    known = ", ".join(
+        str(file.relative_to(SHIPPED).with_suffix("")) for file in sorted(SHIPPED.rglob("*.yaml"))
+    )
+    raise BadInput(
+        f"topology {text}: no such file, and not one of {known or '(none are installed)'}"
+    )
 
 
 def host_script(name: str) -> Path:
-    """host-up or one like it: beside the package in a checkout, else where the package says they were installed.
+    """host-up or one like it: beside the package in a checkout, else where the package says they
+    were installed.
 
     Raises NotAvailable when it is in neither place.
     """
@@ -48,5 +59,6 @@ def host_script(name: str) -> Path:
         if script.exists():
             return script
     raise NotAvailable(
-        f"{_CHECKOUT}/ovs-host-scripts/{name} is missing: run from a checkout, or install the host scripts"
+        f"{_CHECKOUT}/ovs-host-scripts/{name} is missing: run from a checkout, or install the host "
+        "scripts"
     )

@@ -14,10 +14,11 @@ DEVICE = Path("/dev/cpu_dma_latency")
 
 @contextmanager
 def cpus_awake(device: Path = DEVICE) -> Iterator[bool]:
-    """Idle CPUs poll instead of sleeping as long as this lasts (the kernel's PM QoS); False where it cannot be had.
+    """Idle CPUs poll instead of sleeping as long as this lasts (the kernel's PM QoS); False where
+    it cannot be had.
 
-    To wake a CPU takes some 5 us on a real machine and 25 to 45 us on many a virtual one, for each process that a
-    packet goes through: more than what they do with it.
+    To wake a CPU takes some 5 us on a real machine and 25 to 45 us on many a virtual one, for each
+    process that a packet goes through: more than what they do with it.
     """
     try:
         request = device.open("r+b", buffering=0)

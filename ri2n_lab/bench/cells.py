@@ -16,12 +16,19 @@ from ri2n_lab.bench.guests import Cell
 from ri2n_lab.bench.stream import StreamSettings
 from ri2n_lab.bench.vbft import VbftSettings
 
-__all__ = ["demand_cells", "failover_cells", "fig4_cells", "fig9_cells", "stream_cells", "vbft_cells"]
+__all__ = [
+    "demand_cells",
+    "failover_cells",
+    "fig4_cells",
+    "fig9_cells",
+    "stream_cells",
+    "vbft_cells",
+]
 
 
 def fig4_cells(settings: Fig4Settings, files: Mapping[str, Path], seed: int) -> list[Cell]:
-    """All strategies on one topology share a guest, since a controller and four hosts take long to start; every peer
-    has its own.
+    """All strategies on one topology share a guest, since a controller and four hosts take long to
+    start; every peer has its own.
 
     `files` are the topologies by name; repeat n has the seed `seed` + n - 1.
     """
@@ -50,7 +57,9 @@ def fig4_cells(settings: Fig4Settings, files: Mapping[str, Path], seed: int) -> 
             streams = ",".join(map(str, group.streams))
             label = f"{topology.name} {who}, streams {streams}"
             flags = ("--ping",) if group.ping else ()
-            cells += _repeats(label, ("fig4", *flags), options, fig4.total_seconds(group), settings.repeat, seed)
+            cells += _repeats(
+                label, ("fig4", *flags), options, fig4.total_seconds(group), settings.repeat, seed
+            )
     return cells
 
 
@@ -71,19 +80,28 @@ def failover_cells(settings: FailoverSettings, files: Mapping[str, Path], seed: 
             "mode": group.mode,
         }
         label = ",".join((*group.strategies, *group.beside))
-        cells += _repeats(label, ("failover",), options, failover.total_seconds(group), settings.repeat, seed)
+        cells += _repeats(
+            label, ("failover",), options, failover.total_seconds(group), settings.repeat, seed
+        )
     return cells
 
 
 def fig9_cells(settings: Fig9Settings, files: Mapping[str, Path], seed: int) -> list[Cell]:
     """One guest."""
-    arguments = ["fig9", "--topology", str(files[settings.topology.name]), "--strategy", settings.strategy]
+    arguments = [
+        "fig9",
+        "--topology",
+        str(files[settings.topology.name]),
+        "--strategy",
+        settings.strategy,
+    ]
     arguments += ["--streams", str(settings.streams), "--phase-seconds", str(settings.phase_s)]
     return [Cell(f"fig9 {settings.strategy}", tuple(arguments), fig9.total_seconds(settings), seed)]
 
 
 def stream_cells(settings: StreamSettings, seed: int) -> list[Cell]:
-    """A guest for each set of links with all strategies, and for each contender that has labs of its own.
+    """A guest for each set of links with all strategies, and for each contender that has labs of
+    its own.
 
     On busy CPUs one guest has them all: they are compared with plain TCP of the same run.
     """
@@ -107,7 +125,14 @@ def stream_cells(settings: StreamSettings, seed: int) -> list[Cell]:
             }
             label = f"{links} {','.join(group.beside) or 'strategies'}"
             flags = ("--busy",) if group.busy else ()
-            cells += _repeats(label, ("stream", *flags), options, stream.total_seconds(group), settings.repeat, seed)
+            cells += _repeats(
+                label,
+                ("stream", *flags),
+                options,
+                stream.total_seconds(group),
+                settings.repeat,
+                seed,
+            )
     return cells
 
 
@@ -128,12 +153,17 @@ def demand_cells(settings: DemandSettings, files: Mapping[str, Path], seed: int)
             "after-seconds": group.after_s,
         }
         label = ",".join((*group.strategies, *group.beside))
-        cells += _repeats(label, ("demand",), options, demand.total_seconds(group), settings.repeat, seed)
+        cells += _repeats(
+            label, ("demand",), options, demand.total_seconds(group), settings.repeat, seed
+        )
     return cells
 
 
 def vbft_cells(settings: VbftSettings, files: Mapping[str, Path], seed: int) -> list[Cell]:
-    """A guest for each topology, path table and mode, with all patterns; shares of flat are filled in afterwards."""
+    """A guest for each topology, path table and mode, with all patterns.
+
+    Shares of flat are filled in afterwards.
+    """
     cells = []
     for topology, table, mode in vbft.labs(settings):
         tables = settings.tables if table is None else (table,)
@@ -151,15 +181,30 @@ def vbft_cells(settings: VbftSettings, files: Mapping[str, Path], seed: int) -> 
             "link-mbps": fastest // 1_000_000,
         }
         label = " ".join(filter(None, (topology.name, table, mode)))
-        cells += _repeats(label, ("vbft", "--no-flat"), options, vbft.total_seconds(one), settings.repeat, seed)
+        cells += _repeats(
+            label, ("vbft", "--no-flat"), options, vbft.total_seconds(one), settings.repeat, seed
+        )
     return cells
 
 
 def _repeats(
-    label: str, bench: Sequence[str], options: Mapping[str, Any], planned_s: float, repeat: int, seed: int
+    label: str,
+    bench: Sequence[str],
+    options: Mapping[str, Any],
+    planned_s: float,
+    repeat: int,
+    seed: int,
 ) -> list[Cell]:
-    words = [word for name, value in options.items() if value != "" for word in (f"--{name}", str(value))]
+    words = [
+        word for name, value in options.items() if value != "" for word in (f"--{name}", str(value))
+    ]
     return [
-        Cell(label, (*bench, *words, "--repeat", "1"), planned_s, seed + number - 1, {"repeat": number})
+        Cell(
+            label,
+            (*bench, *words, "--repeat", "1"),
+            planned_s,
+            seed + number - 1,
+            {"repeat": number},
+        )
         for number in range(1, repeat + 1)
     ]

@@ -1,4 +1,7 @@
-"""What a measurement was made on, written beside it: without it a figure cannot be compared with another."""
+"""What a measurement was made on, written beside it:
+
+without it a figure cannot be compared with another.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +44,16 @@ def machine_context() -> dict[str, Any]:
 
 
 class Report:
-    """One JSON file that grows row by row: whatever was measured is on disk when the run is interrupted."""
+    """One JSON file that grows row by row:
+
+    whatever was measured is on disk when the run is interrupted.
+    """
 
     def __init__(self, kind: str, path: Path | None, settings: dict[str, Any]) -> None:
-        """`path` None keeps it in memory; a file that cannot be written raises OSError here, not after the run."""
+        """`path` None keeps it in memory.
+
+        A file that cannot be written raises OSError here, not after the run.
+        """
         self.path = path
         self.document: dict[str, Any] = {
             "format": FORMAT,
@@ -66,12 +75,16 @@ class Report:
         return rows
 
     def describe_lab(self, lab: Lab, key: str | None = None, **more: Any) -> None:
-        """Add what the lab's hosts run on: datapath, congestion control, queueing disciplines, offloads, and `more`.
+        """Add what the lab's hosts run on: datapath, congestion control, queueing disciplines,
+        offloads, and `more`.
 
         It goes under `key`, by default the topology's name.
         """
         host = lab.topology.managed_hosts()[0]
-        qdiscs = {name: lab.exec(name, ["tc", "qdisc", "show"]).stdout.splitlines() for name in ("sw", host)}
+        qdiscs = {
+            name: lab.exec(name, ["tc", "qdisc", "show"]).stdout.splitlines()
+            for name in ("sw", host)
+        }
         nic = lab.topology.hosts[host].nics[0].name
         self.document["context"].setdefault("labs", {})[key or lab.topology.name] = {
             "topology": lab.topology.description,
@@ -79,7 +92,8 @@ class Report:
             "congestion_control": CONGESTION_CONTROL,
             "qdiscs": qdiscs,
             "offloads": lab.exec(host, ["ethtool", "-k", nic]).stdout.splitlines(),
-            # What is random is the kernel's and OVS's (ports, timing); nothing of ours draws a number.
+            # What is random is the kernel's and OVS's (ports, timing); nothing of ours draws a
+            # number.
             "seed": None,
             **more,
         }
@@ -97,7 +111,9 @@ class Report:
         self.document["summary"] = summary
         self._write()
 
-    def replace(self, rows: list[dict[str, Any]], raw: list[Any], summary: list[dict[str, Any]]) -> None:
+    def replace(
+        self, rows: list[dict[str, Any]], raw: list[Any], summary: list[dict[str, Any]]
+    ) -> None:
         """All rows anew, in another order than they were measured in."""
         self.document |= {"rows": rows, "raw": raw, "summary": summary}
         self._write()
@@ -118,7 +134,11 @@ class Report:
 
 def _command() -> str | None:
     """The command line, if this is `ri2n` and not a program that uses the bench."""
-    return shlex.join(["ri2n", *sys.argv[1:]]) if Path(sys.argv[0]).name in ("ri2n", "main.py") else None
+    return (
+        shlex.join(["ri2n", *sys.argv[1:]])
+        if Path(sys.argv[0]).name in ("ri2n", "main.py")
+        else None
+    )
 
 
 def _version(argv: list[str]) -> str | None:

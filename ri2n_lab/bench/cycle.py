@@ -1,8 +1,8 @@
 """How long one round of the controller takes, from asking for counters to acknowledged slot tables.
 
-Many hosts of a sandbox connect to one controller, and frames make pairs of them active. Nothing in it needs root. With
-`busy` every CPU has a program that spins, from before the controller starts; with root, Open vSwitch and controller
-then have the priorities of their services.
+Many hosts of a sandbox connect to one controller, and frames make pairs of them active. Nothing in
+it needs root. With `busy` every CPU has a program that spins, from before the controller starts;
+with root, Open vSwitch and controller then have the priorities of their services.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def total_seconds(pairs: Sequence[int], seconds: float) -> float:
 def troubles(counters: Mapping[str, int]) -> dict[str, int]:
     """What went wrong, from the counters of the controller's status.
 
-    Connections that were lost, refused or not let in; exceptions of handlers and loops; NICs that were taken for dead.
+    Connections that were lost, refused or not let in; exceptions of handlers and loops; NICs that
+    were taken for dead.
     """
     lost = ("hosts_disconnected", "hosts_refused", "connections_overdue", "connections_turned_away")
     broken = ("handler_errors_", "loop_errors_", "host_faults")
@@ -60,11 +61,18 @@ def troubles(counters: Mapping[str, int]) -> dict[str, int]:
 
 
 def run_cycle(
-    hosts: int, pairs: Sequence[int], seconds: float, report: Report, progress: Progress, busy: bool = False
+    hosts: int,
+    pairs: Sequence[int],
+    seconds: float,
+    report: Report,
+    progress: Progress,
+    busy: bool = False,
 ) -> None:
-    """Measure `seconds` of rounds for each number of active pairs, and one round that changes all their tables.
+    """Measure `seconds` of rounds for each number of active pairs, and one round that changes all
+    their tables.
 
-    BadInput for numbers that cannot be, NotAvailable when the hosts do not settle or the pairs do not become active.
+    BadInput for numbers that cannot be, NotAvailable when the hosts do not settle or the pairs do
+    not become active.
     """
     if hosts < 2:
         raise BadInput(f"--hosts {hosts}: must be at least 2")
@@ -74,7 +82,11 @@ def run_cycle(
     progress.say(f"{hosts} hosts")
     with Cycles(hosts, busy) as cycles:
         counters = cycles.sandbox.ask("status", pairs=False)["counters"]
-        settled = {"settle_s": round(cycles.start_s, 2), "cpu_s": cycles.cpu_s(), **troubles(counters)}
+        settled = {
+            "settle_s": round(cycles.start_s, 2),
+            "cpu_s": cycles.cpu_s(),
+            **troubles(counters),
+        }
         report.describe(priorities=cycles.priorities(), settled=settled)
         progress.say(f"settled after {cycles.start_s:.1f} s")
         progress.done(START_S)
@@ -87,7 +99,9 @@ def run_cycle(
 
 
 class Cycles:
-    """A sandbox of hosts with two NICs of unequal rates, its controller, and traffic between pairs of hosts."""
+    """A sandbox of hosts with two NICs of unequal rates, its controller, and traffic between
+    pairs of hosts.
+    """
 
     def __init__(self, hosts: int, busy: bool = False) -> None:
         """`busy`: beside programs that spin on all CPUs."""
@@ -109,7 +123,9 @@ class Cycles:
         self.sandbox.__enter__()
         try:
             nics = {name: self._nics(name) for name in self.sandbox.hosts}
-            config = "hosts:\n" + "".join(f"  {name}: {{nics: {{{text}}}}}\n" for name, text in nics.items())
+            config = "hosts:\n" + "".join(
+                f"  {name}: {{nics: {{{text}}}}}\n" for name, text in nics.items()
+            )
             if self._busy:
                 priorities.take_real_time(self._switches_pid(), priorities.OVS_REAL_TIME)
                 self._spinners = self._stack.enter_context(Spinners())
@@ -118,7 +134,9 @@ class Cycles:
             self._controller = process.pid
             if self._busy:
                 priorities.renice(process.pid, priorities.CONTROLLER_NICE)
-            self.start_s = float(self.sandbox.wait_settled(WAIT_S, hurry=False, pairs=False)["uptime_s"])
+            self.start_s = float(
+                self.sandbox.wait_settled(WAIT_S, hurry=False, pairs=False)["uptime_s"]
+            )
             self._feeder.start()
         except BaseException:
             self._stop_all()
@@ -126,7 +144,10 @@ class Cycles:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._stop.set()
         self._feeder.join()
@@ -138,7 +159,9 @@ class Cycles:
         return {name: priorities.priority(pid) for name, pid in pids.items()}
 
     def cpu_s(self) -> float:
-        """CPU seconds of the controller so far, of all its threads: what other load has no part in."""
+        """CPU seconds of the controller so far, of all its threads: what other load has no part
+        in.
+        """
         return round(cpu_seconds(Path(f"/proc/{self._controller}/stat").read_text()), 2)
 
     def _switches_pid(self) -> int:
@@ -151,21 +174,32 @@ class Cycles:
             self.sandbox.stop()
 
     def steady(self, count: int, seconds: float) -> list[dict[str, Any]]:
-        """The rounds of `seconds` or more with `count` active pairs; NotAvailable when so many never are."""
+        """The rounds of `seconds` or more with `count` active pairs.
+
+        NotAvailable when so many never are.
+        """
         every = list(permutations(self.sandbox.hosts, 2))
         self._pairs = [every[index * len(every) // count] for index in range(count)]
-        self._wait(lambda rounds: bool(rounds) and rounds[-1]["active_pairs"] == count, f"{count} active pairs")
+        self._wait(
+            lambda rounds: bool(rounds) and rounds[-1]["active_pairs"] == count,
+            f"{count} active pairs",
+        )
         first = len(self.rounds())
 
         def steady() -> list[dict[str, Any]]:
             return [each for each in self.rounds()[first:] if each["active_pairs"] == count]
 
         time.sleep(seconds)  # the length of the measurement
-        self._wait(lambda _: len(steady()) >= LEAST_ROUNDS, f"{LEAST_ROUNDS} rounds with {count} active pairs")
+        self._wait(
+            lambda _: len(steady()) >= LEAST_ROUNDS,
+            f"{LEAST_ROUNDS} rounds with {count} active pairs",
+        )
         return steady()
 
     def measure(self, count: int, seconds: float) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """One row, and the rounds that it was computed from. Times are wall clock but for `cpu_s`."""
+        """One row, and the rounds that it was computed from. Times are wall clock but for
+        `cpu_s`.
+        """
         found = self.steady(count, seconds)
         changing = self._change(count)
         row = {
@@ -185,10 +219,11 @@ class Cycles:
         return row, [*found, changing]
 
     def _change(self, count: int) -> dict[str, Any]:
-        """The round that changed the most of the active pairs' tables; NotAvailable when none changed half of them.
+        """The round that changed the most of the active pairs' tables; NotAvailable when none
+        changed half of them.
 
-        A host that is being audited at that moment gets its change outside of the round: then once more. Where
-        rounds are slow and hosts are many, some always are.
+        A host that is being audited at that moment gets its change outside of the round: then once
+        more. Where rounds are slow and hosts are many, some always are.
         """
         most: dict[str, Any] = {"group_mods": 0}
         for _ in range(CHANGES):
@@ -199,7 +234,9 @@ class Cycles:
             if most["group_mods"] >= NEARLY_ALL * count:
                 return most
         if most["group_mods"] < count / 2:
-            raise NotAvailable(f"no round changes the tables of {count} pairs, {most['group_mods']} at the most")
+            raise NotAvailable(
+                f"no round changes the tables of {count} pairs, {most['group_mods']} at the most"
+            )
         return most
 
     def turn(self) -> None:
@@ -217,14 +254,21 @@ class Cycles:
         deadline_s = time.monotonic() + WAIT_S
         while not condition(self.rounds()):
             if time.monotonic() > deadline_s:
-                raise NotAvailable(f"no {what} within {WAIT_S:g} s; last rounds: {self.rounds()[-3:]}")
+                raise NotAvailable(
+                    f"no {what} within {WAIT_S:g} s; last rounds: {self.rounds()[-3:]}"
+                )
             time.sleep(0.1)
 
     def _nics(self, name: str) -> str:
-        return ", ".join(f"{name}-e{index}: {{rate_bps: {rate_bps}}}" for index, rate_bps in enumerate(RATES_BPS))
+        return ", ".join(
+            f"{name}-e{index}: {{rate_bps: {rate_bps}}}" for index, rate_bps in enumerate(RATES_BPS)
+        )
 
     def _feed(self) -> None:
-        """Two large frames of a flow each for every pair, again and again: little work for over 64 kbit/s."""
+        """Two large frames of a flow each for every pair, again and again:
+
+        little work for over 64 kbit/s.
+        """
         mac = self.sandbox.mac
         while not self._stop.is_set():
             began_s = time.monotonic()
@@ -232,8 +276,12 @@ class Cycles:
             for source, target in self._pairs:
                 head = f"in_port(1),eth(src={mac(source)},dst={mac(target)}),eth_type(0x0800)"
                 head += ",ipv4(src=10.77.0.1,dst=10.77.0.2,proto=17,tos=0,ttl=64,frag=no)"
-                frames.setdefault(source, []).extend(f"{head},udp(src={port},dst=9)" for port in (1, 2))
+                frames.setdefault(source, []).extend(
+                    f"{head},udp(src={port},dst=9)" for port in (1, 2)
+                )
             for source, flows in frames.items():
                 if not self._stop.is_set():
-                    self.sandbox.receive(source, *(word for flow in flows for word in (flow, "--len", str(FRAME))))
+                    self.sandbox.receive(
+                        source, *(word for flow in flows for word in (flow, "--len", str(FRAME)))
+                    )
             self._stop.wait(max(0.0, PERIOD_S - (time.monotonic() - began_s)))

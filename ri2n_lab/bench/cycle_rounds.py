@@ -1,4 +1,7 @@
-"""In the controller that `ri2n bench cycle` measures: rounds are written down, and one changes all tables on demand."""
+"""In the controller that `ri2n bench cycle` measures:
+
+rounds are written down, and one changes all tables on demand.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ class _Rounds(Watcher):
         if not self._turn.exists():
             return choices
         self._turn.unlink()
-        return {pair: replace(choice, slots=choice.slots[1:] + choice.slots[:1]) for pair, choice in choices.items()}
+        return {
+            pair: replace(choice, slots=choice.slots[1:] + choice.slots[:1])
+            for pair, choice in choices.items()
+        }
 
     def ended(self, measured: Round) -> None:
         self._rounds.write(json.dumps(asdict(measured)) + "\n")
@@ -30,7 +36,7 @@ class _Rounds(Watcher):
 def watch(rounds: str, turn: str) -> None:
     """Write a line for each round into the file `rounds`.
 
-    When there is a file `turn`, it is removed, and the next round turns every active pair's table by one slot, as if
-    all weights had changed.
+    When there is a file `turn`, it is removed, and the next round turns every active pair's table
+    by one slot, as if all weights had changed.
     """
     TelemetryApp.watcher = _Rounds(Path(rounds), Path(turn))

@@ -1,7 +1,8 @@
-"""A client stops sending and begins again: how soon the others use what it leaves, and how soon it has its share back.
+"""A client stops sending and begins again: how soon the others use what it leaves, and how soon it
+has its share back.
 
-All clients send one TCP stream each; the server counts what came every 10 ms. What computing costs must not show in
-such figures: in virtual time they are exact, on a busy machine they are not.
+All clients send one TCP stream each; the server counts what came every 10 ms. What computing costs
+must not show in such figures: in virtual time they are exact, on a busy machine they are not.
 """
 
 from __future__ import annotations
@@ -29,7 +30,15 @@ from ri2n_sdn.client import call
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.topology import Topology
 
-__all__ = ["DemandSettings", "Samples", "held_from", "judge", "run_demand", "summarized", "total_seconds"]
+__all__ = [
+    "DemandSettings",
+    "Samples",
+    "held_from",
+    "judge",
+    "run_demand",
+    "summarized",
+    "total_seconds",
+]
 
 FIRST_PORT = 5800
 LAB_S = 12.0
@@ -41,8 +50,8 @@ AGAIN_SHARE = 0.9
 
 SPAN_S = 0.05  # a single 10 ms holds too few frames to judge by
 HOLD_S = 0.5  # what falls below again within so long did not hold
-# A segment that TCP sends again holds up all behind it for about a round trip, and then all are delivered at once: no
-# change of a share, so what follows is judged over longer means.
+# A segment that TCP sends again holds up all behind it for about a round trip, and then all are
+# delivered at once: no change of a share, so what follows is judged over longer means.
 STEADY_S = 0.2
 GROUPS = ("topology", "strategy")
 FIGURES = ("others_have_it_ms", "all_fair_ms", "others_after_stop", "worst_after_start")
@@ -52,7 +61,10 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class DemandSettings:
-    """What to run: all clients for `before_s`, all but `stops` for `pause_s`, all for `after_s` again; seconds."""
+    """What to run:
+
+    all clients for `before_s`, all but `stops` for `pause_s`, all for `after_s` again; seconds.
+    """
 
     topology: Topology
     strategies: list[str]
@@ -80,7 +92,9 @@ class DemandSettings:
 
 @dataclass(frozen=True)
 class Samples:
-    """What the server counted: bits per second of each client in bins of `bin_s` from `start_s` on."""
+    """What the server counted: bits per second of each client in bins of `bin_s` from `start_s`
+    on.
+    """
 
     bin_s: float
     start_s: float
@@ -92,16 +106,26 @@ class Samples:
         """From what sampled.py prints; `clients` by their ports."""
         found = {clients[int(port)]: entry for port, entry in counted["clients"].items()}
         bin_s = counted["bin_s"]
-        rates = {name: [count * 8 / bin_s for count in entry["bytes"]] for name, entry in found.items()}
-        return cls(bin_s, counted["start_s"], rates, {name: entry["accepted_s"] for name, entry in found.items()})
+        rates = {
+            name: [count * 8 / bin_s for count in entry["bytes"]] for name, entry in found.items()
+        }
+        return cls(
+            bin_s,
+            counted["start_s"],
+            rates,
+            {name: entry["accepted_s"] for name, entry in found.items()},
+        )
 
     def index(self, at_s: float) -> int:
         """The bin of this moment."""
         return int((at_s - self.start_s) / self.bin_s)
 
 
-def held_from(enough: Sequence[bool], steady: Sequence[bool], first: int, last: int, hold: int) -> int | None:
-    """The first of the bins `first` .. `last` that is enough and from which on `hold` bins are steady.
+def held_from(
+    enough: Sequence[bool], steady: Sequence[bool], first: int, last: int, hold: int
+) -> int | None:
+    """The first of the bins `first` .. `last` that is enough and from which on `hold` bins are
+    steady.
 
     None when fewer than `hold` bins are left, or there is no such one.
     """
@@ -111,13 +135,17 @@ def held_from(enough: Sequence[bool], steady: Sequence[bool], first: int, last: 
     return None
 
 
-def judge(samples: Samples, stops: str, total_bps: float, fair_bps: Mapping[str, float], pause_s: float) -> Json:
-    """The row of one run: `total_bps` is what the others could get alone, `fair_bps` all clients' max-min fair rates.
+def judge(
+    samples: Samples, stops: str, total_bps: float, fair_bps: Mapping[str, float], pause_s: float
+) -> Json:
+    """The row of one run: `total_bps` is what the others could get alone, `fair_bps` all clients'
+    max-min fair rates.
 
-    `others_have_it_ms`: from the last byte of the one that stops until the others together have 0.95 of what they
-    could. `all_fair_ms`: from when it begins again (its connection is there) until every client has 0.9 of its fair
-    rate. Both over the 50 ms that follow, and for half a second over the 200 ms that follow; None when never.
-    `others_after_stop` and `worst_after_start` are the shares over the rest of the phases.
+    `others_have_it_ms`: from the last byte of the one that stops until the others together have
+    0.95 of what they could. `all_fair_ms`: from when it begins again (its connection is there)
+    until every client has 0.9 of its fair rate. Both over the 50 ms that follow, and for half a
+    second over the 200 ms that follow; None when never. `others_after_stop` and `worst_after_start`
+    are the shares over the rest of the phases.
     """
     bins = min(map(len, samples.rates_bps.values()))
     span, steady, hold = (round(each / samples.bin_s) for each in (SPAN_S, STEADY_S, HOLD_S))
@@ -133,21 +161,33 @@ def judge(samples: Samples, stops: str, total_bps: float, fair_bps: Mapping[str,
         return sum(part) / max(1, len(part))
 
     def enough(width: int) -> list[bool]:
-        return [sum(mean(name, index, width) for name in others) >= STOPPED_SHARE * total_bps for index in range(bins)]
+        return [
+            sum(mean(name, index, width) for name in others) >= STOPPED_SHARE * total_bps
+            for index in range(bins)
+        ]
 
     def fair(width: int) -> list[bool]:
         least = {name: AGAIN_SHARE * rate for name, rate in fair_bps.items()}
-        return [all(mean(name, index, width) >= rate for name, rate in least.items()) for index in range(bins)]
+        return [
+            all(mean(name, index, width) >= rate for name, rate in least.items())
+            for index in range(bins)
+        ]
 
     # No mean may reach over the end of its phase.
     freed = held_from(enough(span), enough(steady), stop, again - steady, hold)
     shared = held_from(fair(span), fair(steady), again, end - steady, hold)
     middle, late = stop + (again - stop) // 3, again + (end - again) // 3
     return {
-        "others_have_it_ms": None if freed is None else round((freed - stop) * samples.bin_s * 1000),
+        "others_have_it_ms": None
+        if freed is None
+        else round((freed - stop) * samples.bin_s * 1000),
         "all_fair_ms": None if shared is None else round((shared - again) * samples.bin_s * 1000),
-        "others_after_stop": round(sum(mean(name, middle, again - middle) for name in others) / total_bps, 4),
-        "worst_after_start": round(min(mean(name, late, end - late) / rate for name, rate in fair_bps.items()), 4),
+        "others_after_stop": round(
+            sum(mean(name, middle, again - middle) for name in others) / total_bps, 4
+        ),
+        "worst_after_start": round(
+            min(mean(name, late, end - late) / rate for name, rate in fair_bps.items()), 4
+        ),
         "paused_s": round((again - stop) * samples.bin_s, 2),
         "planned_pause_s": pause_s,
     }
@@ -166,11 +206,16 @@ def summarized(rows: list[Json]) -> list[Json]:
 
 
 def run_demand(settings: DemandSettings, report: Report, progress: Progress) -> None:
-    """Run everything, adding a row to `report` after each run; labs are removed also when it is interrupted."""
+    """Run everything, adding a row to `report` after each run.
+
+    Labs are removed also when it is interrupted.
+    """
     topology = settings.topology
     clients = clients_of(topology, "bulk")
     if settings.stops not in clients or len(clients) < 2:
-        raise BadInput(f"--stops {settings.stops}: must be one of several clients, {', '.join(clients)}")
+        raise BadInput(
+            f"--stops {settings.stops}: must be one of several clients, {', '.join(clients)}"
+        )
     if settings.strategies:
         progress.say("building the lab")
         with Lab.create(topology, helpers=True) as lab:
@@ -190,7 +235,9 @@ def run_demand(settings: DemandSettings, report: Report, progress: Progress) -> 
     report.finish()
 
 
-def _run_alone(peer: Peer, clients: list[str], settings: DemandSettings, report: Report, progress: Progress) -> None:
+def _run_alone(
+    peer: Peer, clients: list[str], settings: DemandSettings, report: Report, progress: Progress
+) -> None:
     topology = settings.topology
     why_not = peer.why_not(topology, SERVER, clients) or peer.lacks()
     if why_not is not None:
@@ -202,11 +249,23 @@ def _run_alone(peer: Peer, clients: list[str], settings: DemandSettings, report:
         peer.set_up(lab)
         report.describe_lab(lab, f"{topology.name} {peer.name}")
         progress.done(LAB_S)
-        _add_rows(lab, peer.name, settings, partial(await_whole, peer, lab, clients, SERVER), report, progress)
+        _add_rows(
+            lab,
+            peer.name,
+            settings,
+            partial(await_whole, peer, lab, clients, SERVER),
+            report,
+            progress,
+        )
 
 
 def _add_rows(
-    lab: Lab, name: str, settings: DemandSettings, wait: Callable[[], None], report: Report, progress: Progress
+    lab: Lab,
+    name: str,
+    settings: DemandSettings,
+    wait: Callable[[], None],
+    report: Report,
+    progress: Progress,
 ) -> None:
     topology = settings.topology
     clients = clients_of(topology, "bulk")
@@ -217,28 +276,53 @@ def _add_rows(
         progress.say(f"{name} {repeat}/{settings.repeat}")
         wait()
         samples = _run(lab, clients, settings)
-        key = {"topology": topology.name, "strategy": name, "peer": False, "mode": "packet", "repeat": repeat}
-        row = {**key, "stops": settings.stops, **judge(samples, settings.stops, total_bps, fair_bps, settings.pause_s)}
+        key = {
+            "topology": topology.name,
+            "strategy": name,
+            "peer": False,
+            "mode": "packet",
+            "repeat": repeat,
+        }
+        row = {
+            **key,
+            "stops": settings.stops,
+            **judge(samples, settings.stops, total_bps, fair_bps, settings.pause_s),
+        }
         report.add(row, {**key, **asdict(samples)}, summarized([*report.rows, row]))
         progress.done(settings.seconds + 3.0)
 
 
 def _run(lab: Lab, clients: list[str], settings: DemandSettings) -> Samples:
     ports = {FIRST_PORT + index: client for index, client in enumerate(clients)}
-    module = [sys.executable, "-m", "ri2n_lab.bench.sampled", "--seconds", str(settings.seconds + 1)]
+    module = [
+        sys.executable,
+        "-m",
+        "ri2n_lab.bench.sampled",
+        "--seconds",
+        str(settings.seconds + 1),
+    ]
     words = [word for port in ports for word in ("--port", str(port))]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     receiver = lab.popen(SERVER, [*module, *words], **pipes)
     senders: list[subprocess.Popen[Any]] = []
 
     def send(port: int, client: str, seconds: float) -> None:
-        argv = [sys.executable, "-m", "ri2n_lab.bench.tcp_stall", "send", "--address", lab.address(SERVER)]
+        argv = [
+            sys.executable,
+            "-m",
+            "ri2n_lab.bench.tcp_stall",
+            "send",
+            "--address",
+            lab.address(SERVER),
+        ]
         senders.append(lab.popen(client, [*argv, "--port", str(port), "--seconds", f"{seconds:g}"]))
 
     try:
         assert receiver.stdout is not None
         if not receiver.stdout.readline():
-            raise NotAvailable(f"the receiver did not start: {' '.join(receiver.communicate()[1].split())[-200:]}")
+            raise NotAvailable(
+                f"the receiver did not start: {' '.join(receiver.communicate()[1].split())[-200:]}"
+            )
         start_s = time.monotonic()
         for port, client in ports.items():
             send(port, client, settings.before_s if client == settings.stops else settings.seconds)
@@ -257,5 +341,7 @@ def _run(lab: Lab, clients: list[str], settings: DemandSettings) -> Samples:
     except (ValueError, IndexError):
         raise NotAvailable(f"the receiver failed: {' '.join(errors.split())[-200:]}") from None
     if len(samples.accepted_s[settings.stops]) != 2:
-        raise NotAvailable(f"{settings.stops} connected {len(samples.accepted_s[settings.stops])} times, not twice")
+        raise NotAvailable(
+            f"{settings.stops} connected {len(samples.accepted_s[settings.stops])} times, not twice"
+        )
     return samples

@@ -1,11 +1,13 @@
-"""How long a fault is felt: a numbered UDP stream and a bulk TCP stream between two hosts, one fault on their path.
+"""How long a fault is felt: a numbered UDP stream and a bulk TCP stream between two hosts, one
+fault on their path.
 
-Each fault is measured twice, each time on a whole fabric: once under the UDP stream (outage, lost packets), once
-under TCP (longest time without a byte). The fault hits the NICs that the stream really uses, seen by their counters.
-`lasting`: packets were still lost when the stream ended, so outage and losses only say how long that was.
-Peers, the other ways to use several links, each get a lab of their own; one that carries no UDP has TCP's figure only.
-In packet mode helpers stripe ten times as many packets, and a helper's death is a fault too (helper_faults.py).
-A killed ovs-vswitchd is started again after 100 ms, and host-up after it, as by their units.
+Each fault is measured twice, each time on a whole fabric: once under the UDP stream (outage, lost
+packets), once under TCP (longest time without a byte). The fault hits the NICs that the stream
+really uses, seen by their counters. `lasting`: packets were still lost when the stream ended, so
+outage and losses only say how long that was. Peers, the other ways to use several links, each get a
+lab of their own; one that carries no UDP has TCP's figure only. In packet mode helpers stripe ten
+times as many packets, and a helper's death is a fault too (helper_faults.py). A killed ovs-vswitchd
+is started again after 100 ms, and host-up after it, as by their units.
 """
 
 from __future__ import annotations
@@ -50,12 +52,23 @@ PACKETS_PER_S = {"flow": 1000, "packet": 10_000}
 STREAM_S = 6.0
 FAULT_AT_S = 2.0
 LOOK_S = 0.3
-LAST_S = 0.5  # a tenth of the packets lost so near to the end: nothing has repaired the path by then
+LAST_S = (
+    0.5  # a tenth of the packets lost so near to the end: nothing has repaired the path by then
+)
 TCP_PORT = 5700
 GROUPS = ("fault", "strategy", "mode")
 HELPER_FIGURES = ("traffic_again_ms", "striped_again_s")
 FIGURES = ("outage_ms", "lost", "duplicates", "out_of_order", "tcp_stall_ms", *HELPER_FIGURES)
-UDP_FIGURES = ("outage_ms", "lost", "sent", "duplicates", "out_of_order", "lasting", "path", "sender_late_ms")
+UDP_FIGURES = (
+    "outage_ms",
+    "lost",
+    "sent",
+    "duplicates",
+    "out_of_order",
+    "lasting",
+    "path",
+    "sender_late_ms",
+)
 LAB_S = 10.0
 
 
@@ -63,8 +76,8 @@ LAB_S = 10.0
 class FailoverSettings:
     """What to run; the topology must have hosts A and B with at least two common networks.
 
-    `peers` are names of `ri2n_lab.bench.peers.PEERS`; `autonomous` are strategies that helpers follow without a
-    controller. Peers have no helpers: faults of those are rows that say so.
+    `peers` are names of `ri2n_lab.bench.peers.PEERS`; `autonomous` are strategies that helpers
+    follow without a controller. Peers have no helpers: faults of those are rows that say so.
     """
 
     topology: Topology
@@ -99,7 +112,10 @@ class UsedPath:
 
 @dataclass(frozen=True)
 class _Bench:
-    """A lab under test: `name` is a strategy's or the peer's, `plain` the topology before switches were stacked."""
+    """A lab under test:
+
+    `name` is a strategy's or the peer's, `plain` the topology before switches were stacked.
+    """
 
     lab: Lab
     name: str
@@ -118,12 +134,20 @@ class _Bench:
 
     def address(self) -> str:
         """Where the sender finds the receiver."""
-        return self.peer.target(self.lab, SENDER, RECEIVER) if self.peer else self.lab.address(RECEIVER)
+        return (
+            self.peer.target(self.lab, SENDER, RECEIVER)
+            if self.peer
+            else self.lab.address(RECEIVER)
+        )
 
     def helper_fault(self, fault: str) -> HelperFault | None:
         """The death of a helper, if the fault is that."""
         options = self.peer.options if isinstance(self.peer, Autonomous) else []
-        return HelperFault(self.lab, fault, SENDER, RECEIVER, options) if fault in HELPER_FAULTS else None
+        return (
+            HelperFault(self.lab, fault, SENDER, RECEIVER, options)
+            if fault in HELPER_FAULTS
+            else None
+        )
 
     def break_path(self, fault: str, path: UsedPath) -> None:
         """Make the fault of this kind that hits the path."""
@@ -140,8 +164,9 @@ class _Bench:
         elif self.lab.topology == self.plain:
             self.lab.fault(fault, host=SENDER, nic=path.own)
         else:
-            # A switch with LACP answers it itself, whatever its ports may forward, so these links lose every frame;
-            # and of stacked switches one fails, with the links that were plugged into it.
+            # A switch with LACP answers it itself, whatever its ports may forward, so these links
+            # lose every frame; and of stacked switches one fails, with the links that were plugged
+            # into it.
             dead = [(SENDER, path.own)]
             if fault == "switch_down":
                 dead = [(host, nic.name) for host, nic in self.plain.nics_on(path.switch)]
@@ -171,14 +196,19 @@ def summarized(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def run_failover(settings: FailoverSettings, report: Report, progress: Progress) -> None:
-    """Run everything, adding a row to `report` after each pair of runs; the lab is removed also when interrupted."""
+    """Run everything, adding a row to `report` after each pair of runs.
+
+    The lab is removed also when interrupted.
+    """
     topology = settings.topology
     for host in (SENDER, RECEIVER):
         if host not in topology.managed_hosts():
             raise BadInput(f"topology {topology.name}: has no managed host {host}")
     common = [{nic.switch for nic in topology.hosts[host].nics} for host in (SENDER, RECEIVER)]
     if len(common[0] & common[1]) < 2:
-        raise BadInput(f"topology {topology.name}: {SENDER} and {RECEIVER} need two common networks")
+        raise BadInput(
+            f"topology {topology.name}: {SENDER} and {RECEIVER} need two common networks"
+        )
     if settings.strategies:
         progress.say("building the lab")
         with Lab.create(topology, helpers=settings.mode == "packet") as lab:
@@ -187,7 +217,12 @@ def run_failover(settings: FailoverSettings, report: Report, progress: Progress)
             progress.done(LAB_S)
             for strategy in settings.strategies:
                 call(lab.controller_socket, "strategy", name=strategy)
-                _add_rows(_Bench(lab, strategy, topology, packets_per_s(settings.mode)), settings, report, progress)
+                _add_rows(
+                    _Bench(lab, strategy, topology, packets_per_s(settings.mode)),
+                    settings,
+                    report,
+                    progress,
+                )
     for name in settings.beside:
         _run_peer(contender(name), settings, report, progress)
     report.finish()
@@ -208,10 +243,17 @@ def _run_peer(peer: Peer, settings: FailoverSettings, report: Report, progress: 
         await_whole(peer, lab, [SENDER], RECEIVER)
         report.describe_lab(lab, f"{topology.name} {peer.name}")
         progress.done(LAB_S)
-        _add_rows(_Bench(lab, peer.name, topology, packets_per_s(settings.mode), peer), settings, report, progress)
+        _add_rows(
+            _Bench(lab, peer.name, topology, packets_per_s(settings.mode), peer),
+            settings,
+            report,
+            progress,
+        )
 
 
-def _add_missing(peer: Peer, fault: str, why_not: str, settings: FailoverSettings, report: Report) -> None:
+def _add_missing(
+    peer: Peer, fault: str, why_not: str, settings: FailoverSettings, report: Report
+) -> None:
     key = _key(fault, peer.name, settings, peer=_is_peer(peer))
     row = missing_row(key, why_not, (*UDP_FIGURES, "tcp_stall_ms", "tcp_path", *HELPER_FIGURES))
     report.add(row, key, summarized([*report.rows, row]))
@@ -221,7 +263,9 @@ def _is_peer(peer: Peer | None) -> bool:
     return peer is not None and not isinstance(peer, Autonomous)
 
 
-def _add_rows(bench: _Bench, settings: FailoverSettings, report: Report, progress: Progress) -> None:
+def _add_rows(
+    bench: _Bench, settings: FailoverSettings, report: Report, progress: Progress
+) -> None:
     for fault in settings.faults:
         if bench.peer is not None and (lacks := _cannot_die(bench.peer, fault)):
             _add_missing(bench.peer, fault, lacks, settings, report)
@@ -254,7 +298,10 @@ def _one_row(bench: _Bench, fault: str) -> tuple[dict[str, Any], dict[str, Any]]
     bench.wait_whole()
     tcp, tcp_path = _tcp_stall(bench, fault)
     _undo(bench, fault)
-    return {**udp, "tcp_stall_ms": tcp["longest_stall_ms"], "tcp_path": str(tcp_path)}, {**raw, "tcp": tcp}
+    return {**udp, "tcp_stall_ms": tcp["longest_stall_ms"], "tcp_path": str(tcp_path)}, {
+        **raw,
+        "tcp": tcp,
+    }
 
 
 def _udp_outage(bench: _Bench, fault: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -274,7 +321,9 @@ def _udp_outage(bench: _Bench, fault: str) -> tuple[dict[str, Any], dict[str, An
         "lasting": result.lost_after(result.end_s - LAST_S) > LAST_S * bench.pps / 10,
         "path": str(path),
         "sender_late_ms": round(result.late_ms, 1),
-        "traffic_again_ms": traffic_again_ms(result.gaps, fault_s, result.longest_gap_ms) if death else None,
+        "traffic_again_ms": traffic_again_ms(result.gaps, fault_s, result.longest_gap_ms)
+        if death
+        else None,
         "striped_again_s": striped_again_s,
     }
     gaps = [gap for gap in result.gaps if gap["ms"] > 20]
@@ -293,12 +342,16 @@ def _tcp_stall(bench: _Bench, fault: str) -> tuple[dict[str, Any], UsedPath]:
     module = [*prefix, sys.executable, "-m", "ri2n_lab.bench.tcp_stall"]
     port = ["--port", str(TCP_PORT)]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    receiver = lab.popen(RECEIVER, [*module, "recv", *port, "--seconds", str(STREAM_S + 4)], **pipes)
+    receiver = lab.popen(
+        RECEIVER, [*module, "recv", *port, "--seconds", str(STREAM_S + 4)], **pipes
+    )
     sender = None
     try:
         assert receiver.stdout is not None
         if not receiver.stdout.readline():
-            raise NotAvailable(f"the TCP receiver did not start: {receiver.communicate()[1][-200:]}")
+            raise NotAvailable(
+                f"the TCP receiver did not start: {receiver.communicate()[1][-200:]}"
+            )
         where = ["--address", bench.address(), *port, "--seconds", str(STREAM_S)]
         sender = lab.popen(SENDER, [*module, "send", *where])
         path, _ = _break_path(bench, fault)
@@ -316,7 +369,10 @@ def _tcp_stall(bench: _Bench, fault: str) -> tuple[dict[str, Any], UsedPath]:
 
 
 def _break_path(bench: _Bench, fault: str) -> tuple[UsedPath, float]:
-    """Wait for the stream's moment, see which NICs it uses, and break those; returns when (CLOCK_MONOTONIC)."""
+    """Wait for the stream's moment, see which NICs it uses, and break those.
+
+    Returns when (CLOCK_MONOTONIC).
+    """
     time.sleep(FAULT_AT_S - LOOK_S)  # the schedule of the experiment: the stream must be under way
     path = _used_path(bench)
     fault_s = time.monotonic()
@@ -334,7 +390,9 @@ def _used_path(bench: _Bench) -> UsedPath:
     for host, old, new in zip((SENDER, RECEIVER), before, after, strict=True):
         busiest = max(new, key=lambda nic: new[nic] - old[nic])
         if new[busiest] - old[busiest] < LOOK_S * bench.pps / 2 / len(new):
-            raise NotAvailable(f"the stream from {SENDER} to {RECEIVER} is not seen on any NIC of {host}")
+            raise NotAvailable(
+                f"the stream from {SENDER} to {RECEIVER} is not seen on any NIC of {host}"
+            )
         used.append(busiest)
     nics = {nic.name: nic.switch for nic in bench.plain.hosts[SENDER].nics}
     return UsedPath(used[0], used[1], nics[used[0]])
@@ -361,5 +419,7 @@ def _wait_whole(lab: Lab, timeout_s: float = 30.0) -> None:
         if not dead:
             return
         if time.monotonic() > deadline:
-            raise NotAvailable(f"still dead {timeout_s:g} s after the fault was undone: {', '.join(dead)}")
+            raise NotAvailable(
+                f"still dead {timeout_s:g} s after the fault was undone: {', '.join(dead)}"
+            )
         time.sleep(0.05)

@@ -1,5 +1,6 @@
-"""The best a topology can carry: the largest total goodput and the max-min fair rate of each client, by linear
-programs (HiGHS), independent of the strategies that are measured against it."""
+"""The best a topology can carry: the largest total goodput and the max-min fair rate of each
+client, by linear programs (HiGHS), independent of the strategies that are measured against it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from ri2n_sdn.rates.lp import max_min_by_lp, most
 
 __all__ = ["GOODPUT_RATIO", "Optimum", "goodput_optimum"]
 
-# TCP payload of a full-sized frame with timestamps, over the frame as the shaper counts it (Ethernet header, no FCS).
+# TCP payload of a full-sized frame with timestamps, over the frame as the shaper counts it
+# (Ethernet header, no FCS).
 GOODPUT_RATIO = 1448 / 1514
 
 
@@ -27,7 +29,8 @@ class Optimum:
 
 
 def goodput_optimum(topology: Topology, clients: Sequence[str], server: str) -> Optimum:
-    """What `clients` can send to `server` at the same time; every client may use all its paths at once.
+    """What `clients` can send to `server` at the same time; every client may use all its paths at
+    once.
 
     Raises BadInput for an unknown host or a client that shares no network with the server.
     """
@@ -47,7 +50,8 @@ def goodput_optimum(topology: Topology, clients: Sequence[str], server: str) -> 
             ]
         if len(paths) == before:
             raise BadInput(f"{topology.name}: {client} and {server} share no network")
-    # Solved in units of the fastest link: coefficients near 1 keep the solver's tolerances meaningful.
+    # Solved in units of the fastest link: coefficients near 1 keep the solver's tolerances
+    # meaningful.
     unit = max(capacities)
     crosses = np.zeros((len(capacities), len(paths)))
     belongs = np.zeros((len(clients), len(paths)))

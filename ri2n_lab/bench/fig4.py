@@ -1,9 +1,11 @@
-"""Figure 4's topologies with real iperf3 traffic: goodput per client, its share of the optimum, weights, retransmits.
+"""Figure 4's topologies with real iperf3 traffic: goodput per client, its share of the optimum,
+weights, retransmits.
 
-Every client sends TCP streams to the server at the same time; what counts is what the server received in a window
-that begins after a warm-up. One lab per topology, one controller, which is told the strategy of each block of runs;
-one more lab for each peer, the other ways to use several links that RI2N is measured against. In packet mode helpers
-stripe packets; with them come labs without a controller and without Open vSwitch on the hosts, one for each strategy.
+Every client sends TCP streams to the server at the same time; what counts is what the server
+received in a window that begins after a warm-up. One lab per topology, one controller, which is
+told the strategy of each block of runs; one more lab for each peer, the other ways to use several
+links that RI2N is measured against. In packet mode helpers stripe packets; with them come labs
+without a controller and without Open vSwitch on the hosts, one for each strategy.
 """
 
 from __future__ import annotations
@@ -30,26 +32,44 @@ from ri2n_sdn.client import call
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.topology import Topology
 
-__all__ = ["SERVER", "Fig4Settings", "clients_of", "pair_weights", "run_fig4", "summarized", "total_seconds"]
+__all__ = [
+    "SERVER",
+    "Fig4Settings",
+    "clients_of",
+    "pair_weights",
+    "run_fig4",
+    "summarized",
+    "total_seconds",
+]
 
-# Sent after the window, so that no client has stopped when it ends, even if another began a second later.
+# Sent after the window, so that no client has stopped when it ends, even if another began a second
+# later.
 TAIL_S = 2
 ATTEMPTS = 4  # clients that do not begin together are told to begin again
 LAB_S = 12.0
 GROUPS = ("topology", "strategy", "streams")
-FIGURES = ("total_of_optimum", "worst_share", "retransmits", "slots_moved", "switch_drops", "out_of_order")
+FIGURES = (
+    "total_of_optimum",
+    "worst_share",
+    "retransmits",
+    "slots_moved",
+    "switch_drops",
+    "out_of_order",
+)
 PING_FIGURES = ("ping_idle_ms", "ping_load_ms", "ping_load_p99_ms")
 PINGER = "B"
 
 
 @dataclass(frozen=True)
 class Fig4Settings:
-    """What to run; times in whole seconds. `pattern` ping-B: B sends one ping a second, only the others send bulk.
+    """What to run; times in whole seconds. `pattern` ping-B: B sends one ping a second, only the
+    others send bulk.
 
-    `peers` are names of `ri2n_lab.bench.peers.PEERS`; `streams` numbers of TCP streams per client, each measured by
-    itself. `clients` names those that send bulk; empty: all that the pattern lets send. `mode` packet: helpers stripe;
-    `plain` hosts have none, `autonomous` are strategies that helpers follow without a controller. `ping`: B's round
-    trips to A as well, idle and under the load.
+    `peers` are names of `ri2n_lab.bench.peers.PEERS`; `streams` numbers of TCP streams per client,
+    each measured by itself. `clients` names those that send bulk; empty: all that the pattern lets
+    send. `mode` packet: helpers stripe; `plain` hosts have none, `autonomous` are strategies that
+    helpers follow without a controller. `ping`: B's round trips to A as well, idle and under the
+    load.
     """
 
     topologies: list[Topology]
@@ -78,13 +98,18 @@ class Fig4Settings:
 
     def described(self) -> dict[str, Any]:
         """As JSON, with the topologies whole: a file may change later."""
-        return {**asdict(self), "topologies": [topology.model_dump(mode="json") for topology in self.topologies]}
+        return {
+            **asdict(self),
+            "topologies": [topology.model_dump(mode="json") for topology in self.topologies],
+        }
 
 
 def total_seconds(settings: Fig4Settings) -> float:
     """About how long `run_fig4` takes, for the progress bar."""
     runs = len(settings.streams) * settings.repeat
-    one = (LAB_S if settings.strategies else 0.0) + len(settings.strategies) * runs * _run_seconds(settings)
+    one = (LAB_S if settings.strategies else 0.0) + len(settings.strategies) * runs * _run_seconds(
+        settings
+    )
     return len(settings.topologies) * (one + len(settings.beside) * _peer_seconds(settings))
 
 
@@ -97,9 +122,11 @@ def _peer_seconds(settings: Fig4Settings) -> float:
 
 
 def clients_of(topology: Topology, pattern: str, only: Sequence[str] = ()) -> list[str]:
-    """The hosts that send bulk: all managed ones but the server (and B, which only pings, in pattern ping-B).
+    """The hosts that send bulk: all managed ones but the server (and B, which only pings, in
+    pattern ping-B).
 
-    `only` takes some of them. Raises BadInput when that leaves nobody, or names a host that cannot send.
+    `only` takes some of them. Raises BadInput when that leaves nobody, or names a host that cannot
+    send.
     """
     if SERVER not in topology.managed_hosts():
         raise BadInput(f"topology {topology.name}: has no managed host {SERVER}, the server")
@@ -109,7 +136,9 @@ def clients_of(topology: Topology, pattern: str, only: Sequence[str] = ()) -> li
         raise BadInput(f"topology {topology.name}: has no host B, which pattern ping-B needs")
     for name in only:
         if name not in clients:
-            raise BadInput(f"--clients: {name} is none of {', '.join(clients)} in topology {topology.name}")
+            raise BadInput(
+                f"--clients: {name} is none of {', '.join(clients)} in topology {topology.name}"
+            )
     clients = [host for host in clients if host in (only or clients)]
     if not clients:
         raise BadInput(f"topology {topology.name}: nobody is left to send to {SERVER}")
@@ -118,11 +147,18 @@ def clients_of(topology: Topology, pattern: str, only: Sequence[str] = ()) -> li
 
 def summarized(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The report's summary of these rows."""
-    return summarize(rows, GROUPS, (*FIGURES, *(name for name in PING_FIGURES if any(name in row for row in rows))))
+    return summarize(
+        rows,
+        GROUPS,
+        (*FIGURES, *(name for name in PING_FIGURES if any(name in row for row in rows))),
+    )
 
 
 def run_fig4(settings: Fig4Settings, report: Report, progress: Progress) -> None:
-    """Run everything, adding a row to `report` after each run; labs are removed also when it is interrupted."""
+    """Run everything, adding a row to `report` after each run.
+
+    Labs are removed also when it is interrupted.
+    """
     topologies = [with_plain(topology, settings.plain) for topology in settings.topologies]
     for topology in topologies:  # before the first lab is built
         goodput_optimum(topology, clients_of(topology, settings.pattern, settings.clients), SERVER)
@@ -152,7 +188,9 @@ def _runs(
         call(lab.controller_socket, "strategy", name=strategy)
         for streams in settings.streams:
             for repeat in range(1, settings.repeat + 1):
-                progress.say(f"{topology.name} {strategy}, streams {streams}, {repeat}/{settings.repeat}")
+                progress.say(
+                    f"{topology.name} {strategy}, streams {streams}, {repeat}/{settings.repeat}"
+                )
                 lab.wait_ready(30)
                 await_striped(lab, clients, SERVER)
                 key = _key(topology, strategy, settings, streams, peer=False)
@@ -164,15 +202,18 @@ def _runs(
 def _peer_rows(
     peer: Peer, topology: Topology, settings: Fig4Settings, report: Report, progress: Progress
 ) -> Iterator[tuple[dict[str, Any], object]]:
-    """The rows of one peer on one topology, measured in a lab of their own; or one for each number of streams that
-    says why not."""
+    """The rows of one peer on one topology, measured in a lab of their own; or one for each number
+    of streams that says why not.
+    """
     clients = clients_of(topology, settings.pattern, settings.clients)
     why_not = peer.why_not(topology, SERVER, clients) or peer.lacks()
     if why_not is not None:
         progress.say(f"{topology.name} {peer.name}: {why_not}")
         progress.done(_peer_seconds(settings))
         for streams in settings.streams:
-            key = _key(topology, peer.name, settings, streams, peer=not isinstance(peer, Autonomous))
+            key = _key(
+                topology, peer.name, settings, streams, peer=not isinstance(peer, Autonomous)
+            )
             yield missing_row(key, why_not, settings.figures, ("clients", "weights")), key
         return
     progress.say(f"{topology.name} {peer.name}: building the lab")
@@ -185,20 +226,37 @@ def _peer_rows(
         progress.done(LAB_S)
         for streams in settings.streams:
             for repeat in range(1, settings.repeat + 1):
-                progress.say(f"{topology.name} {peer.name}, streams {streams}, {repeat}/{settings.repeat}")
+                progress.say(
+                    f"{topology.name} {peer.name}, streams {streams}, {repeat}/{settings.repeat}"
+                )
                 await_whole(peer, lab, clients, SERVER)
-                key = _key(topology, peer.name, settings, streams, peer=not isinstance(peer, Autonomous))
+                key = _key(
+                    topology, peer.name, settings, streams, peer=not isinstance(peer, Autonomous)
+                )
                 row, raw = _one_run(lab, clients, settings, streams, optimum, peer)
                 progress.done(_run_seconds(settings))
                 yield {**key, "repeat": repeat, **row}, {**key, **raw}
 
 
-def _key(topology: Topology, name: str, settings: Fig4Settings, streams: int, *, peer: bool) -> dict[str, Any]:
-    return {"topology": topology.name, "strategy": name, "peer": peer, "mode": settings.mode, "streams": streams}
+def _key(
+    topology: Topology, name: str, settings: Fig4Settings, streams: int, *, peer: bool
+) -> dict[str, Any]:
+    return {
+        "topology": topology.name,
+        "strategy": name,
+        "peer": peer,
+        "mode": settings.mode,
+        "streams": streams,
+    }
 
 
 def _one_run(
-    lab: Lab, clients: list[str], settings: Fig4Settings, streams: int, optimum: Optimum, peer: Peer | None = None
+    lab: Lab,
+    clients: list[str],
+    settings: Fig4Settings,
+    streams: int,
+    optimum: Optimum,
+    peer: Peer | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     for _ in range(ATTEMPTS - 1):
         with suppress(NotTogether):
@@ -207,7 +265,12 @@ def _one_run(
 
 
 def _attempt(
-    lab: Lab, clients: list[str], settings: Fig4Settings, streams: int, optimum: Optimum, peer: Peer | None
+    lab: Lab,
+    clients: list[str],
+    settings: Fig4Settings,
+    streams: int,
+    optimum: Optimum,
+    peer: Peer | None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     start_s, end_s = float(settings.warmup), float(settings.warmup + settings.seconds)
     prefix = peer.prefix if peer else ()
@@ -224,12 +287,16 @@ def _attempt(
             weights.append(pair_weights(status, clients))
 
     pinger = None
-    address = peer.target(lab, PINGER, SERVER) if peer and PINGER in lab.hosts else lab.address(SERVER)
+    address = (
+        peer.target(lab, PINGER, SERVER) if peer and PINGER in lab.hosts else lab.address(SERVER)
+    )
     window = Window(lab, SERVER, PINGER if settings.ping else None, address)
     if settings.pattern == "ping-B":
         pinger = lab.popen(PINGER, ["ping", "-i", "1", address], stdout=subprocess.DEVNULL)
     length_s = settings.warmup + settings.seconds + TAIL_S
-    run = IperfRun(lab, SERVER, clients, streams=streams, seconds=length_s, prefix=prefix, addresses=addresses)
+    run = IperfRun(
+        lab, SERVER, clients, streams=streams, seconds=length_s, prefix=prefix, addresses=addresses
+    )
     begun = False
     try:
         while (now_s := time.monotonic() - run.start_s) < end_s:
@@ -252,12 +319,15 @@ def _attempt(
         {},
         {client: results[client].goodput_bps for client in clients},
         optimum,
-        retransmitted=sum(retransmits(results[name].client_report, start_s, end_s) for name in clients),
+        retransmitted=sum(
+            retransmits(results[name].client_report, start_s, end_s) for name in clients
+        ),
         weights=_mean_weights(weights),
         slots_moved=None if peer else moved[-1][1] - moved[0][1],
     )
     raw = {
-        client: {"client": result.client_report, "server": result.server_report} for client, result in results.items()
+        client: {"client": result.client_report, "server": result.server_report}
+        for client, result in results.items()
     }
     return {**row, **figures}, {"iperf3": raw, "weights": weights, "optimum": asdict(optimum)}
 
@@ -265,7 +335,9 @@ def _attempt(
 def pair_weights(status: dict[str, Any], senders: list[str]) -> dict[str, dict[str, float]]:
     """{sender: {`own>peer`: share}} of the pairs that go to the server."""
     return {
-        pair["src"]: {f"{path['own']}>{path['peer']}": float(path["share"]) for path in pair["paths"]}
+        pair["src"]: {
+            f"{path['own']}>{path['peer']}": float(path["share"]) for path in pair["paths"]
+        }
         for pair in status["pairs"]
         if pair["dst"] == SERVER and pair["src"] in senders
     }
@@ -278,4 +350,7 @@ def _mean_weights(samples: list[dict[str, dict[str, float]]]) -> dict[str, dict[
             for path, share in shares.items():
                 sums.setdefault(sender, {}).setdefault(path, 0.0)
                 sums[sender][path] += share / len(samples)
-    return {sender: {path: round(share, 4) for path, share in shares.items()} for sender, shares in sums.items()}
+    return {
+        sender: {path: round(share, 4) for path, share in shares.items()}
+        for sender, shares in sums.items()
+    }

@@ -1,4 +1,8 @@
-"""Figure 9: topology e under full load, links cut in turn (e -> f -> h) and given back, and how fast weights follow."""
+"""Figure 9:
+
+topology e under full load, links cut in turn (e -> f -> h) and given back, and how fast weights
+follow.
+"""
 
 from __future__ import annotations
 
@@ -52,11 +56,18 @@ def total_seconds(settings: Fig9Settings) -> float:
 
 
 def run_fig9(settings: Fig9Settings, report: Report, progress: Progress) -> None:
-    """Run all phases under one load; rows {phase, settle_s, settle_hbspan, hbspan_s, weights, goodput_bps}."""
+    """Run all phases under one load.
+
+    Rows {phase, settle_s, settle_hbspan, hbspan_s, weights, goodput_bps}.
+    """
     topology = settings.topology
     for host in ("B", "D"):
-        if host not in topology.hosts or LINK not in [nic.name for nic in topology.hosts[host].nics]:
-            raise BadInput(f"topology {topology.name}: figure 9 cuts {host}'s NIC {LINK}, which is not there")
+        if host not in topology.hosts or LINK not in [
+            nic.name for nic in topology.hosts[host].nics
+        ]:
+            raise BadInput(
+                f"topology {topology.name}: figure 9 cuts {host}'s NIC {LINK}, which is not there"
+            )
     clients = clients_of(topology, "bulk")
     progress.say("building the lab")
     with Lab.create(topology) as lab:
@@ -74,7 +85,14 @@ def run_fig9(settings: Fig9Settings, report: Report, progress: Progress) -> None
                     lab.fault("nic_down", host=cut_host, nic=LINK)
                 elif action == "restore":
                     lab.restore("nic_down", host=cut_host, nic=LINK)
-                phases.append((name, began_s, began_s + settings.phase_s, _watch(lab, clients, began_s, settings)))
+                phases.append(
+                    (
+                        name,
+                        began_s,
+                        began_s + settings.phase_s,
+                        _watch(lab, clients, began_s, settings),
+                    )
+                )
                 progress.done(settings.phase_s)
             results = run.results(skip_s=0, window_s=load_s - 1)
         finally:
@@ -83,7 +101,9 @@ def run_fig9(settings: Fig9Settings, report: Report, progress: Progress) -> None
             # the second half of the phase: after the change has settled
             skip_s = (began_s + ended_s) / 2 - run.start_s
             goodput = {
-                client: round(window_goodput_bps(result.server_report, skip_s, settings.phase_s / 2))
+                client: round(
+                    window_goodput_bps(result.server_report, skip_s, settings.phase_s / 2)
+                )
                 for client, result in results.items()
             }
             row = _row(name, began_s, samples, goodput)
@@ -91,7 +111,9 @@ def run_fig9(settings: Fig9Settings, report: Report, progress: Progress) -> None
     report.finish()
 
 
-def _watch(lab: Lab, clients: list[str], began_s: float, settings: Fig9Settings) -> list[dict[str, Any]]:
+def _watch(
+    lab: Lab, clients: list[str], began_s: float, settings: Fig9Settings
+) -> list[dict[str, Any]]:
     samples = []
     while (now_s := time.monotonic()) < began_s + settings.phase_s:
         status = call(lab.controller_socket, "status")
@@ -101,11 +123,17 @@ def _watch(lab: Lab, clients: list[str], began_s: float, settings: Fig9Settings)
     return samples
 
 
-def _row(phase: str, began_s: float, samples: list[dict[str, Any]], goodput_bps: dict[str, int]) -> dict[str, Any]:
+def _row(
+    phase: str, began_s: float, samples: list[dict[str, Any]], goodput_bps: dict[str, int]
+) -> dict[str, Any]:
     flat = [
         (
             sample["time_s"],
-            {f"{host}:{path}": share for host, paths in sample["weights"].items() for path, share in paths.items()},
+            {
+                f"{host}:{path}": share
+                for host, paths in sample["weights"].items()
+                for path, share in paths.items()
+            },
         )
         for sample in samples
     ]

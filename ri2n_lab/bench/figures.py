@@ -1,7 +1,8 @@
 """The report's pictures as SVG: grouped bars with their spread, and shares over time.
 
-Written here and not by a plotting library, whose output changes with its version and the fonts it finds: a page that is
-made again must come out the same byte for byte, everywhere. Texts stay texts, in whatever sans-serif font is there.
+Written here and not by a plotting library, whose output changes with its version and the fonts it
+finds: a page that is made again must come out the same byte for byte, everywhere. Texts stay texts,
+in whatever sans-serif font is there.
 """
 
 from __future__ import annotations
@@ -18,19 +19,27 @@ FONT = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
 SIZE = 13
 # No font is wider on average; only what is placed after a text depends on it.
 CHAR = 7.4
-# Ours from light to dark, with a controller in one hue and without in another, so that those of one kind are told apart
-# in grey as well; peers in other colours with hatching.
-# All from palettes that were made for colour-blind readers (ColorBrewer; Okabe and Ito).
+# Ours from light to dark, with a controller in one hue and without in another, so that those of one
+# kind are told apart in grey as well; peers in other colours with hatching. All from palettes that
+# were made for colour-blind readers (ColorBrewer; Okabe and Ito).
 OURS = ("#c6dbef", "#6baed6", "#2171b5", "#08306b", "#c7e9c0", "#74c476", "#238b45", "#00441b")
 PEERS = ("#e69f00", "#d55e00", "#cc79a7", "#f0e442", "#999999", "#009e73")
-HATCHES = ("M-2,2 l4,-4 M0,8 l8,-8 M6,10 l4,-4", "M4,0 v8", "M0,4 h8", "M-2,6 l4,4 M0,0 l8,8 M6,-2 l4,4")
+HATCHES = (
+    "M-2,2 l4,-4 M0,8 l8,-8 M6,10 l4,-4",
+    "M4,0 v8",
+    "M0,4 h8",
+    "M-2,6 l4,4 M0,0 l8,8 M6,-2 l4,4",
+)
 LINES = ("#2171b5", "#d55e00", "#009e73", "#cc79a7")
 DASHES = ("", "7 4", "2 3", "9 3 2 3")
 
 
 @dataclass(frozen=True)
 class Series:
-    """One strategy (`ours`) or peer, in every group; its `rank` gives it the same colour in all figures."""
+    """One strategy (`ours`) or peer, in every group.
+
+    Its `rank` gives it the same colour in all figures.
+    """
 
     label: str
     ours: bool
@@ -78,13 +87,16 @@ def bars(
     log: bool = False,
     open_end: str = "",
 ) -> str:
-    """Bars of `values` by (group, series label); a pair that is not there was not measured and stays empty.
+    """Bars of `values` by (group, series label); a pair that is not there was not measured and
+    stays empty.
 
-    `open_end` says what the arrows of bars with an open end mean. The scale begins at 0, or with `log` at 1 (less is
-    drawn as a stub of that height) and then ends at a power of ten.
+    `open_end` says what the arrows of bars with an open end mean. The scale begins at 0, or with
+    `log` at 1 (less is drawn as a stub of that height) and then ends at a power of ten.
     """
     most = max(
-        [bar.high for bar in values.values() if bar.value is not None] + ([mark.at] if mark else []), default=1.0
+        [bar.high for bar in values.values() if bar.value is not None]
+        + ([mark.at] if mark else []),
+        default=1.0,
     )
     scale = _LogScale(most) if log else _LinearScale(most)
     between = 6.0 if _both(series) else 0.0  # ours and peers stand a little apart
@@ -110,7 +122,14 @@ def bars(
     if mark:
         page.line(left, y(mark.at), left + plot, y(mark.at), MUTED, dash="5 4")
         below = y(mark.at) - top < 16  # beside the axis' end
-        page.text(left + plot - 4, y(mark.at) + (13 if below else -5), mark.text, anchor="end", colour=MUTED, size=11)
+        page.text(
+            left + plot - 4,
+            y(mark.at) + (13 if below else -5),
+            mark.text,
+            anchor="end",
+            colour=MUTED,
+            size=11,
+        )
     for number, group in enumerate(groups):
         start = left + gap + number * (group_width + gap)
         page.text(start + group_width / 2, top + height + 20, group, anchor="middle")
@@ -120,10 +139,20 @@ def bars(
                 continue
             x = start + place * width + (0.0 if one.ours else between)
             if bar.value is None:
-                page.text(x + width / 2 + 4, y(scale.least) - 4, "no", colour=MUTED, size=11, turned=True)
+                page.text(
+                    x + width / 2 + 4, y(scale.least) - 4, "no", colour=MUTED, size=11, turned=True
+                )
                 continue
             words = f"{group}, {one.label}: {bar.value:g}"
-            page.bar(x + 0.75, y(bar.value), width - 1.5, y(scale.least) - y(bar.value), _fill(one), words, stub=log)
+            page.bar(
+                x + 0.75,
+                y(bar.value),
+                width - 1.5,
+                y(scale.least) - y(bar.value),
+                _fill(one),
+                words,
+                stub=log,
+            )
             if bar.high > bar.low:
                 page.whisker(x + width / 2, y(bar.low), y(bar.high), min(3.0, width / 4))
             if bar.open_end:
@@ -138,8 +167,12 @@ def bars(
     return page.svg()
 
 
-def steps(title: str, panels: Sequence[Steps], marks: Sequence[Mark], end_s: float, *, y_label: str) -> str:
-    """Panels above each other with one time axis from 0 to `end_s`; `marks` divide it into phases."""
+def steps(
+    title: str, panels: Sequence[Steps], marks: Sequence[Mark], end_s: float, *, y_label: str
+) -> str:
+    """Panels above each other with one time axis from 0 to `end_s`; `marks` divide it into
+    phases.
+    """
     left, plot, height, space = 72.0, 760.0, 112.0, 34.0
     names = sorted({name for panel in panels for name in panel.lines})
     top = 104.0
@@ -200,7 +233,10 @@ class _LinearScale:
 
     def ticks(self) -> list[tuple[float, str]]:
         step = next(step for step in (0.2, 0.5, 1, 2, 5, 10, 10**9) if self._end / step <= 8)
-        return [(index * step, f"{index * step:.1f}") for index in range(int(self._end / step + 1e-6) + 1)]
+        return [
+            (index * step, f"{index * step:.1f}")
+            for index in range(int(self._end / step + 1e-6) + 1)
+        ]
 
 
 @dataclass(frozen=True)
@@ -245,13 +281,16 @@ def _patterns(series: Sequence[Series]) -> Iterator[str]:
         yield (
             f'<pattern id="peer{one.rank}" width="8" height="8" patternUnits="userSpaceOnUse">'
             f'<rect width="8" height="8" fill="{PEERS[one.rank % len(PEERS)]}"/>'
-            f'<path d="{HATCHES[one.rank % len(HATCHES)]}" fill="none" stroke="#ffffff" stroke-width="1.6"/></pattern>'
+            f'<path d="{HATCHES[one.rank % len(HATCHES)]}" fill="none" stroke="#ffffff" '
+            'stroke-width="1.6"/></pattern>'
         )
     yield "</defs>"
 
 
 class _Legend:
-    """Rows of swatches: ours first, peers on a row of their own; as many rows as the width needs."""
+    """Rows of swatches: ours first, peers on a row of their own; as many rows as the width
+    needs.
+    """
 
     ROW = 21.0
 
@@ -298,7 +337,14 @@ def _n(value: float) -> str:
 
 
 def _text(
-    x: float, y: float, text: str, *, anchor: str = "", colour: str = "", size: int = 0, turned: bool = False
+    x: float,
+    y: float,
+    text: str,
+    *,
+    anchor: str = "",
+    colour: str = "",
+    size: int = 0,
+    turned: bool = False,
 ) -> str:
     extra = f' text-anchor="{anchor}"' if anchor else ""
     extra += f' fill="{colour}"' if colour else ""
@@ -324,23 +370,46 @@ class _Page:
         self._parts += parts
 
     def line(
-        self, x1: float, y1: float, x2: float, y2: float, colour: str, *, dash: str = "", width: float = 1.0
+        self,
+        x1: float,
+        y1: float,
+        x2: float,
+        y2: float,
+        colour: str,
+        *,
+        dash: str = "",
+        width: float = 1.0,
     ) -> None:
         extra = f' stroke-dasharray="{dash}"' if dash else ""
         extra += f' stroke-width="{_n(width)}"' if width != 1.0 else ""
-        self.add(f'<line x1="{_n(x1)}" y1="{_n(y1)}" x2="{_n(x2)}" y2="{_n(y2)}" stroke="{colour}"{extra}/>')
+        self.add(
+            f'<line x1="{_n(x1)}" y1="{_n(y1)}" x2="{_n(x2)}" y2="{_n(y2)}" '
+            f'stroke="{colour}"{extra}/>'
+        )
 
     def path(self, points: Sequence[tuple[float, float]], colour: str, dash: str) -> None:
         way = " ".join(f"{_n(x)},{_n(y)}" for x, y in points)
         extra = f' stroke-dasharray="{dash}"' if dash else ""
-        self.add(f'<polyline points="{way}" fill="none" stroke="{colour}" stroke-width="2.2"{extra}/>')
+        self.add(
+            f'<polyline points="{way}" fill="none" stroke="{colour}" stroke-width="2.2"{extra}/>'
+        )
 
     def text(
-        self, x: float, y: float, text: str, *, anchor: str = "", colour: str = "", size: int = 0, turned: bool = False
+        self,
+        x: float,
+        y: float,
+        text: str,
+        *,
+        anchor: str = "",
+        colour: str = "",
+        size: int = 0,
+        turned: bool = False,
     ) -> None:
         self.add(_text(x, y, text, anchor=anchor, colour=colour, size=size, turned=turned))
 
-    def bar(self, x: float, y: float, width: float, height: float, fill: str, words: str, *, stub: bool) -> None:
+    def bar(
+        self, x: float, y: float, width: float, height: float, fill: str, words: str, *, stub: bool
+    ) -> None:
         if stub and height < 2.0:
             y, height = y - (2.0 - height), 2.0
         self.add(_rect(x, y, width, height, fill, f"<title>{_escape(words)}</title>"))
@@ -354,17 +423,18 @@ class _Page:
 
     def arrow(self, x: float, y: float) -> None:
         """Upwards, its foot at (x, y)."""
-        way = (
-            f"M{_n(x)},{_n(y)}V{_n(y - 11)}M{_n(x - 3.5)},{_n(y - 7)}L{_n(x)},{_n(y - 11.5)}L{_n(x + 3.5)},{_n(y - 7)}"
+        way = f"M{_n(x)},{_n(y)}V{_n(y - 11)}M{_n(x - 3.5)},{_n(y - 7)}L{_n(x)},{_n(y - 11.5)}L{_n(x + 3.5)},{_n(y - 7)}"
+        self.add(
+            f'<path class="open-end" d="{way}" fill="none" stroke="{INK}" stroke-width="1.4"/>'
         )
-        self.add(f'<path class="open-end" d="{way}" fill="none" stroke="{INK}" stroke-width="1.4"/>')
 
     def svg(self) -> str:
         width, height = _n(self._width), _n(self._height)
         title = _escape(self._title)
         head = [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-            f'viewBox="0 0 {width} {height}" role="img" font-family="{FONT}" font-size="{SIZE}" fill="{INK}">',
+            f'viewBox="0 0 {width} {height}" role="img" font-family="{FONT}" font-size="{SIZE}" '
+            f'fill="{INK}">',
             f"<title>{title}</title>",
             '<rect width="100%" height="100%" fill="#ffffff"/>',
             f'<text x="16" y="24" font-size="15" font-weight="bold">{title}</text>',
@@ -373,7 +443,12 @@ class _Page:
 
 
 def _stairs(
-    points: Sequence[tuple[float, float]], left: float, unit: float, above: float, height: float, end_s: float
+    points: Sequence[tuple[float, float]],
+    left: float,
+    unit: float,
+    above: float,
+    height: float,
+    end_s: float,
 ) -> list[tuple[float, float]]:
     way: list[tuple[float, float]] = []
     for time_s, share in points:

@@ -1,7 +1,9 @@
-"""Run a bench in guests with another kernel, several at a time, and lay their reports together into one.
+"""Run a bench in guests with another kernel, several at a time, and lay their reports together into
+one.
 
-Each cell of a bench (one topology with all strategies, one peer, one fault) is a `ri2n bench` of its own in a fresh
-guest, so cells do not disturb each other and, in virtual time, every cell is exactly repeatable from its seed.
+Each cell of a bench (one topology with all strategies, one peer, one fault) is a `ri2n bench` of
+its own in a fresh guest, so cells do not disturb each other and, in virtual time, every cell is
+exactly repeatable from its seed.
 """
 
 from __future__ import annotations
@@ -37,7 +39,10 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Cell:
-    """One `ri2n bench` in a guest of its own; `arguments` without `--json`, `overlay` is laid over each of its rows."""
+    """One `ri2n bench` in a guest of its own.
+
+    `arguments` without `--json`, `overlay` is laid over each of its rows.
+    """
 
     label: str
     arguments: tuple[str, ...]
@@ -61,10 +66,12 @@ def run_cells(
     summarize: Callable[[list[Json]], list[Json]],
     together: Callable[[list[Json]], list[Json]] = list,
 ) -> None:
-    """Run all cells, in virtual time as many at once as there are CPUs, else one; `report` is complete after the last.
+    """Run all cells, in virtual time as many at once as there are CPUs, else one; `report` is
+    complete after the last.
 
-    `together` gets the rows of all cells so far, and returns them with what one cell cannot know.
-    A cell that fails is tried once more. Raises NotAvailable, when all others have run, with the first failure.
+    `together` gets the rows of all cells so far, and returns them with what one cell cannot know. A
+    cell that fails is tried once more. Raises NotAvailable, when all others have run, with the
+    first failure.
     """
     state = _State(kernel, cells, report, progress, summarize, together)
     workers = len(os.sched_getaffinity(0)) if kernel.virtual else 1
@@ -76,7 +83,13 @@ def run_cells(
             for worker in sorted(set(range(workers)) - {entry.worker for entry in running}):
                 if waiting:
                     index, attempts[index] = waiting.pop(0)
-                    running.append(_Running(index, guests.enter_context(_start(kernel, cells[index], worker)), worker))
+                    running.append(
+                        _Running(
+                            index,
+                            guests.enter_context(_start(kernel, cells[index], worker)),
+                            worker,
+                        )
+                    )
             time.sleep(POLL_S)
             for entry in list(running):
                 try:
@@ -109,7 +122,12 @@ class _State:
         together: Callable[[list[Json]], list[Json]],
     ) -> None:
         self.failures: list[str] = []
-        self._cells, self._report, self._progress, self._summarize = cells, report, progress, summarize
+        self._cells, self._report, self._progress, self._summarize = (
+            cells,
+            report,
+            progress,
+            summarize,
+        )
         self._together = together
         self._parts: dict[int, Json] = {}
         self._started_s = self._told_s = time.monotonic()
@@ -144,10 +162,17 @@ class _State:
         self._told_s = time.monotonic()
         steps = {entry.index: _step(entry.guest) for entry in running}
         planned_s = sum(self._cells[index].planned_s for index in self._parts)
-        planned_s += sum(min(over_s, self._cells[index].planned_s) for index, (over_s, _) in steps.items())
-        now = ", ".join(f"{self._cells[index].label} ({text})" for index, (_, text) in steps.items())
+        planned_s += sum(
+            min(over_s, self._cells[index].planned_s) for index, (over_s, _) in steps.items()
+        )
+        now = ", ".join(
+            f"{self._cells[index].label} ({text})" for index, (_, text) in steps.items()
+        )
         real_s = time.monotonic() - self._started_s
-        text = f"{len(self._parts)} of {len(self._cells)} guests, {self._guest_s:.0f} s of theirs in {real_s:.0f} s"
+        text = (
+            f"{len(self._parts)} of {len(self._cells)} guests, {self._guest_s:.0f} s of theirs "
+            f"in {real_s:.0f} s"
+        )
         self._progress.done(planned_s - self._over_s)
         self._progress.say(f"{text}; now {now}" if now else text)
         self._over_s = planned_s
@@ -155,18 +180,30 @@ class _State:
     def finish(self) -> None:
         if self.failures:
             count = len(self.failures)
-            raise NotAvailable(f"{count} of {len(self._cells)} guests failed; the first: {self.failures[0]}")
+            raise NotAvailable(
+                f"{count} of {len(self._cells)} guests failed; the first: {self.failures[0]}"
+            )
         self._report.finish()
 
 
 def _start(kernel: Kernel, cell: Cell, worker: int) -> Guest:
-    argv = [sys.executable, "-m", "ri2n_sdn.cli.main", "bench", *cell.arguments, "--json", str(SHARE / JSON_FILE)]
+    argv = [
+        sys.executable,
+        "-m",
+        "ri2n_sdn.cli.main",
+        "bench",
+        *cell.arguments,
+        "--json",
+        str(SHARE / JSON_FILE),
+    ]
     limit_s = LIMIT_S + LIMIT_PER_S * cell.planned_s
     return Guest(kernel, argv, limit_s=limit_s, seed=cell.seed, cpu=worker)
 
 
 def _result(guest: Guest) -> Json | None:
-    """The report of a guest that has ended, None as long as it runs; NotAvailable when it failed."""
+    """The report of a guest that has ended, None as long as it runs; NotAvailable when it
+    failed.
+    """
     result = guest.poll()
     if result is None:
         return None
@@ -178,7 +215,9 @@ def _result(guest: Guest) -> Json | None:
 
 
 def _step(guest: Guest) -> tuple[float, str]:
-    """(planned seconds that are over, what it does now), from the last line of a guest's own progress."""
+    """(planned seconds that are over, what it does now), from the last line of a guest's own
+    progress.
+    """
     found = re.findall(r"^\[(\d+) of about \d+ s\] (.*)$", guest.stderr, re.MULTILINE)
     return (float(found[-1][0]), found[-1][1]) if found else (0.0, "starting")
 

@@ -1,9 +1,10 @@
-"""What the helper costs, natively: packets a second in memory, and one TCP stream as fast as this machine can.
+"""What the helper costs, natively: packets a second in memory, and one TCP stream as fast as this
+machine can.
 
-End to end, every contender has a lab of two hosts whose links have no rate; its row says what it got beside a plain
-veth in the same run, for how many CPU seconds of the whole machine, and the round-trip time of an idle ping, with CPUs
-that sleep in between and with CPUs that are kept awake. Other load on the machine is in these figures, so they are
-ratios of one run, not speeds.
+End to end, every contender has a lab of two hosts whose links have no rate; its row says what it
+got beside a plain veth in the same run, for how many CPU seconds of the whole machine, and the
+round-trip time of an idle ping, with CPUs that sleep in between and with CPUs that are kept awake.
+Other load on the machine is in these figures, so they are ratios of one run, not speeds.
 """
 
 from __future__ import annotations
@@ -36,7 +37,15 @@ from ri2n_lab.cluster.helpers import find_program
 from ri2n_lab.traffic.iperf import IperfRun
 from ri2n_sdn.errors import NotAvailable
 
-__all__ = ["CONTENDERS", "HelperSettings", "busy_s", "run_helper", "speed_rows", "summarized", "total_seconds"]
+__all__ = [
+    "CONTENDERS",
+    "HelperSettings",
+    "busy_s",
+    "run_helper",
+    "speed_rows",
+    "summarized",
+    "total_seconds",
+]
 
 CONTENDERS = {
     "veth": "one link, no RI2N: Linux alone",
@@ -52,11 +61,21 @@ SPEED_VARIABLE = "RI2N_REORDER_SPEED"
 SPEED_LIMIT_S = 300.0
 LINK_MBPS = 10_000
 WARMUP_S = 1
-PING_S, PING_INTERVAL_S = 5.0, 0.02  # below 10 ms ping does not sleep in between, and takes a CPU from what it measures
+PING_S, PING_INTERVAL_S = (
+    5.0,
+    0.02,
+)  # below 10 ms ping does not sleep in between, and takes a CPU from what it measures
 LAB_S = 10.0
 GROUPS = ("part", "what", "userspace_tso")
 OVER_FLOW = {"rtt_us": "rtt_over_flow_us", "rtt_awake_us": "rtt_awake_over_flow_us"}
-FIGURES = ("packets_per_s", "goodput_bps", "of_veth", "cpu_s_per_gbit", *OVER_FLOW, *OVER_FLOW.values())
+FIGURES = (
+    "packets_per_s",
+    "goodput_bps",
+    "of_veth",
+    "cpu_s_per_gbit",
+    *OVER_FLOW,
+    *OVER_FLOW.values(),
+)
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 Json = dict[str, Any]
@@ -74,7 +93,11 @@ class HelperSettings:
     @property
     def labs(self) -> list[tuple[str, bool | None]]:
         """(contender, userspace TSO) of each lab; None where there is no bridge."""
-        return [(what, tso) for what in self.what for tso in ((False, True) if what in ("flow", "packet") else (None,))]
+        return [
+            (what, tso)
+            for what in self.what
+            for tso in ((False, True) if what in ("flow", "packet") else (None,))
+        ]
 
     def described(self) -> Json:
         """As JSON."""
@@ -91,13 +114,21 @@ def _run_seconds(settings: HelperSettings) -> float:
 
 
 def summarized(rows: list[Json]) -> list[Json]:
-    """The report's summary of these rows; ratios are to the medians of the plain veth and of flow mode."""
-    rows = [row for row in rows if row["part"] == "memory"] + beside([row for row in rows if row["part"] != "memory"])
+    """The report's summary of these rows.
+
+    Ratios are to the medians of the plain veth and of flow mode.
+    """
+    rows = [row for row in rows if row["part"] == "memory"] + beside(
+        [row for row in rows if row["part"] != "memory"]
+    )
     return summarize(rows, GROUPS, FIGURES)
 
 
 def beside(rows: Iterable[Json]) -> list[Json]:
-    """The rows with `of_veth` and, for packet mode, times over flow mode; None without anything to compare with."""
+    """The rows with `of_veth` and, for packet mode, times over flow mode.
+
+    None without anything to compare with.
+    """
     rows = list(rows)
 
     def middle(figure: str, what: str, tso: bool | None) -> float | None:
@@ -108,7 +139,9 @@ def beside(rows: Iterable[Json]) -> list[Json]:
     found = []
     for row in rows:
         veth_bps = middle("goodput_bps", "veth", None)
-        share = row["goodput_bps"] / veth_bps if veth_bps and row["goodput_bps"] is not None else None
+        share = (
+            row["goodput_bps"] / veth_bps if veth_bps and row["goodput_bps"] is not None else None
+        )
         made = {**row, "of_veth": None if share is None else round(share, 4)}
         for figure, added in OVER_FLOW.items():
             flow_us = middle(figure, "flow", row["userspace_tso"])
@@ -119,7 +152,10 @@ def beside(rows: Iterable[Json]) -> list[Json]:
 
 
 def run_helper(settings: HelperSettings, report: Report, progress: Progress) -> None:
-    """Run everything, adding a row to `report` after each run; labs are removed also when it is interrupted."""
+    """Run everything, adding a row to `report` after each run.
+
+    Labs are removed also when it is interrupted.
+    """
     progress.say("in memory")
     for row in _memory():
         report.add(row, row, summarized([*report.rows, row]))
@@ -136,7 +172,8 @@ def run_helper(settings: HelperSettings, report: Report, progress: Progress) -> 
         _run_lab(what, tso, label, settings, report, progress)
     rows = report.rows
     report.replace(
-        [row for row in rows if row["part"] == "memory"] + beside([row for row in rows if row["part"] != "memory"]),
+        [row for row in rows if row["part"] == "memory"]
+        + beside([row for row in rows if row["part"] != "memory"]),
         report.document["raw"],
         summarized(rows),
     )
@@ -147,12 +184,19 @@ def run_helper(settings: HelperSettings, report: Report, progress: Progress) -> 
 
 
 def speed_rows(output: str) -> list[Json]:
-    """Rows from what the speed program prints: lines of JSON {"what": ..., "packets_per_s": ...}, others ignored."""
+    """Rows from what the speed program prints: lines of JSON {"what": ..., "packets_per_s":
+
+    ...}, others ignored.
+    """
     rows = []
     for line in output.splitlines():
         if line.startswith("{"):
             found = json.loads(line)
-            row = {**_key(str(found["what"]), None, "memory"), "repeat": 1, **dict.fromkeys(FIGURES)}
+            row = {
+                **_key(str(found["what"]), None, "memory"),
+                "repeat": 1,
+                **dict.fromkeys(FIGURES),
+            }
             rows.append({**row, "packets_per_s": round(float(found["packets_per_s"]))})
     return rows
 
@@ -161,13 +205,19 @@ def _memory() -> list[Json]:
     key = _key("scheduler and reorder buffer", None, "memory")
     program = _speed_program()
     if program is None:
-        why_not = f"no {SPEED_PROGRAM}: `cargo build --release --example speed` in reorder/ makes it"
+        why_not = (
+            f"no {SPEED_PROGRAM}: `cargo build --release --example speed` in reorder/ makes it"
+        )
         return [missing_row(key, f"{why_not}, {SPEED_VARIABLE} can name it", FIGURES)]
     try:
-        done = subprocess.run([program], capture_output=True, text=True, timeout=SPEED_LIMIT_S, check=True)
+        done = subprocess.run(
+            [program], capture_output=True, text=True, timeout=SPEED_LIMIT_S, check=True
+        )
         rows = speed_rows(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
-        return [missing_row(key, f"{SPEED_PROGRAM} failed: {' '.join(str(error).split())}", FIGURES)]
+        return [
+            missing_row(key, f"{SPEED_PROGRAM} failed: {' '.join(str(error).split())}", FIGURES)
+        ]
     return rows or [missing_row(key, f"{SPEED_PROGRAM} printed no figures", FIGURES)]
 
 
@@ -176,11 +226,20 @@ def _speed_program() -> str | None:
     named = os.environ.get(SPEED_VARIABLE)
     if named:
         return named
-    example = Path(__file__).resolve().parents[2] / "reorder" / "target" / "release" / "examples" / "speed"
+    example = (
+        Path(__file__).resolve().parents[2]
+        / "reorder"
+        / "target"
+        / "release"
+        / "examples"
+        / "speed"
+    )
     places = [example]
     with suppress(NotAvailable):
         places.insert(0, find_program().with_name(SPEED_PROGRAM))
-    return next((str(place) for place in places if os.access(place, os.X_OK)), shutil.which(SPEED_PROGRAM))
+    return next(
+        (str(place) for place in places if os.access(place, os.X_OK)), shutil.which(SPEED_PROGRAM)
+    )
 
 
 # ---- end to end
@@ -197,17 +256,30 @@ def _peer(what: str) -> Peer | None:
 
 def _why_not(what: str) -> str | None:
     peer = _peer(what)
-    return peer.lacks() if peer is not None else Autonomous("max_min").lacks() if what == "packet" else None
+    return (
+        peer.lacks()
+        if peer is not None
+        else Autonomous("max_min").lacks()
+        if what == "packet"
+        else None
+    )
 
 
 def _run_lab(
-    what: str, tso: bool | None, label: str, settings: HelperSettings, report: Report, progress: Progress
+    what: str,
+    tso: bool | None,
+    label: str,
+    settings: HelperSettings,
+    report: Report,
+    progress: Progress,
 ) -> None:
     peer = _peer(what)
     count = 1 if what == "veth" else settings.links
     topology = topology_of(",".join([str(LINK_MBPS)] * count))
     software = peer.software if peer else "none" if what == "veth" else "ri2n"
-    with Lab.create(topology, software=software, helpers=what == "packet", userspace_tso=bool(tso)) as lab:
+    with Lab.create(
+        topology, software=software, helpers=what == "packet", userspace_tso=bool(tso)
+    ) as lab:
         unshape(lab, userspace_tso=bool(tso))
         if peer is not None:
             peer.set_up(lab)
@@ -234,7 +306,15 @@ def _measure(lab: Lab, settings: HelperSettings, peer: Peer | None) -> tuple[Jso
         awake_ms = _round_trips(lab, address) if awake else []
     length_s = WARMUP_S + settings.seconds + 1
     prefix = peer.prefix if peer else ()
-    run = IperfRun(lab, SERVER, [CLIENT], streams=1, seconds=length_s, prefix=prefix, addresses={CLIENT: address})
+    run = IperfRun(
+        lab,
+        SERVER,
+        [CLIENT],
+        streams=1,
+        seconds=length_s,
+        prefix=prefix,
+        addresses={CLIENT: address},
+    )
     try:
         time.sleep(max(0.0, run.start_s + WARMUP_S - time.monotonic()))
         before_s = busy_s(Path("/proc/stat").read_text())
@@ -261,6 +341,9 @@ def _round_trips(lab: Lab, address: str) -> list[float]:
 
 
 def busy_s(stat: str) -> float:
-    """CPU seconds that this machine has worked since it began, from /proc/stat: all but idle, waiting and stolen."""
+    """CPU seconds that this machine has worked since it began, from /proc/stat:
+
+    all but idle, waiting and stolen.
+    """
     user, nice, system, _idle, _wait, irq, soft_irq = map(int, stat.split("\n", 1)[0].split()[1:8])
     return (user + nice + system + irq + soft_irq) * TICK_S

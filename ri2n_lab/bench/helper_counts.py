@@ -1,4 +1,7 @@
-"""What the helpers and the controller of a lab counted during a measurement: wakes for each frame, links that died."""
+"""What the helpers and the controller of a lab counted during a measurement:
+
+wakes for each frame, links that died.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,21 @@ from typing import Any
 from ri2n_lab.cluster import Lab
 from ri2n_sdn.client import call
 
-__all__ = ["FIGURES", "WAKES", "WAKES_BOUND", "HelperCounts", "counted", "frames", "wakes_per_frame"]
+__all__ = [
+    "FIGURES",
+    "WAKES",
+    "WAKES_BOUND",
+    "HelperCounts",
+    "counted",
+    "frames",
+    "wakes_per_frame",
+]
 
 WAKES = ("wakes_per_frame_sender", "wakes_per_frame_receiver")
 WAKES_BOUND = 2.0
-"""More turns of a helper's loop than that for each frame under load, and it is awake for nothing."""
+"""More turns of a helper's loop than that for each frame under load, and it is awake for
+nothing.
+"""
 
 FIGURES = (*WAKES, "late", "link_deaths", "nic_deaths")
 
@@ -26,7 +39,9 @@ def frames(status: Mapping[str, Any]) -> float:
 
 
 def wakes_per_frame(before: Mapping[str, Any], after: Mapping[str, Any]) -> float | None:
-    """Turns of a helper's loop for each frame between two statuses; None when there was no frame."""
+    """Turns of a helper's loop for each frame between two statuses; None when there was no
+    frame.
+    """
     passed = frames(after) - frames(before)
     return round(counted(before, after, "wakes") / passed, 3) if passed > 0 else None
 
@@ -58,7 +73,9 @@ class HelperCounts:
             figures[name] = wakes_per_frame(self._before[host], after[host])
         if self._ends:
             for name in ("late", "link_deaths"):
-                figures[name] = sum(counted(self._before[host], after[host], name) for host in self._ends)
+                figures[name] = sum(
+                    counted(self._before[host], after[host], name) for host in self._ends
+                )
         dead = self._dead_nics()
         if dead is not None and self._dead_before is not None:
             figures["nic_deaths"] = dead - self._dead_before

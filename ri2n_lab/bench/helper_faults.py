@@ -1,4 +1,7 @@
-"""A helper dies under load and is started again: when traffic goes on, and when it is striped again."""
+"""A helper dies under load and is started again:
+
+when traffic goes on, and when it is striped again.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,16 @@ POLL_S = 0.01
 class HelperFault:
     """`kill -9` of one helper, the sender's or the receiver's."""
 
-    def __init__(self, lab: Lab, fault: str, sender: str, receiver: str, options: Sequence[str] = ()) -> None:
+    def __init__(
+        self, lab: Lab, fault: str, sender: str, receiver: str, options: Sequence[str] = ()
+    ) -> None:
         """`options` are what the helper is started with besides, when it starts again."""
-        self._lab, self._sender, self._receiver, self._options = lab, sender, receiver, list(options)
+        self._lab, self._sender, self._receiver, self._options = (
+            lab,
+            sender,
+            receiver,
+            list(options),
+        )
         self._host = sender if fault == "helper_killed" else receiver
 
     def kill(self) -> None:
@@ -33,7 +43,8 @@ class HelperFault:
         self._lab.helpers.kill(self._host)
 
     def again(self, killed_s: float) -> float | None:
-        """Start it `DOWN_S` after it was killed; seconds from then until the sender uses every link again.
+        """Start it `DOWN_S` after it was killed; seconds from then until the sender uses every link
+        again.
 
         None when that is not so after 20 s.
         """
@@ -45,7 +56,9 @@ class HelperFault:
     def _is_striped(self) -> bool:
         helpers = self._lab.helpers
         try:
-            found = usable_links(helpers.status(self._sender), helpers.status(self._receiver)["mac"])
+            found = usable_links(
+                helpers.status(self._sender), helpers.status(self._receiver)["mac"]
+            )
         except NotAvailable:
             return False
         return found >= links_between(self._lab.topology, self._sender, self._receiver)
@@ -59,11 +72,17 @@ def _seconds_until(condition: Callable[[], bool], started_s: float) -> float | N
     return round(time.monotonic() - started_s, 3)
 
 
-def traffic_again_ms(gaps: Sequence[dict[str, Any]], killed_s: float, longest_gap_ms: float) -> float:
+def traffic_again_ms(
+    gaps: Sequence[dict[str, Any]], killed_s: float, longest_gap_ms: float
+) -> float:
     """From the kill until packets came in again for good, while the helper was gone.
 
-    `gaps` are times without a packet (`start_s`, `end_s`, all over 20 ms); without such a one it is less than the
-    longest time between two packets.
+    `gaps` are times without a packet (`start_s`, `end_s`, all over 20 ms); without such a one it is
+    less than the longest time between two packets.
     """
-    ends = [gap["end_s"] for gap in gaps if gap["end_s"] > killed_s and gap["start_s"] < killed_s + DOWN_S]
+    ends = [
+        gap["end_s"]
+        for gap in gaps
+        if gap["end_s"] > killed_s and gap["start_s"] < killed_s + DOWN_S
+    ]
     return round((max(ends) - killed_s) * 1000 if ends else longest_gap_ms, 1)

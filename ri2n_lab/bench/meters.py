@@ -1,4 +1,7 @@
-"""What is read off a lab besides the traffic programs' own figures: drops in switches, order at TCP, round trips."""
+"""What is read off a lab besides the traffic programs' own figures:
+
+drops in switches, order at TCP, round trips.
+"""
 
 from __future__ import annotations
 
@@ -30,25 +33,37 @@ PERCENTILE = 0.99
 
 
 def switch_drops(lab: Lab) -> int:
-    """Frames that the switches' ports have dropped since the lab was made, by their queues' counters (`tc -s`)."""
+    """Frames that the switches' ports have dropped since the lab was made, by their queues'
+    counters (`tc -s`).
+    """
     return parse_drops(lab.exec("sw", ["tc", "-s", "-j", "qdisc", "show"]).stdout)
 
 
 def parse_drops(text: str) -> int:
-    """The drops of all root queues in tc's JSON; those of the queues inside are counted there as well."""
+    """The drops of all root queues in tc's JSON.
+
+    Those of the queues inside are counted there as well.
+    """
     return sum(int(qdisc.get("drops", 0)) for qdisc in json.loads(text) if qdisc.get("root"))
 
 
 def out_of_order(lab: Lab, host: str) -> int:
-    """TCP segments (after GRO, so perhaps merged ones) that came to a host before one that belongs in front of them.
+    """TCP segments (after GRO, so perhaps merged ones) that came to a host before one that belongs
+    in front of them.
 
-    The kernel's TCPOFOQueue: segments put into a connection's out-of-order queue, since the host was made.
+    The kernel's TCPOFOQueue: segments put into a connection's out-of-order queue, since the host
+    was made.
     """
-    return netstat_value(lab.exec(host, ["cat", "/proc/net/netstat"]).stdout, "TcpExt", "TCPOFOQueue")
+    return netstat_value(
+        lab.exec(host, ["cat", "/proc/net/netstat"]).stdout, "TcpExt", "TCPOFOQueue"
+    )
 
 
 def netstat_value(text: str, group: str, name: str) -> int:
-    """One counter of /proc/net/netstat, whose lines come in pairs of names and values; 0 where there is none."""
+    """One counter of /proc/net/netstat, whose lines come in pairs of names and values.
+
+    0 where there is none.
+    """
     lines = [line.split() for line in text.splitlines() if line.startswith(f"{group}:")]
     for names, values in zip(lines[::2], lines[1::2], strict=False):
         if name in names:
@@ -59,10 +74,14 @@ def netstat_value(text: str, group: str, name: str) -> int:
 class Pings:
     """A ping that runs until `times_ms` ends it."""
 
-    def __init__(self, lab: Lab, host: str, address: str, interval_s: float = PING_INTERVAL_S) -> None:
+    def __init__(
+        self, lab: Lab, host: str, address: str, interval_s: float = PING_INTERVAL_S
+    ) -> None:
         """Start it on `host`, one request per `interval_s`."""
         argv = ["ping", "-n", "-i", f"{interval_s:g}", address]
-        self._child = lab.popen(host, argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self._child = lab.popen(
+            host, argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
 
     def times_ms(self) -> list[float]:
         """End it; the round trips of all answers in ms. NotAvailable when there was none."""
@@ -91,16 +110,28 @@ def round_trips_row(idle_ms: Sequence[float], load_ms: Sequence[float]) -> dict[
     return {
         "ping_idle_ms": round(statistics.median(idle_ms), 3),
         "ping_load_ms": round(statistics.median(ordered), 3),
-        "ping_load_p99_ms": round(ordered[min(len(ordered) - 1, int(len(ordered) * PERCENTILE))], 3),
+        "ping_load_p99_ms": round(
+            ordered[min(len(ordered) - 1, int(len(ordered) * PERCENTILE))], 3
+        ),
     }
 
 
 class Window:
     """What changes during a measurement: `begin`, then `end`; `stop` in any case."""
 
-    def __init__(self, lab: Lab, receiver: str, pinger: str | None = None, address: str | None = None) -> None:
-        """With `pinger`, a host, and the receiver's `address`: round trips too, first without load, for 2 s."""
-        self._lab, self._receiver, self._pinger, self._address = lab, receiver, pinger, address or lab.address(receiver)
+    def __init__(
+        self, lab: Lab, receiver: str, pinger: str | None = None, address: str | None = None
+    ) -> None:
+        """With `pinger`, a host, and the receiver's `address`:
+
+        round trips too, first without load, for 2 s.
+        """
+        self._lab, self._receiver, self._pinger, self._address = (
+            lab,
+            receiver,
+            pinger,
+            address or lab.address(receiver),
+        )
         self._pings: Pings | None = None
         self._drops = self._out_of_order = 0
         self._idle_ms: list[float] = []
@@ -111,7 +142,10 @@ class Window:
 
     def begin(self) -> None:
         """Note the counters; start the pings under load."""
-        self._drops, self._out_of_order = switch_drops(self._lab), out_of_order(self._lab, self._receiver)
+        self._drops, self._out_of_order = (
+            switch_drops(self._lab),
+            out_of_order(self._lab, self._receiver),
+        )
         if self._pinger is not None:
             self._pings = Pings(self._lab, self._pinger, self._address)
 

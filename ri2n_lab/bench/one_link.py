@@ -1,4 +1,7 @@
-"""One link of a set and nothing else, in the form that peers have: what all of the links are measured by."""
+"""One link of a set and nothing else, in the form that peers have:
+
+what all of the links are measured by.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,10 @@ class OneLink:
 
     def topology(self, topology: Topology) -> Topology:
         """Hosts with one NIC each, and the switches that those are on."""
-        hosts = {name: host.model_copy(update={"nics": host.nics[:1]}) for name, host in topology.hosts.items()}
+        hosts = {
+            name: host.model_copy(update={"nics": host.nics[:1]})
+            for name, host in topology.hosts.items()
+        }
         used = {host.nics[0].switch for host in hosts.values()}
         switches = {name: switch for name, switch in topology.switches.items() if name in used}
         return topology.model_copy(update={"hosts": hosts, "switches": switches})
@@ -53,20 +59,28 @@ class OneLink:
 
     def whole(self, lab: Lab, client: str, server: str) -> str | None:
         """The server answers."""
-        return None if pings(lab, client, lab.address(server)) else f"packets from {client} to {server} are lost"
+        return (
+            None
+            if pings(lab, client, lab.address(server))
+            else f"packets from {client} to {server} are lost"
+        )
 
 
 def with_shares(rows: Iterable[Json], links_mbps: Mapping[str, Sequence[int]]) -> list[Json]:
-    """The rows with `of_links`: goodput, of what plain TCP had over one link of the same run times the links.
+    """The rows with `of_links`: goodput, of what plain TCP had over one link of the same run times
+    the links.
 
-    With links of several rates a link counts by its rate. `links_mbps` has the rates of each set, the measured link's
-    first. None where nothing was measured over one link, or with another protocol or congestion control.
+    With links of several rates a link counts by its rate. `links_mbps` has the rates of each set,
+    the measured link's first. None where nothing was measured over one link, or with another
+    protocol or congestion control.
     """
     rows = list(rows)
     alone: dict[tuple[Any, ...], list[float]] = {}
     for row in rows:
         if row["strategy"] == ONE_LINK and row["goodput_bps"]:
-            alone.setdefault((row["links_mbps"], row["proto"], row["cc"]), []).append(row["goodput_bps"])
+            alone.setdefault((row["links_mbps"], row["proto"], row["cc"]), []).append(
+                row["goodput_bps"]
+            )
     found = []
     for row in rows:
         plain = alone.get((row["links_mbps"], row["proto"], row["cc"]))

@@ -1,7 +1,8 @@
 """What the papers measured, beside our rows, on Gigabit Ethernet.
 
-Table 6 and figures 10..13 of the RI2N++ paper, on figure 4's topologies: goodput in MB/s, 112.2 MB/s a link; RI2N+ and
-RI2N++ are per cent of RI2N's on the same topology. Figures 7 and 8 of the VFREC-Net paper: shares of Flat.
+Table 6 and figures 10..13 of the RI2N++ paper, on figure 4's topologies: goodput in MB/s, 112.2
+MB/s a link; RI2N+ and RI2N++ are per cent of RI2N's on the same topology. Figures 7 and 8 of the
+VFREC-Net paper: shares of Flat.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ PAPER_LINK_MBYTE_S = 112.2
 
 @dataclass(frozen=True)
 class PaperRow:
-    """RI2N in MB/s, RI2N+ and RI2N++ in per cent of it, and weights of link 1 to link 0 as the paper prints them."""
+    """RI2N in MB/s, RI2N+ and RI2N++ in per cent of it, and weights of link 1 to link 0 as the
+    paper prints them.
+    """
 
     ri2n_mbyte_s: float
     plus_percent: float | None = None
@@ -38,10 +41,19 @@ PAPER = {
 
 
 def paper_share(topology: str, strategy: str) -> float | None:
-    """The paper's total as a share of the optimum; None where it has no figure (max_min, other topologies)."""
+    """The paper's total as a share of the optimum.
+
+    None where it has no figure (max_min, other topologies).
+    """
     row = PAPER.get(topology)
     percent = (
-        {"round_robin": 100.0, "ri2n_plus": row.plus_percent, "ri2n_plus_plus": row.plus_plus_percent} if row else {}
+        {
+            "round_robin": 100.0,
+            "ri2n_plus": row.plus_percent,
+            "ri2n_plus_plus": row.plus_plus_percent,
+        }
+        if row
+        else {}
     ).get(strategy)
     if row is None or percent is None:
         return None
@@ -49,12 +61,16 @@ def paper_share(topology: str, strategy: str) -> float | None:
 
 
 VBFT_PAPER = {
-    # Section 4.1.3: 120 and 240 MB/s, one and two links of Flat's eight; VBFT(4, 4) is "the same as Flat".
+    # Section 4.1.3: 120 and 240 MB/s, one and two links of Flat's eight; VBFT(4, 4) is "the same as
+    # Flat".
     ("bisection", "tree-2"): "0.12",
     ("bisection", "tree-4"): "0.25",
     ("bisection", "vbft-4-4"): "1.0",
-    # Section 4.2, of IS, which exchanges by all-to-all: VBFT(4, 4) is 1.85 times Tree (n = 4) and 1.14 times Flat.
+    # Section 4.2, of IS, which exchanges by all-to-all: VBFT(4, 4) is 1.85 times Tree (n = 4) and
+    # 1.14 times Flat.
     ("alltoall", "tree-4"): "IS 0.62",
     ("alltoall", "vbft-4-4"): "IS 1.14",
 }
-"""(pattern, topology) -> share of Flat, as far as the VFREC-Net paper's text has figures, with the cyclic rule."""
+"""(pattern, topology) -> share of Flat, as far as the VFREC-Net paper's text has figures, with
+the cyclic rule.
+"""

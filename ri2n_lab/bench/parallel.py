@@ -1,8 +1,10 @@
-"""`ri2n bench parallel`: one transfer over several links, by `ri2n_parallel`, plain TCP, MPTCP and RI2N's trunk.
+"""`ri2n bench parallel`: one transfer over several links, by `ri2n_parallel`, plain TCP, MPTCP and
+RI2N's trunk.
 
-A transfer lasts from the first byte handed over (set-up excluded) or from the call to connect (included) to the moment
-when the client has one byte back, which the receiving program sends once it has the last one. Labs are built once for
-each method's kind; sizes and methods take turns in them, so that what a machine does besides hits all alike.
+A transfer lasts from the first byte handed over (set-up excluded) or from the call to connect
+(included) to the moment when the client has one byte back, which the receiving program sends once
+it has the last one. Labs are built once for each method's kind; sizes and methods take turns in
+them, so that what a machine does besides hits all alike.
 """
 
 from __future__ import annotations
@@ -14,7 +16,14 @@ from typing import Any
 from ri2n_lab.bench.context import Report
 from ri2n_lab.bench.parallel_ends import EndSettings
 from ri2n_lab.bench.parallel_faults import run_faults
-from ri2n_lab.bench.parallel_lab import CLIENT, Ends, limit_subflows, mptcp_lacks, numbered_lab, trunk_lab
+from ri2n_lab.bench.parallel_lab import (
+    CLIENT,
+    Ends,
+    limit_subflows,
+    mptcp_lacks,
+    numbered_lab,
+    trunk_lab,
+)
 from ri2n_lab.bench.parallel_mix import run_mixes
 from ri2n_lab.bench.parallel_plan import (
     LAB_S,
@@ -57,9 +66,17 @@ Json = dict[str, Any]
 
 
 def run_parallel(settings: ParallelSettings, report: Report, progress: Progress) -> None:
-    """Run everything, adding rows to `report` after each size; labs are removed also when it is interrupted."""
+    """Run everything, adding rows to `report` after each size.
+
+    Labs are removed also when it is interrupted.
+    """
     check(settings)
-    parts = {"transfer": _run_transfers, "fault": run_faults, "mix": run_mixes, "roundtrip": run_round_trips}
+    parts = {
+        "transfer": _run_transfers,
+        "fault": run_faults,
+        "mix": run_mixes,
+        "roundtrip": run_round_trips,
+    }
     for part, run in parts.items():
         if part in settings.parts:
             run(settings, report, progress)
@@ -109,14 +126,24 @@ def _measure(
                     progress.say(f"{size_text(size)} {method} {streams} {repeat}/{settings.repeat}")
                     if method != "mptcp" or known.mptcp:
                         rows += _transfer(lab, ends, settings, method, streams, size, repeat)
-                    progress.done(transfer_seconds(settings, method, streams, size) / settings.repeat)
+                    progress.done(
+                        transfer_seconds(settings, method, streams, size) / settings.repeat
+                    )
             _add(report, rows)
 
 
 def _transfer(
-    lab: Lab, ends: Ends, settings: ParallelSettings, method: str, streams: int, size: int, repeat: int
+    lab: Lab,
+    ends: Ends,
+    settings: ParallelSettings,
+    method: str,
+    streams: int,
+    size: int,
+    repeat: int,
 ) -> list[Json]:
-    """The rows of one connection, fresh (with and without its set-up) and warm, and of one with early data."""
+    """The rows of one connection, fresh (with and without its set-up) and warm, and of one with
+    early data.
+    """
     if method == "mptcp":
         limit_subflows(lab, streams)
     links = settings.links if method in TRUNKS else streams
@@ -126,7 +153,9 @@ def _transfer(
     wanted = kinds(settings, method)
     every: dict[tuple[str, str], list[float]] = {kind: [] for kind in wanted}
     for _ in range(samples(settings, size)):
-        found = ends.ask(limit_s, op="transfer", method=plain, streams=streams, size=size, warm_bytes=warm_bytes)
+        found = ends.ask(
+            limit_s, op="transfer", method=plain, streams=streams, size=size, warm_bytes=warm_bytes
+        )
         found["include_s"] = found["connect_s"] + found["fresh_s"]
         if ("fresh", "early") in wanted:
             found |= ends.ask(limit_s, op="early", method=plain, streams=streams, size=size)
@@ -146,7 +175,9 @@ def _transfer(
     ]
 
 
-def _missing(settings: ParallelSettings, method: str, streams: int, size: int, why_not: str) -> list[Json]:
+def _missing(
+    settings: ParallelSettings, method: str, streams: int, size: int, why_not: str
+) -> list[Json]:
     """Rows that say why there are no figures, one for each kind."""
     key = ("transfer", method, settings.links, streams, size)
     return [

@@ -1,4 +1,6 @@
-"""A `ri2n bench parallel` as guests: one for each kind of transfer, method under faults, and mix."""
+"""A `ri2n bench parallel` as guests: one for each kind of transfer, method under faults, and
+mix.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +35,29 @@ def parallel_cells(settings: ParallelSettings, files: Mapping[str, Path], seed: 
     if "fault" in settings.parts:
         for method in FAULT_METHODS:
             if method in settings.methods:
-                found.append((f"faults {method}", replace(one, parts=("fault",), methods=(method,), streams=(1,))))
+                found.append(
+                    (
+                        f"faults {method}",
+                        replace(one, parts=("fault",), methods=(method,), streams=(1,)),
+                    )
+                )
     if "mix" in settings.parts:
         for method, short in mix_runs(settings):
-            alone = replace(one, parts=("mix",), mix_methods=(method,), shorts=(short,), streams=(1,))
+            alone = replace(
+                one, parts=("mix",), mix_methods=(method,), shorts=(short,), streams=(1,)
+            )
             found.append((f"mix {method} {short}", alone))
     if "roundtrip" in settings.parts:
         found.append(("round trips", replace(one, parts=("roundtrip",), streams=(1,))))
     path = str(files[settings.topology.name])
     return [
-        Cell(label, _arguments(each, path), total_seconds(each), seed + number, {"repeat": number + 1})
+        Cell(
+            label,
+            _arguments(each, path),
+            total_seconds(each),
+            seed + number,
+            {"repeat": number + 1},
+        )
         for label, each in found
         for number in range(settings.repeat)
     ]
@@ -58,12 +73,21 @@ def _arguments(settings: ParallelSettings, topology: str) -> tuple[str, ...]:
     }
     if "transfer" in settings.parts:
         options["sizes"] = ",".join(map(size_text, settings.sizes))
-        options |= {"setup": ",".join(settings.setups), "connections": ",".join(settings.connections)}
+        options |= {
+            "setup": ",".join(settings.setups),
+            "connections": ",".join(settings.connections),
+        }
         options["samples"] = settings.samples
     if "fault" in settings.parts:
-        options |= {"faults": ",".join(settings.faults), "fault-size": size_text(settings.fault_bytes)}
+        options |= {
+            "faults": ",".join(settings.faults),
+            "fault-size": size_text(settings.fault_bytes),
+        }
     if "mix" in settings.parts:
-        options |= {"mix-methods": ",".join(settings.mix_methods), "short": ",".join(map(str, settings.shorts))}
+        options |= {
+            "mix-methods": ",".join(settings.mix_methods),
+            "short": ",".join(map(str, settings.shorts)),
+        }
         options["window"] = settings.window_s
     if "roundtrip" in settings.parts:
         options["round-trips"] = settings.round_trips

@@ -1,7 +1,9 @@
-"""The two ends of `ri2n bench parallel`: `python -m ri2n_lab.bench.parallel_ends serve|ask SETTINGS` on two hosts.
+"""The two ends of `ri2n bench parallel`: `python -m ri2n_lab.bench.parallel_ends serve|ask
+SETTINGS` on two hosts.
 
-Both read requests from stdin, one line of JSON each, and answer each by lines of JSON. The server listens on three
-ports: plain TCP, MPTCP, `ri2n_parallel`. Nothing here knows labs. Times are seconds by CLOCK_MONOTONIC.
+Both read requests from stdin, one line of JSON each, and answer each by lines of JSON. The server
+listens on three ports: plain TCP, MPTCP, `ri2n_parallel`. Nothing here knows labs. Times are
+seconds by CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations
@@ -21,7 +23,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ri2n_lab.bench.parallel_wire import CHECK, ECHO, HEAD, TAKE, Stream, pieces, read_exactly, read_line, serve_stream
+from ri2n_lab.bench.parallel_wire import (
+    CHECK,
+    ECHO,
+    HEAD,
+    TAKE,
+    Stream,
+    pieces,
+    read_exactly,
+    read_line,
+    serve_stream,
+)
 from ri2n_parallel import ParallelSocket, Qos, create_connection, create_listener
 
 __all__ = ["EndSettings", "ask", "connect", "main", "serve"]
@@ -51,8 +63,8 @@ class EndSettings:
 def serve(settings: EndSettings, requests: Iterator[Json], answer: Callable[[Json], None]) -> None:
     """Serve every connection in a thread of its own until the requests end.
 
-    {"op": "uneven"} answers how far apart the interfaces were, in connections, seen whenever one more had come since
-    the last such request: {"mean", "most"}.
+    {"op": "uneven"} answers how far apart the interfaces were, in connections, seen whenever one
+    more had come since the last such request: {"mean", "most"}.
     """
     server = _Server(settings)
     answer({"op": "listening"})
@@ -86,7 +98,10 @@ class _Server:
     def uneven(self) -> Json:
         with self._lock:
             apart, self._apart = self._apart, []
-        return {"mean": statistics.fmean(apart) if apart else None, "most": max(apart, default=None)}
+        return {
+            "mean": statistics.fmean(apart) if apart else None,
+            "most": max(apart, default=None),
+        }
 
     def _listen(self, protocol: int, port: int) -> None:
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, protocol)
@@ -126,18 +141,28 @@ def _thread(work: Callable[..., None], *arguments: object) -> None:
 # ---- the client
 
 
-def connect(settings: EndSettings, method: str, streams: int, number: int = 0, data: memoryview | bytes = b"") -> Any:
+def connect(
+    settings: EndSettings,
+    method: str,
+    streams: int,
+    number: int = 0,
+    data: memoryview | bytes = b"",
+) -> Any:
     """One stream to the server by that method; OSError when it is refused.
 
-    `number` chooses the address of plain TCP; `data` are the first bytes of a parallel one. For "tcps" use `ask`, which
-    sends over several at once.
+    `number` chooses the address of plain TCP; `data` are the first bytes of a parallel one. For
+    "tcps" use `ask`, which sends over several at once.
     """
     address, port = settings.addresses[number % len(settings.addresses)], settings.port
     if method == "parallel":
         where = (settings.addresses[0], port + PARALLEL_PORT)
-        return create_connection(where, qos=Qos(parallelism=streams), data=data, timeout_s=CONNECT_S)
+        return create_connection(
+            where, qos=Qos(parallelism=streams), data=data, timeout_s=CONNECT_S
+        )
     mptcp = method == "mptcp"
-    stream = socket.socket(socket.AF_INET, socket.SOCK_STREAM, IPPROTO_MPTCP if mptcp else socket.IPPROTO_TCP)
+    stream = socket.socket(
+        socket.AF_INET, socket.SOCK_STREAM, IPPROTO_MPTCP if mptcp else socket.IPPROTO_TCP
+    )
     try:
         stream.settimeout(CONNECT_S)
         stream.connect((address, port + MPTCP_PORT if mptcp else port))
@@ -159,7 +184,10 @@ def ask(settings: EndSettings, requests: Iterator[Json], answer: Callable[[Json]
 
 
 def _transfer(settings: EndSettings, request: Json, _: Callable[[Json], None]) -> Json:
-    """{"connect_s", "fresh_s"}, and after `warm_bytes` more "warm_s": sending `size` bytes until the answer came."""
+    """{"connect_s", "fresh_s"}, and after `warm_bytes` more "warm_s":
+
+    sending `size` bytes until the answer came.
+    """
     size, limit_s = request["size"], request["limit_s"]
     begin_s = time.monotonic()
     with contextlib.ExitStack() as streams:
@@ -182,7 +210,9 @@ def _transfer(settings: EndSettings, request: Json, _: Callable[[Json], None]) -
 
 
 def _early(settings: EndSettings, request: Json, _: Callable[[Json], None]) -> Json:
-    """{"early_s"}: from the call to connect, which is given the first bytes, until the answer came."""
+    """{"early_s"}: from the call to connect, which is given the first bytes, until the answer
+    came.
+    """
     first, *rest = pieces(TAKE, request["size"])
     begin_s = time.monotonic()
     with connect(settings, request["method"], request["streams"], data=first) as stream:
@@ -227,10 +257,15 @@ class _Several:
             raise
 
     def send(self, length: int) -> float:
-        """Seconds from the first byte to the last answer, each stream with its share of `length`."""
+        """Seconds from the first byte to the last answer, each stream with its share of
+        `length`.
+        """
         count = len(self._streams)
         shares = [length // count + (index < length % count) for index in range(count)]
-        left = {stream: list(pieces(TAKE, share)) for stream, share in zip(self._streams, shares, strict=True)}
+        left = {
+            stream: list(pieces(TAKE, share))
+            for stream, share in zip(self._streams, shares, strict=True)
+        }
         begin_s = time.monotonic()
         with selectors.DefaultSelector() as selector:
             for stream in self._streams:
@@ -240,7 +275,9 @@ class _Several:
                     stream = key.fileobj  # type: ignore[assignment]
                     if not left[stream]:
                         if not stream.recv(1):
-                            raise ConnectionError("the server closed a connection before its answer")
+                            raise ConnectionError(
+                                "the server closed a connection before its answer"
+                            )
                         selector.unregister(stream)
                         continue
                     with contextlib.suppress(BlockingIOError):
@@ -257,7 +294,9 @@ class _Several:
             stream.close()
 
 
-def _some(selector: selectors.BaseSelector, limit_s: float) -> list[tuple[selectors.SelectorKey, int]]:
+def _some(
+    selector: selectors.BaseSelector, limit_s: float
+) -> list[tuple[selectors.SelectorKey, int]]:
     """What is ready; TimeoutError when nothing is for so long."""
     if not (ready := selector.select(limit_s)):
         raise TimeoutError(f"nothing moved for {limit_s:g} s")
@@ -265,7 +304,10 @@ def _some(selector: selectors.BaseSelector, limit_s: float) -> list[tuple[select
 
 
 def _fault(settings: EndSettings, request: Json, answer: Callable[[Json], None]) -> Json:
-    """Send `size` bytes; {"begin_s"} first, then how it ended, whatever became of links in the meantime."""
+    """Send `size` bytes.
+
+    {"begin_s"} first, then how it ended, whatever became of links in the meantime.
+    """
     length = request["size"] - HEAD.size
     data = random.Random(request["seed"]).randbytes(length)
     wanted = hashlib.sha256(data).hexdigest()
@@ -284,24 +326,33 @@ def _fault(settings: EndSettings, request: Json, answer: Callable[[Json], None])
             found["why"] = f"{type(error).__name__}: {error}"
         found["end_s"] = time.monotonic()
         if isinstance(stream, ParallelSocket):
-            found |= {key: stream.counters.get(key, 0) for key in COUNTERS}  # what never happened is not in it
+            found |= {
+                key: stream.counters.get(key, 0) for key in COUNTERS
+            }  # what never happened is not in it
             if not found["completed"]:
                 stream.abort()
     return found
 
 
 def _round_trips(settings: EndSettings, request: Json, _: Callable[[Json], None]) -> Json:
-    """Seconds of each of `count` round trips of `size` bytes: {"tcp": [...], "parallel": [...]}, by turns."""
+    """Seconds of each of `count` round trips of `size` bytes: {"tcp": [...], "parallel":
+
+    [...]}, by turns.
+    """
     size, count = request["size"], request["count"]
     found: dict[str, list[float]] = {"tcp": [], "parallel": []}
-    with connect(settings, "tcp", 1) as plain, connect(settings, "parallel", request["streams"]) as parallel:
+    with (
+        connect(settings, "tcp", 1) as plain,
+        connect(settings, "parallel", request["streams"]) as parallel,
+    ):
         streams = {"tcp": plain, "parallel": parallel}
         for stream in streams.values():
             stream.settimeout(None)  # a time limit costs plain sockets a system call each time
             stream.sendall(HEAD.pack(ECHO, count, size))
         data = bytes(size)
         for turn in range(count):
-            # By turns also who is first, so that neither always finds a CPU that the other has woken.
+            # By turns also who is first, so that neither always finds a CPU that the other has
+            # woken.
             for name in sorted(streams, reverse=bool(turn % 2)):
                 stream = streams[name]
                 begin = time.perf_counter()

@@ -1,4 +1,7 @@
-"""Links that die under one transfer: does it complete, is every byte right, how long did nothing come?"""
+"""Links that die under one transfer:
+
+does it complete, is every byte right, how long did nothing come?
+"""
 
 from __future__ import annotations
 
@@ -38,10 +41,11 @@ Json = dict[str, Any]
 
 
 def broken(fault: str, nics: Sequence[str]) -> list[tuple[str, str, str]]:
-    """(kind of the lab's fault, host, NIC) of everything that breaks at once; the first link dies in all of them.
+    """(kind of the lab's fault, host, NIC) of everything that breaks at once; the first link dies
+    in all of them.
 
-    one_down, all_...: the server's NIC, which the client cannot see. one_own_down: the client's own. one_blackhole:
-    the switch port takes frames and delivers none.
+    one_down, all_...: the server's NIC, which the client cannot see. one_own_down: the client's
+    own. one_blackhole: the switch port takes frames and delivers none.
     """
     if fault == "one_own_down":
         return [("nic_down", CLIENT, nics[0])]
@@ -64,24 +68,37 @@ def run_faults(settings: ParallelSettings, report: Report, progress: Progress) -
             why_not = mptcp_lacks() if method == "mptcp" else None
             for fault in settings.faults:
                 for repeat in range(1, settings.repeat + 1):
-                    progress.say(f"{method} {size_text(settings.fault_bytes)} {fault} {repeat}/{settings.repeat}")
+                    progress.say(
+                        f"{method} {size_text(settings.fault_bytes)} {fault} "
+                        f"{repeat}/{settings.repeat}"
+                    )
                     key = ("fault", method, settings.links, settings.links, settings.fault_bytes)
                     row = blank_row(*key, fault=fault, why_not=why_not)
                     if why_not is None:
-                        row |= {"repeat": repeat, **_one(lab, ends, settings, method, fault, repeat)}
+                        row |= {
+                            "repeat": repeat,
+                            **_one(lab, ends, settings, method, fault, repeat),
+                        }
                     if why_not is None or repeat == 1:
                         rows = compared([*report.rows, row])
                         report.replace(rows, report.document["raw"], summarized(rows))
                     progress.done(FAULT_S)
 
 
-def _one(lab: Lab, ends: Ends, settings: ParallelSettings, method: str, fault: str, repeat: int) -> Json:
+def _one(
+    lab: Lab, ends: Ends, settings: ParallelSettings, method: str, fault: str, repeat: int
+) -> Json:
     if method == "mptcp":
         limit_subflows(lab, settings.links)
     at_best_s = settings.fault_bytes * 8 / (one_link_bps(settings) * settings.links)
     limit_s = LIMIT_S + 3 * at_best_s * settings.links
     nics = [nic.name for nic in lab.topology.hosts[SERVER].nics]
-    request = {"op": "fault", "method": method, "streams": settings.links, "size": settings.fault_bytes}
+    request = {
+        "op": "fault",
+        "method": method,
+        "streams": settings.links,
+        "size": settings.fault_bytes,
+    }
     ends.begin(**request, seed=repeat, limit_s=limit_s)
     try:
         begin_s = ends.client_answer(limit_s)["begin_s"]

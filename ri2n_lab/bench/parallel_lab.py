@@ -54,7 +54,10 @@ def mptcp_lacks() -> str | None:
 
 @contextmanager
 def numbered_lab(topology: Topology, report: Report, key: str) -> Iterator[tuple[Lab, EndSettings]]:
-    """A lab without RI2N, one subnet per network, each of which works; with MPTCP set up where the kernel has it."""
+    """A lab without RI2N, one subnet per network, each of which works.
+
+    With MPTCP set up where the kernel has it.
+    """
     with Lab.create(topology, software="none") as lab:
         for host in topology.managed_hosts():
             _send_frames(lab, host)
@@ -77,8 +80,13 @@ def numbered_lab(topology: Topology, report: Report, key: str) -> Iterator[tuple
 
 
 @contextmanager
-def trunk_lab(topology: Topology, mode: str, report: Report, key: str) -> Iterator[tuple[Lab, EndSettings]]:
-    """A lab with RI2N's trunk over all links, by `max_min`; `mode` packet: striped by helpers, flow: by hash."""
+def trunk_lab(
+    topology: Topology, mode: str, report: Report, key: str
+) -> Iterator[tuple[Lab, EndSettings]]:
+    """A lab with RI2N's trunk over all links, by `max_min`; `mode` packet:
+
+    striped by helpers, flow: by hash.
+    """
     with Lab.create(topology, helpers=mode == "packet") as lab:
         start_and_wait(lab, "max_min")
         await_striped(lab, [CLIENT], SERVER)
@@ -96,8 +104,9 @@ def limit_subflows(lab: Lab, subflows: int) -> None:
 def _send_frames(lab: Lab, host: str) -> None:
     """Let TCP hand single frames to the NICs' queues.
 
-    It gives up to 64 KB to a queue as one packet whatever a device's offloads are. netem would keep that until its last
-    byte is due, and the switch would send all of it once more: 64 KB in one go took 9.0 ms at 100 Mbit/s, not 5.7.
+    It gives up to 64 KB to a queue as one packet whatever a device's offloads are. netem would keep
+    that until its last byte is due, and the switch would send all of it once more: 64 KB in one go
+    took 9.0 ms at 100 Mbit/s, not 5.7.
     """
     nics = lab.topology.hosts[host].nics
     ip_batch([f"link set {nic.name} gso_max_segs 1" for nic in nics], lab.namespace(host))
@@ -142,10 +151,14 @@ class Program:
         assert self._child.stdout is not None
         deadline_s = time.monotonic() + limit_s
         while b"\n" not in self._rest:
-            ready, _, _ = select.select([self._child.stdout], [], [], max(0.0, deadline_s - time.monotonic()))
+            ready, _, _ = select.select(
+                [self._child.stdout], [], [], max(0.0, deadline_s - time.monotonic())
+            )
             if not ready:
                 self.stop()
-                raise NotAvailable(f"{self._module} on {self._host} did not answer for {limit_s:g} s")
+                raise NotAvailable(
+                    f"{self._module} on {self._host} did not answer for {limit_s:g} s"
+                )
             data = self._child.stdout.read1(1 << 16)  # type: ignore[attr-defined]
             if not data:
                 raise self._ended()
@@ -170,11 +183,15 @@ class Program:
         self.stop()
         assert self._child.stderr is not None
         words = self._child.stderr.read().decode(errors="replace").split()
-        return NotAvailable(f"{self._module} on {self._host} ended: {' '.join(words)[-300:] or 'no word'}")
+        return NotAvailable(
+            f"{self._module} on {self._host} ended: {' '.join(words)[-300:] or 'no word'}"
+        )
 
 
 class Ends:
-    """The server, and the client that measures; `with Ends(lab, settings) as ends: ends.ask(...)`."""
+    """The server, and the client that measures; `with Ends(lab, settings) as ends:
+    ends.ask(...)`.
+    """
 
     def __init__(self, lab: Lab, settings: EndSettings, *, client: str | None = CLIENT) -> None:
         """Start both, and return when the server listens; without `client` the server alone."""
@@ -199,7 +216,10 @@ class Ends:
         self.client.send(json.dumps(request))
 
     def client_answer(self, limit_s: float) -> Json:
-        """The client's next answer. The time limit is longer than its own, so that it can say what was wrong."""
+        """The client's next answer.
+
+        The time limit is longer than its own, so that it can say what was wrong.
+        """
         assert self.client is not None
         return self.client.answer(2 * limit_s + START_S)
 
@@ -216,7 +236,10 @@ class Ends:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stop()
 

@@ -1,7 +1,9 @@
-"""Many connections at once, as in figure 9 (a): processes that ask for 56 KB, and others for a thousand times that.
+"""Many connections at once, as in figure 9 (a): processes that ask for 56 KB, and others for a
+thousand times that.
 
-All clients together: goodput, and connections served per minute, when the server's interfaces are chosen by the server
-(`least_connections`), by the clients in turn, as from a name server, or not at all.
+All clients together: goodput, and connections served per minute, when the server's interfaces are
+chosen by the server (`least_connections`), by the clients in turn, as from a name server, or not at
+all.
 """
 
 from __future__ import annotations
@@ -45,12 +47,18 @@ def run_mixes(settings: ParallelSettings, report: Report, progress: Progress) ->
     """A row for each method, mix and repeat."""
     topology = narrowed(settings.topology, settings.links, list(settings.topology.hosts))
     progress.say("mixes: building the lab")
-    with numbered_lab(topology, report, "mix") as (lab, known), Ends(lab, known, client=None) as ends:
+    with (
+        numbered_lab(topology, report, "mix") as (lab, known),
+        Ends(lab, known, client=None) as ends,
+    ):
         progress.done(LAB_S)
         for repeat in range(1, settings.repeat + 1):
             for method, short in mix_runs(settings):
                 long = settings.processes - short
-                progress.say(f"{method}, {short} short and {long} long per client, {repeat}/{settings.repeat}")
+                progress.say(
+                    f"{method}, {short} short and {long} long per client, "
+                    f"{repeat}/{settings.repeat}"
+                )
                 ends.uneven()  # forget what was before
                 row, raw = _one(lab, known, settings, method, short)
                 row |= {"repeat": repeat, "uneven": ends.uneven()["mean"]}
@@ -59,17 +67,24 @@ def run_mixes(settings: ParallelSettings, report: Report, progress: Progress) ->
                 progress.done(mix_seconds(settings))
 
 
-def _one(lab: Lab, known: EndSettings, settings: ParallelSettings, method: str, short: int) -> tuple[Json, Json]:
+def _one(
+    lab: Lab, known: EndSettings, settings: ParallelSettings, method: str, short: int
+) -> tuple[Json, Json]:
     clients = [host for host in lab.topology.hosts if host != SERVER]
-    # The k-th process of every client before the next of any, so that turns by number mix clients and kinds.
+    # The k-th process of every client before the next of any, so that turns by number mix clients
+    # and kinds.
     places = [
-        (client, 1 if place < short else settings.times) for place in range(settings.processes) for client in clients
+        (client, 1 if place < short else settings.times)
+        for place in range(settings.processes)
+        for client in clients
     ]
     programs: list[Program] = []
     try:
         for number, (client, times) in enumerate(places):
             wanted = MixSettings(
-                *(known, method, number, settings.unit_bytes, times), warmup_s=WARMUP_S, window_s=settings.window_s
+                *(known, method, number, settings.unit_bytes, times),
+                warmup_s=WARMUP_S,
+                window_s=settings.window_s,
             )
             programs.append(Program(lab, client, MODULE, json.dumps(asdict(wanted))))
         for program in programs:
@@ -77,7 +92,9 @@ def _one(lab: Lab, known: EndSettings, settings: ParallelSettings, method: str, 
         start_s = time.monotonic() + LEAD_S
         for program in programs:
             program.send(repr(start_s))
-        found = [program.answer(LEAD_S + WARMUP_S + settings.window_s + END_S) for program in programs]
+        found = [
+            program.answer(LEAD_S + WARMUP_S + settings.window_s + END_S) for program in programs
+        ]
     finally:
         stop_all(programs)
     row = blank_row(
@@ -89,7 +106,8 @@ def _one(lab: Lab, known: EndSettings, settings: ParallelSettings, method: str, 
         failed=sum(each["failed"] for each in found),
     )
     processes = [
-        {"client": client, "times": times, **each} for (client, times), each in zip(places, found, strict=True)
+        {"client": client, "times": times, **each}
+        for (client, times), each in zip(places, found, strict=True)
     ]
     return row, {"part": "mix", "method": method, "short": short, "processes": processes}
 

@@ -1,7 +1,9 @@
-"""One client process of the connection-heavy mix: `python -m ri2n_lab.bench.parallel_mix_ends SETTINGS`.
+"""One client process of the connection-heavy mix: `python -m ri2n_lab.bench.parallel_mix_ends
+SETTINGS`.
 
-It connects, reads what it asked for, closes, and does so again until the window is over. Says "ready", reads the time
-to start (CLOCK_MONOTONIC, which namespaces share) from stdin, and prints one line of JSON at the end.
+It connects, reads what it asked for, closes, and does so again until the window is over. Says
+"ready", reads the time to start (CLOCK_MONOTONIC, which namespaces share) from stdin, and prints
+one line of JSON at the end.
 """
 
 from __future__ import annotations
@@ -26,9 +28,11 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class MixSettings:
-    """What one process does: connections of `unit_bytes` x `times`; `number` is its place among all processes.
+    """What one process does: connections of `unit_bytes` x `times`; `number` is its place among all
+    processes.
 
-    It begins at the start, and counts in the window of `window_s` that begins `warmup_s` after that.
+    It begins at the start, and counts in the window of `window_s` that begins `warmup_s` after
+    that.
     """
 
     ends: EndSettings
@@ -41,7 +45,8 @@ class MixSettings:
 
 
 def run(settings: MixSettings, start_s: float) -> Json:
-    """{"bytes": in the window, "served": connections in it, "failed": refused or broken ones in it}.
+    """{"bytes": in the window, "served": connections in it, "failed": refused or broken ones in
+    it}.
 
     A connection that is served in the window in part counts in part, by its bytes.
     """
@@ -76,7 +81,8 @@ def run(settings: MixSettings, start_s: float) -> Json:
 
 
 def _how(settings: MixSettings, done: int) -> tuple[str, int, int]:
-    """Method, streams and which address: the n-th connection of process k goes to address k + n for "dns".
+    """Method, streams and which address: the n-th connection of process k goes to address k + n for
+    "dns".
 
     A name server that gives its addresses in turn does about that.
     """
@@ -86,7 +92,10 @@ def _how(settings: MixSettings, done: int) -> tuple[str, int, int]:
 
 
 def _close(stream: Any, *, whole: bool) -> None:
-    """At once, if it was left in the middle: what it still would get must not be in the way of others."""
+    """At once, if it was left in the middle:
+
+    what it still would get must not be in the way of others.
+    """
     with contextlib.suppress(OSError):
         if not whole and hasattr(stream, "abort"):
             stream.abort()

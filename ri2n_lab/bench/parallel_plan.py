@@ -1,7 +1,7 @@
 """What `ri2n bench parallel` measures, and how rows become speedups: pure, without a lab.
 
-After section 4 of the Paradise paper ("Research on Parallel Networking for TCP/IP Communication"): figures 7 and 8 are
-its transfers, figure 9 (a) is its mix.
+After section 4 of the Paradise paper ("Research on Parallel Networking for TCP/IP Communication"):
+figures 7 and 8 are its transfers, figure 9 (a) is its mix.
 """
 
 from __future__ import annotations
@@ -42,13 +42,20 @@ __all__ = [
 SERVER, CLIENT = "A", "B"
 PARTS = ("transfer", "fault", "mix", "roundtrip")
 METHODS = ("tcp", "tcps", "parallel", "mptcp", "trunk_packet", "trunk_flow")
-"""tcp: one connection over one link; tcps: one over each of so many links, all at once; trunk_...: one connection over
-RI2N's trunk of all links, striped by the helper or not."""
+"""tcp: one connection over one link; tcps: one over each of so many links, all at once; trunk_...:
+one connection over RI2N's trunk of all links, striped by the helper or not.
+"""
 TRUNKS = ("trunk_packet", "trunk_flow")
 MIX_METHODS = ("tcp", "dns", "parallel")
-"""tcp: all to one address; dns: each connection to the next address; parallel: the server's choice, one link each."""
+"""tcp: all to one address; dns: each connection to the next address; parallel:
+
+the server's choice, one link each.
+"""
 SETUPS = ("include", "early", "exclude")
-"""early: included, and the first bytes are handed to the call to connect, which only `parallel` has."""
+"""early:
+
+included, and the first bytes are handed to the call to connect, which only `parallel` has.
+"""
 CONNECTIONS = ("fresh", "warm")
 FAULTS = ("one_down", "one_own_down", "one_blackhole", "all_but_one", "all_then_one")
 FAULT_METHODS = ("parallel", "mptcp")
@@ -64,7 +71,15 @@ GROUPS = (*KEY, "connection", "setup", "fault", "short", "awake")
 """Keys of a row that say what was measured; those that do not belong to its part are None."""
 FIGURES = {
     "transfer": ("goodput_bps", "time_ms", "speedup", "of_one_link", "of_tcps"),
-    "fault": ("completed", "intact", "stall_s", "total_s", "links_lost", "links_suspected", "resent_bytes"),
+    "fault": (
+        "completed",
+        "intact",
+        "stall_s",
+        "total_s",
+        "links_lost",
+        "links_suspected",
+        "resent_bytes",
+    ),
     "mix": ("goodput_bps", "speedup", "served_per_min", "failed", "uneven"),
     "roundtrip": ("rtt_us", "rtt_p99_us", "over_tcp_us"),
 }
@@ -77,10 +92,10 @@ Json = dict[str, Any]
 class ParallelSettings:
     """What to run; sizes in bytes, times in seconds.
 
-    `topology` has a server A, a client B and, for the mix, all others as clients, with one NIC per network. `links`
-    of its networks are used. Of sizes up to SHORT_BYTES each row has the median of `samples` transfers, each over
-    connections of its own, since a frame more or less on the way shows in them. `baseline` False: another guest
-    measures plain TCP.
+    `topology` has a server A, a client B and, for the mix, all others as clients, with one NIC per
+    network. `links` of its networks are used. Of sizes up to SHORT_BYTES each row has the median of
+    `samples` transfers, each over connections of its own, since a frame more or less on the way
+    shows in them. `baseline` False: another guest measures plain TCP.
     """
 
     topology: Topology
@@ -113,7 +128,10 @@ class ParallelSettings:
 
 
 def parse_sizes(text: str, option: str = "--sizes") -> tuple[int, ...]:
-    """Sizes in bytes: `2K`, `2K,56K`, and ranges by powers of two, `2K..256M`; K, M, G are binary. BadInput else."""
+    """Sizes in bytes: `2K`, `2K,56K`, and ranges by powers of two, `2K..256M`; K, M, G are binary.
+
+    BadInput else.
+    """
     found: list[int] = []
     for word in text.split(","):
         begin, dots, end = word.strip().partition("..")
@@ -136,7 +154,9 @@ def parse_numbers(text: str, option: str, low: int, high: int) -> tuple[int, ...
         begin, dots, end = (part.strip() for part in word.partition(".."))
         ends = [begin, end if dots else begin]
         if not all(each.isascii() and each.isdigit() and low <= int(each) <= high for each in ends):
-            raise BadInput(f"{option} {text}: must be numbers from {low} to {high}, like 1,4 or 1..6")
+            raise BadInput(
+                f"{option} {text}: must be numbers from {low} to {high}, like 1,4 or 1..6"
+            )
         if int(ends[1]) < int(ends[0]):
             raise BadInput(f"{option} {word.strip()}: ends before it begins")
         found += range(int(ends[0]), int(ends[1]) + 1)
@@ -153,10 +173,15 @@ def _size(text: str, option: str) -> int:
     digits = text.strip().upper().rstrip("KMG")
     unit = text.strip().upper()[len(digits) :]
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 12 and unit in UNITS):
-        raise BadInput(f"{option} {text or repr(text)}: must be sizes in bytes, like 2K, 1M or 2K..256M")
+        raise BadInput(
+            f"{option} {text or repr(text)}: must be sizes in bytes, like 2K, 1M or 2K..256M"
+        )
     size = int(digits) * UNITS[unit]
     if not SIZE_LIMITS[0] <= size <= SIZE_LIMITS[1]:
-        raise BadInput(f"{option} {text}: must be from {size_text(SIZE_LIMITS[0])} to {size_text(SIZE_LIMITS[1])}")
+        raise BadInput(
+            f"{option} {text}: must be from {size_text(SIZE_LIMITS[0])} to "
+            f"{size_text(SIZE_LIMITS[1])}"
+        )
     return size
 
 
@@ -166,7 +191,11 @@ def _size(text: str, option: str) -> int:
 def check(settings: ParallelSettings) -> None:
     """BadInput for a topology that lacks what the parts need, or settings that measure nothing."""
     topology = settings.topology
-    clients = [CLIENT] if not {"mix"} & set(settings.parts) else [host for host in topology.hosts if host != SERVER]
+    clients = (
+        [CLIENT]
+        if not {"mix"} & set(settings.parts)
+        else [host for host in topology.hosts if host != SERVER]
+    )
     for host in (SERVER, CLIENT, *clients):
         if host not in topology.managed_hosts():
             raise BadInput(f"topology {topology.name}: has no managed host {host}")
@@ -176,17 +205,28 @@ def check(settings: ParallelSettings) -> None:
     for host in clients:
         own = [nic.switch for nic in topology.hosts[host].nics]
         if own != switches:
-            raise BadInput(f"topology {topology.name}: {host} is not on the same networks as {SERVER}, in their order")
+            raise BadInput(
+                f"topology {topology.name}: {host} is not on the same networks as {SERVER}, in "
+                "their order"
+            )
     if settings.links > len(switches):
         raise BadInput(f"--links {settings.links}: topology {topology.name} has {len(switches)}")
     if "transfer" in settings.parts and max(settings.streams) > settings.links:
-        raise BadInput(f"--streams {max(settings.streams)}: at most one for each of {settings.links} links")
+        raise BadInput(
+            f"--streams {max(settings.streams)}: at most one for each of {settings.links} links"
+        )
     if "fault" in settings.parts and settings.links < 2:
         raise BadInput("--links 1: faults need at least 2")
     if any(short > settings.processes for short in settings.shorts):
         raise BadInput(f"--short: a client has {settings.processes} processes")
-    if "transfer" in settings.parts and settings.connections == ("warm",) and "exclude" not in settings.setups:
-        raise BadInput(f"--setup {','.join(settings.setups)}: a warm connection has been set up before")
+    if (
+        "transfer" in settings.parts
+        and settings.connections == ("warm",)
+        and "exclude" not in settings.setups
+    ):
+        raise BadInput(
+            f"--setup {','.join(settings.setups)}: a warm connection has been set up before"
+        )
     if "transfer" in settings.parts and settings.setups == ("early",):
         raise BadInput("--setup early: is measured beside include")
 
@@ -197,7 +237,9 @@ def narrowed(topology: Topology, links: int, hosts: Sequence[str]) -> Topology:
     return topology.model_copy(
         update={
             "description": f"{len(hosts)} hosts on {links} networks",
-            "switches": {name: spec for name, spec in topology.switches.items() if name in networks},
+            "switches": {
+                name: spec for name, spec in topology.switches.items() if name in networks
+            },
             "hosts": {
                 name: spec.model_copy(update={"nics": spec.nics[:links]})
                 for name, spec in topology.hosts.items()
@@ -208,7 +250,10 @@ def narrowed(topology: Topology, links: int, hosts: Sequence[str]) -> Topology:
 
 
 def contestants(settings: ParallelSettings) -> list[tuple[str, int]]:
-    """(method, streams) of every kind of transfer; plain TCP first, unless another guest measures it."""
+    """(method, streams) of every kind of transfer.
+
+    Plain TCP first, unless another guest measures it.
+    """
     found = [("tcp", 1)] if settings.baseline or "tcp" in settings.methods else []
     for method in METHODS:
         if method in settings.methods and method != "tcp":
@@ -225,7 +270,9 @@ def total_seconds(settings: ParallelSettings) -> float:
     if "transfer" in settings.parts:
         pairs = contestants(settings)
         found += LAB_S + TRUNK_LAB_S * sum(method in TRUNKS for method, _ in pairs)
-        found += sum(transfer_seconds(settings, *pair, size) for pair in pairs for size in settings.sizes)
+        found += sum(
+            transfer_seconds(settings, *pair, size) for pair in pairs for size in settings.sizes
+        )
     if "fault" in settings.parts:
         methods = [method for method in FAULT_METHODS if method in settings.methods]
         found += LAB_S + len(methods) * len(settings.faults) * settings.repeat * FAULT_S
@@ -238,7 +285,9 @@ def total_seconds(settings: ParallelSettings) -> float:
 
 def kinds(settings: ParallelSettings, method: str) -> list[tuple[str, str]]:
     """(connection, setup) of every time that is taken of that method's transfers."""
-    fresh = [("fresh", setup) for setup in settings.setups if setup != "early" or method == "parallel"]
+    fresh = [
+        ("fresh", setup) for setup in settings.setups if setup != "early" or method == "parallel"
+    ]
     warm = [("warm", "exclude")] if "exclude" in settings.setups else []
     return [each for each in [*fresh, *warm] if each[0] in settings.connections]
 
@@ -272,7 +321,10 @@ def one_link_bps(settings: ParallelSettings) -> float:
 
 
 def mix_runs(settings: ParallelSettings) -> list[tuple[str, int]]:
-    """(method, short processes of each client) of every mix; one address with long ones alone is what 1 means."""
+    """(method, short processes of each client) of every mix.
+
+    One address with long ones alone is what 1 means.
+    """
     pairs = [(method, short) for method in settings.mix_methods for short in settings.shorts]
     return pairs if not settings.baseline or ("tcp", 0) in pairs else [("tcp", 0), *pairs]
 
@@ -280,7 +332,9 @@ def mix_runs(settings: ParallelSettings) -> list[tuple[str, int]]:
 # ---- rows
 
 
-def blank_row(part: str, method: str, links: int, streams: int, size_bytes: int, **more: object) -> Json:
+def blank_row(
+    part: str, method: str, links: int, streams: int, size_bytes: int, **more: object
+) -> Json:
     """A row of that part whose figures are all None; `more` are further keys."""
     row: Json = dict.fromkeys((*GROUPS, "repeat", *ALL_FIGURES, "why_not"))
     return {
@@ -292,19 +346,26 @@ def blank_row(part: str, method: str, links: int, streams: int, size_bytes: int,
 
 
 def compared(rows: Iterable[Json]) -> list[Json]:
-    """The rows with what only all of them tell: speedups over plain TCP's medians in the same run; None without it.
+    """The rows with what only all of them tell: speedups over plain TCP's medians in the same run;
+    None without it.
 
-    `speedup`: over plain TCP over one link with the same size, connection and set-up, which early ones have too (of a
-    mix: over one address with long connections alone). `of_one_link`: over the fastest that plain TCP was at any size,
-    the paper's "1".
-    `of_tcps`: of what as many plain TCPs got at that size. `over_tcp_us`: the round trip minus plain TCP's.
+    `speedup`: over plain TCP over one link with the same size, connection and set-up, which early
+    ones have too (of a mix: over one address with long connections alone). `of_one_link`: over the
+    fastest that plain TCP was at any size, the paper's "1". `of_tcps`: of what as many plain TCPs
+    got at that size. `over_tcp_us`: the round trip minus plain TCP's.
     """
     rows = list(rows)
     transfers = [row for row in rows if row["part"] == "transfer"]
     mixes = [row for row in rows if row["part"] == "mix"]
     tcp = _medians((row for row in transfers if row["method"] == "tcp"), "goodput_bps", _transfer)
-    tcps = _medians((row for row in transfers if row["method"] in ("tcp", "tcps")), "goodput_bps", _many)
-    mix = _medians((row for row in mixes if row["method"] == "tcp" and row["short"] == 0), "goodput_bps", lambda _: ())
+    tcps = _medians(
+        (row for row in transfers if row["method"] in ("tcp", "tcps")), "goodput_bps", _many
+    )
+    mix = _medians(
+        (row for row in mixes if row["method"] == "tcp" and row["short"] == 0),
+        "goodput_bps",
+        lambda _: (),
+    )
     trips = (row for row in rows if row["part"] == "roundtrip" and row["method"] == "tcp")
     trip = _medians(trips, "rtt_us", lambda row: (row["awake"], row["repeat"]))
     best = max(tcp.values(), default=None)
@@ -314,7 +375,9 @@ def compared(rows: Iterable[Json]) -> list[Json]:
         if row["part"] == "transfer":
             made["speedup"] = _ratio(bps, tcp.get(_transfer(row)))
             made["of_one_link"] = _ratio(bps, best)
-            made["of_tcps"] = _ratio(bps, tcps.get(_many(row))) if row["method"] == "parallel" else None
+            made["of_tcps"] = (
+                _ratio(bps, tcps.get(_many(row))) if row["method"] == "parallel" else None
+            )
         elif row["part"] == "mix":
             made["speedup"] = _ratio(bps, mix.get(()))
         elif row["part"] == "roundtrip" and row["rtt_us"] is not None and row["method"] != "tcp":
@@ -334,7 +397,11 @@ def summarized(rows: Sequence[Json]) -> list[Json]:
 
 
 def _transfer(row: Json) -> tuple[object, ...]:
-    return (row["size_bytes"], row["connection"], "include" if row["setup"] == "early" else row["setup"])
+    return (
+        row["size_bytes"],
+        row["connection"],
+        "include" if row["setup"] == "early" else row["setup"],
+    )
 
 
 def _many(row: Json) -> tuple[object, ...]:

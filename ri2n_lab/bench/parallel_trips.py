@@ -1,4 +1,7 @@
-"""What a round trip of 1 KB costs more than with plain TCP, on this machine: by turns, over links without a rate."""
+"""What a round trip of 1 KB costs more than with plain TCP, on this machine:
+
+by turns, over links without a rate.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +40,17 @@ def figures(times_s: list[float]) -> Json:
     ordered = sorted(times_s[min(SKIP, len(times_s) // 10) :])
     return {
         "rtt_us": round(statistics.median(ordered) * 1e6, 2),
-        "rtt_p99_us": round(ordered[min(len(ordered) - 1, int(len(ordered) * PERCENTILE))] * 1e6, 2),
+        "rtt_p99_us": round(
+            ordered[min(len(ordered) - 1, int(len(ordered) * PERCENTILE))] * 1e6, 2
+        ),
     }
 
 
 def run_round_trips(settings: ParallelSettings, report: Report, progress: Progress) -> None:
-    """Two rows, plain TCP's and parallel's, for each repeat: as CPUs are, and with CPUs that are kept awake."""
+    """Two rows, plain TCP's and parallel's, for each repeat:
+
+    as CPUs are, and with CPUs that are kept awake.
+    """
     topology = narrowed(settings.topology, settings.links, (SERVER, CLIENT))
     progress.say("round trips: building the lab")
     with numbered_lab(topology, report, "roundtrip") as (lab, known):
@@ -51,19 +59,30 @@ def run_round_trips(settings: ParallelSettings, report: Report, progress: Progre
             progress.done(LAB_S)
             for repeat in range(1, settings.repeat + 1):
                 for awake in (False, True):
-                    progress.say(f"round trips, CPUs {'awake' if awake else 'as they are'}, {repeat}/{settings.repeat}")
+                    progress.say(
+                        f"round trips, CPUs {'awake' if awake else 'as they are'}, "
+                        f"{repeat}/{settings.repeat}"
+                    )
                     with cpus_awake() if awake else nullcontext(True) as possible:
                         if possible:
                             _add(report, settings, ends, repeat, awake=awake)
                     progress.done(PING_S)
 
 
-def _add(report: Report, settings: ParallelSettings, ends: Ends, repeat: int, *, awake: bool) -> None:
+def _add(
+    report: Report, settings: ParallelSettings, ends: Ends, repeat: int, *, awake: bool
+) -> None:
     request = {"streams": settings.links, "size": SIZE_BYTES, "count": settings.round_trips}
     found = ends.ask(LIMIT_S, op="roundtrip", **request)
     rows = [
         blank_row(
-            *("roundtrip", method, settings.links, 1 if method == "tcp" else settings.links, SIZE_BYTES),
+            *(
+                "roundtrip",
+                method,
+                settings.links,
+                1 if method == "tcp" else settings.links,
+                SIZE_BYTES,
+            ),
             awake=awake,
             repeat=repeat,
             **figures(found[method]),

@@ -1,8 +1,10 @@
-"""What both ends of `ri2n bench parallel` say to each other, over a socket or a ParallelSocket alike.
+"""What both ends of `ri2n bench parallel` say to each other, over a socket or a ParallelSocket
+alike.
 
-A request is a head, and with `TAKE` and `CHECK` the rest of its `length` bytes. TAKE: one byte comes back when the
-receiving program has the last one. CHECK: a line of JSON comes back, with what came and when. GIVE: so many bytes come
-back, written in units. ECHO: `unit` messages of `length` bytes each, every one comes back.
+A request is a head, and with `TAKE` and `CHECK` the rest of its `length` bytes. TAKE: one byte
+comes back when the receiving program has the last one. CHECK: a line of JSON comes back, with what
+came and when. GIVE: so many bytes come back, written in units. ECHO: `unit` messages of `length`
+bytes each, every one comes back.
 """
 
 from __future__ import annotations
@@ -51,7 +53,10 @@ class Stream(Protocol):
 
 
 def pieces(kind: bytes, length: int) -> Iterator[memoryview]:
-    """What a sender hands over, one after the other: a head and zeros, `length` bytes together (at least the head)."""
+    """What a sender hands over, one after the other:
+
+    a head and zeros, `length` bytes together (at least the head).
+    """
     first = HEAD.pack(kind, 0, length) + bytes(ZEROS[: min(length, BUFFER_BYTES) - HEAD.size])
     yield memoryview(first)
     left = length - len(first)
@@ -66,7 +71,9 @@ def read_exactly(stream: Stream, length: int) -> bytes:
 
 
 def read_line(stream: Stream) -> Json:
-    """A line of JSON, which nothing follows; ConnectionError when the stream ends before it does."""
+    """A line of JSON, which nothing follows; ConnectionError when the stream ends before it
+    does.
+    """
     data = b""
     part = bytearray(4096)
     while not data.endswith(b"\n"):
@@ -90,7 +97,9 @@ def serve_stream(stream: Stream) -> None:
                 pass
             stream.sendall(DONE)
         elif kind == CHECK:
-            stream.sendall(json.dumps(_checked(stream, length - HEAD.size, buffer)).encode() + b"\n")
+            stream.sendall(
+                json.dumps(_checked(stream, length - HEAD.size, buffer)).encode() + b"\n"
+            )
         elif kind == GIVE:
             while length > 0:
                 stream.sendall(ZEROS[: min(length, unit, BUFFER_BYTES)])
@@ -122,4 +131,9 @@ def _checked(stream: Stream, length: int, buffer: memoryview) -> Json:
             stall_s, stall_at_s = now - last, last
         digest.update(part)
         last = time.monotonic()
-    return {"sha256": digest.hexdigest(), "stall_s": stall_s, "stall_at_s": stall_at_s, "end_s": last}
+    return {
+        "sha256": digest.hexdigest(),
+        "stall_s": stall_s,
+        "stall_at_s": stall_at_s,
+        "end_s": last,
+    }

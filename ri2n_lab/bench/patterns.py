@@ -1,4 +1,8 @@
-"""Pure: who sends to whom in `ri2n bench vbft`, and the most that a topology can carry of it (linear programs)."""
+"""Pure:
+
+who sends to whom in `ri2n bench vbft`, and the most that a topology can carry of it (linear
+programs).
+"""
 
 from __future__ import annotations
 
@@ -19,12 +23,17 @@ Pair = tuple[str, str]
 
 PATTERNS = ("bisection", "alltoall", "cg", "shift")
 CG_PAIRS = ((1, 4), (2, 8), (3, 12), (6, 9), (7, 13), (11, 14))
-"""The pairs of hosts, counted from 1, that exchange vectors in NPB's CG with 16 processes (VFREC-Net, table 3)."""
+"""The pairs of hosts, counted from 1, that exchange vectors in NPB's CG with 16 processes
+(VFREC-Net, table 3).
+"""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """Bit/s of frames: the largest total of all pairs, and the largest rate that all pairs can have at once."""
+    """Bit/s of frames:
+
+    the largest total of all pairs, and the largest rate that all pairs can have at once.
+    """
 
     total_bps: float
     each_bps: float
@@ -33,9 +42,9 @@ class Bound:
 def phases(pattern: str, hosts: Sequence[str]) -> list[list[Pair]]:
     """The pairs that send at once, phase after phase, of n hosts in their order.
 
-    bisection: the first half of the hosts to the second, i to i + n/2, one way. alltoall: everybody to everybody.
-    cg: CG_PAIRS, both ways. shift: i to i + k, wrapping round, in phase k of 1 .. n - 1. BadInput when there are too
-    few hosts, or an odd number to be cut in half.
+    bisection: the first half of the hosts to the second, i to i + n/2, one way. alltoall: everybody
+    to everybody. cg: CG_PAIRS, both ways. shift: i to i + k, wrapping round, in phase k of 1 .. n -
+    1. BadInput when there are too few hosts, or an odd number to be cut in half.
     """
     count = len(hosts)
     least = max(map(max, CG_PAIRS)) if pattern == "cg" else 2
@@ -62,9 +71,11 @@ def pattern_bound(topology: Topology, pattern: str) -> Bound:
 
 
 def bound(topology: Topology, pairs: Sequence[Pair]) -> Bound:
-    """What the NICs and cables of `topology` can carry for `pairs` at once, if every pair could split over all ways.
+    """What the NICs and cables of `topology` can carry for `pairs` at once, if every pair could
+    split over all ways.
 
-    No routing can do better. Multicommodity flow, all pairs with the same receiver being one commodity.
+    No routing can do better. Multicommodity flow, all pairs with the same receiver being one
+    commodity.
     """
     arcs, rates = _arcs(topology)
     pairs = [(_host(sender), _host(receiver)) for sender, receiver in pairs]
@@ -73,7 +84,9 @@ def bound(topology: Topology, pairs: Sequence[Pair]) -> Bound:
     column = {receiver: index * len(arcs) for index, receiver in enumerate(receivers)}
     flows = len(receivers) * len(arcs)
     entries: list[tuple[int, int, float]] = []
-    equalities: dict[tuple[str, str], int] = {}  # (commodity, node) -> row: what leaves is what comes in and begins
+    equalities: dict[
+        tuple[str, str], int
+    ] = {}  # (commodity, node) -> row: what leaves is what comes in and begins
     limits: list[tuple[float, float | None]] = []
     for receiver in receivers:
         for arc, (tail, head) in enumerate(arcs):
@@ -82,17 +95,26 @@ def bound(topology: Topology, pairs: Sequence[Pair]) -> Bound:
             useless = tail == receiver or (head in hosts and head != receiver)
             limits.append((0.0, 0.0 if useless else None))
             if tail != receiver:
-                entries.append((equalities.setdefault((receiver, tail), len(equalities)), place, 1.0))
+                entries.append(
+                    (equalities.setdefault((receiver, tail), len(equalities)), place, 1.0)
+                )
             if head != receiver:
-                entries.append((equalities.setdefault((receiver, head), len(equalities)), place, -1.0))
+                entries.append(
+                    (equalities.setdefault((receiver, head), len(equalities)), place, -1.0)
+                )
     for index, (sender, receiver) in enumerate(pairs):
-        entries.append((equalities.setdefault((receiver, sender), len(equalities)), flows + index, -1.0))
-    # Solved in units of the fastest link: coefficients near 1 keep the solver's tolerances meaningful.
+        entries.append(
+            (equalities.setdefault((receiver, sender), len(equalities)), flows + index, -1.0)
+        )
+    # Solved in units of the fastest link: coefficients near 1 keep the solver's tolerances
+    # meaningful.
     unit = max(rates)
     width = flows + len(pairs) + 1  # the last variable is a rate that every pair has at least
     balance = _matrix(entries, len(equalities), width)
     capacity = _matrix(
-        [(arc, column[receiver] + arc, 1.0) for receiver in receivers for arc in range(len(arcs))], len(arcs), width
+        [(arc, column[receiver] + arc, 1.0) for receiver in receivers for arc in range(len(arcs))],
+        len(arcs),
+        width,
     )
     least = [(index, flows + index, -1.0) for index in range(len(pairs))]
     least += [(index, width - 1, 1.0) for index in range(len(pairs))]
@@ -120,7 +142,11 @@ def _arcs(topology: Topology) -> tuple[list[tuple[str, str]], list[float]]:
     """Every direction of every NIC and cable as (from, to), and its rate."""
     arcs: list[tuple[str, str]] = []
     rates: list[float] = []
-    ends = [(_host(host), nic.switch, nic.rate_bps) for host, spec in topology.hosts.items() for nic in spec.nics]
+    ends = [
+        (_host(host), nic.switch, nic.rate_bps)
+        for host, spec in topology.hosts.items()
+        for nic in spec.nics
+    ]
     ends += [(cable.a, cable.b, cable.rate_bps) for cable in topology.graph.cables()]
     for one, other, rate_bps in ends:
         arcs += [(one, other), (other, one)]
@@ -133,7 +159,9 @@ def _host(name: str) -> str:
     return f"host {name}"
 
 
-def _matrix(entries: Sequence[tuple[int, int, float]], height: int, width: int) -> NDArray[np.float64]:
+def _matrix(
+    entries: Sequence[tuple[int, int, float]], height: int, width: int
+) -> NDArray[np.float64]:
     result = np.zeros((height, width))
     for row, column, value in entries:
         result[row, column] = value

@@ -1,4 +1,7 @@
-"""The priorities that services have on a host, given to those of a lab: what a busy host does depends on them."""
+"""The priorities that services have on a host, given to those of a lab:
+
+what a busy host does depends on them.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +43,8 @@ POLICIES = {os.SCHED_OTHER: "SCHED_OTHER", os.SCHED_FIFO: "SCHED_FIFO", os.SCHED
 def take_over(lab: Lab) -> None:
     """Give the helpers and Open vSwitches of a lab that is up what their services would have.
 
-    The lab's switches have it too: real ones have no host's programs beside them. The real-time priority of a helper
-    is its own doing (`HELPER_OPTIONS`, when the lab is made).
+    The lab's switches have it too: real ones have no host's programs beside them. The real-time
+    priority of a helper is its own doing (`HELPER_OPTIONS`, when the lab is made).
     """
     for name, pid in _services(lab):
         renice(pid, HELPER_NICE if name.startswith("ri2n-reorder") else OVS_NICE)
@@ -57,7 +60,8 @@ def found(lab: Lab) -> dict[str, str]:
 def renice(pid: int, nice: int) -> bool:
     """Set the niceness of all threads of a process; false when that is not allowed.
 
-    Kernels that group programs by session (autogroup) look at the session's own, which becomes the same.
+    Kernels that group programs by session (autogroup) look at the session's own, which becomes the
+    same.
     """
     with suppress(OSError):
         if os.getsid(pid) == pid:
@@ -66,7 +70,10 @@ def renice(pid: int, nice: int) -> bool:
 
 
 def take_real_time(pid: int, level: int) -> bool:
-    """Let all threads of a process come before those without real-time priority; false when that is not allowed."""
+    """Let all threads of a process come before those without real-time priority.
+
+    False when that is not allowed.
+    """
     wanted = os.sched_param(level)
     return _for_threads(pid, lambda thread: os.sched_setscheduler(thread, os.SCHED_RR, wanted))
 
@@ -82,7 +89,10 @@ def _for_threads(pid: int, change: Callable[[int], None]) -> bool:
 
 
 def priority(pid: int) -> str:
-    """Policy and priority of a process's first thread in words: `SCHED_RR 1` or `SCHED_OTHER, nice -10`."""
+    """Policy and priority of a process's first thread in words:
+
+    `SCHED_RR 1` or `SCHED_OTHER, nice -10`.
+    """
     policy = os.sched_getscheduler(pid) & ~os.SCHED_RESET_ON_FORK
     name = POLICIES.get(policy, f"policy {policy}")
     if policy in (os.SCHED_FIFO, os.SCHED_RR):

@@ -8,7 +8,10 @@ __all__ = ["Progress"]
 
 
 class Progress:
-    """Tells `show(text, seconds over)` at every step; the bench counts planned time, not the clock's."""
+    """Tells `show(text, seconds over)` at every step.
+
+    The bench counts planned time, not the clock's.
+    """
 
     def __init__(self, show: Callable[[str, float], None]) -> None:
         self._show = show

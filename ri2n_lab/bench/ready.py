@@ -13,7 +13,10 @@ SLICE_S = 1.0
 
 
 def start_and_wait(lab: Lab, strategy: str, timeout_s: float = 60.0) -> None:
-    """Start the controller; raises NotAvailable when it ends (with its last words) or does not settle in time."""
+    """Start the controller.
+
+    Raises NotAvailable when it ends (with its last words) or does not settle in time.
+    """
     process = lab.start_controller(strategy=strategy)
     deadline = time.monotonic() + timeout_s
     while True:
@@ -22,7 +25,14 @@ def start_and_wait(lab: Lab, strategy: str, timeout_s: float = 60.0) -> None:
             return
         except NotAvailable:
             if process.poll() is not None:
-                words = (lab.run_dir / "controller.log").read_text(errors="replace").strip().splitlines()
-                raise NotAvailable(f"the controller ended: {words[-1] if words else 'no word'}") from None
+                words = (
+                    (lab.run_dir / "controller.log")
+                    .read_text(errors="replace")
+                    .strip()
+                    .splitlines()
+                )
+                raise NotAvailable(
+                    f"the controller ended: {words[-1] if words else 'no word'}"
+                ) from None
             if time.monotonic() > deadline:
                 raise

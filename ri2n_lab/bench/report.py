@@ -1,7 +1,8 @@
-"""A page of tables and pictures from the JSON files of the benches, and those files without their bulky raw data.
+"""A page of tables and pictures from the JSON files of the benches, and those files without their
+bulky raw data.
 
-The same files give the same page byte for byte, and so do the files that this writes: nothing depends on the clock,
-on the order of the arguments, or on where they lie.
+The same files give the same page byte for byte, and so do the files that this writes: nothing
+depends on the clock, on the order of the arguments, or on where they lie.
 """
 
 from __future__ import annotations
@@ -34,20 +35,27 @@ of this software, names in *italics* are what it is compared with.
 
 
 def write_report(files: Sequence[Path], folder: Path) -> tuple[list[Path], list[str]]:
-    """Write `folder`/results.md, and pictures and data in `folder`/results; returns what was written, and warnings.
+    """Write `folder`/results.md, and pictures and data in `folder`/results; returns what was
+    written, and warnings.
 
-    Warnings are lines for people: incomplete runs, and older files in `folder`/results that this page does not use.
-    Raises BadInput, and then nothing is written, for a bad file, two files of one name, or a folder that cannot be
-    written.
+    Warnings are lines for people: incomplete runs, and older files in `folder`/results that this
+    page does not use. Raises BadInput, and then nothing is written, for a bad file, two files of
+    one name, or a folder that cannot be written.
     """
     measurements: dict[str, tuple[Path, Measurement]] = {}
     for path in files:
         measurement = load_measurement(path)
         other, known = measurements.get(measurement.name, (path, measurement))
         if known != measurement:
-            raise BadInput(f"{path}: would be {measurement.name}.json, and so would {other}: rename one")
+            raise BadInput(
+                f"{path}: would be {measurement.name}.json, and so would {other}: rename one"
+            )
         measurements[measurement.name] = (path, measurement)
-    warnings = [f"{path}: the run is incomplete" for path, each in measurements.values() if not each.complete]
+    warnings = [
+        f"{path}: the run is incomplete"
+        for path, each in measurements.values()
+        if not each.complete
+    ]
     texts = make_report([measurement for _, measurement in measurements.values()])
     written = _write(texts, folder)
     for path in sorted((folder / RESULTS).glob("*")):

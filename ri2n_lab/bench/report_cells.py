@@ -21,7 +21,10 @@ def code(text: str) -> str:
 
 
 def spread_text(bar: Bar | None, form: str) -> str:
-    """`median (smallest..largest)`, the brackets only when they differ; `-` for what was not measured."""
+    """`median (smallest..largest)`, the brackets only when they differ.
+
+    `-` for what was not measured.
+    """
     if bar is None or bar.value is None:
         return "-"
     middle, low, high = (f"{value:{form}}" for value in (bar.value, bar.low, bar.high))

@@ -1,4 +1,7 @@
-"""What made a measurement and what it ran on: the line below every table and figure, and the whole as a table."""
+"""What made a measurement and what it ran on:
+
+the line below every table and figure, and the whole as a table.
+"""
 
 from __future__ import annotations
 
@@ -53,10 +56,17 @@ def context_lines(measurement: Measurement) -> Iterator[list[str]]:
     yield from _if("datapath", _of_labs(measurement, "datapath"))
     yield [
         "versions",
-        ", ".join(f"{name} {inner[name]}" for name in ("ri2n", "ovs", "iperf3", "python") if inner.get(name)),
+        ", ".join(
+            f"{name} {inner[name]}"
+            for name in ("ri2n", "ovs", "iperf3", "python")
+            if inner.get(name)
+        ),
     ]
     yield from _if("congestion control", _of_labs(measurement, "congestion_control"))
-    yield ["the kernel's defaults", f"{inner.get('default_congestion_control')}, {inner.get('default_qdisc')}"]
+    yield [
+        "the kernel's defaults",
+        f"{inner.get('default_congestion_control')}, {inner.get('default_qdisc')}",
+    ]
     yield from _if("queues at switch ports", _qdiscs(measurement, switches=True))
     yield from _if("queues at hosts", _qdiscs(measurement, switches=False))
     yield from _if("offloads", _offloads(measurement))
@@ -72,9 +82,15 @@ def context_lines(measurement: Measurement) -> Iterator[list[str]]:
         if isinstance(context.get(key), Number):
             guests_clock = key == "guest_s" and context.get("lab_kernel") != "virtual"
             yield ["seconds in the guest" if guests_clock else text, f"{context[key]:.0f}"]
-    for key, text in (("load_average", "load average at the start"), ("load_average_at_end", "and at the end")):
+    for key, text in (
+        ("load_average", "load average at the start"),
+        ("load_average_at_end", "and at the end"),
+    ):
         if isinstance(context.get(key), list):
-            yield [text, ", ".join(f"{value:.2f}" for value in context[key] if isinstance(value, Number))]
+            yield [
+                text,
+                ", ".join(f"{value:.2f}" for value in context[key] if isinstance(value, Number)),
+            ]
     yield ["date", str(context.get("started", "?"))]
 
 
@@ -84,7 +100,11 @@ def _if(what: str, found: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _both(settings: Json, *keys: str) -> list[str]:
-    return [", ".join(str(settings[key]) for key in keys)] if all(key in settings for key in keys) else []
+    return (
+        [", ".join(str(settings[key]) for key in keys)]
+        if all(key in settings for key in keys)
+        else []
+    )
 
 
 def _labs(measurement: Measurement) -> list[Json]:
@@ -111,7 +131,9 @@ def _offloads(measurement: Measurement) -> list[str]:
     lines = {line for lab in _labs(measurement) for line in lab["offloads"]}
     if not lines:
         return []
-    on = sorted(line.partition(":")[0] for line in lines if line.partition(":")[2].split()[:1] == ["on"])
+    on = sorted(
+        line.partition(":")[0] for line in lines if line.partition(":")[2].split()[:1] == ["on"]
+    )
     return [f"on: {', '.join(on)}"] if on else ["checksums, segmentation and receive offloads off"]
 
 
@@ -129,19 +151,38 @@ def _topologies(measurement: Measurement) -> list[Topology]:
 
 
 def _rates(measurement: Measurement) -> str:
-    """`100 Mbit/s links, 128 KiB switch buffers, which ...`; empty for a file that does not hold its topologies."""
+    """`100 Mbit/s links, 128 KiB switch buffers, which ...`.
+
+    Empty for a file that does not hold its topologies.
+    """
     found = _topologies(measurement)
-    rates = {nic.rate_bps / 1e6 for topology in found for host in topology.hosts.values() for nic in host.nics}
-    buffers = {switch.port_buffer_bytes / 1024 for topology in found for switch in topology.switches.values()}
+    rates = {
+        nic.rate_bps / 1e6
+        for topology in found
+        for host in topology.hosts.values()
+        for nic in host.nics
+    }
+    buffers = {
+        switch.port_buffer_bytes / 1024
+        for topology in found
+        for switch in topology.switches.values()
+    }
     texts = [f"{' and '.join(f'{rate:g}' for rate in sorted(rates))} Mbit/s links"] if rates else []
-    texts += [f"{' and '.join(f'{size:g}' for size in sorted(buffers))} KiB switch buffers"] if buffers else []
+    texts += (
+        [f"{' and '.join(f'{size:g}' for size in sorted(buffers))} KiB switch buffers"]
+        if buffers
+        else []
+    )
     drops = {switch.drop for topology in found for switch in topology.switches.values()}
     texts += [f"which drop their {' or '.join(sorted(drops))} frame when full"] if drops else []
     return ", ".join(texts)
 
 
 def description(measurement: Measurement, topology: str) -> str:
-    """What the topology file says that it is; empty when the file of the measurement does not hold it."""
+    """What the topology file says that it is.
+
+    Empty when the file of the measurement does not hold it.
+    """
     found = [each for each in _topologies(measurement) if each.name == topology]
     return cell(found[0].description) if found else ""
 
@@ -151,7 +192,9 @@ def _repeats(rows: Sequence[Fig4Row | FailoverRow]) -> str:
     counts: dict[tuple[object, ...], int] = {}
     for row in rows:
         if row.why_not is None:
-            what = (row.topology, row.streams) if isinstance(row, Fig4Row) else (row.fault, row.mode)
+            what = (
+                (row.topology, row.streams) if isinstance(row, Fig4Row) else (row.fault, row.mode)
+            )
             counts[(row.strategy, *what)] = counts.get((row.strategy, *what), 0) + 1
     if not counts:
         return "0"
@@ -160,13 +203,18 @@ def _repeats(rows: Sequence[Fig4Row | FailoverRow]) -> str:
 
 
 def _largest_spread(measurement: Measurement) -> str:
-    """The largest minus the smallest of what was measured with the same settings, the worst case of each figure."""
+    """The largest minus the smallest of what was measured with the same settings, the worst case
+    of each figure.
+    """
     rows = measurement.fig4 or measurement.failover
     groups: dict[tuple[object, ...], list[Any]] = {}
     for row in rows:
         what = (row.topology, row.streams) if isinstance(row, Fig4Row) else (row.fault, row.mode)
         groups.setdefault((row.strategy, *what), []).append(row)
-    figures = (("total_of_optimum", "share of the optimum", ".2f"), ("worst_share", "worst client", ".2f"))
+    figures = (
+        ("total_of_optimum", "share of the optimum", ".2f"),
+        ("worst_share", "worst client", ".2f"),
+    )
     if measurement.kind == "failover":
         figures = (("outage_ms", "outage, ms", ".0f"), ("tcp_stall_ms", "TCP stall, ms", ".0f"))
     texts = []

@@ -36,11 +36,34 @@ Json = dict[str, Any]
 LINE_CHARS = 600  # so that most rows are one line each
 # What is kept of the context; anything else a bench may add one day is not published by accident.
 CONTEXT_KEYS = (
-    *("lab_kernel", "kernel", "machine", "cpus", "load_average", "load_average_at_end", "ri2n", "python", "ovs"),
-    *("iperf3", "default_congestion_control", "default_qdisc", "seed", "guest_s", "real_s", "started"),
+    *(
+        "lab_kernel",
+        "kernel",
+        "machine",
+        "cpus",
+        "load_average",
+        "load_average_at_end",
+        "ri2n",
+        "python",
+        "ovs",
+    ),
+    *(
+        "iperf3",
+        "default_congestion_control",
+        "default_qdisc",
+        "seed",
+        "guest_s",
+        "real_s",
+        "started",
+    ),
 )
 OFFLOADS = (
-    *("rx-checksumming", "tx-checksumming", "tcp-segmentation-offload", "generic-segmentation-offload"),
+    *(
+        "rx-checksumming",
+        "tx-checksumming",
+        "tcp-segmentation-offload",
+        "generic-segmentation-offload",
+    ),
     *("generic-receive-offload", "large-receive-offload"),
 )
 # A handle, a device and a count of users differ from port to port and say nothing about the queue.
@@ -53,7 +76,8 @@ TIME_DIGITS = 2
 class Measurement:
     """One file: `name` is `<kind>-<short name>`; only the rows of its own kind are filled.
 
-    `phases` are figure 9's samples, in seconds from the start of the first phase, without those that change nothing.
+    `phases` are figure 9's samples, in seconds from the start of the first phase, without those
+    that change nothing.
     """
 
     kind: str
@@ -75,23 +99,33 @@ class Measurement:
 
 
 def load_measurement(path: Path) -> Measurement:
-    """Read one file of `ri2n bench ... --json` or of a report; an incomplete one is fine, its `complete` is False.
+    """Read one file of `ri2n bench ... --json` or of a report; an incomplete one is fine, its
+    `complete` is False.
 
-    Raises BadInput, one line that names the file and the key: no such file, no JSON, another format, an unknown kind,
-    a row that is not of its kind.
+    Raises BadInput, one line that names the file and the key: no such file, no JSON, another
+    format, an unknown kind, a row that is not of its kind.
     """
     document = _read(path)
     if document.get("format") != FORMAT:
-        raise BadInput(f"{path}: format: is {document.get('format')!r}, this version reads {FORMAT}")
+        raise BadInput(
+            f"{path}: format: is {document.get('format')!r}, this version reads {FORMAT}"
+        )
     kind = document.get("kind")
     if kind not in KINDS:
         raise BadInput(f"{path}: kind: is {kind!r}, must be one of {', '.join(KINDS)}")
     for key, form in (("settings", dict), ("context", dict), ("rows", list)):
         if not isinstance(document.get(key), form):
-            raise BadInput(f"{path}: {key}: is missing or no {'list' if form is list else 'mapping'}")
-    settings = {key: _public(value) for key, value in document["settings"].items() if key != "json_file"}
+            raise BadInput(
+                f"{path}: {key}: is missing or no {'list' if form is list else 'mapping'}"
+            )
+    settings = {
+        key: _public(value) for key, value in document["settings"].items() if key != "json_file"
+    }
     context = _thin_context(document["context"], path)
-    rows = tuple(_validated(ROWS[kind], row, f"{path}: rows[{index}]") for index, row in enumerate(document["rows"]))
+    rows = tuple(
+        _validated(ROWS[kind], row, f"{path}: rows[{index}]")
+        for index, row in enumerate(document["rows"])
+    )
     command = document.get("command")
     rows_by_kind: dict[str, Any] = {kind: rows}
     if kind == "failover":
@@ -105,7 +139,9 @@ def load_measurement(path: Path) -> Measurement:
         kind=kind,
         name=f"{kind}-{_short_name(path, kind, context)}",
         complete=document.get("complete") is True,
-        command=_public_command(command) if isinstance(command, str) else _command(kind, settings, context),
+        command=_public_command(command)
+        if isinstance(command, str)
+        else _command(kind, settings, context),
         settings=settings,
         context=context,
         phases=_thin_phases(document.get("raw"), path) if kind == "fig9" else (),
@@ -154,17 +190,29 @@ def _validated(model: type[Row], data: object, source: str) -> Row:
 
 
 def _short_name(path: Path, kind: str, context: Json) -> str:
-    """`fig4-virtual.json` is `virtual`; a file that is called like its kind is named after its kernel."""
+    """`fig4-virtual.json` is `virtual`.
+
+    A file that is called like its kind is named after its kernel.
+    """
     stem = re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).strip("-")
-    stem = stem.removeprefix(kind).strip("-") if stem == kind or stem.startswith(f"{kind}-") else stem
-    return stem or re.sub(r"[^a-z0-9]+", "-", str(context.get("lab_kernel", "host")).lower()).strip("-") or "host"
+    stem = (
+        stem.removeprefix(kind).strip("-") if stem == kind or stem.startswith(f"{kind}-") else stem
+    )
+    return (
+        stem
+        or re.sub(r"[^a-z0-9]+", "-", str(context.get("lab_kernel", "host")).lower()).strip("-")
+        or "host"
+    )
 
 
 # ---- what may be published
 
 
 def _public(value: Any) -> Any:
-    """`value` with the folders of absolute paths left out: they say where a machine keeps its files."""
+    """`value` with the folders of absolute paths left out:
+
+    they say where a machine keeps its files.
+    """
     if isinstance(value, str):
         return PurePath(value).name if value.startswith(("/", "~")) else value
     if isinstance(value, dict):
@@ -175,7 +223,9 @@ def _public(value: Any) -> Any:
 
 
 def _public_command(command: str) -> str:
-    """The command without the option that says where the result goes, and without absolute paths."""
+    """The command without the option that says where the result goes, and without absolute
+    paths.
+    """
     try:
         words = shlex.split(command)
     except ValueError:
@@ -202,13 +252,19 @@ def _command(kind: str, settings: Json, context: Json) -> str:
         words += ["--kernel", str(context["lab_kernel"])]
     for key, value in settings.items():
         items = value if isinstance(value, list) else [value]
-        texts = [str(item["name"]) if isinstance(item, dict) and "name" in item else str(item) for item in items]
+        texts = [
+            str(item["name"]) if isinstance(item, dict) and "name" in item else str(item)
+            for item in items
+        ]
         if key == "strategies" and not value:
             texts = ["none"]  # left out it would be all of them
         elif value is True:
             words.append("--" + key)
             continue
-        elif value in (None, "", [], False) or (key, value) in (("mode", "flow"), ("pattern", "bulk")):
+        elif value in (None, "", [], False) or (key, value) in (
+            ("mode", "flow"),
+            ("pattern", "bulk"),
+        ):
             continue
         option = options.get(key, "--" + key.replace("_", "-"))
         if kind == "failover" and key == "faults":
@@ -219,10 +275,15 @@ def _command(kind: str, settings: Json, context: Json) -> str:
 
 
 def _thin_context(context: Json, path: Path) -> Json:
-    kept: Json = {"lab_kernel": "host", **{key: _public(context[key]) for key in CONTEXT_KEYS if key in context}}
+    kept: Json = {
+        "lab_kernel": "host",
+        **{key: _public(context[key]) for key in CONTEXT_KEYS if key in context},
+    }
     guest, labs = context.get("guest"), context.get("labs")
     if isinstance(guest, dict):
-        kept["guest"] = {key: _public(guest[key]) for key in CONTEXT_KEYS if key in guest and key != "lab_kernel"}
+        kept["guest"] = {
+            key: _public(guest[key]) for key in CONTEXT_KEYS if key in guest and key != "lab_kernel"
+        }
         labs = labs if labs is not None else guest.get("labs")
     if labs is None:
         return kept
@@ -235,7 +296,13 @@ def _thin_context(context: Json, path: Path) -> Json:
 
 def _thin_lab(lab: Json) -> Json:
     qdiscs = {
-        where: sorted({" ".join(QDISC_NOISE.sub("", line).split()) for line in lines if " dev lo " not in line})
+        where: sorted(
+            {
+                " ".join(QDISC_NOISE.sub("", line).split())
+                for line in lines
+                if " dev lo " not in line
+            }
+        )
         for where, lines in (lab.get("qdiscs") or {}).items()
     }
     # The management network and the bridge itself have no queue of ours.
@@ -243,7 +310,9 @@ def _thin_lab(lab: Json) -> Json:
         where: [line for line in lines if not line.startswith(("noqueue", "pfifo_fast"))]
         for where, lines in qdiscs.items()
     }
-    offloads = [line.strip() for line in lab.get("offloads") or [] if line.strip().startswith(OFFLOADS)]
+    offloads = [
+        line.strip() for line in lab.get("offloads") or [] if line.strip().startswith(OFFLOADS)
+    ]
     return {
         "datapath": lab.get("datapath"),
         "congestion_control": lab.get("congestion_control"),
@@ -277,14 +346,23 @@ def _rounded(sample: Sample, start_s: float) -> Sample:
         host: {way: round(share, SHARE_DIGITS) for way, share in paths.items()}
         for host, paths in sample.weights.items()
     }
-    return Sample(time_s=round(sample.time_s - start_s, TIME_DIGITS), hbspan_s=sample.hbspan_s, weights=weights)
+    return Sample(
+        time_s=round(sample.time_s - start_s, TIME_DIGITS),
+        hbspan_s=sample.hbspan_s,
+        weights=weights,
+    )
 
 
 def _changes(samples: list[Sample]) -> list[Sample]:
-    """The first, the last, and all that differ from the one before: a line of steps needs no others."""
+    """The first, the last, and all that differ from the one before:
+
+    a line of steps needs no others.
+    """
     ends = (0, len(samples) - 1)
     return [
-        sample for index, sample in enumerate(samples) if index in ends or sample.weights != samples[index - 1].weights
+        sample
+        for index, sample in enumerate(samples)
+        if index in ends or sample.weights != samples[index - 1].weights
     ]
 
 

@@ -1,4 +1,7 @@
-"""The section of parallel networking: transfers over several links, links that die, many connections, round trips."""
+"""The section of parallel networking:
+
+transfers over several links, links that die, many connections, round trips.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,11 @@ NAMES = {
     "trunk_packet": "trunk, packet mode",
     "trunk_flow": "trunk, flow mode",
 }
-MIX_NAMES = {"tcp": "plain TCP, one address", "dns": "plain TCP, addresses in turn", "parallel": "least_connections"}
+MIX_NAMES = {
+    "tcp": "plain TCP, one address",
+    "dns": "plain TCP, addresses in turn",
+    "parallel": "least_connections",
+}
 KINDS = {
     ("fresh", "include"): "fresh connections, with their set-up",
     ("fresh", "early"): "fresh connections, first bytes handed to the call to connect",
@@ -32,9 +39,11 @@ KINDS = {
 
 
 def paper_speedup(streams: int, size_bytes: int, setup: str | None) -> str:
-    """What the Paradise paper's text says of that many streams over six 10 Mbit/s Ethernets, `-` where it has nothing.
+    """What the Paradise paper's text says of that many streams over six 10 Mbit/s Ethernets, `-`
+    where it has nothing.
 
-    Set-up included is figure 8 (total amount, in units of 56 KB); excluded is figure 7 (unit of a long transfer).
+    Set-up included is figure 8 (total amount, in units of 56 KB); excluded is figure 7 (unit of a
+    long transfer).
     """
     if setup != "exclude":
         return "5.6" if streams == 6 and size_bytes >= 50_000_000 else "-"
@@ -61,18 +70,29 @@ def _transfers(rows: Sequence[ParallelRow], name: str) -> Iterator[str]:
             continue
         yield from (f"### Transfers over {title} ({name})", "")
         yield (
-            "Goodput over plain TCP's over one link, for the same size in the same run; from the first byte"
-            f" {'(from the call to connect)' if setup != 'exclude' else 'handed over'} to the byte that the receiving"
-            " program sends back when it has the last one. In brackets, for parallel: of what as many plain TCPs get"
-            " together. Paper: 6 streams over six 10 Mbit/s Ethernets, over the fastest that one was at any size."
+            "Goodput over plain TCP's over one link, for the same size in the same run; from the "
+            "first byte"
+            f" {'(from the call to connect)' if setup != 'exclude' else 'handed over'} to the byte "
+            "that the receiving"
+            " program sends back when it has the last one. In brackets, for parallel: of what as "
+            "many plain TCPs get"
+            " together. Paper: 6 streams over six 10 Mbit/s Ethernets, over the fastest that one "
+            "was at any size."
         )
         yield ""
         sizes = sorted({row.size_bytes for row in members})
         most = max(row.streams for row in members)
         # As many plain TCPs are in the brackets, and of MPTCP the most links will do.
-        pairs = sorted({(row.method, row.streams) for row in members if row.method not in ("tcp", "tcps")}, key=_place)
+        pairs = sorted(
+            {(row.method, row.streams) for row in members if row.method not in ("tcp", "tcps")},
+            key=_place,
+        )
         pairs = [pair for pair in pairs if pair[0] != "mptcp" or pair[1] == most]
-        beside = [row for row in rows if (row.connection, row.setup) == (connection, setup.replace("early", "include"))]
+        beside = [
+            row
+            for row in rows
+            if (row.connection, row.setup) == (connection, setup.replace("early", "include"))
+        ]
         tcp = {size: _of(beside, "tcp", 1, size) for size in sizes}
         notes, columns = Notes(), []
         for method, streams in pairs:
@@ -80,7 +100,12 @@ def _transfers(rows: Sequence[ParallelRow], name: str) -> Iterator[str]:
         lines = [
             [
                 size_text(size),
-                spread_text(spread(row.goodput_bps / 1e6 for row in tcp[size] if row.goodput_bps is not None), ".1f"),
+                spread_text(
+                    spread(
+                        row.goodput_bps / 1e6 for row in tcp[size] if row.goodput_bps is not None
+                    ),
+                    ".1f",
+                ),
                 *(column[index] for column in columns),
                 paper_speedup(most, size, setup),
             ]
@@ -100,7 +125,9 @@ def _speedup(rows: Sequence[ParallelRow], notes: Notes) -> str:
 
 
 def _of(rows: Sequence[ParallelRow], method: str, streams: int, size: int) -> list[ParallelRow]:
-    return [row for row in rows if (row.method, row.streams, row.size_bytes) == (method, streams, size)]
+    return [
+        row for row in rows if (row.method, row.streams, row.size_bytes) == (method, streams, size)
+    ]
 
 
 def _place(pair: tuple[str, int]) -> tuple[int, int]:
@@ -110,9 +137,12 @@ def _place(pair: tuple[str, int]) -> tuple[int, int]:
 def _faults(rows: Sequence[ParallelRow], name: str) -> Iterator[str]:
     yield from (f"### Links die under a transfer ({name})", "")
     yield (
-        f"{size_text(rows[0].size_bytes)}iB over {rows[0].links} links; at 0.3 of its time the fault comes: the"
-        " server's NIC goes down (one_down, all_but_one), the client's own (one_own_down), or a switch port delivers"
-        " nothing any more (one_blackhole); all_then_one: all of the server's, and 2 s later one is back. Stall: the"
+        f"{size_text(rows[0].size_bytes)}iB over {rows[0].links} links; at 0.3 of its time the "
+        "fault comes: the"
+        " server's NIC goes down (one_down, all_but_one), the client's own (one_own_down), or a "
+        "switch port delivers"
+        " nothing any more (one_blackhole); all_then_one: all of the server's, and 2 s later one "
+        "is back. Stall: the"
         " longest time"
         " without a byte for the receiving program."
     )
@@ -139,16 +169,22 @@ def _faults(rows: Sequence[ParallelRow], name: str) -> Iterator[str]:
                     spread_text(spread(_mebi(row.resent_bytes) for row in members), ".1f"),
                 ]
             )
-    yield from table(("fault", "", "completed", "every byte right", "stall, s", "in all, s", "sent again, MiB"), lines)
+    yield from table(
+        ("fault", "", "completed", "every byte right", "stall, s", "in all, s", "sent again, MiB"),
+        lines,
+    )
     yield from notes.lines()
 
 
 def _mixes(rows: Sequence[ParallelRow], name: str) -> Iterator[str]:
     yield from (f"### Many connections ({name})", "")
     yield (
-        "Every client runs 8 processes; the short ones ask for 56 KB, the others for 1000 x 56 KB, close, and ask"
-        " again. Goodput of all, over that of long ones to one address / connections served per minute (parts of long"
-        " ones count in part) / mean difference between the server's fullest and emptiest interface, in connections,"
+        "Every client runs 8 processes; the short ones ask for 56 KB, the others for 1000 x 56 KB, "
+        "close, and ask"
+        " again. Goodput of all, over that of long ones to one address / connections served per "
+        "minute (parts of long"
+        " ones count in part) / mean difference between the server's fullest and emptiest "
+        "interface, in connections,"
         " when one more came. The paper's figure 9 (a) has no numbers in its text."
     )
     yield ""
@@ -158,13 +194,18 @@ def _mixes(rows: Sequence[ParallelRow], name: str) -> Iterator[str]:
         cells = []
         for short in shorts:
             members = [row for row in rows if (row.method, row.short) == (method, short)]
-            figures = [spread(getattr(row, key) for row in members) for key in ("speedup", "served_per_min", "uneven")]
+            figures = [
+                spread(getattr(row, key) for row in members)
+                for key in ("speedup", "served_per_min", "uneven")
+            ]
             texts = [
                 "-" if bar is None else f"{bar.value:{form}}"
                 for bar, form in zip(figures, (".2f", ".0f", ".1f"), strict=True)
             ]
             failed = sum(row.failed or 0 for row in members)
-            cells.append(" / ".join(texts) + (f", {failed:.0f} failed" if failed else "") if members else "")
+            cells.append(
+                " / ".join(texts) + (f", {failed:.0f} failed" if failed else "") if members else ""
+            )
         lines.append([cell(MIX_NAMES.get(method, method)), *cells])
     yield from table(("", *(f"{short} of 8 short" for short in shorts)), lines)
 
@@ -172,7 +213,8 @@ def _mixes(rows: Sequence[ParallelRow], name: str) -> Iterator[str]:
 def _round_trips(rows: Sequence[ParallelRow], name: str) -> Iterator[str]:
     yield from (f"### Round trips of 1 KB ({name})", "")
     yield (
-        "Plain TCP sockets and parallel by turns, over links without a rate, both ends in Python; medians in us. CPUs"
+        "Plain TCP sockets and parallel by turns, over links without a rate, both ends in Python; "
+        "medians in us. CPUs"
         " awake: idle ones poll meanwhile. Other load on the machine is in these figures."
     )
     yield ""
@@ -180,10 +222,15 @@ def _round_trips(rows: Sequence[ParallelRow], name: str) -> Iterator[str]:
     for awake in (False, True):
         for method in in_order((row.method for row in rows), list(METHODS)):
             members = [row for row in rows if (row.awake, row.method) == (awake, method)]
-            figures = [spread(getattr(row, key) for row in members) for key in ("rtt_us", "rtt_p99_us", "over_tcp_us")]
+            figures = [
+                spread(getattr(row, key) for row in members)
+                for key in ("rtt_us", "rtt_p99_us", "over_tcp_us")
+            ]
             if members:
                 title = cell(NAMES.get(method, method).format(f"{members[0].streams} links"))
-                lines.append(["yes" if awake else "", title, *(spread_text(bar, ".1f") for bar in figures)])
+                lines.append(
+                    ["yes" if awake else "", title, *(spread_text(bar, ".1f") for bar in figures)]
+                )
     yield from table(("CPUs awake", "", "round trip", "99th percentile", "over plain TCP"), lines)
 
 

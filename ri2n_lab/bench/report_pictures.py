@@ -13,7 +13,16 @@ from ri2n_lab.bench.report_input import Measurement
 from ri2n_lab.bench.report_rows import FailoverRow, Fig4Row, Number, Phase
 from ri2n_sdn.weights.strategies import STRATEGIES
 
-__all__ = ["OUTAGE_END_MS", "STALL_END_MS", "Picture", "contenders", "in_order", "peer_titles", "pictures", "spread"]
+__all__ = [
+    "OUTAGE_END_MS",
+    "STALL_END_MS",
+    "Picture",
+    "contenders",
+    "in_order",
+    "peer_titles",
+    "pictures",
+    "spread",
+]
 
 OUTAGE_END_MS = (STREAM_S - FAULT_AT_S) * 1000
 """About the longest outage that a run can show."""
@@ -24,7 +33,9 @@ STALL_END_MS = OUTAGE_END_MS + 4000
 
 @dataclass(frozen=True)
 class Picture:
-    """An SVG file's name without its suffix, its text, what it shows, and the number of streams it belongs to."""
+    """An SVG file's name without its suffix, its text, what it shows, and the number of streams
+    it belongs to.
+    """
 
     name: str
     svg: str
@@ -44,7 +55,10 @@ def pictures(measurement: Measurement) -> list[Picture]:
 
 
 def contenders(rows: Iterable[Fig4Row | FailoverRow]) -> list[tuple[str, bool]]:
-    """(name, whether it is a peer): our strategies first, each kind in its usual order, unknown ones by name."""
+    """(name, whether it is a peer):
+
+    our strategies first, each kind in its usual order, unknown ones by name.
+    """
     found = {(row.strategy, row.peer) for row in rows}
     usual = [*STRATEGIES, *peer_titles()]
     return sorted(found, key=lambda each: (each[1], _place(each[0], usual), each[0]))
@@ -76,8 +90,20 @@ def _fig4(measurement: Measurement) -> list[Picture]:
         rows = [row for row in measurement.fig4 if row.streams == streams]
         each = "one TCP stream per client" if streams == 1 else f"{streams} TCP streams per client"
         figures: list[tuple[str, str, str, Callable[[Fig4Row], Number | None], str]] = [
-            ("total", "All clients together", "share of the optimum", lambda row: row.total_of_optimum, "optimum"),
-            ("worst", "The worst client", "share of its fair rate", lambda row: row.worst_share, "fair"),
+            (
+                "total",
+                "All clients together",
+                "share of the optimum",
+                lambda row: row.total_of_optimum,
+                "optimum",
+            ),
+            (
+                "worst",
+                "The worst client",
+                "share of its fair rate",
+                lambda row: row.worst_share,
+                "fair",
+            ),
         ]
         for short, title, label, value, best in figures:
             svg = bars(
@@ -120,7 +146,9 @@ def _failover(measurement: Measurement) -> list[Picture]:
             log=True,
             open_end="packets were still lost at the end of the run",
         )
-        found.append(Picture(f"{measurement.name}-{short}", svg, f"{title} in ms by fault, logarithmic"))
+        found.append(
+            Picture(f"{measurement.name}-{short}", svg, f"{title} in ms by fault, logarithmic")
+        )
     return found
 
 
@@ -128,7 +156,8 @@ def _series(rows: Sequence[Fig4Row | FailoverRow]) -> list[Series]:
     found = contenders(rows)
     usual = {False: list(STRATEGIES), True: list(peer_titles())}
     ranks = {
-        peer: in_order([*usual[peer], *(name for name, kind in found if kind is peer)], usual[peer]) for peer in usual
+        peer: in_order([*usual[peer], *(name for name, kind in found if kind is peer)], usual[peer])
+        for peer in usual
     }
     return [Series(name, not peer, ranks[peer].index(name)) for name, peer in found]
 
@@ -151,11 +180,14 @@ def _bars(
 
 def _fig9(measurement: Measurement) -> Picture:
     phases = measurement.phases
-    hosts = sorted({host for phase in phases for sample in phase.samples for host in sample.weights})
+    hosts = sorted(
+        {host for phase in phases for sample in phase.samples for host in sample.weights}
+    )
     panels = [Steps(f"client {host}", _by_nic(phases, host)) for host in hosts]
     lasts = [sample.time_s for phase in phases for sample in phase.samples]
     svg = steps(
-        f"Weights while links are cut and given back, {measurement.settings.get('strategy', 'max_min')}",
+        "Weights while links are cut and given back, "
+        f"{measurement.settings.get('strategy', 'max_min')}",
         panels,
         [Mark(float(phase.began_s), phase.phase) for phase in phases],
         max(lasts, default=1.0),
@@ -167,10 +199,15 @@ def _fig9(measurement: Measurement) -> Picture:
 def _by_nic(phases: Sequence[Phase], host: str) -> dict[str, list[tuple[float, float]]]:
     lines: dict[str, list[tuple[float, float]]] = {}
     samples = [sample for phase in phases for sample in phase.samples]
-    nics = sorted({way.partition(">")[0] for sample in samples for way in sample.weights.get(host, {})})
+    nics = sorted(
+        {way.partition(">")[0] for sample in samples for way in sample.weights.get(host, {})}
+    )
     for nic in nics:
         lines[nic] = [
-            (float(sample.time_s), float(sum(share for way, share in paths.items() if way.partition(">")[0] == nic)))
+            (
+                float(sample.time_s),
+                float(sum(share for way, share in paths.items() if way.partition(">")[0] == nic)),
+            )
             for sample in samples
             if (paths := sample.weights.get(host)) is not None
         ]

@@ -1,4 +1,7 @@
-"""The rows that the benches write, as far as the report needs them: read strictly, everything else is left out."""
+"""The rows that the benches write, as far as the report needs them:
+
+read strictly, everything else is left out.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,10 @@ class Client(Row):
 
 
 class Fig4Row(Row):
-    """One run of a strategy or peer; of a peer that cannot do the topology only `why_not`, without figures."""
+    """One run of a strategy or peer.
+
+    Of a peer that cannot do the topology only `why_not`, without figures.
+    """
 
     topology: str
     strategy: str
@@ -85,7 +91,10 @@ class FailoverRow(Row):
 
 
 class Fig9Row(Row):
-    """One phase: seconds and HBSPANs until the weights stayed, and what they and the goodput were then."""
+    """One phase:
+
+    seconds and HBSPANs until the weights stayed, and what they and the goodput were then.
+    """
 
     phase: str
     settle_s: Number | None
@@ -117,9 +126,11 @@ class CycleRow(Row):
 
 
 class StreamRow(Row):
-    """One stream over all links of two hosts; `lost`, of `sent`, only of UDP, `retransmits` only of TCP.
+    """One stream over all links of two hosts; `lost`, of `sent`, only of UDP, `retransmits` only of
+    TCP.
 
-    Beside spinning programs `of_links`, of plain TCP over one link times the links, and what was taken for dead.
+    Beside spinning programs `of_links`, of plain TCP over one link times the links, and what was
+    taken for dead.
     """
 
     links_mbps: str
@@ -143,7 +154,10 @@ class StreamRow(Row):
 
 
 class DemandRow(Row):
-    """A client stopped and began again; times None: never, shares of the links and of the worst client's fair rate."""
+    """A client stopped and began again; times None:
+
+    never, shares of the links and of the worst client's fair rate.
+    """
 
     topology: str
     strategy: str
@@ -157,7 +171,10 @@ class DemandRow(Row):
 
 
 class HelperRow(Row):
-    """What the helper costs: packets a second in memory, or one stream end to end beside a plain veth."""
+    """What the helper costs:
+
+    packets a second in memory, or one stream end to end beside a plain veth.
+    """
 
     part: str
     what: str
@@ -175,7 +192,10 @@ class HelperRow(Row):
 
 
 class VbftRow(Row):
-    """One pattern on one topology; shares are of what one switch for all hosts gave in the same run."""
+    """One pattern on one topology.
+
+    Shares are of what one switch for all hosts gave in the same run.
+    """
 
     topology: str
     pattern: str
@@ -197,7 +217,10 @@ class VbftRow(Row):
 
 
 class ParallelRow(Row):
-    """A transfer, a fault under one, a mix of connections, or round trips; `part` says which figures it has."""
+    """A transfer, a fault under one, a mix of connections, or round trips.
+
+    `part` says which figures it has.
+    """
 
     part: str
     method: str
@@ -232,7 +255,9 @@ class ParallelRow(Row):
 
 
 class Sample(Row):
-    """The weights at one moment, {client: {`own>peer`: share}}; seconds on the clock of its phase."""
+    """The weights at one moment, {client: {`own>peer`: share}}; seconds on the clock of its
+    phase.
+    """
 
     time_s: Number
     hbspan_s: Number

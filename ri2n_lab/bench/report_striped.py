@@ -1,4 +1,7 @@
-"""The sections of what is measured of the helper alone: one stream, a change of demand, what it costs."""
+"""The sections of what is measured of the helper alone:
+
+one stream, a change of demand, what it costs.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +27,28 @@ BUSY = ("of one link's plain TCP x links", "links taken for dead", "NICs taken f
 
 def body(measurement: Measurement) -> Iterator[str]:
     """Text and tables of one measurement of these kinds."""
-    yield from {"stream": _stream, "demand": _demand, "helper": _helper}[measurement.kind](measurement)
+    yield from {"stream": _stream, "demand": _demand, "helper": _helper}[measurement.kind](
+        measurement
+    )
     yield from source(measurement, ())
 
 
 def _stream(measurement: Measurement) -> Iterator[str]:
     yield (
-        "Of the sum: goodput, of what full frames could carry over all links together. UDP is sent at 0.9 of that."
-        " Out of order: UDP packets, or TCP segments as the receiver's kernel counts them (TCPOFOQueue), that came"
-        " before one that belongs in front of them. Switch drops: frames dropped at full switch ports."
+        "Of the sum: goodput, of what full frames could carry over all links together. UDP is sent "
+        "at 0.9 of that."
+        " Out of order: UDP packets, or TCP segments as the receiver's kernel counts them "
+        "(TCPOFOQueue), that came"
+        " before one that belongs in front of them. Switch drops: frames dropped at full switch "
+        "ports."
     )
     yield ""
     notes = Notes()
     groups: dict[tuple[str, str, bool, str, str], list[StreamRow]] = {}
     for row in measurement.stream:
-        groups.setdefault((row.links_mbps, row.strategy, row.peer, row.proto, row.cc or ""), []).append(row)
+        groups.setdefault(
+            (row.links_mbps, row.strategy, row.peer, row.proto, row.cc or ""), []
+        ).append(row)
     busy = any(row.of_links is not None for row in measurement.stream)
     lines = []
     for (links, name, peer, proto, congestion), rows in groups.items():
@@ -47,14 +57,34 @@ def _stream(measurement: Measurement) -> Iterator[str]:
         if share is None:
             lines.append([*begin, notes.cell(name, rows), *[""] * (8 if busy else 5)])
             continue
-        counts = [[row.retransmits for row in rows], [row.lost for row in rows], [row.sent for row in rows]]
+        counts = [
+            [row.retransmits for row in rows],
+            [row.lost for row in rows],
+            [row.sent for row in rows],
+        ]
         counts += [[row.out_of_order for row in rows], [row.switch_drops for row in rows]]
-        lines.append([*begin, spread_text(share, ".3f"), *(spread_text(spread(each), ".0f") for each in counts)])
+        lines.append(
+            [
+                *begin,
+                spread_text(share, ".3f"),
+                *(spread_text(spread(each), ".0f") for each in counts),
+            ]
+        )
         if busy:
             deaths = [[row.link_deaths for row in rows], [row.nic_deaths for row in rows]]
             lines[-1].append(spread_text(spread(row.of_links for row in rows), ".3f"))
             lines[-1] += [spread_text(spread(each), ".0f") for each in deaths]
-    head = ("links, Mbit/s", "", "stream", "of the sum", "retransmits", "lost", "of", "out of order", "switch drops")
+    head = (
+        "links, Mbit/s",
+        "",
+        "stream",
+        "of the sum",
+        "retransmits",
+        "lost",
+        "of",
+        "out of order",
+        "switch drops",
+    )
     yield from table((*head, *BUSY) if busy else head, lines)
     yield from notes.lines()
 
@@ -62,10 +92,13 @@ def _stream(measurement: Measurement) -> Iterator[str]:
 def _demand(measurement: Measurement) -> Iterator[str]:
     stops = cell(str(measurement.settings.get("stops", "B")))
     yield (
-        f"Every client sends one TCP stream; {stops} stops, and after a pause begins again. Goodput is sampled every"
-        " 10 ms and judged over the 50 ms that follow; what does not hold for half a second (over 200 ms each, as a"
+        f"Every client sends one TCP stream; {stops} stops, and after a pause begins again. "
+        "Goodput is sampled every"
+        " 10 ms and judged over the 50 ms that follow; what does not hold for half a second (over "
+        "200 ms each, as a"
         " segment that TCP sends again holds up others) does not count. The shares are"
-        " means over the rest of each phase: of the links, and the worst client's of its max-min fair rate."
+        " means over the rest of each phase: of the links, and the worst client's of its max-min "
+        "fair rate."
     )
     yield ""
     notes = Notes()
@@ -95,9 +128,12 @@ def _demand(measurement: Measurement) -> Iterator[str]:
 
 def _helper(measurement: Measurement) -> Iterator[str]:
     yield (
-        "In memory: packets a second on one core. End to end: one TCP stream between two hosts over links without a"
-        " rate, beside one plain veth in the same run; CPU seconds are the whole machine's. Round trips are those of"
-        " an idle ping every 20 ms; CPUs awake: idle ones poll meanwhile, so that nobody waits until a CPU has woken."
+        "In memory: packets a second on one core. End to end: one TCP stream between two hosts "
+        "over links without a"
+        " rate, beside one plain veth in the same run; CPU seconds are the whole machine's. Round "
+        "trips are those of"
+        " an idle ping every 20 ms; CPUs awake: idle ones poll meanwhile, so that nobody waits "
+        "until a CPU has woken."
         " Other load on the machine is in these figures."
     )
     yield ""
@@ -106,7 +142,10 @@ def _helper(measurement: Measurement) -> Iterator[str]:
     for row in measurement.helper:
         groups.setdefault((row.part, row.what, row.userspace_tso), []).append(row)
     memory = [
-        [cell(what), _figure_or_note([row.packets_per_s for row in rows], ",.0f", what, rows, notes)]
+        [
+            cell(what),
+            _figure_or_note([row.packets_per_s for row in rows], ",.0f", what, rows, notes),
+        ]
         for (part, what, _), rows in groups.items()
         if part == "memory"
     ]
@@ -119,7 +158,10 @@ def _helper(measurement: Measurement) -> Iterator[str]:
         goodput = [None if row.goodput_bps is None else row.goodput_bps / 1e9 for row in rows]
         figures = [spread(row.of_veth for row in rows), spread(row.cpu_s_per_gbit for row in rows)]
         trips = [spread(row.rtt_us for row in rows), spread(row.rtt_over_flow_us for row in rows)]
-        trips += [spread(row.rtt_awake_us for row in rows), spread(row.rtt_awake_over_flow_us for row in rows)]
+        trips += [
+            spread(row.rtt_awake_us for row in rows),
+            spread(row.rtt_awake_over_flow_us for row in rows),
+        ]
         lines.append(
             [
                 *(cell(what), {None: "", True: "on", False: "off"}[tso]),
@@ -129,7 +171,13 @@ def _helper(measurement: Measurement) -> Iterator[str]:
             ]
         )
     if lines:
-        figures_head = ("Gbit/s", "of a plain veth", "CPU s per Gbit", "round trip, us", "over flow mode, us")
+        figures_head = (
+            "Gbit/s",
+            "of a plain veth",
+            "CPU s per Gbit",
+            "round trip, us",
+            "over flow mode, us",
+        )
         awake_head = ("CPUs awake: round trip, us", "over flow mode, us")
         yield from table(("end to end", "userspace TSO", *figures_head, *awake_head), lines)
     yield from notes.lines()

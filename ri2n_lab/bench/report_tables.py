@@ -1,4 +1,7 @@
-"""One measurement as a section of the page: tables, pictures, and below each what made it and on what."""
+"""One measurement as a section of the page:
+
+tables, pictures, and below each what made it and on what.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,9 @@ def section(measurement: Measurement, drawn: Sequence[Picture]) -> str:
     lines = [f"## {TITLES[measurement.kind]}: {measurement.name}{incomplete}", ""]
     if not measurement.complete:
         lines += ["This run was interrupted: what is here was measured, the rest is missing.", ""]
-    body = {"fig4": _fig4, "failover": _failover, "fig9": _fig9, "cycle": _cycle}.get(measurement.kind)
+    body = {"fig4": _fig4, "failover": _failover, "fig9": _fig9, "cycle": _cycle}.get(
+        measurement.kind
+    )
     if body:
         lines += body(measurement, drawn)
     else:
@@ -77,8 +82,10 @@ def _fig4(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
         title = _streams_text(streams)
         yield from (f"### {title[0].upper()}{title[1:]} ({measurement.name})", "")
         yield (
-            "All clients together / worst client, as shares of what is possible and of what is fair. A peer that needs"
-            " its switches stacked into one has them so, and its shares are of what is possible there."
+            "All clients together / worst client, as shares of what is possible and of what is "
+            "fair. A peer that needs"
+            " its switches stacked into one has them so, and its shares are of what is possible "
+            "there."
         )
         yield ""
         notes = Notes()
@@ -107,15 +114,24 @@ def _fig4(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
         for topology in topologies:
             members = [row for row in rows if row.topology == topology]
             text = description(measurement, topology)
-            yield from (f"#### {cell(topology)}{': ' if text else ''}{text} ({_streams_text(streams)})", "")
+            yield from (
+                f"#### {cell(topology)}{': ' if text else ''}{text} ({_streams_text(streams)})",
+                "",
+            )
             yield from _fig4_topology(measurement, topology, members)
             yield from source(measurement, members)
 
 
-def _fig4_topology(measurement: Measurement, topology: str, rows: Sequence[Fig4Row]) -> Iterator[str]:
+def _fig4_topology(
+    measurement: Measurement, topology: str, rows: Sequence[Fig4Row]
+) -> Iterator[str]:
     # The paper's figures are for all clients of its own topologies sending as fast as they can.
     settings = measurement.settings
-    beside_paper = topology in PAPER and settings.get("pattern", "bulk") == "bulk" and not settings.get("clients")
+    beside_paper = (
+        topology in PAPER
+        and settings.get("pattern", "bulk") == "bulk"
+        and not settings.get("clients")
+    )
     clients = sorted({client for row in rows for client in row.clients})
     head = [
         "",
@@ -125,7 +141,9 @@ def _fig4_topology(measurement: Measurement, topology: str, rows: Sequence[Fig4R
         "retransmits",
     ]
     head += ["slots moved", "link 1 : link 0"]
-    more = [(title, name) for title, name in MORE if any(getattr(row, name) is not None for row in rows)]
+    more = [
+        (title, name) for title, name in MORE if any(getattr(row, name) is not None for row in rows)
+    ]
     head += [title for title, _ in more]
     if beside_paper:
         head += ["paper: share", "paper: link 1 : link 0"]
@@ -134,7 +152,9 @@ def _fig4_topology(measurement: Measurement, topology: str, rows: Sequence[Fig4R
     for name, peer in contenders(rows):
         members = [row for row in rows if row.strategy == name]
         if all(row.total_of_optimum is None for row in members):
-            lines.append([name_text(name, peer), notes.cell(name, members), *[""] * (len(head) - 2)])
+            lines.append(
+                [name_text(name, peer), notes.cell(name, members), *[""] * (len(head) - 2)]
+            )
             continue
         cells = [
             name_text(name, peer),
@@ -142,13 +162,19 @@ def _fig4_topology(measurement: Measurement, topology: str, rows: Sequence[Fig4R
             spread_text(spread(row.worst_share for row in members), ".2f"),
         ]
         for client in clients:
-            rates = [row.clients[client].goodput_bps / 1e6 for row in members if client in row.clients]
+            rates = [
+                row.clients[client].goodput_bps / 1e6 for row in members if client in row.clients
+            ]
             middle = spread(rates)
             cells.append("-" if middle is None else f"{middle.value:.1f}")
         cells.append(spread_text(spread(row.retransmits for row in members), ".0f"))
-        cells.append("-" if peer else spread_text(spread(row.slots_moved for row in members), ".0f"))
+        cells.append(
+            "-" if peer else spread_text(spread(row.slots_moved for row in members), ".0f")
+        )
         cells.append(_ratios([row.weights for row in members]))
-        cells += [spread_text(spread(getattr(row, name) for row in members), "g") for _, name in more]
+        cells += [
+            spread_text(spread(getattr(row, name) for row in members), "g") for _, name in more
+        ]
         if beside_paper:
             paper = None if peer else paper_share(topology, name)
             weights = PAPER[topology].weights_plus if name == "ri2n_plus" else ""
@@ -163,20 +189,29 @@ def _failover(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[st
     rows = measurement.failover
     mode = "packet" if any(row.mode == "packet" for row in rows) else "flow"
     yield (
-        f"{packets_per_s(mode):,} UDP packets per second between two hosts, and in a run of its own a bulk TCP stream;"
-        " the fault hits a NIC or switch that the stream uses. Outage: the longest time without a packet. Values near"
-        f" {OUTAGE_END_MS:,.0f} ms (UDP) or {STALL_END_MS:,.0f} ms (TCP) mean: until the run ended. Lost to the end:"
+        f"{packets_per_s(mode):,} UDP packets per second between two hosts, and in a run of its "
+        "own a bulk TCP stream;"
+        " the fault hits a NIC or switch that the stream uses. Outage: the longest time without a "
+        "packet. Values near"
+        f" {OUTAGE_END_MS:,.0f} ms (UDP) or {STALL_END_MS:,.0f} ms (TCP) mean: until the run "
+        "ended. Lost to the end:"
         " packets were still lost then, whatever the longest time without any."
     )
     yield ""
     notes = Notes()
     lines = []
-    more = [each for each in FAILOVER_MORE if any(getattr(row, each[1]) is not None for row in rows)]
+    more = [
+        each for each in FAILOVER_MORE if any(getattr(row, each[1]) is not None for row in rows)
+    ]
     for fault in in_order((row.fault for row in rows), [*FAULTS, *HELPER_FAULTS]):
         for name, peer in contenders(row for row in rows if row.fault == fault):
             members = [row for row in rows if (row.fault, row.strategy) == (fault, name)]
             for mode in sorted({row.mode for row in members}):
-                lines.append(_failover_line(fault, name, peer, [r for r in members if r.mode == mode], notes, more))
+                lines.append(
+                    _failover_line(
+                        fault, name, peer, [r for r in members if r.mode == mode], notes, more
+                    )
+                )
     head = ("fault", "", "outage, ms", "lost packets", "of", "lost to the end", "TCP stall, ms")
     yield from table((*head, *(title for title, _, _ in more)), lines)
     yield from notes.lines()
@@ -223,9 +258,12 @@ def _lasting(rows: Sequence[FailoverRow]) -> str:
 def _fig9(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
     clients = sorted({client for row in measurement.fig9 for client in row.goodput_bps})
     yield (
-        f"Strategy {code(str(measurement.settings.get('strategy', 'max_min')))}, all clients send all the time."
-        " Settled: from when on, after the change, every share stays within 0.1 of where it is at the end of the phase;"
-        " HBSPAN is the controller's interval at that moment. Goodput is that of the phase's second half."
+        f"Strategy {code(str(measurement.settings.get('strategy', 'max_min')))}, all clients send "
+        "all the time."
+        " Settled: from when on, after the change, every share stays within 0.1 of where it is at "
+        "the end of the phase;"
+        " HBSPAN is the controller's interval at that moment. Goodput is that of the phase's "
+        "second half."
     )
     yield ""
     head = ("phase", "settled after, s", "in HBSPANs", "HBSPAN, s", "link 1 : link 0")
@@ -234,8 +272,13 @@ def _fig9(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
         settled = ["never", "-"] if row.settle_s is None else [f"{row.settle_s:.2f}", "-"]
         if row.settle_hbspan is not None:
             settled[1] = f"{row.settle_hbspan:.1f}"
-        rates = [f"{row.goodput_bps[client] / 1e6:.1f}" if client in row.goodput_bps else "-" for client in clients]
-        lines.append([cell(row.phase), *settled, f"{row.hbspan_s:g}", _ratios([row.weights]), *rates])
+        rates = [
+            f"{row.goodput_bps[client] / 1e6:.1f}" if client in row.goodput_bps else "-"
+            for client in clients
+        ]
+        lines.append(
+            [cell(row.phase), *settled, f"{row.hbspan_s:g}", _ratios([row.weights]), *rates]
+        )
     yield from table((*head, *(f"{cell(client)}, Mbit/s" for client in clients)), lines)
     yield from source(measurement, ())
     for picture in drawn:
@@ -245,11 +288,20 @@ def _fig9(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
 
 def _cycle(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
     yield (
-        "From asking the hosts for counters to acknowledged slot tables, in ms; in brackets CPU time of its thread. No"
+        "From asking the hosts for counters to acknowledged slot tables, in ms; in brackets CPU "
+        "time of its thread. No"
         " traffic, no lab: the hosts are bridges of one Open vSwitch."
     )
     yield ""
-    head = ["hosts", "active pairs", "rounds", "median", "longest", "a round that changes tables", "tables changed"]
+    head = [
+        "hosts",
+        "active pairs",
+        "rounds",
+        "median",
+        "longest",
+        "a round that changes tables",
+        "tables changed",
+    ]
     busy = any(row.settle_s is not None for row in measurement.cycle)
     lines = []
     for row in sorted(measurement.cycle, key=lambda row: (row.hosts, row.active_pairs)):
@@ -267,7 +319,12 @@ def _cycle(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
             counts = (row.connections_dropped, row.handler_errors, row.nic_deaths)
             lines[-1] += ["-" if count is None else str(count) for count in counts]
     if busy:
-        head += ["settled after, s", "connections dropped", "errors of handlers", "NICs taken for dead"]
+        head += [
+            "settled after, s",
+            "connections dropped",
+            "errors of handlers",
+            "NICs taken for dead",
+        ]
     yield from table(head, lines)
     yield from source(measurement, ())
 
@@ -282,16 +339,27 @@ def _streams_text(streams: int) -> str:
 def _peers(rows: Sequence[Fig4Row | FailoverRow]) -> Iterator[str]:
     """What the peers are, as far as this version knows them."""
     titles = peer_titles()
-    lines = [f"* *{cell(name)}*: {cell(titles[name])}" for name, peer in contenders(rows) if peer and name in titles]
+    lines = [
+        f"* *{cell(name)}*: {cell(titles[name])}"
+        for name, peer in contenders(rows)
+        if peer and name in titles
+    ]
     if lines:
         yield from (*lines, "")
 
 
 def _ratios(weights: Sequence[dict[str, dict[str, Number]]]) -> str:
-    """`C 7.5`: the median ratio of each client with several NICs; `inf` when its first NIC has no share."""
+    """`C 7.5`: the median ratio of each client with several NICs.
+
+    `inf` when its first NIC has no share.
+    """
     found = []
     for host in sorted({host for each in weights for host in each}):
-        ratios = [ratio for each in weights if host in each and (ratio := link_ratio(each[host])) is not None]
+        ratios = [
+            ratio
+            for each in weights
+            if host in each and (ratio := link_ratio(each[host])) is not None
+        ]
         middle = spread(ratios)
         if middle is not None:
             found.append(f"{cell(host)} {middle.value:.1f}")

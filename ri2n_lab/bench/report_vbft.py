@@ -1,4 +1,7 @@
-"""The section of VLAN fat trees: what all hosts together get, of what one switch for all gives them."""
+"""The section of VLAN fat trees:
+
+what all hosts together get, of what one switch for all gives them.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,11 @@ __all__ = ["TITLE", "body"]
 
 TITLE = "VLAN fat trees"
 PATTERNS = {
-    "bisection": "Bisection: the first half of the hosts sends to the second, i to i + n/2, one way.",
+    "bisection": "Bisection: the first half of the hosts sends to the second, i to i + n/2, one "
+    "way.",
     "alltoall": "All-to-all: everybody sends to everybody at once.",
-    "cg": f"CG's exchange: the pairs {', '.join(f'{one}-{other}' for one, other in CG_PAIRS)} both ways.",
+    "cg": f"CG's exchange: the pairs {', '.join(f'{one}-{other}' for one, other in CG_PAIRS)} both "
+    "ways.",
     "shift": "Shifts: i sends to i + k, for every k one after the other; means.",
 }
 ENGINES = {
@@ -28,7 +33,12 @@ ENGINES = {
     "mpi": "MPI (Open MPI, one rank on each host)",
 }
 SHARES = ("of_flat", "bound_of_flat", "worst_of_flat", "worst_pair_of_flat", "fair_of_flat")
-COUNTS = (("retransmits", ".0f"), ("flooded", ".0f"), ("switch_drops", ".0f"), ("settle_hbspan", ".1f"))
+COUNTS = (
+    ("retransmits", ".0f"),
+    ("flooded", ".0f"),
+    ("switch_drops", ".0f"),
+    ("settle_hbspan", ".1f"),
+)
 HEAD = ("topology", "path table", "Mbit/s", "of flat", "bound", "worst host", "worst pair", "fair")
 MORE = ("retransmits", "flooded", "switch drops", "settled after, HBSPANs", "paper, of Flat")
 
@@ -36,13 +46,20 @@ MORE = ("retransmits", "flooded", "switch drops", "settled after, HBSPANs", "pap
 def body(measurement: Measurement) -> Iterator[str]:
     """Text and a table for each pattern, engine and mode."""
     yield (
-        "Of flat: what all receivers together got in one window, of what they got in the same run where all hosts are"
-        " on one switch. Bound: the most that any routing could give all of them (a linear program over cables and"
-        " NICs); of MPI's all-to-all, where all pairs go on together, the most when all are equal. Worst host: the"
-        " slowest receiver, of the mean one on flat. Worst pair: the slowest pair, of the mean one on flat. Fair: what"
-        " all pairs could have at once, each the same, of what they could on flat. Flooded: unicast frames that came to"
-        " hosts which they were not for, from before the first frame to the end. Settled: from when on the rate stayed"
-        " at 0.97 of the window's or more. The paper's bisection is MPI, its all-to-all the run time of IS (NPB), with"
+        "Of flat: what all receivers together got in one window, of what they got in the same run "
+        "where all hosts are"
+        " on one switch. Bound: the most that any routing could give all of them (a linear program "
+        "over cables and"
+        " NICs); of MPI's all-to-all, where all pairs go on together, the most when all are equal. "
+        "Worst host: the"
+        " slowest receiver, of the mean one on flat. Worst pair: the slowest pair, of the mean one "
+        "on flat. Fair: what"
+        " all pairs could have at once, each the same, of what they could on flat. Flooded: "
+        "unicast frames that came to"
+        " hosts which they were not for, from before the first frame to the end. Settled: from "
+        "when on the rate stayed"
+        " at 0.97 of the window's or more. The paper's bisection is MPI, its all-to-all the run "
+        "time of IS (NPB), with"
         " the cyclic rule."
     )
     yield ""
@@ -52,7 +69,10 @@ def body(measurement: Measurement) -> Iterator[str]:
     for (pattern, engine, mode, streams), rows in groups.items():
         count = "one stream" if streams == 1 else f"{streams} streams"
         how = ENGINES.get(engine, cell(engine)).format(streams=count)
-        yield from (f"#### {cell(pattern)}, {cell(engine)}, {cell(mode)} mode ({measurement.name})", "")
+        yield from (
+            f"#### {cell(pattern)}, {cell(engine)}, {cell(mode)} mode ({measurement.name})",
+            "",
+        )
         yield from (f"{PATTERNS.get(pattern, '')} {how}, {cell(mode)} mode.".strip(), "")
         yield from table((*HEAD, *MORE), _lines(rows))
         yield from source(measurement, ())
@@ -68,6 +88,9 @@ def _lines(rows: Sequence[VbftRow]) -> Iterator[list[str]]:
             code(path_table) if path_table else "-",
             spread_text(spread(8e-6 * row.bytes_per_s for row in members), ".1f"),
             *(spread_text(spread(getattr(row, name) for row in members), ".3f") for name in SHARES),
-            *(spread_text(spread(getattr(row, name) for row in members), form) for name, form in COUNTS),
+            *(
+                spread_text(spread(getattr(row, name) for row in members), form)
+                for name, form in COUNTS
+            ),
             VBFT_PAPER.get((members[0].pattern, topology), "-"),
         ]

@@ -1,4 +1,7 @@
-"""From raw measurements to the rows of the tables: pure functions over iperf3's JSON and status samples."""
+"""From raw measurements to the rows of the tables:
+
+pure functions over iperf3's JSON and status samples.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ def fig4_row(
     weights: Json,
     slots_moved: int | None,
 ) -> Json:
-    """One run as a row; `key` is {topology, strategy, peer, mode, streams, repeat}; a peer has no slots to move."""
+    """One run as a row; `key` is {topology, strategy, peer, mode, streams, repeat}.
+
+    A peer has no slots to move.
+    """
     shares = {client: goodput_bps[client] / optimum.fair_bps[client] for client in goodput_bps}
     return {
         **key,
@@ -54,17 +60,23 @@ def fig4_row(
     }
 
 
-def missing_row(key: Mapping[str, object], why_not: str, figures: Sequence[str], empty: Sequence[str] = ()) -> Json:
-    """The one row of what cannot be measured: no run, no `figures` (None), nothing in those that are mappings."""
+def missing_row(
+    key: Mapping[str, object], why_not: str, figures: Sequence[str], empty: Sequence[str] = ()
+) -> Json:
+    """The one row of what cannot be measured:
+
+    no run, no `figures` (None), nothing in those that are mappings.
+    """
     blanks: Json = {**dict.fromkeys(figures), **{name: {} for name in empty}}
     return {**key, "repeat": 0, "why_not": why_not, **blanks}
 
 
 def summarize(rows: Sequence[Json], group_by: Sequence[str], figures: Sequence[str]) -> list[Json]:
-    """Rows that agree in `group_by` as one: median, smallest and largest of each figure, and how many there are.
+    """Rows that agree in `group_by` as one: median, smallest and largest of each figure, and how
+    many there are.
 
-    A figure that is None in a row (not measured there) is left out of that row's share; None when in all. A group
-    that cannot be measured has 0 repeats, and `why_not`.
+    A figure that is None in a row (not measured there) is left out of that row's share; None when
+    in all. A group that cannot be measured has 0 repeats, and `why_not`.
     """
     groups: dict[tuple[Any, ...], list[Json]] = {}
     for row in rows:
@@ -72,7 +84,10 @@ def summarize(rows: Sequence[Json], group_by: Sequence[str], figures: Sequence[s
     found = []
     for key, members in groups.items():
         reasons = [member["why_not"] for member in members if member.get("why_not")]
-        line: Json = {**dict(zip(group_by, key, strict=True)), "repeats": len(members) - len(reasons)}
+        line: Json = {
+            **dict(zip(group_by, key, strict=True)),
+            "repeats": len(members) - len(reasons),
+        }
         if reasons:
             line["why_not"] = reasons[0]
         for figure in figures:
@@ -84,7 +99,8 @@ def summarize(rows: Sequence[Json], group_by: Sequence[str], figures: Sequence[s
 
 
 def link_ratio(weights: Mapping[str, float]) -> float | None:
-    """The weight of the last own NIC to that of the first, as table 6 prints it; None for a host with one NIC.
+    """The weight of the last own NIC to that of the first, as table 6 prints it; None for a host
+    with one NIC.
 
     `weights` is share by `own>peer`; infinite when the first NIC has no share.
     """
@@ -104,19 +120,24 @@ def settle_time_s(
 ) -> float | None:
     """How long after `start_s` the shares took to stay where they ended up.
 
-    `samples` are (time, share by path) of one phase in time order; where they ended up is each path's median over
-    the last third. The answer is the time of the first sample from which on every share stays within `tolerance`
-    (absolute) of that; None when the phase ends before they do.
+    `samples` are (time, share by path) of one phase in time order; where they ended up is each
+    path's median over the last third. The answer is the time of the first sample from which on
+    every share stays within `tolerance` (absolute) of that; None when the phase ends before they
+    do.
     """
     if len(samples) < 3:
         return None
     last_third = [shares for _, shares in samples[-max(1, len(samples) // 3) :]]
     paths = sorted({path for shares in last_third for path in shares})
-    final = {path: statistics.median(shares.get(path, 0.0) for shares in last_third) for path in paths}
+    final = {
+        path: statistics.median(shares.get(path, 0.0) for shares in last_third) for path in paths
+    }
     settled: float | None = None
     for time_s, shares in samples:
         every_path = {*paths, *shares}
-        close = all(abs(shares.get(path, 0.0) - final.get(path, 0.0)) <= tolerance for path in every_path)
+        close = all(
+            abs(shares.get(path, 0.0) - final.get(path, 0.0)) <= tolerance for path in every_path
+        )
         if not close:
             settled = None
         elif settled is None:

@@ -1,8 +1,10 @@
-"""What TCP delivers every 10 ms: `python -m ri2n_lab.bench.sampled --port N... --seconds S` receives and counts.
+"""What TCP delivers every 10 ms: `python -m ri2n_lab.bench.sampled --port N... --seconds S`
+receives and counts.
 
-It prints "listening", and at the end one JSON line: {"bin_s", "start_s", "clients": {port: {"accepted_s": [...],
-"bytes": [...]}}}. Times are CLOCK_MONOTONIC, bytes those of each bin from `start_s` on. iperf3's shortest interval is
-ten times as long. `ri2n_lab.bench.tcp_stall send` is the sender; a port takes any number of streams, one after another.
+It prints "listening", and at the end one JSON line: {"bin_s", "start_s", "clients": {port:
+{"accepted_s": [...], "bytes": [...]}}}. Times are CLOCK_MONOTONIC, bytes those of each bin from
+`start_s` on. iperf3's shortest interval is ten times as long. `ri2n_lab.bench.tcp_stall send` is
+the sender; a port takes any number of streams, one after another.
 """
 
 from __future__ import annotations

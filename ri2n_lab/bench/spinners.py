@@ -1,4 +1,7 @@
-"""Programs that spin beside a measurement, one on each CPU, as a host's own work does: MPI ranks that wait, solvers."""
+"""Programs that spin beside a measurement, one on each CPU, as a host's own work does:
+
+MPI ranks that wait, solvers.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,8 @@ TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class Spinners:
-    """Use it as a context manager: inside, every CPU has a program that never sleeps, in a session of its own.
+    """Use it as a context manager: inside, every CPU has a program that never sleeps, in a session
+    of its own.
 
     They have no priority: what a service manager gives to others is what those have before them.
     """
@@ -42,7 +46,9 @@ class Spinners:
         try:
             for cpu in self.cpus:
                 argv = [sys.executable, "-I", "-S", "-c", PROGRAM, str(cpu), str(os.getpid())]
-                self._children.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True))
+                self._children.append(
+                    subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True)
+                )
             self._await_work()
         except BaseException:
             self._stop()
@@ -50,7 +56,10 @@ class Spinners:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._stop()
 
@@ -63,7 +72,9 @@ class Spinners:
         """CPU seconds that all of them have had so far; NotAvailable when one has ended."""
         for cpu, child in zip(self.cpus, self._children, strict=True):
             if child.poll() is not None:
-                raise NotAvailable(f"the program that keeps CPU {cpu} busy ended with status {child.returncode}")
+                raise NotAvailable(
+                    f"the program that keeps CPU {cpu} busy ended with status {child.returncode}"
+                )
         return sum(cpu_seconds(Path(f"/proc/{pid}/stat").read_text()) for pid in self.pids)
 
     def _await_work(self) -> None:
@@ -72,9 +83,15 @@ class Spinners:
         waiting = list(self.pids)
         while waiting:
             self.cpu_s()
-            waiting = [pid for pid in waiting if os.sched_getaffinity(pid) != {self.cpus[self.pids.index(pid)]}]
+            waiting = [
+                pid
+                for pid in waiting
+                if os.sched_getaffinity(pid) != {self.cpus[self.pids.index(pid)]}
+            ]
             if waiting and time.monotonic() > deadline_s:
-                raise NotAvailable(f"programs that keep CPUs busy do not start within {START_S:g} s")
+                raise NotAvailable(
+                    f"programs that keep CPUs busy do not start within {START_S:g} s"
+                )
             if waiting:
                 time.sleep(POLL_S)
 
@@ -86,6 +103,9 @@ class Spinners:
 
 
 def cpu_seconds(stat: str) -> float:
-    """User and system CPU seconds of a process, from its /proc/PID/stat; its name may hold anything."""
+    """User and system CPU seconds of a process, from its /proc/PID/stat.
+
+    Its name may hold anything.
+    """
     user, system = stat.rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) * TICK_S

@@ -1,9 +1,11 @@
-"""One stream between two hosts over several links: how much of their sum it gets, in which order, at what cost.
+"""One stream between two hosts over several links: how much of their sum it gets, in which order,
+at what cost.
 
-TCP sends as fast as it can; UDP sends 0.9 of what TCP could at most, so that nothing needs to be lost. Every set of
-links is a lab of its own, for each contender: strategies of helpers that the controller tells, helpers without a
-controller, peers. With `busy` every CPU has a program that spins, services have the priorities that they have on a
-host, and plain TCP over one link is what all are measured by.
+TCP sends as fast as it can; UDP sends 0.9 of what TCP could at most, so that nothing needs to be
+lost. Every set of links is a lab of its own, for each contender: strategies of helpers that the
+controller tells, helpers without a controller, peers. With `busy` every CPU has a program that
+spins, services have the priorities that they have on a host, and plain TCP over one link is what
+all are measured by.
 """
 
 from __future__ import annotations
@@ -64,11 +66,23 @@ WARMUP_S = 2
 TAIL_S = 1
 LAB_S = 12.0
 BESIDE_S = 60
-"""On busy CPUs, what is beside the helpers is measured for no longer: it has a rate and no deaths to be waited for."""
+"""On busy CPUs, what is beside the helpers is measured for no longer:
+
+it has a rate and no deaths to be waited for.
+"""
 
 GROUPS = ("links_mbps", "strategy", "peer", "proto", "cc")
 FIGURES = (
-    *("goodput_bps", "of_sum", "retransmits", "lost", "sent", "out_of_order", "switch_drops", "sender_late_ms"),
+    *(
+        "goodput_bps",
+        "of_sum",
+        "retransmits",
+        "lost",
+        "sent",
+        "out_of_order",
+        "switch_drops",
+        "sender_late_ms",
+    ),
     *("of_links", *helper_counts.FIGURES),
 )
 
@@ -79,8 +93,9 @@ Json = dict[str, Any]
 class StreamSettings:
     """What to run; `links` are the rates in Mbit/s of each set of links, as texts like `100,50`.
 
-    `ccs` are congestion controls, for TCP alone. `peers` are names of `ri2n_lab.bench.peers.PEERS`, `autonomous`
-    strategies that helpers follow without a controller. `busy`: beside programs that spin on all CPUs.
+    `ccs` are congestion controls, for TCP alone. `peers` are names of `ri2n_lab.bench.peers.PEERS`,
+    `autonomous` strategies that helpers follow without a controller. `busy`: beside programs that
+    spin on all CPUs.
     """
 
     links: tuple[str, ...]
@@ -101,7 +116,9 @@ class StreamSettings:
     @property
     def streams(self) -> list[tuple[str, str | None]]:
         """(protocol, congestion control) of each stream."""
-        return [(proto, cc) for proto in self.protos for cc in (self.ccs if proto == "tcp" else (None,))]
+        return [
+            (proto, cc) for proto in self.protos for cc in (self.ccs if proto == "tcp" else (None,))
+        ]
 
     def described(self) -> Json:
         """As JSON."""
@@ -122,7 +139,8 @@ def topology_of(links: str) -> Topology:
     """Two hosts with these links, each over a switch of its own."""
     rates = parse_links(links)
     nics = [
-        {"name": f"eth{index}", "switch": f"s{index}", "rate_bps": rate * 1_000_000} for index, rate in enumerate(rates)
+        {"name": f"eth{index}", "switch": f"s{index}", "rate_bps": rate * 1_000_000}
+        for index, rate in enumerate(rates)
     ]
     return Topology.model_validate(
         {
@@ -173,17 +191,25 @@ def summarized(rows: list[Json]) -> list[Json]:
 
 
 def together(rows: list[Json]) -> list[Json]:
-    """The rows with what one of them alone cannot know: their share of what plain TCP had over one link."""
+    """The rows with what one of them alone cannot know:
+
+    their share of what plain TCP had over one link.
+    """
     return with_shares(rows, {row["links_mbps"]: parse_links(row["links_mbps"]) for row in rows})
 
 
 def run_stream(settings: StreamSettings, report: Report, progress: Progress) -> None:
-    """Run everything, adding a row to `report` after each run; labs are removed also when it is interrupted."""
+    """Run everything, adding a row to `report` after each run.
+
+    Labs are removed also when it is interrupted.
+    """
     for links in settings.links:
         topology_of(links)  # before the first lab is built
     for links in settings.links:
         if _compares(settings):
-            _run_beside(OneLink(), links, replace(_beside(settings), protos=("tcp",)), report, progress)
+            _run_beside(
+                OneLink(), links, replace(_beside(settings), protos=("tcp",)), report, progress
+            )
         if settings.strategies:
             _run_strategies(links, settings, report, progress)
         for name in settings.beside:
@@ -194,7 +220,9 @@ def run_stream(settings: StreamSettings, report: Report, progress: Progress) -> 
     report.finish()
 
 
-def _run_strategies(links: str, settings: StreamSettings, report: Report, progress: Progress) -> None:
+def _run_strategies(
+    links: str, settings: StreamSettings, report: Report, progress: Progress
+) -> None:
     progress.say(f"{links}: building the lab")
     options = priorities.HELPER_OPTIONS if settings.busy else ()
     with Lab.create(topology_of(links), helpers=True, helper_options=options) as lab:
@@ -213,11 +241,18 @@ def _run_strategies(links: str, settings: StreamSettings, report: Report, progre
                 report.add(row, raw, summarized([*report.rows, row]))
 
 
-def _run_beside(peer: Peer, links: str, settings: StreamSettings, report: Report, progress: Progress) -> None:
+def _run_beside(
+    peer: Peer, links: str, settings: StreamSettings, report: Report, progress: Progress
+) -> None:
     topology = topology_of(links)
     ours = isinstance(peer, Autonomous)
     is_peer = not ours and peer.name != ONE_LINK
-    key = {"links_mbps": links, "strategy": peer.name, "peer": is_peer, "mode": "packet" if ours else None}
+    key = {
+        "links_mbps": links,
+        "strategy": peer.name,
+        "peer": is_peer,
+        "mode": "packet" if ours else None,
+    }
     why_not = peer.why_not(topology, SERVER, [CLIENT]) or peer.lacks()
     if why_not is not None:
         progress.say(f"{links} {peer.name}: {why_not}")
@@ -269,12 +304,17 @@ def _runs(
                 load = list(os.getloadavg())
                 began_s, spun_s = time.monotonic(), spinners.cpu_s() if spinners else 0.0
                 measured, raw = (
-                    _tcp(lab, links, settings, cc or "cubic", peer) if proto == "tcp" else _udp(lab, links, settings)
+                    _tcp(lab, links, settings, cc or "cubic", peer)
+                    if proto == "tcp"
+                    else _udp(lab, links, settings)
                 )
                 if spinners:
                     took_s = time.monotonic() - began_s
                     each = (spinners.cpu_s() - spun_s) / took_s / len(spinners.cpus)
-                    measured |= {"spinners": len(spinners.cpus), "spinner_cpu_share": round(each, 3)}
+                    measured |= {
+                        "spinners": len(spinners.cpus),
+                        "spinner_cpu_share": round(each, 3),
+                    }
             raw["load_average"] = [load, list(os.getloadavg())]
             yield {**whole, "repeat": repeat, **measured}, {**whole, "repeat": repeat, **raw}
         progress.done(_run_seconds(settings))
@@ -283,11 +323,15 @@ def _runs(
 def _cannot(lab: Lab, proto: str, cc: str | None, peer: Peer | None) -> str | None:
     if proto == "udp":
         return None if peer is None or peer.udp else "it carries nothing but TCP"
-    known = lab.exec("mgmt", ["cat", "/proc/sys/net/ipv4/tcp_available_congestion_control"]).stdout.split()
+    known = lab.exec(
+        "mgmt", ["cat", "/proc/sys/net/ipv4/tcp_available_congestion_control"]
+    ).stdout.split()
     return None if cc in known else f"this kernel has no TCP congestion control {cc}"
 
 
-def _tcp(lab: Lab, links: str, settings: StreamSettings, cc: str, peer: Peer | None) -> tuple[Json, Json]:
+def _tcp(
+    lab: Lab, links: str, settings: StreamSettings, cc: str, peer: Peer | None
+) -> tuple[Json, Json]:
     start_s, end_s = float(WARMUP_S), float(WARMUP_S + settings.seconds)
     addresses = {CLIENT: peer.target(lab, CLIENT, SERVER)} if peer else None
     prefix: Sequence[str] = peer.prefix if peer else ()
@@ -303,7 +347,9 @@ def _tcp(lab: Lab, links: str, settings: StreamSettings, cc: str, peer: Peer | N
         congestion=cc,
     )
     try:
-        time.sleep(max(0.0, run.start_s + start_s - time.monotonic()))  # the schedule of the measurement
+        time.sleep(
+            max(0.0, run.start_s + start_s - time.monotonic())
+        )  # the schedule of the measurement
         window.begin()
         counts.begin()
         began_s = time.monotonic()
@@ -327,7 +373,10 @@ def _tcp(lab: Lab, links: str, settings: StreamSettings, cc: str, peer: Peer | N
         "watched_s": round(watched_s, 1),
         **counted,
     }
-    return row, {"iperf3": {"client": result.client_report, "server": result.server_report}, **statuses}
+    return row, {
+        "iperf3": {"client": result.client_report, "server": result.server_report},
+        **statuses,
+    }
 
 
 def _udp(lab: Lab, links: str, settings: StreamSettings) -> tuple[Json, Json]:
@@ -335,7 +384,9 @@ def _udp(lab: Lab, links: str, settings: StreamSettings) -> tuple[Json, Json]:
     window.begin()
     counts.begin()
     began_s = time.monotonic()
-    stream = Stream(lab, CLIENT, SERVER, pps=udp_rate(links), seconds=float(settings.seconds), size=UDP_BYTES)
+    stream = Stream(
+        lab, CLIENT, SERVER, pps=udp_rate(links), seconds=float(settings.seconds), size=UDP_BYTES
+    )
     result = stream.result()
     counted, statuses = counts.end()
     watched_s = time.monotonic() - began_s
@@ -356,5 +407,9 @@ def _udp(lab: Lab, links: str, settings: StreamSettings) -> tuple[Json, Json]:
         "watched_s": round(watched_s, 1),
         **counted,
     }
-    raw = {"latency_ms": result.latency_ms, "duplicates": result.duplicates, "errors": result.errors}
+    raw = {
+        "latency_ms": result.latency_ms,
+        "duplicates": result.duplicates,
+        "errors": result.errors,
+    }
     return row, {**raw, **statuses}

@@ -1,4 +1,7 @@
-"""What the benches share where helpers stripe packets: plain hosts, helpers without a controller, being ready."""
+"""What the benches share where helpers stripe packets:
+
+plain hosts, helpers without a controller, being ready.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +32,20 @@ MODES = ("flow", "packet")
 """flow: whole flows, by hash; packet: packet by packet, by the helper ri2n-reorder."""
 
 AUTONOMOUS = "autonomous_"
-"""A strategy with this before its name is the helpers' own: no controller, no Open vSwitch on the hosts."""
+"""A strategy with this before its name is the helpers' own:
+
+no controller, no Open vSwitch on the hosts.
+"""
 
 READY_S = 60.0
 POLL_S = 0.05
 
 
 class Autonomous:
-    """Helpers alone as one way to use several links, in the form that peers have; it is ours, and no peer in rows."""
+    """Helpers alone as one way to use several links, in the form that peers have.
+
+    It is ours, and no peer in rows.
+    """
 
     software = "autonomous"
     prefix: tuple[str, ...] = ()
@@ -57,7 +66,10 @@ class Autonomous:
         """Helpers reach only hosts that have one."""
         plain = [host for host in (server, *clients) if host not in topology.helper_hosts()]
         if plain:
-            return f"without Open vSwitch nobody speaks to hosts without a helper, and {plain[0]} has none"
+            return (
+                f"without Open vSwitch nobody speaks to hosts without a helper, and {plain[0]} "
+                "has none"
+            )
         return no_common_network(topology, server, clients)
 
     def lacks(self) -> str | None:
@@ -102,17 +114,24 @@ def contender(name: str) -> Peer:
 
 
 def with_plain(topology: Topology, hosts: Iterable[str]) -> Topology:
-    """`topology` where these hosts have no helper; BadInput for a host that it does not have, or that has none."""
+    """`topology` where these hosts have no helper.
+
+    BadInput for a host that it does not have, or that has none.
+    """
     changed = dict(topology.hosts)
     for host in hosts:
         known = topology.helper_hosts()
         if host not in known:
-            raise BadInput(f"--plain: {host} is none of {', '.join(known)} in topology {topology.name}")
+            raise BadInput(
+                f"--plain: {host} is none of {', '.join(known)} in topology {topology.name}"
+            )
         changed[host] = changed[host].model_copy(update={"helper": False})
     return topology.model_copy(update={"hosts": changed})
 
 
-def await_striped(lab: Lab, clients: Iterable[str], server: str, timeout_s: float = READY_S) -> None:
+def await_striped(
+    lab: Lab, clients: Iterable[str], server: str, timeout_s: float = READY_S
+) -> None:
     """Wait until the helpers of all clients that have one use every link to the server, and back.
 
     NotAvailable with what is missing when that takes longer.
@@ -136,7 +155,10 @@ def links_between(topology: Topology, one: str, other: str) -> int:
 
 
 def usable_links(status: dict[str, Any], mac: str | None) -> int:
-    """How many links a helper uses to the host with this MAC, from its status; 0 when it does not stripe to it."""
+    """How many links a helper uses to the host with this MAC, from its status.
+
+    0 when it does not stripe to it.
+    """
     for peer in status.get("peers", ()):
         if peer["mac"] == mac and peer["striped"]:
             return sum(bool(link["usable"]) for link in peer["links"])

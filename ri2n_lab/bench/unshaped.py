@@ -1,4 +1,7 @@
-"""Take the rates off a lab: links as fast as this machine, Linux bridges as switches, offloads on where they may be."""
+"""Take the rates off a lab:
+
+links as fast as this machine, Linux bridges as switches, offloads on where they may be.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,26 @@ OFFLOADS_ON = "tso on gso on gro on tx on rx on"
 
 
 def takes_super_packets(software: str, datapath: str, userspace_tso: bool) -> bool:
-    """Whether what runs on the hosts can be given super-packets; netdev bridges read frames of the MTU alone."""
+    """Whether what runs on the hosts can be given super-packets.
+
+    Netdev bridges read frames of the MTU alone.
+    """
     return software in ("none", "autonomous") or datapath == "system" or userspace_tso
 
 
 def unshape(lab: Lab, *, userspace_tso: bool = False) -> None:
-    """Do it to a lab that is up, before its controller is started; faults of switches no longer work there."""
+    """Do it to a lab that is up, before its controller is started.
+
+    Faults of switches no longer work there.
+    """
     ports = switch_ports(lab.topology)
-    lab.vsctl("sw", *(word for switch in lab.topology.switches for word in ("--", "del-br", switch)))
-    lines = [f"link add {switch} type bridge forward_delay 0 mcast_snooping 0" for switch in lab.topology.switches]
+    lab.vsctl(
+        "sw", *(word for switch in lab.topology.switches for word in ("--", "del-br", switch))
+    )
+    lines = [
+        f"link add {switch} type bridge forward_delay 0 mcast_snooping 0"
+        for switch in lab.topology.switches
+    ]
     lines += [f"link set {port.device} master {port.switch}" for port in ports]
     lines += [f"link set {switch} up" for switch in lab.topology.switches]
     ip_batch(lines, lab.namespace("sw"))
@@ -31,5 +45,7 @@ def unshape(lab: Lab, *, userspace_tso: bool = False) -> None:
             if on:
                 lab.exec(where, ["ethtool", "-K", device, *OFFLOADS_ON.split()])
     if on and lab.software == "ri2n":
-        for host in lab.topology.managed_hosts():  # what the bridge's own port cannot do, it refuses
+        for (
+            host
+        ) in lab.topology.managed_hosts():  # what the bridge's own port cannot do, it refuses
             lab.exec(host, ["ethtool", "-K", "br-ri2n", *OFFLOADS_ON.split()], check=False)

@@ -1,7 +1,9 @@
-"""VLAN fat trees beside one switch for all: bisection, all-to-all, CG's exchange and shifts, by TCP and by MPI.
+"""VLAN fat trees beside one switch for all: bisection, all-to-all, CG's exchange and shifts, by TCP
+and by MPI.
 
-One lab per topology, path table and mode; in it every pattern, every engine. What counts is what receivers got in one
-window, the same for all of them, against what they get on `flat`, where all hosts are on one switch.
+One lab per topology, path table and mode; in it every pattern, every engine. What counts is what
+receivers got in one window, the same for all of them, against what they get on `flat`, where all
+hosts are on one switch.
 """
 
 from __future__ import annotations
@@ -19,7 +21,16 @@ from ri2n_lab.bench.patterns import PATTERNS, Pair, pattern_bound, phases
 from ri2n_lab.bench.progress import Progress
 from ri2n_lab.bench.ready import start_and_wait
 from ri2n_lab.bench.rows import summarize
-from ri2n_lab.bench.vbft_rows import FIGURES, FLAT, GROUPS, SMOOTH_S, UDP_SMOOTH_S, compared, has_choice, vbft_row
+from ri2n_lab.bench.vbft_rows import (
+    FIGURES,
+    FLAT,
+    GROUPS,
+    SMOOTH_S,
+    UDP_SMOOTH_S,
+    compared,
+    has_choice,
+    vbft_row,
+)
 from ri2n_lab.cluster import Lab
 from ri2n_lab.traffic.bulk import BulkRun, PhaseResult
 from ri2n_lab.traffic.flooding import flooded_frames
@@ -46,17 +57,31 @@ __all__ = [
 Json = dict[str, Any]
 
 ENGINES = ("tcp", "udp", "iperf3", "mpi")
-"""tcp, udp: streams of `ri2n_lab.traffic.bulk`; mpi: programs of `ri2n_lab.traffic.mpi_patterns`."""
+"""tcp, udp: streams of `ri2n_lab.traffic.bulk`; mpi: programs of
+`ri2n_lab.traffic.mpi_patterns`.
+"""
 UDP_SHARE = 0.9
-"""Of a sender's NICs. What TCP needs to find its rate is not in these figures, so they tell when paths had settled."""
+"""Of a sender's NICs.
+
+What TCP needs to find its rate is not in these figures, so they tell when paths had settled.
+"""
 STREAM_ENGINES = ("tcp", "iperf3")
 IPERF_PATTERNS = ("bisection", "cg")
-"""It needs two processes for each pair: all of 240 pairs, or 15 phases, are more than a machine has CPUs for."""
+"""It needs two processes for each pair:
+
+all of 240 pairs, or 15 phases, are more than a machine has CPUs for.
+"""
 TABLES = ("cyclic", "spread", "adaptive")
 STRATEGY = "max_min"
 PROGRAM = Path(__file__).parents[1] / "traffic" / "mpi_patterns.py"
-SHIFT_WARMUP_S, SHIFT_PART = 1.0, 3  # of each of its many phases; the window is a third of the others'
-FEWEST_FRAMES, FRAME_BYTES = 20, 1514  # that a queue holds: fewer would make TCP lose what it needs not
+SHIFT_WARMUP_S, SHIFT_PART = (
+    1.0,
+    3,
+)  # of each of its many phases; the window is a third of the others'
+FEWEST_FRAMES, FRAME_BYTES = (
+    20,
+    1514,
+)  # that a queue holds: fewer would make TCP lose what it needs not
 ATTEMPTS = 4  # clients of iperf3 that do not begin together are told to begin again
 LAB_S = 25.0
 READY_S = 120.0
@@ -66,7 +91,10 @@ MPI_START_S, MPI_LIMIT_S = 6.0, 90.0
 
 @dataclass(frozen=True)
 class VbftSettings:
-    """What to run; times in seconds. `topologies` are at the rates that are to be measured, `flat` among them."""
+    """What to run; times in seconds.
+
+    `topologies` are at the rates that are to be measured, `flat` among them.
+    """
 
     topologies: list[Topology]
     patterns: tuple[str, ...] = PATTERNS
@@ -80,7 +108,10 @@ class VbftSettings:
 
     def described(self) -> Json:
         """As JSON, with the topologies whole: a file may change later."""
-        return {**asdict(self), "topologies": [topology.model_dump(mode="json") for topology in self.topologies]}
+        return {
+            **asdict(self),
+            "topologies": [topology.model_dump(mode="json") for topology in self.topologies],
+        }
 
     def times(self, pattern: str) -> tuple[float, float]:
         """(warm-up, window) of each phase of a pattern."""
@@ -90,7 +121,8 @@ class VbftSettings:
 
 
 def with_flat(topologies: Sequence[Topology]) -> list[Topology]:
-    """`topologies` with `flat` as the first: the given one, else the same hosts with all NICs on one switch.
+    """`topologies` with `flat` as the first: the given one, else the same hosts with all NICs on
+    one switch.
 
     BadInput when a topology has other hosts than flat, since their figures could not be compared.
     """
@@ -104,10 +136,12 @@ def with_flat(topologies: Sequence[Topology]) -> list[Topology]:
 
 
 def rescaled(topology: Topology, rate_bps: int) -> Topology:
-    """`topology` with the fastest NIC at `rate_bps`, all other NICs, all cables and all queues in proportion.
+    """`topology` with the fastest NIC at `rate_bps`, all other NICs, all cables and all queues in
+    proportion.
 
-    So a queue holds what it holds in time. With a queue of 1,000 frames at a fifth of the rate, acknowledgements would
-    wait 0.6 s behind the data of the other way, and who gets how much would be a matter of who began first.
+    So a queue holds what it holds in time. With a queue of 1,000 frames at a fifth of the rate,
+    acknowledgements would wait 0.6 s behind the data of the other way, and who gets how much would
+    be a matter of who began first.
     """
     document = topology.model_dump(mode="json")
     ends = [nic for host in document["hosts"].values() for nic in host["nics"]]
@@ -116,7 +150,9 @@ def rescaled(topology: Topology, rate_bps: int) -> Topology:
     for end in ends:
         end["rate_bps"] = max(1, round(end["rate_bps"] * rate_bps / fastest))
         if "queue_frames" in end:
-            end["queue_frames"] = max(FEWEST_FRAMES, round(end["queue_frames"] * min(1.0, rate_bps / fastest)))
+            end["queue_frames"] = max(
+                FEWEST_FRAMES, round(end["queue_frames"] * min(1.0, rate_bps / fastest))
+            )
     for switch in document["switches"].values():
         scaled = round(switch["port_buffer_bytes"] * min(1.0, rate_bps / fastest))
         switch["port_buffer_bytes"] = max(FEWEST_FRAMES * FRAME_BYTES, scaled)
@@ -124,7 +160,10 @@ def rescaled(topology: Topology, rate_bps: int) -> Topology:
 
 
 def labs(settings: VbftSettings) -> list[tuple[Topology, str | None, str]]:
-    """(topology, path table, mode) of every lab; where there is only one tree all tables are the same one, None."""
+    """(topology, path table, mode) of every lab.
+
+    Where there is only one tree all tables are the same one, None.
+    """
     return [
         (topology, table, mode)
         for topology in settings.topologies
@@ -135,7 +174,11 @@ def labs(settings: VbftSettings) -> list[tuple[Topology, str | None, str]]:
 
 def total_seconds(settings: VbftSettings) -> float:
     """About how long `run_vbft` takes, for the progress bar."""
-    runs = sum(_run_seconds(settings, pattern, engine) for pattern in settings.patterns for engine in settings.engines)
+    runs = sum(
+        _run_seconds(settings, pattern, engine)
+        for pattern in settings.patterns
+        for engine in settings.engines
+    )
     return len(labs(settings)) * (LAB_S + settings.repeat * runs)
 
 
@@ -150,11 +193,17 @@ def check(settings: VbftSettings) -> None:
         for pattern in settings.patterns:
             phases(pattern, topology.managed_hosts())
     if "iperf3" in settings.engines and not set(settings.patterns) <= set(IPERF_PATTERNS):
-        raise BadInput(f"--engine iperf3: only with --pattern {','.join(IPERF_PATTERNS)}; the others need --engine tcp")
+        raise BadInput(
+            f"--engine iperf3: only with --pattern {','.join(IPERF_PATTERNS)}; the others need "
+            "--engine tcp"
+        )
 
 
 def run_vbft(settings: VbftSettings, report: Report, progress: Progress) -> None:
-    """Run everything, adding a row to `report` after each run; labs are removed also when it is interrupted."""
+    """Run everything, adding a row to `report` after each run.
+
+    Labs are removed also when it is interrupted.
+    """
     check(settings)  # before the first lab is built
     if "mpi" in settings.engines:
         check_mpi()
@@ -162,7 +211,9 @@ def run_vbft(settings: VbftSettings, report: Report, progress: Progress) -> None
         name = " ".join(filter(None, (topology.name, table, mode)))
         progress.say(f"{name}: building the lab")
         spec = topology.vlans.model_copy(update={"table": table or "cyclic"})
-        with Lab.create(topology.model_copy(update={"vlans": spec}), helpers=mode == "packet") as lab:
+        with Lab.create(
+            topology.model_copy(update={"vlans": spec}), helpers=mode == "packet"
+        ) as lab:
             start_and_wait(lab, STRATEGY, READY_S)
             report.describe_lab(lab, name)
             progress.done(LAB_S)
@@ -171,8 +222,16 @@ def run_vbft(settings: VbftSettings, report: Report, progress: Progress) -> None
                     for repeat in range(1, settings.repeat + 1):
                         progress.say(f"{name} {pattern} {engine} {repeat}/{settings.repeat}")
                         lab.wait_ready(READY_S)
-                        key: Json = {"topology": topology.name, "pattern": pattern, "table": table, "mode": mode}
-                        key |= {"engine": engine, "streams": settings.streams if engine in STREAM_ENGINES else None}
+                        key: Json = {
+                            "topology": topology.name,
+                            "pattern": pattern,
+                            "table": table,
+                            "mode": mode,
+                        }
+                        key |= {
+                            "engine": engine,
+                            "streams": settings.streams if engine in STREAM_ENGINES else None,
+                        }
                         row, raw = _run(lab, topology, settings, pattern, engine)
                         progress.done(_run_seconds(settings, pattern, engine))
                         rows = compared([*report.rows, {**key, "repeat": repeat, **row}])
@@ -181,7 +240,9 @@ def run_vbft(settings: VbftSettings, report: Report, progress: Progress) -> None
     report.finish()
 
 
-def _run(lab: Lab, topology: Topology, settings: VbftSettings, pattern: str, engine: str) -> tuple[Json, Json]:
+def _run(
+    lab: Lab, topology: Topology, settings: VbftSettings, pattern: str, engine: str
+) -> tuple[Json, Json]:
     hosts = topology.managed_hosts()
     schedule = phases(pattern, hosts)
     warmup_s, window_s = settings.times(pattern)
@@ -191,7 +252,10 @@ def _run(lab: Lab, topology: Topology, settings: VbftSettings, pattern: str, eng
     elif engine == "iperf3":
         results = [_iperf(lab, schedule[0], settings, pattern)]
     else:
-        rates = {name: round(UDP_SHARE * sum(nic.rate_bps for nic in topology.hosts[name].nics)) for name in hosts}
+        rates = {
+            name: round(UDP_SHARE * sum(nic.rate_bps for nic in topology.hosts[name].nics))
+            for name in hosts
+        }
         run = BulkRun(
             lab,
             hosts,
@@ -218,9 +282,14 @@ def _run(lab: Lab, topology: Topology, settings: VbftSettings, pattern: str, eng
         "switch_drops": switch_drops(lab) - drops,
     }
     received = [
-        {f"{sender}>{receiver}": count for (sender, receiver), count in each.received.items()} for each in results
+        {f"{sender}>{receiver}": count for (sender, receiver), count in each.received.items()}
+        for each in results
     ]
-    return row, {"window_s": window_s, "received_bytes": received, "bins_bytes": [each.bins for each in results]}
+    return row, {
+        "window_s": window_s,
+        "received_bytes": received,
+        "bins_bytes": [each.bins for each in results],
+    }
 
 
 def _iperf(lab: Lab, pairs: list[Pair], settings: VbftSettings, pattern: str) -> PhaseResult:
@@ -238,13 +307,23 @@ def _iperf(lab: Lab, pairs: list[Pair], settings: VbftSettings, pattern: str) ->
 
 
 def _mpi(
-    lab: Lab, hosts: list[str], schedule: list[list[Pair]], warmup_s: float, window_s: float, *, collective: bool
+    lab: Lab,
+    hosts: list[str],
+    schedule: list[list[Pair]],
+    warmup_s: float,
+    window_s: float,
+    *,
+    collective: bool,
 ) -> list[PhaseResult]:
-    """Run the MPI program; NotAvailable when it fails or a message had other bytes than were sent."""
+    """Run the MPI program; NotAvailable when it fails or a message had other bytes than were
+    sent.
+    """
     rank = {host: number for number, host in enumerate(hosts)}
     document = {
         "collective": collective,
-        "phases": [[[rank[sender], rank[receiver]] for sender, receiver in pairs] for pairs in schedule],
+        "phases": [
+            [[rank[sender], rank[receiver]] for sender, receiver in pairs] for pairs in schedule
+        ],
         "warmup_s": warmup_s,
         "window_s": window_s,
     }
@@ -258,7 +337,11 @@ def _mpi(
         raise NotAvailable(f"{wrong} MPI messages came with other bytes than were sent")
     return [
         PhaseResult(
-            window_s, {(hosts[sender], hosts[receiver]): count for sender, receiver, count in phase["received"]}
+            window_s,
+            {
+                (hosts[sender], hosts[receiver]): count
+                for sender, receiver, count in phase["received"]
+            },
         )
         for phase in found
     ]

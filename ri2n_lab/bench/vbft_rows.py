@@ -10,14 +10,31 @@ from ri2n_lab.bench.patterns import Bound
 from ri2n_lab.traffic.bulk import BIN_S, PhaseResult
 from ri2n_sdn.fabric.topology import Topology
 
-__all__ = ["FIGURES", "FLAT", "GROUPS", "SMOOTH_S", "UDP_SMOOTH_S", "compared", "has_choice", "settle_s", "vbft_row"]
+__all__ = [
+    "FIGURES",
+    "FLAT",
+    "GROUPS",
+    "SMOOTH_S",
+    "UDP_SMOOTH_S",
+    "compared",
+    "has_choice",
+    "settle_s",
+    "vbft_row",
+]
 
 Json = dict[str, Any]
 
 FLAT = "flat"
 GROUPS = ("topology", "pattern", "table", "mode", "engine", "streams")
 FIGURES = (
-    *("bytes_per_s", "of_flat", "bound_of_flat", "worst_of_flat", "worst_pair_of_flat", "fair_of_flat"),
+    *(
+        "bytes_per_s",
+        "of_flat",
+        "bound_of_flat",
+        "worst_of_flat",
+        "worst_pair_of_flat",
+        "fair_of_flat",
+    ),
     *("retransmits", "flooded", "switch_drops", "settle_hbspan"),
 )
 SHARES = ("of_flat", "bound_of_flat", "worst_of_flat", "worst_pair_of_flat", "fair_of_flat")
@@ -27,27 +44,37 @@ SMOOTH_S, UDP_SMOOTH_S = 1.0, 0.25
 
 
 def has_choice(topology: Topology) -> bool:
-    """Whether its cables have a circle, so that there is more than one tree and path tables can differ."""
+    """Whether its cables have a circle, so that there is more than one tree and path tables can
+    differ.
+    """
     graph = topology.graph
     trees = int(graph.component.max(initial=-1)) + 1
     return len(graph.rate_bps) > len(graph.names) - trees
 
 
 def vbft_row(
-    results: Sequence[PhaseResult], bound: Bound, *, collective: bool, warmup_s: float, smooth_s: float, hbspan_s: float
+    results: Sequence[PhaseResult],
+    bound: Bound,
+    *,
+    collective: bool,
+    warmup_s: float,
+    smooth_s: float,
+    hbspan_s: float,
 ) -> Json:
     """One run without its key; means over the phases. Shares of flat are `compared`'s to fill in.
 
-    `bytes_per_s` is the sum over receivers, `hosts` each one's, `pair_bytes_per_s` the mean over pairs that send at
-    once. `bound_bytes_per_s` is the most that any routing could give all of them together; of a `collective`, where
-    all pairs go on together, the most when all pairs are equal. `fair_bytes_per_s` is the most that each pair can have
-    when all have the same. Both count whole frames. `settle_hbspan`: after how many HBSPAN from the first connection
-    on the rate stayed at 0.97 of the window's or more; None where that is not known, or never.
+    `bytes_per_s` is the sum over receivers, `hosts` each one's, `pair_bytes_per_s` the mean over
+    pairs that send at once. `bound_bytes_per_s` is the most that any routing could give all of them
+    together; of a `collective`, where all pairs go on together, the most when all pairs are equal.
+    `fair_bytes_per_s` is the most that each pair can have when all have the same. Both count whole
+    frames. `settle_hbspan`: after how many HBSPAN from the first connection on the rate stayed at
+    0.97 of the window's or more; None where that is not known, or never.
     """
     receivers = list(dict.fromkeys(receiver for each in results for _, receiver in each.received))
     hosts = {
         host: statistics.fmean(
-            sum(count for (_, receiver), count in each.received.items() if receiver == host) / each.window_s
+            sum(count for (_, receiver), count in each.received.items() if receiver == host)
+            / each.window_s
             for each in results
         )
         for host in receivers
@@ -72,10 +99,11 @@ def vbft_row(
 
 
 def compared(rows: Sequence[Json]) -> list[Json]:
-    """The rows with their shares of flat, which is the median of flat's rows of the same pattern, mode and engine.
+    """The rows with their shares of flat, which is the median of flat's rows of the same pattern,
+    mode and engine.
 
-    `worst_of_flat` is the slowest receiver's rate of the mean receiver's on flat, `worst_pair_of_flat` the slowest
-    pair's of the mean pair's. None where flat was not measured.
+    `worst_of_flat` is the slowest receiver's rate of the mean receiver's on flat,
+    `worst_pair_of_flat` the slowest pair's of the mean pair's. None where flat was not measured.
     """
     found = []
     for row in rows:
@@ -102,9 +130,11 @@ def compared(rows: Sequence[Json]) -> list[Json]:
 
 
 def settle_s(result: PhaseResult, warmup_s: float, smooth_s: float) -> float | None:
-    """From when on, in seconds after the beginning of the phase, every `smooth_s` until the window's end was good.
+    """From when on, in seconds after the beginning of the phase, every `smooth_s` until the
+    window's end was good.
 
-    Good is SETTLED_SHARE of the window's mean or more. None without bins, or when the last of them was not good.
+    Good is SETTLED_SHARE of the window's mean or more. None without bins, or when the last of them
+    was not good.
     """
     end = round((warmup_s + result.window_s) / BIN_S)
     width = round(smooth_s / BIN_S)

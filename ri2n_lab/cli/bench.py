@@ -1,4 +1,7 @@
-"""`ri2n bench fig4|failover|fig9|cycle|...`: the papers' tables, measured in a lab, and the controller's own speed."""
+"""`ri2n bench fig4|failover|fig9|cycle|...`:
+
+the papers' tables, measured in a lab, and the controller's own speed.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,8 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = typer.Typer(
-    no_args_is_help=True, help="Measure the papers' tables with real traffic in a lab (root), and the controller."
+    no_args_is_help=True,
+    help="Measure the papers' tables with real traffic in a lab (root), and the controller.",
 )
 for command in (
     bench_striped.stream,
@@ -52,13 +56,18 @@ MODES = ["flow", "packet"]
 
 Mode = Annotated[
     str,
-    typer.Option(help="How packets are spread; flow: whole flows, by hash; packet: each by itself, by the helper."),
+    typer.Option(
+        help="How packets are spread; flow: whole flows, by hash; packet: each by itself, by the "
+        "helper."
+    ),
 ]
 
 
 @app.command()
 def fig4(
-    topologies: Annotated[str, typer.Option(help="Letters of figure 4, names or files, with commas.")] = "d,f,h",
+    topologies: Annotated[
+        str, typer.Option(help="Letters of figure 4, names or files, with commas.")
+    ] = "d,f,h",
     strategies: Strategies = "all",
     peers: Peers = "",
     autonomous: Alone = "",
@@ -67,34 +76,54 @@ def fig4(
     streams: Annotated[
         str,
         typer.Option(
-            help="TCP streams per client; several numbers with commas. Default 8, in packet mode 1.", show_default=False
+            help="TCP streams per client; several numbers with commas. Default 8, in packet mode "
+            "1.",
+            show_default=False,
         ),
     ] = "",
     seconds: Annotated[
         int | None,
-        typer.Option(min=1, help="The window that is measured. Default 20, in virtual time 10.", show_default=False),
+        typer.Option(
+            min=1,
+            help="The window that is measured. Default 20, in virtual time 10.",
+            show_default=False,
+        ),
     ] = None,
     warmup: Annotated[int, typer.Option(min=0, help="Seconds of load before the window.")] = 3,
     repeat: Repeat = None,
     kernel: KernelOption = "host",
     seed: Seed = 1,
-    pattern: Annotated[str, typer.Option(help="bulk, or ping-B: B only pings once a second (table 8).")] = "bulk",
-    clients: Annotated[str, typer.Option(help="Who sends, with commas; default: all that can.")] = "",
-    ping: Annotated[bool, typer.Option("--ping", help="B's round trips to A too, idle and under the load.")] = False,
+    pattern: Annotated[
+        str, typer.Option(help="bulk, or ping-B: B only pings once a second (table 8).")
+    ] = "bulk",
+    clients: Annotated[
+        str, typer.Option(help="Who sends, with commas; default: all that can.")
+    ] = "",
+    ping: Annotated[
+        bool, typer.Option("--ping", help="B's round trips to A too, idle and under the load.")
+    ] = False,
     drop: Annotated[
         str,
-        typer.Option(help="The frame that a full switch port drops, oldest or newest; default: the topology's."),
+        typer.Option(
+            help="The frame that a full switch port drops, oldest or newest; default: the "
+            "topology's."
+        ),
     ] = "",
     json_file: JsonFile = None,
 ) -> None:
-    """Every client sends to A at once: goodput, share of the optimum, weights, retransmits (tables 6 and 8)."""
+    """Every client sends to A at once:
+
+    goodput, share of the optimum, weights, retransmits (tables 6 and 8).
+    """
     from ri2n_lab.bench import fig4 as bench
     from ri2n_lab.bench.cells import fig4_cells
 
     _check_mode(mode, autonomous, plain)
     split_list(pattern, ["bulk", "ping-B"], "--pattern")
     settings = bench.Fig4Settings(
-        topologies=[_dropping(find_topology(name), drop) for name in names(topologies, "--topologies")],
+        topologies=[
+            _dropping(find_topology(name), drop) for name in names(topologies, "--topologies")
+        ],
         **contestants(strategies, peers, autonomous),
         mode=mode,
         streams=_stream_counts(streams or ("1" if mode == "packet" else "8")),
@@ -128,15 +157,20 @@ def failover(
     fault: Annotated[
         list[str] | None,
         typer.Option(
-            help="nic_down, peer_nic_down, blackhole, switch_down, switch_killed, peer_switch_killed (ovs-vswitchd), "
+            help="nic_down, peer_nic_down, blackhole, switch_down, switch_killed, "
+            "peer_switch_killed (ovs-vswitchd), "
             "in packet mode also helper_killed and peer_helper_killed; default: all."
         ),
     ] = None,
-    topology: Annotated[str, typer.Option(help="Needs hosts A and B with two common networks.")] = "fig4/b",
+    topology: Annotated[
+        str, typer.Option(help="Needs hosts A and B with two common networks.")
+    ] = "fig4/b",
     strategies: Annotated[
         str,
         typer.Option(
-            "--strategies", "--strategy", help=f"{', '.join(STRATEGIES)}, with commas; or all or none (only peers)."
+            "--strategies",
+            "--strategy",
+            help=f"{', '.join(STRATEGIES)}, with commas; or all or none (only peers).",
         ),
     ] = "max_min",
     peers: Peers = "",
@@ -182,12 +216,16 @@ def fig9(
     topology: Annotated[str, typer.Option(help="Needs B and D with a NIC eth1.")] = "fig4/e",
     strategy: Strategy = "max_min",
     streams: Streams = 8,
-    phase_seconds: Annotated[int, typer.Option(min=4, help="Length of each of the five phases.")] = 15,
+    phase_seconds: Annotated[
+        int, typer.Option(min=4, help="Length of each of the five phases.")
+    ] = 15,
     kernel: KernelOption = "host",
     seed: Seed = 1,
     json_file: JsonFile = None,
 ) -> None:
-    """Cut B's, then D's second link under load and give them back: how fast do the weights follow?"""
+    """Cut B's, then D's second link under load and give them back: how fast do the weights
+    follow?
+    """
     from ri2n_lab.bench import fig9 as bench
     from ri2n_lab.bench.cells import fig9_cells
 
@@ -212,18 +250,28 @@ def fig9(
 
 @app.command()
 def cycle(
-    hosts: Annotated[int, typer.Option(min=2, max=256, help="Hosts with two NICs each, in a sandbox: no root.")] = 32,
-    pairs: Annotated[str, typer.Option(help="Numbers of active pairs, with commas.")] = "31,124,496,992",
-    seconds: Annotated[float, typer.Option(min=1, help="Length of the measurement for each number.")] = 10.0,
+    hosts: Annotated[
+        int, typer.Option(min=2, max=256, help="Hosts with two NICs each, in a sandbox: no root.")
+    ] = 32,
+    pairs: Annotated[
+        str, typer.Option(help="Numbers of active pairs, with commas.")
+    ] = "31,124,496,992",
+    seconds: Annotated[
+        float, typer.Option(min=1, help="Length of the measurement for each number.")
+    ] = 10.0,
     busy: Annotated[
         bool,
         typer.Option(
-            "--busy", help="Beside a spinning program on each CPU; as root with the priorities that services have."
+            "--busy",
+            help="Beside a spinning program on each CPU; as root with the priorities that services "
+            "have.",
         ),
     ] = False,
     json_file: JsonFile = None,
 ) -> None:
-    """How long the controller takes to settle and its round, from asking for counters to acknowledged slot tables."""
+    """How long the controller takes to settle and its round, from asking for counters to
+    acknowledged slot tables.
+    """
     from ri2n_lab.bench import cycle as bench
 
     try:
@@ -242,10 +290,16 @@ def cycle(
 
 @app.command()
 def report(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="JSON files that the benches wrote.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of results.md and results/.")] = Path("docs"),
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="JSON files that the benches wrote.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder of results.md and results/.")
+    ] = Path("docs"),
 ) -> None:
-    """Make a page of tables and pictures of measurements, and keep their data without iperf3's own beside it."""
+    """Make a page of tables and pictures of measurements, and keep their data without iperf3's
+    own beside it.
+    """
     from ri2n_lab.bench.report import write_report
 
     written, warnings = write_report(files, output)

@@ -1,4 +1,7 @@
-"""What the commands of `ri2n bench` share: options, where a bench runs, its progress and its report."""
+"""What the commands of `ri2n bench` share:
+
+options, where a bench runs, its progress and its report.
+"""
 
 from __future__ import annotations
 
@@ -50,22 +53,42 @@ PEER_NAMES = ["lcb", "lacp_hash", "ovs_equal", "ovs_bond", "ecmp", "mptcp"]
 
 JsonFile = Annotated[
     Path | None,
-    typer.Option("--json", metavar="FILE", help="Write rows, context and raw data to FILE; - for stdout."),
+    typer.Option(
+        "--json", metavar="FILE", help="Write rows, context and raw data to FILE; - for stdout."
+    ),
 ]
 Strategy = Annotated[str, typer.Option(help=f"One of {', '.join(STRATEGIES)}.")]
-Strategies = Annotated[str, typer.Option(help=f"{', '.join(STRATEGIES)}, with commas; or all or none.")]
-Alone = Annotated[
-    str, typer.Option("--autonomous", help="Helpers without a controller: the same strategies, with commas; or all.")
+Strategies = Annotated[
+    str, typer.Option(help=f"{', '.join(STRATEGIES)}, with commas; or all or none.")
 ]
-Peers = Annotated[str, typer.Option(help=f"Beside them: {', '.join(PEER_NAMES)}, with commas; or all.")]
+Alone = Annotated[
+    str,
+    typer.Option(
+        "--autonomous",
+        help="Helpers without a controller: the same strategies, with commas; or all.",
+    ),
+]
+Peers = Annotated[
+    str, typer.Option(help=f"Beside them: {', '.join(PEER_NAMES)}, with commas; or all.")
+]
 KernelOption = Annotated[
     str,
-    typer.Option("--kernel", help="host; uml: kernel datapath, in user-mode Linux; virtual: the same in virtual time."),
+    typer.Option(
+        "--kernel",
+        help="host; uml: kernel datapath, in user-mode Linux; virtual: the same in virtual time.",
+    ),
 ]
-Seed = Annotated[int, typer.Option(min=1, help="Of all random numbers in virtual time; repeats take the next ones.")]
+Seed = Annotated[
+    int,
+    typer.Option(min=1, help="Of all random numbers in virtual time; repeats take the next ones."),
+]
 Repeat = Annotated[
     int | None,
-    typer.Option(min=1, help="Runs of each; medians are shown. Default 3, in virtual time 1.", show_default=False),
+    typer.Option(
+        min=1,
+        help="Runs of each; medians are shown. Default 3, in virtual time 1.",
+        show_default=False,
+    ),
 ]
 Streams = Annotated[int, typer.Option(min=1, max=MAX_STREAMS, help="TCP streams per client.")]
 
@@ -79,7 +102,10 @@ def where(
     here: Callable[[Report, BenchProgress], None],
     together: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] = list,
 ) -> Callable[[Report, BenchProgress], None]:
-    """What runs the bench: `here` on this kernel, else its `cells` in guests, whose rows `together` completes."""
+    """What runs the bench:
+
+    `here` on this kernel, else its `cells` in guests, whose rows `together` completes.
+    """
     if kernel == "host":
         return here
     from ri2n_lab.bench.guests import run_cells, write_topology
@@ -93,7 +119,9 @@ def where(
         report.document["context"]["seed"] = seed if image.virtual else None
         with tempfile.TemporaryDirectory(prefix="ri2n-bench.") as folder:
             files = {
-                topology.name: write_topology(Path(folder), topology.name, topology.model_dump(mode="json"))
+                topology.name: write_topology(
+                    Path(folder), topology.name, topology.model_dump(mode="json")
+                )
                 for topology in topologies
             }
             run_cells(image, cells(files), report, progress, summarize, together)
@@ -109,7 +137,9 @@ def measure(
     run: Callable[[Report, BenchProgress], None],
     table: Callable[[Report], Table],
 ) -> None:
-    """Run a bench with a progress bar; show and keep what was measured also when it is interrupted."""
+    """Run a bench with a progress bar; show and keep what was measured also when it is
+    interrupted.
+    """
     from ri2n_lab.bench.context import Report
 
     terminate_as_interrupt()
@@ -146,10 +176,17 @@ def _progress(total_s: float) -> Iterator[BenchProgress]:
 
         yield BenchProgress(line)
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("starting", total=total_s)
-        yield BenchProgress(lambda text, over_s: bar.update(task, description=text, completed=over_s))
+        yield BenchProgress(
+            lambda text, over_s: bar.update(task, description=text, completed=over_s)
+        )
 
 
 def names(text: str, option: str) -> list[str]:
@@ -161,12 +198,21 @@ def names(text: str, option: str) -> list[str]:
 
 
 def contestants(strategies: str, peers: str, autonomous: str = "") -> dict[str, Any]:
-    """What `--strategies`, `--peers` and `--autonomous` name, as fields of the settings: at least one of any."""
+    """What `--strategies`, `--peers` and `--autonomous` name, as fields of the settings:
+
+    at least one of any.
+    """
     own = {"all": STRATEGIES, "none": []}.get(strategies.strip())
     own = split_list(strategies, STRATEGIES, "--strategies") if own is None else list(own)
-    beside = PEER_NAMES if peers.strip() == "all" else peers and split_list(peers, PEER_NAMES, "--peers")
+    beside = (
+        PEER_NAMES if peers.strip() == "all" else peers and split_list(peers, PEER_NAMES, "--peers")
+    )
     alone = STRATEGIES if autonomous.strip() == "all" else autonomous
-    alone = split_list(autonomous, STRATEGIES, "--autonomous") if isinstance(alone, str) and alone else alone
+    alone = (
+        split_list(autonomous, STRATEGIES, "--autonomous")
+        if isinstance(alone, str) and alone
+        else alone
+    )
     if not own and not beside and not alone:
         raise BadInput("--strategies none: name at least one of --peers")
     return {"strategies": own, "peers": tuple(beside), "autonomous": tuple(alone)}

@@ -1,4 +1,7 @@
-"""`ri2n bench parallel`: transfers over several links by `ri2n_parallel`, beside plain TCP, MPTCP and the trunk."""
+"""`ri2n bench parallel`:
+
+transfers over several links by `ri2n_parallel`, beside plain TCP, MPTCP and the trunk.
+"""
 
 from __future__ import annotations
 
@@ -29,66 +32,100 @@ MAX_MBPS = 10_000
 
 
 def parallel(
-    links: Annotated[int, typer.Option(min=1, max=MAX_LINKS, help="Links between server and clients.")] = 6,
+    links: Annotated[
+        int, typer.Option(min=1, max=MAX_LINKS, help="Links between server and clients.")
+    ] = 6,
     sizes: Annotated[
-        str, typer.Option(help="Bytes of one transfer: 2K, 56K,1M, or ranges by powers of two; K, M are binary.")
+        str,
+        typer.Option(
+            help="Bytes of one transfer: 2K, 56K,1M, or ranges by powers of two; K, M are binary."
+        ),
     ] = "2K..64M",
     streams: Annotated[
-        str, typer.Option(help="Connections, each over a link of its own: 4, 1,6 or 1..6. Default: 1 to --links.")
+        str,
+        typer.Option(
+            help="Connections, each over a link of its own: 4, 1,6 or 1..6. Default: 1 to --links."
+        ),
     ] = "",
     methods: Annotated[
         str,
         typer.Option(
-            help=f"{', '.join(METHODS)}, with commas. tcp, one connection over one link, is always measured; tcps are"
+            help=f"{', '.join(METHODS)}, with commas. tcp, one connection over one link, is always "
+            "measured; tcps are"
             " several at once; trunk_... one over RI2N's trunk of all links."
         ),
     ] = ",".join(METHODS),
     parts: Annotated[
         str,
         typer.Option(
-            help=f"{', '.join(PARTS)}, with commas. Default: all; in virtual time all but roundtrip.",
+            help=f"{', '.join(PARTS)}, with commas. Default: all; in virtual time all but "
+            "roundtrip.",
             show_default=False,
         ),
     ] = "",
     setup: Annotated[
         str,
         typer.Option(
-            help="Whether a transfer's time has connecting in it: include; early: and the first bytes go with it"
+            help="Whether a transfer's time has connecting in it: include; early: and the first "
+            "bytes go with it"
             " (parallel only); exclude."
         ),
     ] = ",".join(SETUPS),
-    connections: Annotated[str, typer.Option(help="fresh, warm: the first transfer of a connection, or a later.")] = (
-        ",".join(CONNECTIONS)
+    connections: Annotated[
+        str, typer.Option(help="fresh, warm: the first transfer of a connection, or a later.")
+    ] = (",".join(CONNECTIONS)),
+    faults: Annotated[str, typer.Option(help=f"{', '.join(FAULTS)}, with commas.")] = ",".join(
+        FAULTS
     ),
-    faults: Annotated[str, typer.Option(help=f"{', '.join(FAULTS)}, with commas.")] = ",".join(FAULTS),
-    fault_size: Annotated[str, typer.Option(help="Bytes of the transfer that a fault hits.")] = "64M",
+    fault_size: Annotated[
+        str, typer.Option(help="Bytes of the transfer that a fault hits.")
+    ] = "64M",
     mix_methods: Annotated[
         str,
-        typer.Option(help="How the mix chooses a link: tcp: one address; dns: in turn; parallel: least_connections."),
+        typer.Option(
+            help="How the mix chooses a link: tcp: one address; dns: in turn; parallel: "
+            "least_connections."
+        ),
     ] = ",".join(MIX_METHODS),
     short: Annotated[
         str,
-        typer.Option(help="Mixes: how many of 8 processes of each client ask for 56 KB, the others for 1000 x 56 KB."),
+        typer.Option(
+            help="Mixes: how many of 8 processes of each client ask for 56 KB, the others for 1000 "
+            "x 56 KB."
+        ),
     ] = "0,2,4,6,8",
-    window: Annotated[float, typer.Option(min=0.5, help="Seconds of a mix that are measured.")] = 10.0,
+    window: Annotated[
+        float, typer.Option(min=0.5, help="Seconds of a mix that are measured.")
+    ] = 10.0,
     round_trips: Annotated[int, typer.Option(min=100, help="Round trips of each.")] = 2000,
     topology: Annotated[
-        str, typer.Option(help="Server A, client B, for the mix further clients; a NIC of each on every network.")
+        str,
+        typer.Option(
+            help="Server A, client B, for the mix further clients; a NIC of each on every network."
+        ),
     ] = "parallel/six",
     link_mbps: Annotated[
         int | None,
         typer.Option(
-            "--link-mbps", min=1, max=MAX_MBPS, help="Rate of the fastest NIC in Mbit/s, all else in proportion."
+            "--link-mbps",
+            min=1,
+            max=MAX_MBPS,
+            help="Rate of the fastest NIC in Mbit/s, all else in proportion.",
         ),
     ] = None,
-    samples: Annotated[int, typer.Option(min=1, help="Transfers of each size up to 64K; a row has their median.")] = 1,
+    samples: Annotated[
+        int, typer.Option(min=1, help="Transfers of each size up to 64K; a row has their median.")
+    ] = 1,
     repeat: Repeat = None,
     kernel: KernelOption = "host",
     seed: Seed = 1,
     baseline: Annotated[bool, typer.Option("--baseline/--no-baseline", hidden=True)] = True,
     json_file: JsonFile = None,
 ) -> None:
-    """A transfer over 1 to 6 links at once: goodput over one link's, links that die, many connections, round trips."""
+    """A transfer over 1 to 6 links at once:
+
+    goodput over one link's, links that die, many connections, round trips.
+    """
     from ri2n_lab.bench import parallel as bench
     from ri2n_lab.bench import parallel_plan as plan
     from ri2n_lab.bench.parallel_cells import parallel_cells
@@ -96,16 +133,22 @@ def parallel(
 
     virtual = kernel == "virtual"
     chosen = (
-        split_list(parts, PARTS, "--parts") if parts else [each for each in PARTS if not virtual or each != PARTS[3]]
+        split_list(parts, PARTS, "--parts")
+        if parts
+        else [each for each in PARTS if not virtual or each != PARTS[3]]
     )
     if virtual and "roundtrip" in chosen:
-        raise BadInput("--parts roundtrip: not in virtual time, where what computing costs does not show")
+        raise BadInput(
+            "--parts roundtrip: not in virtual time, where what computing costs does not show"
+        )
     found = find_topology(topology)
     settings = plan.ParallelSettings(
         topology=rescaled(found, link_mbps * 1_000_000) if link_mbps else found,
         links=links,
         sizes=plan.parse_sizes(sizes),
-        streams=plan.parse_numbers(streams, "--streams", 1, MAX_LINKS) if streams else tuple(range(1, links + 1)),
+        streams=plan.parse_numbers(streams, "--streams", 1, MAX_LINKS)
+        if streams
+        else tuple(range(1, links + 1)),
         methods=tuple(split_list(methods, METHODS, "--methods")),
         parts=tuple(chosen),
         setups=tuple(split_list(setup, SETUPS, "--setup")),
@@ -142,18 +185,23 @@ def parallel(
 def parallel_table(report: Report) -> Table:
     """A line for each kind of transfer, fault, mix and round trip."""
     table = Table(
-        title="speedup: over plain TCP over one link, same size and set-up; of TCPs: of what as many plain TCPs get",
+        title="speedup: over plain TCP over one link, same size and set-up; of TCPs: of what as "
+        "many plain TCPs get",
         title_justify="left",
     )
     left = ("part", "method", "what")
     for heading in (*left, "size", "streams", "goodput", "speedup", "of TCPs", "more"):
-        table.add_column(heading, justify="right" if heading in ("streams", "size", "goodput") else "left")
+        table.add_column(
+            heading, justify="right" if heading in ("streams", "size", "goodput") else "left"
+        )
     from ri2n_lab.bench.parallel_plan import size_text
 
     for line in report.document["summary"]:
         what = [line["connection"], line["setup"], line["fault"]]
         what += [None if line["short"] is None else f"{line['short']} of 8 short"]
-        what += [None if line["awake"] is None else "CPUs awake" if line["awake"] else "CPUs as they are"]
+        what += [
+            None if line["awake"] is None else "CPUs awake" if line["awake"] else "CPUs as they are"
+        ]
         table.add_row(
             *(line["part"], line["method"], " ".join(filter(None, what))),
             *(size_text(line["size_bytes"]), str(line["streams"])),
@@ -179,8 +227,16 @@ def _figure(line: dict[str, Any], name: str) -> str:
 
 def _more(line: dict[str, Any]) -> str:
     if line["part"] == "fault":
-        how = "completed" if all(line["completed_spread"]) else "not completed"  # the worst of the repeats counts
-        how += "" if line["intact"] is None else ", intact" if all(line["intact_spread"]) else ", CORRUPT"
+        how = (
+            "completed" if all(line["completed_spread"]) else "not completed"
+        )  # the worst of the repeats counts
+        how += (
+            ""
+            if line["intact"] is None
+            else ", intact"
+            if all(line["intact_spread"])
+            else ", CORRUPT"
+        )
         stall = "" if line["stall_s"] is None else f", stall {line['stall_s']:.3f} s"
         return f"{how}{stall}, {line['total_s']:.2f} s in all"
     if line["part"] == "mix":

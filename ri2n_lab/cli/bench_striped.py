@@ -38,7 +38,8 @@ def stream(
     links: Annotated[
         list[str] | None,
         typer.Option(
-            help="Rates in Mbit/s of the links between two hosts, with commas; several times for several sets. Default:"
+            help="Rates in Mbit/s of the links between two hosts, with commas; several times for "
+            "several sets. Default:"
             " 100,100 and 100,50 and 100,100,10 and 100,100,100,100.",
             show_default=False,
         ),
@@ -46,16 +47,22 @@ def stream(
     strategies: Strategies = "max_min",
     peers: Peers = "",
     autonomous: Alone = "",
-    proto: Annotated[str, typer.Option(help="tcp, udp, or both with a comma; udp at 0.9 of the links.")] = "tcp",
-    cc: Annotated[str, typer.Option(help="TCP's congestion control: cubic, bbr, reno, with commas.")] = "cubic",
+    proto: Annotated[
+        str, typer.Option(help="tcp, udp, or both with a comma; udp at 0.9 of the links.")
+    ] = "tcp",
+    cc: Annotated[
+        str, typer.Option(help="TCP's congestion control: cubic, bbr, reno, with commas.")
+    ] = "cubic",
     seconds: Annotated[int, typer.Option(min=1, help="The window that is measured.")] = 20,
     repeat: Repeat = None,
     busy: Annotated[
         bool,
         typer.Option(
             "--busy",
-            help="Beside a spinning program on each CPU, with the services' priorities: link deaths, and the share of"
-            " one link's plain TCP times the links. Default of --links then 100,100, of --peers lcb,mptcp, of"
+            help="Beside a spinning program on each CPU, with the services' priorities: link "
+            "deaths, and the share of"
+            " one link's plain TCP times the links. Default of --links then 100,100, of --peers "
+            "lcb,mptcp, of"
             " --repeat 1; what is beside the helpers takes 60 s at most.",
         ),
     ] = False,
@@ -63,7 +70,10 @@ def stream(
     seed: Seed = 1,
     json_file: JsonFile = None,
 ) -> None:
-    """One stream over all links of two hosts: its share of their sum, losses, order, wakes of the helpers."""
+    """One stream over all links of two hosts:
+
+    its share of their sum, losses, order, wakes of the helpers.
+    """
     from ri2n_lab.bench import stream as bench
     from ri2n_lab.bench.cells import stream_cells
 
@@ -98,7 +108,9 @@ def stream(
 
 
 def demand(
-    topology: Annotated[str, typer.Option(help="Letter of figure 4, name or file; everybody sends to A.")] = "f",
+    topology: Annotated[
+        str, typer.Option(help="Letter of figure 4, name or file; everybody sends to A.")
+    ] = "f",
     strategies: Strategies = "max_min",
     autonomous: Alone = "",
     stops: Annotated[str, typer.Option(help="The client that stops and begins again.")] = "B",
@@ -110,7 +122,10 @@ def demand(
     seed: Seed = 1,
     json_file: JsonFile = None,
 ) -> None:
-    """A client stops and begins again: how soon do the others use its share, and how soon has it that back?"""
+    """A client stops and begins again:
+
+    how soon do the others use its share, and how soon has it that back?
+    """
     from ri2n_lab.bench import demand as bench
     from ri2n_lab.bench.cells import demand_cells
 
@@ -143,17 +158,26 @@ def demand(
 
 
 def helper(
-    what: Annotated[str, typer.Option(help=f"{', '.join(CONTENDERS)}, with commas.")] = ",".join(CONTENDERS),
-    links: Annotated[int, typer.Option(min=1, max=8, help="Links between the two hosts, without a rate.")] = 2,
+    what: Annotated[str, typer.Option(help=f"{', '.join(CONTENDERS)}, with commas.")] = ",".join(
+        CONTENDERS
+    ),
+    links: Annotated[
+        int, typer.Option(min=1, max=8, help="Links between the two hosts, without a rate.")
+    ] = 2,
     seconds: Annotated[int, typer.Option(min=1, help="The window that is measured.")] = 10,
     repeat: Annotated[int, typer.Option(min=1, help="Runs of each; medians are shown.")] = 3,
     json_file: JsonFile = None,
 ) -> None:
-    """What the helper costs on this machine: packets/s in memory, Gbit/s and CPU seconds end to end, round trips."""
+    """What the helper costs on this machine:
+
+    packets/s in memory, Gbit/s and CPU seconds end to end, round trips.
+    """
     from ri2n_lab.bench import helper as bench
 
     wanted = split_list(",".join(names(what, "--what")), CONTENDERS, "--what")
-    settings = bench.HelperSettings(tuple(name for name in CONTENDERS if name in wanted), links, seconds, repeat)
+    settings = bench.HelperSettings(
+        tuple(name for name in CONTENDERS if name in wanted), links, seconds, repeat
+    )
     measure(
         "helper",
         json_file,

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from ri2n_lab.cli.bench_common import MAX_STREAMS, JsonFile, KernelOption, Repeat, Seed, measure, names, where
+from ri2n_lab.cli.bench_common import (
+    MAX_STREAMS,
+    JsonFile,
+    KernelOption,
+    Repeat,
+    Seed,
+    measure,
+    names,
+    where,
+)
 from ri2n_sdn.cli.common import rate_text, split_list
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.shipped import find_topology
@@ -30,33 +39,47 @@ def vbft(
     topologies: Annotated[
         str, typer.Option(help="Names or files, with commas; flat is always measured with them.")
     ] = TOPOLOGIES,
-    pattern: Annotated[str, typer.Option(help=f"{', '.join(PATTERNS)}, with commas; shift takes long.")] = (
-        "bisection,alltoall,cg"
-    ),
-    tables: Annotated[str, typer.Option(help=f"Path tables: {', '.join(TABLES)}, with commas.")] = ",".join(TABLES),
+    pattern: Annotated[
+        str, typer.Option(help=f"{', '.join(PATTERNS)}, with commas; shift takes long.")
+    ] = ("bisection,alltoall,cg"),
+    tables: Annotated[
+        str, typer.Option(help=f"Path tables: {', '.join(TABLES)}, with commas.")
+    ] = ",".join(TABLES),
     mode: Annotated[
-        str, typer.Option(help="flow: whole flows, by hash; packet: each packet by itself, by the helper; or both.")
+        str,
+        typer.Option(
+            help="flow: whole flows, by hash; packet: each packet by itself, by the helper; or "
+            "both."
+        ),
     ] = "flow",
     engine: Annotated[
         str,
         typer.Option(
-            help="tcp: plain streams; udp: every host sends at 0.9 of its NICs' rate; iperf3: TCP by iperf3, for"
+            help="tcp: plain streams; udp: every host sends at 0.9 of its NICs' rate; iperf3: TCP "
+            "by iperf3, for"
             " bisection and cg; mpi: Open MPI, one rank on each host. Several with commas."
         ),
     ] = "tcp",
     seconds: Annotated[
         int | None,
-        typer.Option(min=1, help="The window that is measured. Default 10, in virtual time 4.", show_default=False),
+        typer.Option(
+            min=1,
+            help="The window that is measured. Default 10, in virtual time 4.",
+            show_default=False,
+        ),
     ] = None,
     warmup: Annotated[int, typer.Option(min=0, help="Seconds of load before the window.")] = 3,
-    streams: Annotated[int, typer.Option(min=1, max=MAX_STREAMS, help="Streams of each pair; only for TCP.")] = 1,
+    streams: Annotated[
+        int, typer.Option(min=1, max=MAX_STREAMS, help="Streams of each pair; only for TCP.")
+    ] = 1,
     link_mbps: Annotated[
         int | None,
         typer.Option(
             "--link-mbps",
             min=1,
             max=MAX_MBPS,
-            help="Rate of the fastest NIC in Mbit/s, all else in proportion. Default 100, in virtual time 20.",
+            help="Rate of the fastest NIC in Mbit/s, all else in proportion. Default 100, in "
+            "virtual time 20.",
             show_default=False,
         ),
     ] = None,
@@ -66,7 +89,10 @@ def vbft(
     add_flat: Annotated[bool, typer.Option("--flat/--no-flat", hidden=True)] = True,
     json_file: JsonFile = None,
 ) -> None:
-    """Fat trees of cheap switches: what all hosts together get, of what one switch for all would give them."""
+    """Fat trees of cheap switches:
+
+    what all hosts together get, of what one switch for all would give them.
+    """
     from ri2n_lab.bench import vbft as bench
     from ri2n_lab.bench.cells import vbft_cells
     from ri2n_lab.bench.vbft_rows import compared
@@ -74,11 +100,16 @@ def vbft(
     virtual = kernel == "virtual"
     engines = tuple(split_list(engine, ENGINES, "--engine"))
     if "mpi" in engines and kernel != "host":
-        raise BadInput("--engine mpi: only with --kernel host: ranks that wait never let virtual time go on")
+        raise BadInput(
+            "--engine mpi: only with --kernel host: ranks that wait never let virtual time go on"
+        )
     named = [find_topology(name) for name in names(topologies, "--topologies")]
     rate_bps = (link_mbps or (20 if virtual else 100)) * 1_000_000
     settings = bench.VbftSettings(
-        topologies=[bench.rescaled(each, rate_bps) for each in (bench.with_flat(named) if add_flat else named)],
+        topologies=[
+            bench.rescaled(each, rate_bps)
+            for each in (bench.with_flat(named) if add_flat else named)
+        ],
         patterns=tuple(split_list(pattern, PATTERNS, "--pattern")),
         tables=tuple(split_list(tables, TABLES, "--tables")),
         modes=tuple(split_list(mode, MODES, "--mode")),
@@ -110,7 +141,8 @@ def vbft(
 def vbft_table(report: Report) -> Table:
     """A line for each pattern, engine, mode, topology and path table."""
     table = Table(
-        title="shares of flat, median (smallest..largest); bound: what no routing could exceed; fair: what all pairs"
+        title="shares of flat, median (smallest..largest); bound: what no routing could exceed; "
+        "fair: what all pairs"
         " could have at once",
         title_justify="left",
     )
@@ -128,9 +160,17 @@ def vbft_table(report: Report) -> Table:
     )
     for heading in (*left, *figures):
         table.add_column(heading, justify="left" if heading in left else "right")
-    for line in sorted(report.document["summary"], key=lambda line: [str(line[name]) for name in left[:3]]):
+    for line in sorted(
+        report.document["summary"], key=lambda line: [str(line[name]) for name in left[:3]]
+    ):
         table.add_row(
-            *(line["pattern"], line["engine"], line["mode"], line["topology"], line["table"] or "-"),
+            *(
+                line["pattern"],
+                line["engine"],
+                line["mode"],
+                line["topology"],
+                line["table"] or "-",
+            ),
             rate_text(8 * line["bytes_per_s"]),
             _with_spread(line, "of_flat"),
             _figure(line, "bound_of_flat"),

@@ -1,4 +1,7 @@
-"""`ri2n demo`: topology h with live traffic, one strategy after the other, and what every client gets of it."""
+"""`ri2n demo`:
+
+topology h with live traffic, one strategy after the other, and what every client gets of it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ri2n_sdn.cli.common import JsonOption, console, note, print_json, rate_text, terminate_as_interrupt
+from ri2n_sdn.cli.common import (
+    JsonOption,
+    console,
+    note,
+    print_json,
+    rate_text,
+    terminate_as_interrupt,
+)
 from ri2n_sdn.cli.controller import STRATEGIES
 from ri2n_sdn.client import call
 from ri2n_sdn.shipped import find_topology
@@ -37,12 +47,20 @@ POLL_S = 0.5
 
 def demo(
     seconds: Annotated[
-        int | None, typer.Option(min=1, help="End after about so long; without it the lab stays up until Ctrl-C.")
+        int | None,
+        typer.Option(
+            min=1, help="End after about so long; without it the lab stays up until Ctrl-C."
+        ),
     ] = None,
-    topology: Annotated[str, typer.Option(help="A topology file or a shipped one, with a host A.")] = "fig4/h",
+    topology: Annotated[
+        str, typer.Option(help="A topology file or a shipped one, with a host A.")
+    ] = "fig4/h",
     as_json: JsonOption = False,
 ) -> None:
-    """Build a cluster on this machine, load it, and compare the strategies; removes everything at the end (root)."""
+    """Build a cluster on this machine, load it, and compare the strategies.
+
+    Removes everything at the end (root).
+    """
     from ri2n_lab.bench.fair import goodput_optimum
     from ri2n_lab.bench.fig4 import clients_of
     from ri2n_lab.bench.ready import start_and_wait
@@ -60,9 +78,13 @@ def demo(
         start_and_wait(lab, STRATEGIES[0])
         note(f"{time.monotonic() - started:5.1f} s  the controller has all hosts; now traffic")
         left_s = (seconds or DEFAULT_SECONDS) - (time.monotonic() - started) - 2
-        results = _compare(lab, clients, optimum, max(SHORTEST_RUN_S, left_s / len(STRATEGIES)), as_json)
+        results = _compare(
+            lab, clients, optimum, max(SHORTEST_RUN_S, left_s / len(STRATEGIES)), as_json
+        )
         if as_json:
-            print_json({"topology": found.name, "optimum_bps": optimum.total_bps, "strategies": results})
+            print_json(
+                {"topology": found.name, "optimum_bps": optimum.total_bps, "strategies": results}
+            )
         if seconds is None:
             _stay(lab, clients)
     finally:
@@ -70,8 +92,12 @@ def demo(
         lab.down()
 
 
-def _compare(lab: Lab, clients: list[str], optimum: Optimum, run_s: float, quiet: bool) -> dict[str, dict[str, Any]]:
-    """Run every strategy under one load of TCP streams and measure what arrives at the NICs of the clients' peer."""
+def _compare(
+    lab: Lab, clients: list[str], optimum: Optimum, run_s: float, quiet: bool
+) -> dict[str, dict[str, Any]]:
+    """Run every strategy under one load of TCP streams and measure what arrives at the NICs of
+    the clients' peer.
+    """
     results: dict[str, dict[str, Any]] = {}
     if quiet:
         for strategy in STRATEGIES:
@@ -113,10 +139,13 @@ def _run_strategy(
                 for pair in status["pairs"]
                 if pair["dst"] == SERVER and pair["src"] in clients
             }
-            results[strategy] = _row({client: arriving.get(client, 0.0) for client in clients}, optimum)
+            results[strategy] = _row(
+                {client: arriving.get(client, 0.0) for client in clients}, optimum
+            )
             show()
             time.sleep(POLL_S)
-        # On a busy machine clients begin one after the other: what is measured is a time in which all of them send.
+        # On a busy machine clients begin one after the other: what is measured is a time in which
+        # all of them send.
         measured = run.results(skip_s=settle_s, window_s=seconds - settle_s - MAX_LATE_S)
     except NotTogether as error:
         note(f"{strategy}: {error}; shown is what arrived on the wire")
@@ -131,12 +160,18 @@ def _row(goodput_bps: dict[str, float], optimum: Optimum) -> dict[str, Any]:
     return {
         "clients": {client: round(rate) for client, rate in goodput_bps.items()},
         "total_of_optimum": round(sum(goodput_bps.values()) / optimum.total_bps, 4),
-        "worst_share": round(min(rate / optimum.fair_bps[name] for name, rate in goodput_bps.items()), 4),
+        "worst_share": round(
+            min(rate / optimum.fair_bps[name] for name, rate in goodput_bps.items()), 4
+        ),
     }
 
 
-def _table(results: dict[str, dict[str, Any]], clients: list[str], optimum: Optimum, running: str) -> Group:
-    table = Table(title=f"{STREAMS} TCP streams from every client to {SERVER}", title_justify="left")
+def _table(
+    results: dict[str, dict[str, Any]], clients: list[str], optimum: Optimum, running: str
+) -> Group:
+    table = Table(
+        title=f"{STREAMS} TCP streams from every client to {SERVER}", title_justify="left"
+    )
     for heading in ("strategy", *clients, "total", "of the optimum", "worst client's share"):
         table.add_column(heading, justify="left" if heading == "strategy" else "right")
     for strategy in STRATEGIES:
@@ -155,8 +190,13 @@ def _table(results: dict[str, dict[str, Any]], clients: list[str], optimum: Opti
             style=style,
         )
     fair = [rate_text(optimum.fair_bps[client]) for client in clients]
-    table.add_row("(fair optimum)", *fair, rate_text(optimum.total_bps), "100%", "100%", style="dim")
-    hint = "while a strategy runs, figures are what arrives on the wire; then the goodput iperf3 measured"
+    table.add_row(
+        "(fair optimum)", *fair, rate_text(optimum.total_bps), "100%", "100%", style="dim"
+    )
+    hint = (
+        "while a strategy runs, figures are what arrives on the wire; then the goodput iperf3 "
+        "measured"
+    )
     return Group(table, Text(hint, style="dim"))
 
 
@@ -164,7 +204,13 @@ def _stay(lab: Lab, clients: list[str]) -> None:
     """Leave the lab to the user until Ctrl-C."""
     host = clients[0]
     note(f"lab {lab.name} stays up until Ctrl-C; in another terminal, as root, in this folder:")
-    for command in ("status", "top", f"lab exec {host} -- ping {SERVER}", f"explain {host} {SERVER}", "doctor --lab"):
+    for command in (
+        "status",
+        "top",
+        f"lab exec {host} -- ping {SERVER}",
+        f"explain {host} {SERVER}",
+        "doctor --lab",
+    ):
         extra = f" {lab.name}" if command == "doctor --lab" else ""
         note(f"  .venv/bin/ri2n {command}{extra}")
     try:

@@ -1,4 +1,7 @@
-"""Commands for a lab in a guest: the same `ri2n` command runs inside, and what it says and how it ends is passed on."""
+"""Commands for a lab in a guest:
+
+the same `ri2n` command runs inside, and what it says and how it ends is passed on.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ MODULE = "ri2n_sdn.cli.main"
 
 
 def forward(lab: str | None, *, time_it: bool = False) -> None:
-    """Run this very command in the guest of the lab that it is for, and exit as it does; return if that is no guest.
+    """Run this very command in the guest of the lab that it is for, and exit as it does; return if
+    that is no guest.
 
     `lab` is its name; None means the only one this user has. BadInput when that does not say which.
     """
@@ -34,11 +38,16 @@ def forward(lab: str | None, *, time_it: bool = False) -> None:
     from ri2n_lab.guests.labs import connect
 
     with connect(guest) as connection:
-        raise typer.Exit(run_inside(connection, sys.argv[1:], guest.kernel if time_it else None).code)
+        raise typer.Exit(
+            run_inside(connection, sys.argv[1:], guest.kernel if time_it else None).code
+        )
 
 
 def find_guest(lab: str | None) -> GuestLab | None:
-    """The lab in a guest that `lab` means, see `forward`; None when it means one on the host, or none at all."""
+    """The lab in a guest that `lab` means, see `forward`.
+
+    None when it means one on the host, or none at all.
+    """
     from ri2n_lab.guests.labs import find_guest_lab
 
     if lab is not None:
@@ -62,8 +71,13 @@ def guest_labs_of_mine() -> list[GuestLab]:
     return [guest for guest in all_guest_labs() if guest.owner == state.owner()]
 
 
-def run_inside(connection: Connection, argv: list[str], kernel: str | None = None, **kwargs: Any) -> Ended:
-    """Run `ri2n ARGV` in the guest; keywords are those of `relay`. With `kernel`, say at the end how long it took."""
+def run_inside(
+    connection: Connection, argv: list[str], kernel: str | None = None, **kwargs: Any
+) -> Ended:
+    """Run `ri2n ARGV` in the guest; keywords are those of `relay`.
+
+    With `kernel`, say at the end how long it took.
+    """
     from ri2n_lab.guests.relay import relay, request
 
     started_s = time.monotonic()

@@ -18,7 +18,8 @@ COMMAND = ("uname", "-r")
 
 
 def examine_guest(name: str, command: Sequence[str] = COMMAND) -> list[Finding]:
-    """Is the guests' kernel there, does it have room for this CPU's FPU state, and does it boot and run `command`?
+    """Is the guests' kernel there, does it have room for this CPU's FPU state, and does it boot and
+    run `command`?
 
     BadInput for a kernel that is none.
     """
@@ -38,16 +39,23 @@ def examine_guest(name: str, command: Sequence[str] = COMMAND) -> list[Finding]:
     if result.returncode != 0:
         return [
             *findings,
-            Finding(host, "guest boots", "bad", " ".join(said)[-300:], "look at ri2n_lab/guests/kernel/"),
+            Finding(
+                host, "guest boots", "bad", " ".join(said)[-300:], "look at ri2n_lab/guests/kernel/"
+            ),
         ]
-    return [*findings, Finding(host, "guest boots", "ok", f"Linux {' '.join(said)}, after {result.real_s:.1f} s")]
+    return [
+        *findings,
+        Finding(host, "guest boots", "ok", f"Linux {' '.join(said)}, after {result.real_s:.1f} s"),
+    ]
 
 
 def _fpu(host: str) -> Finding:
     try:
         size = host_fpu_bytes()
     except NotAvailable as error:
-        return Finding(host, "FPU state", "warning", str(error), "root may ask; guests need ptrace, too")
+        return Finding(
+            host, "FPU state", "warning", str(error), "root may ask; guests need ptrace, too"
+        )
     seen = f"{size} of {ROOM_BYTES} bytes"
     if size >= ROOM_BYTES:
         return Finding(

@@ -1,4 +1,7 @@
-"""`ri2n lab run --kernel KERNEL -- COMMAND`: one command in a guest of its own, from its boot to its end."""
+"""`ri2n lab run --kernel KERNEL -- COMMAND`:
+
+one command in a guest of its own, from its boot to its end.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,25 @@ POLL_S = 0.1
 
 def run(
     command: Annotated[list[str], typer.Argument(help="Command and arguments, after --.")],
-    kernel: Annotated[str, typer.Option(help="uml: user-mode Linux, in real time; virtual: in virtual time.")],
+    kernel: Annotated[
+        str, typer.Option(help="uml: user-mode Linux, in real time; virtual: in virtual time.")
+    ],
     writable: Annotated[
-        Path | None, typer.Option(help="A folder that the command may change; nothing else that it writes stays.")
+        Path | None,
+        typer.Option(
+            help="A folder that the command may change; nothing else that it writes stays."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=1, help="Of all random numbers, in virtual time.")] = 1,
-    minutes: Annotated[float, typer.Option(min=0.01, help="The guest is ended after so many minutes.")] = 60.0,
+    minutes: Annotated[
+        float, typer.Option(min=0.01, help="The guest is ended after so many minutes.")
+    ] = 60.0,
     memory_mb: Annotated[int, typer.Option(min=256, help="Memory of the guest in MiB.")] = 3072,
 ) -> int:
-    """Run a command as root in a guest: this machine's files, another kernel. Its output and exit code come back."""
+    """Run a command as root in a guest: this machine's files, another kernel.
+
+    Its output and exit code come back.
+    """
     from ri2n_lab.guests.guest import Guest
     from ri2n_lab.guests.kernels import find_kernel
 
@@ -37,7 +50,9 @@ def run(
     image = find_kernel(kernel)
     folder = None if writable is None else writable.resolve()
     with (
-        Guest(image, command, limit_s=minutes * 60, seed=seed, memory_mb=memory_mb, writable=folder) as guest,
+        Guest(
+            image, command, limit_s=minutes * 60, seed=seed, memory_mb=memory_mb, writable=folder
+        ) as guest,
         (guest.share / "stdout").open("rb") as out,
         (guest.share / "stderr").open("rb") as err,
     ):

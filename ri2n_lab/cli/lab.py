@@ -25,10 +25,14 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "choose_lab"]
 
-app = typer.Typer(no_args_is_help=True, help="A cluster on this machine: namespaces, Open vSwitch, shaped links.")
+app = typer.Typer(
+    no_args_is_help=True, help="A cluster on this machine: namespaces, Open vSwitch, shaped links."
+)
 app.command(context_settings={"ignore_unknown_options": True})(run)
 
-LabOption = Annotated[str | None, typer.Option("--lab", help="Name of the lab; needed when there are several.")]
+LabOption = Annotated[
+    str | None, typer.Option("--lab", help="Name of the lab; needed when there are several.")
+]
 HostOption = Annotated[str | None, typer.Option(help="Host that the fault is at.")]
 NicOption = Annotated[str | None, typer.Option(help="NIC of that host.")]
 SwitchOption = Annotated[str | None, typer.Option(help="Switch, for switch_down and cable.")]
@@ -37,18 +41,35 @@ PortOption = Annotated[int | None, typer.Option(help="Port of the switch, for ca
 
 @app.command()
 def up(
-    topology: Annotated[str, typer.Argument(help="A topology file, or a shipped one: fig4/d, mixed, one-switch.")],
-    name: Annotated[str | None, typer.Option(help="Name of the lab; default: the topology's and a few digits.")] = None,
+    topology: Annotated[
+        str, typer.Argument(help="A topology file, or a shipped one: fig4/d, mixed, one-switch.")
+    ],
+    name: Annotated[
+        str | None, typer.Option(help="Name of the lab; default: the topology's and a few digits.")
+    ] = None,
     strategy: Annotated[str, typer.Option(help=f"One of {', '.join(STRATEGIES)}.")] = "max_min",
-    controller: Annotated[bool, typer.Option(help="Start a controller and wait until all is settled.")] = True,
+    controller: Annotated[
+        bool, typer.Option(help="Start a controller and wait until all is settled.")
+    ] = True,
     kernel: Annotated[
-        str, typer.Option(help="host, or in a guest: uml (user-mode Linux) or virtual (the same with virtual time).")
+        str,
+        typer.Option(
+            help="host, or in a guest: uml (user-mode Linux) or virtual (the same with virtual "
+            "time)."
+        ),
     ] = "host",
     datapath: Annotated[
-        str, typer.Option(help="netdev, system (the kernel's), or auto: system where the kernel has Open vSwitch.")
+        str,
+        typer.Option(
+            help="netdev, system (the kernel's), or auto: system where the kernel has Open vSwitch."
+        ),
     ] = "auto",
-    helpers: Annotated[bool, typer.Option("--helpers", help="Run ri2n-reorder on the hosts: striped packets.")] = False,
-    hours: Annotated[float, typer.Option(help="With a guest: it is ended after so many hours.")] = 12.0,
+    helpers: Annotated[
+        bool, typer.Option("--helpers", help="Run ri2n-reorder on the hosts: striped packets.")
+    ] = False,
+    hours: Annotated[
+        float, typer.Option(help="With a guest: it is ended after so many hours.")
+    ] = 12.0,
     as_json: JsonOption = False,
 ) -> None:
     """Build a lab and leave it running; `ri2n lab down` removes it."""
@@ -84,8 +105,12 @@ def up(
 
 @app.command()
 def down(
-    name: Annotated[str | None, typer.Argument(help="Name of the lab; not needed when there is only one.")] = None,
-    all_mine: Annotated[bool, typer.Option("--all-mine", help="Every lab that you made, crashed ones too.")] = False,
+    name: Annotated[
+        str | None, typer.Argument(help="Name of the lab; not needed when there is only one.")
+    ] = None,
+    all_mine: Annotated[
+        bool, typer.Option("--all-mine", help="Every lab that you made, crashed ones too.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Remove a lab: its processes, namespaces and files, and nothing else."""
@@ -112,11 +137,18 @@ def down(
 
 @app.command("exec", context_settings={"ignore_unknown_options": True})
 def exec_(
-    host: Annotated[str, typer.Argument(help="Host, or mgmt (where the controller is), or sw (the switches).")],
-    command: Annotated[list[str], typer.Argument(help="Command and arguments, after --; host names resolve.")],
+    host: Annotated[
+        str, typer.Argument(help="Host, or mgmt (where the controller is), or sw (the switches).")
+    ],
+    command: Annotated[
+        list[str], typer.Argument(help="Command and arguments, after --; host names resolve.")
+    ],
     lab: LabOption = None,
     time_it: Annotated[
-        bool, typer.Option("--time", help="Lab in a guest: say on stderr how long it took, by both clocks.")
+        bool,
+        typer.Option(
+            "--time", help="Lab in a guest: say on stderr how long it took, by both clocks."
+        ),
     ] = False,
 ) -> None:
     """Run a command on a host of the lab: `ri2n lab exec B -- ping A`."""
@@ -143,13 +175,34 @@ def list_(as_json: JsonOption = False) -> None:
         print_json(rows)
         return
     table = Table()
-    for heading in ("lab", "topology", "phase", "owner", "age", "kernel", "datapath", "hosts", "controller", "faults"):
+    for heading in (
+        "lab",
+        "topology",
+        "phase",
+        "owner",
+        "age",
+        "kernel",
+        "datapath",
+        "hosts",
+        "controller",
+        "faults",
+    ):
         table.add_column(heading)
     for row in rows:
-        faults = "; ".join(" ".join(str(value) for value in fault.values() if value) for fault in row["faults"])
+        faults = "; ".join(
+            " ".join(str(value) for value in fault.values() if value) for fault in row["faults"]
+        )
         age = f"{(time.time() - row['created_s']) / 60:.0f} min"
         table.add_row(
-            *(row["name"], row["topology"], row["phase"], row["owner"], age, row["kernel"], row["datapath"]),
+            *(
+                row["name"],
+                row["topology"],
+                row["phase"],
+                row["owner"],
+                age,
+                row["kernel"],
+                row["datapath"],
+            ),
             *(", ".join(row["hosts"]), "yes" if row["controller"] else "no", faults),
         )
     console().print(table if rows else "no labs; `ri2n lab up fig4/d` makes one")
@@ -158,7 +211,10 @@ def list_(as_json: JsonOption = False) -> None:
 @app.command()
 def fault(
     kind: Annotated[
-        str, typer.Argument(help="nic_down, peer_nic_down, blackhole, switch_down, cable, loss or control.")
+        str,
+        typer.Argument(
+            help="nic_down, peer_nic_down, blackhole, switch_down, cable, loss or control."
+        ),
     ],
     host: HostOption = None,
     nic: NicOption = None,
@@ -168,7 +224,10 @@ def fault(
     lab: LabOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Break something: a NIC, a cable that drops silently, a whole switch, a control link, or lose some frames."""
+    """Break something:
+
+    a NIC, a cable that drops silently, a whole switch, a control link, or lose some frames.
+    """
     forward(lab)
     there = choose_lab(lab)
     there.fault(kind, host=host, nic=nic, switch=switch, port=port, loss=loss)
@@ -177,7 +236,9 @@ def fault(
 
 @app.command()
 def restore(
-    kind: Annotated[str | None, typer.Argument(help="Kind of the fault to end; without it all faults end.")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(help="Kind of the fault to end; without it all faults end.")
+    ] = None,
     host: HostOption = None,
     nic: NicOption = None,
     switch: SwitchOption = None,
@@ -198,7 +259,10 @@ def restore(
 
 
 def choose_lab(name: str | None) -> Lab:
-    """The lab of that name, or the only one this user has; raises NotAvailable or BadInput, also without root."""
+    """The lab of that name, or the only one this user has.
+
+    Raises NotAvailable or BadInput, also without root.
+    """
     from ri2n_lab.cluster.manage import find
 
     lab = find(name)
@@ -225,7 +289,10 @@ def _described(lab: Lab) -> dict[str, Any]:
 
 
 def _described_guest(guest: GuestLab) -> dict[str, Any]:
-    """The same, from the record: asking inside would move a clock that only the user's commands may move."""
+    """The same, from the record:
+
+    asking inside would move a clock that only the user's commands may move.
+    """
     from ri2n_sdn.fabric.topology import Topology
 
     topology = Topology.model_validate(guest.topology)
@@ -277,10 +344,22 @@ def _up_in_guest(
         try:
             guest_labs.await_ready(connection)
             note(f"{time.monotonic() - started_s:5.1f} s  the guest is up")
-            argv = ["lab", "up", str(SHARE / "topology.json"), "--name", name, "--strategy", strategy]
-            # Both kernels have Open vSwitch; where it is built in, it is no module that one could look for.
+            argv = [
+                "lab",
+                "up",
+                str(SHARE / "topology.json"),
+                "--name",
+                name,
+                "--strategy",
+                strategy,
+            ]
+            # Both kernels have Open vSwitch; where it is built in, it is no module that one could
+            # look for.
             argv += ["--datapath", "system" if datapath == "auto" else datapath]
-            argv += ["--controller" if controller else "--no-controller", *(["--json"] if as_json else [])]
+            argv += [
+                "--controller" if controller else "--no-controller",
+                *(["--json"] if as_json else []),
+            ]
             argv += ["--helpers"] if helpers else []
             output: list[bytes] = []
             keep = output.append if as_json else None
@@ -293,7 +372,14 @@ def _up_in_guest(
         if code != 0:
             guest_labs.give_up(connection)
         elif as_json:
-            print_json({**json.loads(b"".join(output)), "kernel": kernel, "socket": None, "limit_s": hours * 3600})
+            print_json(
+                {
+                    **json.loads(b"".join(output)),
+                    "kernel": kernel,
+                    "socket": None,
+                    "limit_s": hours * 3600,
+                }
+            )
         raise typer.Exit(code)
 
 
@@ -305,4 +391,7 @@ def _show_faults(lab: Lab, as_json: bool) -> None:
         print(f"lab {lab.name}: no faults")
     else:
         for entry in faults:
-            print(f"lab {lab.name}: " + " ".join(str(value) for value in entry.values() if value is not None))
+            print(
+                f"lab {lab.name}: "
+                + " ".join(str(value) for value in entry.values() if value is not None)
+            )

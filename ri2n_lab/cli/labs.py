@@ -1,4 +1,7 @@
-"""What the product's commands ask about labs (`ri2n_sdn.cli.labs.Labs`): controllers' sockets, and doctor's answers."""
+"""What the product's commands ask about labs (`ri2n_sdn.cli.labs.Labs`):
+
+controllers' sockets, and doctor's answers.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,8 @@ def lab_socket(lab: str) -> Path:
 
 
 def only_socket() -> Path | None:
-    """That of the only lab here that has a controller; None when there is no such lab, NotAvailable for several.
+    """That of the only lab here that has a controller; None when there is no such lab, NotAvailable
+    for several.
 
     For one in a guest as `lab_socket`.
     """
@@ -44,7 +48,10 @@ def only_socket() -> Path | None:
 
 
 def hosts_of(socket: Path) -> tuple[dict[str, str], str | None] | None:
-    """Addresses and datapath of the hosts of the lab whose controller has this socket; None: it is no lab's."""
+    """Addresses and datapath of the hosts of the lab whose controller has this socket; None:
+
+    it is no lab's.
+    """
     if not (socket.parent / "state.json").is_file():
         return None
     lab = Lab.load(socket.parent.name)
@@ -52,12 +59,17 @@ def hosts_of(socket: Path) -> tuple[dict[str, str], str | None] | None:
 
 
 def examine_lab(lab: str, host: str | None) -> list[Finding]:
-    """What host-doctor says on the hosts of a lab, or on one of them. BadInput for a host that there is not."""
+    """What host-doctor says on the hosts of a lab, or on one of them.
+
+    BadInput for a host that there is not.
+    """
     forward(lab)
     there = Lab.load(lab)
     names = there.topology.managed_hosts()
     if host is not None and host not in names:
-        raise BadInput(f"--host {host}: lab {lab} has no managed host of that name: {', '.join(names)}")
+        raise BadInput(
+            f"--host {host}: lab {lab} has no managed host of that name: {', '.join(names)}"
+        )
     findings = []
     for name in [host] if host else names:
         done = there.host_script(name, "host-doctor", "--json", check=False)
@@ -66,7 +78,10 @@ def examine_lab(lab: str, host: str | None) -> list[Finding]:
 
 
 def examine_guest(kernel: str) -> list[Finding]:
-    """Whether labs in guests with that kernel run on this machine. BadInput for a kernel that there is not."""
+    """Whether labs in guests with that kernel run on this machine.
+
+    BadInput for a kernel that there is not.
+    """
     from ri2n_lab.cli import guest_doctor
 
     return guest_doctor.examine_guest(kernel)

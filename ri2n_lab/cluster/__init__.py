@@ -1,4 +1,7 @@
-"""A cluster on one machine: namespaces, one real Open vSwitch per host, shaped links, faults, traffic."""
+"""A cluster on one machine:
+
+namespaces, one real Open vSwitch per host, shaped links, faults, traffic.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +12,10 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Load Lab on first use: programs that run inside namespaces (traffic, lossy) need none of what it imports."""
+    """Load Lab on first use:
+
+    programs that run inside namespaces (traffic, lossy) need none of what it imports.
+    """
     if name == "Lab":
         from ri2n_lab.cluster.lab import Lab
 

@@ -16,7 +16,8 @@ POLL_S = 0.05
 
 
 def await_ready(topology: Topology, path: Path, log: Path, timeout_s: float) -> dict[str, Any]:
-    """Poll the status until all managed hosts are connected, their networks known, all settled, helpers linked.
+    """Poll the status until all managed hosts are connected, their networks known, all settled,
+    helpers linked.
 
     NotAvailable with what is missing and the log's last line after `timeout_s`.
     """
@@ -30,7 +31,9 @@ def await_ready(topology: Topology, path: Path, log: Path, timeout_s: float) -> 
         if not missing:
             return status
         if time.monotonic() > deadline:
-            raise NotAvailable(f"the controller is not ready after {timeout_s:g} s: {missing}{_log_end(log)}")
+            raise NotAvailable(
+                f"the controller is not ready after {timeout_s:g} s: {missing}{_log_end(log)}"
+            )
         time.sleep(POLL_S)
 
 
@@ -46,7 +49,9 @@ def _missing(topology: Topology, status: dict[str, Any]) -> str:
         seen = {nic["name"]: nic for nic in known[host]["nics"]}
         for nic in topology.hosts[host].nics:
             entry = seen.get(nic.name)
-            if entry is None or (entry["up"] and entry["network"] is None and nic.switch not in lonely):
+            if entry is None or (
+                entry["up"] and entry["network"] is None and nic.switch not in lonely
+            ):
                 unknown.append(f"{host}:{nic.name}")
     if unknown:
         return f"network not known of {', '.join(unknown)}"
@@ -54,11 +59,15 @@ def _missing(topology: Topology, status: dict[str, Any]) -> str:
 
 
 def _missing_of_helpers(status: dict[str, Any]) -> str:
-    """Pairs that are striped but whose helpers have reported no usable link yet, in words; empty when none."""
+    """Pairs that are striped but whose helpers have reported no usable link yet, in words.
+
+    Empty when none.
+    """
     apart = [
         f"{pair['src']} -> {pair['dst']}"
         for pair in status.get("pairs", ())
-        if pair.get("striped") and not any((path["helper"] or {}).get("usable") for path in pair["paths"])
+        if pair.get("striped")
+        and not any((path["helper"] or {}).get("usable") for path in pair["paths"])
     ]
     return f"helpers have no link yet: {', '.join(apart)}" if apart else ""
 

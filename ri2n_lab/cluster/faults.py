@@ -1,4 +1,7 @@
-"""Faults of a lab: which there are, what they mean for each NIC and switch port, and making them so."""
+"""Faults of a lab:
+
+which there are, what they mean for each NIC and switch port, and making them so.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,8 @@ KINDS = ("nic_down", "peer_nic_down", "blackhole", "switch_down", "cable", "loss
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault: of a NIC (host and nic), of a switch, of the cable in a switch's port, or of a host's control link.
+    """One fault: of a NIC (host and nic), of a switch, of the cable in a switch's port, or of a
+    host's control link.
 
     `loss_percent` is only for the kind "loss".
     """
@@ -58,7 +62,9 @@ def check_fault(
     loss: float | None,
     port: int | None = None,
 ) -> Fault:
-    """The fault that these arguments mean; BadInput when they name nothing, too little or too much."""
+    """The fault that these arguments mean; BadInput when they name nothing, too little or too
+    much.
+    """
     if kind not in KINDS:
         raise BadInput(f"fault {kind!r}: must be one of {', '.join(KINDS)}")
     if kind == "switch_down":
@@ -105,7 +111,10 @@ def apply_faults(
     before: Sequence[Fault],
     after: Sequence[Fault],
 ) -> None:
-    """Turn the links from what the faults `before` mean to what those `after` mean; the rest is not touched."""
+    """Turn the links from what the faults `before` mean to what those `after` mean.
+
+    The rest is not touched.
+    """
     ports = switch_ports(topology)
     changes = [(port, _effect(port, before), _effect(port, after)) for port in ports]
     ends = [(end, _end_dead(end, before), _end_dead(end, after)) for end in cable_ends(topology)]
@@ -114,20 +123,28 @@ def apply_faults(
             turned = [
                 (port.number, port.mac)
                 for port, old, new in changes
-                if port.switch == switch and old.port_dead != new.port_dead and new.port_dead is dead
+                if port.switch == switch
+                and old.port_dead != new.port_dead
+                and new.port_dead is dead
             ]
             turned += [
-                (end.number, end.mac) for end, was, now in ends if end.switch == switch and was != now and now is dead
+                (end.number, end.mac)
+                for end, was, now in ends
+                if end.switch == switch and was != now and now is dead
             ]
             if turned:
                 port_mod(switch_folder, switch, turned, dead=dead)
     for port, old, new in changes:
         if old.nic_up != new.nic_up:
-            ip_batch([f"link set {port.nic.name} {'up' if new.nic_up else 'down'}"], namespace(port.host))
+            ip_batch(
+                [f"link set {port.nic.name} {'up' if new.nic_up else 'down'}"], namespace(port.host)
+            )
         if old.loss_percent != new.loss_percent:
             _set_loss(namespace(port.host), port.nic.name, new.loss_percent)
             _set_loss(namespace("sw"), port.device, new.loss_percent)
-    was, now = ({fault.host for fault in faults if fault.kind == "control"} for faults in (before, after))
+    was, now = (
+        {fault.host for fault in faults if fault.kind == "control"} for faults in (before, after)
+    )
     for host in was ^ now:
         assert host is not None
         ip_batch([f"link set {CONTROL_NIC} {'down' if host in now else 'up'}"], namespace(host))
@@ -136,7 +153,8 @@ def apply_faults(
 def _end_dead(end: CableEnd, faults: Sequence[Fault]) -> bool:
     """Whether the switch port at this end of a cable drops everything."""
     return any(
-        fault.switch == end.switch and (fault.kind == "switch_down" or fault.port == end.number) for fault in faults
+        fault.switch == end.switch and (fault.kind == "switch_down" or fault.port == end.number)
+        for fault in faults
     )
 
 
@@ -144,7 +162,8 @@ def _effect(port: SwitchPort, faults: Sequence[Fault]) -> _Effect:
     here = [
         fault
         for fault in faults
-        if (fault.switch == port.switch and fault.port is None) or (fault.host, fault.nic) == (port.host, port.nic.name)
+        if (fault.switch == port.switch and fault.port is None)
+        or (fault.host, fault.nic) == (port.host, port.nic.name)
     ]
     kinds = {fault.kind for fault in here}
     return _Effect(

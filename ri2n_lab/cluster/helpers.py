@@ -1,4 +1,7 @@
-"""The helper `ri2n-reorder` on the hosts of a lab: finding its program, starting, stopping, killing and asking it."""
+"""The helper `ri2n-reorder` on the hosts of a lab:
+
+finding its program, starting, stopping, killing and asking it.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ STATUS_WAIT_S = 5.0
 
 
 def find_program() -> Path:
-    """The program: what RI2N_REORDER names, else beside this Python, else on PATH; NotAvailable without it."""
+    """The program: what RI2N_REORDER names, else beside this Python, else on PATH.
+
+    NotAvailable without it.
+    """
     named = os.environ.get("RI2N_REORDER")
     if named:
         if not os.access(named, os.X_OK):
@@ -50,7 +56,9 @@ def find_program() -> Path:
     beside = Path(sys.executable).parent / PROGRAM
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which(PROGRAM)
     if found is None:
-        raise NotAvailable(f"{PROGRAM} is missing: ./dev setup builds it, or name it with RI2N_REORDER")
+        raise NotAvailable(
+            f"{PROGRAM} is missing: ./dev setup builds it, or name it with RI2N_REORDER"
+        )
     return Path(found)
 
 
@@ -58,7 +66,10 @@ def find_program() -> Path:
 
 
 def address_mtu() -> int:
-    """The MTU of a host's address in bytes where a helper is: its header and the packet are one frame of a NIC."""
+    """The MTU of a host's address in bytes where a helper is:
+
+    its header and the packet are one frame of a NIC.
+    """
     return NIC_MTU - HELPER_BYTES
 
 
@@ -69,18 +80,34 @@ def host_up_options(topology: Topology, host: str) -> list[str]:
 
 
 def autonomous_options(topology: Topology, host: str) -> list[str]:
-    """The helper's options for a host without Open vSwitch and controller: its NICs and their rates in bit/s."""
+    """The helper's options for a host without Open vSwitch and controller:
+
+    its NICs and their rates in bit/s.
+    """
     wire = ",".join(f"{nic.name}={nic.rate_bps}" for nic in topology.hosts[host].nics)
-    return ["--autonomous", "--wire", wire, "--plain", PLAIN_TAP, "--persistent", "--mtu-wire", str(NIC_MTU)]
+    return [
+        "--autonomous",
+        "--wire",
+        wire,
+        "--plain",
+        PLAIN_TAP,
+        "--persistent",
+        "--mtu-wire",
+        str(NIC_MTU),
+    ]
 
 
 def autonomous_commands(topology: Topology, host: str) -> list[str]:
-    """`ip` commands that give such a host its addresses, on a TAP that outlives the helper; the NICs have none."""
+    """`ip` commands that give such a host its addresses, on a TAP that outlives the helper.
+
+    The NICs have none.
+    """
     rate_bps = sum(nic.rate_bps for nic in topology.hosts[host].nics)
     frames = min(1000, max(16, int(rate_bps * QUEUE_S / 8 / FRAME_BYTES)))
     return [
         f"tuntap add dev {PLAIN_TAP} mode tap",
-        f"link set {PLAIN_TAP} address 06:00:00:00:{topology.number(host):02x}:01 mtu {address_mtu()}",
+        f"link set {PLAIN_TAP} address 06:00:00:00:{topology.number(host):02x}:01 mtu "
+        f"{address_mtu()}",
         f"link set {PLAIN_TAP} txqueuelen {frames} up",
         f"addr add {topology.address(host)}/24 brd + dev {PLAIN_TAP}",
         f"addr add {topology.address6(host)}/64 dev {PLAIN_TAP} nodad",
@@ -103,7 +130,10 @@ class Home(Protocol):
 
 
 class Helpers:
-    """The helpers of one lab, whoever started them. A helper's output is in helper.log in the host's folder."""
+    """The helpers of one lab, whoever started them.
+
+    A helper's output is in helper.log in the host's folder.
+    """
 
     def __init__(self, lab: Home, options: Sequence[str] = ()) -> None:
         """`options` are further ones, for every helper of the lab at every start."""
@@ -118,7 +148,8 @@ class Helpers:
     def start(self, host: str, extra: Sequence[str] = ()) -> subprocess.Popen[Any]:
         """Start the helper of a host and return when it serves.
 
-        NotAvailable when it runs already, when there is no program, or with the end of its log when it does not start.
+        NotAvailable when it runs already, when there is no program, or with the end of its log when
+        it does not start.
         """
         folder = self._folder(host)
         if self.pid(host) is not None:
@@ -130,7 +161,9 @@ class Helpers:
         # The links' shapers count frames as the kernel does, without preamble, check sum and gap.
         argv = [str(program), *self._own_options(host), "--overhead", "0", "--status", str(status)]
         with (folder / "helper.log").open("ab") as log:
-            child = self._lab.popen(host, [*argv, *self._options, *extra], stdout=log, stderr=subprocess.STDOUT)
+            child = self._lab.popen(
+                host, [*argv, *self._options, *extra], stdout=log, stderr=subprocess.STDOUT
+            )
         (folder / "helper.pid").write_text(f"{child.pid}\n")
         deadline = time.monotonic() + START_WAIT_S
         while not self._serves(host):
@@ -140,7 +173,10 @@ class Helpers:
         return child
 
     def stop(self, host: str) -> None:
-        """End the helper of a host as an administrator does (TERM: it takes leave of its peers); none is no error."""
+        """End the helper of a host as an administrator does (TERM: it takes leave of its peers).
+
+        None is no error.
+        """
         self._end(host, signal.SIGTERM)
 
     def kill(self, host: str) -> None:
@@ -183,7 +219,9 @@ class Helpers:
 
     def _folder(self, host: str) -> Path:
         if host not in self.hosts:
-            raise BadInput(f"host {host!r} has no helper: those with one are {', '.join(self.hosts) or 'none'}")
+            raise BadInput(
+                f"host {host!r} has no helper: those with one are {', '.join(self.hosts) or 'none'}"
+            )
         return self._lab.run_dir / host
 
     def _own_options(self, host: str) -> list[str]:
@@ -202,7 +240,8 @@ class Helpers:
     def _end(self, host: str, number: signal.Signals) -> None:
         """Send that signal and wait until all is gone that the process held.
 
-        A process that exits leaves its namespaces before its TAPs: who looks for it there alone comes too early.
+        A process that exits leaves its namespaces before its TAPs: who looks for it there alone
+        comes too early.
         """
         pid = self.pid(host)
         if pid is None:

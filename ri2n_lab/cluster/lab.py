@@ -1,4 +1,7 @@
-"""A cluster on one machine: namespaces, one real Open vSwitch per host, shaped links, a control network, faults."""
+"""A cluster on one machine:
+
+namespaces, one real Open vSwitch per host, shaped links, a control network, faults.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,13 @@ import yaml
 from ri2n_lab.cluster import ovs, plan, state
 from ri2n_lab.cluster.control import await_ready
 from ri2n_lab.cluster.faults import ON_HOSTS, Fault, apply_faults, check_fault, same_place
-from ri2n_lab.cluster.helpers import Helpers, address_mtu, autonomous_commands, find_program, host_up_options
+from ri2n_lab.cluster.helpers import (
+    Helpers,
+    address_mtu,
+    autonomous_commands,
+    find_program,
+    host_up_options,
+)
 from ri2n_lab.cluster.namespaces import add_namespaces, namespace_exists, remove_namespaces
 from ri2n_lab.cluster.run import CommandFailed, in_namespace, ip_batch, run
 from ri2n_lab.cluster.sockets import widen_packet_sockets
@@ -43,7 +52,10 @@ OFFLOADS_OFF = "tso off gso off gro off tx off rx off"
 
 
 class Lab:
-    """One lab. `Lab.create` or `Lab.load`, then `up`; `with Lab.create(t) as lab:` does up and, always, down."""
+    """One lab. `Lab.create` or `Lab.load`, then `up`.
+
+    `with Lab.create(t) as lab:` does up and, always, down.
+    """
 
     def __init__(self, lab_state: state.LabState) -> None:
         self._state = lab_state
@@ -69,20 +81,23 @@ class Lab:
     ) -> Lab:
         """A lab of `topology`, not up yet and with nothing made.
 
-        `datapath`: "netdev", "system" or "auto" (system where the kernel has Open vSwitch). `software` of the managed
-        hosts: "ri2n" (Open vSwitch and host-up), "ovs" (an Open vSwitch without a bridge), "none", or "autonomous"
-        (ri2n-reorder alone, without Open vSwitch and controller); without host-up a host's address is on its first
-        NIC, or with "autonomous" on the helper's TAP. `helpers`: ri2n-reorder runs on the hosts besides Open vSwitch;
-        `helper_options` are further options for all of them. `userspace_tso` is Open vSwitch's own for netdev.
-        `switches` with cables between them: bridges of Open vSwitch, "ovs", or of the kernel, "linux-bridge".
-        Raises NotAvailable without root, Open vSwitch or another program, and when the name is taken; BadInput
-        for a bad name.
+        `datapath`: "netdev", "system" or "auto" (system where the kernel has Open vSwitch).
+        `software` of the managed hosts: "ri2n" (Open vSwitch and host-up), "ovs" (an Open vSwitch
+        without a bridge), "none", or "autonomous" (ri2n-reorder alone, without Open vSwitch and
+        controller); without host-up a host's address is on its first NIC, or with "autonomous" on
+        the helper's TAP. `helpers`: ri2n-reorder runs on the hosts besides Open vSwitch;
+        `helper_options` are further options for all of them. `userspace_tso` is Open vSwitch's own
+        for netdev. `switches` with cables between them: bridges of Open vSwitch, "ovs", or of the
+        kernel, "linux-bridge". Raises NotAvailable without root, Open vSwitch or another program,
+        and when the name is taken; BadInput for a bad name.
         """
         if os.geteuid() != 0:
             raise NotAvailable("a lab needs root: use sudo")
         for program in PROGRAMS:
             if shutil.which(program) is None:
-                raise NotAvailable(f"{program} is missing: apt install iproute2 ethtool nftables procps")
+                raise NotAvailable(
+                    f"{program} is missing: apt install iproute2 ethtool nftables procps"
+                )
         ovs.check_ovs()
         if datapath == "auto":
             datapath = "system" if ovs.has_kernel_datapath() else "netdev"
@@ -96,7 +111,9 @@ class Lab:
         if switches not in SWITCHES:
             raise BadInput(f"switches {switches!r}: must be one of {', '.join(SWITCHES)}")
         if switches != "ovs" and not plan.cable_ends(topology):
-            raise BadInput(f"switches {switches!r}: topology {topology.name} has no cables between switches")
+            raise BadInput(
+                f"switches {switches!r}: topology {topology.name} has no cables between switches"
+            )
         if helpers and software not in ("ri2n", "autonomous"):
             raise BadInput(f"software {software!r}: has no helpers")
         if helpers:
@@ -144,10 +161,14 @@ class Lab:
         tell = progress or (lambda _: None)
         with state.locked(self.name):
             if (self.run_dir / "state.json").exists():
-                raise NotAvailable(f"lab {self.name!r} exists already: `ri2n lab down {self.name}` removes it")
+                raise NotAvailable(
+                    f"lab {self.name!r} exists already: `ri2n lab down {self.name}` removes it"
+                )
             taken = [name for name in self._state.namespaces if namespace_exists(name)]
             if taken:
-                raise NotAvailable(f"namespace {taken[0]} exists already: choose another name for the lab")
+                raise NotAvailable(
+                    f"namespace {taken[0]} exists already: choose another name for the lab"
+                )
             state.write_state(self._state)
             try:
                 tell("namespaces and links")
@@ -181,7 +202,10 @@ class Lab:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.down()
 
@@ -194,7 +218,10 @@ class Lab:
 
     @property
     def phase(self) -> str:
-        """'making', 'up' or 'removing'; anything but 'up' with no process at work is the rest of a crash."""
+        """'making', 'up' or 'removing'.
+
+        Anything but 'up' with no process at work is the rest of a crash.
+        """
         return self._state.phase
 
     @property
@@ -214,7 +241,10 @@ class Lab:
 
     @property
     def has_helpers(self) -> bool:
-        """Whether ri2n-reorder belongs on its hosts, but for those whose topology says `helper: false`."""
+        """Whether ri2n-reorder belongs on its hosts, but for those whose topology says `helper:
+
+        false`.
+        """
         return self._state.helpers
 
     @property
@@ -224,7 +254,10 @@ class Lab:
 
     @property
     def hosts(self) -> list[str]:
-        """All hosts, in the order of the topology; `topology.managed_hosts()` leaves plain ones out."""
+        """All hosts, in the order of the topology.
+
+        `topology.managed_hosts()` leaves plain ones out.
+        """
         return list(self.topology.hosts)
 
     @property
@@ -243,9 +276,14 @@ class Lab:
         return self.run_dir / "cluster.yaml"
 
     def namespace(self, host: str) -> str:
-        """The namespace of a host, or of "mgmt" (the controller's) or "sw" (the switches'); BadInput otherwise."""
+        """The namespace of a host, or of "mgmt" (the controller's) or "sw" (the switches').
+
+        BadInput otherwise.
+        """
         if host not in self.topology.hosts and host not in ("mgmt", "sw"):
-            raise BadInput(f"host {host!r}: lab {self.name} has {', '.join(self.hosts)}, mgmt and sw")
+            raise BadInput(
+                f"host {host!r}: lab {self.name} has {', '.join(self.hosts)}, mgmt and sw"
+            )
         return f"ri2n-{self.name}-{host}"
 
     def address(self, host: str) -> str:
@@ -267,15 +305,20 @@ class Lab:
         timeout_s: float = EXEC_TIMEOUT_S,
         input: str | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command on a host to its end; CommandFailed when it fails (with `check`) or takes too long.
+        """Run a command on a host to its end; CommandFailed when it fails (with `check`) or takes
+        too long.
 
         OVS tools talk to that host's own Open vSwitch, and host names resolve.
         """
         command = in_namespace(self.namespace(host), argv)
-        return run(command, check=check, timeout_s=timeout_s, stdin=input, env=self.environment(host))
+        return run(
+            command, check=check, timeout_s=timeout_s, stdin=input, env=self.environment(host)
+        )
 
     def popen(self, host: str, argv: Sequence[str], **kwargs: Any) -> subprocess.Popen[Any]:
-        """Start a command on a host (or "mgmt"); `down` ends it. Keywords are subprocess.Popen's."""
+        """Start a command on a host (or "mgmt"); `down` ends it. Keywords are
+        subprocess.Popen's.
+        """
         kwargs.setdefault("env", self.environment(host))
         kwargs.setdefault("stdin", subprocess.DEVNULL)
         child = subprocess.Popen(in_namespace(self.namespace(host), argv), **kwargs)
@@ -287,7 +330,10 @@ class Lab:
         return ovs.environment(self.run_dir / host)
 
     def ofctl(self, host: str, *args: str, input: str | None = None) -> str:
-        """What `ovs-ofctl -O OpenFlow15 ARGS` prints, asked of the host's own OVS; CommandFailed on errors."""
+        """What `ovs-ofctl -O OpenFlow15 ARGS` prints, asked of the host's own OVS.
+
+        CommandFailed on errors.
+        """
         return self._ovs_tool(host, ["ovs-ofctl", "-O", "OpenFlow15", *args], input)
 
     def vsctl(self, host: str, *args: str) -> str:
@@ -295,11 +341,18 @@ class Lab:
         return self._ovs_tool(host, ["ovs-vsctl", "--timeout=20", *args])
 
     def appctl(self, host: str, *args: str) -> str:
-        """What `ovs-appctl ARGS` prints, asked of the host's own ovs-vswitchd; CommandFailed on errors."""
+        """What `ovs-appctl ARGS` prints, asked of the host's own ovs-vswitchd.
+
+        CommandFailed on errors.
+        """
         return self._ovs_tool(host, ["ovs-appctl", "--timeout=20", *args])
 
-    def host_script(self, host: str, script: str, *args: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run host-up, host-down, host-status or host-doctor on a host, with the lab's database and state folder."""
+    def host_script(
+        self, host: str, script: str, *args: str, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Run host-up, host-down, host-status or host-doctor on a host, with the lab's database
+        and state folder.
+        """
         folder = self.run_dir / host
         common = ["--db", ovs.database(folder), "--state-dir", str(folder / "state")]
         command = [str(host_script(script)), *common, *args]
@@ -328,15 +381,17 @@ class Lab:
     ) -> None:
         """Make a fault, on top of those there are.
 
-        nic_down, peer_nic_down: host and nic; the NIC is set down, so the switch port loses its carrier.
-        blackhole: host and nic; the NIC's switch port drops everything, both ways, and keeps its carrier.
-        loss: host, nic and loss in percent; the link drops that share of frames at random, both ways.
-        switch_down: switch; every port of it is a blackhole.
-        cable: switch and port; the cable to another switch in that port carries nothing, both ways.
-        control: host; its NIC on the control network is set down, so the controller and it cannot hear each other.
-        BadInput for anything that does not exist.
+        nic_down, peer_nic_down: host and nic; the NIC is set down, so the switch port loses its
+        carrier. blackhole: host and nic; the NIC's switch port drops everything, both ways, and
+        keeps its carrier. loss: host, nic and loss in percent; the link drops that share of frames
+        at random, both ways. switch_down: switch; every port of it is a blackhole. cable: switch
+        and port; the cable to another switch in that port carries nothing, both ways. control:
+        host; its NIC on the control network is set down, so the controller and it cannot hear each
+        other. BadInput for anything that does not exist.
         """
-        new = check_fault(self.topology, kind, host=host, nic=nic, switch=switch, loss=loss, port=port)
+        new = check_fault(
+            self.topology, kind, host=host, nic=nic, switch=switch, loss=loss, port=port
+        )
         self._change_faults(lambda now: [*[old for old in now if not same_place(old, new)], new])
 
     def restore(
@@ -349,7 +404,9 @@ class Lab:
         port: int | None = None,
     ) -> None:
         """End one fault; one that is not there is no error."""
-        gone = check_fault(self.topology, kind, host=host, nic=nic, switch=switch, loss=100.0, port=port)
+        gone = check_fault(
+            self.topology, kind, host=host, nic=nic, switch=switch, loss=100.0, port=port
+        )
         self._change_faults(lambda now: [old for old in now if not same_place(old, gone)])
 
     def restore_all(self) -> None:
@@ -371,19 +428,31 @@ class Lab:
     def start_controller(
         self, *, strategy: str = "max_min", config: Path | None = None, extra: Sequence[str] = ()
     ) -> subprocess.Popen[Any]:
-        """Start `ri2n controller` on the control network; its output goes to controller.log in `run_dir`."""
+        """Start `ri2n controller` on the control network.
+
+        Its output goes to controller.log in `run_dir`.
+        """
         argv = [sys.executable, "-m", "ri2n_sdn.cli.main", "controller"]
-        argv += ["--listen", f"{self.controller_address}:6653", "--socket", str(self.controller_socket)]
+        argv += [
+            "--listen",
+            f"{self.controller_address}:6653",
+            "--socket",
+            str(self.controller_socket),
+        ]
         argv += ["--config", str(config or self.cluster_file), "--strategy", strategy, *extra]
         with (self.run_dir / "controller.log").open("ab") as log:
             return self.popen("mgmt", argv, stdout=log, stderr=subprocess.STDOUT)
 
     def wait_ready(self, timeout_s: float = 120.0) -> dict[str, Any]:
-        """Wait until the controller knows all managed hosts and networks and has settled; return its status.
+        """Wait until the controller knows all managed hosts and networks and has settled; return
+        its status.
 
-        NotAvailable, with what is missing and the end of its log, when that takes longer than `timeout_s`.
+        NotAvailable, with what is missing and the end of its log, when that takes longer than
+        `timeout_s`.
         """
-        return await_ready(self.topology, self.controller_socket, self.run_dir / "controller.log", timeout_s)
+        return await_ready(
+            self.topology, self.controller_socket, self.run_dir / "controller.log", timeout_s
+        )
 
     # ---- how it is made
 
@@ -393,7 +462,9 @@ class Lab:
 
     def _make_namespaces(self) -> None:
         names = {host: self.namespace(host) for host in ("sw", "mgmt", *self.hosts)}
-        with state.locked(""):  # the first `ip netns add` after boot remounts /run/netns: not twice at once
+        with state.locked(
+            ""
+        ):  # the first `ip netns add` after boot remounts /run/netns: not twice at once
             for name in names.values():
                 folder = ETC_NETNS / name
                 folder.mkdir(parents=True, exist_ok=True)
@@ -411,10 +482,15 @@ class Lab:
         settings += ["net.ipv6.conf.all.accept_dad=0", "net.ipv6.conf.default.accept_dad=0"]
         run(in_namespace(self.namespace(host), ["sysctl", "-qw", *settings]))
         if fabric:
-            # What TCP remembers of a destination would make a measurement depend on those before it.
-            run(in_namespace(self.namespace(host), ["sysctl", "-qw", "net.ipv4.tcp_no_metrics_save=1"]))
-            # Refused in a namespace where the machine's tcp_allowed_congestion_control lacks cubic; programs that
-            # measure ask for cubic themselves (root may), so that changes no figure.
+            # What TCP remembers of a destination would make a measurement depend on those before
+            # it.
+            run(
+                in_namespace(
+                    self.namespace(host), ["sysctl", "-qw", "net.ipv4.tcp_no_metrics_save=1"]
+                )
+            )
+            # Refused in a namespace where the machine's tcp_allowed_congestion_control lacks cubic;
+            # programs that measure ask for cubic themselves (root may), so that changes no figure.
             cubic = ["sysctl", "-qw", "net.ipv4.tcp_congestion_control=cubic"]
             run(in_namespace(self.namespace(host), cubic), check=False)
 
@@ -425,15 +501,24 @@ class Lab:
         cables: list[str] = []
         if host == "sw":
             for port in plan.switch_ports(self.topology):
-                queues += plan.switch_queue(port.device, port.nic.rate_bps, self.topology.switches[port.switch])
+                queues += plan.switch_queue(
+                    port.device, port.nic.rate_bps, self.topology.switches[port.switch]
+                )
                 devices.append(port.device)
             for end in plan.cable_ends(self.topology):
-                queues += plan.switch_queue(end.device, end.rate_bps, self.topology.switches[end.switch])
+                queues += plan.switch_queue(
+                    end.device, end.rate_bps, self.topology.switches[end.switch]
+                )
                 cables.append(end.device)
         elif host == "mgmt":
-            links += ["link add control type bridge forward_delay 0 mcast_snooping 0", "link set control up"]
+            links += [
+                "link add control type bridge forward_delay 0 mcast_snooping 0",
+                "link set control up",
+            ]
             links.append(f"addr add {plan.CONTROLLER_ADDRESS}/24 dev control")
-            links += [f"link set m-{name} master control up" for name in self.topology.managed_hosts()]
+            links += [
+                f"link set m-{name} master control up" for name in self.topology.managed_hosts()
+            ]
         else:
             spec = self.topology.hosts[host]
             for nic in spec.nics:
@@ -450,8 +535,13 @@ class Lab:
                 if self.has_helpers and (not spec.managed or self.software == "autonomous"):
                     links.append(f"link set {spec.nics[0].name} mtu {address_mtu()}")
             if spec.managed:
-                links += [f"addr add {plan.management_address(self.topology, host)}/24 dev mgmt0", "link set mgmt0 up"]
-                run(in_namespace(namespace, ["sysctl", "-qw", "net.ipv6.conf.mgmt0.disable_ipv6=1"]))
+                links += [
+                    f"addr add {plan.management_address(self.topology, host)}/24 dev mgmt0",
+                    "link set mgmt0 up",
+                ]
+                run(
+                    in_namespace(namespace, ["sysctl", "-qw", "net.ipv6.conf.mgmt0.disable_ipv6=1"])
+                )
         offloads = "".join(f"ethtool -K {device} {OFFLOADS_OFF}\n" for device in devices + cables)
         run(in_namespace(namespace, ["bash", "-e"]), stdin=offloads)  # before a device is up
         ip_batch([*links, *(f"link set {device} up" for device in devices)], namespace)
@@ -463,7 +553,9 @@ class Lab:
         where = self.topology.managed_hosts() if self.software in OVS_ON_HOSTS else []
         with_ovs = self._state.switches == "ovs"
         where += ["sw"] if with_ovs else []
-        _parallel(lambda host: ovs.start(self.run_dir / host, self.namespace(host), template), where)
+        _parallel(
+            lambda host: ovs.start(self.run_dir / host, self.namespace(host), template), where
+        )
         if with_ovs:
             self._add_bridges()
         self._wire_switches()
@@ -473,9 +565,22 @@ class Lab:
         # linux-noop: otherwise OVS removes the ports' TBF as it takes them.
         args = ["--", "--id=@noop", "create", "QoS", "type=linux-noop"]
         for switch in self.topology.switches:
-            args += ["--", "add-br", switch, "--", "set", "bridge", switch, f"datapath_type={self.datapath}"]
-        to_hosts = [(port.switch, port.device, port.number) for port in plan.switch_ports(self.topology)]
-        to_switches = [(end.switch, end.device, end.number) for end in plan.cable_ends(self.topology)]
+            args += [
+                "--",
+                "add-br",
+                switch,
+                "--",
+                "set",
+                "bridge",
+                switch,
+                f"datapath_type={self.datapath}",
+            ]
+        to_hosts = [
+            (port.switch, port.device, port.number) for port in plan.switch_ports(self.topology)
+        ]
+        to_switches = [
+            (end.switch, end.device, end.number) for end in plan.cable_ends(self.topology)
+        ]
         for switch, device, number in to_hosts + to_switches:
             args += ["--", "add-port", switch, device]
             args += ["--", "set", "interface", device, f"ofport_request={number}"]
@@ -483,7 +588,8 @@ class Lab:
         self.vsctl("sw", *args)
 
     def _wire_switches(self) -> None:
-        """Where switches have cables between them: configure each by the file that an operator would use.
+        """Where switches have cables between them: configure each by the file that an operator
+        would use.
 
         The cables have no carrier up to then, since without VLANs they are circles.
         """
@@ -495,13 +601,25 @@ class Lab:
         file = folder / "topology.yaml"
         file.write_text(yaml.safe_dump(self.topology.model_dump(mode="json"), sort_keys=False))
         argv = [sys.executable, "-m", "ri2n_sdn.cli.main", "vlan", "switch-config", str(file)]
-        run([*argv, "--vendor", self._state.switches, "-o", str(folder), "--port-format", "{switch}-{port}"])
+        run(
+            [
+                *argv,
+                "--vendor",
+                self._state.switches,
+                "-o",
+                str(folder),
+                "--port-format",
+                "{switch}-{port}",
+            ]
+        )
         for switch in self.topology.switches:
             try:
                 self.exec("sw", ["bash", str(folder / f"{switch}.sh")])
             except CommandFailed as error:
                 if self._state.switches != "ovs" and "not supported" in str(error):
-                    raise NotAvailable("this kernel's bridges know no VLANs (CONFIG_BRIDGE_VLAN_FILTERING)") from None
+                    raise NotAvailable(
+                        "this kernel's bridges know no VLANs (CONFIG_BRIDGE_VLAN_FILTERING)"
+                    ) from None
                 raise
         ip_batch([f"link set {end.device} up" for end in ends], self.namespace("sw"))
 
@@ -509,30 +627,48 @@ class Lab:
         if self.software != "ri2n":
             return
         hosts = self.topology.managed_hosts()
-        _parallel(lambda host: self.host_script(host, "host-up", *self.host_up_arguments(host)), hosts)
+        _parallel(
+            lambda host: self.host_script(host, "host-up", *self.host_up_arguments(host)), hosts
+        )
         if self.datapath == "system":
             # A shaped link counts frames, so they must be frames before they reach it.
-            _parallel(lambda host: self.exec(host, ["ethtool", "-K", "br-ri2n", *SEGMENT_HERE.split()]), hosts)
+            _parallel(
+                lambda host: self.exec(host, ["ethtool", "-K", "br-ri2n", *SEGMENT_HERE.split()]),
+                hosts,
+            )
 
     def _widen_sockets(self) -> None:
-        """On netdev, let queues fill at the links and not at ovs-vswitchd's one socket for sending."""
+        """On netdev, let queues fill at the links and not at ovs-vswitchd's one socket for
+        sending.
+        """
         if self.datapath != "netdev" or self.software != "ri2n":
             return
         # A first frame out of every host, which its switch forwards, makes all those sockets exist.
         frame = f"ffffffffffff{'020000000001'}88b6" + "00" * 46
         for host in self.topology.managed_hosts():
-            self.ofctl(host, "packet-out", "br-ri2n", f"in_port=LOCAL packet={frame} actions=output:1")
-        for host in (*(["sw"] if self._state.switches == "ovs" else []), *self.topology.managed_hosts()):
+            self.ofctl(
+                host, "packet-out", "br-ri2n", f"in_port=LOCAL packet={frame} actions=output:1"
+            )
+        for host in (
+            *(["sw"] if self._state.switches == "ovs" else []),
+            *self.topology.managed_hosts(),
+        ):
             pid = int((self.run_dir / host / "ovs-vswitchd.pid").read_text())
-            switch_ports = len(plan.switch_ports(self.topology)) + len(plan.cable_ends(self.topology))
+            switch_ports = len(plan.switch_ports(self.topology)) + len(
+                plan.cable_ends(self.topology)
+            )
             ports = switch_ports if host == "sw" else len(self.topology.hosts[host].nics)
             ports += 2 if host in self.helpers.hosts else 0  # its TAPs
             deadline_s = time.monotonic() + 5.0
-            while widen_packet_sockets(pid, SOCKET_BYTES) <= ports and time.monotonic() < deadline_s:
+            while (
+                widen_packet_sockets(pid, SOCKET_BYTES) <= ports and time.monotonic() < deadline_s
+            ):
                 time.sleep(0.01)
 
     def _write_cluster_file(self) -> None:
-        self.cluster_file.write_text(yaml.safe_dump(plan.cluster_config(self.topology), sort_keys=False))
+        self.cluster_file.write_text(
+            yaml.safe_dump(plan.cluster_config(self.topology), sort_keys=False)
+        )
 
     def _remove(self) -> None:
         remove_namespaces(self._state.namespaces)
@@ -542,7 +678,8 @@ class Lab:
             with suppress(OSError):
                 ETC_NETNS.rmdir()  # only when empty
         for child in self._children:
-            child.kill()  # it lived in a namespace and is dead, unless it has left that for one of its own
+            # it lived in a namespace and is dead, unless it has left that for one of its own
+            child.kill()
             child.wait()
             for pipe in (child.stdin, child.stdout, child.stderr):
                 if pipe is not None:
@@ -559,13 +696,18 @@ class Lab:
             before = [Fault(**entry) for entry in self._state.faults]
             after = change(before)
             if self._state.switches != "ovs" and any(fault.kind not in ON_HOSTS for fault in after):
-                raise BadInput(f"only switches of Open vSwitch can have faults, those of lab {self.name} cannot")
+                raise BadInput(
+                    f"only switches of Open vSwitch can have faults, those of lab {self.name} "
+                    "cannot"
+                )
             self._set(faults=[vars(entry) for entry in after])
             apply_faults(self.topology, self.run_dir / "sw", self.namespace, before, after)
 
     def _ovs_tool(self, host: str, argv: list[str], input: str | None = None) -> str:
         self.namespace(host)  # an unknown host is BadInput
-        if host != "sw" and (self.software not in OVS_ON_HOSTS or host not in self.topology.managed_hosts()):
+        if host != "sw" and (
+            self.software not in OVS_ON_HOSTS or host not in self.topology.managed_hosts()
+        ):
             raise BadInput(f"host {host!r} has no Open vSwitch")
         return run(argv, env=self.environment(host), stdin=input).stdout
 

@@ -25,21 +25,28 @@ def up(
     helpers: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Lab:
-    """Make the lab that the topology file describes; BadInput or NotAvailable, and then nothing is left."""
+    """Make the lab that the topology file describes.
+
+    BadInput or NotAvailable, and then nothing is left.
+    """
     lab = Lab.create(load_topology(topology), name, datapath=datapath, helpers=helpers)
     lab.up(progress)
     return lab
 
 
 def find(name: str | None = None) -> Lab:
-    """The lab of this name, or the only one this user has; BadInput when that does not say which."""
+    """The lab of this name, or the only one this user has; BadInput when that does not say
+    which.
+    """
     if name is not None:
         return Lab.load(name)
     mine = Lab.all_mine()
     if not mine:
         raise NotAvailable("there is no lab: `ri2n lab up TOPOLOGY` makes one")
     if len(mine) > 1:
-        raise BadInput(f"which lab? There are {', '.join(lab.name for lab in mine)}: name one with --lab")
+        raise BadInput(
+            f"which lab? There are {', '.join(lab.name for lab in mine)}: name one with --lab"
+        )
     return mine[0]
 
 
@@ -63,7 +70,9 @@ def down_all_mine() -> list[str]:
 
 
 def ls() -> list[dict[str, Any]]:
-    """Every lab on the machine: name, topology, phase, owner, datapath, created_s, hosts, faults."""
+    """Every lab on the machine: name, topology, phase, owner, datapath, created_s, hosts,
+    faults.
+    """
     return [
         {
             "name": lab.name,
@@ -74,7 +83,8 @@ def ls() -> list[dict[str, Any]]:
             "created_s": lab.created_s,
             "hosts": lab.hosts,
             "faults": [
-                {key: value for key, value in vars(fault).items() if value is not None} for fault in lab.faults()
+                {key: value for key, value in vars(fault).items() if value is not None}
+                for fault in lab.faults()
             ],
         }
         for lab in Lab.all()

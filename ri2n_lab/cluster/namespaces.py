@@ -1,4 +1,6 @@
-"""Make and remove network namespaces, and end every process inside one: the lab's only way to kill."""
+"""Make and remove network namespaces, and end every process inside one: the lab's only way to
+kill.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from pathlib import Path
 from ri2n_lab.cluster.run import ip_batch, run
 from ri2n_sdn.errors import NotAvailable
 
-__all__ = ["add_namespaces", "kill_processes", "namespace_exists", "processes_in", "remove_namespaces"]
+__all__ = [
+    "add_namespaces",
+    "kill_processes",
+    "namespace_exists",
+    "processes_in",
+    "remove_namespaces",
+]
 
 NETNS = Path("/run/netns")
 TERM_WAIT_S = 2.0
@@ -25,12 +33,18 @@ def namespace_exists(name: str) -> bool:
 
 
 def add_namespaces(names: Iterable[str]) -> None:
-    """Make the namespaces; CommandFailed when one exists already. Callers hold the lock all labs share."""
+    """Make the namespaces; CommandFailed when one exists already.
+
+    Callers hold the lock all labs share.
+    """
     ip_batch([f"netns add {name}" for name in names])
 
 
 def remove_namespaces(names: Iterable[str]) -> None:
-    """Kill what runs in the namespaces, then remove them and all devices in them; missing ones are ignored."""
+    """Kill what runs in the namespaces, then remove them and all devices in them.
+
+    Missing ones are ignored.
+    """
     present = [name for name in names if namespace_exists(name)]
     inodes = {inode for name in present if (inode := _inode(NETNS / name)) is not None}
     kill_processes(inodes)
@@ -48,10 +62,11 @@ def processes_in(names: Iterable[str]) -> list[int]:
 
 
 def kill_processes(inodes: set[int]) -> None:
-    """End every process whose network namespace is one of `inodes`: TERM, then KILL to what is left.
+    """End every process whose network namespace is one of `inodes`: TERM, then KILL to what is
+    left.
 
-    Each is signalled through a pidfd after its namespace was read again, so a reused pid is never hit.
-    NotAvailable when one does not end.
+    Each is signalled through a pidfd after its namespace was read again, so a reused pid is never
+    hit. NotAvailable when one does not end.
     """
     inodes = inodes - {_inode(Path("/proc/self/ns/net"))}  # never the machine's own
     start = time.monotonic()
@@ -90,7 +105,9 @@ def _pids(inodes: set[int]) -> list[int]:
 
 
 def _inode(path: Path) -> int | None:
-    """The inode of a namespace; None for one that is gone (a zombie has none) or not mounted yet."""
+    """The inode of a namespace; None for one that is gone (a zombie has none) or not mounted
+    yet.
+    """
     try:
         return path.stat().st_ino
     except OSError:

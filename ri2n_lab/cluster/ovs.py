@@ -58,7 +58,10 @@ def check_ovs() -> None:
 
 
 def has_kernel_datapath() -> bool:
-    """Whether this kernel has Open vSwitch's datapath, built in or as a module; a module is loaded by asking."""
+    """Whether this kernel has Open vSwitch's datapath, built in or as a module.
+
+    A module is loaded by asking.
+    """
     with GenericNetlinkSocket() as netlink:
         try:
             netlink.bind("ovs_datapath", genlmsg)
@@ -80,7 +83,12 @@ def make_template(path: Path, *, userspace_tso: bool = False) -> None:
 
 def environment(folder: Path) -> dict[str, str]:
     """The environment in which every OVS tool talks to the OVS whose folder this is."""
-    return {**os.environ, "OVS_RUNDIR": str(folder), "OVS_DBDIR": str(folder), "OVS_LOGDIR": str(folder)}
+    return {
+        **os.environ,
+        "OVS_RUNDIR": str(folder),
+        "OVS_DBDIR": str(folder),
+        "OVS_LOGDIR": str(folder),
+    }
 
 
 def database(folder: Path) -> str:
@@ -95,7 +103,11 @@ def start(folder: Path, namespace: str, template: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(template, folder / "conf.db")
-    _serve(folder, namespace, ["ovsdb-server", str(folder / "conf.db"), f"--remote=punix:{folder}/db.sock"])
+    _serve(
+        folder,
+        namespace,
+        ["ovsdb-server", str(folder / "conf.db"), f"--remote=punix:{folder}/db.sock"],
+    )
     _serve(folder, namespace, ["ovs-vswitchd", database(folder)])
 
 
@@ -114,20 +126,25 @@ def _serve(folder: Path, namespace: str, argv: Sequence[str]) -> None:
     except CommandFailed as error:
         log = folder / f"{argv[0]}.log"
         tail = log.read_text(errors="replace").splitlines()[-3:] if log.exists() else []
-        raise NotAvailable(f"{argv[0]} did not start in {namespace}: {error} {' | '.join(tail)}") from None
+        raise NotAvailable(
+            f"{argv[0]} did not start in {namespace}: {error} {' | '.join(tail)}"
+        ) from None
 
 
 def port_mod(folder: Path, bridge: str, ports: Sequence[tuple[int, str]], *, dead: bool) -> None:
     """Make switch ports drop everything both ways, or stop that; carrier and learned MACs stay.
 
-    `ports` are (port number, the port's MAC). ovs-ofctl needs two commands per port; here it is one message each,
-    all in one write, so the directions and ports die together. NotAvailable when the bridge refuses.
+    `ports` are (port number, the port's MAC). ovs-ofctl needs two commands per port; here it is one
+    message each, all in one write, so the directions and ports die together. NotAvailable when the
+    bridge refuses.
     """
     mask = OFPPC_NO_RECV | OFPPC_NO_FWD
     config = mask if dead else 0
     messages = [struct.pack("!BBHI", 1, OFPT_HELLO, 8, 1)]
     for number, mac in ports:
-        body = struct.pack("!H6sIII4x", number, bytes.fromhex(mac.replace(":", "")), config, mask, 0)
+        body = struct.pack(
+            "!H6sIII4x", number, bytes.fromhex(mac.replace(":", "")), config, mask, 0
+        )
         messages.append(struct.pack("!BBHI", 1, OFPT_PORT_MOD, 8 + len(body), 2) + body)
     messages.append(struct.pack("!BBHI", 1, OFPT_BARRIER_REQUEST, 8, 3))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:

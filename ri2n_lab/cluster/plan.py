@@ -26,9 +26,13 @@ __all__ = [
 ]
 
 CONTROLLER_ADDRESS = "10.255.0.1"
-MAX_HOSTS = 253  # one /24 for the hosts, and one for their control network, whose .1 is the controller
+MAX_HOSTS = (
+    253  # one /24 for the hosts, and one for their control network, whose .1 is the controller
+)
 FRAME_BYTES = 1514
-NIC_QUEUE_BYTES = 170 * FRAME_BYTES  # TCP does not feel a queue behind a netdev bridge: a longer one only adds delay
+NIC_QUEUE_BYTES = (
+    170 * FRAME_BYTES
+)  # TCP does not feel a queue behind a netdev bridge: a longer one only adds delay
 CABLE_DELAY = "5us"
 BURST_S = 0.0008  # 10 kB at 100 Mbit/s: what a late timer may make up for
 MIN_BURST_BYTES = 2 * 1514
@@ -36,7 +40,10 @@ MIN_BURST_BYTES = 2 * 1514
 
 @dataclass(frozen=True)
 class SwitchPort:
-    """One end of a link at its switch: the device in the switches' namespace, OpenFlow number, the port's MAC."""
+    """One end of a link at its switch:
+
+    the device in the switches' namespace, OpenFlow number, the port's MAC.
+    """
 
     switch: str
     number: int
@@ -60,11 +67,16 @@ class CableEnd:
 def check_size(topology: Topology) -> None:
     """BadInput for a topology with more hosts than a lab has addresses for."""
     if len(topology.hosts) > MAX_HOSTS:
-        raise BadInput(f"topology {topology.name}: {len(topology.hosts)} hosts, a lab has {MAX_HOSTS} at most")
+        raise BadInput(
+            f"topology {topology.name}: {len(topology.hosts)} hosts, a lab has {MAX_HOSTS} at most"
+        )
 
 
 def nic_mac(topology: Topology, host: str, nic: str) -> str:
-    """A NIC's MAC: 04:00:00:00:HOST:NIC, counted from 1. Like a bought NIC's, it is not locally administered."""
+    """A NIC's MAC: 04:00:00:00:HOST:NIC, counted from 1.
+
+    Like a bought NIC's, it is not locally administered.
+    """
     index = [spec.name for spec in topology.hosts[host].nics].index(nic) + 1
     return f"04:00:00:00:{topology.number(host):02x}:{index:02x}"
 
@@ -77,7 +89,8 @@ def management_address(topology: Topology, host: str) -> str:
 def switch_ports(topology: Topology) -> list[SwitchPort]:
     """Every switch port that leads to a host, in order of switches and hosts.
 
-    Where switches have cables between them, devices are called by switch and port, as files for switches call them.
+    Where switches have cables between them, devices are called by switch and port, as files for
+    switches call them.
     """
     found = []
     by_number = bool(cable_ends(topology))
@@ -104,9 +117,12 @@ def cable_ends(topology: Topology) -> list[CableEnd]:
 
 
 def link_commands(topology: Topology, namespace: dict[str, str]) -> list[str]:
-    """`ip` commands that make every link of the fabric and of the control network, both ends in their namespaces."""
+    """`ip` commands that make every link of the fabric and of the control network, both ends in
+    their namespaces.
+    """
     lines = [
-        f"link add {port.nic.name} netns {namespace[port.host]} address {nic_mac(topology, port.host, port.nic.name)}"
+        f"link add {port.nic.name} netns {namespace[port.host]} address "
+        f"{nic_mac(topology, port.host, port.nic.name)}"
         f" type veth peer name {port.device} netns {namespace['sw']} address {port.mac}"
         for port in switch_ports(topology)
     ]
@@ -117,7 +133,8 @@ def link_commands(topology: Topology, namespace: dict[str, str]) -> list[str]:
         for one, other in zip(ends[::2], ends[1::2], strict=True)
     ]
     lines += [
-        f"link add mgmt0 netns {namespace[host]} type veth peer name m-{host} netns {namespace['mgmt']}"
+        f"link add mgmt0 netns {namespace[host]} type veth peer name m-{host} netns "
+        f"{namespace['mgmt']}"
         for host in topology.managed_hosts()
     ]
     return lines
@@ -126,12 +143,14 @@ def link_commands(topology: Topology, namespace: dict[str, str]) -> list[str]:
 def nic_queue(nic: NicSpec, datapath: str) -> list[str]:
     """The `tc` commands of a NIC: its rate, and a queue that TCP does not overrun.
 
-    netem is exact to the packet and has a delay, as a cable has; the netdev datapath is for kernels that lack it. Up to
-    one frame's time of random delay follows, in order: NICs of exactly one rate would meet at a port in the same order
-    for ever, and the one that comes just after each departure would get all its room (Floyd and Jacobson, On Traffic
-    Phase Effects in Packet-Switched Gateways, 1992, whose remedy this is). Real hosts are not that regular.
+    netem is exact to the packet and has a delay, as a cable has; the netdev datapath is for kernels
+    that lack it. Up to one frame's time of random delay follows, in order: NICs of exactly one rate
+    would meet at a port in the same order for ever, and the one that comes just after each
+    departure would get all its room (Floyd and Jacobson, On Traffic Phase Effects in
+    Packet-Switched Gateways, 1992, whose remedy this is). Real hosts are not that regular.
 
-    A `fair` queue needs a rate that holds frames back from it, which netem's does not: there it is TBF's.
+    A `fair` queue needs a rate that holds frames back from it, which netem's does not: there it is
+    TBF's.
     """
     device, rate_bps = nic.name, nic.rate_bps
     if nic.queue == "fair":
@@ -144,7 +163,8 @@ def nic_queue(nic: NicSpec, datapath: str) -> list[str]:
     half_us = FRAME_BYTES * 8e6 / rate_bps / 2
     limit = f"limit {nic.queue_frames}"
     return [  # a rate keeps netem's packets in order, one so high costs no time
-        f"qdisc add dev {device} root handle 1: netem rate {rate_bps}bit delay {CABLE_DELAY} {limit}",
+        f"qdisc add dev {device} root handle 1: netem rate {rate_bps}bit delay {CABLE_DELAY} "
+        f"{limit}",
         f"qdisc add dev {device} parent 1:1 handle 10: netem rate {100 * rate_bps}bit"
         f" delay {half_us:.3f}us {half_us:.3f}us {limit}",
     ]
@@ -153,23 +173,28 @@ def nic_queue(nic: NicSpec, datapath: str) -> list[str]:
 def switch_queue(device: str, rate_bps: int, switch: SwitchSpec) -> list[str]:
     """The `tc` commands of a switch port: its rate, and the switch's buffer in full frames.
 
-    A full buffer drops its oldest frame, unless the switch is told otherwise. One that drops the newest gives all its
-    room to who comes first after each departure, and other senders starve: the lock-out of RFC 2309, section 2, which
-    names this cure. On netdev it is the order in which ovs-vswitchd asks its ports, 32 frames each (81 to 21 Mbit/s for
-    two equal senders); on the kernel datapath a NIC that never idles beside ones that do (figure 4 g, right
-    weights: C at 0.60 of its share, and at 0.91 where the oldest is dropped).
+    A full buffer drops its oldest frame, unless the switch is told otherwise. One that drops the
+    newest gives all its room to who comes first after each departure, and other senders starve: the
+    lock-out of RFC 2309, section 2, which names this cure. On netdev it is the order in which
+    ovs-vswitchd asks its ports, 32 frames each (81 to 21 Mbit/s for two equal senders); on the
+    kernel datapath a NIC that never idles beside ones that do (figure 4 g, right weights: C at 0.60
+    of its share, and at 0.91 where the oldest is dropped).
     """
     buffer_bytes = switch.port_buffer_bytes
     kind = "pfifo_head_drop" if switch.drop == "oldest" else "pfifo"
     return [
         _tbf(device, rate_bps, buffer_bytes).replace(" root tbf", " root handle 1: tbf"),
-        f"qdisc add dev {device} parent 1:1 handle 10: {kind} limit {max(2, buffer_bytes // FRAME_BYTES)}",
+        f"qdisc add dev {device} parent 1:1 handle 10: {kind} limit "
+        f"{max(2, buffer_bytes // FRAME_BYTES)}",
     ]
 
 
 def _tbf(device: str, rate_bps: int, limit_bytes: int) -> str:
     burst_bytes = max(MIN_BURST_BYTES, int(rate_bps * BURST_S / 8))
-    return f"qdisc add dev {device} root tbf rate {rate_bps}bit burst {burst_bytes} limit {limit_bytes}"
+    return (
+        f"qdisc add dev {device} root tbf rate {rate_bps}bit burst {burst_bytes} limit "
+        f"{limit_bytes}"
+    )
 
 
 def cluster_config(topology: Topology) -> dict[str, Any]:
@@ -181,7 +206,10 @@ def cluster_config(topology: Topology) -> dict[str, Any]:
         for nic in topology.hosts[host].nics:
             nics[nic.name] = {"rate_bps": nic.rate_bps, "network": topology.network_of[nic.switch]}
             if wired:
-                nics[nic.name] |= {"switch": nic.switch, "port": topology.port_numbers[host, nic.name][1]}
+                nics[nic.name] |= {
+                    "switch": nic.switch,
+                    "port": topology.port_numbers[host, nic.name][1],
+                }
         hosts[host] = {"nics": nics}
     if not wired:
         return {"hosts": hosts}

@@ -1,4 +1,7 @@
-"""Run programs in the lab's namespaces: one place for time-outs, error texts and batches of `ip` commands."""
+"""Run programs in the lab's namespaces:
+
+one place for time-outs, error texts and batches of `ip` commands.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,14 @@ DEFAULT_TIMEOUT_S = 60.0
 
 
 class CommandFailed(Ri2nError):
-    """A command in the lab ended with an error or took too long; `returncode` is None for the latter."""
+    """A command in the lab ended with an error or took too long.
 
-    def __init__(self, argv: Sequence[str], returncode: int | None, stdout: str, stderr: str) -> None:
+    `returncode` is None for the latter.
+    """
+
+    def __init__(
+        self, argv: Sequence[str], returncode: int | None, stdout: str, stderr: str
+    ) -> None:
         self.argv = list(argv)
         self.returncode = returncode
         self.stdout = stdout
@@ -26,7 +34,10 @@ class CommandFailed(Ri2nError):
 
 
 def in_namespace(namespace: str, argv: Sequence[str]) -> list[str]:
-    """`argv` as a command inside `namespace`; `ip netns exec` replaces itself, so the pid is the program's own."""
+    """`argv` as a command inside `namespace`.
+
+    `ip netns exec` replaces itself, so the pid is the program's own.
+    """
     return ["ip", "netns", "exec", namespace, *argv]
 
 
@@ -40,8 +51,8 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run `argv` to its end and return its output as text.
 
-    Raises CommandFailed when it cannot be started or takes longer than `timeout_s`, and, with `check`, when its
-    status is not 0.
+    Raises CommandFailed when it cannot be started or takes longer than `timeout_s`, and, with
+    `check`, when its status is not 0.
     """
     try:
         done = subprocess.run(

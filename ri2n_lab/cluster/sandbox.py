@@ -1,7 +1,9 @@
-"""A private Open vSwitch without root: hosts and networks as bridges of one vswitchd, joined by patch ports.
+"""A private Open vSwitch without root: hosts and networks as bridges of one vswitchd, joined by
+patch ports.
 
-The dummy datapath runs the code of the `netdev` one, with real OpenFlow connections; frames are put in and caught by
-`netdev-dummy/receive` and packet captures. There is no time in it: links have no rate.
+The dummy datapath runs the code of the `netdev` one, with real OpenFlow connections; frames are put
+in and caught by `netdev-dummy/receive` and packet captures. There is no time in it: links have no
+rate.
 """
 
 from __future__ import annotations
@@ -48,11 +50,16 @@ class Process(Protocol):
 
 
 def execute(before: str, argv: Sequence[str], log: Path) -> Process:
-    """Run `ri2n ARGV` in a new interpreter, after the Python code `before`; what it writes is added to `log`."""
+    """Run `ri2n ARGV` in a new interpreter, after the Python code `before`.
+
+    What it writes is added to `log`.
+    """
     command = [sys.executable, "-c", f"{before}\nfrom ri2n_sdn.cli.main import main\nmain()", *argv]
     null = subprocess.DEVNULL
     with log.open("ab") as written:  # a service has a session of its own
-        return subprocess.Popen(command, stdin=null, stdout=written, stderr=written, start_new_session=True)
+        return subprocess.Popen(
+            command, stdin=null, stdout=written, stderr=written, start_new_session=True
+        )
 
 
 def host_mac(number: int) -> str:
@@ -61,11 +68,20 @@ def host_mac(number: int) -> str:
 
 
 class PrivateOvs:
-    """ovsdb-server and ovs-vswitchd of our own, in a folder of their own, with the dummy datapath."""
+    """ovsdb-server and ovs-vswitchd of our own, in a folder of their own, with the dummy
+    datapath.
+    """
 
     def __init__(self) -> None:
         """Nothing is started yet. NotAvailable when Open vSwitch is not installed."""
-        for program in ("ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl", "ovs-appctl"):
+        for program in (
+            "ovs-vswitchd",
+            "ovsdb-server",
+            "ovsdb-tool",
+            "ovs-vsctl",
+            "ovs-ofctl",
+            "ovs-appctl",
+        ):
             if shutil.which(program) is None:
                 raise NotAvailable(f"{program} is missing: apt install openvswitch-switch")
         # A short path: those of unix sockets have room for 107 characters.
@@ -86,7 +102,10 @@ class PrivateOvs:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stop()
 
@@ -97,8 +116,15 @@ class PrivateOvs:
         self._daemon("ovsdb-server", str(database), f"--remote=punix:{self.folder}/db.sock")
         _await(lambda: _is_listening(self.folder / "db.sock"), "ovsdb-server's socket")
         self.run("ovs-vsctl", "--no-wait", "init")
-        self.run("ovs-vsctl", "--no-wait", "set", "Open_vSwitch", ".", "other_config:max-revalidator=250")
-        self._daemon("ovs-vswitchd", f"unix:{self.folder}/db.sock", "--enable-dummy=override", "--disable-system")
+        self.run(
+            "ovs-vsctl", "--no-wait", "set", "Open_vSwitch", ".", "other_config:max-revalidator=250"
+        )
+        self._daemon(
+            "ovs-vswitchd",
+            f"unix:{self.folder}/db.sock",
+            "--enable-dummy=override",
+            "--disable-system",
+        )
         control = self.folder / f"ovs-vswitchd.{self._processes['ovs-vswitchd'].pid}.ctl"
         _await(lambda: _is_listening(control), f"{control.name}")
 
@@ -116,7 +142,8 @@ class PrivateOvs:
         self._temporary.cleanup()
 
     def replace(self, program: str) -> None:
-        """Kill `ovsdb-server` or `ovs-vswitchd` as `kill -9` does, and start it again at once, as systemd would.
+        """Kill `ovsdb-server` or `ovs-vswitchd` as `kill -9` does, and start it again at once, as
+        systemd would.
 
         Returns when the new one takes commands.
         """
@@ -129,7 +156,9 @@ class PrivateOvs:
 
     def run(self, *argv: str, check: bool = True, timeout_s: float = ANSWER_S) -> str:
         """What an OVS tool prints; NotAvailable with its words when it fails."""
-        done = subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=timeout_s, check=False)
+        done = subprocess.run(
+            argv, env=self.env, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
         if check and done.returncode != 0:
             raise NotAvailable(f"{' '.join(argv)[:200]}: {' '.join(done.stderr.split())[-300:]}")
         return done.stdout
@@ -143,7 +172,10 @@ class PrivateOvs:
         return self.run("ovs-ofctl", "-O", "OpenFlow15", command, bridge, *argv)
 
     def appctl(self, command: str, *params: str) -> str:
-        """A command of vswitchd's control socket, without starting a program for it; NotAvailable when it fails."""
+        """A command of vswitchd's control socket, without starting a program for it.
+
+        NotAvailable when it fails.
+        """
         pid = (self.folder / "ovs-vswitchd.pid").read_text().strip()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(ANSWER_S)
@@ -162,35 +194,46 @@ class PrivateOvs:
         raise NotAvailable(f"{command}: ovs-vswitchd closed the connection")
 
     def _daemon(self, program: str, *argv: str) -> None:
-        log, pid = f"--log-file={self.folder}/{program}.log", f"--pidfile={self.folder}/{program}.pid"
+        log, pid = (
+            f"--log-file={self.folder}/{program}.log",
+            f"--pidfile={self.folder}/{program}.pid",
+        )
         self._commands[program] = [program, *argv, log, pid, "-vconsole:off"]
         self._spawn(program)
 
     def _spawn(self, program: str) -> int:
         null = subprocess.DEVNULL
-        process = subprocess.Popen(self._commands[program], env=self.env, stdin=null, stdout=null, stderr=null)
+        process = subprocess.Popen(
+            self._commands[program], env=self.env, stdin=null, stdout=null, stderr=null
+        )
         self._processes[program] = process
         return process.pid
 
 
 class Sandbox:
-    """Hosts and networks in a private Open vSwitch, and controllers for them; use it as a context manager.
+    """Hosts and networks in a private Open vSwitch, and controllers for them; use it as a context
+    manager.
 
     `spawn` starts a controller: `execute`, or what the tests of this class put in its place.
     """
 
     spawn: Callable[[str, Sequence[str], Path], Process] = staticmethod(execute)
 
-    def __init__(self, hosts: Hosts, plain: Mapping[str, str] | None = None, helpers: Collection[str] = ()) -> None:
-        """`plain` are hosts without Open vSwitch: name -> network. Names of networks must be no host's.
+    def __init__(
+        self, hosts: Hosts, plain: Mapping[str, str] | None = None, helpers: Collection[str] = ()
+    ) -> None:
+        """`plain` are hosts without Open vSwitch: name -> network. Names of networks must be no
+        host's.
 
-        Hosts in `helpers` have the helper's two ports, HOST-plain and HOST-wire, with carrier: a helper that says
-        nothing by itself, which the controllers are made to put up with.
+        Hosts in `helpers` have the helper's two ports, HOST-plain and HOST-wire, with carrier: a
+        helper that says nothing by itself, which the controllers are made to put up with.
         """
         self.helpers = tuple(helpers)
         self.hosts = {name: list(networks) for name, networks in hosts.items()}
         self.plain = dict(plain or {})
-        self.networks = sorted({net for nets in hosts.values() for net in nets} | set(self.plain.values()))
+        self.networks = sorted(
+            {net for nets in hosts.values() for net in nets} | set(self.plain.values())
+        )
         self.number = {name: number for number, name in enumerate(self.hosts, 1)}
         self.ovs = PrivateOvs()
         self.folder = self.ovs.folder
@@ -210,7 +253,10 @@ class Sandbox:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stop()
 
@@ -236,26 +282,71 @@ class Sandbox:
         return host_mac(self.number[host])
 
     def nic_mac(self, host: str, port: int) -> str:
-        """The MAC address of a managed host's NIC; Open vSwitch draws those of patch ports at random."""
-        return self.ovs.vsctl("get", "interface", f"{host}-e{port - 1}", "mac_in_use").strip().strip('"')
+        """The MAC address of a managed host's NIC.
+
+        Open vSwitch draws those of patch ports at random.
+        """
+        return (
+            self.ovs.vsctl("get", "interface", f"{host}-e{port - 1}", "mac_in_use")
+            .strip()
+            .strip('"')
+        )
 
     def capture(self, device: str) -> Path:
         """The packet capture of what is sent to a host (managed: its LOCAL port)."""
         return self.folder / f"{device}.pcap"
 
-    def host_commands(self, name: str, number: int, networks: Sequence[str], port: int | None = None) -> list[str]:
+    def host_commands(
+        self, name: str, number: int, networks: Sequence[str], port: int | None = None
+    ) -> list[str]:
         """Words for ovs-vsctl that make a host; `number` chooses its addresses."""
-        words = ["--", "add-br", name, "--", "set", "bridge", name, "fail_mode=secure", "datapath_type=dummy"]
-        words += ["protocols=OpenFlow15", f"other_config:dp-desc={name}", "other_config:disable-in-band=true"]
-        words += [f'other_config:hwaddr="{host_mac(number)}"', f"other_config:datapath-id={number:016x}"]
+        words = [
+            "--",
+            "add-br",
+            name,
+            "--",
+            "set",
+            "bridge",
+            name,
+            "fail_mode=secure",
+            "datapath_type=dummy",
+        ]
+        words += [
+            "protocols=OpenFlow15",
+            f"other_config:dp-desc={name}",
+            "other_config:disable-in-band=true",
+        ]
+        words += [
+            f'other_config:hwaddr="{host_mac(number)}"',
+            f"other_config:datapath-id={number:016x}",
+        ]
         words += ["--", "set", "interface", name, f"options:tx_pcap={self.capture(name)}"]
         for index, network in enumerate(networks, 1):
             words += self.link_commands(name, index, network)
         for tap, number in (("plain", 101), ("wire", 102)) if name in self.helpers else ():
             device = f"{name}-{tap}"
-            words += ["--", "add-port", name, device, "--", "set", "interface", device, "type=dummy"]
+            words += [
+                "--",
+                "add-port",
+                name,
+                device,
+                "--",
+                "set",
+                "interface",
+                device,
+                "type=dummy",
+            ]
             words += [f"ofport_request={number}", f"options:tx_pcap={self.capture(device)}"]
-        words += ["--", "set-controller", name, f"tcp:127.0.0.1:{port or self.port}", "--", "set", "controller", name]
+        words += [
+            "--",
+            "set-controller",
+            name,
+            f"tcp:127.0.0.1:{port or self.port}",
+            "--",
+            "set",
+            "controller",
+            name,
+        ]
         words += ["max_backoff=1000", "inactivity_probe=60000", "controller_rate_limit=1000"]
         return [*words, "controller_burst_limit=1000", "connection_mode=out-of-band"]
 
@@ -272,9 +363,13 @@ class Sandbox:
         self.ovs.appctl("netdev-dummy/receive", device, *frames)
 
     def run_helper(self, host: str, runs: bool) -> None:
-        """Give the helper's ports carrier, or take it, as a process that opens or closes its TAPs does."""
+        """Give the helper's ports carrier, or take it, as a process that opens or closes its
+        TAPs does.
+        """
         for tap in ("plain", "wire"):
-            self.ovs.appctl("netdev-dummy/set-admin-state", f"{host}-{tap}", "up" if runs else "down")
+            self.ovs.appctl(
+                "netdev-dummy/set-admin-state", f"{host}-{tap}", "up" if runs else "down"
+            )
 
     # ---- controllers
 
@@ -283,9 +378,17 @@ class Sandbox:
         return "hosts:\n" + "".join(f"  {name}: {{nics: {{}}}}\n" for name in self.hosts)
 
     def start_controller(
-        self, *, strategy: str = "round_robin", config: str | None = None, before: str = "", extra: Sequence[str] = ()
+        self,
+        *,
+        strategy: str = "round_robin",
+        config: str | None = None,
+        before: str = "",
+        extra: Sequence[str] = (),
     ) -> Process:
-        """Start `ri2n controller`; `config` is cluster.yaml (None: `declared()`), `before` Python that runs first."""
+        """Start `ri2n controller`; `config` is cluster.yaml (None:
+
+        `declared()`), `before` Python that runs first.
+        """
         path = self.folder / "cluster.yaml"
         path.write_text(self.declared() if config is None else config)
         argv = ["controller", "--listen", f"127.0.0.1:{self.port}", "--socket", str(self.socket)]
@@ -312,12 +415,17 @@ class Sandbox:
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
     def wait_settled(
-        self, timeout_s: float = SETTLE_S, hosts: int | None = None, hurry: bool = True, pairs: bool = True
+        self,
+        timeout_s: float = SETTLE_S,
+        hosts: int | None = None,
+        hurry: bool = True,
+        pairs: bool = True,
     ) -> dict[str, Any]:
         """Wait until all hosts are connected and the controller has settled; return its status.
 
-        `hurry`: hosts that wait before they connect again need not; one that connects at that moment does so twice.
-        `pairs`: they are in the status, which is much work for the controller of many hosts.
+        `hurry`: hosts that wait before they connect again need not; one that connects at that
+        moment does so twice. `pairs`: they are in the status, which is much work for the controller
+        of many hosts.
         """
         wanted = len(self.hosts) if hosts is None else hosts
         deadline_s = time.monotonic() + timeout_s
@@ -330,15 +438,21 @@ class Sandbox:
                     self._hurry(status["pid"], there)
                 if status["settled"] and connected == wanted:
                     return self.ask("status") if pairs else status
-                state = f"{connected} of {wanted} hosts, settled {status['settled']}, {status['counters']}"
+                state = (
+                    f"{connected} of {wanted} hosts, settled {status['settled']}, "
+                    f"{status['counters']}"
+                )
             except NotAvailable as error:
                 state = str(error)
             if time.monotonic() > deadline_s:
-                raise NotAvailable(f"not settled after {timeout_s:g} s: {state}; log: {self.log()[-1500:]}")
+                raise NotAvailable(
+                    f"not settled after {timeout_s:g} s: {state}; log: {self.log()[-1500:]}"
+                )
             time.sleep(max(0.05, ASK_EVERY_S * len(self.hosts)))
 
     def hurry(self, connected: Collection[str] = ()) -> None:
-        """Make all hosts but these connect now: OVS 3.1 takes no notice of max_backoff and waits for up to 8 s.
+        """Make all hosts but these connect now: OVS 3.1 takes no notice of max_backoff and waits
+        for up to 8 s.
 
         Another spelling of the same address is another target for it.
         """
@@ -360,7 +474,16 @@ class Sandbox:
     def _build(self) -> None:
         words: list[str] = []
         for network in self.networks:
-            words += ["--", "add-br", network, "--", "set", "bridge", network, "datapath_type=dummy"]
+            words += [
+                "--",
+                "add-br",
+                network,
+                "--",
+                "set",
+                "bridge",
+                network,
+                "datapath_type=dummy",
+            ]
         for name, network in self.plain.items():
             words += ["--", "add-port", network, name, "--", "set", "interface", name, "type=dummy"]
             words += [f"options:tx_pcap={self.capture(name)}"]
@@ -370,9 +493,11 @@ class Sandbox:
 
 
 def reserve_port() -> tuple[socket.socket, int]:
-    """A free TCP port of 127.0.0.1, and the socket that keeps others from it; a controller can still listen there.
+    """A free TCP port of 127.0.0.1, and the socket that keeps others from it; a controller can
+    still listen there.
 
-    It is bound and not listened on, so nobody else is given it, and a switch's attempt to connect cannot meet itself.
+    It is bound and not listened on, so nobody else is given it, and a switch's attempt to connect
+    cannot meet itself.
     """
     generator = random.SystemRandom()
     while True:

@@ -1,4 +1,7 @@
-"""The state folder of labs: what exists, who made it, one lock per lab; written before a thing is made."""
+"""The state folder of labs: what exists, who made it, one lock per lab.
+
+Written before a thing is made.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ LOCK_WAIT_S = 30.0
 
 @dataclass(frozen=True)
 class LabState:
-    """One lab: everything it consists of (namespaces, devices, files) is named after `name` and its topology."""
+    """One lab:
+
+    everything it consists of (namespaces, devices, files) is named after `name` and its topology.
+    """
 
     name: str
     owner: str
@@ -69,9 +75,14 @@ def owner() -> str:
 
 
 def check_name(name: str) -> str:
-    """Return `name`; BadInput unless it is 1 to 24 of a-z, 0-9 and '-', beginning with a letter or digit."""
+    """Return `name`.
+
+    BadInput unless it is 1 to 24 of a-z, 0-9 and '-', beginning with a letter or digit.
+    """
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,23}", name):
-        raise BadInput(f"lab name {name!r}: must be 1 to 24 of a-z, 0-9 and '-', and not begin with '-'")
+        raise BadInput(
+            f"lab name {name!r}: must be 1 to 24 of a-z, 0-9 and '-', and not begin with '-'"
+        )
     return name
 
 
@@ -91,7 +102,9 @@ def read_state(name: str) -> LabState:
     try:
         return LabState(**json.loads(path.read_text()))
     except FileNotFoundError:
-        raise NotAvailable(f"there is no lab {name!r}: `ri2n lab ls` shows those that exist") from None
+        raise NotAvailable(
+            f"there is no lab {name!r}: `ri2n lab ls` shows those that exist"
+        ) from None
     except (ValueError, TypeError) as error:
         raise NotAvailable(f"{path}: is damaged ({error})") from None
 
@@ -109,7 +122,10 @@ def write_state(state: LabState) -> None:
 
 
 def all_states() -> list[LabState]:
-    """Every lab on this machine, by name; a folder without a state file never got as far as making anything."""
+    """Every lab on this machine, by name.
+
+    A folder without a state file never got as far as making anything.
+    """
     found = []
     for path in sorted(ROOT.glob("*/state.json")):
         try:
@@ -120,7 +136,10 @@ def all_states() -> list[LabState]:
 
 
 def remove_folder(name: str) -> None:
-    """Delete the lab's folder, state file last: as long as anything is left, the state file names it."""
+    """Delete the lab's folder, state file last:
+
+    as long as anything is left, the state file names it.
+    """
     folder = run_dir(name)
     if not folder.is_dir():
         return
@@ -152,7 +171,8 @@ def _has_owner(folder: Path) -> bool:
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Hold the lock `name` (a lab's, or "" for what all labs share); it ends with the process that holds it.
+    """Hold the lock `name` (a lab's, or "" for what all labs share); it ends with the process that
+    holds it.
 
     Raises NotAvailable when another process holds it for longer than LOCK_WAIT_S.
     """
@@ -168,7 +188,9 @@ def locked(name: str) -> Iterator[None]:
         except BlockingIOError:
             if time.monotonic() > deadline:
                 os.close(descriptor)
-                raise NotAvailable(f"another process is working on lab {name!r}: try again later") from None
+                raise NotAvailable(
+                    f"another process is working on lab {name!r}: try again later"
+                ) from None
             time.sleep(0.02)
         os.close(descriptor)
     try:

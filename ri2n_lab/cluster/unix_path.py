@@ -12,7 +12,10 @@ __all__ = ["socket_path"]
 
 @contextmanager
 def socket_path(path: Path) -> Iterator[str]:
-    """`path` for a unix socket, whose path may have 107 bytes only: through the open folder when it is longer."""
+    """`path` for a unix socket, whose path may have 107 bytes only:
+
+    through the open folder when it is longer.
+    """
     if len(os.fsencode(path)) <= 100:
         yield str(path)
         return

@@ -1,7 +1,8 @@
-"""The one command of a guest that stays: runs commands for its keeper, whom it talks to over the guest's serial line.
+"""The one command of a guest that stays: runs commands for its keeper, whom it talks to over the
+guest's serial line.
 
-`python -m ri2n_lab.guests.agent [--virtual] [--preload MODULE]`. Modules are imported once; a command that is a
-module is a copy of this process, so that it starts at once.
+`python -m ri2n_lab.guests.agent [--virtual] [--preload MODULE]`. Modules are imported once; a
+command that is a module is a copy of this process, so that it starts at once.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ class Agent:
     """Serves one line until it ends: `Agent(fd, ...).serve()`."""
 
     def __init__(self, line: int, *, virtual: bool = False, share: Path = SHARE) -> None:
-        """Take over the descriptor `line`, which reads and writes; `share` is the folder with the keeper's files.
+        """Take over the descriptor `line`, which reads and writes; `share` is the folder with the
+        keeper's files.
 
-        With `virtual` it spins, instead of sleeping, whenever it is the host that must act next: the clock moves only
-        while everything sleeps, and would run away.
+        With `virtual` it spins, instead of sleeping, whenever it is the host that must act next:
+        the clock moves only while everything sleeps, and would run away.
         """
         self._line, self._share, self._virtual = line, share, virtual
         self._parser = Parser()
@@ -71,7 +73,9 @@ class Agent:
                     self._send(json_frame(Kind.EXIT, {**child.result(), "labs": _labs()}, channel))
 
     def _patience_s(self) -> float | None:
-        if self._virtual and (self._backlog or all(child.blocked for child in self._children.values())):
+        if self._virtual and (
+            self._backlog or all(child.blocked for child in self._children.values())
+        ):
             return 0.0
         patience_s = [child.patience_s() for child in self._children.values()]
         return min((value for value in patience_s if value is not None), default=None)
@@ -101,7 +105,8 @@ class Agent:
                 self._send(encode(Kind.ERROR, frame.channel, str(error).encode()))
 
     def _take_file(self, frame: Frame) -> None:
-        # Long frames come as a file: the line takes some hundred kilobytes a second, the folder a hundred megabytes.
+        # Long frames come as a file: the line takes some hundred kilobytes a second, the folder a
+        # hundred megabytes.
         path = self._share / f"in-{frame.number()}"
         data = path.read_bytes()
         path.unlink()
@@ -144,7 +149,12 @@ def _labs() -> list[dict[str, Any]]:
 
     return [
         {
-            **{"name": lab.name, "phase": lab.phase, "datapath": lab.datapath, "faults": lab.faults},
+            **{
+                "name": lab.name,
+                "phase": lab.phase,
+                "datapath": lab.datapath,
+                "faults": lab.faults,
+            },
             "helpers": lab.helpers,
             "controller": (run_dir(lab.name) / "controller.sock").exists(),
         }

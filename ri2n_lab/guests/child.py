@@ -1,4 +1,7 @@
-"""One command that the agent in a guest runs: its process, its three streams, what may still be sent of them."""
+"""One command that the agent in a guest runs:
+
+its process, its three streams, what may still be sent of them.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,8 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 class Child:
     """Started at once; then `watch`, `work` and `handle` until `ended`, then `close`.
 
-    A command ends when its process does: what it leaves running keeps running, and is not waited for.
+    A command ends when its process does: what it leaves running keeps running, and is not waited
+    for.
     """
 
     def __init__(self, channel: int, request: dict[str, Any]) -> None:
@@ -40,9 +44,17 @@ class Child:
         self.channel = channel
         argv, module = request.get("argv"), request.get("module")
         env, cwd = request.get("env", {}), request.get("cwd", "/")
-        if not isinstance(argv, list) or not argv or not all(isinstance(word, str) for word in argv):
+        if (
+            not isinstance(argv, list)
+            or not argv
+            or not all(isinstance(word, str) for word in argv)
+        ):
             raise BadInput("argv: must be a list of words")
-        if not isinstance(env, dict) or not isinstance(cwd, str) or not isinstance(module, str | None):
+        if (
+            not isinstance(env, dict)
+            or not isinstance(cwd, str)
+            or not isinstance(module, str | None)
+        ):
             raise BadInput("env, cwd or module: is of the wrong type")
         self._terminal = bool(request.get("tty"))
         self._started_s = time.monotonic()
@@ -55,7 +67,8 @@ class Child:
         self._credit = {STDOUT: WINDOW_BYTES, STDERR: WINDOW_BYTES}
         self._left: dict[int, int] = {}  # once it has ended: how much it wrote and we have not read
         theirs = self._open(request)
-        # Blocked: an interrupt in the first moments of the copy would raise out of here, in a second agent.
+        # Blocked: an interrupt in the first moments of the copy would raise out of here, in a
+        # second agent.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         self.pid = os.fork()
         if self.pid == 0:
@@ -75,8 +88,15 @@ class Child:
             if request.get("stderr_apart"):
                 self._ends[STDERR], theirs[STDERR] = os.pipe()
         else:
-            (their_in, our_in), (our_out, their_out), (our_err, their_err) = os.pipe(), os.pipe(), os.pipe()
-            self._ends, theirs = {STDIN: our_in, STDOUT: our_out, STDERR: our_err}, [their_in, their_out, their_err]
+            (their_in, our_in), (our_out, their_out), (our_err, their_err) = (
+                os.pipe(),
+                os.pipe(),
+                os.pipe(),
+            )
+            self._ends, theirs = (
+                {STDIN: our_in, STDOUT: our_out, STDERR: our_err},
+                [their_in, their_out, their_err],
+            )
         for descriptor in self._ends.values():
             os.set_blocking(descriptor, False)
         return theirs
@@ -109,7 +129,11 @@ class Child:
         for stream in (STDOUT, STDERR):
             if stream in self._ends and roomy and self._credit[stream] > 0:
                 yield from self._drain(stream)
-        if self._kill_at_s is not None and time.monotonic() > self._kill_at_s and self._code is None:
+        if (
+            self._kill_at_s is not None
+            and time.monotonic() > self._kill_at_s
+            and self._code is None
+        ):
             self._signal(signal.SIGKILL)
 
     def handle(self, frame: Frame) -> None:
@@ -142,7 +166,9 @@ class Child:
         if self._code is None:
             return False
         over = self._kill_at_s is not None
-        return over or not any(stream in self._ends and left > 0 for stream, left in self._left.items())
+        return over or not any(
+            stream in self._ends and left > 0 for stream, left in self._left.items()
+        )
 
     @property
     def blocked(self) -> bool:
@@ -158,7 +184,9 @@ class Child:
         return None
 
     def result(self) -> dict[str, Any]:
-        """Exit code, 128 + n for signal n as in a shell, and seconds it ran by the guest's clock."""
+        """Exit code, 128 + n for signal n as in a shell, and seconds it ran by the guest's
+        clock.
+        """
         return {"code": self._code, "guest_s": self._ended_s - self._started_s}
 
     def close(self) -> None:
@@ -206,7 +234,9 @@ class Child:
     def _drain(self, stream: int) -> Iterator[bytes]:
         size = min(CHUNK_BYTES, self._credit[stream])
         if self._code is not None and not (self._terminal and stream == STDOUT):
-            size = min(size, self._left[stream])  # what others write who were left running is not waited for
+            size = min(
+                size, self._left[stream]
+            )  # what others write who were left running is not waited for
             if size <= 0:
                 return
         try:
@@ -249,12 +279,22 @@ def _readable(descriptor: int) -> int:
 
 def _resize(terminal: int, size: dict[str, Any]) -> None:
     rows, columns = size.get("rows"), size.get("columns")
-    if isinstance(rows, int) and isinstance(columns, int) and 0 < rows < 65536 and 0 < columns < 65536:
+    if (
+        isinstance(rows, int)
+        and isinstance(columns, int)
+        and 0 < rows < 65536
+        and 0 < columns < 65536
+    ):
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
 def _become(
-    argv: list[str], module: str | None, env: dict[str, str], cwd: str, streams: list[int], terminal: bool
+    argv: list[str],
+    module: str | None,
+    env: dict[str, str],
+    cwd: str,
+    streams: list[int],
+    terminal: bool,
 ) -> NoReturn:
     """In the new process: turn into the command; never returns."""
     code = NOT_EXECUTABLE
@@ -291,11 +331,18 @@ def _run_module(module: str, argv: list[str]) -> int:
     """Call the function `main` of a module in this process, as its command would; its exit code."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         lines = number == STDERR or os.isatty(number)
-        stream = os.fdopen(number, mode, 1 if lines else -1, "utf-8", "surrogateescape", closefd=False)
+        stream = os.fdopen(
+            number, mode, 1 if lines else -1, "utf-8", "surrogateescape", closefd=False
+        )
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     sys.argv[:] = ["ri2n", *argv[1:]]
-    sys.orig_argv[:] = [sys.executable, "-m", module, *argv[1:]]  # what starts itself anew goes by it
+    sys.orig_argv[:] = [
+        sys.executable,
+        "-m",
+        module,
+        *argv[1:],
+    ]  # what starts itself anew goes by it
     code: object = 0
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())

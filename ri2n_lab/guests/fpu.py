@@ -1,4 +1,7 @@
-"""How large a process's FPU state is on this CPU: the guests' kernel keeps it, and must have room for all of it."""
+"""How large a process's FPU state is on this CPU:
+
+the guests' kernel keeps it, and must have room for all of it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ from ri2n_sdn.errors import NotAvailable
 __all__ = ["ROOM_BYTES", "host_fpu_bytes"]
 
 ROOM_BYTES = 16384
-"""HOST_FP_SIZE of kernel/fpu-state.patch. AMX, the largest so far, makes the state 11,008 bytes; APX adds 128."""
+"""HOST_FP_SIZE of kernel/fpu-state.patch. AMX, the largest so far, makes the state 11,008 bytes.
+
+APX adds 128.
+"""
 
 PTRACE_ATTACH, PTRACE_DETACH, PTRACE_GETREGSET = 16, 17, 0x4204
 NT_X86_XSTATE = 0x202
@@ -24,7 +30,10 @@ class _Iovec(ctypes.Structure):
 
 
 def host_fpu_bytes() -> int:
-    """The bytes of NT_X86_XSTATE that this machine's kernel tells of a process; NotAvailable when it does not tell."""
+    """The bytes of NT_X86_XSTATE that this machine's kernel tells of a process.
+
+    NotAvailable when it does not tell.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
     libc.ptrace.restype = ctypes.c_long
@@ -33,11 +42,17 @@ def host_fpu_bytes() -> int:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as looked_at:
         try:
             if libc.ptrace(PTRACE_ATTACH, looked_at.pid, None, None):
-                raise NotAvailable(f"the FPU state's size: ptrace: {os.strerror(ctypes.get_errno())}")
+                raise NotAvailable(
+                    f"the FPU state's size: ptrace: {os.strerror(ctypes.get_errno())}"
+                )
             try:
                 os.waitpid(looked_at.pid, os.WUNTRACED)
-                if libc.ptrace(PTRACE_GETREGSET, looked_at.pid, NT_X86_XSTATE, ctypes.byref(vector)):
-                    raise NotAvailable(f"the FPU state's size: ptrace: {os.strerror(ctypes.get_errno())}")
+                if libc.ptrace(
+                    PTRACE_GETREGSET, looked_at.pid, NT_X86_XSTATE, ctypes.byref(vector)
+                ):
+                    raise NotAvailable(
+                        f"the FPU state's size: ptrace: {os.strerror(ctypes.get_errno())}"
+                    )
             finally:
                 libc.ptrace(PTRACE_DETACH, looked_at.pid, None, None)
         finally:

@@ -1,7 +1,9 @@
-"""Run a command in a user-mode Linux guest: this machine's files, another kernel, nothing left behind.
+"""Run a command in a user-mode Linux guest: this machine's files, another kernel, nothing left
+behind.
 
-A guest is an ordinary process. Its root is this machine's, seen through hostfs under an overlay in the guest's memory:
-it can read everything and change nothing, except in the one folder that it shares with whoever started it.
+A guest is an ordinary process. Its root is this machine's, seen through hostfs under an overlay in
+the guest's memory: it can read everything and change nothing, except in the one folder that it
+shares with whoever started it.
 """
 
 from __future__ import annotations
@@ -31,7 +33,16 @@ SHARE = Path("/run/ri2n-guest")
 MEMORY_MB = 3072
 LEAST_SHM_MB = 1024  # what a guest uses of its memory, and some room
 VIRTUAL_START_S = 1767225600  # what virtual time begins with, so that every run has the same clock
-PASSED_ON = ("HOME", "LANG", "LC_ALL", "TERM", "COLUMNS", "VIRTUAL_ENV", "PYTHONPATH", "PYTHONUNBUFFERED")
+PASSED_ON = (
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "TERM",
+    "COLUMNS",
+    "VIRTUAL_ENV",
+    "PYTHONPATH",
+    "PYTHONUNBUFFERED",
+)
 POLL_S = 0.05
 POWER_OFF_S = 5.0
 BOOT_S = 30.0  # the kernel's part takes one or two; what it waits for a busy CPU does not count
@@ -40,7 +51,10 @@ PANIC = "Kernel panic"
 
 @dataclass(frozen=True)
 class GuestResult:
-    """How a command in a guest ended. `guest_s` is its length by the guest's clock, `real_s` with booting, by ours."""
+    """How a command in a guest ended.
+
+    `guest_s` is its length by the guest's clock, `real_s` with booting, by ours.
+    """
 
     returncode: int
     guest_s: float
@@ -48,10 +62,11 @@ class GuestResult:
 
 
 class Guest:
-    """One guest and its one command. `with Guest(...) as guest: guest.wait()`; leaving the block ends it, whatever.
+    """One guest and its one command. `with Guest(...) as guest: guest.wait()`; leaving the block
+    ends it, whatever.
 
-    It also ends with the thread that started it, so a caller that is killed leaves no process. Its folder `share` is
-    SHARE inside; `stdout` and `stderr` of the command are files in it.
+    It also ends with the thread that started it, so a caller that is killed leaves no process. Its
+    folder `share` is SHARE inside; `stdout` and `stderr` of the command are files in it.
     """
 
     def __init__(
@@ -73,11 +88,12 @@ class Guest:
     ) -> None:
         """Boot it. It is killed after `limit_s` real seconds.
 
-        `seed` decides all random numbers on a kernel with virtual time. `env` is added to the few variables that are
-        passed on. `folder` is where `share` is made, default the folder for temporary files; `writable` is a folder of
-        this machine that the guest may change; `options` are added to the kernel's command line. It runs on one CPU,
-        `cpu`, or any that this process may use: its many switches between processes cost a third less than over
-        several. `put` are files in `share`: their text, or what they are links to. BadInput for a seed below 1.
+        `seed` decides all random numbers on a kernel with virtual time. `env` is added to the few
+        variables that are passed on. `folder` is where `share` is made, default the folder for
+        temporary files; `writable` is a folder of this machine that the guest may change; `options`
+        are added to the kernel's command line. It runs on one CPU, `cpu`, or any that this process
+        may use: its many switches between processes cost a third less than over several. `put` are
+        files in `share`: their text, or what they are links to. BadInput for a seed below 1.
         """
         if seed < 1:
             raise BadInput(f"seed {seed}: must be at least 1")
@@ -85,7 +101,9 @@ class Guest:
         self.share = Path(tempfile.mkdtemp(prefix="ri2n-guest.", dir=folder))
         self._started_s = time.monotonic()
         self._process: subprocess.Popen[bytes] | None = None
-        self._alive_fd: int | None = None  # of a pipe that all of its processes hold the other end of
+        self._alive_fd: int | None = (
+            None  # of a pipe that all of its processes hold the other end of
+        )
         try:
             shutil.copy(Path(__file__).with_name("guest-init"), self.share / "init")
             (self.share / "command").write_text(
@@ -100,9 +118,18 @@ class Guest:
                     (self.share / name).write_text(content)
             extra = [*options, *([f"RI2N_WRITABLE={writable}"] if writable else [])]
             line = _command_line(kernel, self.share, seed, memory_mb, extra)
-            # In a namespace of process ids, which dies as a whole: the guest's processes are processes here, and
-            # not all would notice that their kernel is gone.
-            wrapped = ["setpriv", "--pdeathsig", "KILL", "taskset", "-c", str(_choose_cpu(cpu)), "unshare", "--pid"]
+            # In a namespace of process ids, which dies as a whole: the guest's processes are
+            # processes here, and not all would notice that their kernel is gone.
+            wrapped = [
+                "setpriv",
+                "--pdeathsig",
+                "KILL",
+                "taskset",
+                "-c",
+                str(_choose_cpu(cpu)),
+                "unshare",
+                "--pid",
+            ]
             wrapped += ["--fork", "--kill-child", *line]
             path = os.environ.get("PATH", os.defpath)
             self._alive_fd, inherited_fd = os.pipe()
@@ -124,7 +151,10 @@ class Guest:
             raise
 
     def wait(self) -> GuestResult:
-        """Wait until its command has ended; NotAvailable when the guest cannot boot, dies or reaches its time limit."""
+        """Wait until its command has ended.
+
+        NotAvailable when the guest cannot boot, dies or reaches its time limit.
+        """
         while (result := self.poll()) is None:
             time.sleep(POLL_S)
         return result
@@ -132,10 +162,13 @@ class Guest:
     def poll(self) -> GuestResult | None:
         """The result, or None as long as it runs.
 
-        NotAvailable, with the last words of its console, when it cannot boot, died, or is over its time limit.
+        NotAvailable, with the last words of its console, when it cannot boot, died, or is over its
+        time limit.
         """
         assert self._process is not None
-        ended = self._process.poll() is not None  # before looking at the file: it is written before the end
+        ended = (
+            self._process.poll() is not None
+        )  # before looking at the file: it is written before the end
         real_s = time.monotonic() - self._started_s
         if (self.share / "result").exists():
             with suppress(subprocess.TimeoutExpired):
@@ -148,10 +181,14 @@ class Guest:
             raise NotAvailable(f"the guest {how} after {real_s:.0f} s: {self._last_words()}")
         if not self._booted and self._is_stuck(real_s):
             self._kill()
-            raise NotAvailable(f"the guest cannot boot, it was ended after {real_s:.0f} s: {self._last_words()}")
+            raise NotAvailable(
+                f"the guest cannot boot, it was ended after {real_s:.0f} s: {self._last_words()}"
+            )
         if real_s > self.limit_s:
             self._kill()
-            raise NotAvailable(f"the guest was ended at its limit of {self.limit_s:g} s: {self._last_words()}")
+            raise NotAvailable(
+                f"the guest was ended at its limit of {self.limit_s:g} s: {self._last_words()}"
+            )
         return None
 
     @property
@@ -163,8 +200,9 @@ class Guest:
     def renice(self, nice: int) -> bool:
         """Set how much CPU it leaves to others, all its processes, as nice(1) means it (-20 to 19).
 
-        Its kernel makes a session of its own, which Linux may weigh as one against others: that weight is set as well,
-        if so. False as long as its kernel has not started, and when the system does not allow it.
+        Its kernel makes a session of its own, which Linux may weigh as one against others: that
+        weight is set as well, if so. False as long as its kernel has not started, and when the
+        system does not allow it.
         """
         try:
             kernel = int(Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()[0])
@@ -196,7 +234,10 @@ class Guest:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.end()
 
@@ -208,7 +249,8 @@ class Guest:
     def _is_stuck(self, real_s: float) -> bool:
         """Whether its kernel has panicked, or had BOOT_S without a sign of its first process.
 
-        Late is not dead: on a busy machine a guest waits for a CPU most of the time, and that time is taken off.
+        Late is not dead: on a busy machine a guest waits for a CPU most of the time, and that time
+        is taken off.
         """
         if PANIC in self._console:
             return True
@@ -224,7 +266,8 @@ class Guest:
         if self._process is not None:
             self._process.wait()
         if self._alive_fd is not None:
-            # Killing its first process ends the others, but later: this reads the end when the last has let go.
+            # Killing its first process ends the others, but later: this reads the end when the last
+            # has let go.
             select.select([self._alive_fd], [], [], POWER_OFF_S)
             os.close(self._alive_fd)
             self._alive_fd = None
@@ -242,9 +285,14 @@ def _waited_s(pid: int) -> float:
     waited_ns, todo = 0, [pid]
     while todo:
         process = Path(f"/proc/{todo.pop()}")
-        with suppress(OSError, ValueError, IndexError):  # it has ended, or this kernel keeps no such account
+        with suppress(
+            OSError, ValueError, IndexError
+        ):  # it has ended, or this kernel keeps no such account
             waited_ns += int((process / "schedstat").read_text().split()[1])
-            todo += [int(child) for child in (process / "task" / process.name / "children").read_text().split()]
+            todo += [
+                int(child)
+                for child in (process / "task" / process.name / "children").read_text().split()
+            ]
     return waited_ns / 1e9
 
 
@@ -257,8 +305,17 @@ def _command_file(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> str
     return "\n".join([*lines, f"cd {shlex.quote(str(cwd))}", f"exec {shlex.join(argv)}"]) + "\n"
 
 
-def _command_line(kernel: Kernel, share: Path, seed: int, memory_mb: int, options: Sequence[str]) -> list[str]:
-    line = [str(kernel.image), "rootfstype=hostfs", "root=/", "rw", f"mem={memory_mb}M", f"init={share}/init"]
+def _command_line(
+    kernel: Kernel, share: Path, seed: int, memory_mb: int, options: Sequence[str]
+) -> list[str]:
+    line = [
+        str(kernel.image),
+        "rootfstype=hostfs",
+        "root=/",
+        "rw",
+        f"mem={memory_mb}M",
+        f"init={share}/init",
+    ]
     line += [
         f"RI2N_SHARE={share}",
         f"uml_dir={share}/",
@@ -269,7 +326,11 @@ def _command_line(kernel: Kernel, share: Path, seed: int, memory_mb: int, option
         "quiet",
     ]
     if kernel.virtual:
-        line += ["time-travel=inf-cpu", f"time-travel-start={VIRTUAL_START_S * 10**9}", f"random.seed={seed}"]
+        line += [
+            "time-travel=inf-cpu",
+            f"time-travel-start={VIRTUAL_START_S * 10**9}",
+            f"random.seed={seed}",
+        ]
     return [*line, *options]
 
 
@@ -279,9 +340,11 @@ def _choose_cpu(wanted: int | None) -> int:
 
 
 def _memory_folder(shm: str = "/dev/shm") -> str:
-    """Where a guest's memory is a file without a name: it must be memory, or each guest writes gigabytes to a disk.
+    """Where a guest's memory is a file without a name: it must be memory, or each guest writes
+    gigabytes to a disk.
 
-    A container's /dev/shm is often 64 MB; a guest that finds no room for a page of its memory dies without a word.
+    A container's /dev/shm is often 64 MB; a guest that finds no room for a page of its memory dies
+    without a word.
     """
     if not os.access(shm, os.W_OK):
         return tempfile.gettempdir()

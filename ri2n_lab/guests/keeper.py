@@ -1,7 +1,8 @@
-"""The process on the host that keeps one guest: boots it, passes commands into it, and removes all of it at its end.
+"""The process on the host that keeps one guest: boots it, passes commands into it, and removes all
+of it at its end.
 
-`python -m ri2n_lab.guests.keeper FD`, started by `labs.start_keeper`; FD is its first client. The guest dies
-with this process, however it ends.
+`python -m ri2n_lab.guests.keeper FD`, started by `labs.start_keeper`; FD is its first client. The
+guest dies with this process, however it ends.
 """
 
 from __future__ import annotations
@@ -33,8 +34,12 @@ __all__ = ["Keeper", "main"]
 BOOT_LIMIT_S = 180.0
 TICK_S = 0.25
 PING_S = 2.0
-HANG_S = {"uml": 30.0, "virtual": 120.0}  # a long computation stops virtual time, and with it everything else
-# A user-mode Linux 6.1 whose terminal is full (4 KB) never reads its line again, so it must never be full.
+HANG_S = {
+    "uml": 30.0,
+    "virtual": 120.0,
+}  # a long computation stops virtual time, and with it everything else
+# A user-mode Linux 6.1 whose terminal is full (4 KB) never reads its line again, so it must never
+# be full.
 LINE_WINDOW_BYTES = 2048
 LINE_BUFFER_BYTES = 1 << 20
 FILE_ABOVE_BYTES = 512
@@ -59,8 +64,12 @@ class Keeper:
         """Take the connection of who started us; the guest is made when its frame START comes."""
         self._selector = selectors.DefaultSelector()
         self._clients: dict[int, _Client] = {}
-        self._ending: list[_Client] = []  # those that asked for the end: they are answered when it is over
-        self._lost: set[int] = set()  # channels of commands whose client went away, until they have ended
+        self._ending: list[
+            _Client
+        ] = []  # those that asked for the end: they are answered when it is over
+        self._lost: set[int] = (
+            set()
+        )  # channels of commands whose client went away, until they have ended
         self._next_number = 1
         self._lab: GuestLab | None = None
         self._guest: Guest | None = None
@@ -118,7 +127,9 @@ class Keeper:
         check_free(lab.name)
         with state.locked(lab.name):
             if lab.folder.exists():
-                raise NotAvailable(f"lab {lab.name!r} exists already: `ri2n lab down {lab.name}` removes it")
+                raise NotAvailable(
+                    f"lab {lab.name!r} exists already: `ri2n lab down {lab.name}` removes it"
+                )
             lab.folder.mkdir(parents=True, mode=0o700)
             write_record(lab)
             self._lab = lab
@@ -139,7 +150,12 @@ class Keeper:
                 end.setblocking(False)
             self._line.append(ours)
             theirs.append(other)
-        argv = [sys.executable, "-m", "ri2n_lab.guests.agent", *(["--virtual"] if kernel.virtual else [])]
+        argv = [
+            sys.executable,
+            "-m",
+            "ri2n_lab.guests.agent",
+            *(["--virtual"] if kernel.virtual else []),
+        ]
         argv += [word for module in PRELOAD for word in ("--preload", module)]
         inside = {"RI2N_LAB_ROOT": "/run/ri2n-lab", "RI2N_SOCKET": "", "OPENBLAS_NUM_THREADS": "1"}
         self._guest = Guest(
@@ -172,8 +188,12 @@ class Keeper:
         if self._guest is None or self._reason is not None:
             return
         if self._guest.poll() is not None:
-            raise NotAvailable(f"the guest has ended: {self._guest.stderr.strip()[-300:] or 'its agent is gone'}")
-        wanted = not self._ready or bool(self._to_line or self._unacked or self._awaits_pong or self._busy)
+            raise NotAvailable(
+                f"the guest has ended: {self._guest.stderr.strip()[-300:] or 'its agent is gone'}"
+            )
+        wanted = not self._ready or bool(
+            self._to_line or self._unacked or self._awaits_pong or self._busy
+        )
         if self._guest.kernel.virtual and self._ready:
             self._let_run(wanted)
         if self._stopped:
@@ -191,12 +211,17 @@ class Keeper:
         return bool(self._lost) or any(client.running for client in self._clients.values())
 
     def _let_run(self, wanted: bool) -> None:
-        """Let virtual time go on only for a command: nobody looks meanwhile, and it would run far ahead."""
+        """Let virtual time go on only for a command:
+
+        nobody looks meanwhile, and it would run far ahead.
+        """
         if wanted == (not self._stopped):
             return
         if self._kernel_pid is None:
             assert self._guest is not None
-            children = Path(f"/proc/{self._guest.pid}/task/{self._guest.pid}/children").read_text().split()
+            children = (
+                Path(f"/proc/{self._guest.pid}/task/{self._guest.pid}/children").read_text().split()
+            )
             self._kernel_pid = int(children[0])
         with suppress(ProcessLookupError):
             os.kill(self._kernel_pid, signal.SIGCONT if wanted else signal.SIGSTOP)
@@ -217,7 +242,11 @@ class Keeper:
         self._pump()
 
     def _pump(self) -> None:
-        while self._ready and self._to_line and self._unacked + len(self._to_line[0]) <= LINE_WINDOW_BYTES:
+        while (
+            self._ready
+            and self._to_line
+            and self._unacked + len(self._to_line[0]) <= LINE_WINDOW_BYTES
+        ):
             data = self._to_line.popleft()
             self._unacked += len(data)
             with suppress(OSError):  # it is dying: the next look at it says so
@@ -271,7 +300,9 @@ class Keeper:
         client = _Client(self._next_number, connection)
         self._next_number += 1
         self._clients[client.number] = client
-        self._selector.register(connection, selectors.EVENT_READ, lambda events: self._serve(client, events))
+        self._selector.register(
+            connection, selectors.EVENT_READ, lambda events: self._serve(client, events)
+        )
         return client
 
     def _accept(self) -> None:
@@ -366,7 +397,11 @@ class Keeper:
             with state.locked(self._lab.name):
                 state.remove_folder(self._lab.name)
         for client in self._clients.values():
-            last = encode(Kind.END) if client in self._ending else encode(Kind.ERROR, 0, (self._reason or "").encode())
+            last = (
+                encode(Kind.END)
+                if client in self._ending
+                else encode(Kind.ERROR, 0, (self._reason or "").encode())
+            )
             client.socket.setblocking(True)
             client.socket.settimeout(1.0)
             with suppress(OSError):

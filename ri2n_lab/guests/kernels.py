@@ -1,4 +1,7 @@
-"""The kernels a lab can run on: this machine's own, and one of our making for guests, in real or in virtual time."""
+"""The kernels a lab can run on:
+
+this machine's own, and one of our making for guests, in real or in virtual time.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ GUEST = "RI2N_GUEST"
 
 @dataclass(frozen=True)
 class Kernel:
-    """An image of user-mode Linux; with `virtual`, its clock moves only while everything in it sleeps."""
+    """An image of user-mode Linux.
+
+    With `virtual`, its clock moves only while everything in it sleeps.
+    """
 
     name: str
     image: Path
@@ -26,7 +32,9 @@ class Kernel:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What programs in the guest should know: its kernel's name, and BATCH_READS of iperf.py."""
+        """What programs in the guest should know: its kernel's name, and BATCH_READS of
+        iperf.py.
+        """
         library = Path(f"{self.image}.batch-reads.so")
         known = {GUEST: self.name}
         if self.virtual and library.exists():
@@ -35,16 +43,22 @@ class Kernel:
 
 
 def find_kernel(name: str) -> Kernel:
-    """The guests' kernel with the clock of this name, "uml" (real time) or "virtual": one image is both.
+    """The guests' kernel with the clock of this name, "uml" (real time) or "virtual": one image is
+    both.
 
-    NotAvailable, with what to do, when it is not here; BadInput for another name ("host" is no guest).
+    NotAvailable, with what to do, when it is not here; BadInput for another name ("host" is no
+    guest).
     """
     if name not in ("uml", "virtual"):
         raise BadInput(f"kernel {name!r}: must be one of {', '.join(KERNELS)}")
     script = build_script()
-    image = subprocess.run([script, "--print-path"], capture_output=True, text=True, check=True).stdout.strip()
+    image = subprocess.run(
+        [script, "--print-path"], capture_output=True, text=True, check=True
+    ).stdout.strip()
     if not os.access(image, os.X_OK):
-        raise NotAvailable(f"kernel {name}: {image} is not there: {script} builds it (2 to 5 minutes, once)")
+        raise NotAvailable(
+            f"kernel {name}: {image} is not there: {script} builds it (2 to 5 minutes, once)"
+        )
     return Kernel(name, Path(image), virtual=name == "virtual")
 
 

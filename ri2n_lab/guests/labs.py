@@ -1,4 +1,7 @@
-"""Labs in guests, seen from the host: which there are, starting one, running a command in one, ending it."""
+"""Labs in guests, seen from the host:
+
+which there are, starting one, running a command in one, ending it.
+"""
 
 from __future__ import annotations
 
@@ -50,11 +53,14 @@ class GuestLab:
     owner: str
     phase: str  # "making" or "up"
     pid: int  # the keeper's
-    pid_start: int  # when that process started, in clock ticks, so that its number used anew is not taken for it
+    # when that process started, in clock ticks, so that its number used anew is not taken for it
+    pid_start: int
     created_s: float  # Unix time
     limit_s: float
     topology: dict[str, Any]
-    inside: list[dict[str, Any]] = field(default_factory=list)  # name, phase, datapath, faults, helpers, controller
+    inside: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # name, phase, datapath, faults, helpers, controller
 
     @property
     def alive(self) -> bool:
@@ -90,7 +96,10 @@ class Connection:
         return self._frames.pop(0)
 
     def read(self) -> list[Frame]:
-        """All frames that have come; waits for at least some bytes. NotAvailable with the keeper's last words."""
+        """All frames that have come; waits for at least some bytes.
+
+        NotAvailable with the keeper's last words.
+        """
         try:
             data = self.socket.recv(1 << 16)
         except TimeoutError:
@@ -132,7 +141,10 @@ def find_guest_lab(name: str) -> GuestLab | None:
 
 
 def check_free(name: str) -> None:
-    """NotAvailable when a lab of this name exists, on the host or in a guest; what a crash left is removed."""
+    """NotAvailable when a lab of this name exists, on the host or in a guest.
+
+    What a crash left is removed.
+    """
     folder = state.run_dir(state.check_name(name))
     sweep()
     if (folder / RECORD).exists() or (folder / "state.json").exists():
@@ -140,12 +152,19 @@ def check_free(name: str) -> None:
 
 
 def start_keeper(
-    topology: Topology, name: str, kernel: str, *, limit_s: float, hang_s: float | None = None, seed: int = 1
+    topology: Topology,
+    name: str,
+    kernel: str,
+    *,
+    limit_s: float,
+    hang_s: float | None = None,
+    seed: int = 1,
 ) -> Connection:
-    """Start a keeper, which boots a guest for a lab of this name; the connection over which READY will come.
+    """Start a keeper, which boots a guest for a lab of this name; the connection over which READY
+    will come.
 
-    Until it is told to KEEP the guest, the keeper ends it when this connection ends. The guest is ended after
-    `limit_s` real seconds, and when it does not answer for `hang_s`.
+    Until it is told to KEEP the guest, the keeper ends it when this connection ends. The guest is
+    ended after `limit_s` real seconds, and when it does not answer for `hang_s`.
     """
     ours, theirs = socket.socketpair()
     with theirs:
@@ -161,14 +180,23 @@ def start_keeper(
             pass_fds=[theirs.fileno()],
         )
     connection = Connection(ours)
-    document = {"name": name, "kernel": kernel, "owner": state.owner(), "limit_s": limit_s, "hang_s": hang_s}
+    document = {
+        "name": name,
+        "kernel": kernel,
+        "owner": state.owner(),
+        "limit_s": limit_s,
+        "hang_s": hang_s,
+    }
     document |= {"seed": seed, "topology": topology.model_dump(mode="json")}
     connection.send(json_frame(Kind.START, document))
     return connection
 
 
 def await_ready(connection: Connection) -> None:
-    """Return when the guest of a keeper just started takes commands; NotAvailable when it never will."""
+    """Return when the guest of a keeper just started takes commands.
+
+    NotAvailable when it never will.
+    """
     while connection.receive().kind is not Kind.READY:
         pass
 
@@ -201,7 +229,8 @@ def connect(lab: GuestLab) -> Connection:
     except OSError:
         connection.close()
         raise NotAvailable(
-            f"the guest of lab {lab.name!r} has ended: `ri2n lab down {lab.name}` removes what is left"
+            f"the guest of lab {lab.name!r} has ended: `ri2n lab down {lab.name}` removes what is "
+            "left"
             if not lab.alive
             else f"the guest of lab {lab.name!r} is not up yet, or is ending"
         ) from None
@@ -235,7 +264,10 @@ def write_record(lab: GuestLab) -> None:
 
 
 def process_start(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None when there is none, or it is dead and not yet reaped."""
+    """When a process started, in clock ticks since boot.
+
+    None when there is none, or it is dead and not yet reaped.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,7 +1,9 @@
-"""Frames between a client, a guest's keeper and the agent in the guest: many streams over one line, all bounded.
+"""Frames between a client, a guest's keeper and the agent in the guest: many streams over one line,
+all bounded.
 
-A frame is `magic kind channel length crc(of these) payload crc(of the payload)`, big-endian. What is no frame is
-skipped, so a line that begins in the middle, or carries something else for a while, is good again with the next frame.
+A frame is `magic kind channel length crc(of these) payload crc(of the payload)`, big-endian. What
+is no frame is skipped, so a line that begins in the middle, or carries something else for a while,
+is good again with the next frame.
 """
 
 from __future__ import annotations
@@ -15,14 +17,27 @@ from typing import Any
 
 from ri2n_sdn.errors import BadInput
 
-__all__ = ["CHUNK_BYTES", "MAX_PAYLOAD", "WINDOW_BYTES", "Frame", "Kind", "Parser", "credit", "encode", "json_frame"]
+__all__ = [
+    "CHUNK_BYTES",
+    "MAX_PAYLOAD",
+    "WINDOW_BYTES",
+    "Frame",
+    "Kind",
+    "Parser",
+    "credit",
+    "encode",
+    "json_frame",
+]
 
 MAX_PAYLOAD = 256 << 10
 """No frame carries more bytes than this."""
 CHUNK_BYTES = 16 << 10
 """How many bytes of a stream one frame carries at most."""
 WINDOW_BYTES = 128 << 10
-"""How many bytes of one stream may be under way: the reader gives credit back for what it passed on."""
+"""How many bytes of one stream may be under way:
+
+the reader gives credit back for what it passed on.
+"""
 
 MAGIC = b"\xf5\x52"
 HEAD = struct.Struct(">2sBII")
@@ -89,7 +104,10 @@ class Frame:
 def encode(kind: Kind, channel: int = 0, payload: bytes = b"") -> bytes:
     """The bytes of a frame; BadInput when the payload is longer than MAX_PAYLOAD."""
     if len(payload) > MAX_PAYLOAD:
-        raise BadInput(f"{len(payload)} bytes of arguments and environment: at most {MAX_PAYLOAD} go to a guest")
+        raise BadInput(
+            f"{len(payload)} bytes of arguments and environment: at most {MAX_PAYLOAD} go to a "
+            "guest"
+        )
     head = HEAD.pack(MAGIC, kind, channel, len(payload))
     return b"".join((head, CRC.pack(zlib.crc32(head)), payload, CRC.pack(zlib.crc32(payload))))
 

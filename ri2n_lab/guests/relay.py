@@ -26,7 +26,10 @@ NOT_PASSED = ("RI2N_LAB_ROOT", "RI2N_SOCKET", "SUDO_UID", "SUDO_GID", "SUDO_USER
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command in a guest ended: exit code (128 + n for signal n), and seconds it ran by the guest's clock."""
+    """How a command in a guest ended:
+
+    exit code (128 + n for signal n), and seconds it ran by the guest's clock.
+    """
 
     code: int
     guest_s: float
@@ -35,7 +38,8 @@ class Ended:
 def request(argv: Sequence[str], *, module: str | None = None) -> dict[str, Any]:
     """What a command in the guest is given: `argv`, and this process's folder and environment.
 
-    With `module` it is the function `main` of that module, called in a copy of the agent, with these arguments.
+    With `module` it is the function `main` of that module, called in a copy of the agent, with
+    these arguments.
     """
     env = {name: value for name, value in os.environ.items() if name not in NOT_PASSED}
     return {
@@ -53,10 +57,12 @@ def relay(
     stdin: bool = True,
     stdout: Callable[[bytes], object] | None = None,
 ) -> Ended:
-    """Run `run` (see `request`) in the guest and return when it has ended; NotAvailable when the guest ends first.
+    """Run `run` (see `request`) in the guest and return when it has ended; NotAvailable when the
+    guest ends first.
 
-    Its output goes to this process's stdout and stderr, or to the function `stdout`; with `stdin` its input comes
-    from here. When both are a terminal, it gets one too. SIGINT, SIGTERM, SIGHUP and SIGQUIT go to it.
+    Its output goes to this process's stdout and stderr, or to the function `stdout`; with `stdin`
+    its input comes from here. When both are a terminal, it gets one too. SIGINT, SIGTERM, SIGHUP
+    and SIGQUIT go to it.
     """
     terminal = stdin and stdout is None and os.isatty(0) and os.isatty(1) and _in_foreground()
     if terminal:
@@ -68,7 +74,11 @@ def relay(
 
 class _Relay:
     def __init__(
-        self, connection: Connection, stdout: Callable[[bytes], object] | None, signals: socket.socket, stdin: bool
+        self,
+        connection: Connection,
+        stdout: Callable[[bytes], object] | None,
+        signals: socket.socket,
+        stdin: bool,
     ) -> None:
         self._connection, self._signals, self._stdin = connection, signals, stdin
         self._stdout = stdout or _to_stdout
@@ -147,7 +157,11 @@ def _signals(terminal: bool) -> Iterator[socket.socket]:
     theirs.setblocking(False)
     numbers = [*PASSED_ON, *([signal.SIGWINCH] if terminal else [])]
     # One that is ignored stays ignored, as under nohup.
-    before = {number: signal.getsignal(number) for number in numbers if signal.getsignal(number) is not signal.SIG_IGN}
+    before = {
+        number: signal.getsignal(number)
+        for number in numbers
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
     wakeup = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
     for number in before:
         signal.signal(number, lambda *_: None)

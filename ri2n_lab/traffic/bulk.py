@@ -1,8 +1,10 @@
-"""TCP or UDP from many hosts to many others at once, in phases: what each receiver got in one window, equal for all.
+"""TCP or UDP from many hosts to many others at once, in phases: what each receiver got in one
+window, equal for all.
 
-`python -m ri2n_lab.traffic.bulk SCHEDULE` runs in a host's namespace, one process for all of its connections; `BulkRun`
-starts one on every host of a lab. All count by CLOCK_MONOTONIC, which namespaces share. (iperf3 needs two processes for
-each pair, and each of them has a clock of its own: 240 pairs are too many.)
+`python -m ri2n_lab.traffic.bulk SCHEDULE` runs in a host's namespace, one process for all of its
+connections; `BulkRun` starts one on every host of a lab. All count by CLOCK_MONOTONIC, which
+namespaces share. (iperf3 needs two processes for each pair, and each of them has a clock of its
+own: 240 pairs are too many.)
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ GREETING = struct.Struct("!4sHH")  # magic, phase, the sender's place among the 
 MAGIC = b"ri2b"
 CHUNK = bytes(1 << 16)
 WAKE_BYTES = 1 << 14
-"""A receiver is woken per so many bytes, not per frame: that took most of the time in virtual time."""
+"""A receiver is woken per so many bytes, not per frame: that took most of the time in virtual
+time.
+"""
 TAIL_S = 0.2  # sent after a window, so that nobody has stopped when it ends
 PAUSE_S = 0.5  # between phases: what is on its way arrives
 LEAD_S = 0.3  # from the word to start to the first connection
@@ -49,10 +53,12 @@ START_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True)
 class Schedule:
-    """What one host does: in each phase it sends `streams` TCP streams to each of some hosts, for so many seconds.
+    """What one host does: in each phase it sends `streams` TCP streams to each of some hosts, for
+    so many seconds.
 
-    A phase is `warmup_s`, then the window of `window_s`. Hosts are known by their places in `addresses`. With
-    `datagram_bps` it sends UDP at that rate (bits of frames per second, all receivers together) in place of TCP.
+    A phase is `warmup_s`, then the window of `window_s`. Hosts are known by their places in
+    `addresses`. With `datagram_bps` it sends UDP at that rate (bits of frames per second, all
+    receivers together) in place of TCP.
     """
 
     me: int
@@ -73,10 +79,11 @@ class Schedule:
 
 @dataclass(frozen=True)
 class PhaseResult:
-    """One phase: bytes of payload that came in the window, by (sender, receiver), and what was sent again in it.
+    """One phase: bytes of payload that came in the window, by (sender, receiver), and what was sent
+    again in it.
 
-    `bins` are the bytes of all receivers together, per BIN_S from the beginning of the phase (empty where not known);
-    `retransmits` None: not known.
+    `bins` are the bytes of all receivers together, per BIN_S from the beginning of the phase (empty
+    where not known); `retransmits` None: not known.
     """
 
     window_s: float
@@ -101,18 +108,24 @@ class BulkRun:
     ) -> None:
         """Start it: in each phase all of its (sender, receiver) pairs of `hosts` at once.
 
-        TCP, or UDP at the rates `datagram_bps` of each host (bits of frames per second, all its receivers together).
-        Returns when all have been told to start; NotAvailable when a process does not.
+        TCP, or UDP at the rates `datagram_bps` of each host (bits of frames per second, all its
+        receivers together). Returns when all have been told to start; NotAvailable when a process
+        does not.
         """
         self._hosts, self._phases, self._window_s = list(hosts), phases, window_s
         self._tcp = datagram_bps is None
         self._children: list[subprocess.Popen[Any]] = []
         place = {host: index for index, host in enumerate(hosts)}
         for host in hosts:
-            to = [[place[receiver] for sender, receiver in pairs if sender == host] for pairs in phases]
+            to = [
+                [place[receiver] for sender, receiver in pairs if sender == host]
+                for pairs in phases
+            ]
             addresses = [lab.address(name) for name in hosts]
             rate_bps = 0 if datagram_bps is None else datagram_bps[host]
-            schedule = Schedule(place[host], addresses, to, warmup_s, window_s, streams, datagram_bps=rate_bps)
+            schedule = Schedule(
+                place[host], addresses, to, warmup_s, window_s, streams, datagram_bps=rate_bps
+            )
             argv = [sys.executable, "-m", "ri2n_lab.traffic.bulk", json.dumps(asdict(schedule))]
             pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
             self._children.append(lab.popen(host, argv, text=True, **pipes))
@@ -121,7 +134,9 @@ class BulkRun:
             assert child.stdout is not None
             if child.stdout.readline() != "listening\n":
                 self.stop()
-                raise NotAvailable(f"the traffic program on {host} did not start: {child.communicate()[1][-300:]}")
+                raise NotAvailable(
+                    f"the traffic program on {host} did not start: {child.communicate()[1][-300:]}"
+                )
         start_s = time.monotonic() + LEAD_S
         for child in self._children:
             assert child.stdin is not None
@@ -139,7 +154,9 @@ class BulkRun:
                 raise NotAvailable(f"the traffic program on {host} did not end") from None
             if child.returncode:
                 self.stop()
-                raise NotAvailable(f"the traffic program on {host} failed: {' '.join(errors.split())[-300:]}")
+                raise NotAvailable(
+                    f"the traffic program on {host} failed: {' '.join(errors.split())[-300:]}"
+                )
             parts.append(json.loads(output))
         return [self._phase(number, parts) for number in range(len(self._phases))]
 
@@ -164,11 +181,13 @@ class BulkRun:
         )
 
 
-def run_schedule(schedule: Schedule, listener: socket.socket, start_s: float) -> list[dict[str, Any]]:
+def run_schedule(
+    schedule: Schedule, listener: socket.socket, start_s: float
+) -> list[dict[str, Any]]:
     """Do one host's part from `start_s` (CLOCK_MONOTONIC) on.
 
-    Of each phase {"received": bytes in the window by sender, "bins": bytes per BIN_S, "retransmits": in the window}.
-    OSError when a connection is refused.
+    Of each phase {"received": bytes in the window by sender, "bins": bytes per BIN_S,
+    "retransmits": in the window}. OSError when a connection is refused.
     """
     host = _Host(schedule, listener, start_s)
     with contextlib.closing(host):
@@ -179,14 +198,18 @@ def run_schedule(schedule: Schedule, listener: socket.socket, start_s: float) ->
 
 
 class _Host:
-    """The connections of one host: those that it listens to for all of the time, and its own ones of a phase."""
+    """The connections of one host:
+
+    those that it listens to for all of the time, and its own ones of a phase.
+    """
 
     def __init__(self, schedule: Schedule, listener: socket.socket, start_s: float) -> None:
         self.selector = selectors.DefaultSelector()
         self._schedule, self._start_s = schedule, start_s
         self._bins = int(schedule.phase_s / BIN_S) + 1
         self.found: list[dict[str, Any]] = [
-            {"received": [0] * len(schedule.addresses), "bins": [0] * self._bins, "retransmits": 0} for _ in schedule.to
+            {"received": [0] * len(schedule.addresses), "bins": [0] * self._bins, "retransmits": 0}
+            for _ in schedule.to
         ]
         listener.setblocking(False)
         self.selector.register(listener, selectors.EVENT_READ, self._accept)
@@ -202,7 +225,11 @@ class _Host:
         if schedule.datagram_bps and schedule.to[number]:
             self._send_datagrams(number, begin_s)
             return
-        own = [self._connect(receiver, number) for receiver in schedule.to[number] for _ in range(schedule.streams)]
+        own = [
+            self._connect(receiver, number)
+            for receiver in schedule.to[number]
+            for _ in range(schedule.streams)
+        ]
         self.serve_until(begin_s + schedule.warmup_s)
         before = sum(map(_sent_again, own))
         self.serve_until(begin_s + schedule.warmup_s + schedule.window_s)
@@ -234,15 +261,22 @@ class _Host:
         greeting = self._read(connection, GREETING.size)
         if not greeting:
             return
-        magic, number, sender = GREETING.unpack(greeting) if len(greeting) == GREETING.size else (b"", 0, 0)
+        magic, number, sender = (
+            GREETING.unpack(greeting) if len(greeting) == GREETING.size else (b"", 0, 0)
+        )
         if magic != MAGIC or number >= len(self.found) or sender >= len(self._schedule.addresses):
             self._close(connection)
             return
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, WAKE_BYTES)
-        self.selector.modify(connection, selectors.EVENT_READ, lambda one: self._count(one, number, sender))
+        self.selector.modify(
+            connection, selectors.EVENT_READ, lambda one: self._count(one, number, sender)
+        )
 
     def _send_datagrams(self, number: int, begin_s: float) -> None:
-        """Each receiver in turn, evenly, until the window is over; one that waits in vain for room is lost."""
+        """Each receiver in turn, evenly, until the window is over.
+
+        One that waits in vain for room is lost.
+        """
         schedule = self._schedule
         data = GREETING.pack(MAGIC, number, schedule.me).ljust(DATAGRAM_BYTES, b"\0")
         interval_s = DATAGRAM_FRAME_BYTES * 8 / schedule.datagram_bps
@@ -262,7 +296,11 @@ class _Host:
             for _ in range(MAX_AT_ONCE):
                 data = datagrams.recv(DATAGRAM_BYTES + 1)
                 magic, number, sender = GREETING.unpack_from(data.ljust(GREETING.size, b"\0"))
-                if magic == MAGIC and number < len(self.found) and sender < len(self._schedule.addresses):
+                if (
+                    magic == MAGIC
+                    and number < len(self.found)
+                    and sender < len(self._schedule.addresses)
+                ):
                     self._received(number, sender, len(data))
 
     def _count(self, connection: socket.socket, number: int, sender: int) -> None:
@@ -295,10 +333,14 @@ class _Host:
         schedule = self._schedule
         connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         connection.setblocking(False)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, schedule.congestion.encode())
+        connection.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_CONGESTION, schedule.congestion.encode()
+        )
         connection.connect_ex((schedule.addresses[receiver], schedule.port))
         greeting = GREETING.pack(MAGIC, number, schedule.me)
-        self.selector.register(connection, selectors.EVENT_WRITE, lambda one: self._begin(one, greeting))
+        self.selector.register(
+            connection, selectors.EVENT_WRITE, lambda one: self._begin(one, greeting)
+        )
         return connection
 
     def _begin(self, connection: socket.socket, greeting: bytes) -> None:
@@ -310,10 +352,15 @@ class _Host:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """The command line that `BulkRun` starts: says "listening", reads the time to start, prints JSON at the end."""
+    """The command line that `BulkRun` starts:
+
+    says "listening", reads the time to start, prints JSON at the end.
+    """
     (document,) = sys.argv[1:] if argv is None else argv
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # all hosts with many streams are more than 1024 sockets
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (most, most)
+    )  # all hosts with many streams are more than 1024 sockets
     schedule = Schedule(**json.loads(document))
     with socket.create_server(("", schedule.port), backlog=1024) as listener:
         print("listening", flush=True)
@@ -327,7 +374,9 @@ def _send(connection: socket.socket) -> None:
 
 
 def _sent_again(connection: socket.socket) -> int:
-    """Segments that the kernel has sent again, since the connection began (struct tcp_info, tcpi_total_retrans)."""
+    """Segments that the kernel has sent again, since the connection began (struct tcp_info,
+    tcpi_total_retrans).
+    """
     info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
     return int(struct.unpack_from("I", info, TOTAL_RETRANS_AT)[0])
 

@@ -1,4 +1,6 @@
-"""How many unicast frames switches have flooded: those that came to hosts which they were not for."""
+"""How many unicast frames switches have flooded: those that came to hosts which they were not
+for.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,17 @@ __all__ = ["flooded_frames", "parse_flooded"]
 BRIDGE = "br-ri2n"
 RECEIVING_TABLE = 1
 NOT_FOR_ME = (196, 186, 185)
-"""Priorities of the receiving table's rows that drop such frames: helpers' frames for others, those for the host's own
-other NIC, and those between other NICs."""
+"""Priorities of the receiving table's rows that drop such frames: helpers' frames for others, those
+for the host's own other NIC, and those between other NICs.
+"""
 
 
 def flooded_frames(lab: Lab) -> dict[str, int]:
-    """Of each host with the controller's rows: frames for another NIC that came in, since the rows were made.
+    """Of each host with the controller's rows: frames for another NIC that came in, since the rows
+    were made.
 
-    A switch floods what it has no address for, so these are its copies; what it forwards comes only where it belongs.
-    Works on both datapaths. Frames that no managed host sent are not counted.
+    A switch floods what it has no address for, so these are its copies; what it forwards comes only
+    where it belongs. Works on both datapaths. Frames that no managed host sent are not counted.
     """
 
     def count(host: str) -> int:
@@ -35,11 +39,18 @@ def flooded_frames(lab: Lab) -> dict[str, int]:
 
 
 def parse_flooded(text: str) -> int:
-    """The packets of the rows that drop frames for others, of what `ovs-ofctl dump-flows` prints."""
+    """The packets of the rows that drop frames for others, of what `ovs-ofctl dump-flows`
+    prints.
+    """
     total = 0
     for line in text.splitlines():
         packets = re.search(r"\bn_packets=(\d+)", line)
         priority = re.search(r"\bpriority=(\d+)", line)
-        if packets and priority and int(priority[1]) in NOT_FOR_ME and line.rstrip().endswith("actions=drop"):
+        if (
+            packets
+            and priority
+            and int(priority[1]) in NOT_FOR_ME
+            and line.rstrip().endswith("actions=drop")
+        ):
             total += int(packets[1])
     return total

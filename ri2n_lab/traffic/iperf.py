@@ -1,4 +1,7 @@
-"""iperf3 between hosts of a lab: goodput as the server saw it over a fixed window, retransmits from the client."""
+"""iperf3 between hosts of a lab:
+
+goodput as the server saw it over a fixed window, retransmits from the client.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,16 @@ __all__ = ["MAX_LATE_S", "IperfResult", "IperfRun", "NotTogether", "measure", "w
 START_TIMEOUT_S = 10.0
 CONGESTION_CONTROL = "cubic"
 MAX_LATE_S = 1.5
-"""How long after the others a client may begin: its first packet is sent again after 1 s, when full queues lost it."""
+"""How long after the others a client may begin:
+
+its first packet is sent again after 1 s, when full queues lost it.
+"""
 
 BATCH_READS = "RI2N_BATCH_READS"
-"""Environment variable: a library that iperf3 servers load in virtual time, to be woken less often than per frame."""
+"""Environment variable:
+
+a library that iperf3 servers load in virtual time, to be woken less often than per frame.
+"""
 
 
 class NotTogether(NotAvailable):
@@ -34,7 +43,10 @@ class NotTogether(NotAvailable):
 
 @dataclass(frozen=True)
 class IperfResult:
-    """One client's transfer. `intervals_bps` is the server's goodput second by second, from the first."""
+    """One client's transfer.
+
+    `intervals_bps` is the server's goodput second by second, from the first.
+    """
 
     client: str
     server: str
@@ -47,7 +59,10 @@ class IperfResult:
 
 
 class IperfRun:
-    """TCP from several clients to one server host, all started together; `results` waits, `stop` ends it early."""
+    """TCP from several clients to one server host, all started together.
+
+    `results` waits, `stop` ends it early.
+    """
 
     def __init__(
         self,
@@ -64,24 +79,31 @@ class IperfRun:
         addresses: Mapping[str, str] | None = None,
         congestion: str = CONGESTION_CONTROL,
     ) -> None:
-        """Start it. Each client has a server process and port of its own; `rate_bps` limits each stream.
+        """Start it. Each client has a server process and port of its own; `rate_bps` limits each
+        stream.
 
-        `prefix` are words before iperf3 at both ends (`mptcpize run`); `addresses` is where each client finds the
-        server, default the server's own address. `congestion` is the congestion control of all streams.
+        `prefix` are words before iperf3 at both ends (`mptcpize run`); `addresses` is where each
+        client finds the server, default the server's own address. `congestion` is the congestion
+        control of all streams.
 
         NotAvailable when iperf3 is missing or a server does not start.
         """
         if shutil.which("iperf3") is None:
             raise NotAvailable("iperf3 is missing: apt install iperf3")
-        self.server, self.clients, self.streams, self.seconds = server, list(clients), streams, seconds
+        self.server, self.clients, self.streams, self.seconds = (
+            server,
+            list(clients),
+            streams,
+            seconds,
+        )
         self._folder = lab.run_dir
         self._first_port = first_port
         self._children: list[subprocess.Popen[Any]] = []
         ports = range(first_port, first_port + len(clients))
         for port in ports:
-            # MPTCP's own wrapper is loaded the same way, and its sockets do not know the option. A single stream over
-            # links that reorder would feel it: bonding's share of two links rose from .94 to .96, as fewer
-            # acknowledgements were sent.
+            # MPTCP's own wrapper is loaded the same way, and its sockets do not know the option. A
+            # single stream over links that reorder would feel it: bonding's share of two links rose
+            # from .94 to .96, as fewer acknowledgements were sent.
             library = os.environ.get(BATCH_READS) if streams > 1 and not prefix else None
             before = ["env", f"LD_PRELOAD={library}"] if library else list(prefix)
             argv = [*before, "iperf3", "-s", "-1", "-J", "-i", "1", "-p", str(port)]
@@ -90,17 +112,33 @@ class IperfRun:
         default = lab.address6(server) if ipv6 else lab.address(server)
         for client, port in zip(self.clients, ports, strict=True):
             address = (addresses or {}).get(client, default)
-            argv = [*prefix, "iperf3", "-c", address, "-p", str(port), "-J", "-i", "1", "-t", f"{seconds:g}"]
+            argv = [
+                *prefix,
+                "iperf3",
+                "-c",
+                address,
+                "-p",
+                str(port),
+                "-J",
+                "-i",
+                "1",
+                "-t",
+                f"{seconds:g}",
+            ]
             argv += ["-P", str(streams), "-C", congestion]
             argv += ["-b", str(rate_bps)] if rate_bps else []
             self._start(lab, client, argv, f"client-{port}")
         self.start_s = time.monotonic()
 
-    def results(self, *, skip_s: float = 3.0, window_s: float | None = None) -> dict[str, IperfResult]:
-        """Wait for the end; per client, goodput over the `window_s` after the first `skip_s` (default: the rest).
+    def results(
+        self, *, skip_s: float = 3.0, window_s: float | None = None
+    ) -> dict[str, IperfResult]:
+        """Wait for the end; per client, goodput over the `window_s` after the first `skip_s`
+        (default: the rest).
 
-        The window is the same moment for all: it counts from when the last of them began. NotTogether when that is
-        more than MAX_LATE_S after the first; NotAvailable with iperf3's own words when a transfer failed.
+        The window is the same moment for all: it counts from when the last of them began.
+        NotTogether when that is more than MAX_LATE_S after the first; NotAvailable with iperf3's
+        own words when a transfer failed.
         """
         found = {}
         reports = {}
@@ -109,13 +147,17 @@ class IperfRun:
             sender = self._report(len(self.clients) + index, f"client-{port}")
             reports[client] = (sender, self._report(index, f"server-{port}"))
         began_s = {
-            client: self._path(f"server-{self._first_port + index}").stat().st_mtime - _length_s(reports[client][1])
+            client: self._path(f"server-{self._first_port + index}").stat().st_mtime
+            - _length_s(reports[client][1])
             for index, client in enumerate(self.clients)
         }
         last_s = max(began_s.values())
         if last_s - min(began_s.values()) > MAX_LATE_S:
             late = max(began_s, key=lambda client: began_s[client])
-            raise NotTogether(f"iperf3 on {late} began {last_s - min(began_s.values()):.1f} s after the first client")
+            raise NotTogether(
+                f"iperf3 on {late} began {last_s - min(began_s.values()):.1f} s after the first "
+                "client"
+            )
         for client, (sender, receiver) in reports.items():
             intervals = [float(each["sum"]["bits_per_second"]) for each in receiver["intervals"]]
             found[client] = IperfResult(
@@ -157,7 +199,9 @@ class IperfRun:
             if dead is not None or time.monotonic() > deadline:
                 text = self._path(f"server-{dead or min(ports)}").read_text(errors="replace")
                 self.stop()
-                raise NotAvailable(f"iperf3 does not listen on {self.server}: {' '.join(text.split())[-200:]}")
+                raise NotAvailable(
+                    f"iperf3 does not listen on {self.server}: {' '.join(text.split())[-200:]}"
+                )
             time.sleep(0.02)
 
     def _report(self, index: int, label: str) -> dict[str, Any]:
@@ -165,7 +209,9 @@ class IperfRun:
             self._children[index].wait(self.seconds + 30)
         except subprocess.TimeoutExpired:
             self.stop()
-            raise NotAvailable(f"iperf3 {label} did not end {self.seconds + 30:g} s after its start") from None
+            raise NotAvailable(
+                f"iperf3 {label} did not end {self.seconds + 30:g} s after its start"
+            ) from None
         text = self._path(label).read_text(errors="replace")
         try:
             report: dict[str, Any] = json.loads(text)
@@ -178,26 +224,39 @@ class IperfRun:
 
 
 def _length_s(server_report: dict[str, Any]) -> float:
-    """How long a server received. It writes its report right afterwards, which tells when it began."""
-    return max((float(interval["sum"]["end"]) for interval in server_report["intervals"]), default=0.0)
+    """How long a server received. It writes its report right afterwards, which tells when it
+    began.
+    """
+    return max(
+        (float(interval["sum"]["end"]) for interval in server_report["intervals"]), default=0.0
+    )
 
 
 def measure(
-    lab: Lab, server: str, clients: list[str], *, skip_s: float = 3.0, window_s: float = 10.0, **options: Any
+    lab: Lab,
+    server: str,
+    clients: list[str],
+    *,
+    skip_s: float = 3.0,
+    window_s: float = 10.0,
+    **options: Any,
 ) -> dict[str, IperfResult]:
-    """Run TCP from all `clients` to `server` and return each one's goodput over the window after `skip_s`.
+    """Run TCP from all `clients` to `server` and return each one's goodput over the window after
+    `skip_s`.
 
-    `options` are IperfRun's. The transfer lasts two seconds longer than the window, so that no client's end is in it.
+    `options` are IperfRun's. The transfer lasts two seconds longer than the window, so that no
+    client's end is in it.
     """
     run = IperfRun(lab, server, clients, seconds=skip_s + window_s + 2.0, **options)
     return run.results(skip_s=skip_s, window_s=window_s)
 
 
 def window_goodput_bps(server_report: dict[str, Any], skip_s: float, window_s: float) -> float:
-    """Goodput in bit/s of a server's report, over `window_s` after `skip_s`, from the server's own intervals.
+    """Goodput in bit/s of a server's report, over `window_s` after `skip_s`, from the server's own
+    intervals.
 
-    Intervals that lie partly in the window count by that part. (iperf3's totals, and `-O`, use other windows at the
-    two sides.)
+    Intervals that lie partly in the window count by that part. (iperf3's totals, and `-O`, use
+    other windows at the two sides.)
     """
     total_bits, covered_s = 0.0, 0.0
     for interval in server_report["intervals"]:
@@ -207,5 +266,7 @@ def window_goodput_bps(server_report: dict[str, Any], skip_s: float, window_s: f
             total_bits += entry["bits_per_second"] * overlap_s
             covered_s += overlap_s
     if covered_s < window_s * 0.9:
-        raise NotAvailable(f"iperf3 reported {covered_s:.1f} s of the {window_s:g} s to be measured")
+        raise NotAvailable(
+            f"iperf3 reported {covered_s:.1f} s of the {window_s:g} s to be measured"
+        )
     return total_bits / covered_s

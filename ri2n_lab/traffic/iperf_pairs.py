@@ -1,4 +1,7 @@
-"""iperf3 between many pairs of a lab's hosts at once: what every receiver got in one window, the same for all."""
+"""iperf3 between many pairs of a lab's hosts at once:
+
+what every receiver got in one window, the same for all.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ri2n_lab.traffic.bulk import PhaseResult
-from ri2n_lab.traffic.iperf import CONGESTION_CONTROL, MAX_LATE_S, START_TIMEOUT_S, NotTogether, window_goodput_bps
+from ri2n_lab.traffic.iperf import (
+    CONGESTION_CONTROL,
+    MAX_LATE_S,
+    START_TIMEOUT_S,
+    NotTogether,
+    window_goodput_bps,
+)
 from ri2n_sdn.errors import NotAvailable
 
 if TYPE_CHECKING:
@@ -26,10 +35,19 @@ END_TIMEOUT_S = 60.0
 
 
 class IperfPairs:
-    """A server and a client of iperf3 for each pair, all at once; `result` waits for the end, `stop` ends it early."""
+    """A server and a client of iperf3 for each pair, all at once.
+
+    `result` waits for the end, `stop` ends it early.
+    """
 
     def __init__(
-        self, lab: Lab, pairs: Sequence[tuple[str, str]], *, warmup_s: float, window_s: float, streams: int = 1
+        self,
+        lab: Lab,
+        pairs: Sequence[tuple[str, str]],
+        *,
+        warmup_s: float,
+        window_s: float,
+        streams: int = 1,
     ) -> None:
         """Start it, `streams` from the first to the second of each pair.
 
@@ -37,7 +55,12 @@ class IperfPairs:
         """
         if shutil.which("iperf3") is None:
             raise NotAvailable("iperf3 is missing: apt install iperf3")
-        self._lab, self._pairs, self._warmup_s, self._window_s = lab, list(pairs), warmup_s, window_s
+        self._lab, self._pairs, self._warmup_s, self._window_s = (
+            lab,
+            list(pairs),
+            warmup_s,
+            window_s,
+        )
         self._children: dict[str, subprocess.Popen[Any]] = {}
         self._length_s = warmup_s + window_s + TAIL_S
         ports = range(FIRST_PORT, FIRST_PORT + len(self._pairs))
@@ -47,12 +70,15 @@ class IperfPairs:
             self._await_listening(receiver, port)
         options = ["-t", f"{self._length_s:g}", "-P", str(streams), "-C", CONGESTION_CONTROL]
         for (sender, receiver), port in zip(self._pairs, ports, strict=True):
-            self._start(sender, f"client-{port}", ["-c", lab.address(receiver), "-p", str(port), *options])
+            self._start(
+                sender, f"client-{port}", ["-c", lab.address(receiver), "-p", str(port), *options]
+            )
 
     def result(self) -> PhaseResult:
         """Wait for the end; the window counts from when the last client began.
 
-        NotTogether when that was long after the first; NotAvailable with iperf3's own words when a transfer failed.
+        NotTogether when that was long after the first; NotAvailable with iperf3's own words when a
+        transfer failed.
         """
         reports = {label: self._report(label) for label in self._children}
         ports = range(FIRST_PORT, FIRST_PORT + len(self._pairs))
@@ -64,7 +90,9 @@ class IperfPairs:
         }
         last_s = max(began_s.values())
         if last_s - min(began_s.values()) > MAX_LATE_S:
-            raise NotTogether(f"a client of iperf3 began {last_s - min(began_s.values()):.1f} s after the first")
+            raise NotTogether(
+                f"a client of iperf3 began {last_s - min(began_s.values()):.1f} s after the first"
+            )
         received, again = {}, 0
         for pair, port in zip(self._pairs, ports, strict=True):
             skip_s = self._warmup_s + last_s - began_s[port]
@@ -87,7 +115,9 @@ class IperfPairs:
     def _start(self, host: str, label: str, options: list[str]) -> None:
         with self._path(label).open("wb") as output:
             argv = ["iperf3", *options, "-J", "-i", INTERVAL_S]
-            self._children[label] = self._lab.popen(host, argv, stdout=output, stderr=subprocess.STDOUT)
+            self._children[label] = self._lab.popen(
+                host, argv, stdout=output, stderr=subprocess.STDOUT
+            )
 
     def _path(self, label: str) -> Path:
         return self._lab.run_dir / f"iperf-{label}.json"

@@ -1,8 +1,9 @@
-"""`python -m ri2n_lab.traffic.lossy DEVICE PERCENT`: lose that share of the frames a device receives; 0 ends it.
+"""`python -m ri2n_lab.traffic.lossy DEVICE PERCENT`: lose that share of the frames a device
+receives; 0 ends it.
 
-An XDP program of six instructions, because it runs before everything else: Open vSwitch's netdev datapath reads its
-own copy of a frame, which neither nftables nor tc ingress can drop, and a drop on the sending side would be reported
-to the sender. Not every kernel has netem.
+An XDP program of six instructions, because it runs before everything else: Open vSwitch's netdev
+datapath reads its own copy of a frame, which neither nftables nor tc ingress can drop, and a drop
+on the sending side would be reported to the sender. Not every kernel has netem.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def loss_program(percent: float) -> bytes:
     threshold = min(round(percent / 100 * 2**32), 2**32 - 1)
     instructions = [
         _instruction(0x85, immediate=7),  # r0 = a random 32-bit number (bpf_get_prandom_u32)
-        _instruction(0x18, destination=1, immediate=threshold),  # r1 = threshold, a 64-bit load: two slots
+        _instruction(
+            0x18, destination=1, immediate=threshold
+        ),  # r1 = threshold, a 64-bit load: two slots
         _instruction(0x00),
         _instruction(0xBD, destination=1, source=0, offset=2),  # if r1 <= r0: pass
         _instruction(0xB7, destination=0, immediate=XDP_DROP),
@@ -45,7 +48,8 @@ def loss_program(percent: float) -> bytes:
 
 
 def set_loss(device: str, percent: float) -> None:
-    """Make `device`, in this process's network namespace, lose `percent` of what it receives; 0 ends it.
+    """Make `device`, in this process's network namespace, lose `percent` of what it receives; 0
+    ends it.
 
     NotAvailable when the kernel refuses (no root, no such device, no XDP).
     """
@@ -71,7 +75,9 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _instruction(code: int, destination: int = 0, source: int = 0, offset: int = 0, immediate: int = 0) -> bytes:
+def _instruction(
+    code: int, destination: int = 0, source: int = 0, offset: int = 0, immediate: int = 0
+) -> bytes:
     return struct.pack("=BBhI", code, destination | source << 4, offset, immediate)
 
 
@@ -83,12 +89,16 @@ def _load(code: bytes) -> int:
     instructions = ctypes.create_string_buffer(code, len(code))
     licence = ctypes.create_string_buffer(b"Apache-2.0")
     addresses = ctypes.addressof(instructions), ctypes.addressof(licence)
-    attributes = struct.pack("=IIQQ", BPF_PROG_TYPE_XDP, len(code) // 8, *addresses).ljust(128, b"\0")
+    attributes = struct.pack("=IIQQ", BPF_PROG_TYPE_XDP, len(code) // 8, *addresses).ljust(
+        128, b"\0"
+    )
     buffer = ctypes.create_string_buffer(attributes, len(attributes))
     libc = ctypes.CDLL(None, use_errno=True)
     descriptor: int = libc.syscall(number, BPF_PROG_LOAD, buffer, len(attributes))
     if descriptor < 0:
-        raise NotAvailable(f"the kernel refuses the loss program: {os.strerror(ctypes.get_errno())}")
+        raise NotAvailable(
+            f"the kernel refuses the loss program: {os.strerror(ctypes.get_errno())}"
+        )
     return descriptor
 
 
@@ -96,8 +106,12 @@ def _attach(index: int, program: int) -> None:
     """Attach the program (-1: none) to a device, by one netlink message."""
     inner = _attribute(IFLA_XDP_FD, struct.pack("=i", program))
     inner += _attribute(IFLA_XDP_FLAGS, struct.pack("=I", XDP_FLAGS_SKB_MODE))
-    body = struct.pack("=BBHiII", socket.AF_UNSPEC, 0, 0, index, 0, 0) + _attribute(IFLA_XDP | NLA_F_NESTED, inner)
-    message = struct.pack("=IHHII", 16 + len(body), RTM_SETLINK, NLM_F_REQUEST | NLM_F_ACK, 1, 0) + body
+    body = struct.pack("=BBHiII", socket.AF_UNSPEC, 0, 0, index, 0, 0) + _attribute(
+        IFLA_XDP | NLA_F_NESTED, inner
+    )
+    message = (
+        struct.pack("=IHHII", 16 + len(body), RTM_SETLINK, NLM_F_REQUEST | NLM_F_ACK, 1, 0) + body
+    )
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
         netlink.bind((0, 0))
         netlink.send(message)

@@ -1,4 +1,7 @@
-"""Real MPI programs in a lab: Open MPI, a rank on each host, data over the fabric, all else on the control network."""
+"""Real MPI programs in a lab:
+
+Open MPI, a rank on each host, data over the fabric, all else on the control network.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MpiRun", "check_mpi"]
 
-PYTHON = "/usr/bin/python3"  # Debian's mpi4py is for Debian's Python, not for the one of a virtual environment
+# Debian's mpi4py is for Debian's Python, not for the one of a virtual environment
+PYTHON = "/usr/bin/python3"
 AGENT = Path(__file__).with_name("mpi-agent")
 FABRIC, CONTROL = "10.77.0.0/24", "10.255.0.0/24"
 EAGER_BYTES = 4 << 20
@@ -34,22 +38,32 @@ def check_mpi() -> None:
     """NotAvailable, with what to install, unless Open MPI and mpi4py are there."""
     if shutil.which("mpirun") is None:
         raise NotAvailable("mpirun is missing: apt install openmpi-bin")
-    found = subprocess.run([PYTHON, "-c", "import mpi4py"], capture_output=True, check=False).returncode == 0
+    found = (
+        subprocess.run([PYTHON, "-c", "import mpi4py"], capture_output=True, check=False).returncode
+        == 0
+    )
     if not found:
         raise NotAvailable(f"mpi4py for {PYTHON} is missing: apt install python3-mpi4py")
 
 
 class MpiRun:
-    """A running MPI program; `output` waits for its end, `stop` ends it early. Rank r runs on the r-th host."""
+    """A running MPI program; `output` waits for its end, `stop` ends it early.
 
-    def __init__(self, lab: Lab, hosts: Sequence[str], program: Path, arguments: Sequence[str] = ()) -> None:
-        """Start the Python `program` on `hosts` of a lab, which must all be managed: others have no control network.
+    Rank r runs on the r-th host.
+    """
+
+    def __init__(
+        self, lab: Lab, hosts: Sequence[str], program: Path, arguments: Sequence[str] = ()
+    ) -> None:
+        """Start the Python `program` on `hosts` of a lab, which must all be managed: others have no
+        control network.
 
         NotAvailable without Open MPI or mpi4py.
         """
         check_mpi()
         self._lab, self._id = lab, uuid.uuid4().hex
-        # Sessions leave nothing in /tmp, even when they are killed: the lab's folder goes with the lab.
+        # Sessions leave nothing in /tmp, even when they are killed: the lab's folder goes with the
+        # lab.
         self._folder = lab.run_dir / f"mpi-{self._id[:8]}"
         self._folder.mkdir()
         hostfile = self._folder / "hosts"
@@ -66,22 +80,42 @@ class MpiRun:
             "btl_tcp_if_include": FABRIC,
             # Ranks that wait would spin on the few CPUs that all hosts of a lab share.
             "mpi_yield_when_idle": "1",
-            # Beyond this limit a message waits for the receiver's word, which queues behind data of the other
-            # direction: two-way traffic would get half of what the links can carry.
+            # Beyond this limit a message waits for the receiver's word, which queues behind data of
+            # the other direction: two-way traffic would get half of what the links can carry.
             "btl_tcp_eager_limit": str(EAGER_BYTES),
             "btl_tcp_rndv_eager_limit": str(EAGER_BYTES),
             "btl_tcp_max_send_size": str(EAGER_BYTES),
         }
-        argv = ["mpirun", "--allow-run-as-root", "-np", str(len(hosts)), "--hostfile", str(hostfile)]
+        argv = [
+            "mpirun",
+            "--allow-run-as-root",
+            "-np",
+            str(len(hosts)),
+            "--hostfile",
+            str(hostfile),
+        ]
         argv += ["--map-by", "node", "--bind-to", "none"]
         argv += [word for name, value in settings.items() for word in ("--mca", name, value)]
         argv += [PYTHON, str(program), *arguments]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "OMPI_"))}
-        environment |= {RUN: self._id, "RI2N_MPI_NAMESPACE": lab.namespace(hosts[0]).removesuffix(hosts[0])}
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PYTHON", "OMPI_"))
+        }
+        environment |= {
+            RUN: self._id,
+            "RI2N_MPI_NAMESPACE": lab.namespace(hosts[0]).removesuffix(hosts[0]),
+        }
         environment["TMPDIR"] = str(self._folder)
         with self._errors.open("wb") as errors:
             self._process = lab.popen(
-                "mgmt", argv, env=environment, stdout=subprocess.PIPE, stderr=errors, cwd=self._folder, text=True
+                "mgmt",
+                argv,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd=self._folder,
+                text=True,
             )
 
     def output(self, timeout_s: float) -> str:
@@ -91,11 +125,15 @@ class MpiRun:
         except subprocess.TimeoutExpired:
             words = self._last_words()
             self.stop()
-            raise NotAvailable(f"the MPI program did not end within {timeout_s:g} s: {words}") from None
+            raise NotAvailable(
+                f"the MPI program did not end within {timeout_s:g} s: {words}"
+            ) from None
         words = self._last_words()
         self.stop()
         if self._process.returncode:
-            raise NotAvailable(f"the MPI program failed with status {self._process.returncode}: {words}")
+            raise NotAvailable(
+                f"the MPI program failed with status {self._process.returncode}: {words}"
+            )
         return str(output)
 
     def stop(self) -> None:
@@ -120,9 +158,11 @@ class MpiRun:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _pids(self) -> tuple[list[int], list[int]]:
-        """The processes of this run, by their environment: all of the lab's namespaces are looked through.
+        """The processes of this run, by their environment: all of the lab's namespaces are looked
+        through.
 
-        And those that end just now, whoever they are: a process loses its environment before its namespace.
+        And those that end just now, whoever they are: a process loses its environment before its
+        namespace.
         """
         mark = f"{RUN}={self._id}".encode()
         names = [self._lab.namespace(host) for host in ("mgmt", *self._lab.hosts)]
@@ -138,6 +178,8 @@ class MpiRun:
         return running, ending
 
     def _last_words(self) -> str:
-        lines = self._errors.read_text(errors="replace").split("\n") if self._errors.exists() else []
+        lines = (
+            self._errors.read_text(errors="replace").split("\n") if self._errors.exists() else []
+        )
         told = [" ".join(line.split()) for line in lines if line.strip() and "setpgid" not in line]
         return " | ".join(told[-4:])[-400:] or "no word"

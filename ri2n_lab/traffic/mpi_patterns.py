@@ -1,9 +1,11 @@
-"""The MPI side of `ri2n bench vbft`: `/usr/bin/python3 mpi_patterns.py SCHEDULE`, one rank on each host.
+"""The MPI side of `ri2n bench vbft`: `/usr/bin/python3 mpi_patterns.py SCHEDULE`, one rank on each
+host.
 
-SCHEDULE is JSON: {"collective": bool, "phases": [[[sender, receiver], ...], ...], "warmup_s", "window_s"}, hosts by
-their ranks. Collective: all ranks call MPI_Ialltoall again and again, as FT and IS of NPB do; else each pair has a
-stream of messages. Rank 0 prints one JSON line, of each phase {"received": [[sender, receiver, bytes in the window],
-...], "wrong": messages whose content was not what its sender sent}. Uses nothing but the standard library and mpi4py.
+SCHEDULE is JSON: {"collective": bool, "phases": [[[sender, receiver], ...], ...], "warmup_s",
+"window_s"}, hosts by their ranks. Collective: all ranks call MPI_Ialltoall again and again, as FT
+and IS of NPB do; else each pair has a stream of messages. Rank 0 prints one JSON line, of each
+phase {"received": [[sender, receiver, bytes in the window], ...], "wrong": messages whose content
+was not what its sender sent}. Uses nothing but the standard library and mpi4py.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ class Outgoing:
 
     def __init__(self, world: Any, receiver: int) -> None:
         self.world, self.receiver, self.ended = world, receiver, False
-        self.buffers = [bytearray([MORE]) + content(world.rank, MESSAGE_BYTES) for _ in range(DEPTH)]
+        self.buffers = [
+            bytearray([MORE]) + content(world.rank, MESSAGE_BYTES) for _ in range(DEPTH)
+        ]
         self.requests: list[Any] = [self._send(buffer) for buffer in self.buffers]
 
     def _send(self, buffer: bytearray) -> Any:
@@ -78,7 +82,9 @@ class Outgoing:
 
 
 class Incoming:
-    """The messages from another rank to this one, which come in the order in which they were sent."""
+    """The messages from another rank to this one, which come in the order in which they were
+    sent.
+    """
 
     def __init__(self, world: Any, sender: int) -> None:
         self.world, self.sender, self.done = world, sender, False
@@ -109,13 +115,20 @@ class Incoming:
                 request.Wait()
 
 
-def streams(world: Any, pairs: Sequence[Sequence[int]], window: Window) -> tuple[dict[int, int], int]:
-    """All pairs of a phase at once; what came to this rank by sender, and how many messages were wrong."""
+def streams(
+    world: Any, pairs: Sequence[Sequence[int]], window: Window
+) -> tuple[dict[int, int], int]:
+    """All pairs of a phase at once.
+
+    What came to this rank by sender, and how many messages were wrong.
+    """
     incoming = [Incoming(world, sender) for sender, receiver in pairs if receiver == world.rank]
     world.Barrier()  # every message finds a buffer
     outgoing = [Outgoing(world, receiver) for sender, receiver in pairs if sender == world.rank]
     while not (all(each.done for each in incoming) and all(each.done for each in outgoing)):
-        moved = [each.turn(window.over) for each in outgoing] + [each.turn(window) for each in incoming]
+        moved = [each.turn(window.over) for each in outgoing] + [
+            each.turn(window) for each in incoming
+        ]
         if not any(moved):
             time.sleep(NAP_S)
     for each in incoming:
@@ -124,7 +137,10 @@ def streams(world: Any, pairs: Sequence[Sequence[int]], window: Window) -> tuple
 
 
 def collective(world: Any, window: Window) -> tuple[dict[int, int], int]:
-    """MPI_Ialltoall until the time is over; the same for all ranks: rank 0's block says which is the last."""
+    """MPI_Ialltoall until the time is over; the same for all ranks:
+
+    rank 0's block says which is the last.
+    """
     sent = (bytearray([MORE]) + content(world.rank, BLOCK_BYTES)) * world.size
     got = bytearray(BLOCK_BYTES * world.size)
     contents = [content(rank, BLOCK_BYTES) for rank in range(world.size)]
@@ -159,10 +175,16 @@ def main() -> None:
     found = []
     for pairs in schedule["phases"]:
         window = Window(world, schedule["warmup_s"], schedule["window_s"])
-        received, wrong = collective(world, window) if schedule["collective"] else streams(world, pairs, window)
+        received, wrong = (
+            collective(world, window) if schedule["collective"] else streams(world, pairs, window)
+        )
         parts = world.gather((received, wrong))
         if world.rank == 0:
-            rows = [[sender, place, count] for place, part in enumerate(parts) for sender, count in part[0].items()]
+            rows = [
+                [sender, place, count]
+                for place, part in enumerate(parts)
+                for sender, count in part[0].items()
+            ]
             found.append({"received": rows, "wrong": sum(part[1] for part in parts)})
     if world.rank == 0:
         print(json.dumps(found), flush=True)

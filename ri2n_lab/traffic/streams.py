@@ -1,8 +1,9 @@
-"""UDP streams with sequence numbers: what was lost, doubled or out of order, when, and how long nothing came.
+"""UDP streams with sequence numbers: what was lost, doubled or out of order, when, and how long
+nothing came.
 
-`python -m ri2n_lab.traffic.streams receive ...` and `... send ...` run inside namespaces and print JSON; `Stream` runs
-both on two hosts of a lab. Times are CLOCK_MONOTONIC, which all namespaces share, so that losses and gaps can be laid
-beside the moment of a fault.
+`python -m ri2n_lab.traffic.streams receive ...` and `... send ...` run inside namespaces and print
+JSON; `Stream` runs both on two hosts of a lab. Times are CLOCK_MONOTONIC, which all namespaces
+share, so that losses and gaps can be laid beside the moment of a fault.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Stream", "StreamResult", "analyse", "main", "receive", "send"]
 
-HEADER = struct.Struct("!4sIIIQ")  # magic, run, flow, sequence number in the flow, time of sending in ns
+HEADER = struct.Struct(
+    "!4sIIIQ"
+)  # magic, run, flow, sequence number in the flow, time of sending in ns
 DATA, END = b"ri2d", b"ri2e"
 END_COUNTS = struct.Struct("!QQQ")  # packets sent in all, first and last time of sending in ns
 MIN_SIZE = HEADER.size + END_COUNTS.size
@@ -42,7 +45,10 @@ LONG_GAP_MS = 20.0
 SO_TIMESTAMPNS = getattr(socket, "SO_TIMESTAMPNS", 35)
 SO_RCVBUFFORCE = 33
 TIMER_SLACK = Path("/proc/self/timerslack_ns")
-"""How much later than asked for a sleep may end; the default of 50 us is a packet's interval at 20,000 a second."""
+"""How much later than asked for a sleep may end.
+
+The default of 50 us is a packet's interval at 20,000 a second.
+"""
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,9 @@ class StreamResult:
     lost: int
     duplicates: int
     out_of_order: int
-    longest_gap_ms: float  # the longest time without any packet, from the first sent to the last sent
+    longest_gap_ms: (
+        float  # the longest time without any packet, from the first sent to the last sent
+    )
     longest_flow_gap_ms: float  # the same for the flow that had the longest
     gaps: list[dict[str, float]]  # those over 20 ms: start_s, end_s, ms
     flows: list[dict[str, Any]]  # the counts of each flow
@@ -63,7 +71,8 @@ class StreamResult:
     start_s: float
     end_s: float
     errors: int  # packets the sender's kernel refused; they count as sent and lost
-    late_ms: float  # the most the sender was behind its schedule: how far the machine disturbs the figures
+    # the most the sender was behind its schedule: how far the machine disturbs the figures
+    late_ms: float
 
     def lost_after(self, time_s: float) -> int:
         """How many of the lost packets were sent at `time_s` or later."""
@@ -86,17 +95,24 @@ class Stream:
         port: int = 5600,
         ipv6: bool = False,
     ) -> None:
-        """Start receiver, then sender. `size` is the UDP payload in bytes; `pps` is over all flows together."""
+        """Start receiver, then sender. `size` is the UDP payload in bytes.
+
+        `pps` is over all flows together.
+        """
         module = [sys.executable, "-m", "ri2n_lab.traffic.streams"]
         self._seconds = seconds
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         limit_s = seconds + PATIENCE_S
         self._receiver = lab.popen(
-            destination, [*module, "receive", "--port", str(port), "--timeout", str(limit_s)], **pipes
+            destination,
+            [*module, "receive", "--port", str(port), "--timeout", str(limit_s)],
+            **pipes,
         )
         assert self._receiver.stdout is not None
         if not self._receiver.stdout.readline():
-            raise NotAvailable(f"the receiver on {destination} did not start: {self._receiver.communicate()[1]}")
+            raise NotAvailable(
+                f"the receiver on {destination} did not start: {self._receiver.communicate()[1]}"
+            )
         address = lab.address6(destination) if ipv6 else lab.address(destination)
         options = {"pps": pps, "seconds": seconds, "flows": flows, "size": size, "port": port}
         words = [word for key, value in options.items() for word in (f"--{key}", str(value))]
@@ -111,12 +127,20 @@ class Stream:
 
 
 def send(
-    address: str, *, port: int = 5600, pps: float = 1000.0, seconds: float = 5.0, flows: int = 1, size: int = 200
+    address: str,
+    *,
+    port: int = 5600,
+    pps: float = 1000.0,
+    seconds: float = 5.0,
+    flows: int = 1,
+    size: int = 200,
 ) -> dict[str, Any]:
-    """Send `pps` packets per second for `seconds`, the flows in turn, then end markers; return what was sent.
+    """Send `pps` packets per second for `seconds`, the flows in turn, then end markers; return what
+    was sent.
 
-    Keeps to an absolute schedule; behind it, packets go out at twice the rate until it is met again: a burst of all
-    that are late could be more than a queue holds, and its losses the sender's own doing.
+    Keeps to an absolute schedule; behind it, packets go out at twice the rate until it is met
+    again: a burst of all that are late could be more than a queue holds, and its losses the
+    sender's own doing.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     sockets = [socket.socket(family, socket.SOCK_DGRAM) for _ in range(flows)]
@@ -130,7 +154,8 @@ def send(
 
 
 def receive(*, port: int = 5600, timeout_s: float = 60.0, ready: Any = None) -> dict[str, Any]:
-    """Receive one stream until its end marker, SILENCE_S after the last packet, or `timeout_s`; return the counts.
+    """Receive one stream until its end marker, SILENCE_S after the last packet, or `timeout_s`;
+    return the counts.
 
     See `analyse`. `ready` is called without arguments when the socket is bound.
     """
@@ -144,12 +169,17 @@ def receive(*, port: int = 5600, timeout_s: float = 60.0, ready: Any = None) -> 
         listener.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         listener.bind(("::", port))
         # The kernel stamps with CLOCK_REALTIME.
-        offset_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        offset_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.clock_gettime_ns(
+            time.CLOCK_MONOTONIC
+        )
         if ready is not None:
             ready()
         run: int | None = None
-        # Silence is counted by the wait for the next packet: its stamp is of a clock that may be set meanwhile.
-        while (left_s := min(deadline - time.monotonic(), math.inf if run is None else SILENCE_S)) > 0:
+        # Silence is counted by the wait for the next packet: its stamp is of a clock that may be
+        # set meanwhile.
+        while (
+            left_s := min(deadline - time.monotonic(), math.inf if run is None else SILENCE_S)
+        ) > 0:
             listener.settimeout(left_s)
             try:
                 data, ancillary, _, _ = listener.recvmsg(65535, 64)
@@ -170,11 +200,13 @@ def receive(*, port: int = 5600, timeout_s: float = 60.0, ready: Any = None) -> 
     return analyse(arrivals, end)
 
 
-def analyse(arrivals: list[tuple[int, int, int, int]], end: tuple[int, int, int] | None) -> dict[str, Any]:
+def analyse(
+    arrivals: list[tuple[int, int, int, int]], end: tuple[int, int, int] | None
+) -> dict[str, Any]:
     """Count a stream. `arrivals`: (flow, sequence, sent ns, arrived ns) in order of arrival.
 
-    `end`: (packets sent in all, first and last sending time in ns), None when no end marker came; then only losses
-    before the last arrival can be seen.
+    `end`: (packets sent in all, first and last sending time in ns), None when no end marker came;
+    then only losses before the last arrival can be seen.
     """
     by_flow: dict[int, list[tuple[int, int]]] = {}
     for flow, sequence, _, arrived_ns in arrivals:
@@ -216,7 +248,9 @@ def analyse(arrivals: list[tuple[int, int, int, int]], end: tuple[int, int, int]
 
 def main(argv: list[str] | None = None) -> int:
     """The command line: `receive` or `send ADDRESS`; prints JSON."""
-    parser = argparse.ArgumentParser(prog="ri2n_lab.traffic.streams", description="UDP streams with sequence numbers")
+    parser = argparse.ArgumentParser(
+        prog="ri2n_lab.traffic.streams", description="UDP streams with sequence numbers"
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     receiver = commands.add_parser("receive", help="count one stream")
     receiver.add_argument("--port", type=int, default=5600)
@@ -224,14 +258,20 @@ def main(argv: list[str] | None = None) -> int:
     sender = commands.add_parser("send", help="send one stream")
     sender.add_argument("address")
     sender.add_argument("--port", type=int, default=5600)
-    sender.add_argument("--pps", type=float, default=1000.0, help="packets per second over all flows")
+    sender.add_argument(
+        "--pps", type=float, default=1000.0, help="packets per second over all flows"
+    )
     sender.add_argument("--seconds", type=float, default=5.0)
     sender.add_argument("--flows", type=int, default=1)
-    sender.add_argument("--size", type=int, default=200, help=f"UDP payload in bytes, at least {MIN_SIZE}")
+    sender.add_argument(
+        "--size", type=int, default=200, help=f"UDP payload in bytes, at least {MIN_SIZE}"
+    )
     options = parser.parse_args(argv)
     if options.command == "receive":
         result = receive(
-            port=options.port, timeout_s=options.timeout, ready=lambda: print('{"ready": true}', flush=True)
+            port=options.port,
+            timeout_s=options.timeout,
+            ready=lambda: print('{"ready": true}', flush=True),
         )
     else:
         if options.pps <= 0 or options.flows < 1 or options.size < MIN_SIZE:
@@ -248,7 +288,9 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _send_all(sockets: list[socket.socket], pps: float, seconds: float, size: int) -> dict[str, Any]:
+def _send_all(
+    sockets: list[socket.socket], pps: float, seconds: float, size: int
+) -> dict[str, Any]:
     run = int.from_bytes(os.urandom(4), "big")
     flows, total = len(sockets), int(pps * seconds)
     padding = bytes(size - HEADER.size)
@@ -272,7 +314,9 @@ def _send_all(sockets: list[socket.socket], pps: float, seconds: float, size: in
             sockets[flow].send(HEADER.pack(DATA, run, flow, sequence, now_ns) + padding)
         except OSError:
             errors += 1
-    end = END_COUNTS.pack(total, times_ns[0] if total else start_ns, times_ns[-1] if total else start_ns)
+    end = END_COUNTS.pack(
+        total, times_ns[0] if total else start_ns, times_ns[-1] if total else start_ns
+    )
     for index in range(END_REPEATS):
         with suppress(OSError):
             sockets[index % flows].send(HEADER.pack(END, run, 0, 0, time.monotonic_ns()) + end)
@@ -284,12 +328,17 @@ def _send_all(sockets: list[socket.socket], pps: float, seconds: float, size: in
         "errors": errors,
         "late_ms": late_ns / 1e6,
         "first_ns": first_ns,
-        "offsets_us": [(each - first_ns) // 1000 for each in times_ns],  # of packet k: flow k % flows
+        "offsets_us": [
+            (each - first_ns) // 1000 for each in times_ns
+        ],  # of packet k: flow k % flows
     }
 
 
 def _stamp_ns(ancillary: list[tuple[int, int, bytes]]) -> int:
-    """The kernel's time of arrival (CLOCK_REALTIME): free of how long this process waited for a CPU."""
+    """The kernel's time of arrival (CLOCK_REALTIME):
+
+    free of how long this process waited for a CPU.
+    """
     for _, kind, data in ancillary:
         if kind == SO_TIMESTAMPNS:
             seconds, nanoseconds = struct.unpack("qq", data[:16])
@@ -297,7 +346,9 @@ def _stamp_ns(ancillary: list[tuple[int, int, bytes]]) -> int:
     return time.clock_gettime_ns(time.CLOCK_REALTIME)
 
 
-def _count_flow(packets: list[tuple[int, int]], sent: int) -> tuple[dict[str, Any], list[tuple[int, int]]]:
+def _count_flow(
+    packets: list[tuple[int, int]], sent: int
+) -> tuple[dict[str, Any], list[tuple[int, int]]]:
     """The counts of one flow, and its lost packets as (first, last) runs of sequence numbers."""
     seen: set[int] = set()
     highest, duplicates, out_of_order = -1, 0, 0
@@ -326,11 +377,20 @@ def _count_flow(packets: list[tuple[int, int]], sent: int) -> tuple[dict[str, An
 
 
 def _gaps(arrived_ns: list[int], end: tuple[int, int, int] | None) -> list[dict[str, float]]:
-    """The times between arrivals, also from the first sending to the first arrival and on to the last sending."""
+    """The times between arrivals, also from the first sending to the first arrival and on to the
+    last sending.
+    """
     edges = sorted(arrived_ns)
     if end is not None:
-        edges = [min(end[1], *edges[:1]), *edges, max(end[2], *edges[-1:])] if edges else [end[1], end[2]]
-    return [{"start_s": one / 1e9, "end_s": other / 1e9, "ms": (other - one) / 1e6} for one, other in pairwise(edges)]
+        edges = (
+            [min(end[1], *edges[:1]), *edges, max(end[2], *edges[-1:])]
+            if edges
+            else [end[1], end[2]]
+        )
+    return [
+        {"start_s": one / 1e9, "end_s": other / 1e9, "ms": (other - one) / 1e6}
+        for one, other in pairwise(edges)
+    ]
 
 
 def _percentile(ordered: list[float], percent: float) -> float:
@@ -354,7 +414,10 @@ def _collect(child: subprocess.Popen[Any], timeout_s: float) -> dict[str, Any]:
 
 
 def _merge(sender: dict[str, Any], receiver: dict[str, Any]) -> StreamResult:
-    """Both sides as one result. A receiver that saw no end marker, or whole flows less, is corrected by the sender."""
+    """Both sides as one result.
+
+    A receiver that saw no end marker, or whole flows less, is corrected by the sender.
+    """
     flow_count, sent, offsets_us = sender["flows"], sender["sent"], sender["offsets_us"]
     first_s = sender["first_ns"] / 1e9
     last_s = first_s + (offsets_us[-1] / 1e6 if offsets_us else 0.0)
@@ -388,7 +451,9 @@ def _merge(sender: dict[str, Any], receiver: dict[str, Any]) -> StreamResult:
         longest_gap_ms = max(longest_gap_ms, tail_ms)
         if tail_ms > LONG_GAP_MS:
             gaps.append({"start_s": receiver["last_arrival_s"], "end_s": last_s, "ms": tail_ms})
-    lost_at_s = sorted(first_s + offsets_us[sequence * flow_count + flow] / 1e6 for flow, sequence in missing)
+    lost_at_s = sorted(
+        first_s + offsets_us[sequence * flow_count + flow] / 1e6 for flow, sequence in missing
+    )
     return StreamResult(
         sent=sent,
         received=receiver["received"],

@@ -1,4 +1,7 @@
-"""`ri2n cp` and `ri2n serve`: files over several links at once, for users who may not touch the network."""
+"""`ri2n cp` and `ri2n serve`:
+
+files over several links at once, for users who may not touch the network.
+"""
 
 from __future__ import annotations
 
@@ -34,39 +37,62 @@ LINES_PER_S = 10
 NAMED_FAILURES = 20
 NOT_LET_IN = ("tokens_missing", "tokens_wrong", "greetings_timed_out", "pending_dropped")
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, nothing else.")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on stdout, nothing else.")
+]
 TokenOption = Annotated[
-    Path | None, typer.Option("--token-file", help="A file with the token that clients must know; it never travels.")
+    Path | None,
+    typer.Option(
+        "--token-file", help="A file with the token that clients must know; it never travels."
+    ),
 ]
 
 
 def cp(
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="SRC... DST", help="Local paths and HOST[:PORT]:NAME; either all SRC or DST is remote."),
+        typer.Argument(
+            metavar="SRC... DST",
+            help="Local paths and HOST[:PORT]:NAME; either all SRC or DST is remote.",
+        ),
     ],
     recursive: Annotated[bool, typer.Option("-r", "--recursive", help="Directories too.")] = False,
-    preserve: Annotated[bool, typer.Option("-p", "--preserve", help="Keep mode and mtime.")] = False,
-    streams: Annotated[int, typer.Option("--streams", min=1, max=64, help="Connections side by side.")] = 6,
+    preserve: Annotated[
+        bool, typer.Option("-p", "--preserve", help="Keep mode and mtime.")
+    ] = False,
+    streams: Annotated[
+        int, typer.Option("--streams", min=1, max=64, help="Connections side by side.")
+    ] = 6,
     source: Annotated[
         list[str] | None,
-        typer.Option("--source", metavar="ADDR", help="Own address to leave from; once for each link."),
+        typer.Option(
+            "--source", metavar="ADDR", help="Own address to leave from; once for each link."
+        ),
     ] = None,
     network: Annotated[
         list[str] | None,
-        typer.Option("--network", metavar="CIDR", help="The server's other addresses may be there, behind routers."),
+        typer.Option(
+            "--network",
+            metavar="CIDR",
+            help="The server's other addresses may be there, behind routers.",
+        ),
     ] = None,
     token_file: TokenOption = None,
     ca: Annotated[
-        Path | None, typer.Option("--ca", help="TLS: the certificate that signed the server's, or the server's own.")
+        Path | None,
+        typer.Option(
+            "--ca", help="TLS: the certificate that signed the server's, or the server's own."
+        ),
     ] = None,
-    timeout: Annotated[float, typer.Option("--timeout", min=1.0, help="Seconds of silence before giving up.")] = 60.0,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=1.0, help="Seconds of silence before giving up.")
+    ] = 60.0,
     as_json: JsonOption = False,
 ) -> None:
     """Copy files to or from a host that runs `ri2n serve`, over several links at once.
 
-    An interrupted copy goes on where it stopped when the same command runs again; what is there is compared by
-    checksums. A file gets its name when the whole is there and right.
+    An interrupted copy goes on where it stopped when the same command runs again; what is there is
+    compared by checksums. A file gets its name when the whole is there and right.
     """
     from ri2n_parallel.copy import Session, Watch, download, parse_remote, upload
 
@@ -117,33 +143,52 @@ def cp(
 
 
 def serve(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory that clients see.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The directory that clients see.")
+    ],
     listen: Annotated[
         str, typer.Option("--listen", metavar="ADDR:PORT", help="Port 0: any free one.")
     ] = DEFAULT_LISTEN,
     address: Annotated[
         list[str] | None,
-        typer.Option("--address", metavar="ADDR", help="Take data on this address; once for each link. Default: all."),
+        typer.Option(
+            "--address",
+            metavar="ADDR",
+            help="Take data on this address; once for each link. Default: all.",
+        ),
     ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Give files, take none.")] = False,
     token_file: TokenOption = None,
     no_token: Annotated[
-        bool, typer.Option("--no-token", help="Let in whoever can connect. Default: a token is made and printed.")
+        bool,
+        typer.Option(
+            "--no-token", help="Let in whoever can connect. Default: a token is made and printed."
+        ),
     ] = False,
-    cert: Annotated[Path | None, typer.Option("--cert", help="TLS: this host's certificate (PEM).")] = None,
+    cert: Annotated[
+        Path | None, typer.Option("--cert", help="TLS: this host's certificate (PEM).")
+    ] = None,
     key: Annotated[Path | None, typer.Option("--key", help="TLS: its key.")] = None,
     max_transfers: Annotated[
-        int, typer.Option("--max-transfers", min=1, max=10_000, help="Clients at once; others are told to come again.")
+        int,
+        typer.Option(
+            "--max-transfers",
+            min=1,
+            max=10_000,
+            help="Clients at once; others are told to come again.",
+        ),
     ] = 1000,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=1.0, help="Seconds of silence before a client is closed.")
+        float,
+        typer.Option("--timeout", min=1.0, help="Seconds of silence before a client is closed."),
     ] = 60.0,
     as_json: JsonOption = False,
 ) -> None:
     """Serve one directory to `ri2n cp`, until Ctrl-C or SIGTERM.
 
-    Clients see nothing outside of the directory. They have to know the token of --token-file, or the one that is made
-    and printed; with --no-token everyone who can connect may read and, unless --read-only, write.
+    Clients see nothing outside of the directory. They have to know the token of --token-file, or
+    the one that is made and printed; with --no-token everyone who can connect may read and, unless
+    --read-only, write.
     """
     from ri2n_parallel import create_listener
     from ri2n_parallel.copy import Folder, Server, current_umask
@@ -157,10 +202,14 @@ def serve(
     folder = Folder(directory, current_umask())
     if not os.access(directory, os.R_OK | os.X_OK | (0 if read_only else os.W_OK)):
         folder.close()
-        raise NotAvailable(f"{directory}: no permission to {'read' if read_only else 'write'} (see --read-only)")
+        raise NotAvailable(
+            f"{directory}: no permission to {'read' if read_only else 'write'} (see --read-only)"
+        )
     _raise_descriptor_limit()
     try:
-        listener = create_listener((host, port), addresses=address or None, token=token, ssl_context=context)
+        listener = create_listener(
+            (host, port), addresses=address or None, token=token, ssl_context=context
+        )
     except OSError as error:
         folder.close()
         raise NotAvailable(f"--listen {listen}: {error.strerror or error}") from None
@@ -175,10 +224,15 @@ def serve(
     shown = f"[{host}]" if ":" in host else host
     terminate_as_interrupt()
     try:
-        note(f"serving {directory} on {shown}:{listener.address[1]}{_how(token, context, read_only)}")
+        note(
+            f"serving {directory} on {shown}:{listener.address[1]}{_how(token, context, read_only)}"
+        )
         if made:
             note(f"token of this run: {made}")
-            note(f"clients put it into a file: ri2n cp --token-file FILE SRC HOST:{listener.address[1]}:NAME")
+            note(
+                "clients put it into a file: ri2n cp --token-file FILE SRC "
+                f"HOST:{listener.address[1]}:NAME"
+            )
         server.serve()
     except KeyboardInterrupt:
         # Told to stop, which is how a server ends; a second signal must not break the closing.
@@ -194,7 +248,10 @@ def serve(
 
 
 def _server_of(paths: list[str], remotes: list[Remote | None]) -> tuple[Remote, bool]:
-    """The server, and whether files go to it; BadInput unless exactly one side is remote and all of one server."""
+    """The server, and whether files go to it.
+
+    BadInput unless exactly one side is remote and all of one server.
+    """
     *sources, target = remotes
     if target is not None:
         if any(source is not None for source in sources):
@@ -202,7 +259,9 @@ def _server_of(paths: list[str], remotes: list[Remote | None]) -> tuple[Remote, 
         return target, True
     found = [source for source in sources if source is not None]
     if not found:
-        raise BadInput(f"{paths[-1]}: neither SRC nor DST is remote: write HOST:NAME or HOST:PORT:NAME")
+        raise BadInput(
+            f"{paths[-1]}: neither SRC nor DST is remote: write HOST:NAME or HOST:PORT:NAME"
+        )
     if len(found) != len(sources) or len({(remote.host, remote.port) for remote in found}) > 1:
         raise BadInput("all SRC must be on one server")
     return found[0], False
@@ -212,7 +271,9 @@ def _check_network(text: str) -> None:
     try:
         ipaddress.ip_network(text, strict=False)
     except ValueError:
-        raise BadInput(f"--network {text}: must be a network such as 10.1.0.0/16 or fd00:1::/32") from None
+        raise BadInput(
+            f"--network {text}: must be a network such as 10.1.0.0/16 or fd00:1::/32"
+        ) from None
 
 
 def _connect(
@@ -242,18 +303,26 @@ def _connect(
     except UserError as error:
         if isinstance(error.__cause__, ssl.SSLCertVerificationError):
             raise NotAvailable(f"{server}: --ca: {error.__cause__.verify_message}") from None
-        other = " (something else listens there, or it wants TLS: --ca)" if isinstance(error, ProtocolError) else ""
+        other = (
+            " (something else listens there, or it wants TLS: --ca)"
+            if isinstance(error, ProtocolError)
+            else ""
+        )
         other = " (--token-file)" if isinstance(error, TokenRefused) else other
         raise NotAvailable(f"{server}: {str(error).removeprefix(f'{server}: ')}{other}") from None
     except ConnectionRefusedError:
-        raise NotAvailable(f"{server}: nobody listens there; start `ri2n serve DIR` on that host") from None
+        raise NotAvailable(
+            f"{server}: nobody listens there; start `ri2n serve DIR` on that host"
+        ) from None
     except OSError as error:
         raise NotAvailable(f"{server}: {error.strerror or error}") from None
 
 
 def _lost(server: Remote, error: OSError) -> NotAvailable:
     why = error.strerror or str(error) or type(error).__name__
-    return NotAvailable(f"{server}: the connection was lost: {why}; the same command goes on where it stopped")
+    return NotAvailable(
+        f"{server}: the connection was lost: {why}; the same command goes on where it stopped"
+    )
 
 
 def _leave(connection: ParallelSocket) -> None:
@@ -272,20 +341,31 @@ def _links_up(connection: ParallelSocket) -> int:
 def _links(connection: ParallelSocket) -> list[dict[str, object]]:
     return [
         {
-            **{"number": link.number, "local": link.local, "remote": link.remote, "state": link.state},
+            **{
+                "number": link.number,
+                "local": link.local,
+                "remote": link.remote,
+                "state": link.state,
+            },
             **{"sent_bytes": link.sent_bytes, "received_bytes": link.received_bytes},
         }
         for link in connection.links
     ]
 
 
-def _report(summary: Summary, seconds: float, links: list[dict[str, object]], as_json: bool) -> None:
+def _report(
+    summary: Summary, seconds: float, links: list[dict[str, object]], as_json: bool
+) -> None:
     failures = summary.failures
     goodput_bps = 8 * summary.moved_bytes / seconds if seconds > 0 else 0.0
     if as_json:
         print_json(
             {
-                **{"files": summary.files, "directories": summary.directories, "size_bytes": summary.size_bytes},
+                **{
+                    "files": summary.files,
+                    "directories": summary.directories,
+                    "size_bytes": summary.size_bytes,
+                },
                 **{"moved_bytes": summary.moved_bytes, "kept_bytes": summary.kept_bytes},
                 **{"repeated_blocks": summary.repeated_blocks, "seconds": round(seconds, 3)},
                 **{"goodput_bps": round(goodput_bps), "links": links, "digests": summary.digests},
@@ -294,10 +374,15 @@ def _report(summary: Summary, seconds: float, links: list[dict[str, object]], as
             }
         )
     if summary.skipped:
-        note(f"left out: {len(summary.skipped)} symbolic links or special files, the first: {summary.skipped[0]!r}")
+        note(
+            f"left out: {len(summary.skipped)} symbolic links or special files, the first: "
+            f"{summary.skipped[0]!r}"
+        )
     if not failures:
         if not as_json:
-            kept = f", {size_text(summary.kept_bytes)} of it were there" if summary.kept_bytes else ""
+            kept = (
+                f", {size_text(summary.kept_bytes)} of it were there" if summary.kept_bytes else ""
+            )
             files = "1 file" if summary.files == 1 else f"{summary.files} files"
             rate = f", {rate_text(goodput_bps)}" if summary.moved_bytes else ""
             note(f"{files}, {size_text(summary.size_bytes)}{kept}, {seconds:.1f} s{rate}")
@@ -306,7 +391,9 @@ def _report(summary: Summary, seconds: float, links: list[dict[str, object]], as
         raise BadInput(failures[0][1])
     for _, why in failures[1:NAMED_FAILURES]:
         note(f"not copied: {why}")
-    raise BadInput(f"{len(failures)} of {summary.planned} were not copied, the first: {failures[0][1]}")
+    raise BadInput(
+        f"{len(failures)} of {summary.planned} were not copied, the first: {failures[0][1]}"
+    )
 
 
 # ---- serve
@@ -324,13 +411,21 @@ class _Lines:
             self._second, self._said = second, 0
         self._said += 1
         if self._said <= LINES_PER_S:
-            note(f"refused: {text}" if self._said < LINES_PER_S else "refused: more, see the counters at the end")
+            note(
+                f"refused: {text}"
+                if self._said < LINES_PER_S
+                else "refused: more, see the counters at the end"
+            )
 
 
 def _how(token: str | None, context: ssl.SSLContext | None, read_only: bool) -> str:
     words = ["read-only"] if read_only else []
     words += ["TLS"] if context else []
-    words += ["token" if token else f"no token: whoever can connect may read{'' if read_only else ' and write'}"]
+    words += [
+        "token"
+        if token
+        else f"no token: whoever can connect may read{'' if read_only else ' and write'}"
+    ]
     return f" ({', '.join(words)})"
 
 
@@ -340,7 +435,10 @@ def _farewell(server: Server, listener: dict[str, int], as_json: bool) -> None:
         print_json({"counters": counters, "listener": listener})
         return
     counters |= {name: listener[name] for name in NOT_LET_IN if listener.get(name)}
-    note("ended: " + (", ".join(f"{name} {count}" for name, count in counters.items()) or "nobody came"))
+    note(
+        "ended: "
+        + (", ".join(f"{name} {count}" for name, count in counters.items()) or "nobody came")
+    )
 
 
 def _parse_listen(text: str) -> tuple[str, int]:
@@ -400,5 +498,7 @@ def _server_context(cert: Path | None, key: Path | None) -> ssl.SSLContext | Non
     try:
         context.load_cert_chain(cert, key)
     except (ssl.SSLError, OSError) as error:
-        raise BadInput(f"--cert {cert}, --key {key}: {getattr(error, 'reason', None) or error}") from None
+        raise BadInput(
+            f"--cert {cert}, --key {key}: {getattr(error, 'reason', None) or error}"
+        ) from None
     return context

@@ -12,7 +12,10 @@ EXIT_INTERRUPTED = 130
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run `cp ...` or `serve ...`; the exit code: 2, with one line, for what a user did wrong, 130 for Ctrl-C."""
+    """Run `cp ...` or `serve ...`; the exit code:
+
+    2, with one line, for what a user did wrong, 130 for Ctrl-C.
+    """
     try:
         import typer
 
@@ -32,7 +35,8 @@ def run(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except Exception as error:
-        # Our own errors, and wrong usage: typer ships its own copy of click or uses the installed one, by version.
+        # Our own errors, and wrong usage: typer ships its own copy of click or uses the installed
+        # one, by version.
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error.format_message(), file=sys.stderr)  # type: ignore[attr-defined]
             return EXIT_USER_ERROR

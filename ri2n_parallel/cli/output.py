@@ -1,4 +1,7 @@
-"""What both commands print with, and how SIGTERM ends them. `ri2n` has its own: this package needs nothing of it."""
+"""What both commands print with, and how SIGTERM ends them. `ri2n` has its own:
+
+this package needs nothing of it.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,14 @@ from collections.abc import Callable, Iterator
 from pathlib import PurePath
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from ri2n_parallel.cli.output import note, rate_text
 
@@ -60,7 +67,12 @@ def copy_progress(links: Callable[[], int]) -> Iterator[CopyProgress]:
         yield CopyProgress(_Lines(links, time.monotonic))
         return
     columns = (
-        *(TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn()),
+        *(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+        ),
         *(TimeRemainingColumn(), TextColumn("{task.fields[links]} links", markup=False)),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
@@ -94,7 +106,8 @@ class _Lines:
         links = self._links()
         eta = f", {left_s:.0f} s to go" if left_s is not None else ""
         note(
-            f"{size_text(progress.done_bytes)} of {size_text(progress.total_bytes)}, {rate_text(rate_bps)}"
+            f"{size_text(progress.done_bytes)} of {size_text(progress.total_bytes)}, "
+            f"{rate_text(rate_bps)}"
             f"{eta}, {links} link{'s' if links != 1 else ''}: {progress.name}"
         )
         self._last_s, self._last_bytes = now_s, progress.done_bytes

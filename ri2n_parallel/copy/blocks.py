@@ -1,8 +1,9 @@
 """Which blocks of a file are sent, in which order, and when the whole is right (pure).
 
-The receiver names the digests of blocks that an interrupted copy left, in groups; the sender compares them with its own
-file, sends what differs, then all the rest in order. At most WINDOW blocks are unanswered, so a receiver in trouble is
-heard soon, and a block whose digest is wrong is sent again.
+The receiver names the digests of blocks that an interrupted copy left, in groups; the sender
+compares them with its own file, sends what differs, then all the rest in order. At most WINDOW
+blocks are unanswered, so a receiver in trouble is heard soon, and a block whose digest is wrong is
+sent again.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ __all__ = [
 
 BLOCK_BYTES = 4 << 20
 GROUP = 16
-"""Blocks whose digests go in one Have: 64 MiB, which a slow disk reads before the peer's time-out."""
+"""Blocks whose digests go in one Have: 64 MiB, which a slow disk reads before the peer's
+time-out.
+"""
 WINDOW = 4
 """Blocks that may be unanswered: several times what a connection keeps on its way."""
 ATTEMPTS = 3
@@ -56,20 +59,25 @@ def digest(data: bytes | bytearray | memoryview) -> bytes:
 
 
 def root(digests: bytes | bytearray, size_bytes: int) -> bytes:
-    """The digest of a whole file: of its size (eight bytes, big endian) and the digests of its blocks in order."""
+    """The digest of a whole file:
+
+    of its size (eight bytes, big endian) and the digests of its blocks in order.
+    """
     return digest(size_bytes.to_bytes(8, "big") + digests)
 
 
 def left_over(part_bytes: int, size_bytes: int) -> int:
-    """How many blocks of a file of `size_bytes` may be in a part of `part_bytes` that was left behind."""
+    """How many blocks of a file of `size_bytes` may be in a part of `part_bytes` that was left
+    behind.
+    """
     return block_count(size_bytes) if part_bytes >= size_bytes else part_bytes // BLOCK_BYTES
 
 
 class Intake:
     """The receiver's side: what may come next, and what has come.
 
-    Invariants: `digests` holds DIGEST_BYTES for each block below `next`; below `group_first` every block is right;
-    `wrong` has only blocks that came and must come again.
+    Invariants: `digests` holds DIGEST_BYTES for each block below `next`; below `group_first` every
+    block is right; `wrong` has only blocks that came and must come again.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -96,10 +104,17 @@ class Intake:
         self.group_end, self.last_group = self.next, not more
 
     def accept(self, index: int, size_bytes: int) -> None:
-        """Block `index` is about to come; ProtocolViolation when it must not, or not with that size."""
+        """Block `index` is about to come.
+
+        ProtocolViolation when it must not, or not with that size.
+        """
         if index in self.wrong:
             pass
-        elif self.group_first <= index < self.group_end and index > self.sent_of_group and self._in_group():
+        elif (
+            self.group_first <= index < self.group_end
+            and index > self.sent_of_group
+            and self._in_group()
+        ):
             self.sent_of_group = index
         elif self.last_group and index == self.next and index < block_count(self.size_bytes):
             self.next += 1
@@ -114,7 +129,10 @@ class Intake:
         return self.next == self.group_end
 
     def settle(self, index: int, told: bytes, found: bytes) -> bool:
-        """Block `index` came: whether its digest is what the sender told; Refused `checksum` when it is never right."""
+        """Block `index` came: whether its digest is what the sender told.
+
+        Refused `checksum` when it is never right.
+        """
         if found != told:
             self.repeated += 1
             tries = self.tries[index] = self.tries.get(index, 0) + 1
@@ -131,7 +149,10 @@ class Intake:
         return True
 
     def finish(self, told: bytes) -> None:
-        """The sender says that was all: ProtocolViolation when it was not, Refused `checksum` when it is not right."""
+        """The sender says that was all:
+
+        ProtocolViolation when it was not, Refused `checksum` when it is not right.
+        """
         if self.wrong or not self.last_group or self.next != block_count(self.size_bytes):
             raise ProtocolViolation("the sender ended before all blocks were there")
         if root(self.digests, self.size_bytes) != told:
@@ -139,7 +160,10 @@ class Intake:
 
 
 class Outgoing:
-    """The sender's side: what the receiver has not answered yet. Answers come in the order of sending."""
+    """The sender's side: what the receiver has not answered yet.
+
+    Answers come in the order of sending.
+    """
 
     def __init__(self) -> None:
         self.open: deque[int] = deque()

@@ -1,4 +1,7 @@
-"""Messages and raw bytes over one connection, with a time-out for each piece: a silent peer is an error, not a wait."""
+"""Messages and raw bytes over one connection, with a time-out for each piece:
+
+a silent peer is an error, not a wait.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,9 @@ from ri2n_parallel.copy.names import printable
 __all__ = ["PIECE_BYTES", "Channel", "Transport"]
 
 PIECE_BYTES = 1 << 18
-"""Raw bytes are handled in pieces of this size, so a transfer needs this much memory, not a block."""
+"""Raw bytes are handled in pieces of this size, so a transfer needs this much memory, not a
+block.
+"""
 DEADLINE_BYTES = 1 << 16
 """At least so many raw bytes must come within the time-out."""
 LINGER_BYTES = 1 << 14
@@ -54,7 +59,10 @@ class Transport(Protocol):
 
 
 class Channel:
-    """One conversation. Raises TimeoutError for a silent peer, ConnectionError for a lost one, see also Refused."""
+    """One conversation.
+
+    Raises TimeoutError for a silent peer, ConnectionError for a lost one, see also Refused.
+    """
 
     def __init__(self, transport: Transport, timeout_s: float) -> None:
         self.transport = transport
@@ -66,7 +74,10 @@ class Channel:
 
     @functools.cached_property
     def buffer(self) -> memoryview:
-        """For the raw bytes of whoever sends or receives a file over this; a peer that does neither costs none."""
+        """For the raw bytes of whoever sends or receives a file over this.
+
+        A peer that does neither costs none.
+        """
         return memoryview(bytearray(PIECE_BYTES))
 
     def send(self, message: Message) -> None:
@@ -96,7 +107,10 @@ class Channel:
         return decode(text)
 
     def expect_first(self, kind: type[Kind], within_s: float) -> Kind:
-        """The first message of a peer that is no one yet: short, of this kind, whole in time, and nothing before it."""
+        """The first message of a peer that is no one yet:
+
+        short, of this kind, whole in time, and nothing before it.
+        """
         deadline_s = time.monotonic() + min(within_s, self.timeout_s)
         if not self._fill(self._header, deadline_s, may_end=True):
             raise ConnectionResetError("the peer closed the connection")
@@ -122,7 +136,10 @@ class Channel:
         raise ProtocolViolation("the peer asks to wait for ever")
 
     def expect(self, kind: type[Kind]) -> Kind:
-        """The next message, which must be of this kind; PeerRefused with its reason when that is Failed."""
+        """The next message, which must be of this kind.
+
+        PeerRefused with its reason when that is Failed.
+        """
         message = self.receive_answer()
         if isinstance(message, Failed):
             raise PeerRefused(message.code, printable(message.text))
@@ -147,7 +164,9 @@ class Channel:
         self.send(Failed(error.code, printable(str(error))))
 
     def while_waiting(self, work: Callable[[], Result]) -> Result:
-        """Do `work`, which may take longer than the peer's time-out (the disk), and tell the peer to wait meanwhile."""
+        """Do `work`, which may take longer than the peer's time-out (the disk), and tell the
+        peer to wait meanwhile.
+        """
         outcome: list[Result] = []
         trouble: list[BaseException] = []
 
@@ -192,7 +211,10 @@ class Channel:
         self.transport.close()
 
     def _fill(self, view: memoryview, deadline_s: float, may_end: bool = False) -> bool:
-        """Fill `view` before the deadline; False when the peer has closed before its first byte and may."""
+        """Fill `view` before the deadline.
+
+        False when the peer has closed before its first byte and may.
+        """
         filled = 0
         while filled < len(view):
             left_s = deadline_s - time.monotonic()

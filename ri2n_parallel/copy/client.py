@@ -32,10 +32,12 @@ MAX_ENTRIES = 10_000_000
 
 
 class Session:
-    """Asks a server for things, one after another. Refused when it will not, or when what it says cannot be.
+    """Asks a server for things, one after another. Refused when it will not, or when what it says
+    cannot be.
 
-    Raises TimeoutError and ConnectionError when the connection fails. Who may connect is the connection's matter: both
-    ends have proven that they know the token before there is one (proof.py of the library).
+    Raises TimeoutError and ConnectionError when the connection fails. Who may connect is the
+    connection's matter: both ends have proven that they know the token before there is one
+    (proof.py of the library).
     """
 
     def __init__(self, transport: Transport, timeout_s: float = 60.0) -> None:
@@ -78,15 +80,21 @@ class Session:
 
     def put(self, source: Source, name: str, told: Told, preserve: bool = False) -> Transferred:
         """Copy an open file to the server. With `preserve` its mode and mtime go with it."""
-        self.channel.send(Put(name, source.size_bytes, source.mode, source.mtime_ns if preserve else None))
+        self.channel.send(
+            Put(name, source.size_bytes, source.mode, source.mtime_ns if preserve else None)
+        )
         return send_file(self.channel, source, told)
 
-    def get(self, name: str, folder: Folder, local: str, told: Told, preserve: bool = False) -> Transferred:
+    def get(
+        self, name: str, folder: Folder, local: str, told: Told, preserve: bool = False
+    ) -> Transferred:
         """Copy a file of the server into `folder`, as `local`."""
         self.channel.send(Get(name))
         offer = self.channel.expect(Offer)
         try:
-            target = folder.open_target(local, offer.size, offer.mode, offer.mtime_ns if preserve else None)
+            target = folder.open_target(
+                local, offer.size, offer.mode, offer.mtime_ns if preserve else None
+            )
         except Refused as error:
             refuse_file(self.channel, error)
             raise

@@ -1,4 +1,6 @@
-"""Files below one directory, reached step by step so that no name and no symbolic link leads out of it."""
+"""Files below one directory, reached step by step so that no name and no symbolic link leads out
+of it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ CODES = {
     **dict.fromkeys((errno.EACCES, errno.EPERM), "permission"),
     errno.EROFS: "read_only",
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "space"),
-    **dict.fromkeys((errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.EEXIST, errno.ENOTEMPTY), "kind"),
+    **dict.fromkeys(
+        (errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.EEXIST, errno.ENOTEMPTY),
+        "kind",
+    ),
     **dict.fromkeys((errno.ENAMETOOLONG, errno.EILSEQ), "name"),
     **dict.fromkeys((errno.EMFILE, errno.ENFILE, errno.ENOMEM), "busy"),
 }
@@ -36,7 +41,10 @@ NOTHING = Status("none", 0, 0, 0)
 
 def refusal(name: str, error: OSError) -> Refused:
     """What the operating system says of `name`, by meaning."""
-    return Refused(CODES.get(error.errno or 0, "io"), f"{printable(name)}: {os.strerror(error.errno or errno.EIO)}")
+    return Refused(
+        CODES.get(error.errno or 0, "io"),
+        f"{printable(name)}: {os.strerror(error.errno or errno.EIO)}",
+    )
 
 
 def current_umask() -> int:
@@ -121,10 +129,11 @@ class Folder:
                 raise refusal(name, error) from None
 
     def open_target(self, name: str, size_bytes: int, mode: int, mtime_ns: int | None) -> Target:
-        """Open what is to become the file `name` of `size_bytes`; its `commit` replaces what has that name.
+        """Open what is to become the file `name` of `size_bytes`; its `commit` replaces what has
+        that name.
 
-        With `mtime_ns` the file gets this mode and mtime. Without, it keeps the mode of the file that it replaces, or
-        gets `mode` without the umask's bits.
+        With `mtime_ns` the file gets this mode and mtime. Without, it keeps the mode of the file
+        that it replaces, or gets `mode` without the umask's bits.
         """
         parts = self._file_name(name)
         with self._parent(name, parts) as parent:
@@ -132,12 +141,20 @@ class Folder:
                 there = _lstat(parts[-1], parent)
             except FileNotFoundError:
                 there = None
-            if there is not None and not stat.S_ISREG(there.st_mode) and not stat.S_ISLNK(there.st_mode):
+            if (
+                there is not None
+                and not stat.S_ISREG(there.st_mode)
+                and not stat.S_ISLNK(there.st_mode)
+            ):
                 kind = "a directory" if stat.S_ISDIR(there.st_mode) else "a special file"
                 raise Refused("kind", f"{printable(name)}: is {kind}")
             if mtime_ns is None:
                 kept = there is not None and stat.S_ISREG(there.st_mode)
-                mode = stat.S_IMODE(there.st_mode) & 0o777 if kept and there is not None else mode & ~self.umask
+                mode = (
+                    stat.S_IMODE(there.st_mode) & 0o777
+                    if kept and there is not None
+                    else mode & ~self.umask
+                )
             return Target(name, parts[-1], parent, size_bytes, mode, mtime_ns)
 
     def _file_name(self, name: str) -> tuple[str, ...]:
@@ -159,7 +176,9 @@ class Folder:
 
     @contextlib.contextmanager
     def _walk(self, name: str, parts: tuple[str, ...]) -> Iterator[int]:
-        """A descriptor of the directory, opened component by component, no symbolic link among them."""
+        """A descriptor of the directory, opened component by component, no symbolic link among
+        them.
+        """
         try:
             fd = os.open(".", DIRECTORY, dir_fd=self.fd)
         except OSError as error:
@@ -188,7 +207,10 @@ class Source:
         self.mtime_ns = self._before.st_mtime_ns
 
     def pieces(self, index: int, buffer: memoryview) -> Iterator[memoryview]:
-        """Block `index` in pieces, each in `buffer`; Refused `changed` when the file has become shorter."""
+        """Block `index` in pieces, each in `buffer`.
+
+        Refused `changed` when the file has become shorter.
+        """
         at = index * BLOCK_BYTES
         end = at + block_bytes(index, self.size_bytes)
         while at < end:
@@ -206,15 +228,23 @@ class Source:
         """Refused `changed` when somebody has written to the file since it was opened."""
         now = os.fstat(self.fd)
         was = self._before
-        if (now.st_size, now.st_mtime_ns, now.st_ctime_ns) != (was.st_size, was.st_mtime_ns, was.st_ctime_ns):
+        if (now.st_size, now.st_mtime_ns, now.st_ctime_ns) != (
+            was.st_size,
+            was.st_mtime_ns,
+            was.st_ctime_ns,
+        ):
             # Mode, owner and links change only the ctime: they are no reason to give up.
-            if (now.st_size, now.st_mtime_ns) == (was.st_size, was.st_mtime_ns) and _only_inode(was, now):
+            if (now.st_size, now.st_mtime_ns) == (was.st_size, was.st_mtime_ns) and _only_inode(
+                was, now
+            ):
                 return
             raise self.changed()
 
     def changed(self) -> Refused:
         """The error for a file that changes while it is read."""
-        return Refused("changed", f"{printable(self.name)}: changed while it was read; copy it again")
+        return Refused(
+            "changed", f"{printable(self.name)}: changed while it was read; copy it again"
+        )
 
     def close(self) -> None:
         """Close the file."""
@@ -223,7 +253,12 @@ class Source:
 
 def _only_inode(was: os.stat_result, now: os.stat_result) -> bool:
     """Whether mode, owner or number of links differ, which explains another ctime."""
-    return (was.st_mode, was.st_uid, was.st_gid, was.st_nlink) != (now.st_mode, now.st_uid, now.st_gid, now.st_nlink)
+    return (was.st_mode, was.st_uid, was.st_gid, was.st_nlink) != (
+        now.st_mode,
+        now.st_uid,
+        now.st_gid,
+        now.st_nlink,
+    )
 
 
 def open_source(path: str, name: str, directory: int | None = None, follow: bool = False) -> Source:
@@ -232,7 +267,9 @@ def open_source(path: str, name: str, directory: int | None = None, follow: bool
         kind = os.stat(path, dir_fd=directory, follow_symlinks=follow).st_mode
         if not stat.S_ISREG(kind):
             raise Refused("kind", f"{printable(name)}: {_kind_text(kind)}")
-        fd = os.open(path, os.O_RDONLY | (FILE & ~os.O_NOFOLLOW if follow else FILE), dir_fd=directory)
+        fd = os.open(
+            path, os.O_RDONLY | (FILE & ~os.O_NOFOLLOW if follow else FILE), dir_fd=directory
+        )
     except OSError as error:
         raise refusal(name, error) from None
     source = Source(fd, name)
@@ -243,14 +280,21 @@ def open_source(path: str, name: str, directory: int | None = None, follow: bool
 
 
 class Target:
-    """A file that is coming: `.NAME.ri2n-part` beside its place, locked, until `commit` gives it its name.
+    """A file that is coming: `.NAME.ri2n-part` beside its place, locked, until `commit` gives it
+    its name.
 
-    `there_bytes` is how much is there to compare: of an interrupted copy, or else of the old file when it has the size
-    of the new one, for then it may be the same.
+    `there_bytes` is how much is there to compare: of an interrupted copy, or else of the old file
+    when it has the size of the new one, for then it may be the same.
     """
 
     def __init__(
-        self, name: str, component: str, parent: int, size_bytes: int, mode: int, mtime_ns: int | None
+        self,
+        name: str,
+        component: str,
+        parent: int,
+        size_bytes: int,
+        mode: int,
+        mtime_ns: int | None,
     ) -> None:
         self.name, self.mode, self.mtime_ns = name, mode, mtime_ns
         self._component, self._part = component, part_name(component)
@@ -268,7 +312,10 @@ class Target:
         self._old = None if found.st_size else self._open_old(size_bytes)
         self.there_bytes = found.st_size if self._old is None else size_bytes
         system = os.fstatvfs(self.fd)
-        if self._old is None and size_bytes > found.st_blocks * 512 + system.f_bavail * system.f_frsize:
+        if (
+            self._old is None
+            and size_bytes > found.st_blocks * 512 + system.f_bavail * system.f_frsize
+        ):
             self.close()
             raise Refused("space", f"{printable(name)}: {size_bytes} bytes do not fit on the disk")
 
@@ -278,14 +325,18 @@ class Target:
             try:
                 found = os.fstat(fd)
                 if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-                    raise Refused("kind", f"{printable(self.name)}: its unfinished copy is no file of its own")
+                    raise Refused(
+                        "kind", f"{printable(self.name)}: its unfinished copy is no file of its own"
+                    )
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 # Whoever held the lock before may have renamed or removed what we opened.
                 if os.path.samestat(os.fstat(fd), _lstat(self._part, self._parent)):
                     return fd
             except BlockingIOError:
                 os.close(fd)
-                raise Refused("busy", f"{printable(self.name)}: another copy writes it now") from None
+                raise Refused(
+                    "busy", f"{printable(self.name)}: another copy writes it now"
+                ) from None
             except FileNotFoundError:
                 pass
             except BaseException:
@@ -317,7 +368,10 @@ class Target:
             at += count
 
     def write(self, data: memoryview, at_bytes: int) -> None:
-        """Write some bytes; when the disk is full, what came is removed, so that the disk is not left full."""
+        """Write some bytes.
+
+        When the disk is full, what came is removed, so that the disk is not left full.
+        """
         try:
             while data:
                 count = os.pwrite(self.fd, data, at_bytes)
@@ -331,7 +385,8 @@ class Target:
     def commit(self, size_bytes: int, kept: Sequence[int], digests: bytes | bytearray) -> None:
         """The whole is there: bring it to the disk and give it its name, in place of what had it.
 
-        `kept` are the blocks that did not come, since what was there is right; `digests` those of all blocks.
+        `kept` are the blocks that did not come, since what was there is right; `digests` those of
+        all blocks.
         """
         try:
             if self._old is not None and len(kept) == block_count(size_bytes):
@@ -356,7 +411,9 @@ class Target:
             os.utime(fd, ns=(self.mtime_ns, self.mtime_ns))
 
     def _copy_old(self, size_bytes: int, kept: Sequence[int], digests: bytes | bytearray) -> None:
-        """Take over what is right of the old file, which may not have changed since it was compared."""
+        """Take over what is right of the old file, which may not have changed since it was
+        compared.
+        """
         buffer = memoryview(bytearray(COPY_BYTES))
         for index in kept:
             found, at = hashlib.blake2b(digest_size=DIGEST_BYTES), index * BLOCK_BYTES
@@ -365,10 +422,16 @@ class Target:
                 self.write(view, at)
                 at += len(view)
             if found.digest() != digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES]:
-                raise Refused("changed", f"{printable(self.name)}: was changed by somebody else; copy it again")
+                raise Refused(
+                    "changed",
+                    f"{printable(self.name)}: was changed by somebody else; copy it again",
+                )
 
     def close(self) -> None:
-        """Close it. What has not been committed stays for another time, unless no block of it is whole."""
+        """Close it.
+
+        What has not been committed stays for another time, unless no block of it is whole.
+        """
         try:
             if not self._settled and os.fstat(self.fd).st_size < BLOCK_BYTES:
                 self._remove_part()
@@ -389,7 +452,13 @@ def _lstat(name: str, directory: int) -> os.stat_result:
 
 
 def _status(found: os.stat_result) -> Status:
-    kind = "directory" if stat.S_ISDIR(found.st_mode) else "file" if stat.S_ISREG(found.st_mode) else "other"
+    kind = (
+        "directory"
+        if stat.S_ISDIR(found.st_mode)
+        else "file"
+        if stat.S_ISREG(found.st_mode)
+        else "other"
+    )
     return Status(kind, found.st_size, stat.S_IMODE(found.st_mode) & 0o777, found.st_mtime_ns)
 
 
@@ -404,5 +473,8 @@ def _not_followed(name: str, part: str, directory: int, error: OSError) -> Refus
     if error.errno in (errno.ENOTDIR, errno.ELOOP):
         with contextlib.suppress(OSError):
             if stat.S_ISLNK(_lstat(part, directory).st_mode):
-                return Refused("kind", f"{printable(name)}: goes through a symbolic link, which is not followed")
+                return Refused(
+                    "kind",
+                    f"{printable(name)}: goes through a symbolic link, which is not followed",
+                )
     return refusal(name, error)

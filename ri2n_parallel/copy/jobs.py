@@ -1,4 +1,7 @@
-"""What `ri2n cp` does over one session: which files and directories go where, one after another, and what failed."""
+"""What `ri2n cp` does over one session:
+
+which files and directories go where, one after another, and what failed.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ MAX_ITEMS = 10_000_000
 
 @dataclass
 class Summary:
-    """What came of a copy. `failures` are (name, why); `skipped` are links and special files, which -r leaves out."""
+    """What came of a copy. `failures` are (name, why).
+
+    `skipped` are links and special files, which -r leaves out.
+    """
 
     files: int = 0
     directories: int = 0
@@ -50,7 +56,10 @@ class Summary:
 
 @dataclass(frozen=True)
 class Watch:
-    """Who wants to know how far it is: the total in bytes once known, a file that begins, bytes that have arrived."""
+    """Who wants to know how far it is:
+
+    the total in bytes once known, a file that begins, bytes that have arrived.
+    """
 
     total: Callable[[int], None] = lambda size_bytes: None
     begin: Callable[[str], None] = lambda name: None
@@ -59,7 +68,9 @@ class Watch:
 
 @dataclass(frozen=True)
 class _Item:
-    """One thing to copy: `here` is a local path, or a name below the local folder for a download."""
+    """One thing to copy: `here` is a local path, or a name below the local folder for a
+    download.
+    """
 
     here: str
     there: str
@@ -78,7 +89,8 @@ def upload(
     preserve: bool = False,
     watch: Watch = Watch(),
 ) -> Summary:
-    """Copy files, with `recursive` directories, to the name on the server, or into it when it is a directory.
+    """Copy files, with `recursive` directories, to the name on the server, or into it when it is a
+    directory.
 
     BadInput or Refused when nothing can be done; what fails for one file alone is in the summary.
     """
@@ -117,7 +129,10 @@ def download(
     preserve: bool = False,
     watch: Watch = Watch(),
 ) -> Summary:
-    """Copy files of the server, with `recursive` directories, to the local path, or into it; raises like `upload`."""
+    """Copy files of the server, with `recursive` directories, to the local path, or into it.
+
+    Raises like `upload`.
+    """
     summary = Summary()
     found: list[tuple[str, str, int]] = []
     for name in names:
@@ -148,7 +163,9 @@ def download(
                     folder.make_directory(item.here)
                     summary.directories += 1
                 else:
-                    summary.add(item.there, session.get(item.there, folder, item.here, watch.told, preserve))
+                    summary.add(
+                        item.there, session.get(item.there, folder, item.here, watch.told, preserve)
+                    )
         for item in reversed(items):
             if preserve and item.size_bytes < 0:
                 with _one(summary, item.there):

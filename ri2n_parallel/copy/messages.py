@@ -1,7 +1,9 @@
-"""The messages of the copy protocol, as plain data: encode, decode, and refuse what is not one (pure).
+"""The messages of the copy protocol, as plain data: encode, decode, and refuse what is not one
+(pure).
 
-A message is four bytes of length (big endian) and one JSON object of at most MAX_MESSAGE_BYTES; unknown keys, missing
-keys, wrong types and numbers out of range are errors. docs/parallel-copy.md has the whole conversation.
+A message is four bytes of length (big endian) and one JSON object of at most MAX_MESSAGE_BYTES;
+unknown keys, missing keys, wrong types and numbers out of range are errors. docs/parallel-copy.md
+has the whole conversation.
 """
 
 from __future__ import annotations
@@ -70,7 +72,10 @@ CODES = (
 
 
 class Refused(UserError):
-    """A peer, or this side, will not do what was asked; `code` is one of CODES, the text is one line."""
+    """A peer, or this side, will not do what was asked.
+
+    `code` is one of CODES, the text is one line.
+    """
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -112,7 +117,11 @@ def _text(most: int) -> Check:
 
 def _hex(size_bytes: int) -> Check:
     def check(value: Any) -> str:
-        if not isinstance(value, str) or len(value) != 2 * size_bytes or set(value) - set("0123456789abcdef"):
+        if (
+            not isinstance(value, str)
+            or len(value) != 2 * size_bytes
+            or set(value) - set("0123456789abcdef")
+        ):
             raise ValueError(f"must be {2 * size_bytes} digits 0-9, a-f")
         return value
 
@@ -185,7 +194,10 @@ class Welcome(Message):
 
 @dataclass(frozen=True)
 class Failed(Message):
-    """Why not: `code` of CODES and a line for people. In the middle of a transfer it is answered by Stop."""
+    """Why not: `code` of CODES and a line for people.
+
+    In the middle of a transfer it is answered by Stop.
+    """
 
     code: str = _as(_one_of(CODES))
     text: str = _as(_text(MAX_TEXT_CHARACTERS))
@@ -246,7 +258,10 @@ class Ok(Message):
 
 @dataclass(frozen=True)
 class Put(Message):
-    """A file comes: its transfer begins with the server's Have. Without `mtime_ns` mode and mtime are not kept."""
+    """A file comes: its transfer begins with the server's Have.
+
+    Without `mtime_ns` mode and mtime are not kept.
+    """
 
     name: str = _as(_NAME)
     size: int = _as(_SIZE)
@@ -272,7 +287,10 @@ class Offer(Message):
 
 @dataclass(frozen=True)
 class Have(Message):
-    """Receiver: digests of the blocks from `first` on that are there; `more` groups follow after the sender's Next."""
+    """Receiver: digests of the blocks from `first` on that are there.
+
+    `more` groups follow after the sender's Next.
+    """
 
     first: int = _as(_INDEX)
     digests: tuple[str, ...] = _as(_many(_hex(DIGEST_BYTES), MAX_DIGESTS))
@@ -332,13 +350,18 @@ TYPES: dict[str, type[Message]] = {
 
 
 def encode(message: Message) -> bytes:
-    """The message with its length before it; raises ProtocolViolation when it breaks the rules itself."""
+    """The message with its length before it.
+
+    Raises ProtocolViolation when it breaks the rules itself.
+    """
     document: dict[str, Any] = {"type": type(message).__name__.lower()}
     for item in fields(message):
         document[item.name] = _checked(document["type"], item, getattr(message, item.name))
     text = json.dumps(document, separators=(",", ":")).encode("ascii")
     if len(text) > MAX_MESSAGE_BYTES:
-        raise ProtocolViolation(f"{document['type']}: {len(text)} bytes, at most {MAX_MESSAGE_BYTES}")
+        raise ProtocolViolation(
+            f"{document['type']}: {len(text)} bytes, at most {MAX_MESSAGE_BYTES}"
+        )
     return HEADER.pack(len(text)) + text
 
 
@@ -346,12 +369,17 @@ def length_of(header: bytes | bytearray | memoryview) -> int:
     """How many bytes of JSON follow these four; raises ProtocolViolation when that cannot be."""
     size: int = HEADER.unpack(header)[0]
     if not 2 <= size <= MAX_MESSAGE_BYTES:
-        raise ProtocolViolation(f"a message of {size} bytes, 2 to {MAX_MESSAGE_BYTES} are allowed: no copy protocol")
+        raise ProtocolViolation(
+            f"a message of {size} bytes, 2 to {MAX_MESSAGE_BYTES} are allowed: no copy protocol"
+        )
     return size
 
 
 def decode(text: bytes | bytearray | memoryview) -> Message:
-    """One message without its length; raises ProtocolViolation, or Refused `version` for another version's hello."""
+    """One message without its length.
+
+    Raises ProtocolViolation, or Refused `version` for another version's hello.
+    """
     try:
         document = json.loads(bytes(text), object_pairs_hook=_object, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -363,8 +391,16 @@ def decode(text: bytes | bytearray | memoryview) -> Message:
     if kind is None:
         raise ProtocolViolation("not a message: unknown type")
     version = document.get("version")
-    if kind in (Hello, Welcome) and type(version) is int and 0 <= version < 1 << 16 and version != VERSION:
-        raise Refused("version", f"the peer speaks version {version} of the copy protocol, this is version {VERSION}")
+    if (
+        kind in (Hello, Welcome)
+        and type(version) is int
+        and 0 <= version < 1 << 16
+        and version != VERSION
+    ):
+        raise Refused(
+            "version",
+            f"the peer speaks version {version} of the copy protocol, this is version {VERSION}",
+        )
     wanted = {item.name: item for item in fields(kind)}
     for key in document:
         if key not in wanted:

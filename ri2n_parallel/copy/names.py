@@ -1,4 +1,6 @@
-"""Names that come from a peer, names of unfinished files, and HOST:PATH of a command line (pure)."""
+"""Names that come from a peer, names of unfinished files, and HOST:PATH of a command line
+(pure).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,16 @@ from dataclasses import dataclass
 from ri2n_parallel.copy.messages import Refused
 from ri2n_parallel.errors import BadInput
 
-__all__ = ["DEFAULT_PORT", "Remote", "check_name", "is_part_name", "join", "parse_remote", "part_name", "printable"]
+__all__ = [
+    "DEFAULT_PORT",
+    "Remote",
+    "check_name",
+    "is_part_name",
+    "join",
+    "parse_remote",
+    "part_name",
+    "printable",
+]
 
 DEFAULT_PORT = 7000
 PART_SUFFIX = ".ri2n-part"
@@ -34,9 +45,11 @@ class Remote:
 
 
 def parse_remote(text: str) -> Remote | None:
-    """`HOST[:PORT]:NAME` or `[IPV6][:PORT]:NAME`; None when it is a local path: no colon, or a slash before it.
+    """`HOST[:PORT]:NAME` or `[IPV6][:PORT]:NAME`; None when it is a local path: no colon, or a
+    slash before it.
 
-    Digits between two colons are a port: write `host:7000:12:x` for a file `12:x`. BadInput for a port out of range.
+    Digits between two colons are a port: write `host:7000:12:x` for a file `12:x`. BadInput for a
+    port out of range.
     """
     bracketed = re.fullmatch(r"\[([^\]]*)\]:(.*)", text, flags=re.S)
     if bracketed is not None:
@@ -46,7 +59,10 @@ def parse_remote(text: str) -> Remote | None:
         if not colon or "/" in host:
             return None
     if not host:
-        raise BadInput(f"{printable(text)}: the host is missing before the colon; write ./NAME for a local file")
+        raise BadInput(
+            f"{printable(text)}: the host is missing before the colon; write ./NAME for a local "
+            "file"
+        )
     port = DEFAULT_PORT
     found = re.fullmatch(r"([0-9]{1,20}):(.*)", rest, flags=re.S)
     if found is not None:
@@ -57,10 +73,12 @@ def parse_remote(text: str) -> Remote | None:
 
 
 def check_name(name: str) -> tuple[str, ...]:
-    """The components of a name that is safe to look up step by step below a directory; () is the directory itself.
+    """The components of a name that is safe to look up step by step below a directory; () is the
+    directory itself.
 
-    Refused (code `name`) for absolute names, `..`, NUL, what is too long or too deep, what no file system can hold,
-    and the names of unfinished files. A `.` and doubled or trailing slashes are dropped.
+    Refused (code `name`) for absolute names, `..`, NUL, what is too long or too deep, what no file
+    system can hold, and the names of unfinished files. A `.` and doubled or trailing slashes are
+    dropped.
     """
     shown = printable(name)
     try:
@@ -92,7 +110,10 @@ def is_part_name(component: str) -> bool:
 
 
 def part_name(component: str) -> str:
-    """Where a file is kept until it is whole: `.NAME.ri2n-part`, with a digest in place of a NAME that is too long."""
+    """Where a file is kept until it is whole:
+
+    `.NAME.ri2n-part`, with a digest in place of a NAME that is too long.
+    """
     name = f".{component}{PART_SUFFIX}"
     if len(os.fsencode(name)) <= MAX_COMPONENT_BYTES:
         return name
@@ -107,4 +128,8 @@ def join(directory: str, name: str) -> str:
 def printable(text: str) -> str:
     """The text fit for a terminal and a line of a log: no control characters, not too long."""
     shown = "".join(character if character.isprintable() else "?" for character in text)
-    return shown if len(shown) <= TEXT_CHARACTERS else f"{shown[: TEXT_CHARACTERS // 2]}...{shown[-40:]}"
+    return (
+        shown
+        if len(shown) <= TEXT_CHARACTERS
+        else f"{shown[: TEXT_CHARACTERS // 2]}...{shown[-40:]}"
+    )

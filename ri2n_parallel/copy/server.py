@@ -1,4 +1,7 @@
-"""The server: one directory for many clients, a thread for each, bounded, and nothing that a client sends ends it."""
+"""The server:
+
+one directory for many clients, a thread for each, bounded, and nothing that a client sends ends it.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +42,19 @@ __all__ = ["Acceptor", "Server"]
 LOGIN_S = 10.0
 """Until a client must have said hello."""
 MAX_LOGINS, LOGINS_OF_ONE = 512, 128
-"""So many clients that have not (or are being told `busy`) at once, in all and of one address; they take no places of
-transfers. The one that has waited for longest makes room (crowds.py)."""
+"""So many clients that have not (or are being told `busy`) at once, in all and of one address; they
+take no places of transfers. The one that has waited for longest makes room (crowds.py).
+"""
 CLOSE_S = 5.0
 LINGER_S, LINGER_BYTES = 1.0, 1 << 20
-"""After a last word the rest of what the client says is read for so long, so that it hears that word."""
+"""After a last word the rest of what the client says is read for so long, so that it hears that
+word.
+"""
 TAKE_OVER_S, SILENT_S, LOOK_AGAIN_S = 5.0, 2.0, 0.1
-"""A file that another client is writing is waited for so long; a client that was silent for SILENT_S must let go."""
+"""A file that another client is writing is waited for so long.
+
+A client that was silent for SILENT_S must let go.
+"""
 STACK_BYTES = 512 << 10
 
 
@@ -57,11 +66,13 @@ class Acceptor(Protocol):
 
 
 class Server:
-    """Serves `folder` to whoever `listener` accepts, at most `max_transfers` at once, until `close`.
+    """Serves `folder` to whoever `listener` accepts, at most `max_transfers` at once, until
+    `close`.
 
-    Who may connect is the listener's matter. `say` gets a line for each refusal. `counters`: sessions, files and bytes
-    of both directions, one per refusal (`refused_CODE`), `timeouts`, `logins_timed_out`, `logins_dropped`,
-    `lost`, `closed_unheard`, `clients_gave_up`, `taken_over`, `accept_errors` and `bugs`.
+    Who may connect is the listener's matter. `say` gets a line for each refusal. `counters`:
+    sessions, files and bytes of both directions, one per refusal (`refused_CODE`), `timeouts`,
+    `logins_timed_out`, `logins_dropped`, `lost`, `closed_unheard`, `clients_gave_up`, `taken_over`,
+    `accept_errors` and `bugs`.
     """
 
     def __init__(
@@ -80,7 +91,9 @@ class Server:
         self.counters: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._open: dict[Transport, threading.Thread] = {}
-        self._guests: Crowds[Transport] = Crowds(MAX_LOGINS, LOGINS_OF_ONE)  # of them: have not said hello
+        self._guests: Crowds[Transport] = Crowds(
+            MAX_LOGINS, LOGINS_OF_ONE
+        )  # of them: have not said hello
         self._clients: set[Transport] = set()  # have said it; some are neither, and about to end
         self._released = threading.Condition(self._lock)
         self._writers: dict[tuple[str, ...], Channel] = {}  # by the file that is being written
@@ -100,7 +113,9 @@ class Server:
                         return
                     self._count("accept_errors")
                     self.say(f"accept: {error}")
-                    threading.Event().wait(0.1)  # out of descriptors, most likely: others end meanwhile
+                    threading.Event().wait(
+                        0.1
+                    )  # out of descriptors, most likely: others end meanwhile
                     continue
                 self.take(transport)
         finally:
@@ -135,7 +150,9 @@ class Server:
             abort(transport)
 
     def close(self) -> None:
-        """Accept nothing more, break off what is under way (the files' parts stay) and wait for the threads."""
+        """Accept nothing more, break off what is under way (the files' parts stay) and wait for
+        the threads.
+        """
         with self._lock:
             self._closing = True
             under_way = dict(self._open)
@@ -185,13 +202,19 @@ class Server:
             self._clients.discard(transport)
 
     def _log_in(self, channel: Channel) -> None:
-        """Hear the client's hello, and nothing else; Refused `busy` when there is no room for another transfer."""
+        """Hear the client's hello, and nothing else.
+
+        Refused `busy` when there is no room for another transfer.
+        """
         channel.expect_first(Hello, LOGIN_S)
         with self._lock:
             if channel.transport not in self._guests:
                 raise ConnectionAbortedError("it had to make room")
             if len(self._clients) >= self.max_transfers:
-                raise Refused("busy", f"the server has {self.max_transfers} transfers under way; try again later")
+                raise Refused(
+                    "busy",
+                    f"the server has {self.max_transfers} transfers under way; try again later",
+                )
             self._guests.discard(channel.transport)
             self._clients.add(channel.transport)
 
@@ -209,7 +232,10 @@ class Server:
                 self._refused(error)
 
     def _answer(self, channel: Channel, request: Message) -> None:
-        """Do what a client asks. Whatever is refused, the client has been told, and may ask for more."""
+        """Do what a client asks.
+
+        Whatever is refused, the client has been told, and may ask for more.
+        """
         if isinstance(request, Put):
             self._put(channel, request)
         elif isinstance(request, Get):
@@ -269,11 +295,16 @@ class Server:
         self._note("files_received", done)
 
     def _open_target(self, request: Put) -> Target:
-        """The target; a client that is gone or silent and still has it must let go, so that a copy can go on."""
+        """The target.
+
+        A client that is gone or silent and still has it must let go, so that a copy can go on.
+        """
         deadline_s = time.monotonic() + TAKE_OVER_S
         while True:
             try:
-                return self.folder.open_target(request.name, request.size, request.mode, request.mtime_ns)
+                return self.folder.open_target(
+                    request.name, request.size, request.mode, request.mtime_ns
+                )
             except Refused as error:
                 if error.code != "busy" or time.monotonic() > deadline_s:
                     raise

@@ -1,4 +1,7 @@
-"""One file over a channel, from either end: the server of an upload does what the client of a download does."""
+"""One file over a channel, from either end:
+
+the server of an upload does what the client of a download does.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,10 @@ Told = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Transferred:
-    """What it took: `moved_bytes` of the file came over the network, `kept_bytes` were there already."""
+    """What it took:
+
+    `moved_bytes` of the file came over the network, `kept_bytes` were there already.
+    """
 
     size_bytes: int
     moved_bytes: int
@@ -60,13 +66,19 @@ class Transferred:
 
 
 def send_file(channel: Channel, source: Source, told: Told) -> Transferred:
-    """Send an open file after Put or Offer. Refused when either side gives up; the channel can go on after that."""
+    """Send an open file after Put or Offer. Refused when either side gives up.
+
+    The channel can go on after that.
+    """
     with _both_know(channel):
         return _send(channel, source, told)
 
 
 def receive_file(channel: Channel, target: Target, size_bytes: int, told: Told) -> Transferred:
-    """Receive a file of `size_bytes` into an open target and give it its name; raises like `send_file`."""
+    """Receive a file of `size_bytes` into an open target and give it its name.
+
+    Raises like `send_file`.
+    """
     with _both_know(channel):
         return _receive(channel, target, size_bytes, told)
 
@@ -217,7 +229,10 @@ def _receive(channel: Channel, target: Target, size_bytes: int, told: Told) -> T
     moved_bytes, kept = 0, array("Q")
     while True:
         first = intake.next
-        group = [_part_digest(channel, target, index, size_bytes) for index in range(first, min(first + GROUP, there))]
+        group = [
+            _part_digest(channel, target, index, size_bytes)
+            for index in range(first, min(first + GROUP, there))
+        ]
         more = first + len(group) < there
         intake.offer(group, more)
         channel.send(Have(first, tuple(each.hex() for each in group), more))

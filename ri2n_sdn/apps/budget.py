@@ -1,4 +1,7 @@
-"""How much one connection may say that nobody asked it for: so many messages a second, and some more at once."""
+"""How much one connection may say that nobody asked it for:
+
+so many messages a second, and some more at once.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One switch connection: a bounded queue to send by, replies as futures, and the times of its signs of life."""
+"""One switch connection:
+
+a bounded queue to send by, replies as futures, and the times of its signs of life.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,9 @@ ECHO = struct.Struct("!d")
 _LOG = logging.getLogger("ri2n.channel")
 _MAX_QUEUED_BYTES = 16 << 20
 _MAX_PENDING = 4096
-_MAX_REPLY_BYTES = 64 << 20  # of one connection's unfinished replies; 4,096 rows of 200 bytes are less than one
+_MAX_REPLY_BYTES = (
+    64 << 20
+)  # of one connection's unfinished replies; 4,096 rows of 200 bytes are less than one
 _ALL_REPLIES_BYTES = 256 << 20  # of all connections together
 _unfinished: Unfinished[Channel] = Unfinished(_ALL_REPLIES_BYTES)
 
@@ -36,7 +41,10 @@ class Refused(Exception):
 
 @dataclass
 class _Request:
-    """An open request: the kind of message that answers it, when it was sent, and what has come of the reply."""
+    """An open request:
+
+    the kind of message that answers it, when it was sent, and what has come of the reply.
+    """
 
     future: Future[list[Any]]
     reply: tuple[int, int | None]
@@ -46,7 +54,10 @@ class _Request:
 
 
 class Channel:
-    """Sends without ever blocking the caller: os-ken's own queue holds 16 messages and then waits for the switch."""
+    """Sends without ever blocking the caller:
+
+    os-ken's own queue holds 16 messages and then waits for the switch.
+    """
 
     def __init__(self, datapath: Any) -> None:
         self.datapath = datapath
@@ -94,19 +105,27 @@ class Channel:
             self.close("does not read what it is sent")
 
     def request(self, message: Any) -> Future[list[Any]]:
-        """Queue a request; the future gives all parts of its reply, or raises Refused or ConnectionError."""
+        """Queue a request.
+
+        The future gives all parts of its reply, or raises Refused or ConnectionError.
+        """
         message.set_xid(self.next_xid())
         future: Future[list[Any]] = Future()
         with self._lock:
             if self.closed or len(self._pending) >= _MAX_PENDING:
-                future.set_exception(ConnectionError("closed" if self.closed else "too many open requests"))
+                future.set_exception(
+                    ConnectionError("closed" if self.closed else "too many open requests")
+                )
                 return future
             self._pending[message.xid] = _Request(future, _reply_of(message), time.monotonic())
         self.send(message)
         return future
 
     def mute_s(self, now_s: float) -> float:
-        """For how long the oldest of the open requests has waited; 0 without any. Switches answer them in order."""
+        """For how long the oldest of the open requests has waited; 0 without any.
+
+        Switches answer them in order.
+        """
         with self._lock:
             oldest = next(iter(self._pending.values()), None)
         return 0.0 if oldest is None else max(0.0, now_s - oldest.asked_s)
@@ -203,7 +222,10 @@ class Channel:
 
 
 def _counter_of(reason: str) -> str:
-    """The counter of connections that were closed for a reason: its words up to the first number or address."""
+    """The counter of connections that were closed for a reason:
+
+    its words up to the first number or address.
+    """
     words = itertools.takewhile(lambda word: not re.search(r"[\d:]", word), reason.split())
     return "_".join(("closed", *(re.sub(r"\W", "", word).lower() for word in words)))
 

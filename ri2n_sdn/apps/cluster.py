@@ -1,4 +1,7 @@
-"""What the controller knows now, shared by its apps under one lock: hosts, wiring, installed rows, slot tables."""
+"""What the controller knows now, shared by its apps under one lock:
+
+hosts, wiring, installed rows, slot tables.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,8 @@ __all__ = ["EMPTIED_CALM_S", "Cluster", "Member", "Port", "guarded_loop"]
 
 _LOG = logging.getLogger("ri2n.cluster")
 _DEFAULT_RATE_BPS = 1_000_000_000
-# How long hosts that cluster.yaml does not name are waited for. Open vSwitch tries to connect again every 8 s at worst.
+# How long hosts that cluster.yaml does not name are waited for. Open vSwitch tries to connect again
+# every 8 s at worst.
 FRESH_GRACE_S = 3.0
 TAKEOVER_GRACE_S = 10.0
 EMPTIED_CALM_S = 60.0  # tables that were not emptied for this long are in order again
@@ -61,13 +65,14 @@ class Port:
 class Member:
     """A host that has connected at least once.
 
-    `installed` None: must be read from the switch before it is used. `dirty`: must be planned anew. `busy`: the trunk
-    app is reading or changing it, so nobody else may. `reports_probes`: its probe rows are acknowledged. `adopted`:
-    slot tables that an earlier controller left there were taken over. `taps`: the helper's ports by number, and whether
-    they have carrier; `silence`: whether its helper has stopped reporting. `faults`: what failed for this host alone
-    when it was last tried. `extra_macs`, `guests`: addresses behind it that `host-up` was told of.
-    `emptied_s`, `emptied`: when its tables were found empty last, and how often in a row; `repairs`: how many audits in
-    a row found rows that were missing or strange.
+    `installed` None: must be read from the switch before it is used. `dirty`: must be planned anew.
+    `busy`: the trunk app is reading or changing it, so nobody else may. `reports_probes`: its probe
+    rows are acknowledged. `adopted`: slot tables that an earlier controller left there were taken
+    over. `taps`: the helper's ports by number, and whether they have carrier; `silence`: whether
+    its helper has stopped reporting. `faults`: what failed for this host alone when it was last
+    tried. `extra_macs`, `guests`: addresses behind it that `host-up` was told of. `emptied_s`,
+    `emptied`: when its tables were found empty last, and how often in a row; `repairs`: how many
+    audits in a row found rows that were missing or strange.
     """
 
     name: str
@@ -114,11 +119,12 @@ class Member:
 class Cluster:
     """Everything is read and written under `lock`.
 
-    Who is there: `members`, `wiring`, `fat_tree`, `refusals`. What is wanted: `pair_slots`, the slot tables of pairs in
-    use, which `loop` decides on; what each bridge holds is in its `Member`. What was measured: `measured`. Who is to
-    wake: `wake`. What people are told: `counters`, `events`, `faults`. `helpers_to_greet` are hosts whose helper may be
-    a new one. `syn_acks` are the answers to requests for connections that are to be placed, by the switch's datapath
-    id (apps.placement).
+    Who is there: `members`, `wiring`, `fat_tree`, `refusals`. What is wanted: `pair_slots`, the
+    slot tables of pairs in use, which `loop` decides on; what each bridge holds is in its `Member`.
+    What was measured: `measured`. Who is to wake: `wake`. What people are told: `counters`,
+    `events`, `faults`. `helpers_to_greet` are hosts whose helper may be a new one. `syn_acks` are
+    the answers to requests for connections that are to be placed, by the switch's datapath id
+    (apps.placement).
     """
 
     config: ClusterConfig
@@ -171,12 +177,18 @@ class Cluster:
             routing = self.fat_tree.routing(hosts) if self.fat_tree is not None else None
             self._link_numbers = number_links(Fabric(hosts, routing=routing), self._link_numbers)
             self._fabric = Fabric(
-                hosts, self._link_numbers, self.config.traffic_by_flows(), routing, self.config.placed_ports()
+                hosts,
+                self._link_numbers,
+                self.config.traffic_by_flows(),
+                routing,
+                self.config.placed_ports(),
             )
         return self._fabric
 
     def extra_macs(self, member: Member) -> tuple[str, ...]:
-        """The addresses behind a host's LOCAL port, declared in the configuration or to its `host-up`."""
+        """The addresses behind a host's LOCAL port, declared in the configuration or to its
+        `host-up`.
+        """
         elsewhere = {guest.mac for guest in member.guests}
         found = dict.fromkeys([*self.config.extra_macs(member.name), *member.extra_macs])
         return tuple(mac for mac in found if mac.lower() not in elsewhere)
@@ -189,11 +201,13 @@ class Cluster:
         self.wake.planners()
 
     def may_start(self, now_s: float) -> bool:
-        """The first full plan needs all hosts: one made without them would take rows away that are in use.
+        """The first full plan needs all hosts: one made without them would take rows away that are
+        in use.
 
-        Declared hosts are waited for, and others for a moment: longer when an earlier controller's rows are in use, and
-        when nobody has come yet but hosts that share no network with others. Whoever is quickest, and mute or without
-        rows, must not make us begin without those that are in use.
+        Declared hosts are waited for, and others for a moment: longer when an earlier controller's
+        rows are in use, and when nobody has come yet but hosts that share no network with others.
+        Whoever is quickest, and mute or without rows, must not make us begin without those that are
+        in use.
         """
         if self.started:
             return True
@@ -204,7 +218,10 @@ class Cluster:
         if not all(self.members[name].reports_probes for name in answering):
             return False
         complete = bool(self.config.hosts) and set(self.config.hosts) <= answering
-        taken_over = any(member.installed is not None and member.installed.groups for member in self.members.values())
+        taken_over = any(
+            member.installed is not None and member.installed.groups
+            for member in self.members.values()
+        )
         fresh = not taken_over and bool(answering - {member.name for member in self.expendable()})
         if complete or now_s > self.started_s + (FRESH_GRACE_S if fresh else TAKEOVER_GRACE_S):
             self.started = True
@@ -218,7 +235,9 @@ class Cluster:
         return channel is not None and channel.mute_s(now_s) > limit_s
 
     def settled(self) -> bool:
-        """All that is known is installed and acknowledged, but for hosts that have long been mute."""
+        """All that is known is installed and acknowledged, but for hosts that have long been
+        mute.
+        """
         now_s = time.monotonic()
         return (
             self.started
@@ -238,7 +257,8 @@ class Cluster:
 
     @contextmanager
     def alone(self, member: Member, what: str) -> Iterator[None]:
-        """What fails in this block is `member`'s fault: `what` stands in `status`, and everybody else goes on.
+        """What fails in this block is `member`'s fault: `what` stands in `status`, and everybody
+        else goes on.
 
         The host keeps what it has until it works again. Nothing is raised.
         """
@@ -247,15 +267,19 @@ class Cluster:
 
     @contextmanager
     def together(self, what: str) -> Iterator[None]:
-        """What fails in this block is about all hosts, and may still be one host's fault: `what` stands in `status`.
+        """What fails in this block is about all hosts, and may still be one host's fault: `what`
+        stands in `status`.
 
-        All goes on with what there is, since a controller that begins anew would get the same data again.
+        All goes on with what there is, since a controller that begins anew would get the same data
+        again.
         """
         with self._kept_in(self.faults, "", what, "cluster_faults"):
             yield
 
     @contextmanager
-    def _kept_in(self, faults: dict[str, str], whose: str, what: str, counter: str) -> Iterator[None]:
+    def _kept_in(
+        self, faults: dict[str, str], whose: str, what: str, counter: str
+    ) -> Iterator[None]:
         try:
             yield
         except Exception as error:
@@ -269,9 +293,11 @@ class Cluster:
             faults.pop(what, None)
 
     def matters(self, member: Member) -> bool:
-        """Whether a host that is away may still be spoken to: it is in cluster.yaml, or on a network with others.
+        """Whether a host that is away may still be spoken to: it is in cluster.yaml, or on a
+        network with others.
 
-        What cannot be is not kept: whoever reaches the controller's port may come by thousands of names.
+        What cannot be is not kept: whoever reaches the controller's port may come by thousands of
+        names.
         """
         return all(each is not member for each in self.expendable())
 
@@ -285,7 +311,8 @@ class Cluster:
         return [
             member
             for name, member in self.members.items()
-            if name not in self.config.hosts and all(hosts_on[network] == 1 for network in networks[name])
+            if name not in self.config.hosts
+            and all(hosts_on[network] == 1 for network in networks[name])
         ]
 
     def forget(self, member: Member, why: str) -> None:
@@ -318,14 +345,18 @@ class Cluster:
     def _declared_networks(self) -> dict[str, str]:
         """What the networks of several switches are called, by the names that probes gave them.
 
-        Probes go along one tree: when that breaks, they see parts of a network. What is declared holds them together.
+        Probes go along one tree: when that breaks, they see parts of a network. What is declared
+        holds them together.
         """
         if self.fat_tree is None:
             return {}
         found: dict[str, str] = {}
         for member in self.members.values():
             for number in member.ports:
-                learned, switch = self.wiring.network((member.name, number)), self._switch_of((member.name, number))
+                learned, switch = (
+                    self.wiring.network((member.name, number)),
+                    self._switch_of((member.name, number)),
+                )
                 network = self.fat_tree.network(switch) if switch is not None else None
                 if learned is not None and network is not None:
                     found[learned] = network
@@ -344,7 +375,9 @@ class Cluster:
                     name=port.name,
                     port=port.number,
                     mac=port.mac,
-                    rate_bps=self.config.rate_bps(member.name, port.name) or port.speed_bps or _DEFAULT_RATE_BPS,
+                    rate_bps=self.config.rate_bps(member.name, port.name)
+                    or port.speed_bps
+                    or _DEFAULT_RATE_BPS,
                     up=port.up,
                     network=network,
                     tx_alive=tx_alive,
@@ -373,8 +406,9 @@ class Cluster:
 def guarded_loop(cluster: Cluster, name: str, turn: Callable[[], None]) -> threading.Thread:
     """Run `turn` again and again in a thread until the cluster stops; it does its own waiting.
 
-    An exception is logged and counted and the loop goes on; one that fails at every turn ends the process, because a
-    controller without one of its parts is worse than none (hosts go on forwarding, systemd starts it again).
+    An exception is logged and counted and the loop goes on; one that fails at every turn ends the
+    process, because a controller without one of its parts is worse than none (hosts go on
+    forwarding, systemd starts it again).
     """
 
     def body() -> None:

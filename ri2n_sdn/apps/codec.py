@@ -1,8 +1,10 @@
-"""Bytes of OpenFlow 1.5 that os-ken decodes wrongly or too slowly: groups, group and flow statistics.
+"""Bytes of OpenFlow 1.5 that os-ken decodes wrongly or too slowly: groups, group and flow
+statistics.
 
-os-ken 4.2.2 over-reads group descriptions and buckets (a reply with more than one group is lost), and building a slot
-table from its objects takes 1.5 ms where packing takes 0.1. Layouts are those of the OpenFlow 1.5.1 specification,
-sections 7.2.3, 7.3.4.3 and 7.3.5; every reader checks lengths and raises ValueError on a malformed body.
+os-ken 4.2.2 over-reads group descriptions and buckets (a reply with more than one group is lost),
+and building a slot table from its objects takes 1.5 ms where packing takes 0.1. Layouts are those
+of the OpenFlow 1.5.1 specification, sections 7.2.3, 7.3.4.3 and 7.3.5; every reader checks lengths
+and raises ValueError on a malformed body.
 """
 
 from __future__ import annotations
@@ -12,7 +14,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ri2n_sdn.fabric.model import UNTAGGED
-from ri2n_sdn.pipeline.messages import Action, Bucket, CopyField, Goto, Group, Output, PushVlan, SetField, ToGroup
+from ri2n_sdn.pipeline.messages import (
+    Action,
+    Bucket,
+    CopyField,
+    Goto,
+    Group,
+    Output,
+    PushVlan,
+    SetField,
+    ToGroup,
+)
 
 __all__ = [
     "FlowCounters",
@@ -72,16 +84,29 @@ class GroupCounters:
 
 
 def group_mod(command: int, group: Group, xid: int) -> bytes:
-    """A whole OFPT_GROUP_MOD message (never insert or remove single buckets: it corrupts OVS's hash map)."""
+    """A whole OFPT_GROUP_MOD message (never insert or remove single buckets:
+
+    it corrupts OVS's hash map).
+    """
     body = b""
     properties = b""
     if command != OFPGC_DELETE:
-        body = b"".join(_bucket(number, bucket, group.kind) for number, bucket in enumerate(group.buckets))
+        body = b"".join(
+            _bucket(number, bucket, group.kind) for number, bucket in enumerate(group.buckets)
+        )
         if group.kind == Group.SELECT:
             properties = _SELECTION.pack(
-                _EXPERIMENTER, _SELECTION.size, _NTR, _SELECTION_METHOD, b"dp_hash", group.hash_algorithm, 0
+                _EXPERIMENTER,
+                _SELECTION.size,
+                _NTR,
+                _SELECTION_METHOD,
+                b"dp_hash",
+                group.hash_algorithm,
+                0,
             )
-    head = struct.pack("!HBxIHxxI", command, _GROUP_TYPES[group.kind], group.group_id, len(body), _BUCKET_ALL)
+    head = struct.pack(
+        "!HBxIHxxI", command, _GROUP_TYPES[group.kind], group.group_id, len(body), _BUCKET_ALL
+    )
     length = 8 + len(head) + len(body) + len(properties)
     return struct.pack("!BBHI", _VERSION, _GROUP_MOD, length, xid) + head + body + properties
 
@@ -93,11 +118,16 @@ def mac_bytes(text: str) -> bytes:
 
 def tagged(frame: bytes, vlan: int) -> bytes:
     """An Ethernet frame with an 802.1Q tag of that ID and priority 0; as it is for UNTAGGED."""
-    return frame if vlan == UNTAGGED else frame[:12] + struct.pack("!HH", _ETH_VLAN, vlan) + frame[12:]
+    return (
+        frame if vlan == UNTAGGED else frame[:12] + struct.pack("!HH", _ETH_VLAN, vlan) + frame[12:]
+    )
 
 
 def untagged(frame: bytes) -> tuple[bytes, int]:
-    """The frame without its outermost tag, and the tag's VLAN ID; as it is, and UNTAGGED, when it has none."""
+    """The frame without its outermost tag, and the tag's VLAN ID.
+
+    As it is, and UNTAGGED, when it has none.
+    """
     if len(frame) < 16 or frame[12:14] != b"\x81\x00":
         return frame, UNTAGGED
     return frame[:12] + frame[16:], int.from_bytes(frame[14:16], "big") & 0xFFF
@@ -113,7 +143,10 @@ def packet_out(port: int, frame: bytes, xid: int) -> bytes:
 
 
 def read_groups(body: bytes) -> list[Group]:
-    """Groups of an OFPMP_GROUP_DESC reply; actions that are not ours become an empty list, so that they differ."""
+    """Groups of an OFPMP_GROUP_DESC reply.
+
+    Actions that are not ours become an empty list, so that they differ.
+    """
     return [_read_group(entry) for entry in split_entries(body, 16)]
 
 
@@ -181,7 +214,11 @@ def _bucket(number: int, bucket: Bucket, kind: str) -> bytes:
         properties += struct.pack("!HHI", _WATCH_PORT, 8, bucket.watch_port)
     if bucket.watch_group is not None:
         properties += struct.pack("!HHI", _WATCH_GROUP, 8, bucket.watch_group)
-    return struct.pack("!HHI", 8 + len(actions) + len(properties), len(actions), number) + actions + properties
+    return (
+        struct.pack("!HHI", 8 + len(actions) + len(properties), len(actions), number)
+        + actions
+        + properties
+    )
 
 
 def action_bytes(action: Action) -> bytes:
@@ -194,15 +231,23 @@ def action_bytes(action: Action) -> bytes:
         mac = bytes.fromhex(str(action.value).replace(":", ""))
         return struct.pack("!HHI6s2x", _SET_FIELD, 16, _MACS[action.name], mac)
     if isinstance(action, CopyField):
-        return struct.pack("!HHHHH2xII4x", _COPY_FIELD, 24, 48, 0, 0, _MACS[action.source], _MACS[action.target])
-    if isinstance(action, SetField) and action.name in _NX_REGISTERS and isinstance(action.value, int):
+        return struct.pack(
+            "!HHHHH2xII4x", _COPY_FIELD, 24, 48, 0, 0, _MACS[action.source], _MACS[action.target]
+        )
+    if (
+        isinstance(action, SetField)
+        and action.name in _NX_REGISTERS
+        and isinstance(action.value, int)
+    ):
         return struct.pack("!HHII4x", _SET_FIELD, 16, _NX_REGISTERS[action.name], action.value)
     if isinstance(action, SetField) and action.name == "vlan_vid" and isinstance(action.value, int):
         return struct.pack("!HHIH6x", _SET_FIELD, 16, _OXM_VLAN_VID, action.value)
     if isinstance(action, PushVlan):
         return struct.pack("!HHH2x", _PUSH_VLAN, 8, _ETH_VLAN)
     if isinstance(action, Goto):
-        return struct.pack("!HHIHHB3x", _EXPERIMENTER, 16, _NICIRA, _RESUBMIT_TABLE, _IN_PORT_ANY, action.table)
+        return struct.pack(
+            "!HHIHHB3x", _EXPERIMENTER, 16, _NICIRA, _RESUBMIT_TABLE, _IN_PORT_ANY, action.table
+        )
     raise TypeError(f"no bucket may hold {action}")
 
 

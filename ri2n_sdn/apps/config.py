@@ -26,7 +26,9 @@ _Mac = Annotated[str, Field(pattern=r"^[0-9a-f][02468ace](:[0-9a-f]{2}){5}$")]
 
 
 # YAML reads a bare `off` as false.
-_Striping = Annotated[Literal["auto", "off"], BeforeValidator(lambda value: "off" if value is False else value)]
+_Striping = Annotated[
+    Literal["auto", "off"], BeforeValidator(lambda value: "off" if value is False else value)
+]
 
 
 class _Class(StrictModel):
@@ -44,8 +46,12 @@ class _Class(StrictModel):
 
 
 class _Placement(StrictModel):
-    hosts: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=1024)]
-    ports: Annotated[list[Annotated[int, Field(ge=1, le=65535)]], Field(max_length=64)] = Field(default_factory=list)
+    hosts: Annotated[
+        list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=1024)
+    ]
+    ports: Annotated[list[Annotated[int, Field(ge=1, le=65535)]], Field(max_length=64)] = Field(
+        default_factory=list
+    )
     policy: Literal["least_connections"] = "least_connections"
 
 
@@ -69,11 +75,12 @@ class _Hbspan(StrictModel):
 class ClusterConfig(StrictModel):
     """All keys are optional.
 
-    `striping` auto: pairs of hosts that both run `ri2n-reorder` use it; off, for all or for one host: nothing is
-    given to it. `by_flows` are classes of traffic that are never given to it. `placement` names hosts whose TCP
-    services (`ports`; none: all) get each new connection on the NIC with the fewest. `hosts` declares NICs' rates,
-    where the driver does not know them, their wiring, and MACs of containers and virtual machines behind a host.
-    `switches` and `vlans` describe networks of several switches, as in a topology (fabric.switches), and NICs' `switch`
+    `striping` auto: pairs of hosts that both run `ri2n-reorder` use it; off, for all or for one
+    host: nothing is given to it. `by_flows` are classes of traffic that are never given to it.
+    `placement` names hosts whose TCP services (`ports`; none: all) get each new connection on the
+    NIC with the fewest. `hosts` declares NICs' rates, where the driver does not know them, their
+    wiring, and MACs of containers and virtual machines behind a host. `switches` and `vlans`
+    describe networks of several switches, as in a topology (fabric.switches), and NICs' `switch`
     where they are plugged in, with the number of the switch's `port` for messages.
     """
 
@@ -93,7 +100,9 @@ class ClusterConfig(StrictModel):
         for host, declared in self.hosts.items():
             for nic, of_nic in declared.nics.items():
                 if of_nic.switch is not None and of_nic.switch not in self.switches:
-                    raise ValueError(f"hosts.{host}.nics.{nic}.switch: no switch {of_nic.switch!r} in switches")
+                    raise ValueError(
+                        f"hosts.{host}.nics.{nic}.switch: no switch {of_nic.switch!r} in switches"
+                    )
         return self
 
     @field_validator("strategy")
@@ -146,7 +155,9 @@ class ClusterConfig(StrictModel):
 
     def placed_ports(self) -> dict[str, tuple[int, ...]]:
         """The hosts whose services' connections are placed, and the ports, each once; none: all."""
-        return {name: tuple(sorted(set(each.ports))) for each in self.placement for name in each.hosts}
+        return {
+            name: tuple(sorted(set(each.ports))) for each in self.placement for name in each.hosts
+        }
 
     def network(self, host: str, nic: str) -> str | None:
         declared = self.hosts.get(host)

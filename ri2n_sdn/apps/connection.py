@@ -1,4 +1,7 @@
-"""The connection app: who is connected, under which name, with which NICs; replies, errors and signs of life."""
+"""The connection app: who is connected, under which name, with which NICs.
+
+Replies, errors and signs of life.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ import logging
 import threading
 import time
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError  # another than the built-in one before Python 3.11
+from concurrent.futures import (
+    TimeoutError as FutureTimeoutError,
+)  # another than the built-in one before Python 3.11
 from dataclasses import replace
 from typing import Any
 
@@ -83,7 +88,9 @@ class ConnectionApp(OSKenApp):
                 if member is not None:
                     self._left(member)
                     if not self.cluster.matters(member):
-                        self.cluster.forget(member, f"{member.name} is forgotten: it shared no network with others")
+                        self.cluster.forget(
+                            member, f"{member.name} is forgotten: it shared no network with others"
+                        )
 
     @handler(_REPLIES, MAIN_DISPATCHER)
     def replied(self, ev: Any) -> None:
@@ -100,7 +107,10 @@ class ConnectionApp(OSKenApp):
 
     @handler(ofp_event.EventOFPErrorMsg, MAIN_DISPATCHER)
     def refused(self, ev: Any) -> None:
-        """An error that is no request's answer means that a row was not taken: read the switch again."""
+        """An error that is no request's answer means that a row was not taken:
+
+        read the switch again.
+        """
         message = ev.msg
         channel: Channel | None = message.datapath.ri2n_channel
         if channel is None:
@@ -112,7 +122,12 @@ class ConnectionApp(OSKenApp):
             self.cluster.counters["switch_errors"] += 1
             member = self._member_of(channel)
             if member is not None:
-                _LOG.warning("%s refused a message: %s, %s", member.name, reason, bytes(message.data or b"")[:24].hex())
+                _LOG.warning(
+                    "%s refused a message: %s, %s",
+                    member.name,
+                    reason,
+                    bytes(message.data or b"")[:24].hex(),
+                )
                 member.installed = None
                 member.dirty = True
                 member.retry_s = time.monotonic() + 1.0
@@ -138,13 +153,19 @@ class ConnectionApp(OSKenApp):
                 self._nic_changed(member, described)
 
     def _nic_changed(self, member: Member, described: Port) -> None:
-        """A NIC came, or is other than before. One whose address is another's costs its host the connection.
+        """A NIC came, or is other than before. One whose address is another's costs its host the
+        connection.
 
-        What its peers hold of it stays as it was, so its other NICs go on; it is let in again when that is mended.
+        What its peers hold of it stays as it was, so its other NICs go on; it is let in again when
+        that is mended.
         """
         cluster, channel = self.cluster, member.channel
         old = member.ports.get(described.number)
-        if old is not None and (old.up, old.mac, old.speed_bps) == (described.up, described.mac, described.speed_bps):
+        if old is not None and (old.up, old.mac, old.speed_bps) == (
+            described.up,
+            described.mac,
+            described.speed_bps,
+        ):
             return
         if old is None or old.mac != described.mac:
             changed = replace(member, ports={**member.ports, described.number: described})
@@ -170,7 +191,9 @@ class ConnectionApp(OSKenApp):
             member.taps[tap.number] = tap.up
         if ran != member.helper_runs:
             member.silence = Silence(time.monotonic())
-            self.cluster.note(f"{member.name}: its helper {'runs' if member.helper_runs else 'does not run'}")
+            self.cluster.note(
+                f"{member.name}: its helper {'runs' if member.helper_runs else 'does not run'}"
+            )
             self.cluster.helpers_to_greet.add(member.name)
         self.cluster.topology_changed()
 
@@ -181,7 +204,9 @@ class ConnectionApp(OSKenApp):
             return
         body = reply.result()[0].body
         ports, taps = {}, {}
-        described = channel.datapath.ports.copy()  # in one step: its own thread goes on reading what changes
+        described = (
+            channel.datapath.ports.copy()
+        )  # in one step: its own thread goes on reading what changes
         for raw in described.values():
             port = _port(raw)
             if port is not None and _is_tap(port):
@@ -192,20 +217,29 @@ class ConnectionApp(OSKenApp):
         if local is None:
             channel.close("it has no LOCAL port")
             return
-        name = body.dp_desc.decode("utf-8", "replace").rstrip("\0") or f"host-{channel.datapath.id:016x}"
+        name = (
+            body.dp_desc.decode("utf-8", "replace").rstrip("\0")
+            or f"host-{channel.datapath.id:016x}"
+        )
         fault = identity.name_fault(name)
         if fault is not None:
-            self._turn_away(channel, channel.address, f"{channel.address}: refused, {fault}", "bad name")
+            self._turn_away(
+                channel, channel.address, f"{channel.address}: refused, {fault}", "bad name"
+            )
             return
         version = identity.printable(body.sw_desc)
         candidate = Member(name, channel.datapath.id, str(local.hw_addr), version, ports, channel)
         candidate.control_port = channel.reached_at_port
         candidate.taps = taps
-        candidate.datapath, candidate.hash_algorithm = _datapath(body.serial_num.decode("utf-8", "replace"))
+        candidate.datapath, candidate.hash_algorithm = _datapath(
+            body.serial_num.decode("utf-8", "replace")
+        )
         key = f"{name} {channel.address}"
         fault = identity.certificate_fault(name, channel.datapath.ri2n_names)
         if fault is not None:
-            self._turn_away(channel, key, f"{name} at {channel.address} refused: {fault}", "not its certificate")
+            self._turn_away(
+                channel, key, f"{name} at {channel.address} refused: {fault}", "not its certificate"
+            )
             return
         fault = self._fault(candidate)
         if fault is not None:
@@ -232,7 +266,11 @@ class ConnectionApp(OSKenApp):
         macs = identity.claims(candidate)
         with self.cluster.lock:
             for member in self.cluster.members.values():
-                if member.channel is None or member.channel.closed or member.channel is candidate.channel:
+                if (
+                    member.channel is None
+                    or member.channel.closed
+                    or member.channel is candidate.channel
+                ):
                     continue
                 if (
                     member.name == candidate.name
@@ -243,9 +281,11 @@ class ConnectionApp(OSKenApp):
         return None
 
     def _taken(self, candidate: Member) -> str | None:
-        """What is said of a host that claims an address of another, connected or away (cluster.lock is held).
+        """What is said of a host that claims an address of another, connected or away (cluster.lock
+        is held).
 
-        What a host left behind that has another name now is dropped: it has the same datapath and the same addresses.
+        What a host left behind that has another name now is dropped: it has the same datapath and
+        the same addresses.
         """
         cluster, macs = self.cluster, identity.claims(candidate)
         for name, member in list(cluster.members.items()):
@@ -254,17 +294,22 @@ class ConnectionApp(OSKenApp):
             if member.channel is None and member.dpid == candidate.dpid:
                 cluster.forget(member, f"{name} is {candidate.name} now")
             elif not macs.isdisjoint(identity.claims(member)):
-                old = member.channel.address if member.channel is not None else "an unknown address, not connected now,"
+                old = (
+                    member.channel.address
+                    if member.channel is not None
+                    else "an unknown address, not connected now,"
+                )
                 new = candidate.channel.address if candidate.channel is not None else "?"
                 return identity.refusal(candidate, member, new, old)[0]
         return None
 
     def _contest(self, candidate: Member, rival: Member) -> None:
-        """The same host connecting again, or another that pretends to be it? Ask the first for a sign of life.
+        """The same host connecting again, or another that pretends to be it? Ask the first for a
+        sign of life.
 
-        It has as long for that as any host may be silent: a busy one must not lose its place to a pretender. When both
-        live, who came first stays, unless what other hosts hold shows that the other one was here before: a controller
-        that starts must not let in whoever is quickest.
+        It has as long for that as any host may be silent: a busy one must not lose its place to a
+        pretender. When both live, who came first stays, unless what other hosts hold shows that the
+        other one was here before: a controller that starts must not let in whoever is quickest.
         """
         old, new = rival.channel, candidate.channel
         assert new is not None
@@ -272,7 +317,9 @@ class ConnectionApp(OSKenApp):
         if not alive or self._was_here_before(candidate, rival):
             if old is not None and alive:
                 text, shared = identity.refusal(rival, candidate, old.address, new.address)
-                self._turn_away(old, f"{rival.name} {old.address}", text, f"another host has the same {shared}")
+                self._turn_away(
+                    old, f"{rival.name} {old.address}", text, f"another host has the same {shared}"
+                )
             elif old is not None:
                 old.close("replaced by a new connection of the same host")
             if rival.name != candidate.name:
@@ -280,13 +327,17 @@ class ConnectionApp(OSKenApp):
             self._admit(candidate)
             return
         text, shared = identity.refusal(candidate, rival, new.address, old.address if old else "?")
-        self._turn_away(new, f"{candidate.name} {new.address}", text, f"another host has the same {shared}")
+        self._turn_away(
+            new, f"{candidate.name} {new.address}", text, f"another host has the same {shared}"
+        )
 
     def _lives(self, channel: Channel) -> bool:
-        """Whether a host gives a sign of life, as long as any may be silent: it answers, or says anything else.
+        """Whether a host gives a sign of life, as long as any may be silent: it answers, or says
+        anything else.
 
-        Asked in turns: while this machine is held up, time passes for nobody, and an answer may wait behind what others
-        say, when its own thread has long heard it. That it owes too many answers to be asked says nothing of its life.
+        Asked in turns: while this machine is held up, time passes for nobody, and an answer may
+        wait behind what others say, when its own thread has long heard it. That it owes too many
+        answers to be asked says nothing of its life.
         """
         asked_s = time.monotonic()
         answer = channel.barrier()
@@ -305,32 +356,44 @@ class ConnectionApp(OSKenApp):
         return False
 
     def _give_up_claims(self, rival: Member, macs: frozenset[str]) -> None:
-        """A host that lost a contest keeps what is its own alone: its other NICs, as its peers know them."""
+        """A host that lost a contest keeps what is its own alone:
+
+        its other NICs, as its peers know them.
+        """
         with self.cluster.lock:
             if self.cluster.members.get(rival.name) is not rival:
                 return
             self._left(rival)
             if rival.mac.lower() in macs:
-                self.cluster.forget(rival, f"{rival.name} is forgotten: its address is another host's")
+                self.cluster.forget(
+                    rival, f"{rival.name} is forgotten: its address is another host's"
+                )
                 return
-            for number in [number for number, port in rival.ports.items() if port.mac.lower() in macs]:
+            for number in [
+                number for number, port in rival.ports.items() if port.mac.lower() in macs
+            ]:
                 del rival.ports[number]
                 self.cluster.wiring.remove_nic((rival.name, number))
 
     def _was_here_before(self, candidate: Member, rival: Member) -> bool:
-        """Whether other hosts' rows know the candidate and not its rival; waits a moment for one that can be asked."""
+        """Whether other hosts' rows know the candidate and not its rival.
+
+        Waits a moment for one that can be asked.
+        """
         contested = identity.claims(candidate) & identity.claims(rival)
         for _ in range(round(_PROOF_S / _POLL_S)):
             with self.cluster.lock:
                 others = [
                     member
                     for member in self.cluster.members.values()
-                    if member is not rival and member.name != candidate.name and member.channel is not None
+                    if member is not rival
+                    and member.name != candidate.name
+                    and member.channel is not None
                 ]
                 if not others or any(other.installed is not None for other in others):
-                    return identity.was_here(candidate, contested, others) and not identity.was_here(
-                        rival, contested, others
-                    )
+                    return identity.was_here(
+                        candidate, contested, others
+                    ) and not identity.was_here(rival, contested, others)
             if self.cluster.wake.stop.wait(_POLL_S):
                 break
         return False
@@ -344,7 +407,12 @@ class ConnectionApp(OSKenApp):
                 return
             taken = self._taken(candidate)
             if taken is not None:
-                self._turn_away(channel, f"{candidate.name} {channel.address}", taken, "another host has its address")
+                self._turn_away(
+                    channel,
+                    f"{candidate.name} {channel.address}",
+                    taken,
+                    "another host has its address",
+                )
                 return
             known = cluster.members.get(candidate.name)
             channel.admitted()
@@ -374,18 +442,31 @@ class ConnectionApp(OSKenApp):
         self.cluster.topology_changed()
 
     def _member_of(self, channel: Channel) -> Member | None:
-        return next((member for member in self.cluster.members.values() if member.channel is channel), None)
+        return next(
+            (member for member in self.cluster.members.values() if member.channel is channel), None
+        )
 
     def _tick(self) -> None:
-        """Without something sent, a lost connection is not noticed; without an answer it is given up."""
+        """Without something sent, a lost connection is not noticed.
+
+        Without an answer it is given up.
+        """
         with self.cluster.lock:
-            channels = [member.channel for member in self.cluster.members.values() if member.channel is not None]
+            channels = [
+                member.channel
+                for member in self.cluster.members.values()
+                if member.channel is not None
+            ]
         now_s = time.monotonic()
         if now_s - self._ticked_s > 2 * _TICK_S:
-            self._listening_s = now_s  # this machine was held up: what hosts said meanwhile may not have been read yet
+            # this machine was held up: what hosts said meanwhile may not have been read yet
+            self._listening_s = now_s
         self._ticked_s = now_s
         for channel in channels:
-            if now_s - max(channel.heard_s, channel.datapath.heard_s, self._listening_s) > _SILENT_S:
+            if (
+                now_s - max(channel.heard_s, channel.datapath.heard_s, self._listening_s)
+                > _SILENT_S
+            ):
                 channel.close(f"silent for {_SILENT_S:.0f} s")
             elif min(channel.mute_s(now_s), now_s - self._listening_s) > _MUTE_S:
                 channel.close(f"answers no request for {_MUTE_S:.0f} s")
@@ -395,7 +476,8 @@ class ConnectionApp(OSKenApp):
 
 
 def _datapath(serial: str) -> tuple[str, int]:
-    """(datapath, hash algorithm for select groups) from the serial number that `host-up` set, e.g. `system/1`.
+    """(datapath, hash algorithm for select groups) from the serial number that `host-up` set, e.g.
+    `system/1`.
 
     The symmetric L4 hash is for kernels only: netdev's leaves UDP ports out.
     """
@@ -406,19 +488,29 @@ def _datapath(serial: str) -> tuple[str, int]:
 
 
 def _is_tap(port: Port) -> bool:
-    """It is the helper's, or would be if Open vSwitch had given it the number that was asked for: never a NIC."""
+    """It is the helper's, or would be if Open vSwitch had given it the number that was asked for:
+
+    never a NIC.
+    """
     return port.number in (PLAIN_PORT, WIRE_PORT) or port.name in ("ri2n-plain", "ri2n-wire")
 
 
 def _port(raw: Any) -> Port | None:
-    """A NIC or a TAP of the bridge; None for LOCAL and reserved ports, guests', and numbers too high to be used."""
+    """A NIC or a TAP of the bridge.
+
+    None for LOCAL and reserved ports, guests', and numbers too high to be used.
+    """
     if raw.port_no > MAX_NIC_PORT or raw.port_no == 0:
         if MAX_NIC_PORT < raw.port_no <= 0xFFFF and raw.port_no not in GUEST_PORTS:
-            _LOG.warning("port %d of a bridge is not used: its number is above %d", raw.port_no, MAX_NIC_PORT)
+            _LOG.warning(
+                "port %d of a bridge is not used: its number is above %d", raw.port_no, MAX_NIC_PORT
+            )
         return None
     speed_bps = 0
     for prop in raw.properties or ():
         if isinstance(prop, parser.OFPPortDescPropEthernet):
             speed_bps = int(prop.curr_speed) * 1000
     up = not raw.state & ofp.OFPPS_LINK_DOWN and not raw.config & ofp.OFPPC_PORT_DOWN
-    return Port(raw.port_no, identity.printable(raw.name, _NIC_NAME), str(raw.hw_addr), up, speed_bps)
+    return Port(
+        raw.port_no, identity.printable(raw.name, _NIC_NAME), str(raw.hw_addr), up, speed_bps
+    )

@@ -1,4 +1,6 @@
-"""The discovery app: sends the probes that discovery.wiring asks for, and tells it which arrived."""
+"""The discovery app: sends the probes that discovery.wiring asks for, and tells it which
+arrived.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,14 @@ class DiscoveryApp(OSKenApp):
         except ValueError as error:
             cluster.counters[f"dropped_{error}"] += 1
             with cluster.lock:
-                where = next((name for name, of in cluster.members.items() if of.dpid == message.datapath.id), None)
+                where = next(
+                    (
+                        name
+                        for name, of in cluster.members.items()
+                        if of.dpid == message.datapath.id
+                    ),
+                    None,
+                )
                 if where is not None:
                     cluster.wiring.strange((where, int(came_by)), now_s)
             return
@@ -94,13 +103,21 @@ class DiscoveryApp(OSKenApp):
             self._publish()
 
     def _is_members(self, channel: Channel | None) -> bool:
-        """Whether it is the connection of a host that was let in: a stranger may claim any datapath ID."""
+        """Whether it is the connection of a host that was let in:
+
+        a stranger may claim any datapath ID.
+        """
         with self.cluster.lock:
-            return channel is not None and any(each.channel is channel for each in self.cluster.members.values())
+            return channel is not None and any(
+                each.channel is channel for each in self.cluster.members.values()
+            )
 
     @handler(ofp_event.EventOFPEchoReply, MAIN_DISPATCHER)
     def echoed(self, ev: Any) -> None:
-        """An answer to an echo request that was sent after probes; here, so that it waits behind reports of probes."""
+        """An answer to an echo request that was sent after probes.
+
+        Here, so that it waits behind reports of probes.
+        """
         channel: Channel | None = ev.msg.datapath.ri2n_channel
         data = bytes(ev.msg.data or b"")
         if channel is not None and len(data) == ECHO.size:
@@ -112,8 +129,8 @@ class DiscoveryApp(OSKenApp):
         cluster = self.cluster
         now_s = time.monotonic()
         with cluster.lock:
-            # How far this machine is behind with reading probes. Most of them must be old, so that nobody can feign
-            # that by repeating a few.
+            # How far this machine is behind with reading probes. Most of them must be old, so that
+            # nobody can feign that by repeating a few.
             cluster.wiring.lag_s = median(self._ages_s) if self._ages_s else 0.0
             cluster.counters["discovery_lags"] += cluster.wiring.lag_s > _LAG_S
             probes = cluster.wiring.tick(now_s, self._answered_s)
@@ -122,7 +139,9 @@ class DiscoveryApp(OSKenApp):
             for host in cluster.wiring.hosts_under_test:
                 member = cluster.members.get(host)
                 if member is not None and member.channel is not None:
-                    member.channel.send(parser.OFPEchoRequest(member.channel.datapath, ECHO.pack(now_s)))
+                    member.channel.send(
+                        parser.OFPEchoRequest(member.channel.datapath, ECHO.pack(now_s))
+                    )
             self._publish()
             if not cluster.started:
                 cluster.may_start(now_s)
@@ -139,7 +158,9 @@ class DiscoveryApp(OSKenApp):
 
     def _answered_s(self, host: str) -> float:
         member = self.cluster.members.get(host)
-        return member.channel.answered_s if member is not None and member.channel is not None else -1e9
+        return (
+            member.channel.answered_s if member is not None and member.channel is not None else -1e9
+        )
 
     def _send(self, probe: Probe, now_s: float) -> None:
         member, port = self.cluster.port_of(probe.sender)
@@ -152,6 +173,8 @@ class DiscoveryApp(OSKenApp):
                 return
             target_mac = target_port.mac
         kind = ProbeKind.FLOODED if target_mac is None else ProbeKind.RING
-        frame = self.cluster.probes.encode(kind, port.mac, target_mac, member.dpid, port.number, now_s)
+        frame = self.cluster.probes.encode(
+            kind, port.mac, target_mac, member.dpid, port.number, now_s
+        )
         member.channel.send_bytes(codec.packet_out(port.number, frame, member.channel.next_xid()))
         self.cluster.counters["probes_sent"] += 1

@@ -1,4 +1,7 @@
-"""Who may hold a connection: bounded in number, in time until it is known which host it is, and fair by address."""
+"""Who may hold a connection:
+
+bounded in number, in time until it is known which host it is, and fair by address.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,12 @@ class _Entry:
 class Doorkeeper(Generic[ConnectionT]):
     """All open connections. Pure: the caller gives the time, and closes what it is told to.
 
-    A connection is a stranger until it is `admitted`: until its host is known by name. When all places are taken, a new
-    connection gets a stranger's, or that of a host that may go: the caller says which hosts matter to nobody, since
-    whoever reaches the port may come politely and by a thousand names. The address that has most of these connections
-    gives one, the oldest stranger or else its oldest host: so whoever opens a thousand connections takes places from
-    nobody but themselves. When none may go, the new one is turned away.
+    A connection is a stranger until it is `admitted`: until its host is known by name. When all
+    places are taken, a new connection gets a stranger's, or that of a host that may go: the caller
+    says which hosts matter to nobody, since whoever reaches the port may come politely and by a
+    thousand names. The address that has most of these connections gives one, the oldest stranger or
+    else its oldest host: so whoever opens a thousand connections takes places from nobody but
+    themselves. When none may go, the new one is turned away.
     """
 
     def __init__(self, places: int) -> None:
@@ -43,16 +47,25 @@ class Doorkeeper(Generic[ConnectionT]):
         return len(self._open) >= self.places
 
     def comes(
-        self, connection: ConnectionT, address: str, until_s: float, expendable: Collection[ConnectionT] = ()
+        self,
+        connection: ConnectionT,
+        address: str,
+        until_s: float,
+        expendable: Collection[ConnectionT] = (),
     ) -> ConnectionT | None:
-        """A connection was made, which may be a stranger until then; admitted ones that are `expendable` may go for it.
+        """A connection was made, which may be a stranger until then; admitted ones that are
+        `expendable` may go for it.
 
         Returns the one that must go (itself, when there is no other), or None.
         """
         evicted: ConnectionT | None = None
         crowd = crowd_of(address)
         if self.is_full:
-            may_go = {key: entry for key, entry in self._open.items() if not entry.admitted or key in expendable}
+            may_go = {
+                key: entry
+                for key, entry in self._open.items()
+                if not entry.admitted or key in expendable
+            }
             if not may_go:
                 return connection
             sizes = Counter(entry.crowd for entry in may_go.values())
@@ -78,7 +91,9 @@ class Doorkeeper(Generic[ConnectionT]):
 
     def overdue(self, now_s: float) -> list[ConnectionT]:
         """Strangers whose time is over; they have left with this."""
-        late = [key for key, entry in self._open.items() if not entry.admitted and now_s > entry.until_s]
+        late = [
+            key for key, entry in self._open.items() if not entry.admitted and now_s > entry.until_s
+        ]
         for key in late:
             del self._open[key]
         return late

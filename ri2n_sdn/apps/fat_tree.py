@@ -1,4 +1,7 @@
-"""Networks of several switches, as the controller knows them: their trees, which parts are dead, who uses which."""
+"""Networks of several switches, as the controller knows them:
+
+their trees, which parts are dead, who uses which.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +33,17 @@ _LABEL = "{0[0]}:{0[1]}".format
 
 
 class FatTree:
-    """The declared switches; `dead` is what was found out last. Everything is used under the cluster's lock.
+    """The declared switches; `dead` is what was found out last. Everything is used under the
+    cluster's lock.
 
-    The table `adaptive` allows a pair of NICs one VLAN at a time, `spread` all that are candidates; `cyclic` has one,
-    and `profile` that which suits what was recorded (and the cyclic one for pairs of which nothing was).
+    The table `adaptive` allows a pair of NICs one VLAN at a time, `spread` all that are candidates;
+    `cyclic` has one, and `profile` that which suits what was recorded (and the cyclic one for pairs
+    of which nothing was).
     """
 
-    def __init__(self, trees: Trees, config: ClusterConfig, label: Callable[[NicId], str] = _LABEL) -> None:
+    def __init__(
+        self, trees: Trees, config: ClusterConfig, label: Callable[[NicId], str] = _LABEL
+    ) -> None:
         self.trees = trees
         self.spec = config.vlans
         self.networks = networks_of(trees, config.switches)
@@ -46,15 +53,20 @@ class FatTree:
         self.adaptive = Adaptive(vlans=trees.vlans, hosts_of=_hosts_of)
         self.leased: dict[str, object] = {}  # owners of tables that go with whoever set them
         self._tree_of = {tag_of(trees, tree): tree for tree in range(trees.count)}
-        self._network_of = {switch: name for name, members in self.networks.items() for switch in members}
+        self._network_of = {
+            switch: name for name, members in self.networks.items() for switch in members
+        }
         self._numbers = {name: number for number, name in enumerate(config.hosts, 1)}
         self._routing: tuple[DeadParts, tuple[str, ...], VlanRouting] | None = None
         self._chosen: dict[_NicPair, int] = {}
-        self._profile = _profile(trees, config, self._numbers) if self.spec.table == "profile" else {}
+        self._profile = (
+            _profile(trees, config, self._numbers) if self.spec.table == "profile" else {}
+        )
 
     @classmethod
     def of(cls, config: ClusterConfig, label: Callable[[NicId], str] = _LABEL) -> Self | None:
-        """That of a configuration; None where no switch has a link to another. `label` names NICs in messages.
+        """That of a configuration; None where no switch has a link to another. `label` names NICs
+        in messages.
 
         ValueError when no trees can be made; BadInput for a bad profile.
         """
@@ -88,7 +100,10 @@ class FatTree:
         """The switches of all NICs whose switch is declared."""
         index = self.trees.graph.index
         return {
-            nic.id: index[nic.switch] for host in fabric.hosts.values() for nic in host.nics if nic.switch is not None
+            nic.id: index[nic.switch]
+            for host in fabric.hosts.values()
+            for nic in host.nics
+            if nic.switch is not None
         }
 
     def trees_at(self, switch: str) -> int:
@@ -161,7 +176,9 @@ class FatTree:
         active: Iterable[PairKey],
         sent_bps: Mapping[PairKey, Mapping[PathKey, float]],
     ) -> AdaptiveStep | None:
-        """Give each active pair of NICs a VLAN by what they send; None when no table asks for that."""
+        """Give each active pair of NICs a VLAN by what they send; None when no table asks for
+        that.
+        """
         adapts = self.spec.table == "adaptive"
         if not adapts and not self.adaptive.tables:
             self._chosen.clear()
@@ -180,10 +197,17 @@ class FatTree:
                     continue
                 key = _key(*nics)
                 given[key] = nics
-                candidates = tuple((self._vlan(path), path.links, self._usable(path, nics, now_s)) for path in paths)
-                ways.append(PairWays(key, sum(rates.get(path.key, 0.0) for path in paths), candidates))
+                candidates = tuple(
+                    (self._vlan(path), path.links, self._usable(path, nics, now_s))
+                    for path in paths
+                )
+                ways.append(
+                    PairWays(key, sum(rates.get(path.key, 0.0) for path in paths), candidates)
+                )
         step = self.adaptive.step(now_s, ways, fabric.capacities_bps())
-        self._chosen = {given[key]: self.tag(self.trees.vlans.index(vlan)) for key, vlan in step.vlan.items()}
+        self._chosen = {
+            given[key]: self.tag(self.trees.vlans.index(vlan)) for key, vlan in step.vlan.items()
+        }
         return step
 
     def allows(self, path: Path) -> bool:
@@ -192,9 +216,13 @@ class FatTree:
         return chosen is None or chosen == path.route.vlan
 
     def _usable(self, path: Path, nics: _NicPair, now_s: float) -> bool:
-        """A VLAN in which the switches do not know both ends yet is not moved to, but not left either."""
+        """A VLAN in which the switches do not know both ends yet is not moved to, but not left
+        either.
+        """
         tree = self._tree_of[path.route.vlan]
-        known = self._chosen.get(nics) == path.route.vlan or all(self.priming.ready(nic, tree, now_s) for nic in nics)
+        known = self._chosen.get(nics) == path.route.vlan or all(
+            self.priming.ready(nic, tree, now_s) for nic in nics
+        )
         return path.alive and known
 
     def _vlan(self, path: Path) -> int:
@@ -216,11 +244,15 @@ class FatTree:
 
 def _profile(trees: Trees, config: ClusterConfig, numbers: Mapping[str, int]) -> dict[PairKey, int]:
     if config.vlans.profile is None:
-        raise ValueError("vlans.profile: the table profile needs a recorded matrix (ri2n vlan record)")
+        raise ValueError(
+            "vlans.profile: the table profile needs a recorded matrix (ri2n vlan record)"
+        )
     matrix = read_matrix(FilePath(config.vlans.profile), config.hosts)
     index = trees.graph.index
     leaves = {
-        name: next((index[nic.switch] for nic in host.nics.values() if nic.switch is not None), None)
+        name: next(
+            (index[nic.switch] for nic in host.nics.values() if nic.switch is not None), None
+        )
         for name, host in config.hosts.items()
     }
     placed = {name: leaf for name, leaf in leaves.items() if leaf is not None}

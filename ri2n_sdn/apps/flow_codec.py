@@ -1,8 +1,9 @@
-"""Bytes of the OFPT_FLOW_MOD messages of nearly all rows: those that there are for each pair of hosts.
+"""Bytes of the OFPT_FLOW_MOD messages of nearly all rows: those that there are for each pair of
+hosts.
 
-os-ken takes 70 us for such a row, of which 100 hosts have 140,000; this takes a tenth. What it does not know, os-ken
-encodes (apps.openflow.add_flow), and both make the same bytes. Layouts are those of the OpenFlow 1.5.1 specification,
-section 7.3.4.2.
+os-ken takes 70 us for such a row, of which 100 hosts have 140,000; this takes a tenth. What it does
+not know, os-ken encodes (apps.openflow.add_flow), and both make the same bytes. Layouts are those
+of the OpenFlow 1.5.1 specification, section 7.3.4.2.
 """
 
 from __future__ import annotations
@@ -11,11 +12,23 @@ import struct
 from functools import lru_cache
 
 from ri2n_sdn.apps.codec import action_bytes, mac_bytes
-from ri2n_sdn.pipeline.messages import Action, CopyField, Flow, Goto, MatchValue, Output, PushVlan, SetField, ToGroup
+from ri2n_sdn.pipeline.messages import (
+    Action,
+    CopyField,
+    Flow,
+    Goto,
+    MatchValue,
+    Output,
+    PushVlan,
+    SetField,
+    ToGroup,
+)
 
 __all__ = ["flow_mod"]
 
-_HEAD = struct.Struct("!BBHIQQBBHHHIIIHH")  # OpenFlow's own head, then the message's up to the match
+_HEAD = struct.Struct(
+    "!BBHIQQBBHHHIIIHH"
+)  # OpenFlow's own head, then the message's up to the match
 _VERSION, _FLOW_MOD, _ADD, _NO_BUFFER, _ANY = 6, 14, 0, 0xFFFFFFFF, 0xFFFFFFFF
 _APPLY_ACTIONS = 4
 _MACS = {"eth_dst": (0x80000606, 0x8000070C), "eth_src": (0x80000806, 0x8000090C)}  # exact, masked
@@ -27,13 +40,21 @@ _NUMBERS = {
     **dict.fromkeys(("reg1", "reg2", "reg4"), struct.Struct("!II")),
 }
 _HEADERS = {
-    **{"in_port": 0x80000004, "eth_type": 0x80000A02, "ip_proto": 0x80001401, "icmpv6_type": 0x80003A01},
+    **{
+        "in_port": 0x80000004,
+        "eth_type": 0x80000A02,
+        "ip_proto": 0x80001401,
+        "icmpv6_type": 0x80003A01,
+    },
     **{"reg1": 0x00010204, "reg2": 0x00010404, "reg4": 0x00010804},
 }
 
 
 def flow_mod(flow: Flow, xid: int) -> bytes | None:
-    """A whole message that adds `flow` or replaces the one in its place; None when os-ken must encode it."""
+    """A whole message that adds `flow` or replaces the one in its place.
+
+    None when os-ken must encode it.
+    """
     try:
         # In the order of their numbers: what a field needs comes before it.
         match = b"".join(sorted(_field(*each) for each in flow.match))

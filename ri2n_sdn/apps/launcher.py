@@ -1,4 +1,6 @@
-"""Start the controller (configuration, OpenFlow listener, seven apps, local interface) and run until told to stop."""
+"""Start the controller (configuration, OpenFlow listener, seven apps, local interface) and run
+until told to stop.
+"""
 
 from __future__ import annotations
 
@@ -49,10 +51,13 @@ class ControllerOptions:
 def run(options: ControllerOptions) -> int:
     """Run until SIGTERM or SIGINT. Raises BadInput or NotAvailable before anything is served.
 
-    Returns 0, or 1 when one of its parts failed for good. Hosts keep what is installed when it ends, however it ends.
-    SIGHUP and `ri2n reload` start it anew in its place, if its files are right.
+    Returns 0, or 1 when one of its parts failed for good. Hosts keep what is installed when it
+    ends, however it ends. SIGHUP and `ri2n reload` start it anew in its place, if its files are
+    right.
     """
-    logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    logging.basicConfig(
+        level=options.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+    )
     for noisy in ("os_ken.base.app_manager", "os_ken.controller.controller"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     cluster = _cluster(options, load_cluster_config(options.config_path))
@@ -63,7 +68,12 @@ def run(options: ControllerOptions) -> int:
     for app in apps:
         app.cluster = cluster
     start_apps([*server_apps, *apps])
-    _LOG.info("listening on %s:%d, strategy %s", options.listen_host, options.listen_port, cluster.strategy)
+    _LOG.info(
+        "listening on %s:%d, strategy %s",
+        options.listen_host,
+        options.listen_port,
+        cluster.strategy,
+    )
 
     hung_up = threading.Event()
 
@@ -95,10 +105,11 @@ def run(options: ControllerOptions) -> int:
 
 
 class _Anew:
-    """A new start in the same process, as with `kill -9`: hosts keep what they have, and nothing has to be undone.
+    """A new start in the same process, as with `kill -9`: hosts keep what they have, and nothing
+    has to be undone.
 
-    So that what is wrong in a file ends nothing, all that a start reads is tried before. What was wrong stands in
-    `status` until a later try finds all right.
+    So that what is wrong in a file ends nothing, all that a start reads is tried before. What was
+    wrong stands in `status` until a later try finds all right.
     """
 
     def __init__(self, options: ControllerOptions, cluster: Cluster) -> None:

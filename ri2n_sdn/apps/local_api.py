@@ -1,4 +1,7 @@
-"""The controller's local interface: one JSON object per line in and out of a unix socket (for the CLI)."""
+"""The controller's local interface:
+
+one JSON object per line in and out of a unix socket (for the CLI).
+"""
 
 from __future__ import annotations
 
@@ -37,8 +40,8 @@ _IDLE_S = 60.0
 class LocalApi:
     """Serves a cluster on a unix socket that only its owner may use.
 
-    For `reload`, `check` raises what is wrong with what a new start would read, and `start_anew` is called once the
-    asker has his answer.
+    For `reload`, `check` raises what is wrong with what a new start would read, and `start_anew` is
+    called once the asker has his answer.
     """
 
     def __init__(
@@ -65,8 +68,11 @@ class LocalApi:
                             self.wfile.write(json.dumps(answer).encode() + b"\n")
                             if answer.get("starts_anew"):
                                 start_anew()
-                            # One that holds a table is there for as long as what it was given for runs.
-                            self.connection.settimeout(None if leases.held(api._cluster) else _IDLE_S)
+                            # One that holds a table is there for as long as what it was given for
+                            # runs.
+                            self.connection.settimeout(
+                                None if leases.held(api._cluster) else _IDLE_S
+                            )
                 finally:
                     leases.end(api._cluster)
 
@@ -111,7 +117,10 @@ class LocalApi:
             return {"ok": True, **operations[request["op"]](request)}
         except (BadInput, NotAvailable) as error:
             # It may repeat what was asked, which may hold anything.
-            return {"ok": False, "error": "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(error))}
+            return {
+                "ok": False,
+                "error": "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(error)),
+            }
         except (ValueError, RecursionError):
             return {"ok": False, "error": "not a JSON object on one line"}
         except Exception as error:
@@ -119,7 +128,10 @@ class LocalApi:
             return {"ok": False, "error": f"internal error: {type(error).__name__}"}
 
     def _status(self, request: dict[str, Any]) -> dict[str, Any]:
-        """All that is known; `"pairs": false` leaves out the pairs, which are the square of the hosts."""
+        """All that is known; `"pairs":
+
+        false` leaves out the pairs, which are the square of the hosts.
+        """
         with_pairs = request.get("pairs", True)
         if not isinstance(with_pairs, bool):
             raise BadInput("pairs: must be true or false")
@@ -133,7 +145,11 @@ class LocalApi:
                 "cycle_s": cluster.measured.cycle_s,
                 "uptime_s": time.monotonic() - cluster.started_s,
                 "pid": os.getpid(),
-                "hosts": [self._host(name, fabric) for name in sorted(cluster.members) if name in fabric.hosts],
+                "hosts": [
+                    self._host(name, fabric)
+                    for name in sorted(cluster.members)
+                    if name in fabric.hosts
+                ],
                 "networks": [
                     {"id": network, "nics": [f"{nic.host}:{nic.name}" for nic in nics]}
                     for network, nics in fabric.networks.items()
@@ -151,7 +167,9 @@ class LocalApi:
                         "dst": receiver,
                         "active": (sender, receiver) in cluster.pair_slots,
                         "striped": fabric.striped(sender, receiver),
-                        "group": pair_group_id(receiver) if (sender, receiver) in cluster.pair_slots else 0,
+                        "group": pair_group_id(receiver)
+                        if (sender, receiver) in cluster.pair_slots
+                        else 0,
                         "paths": self._paths(sender, receiver, fabric),
                     }
                     for sender in (sorted(fabric.hosts) if with_pairs else ())
@@ -227,15 +245,24 @@ class LocalApi:
                     "rx_bps": rate.rx_bps,
                     "rate_bps": rate.rate_bps,
                     "link": numbers.get(path.key),
-                    "helper": self._reported(sender, fabric.hosts[receiver].mac, numbers.get(path.key)),
+                    "helper": self._reported(
+                        sender, fabric.hosts[receiver].mac, numbers.get(path.key)
+                    ),
                 }
             )
         return result
 
     def _reported(self, sender: str, peer_mac: str, number: int | None) -> dict[str, Any] | None:
-        """What a helper said of a link within the last seconds, None when nothing; frames since it began."""
+        """What a helper said of a link within the last seconds, None when nothing.
+
+        Frames since it began.
+        """
         said = self._cluster.measured.reports.get(sender)
-        entry = said.link(peer_mac, number, time.monotonic()) if said is not None and number is not None else None
+        entry = (
+            said.link(peer_mac, number, time.monotonic())
+            if said is not None and number is not None
+            else None
+        )
         if entry is None:
             return None
         return {
@@ -285,7 +312,10 @@ class LocalApi:
 
 
 def _claim(path: Path) -> None:
-    """Remove a dead controller's socket; refuse a live one's, and any other file. Raises NotAvailable."""
+    """Remove a dead controller's socket; refuse a live one's, and any other file.
+
+    Raises NotAvailable.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         return

@@ -1,4 +1,7 @@
-"""`explain` of the local interface: one request about a pair or a flow, one answer that only needs printing."""
+"""`explain` of the local interface:
+
+one request about a pair or a flow, one answer that only needs printing.
+"""
 
 from __future__ import annotations
 
@@ -36,32 +39,43 @@ class _Question:
 
 
 def explain(
-    cluster: Cluster, request: dict[str, Any], paths: Callable[[str, str, Fabric], list[dict[str, Any]]]
+    cluster: Cluster,
+    request: dict[str, Any],
+    paths: Callable[[str, str, Fabric], list[dict[str, Any]]],
 ) -> dict[str, Any]:
-    """The answer to a request with `src` and `dst`, host names, and `flow`, if it is about one. `why` says it in words.
+    """The answer to a request with `src` and `dst`, host names, and `flow`, if it is about one.
+    `why` says it in words.
 
-    `flow` has `protocol` and, where they matter, `sport`, `dport`, `src_ip`, `dst_ip`, `hash` and `datapath`. `paths`
-    describes those of a pair. Raises BadInput, and NotAvailable when an address or a row must be known and is not.
+    `flow` has `protocol` and, where they matter, `sport`, `dport`, `src_ip`, `dst_ip`, `hash` and
+    `datapath`. `paths` describes those of a pair. Raises BadInput, and NotAvailable when an address
+    or a row must be known and is not.
     """
     source, target = str(request.get("src")), str(request.get("dst"))
     question = _question(request["flow"]) if request.get("flow") is not None else None
     with cluster.lock:
         fabric = cluster.fabric()
         if source not in fabric.hosts:
-            raise BadInput(f"{source}: no such host; known are {', '.join(sorted(fabric.hosts)) or 'none'}")
+            raise BadInput(
+                f"{source}: no such host; known are {', '.join(sorted(fabric.hosts)) or 'none'}"
+            )
         if source == target:
             raise BadInput(f"{source}: source and destination are the same host")
         pair = _pair(cluster, fabric, source, target)
         verdict = pair_verdict(pair)
         document: dict[str, Any] = {"src": source, "dst": target, "slots": [], "paths": []}
         if verdict.kind == "managed":
-            names = {path.key: [path.own.name, path.peer.name, path.route.vlan or None] for path in pair.paths}
+            names = {
+                path.key: [path.own.name, path.peer.name, path.route.vlan or None]
+                for path in pair.paths
+            }
             striped = fabric.striped(source, target)
             document |= {
                 "striped": striped,
                 "by_flows": [asdict(each) for each in fabric.by_flows] if striped else [],
                 "services": {
-                    host: list(fabric.placement[host]) for host in (source, target) if host in fabric.placement
+                    host: list(fabric.placement[host])
+                    for host in (source, target)
+                    if host in fabric.placement
                 },
                 "slots": [names[slot] for slot in pair.slots],
                 "paths": paths(source, target, fabric),
@@ -92,18 +106,25 @@ def _pair(cluster: Cluster, fabric: Fabric, source: str, target: str) -> Pair:
     return Pair(fabric, source, target, slots, own, cluster.loop.strategy_name, share)
 
 
-def _flow(cluster: Cluster, source: str, target: str, question: _Question) -> tuple[Flow, str | None]:
+def _flow(
+    cluster: Cluster, source: str, target: str, question: _Question
+) -> tuple[Flow, str | None]:
     """The flow, and the datapath of its sender if that is known."""
     with cluster.lock:
         channels = {name: cluster.members[name].channel for name in (source, target)}
         datapath = question.datapath or cluster.members[source].datapath or None
     addresses = []
-    for name, given, option in ((source, question.src_ip, "--src-ip"), (target, question.dst_ip, "--dst-ip")):
+    for name, given, option in (
+        (source, question.src_ip, "--src-ip"),
+        (target, question.dst_ip, "--dst-ip"),
+    ):
         channel = channels[name]
         if given is None and channel is None:
             raise NotAvailable(f"the address of {name} is not known; give {option}")
         addresses.append(given or channel.address)  # type: ignore[union-attr]
-    return Flow(question.protocol, addresses[0], question.sport, addresses[1], question.dport), datapath
+    return Flow(
+        question.protocol, addresses[0], question.sport, addresses[1], question.dport
+    ), datapath
 
 
 def _told(verdict: Verdict) -> dict[str, Any]:
@@ -125,7 +146,9 @@ def _told(verdict: Verdict) -> dict[str, Any]:
 
 
 def _placed(pair: Pair, row: Row | None) -> dict[str, Any] | None:
-    """The row of a placed connection; NICs are None when its path is no longer one of the pair's."""
+    """The row of a placed connection; NICs are None when its path is no longer one of the
+    pair's.
+    """
     if row is None:
         return None
     path = next((path for path in pair.paths if path.key == row.path), None)
@@ -141,11 +164,16 @@ def _placed(pair: Pair, row: Row | None) -> dict[str, Any] | None:
 def _question(asked: object) -> _Question:
     """What a request asks of a flow. Raises BadInput."""
     if not isinstance(asked, dict) or not {"protocol"} <= set(asked) <= _KEYS:
-        raise BadInput(f"flow: must have protocol, and may have {', '.join(sorted(_KEYS - {'protocol'}))}")
+        raise BadInput(
+            f"flow: must have protocol, and may have {', '.join(sorted(_KEYS - {'protocol'}))}"
+        )
     for key, most in (("protocol", 255), ("sport", 65535), ("dport", 65535)):
         if type(asked.get(key, 0)) is not int or not 0 <= asked.get(key, 0) <= most:
             raise BadInput(f"flow.{key}: must be 0 to {most}")
-    addresses = [None if asked.get(key) is None else _address(key, asked[key]) for key in ("src_ip", "dst_ip")]
+    addresses = [
+        None if asked.get(key) is None else _address(key, asked[key])
+        for key in ("src_ip", "dst_ip")
+    ]
     if None not in addresses and len({ip_address(str(each)).version for each in addresses}) > 1:
         raise BadInput(f"flow: {addresses[0]} and {addresses[1]}: one is IPv4, the other IPv6")
     build, datapath = asked.get("hash", "portable"), asked.get("datapath")

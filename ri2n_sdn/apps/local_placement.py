@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from concurrent.futures import TimeoutError as FutureTimeoutError  # another than the built-in one before Python 3.11
+from concurrent.futures import (
+    TimeoutError as FutureTimeoutError,
+)  # another than the built-in one before Python 3.11
 
 from ri2n_sdn.apps.channel import Refused
 from ri2n_sdn.apps.cluster import Cluster
@@ -17,7 +19,8 @@ _ANSWER_S = 2.0
 
 
 def deciding(cluster: Cluster, source: str, target: str, flow: Flow) -> Row | None:
-    """Which row of `source` decides for a TCP connection to `target`; None when there is no such row.
+    """Which row of `source` decides for a TCP connection to `target`; None when there is no such
+    row.
 
     Raises NotAvailable when the host does not answer, or when either host is gone.
     """
@@ -28,7 +31,9 @@ def deciding(cluster: Cluster, source: str, target: str, flow: Flow) -> Row | No
         connection = Connection(flow.src_ip, flow.sport, flow.dst_ip, flow.dport, hosts[target].mac)
         channel = cluster.members[source].channel
     if channel is None:
-        raise NotAvailable(f"{source}: it is not connected, so its rows of placed connections cannot be read")
+        raise NotAvailable(
+            f"{source}: it is not connected, so its rows of placed connections cannot be read"
+        )
     try:
         parts = channel.request(deciding_request(channel, connection)).result(timeout=_ANSWER_S)
         row = deciding_row(b"".join(raw.data for part in parts for raw in part.body))

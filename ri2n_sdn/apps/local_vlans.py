@@ -1,4 +1,7 @@
-"""Operations of the local interface on VLANs: tables that programs ask for, and the check of the switches."""
+"""Operations of the local interface on VLANs:
+
+tables that programs ask for, and the check of the switches.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ _MAX_OWNER = 64
 
 
 class Leases:
-    """The tables that go when one connection ends, however it ends: those that nobody has set anew since."""
+    """The tables that go when one connection ends, however it ends:
+
+    those that nobody has set anew since.
+    """
 
     def held(self, cluster: Cluster) -> list[str]:
         """Their owners."""
@@ -32,9 +38,11 @@ class Leases:
 
 
 def set_table(cluster: Cluster, request: dict[str, Any], leases: Leases) -> dict[str, Any]:
-    """Set the table `pairs` ([sender, receiver, VLAN], ...) of `owner`, or clear it when there are none.
+    """Set the table `pairs` ([sender, receiver, VLAN], ...) of `owner`, or clear it when there are
+    none.
 
-    With `lease` it goes when the connection ends. BadInput names what is wrong; nothing is changed then.
+    With `lease` it goes when the connection ends. BadInput names what is wrong; nothing is changed
+    then.
     """
     owner, rows, lease = request.get("owner"), request.get("pairs"), request.get("lease", False)
     if not isinstance(owner, str) or not 0 < len(owner) <= _MAX_OWNER or not owner.isprintable():
@@ -46,7 +54,11 @@ def set_table(cluster: Cluster, request: dict[str, Any], leases: Leases) -> dict
         table: dict[PairKey, int] = {}
         known = cluster.fabric().hosts
         for row in rows:
-            if not isinstance(row, list) or len(row) != 3 or not all(isinstance(name, str) for name in row[:2]):
+            if (
+                not isinstance(row, list)
+                or len(row) != 3
+                or not all(isinstance(name, str) for name in row[:2])
+            ):
                 raise BadInput("pairs: must be a list of [sender, receiver, VLAN ID]")
             sender, receiver, vlan = row
             for name in (sender, receiver):
@@ -78,7 +90,11 @@ def traffic(cluster: Cluster) -> dict[str, Any]:
             for (sender, receiver), count in sorted(cluster.measured.sent_bytes.items())
             if count
         ]
-        return {"hosts": sorted(cluster.members), "pairs": rows, "hbspan_s": cluster.measured.hbspan_s}
+        return {
+            "hosts": sorted(cluster.members),
+            "pairs": rows,
+            "hbspan_s": cluster.measured.hbspan_s,
+        }
 
 
 def check(cluster: Cluster) -> dict[str, Any]:

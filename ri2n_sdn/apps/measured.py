@@ -24,9 +24,11 @@ class PathRates:
 
 @dataclass
 class Measured:
-    """`sent_bytes` is what each pair sent since the controller began, `reports` what the hosts' helpers said last.
+    """`sent_bytes` is what each pair sent since the controller began, `reports` what the hosts'
+    helpers said last.
 
-    `cycle_s` is what the last round of the telemetry app took, `hbspan_s` the time from one to the next.
+    `cycle_s` is what the last round of the telemetry app took, `hbspan_s` the time from one to the
+    next.
     """
 
     hbspan_s: float = 0.25

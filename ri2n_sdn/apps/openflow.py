@@ -1,4 +1,7 @@
-"""The one module that knows os-ken: its events and messages, and what had to be mended in it (version 4.2.2)."""
+"""The one module that knows os-ken:
+
+its events and messages, and what had to be mended in it (version 4.2.2).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,12 @@ os.environ["OSKEN_HUB_TYPE"] = "native"  # read when os_ken.lib.hub is imported:
 from os_ken import cfg
 from os_ken.base.app_manager import AppManager, OSKenApp
 from os_ken.controller import controller, event, ofp_event, ofp_handler
-from os_ken.controller.handler import DEAD_DISPATCHER, HANDSHAKE_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
+from os_ken.controller.handler import (
+    DEAD_DISPATCHER,
+    HANDSHAKE_DISPATCHER,
+    MAIN_DISPATCHER,
+    set_ev_cls,
+)
 from os_ken.ofproto import ofproto_parser
 from os_ken.ofproto import ofproto_v1_5 as ofp
 from os_ken.ofproto import ofproto_v1_5_parser as parser
@@ -60,11 +68,13 @@ _MAX_CONNECTIONS = 1024
 _GREETING_S = 15.0  # until a connection's host must be known by name
 _REAP_S = 0.25
 _JUDGED_S = 1.0
-_STRANGERS_BYTES = 4 << 20  # that are read of one connection until then: its ports are described in them
+_STRANGERS_BYTES = (
+    4 << 20
+)  # that are read of one connection until then: its ports are described in them
 _TOLERATED_MALFORMED = 3
-# What one connection may say unasked. A bridge has 1,000 packet-ins a second, as host-up sets it; more of them come at
-# once when this machine was held up. Who says much more is read more slowly, since all that is read costs others time:
-# what is no packet-in must not be lost.
+# What one connection may say unasked. A bridge has 1,000 packet-ins a second, as host-up sets it;
+# more of them come at once when this machine was held up. Who says much more is read more slowly,
+# since all that is read costs others time: what is no packet-in must not be lost.
 _PACKET_INS_PER_S, _PACKET_INS_BURST = 1500.0, 3000.0
 _OTHERS_PER_S, _OTHERS_BURST = 200.0, 2000.0
 _BREATH_S = 0.02
@@ -73,7 +83,9 @@ _LEARN_HEAD_BYTES = 22  # of the body: what comes before the specifications
 _FOLLOWED_PRIORITY = 10  # below that of rows from apps.placed_rows
 _HEADER = struct.Struct("!BBHI")
 _PARSERS = ofproto_parser._MSG_PARSERS
-logging.getLogger("OFPHandler").setLevel(logging.ERROR)  # or an error that is cut short costs four lines in the log
+logging.getLogger("OFPHandler").setLevel(
+    logging.ERROR
+)  # or an error that is cut short costs four lines in the log
 
 handler_errors: Counter[str] = Counter()
 """Exceptions caught in event handlers, by handler."""
@@ -85,8 +97,9 @@ handler_drops: Counter[str] = Counter()
 def handler(events: Any, dispatchers: Any = None) -> Callable[[_HandlerT], _HandlerT]:
     """Register a method for os-ken events, guarded.
 
-    An exception in a bare os-ken handler silently ends the app's thread, and later events then block their sender.
-    Here it is logged and counted, and the app goes on; what it left half done, the next audit of the hosts puts right.
+    An exception in a bare os-ken handler silently ends the app's thread, and later events then
+    block their sender. Here it is logged and counted, and the app goes on; what it left half done,
+    the next audit of the hosts puts right.
     """
 
     def decorate(method: _HandlerT) -> _HandlerT:
@@ -116,13 +129,20 @@ class RawBody:
         return cls(bytes(buf[offset:]))
 
 
-# These three os-ken either decodes wrongly (it over-reads groups and buckets and loses the whole reply) or slowly.
-for _reply in (parser.OFPFlowDescStatsReply, parser.OFPGroupDescStatsReply, parser.OFPGroupStatsReply):
+# These three os-ken either decodes wrongly (it over-reads groups and buckets and loses the whole
+# reply) or slowly.
+for _reply in (
+    parser.OFPFlowDescStatsReply,
+    parser.OFPGroupDescStatsReply,
+    parser.OFPGroupStatsReply,
+):
     _reply.cls_stats_body_cls = RawBody
 
 
 def add_flow(datapath: Any, flow: plain.Flow) -> Any:
-    """An OFPFlowMod that adds `flow` or replaces the one in its place, keeping that one's counters."""
+    """An OFPFlowMod that adds `flow` or replaces the one in its place, keeping that one's
+    counters.
+    """
     return parser.OFPFlowMod(
         datapath,
         cookie=flow.cookie,
@@ -132,7 +152,8 @@ def add_flow(datapath: Any, flow: plain.Flow) -> Any:
         match=parser.OFPMatch(**dict(flow.match)),
         instructions=[
             parser.OFPInstructionActions(
-                ofp.OFPIT_APPLY_ACTIONS, [sent for action in flow.actions for sent in _actions(action)]
+                ofp.OFPIT_APPLY_ACTIONS,
+                [sent for action in flow.actions for sent in _actions(action)],
             )
         ]
         if flow.actions
@@ -143,7 +164,9 @@ def add_flow(datapath: Any, flow: plain.Flow) -> Any:
 
 
 def delete_flows(datapath: Any, cookie: int, mask: int = 0xFFFFFFFFFFFFFFFF) -> Any:
-    """An OFPFlowMod that deletes all flows whose cookie equals `cookie` under `mask`, in every table."""
+    """An OFPFlowMod that deletes all flows whose cookie equals `cookie` under `mask`, in every
+    table.
+    """
     return parser.OFPFlowMod(
         datapath,
         cookie=cookie,
@@ -158,7 +181,10 @@ def delete_flows(datapath: Any, cookie: int, mask: int = 0xFFFFFFFFFFFFFFFF) -> 
 
 
 class _LimitedLearn(parser.NXActionLearn):
-    """`learn(limit=N, ...)`, which os-ken does not have: Nicira's action 45 is its 16 with four fields more."""
+    """`learn(limit=N, ...)`, which os-ken does not have:
+
+    Nicira's action 45 is its 16 with four fields more.
+    """
 
     _subtype = 45
     limit = 0
@@ -198,13 +224,20 @@ def _follow(action: plain.Follow) -> Any:
 
 
 def _look_back(action: plain.LookBack) -> list[Any]:
-    """Swap both ends, look, and swap them again: nothing is sent in between, so no frame is changed."""
+    """Swap both ends, look, and swap them again:
+
+    nothing is sent in between, so no frame is changed.
+    """
     version, bits = ("ipv6", 128) if action.eth_type == ETH_IPV6 else ("ipv4", 32)
     swap = []
     for kind, n_bits in (("eth", 48), (version, bits), ("tcp", 16)):
         source, target = f"{kind}_src", f"{kind}_dst"
-        swap += [parser.NXActionStackPush(field=each, start=0, end=n_bits) for each in (source, target)]
-        swap += [parser.NXActionStackPop(field=each, start=0, end=n_bits) for each in (source, target)]
+        swap += [
+            parser.NXActionStackPush(field=each, start=0, end=n_bits) for each in (source, target)
+        ]
+        swap += [
+            parser.NXActionStackPop(field=each, start=0, end=n_bits) for each in (source, target)
+        ]
     return [*swap, parser.NXActionResubmitTable(table_id=action.table), *swap]
 
 
@@ -262,12 +295,15 @@ class _Malformed(Exception):
 class _Datapath(controller.Datapath):
     """os-ken's connection with a reader of its own.
 
-    os-ken's notices a closed peer only when something is next sent to it, and goes on reading whatever garbage comes,
-    with a traceback in the log for each message.
+    os-ken's notices a closed peer only when something is next sent to it, and goes on reading
+    whatever garbage comes, with a traceback in the log for each message.
     """
 
     ri2n_channel: Any = None
-    """Its apps.channel.Channel: messages may be handed out before the handler that makes it has run."""
+    """Its apps.channel.Channel:
+
+    messages may be handed out before the handler that makes it has run.
+    """
     ri2n_names: frozenset[str] | None = None
     """The names in its certificate, when certificates are checked."""
     heard_s = 0.0
@@ -294,8 +330,9 @@ class _Datapath(controller.Datapath):
     def ri2n_end(self) -> None:
         """Give the connection up, without waiting: its own thread notices and says so.
 
-        What the switch still has to say is refused by a reset. By an end alone, one that says much and reads nothing
-        would find out after two minutes, and hold this machine's buffers until then.
+        What the switch still has to say is refused by a reset. By an end alone, one that says much
+        and reads nothing would find out after two minutes, and hold this machine's buffers until
+        then.
         """
         self._ended = True
         with contextlib.suppress(OSError):
@@ -307,7 +344,9 @@ class _Datapath(controller.Datapath):
             self._read()
         finally:
             self.close()
-            self.send(b"", close_socket=True)  # wakes the sending thread, so that the connection is given up now
+            self.send(
+                b"", close_socket=True
+            )  # wakes the sending thread, so that the connection is given up now
             self.socket.close()
 
     def _read(self) -> None:
@@ -321,12 +360,15 @@ class _Datapath(controller.Datapath):
                 return
             if not data:
                 return
-            # Here and not in a handler: those may be behind with their events while the switch is well.
+            # Here and not in a handler: those may be behind with their events while the switch is
+            # well.
             self.heard_s = time.monotonic()
             if self._read_bytes >= 0:
                 self._read_bytes += len(data)
                 if self._read_bytes > _STRANGERS_BYTES:
-                    raise _Malformed(f"it said more than {_STRANGERS_BYTES} bytes before it was known who it is")
+                    raise _Malformed(
+                        f"it said more than {_STRANGERS_BYTES} bytes before it was known who it is"
+                    )
             buffer += data
             offset, lost = 0, False
             while len(buffer) - offset >= _HEADER.size and not self._ended:
@@ -347,13 +389,18 @@ class _Datapath(controller.Datapath):
             self._breathe(_BREATH_S if lost else 0.0)
 
     def _breathe(self, seconds: float) -> None:
-        """Read nothing for a moment, so that the others are read; what the switch says waits in its socket."""
+        """Read nothing for a moment, so that the others are read.
+
+        What the switch says waits in its socket.
+        """
         if seconds <= 0:
             return
         handler_drops["pauses_of_reading"] += 1
         if self.heard_s - self._over_budget_s > 60:
             self._over_budget_s = self.heard_s
-            _LOG.warning("%s says too much that nobody asked for: it is read more slowly", self.address[0])
+            _LOG.warning(
+                "%s says too much that nobody asked for: it is read more slowly", self.address[0]
+            )
         time.sleep(seconds)
         self.heard_s = time.monotonic()
 
@@ -361,10 +408,16 @@ class _Datapath(controller.Datapath):
         greeted = self.state != HANDSHAKE_DISPATCHER
         if version not in _PARSERS or (greeted and version != ofp.OFP_VERSION):
             raise _Malformed(f"it speaks OpenFlow version {version:#04x}")
-        if not greeted and kind not in (ofp.OFPT_HELLO, ofp.OFPT_ERROR, ofp.OFPT_ECHO_REQUEST, ofp.OFPT_ECHO_REPLY):
+        if not greeted and kind not in (
+            ofp.OFPT_HELLO,
+            ofp.OFPT_ERROR,
+            ofp.OFPT_ECHO_REQUEST,
+            ofp.OFPT_ECHO_REPLY,
+        ):
             raise _Malformed(f"message type {kind} before the greeting")
         try:
-            # os-ken takes a description of ports for the end of a greeting, also of one that has not begun.
+            # os-ken takes a description of ports for the end of a greeting, also of one that has
+            # not begun.
             too_early = kind == ofp.OFPT_MULTIPART_REPLY and self.id is None
             if too_early or not wellformed.check(version, kind, data):
                 handler_drops["message_not_asked_for"] += 1
@@ -376,7 +429,9 @@ class _Datapath(controller.Datapath):
             if self.state != MAIN_DISPATCHER or self._tolerated < 0:
                 why = str(error) if isinstance(error, ValueError) else type(error).__name__
                 raise _Malformed(f"malformed message of type {kind}: {why}") from None
-            _LOG.warning("%s: malformed message of type %d ignored: %r", self.address[0], kind, error)
+            _LOG.warning(
+                "%s: malformed message of type %d ignored: %r", self.address[0], kind, error
+            )
             return
         if message is None or self.ofp_brick is None:
             return
@@ -390,7 +445,9 @@ class _Datapath(controller.Datapath):
 
 
 class _Controller(controller.OpenFlowController):
-    """os-ken's listener on a socket that is already bound, with one line for every connection that goes wrong."""
+    """os-ken's listener on a socket that is already bound, with one line for every connection
+    that goes wrong.
+    """
 
     bound: socket.socket
     context: ssl.SSLContext | None = None
@@ -414,7 +471,9 @@ class _Controller(controller.OpenFlowController):
                 continue
             may_go = self._expendable() if self._door.is_full else ()
             with self._lock:
-                evicted = self._door.comes(connection, str(address[0]), time.monotonic() + _GREETING_S, may_go)
+                evicted = self._door.comes(
+                    connection, str(address[0]), time.monotonic() + _GREETING_S, may_go
+                )
             if evicted is not None:
                 handler_drops["connections_turned_away"] += 1
                 self._turn_away(evicted, f"{_MAX_CONNECTIONS} connections are open")
@@ -422,11 +481,17 @@ class _Controller(controller.OpenFlowController):
                 connection.close()
             else:
                 threading.Thread(
-                    target=self._serve, args=(connection, address), name=f"of-{address[0]}", daemon=True
+                    target=self._serve,
+                    args=(connection, address),
+                    name=f"of-{address[0]}",
+                    daemon=True,
                 ).start()
 
     def _expendable(self) -> Collection[socket.socket]:
-        """Places of hosts that matter to nobody: asked for once a second, or whoever knocks costs all others time."""
+        """Places of hosts that matter to nobody:
+
+        asked for once a second, or whoever knocks costs all others time.
+        """
         now_s = time.monotonic()
         if now_s - self._asked_s > _JUDGED_S:
             self._asked_s = now_s
@@ -502,7 +567,10 @@ def _names(certificate: Mapping[str, Any]) -> frozenset[str]:
 
 
 def tls_context(key: Path, certificate: Path, authority: Path | None) -> ssl.SSLContext:
-    """TLS with these files, as PEM; with an authority, hosts must have a certificate of it. Raises NotAvailable."""
+    """TLS with these files, as PEM; with an authority, hosts must have a certificate of it.
+
+    Raises NotAvailable.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -511,12 +579,15 @@ def tls_context(key: Path, certificate: Path, authority: Path | None) -> ssl.SSL
             context.verify_mode = ssl.CERT_REQUIRED
             context.load_verify_locations(authority)
     except (OSError, ssl.SSLError) as error:
-        raise NotAvailable(f"TLS: cannot use {key}, {certificate}, {authority or 'no CA'}: {error}") from None
+        raise NotAvailable(
+            f"TLS: cannot use {key}, {certificate}, {authority or 'no CA'}: {error}"
+        ) from None
     return context
 
 
 def listen(host: str, port: int, context: ssl.SSLContext | None = None) -> Sequence[type[OSKenApp]]:
-    """Bind the OpenFlow port (with TLS when a context is given) and return the os-ken app that serves it.
+    """Bind the OpenFlow port (with TLS when a context is given) and return the os-ken app that
+    serves it.
 
     Raises NotAvailable when the address cannot be bound.
     """
@@ -528,8 +599,14 @@ def listen(host: str, port: int, context: ssl.SSLContext | None = None) -> Seque
         bound.listen(512)
     except OSError as error:
         bound.close()
-        hint = "another controller runs there? (--listen HOST:PORT takes another)" if error.errno == 98 else ""
-        raise NotAvailable(f"cannot listen on {host}:{port}: {error.strerror} {hint}".rstrip()) from None
+        hint = (
+            "another controller runs there? (--listen HOST:PORT takes another)"
+            if error.errno == 98
+            else ""
+        )
+        raise NotAvailable(
+            f"cannot listen on {host}:{port}: {error.strerror} {hint}".rstrip()
+        ) from None
     _Controller.bound = bound
     if context is not None:
         _Controller.context = context
@@ -541,8 +618,8 @@ def listen(host: str, port: int, context: ssl.SSLContext | None = None) -> Seque
 def start_apps(apps: Sequence[type[OSKenApp]]) -> None:
     """Make and start the apps; whatever goes wrong in that is raised.
 
-    os-ken's threads are no daemons by themselves and never end, so the process could not: threads inherit that from
-    the one that starts them.
+    os-ken's threads are no daemons by themselves and never end, so the process could not: threads
+    inherit that from the one that starts them.
     """
     manager = AppManager.get_instance()
     for app in apps:

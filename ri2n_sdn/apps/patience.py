@@ -11,10 +11,15 @@ from typing import Any, TypeVar
 __all__ = ["LONG_MUTE_S", "MUTE_S", "await_most"]
 
 MUTE_S = 0.5
-"""A host that leaves a request open for longer is asked nothing else, and waited for by nobody, until it answers."""
+"""A host that leaves a request open for longer is asked nothing else, and waited for by nobody,
+until it answers.
+"""
 
 LONG_MUTE_S = 5.0
-"""One that leaves a request open for this long is not about to answer: nothing that is about all hosts waits for it."""
+"""One that leaves a request open for this long is not about to answer:
+
+nothing that is about all hosts waits for it.
+"""
 
 _STRAGGLER_S = 0.25
 _STRAGGLER_TIMES = 4.0
@@ -22,13 +27,16 @@ _STRAGGLER_TIMES = 4.0
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 
-def await_most(asked: Sequence[tuple[KeyT, Sequence[Future[Any]]]], limit_s: float, bystanders: int = 0) -> set[KeyT]:
+def await_most(
+    asked: Sequence[tuple[KeyT, Sequence[Future[Any]]]], limit_s: float, bystanders: int = 0
+) -> set[KeyT]:
     """Wait until the hosts' requests have answers, and return the hosts whose requests all have.
 
-    Late is not dead, and how late is late depends on the machine: once half of the hosts are done, the others have four
-    times as long as those took, and 0.25 s at least. A single mute host so costs the others a quarter of a second, and
-    a busy machine, on which all are slow, loses nobody. No wait is longer than `limit_s`; nor than MUTE_S where half of
-    all hosts are `bystanders`, who were asked nothing and cannot go on until this is over.
+    Late is not dead, and how late is late depends on the machine: once half of the hosts are done,
+    the others have four times as long as those took, and 0.25 s at least. A single mute host so
+    costs the others a quarter of a second, and a busy machine, on which all are slow, loses nobody.
+    No wait is longer than `limit_s`; nor than MUTE_S where half of all hosts are `bystanders`, who
+    were asked nothing and cannot go on until this is over.
     """
     done: set[KeyT] = set()
     left = {key: len(futures) for key, futures in asked}

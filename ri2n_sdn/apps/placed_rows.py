@@ -1,4 +1,7 @@
-"""The messages about rows of placed connections (Table.PLACED): added, deleted, asked for, read back; one's path."""
+"""The messages about rows of placed connections (Table.PLACED):
+
+added, deleted, asked for, read back; one's path.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,13 @@ from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.codec import split_entries
 from ri2n_sdn.apps.openflow import ofp, parser
 from ri2n_sdn.fabric.model import PathKey
-from ri2n_sdn.pipeline.layout import COOKIE_PLACED, COOKIE_PLACED_MASK, Table, path_of_register, path_register
+from ri2n_sdn.pipeline.layout import (
+    COOKIE_PLACED,
+    COOKIE_PLACED_MASK,
+    Table,
+    path_of_register,
+    path_register,
+)
 from ri2n_sdn.pipeline.placement import (
     FIN_TIMEOUT_S,
     IDLE_TIMEOUT_S,
@@ -21,7 +30,14 @@ from ri2n_sdn.pipeline.placement import (
     path_of_cookie,
 )
 
-__all__ = ["add_placed", "deciding_request", "deciding_row", "delete_placed", "placed_request", "read_placed"]
+__all__ = [
+    "add_placed",
+    "deciding_request",
+    "deciding_row",
+    "delete_placed",
+    "placed_request",
+    "read_placed",
+]
 
 _PRIORITY = 20  # above rows that were learned from a peer
 _BASIC, _STATISTICS, _DURATION, _PACKETS = 0x8000, 0x8002, 0, 4
@@ -82,7 +98,9 @@ def placed_request(channel: Channel) -> Any:
 
 
 def deciding_request(channel: Channel, connection: Connection) -> Any:
-    """A request for the rows, placed or learned, that a switch has for what it sends of one connection."""
+    """A request for the rows, placed or learned, that a switch has for what it sends of one
+    connection.
+    """
     return parser.OFPFlowDescStatsRequest(
         channel.datapath,
         0,
@@ -96,12 +114,17 @@ def deciding_request(channel: Channel, connection: Connection) -> Any:
 
 
 def deciding_row(body: bytes) -> tuple[bool, PathKey] | None:
-    """Of the rows in the reply, the one that decides: was it placed, and its path. ValueError when malformed."""
+    """Of the rows in the reply, the one that decides: was it placed, and its path.
+
+    ValueError when malformed.
+    """
     rows = []
     for entry in split_entries(body, 32):
         priority, cookie = struct.unpack_from("!6xH8xQ", entry)
         for register in _registers(entry):
-            rows.append((priority, cookie & COOKIE_PLACED_MASK == COOKIE_PLACED, path_of_register(register)))
+            rows.append(
+                (priority, cookie & COOKIE_PLACED_MASK == COOKIE_PLACED, path_of_register(register))
+            )
     return max(rows)[1:] if rows else None
 
 
@@ -133,7 +156,10 @@ def _typed(raw: bytes, least: int) -> Iterator[tuple[int, bytes]]:
 
 
 def read_placed(body: bytes) -> list[PlacedRow]:
-    """The rows in an OFPMP_FLOW_DESC reply; those that are no connection's are left out. ValueError when malformed."""
+    """The rows in an OFPMP_FLOW_DESC reply; those that are no connection's are left out.
+
+    ValueError when malformed.
+    """
     result = []
     for entry in split_entries(body, 32):
         cookie, match_length = struct.unpack_from("!Q2xH", entry, 16)
@@ -153,7 +179,10 @@ def read_placed(body: bytes) -> list[PlacedRow]:
 
 
 def _fields(raw: bytes, oxm_class: int) -> dict[int, bytes]:
-    """The fields of one class, by their number; masks are left in their values, which exact matches have none of."""
+    """The fields of one class, by their number.
+
+    Masks are left in their values, which exact matches have none of.
+    """
     found, offset = {}, 0
     while offset + 4 <= len(raw):
         of_class, field, size = struct.unpack_from("!HBB", raw, offset)
@@ -166,7 +195,10 @@ def _fields(raw: bytes, oxm_class: int) -> dict[int, bytes]:
 
 
 def _connection(match: dict[int, bytes]) -> Connection | None:
-    source, target = match.get(_IPV4_SRC, match.get(_IPV6_SRC)), match.get(_IPV4_DST, match.get(_IPV6_DST))
+    source, target = (
+        match.get(_IPV4_SRC, match.get(_IPV6_SRC)),
+        match.get(_IPV4_DST, match.get(_IPV6_DST)),
+    )
     mac, ports = match.get(_ETH_DST), (match.get(_TCP_SRC), match.get(_TCP_DST))
     if source is None or target is None or mac is None or ports[0] is None or ports[1] is None:
         return None

@@ -1,4 +1,7 @@
-"""The placement app: gives each new connection of a configured service the NIC with the fewest (pipeline.placement)."""
+"""The placement app:
+
+gives each new connection of a configured service the NIC with the fewest (pipeline.placement).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,14 @@ from ri2n_sdn.apps.openflow import OSKenApp, ofp
 from ri2n_sdn.apps.placed_rows import add_placed, delete_placed, placed_request, read_placed
 from ri2n_sdn.apps.texts import printable
 from ri2n_sdn.fabric.model import Fabric, PathKey
-from ri2n_sdn.pipeline.placement import MAX_CONNECTIONS, Connection, Load, PlacedRow, choose, read_syn_ack
+from ri2n_sdn.pipeline.placement import (
+    MAX_CONNECTIONS,
+    Connection,
+    Load,
+    PlacedRow,
+    choose,
+    read_syn_ack,
+)
 
 __all__ = ["PlacementApp", "take_syn_ack"]
 
@@ -28,8 +38,9 @@ _MAX_ASKED = 256  # by one host, between two turns
 class PlacementApp(OSKenApp):
     """One thread, which has nothing to do until a connection of such a service begins.
 
-    What is placed is known from the switches' rows: they are read again, at most every `_FRESH_S`, when something is to
-    be placed. So nothing has to be restored when a controller starts, or counted when a connection ends.
+    What is placed is known from the switches' rows: they are read again, at most every `_FRESH_S`,
+    when something is to be placed. So nothing has to be restored when a controller starts, or
+    counted when a connection ends.
     """
 
     OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
@@ -72,7 +83,10 @@ class PlacementApp(OSKenApp):
                     self._place(fabric, member, channel, asked[member.dpid], load)
 
     def _read_rows(self, servers: dict[str, Channel], asking: set[str], now_s: float) -> None:
-        """Read what hosts have placed: those that ask, unless just done, and those of which nothing is known yet."""
+        """Read what hosts have placed:
+
+        those that ask, unless just done, and those of which nothing is known yet.
+        """
         requests: dict[str, tuple[Channel, Future[list[Any]]]] = {}
         for name, channel in servers.items():
             of, read_s = self._read.get(name, (None, 0.0))
@@ -83,9 +97,15 @@ class PlacementApp(OSKenApp):
             try:
                 parts = future.result(timeout=max(0.0, deadline_s - time.monotonic()))
                 rows = [row for part in parts for raw in part.body for row in read_placed(raw.data)]
-                placed = {row.connection: row.path for row in rows if not self._given_up(channel, row)}
+                placed = {
+                    row.connection: row.path for row in rows if not self._given_up(channel, row)
+                }
             except Exception as error:  # whatever it says, it is this host that says it
-                _LOG.warning("%s: cannot read its connections: %s", name, printable(str(error) or type(error).__name__))
+                _LOG.warning(
+                    "%s: cannot read its connections: %s",
+                    name,
+                    printable(str(error) or type(error).__name__),
+                )
                 continue
             self._read[name] = channel, time.monotonic()
             self._placed[name] = placed
@@ -105,8 +125,13 @@ class PlacementApp(OSKenApp):
                 load.add(server, names.get(connection.target_mac, ""), path)
         return load
 
-    def _place(self, fabric: Fabric, member: Member, channel: Channel, frames: deque[bytes], load: Load) -> None:
-        """Place the connections that `frames` answer (cluster.lock is held); one that has its place keeps it."""
+    def _place(
+        self, fabric: Fabric, member: Member, channel: Channel, frames: deque[bytes], load: Load
+    ) -> None:
+        """Place the connections that `frames` answer (cluster.lock is held).
+
+        One that has its place keeps it.
+        """
         counters, fat_tree = self.cluster.counters, self.cluster.fat_tree
         names = {host.mac: name for name, host in fabric.hosts.items()}
         placed = self._placed[member.name]
@@ -125,7 +150,9 @@ class PlacementApp(OSKenApp):
                 counters["connections_not_placed_full"] += 1
                 continue
             paths = fabric.paths(member.name, client)
-            path = choose((path for path in paths if fat_tree is None or fat_tree.allows(path)), load)
+            path = choose(
+                (path for path in paths if fat_tree is None or fat_tree.allows(path)), load
+            )
             if path is None:
                 counters["connections_not_placed_no_path"] += 1
                 continue
@@ -136,9 +163,14 @@ class PlacementApp(OSKenApp):
 
 
 def take_syn_ack(cluster: Cluster, dpid: int, frame: bytes) -> None:
-    """Keep a server's answer to a request for a connection for the app; too many at once are not placed."""
+    """Keep a server's answer to a request for a connection for the app.
+
+    Too many at once are not placed.
+    """
     with cluster.lock:
-        if not cluster.config.placement or all(member.dpid != dpid for member in cluster.members.values()):
+        if not cluster.config.placement or all(
+            member.dpid != dpid for member in cluster.members.values()
+        ):
             cluster.counters["connections_not_placed_stranger"] += 1
             return
         waiting = cluster.syn_acks.setdefault(dpid, deque(maxlen=_MAX_ASKED))

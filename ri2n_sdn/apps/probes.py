@@ -1,4 +1,7 @@
-"""Probe frames: by them the controller learns which NICs share a network and which ways through switches work."""
+"""Probe frames:
+
+by them the controller learns which NICs share a network and which ways through switches work.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,11 @@ __all__ = ["Probe", "ProbeCodec", "ProbeKind"]
 
 
 class ProbeKind(IntEnum):
-    """What a probe asks: from NIC to NIC on one switch, from a network's beacon to all, from NIC to NIC in one VLAN.
+    """What a probe asks: from NIC to NIC on one switch, from a network's beacon to all, from NIC to
+    NIC in one VLAN.
 
-    LEARNING is a step of discovery.vlan_check's test of how a switch learns: its numbers stand for test and step.
+    LEARNING is a step of discovery.vlan_check's test of how a switch learns: its numbers stand for
+    test and step.
     """
 
     RING = 0
@@ -30,7 +35,10 @@ class ProbeKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A probe that came in: the switch and port that sent it, and the VLAN that it was sent and came in with."""
+    """A probe that came in:
+
+    the switch and port that sent it, and the VLAN that it was sent and came in with.
+    """
 
     kind: ProbeKind
     dpid: int
@@ -39,7 +47,9 @@ class Probe:
 
 
 class ProbeCodec:
-    """Probe frames, signed with a key of this run, so that nobody else's frame changes what is known of the wiring."""
+    """Probe frames, signed with a key of this run, so that nobody else's frame changes what is
+    known of the wiring.
+    """
 
     MULTICAST = "03:00:00:52:49:32"
     MAX_AGE_S = 2.0
@@ -60,8 +70,14 @@ class ProbeCodec:
         now_s: float,
         vlan: int = UNTAGGED,
     ) -> bytes:
-        """A frame from NIC (dpid, port), to `target_mac` or flooded (None), with a tag unless `vlan` is UNTAGGED."""
-        ethernet = mac_bytes(target_mac or self.MULTICAST) + mac_bytes(source_mac) + struct.pack("!H", ETH_RI2N)
+        """A frame from NIC (dpid, port), to `target_mac` or flooded (None), with a tag unless
+        `vlan` is UNTAGGED.
+        """
+        ethernet = (
+            mac_bytes(target_mac or self.MULTICAST)
+            + mac_bytes(source_mac)
+            + struct.pack("!H", ETH_RI2N)
+        )
         body = self._HEAD.pack(self._MAGIC, self._VERSION, kind, vlan, dpid, port, int(now_s * 1e9))
         return tagged(ethernet + body + self._tag(body), vlan)
 
@@ -75,8 +91,9 @@ class ProbeCodec:
     def decode(self, frame: bytes, now_s: float, lag_s: float = 0.0) -> Probe:
         """The probe in a frame; raises ValueError with the name of a drop counter.
 
-        `lag_s` is how far this machine is behind with reading probes: they may be older by that, up to `MAX_LAG_S`. If
-        it dropped what it comes to late, it would have them all sent again, and come to those later still.
+        `lag_s` is how far this machine is behind with reading probes: they may be older by that, up
+        to `MAX_LAG_S`. If it dropped what it comes to late, it would have them all sent again, and
+        come to those later still.
         """
         body, tag, came_with = self._parts(frame)
         if len(tag) < self._TAG:

@@ -1,4 +1,7 @@
-"""What `ri2n status` says is wrong: hosts that are away or refused, NICs and cables that fail, helpers that stand."""
+"""What `ri2n status` says is wrong:
+
+hosts that are away or refused, NICs and cables that fail, helpers that stand.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,21 @@ def problems_of(cluster: Cluster) -> list[Problem]:
         [
             *_of_controller(cluster),
             *_refusals(cluster),
-            *(problem for member in cluster.members.values() for problem in _of_member(cluster, member)),
+            *(
+                problem
+                for member in cluster.members.values()
+                for problem in _of_member(cluster, member)
+            ),
             *_missing(cluster),
             *_pairs_apart(fabric),
             *_contradictions(cluster, fabric),
             *_shared_macs(cluster),
-            *(problem for host in fabric.hosts.values() if host.connected for problem in _of_nics(host)),
+            *(
+                problem
+                for host in fabric.hosts.values()
+                if host.connected
+                for problem in _of_nics(host)
+            ),
             *_losses(cluster),
             *_lonely(fabric),
             *_floods(cluster),
@@ -71,9 +83,17 @@ def _of_member(cluster: Cluster, member: Member) -> Iterator[Problem]:
     elif cluster.config.stripes(name) and member.taps:
         yield from _of_helper(member)
     if member.emptied > 2 and now_s - member.emptied_s < EMPTIED_CALM_S:
-        yield Problem("bad", f"{name}: its tables are emptied again and again", "does somebody else change them?")
+        yield Problem(
+            "bad",
+            f"{name}: its tables are emptied again and again",
+            "does somebody else change them?",
+        )
     if member.repairs > 1:
-        yield Problem("bad", f"{name}: somebody else changes its rows again and again", "is there another controller?")
+        yield Problem(
+            "bad",
+            f"{name}: somebody else changes its rows again and again",
+            "is there another controller?",
+        )
 
 
 def _of_helper(member: Member) -> Iterator[Problem]:
@@ -81,18 +101,26 @@ def _of_helper(member: Member) -> Iterator[Problem]:
     name = member.name
     if not member.has_taps:
         yield Problem(
-            "warning", f"{name}: its helper cannot be used: its ports have other numbers", "run host-up there"
+            "warning",
+            f"{name}: its helper cannot be used: its ports have other numbers",
+            "run host-up there",
         )
     elif not member.helper_runs:
-        yield Problem("warning", f"{name}: its helper does not run", "systemctl start ri2n-reorder there")
+        yield Problem(
+            "warning", f"{name}: its helper does not run", "systemctl start ri2n-reorder there"
+        )
     elif member.silence.silent:
         quiet_s = time.monotonic() - member.silence.last_s
-        said = f"{name}'s helper has reported nothing for {quiet_s:.0f} s: its traffic goes by flows"
+        said = (
+            f"{name}'s helper has reported nothing for {quiet_s:.0f} s: its traffic goes by flows"
+        )
         yield Problem("warning", said, "if it hangs, systemctl restart ri2n-reorder there")
 
 
 def _missing(cluster: Cluster) -> Iterator[Problem]:
-    for name in sorted({*cluster.config.hosts, *cluster.config.placed_ports()} - set(cluster.members)):
+    for name in sorted(
+        {*cluster.config.hosts, *cluster.config.placed_ports()} - set(cluster.members)
+    ):
         text = f"{name} is in cluster.yaml but has never connected"
         yield Problem("bad", text, "run host-up --controller there, or take it out of cluster.yaml")
 
@@ -101,7 +129,11 @@ def _of_nics(host: Host) -> Iterator[Problem]:
     """NICs that do not work; of a host that is away nobody knows."""
     dead = [nic for nic in host.nics if not (nic.sends and nic.receives)]
     if dead and len(dead) == len(host.nics):
-        yield Problem("bad", f"{host.name}: none of its NICs works, so its peers cannot reach it", "see each of them")
+        yield Problem(
+            "bad",
+            f"{host.name}: none of its NICs works, so its peers cannot reach it",
+            "see each of them",
+        )
     for nic in dead:
         if not nic.up:
             how = " has no link"
@@ -129,9 +161,16 @@ def _lost(cluster: Cluster, loss: Loss) -> str:
 
 
 def _place(cluster: Cluster, link: str) -> str:
-    """A directed link in words: `A:2>`, `>A:2`, or one between switches, which has a name of its own."""
+    """A directed link in words:
+
+    `A:2>`, `>A:2`, or one between switches, which has a name of its own.
+    """
     host, _, number = link.strip(">").rpartition(":")
-    if host not in cluster.members or not number.isdigit() or not (link.startswith(">") or link.endswith(">")):
+    if (
+        host not in cluster.members
+        or not number.isdigit()
+        or not (link.startswith(">") or link.endswith(">"))
+    ):
         return link
     label = cluster.nic_label((host, int(number)))
     return f"what {label} receives" if link.startswith(">") else f"what {label} sends"
@@ -143,19 +182,30 @@ def _pairs_apart(fabric: Fabric) -> Iterator[Problem]:
     for a, b in apart[:_SHOWN]:
         yield Problem("bad", f"{a} and {b} have no common network", advice)
     if len(apart) > _SHOWN:
-        yield Problem("bad", f"{len(apart) - _SHOWN} more pairs of hosts have no common network", advice)
+        yield Problem(
+            "bad", f"{len(apart) - _SHOWN} more pairs of hosts have no common network", advice
+        )
 
 
 def _lonely(fabric: Fabric) -> Iterator[Problem]:
     for network, nics in fabric.networks.items():
         if len(nics) == 1 and len(fabric.hosts) > 1:
-            yield Problem("warning", f"network {network} has a single NIC, {nics[0].host}:{nics[0].name}", _CHECK_CABLE)
+            yield Problem(
+                "warning",
+                f"network {network} has a single NIC, {nics[0].host}:{nics[0].name}",
+                _CHECK_CABLE,
+            )
 
 
 def _floods(cluster: Cluster) -> Iterator[Problem]:
     for nic in cluster.wiring.flooded(time.monotonic()):
-        text = f"{cluster.nic_label(nic)} is flooded with probes of somebody else: whether it works is not known"
-        yield Problem("warning", text, "find who sends EtherType 0x88b5 there, another controller for example")
+        text = (
+            f"{cluster.nic_label(nic)} is flooded with probes of somebody else: whether it "
+            "works is not known"
+        )
+        yield Problem(
+            "warning", text, "find who sends EtherType 0x88b5 there, another controller for example"
+        )
 
 
 def _of_fat_tree(cluster: Cluster, fabric: Fabric) -> Iterator[Problem]:
@@ -167,7 +217,10 @@ def _of_fat_tree(cluster: Cluster, fabric: Fabric) -> Iterator[Problem]:
     for network in cluster.fat_tree.networks:
         for nic in fabric.networks.get(network, ()):
             if nic.switch is None:
-                text = f"{nic.host}:{nic.name} has no switch in cluster.yaml: it uses VLAN {base} alone"
+                text = (
+                    f"{nic.host}:{nic.name} has no switch in cluster.yaml: it uses VLAN {base} "
+                    "alone"
+                )
                 yield Problem("warning", text, "name its switch there")
 
 
@@ -175,7 +228,10 @@ def _shared_macs(cluster: Cluster) -> Iterator[Problem]:
     """MAC addresses of several hosts: what is sent to one of them arrives at another."""
     owners: dict[str, dict[str, list[str]]] = {}
     for name, member in cluster.members.items():
-        own = [(member.mac, name), *((port.mac, f"{name}:{port.name}") for port in member.ports.values())]
+        own = [
+            (member.mac, name),
+            *((port.mac, f"{name}:{port.name}") for port in member.ports.values()),
+        ]
         behind = [*cluster.extra_macs(member), *(guest.mac for guest in member.guests)]
         for mac, label in own + [(mac, f"{name} (extra_macs)") for mac in behind]:
             owners.setdefault(mac.lower(), {}).setdefault(name, []).append(label)
@@ -187,7 +243,10 @@ def _shared_macs(cluster: Cluster) -> Iterator[Problem]:
 
 
 def _contradictions(cluster: Cluster, fabric: Fabric) -> Iterator[Problem]:
-    """Wiring that is other than declared: two declared networks that are one, or one that is several."""
+    """Wiring that is other than declared:
+
+    two declared networks that are one, or one that is several.
+    """
     declared_of: dict[str, dict[str, list[str]]] = {}
     learned_of: dict[str, dict[str, list[str]]] = {}
     for network, nics in fabric.networks.items():
@@ -201,9 +260,16 @@ def _contradictions(cluster: Cluster, fabric: Fabric) -> Iterator[Problem]:
         if len(found) > 1:
             odd = min(found.items(), key=lambda item: len(item[1]))
             others = ", ".join(sorted(set(found) - {odd[0]}))
-            text = f"{', '.join(odd[1])} declared on {odd[0]}, found on {network} with NICs of {others}"
-            yield Problem("bad", text, "plug the cable in where cluster.yaml says, or mend cluster.yaml")
+            text = (
+                f"{', '.join(odd[1])} declared on {odd[0]}, found on {network} with NICs of "
+                f"{others}"
+            )
+            yield Problem(
+                "bad", text, "plug the cable in where cluster.yaml says, or mend cluster.yaml"
+            )
     for declared, parts in sorted(learned_of.items()):
         if len(parts) > 1:
             odd_part = min(parts.values(), key=len)
-            yield Problem("bad", f"{', '.join(odd_part)} cut off from the rest of {declared}", _CHECK_CABLE)
+            yield Problem(
+                "bad", f"{', '.join(odd_part)} cut off from the rest of {declared}", _CHECK_CABLE
+            )

@@ -25,9 +25,14 @@ class _Refusal:
 
 
 class Refusals:
-    """`tell` is told of each, at most once a minute in the same words: the switch will try again every second."""
+    """`tell` is told of each, at most once a minute in the same words:
 
-    def __init__(self, lock: threading.RLock, counters: Counter[str], tell: Callable[[str], None]) -> None:
+    the switch will try again every second.
+    """
+
+    def __init__(
+        self, lock: threading.RLock, counters: Counter[str], tell: Callable[[str], None]
+    ) -> None:
         self._lock, self._counters, self._tell = lock, counters, tell
         self._known: dict[str, _Refusal] = {}
 
@@ -39,8 +44,12 @@ class Refusals:
             known = self._known.pop(key, None)
             noted = known is None or known.text != text or now_s - known.noted_s > AGAIN_S
             if len(self._known) >= MAX_REFUSALS:
-                del self._known[next(iter(self._known))]  # the one that has not tried for the longest time
-            self._known[key] = _Refusal(now_s if known is None or noted else known.noted_s, now_s, text)
+                del self._known[
+                    next(iter(self._known))
+                ]  # the one that has not tried for the longest time
+            self._known[key] = _Refusal(
+                now_s if known is None or noted else known.noted_s, now_s, text
+            )
             if noted:
                 self._tell(text)
 
@@ -51,4 +60,6 @@ class Refusals:
     def texts(self) -> list[str]:
         """Why switches were refused that still try, the newest last."""
         now_s = time.monotonic()
-        return [refusal.text for refusal in self._known.values() if now_s - refusal.tried_s < REFUSED_S]
+        return [
+            refusal.text for refusal in self._known.values() if now_s - refusal.tried_s < REFUSED_S
+        ]

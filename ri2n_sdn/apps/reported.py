@@ -16,10 +16,11 @@ _MAX_LINKS = 65_536
 
 @dataclass
 class Reported:
-    """`links` holds the newest entry of each link, by (peer's MAC address, number), and when it came.
+    """`links` holds the newest entry of each link, by (peer's MAC address, number), and when it
+    came.
 
-    Bounded: links that nothing was said of are forgotten after 10 s at the latest, and of further ones than 65,536 none
-    is taken in.
+    Bounded: links that nothing was said of are forgotten after 10 s at the latest, and of further
+    ones than 65,536 none is taken in.
     """
 
     heard_s: float = 0.0
@@ -30,14 +31,20 @@ class Reported:
 
     def take(self, report: Report, now_s: float) -> None:
         """A part of a report has come."""
-        self.heard_s, self.running_s, self.generation = now_s, report.time_ms / 1000, report.generation
+        self.heard_s, self.running_s, self.generation = (
+            now_s,
+            report.time_ms / 1000,
+            report.generation,
+        )
         for entry in report.entries:
             key = (entry.peer, entry.link)
             if key in self.links or len(self.links) < _MAX_LINKS:
                 self.links[key] = (now_s, entry)
         if now_s - self._swept_s > STALE_S:
             self._swept_s = now_s
-            for key in [key for key, (heard_s, _) in self.links.items() if now_s - heard_s > STALE_S]:
+            for key in [
+                key for key, (heard_s, _) in self.links.items() if now_s - heard_s > STALE_S
+            ]:
                 del self.links[key]
 
     def link(self, peer_mac: str, number: int, now_s: float) -> ReportEntry | None:

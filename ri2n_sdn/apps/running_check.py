@@ -15,7 +15,10 @@ __all__ = ["RunningCheck"]
 
 @dataclass
 class RunningCheck:
-    """Filled by the discovery app while the check waits. `trees` are the trees by the tag of their frames."""
+    """Filled by the discovery app while the check waits.
+
+    `trees` are the trees by the tag of their frames.
+    """
 
     trees: Mapping[int, int]
     dpids: Mapping[int, str]

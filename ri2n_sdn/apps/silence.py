@@ -1,4 +1,6 @@
-"""Whether a helper that holds its TAPs still says something: one that hangs is given nothing more."""
+"""Whether a helper that holds its TAPs still says something: one that hangs is given nothing
+more.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,17 @@ _LONGEST_S = 30.0
 
 @dataclass
 class Silence:
-    """What is made of one helper's reports since it began (`since_s`). Pure: the caller gives the times.
+    """What is made of one helper's reports since it began (`since_s`). Pure: the caller gives the
+    times.
 
-    Late is not dead, so no clock of ours decides: a helper is silent when its own switch has answered an echo request
-    that was sent `SILENT_S` after the last report was read. Answers wait behind reports on their way to us. So neither
-    a control link that is lost, nor a busy host, nor a controller that was held up makes a helper silent.
+    Late is not dead, so no clock of ours decides: a helper is silent when its own switch has
+    answered an echo request that was sent `SILENT_S` after the last report was read. Answers wait
+    behind reports on their way to us. So neither a control link that is lost, nor a busy host, nor
+    a controller that was held up makes a helper silent.
 
-    A helper that is heard again is used at once. One that falls silent again and again has everybody planned anew each
-    time: it must report for longer and longer first, up to `_LONGEST_S`, until it was all right for `_CALM_S`.
+    A helper that is heard again is used at once. One that falls silent again and again has
+    everybody planned anew each time: it must report for longer and longer first, up to
+    `_LONGEST_S`, until it was all right for `_CALM_S`.
     """
 
     since_s: float
@@ -42,7 +47,8 @@ class Silence:
         self.since_s = now_s
 
     def judge(self, heard_s: float, answered_s: float) -> bool:
-        """Its last report was read at `heard_s`, and its switch has answered what was sent at `answered_s`.
+        """Its last report was read at `heard_s`, and its switch has answered what was sent at
+        `answered_s`.
 
         Returns whether `silent` is another than before.
         """

@@ -1,4 +1,7 @@
-"""What `host-up` wrote into a bridge for the time without a controller: the addresses of and behind the host."""
+"""What `host-up` wrote into a bridge for the time without a controller:
+
+the addresses of and behind the host.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +39,20 @@ def startup_request(channel: Channel) -> Any:
 
 
 def read_addresses(body: bytes) -> list[Guest]:
-    """The MAC addresses that the rows in the reply deliver, and the port of each: LOCAL is the host's own.
+    """The MAC addresses that the rows in the reply deliver, and the port of each: LOCAL is the
+    host's own.
 
     ValueError when malformed.
     """
     result = []
     for entry in split_entries(body, 32):
         table, priority, match_length, header = struct.unpack_from("!4xBxH18xHI", entry)
-        if (table, priority, match_length, header) == (STARTUP_RECEIVE, _PRIORITY, 14, _ETH_DST) and len(entry) >= 56:
+        if (table, priority, match_length, header) == (
+            STARTUP_RECEIVE,
+            _PRIORITY,
+            14,
+            _ETH_DST,
+        ) and len(entry) >= 56:
             action, port = struct.unpack_from("!II", entry, len(entry) - 16)
             if action == _OUTPUT:
                 result.append(Guest(port, entry[32:38].hex(":")))

@@ -1,4 +1,7 @@
-"""The striping app: tells every helper its host's NICs and the links to each peer, and takes in what helpers report."""
+"""The striping app:
+
+tells every helper its host's NICs and the links to each peer, and takes in what helpers report.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ __all__ = ["StripingApp", "Told", "take_report"]
 _LOG = logging.getLogger("ri2n.striping")
 _TURN_S = 0.1
 _LATE_S = 1.0  # between two turns: then it is this controller that was late, with what it says, too
-_REPEAT_S = 1.0  # a helper that began anew unseen (its TAPs were back before the kernel had told) waits for no longer
+# a helper that began anew unseen (its TAPs were back before the kernel had told) waits for no
+# longer
+_REPEAT_S = 1.0
 _FRAMES_PER_S = 2000.0  # of repeats, to all helpers together
 _BURST = 32  # frames to one helper in a turn: its TAP's queue is short
 _FAREWELLS = 3
@@ -33,7 +38,10 @@ _THIS_HOST = ""
 
 @dataclass
 class _Text:
-    """One control frame: what it says, how it is encoded, when it is sent next, and how often (None: always)."""
+    """One control frame:
+
+    what it says, how it is encoded, when it is sent next, and how often (None: always).
+    """
 
     says: Hashable
     frame: bytes
@@ -52,10 +60,15 @@ class Told:
     compared_s: float = -1e9
     """When it was last looked whether the helper reports peers that it should not have."""
     floor: int = 0
-    """What the helper believed before, if that is newer than all of this controller: it refuses what is older."""
+    """What the helper believed before, if that is newer than all of this controller:
+
+    it refuses what is older.
+    """
 
     def say(self, about: str, says: Hashable, encode: Callable[[], bytes]) -> None:
-        """Say something about a peer from now on; nothing happens when it is what was said before."""
+        """Say something about a peer from now on; nothing happens when it is what was said
+        before.
+        """
         old = self.texts.get(about)
         if old is None or old.says != says:
             self.texts[about] = _Text(says, encode())
@@ -81,7 +94,9 @@ class Told:
 
     def due(self, now_s: float, repeat_s: float) -> list[bytes]:
         """Frames to send now, the most urgent ones first; what is about the own host before all."""
-        order = sorted((text.due_s, about != _THIS_HOST, about) for about, text in self.texts.items())
+        order = sorted(
+            (text.due_s, about != _THIS_HOST, about) for about, text in self.texts.items()
+        )
         frames = []
         for due_s, _, about in order[:_BURST]:
             if due_s > now_s:
@@ -120,7 +135,8 @@ class StripingApp(OSKenApp):
         cluster.wake.striping.wait(_TURN_S)
         cluster.wake.striping.clear()
         with cluster.lock:
-            # One that is silent is spoken to as well: a helper has nothing to report until it is told who it is.
+            # One that is silent is spoken to as well: a helper has nothing to report until it is
+            # told who it is.
             helpers = {
                 name: member
                 for name, member in cluster.members.items()
@@ -140,42 +156,66 @@ class StripingApp(OSKenApp):
         cluster, now_s = self.cluster, time.monotonic()
         late, self._listened_s = now_s - self._listened_s > _LATE_S, now_s
         for name, member in helpers.items():
-            # One that was told nothing says nothing, and the row that reports come by may not be there either.
+            # One that was told nothing says nothing, and the row that reports come by may not be
+            # there either.
             if late or not cluster.started or not member.accepts_wire:
                 member.silence.not_yet(now_s)
                 continue
             assert member.channel is not None
             said = cluster.measured.reports.get(name)
-            if member.silence.judge(said.heard_s if said is not None else -math.inf, member.channel.answered_s):
+            if member.silence.judge(
+                said.heard_s if said is not None else -math.inf, member.channel.answered_s
+            ):
                 hangs = "has stopped reporting: its traffic goes by flows"
-                cluster.note(f"{name}'s helper {hangs if member.silence.silent else 'reports again'}")
+                cluster.note(
+                    f"{name}'s helper {hangs if member.silence.silent else 'reports again'}"
+                )
                 cluster.topology_changed()
 
     def _compose(self, fabric: Fabric, helpers: dict[str, Member]) -> None:
-        """Put into words what changed: of all pairs when the fabric did, else of those that carry traffic."""
+        """Put into words what changed:
+
+        of all pairs when the fabric did, else of those that carry traffic.
+        """
         cluster = self.cluster
         now_s = time.monotonic()
-        # A controller that starts again must be believed; a clock that is set back meanwhile does not matter.
+        # A controller that starts again must be believed; a clock that is set back meanwhile does
+        # not matter.
         self._generation = max(self._generation, int(time.time()))
         planned = (fabric, cluster.loop.strategy_name)
-        everything = self._planned is None or self._planned[0] is not fabric or self._planned[1] != planned[1]
+        everything = (
+            self._planned is None
+            or self._planned[0] is not fabric
+            or self._planned[1] != planned[1]
+        )
         self._planned = planned
         rates = cluster.measured.rates
-        decided = {pair for pair, paths in rates.items() if any(path.share is not None for path in paths.values())}
+        decided = {
+            pair
+            for pair, paths in rates.items()
+            if any(path.share is not None for path in paths.values())
+        }
         changed, self._decided = decided | self._decided, decided
-        sent = {pair: {key: path.tx_bps for key, path in paths.items()} for pair, paths in rates.items()}
+        sent = {
+            pair: {key: path.tx_bps for key, path in paths.items()} for pair, paths in rates.items()
+        }
         self._parts = even_parts(fabric, sent) if fabric.routing is not None else {}
         for name, member in helpers.items():
             with cluster.alone(member, "its helper cannot be told its links"):
                 self._compose_for(fabric, name, everything, changed, now_s)
         cluster.helpers_to_greet.clear()
 
-    def _compose_for(self, fabric: Fabric, name: str, everything: bool, changed: set[PairKey], now_s: float) -> None:
+    def _compose_for(
+        self, fabric: Fabric, name: str, everything: bool, changed: set[PairKey], now_s: float
+    ) -> None:
         heard = self.cluster.measured.reports.get(name)
         if heard is not None and heard.generation > max(self._generation, self._floor(name)):
-            # Another controller told it by a clock ahead of ours, or ours was set back: else all is refused.
+            # Another controller told it by a clock ahead of ours, or ours was set back: else all is
+            # refused.
             ahead_s = heard.generation - self._generation
-            self.cluster.note(f"{name}: its helper was told by a clock that went {ahead_s} s ahead of this one's")
+            self.cluster.note(
+                f"{name}: its helper was told by a clock that went {ahead_s} s ahead of this one's"
+            )
             self._told[name] = Told(floor=heard.generation)
             everything = True
         new = name not in self._told
@@ -199,7 +239,11 @@ class StripingApp(OSKenApp):
     def _tell_host(self, told: Told, fabric: Fabric, name: str) -> None:
         host, mode = fabric.hosts[name], Mode.of_strategy(self.cluster.loop.strategy_name)
         nics, age = nics_of(host), max(self._generation, told.floor)
-        told.say(_THIS_HOST, (host.mac, mode, nics), lambda: helper_frames.this_host(age, host.mac, mode, nics))
+        told.say(
+            _THIS_HOST,
+            (host.mac, mode, nics),
+            lambda: helper_frames.this_host(age, host.mac, mode, nics),
+        )
 
     def _tell_peer(self, told: Told, fabric: Fabric, name: str, peer: str) -> None:
         decided = self.cluster.measured.rates.get((name, peer), {})
@@ -213,13 +257,19 @@ class StripingApp(OSKenApp):
         )
         if not links:
             return
-        mac, stripe, age = fabric.hosts[peer].mac, fabric.striped(name, peer), max(self._generation, told.floor)
+        mac, stripe, age = (
+            fabric.hosts[peer].mac,
+            fabric.striped(name, peer),
+            max(self._generation, told.floor),
+        )
         before = told.links(mac)
         if before is None or before[0] != stripe or not nearly_equal(links, before[1]):
             told.say(mac, (stripe, links), lambda: helper_frames.peer(age, mac, stripe, links))
 
     def _part(self, told: Told, known: set[str], name: str) -> None:
-        """Peers that are gone, among them those that an earlier controller spoke of and the helper still reports."""
+        """Peers that are gone, among them those that an earlier controller spoke of and the
+        helper still reports.
+        """
         heard = self.cluster.measured.reports.get(name)
         reported = heard.peers() if heard is not None else set()
         for mac in (reported | told.texts.keys()) - known - {_THIS_HOST}:
@@ -227,14 +277,18 @@ class StripingApp(OSKenApp):
 
     def _send(self, helpers: dict[str, Member]) -> None:
         now_s = time.monotonic()
-        repeat_s = max(_REPEAT_S, sum(len(told.texts) for told in self._told.values()) / _FRAMES_PER_S)
+        repeat_s = max(
+            _REPEAT_S, sum(len(told.texts) for told in self._told.values()) / _FRAMES_PER_S
+        )
         for name, member in helpers.items():
             channel = member.channel
             assert channel is not None
             frames = self._told[name].due(now_s, repeat_s)
             channel.send_bytes(
                 b"".join(
-                    codec.packet_out(WIRE_PORT, codec.tagged(frame, HELPER_VLAN), channel.next_xid())
+                    codec.packet_out(
+                        WIRE_PORT, codec.tagged(frame, HELPER_VLAN), channel.next_xid()
+                    )
                     for frame in frames
                 )
             )

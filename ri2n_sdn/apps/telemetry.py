@@ -1,4 +1,7 @@
-"""The telemetry app: S_ijk, R_ijk and the NICs' counters every HBSPAN, and what the strategy makes of them."""
+"""The telemetry app:
+
+S_ijk, R_ijk and the NICs' counters every HBSPAN, and what the strategy makes of them.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,11 @@ __all__ = ["Round", "TelemetryApp", "Watcher"]
 _LOG = logging.getLogger("ri2n.telemetry")
 _ANSWER_S = 1.0
 _EMPTIED_MAX_S = 30.0
-_FIRST_ROWS_S = 30.0  # for how long a controller that starts waits with its rounds until all hosts have their rows
-_MAX_COUNT = 2**62  # OpenFlow's word for "unknown" is 2^64 - 1; 2^62 bytes take three months at 4 Tbit/s
+# for how long a controller that starts waits with its rounds until all hosts have their rows
+_FIRST_ROWS_S = 30.0
+_MAX_COUNT = (
+    2**62
+)  # OpenFlow's word for "unknown" is 2^64 - 1; 2^62 bytes take three months at 4 Tbit/s
 
 _Count = tuple[int, int]
 """(packets, bytes), cumulative."""
@@ -47,7 +53,12 @@ class _Poll:
 
     @property
     def futures(self) -> list[Future[list[Any]]]:
-        return [*self.flows, self.canary, self.ports, *([self.groups] if self.groups is not None else [])]
+        return [
+            *self.flows,
+            self.canary,
+            self.ports,
+            *([self.groups] if self.groups is not None else []),
+        ]
 
     @property
     def counted(self) -> bool:
@@ -57,7 +68,10 @@ class _Poll:
 
 @dataclass
 class _Counts:
-    """What the hosts counted last, by (sender, receiver, path); a host that does not answer keeps its last values."""
+    """What the hosts counted last, by (sender, receiver, path).
+
+    A host that does not answer keeps its last values.
+    """
 
     sent: dict[tuple[str, str, PathKey], _Count] = field(default_factory=dict)
     received: dict[tuple[str, str, PathKey], _Count] = field(default_factory=dict)
@@ -76,10 +90,15 @@ class Round:
 
 
 class Watcher:
-    """Who measures rounds puts another one into `TelemetryApp.watcher`; this one looks on and changes nothing."""
+    """Who measures rounds puts another one into `TelemetryApp.watcher`.
+
+    This one looks on and changes nothing.
+    """
 
     def decided(self, choices: dict[PairKey, PairDecision]) -> dict[PairKey, PairDecision]:
-        """The slot tables that are about to be sent, which may be changed (cluster.lock is held)."""
+        """The slot tables that are about to be sent, which may be changed (cluster.lock is
+        held).
+        """
         return choices
 
     def ended(self, measured: Round) -> None:
@@ -87,7 +106,9 @@ class Watcher:
 
 
 class TelemetryApp(OSKenApp):
-    """One thread polls all hosts at once, calls the weight loop and hands its slot tables to the trunk."""
+    """One thread polls all hosts at once, calls the weight loop and hands its slot tables to the
+    trunk.
+    """
 
     OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
     cluster: Cluster
@@ -110,14 +131,16 @@ class TelemetryApp(OSKenApp):
         if cluster.started and self._may_count(began_s):
             self._cycle(began_s)
         took_s = time.monotonic() - began_s
-        # Where hosts are many and the machine is busy, a round takes longer than that: others have as long for theirs.
+        # Where hosts are many and the machine is busy, a round takes longer than that: others have
+        # as long for theirs.
         if cluster.wake.telemetry.wait(max(0.01, cluster.measured.hbspan_s - took_s, took_s)):
             cluster.wake.telemetry.clear()
             # A burst of changes is one change; the counters of less than this say nothing.
             cluster.wake.stop.wait(max(0.0, 0.05 - (time.monotonic() - began_s)))
 
     def _may_count(self, now_s: float) -> bool:
-        """Whether the hosts have their rows, or have had the time for that: before, there is nothing to count.
+        """Whether the hosts have their rows, or have had the time for that: before, there is
+        nothing to count.
 
         Rounds of many hosts are much work, and it is the trunk app's turn.
         """
@@ -141,7 +164,9 @@ class TelemetryApp(OSKenApp):
             polls = [
                 self._ask(member)
                 for member in cluster.members.values()
-                if member.channel is not None and member.wanted and member.channel.mute_s(now_s) < MUTE_S
+                if member.channel is not None
+                and member.wanted
+                and member.channel.mute_s(now_s) < MUTE_S
             ]
         await_most([(poll.member.name, poll.futures) for poll in polls], _ANSWER_S)
         with cluster.lock:
@@ -151,17 +176,24 @@ class TelemetryApp(OSKenApp):
                     slot_bytes.update(self._take(poll))
             barriers: list[Future[list[Any]]] = []
             with cluster.together("no weights can be decided, and slot tables stay as they are"):
-                barriers = self._decide(now_s, slot_bytes, {poll.member.name for poll in polls if poll.counted})
+                barriers = self._decide(
+                    now_s, slot_bytes, {poll.member.name for poll in polls if poll.counted}
+                )
         await_most(list(enumerate((barrier,) for barrier in barriers)), _ANSWER_S)
         cluster.measured.cycle_s = time.monotonic() - now_s
         cluster.counters["cycles"] += 1
         sent = cluster.counters["group_mods"] - group_mods
-        self.watcher.ended(Round(cluster.measured.cycle_s, time.thread_time() - cpu_s, len(cluster.pair_slots), sent))
+        self.watcher.ended(
+            Round(
+                cluster.measured.cycle_s, time.thread_time() - cpu_s, len(cluster.pair_slots), sent
+            )
+        )
 
     def _decide(
         self, now_s: float, slot_bytes: dict[PairKey, tuple[int, ...]], counted: Collection[str]
     ) -> list[Future[list[Any]]]:
-        """What the strategy makes of the counters, as it is sent (cluster.lock is held); barriers to wait for.
+        """What the strategy makes of the counters, as it is sent (cluster.lock is held); barriers
+        to wait for.
 
         `counted` are the hosts whose rows were read in this round.
         """
@@ -183,10 +215,15 @@ class TelemetryApp(OSKenApp):
         return _Poll(
             member,
             channel,
-            [channel.request(flow_request(channel, table)) for table in (Table.SEND_COUNT, Table.RECEIVE_COUNT)],
+            [
+                channel.request(flow_request(channel, table))
+                for table in (Table.SEND_COUNT, Table.RECEIVE_COUNT)
+            ],
             channel.request(flow_request(channel, Table.CANARY)),
             channel.request(parser.OFPPortStatsRequest(channel.datapath, 0, ofp.OFPP_ANY)),
-            channel.request(parser.OFPGroupStatsRequest(channel.datapath, 0, ofp.OFPG_ALL)) if own_groups else None,
+            channel.request(parser.OFPGroupStatsRequest(channel.datapath, 0, ofp.OFPG_ALL))
+            if own_groups
+            else None,
         )
 
     def _take(self, poll: _Poll) -> dict[PairKey, tuple[int, ...]]:
@@ -214,10 +251,11 @@ class TelemetryApp(OSKenApp):
         return self._take_slots(poll)
 
     def _emptied(self, member: Member) -> None:
-        """Its rows are gone. They are made again at once; ever later where that happens again and again.
+        """Its rows are gone. They are made again at once; ever later where that happens again and
+        again.
 
-        A bridge that somebody else empties, or that only says it is empty, must not have all hosts planned anew ten
-        times a second.
+        A bridge that somebody else empties, or that only says it is empty, must not have all hosts
+        planned anew ten times a second.
         """
         now_s = time.monotonic()
         again = now_s - member.emptied_s < EMPTIED_CALM_S
@@ -251,8 +289,13 @@ class TelemetryApp(OSKenApp):
                 port.tx_bytes, port.rx_bytes, port.counted_s = row.tx_bytes, row.rx_bytes, now_s
 
     def _take_slots(self, poll: _Poll) -> dict[PairKey, tuple[int, ...]]:
-        """Changing a group sets its counters to 0, so a table that is other than at the last round starts there."""
-        groups = {group.group_id: group for group in _entries(poll.groups, codec.read_group_counters) or ()}
+        """Changing a group sets its counters to 0, so a table that is other than at the last
+        round starts there.
+        """
+        groups = {
+            group.group_id: group
+            for group in _entries(poll.groups, codec.read_group_counters) or ()
+        }
         result = {}
         for pair, slots in self.cluster.pair_slots.items():
             group = groups.get(pair_group_id(pair[1])) if pair[0] == poll.member.name else None
@@ -278,7 +321,9 @@ class TelemetryApp(OSKenApp):
         cluster = self.cluster
         if cluster.fat_tree is None:
             return
-        step = cluster.fat_tree.choose(now_s, cluster.fabric(), cluster.pair_slots, cluster.loop.sent_bps())
+        step = cluster.fat_tree.choose(
+            now_s, cluster.fabric(), cluster.pair_slots, cluster.loop.sent_bps()
+        )
         if step is not None and step.moved:
             cluster.counters["vlan_moves"] += len(step.moved)
             _LOG.info(
@@ -297,7 +342,9 @@ class TelemetryApp(OSKenApp):
             with cluster.alone(cluster.members[sender], "what it sends cannot be counted"):
                 pairs += self._pairs_of(sender, fabric, slot_bytes)
         known = {(pair.sender, pair.receiver, path.path) for pair in pairs for path in pair.paths}
-        for pair in [pair for pair in cluster.measured.sent_bytes if not fabric.hosts.keys() >= set(pair)]:
+        for pair in [
+            pair for pair in cluster.measured.sent_bytes if not fabric.hosts.keys() >= set(pair)
+        ]:
             del cluster.measured.sent_bytes[pair]
         for counts in (self._counts.sent, self._counts.received):
             for key in [key for key in counts if key not in known]:
@@ -320,9 +367,15 @@ class TelemetryApp(OSKenApp):
                 sent = self._counts.sent.get((sender, receiver, path.key), (0, 0))
                 received = self._counts.received.get((sender, receiver, path.key), (0, 0))
                 alive = path.alive and (cluster.fat_tree is None or cluster.fat_tree.allows(path))
-                counted.append(PathCounters(path.key, alive, path.links, sent[1], sent[0], received[1], received[0]))
+                counted.append(
+                    PathCounters(
+                        path.key, alive, path.links, sent[1], sent[0], received[1], received[0]
+                    )
+                )
             slots = slots_in_force(cluster, sender, receiver)
-            yield PairCounters(sender, receiver, tuple(counted), slots, slot_bytes.get((sender, receiver)))
+            yield PairCounters(
+                sender, receiver, tuple(counted), slots, slot_bytes.get((sender, receiver))
+            )
 
     def _publish(self, pairs: list[PairCounters], decision: Decision, now_s: float) -> None:
         """Rates for `ri2n status` and `top`: over the time since the last round."""
@@ -352,7 +405,9 @@ class TelemetryApp(OSKenApp):
     _last_bytes: dict[tuple[str, str, PathKey], tuple[int, int]] = {}  # noqa: RUF012 - replaced, never changed
 
 
-def _entries(future: Future[list[Any]] | None, read: Callable[[bytes], list[Any]]) -> list[Any] | None:
+def _entries(
+    future: Future[list[Any]] | None, read: Callable[[bytes], list[Any]]
+) -> list[Any] | None:
     """All entries of a reply that has come; None when it has not, or was malformed."""
     if future is None or not future.done() or future.exception() is not None:
         return None

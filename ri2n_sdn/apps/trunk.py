@@ -1,4 +1,7 @@
-"""The trunk app: brings every host's tables and groups to what `pipeline.plan` wants, by difference."""
+"""The trunk app:
+
+brings every host's tables and groups to what `pipeline.plan` wants, by difference.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ import math
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError  # another than the built-in one before Python 3.11
+from concurrent.futures import (
+    TimeoutError as FutureTimeoutError,
+)  # another than the built-in one before Python 3.11
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,7 +39,14 @@ from ri2n_sdn.pipeline.diff import (
     is_full,
     part,
 )
-from ri2n_sdn.pipeline.layout import COOKIE_MASK, COOKIE_OURS, GUEST_PORTS, LOCAL, Table, path_of_register
+from ri2n_sdn.pipeline.layout import (
+    COOKIE_MASK,
+    COOKIE_OURS,
+    GUEST_PORTS,
+    LOCAL,
+    Table,
+    path_of_register,
+)
 from ri2n_sdn.pipeline.messages import Group, SetField, Wanted
 from ri2n_sdn.pipeline.plan import pair_group_id, plan_host, plan_probes_only, slot_group
 from ri2n_sdn.pipeline.slot_tables import table_changes, table_in_force
@@ -49,15 +61,18 @@ _AUDIT_EACH_S = 0.3  # with many hosts less often: all that they hold is read
 _AUDITS_AT_ONCE = 8
 _AGAIN_S = 1.0
 _FORGET_S = 300.0
-# A datapath goes on hashing for a group until ovs-vswitchd has looked through its flow cache (every 0.5 s at the
-# latest, longer on a busy machine); frames between hash and bucket are lost if the group is gone by then. Less than
-# _AUDIT_S, so that an audit does not take these groups for strays.
+# A datapath goes on hashing for a group until ovs-vswitchd has looked through its flow cache (every
+# 0.5 s at the latest, longer on a busy machine); frames between hash and bucket are lost if the
+# group is gone by then. Less than _AUDIT_S, so that an audit does not take these groups for strays.
 _UNUSED_GROUP_S = 8.0
 
 
 @dataclass(frozen=True)
 class _Reading:
-    """What a bridge was asked, and by which connection; an answer that comes late is good all the same."""
+    """What a bridge was asked, and by which connection.
+
+    An answer that comes late is good all the same.
+    """
 
     channel: Channel
     flows: Future[list[Any]]
@@ -71,7 +86,10 @@ class _Reading:
 
 
 class TrunkApp(OSKenApp):
-    """One thread reads, plans and changes the hosts that are marked dirty; the same one audits the others."""
+    """One thread reads, plans and changes the hosts that are marked dirty.
+
+    The same one audits the others.
+    """
 
     OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
     cluster: Cluster
@@ -117,10 +135,12 @@ class TrunkApp(OSKenApp):
             self._read(unread)
             if cluster.started:
                 read = {member.name for member, _ in unread}
-                self._adopt([member for member, _ in work if member.name in read or not member.adopted])
+                self._adopt(
+                    [member for member, _ in work if member.name in read or not member.adopted]
+                )
             changes = self._plan(work)
-            # All hosts can receive by the new plan before any of them sends by it, and go on receiving by the old one
-            # until none of them does.
+            # All hosts can receive by the new plan before any of them sends by it, and go on
+            # receiving by the old one until none of them does.
             for phase in Phase:
                 sent = [turn for turn in changes if self._sent(*turn, phase)]
                 self._acknowledge([(member, channel) for member, channel, _ in sent], phase)
@@ -135,14 +155,27 @@ class TrunkApp(OSKenApp):
                     member.busy = False
 
     def _due_for_audit(self, now_s: float) -> list[Member]:
-        """Hosts to be read again now: longest ago first, and few at once, so that the others can be changed."""
+        """Hosts to be read again now:
+
+        longest ago first, and few at once, so that the others can be changed.
+        """
         members = self.cluster.members.values()
         every_s = max(_AUDIT_S, _AUDIT_EACH_S * len(members))
-        due = [member for member in members if now_s - member.audited_s > every_s and member.installed is not None]
-        return sorted(due, key=lambda member: member.audited_s)[:_AUDITS_AT_ONCE] if self.cluster.started else []
+        due = [
+            member
+            for member in members
+            if now_s - member.audited_s > every_s and member.installed is not None
+        ]
+        return (
+            sorted(due, key=lambda member: member.audited_s)[:_AUDITS_AT_ONCE]
+            if self.cluster.started
+            else []
+        )
 
     def _forget(self, now_s: float) -> None:
-        """A host that is away for long and that nobody hears any more may have become an unmanaged one."""
+        """A host that is away for long and that nobody hears any more may have become an
+        unmanaged one.
+        """
         cluster = self.cluster
         for name, member in list(cluster.members.items()):
             if member.channel is not None or now_s - member.left_s < _FORGET_S:
@@ -159,13 +192,18 @@ class TrunkApp(OSKenApp):
             cluster.forget(member, f"{name} is forgotten: not connected for {_FORGET_S:.0f} s")
 
     def _read(self, work: list[tuple[Member, Channel]]) -> None:
-        """Ask what bridges hold. Who has not answered yet stays dirty and is waited for once: others have work, too."""
+        """Ask what bridges hold. Who has not answered yet stays dirty and is waited for once:
+
+        others have work, too.
+        """
         asked = []
         for member, channel in work:
             open_one = self._readings.get(member.name)
             if open_one is None or open_one.channel is not channel:
                 flows = channel.request(flow_request(channel))
-                groups = channel.request(parser.OFPGroupDescStatsRequest(channel.datapath, 0, ofp.OFPG_ALL))
+                groups = channel.request(
+                    parser.OFPGroupDescStatsRequest(channel.datapath, 0, ofp.OFPG_ALL)
+                )
                 startup = channel.request(startup_request(channel))
                 self._readings[member.name] = _Reading(channel, flows, groups, startup)
                 asked.append((member.name, (flows, groups, startup)))
@@ -186,10 +224,18 @@ class TrunkApp(OSKenApp):
             with self.cluster.lock:
                 if member.channel is channel:
                     member.installed = Installed(
-                        {row.cookie: row.table for row in rows}, {group.group_id: group for group in found}
+                        {row.cookie: row.table for row in rows},
+                        {group.group_id: group for group in found},
                     )
-                    own = {member.mac.lower(), *(port.mac.lower() for port in member.ports.values())}
-                    by_mac = {each.mac: each for each in sorted(addresses, reverse=True) if each.mac not in own}
+                    own = {
+                        member.mac.lower(),
+                        *(port.mac.lower() for port in member.ports.values()),
+                    }
+                    by_mac = {
+                        each.mac: each
+                        for each in sorted(addresses, reverse=True)
+                        if each.mac not in own
+                    }
                     behind = sorted(by_mac.values())[:MAX_EXTRA_MACS]
                     extra = tuple(each.mac for each in behind if each.port == LOCAL)
                     guests = tuple(each for each in behind if each.port in GUEST_PORTS)
@@ -198,7 +244,8 @@ class TrunkApp(OSKenApp):
                         self.cluster.topology_changed()
 
     def _adopt(self, members: list[Member]) -> None:
-        """Take over slot tables that are installed, and find hosts that already accept NIC addresses.
+        """Take over slot tables that are installed, and find hosts that already accept NIC
+        addresses.
 
         A controller that starts anew thus continues where the last one stopped, and moves no flow.
         """
@@ -231,7 +278,10 @@ class TrunkApp(OSKenApp):
         member.adopted = True
 
     def _adopt_receiving(self, fabric: Fabric, member: Member, installed: Installed) -> None:
-        """Whether it takes frames with NIC addresses. Without the lock, as it is as much work as a whole plan."""
+        """Whether it takes frames with NIC addresses.
+
+        Without the lock, as it is as much work as a whole plan.
+        """
         wanted = plan_host(fabric, member.name, {}, self.cluster.config.slots)
         needed = {
             cookie
@@ -241,7 +291,8 @@ class TrunkApp(OSKenApp):
         }
         accepts = needed <= installed.cookies.keys()
         with self.cluster.lock:
-            # A change of wiring may want a row more: only a bridge that lost all of them is back at nothing.
+            # A change of wiring may want a row more: only a bridge that lost all of them is back at
+            # nothing.
             if member.installed is installed and (accepts or not needed & installed.cookies.keys()):
                 self._set_accepts(member, accepts)
 
@@ -251,7 +302,10 @@ class TrunkApp(OSKenApp):
             self.cluster.topology_changed()
 
     def _plan(self, work: list[tuple[Member, Channel]]) -> list[tuple[Member, Channel, Change]]:
-        """What to send to each host, all by the fabric of one moment: what changes meanwhile makes them dirty again."""
+        """What to send to each host, all by the fabric of one moment:
+
+        what changes meanwhile makes them dirty again.
+        """
         cluster = self.cluster
         with cluster.lock:
             fabric = cluster.fabric()
@@ -266,8 +320,9 @@ class TrunkApp(OSKenApp):
         for member, channel in known:
             change = None
             with cluster.alone(member, "it cannot be planned and keeps what it has"):
-                # Much work where hosts are many. It is done without the lock, so that nobody else is late for it;
-                # `busy` keeps others from this host, and what they would have changed makes it dirty again.
+                # Much work where hosts are many. It is done without the lock, so that nobody else
+                # is late for it; `busy` keeps others from this host, and what they would have
+                # changed makes it dirty again.
                 wanted = self._wanted(fabric, member)
                 with cluster.lock:
                     installed = member.installed
@@ -284,7 +339,10 @@ class TrunkApp(OSKenApp):
         return changes
 
     def _accepted(self, member: Member, wanted: Wanted, change: Change) -> Change:
-        """What of a change is sent now; from now on the host is known to hold `wanted` (cluster.lock is held)."""
+        """What of a change is sent now.
+
+        From now on the host is known to hold `wanted` (cluster.lock is held).
+        """
         cluster = self.cluster
         if not is_full(wanted):
             # What an earlier controller left stays in use until there is a whole plan.
@@ -311,7 +369,10 @@ class TrunkApp(OSKenApp):
         return False
 
     def _send(self, member: Member, channel: Channel, whole: Change, phase: Phase) -> bool:
-        """Send what of a host's change belongs to the phase; false when there is nothing to wait for."""
+        """Send what of a host's change belongs to the phase.
+
+        False when there is nothing to wait for.
+        """
         cluster = self.cluster
         change = part(whole, phase)
         with cluster.lock:
@@ -322,7 +383,8 @@ class TrunkApp(OSKenApp):
             cluster.counters["group_mods"] += (
                 len(change.add_groups) + len(change.modify_groups) + len(change.delete_groups)
             )
-        # Encoding takes long; `busy` keeps others from this host, and the lock is free for its probes.
+        # Encoding takes long; `busy` keeps others from this host, and the lock is free for its
+        # probes.
         for number, batch in enumerate(batches(change)):
             if number:
                 channel.send(parser.OFPBarrierRequest(channel.datapath))
@@ -358,7 +420,11 @@ class TrunkApp(OSKenApp):
                     member.retry_s = time.monotonic() + _AGAIN_S
                 continue
             with self.cluster.lock:
-                if phase is not Phase.SEND or member.channel is not channel or member.installed is None:
+                if (
+                    phase is not Phase.SEND
+                    or member.channel is not channel
+                    or member.installed is None
+                ):
                     continue
                 if not member.reports_probes:
                     member.reports_probes = True
@@ -372,19 +438,25 @@ class TrunkApp(OSKenApp):
 
 
 def _fresh(fabric: Fabric, member: Member, installed: Installed) -> bool:
-    """Nothing that receives is on a bridge of which nothing else was known: no plan is needed to see that."""
+    """Nothing that receives is on a bridge of which nothing else was known:
+
+    no plan is needed to see that.
+    """
     others = any(host.nics for name, host in fabric.hosts.items() if name != member.name)
-    return not member.accepts_wire and others and Table.RECEIVE_COUNT not in installed.cookies.values()
+    return (
+        not member.accepts_wire and others and Table.RECEIVE_COUNT not in installed.cookies.values()
+    )
 
 
 def send_slots(cluster: Cluster, decisions: dict[PairKey, PairDecision]) -> list[Future[list[Any]]]:
     """Send the slot tables that changed, and return barriers to wait for (cluster.lock is held).
 
-    A pair that has its group already gets that group modified; one that becomes active makes its host be planned.
-    Pairs that are no longer active go back to a shared group.
+    A pair that has its group already gets that group modified; one that becomes active makes its
+    host be planned. Pairs that are no longer active go back to a shared group.
     """
     changes = table_changes(
-        cluster.pair_slots, {pair: (decision.slots, decision.moved) for pair, decision in decisions.items()}
+        cluster.pair_slots,
+        {pair: (decision.slots, decision.moved) for pair, decision in decisions.items()},
     )
     cluster.pair_slots = changes.tables
     cluster.counters["slots_moved"] += changes.moved
@@ -408,7 +480,9 @@ def send_slots(cluster: Cluster, decisions: dict[PairKey, PairDecision]) -> list
 
 
 def _holds_groups(member: Member, receivers: Sequence[str]) -> bool:
-    """Nobody is about to change the host, and rows of its lead to a group for each of these receivers."""
+    """Nobody is about to change the host, and rows of its lead to a group for each of these
+    receivers.
+    """
     if member.busy or member.dirty or member.installed is None or member.wanted is None:
         return False
     # A group may still be there that no row uses any more.
@@ -444,7 +518,10 @@ def slots_in_force(cluster: Cluster, sender: str, receiver: str) -> tuple[PathKe
 
 
 def _may_sweep(member: Member, change: Change, now_s: float) -> bool:
-    """Whether groups without rows may be deleted: none of their rows was there for a while (sets `sweep_s`)."""
+    """Whether groups without rows may be deleted:
+
+    none of their rows was there for a while (sets `sweep_s`).
+    """
     if not change.delete_groups:
         member.sweep_s = math.inf
         return True
@@ -490,7 +567,10 @@ def flow_request(channel: Channel, table: int = ofp.OFPTT_ALL) -> Any:
 
 
 def _bodies(future: Future[list[Any]], read: Any) -> list[Any]:
-    """All entries of a multipart reply; raises TimeoutError, Refused, ConnectionError or ValueError."""
+    """All entries of a multipart reply.
+
+    Raises TimeoutError, Refused, ConnectionError or ValueError.
+    """
     parts = future.result(timeout=0)
     return [entry for part in parts for raw in part.body for entry in read(raw.data)]
 
@@ -500,7 +580,11 @@ def _slots_of(group: Group) -> tuple[PathKey, ...] | None:
     slots = []
     for bucket in group.buckets:
         first = bucket.actions[0] if bucket.actions else None
-        if not isinstance(first, SetField) or first.name != "reg1" or not isinstance(first.value, int):
+        if (
+            not isinstance(first, SetField)
+            or first.name != "reg1"
+            or not isinstance(first.value, int)
+        ):
             return None
         slots.append(path_of_register(first.value))
     return tuple(slots) if slots else None

@@ -1,4 +1,7 @@
-"""What all connections' unfinished replies hold in memory: bounded for each one and for all together."""
+"""What all connections' unfinished replies hold in memory:
+
+bounded for each one and for all together.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ OwnerT = TypeVar("OwnerT")
 
 
 class Unfinished(Generic[OwnerT]):
-    """Bytes by owner. When all have too many together, it is the one with most that must go, not who came last."""
+    """Bytes by owner.
+
+    When all have too many together, it is the one with most that must go, not who came last.
+    """
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
@@ -24,7 +30,11 @@ class Unfinished(Generic[OwnerT]):
         with self._lock:
             self.total_bytes += size
             self._of[owner] = self._of.get(owner, 0) + size
-            return max(self._of, key=lambda each: self._of[each]) if self.total_bytes > self.most_bytes else None
+            return (
+                max(self._of, key=lambda each: self._of[each])
+                if self.total_bytes > self.most_bytes
+                else None
+            )
 
     def release(self, owner: OwnerT, size: int | None = None) -> None:
         """It holds so many bytes less; None: nothing any more."""

@@ -1,4 +1,7 @@
-"""`ri2n vlan check`: sends what discovery.vlan_check asks for through real switches, and lets it say what is wrong."""
+"""`ri2n vlan check`:
+
+sends what discovery.vlan_check asks for through real switches, and lets it say what is wrong.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,13 @@ from ri2n_sdn.apps.fat_tree import FatTree
 from ri2n_sdn.apps.probes import ProbeKind
 from ri2n_sdn.apps.running_check import RunningCheck
 from ri2n_sdn.discovery.tree_liveness import TreeProbe
-from ri2n_sdn.discovery.vlan_check import LearningTest, findings, learning_findings, learning_tests, sweep
+from ri2n_sdn.discovery.vlan_check import (
+    LearningTest,
+    findings,
+    learning_findings,
+    learning_tests,
+    sweep,
+)
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.model import NicId
 
@@ -27,8 +36,8 @@ _STEP_S = 0.1
 def check_vlans(cluster: Cluster) -> tuple[list[str], int]:
     """(what is wrong, each naming its element, number of probes sent).
 
-    BadInput where no switches are declared, NotAvailable while another check runs. Takes a second and more: 2,000
-    probes a second, every one four times.
+    BadInput where no switches are declared, NotAvailable while another check runs. Takes a second
+    and more: 2,000 probes a second, every one four times.
     """
     with cluster.lock:
         tree = cluster.fat_tree
@@ -46,13 +55,17 @@ def check_vlans(cluster: Cluster) -> tuple[list[str], int]:
         }
         leaf_of = {nic: leaf for nic, leaf in leaf_of.items() if nic in reachable}
         dpids = {member.dpid: member.name for member in cluster.members.values()}
-        check = cluster.vlan_check = RunningCheck({tree.tag(t): t for t in range(tree.trees.count)}, dpids)
+        check = cluster.vlan_check = RunningCheck(
+            {tree.tag(t): t for t in range(tree.trees.count)}, dpids
+        )
     try:
         probes = sweep(tree.trees, leaf_of)
         _send_probes(cluster, tree, probes)
         cluster.wake.stop.wait(_SETTLE_S)
         labels = {nic: _label(cluster, nic) for nic in leaf_of}
-        found = findings(tree.trees, leaf_of, probes, frozenset(check.probes), lambda nic: labels[nic])
+        found = findings(
+            tree.trees, leaf_of, probes, frozenset(check.probes), lambda nic: labels[nic]
+        )
         if not found:
             check.tests = learning_tests(tree.trees, leaf_of)
             _learn(cluster, tree, check.tests)
@@ -70,12 +83,23 @@ def _send_probes(cluster: Cluster, tree: FatTree, probes: Sequence[TreeProbe]) -
                 for probe in probes[start : start + _BATCH]:
                     target = cluster.port_of(probe.target)[1]
                     if target is not None:
-                        _send(cluster, tree, ProbeKind.TREE, probe.sender, probe.tree, None, target.mac)
+                        _send(
+                            cluster,
+                            tree,
+                            ProbeKind.TREE,
+                            probe.sender,
+                            probe.tree,
+                            None,
+                            target.mac,
+                        )
             cluster.wake.stop.wait(_BATCH / _PER_S)
 
 
 def _learn(cluster: Cluster, tree: FatTree, tests: Sequence[LearningTest]) -> None:
-    """All tests at once, one step after the other; a frame that is lost by chance would accuse a switch: twice."""
+    """All tests at once, one step after the other.
+
+    A frame that is lost by chance would accuse a switch: twice.
+    """
     for place in range(max((len(test.steps) for test in tests), default=0)):
         for _ in range(2):
             with cluster.lock:
@@ -84,7 +108,14 @@ def _learn(cluster: Cluster, tree: FatTree, tests: Sequence[LearningTest]) -> No
                         step = test.steps[place]
                         numbers = (number, place)
                         _send(
-                            cluster, tree, ProbeKind.LEARNING, step.sender, step.tree, step.source, step.target, numbers
+                            cluster,
+                            tree,
+                            ProbeKind.LEARNING,
+                            step.sender,
+                            step.tree,
+                            step.source,
+                            step.target,
+                            numbers,
                         )
             cluster.wake.stop.wait(_STEP_S)
     cluster.wake.stop.wait(_SETTLE_S)
@@ -104,7 +135,9 @@ def _send(
     if member is None or port is None or member.channel is None:
         return
     named = numbers or (member.dpid, port.number)
-    frame = cluster.probes.encode(kind, source_mac or port.mac, target_mac, *named, time.monotonic(), tree.tag(number))
+    frame = cluster.probes.encode(
+        kind, source_mac or port.mac, target_mac, *named, time.monotonic(), tree.tag(number)
+    )
     member.channel.send_bytes(codec.packet_out(port.number, frame, member.channel.next_xid()))
 
 
@@ -112,5 +145,8 @@ def _label(cluster: Cluster, nic: NicId) -> str:
     """`leaf1 port 3 (n3:nic0)`."""
     member = cluster.members[nic[0]]
     name = member.ports[nic[1]].name
-    switch, port = cluster.config.switch(member.name, name), cluster.config.switch_port(member.name, name)
+    switch, port = (
+        cluster.config.switch(member.name, name),
+        cluster.config.switch_port(member.name, name),
+    )
     return f"{switch} port {port if port is not None else '?'} ({member.name}:{name})"

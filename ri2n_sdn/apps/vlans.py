@@ -1,4 +1,7 @@
-"""The VLAN app: finds out what of the switches is dead, and keeps every NIC's address known in every VLAN."""
+"""The VLAN app:
+
+finds out what of the switches is dead, and keeps every NIC's address known in every VLAN.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ _USED_S = 0.5
 _ECHO = struct.Struct("!d")  # when it was sent; apps.discovery hears the answers
 _ETH_OUI_EXTENDED = 0x88B7
 _PRIME = bytes.fromhex("02524e0001") + b"RI2N address announcement"
-"""After the EtherType: an identifier of five bytes from the locally administered space (IEEE 802, section 9.2.4)."""
+"""After the EtherType:
+
+an identifier of five bytes from the locally administered space (IEEE 802, section 9.2.4).
+"""
 
 
 class VlanApp(OSKenApp):
@@ -70,7 +76,9 @@ class VlanApp(OSKenApp):
         for name in liveness.hosts_under_test:
             member = cluster.members.get(name)
             if member is not None and member.channel is not None:
-                member.channel.send(parser.OFPEchoRequest(member.channel.datapath, _ECHO.pack(now_s)))
+                member.channel.send(
+                    parser.OFPEchoRequest(member.channel.datapath, _ECHO.pack(now_s))
+                )
         for text in liveness.events:
             cluster.note(text)
         liveness.events.clear()
@@ -88,7 +96,9 @@ class VlanApp(OSKenApp):
                 self._in_use = in_use
         fabric = cluster.fabric()
         nics = {
-            nic.id: 1 if nic.switch is None else tree.trees_at(nic.switch)  # one tree until it is declared
+            nic.id: 1
+            if nic.switch is None
+            else tree.trees_at(nic.switch)  # one tree until it is declared
             for host in fabric.hosts.values()
             if host.connected and host.accepts_wire
             for nic in host.nics
@@ -106,12 +116,20 @@ class VlanApp(OSKenApp):
             if prime.target is not None and target is None:
                 continue
             target_mac = target.mac if target is not None else ANNOUNCED_TO
-            head = codec.mac_bytes(target_mac) + codec.mac_bytes(port.mac) + struct.pack("!H", _ETH_OUI_EXTENDED)
+            head = (
+                codec.mac_bytes(target_mac)
+                + codec.mac_bytes(port.mac)
+                + struct.pack("!H", _ETH_OUI_EXTENDED)
+            )
             frame = codec.tagged((head + _PRIME).ljust(60, b"\0"), tree.tag(prime.tree))
-            member.channel.send_bytes(codec.packet_out(port.number, frame, member.channel.next_xid()))
+            member.channel.send_bytes(
+                codec.packet_out(port.number, frame, member.channel.next_xid())
+            )
             cluster.counters["announcements_sent"] += 1
 
-    def _send_probe(self, tree: FatTree, sender: NicId, target: NicId, number: int, now_s: float) -> None:
+    def _send_probe(
+        self, tree: FatTree, sender: NicId, target: NicId, number: int, now_s: float
+    ) -> None:
         member, port = self.cluster.port_of(sender)
         _, far = self.cluster.port_of(target)
         if member is None or port is None or far is None or member.channel is None:
@@ -124,4 +142,6 @@ class VlanApp(OSKenApp):
 
     def _answered_s(self, host: str) -> float:
         member = self.cluster.members.get(host)
-        return member.channel.answered_s if member is not None and member.channel is not None else -1e9
+        return (
+            member.channel.answered_s if member is not None and member.channel is not None else -1e9
+        )

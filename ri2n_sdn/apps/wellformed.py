@@ -1,9 +1,11 @@
-"""Which messages from a switch are read at all, and whether the lengths inside them add up: asked before any parser.
+"""Which messages from a switch are read at all, and whether the lengths inside them add up: asked
+before any parser.
 
-os-ken 4.2.2 follows lengths that a message states about itself. A length of 0 keeps some of its parsers in a loop that
-nothing ends (twelve bytes are enough: a HELLO with an element of length 0), and a kind of message that nobody here asks
-for is parsed all the same. So a message is let through only if it is one of the few that are used, and every item of
-every list in it lies within the list. Layouts are those of the OpenFlow 1.5.1 specification, section 7.
+os-ken 4.2.2 follows lengths that a message states about itself. A length of 0 keeps some of its
+parsers in a loop that nothing ends (twelve bytes are enough: a HELLO with an element of length 0),
+and a kind of message that nobody here asks for is parsed all the same. So a message is let through
+only if it is one of the few that are used, and every item of every list in it lies within the list.
+Layouts are those of the OpenFlow 1.5.1 specification, section 7.
 """
 
 from __future__ import annotations
@@ -16,9 +18,24 @@ __all__ = ["MAX_PORTS", "check", "multipart_type"]
 MAX_PORTS = 4096
 """Ports that are read of one switch; one that says more of itself is given up."""
 
-HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY, FEATURES_REPLY, PACKET_IN, PORT_STATUS = 0, 1, 2, 3, 6, 10, 12
+HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY, FEATURES_REPLY, PACKET_IN, PORT_STATUS = (
+    0,
+    1,
+    2,
+    3,
+    6,
+    10,
+    12,
+)
 MULTIPART_REPLY, BARRIER_REPLY = 19, 21
-DESCRIPTION, PORT_STATS, GROUP_STATS, GROUP_DESCRIPTION, PORT_DESCRIPTION, FLOW_DESCRIPTION = 0, 4, 6, 7, 13, 1
+DESCRIPTION, PORT_STATS, GROUP_STATS, GROUP_DESCRIPTION, PORT_DESCRIPTION, FLOW_DESCRIPTION = (
+    0,
+    4,
+    6,
+    7,
+    13,
+    1,
+)
 _OF_1_5 = 6
 _HEADER_BYTES, _MULTIPART_BYTES = 8, 16
 _PORT_BYTES, _PORT_STATS_BYTES, _DESCRIPTION_BYTES = 40, 80, 1056
@@ -26,7 +43,8 @@ _PACKET_IN_BYTES, _OXM_HEADER_BYTES = 24, 4
 
 
 def check(version: int, kind: int, message: bytes) -> bool:
-    """Whether a whole message, header included, is to be read; False for one that nobody here asks for.
+    """Whether a whole message, header included, is to be read; False for one that nobody here asks
+    for.
 
     Raises ValueError when a length in it does not add up.
     """
@@ -97,7 +115,9 @@ _BODIES: dict[int, Callable[[bytes], None]] = {
 
 
 def _entries(body: bytes, head_bytes: int, length_at: int) -> None:
-    """Check a list of entries, each with a 16-bit length at `length_at`, and the properties behind their heads."""
+    """Check a list of entries, each with a 16-bit length at `length_at`, and the properties
+    behind their heads.
+    """
     offset = 0
     while offset < len(body):
         if offset + head_bytes > len(body):

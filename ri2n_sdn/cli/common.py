@@ -1,4 +1,7 @@
-"""What every command shares: the `--json` and `--socket` options, output, and how errors become one line."""
+"""What every command shares:
+
+the `--json` and `--socket` options, output, and how errors become one line.
+"""
 
 from __future__ import annotations
 
@@ -35,22 +38,26 @@ _PIPE_COLUMNS = 160  # tables fit, with names as hosts have them
 EXIT_INTERRUPTED = 130
 
 LabOption = Annotated[str | None, typer.Option("--lab", help="The controller of this lab.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, nothing else.")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on stdout, nothing else.")
+]
 SocketOption = Annotated[
     Path | None,
     typer.Option(
         "--socket",
         envvar="RI2N_SOCKET",
-        help="The controller's unix socket; default /run/ri2n-controller/controller.sock or the one running lab's.",
+        help="The controller's unix socket; default /run/ri2n-controller/controller.sock or the "
+        "one running lab's.",
     ),
 ]
 
 
 def console() -> Console:
-    """A rich console on stdout; plain and at least `_PIPE_COLUMNS` wide when stdout is not a terminal.
+    """A rich console on stdout; plain and at least `_PIPE_COLUMNS` wide when stdout is not a
+    terminal.
 
-    A file or a pipe has no width: a COLUMNS of 80 there is of another place, and so narrow a table would leave out
-    what a reader looks for; a larger one is meant.
+    A file or a pipe has no width: a COLUMNS of 80 there is of another place, and so narrow a table
+    would leave out what a reader looks for; a larger one is meant.
 
     It has no markup: names come from hosts, and one like `eth[/]0` is no style.
     """
@@ -67,7 +74,9 @@ def print_json(document: object) -> None:
 
 
 def note(text: str) -> None:
-    """Say something beside the answer: one line on stderr, so that stdout stays machine-readable."""
+    """Say something beside the answer: one line on stderr, so that stdout stays
+    machine-readable.
+    """
     print(text, file=sys.stderr)
 
 
@@ -84,7 +93,13 @@ def rate_text(rate_bps: float | None) -> str:
 def parse_listen(text: str) -> tuple[str, int]:
     """`HOST:PORT` or `[IPV6]:PORT` as a pair; raises BadInput."""
     host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
+    if (
+        not colon
+        or not host
+        or not port.isascii()
+        or not port.isdigit()
+        or not 1 <= int(port) <= 65535
+    ):
         raise BadInput(f"--listen {text}: must be HOST:PORT with a port from 1 to 65535")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
@@ -112,8 +127,8 @@ def terminate_as_interrupt() -> None:
 def run_guarded(command: Callable[[], Any]) -> int:
     """Run `command` and return the exit code: what it returned if that is a number, else 0.
 
-    Errors that a user can cause (Ri2nError, wrong usage) are one line on stderr and code 2, Ctrl-C is 130
-    without a word, a reader that went away (`ri2n top | head`) is 0.
+    Errors that a user can cause (Ri2nError, wrong usage) are one line on stderr and code 2, Ctrl-C
+    is 130 without a word, a reader that went away (`ri2n top | head`) is 0.
     """
     try:
         result = command()
@@ -128,7 +143,8 @@ def run_guarded(command: Callable[[], Any]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except Exception as error:
-        # Typer ships its own copy of click or uses the installed one, by version: know usage errors by shape.
+        # Typer ships its own copy of click or uses the installed one, by version: know usage errors
+        # by shape.
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error.format_message(), file=sys.stderr)  # type: ignore[attr-defined]
             return EXIT_USER_ERROR

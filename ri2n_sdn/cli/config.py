@@ -20,10 +20,14 @@ CLUSTER_KEYS = {"strategy", "slots", "hbspan_s", "striping", "by_flows"}
 
 
 def check_config(
-    file: Annotated[Path, typer.Argument(help="A cluster.yaml or a topology; its content tells which.")],
+    file: Annotated[
+        Path, typer.Argument(help="A cluster.yaml or a topology; its content tells which.")
+    ],
     as_json: JsonOption = False,
 ) -> None:
-    """Read a file as the controller or the lab would, and say the first thing that is wrong with it."""
+    """Read a file as the controller or the lab would, and say the first thing that is wrong with
+    it.
+    """
     kind = kind_of(file)
     warnings: list[str] = []
     if kind == "topology":
@@ -52,7 +56,10 @@ def check_config(
 
 
 def kind_of(file: Path) -> str:
-    """`topology` or `cluster.yaml`, by the keys; the topology reader names the faults of unreadable ones."""
+    """`topology` or `cluster.yaml`, by the keys.
+
+    The topology reader names the faults of unreadable ones.
+    """
     try:
         data: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
@@ -63,5 +70,7 @@ def kind_of(file: Path) -> str:
     if keys & CLUSTER_KEYS or "switches" not in keys:
         return "cluster.yaml"
     hosts = data["hosts"].values() if isinstance(data.get("hosts"), dict) else ()
-    of_cluster = any(isinstance(host, dict) and isinstance(host.get("nics"), dict) for host in hosts)
+    of_cluster = any(
+        isinstance(host, dict) and isinstance(host.get("nics"), dict) for host in hosts
+    )
     return "cluster.yaml" if of_cluster else "topology"

@@ -1,4 +1,7 @@
-"""`ri2n controller`, `ri2n reload`: the controller that the cluster's hosts connect to, and its files read again."""
+"""`ri2n controller`, `ri2n reload`:
+
+the controller that the cluster's hosts connect to, and its files read again.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +28,30 @@ def controller(
         str, typer.Option(metavar="HOST:PORT", help="Where hosts connect (OpenFlow).")
     ] = "127.0.0.1:6653",
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="cluster.yaml; see docs/operations.md. Not needed.")
+        Path | None,
+        typer.Option(metavar="FILE", help="cluster.yaml; see docs/operations.md. Not needed."),
     ] = None,
     strategy: Annotated[
         str | None,
-        typer.Option(help=f"How weights are computed: {', '.join(STRATEGIES)}. Default: the file's, else max_min."),
+        typer.Option(
+            help=f"How weights are computed: {', '.join(STRATEGIES)}. Default: the file's, else "
+            "max_min."
+        ),
     ] = None,
     socket: Annotated[
-        Path, typer.Option(envvar="RI2N_SOCKET", help="Unix socket for `ri2n status`, `explain`, ...")
+        Path,
+        typer.Option(envvar="RI2N_SOCKET", help="Unix socket for `ri2n status`, `explain`, ..."),
     ] = Path("/run/ri2n-controller/controller.sock"),
     log_level: Annotated[str, typer.Option(help=f"One of {', '.join(LOG_LEVELS)}.")] = "info",
-    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Private key; hosts use ssl:.")] = None,
-    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="This controller's certificate.")] = None,
-    tls_ca: Annotated[Path | None, typer.Option(metavar="FILE", help="CA of the hosts' certificates.")] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Private key; hosts use ssl:.")
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="This controller's certificate.")
+    ] = None,
+    tls_ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="CA of the hosts' certificates.")
+    ] = None,
 ) -> int:
     """Run the controller until SIGTERM or Ctrl-C.
 
@@ -78,7 +92,8 @@ def controller(
 def reload(socket: SocketOption = None, lab: LabOption = None) -> None:
     """Let the controller read cluster.yaml and its certificates again.
 
-    If one of them is wrong, it says so and goes on with what it has. Hosts keep forwarding and connect again.
+    If one of them is wrong, it says so and goes on with what it has. Hosts keep forwarding and
+    connect again.
     """
     path = controller_socket(socket, lab)
     asked_s = time.monotonic()
@@ -92,6 +107,8 @@ def reload(socket: SocketOption = None, lab: LabOption = None) -> None:
         if status and status["uptime_s"] < since_s:
             break
         if since_s > RELOAD_S:
-            raise NotAvailable(f"the controller has not come back within {RELOAD_S:g} s: its log says why")
+            raise NotAvailable(
+                f"the controller has not come back within {RELOAD_S:g} s: its log says why"
+            )
         time.sleep(0.05)
     print(f"reloaded: strategy {status['strategy']}")

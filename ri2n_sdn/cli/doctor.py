@@ -1,4 +1,7 @@
-"""`ri2n doctor`: is this host (or every host of a lab) set up as it must be? What `host-doctor` says there."""
+"""`ri2n doctor`:
+
+is this host (or every host of a lab) set up as it must be? What `host-doctor` says there.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,22 @@ LIMIT_S = 60.0
 
 
 def doctor(
-    lab: Annotated[str | None, typer.Option(help="Look at the hosts of this lab, not at this machine.")] = None,
+    lab: Annotated[
+        str | None, typer.Option(help="Look at the hosts of this lab, not at this machine.")
+    ] = None,
     host: Annotated[str | None, typer.Option(help="With --lab: this host only.")] = None,
     kernel: Annotated[
-        str | None, typer.Option(help="uml or virtual: can this machine run labs in guests with it? Boots one.")
+        str | None,
+        typer.Option(
+            help="uml or virtual: can this machine run labs in guests with it? Boots one."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Check a cluster host and say what to do; exit code 0: all is right, 1: warnings, 2: something is bad."""
+    """Check a cluster host and say what to do; exit code 0: all is right, 1: warnings, 2:
+
+    something is bad.
+    """
     if host is not None and lab is None:
         raise BadInput("--host: only with --lab; without it doctor looks at this machine")
     if kernel is not None and lab is not None:
@@ -71,12 +82,17 @@ def _examine_here() -> list[Finding]:
             stdin=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired:
-        raise NotAvailable(f"host-doctor has not ended after {LIMIT_S:.0f} s: does Open vSwitch hang?") from None
+        raise NotAvailable(
+            f"host-doctor has not ended after {LIMIT_S:.0f} s: does Open vSwitch hang?"
+        ) from None
     return findings_in(platform.node(), done.stdout, done.stderr)
 
 
 def findings_in(host: str, said: str, error: str) -> list[Finding]:
-    """What host-doctor found, from its JSON. Raises NotAvailable with what it complained of when there is none."""
+    """What host-doctor found, from its JSON.
+
+    Raises NotAvailable with what it complained of when there is none.
+    """
     try:
         rows: list[dict[str, Any]] = json.loads(said)["findings"]
         return [Finding(host, **row) for row in rows]

@@ -30,7 +30,9 @@ app.add_typer(vlan.app, name="vlan")
 
 
 def _join() -> None:
-    """Commands of other packages: labs, benches and the copy are installed by those who want them."""
+    """Commands of other packages: labs, benches and the copy are installed by those who want
+    them.
+    """
     for point in sorted(entry_points(group="ri2n_sdn.commands"), key=lambda point: point.name):
         try:
             joining = point.load()
@@ -54,7 +56,9 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print it and exit."),
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print it and exit."
+    ),
 ) -> None:
     pass
 

@@ -31,14 +31,18 @@ def status(socket: SocketOption = None, lab: LabOption = None, as_json: JsonOpti
         print_json(answer)
     else:
         console().print(_render(answer))
-    return exit_code(Problem(**each) for each in answer.get("problems", ()))  # none from a controller before there were
+    return exit_code(
+        Problem(**each) for each in answer.get("problems", ())
+    )  # none from a controller before there were
 
 
 def top(
     socket: SocketOption = None,
     lab: LabOption = None,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between looks.")] = 1.0,
-    count: Annotated[int, typer.Option(min=0, help="Stop after so many looks; 0: until Ctrl-C.")] = 0,
+    count: Annotated[
+        int, typer.Option(min=0, help="Stop after so many looks; 0: until Ctrl-C.")
+    ] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Show the same as status, live, until Ctrl-C; `--json` prints one look and ends."""
@@ -59,17 +63,30 @@ def explain(
     src: Annotated[str, typer.Argument(help="Sending host, by name.")],
     dst: Annotated[str, typer.Argument(help="Receiving host, by name.")],
     proto: Annotated[
-        str | None, typer.Option(help=f"{', '.join(PROTOCOLS)} or a number: then the flow's NIC is named too.")
+        str | None,
+        typer.Option(help=f"{', '.join(PROTOCOLS)} or a number: then the flow's NIC is named too."),
     ] = None,
     sport: Annotated[int, typer.Option(min=0, max=65535, help="Source port (ICMP: type).")] = 0,
-    dport: Annotated[int, typer.Option(min=0, max=65535, help="Destination port (ICMP: code).")] = 0,
-    src_ip: Annotated[str | None, typer.Option(help="Default: the address from which it connects.")] = None,
-    dst_ip: Annotated[str | None, typer.Option(help="Default: the address from which it connects.")] = None,
+    dport: Annotated[
+        int, typer.Option(min=0, max=65535, help="Destination port (ICMP: code).")
+    ] = 0,
+    src_ip: Annotated[
+        str | None, typer.Option(help="Default: the address from which it connects.")
+    ] = None,
+    dst_ip: Annotated[
+        str | None, typer.Option(help="Default: the address from which it connects.")
+    ] = None,
     hash_build: Annotated[
-        str, typer.Option("--hash", help="How the sender's OVS was compiled: portable (Debian) or sse42.")
+        str,
+        typer.Option(
+            "--hash", help="How the sender's OVS was compiled: portable (Debian) or sse42."
+        ),
     ] = "portable",
     datapath: Annotated[
-        str | None, typer.Option(help="The sender's datapath, if the controller does not know: netdev or system.")
+        str | None,
+        typer.Option(
+            help="The sender's datapath, if the controller does not know: netdev or system."
+        ),
     ] = None,
     socket: SocketOption = None,
     lab: LabOption = None,
@@ -86,7 +103,8 @@ def explain(
     path = controller_socket(socket, lab)
     flow: dict[str, Any] | None = None
     if protocol is not None:
-        # The controller knows its hosts by the addresses of the control network; a lab knows those of the hosts' own.
+        # The controller knows its hosts by the addresses of the control network; a lab knows those
+        # of the hosts' own.
         addresses, of_lab = hosts_of_lab(path) or ({}, None)
         ends = {"src_ip": src_ip or addresses.get(src), "dst_ip": dst_ip or addresses.get(dst)}
         flow = {"protocol": protocol, "sport": sport, "dport": dport, **ends, "hash": hash_build}
@@ -112,11 +130,15 @@ def _protocol(text: str | None) -> int | None:
         return PROTOCOLS[text.lower()]
     if text.isascii() and text.isdigit() and int(text) <= 255:
         return int(text)
-    raise BadInput(f"--proto: unknown {text!r}; choose from {', '.join(PROTOCOLS)} or give a number up to 255")
+    raise BadInput(
+        f"--proto: unknown {text!r}; choose from {', '.join(PROTOCOLS)} or give a number up to 255"
+    )
 
 
 def _render(answer: dict[str, Any]) -> Any:
     try:
         return status_view(answer)
     except (KeyError, TypeError, ValueError) as error:
-        raise NotAvailable(f"the controller's answer is of another version (key {error}); use --json") from None
+        raise NotAvailable(
+            f"the controller's answer is of another version (key {error}); use --json"
+        ) from None

@@ -19,9 +19,19 @@ Json = dict[str, Any]
 
 
 def status_view(status: Json) -> RenderableType:
-    """All of `ri2n status`: what is wrong, a headline, hosts with their NICs, pairs with their shares, helpers."""
-    parts: list[RenderableType] = [*_problems(status), _headline(status), _host_table(status), _pair_table(status)]
-    helpers = helper_table([pair for pair in status["pairs"] if pair["active"] and pair.get("striped")])
+    """All of `ri2n status`:
+
+    what is wrong, a headline, hosts with their NICs, pairs with their shares, helpers.
+    """
+    parts: list[RenderableType] = [
+        *_problems(status),
+        _headline(status),
+        _host_table(status),
+        _pair_table(status),
+    ]
+    helpers = helper_table(
+        [pair for pair in status["pairs"] if pair["active"] and pair.get("striped")]
+    )
     if helpers is not None:
         parts.append(helpers)
     return Group(*parts)
@@ -60,10 +70,25 @@ def path_table(paths: list[Json], title: str | None = None) -> Table:
 
 
 def helper_table(pairs: list[Json]) -> Table | None:
-    """What helpers report of the links they stripe over; None when there is nothing of that kind."""
+    """What helpers report of the links they stripe over; None when there is nothing of that
+    kind.
+    """
     table = Table(title="striped", title_justify="left")
-    for heading in ("pair", "link", "heard", "usable", "rate", "wanted", "sent", "received", "lost", "repeated"):
-        table.add_column(heading, justify="left" if heading in ("pair", "link", "heard", "usable") else "right")
+    for heading in (
+        "pair",
+        "link",
+        "heard",
+        "usable",
+        "rate",
+        "wanted",
+        "sent",
+        "received",
+        "lost",
+        "repeated",
+    ):
+        table.add_column(
+            heading, justify="left" if heading in ("pair", "link", "heard", "usable") else "right"
+        )
     for heading in ("skew", "round trip"):
         table.add_column(heading, justify="right")
     for pair in pairs:
@@ -92,22 +117,42 @@ def _headline(status: Json) -> Text:
     state = "settled" if status["settled"] else "settling"
     text = (
         f"{status['strategy']}, {state}; {connected} of {len(hosts)} hosts connected; "
-        f"HBSPAN {status['hbspan_s']:g} s; {status['slots_moved']} slots moved; up {status['uptime_s']:.0f} s"
+        f"HBSPAN {status['hbspan_s']:g} s; {status['slots_moved']} slots moved; up "
+        f"{status['uptime_s']:.0f} s"
     )
-    return Text(text, style="bold" if status["settled"] and connected == len(hosts) else "bold yellow")
+    return Text(
+        text, style="bold" if status["settled"] and connected == len(hosts) else "bold yellow"
+    )
 
 
 def _host_table(status: Json) -> Table:
     table = Table()
-    for heading in ("host", "address", "OVS", "NIC", "network", "speed", "up", "alive", "sending", "receiving"):
-        table.add_column(heading, justify="right" if heading in ("speed", "sending", "receiving") else "left")
+    for heading in (
+        "host",
+        "address",
+        "OVS",
+        "NIC",
+        "network",
+        "speed",
+        "up",
+        "alive",
+        "sending",
+        "receiving",
+    ):
+        table.add_column(
+            heading, justify="right" if heading in ("speed", "sending", "receiving") else "left"
+        )
     for host in status["hosts"]:
         name = Text(str(host["name"]), style="" if host["connected"] else "red")
         if not host["connected"]:
             name.append(" (away)")
         elif host.get("helper"):
             name.append(" (helper)" if host["helper"]["running"] else " (helper down)")
-        first: tuple[Text | str, str, str] = (name, str(host["address"] or "-"), str(host["ovs"] or "-"))
+        first: tuple[Text | str, str, str] = (
+            name,
+            str(host["address"] or "-"),
+            str(host["ovs"] or "-"),
+        )
         for nic in host["nics"]:
             table.add_row(
                 *first,
@@ -131,8 +176,20 @@ def _pair_table(status: Json) -> RenderableType:
     if not active:
         return Text(f"no pair carries traffic ({idle} idle)")
     table = Table(caption=f"{idle} pairs are idle" if idle else None, caption_justify="left")
-    for heading in ("pair", "path", "network", "VLAN", "alive", "share", "slots", "sent", "arrived"):
-        table.add_column(heading, justify="right" if heading in ("share", "slots", "sent", "arrived") else "left")
+    for heading in (
+        "pair",
+        "path",
+        "network",
+        "VLAN",
+        "alive",
+        "share",
+        "slots",
+        "sent",
+        "arrived",
+    ):
+        table.add_column(
+            heading, justify="right" if heading in ("share", "slots", "sent", "arrived") else "left"
+        )
     for pair in active:
         name = f"{pair['src']} -> {pair['dst']}" + (" striped" if pair.get("striped") else "")
         for path in pair["paths"]:

@@ -44,25 +44,45 @@ TableName = Enum("TableName", {name: name for name in TABLES}, type=str)  # type
 
 @app.command()
 def plan(
-    topology: Annotated[str, typer.Argument(help="A file, or the name of a shipped one (vbft_4_4, ft-4096).")],
+    topology: Annotated[
+        str, typer.Argument(help="A file, or the name of a shipped one (vbft_4_4, ft-4096).")
+    ],
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, max=4094, help="VLAN IDs that the switches can take.")
+        int | None,
+        typer.Option("--limit", min=1, max=4094, help="VLAN IDs that the switches can take."),
     ] = None,
     mac_table: Annotated[
-        int | None, typer.Option("--mac-table", min=1, help="(address, VLAN) entries that each switch can remember.")
+        int | None,
+        typer.Option(
+            "--mac-table", min=1, help="(address, VLAN) entries that each switch can remember."
+        ),
     ] = None,
     per_pair: Annotated[
-        int | None, typer.Option("--per-pair", min=1, max=64, help="VLANs that a pair of hosts may use.")
+        int | None,
+        typer.Option("--per-pair", min=1, max=64, help="VLANs that a pair of hosts may use."),
     ] = None,
-    table: Annotated[TableName | None, typer.Option("--table", help="Which VLANs a pair uses.")] = None,
+    table: Annotated[
+        TableName | None, typer.Option("--table", help="Which VLANs a pair uses.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the trees of a network, their VLAN IDs, how evenly they use the cables, and what switches must remember."""
+    """Show the trees of a network, their VLAN IDs, how evenly they use the cables, and what
+    switches must remember.
+    """
     path = find_topology_file(topology)
     source = load_plannable(path)
-    given = {"limit": limit, "mac_table": mac_table, "per_pair": per_pair, "table": table and table.value}
-    spec = source.vlans.model_copy(update={key: value for key, value in given.items() if value is not None})
-    with _saying(f"planning {path.stem}: {len(source.graph.names)} switches, {len(source.graph.ends)} cables"):
+    given = {
+        "limit": limit,
+        "mac_table": mac_table,
+        "per_pair": per_pair,
+        "table": table and table.value,
+    }
+    spec = source.vlans.model_copy(
+        update={key: value for key, value in given.items() if value is not None}
+    )
+    with _saying(
+        f"planning {path.stem}: {len(source.graph.names)} switches, {len(source.graph.ends)} cables"
+    ):
         found = _plan(path, source, spec)
     if as_json:
         print_json(found.to_json())
@@ -107,7 +127,8 @@ def _show(found: Plan) -> None:
         ids = ", ".join(map(str, found.vlans))
     screen.print(
         f"{found.name}: VLAN IDs: {len(found.vlans)} of at most {found.limit} ({ids}),"
-        f" untagged at hosts: {found.vlans[0]}; table {found.table}, VLANs a pair uses: {found.per_pair}"
+        f" untagged at hosts: {found.vlans[0]}; table {found.table}, VLANs a pair uses: "
+        f"{found.per_pair}"
     )
     table = Table(show_edge=False)
     columns = (
@@ -131,12 +152,15 @@ def _show(found: Plan) -> None:
 
 
 def _row(network: NetworkPlan, found: Plan) -> tuple[str, ...]:
-    roots = ", ".join(network.roots[:MAX_NAMES]) + (", ..." if len(network.roots) > MAX_NAMES else "")
+    roots = ", ".join(network.roots[:MAX_NAMES]) + (
+        ", ..." if len(network.roots) > MAX_NAMES else ""
+    )
     uses = f"{network.uses_min} to {network.uses_max}" if network.uses_max else "-"
     if network.unused_cables:
         uses += f", {network.unused_cables} unused"
     entries = (
-        f"{'' if found.mac_exact else 'at most '}{network.mac_entries} of {found.mac_table} ({network.mac_switch})"
+        f"{'' if found.mac_exact else 'at most '}{network.mac_entries} of {found.mac_table} "
+        f"({network.mac_switch})"
     )
     return (
         network.name,

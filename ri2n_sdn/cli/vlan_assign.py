@@ -1,4 +1,7 @@
-"""`ri2n vlan assign`: which VLAN each pair of a list should use, computed without a network or a controller."""
+"""`ri2n vlan assign`:
+
+which VLAN each pair of a list should use, computed without a network or a controller.
+"""
 
 from __future__ import annotations
 
@@ -29,18 +32,28 @@ TABLES = ("adaptive", "cyclic")
 
 
 def assign(
-    topology: Annotated[str, typer.Argument(help="A topology file, or the name of one that comes with the package.")],
+    topology: Annotated[
+        str, typer.Argument(help="A topology file, or the name of one that comes with the package.")
+    ],
     pairs: Annotated[
         Path,
-        typer.Option("--pairs", help="Lines `sender receiver [rate_bps]`, or a matrix with `sender,receiver,bytes`."),
+        typer.Option(
+            "--pairs",
+            help="Lines `sender receiver [rate_bps]`, or a matrix with `sender,receiver,bytes`.",
+        ),
     ],
-    table: Annotated[str, typer.Option("--table", help="adaptive, or the paper's cyclic.")] = "adaptive",
+    table: Annotated[
+        str, typer.Option("--table", help="adaptive, or the paper's cyclic.")
+    ] = "adaptive",
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write `sender,receiver,vlan` to this file.")
+        Path | None,
+        typer.Option("-o", "--output", help="Write `sender,receiver,vlan` to this file."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Choose a VLAN for every pair of a list, so that the fullest link between switches is as empty as possible."""
+    """Choose a VLAN for every pair of a list, so that the fullest link between switches is as
+    empty as possible.
+    """
     if table not in TABLES:
         raise BadInput(f"--table: unknown {table!r}; choose from {', '.join(TABLES)}")
     wired = find_topology(topology)
@@ -53,8 +66,12 @@ def assign(
     by_rule = assign_pairs(ways.demand_bps, ways.of_rule, ways.links, ways.capacity_bps)
     answer = by_rule
     if table == "adaptive":
-        answer = assign_pairs(ways.demand_bps, ways.candidates, ways.links, ways.capacity_bps, ways.start)
-    vlans = [trees.vlans[ways.trees[row, column]] for row, column in enumerate(answer.choice.tolist())]
+        answer = assign_pairs(
+            ways.demand_bps, ways.candidates, ways.links, ways.capacity_bps, ways.start
+        )
+    vlans = [
+        trees.vlans[ways.trees[row, column]] for row, column in enumerate(answer.choice.tolist())
+    ]
     rows = [f"{s},{r},{vlan}" for (s, r), vlan in zip(wanted.pairs, vlans, strict=True)]
     text = "\n".join(["sender,receiver,vlan", *rows]) + "\n"
     if output is not None:
@@ -73,7 +90,9 @@ def assign(
             "differ_from_cyclic": moved,
             "pairs": [
                 {"sender": s, "receiver": r, "vlan": vlan, "demand_bps": demand}
-                for (s, r), vlan, demand in zip(wanted.pairs, vlans, ways.demand_bps.tolist(), strict=True)
+                for (s, r), vlan, demand in zip(
+                    wanted.pairs, vlans, ways.demand_bps.tolist(), strict=True
+                )
             ],
         }
         print_json(document)
@@ -86,12 +105,17 @@ def assign(
         if fullest is None:
             print(f"# {name}: no pair has a link between switches on its way")
         else:
-            print(f"# {name}: the fullest link is {fullest['link']}, with {fullest['of_capacity']:.2f} of its capacity")
+            print(
+                f"# {name}: the fullest link is {fullest['link']}, with "
+                f"{fullest['of_capacity']:.2f} of its capacity"
+            )
 
 
 @dataclass(frozen=True, eq=False)
 class _Ways:
-    """Pairs' ways as `assign` reads them: first the links between switches, then the hosts' NICs."""
+    """Pairs' ways as `assign` reads them: first the links between switches, then the hosts'
+    NICs.
+    """
 
     trees: IntArray  # (P, K), -1 where there is none
     candidates: IntArray  # (P, K) those that adaptive chooses from
@@ -103,7 +127,10 @@ class _Ways:
 
 
 def _ways(topology: Topology, trees: Trees, wanted: PairList) -> _Ways:
-    """The VLANs of every pair and their links; a pair uses the first network that both its hosts have a NIC in."""
+    """The VLANs of every pair and their links.
+
+    A pair uses the first network that both its hosts have a NIC in.
+    """
     graph = topology.graph
     nics: dict[str, dict[str, tuple[int, int]]] = {host: {} for host in topology.hosts}
     number = {host: place for place, host in enumerate(topology.hosts, start=1)}
@@ -124,12 +151,18 @@ def _ways(topology: Topology, trees: Trees, wanted: PairList) -> _Ways:
     leaf_a, leaf_b, nic_a, nic_b = np.array(ends, dtype=np.int64).reshape(-1, 4).T
     a, b = np.array([[number[host] for host in pair] for pair in wanted.pairs]).reshape(-1, 2).T
     rule = cyclic(trees, a, b, leaf_a, leaf_b).astype(np.int64)
-    found = table_candidates(trees, a, b, leaf_a, leaf_b, "adaptive", topology.vlans.per_pair).astype(np.int64)
+    found = table_candidates(
+        trees, a, b, leaf_a, leaf_b, "adaptive", topology.vlans.per_pair
+    ).astype(np.int64)
     for row, (sender, receiver) in enumerate(wanted.pairs):
         if not (topology.hosts[sender].managed and topology.hosts[receiver].managed):
-            rule[row], found[row] = 0, -1  # a host without Open vSwitch has untagged frames, the base tree, only
+            rule[row], found[row] = (
+                0,
+                -1,
+            )  # a host without Open vSwitch has untagged frames, the base tree, only
             found[row, 0] = 0
-    # The cyclic rule's VLAN need not be among the pair's: it gets a column of its own, which adaptive does not use.
+    # The cyclic rule's VLAN need not be among the pair's: it gets a column of its own, which
+    # adaptive does not use.
     every = np.concatenate([found, rule[:, None]], axis=1)
     columns = np.arange(every.shape[1])
     of_rule = np.where(columns == columns[-1], every, -1)
@@ -146,8 +179,15 @@ def _ways(topology: Topology, trees: Trees, wanted: PairList) -> _Ways:
     capacity = np.array(rates, dtype=np.float64)
     nic_ways = np.stack([nic_a, nic_b], axis=1)
     if wanted.relative:
-        load = np.bincount(nic_ways.reshape(-1), np.repeat(wanted.rate_bps, 2), minlength=len(capacity)) / capacity
-        demand = wanted.rate_bps / (load.max(initial=0.0) or 1.0)  # as fast as the fullest NIC allows
+        load = (
+            np.bincount(
+                nic_ways.reshape(-1), np.repeat(wanted.rate_bps, 2), minlength=len(capacity)
+            )
+            / capacity
+        )
+        demand = wanted.rate_bps / (
+            load.max(initial=0.0) or 1.0
+        )  # as fast as the fullest NIC allows
     else:
         demand = fair_rates(wanted.rate_bps, nic_ways, capacity)
     return _Ways(every, candidates, of_rule, start, links, capacity, demand)

@@ -19,11 +19,15 @@ __all__ = ["switch_config", "write_files"]
 def switch_config(
     topology: Annotated[str, typer.Argument(help="A topology file, or the name of a shipped one.")],
     vendor: Annotated[str, typer.Option(help=f"Whose switches they are: {', '.join(VENDORS)}.")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where the files go, one per switch.")],
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", metavar="DIR", help="Where the files go, one per switch."),
+    ],
     port_format: Annotated[
         str | None,
         typer.Option(
-            help="What switches call their ports: {port} is the number, {port0} counts from 0, {switch} its name."
+            help="What switches call their ports: {port} is the number, {port0} counts from 0, "
+            "{switch} its name."
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that differ.")] = False,
@@ -39,19 +43,30 @@ def switch_config(
         switches = switch_ports(found, build_trees(graph, leaves, found.vlans))
     except ValueError as error:
         raise BadInput(f"{topology}: {error}") from None
-    for path, changed in write_files(switches, vendor, output, port_format=port_format, force=force):
+    for path, changed in write_files(
+        switches, vendor, output, port_format=port_format, force=force
+    ):
         print(f"{path}: {'written' if changed else 'unchanged'}")
 
 
 def write_files(
-    switches: Iterable[SwitchPorts], vendor: str, folder: Path, *, port_format: str | None = None, force: bool = False
+    switches: Iterable[SwitchPorts],
+    vendor: str,
+    folder: Path,
+    *,
+    port_format: str | None = None,
+    force: bool = False,
 ) -> list[tuple[Path, bool]]:
     """Write the file of each switch into `folder`; (file, whether it changed) in order.
 
-    BadInput, and nothing is written, when one cannot be made or, without `force`, differs from the file that is there.
+    BadInput, and nothing is written, when one cannot be made or, without `force`, differs from the
+    file that is there.
     """
     script = vendor_named(vendor).script
-    texts = {folder / file_name(vendor, switch): write(vendor, switch, port_format=port_format) for switch in switches}
+    texts = {
+        folder / file_name(vendor, switch): write(vendor, switch, port_format=port_format)
+        for switch in switches
+    }
     changed = {path: _differs(path, text, force) for path, text in texts.items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -64,7 +79,10 @@ def write_files(
 
 
 def _differs(path: Path, text: str, force: bool) -> bool:
-    """Whether the file has to be written; BadInput when something else is there that may not be overwritten."""
+    """Whether the file has to be written.
+
+    BadInput when something else is there that may not be overwritten.
+    """
     try:
         present = path.read_bytes()
     except FileNotFoundError:

@@ -31,7 +31,10 @@ Owner = Annotated[str, typer.Option("--owner", help="Whose table it is: a job's 
 
 
 def check(socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False) -> None:
-    """Send probes through every VLAN and say which ports, cables and switches are not as declared; exit code 1 then."""
+    """Send probes through every VLAN and say which ports, cables and switches are not as declared.
+
+    Exit code 1 then.
+    """
     answer = call(controller_socket(socket, lab), "vlan_check", timeout_s=CHECK_S)
     if as_json:
         print_json(answer)
@@ -45,20 +48,29 @@ def check(socket: SocketOption = None, lab: LabOption = None, as_json: JsonOptio
 
 
 def use(
-    table: Annotated[Path, typer.Argument(help="A file of `sender,receiver,vlan`, as ri2n vlan assign -o writes it.")],
+    table: Annotated[
+        Path,
+        typer.Argument(help="A file of `sender,receiver,vlan`, as ri2n vlan assign -o writes it."),
+    ],
     command: Annotated[
-        list[str] | None, typer.Argument(help="A command; the table is in force while it runs, and no longer.")
+        list[str] | None,
+        typer.Argument(help="A command; the table is in force while it runs, and no longer."),
     ] = None,
     owner: Owner = "operator",
     socket: SocketOption = None,
     lab: LabOption = None,
 ) -> None:
-    """Give pairs of hosts the VLANs of a table, until `ri2n vlan release` or while a command runs."""
+    """Give pairs of hosts the VLANs of a table, until `ri2n vlan release` or while a command
+    runs.
+    """
     rows = _read(table)
     path = controller_socket(socket, lab)
     if not command:
         call(path, "vlan_table", owner=owner, pairs=rows)
-        note(f"{len(rows)} pairs have the VLANs of {table}; `ri2n vlan release --owner {owner}` gives them back")
+        note(
+            f"{len(rows)} pairs have the VLANs of {table}; `ri2n vlan release --owner {owner}` "
+            "gives them back"
+        )
         return
     with Socket(AF_UNIX) as connection:
         _lease(connection, path, {"op": "vlan_table", "owner": owner, "pairs": rows, "lease": True})
@@ -72,15 +84,21 @@ def release(owner: Owner = "operator", socket: SocketOption = None, lab: LabOpti
 
 
 def record(
-    output: Annotated[Path, typer.Option("-o", "--output", help="The file: `sender,receiver,bytes`.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The file: `sender,receiver,bytes`.")
+    ],
     command: Annotated[
         list[str] | None, typer.Argument(help="A command; what is sent while it runs is recorded.")
     ] = None,
-    seconds: Annotated[float | None, typer.Option(min=1, help="How long, without a command.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=1, help="How long, without a command.")
+    ] = None,
     socket: SocketOption = None,
     lab: LabOption = None,
 ) -> None:
-    """Record what every pair of hosts sends, for the path table `profile` or for ri2n vlan assign."""
+    """Record what every pair of hosts sends, for the path table `profile` or for ri2n vlan
+    assign.
+    """
     if bool(command) == (seconds is not None):
         raise BadInput("--seconds: give either a time or a command to wait for")
     path = controller_socket(socket, lab)
@@ -116,9 +134,15 @@ def _read(path: Path) -> list[list[Any]]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: {error.strerror if isinstance(error, OSError) else 'is not UTF-8 text'}") from None
+        raise BadInput(
+            f"{path}: {error.strerror if isinstance(error, OSError) else 'is not UTF-8 text'}"
+        ) from None
     rows: list[list[Any]] = []
-    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip() and line[0] != "#"]
+    lines = [
+        (number, line)
+        for number, line in enumerate(text.splitlines(), 1)
+        if line.strip() and line[0] != "#"
+    ]
     if not lines or next(csv.reader([lines[0][1]])) != HEADER:
         raise BadInput(f"{path}: must begin with the line {','.join(HEADER)}")
     for number, line in lines[1:]:
@@ -145,4 +169,6 @@ def _lease(connection: Socket, path: Path, request: dict[str, Any]) -> None:
     with suppress(ValueError):
         answer = json.loads(line)
     if answer.get("ok") is not True:
-        raise BadInput(str(answer.get("error", f"{path}: what listens there is not a RI2N controller")))
+        raise BadInput(
+            str(answer.get("error", f"{path}: what listens there is not a RI2N controller"))
+        )

@@ -1,1 +1,3 @@
-"""Pure: how dead links, wrong cables and changed wiring are found, for trunks and fat trees alike."""
+"""Pure: how dead links, wrong cables and changed wiring are found, for trunks and fat trees
+alike.
+"""

@@ -1,4 +1,7 @@
-"""Dead links by their physical cause: a switch, a cable, one direction of it, or some of its VLANs; and in words."""
+"""Dead links by their physical cause: a switch, a cable, one direction of it, or some of its VLANs.
+
+And in words.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,11 @@ __all__ = ["Cause", "causes", "in_words", "vlan_text"]
 
 @dataclass(frozen=True)
 class Cause:
-    """All cables of `switch` (`cable` is None then), or one cable, seen from its end at `switch`, in some trees.
+    """All cables of `switch` (`cable` is None then), or one cable, seen from its end at `switch`,
+    in some trees.
 
-    `both` ways or only from `switch` on; `whole` when that is so in all trees of which anything is known.
-    `certain` that the switch itself is dead.
+    `both` ways or only from `switch` on; `whole` when that is so in all trees of which anything is
+    known. `certain` that the switch itself is dead.
     """
 
     switch: int
@@ -38,12 +42,15 @@ class Cause:
 
 
 def causes(
-    trees: Trees, dead: Iterable[tuple[int, int]], spanned: Callable[[int], Collection[int]], leaves: Collection[int]
+    trees: Trees,
+    dead: Iterable[tuple[int, int]],
+    spanned: Callable[[int], Collection[int]],
+    leaves: Collection[int],
 ) -> list[Cause]:
     """What explains the `dead` (tree, directed link), as few things as possible.
 
-    `spanned(tree)` are the cables that lie between two leaves with NICs: nothing is known of the others. `leaves` are
-    the switches with NICs that work, which are therefore not dead themselves.
+    `spanned(tree)` are the cables that lie between two leaves with NICs: nothing is known of the
+    others. `leaves` are the switches with NICs that work, which are therefore not dead themselves.
     """
     graph = trees.graph
     by_link: dict[int, set[int]] = {}
@@ -62,21 +69,34 @@ def causes(
         return by_link.get(link, set())
 
     left = sorted({link // 2 for link in by_link})
-    whole = {cable for cable in left if gone(2 * cable) >= known(cable) and gone(2 * cable + 1) >= known(cable)}
+    whole = {
+        cable
+        for cable in left
+        if gone(2 * cable) >= known(cable) and gone(2 * cable + 1) >= known(cable)
+    }
     found = []
     touched = sorted({int(end) for cable in whole for end in graph.ends[cable]})
-    cables_of = {switch: [cable for _, cable in graph.neighbours[switch] if known(cable)] for switch in touched}
-    for switch in sorted(touched, key=lambda switch: (switch in leaves, -len(cables_of[switch]), switch)):
+    cables_of = {
+        switch: [cable for _, cable in graph.neighbours[switch] if known(cable)]
+        for switch in touched
+    }
+    for switch in sorted(
+        touched, key=lambda switch: (switch in leaves, -len(cables_of[switch]), switch)
+    ):
         cables = cables_of[switch]
         if len(cables) > 1 and whole.issuperset(cables):
             whole.difference_update(cables)
             left = [cable for cable in left if cable not in cables]
             all_trees = frozenset(tree for cable in cables for tree in known(cable))
-            found.append(Cause(switch, None, all_trees, certain=len(cables) > 2 and switch not in leaves))
+            found.append(
+                Cause(switch, None, all_trees, certain=len(cables) > 2 and switch not in leaves)
+            )
     for cable in left:
         forth, back = gone(2 * cable), gone(2 * cable + 1)
         a, b = graph.ends[cable].tolist()
-        below = a if trees.cable[min(forth | back), a] == cable else b  # people call it an uplink of that one
+        below = (
+            a if trees.cable[min(forth | back), a] == cable else b
+        )  # people call it an uplink of that one
         for switch, which, both in (
             (below, forth & back, True),
             (a, forth - back, False),
@@ -90,7 +110,9 @@ def causes(
 def in_words(trees: Trees, cause: Cause) -> tuple[str, str]:
     """(The element, what is wrong with it and in which VLANs)."""
     if cause.cable is None:
-        return cause.name(trees), "is dead" if cause.certain else "nothing gets through any of its cables"
+        return cause.name(
+            trees
+        ), "is dead" if cause.certain else "nothing gets through any of its cables"
     vlans = "" if cause.whole else f" in {vlan_text(trees.vlans[tree] for tree in cause.trees)}"
     return cause.name(trees), ("dead" if cause.both else "nothing gets through this way") + vlans
 

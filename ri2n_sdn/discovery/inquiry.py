@@ -1,4 +1,7 @@
-"""Silence under test: further probes in bursts, and the proof that what was not reported did not arrive."""
+"""Silence under test:
+
+further probes in bursts, and the proof that what was not reported did not arrive.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ _ROUNDING_S = 1e-6
 
 @dataclass
 class Inquiry:
-    """Bursts of probes about something that fell silent; what they ask is for the user of this class to say."""
+    """Bursts of probes about something that fell silent.
+
+    What they ask is for the user of this class to say.
+    """
 
     start_s: float
     bursts_left: int
@@ -32,8 +38,9 @@ class Inquiry:
 class Proof:
     """Whether probes from one host to another would have been reported by now, had they arrived.
 
-    The sending host has done what it was asked for, and the receiving host has answered something that was asked after
-    that. A sign of life would not do: a host that was held up says much before it comes to what it was asked last.
+    The sending host has done what it was asked for, and the receiving host has answered something
+    that was asked after that. A sign of life would not do: a host that was held up says much before
+    it comes to what it was asked last.
     """
 
     executed_s: float | None = None
@@ -41,9 +48,17 @@ class Proof:
     holds: bool = False
 
     def look(
-        self, asked_s: float, now_s: float, sender: str, receiver: str, answered_s: Callable[[str], float]
+        self,
+        asked_s: float,
+        now_s: float,
+        sender: str,
+        receiver: str,
+        answered_s: Callable[[str], float],
     ) -> bool:
-        """Whether silence of what was asked for at `asked_s` counts; `answered_s` is that of `Wiring.tick`."""
+        """Whether silence of what was asked for at `asked_s` counts.
+
+        `answered_s` is that of `Wiring.tick`.
+        """
         if not self.holds:
             if self.executed_s is None and answered_s(sender) >= asked_s:
                 self.executed_s = now_s

@@ -1,4 +1,6 @@
-"""One inquiry into lost probes: what to ask, and what follows from what was heard and what was not."""
+"""One inquiry into lost probes: what to ask, and what follows from what was heard and what was
+not.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,14 @@ __all__ = ["LivenessSettings", "TreeInquiry"]
 
 @dataclass(frozen=True)
 class LivenessSettings:
-    """Intervals. `probe_s` is the shortest ring interval; it grows so that `probes_per_s` is not exceeded.
+    """Intervals. `probe_s` is the shortest ring interval; it grows so that `probes_per_s` is not
+    exceeded.
 
-    A probe that is not heard after `wait_s` (and `TreeLiveness.lag_s`) is lost. An inquiry sends `bursts` of probes,
-    of all inquiries together no more than `probes_per_tick` at once. It ends after `verdict_s`, or later when a host
-    is slow to answer, but after `patience_s` without it. A link is dead when at least `silences` probes over it were
-    lost. Dead links are probed every `recover_s`.
+    A probe that is not heard after `wait_s` (and `TreeLiveness.lag_s`) is lost. An inquiry sends
+    `bursts` of probes, of all inquiries together no more than `probes_per_tick` at once. It ends
+    after `verdict_s`, or later when a host is slow to answer, but after `patience_s` without it. A
+    link is dead when at least `silences` probes over it were lost. Dead links are probed every
+    `recover_s`.
     """
 
     probe_s: float = 0.1
@@ -46,7 +50,9 @@ class _Asked:
 
 
 class TreeInquiry(Inquiry):
-    """Lost probes of one tree under test, and what those that were heard since `start_s` exonerate."""
+    """Lost probes of one tree under test, and what those that were heard since `start_s`
+    exonerate.
+    """
 
     def __init__(self, tree: int, start_s: float, settings: LivenessSettings) -> None:
         super().__init__(start_s, settings.bursts, start_s)
@@ -59,7 +65,9 @@ class TreeInquiry(Inquiry):
         self.ports: set[End] = set()
         self._queue: deque[TreeProbe] = deque()
         self._compared_s: dict[NicId, float] = {}
-        self._witnesses: dict[End, tuple[float, float]] = {}  # when first and last heard, in whatever VLAN
+        self._witnesses: dict[
+            End, tuple[float, float]
+        ] = {}  # when first and last heard, in whatever VLAN
 
     def heard(self, probe: TreeProbe, way: Sequence[int], now_s: float) -> None:
         """A probe of any tree was heard."""
@@ -77,10 +85,14 @@ class TreeInquiry(Inquiry):
         self.silent = [probe for probe in self.silent if known.can(probe)]
         self._queue = deque(probe for probe in self._queue if known.can(probe))
 
-    def step(self, known: TreeState, now_s: float, lag_s: float, calm: Sequence[int], most: int) -> list[TreeProbe]:
+    def step(
+        self, known: TreeState, now_s: float, lag_s: float, calm: Sequence[int], most: int
+    ) -> list[TreeProbe]:
         """At most so many probes to send now; `calm` are trees without an inquiry."""
         if self.bursts_left and not self._queue and self.due(now_s):
-            self.burst_sent(now_s, self.settings.burst_s + lag_s / 4)  # what is heard says what to ask next
+            self.burst_sent(
+                now_s, self.settings.burst_s + lag_s / 4
+            )  # what is heard says what to ask next
             self._queue.extend(self._burst(known, now_s, lag_s, calm))
             self.turn += 1
         probes = [self._queue.popleft() for _ in range(min(most, len(self._queue)))]
@@ -96,14 +108,19 @@ class TreeInquiry(Inquiry):
         waits = False
         for probe, asked in self.asked.items():
             if not asked.heard:
-                counts = asked.proof.look(asked.sent_s[-1], now_s, probe.sender[0], probe.target[0], answered_s)
+                counts = asked.proof.look(
+                    asked.sent_s[-1], now_s, probe.sender[0], probe.target[0], answered_s
+                )
                 waits = waits or not counts
         ends_s = self.start_s + (self.settings.patience_s if waits else self.settings.verdict_s)
         last_s = max((asked.sent_s[-1] for asked in self.asked.values()), default=now_s)
         return now_s >= max(ends_s, last_s + self.settings.burst_s) + lag_s - 1e-6
 
     def verdict(self, known: TreeState, lag_s: float) -> tuple[list[int], list[End]]:
-        """What is left of the ways of silent probes is dead: links first, ports where no link is left."""
+        """What is left of the ways of silent probes is dead:
+
+        links first, ports where no link is left.
+        """
         settings = self.settings
         links: Counter[int] = Counter()
         ports: Counter[End] = Counter()
@@ -126,8 +143,12 @@ class TreeInquiry(Inquiry):
             [end for end, count in ports.items() if count >= settings.silences],
         )
 
-    def _burst(self, known: TreeState, now_s: float, lag_s: float, calm: Sequence[int]) -> list[TreeProbe]:
-        """The silent probes again, and others over each link and each port that is still suspect."""
+    def _burst(
+        self, known: TreeState, now_s: float, lag_s: float, calm: Sequence[int]
+    ) -> list[TreeProbe]:
+        """The silent probes again, and others over each link and each port that is still
+        suspect.
+        """
         tree, turn, ways = self.tree, self.turn, known.of(self.tree)
         lost = [probe for probe in self.silent if not known.explained(probe)]
         early_s = now_s - 1.5 * self.settings.burst_s - lag_s
@@ -148,8 +169,12 @@ class TreeInquiry(Inquiry):
         compared = [nic for nic, since_s in self._compared_s.items() if since_s <= early_s]
         mute = {nic for nic in compared if (nic, "tx") not in self._witnesses}
         deaf = {nic for nic in compared if (nic, "rx") not in self._witnesses}
-        sources = {leaf for leaf in known.leaves(tree, "tx") if set(known.ends(tree, leaf, "tx")) - mute}
-        sinks = {leaf for leaf in known.leaves(tree, "rx") if set(known.ends(tree, leaf, "rx")) - deaf}
+        sources = {
+            leaf for leaf in known.leaves(tree, "tx") if set(known.ends(tree, leaf, "tx")) - mute
+        }
+        sinks = {
+            leaf for leaf in known.leaves(tree, "rx") if set(known.ends(tree, leaf, "rx")) - deaf
+        }
         found = dict.fromkeys(lost if silent else ())
         for a, b, cost in ways.crossings(suspects, sources, sinks, costs, turn).values():
             if cost < DEAD_COST:
@@ -159,7 +184,9 @@ class TreeInquiry(Inquiry):
         for probe in silent:
             for nic, direction in ((probe.sender, "tx"), (probe.target, "rx")):
                 if (nic, direction) not in self.ports:
-                    at_leaf = known.ends(tree, known.leaf_of[nic], "rx" if direction == "tx" else "tx")
+                    at_leaf = known.ends(
+                        tree, known.leaf_of[nic], "rx" if direction == "tx" else "tx"
+                    )
                     others = [other for other in at_leaf if other != nic]
                     if others:
                         other = others[turn % len(others)]
@@ -176,7 +203,9 @@ class TreeInquiry(Inquiry):
                     found[TreeProbe(probe.sender, probe.target, other_tree)] = None
         return list(found)
 
-    def _witness(self, known: TreeState, leaf: int, direction: Direction, useless: set[NicId]) -> NicId:
+    def _witness(
+        self, known: TreeState, leaf: int, direction: Direction, useless: set[NicId]
+    ) -> NicId:
         """A NIC of the leaf whose port is known to work in that tree, or another one each burst."""
         nics = [nic for nic in known.ends(self.tree, leaf, direction) if nic not in useless]
         nics = [nic for nic in nics if (nic, direction) in self.ports] or nics

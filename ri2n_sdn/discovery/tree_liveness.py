@@ -1,9 +1,11 @@
-"""Which ways through the switches work in which VLAN: learned from probes, at a cost that grows with the leaves.
+"""Which ways through the switches work in which VLAN: learned from probes, at a cost that grows
+with the leaves.
 
-In every tree the leaves form a ring in depth-first order: their probes cross each directed link between leaves once.
-Each leaf is represented by one of its NICs, by another one every round. A probe that is lost is repeated; when that is
-lost too, an inquiry sends more of them over other ways: what arrives exonerates all that it crossed, and what is left
-of the ways of the silent ones is dead. Probes go on over what is dead, and three that arrive bring it back.
+In every tree the leaves form a ring in depth-first order: their probes cross each directed link
+between leaves once. Each leaf is represented by one of its NICs, by another one every round. A
+probe that is lost is repeated; when that is lost too, an inquiry sends more of them over other
+ways: what arrives exonerates all that it crossed, and what is left of the ways of the silent ones
+is dead. Probes go on over what is dead, and three that arrive bring it back.
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ class _Pending:
 
 @dataclass
 class _Dead:
-    """A link or port that is dead: how many probes over it were heard in a row, and the newest of them."""
+    """A link or port that is dead:
+
+    how many probes over it were heard in a row, and the newest of them.
+    """
 
     since_s: float
     heard_s: float = -1e9
@@ -39,9 +44,11 @@ class _Dead:
 
 
 class TreeLiveness:
-    """What works of the trees. Pure: the caller gives the time, sends the probes of `tick` and reports those `heard`.
+    """What works of the trees. Pure: the caller gives the time, sends the probes of `tick` and
+    reports those `heard`.
 
-    A NIC of which nothing arrives in any VLAN says nothing about the trees: that is for wiring to find.
+    A NIC of which nothing arrives in any VLAN says nothing about the trees: that is for wiring to
+    find.
     """
 
     def __init__(
@@ -50,7 +57,10 @@ class TreeLiveness:
         settings: LivenessSettings | None = None,
         label: Callable[[NicId], str] = "{0[0]}:{0[1]}".format,
     ) -> None:
-        """`label` names a NIC in `events`. `lag_s`, set by the caller, is how late probes are reported at present."""
+        """`label` names a NIC in `events`.
+
+        `lag_s`, set by the caller, is how late probes are reported at present.
+        """
         self.trees = trees
         self.settings = settings or LivenessSettings()
         self.events: list[str] = []
@@ -69,7 +79,9 @@ class TreeLiveness:
         self._waiting: deque[tuple[float, TreeProbe]] = deque()
         self._inquiries: dict[int, TreeInquiry] = {}
         self._told: dict[str, str] = {}
-        self._untold: tuple[float, float] | None = None  # since when, and until when there is something to tell
+        self._untold: tuple[float, float] | None = (
+            None  # since when, and until when there is something to tell
+        )
         self._next_ring_s = self._next_recover_s = -1e9
         self._last_tick_s: float | None = None
 
@@ -82,7 +94,10 @@ class TreeLiveness:
 
     @property
     def dead_ports(self) -> frozenset[Port]:
-        """(NIC, tree, direction): what it sends in that VLAN, or what is sent to it, does not pass its own leaf."""
+        """(NIC, tree, direction):
+
+        what it sends in that VLAN, or what is sent to it, does not pass its own leaf.
+        """
         return frozenset(self._dead_ports)
 
     @property
@@ -97,7 +112,10 @@ class TreeLiveness:
 
     @property
     def hosts_under_test(self) -> set[str]:
-        """Hosts that inquiries ask: they must answer echo requests, sent after the probes, for a verdict."""
+        """Hosts that inquiries ask:
+
+        they must answer echo requests, sent after the probes, for a verdict.
+        """
         return {
             nic[0]
             for inquiry in self._inquiries.values()
@@ -111,13 +129,18 @@ class TreeLiveness:
         return self._known.port_alive(nic, tree)
 
     def way_alive(self, tree: int, a: int, b: int) -> bool:
-        """The tree has a way from leaf a to leaf b and nothing on it is dead; ask again for the way back."""
+        """The tree has a way from leaf a to leaf b and nothing on it is dead.
+
+        Ask again for the way back.
+        """
         return self._known.way_alive(tree, a, b)
 
     # What happens
 
     def set_nics(self, leaf_of: Mapping[NicId, int], usable: Collection[NicId]) -> None:
-        """All NICs with the leaf each is plugged into, and those of them that work and whose host can be asked."""
+        """All NICs with the leaf each is plugged into, and those of them that work and whose
+        host can be asked.
+        """
         usable = frozenset(nic for nic in usable if nic in leaf_of)
         if usable == self._known.usable and leaf_of == self._known.leaf_of:
             return
@@ -126,7 +149,9 @@ class TreeLiveness:
         for port in [port for port in self._dead_ports if port[0] in gone]:
             del self._dead_ports[port]
             self._turned(port[1], self._last_tick_s or 0.0)
-        self._pending = {probe: state for probe, state in self._pending.items() if self._known.can(probe)}
+        self._pending = {
+            probe: state for probe, state in self._pending.items() if self._known.can(probe)
+        }
         for inquiry in self._inquiries.values():
             inquiry.forget(self._known)
         self._stale.update(range(self.trees.count))
@@ -145,10 +170,16 @@ class TreeLiveness:
         way = ways.way(a, b) if dead or tree in self._inquiries else ()
         for inquiry in self._inquiries.values():
             inquiry.heard(probe, way, now_s)
-        links = [link for link in way if link in dead and self._recovers(self._dead[tree, link], probe, now_s)]
+        links = [
+            link
+            for link in way
+            if link in dead and self._recovers(self._dead[tree, link], probe, now_s)
+        ]
         ports: list[Port] = [(nic, tree, direction) for nic, direction in probe.ends]
         ports = [
-            port for port in ports if port in self._dead_ports and self._recovers(self._dead_ports[port], probe, now_s)
+            port
+            for port in ports
+            if port in self._dead_ports and self._recovers(self._dead_ports[port], probe, now_s)
         ]
         for link in links:
             del self._dead[tree, link]
@@ -158,10 +189,12 @@ class TreeLiveness:
             self._turned(tree, now_s)
 
     def tick(self, now_s: float, answered_s: Callable[[str], float]) -> list[TreeProbe]:
-        """Probes to send now; call it every 25 ms or so, and send `hosts_under_test` an echo request after them.
+        """Probes to send now; call it every 25 ms or so, and send `hosts_under_test` an echo
+        request after them.
 
-        `answered_s(host)` is when the newest echo request that the host has answered was sent, as for Wiring.tick.
-        Silence counts for nothing while an end's host does not answer, or while this loop was not run in time.
+        `answered_s(host)` is when the newest echo request that the host has answered was sent, as
+        for Wiring.tick. Silence counts for nothing while an end's host does not answer, or while
+        this loop was not run in time.
         """
         settings = self.settings
         if self._last_tick_s is not None and now_s - self._last_tick_s > 2 * settings.probe_s:
@@ -179,7 +212,9 @@ class TreeLiveness:
         if self._untold is not None:
             # What has one cause is found and recovers in pieces: wait for the others.
             first_s, last_s = self._untold
-            quiet = not self._inquiries and now_s >= last_s + max(settings.recover_s, self.interval_s / 4)
+            quiet = not self._inquiries and now_s >= last_s + max(
+                settings.recover_s, self.interval_s / 4
+            )
             if quiet or now_s > first_s + max(settings.patience_s, 2 * self.interval_s):
                 self._tell()
         return probes
@@ -204,7 +239,9 @@ class TreeLiveness:
             if not senders or not receivers:
                 continue
             turn = self._round + tree
-            probe = TreeProbe(senders[turn % len(senders)], receivers[(turn + (a == b)) % len(receivers)], tree)
+            probe = TreeProbe(
+                senders[turn % len(senders)], receivers[(turn + (a == b)) % len(receivers)], tree
+            )
             if probe.sender == probe.target:
                 continue
             probes.append(probe)
@@ -214,7 +251,10 @@ class TreeLiveness:
         return probes
 
     def _cover(self, tree: int) -> list[tuple[int, int]]:
-        """Pairs of leaves whose live ways cross every link that a live way crosses: the ring when nothing is dead."""
+        """Pairs of leaves whose live ways cross every link that a live way crosses:
+
+        the ring when nothing is dead.
+        """
         ways, dead = self._known.of(tree), self._known.dead_in(tree)
         sources, sinks = self._known.leaves(tree, "tx"), self._known.leaves(tree, "rx")
         ring = ways.ring(sources & sinks)
@@ -270,13 +310,17 @@ class TreeLiveness:
         probes: list[TreeProbe] = []
         calm = [tree for tree in range(self.trees.count) if tree not in self._inquiries]
         for inquiry in list(self._inquiries.values()):
-            probes += inquiry.step(self._known, now_s, self.lag_s, calm, settings.probes_per_tick - len(probes))
+            probes += inquiry.step(
+                self._known, now_s, self.lag_s, calm, settings.probes_per_tick - len(probes)
+            )
             if inquiry.over(now_s, self.lag_s, answered_s):
                 del self._inquiries[inquiry.tree]
                 self._bury(*inquiry.verdict(self._known, self.lag_s), inquiry.tree, now_s)
         return probes
 
-    def _bury(self, links: Collection[int], ports: Collection[End], tree: int, now_s: float) -> None:
+    def _bury(
+        self, links: Collection[int], ports: Collection[End], tree: int, now_s: float
+    ) -> None:
         """An inquiry found these dead."""
         self._dead.update({(tree, link): _Dead(now_s) for link in links})
         self._dead_ports.update({(nic, tree, direction): _Dead(now_s) for nic, direction in ports})
@@ -291,34 +335,58 @@ class TreeLiveness:
         return max(self.settings.recover_s, 4 * count / self.settings.probes_per_s)
 
     def _recovery(self, now_s: float) -> list[TreeProbe]:
-        """A probe over each thing that is dead: the one that was heard last, or over another way each time."""
+        """A probe over each thing that is dead:
+
+        the one that was heard last, or over another way each time.
+        """
         interval_s = self._recover_interval_s()
         turn = int(now_s / interval_s)
         fresh_s = now_s - 1.5 * interval_s - self.lag_s
         found: dict[TreeProbe, None] = {}
         wanted: dict[int, list[int]] = {}
         for (tree, link), state in self._dead.items():
-            if state.probe is not None and state.heard_s >= fresh_s and self._known.can(state.probe):
+            if (
+                state.probe is not None
+                and state.heard_s >= fresh_s
+                and self._known.can(state.probe)
+            ):
                 found[state.probe] = None
             else:
                 wanted.setdefault(tree, []).append(link)
         for tree, links in wanted.items():
             costs = dict.fromkeys(self._known.dead_in(tree), 1)
             sources, sinks = self._known.leaves(tree, "tx"), self._known.leaves(tree, "rx")
-            for a, b, _ in self._known.of(tree).crossings(links, sources, sinks, costs, turn).values():
-                senders, receivers = self._known.ends(tree, a, "tx"), self._known.ends(tree, b, "rx")
-                found[TreeProbe(senders[turn % len(senders)], receivers[turn % len(receivers)], tree)] = None
+            for a, b, _ in (
+                self._known.of(tree).crossings(links, sources, sinks, costs, turn).values()
+            ):
+                senders, receivers = (
+                    self._known.ends(tree, a, "tx"),
+                    self._known.ends(tree, b, "rx"),
+                )
+                found[
+                    TreeProbe(senders[turn % len(senders)], receivers[turn % len(receivers)], tree)
+                ] = None
         for (nic, tree, direction), state in self._dead_ports.items():
-            if state.probe is not None and state.heard_s >= fresh_s and self._known.can(state.probe):
+            if (
+                state.probe is not None
+                and state.heard_s >= fresh_s
+                and self._known.can(state.probe)
+            ):
                 found[state.probe] = None
             elif nic in self._known.usable:
                 other = self._partner(nic, tree, direction, turn)
                 if other is not None:
-                    found[TreeProbe(nic, other, tree) if direction == "tx" else TreeProbe(other, nic, tree)] = None
+                    found[
+                        TreeProbe(nic, other, tree)
+                        if direction == "tx"
+                        else TreeProbe(other, nic, tree)
+                    ] = None
         return list(found)
 
     def _partner(self, nic: NicId, tree: int, direction: Direction, turn: int) -> NicId | None:
-        """A NIC that works in the tree, of the same leaf where there is one, to try the port of another one with."""
+        """A NIC that works in the tree, of the same leaf where there is one, to try the port of
+        another one with.
+        """
         leaf, back = self._known.leaf_of[nic], direction == "rx"
         far: Direction = "tx" if back else "rx"
         others = [other for other in self._known.ends(tree, leaf, far) if other != nic]

@@ -1,4 +1,7 @@
-"""One tree as seen by probes: the way between two leaves, a ring over all, and which leaves' way crosses a link."""
+"""One tree as seen by probes:
+
+the way between two leaves, a ring over all, and which leaves' way crosses a link.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ _NOBODY: _Near = (1 << 60, -1)
 
 
 class TreePaths:
-    """Set `number` of the trees in plain lists, which are many times faster than arrays for one way at a time."""
+    """Set `number` of the trees in plain lists, which are many times faster than arrays for one
+    way at a time.
+    """
 
     def __init__(self, trees: Trees, number: int) -> None:
         self.parent: list[int] = trees.parent[number].tolist()
@@ -24,7 +29,9 @@ class TreePaths:
         self._children: list[list[int]] = [[] for _ in self.parent]
         self._up: list[int] = [-1] * len(self.parent)
         ends = trees.graph.ends[:, 0].tolist()
-        for switch, (above, cable) in enumerate(zip(self.parent, trees.cable[number].tolist(), strict=True)):
+        for switch, (above, cable) in enumerate(
+            zip(self.parent, trees.cable[number].tolist(), strict=True)
+        ):
             if cable >= 0:
                 self._children[above].append(switch)
                 self._up[switch] = 2 * cable + (ends[cable] != switch)
@@ -56,10 +63,13 @@ class TreePaths:
     def ring(self, leaves: Iterable[int]) -> list[tuple[int, int]]:
         """A ring over the leaves of each tree of the set, depth first.
 
-        Its ways cross every directed link that lies between any two of the leaves, each exactly once.
+        Its ways cross every directed link that lies between any two of the leaves, each exactly
+        once.
         """
         members: dict[int, list[int]] = {}
-        for leaf in sorted((leaf for leaf in leaves if self._depth[leaf] >= 0), key=self._rank.__getitem__):
+        for leaf in sorted(
+            (leaf for leaf in leaves if self._depth[leaf] >= 0), key=self._rank.__getitem__
+        ):
             members.setdefault(self._root[leaf], []).append(leaf)
         found = []
         for ring in members.values():
@@ -75,10 +85,12 @@ class TreePaths:
         costs: Mapping[int, int],
         turn: int = 0,
     ) -> dict[int, tuple[int, int, int]]:
-        """For each link (a source, a sink, costs): their way crosses it, and as little as possible of what costs.
+        """For each link (a source, a sink, costs): their way crosses it, and as little as possible
+        of what costs.
 
-        `costs` are those of directed links, 0 when not named; the link itself is not counted. Links between which and
-        any source or sink there is no way are left out. Among equals another one is taken each `turn`.
+        `costs` are those of directed links, 0 when not named; the link itself is not counted. Links
+        between which and any source or sink there is no way are left out. Among equals another one
+        is taken each `turn`.
         """
         above_of = {}
         for switch in self._order:
@@ -101,12 +113,16 @@ class TreePaths:
     def _nearest(
         self, seeds: Collection[int], costs: Mapping[int, int], turn: int, outward: int
     ) -> tuple[list[_Near], list[_Near]]:
-        """Of each switch the cheapest seed below it (itself included), and the cheapest not below it, from its parent.
+        """Of each switch the cheapest seed below it (itself included), and the cheapest not below
+        it, from its parent.
 
-        Costs are those of the links towards the switch, or with `outward` = 1 of those away from it.
+        Costs are those of the links towards the switch, or with `outward` = 1 of those away from
+        it.
         """
         below, above = [_NOBODY] * len(self.parent), [_NOBODY] * len(self.parent)
-        candidates: dict[int, list[tuple[int, int, int]]] = {}  # of each switch: (cost, seed, the child it came by)
+        candidates: dict[
+            int, list[tuple[int, int, int]]
+        ] = {}  # of each switch: (cost, seed, the child it came by)
         for switch in reversed(self._order):
             near = [(0, switch, -1)] if switch in seeds else []
             for child in self._children[switch]:

@@ -1,4 +1,7 @@
-"""What is known of NICs, trees and dead links at one moment: what liveness and its inquiries ask again and again."""
+"""What is known of NICs, trees and dead links at one moment:
+
+what liveness and its inquiries ask again and again.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ DEAD_COST = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class TreeProbe:
-    """A probe to send from NIC `sender` to NIC `target` in VLAN `Trees.vlans[tree]` (tree 0: untagged)."""
+    """A probe to send from NIC `sender` to NIC `target` in VLAN `Trees.vlans[tree]` (tree 0:
+
+    untagged).
+    """
 
     sender: NicId
     target: NicId
@@ -38,7 +44,9 @@ class TreeProbe:
 
 
 class TreeState:
-    """NICs with their leaves, and what is dead. `nics_at` are the usable NICs of each leaf, sorted."""
+    """NICs with their leaves, and what is dead. `nics_at` are the usable NICs of each leaf,
+    sorted.
+    """
 
     def __init__(self, trees: Trees) -> None:
         self.trees = trees
@@ -97,7 +105,10 @@ class TreeState:
     def explained(self, probe: TreeProbe) -> bool:
         """What is known to be dead explains that the probe was lost."""
         a, b = self.leaf_of[probe.sender], self.leaf_of[probe.target]
-        sends, receives = self.port_alive(probe.sender, probe.tree)[0], self.port_alive(probe.target, probe.tree)[1]
+        sends, receives = (
+            self.port_alive(probe.sender, probe.tree)[0],
+            self.port_alive(probe.target, probe.tree)[1],
+        )
         return not (sends and receives and (a == b or self.way_alive(probe.tree, a, b)))
 
     def ends(self, tree: int, leaf: int, direction: Direction) -> list[NicId]:
@@ -117,7 +128,9 @@ class TreeState:
         def spanned(tree: int) -> set[int]:
             if tree not in spans:
                 ways = self.of(tree)
-                spans[tree] = {link // 2 for a, b in ways.ring(self.nics_at) for link in ways.way(a, b)}
+                spans[tree] = {
+                    link // 2 for a, b in ways.ring(self.nics_at) for link in ways.way(a, b)
+                }
             return spans[tree]
 
         dead = [(tree, link) for tree, links in self._dead.items() for link in links]
@@ -130,6 +143,9 @@ class TreeState:
             by_port.setdefault((nic, self.port_alive(nic, tree)), []).append(self.trees.vlans[tree])
         for (nic, alive), vlans in sorted(by_port.items()):
             where = f"{label(nic)} on {self.trees.graph.names[self.leaf_of[nic]]}"
-            what = {(False, False): "does not work", (False, True): "nothing it sends in it arrives"}
+            what = {
+                (False, False): "does not work",
+                (False, True): "nothing it sends in it arrives",
+            }
             now[f"{where}, {vlan_text(vlans)}"] = what.get(alive, "nothing arrives in it")
         return now

@@ -1,12 +1,17 @@
-"""`ri2n vlan check`: what probes between all NICs say of the switches' ports, cables, VLANs and address learning.
+"""`ri2n vlan check`: what probes between all NICs say of the switches' ports, cables, VLANs and
+address learning.
 
-A probe tells only whether a frame of one VLAN gets from one NIC to another. What arrives exonerates all that it crossed
-by plan; what is left of the ways of those that did not is named. From that follows what can be told and what cannot:
+A probe tells only whether a frame of one VLAN gets from one NIC to another. What arrives exonerates
+all that it crossed by plan; what is left of the ways of those that did not is named. From that
+follows what can be told and what cannot:
 
-* A port whose VLAN is missing from one whose cable works in other VLANs: yes. Which end of a cable lacks the VLAN: no.
-* A cable that is cut from one that leads elsewhere: no; two such cables at one switch may be swapped with each other.
+* A port whose VLAN is missing from one whose cable works in other VLANs: yes. Which end of a cable
+  lacks the VLAN: no.
+* A cable that is cut from one that leads elsewhere: no; two such cables at one switch may be
+  swapped with each other.
 * Cables swapped between ports that carry the same VLANs: not seen, and no harm done.
-* A leaf with a single NIC: not its port from its cable. A NIC that is heard in no VLAN says nothing about switches.
+* A leaf with a single NIC: not its port from its cable. A NIC that is heard in no VLAN says nothing
+  about switches.
 """
 
 from __future__ import annotations
@@ -21,12 +26,20 @@ from ri2n_sdn.discovery.tree_paths import TreePaths
 from ri2n_sdn.fabric.model import NicId
 from ri2n_sdn.vlan.trees import Trees
 
-__all__ = ["LearningStep", "LearningTest", "findings", "learning_findings", "learning_tests", "sweep"]
+__all__ = [
+    "LearningStep",
+    "LearningTest",
+    "findings",
+    "learning_findings",
+    "learning_tests",
+    "sweep",
+]
 
 
 @dataclass(frozen=True)
 class LearningStep:
-    """Send a frame from NIC `sender` in a tree's VLAN with that source address, to `target` or to all when None.
+    """Send a frame from NIC `sender` in a tree's VLAN with that source address, to `target` or to
+    all when None.
 
     The frame must arrive at `expect` unless that is None; source None is the NIC's own address.
     """
@@ -40,7 +53,10 @@ class LearningStep:
 
 @dataclass(frozen=True)
 class LearningTest:
-    """Steps, to be done in order, that show whether `switch` keeps addresses per VLAN; `others` are on the way too."""
+    """Steps, to be done in order, that show whether `switch` keeps addresses per VLAN.
+
+    `others` are on the way too.
+    """
 
     switch: str
     others: tuple[str, ...]
@@ -48,7 +64,9 @@ class LearningTest:
 
 
 def sweep(trees: Trees, leaf_of: Mapping[NicId, int]) -> list[TreeProbe]:
-    """Probes of every NIC in every VLAN, to and from a NIC of its own leaf and one of another leaf."""
+    """Probes of every NIC in every VLAN, to and from a NIC of its own leaf and one of another
+    leaf.
+    """
     nics_at = _by_leaf(leaf_of)
     found: dict[TreeProbe, None] = {}
     for tree in range(trees.count):
@@ -68,7 +86,9 @@ def sweep(trees: Trees, leaf_of: Mapping[NicId, int]) -> list[TreeProbe]:
                         others.append(there[i % len(there)])
                     for other in others:
                         if other != nic:
-                            found[TreeProbe(nic, other, tree)] = found[TreeProbe(other, nic, tree)] = None
+                            found[TreeProbe(nic, other, tree)] = found[
+                                TreeProbe(other, nic, tree)
+                            ] = None
     return list(found)
 
 
@@ -81,8 +101,9 @@ def findings(
 ) -> list[str]:
     """What is not as it should be, each naming its element; empty when all is well.
 
-    `sent` are the probes whose hosts at both ends were there to send and report; send each a few times, since one that
-    is lost by chance accuses what it crosses. `label` names a NIC with its switch port, as in `leaf1 port 3 (n3:nic0)`.
+    `sent` are the probes whose hosts at both ends were there to send and report; send each a few
+    times, since one that is lost by chance accuses what it crosses. `label` names a NIC with its
+    switch port, as in `leaf1 port 3 (n3:nic0)`.
     """
     sent = list(sent)
     heard = frozenset(heard).intersection(sent)
@@ -101,7 +122,9 @@ def findings(
     lost = [probe for probe in sent if probe not in heard]
     for probe in lost:
         if probe.sender in sends and probe.target in receives:
-            dead.update((probe.tree, link) for link in way(probe) if (probe.tree, link) not in good_links)
+            dead.update(
+                (probe.tree, link) for link in way(probe) if (probe.tree, link) not in good_links
+            )
     for probe in lost:
         if probe.sender not in sends or probe.target not in receives:
             continue
@@ -113,12 +136,22 @@ def findings(
     spanned: dict[int, set[int]] = {}
     for probe in sent:
         spanned.setdefault(probe.tree, set()).update(link // 2 for link in way(probe))
-    silent = sorted({nic for probe in sent for nic in (probe.sender, probe.target)} - (sends & receives))
+    silent = sorted(
+        {nic for probe in sent for nic in (probe.sender, probe.target)} - (sends & receives)
+    )
     working = {leaf for nic, leaf in leaf_of.items() if nic in sends | receives}
     texts = []
     for nic in silent:
-        what = "nothing arrives" if nic in sends else "nothing it sends arrives" if nic in receives else "nothing works"
-        texts.append(f"{label(nic)}: {what}, in any VLAN: not plugged in there, or its host's fault")
+        what = (
+            "nothing arrives"
+            if nic in sends
+            else "nothing it sends arrives"
+            if nic in receives
+            else "nothing works"
+        )
+        texts.append(
+            f"{label(nic)}: {what}, in any VLAN: not plugged in there, or its host's fault"
+        )
     for nic in sorted(tx.keys() | rx.keys()):
         sent_in, got_in = tx.get(nic, set()), rx.get(nic, set())
         for which, what in (
@@ -129,15 +162,18 @@ def findings(
             if which:
                 vlans = vlan_text(trees.vlans[tree] for tree in which)
                 texts.append(f"{label(nic)}: {vlans} {'are' if len(which) > 1 else 'is'} {what}")
-    return texts + _cable_texts(trees, causes(trees, dead, lambda tree: spanned.get(tree, set()), working))
+    return texts + _cable_texts(
+        trees, causes(trees, dead, lambda tree: spanned.get(tree, set()), working)
+    )
 
 
 def learning_tests(trees: Trees, leaf_of: Mapping[NicId, int]) -> list[LearningTest]:
     """For each switch where that can be found out: does it learn addresses for all VLANs together?
 
-    NIC A announces an address in VLAN x, NIC B, behind another port, the same one in VLAN y. A frame for it in VLAN x
-    must arrive at A; a switch that learns for all VLANs together sends it towards B, or drops it where it came from
-    there. Leaves need two NICs, others two trees and leaves behind two ports: one that is in one tree does no harm.
+    NIC A announces an address in VLAN x, NIC B, behind another port, the same one in VLAN y. A
+    frame for it in VLAN x must arrive at A; a switch that learns for all VLANs together sends it
+    towards B, or drops it where it came from there. Leaves need two NICs, others two trees and
+    leaves behind two ports: one that is in one tree does no harm.
     """
     nics_at = _by_leaf(leaf_of)
     ways = [TreePaths(trees, tree) for tree in range(trees.count)]
@@ -158,15 +194,21 @@ def learning_tests(trees: Trees, leaf_of: Mapping[NicId, int]) -> list[LearningT
     return found
 
 
-def learning_findings(tests: Sequence[LearningTest], arrived: Collection[tuple[int, int]]) -> list[str]:
-    """`arrived` are (test, step) whose frame came to where it was expected. Names the switches that learn wrongly.
+def learning_findings(
+    tests: Sequence[LearningTest], arrived: Collection[tuple[int, int]]
+) -> list[str]:
+    """`arrived` are (test, step) whose frame came to where it was expected. Names the switches that
+    learn wrongly.
 
     Valid only when `findings` are empty: a frame that is lost for another reason looks the same.
     """
     failed = [
         test
         for number, test in enumerate(tests)
-        if any(step.expect is not None and (number, place) not in arrived for place, step in enumerate(test.steps))
+        if any(
+            step.expect is not None and (number, place) not in arrived
+            for place, step in enumerate(test.steps)
+        )
     ]
     clear = {test.switch for test in tests} - {test.switch for test in failed}
     guilty = [test.switch for test in failed if not test.others]
@@ -188,11 +230,17 @@ def _steps(a: NicId, b: NicId, c: NicId, x: int, y: int, mac: str) -> tuple[Lear
 
 
 def _far_test(
-    trees: Trees, ways: list[TreePaths], nics_at: Mapping[int, list[NicId]], switch: int, reached: list[int], mac: str
+    trees: Trees,
+    ways: list[TreePaths],
+    nics_at: Mapping[int, list[NicId]],
+    switch: int,
+    reached: list[int],
+    mac: str,
 ) -> LearningTest | None:
     """A test of a switch without NICs, from leaves behind different ports of it."""
     behind = [
-        {leaf: ways[tree].way(switch, leaf) for leaf in nics_at if ways[tree].joined(switch, leaf)} for tree in reached
+        {leaf: ways[tree].way(switch, leaf) for leaf in nics_at if ways[tree].joined(switch, leaf)}
+        for tree in reached
     ]
     for x, to_x in zip(reached, behind, strict=True):
         a = next(iter(to_x), None)
@@ -203,7 +251,9 @@ def _far_test(
             b = next((leaf for leaf in to_y if to_y[leaf][0] != to_x[a][0]), None)
             if y != x and b is not None:
                 ends = trees.graph.ends
-                crossed = {int(end) for link in (*to_x[a], *to_x[c]) for end in ends[link // 2]} - {switch}
+                crossed = {int(end) for link in (*to_x[a], *to_x[c]) for end in ends[link // 2]} - {
+                    switch
+                }
                 others = tuple(trees.graph.names[each] for each in sorted(crossed))
                 nics = nics_at[a][0], nics_at[b][0], nics_at[c][-1]
                 return LearningTest(trees.graph.names[switch], others, _steps(*nics, x, y, mac))
@@ -213,23 +263,36 @@ def _far_test(
 def _cable_texts(trees: Trees, found: list[Cause]) -> list[str]:
     """Cables of one switch that are dead as a whole may be swapped with each other."""
     texts = []
-    dead_at = Counter(end for cause in found if _is_cut(cause) for end in trees.graph.ends[cause.cable].tolist())
+    dead_at = Counter(
+        end for cause in found if _is_cut(cause) for end in trees.graph.ends[cause.cable].tolist()
+    )
     for cause in found:
         name = cause.name(trees)
         vlans = vlan_text(trees.vlans[tree] for tree in cause.trees)
         if cause.cable is None:
-            what = "is dead" if cause.certain else "its cables are cut, or lead to other ports than they should"
+            what = (
+                "is dead"
+                if cause.certain
+                else "its cables are cut, or lead to other ports than they should"
+            )
             texts.append(f"{name}: nothing gets through it: {what}")
         elif _is_cut(cause):
             near = [end for end in trees.graph.ends[cause.cable].tolist() if dead_at[end] > 1]
-            swapped = f", or swapped with the other one of {trees.graph.names[near[0]]}" if near else ""
-            texts.append(f"{name.replace(' to ', ' seems not to lead to ', 1)}: cut, or wrong cable{swapped}")
+            swapped = (
+                f", or swapped with the other one of {trees.graph.names[near[0]]}" if near else ""
+            )
+            texts.append(
+                f"{name.replace(' to ', ' seems not to lead to ', 1)}: cut, or wrong cable{swapped}"
+            )
         elif cause.both:
             texts.append(f"{name}: {vlans} missing")
         elif cause.whole:
             texts.append(f"{name}: unidirectional: nothing gets through this way")
         else:
-            texts.append(f"{name}: {vlans} {'get' if len(cause.trees) > 1 else 'gets'} through the other way only")
+            texts.append(
+                f"{name}: {vlans} {'get' if len(cause.trees) > 1 else 'gets'} through the other "
+                "way only"
+            )
     return texts
 
 

@@ -12,7 +12,10 @@ PROTOCOLS = {"tcp": (6,), "udp": (17,), "icmp": (1, 58)}
 
 @dataclass(frozen=True, slots=True)
 class TrafficClass:
-    """IP packets of `proto` (a name of PROTOCOLS), from or to `port`, marked `dscp` (0..63); None: any."""
+    """IP packets of `proto` (a name of PROTOCOLS), from or to `port`, marked `dscp` (0..63); None:
+
+    any.
+    """
 
     proto: str | None = None
     port: int | None = None

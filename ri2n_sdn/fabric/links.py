@@ -1,4 +1,7 @@
-"""Numbers of the links between pairs of hosts with helpers: the same in both directions, kept while a link exists."""
+"""Numbers of the links between pairs of hosts with helpers:
+
+the same in both directions, kept while a link exists.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,8 @@ def number_links(fabric: Fabric, before: LinkNumbers) -> LinkNumbers:
 
 
 def number_pair(paths: Iterable[PathKey], before: Mapping[PathKey, int]) -> dict[PathKey, int]:
-    """Numbers for one pair's paths: those in `before` keep theirs, new ones get the lowest free ones in order.
+    """Numbers for one pair's paths: those in `before` keep theirs, new ones get the lowest free
+    ones in order.
 
     Paths beyond the 64th, and those of ports above MAX_PORT, get none.
     """

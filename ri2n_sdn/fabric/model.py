@@ -1,4 +1,6 @@
-"""The fabric as the controller sees it now: hosts, NICs, networks, and the paths between two hosts."""
+"""The fabric as the controller sees it now: hosts, NICs, networks, and the paths between two
+hosts.
+"""
 
 from __future__ import annotations
 
@@ -30,21 +32,29 @@ NicId = tuple[str, int]
 
 PairKey: TypeAlias = tuple[str, str]  # (sender host, receiver host)
 PathKey = tuple[int, int, int]
-"""(sender's OpenFlow port, receiver's OpenFlow port, VLAN ID of its frames) of a path between two hosts."""
+"""(sender's OpenFlow port, receiver's OpenFlow port, VLAN ID of its frames) of a path between
+two hosts.
+"""
 
 UNTAGGED = 0
-"""In place of a VLAN ID: no tag, as frames of a network's first tree go (and all where a network is one switch)."""
+"""In place of a VLAN ID:
+
+no tag, as frames of a network's first tree go (and all where a network is one switch).
+"""
 
 MAX_NIC_PORT = 1023
 """The highest port number of a NIC that is used: a path has to fit a register (pipeline.layout)."""
 
 LinkNumbers = Mapping[tuple[str, str], Mapping[PathKey, int]]
-"""(host, host with the greater name) -> (the two ports, VLAN) -> the link's number (fabric.links)."""
+"""(host, host with the greater name) -> (the two ports, VLAN) -> the link's number
+(fabric.links).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """A port of a host's bridge that leads to a switch; what was learned of it is `network` and the two `*_alive`.
+    """A port of a host's bridge that leads to a switch; what was learned of it is `network` and the
+    two `*_alive`.
 
     `switch` is the one that it is plugged into, as declared, where a network has several.
     """
@@ -77,7 +87,9 @@ class Nic:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Guest:
-    """A MAC address of a container or virtual machine that has the OpenFlow port `port` of its host's bridge."""
+    """A MAC address of a container or virtual machine that has the OpenFlow port `port` of its
+    host's bridge.
+    """
 
     port: int
     mac: str
@@ -87,15 +99,15 @@ class Guest:
 class Host:
     """A managed host. `mac` is the one of its LOCAL port, which its IP address belongs to.
 
-    `extra_macs` are behind its LOCAL port (containers with a macvlan there), `guests` behind ports of their own: their
-    frames are handled as those of unmanaged hosts are.
-    `hash_algorithm` is what its select groups hash by (pipeline.messages.Group).
-    `control_port` is the TCP port of its controller, which may be reached over the fabric.
-    `accepts_wire` says that its receiving tables are known to be installed, so that peers may send it frames
-    that carry NIC addresses (before, they must use the host's own).
-    `helper` says that it has the two TAPs of `ri2n-reorder`, `helper_up` that the helper runs, `helper_hangs` that its
-    process holds them and does nothing, and `may_stripe` that the cluster's configuration lets it be used. Rows for
-    helpers' frames do not ask for the latter: what is on its way when striping is turned off still arrives.
+    `extra_macs` are behind its LOCAL port (containers with a macvlan there), `guests` behind ports
+    of their own: their frames are handled as those of unmanaged hosts are. `hash_algorithm` is what
+    its select groups hash by (pipeline.messages.Group). `control_port` is the TCP port of its
+    controller, which may be reached over the fabric. `accepts_wire` says that its receiving tables
+    are known to be installed, so that peers may send it frames that carry NIC addresses (before,
+    they must use the host's own). `helper` says that it has the two TAPs of `ri2n-reorder`,
+    `helper_up` that the helper runs, `helper_hangs` that its process holds them and does nothing,
+    and `may_stripe` that the cluster's configuration lets it be used. Rows for helpers' frames do
+    not ask for the latter: what is on its way when striping is turned off still arrives.
     """
 
     name: str
@@ -119,7 +131,8 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A way through the switches of a network: the VLAN that leads along it, and the directed links that it crosses.
+    """A way through the switches of a network: the VLAN that leads along it, and the directed links
+    that it crosses.
 
     `rate_bps` is the slowest one's; None when there is none, since both NICs are on one switch.
     """
@@ -138,14 +151,19 @@ class Routing(Protocol):
         ...
 
     def flood_vlans(self, network: str, nics: tuple[Nic, ...]) -> tuple[int, ...]:
-        """VLANs (UNTAGGED among them) that reach all of a network's `nics` now, best first; never empty, two at most.
+        """VLANs (UNTAGGED among them) that reach all of a network's `nics` now, best first; never
+        empty, two at most.
 
-        Broadcast goes into the first one; what must arrive even while one of them breaks, into both.
+        Broadcast goes into the first one; what must arrive even while one of them breaks, into
+        both.
         """
         ...
 
     def routes(self, own: Nic, peer: Nic) -> tuple[Route, ...]:
-        """Those that this pair of NICs of one network may use, in order of their VLANs; dead ones too."""
+        """Those that this pair of NICs of one network may use, in order of their VLANs.
+
+        Dead ones too.
+        """
         ...
 
     def capacities_bps(self) -> Mapping[str, float]:
@@ -158,7 +176,9 @@ _ONE_SWITCH = (Route(),)
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """From one NIC of the sender to one NIC of the receiver on the same network, along one of its routes."""
+    """From one NIC of the sender to one NIC of the receiver on the same network, along one of
+    its routes.
+    """
 
     own: Nic
     peer: Nic
@@ -184,16 +204,22 @@ class Path:
     @property
     def links(self) -> tuple[str, ...]:
         """Ids of the directed, capacitated links that the path crosses (weights.loop)."""
-        return (f"{self.own.host}:{self.own.port}>", *self.route.links, f">{self.peer.host}:{self.peer.port}")
+        return (
+            f"{self.own.host}:{self.own.port}>",
+            *self.route.links,
+            f">{self.peer.host}:{self.peer.port}",
+        )
 
 
 @dataclass(frozen=True)
 class Fabric:
-    """All managed hosts at one moment; immutable, so that a plan is computed from one consistent view.
+    """All managed hosts at one moment; immutable, so that a plan is computed from one consistent
+    view.
 
-    `by_flows` is what helpers are not given, whoever sends it to whom. `routing` knows the ways through networks of
-    several switches; without it every network is one switch. `placement` has the hosts whose TCP services get each new
-    connection placed on a path of its own, and the services' ports; none: all ports (pipeline.placement).
+    `by_flows` is what helpers are not given, whoever sends it to whom. `routing` knows the ways
+    through networks of several switches; without it every network is one switch. `placement` has
+    the hosts whose TCP services get each new connection placed on a path of its own, and the
+    services' ports; none: all ports (pipeline.placement).
     """
 
     hosts: Mapping[str, Host] = field(default_factory=dict)
@@ -218,7 +244,10 @@ class Fabric:
         return {name: tuple(found[name]) for name in sorted(found)}
 
     def paths(self, sender: str, receiver: str) -> tuple[Path, ...]:
-        """All paths of a pair, dead ones too, in order of their keys; empty when they share no network."""
+        """All paths of a pair, dead ones too, in order of their keys.
+
+        Empty when they share no network.
+        """
         found = self._paths.get((sender, receiver))
         if found is None:
             found = self._paths[sender, receiver] = self._find_paths(sender, receiver)
@@ -251,7 +280,13 @@ class Fabric:
         Its own bridge knows by the TAPs' carrier whether that runs, but not that it hangs.
         """
         one, other = self.hosts[sender], self.hosts[receiver]
-        wanted = one.may_stripe and other.may_stripe and one.helper and other.helper and not one.helper_hangs
+        wanted = (
+            one.may_stripe
+            and other.may_stripe
+            and one.helper
+            and other.helper
+            and not one.helper_hangs
+        )
         return wanted and other.helper_up and bool(self.links(sender, receiver))
 
     def striped(self, one: str, other: str) -> bool:
@@ -259,17 +294,20 @@ class Fabric:
         return self.hosts[one].helper_up and self.stripes(one, other) and self.stripes(other, one)
 
     def attachments(self, host: str) -> dict[str, tuple[Nic, ...]]:
-        """A host's NICs by network, the one in charge of broadcast and of unmanaged hosts first (live, lowest port).
+        """A host's NICs by network, the one in charge of broadcast and of unmanaged hosts first
+        (live, lowest port).
 
-        Networks are in order of the host's ports, not of their names: a controller that starts anew may find the same
-        networks in another order, and shall change nothing.
+        Networks are in order of the host's ports, not of their names: a controller that starts anew
+        may find the same networks in another order, and shall change nothing.
         """
         found: dict[str, list[Nic]] = {}
         for nic in sorted(self.hosts[host].nics, key=lambda nic: nic.port):
             if nic.network is not None:
                 found.setdefault(nic.network, []).append(nic)
         return {
-            name: tuple(sorted(members, key=lambda nic: (not (nic.sends and nic.receives), nic.port)))
+            name: tuple(
+                sorted(members, key=lambda nic: (not (nic.sends and nic.receives), nic.port))
+            )
             for name, members in found.items()
         }
 

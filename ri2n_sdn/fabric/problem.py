@@ -9,14 +9,20 @@ from typing import Literal
 __all__ = ["Problem", "Severity", "exit_code", "worst_first"]
 
 Severity = Literal["bad", "warning"]
-"""`bad`: somebody is without traffic, or nobody can tell; `warning`: all have what they need, with less to spare."""
+"""`bad`: somebody is without traffic, or nobody can tell; `warning`:
+
+all have what they need, with less to spare.
+"""
 
 _EXIT_CODES: dict[Severity, int] = {"warning": 1, "bad": 2}
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem, in words that name what it is about; `advice` is empty where the text says it all."""
+    """One problem, in words that name what it is about.
+
+    `advice` is empty where the text says it all.
+    """
 
     severity: Severity
     text: str

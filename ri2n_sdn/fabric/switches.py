@@ -1,4 +1,7 @@
-"""The switches between hosts and the cables between switches: as written in YAML, and as a graph of arrays."""
+"""The switches between hosts and the cables between switches:
+
+as written in YAML, and as a graph of arrays.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +39,11 @@ SwitchName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]{0,7}$")]
 
 
 class LinkSpec(StrictModel):
-    """One end of a cable to another switch: the switch `to` which it goes, the own `port` it is plugged into.
+    """One end of a cable to another switch: the switch `to` which it goes, the own `port` it is
+    plugged into.
 
-    The other switch has the other end among its own links. Where several cables join two switches, the first end on
-    one side belongs to the first on the other, and so on.
+    The other switch has the other end among its own links. Where several cables join two switches,
+    the first end on one side belongs to the first on the other, and so on.
     """
 
     to: str
@@ -48,7 +52,10 @@ class LinkSpec(StrictModel):
 
 
 class SwitchSpec(StrictModel):
-    """A switch; each of its ports queues `port_buffer_bytes`, then drops its oldest or newest frame."""
+    """A switch.
+
+    Each of its ports queues `port_buffer_bytes`, then drops its oldest or newest frame.
+    """
 
     port_buffer_bytes: Annotated[int, Field(ge=3_000)] = 131_072
     drop: Literal["oldest", "newest"] = "oldest"
@@ -67,8 +74,9 @@ class SwitchSpec(StrictModel):
 class VlanSpec(StrictModel):
     """How the switches' spanning trees are used: one VLAN ID for each.
 
-    IDs are `ids`, or counted up from `first`; no more than `limit`. `table` says which of its VLANs a pair uses, of at
-    most `per_pair`. Switches forget addresses after `ageing_s` and remember `mac_table` pairs of (address, VLAN).
+    IDs are `ids`, or counted up from `first`; no more than `limit`. `table` says which of its VLANs
+    a pair uses, of at most `per_pair`. Switches forget addresses after `ageing_s` and remember
+    `mac_table` pairs of (address, VLAN).
     """
 
     first: VlanId = FIRST_VLAN
@@ -113,7 +121,10 @@ class Cable:
 
 @dataclass(frozen=True, eq=False)
 class SwitchGraph:
-    """S switches and C cables. Directed link 2c leads from ends[c, 0] to ends[c, 1], link 2c + 1 back."""
+    """S switches and C cables.
+
+    Directed link 2c leads from ends[c, 0] to ends[c, 1], link 2c + 1 back.
+    """
 
     names: tuple[str, ...]
     ends: NDArray[np.int32]  # (C, 2) switches
@@ -136,7 +147,9 @@ class SwitchGraph:
 
     @cached_property
     def component(self) -> NDArray[np.int32]:
-        """(S,) the number of the connected set that each switch belongs to, counted from 0 in order of switches."""
+        """(S,) the number of the connected set that each switch belongs to, counted from 0 in
+        order of switches.
+        """
         result = np.full(len(self.names), -1, dtype=np.int32)
         number = 0
         for start in range(len(self.names)):
@@ -166,7 +179,10 @@ class SwitchGraph:
 
 
 def switch_graph(switches: Mapping[str, SwitchSpec]) -> SwitchGraph:
-    """The graph of what was written; ValueError, with the key's path, for what does not fit together."""
+    """The graph of what was written.
+
+    ValueError, with the key's path, for what does not fit together.
+    """
     names = tuple(switches)
     index = {name: position for position, name in enumerate(names)}
     ends: list[tuple[int, int]] = []
@@ -177,17 +193,21 @@ def switch_graph(switches: Mapping[str, SwitchSpec]) -> SwitchGraph:
         for other, mine in theirs.items():
             back = to_each[other].get(one, [])
             if len(back) != len(mine):
-                where, link = (one, mine[len(back)]) if len(back) < len(mine) else (other, back[len(mine)])
+                where, link = (
+                    (one, mine[len(back)]) if len(back) < len(mine) else (other, back[len(mine)])
+                )
                 far = other if where == one else one
                 raise ValueError(
-                    f"switches.{where}.links: port {link.port} is wired to {far}, but {far} has no such link to {where}"
+                    f"switches.{where}.links: port {link.port} is wired to {far}, but {far} has no "
+                    f"such link to {where}"
                 )
             if index[one] > index[other]:
                 continue
             for near, far_end in zip(mine, back, strict=True):
                 if near.rate_bps != far_end.rate_bps:
                     raise ValueError(
-                        f"switches.{one}.links: port {near.port} to {other} has {near.rate_bps} bit/s,"
+                        f"switches.{one}.links: port {near.port} to {other} has {near.rate_bps} "
+                        "bit/s,"
                         f" the other end {far_end.rate_bps}"
                     )
                 ends.append((index[one], index[other]))
@@ -206,7 +226,9 @@ def _by_switch(name: str, spec: SwitchSpec, index: Mapping[str, int]) -> dict[st
     for position, link in enumerate(spec.links):
         where = f"switches.{name}.links[{position}].to"
         if link.to not in index:
-            raise ValueError(f"{where}: no switch {link.to!r} (there are: {', '.join(list(index)[:8])})")
+            raise ValueError(
+                f"{where}: no switch {link.to!r} (there are: {', '.join(list(index)[:8])})"
+            )
         if link.to == name:
             raise ValueError(f"{where}: a switch cannot be wired to itself")
         found.setdefault(link.to, []).append(link)

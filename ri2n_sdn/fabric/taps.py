@@ -1,4 +1,7 @@
-"""The two TAPs between a bridge and the helper ri2n-reorder, as host-up makes them; what it adds to frames."""
+"""The two TAPs between a bridge and the helper ri2n-reorder, as host-up makes them.
+
+What it adds to frames.
+"""
 
 __all__ = ["HELPER_BYTES", "PLAIN_TAP", "TAG_BYTES", "TAP_PORTS", "WIRE_TAP"]
 

@@ -25,9 +25,10 @@ NicName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]{0,14}$")]
 class NicSpec(StrictModel):
     """A NIC: its device name, the switch it is plugged into, and its rate in bit/s, both ways.
 
-    `port` is the switch's; without one it gets the lowest that is free (`Topology.port_numbers`). `queue_frames` is
-    what a lab's NIC holds before it drops, where the kernel can say that exactly. `queue` is how: one for all (`fifo`),
-    or one for each flow (`fair`: fq_codel, which host-up puts on NICs that have no better one).
+    `port` is the switch's; without one it gets the lowest that is free (`Topology.port_numbers`).
+    `queue_frames` is what a lab's NIC holds before it drops, where the kernel can say that exactly.
+    `queue` is how: one for all (`fifo`), or one for each flow (`fair`: fq_codel, which host-up puts
+    on NICs that have no better one).
     """
 
     name: NicName
@@ -39,9 +40,11 @@ class NicSpec(StrictModel):
 
 
 class HostSpec(StrictModel):
-    """A host and its NICs in order; `managed: false` is a router or appliance without Open vSwitch and has one NIC.
+    """A host and its NICs in order; `managed: false` is a router or appliance without Open vSwitch
+    and has one NIC.
 
-    `helper: false` is a managed host on which ri2n-reorder does not run where it runs on the others.
+    `helper: false` is a managed host on which ri2n-reorder does not run where it runs on the
+    others.
     """
 
     nics: Annotated[tuple[NicSpec, ...], Field(strict=False)]
@@ -50,7 +53,10 @@ class HostSpec(StrictModel):
 
 
 class Topology(StrictModel):
-    """What was configured. Hosts keep the order of the file; it numbers them from 1 and so gives their addresses."""
+    """What was configured. Hosts keep the order of the file.
+
+    It numbers them from 1 and so gives their addresses.
+    """
 
     name: TopologyName
     description: str = ""
@@ -60,7 +66,9 @@ class Topology(StrictModel):
 
     def with_drop(self, drop: Literal["oldest", "newest"]) -> Topology:
         """The same, with switches whose ports all drop that frame of a full buffer."""
-        switches = {name: spec.model_copy(update={"drop": drop}) for name, spec in self.switches.items()}
+        switches = {
+            name: spec.model_copy(update={"drop": drop}) for name, spec in self.switches.items()
+        }
         return self.model_copy(update={"switches": switches})
 
     @field_validator("switches", mode="before")
@@ -89,10 +97,16 @@ class Topology(StrictModel):
 
     @cached_property
     def network_of(self) -> dict[str, str]:
-        """Of each switch the network it belongs to, called by its first switch: switches joined by cables are one."""
+        """Of each switch the network it belongs to, called by its first switch:
+
+        switches joined by cables are one.
+        """
         first: dict[int, str] = {}
         component = self.graph.component.tolist()
-        return {name: first.setdefault(component[place], name) for place, name in enumerate(self.graph.names)}
+        return {
+            name: first.setdefault(component[place], name)
+            for place, name in enumerate(self.graph.names)
+        }
 
     @cached_property
     def port_numbers(self) -> dict[tuple[str, str], tuple[str, int]]:
@@ -115,7 +129,9 @@ class Topology(StrictModel):
         return found
 
     def number(self, host: str) -> int:
-        """The host's number, counted from 1 in the order of the file; KeyError for an unknown host."""
+        """The host's number, counted from 1 in the order of the file; KeyError for an unknown
+        host.
+        """
         for number, name in enumerate(self.hosts, start=1):
             if name == host:
                 return number
@@ -139,12 +155,22 @@ class Topology(StrictModel):
 
     def nics_on(self, switch: str) -> list[tuple[str, NicSpec]]:
         """(host, NIC) of everything plugged into `switch`, in order."""
-        return [(host, nic) for host, spec in self.hosts.items() for nic in spec.nics if nic.switch == switch]
+        return [
+            (host, nic)
+            for host, spec in self.hosts.items()
+            for nic in spec.nics
+            if nic.switch == switch
+        ]
 
     def warnings(self) -> list[str]:
-        """What works but is probably not meant: networks with fewer than two NICs, pairs that share no network."""
+        """What works but is probably not meant:
+
+        networks with fewer than two NICs, pairs that share no network.
+        """
         found = []
-        on_network: dict[str, list[tuple[str, NicSpec]]] = {network: [] for network in self.network_of.values()}
+        on_network: dict[str, list[tuple[str, NicSpec]]] = {
+            network: [] for network in self.network_of.values()
+        }
         for host, spec in self.hosts.items():
             for nic in spec.nics:
                 on_network[self.network_of[nic.switch]].append((host, nic))
@@ -153,18 +179,28 @@ class Topology(StrictModel):
                 found.append(f"switches.{switch}: no NIC is plugged into it")
             elif len(plugged) == 1:
                 host, nic = plugged[0]
-                found.append(f"switches.{switch}: {host}:{nic.name} is its only NIC, so it reaches nobody there")
-        networks = {host: {self.network_of[nic.switch] for nic in spec.nics} for host, spec in self.hosts.items()}
+                found.append(
+                    f"switches.{switch}: {host}:{nic.name} is its only NIC, so it reaches nobody "
+                    "there"
+                )
+        networks = {
+            host: {self.network_of[nic.switch] for nic in spec.nics}
+            for host, spec in self.hosts.items()
+        }
         if len(set(self.network_of.values())) == 1:
             return found
         for one, other in combinations(self.hosts, 2):
             if not networks[one] & networks[other]:
-                found.append(f"hosts {one} and {other} share no network: they cannot reach each other")
+                found.append(
+                    f"hosts {one} and {other} share no network: they cannot reach each other"
+                )
         return found
 
 
 def load_topology(path: Path) -> Topology:
-    """Read a topology file; BadInput (`FILE: key.path: what is wrong`, one line) when it is wrong."""
+    """Read a topology file; BadInput (`FILE: key.path: what is wrong`, one line) when it is
+    wrong.
+    """
     return load_model(path, Topology)
 
 
@@ -191,16 +227,25 @@ def _check_host(host: str, spec: HostSpec, switches: dict[str, SwitchSpec]) -> N
             raise ValueError(f"{where}.name: duplicate NIC name {nic.name!r}")
         seen.add(nic.name)
         if nic.switch not in switches:
-            raise ValueError(f"{where}.switch: no switch {nic.switch!r} (there are: {', '.join(switches)})")
+            raise ValueError(
+                f"{where}.switch: no switch {nic.switch!r} (there are: {', '.join(switches)})"
+            )
 
 
 def _check_ports(switches: dict[str, SwitchSpec], hosts: dict[str, HostSpec]) -> None:
     """Raise ValueError for a NIC whose port of a switch is used by something else."""
-    used = {(name, link.port): f"the link to {link.to}" for name, spec in switches.items() for link in spec.links}
+    used = {
+        (name, link.port): f"the link to {link.to}"
+        for name, spec in switches.items()
+        for link in spec.links
+    }
     for host, spec in hosts.items():
         for index, nic in enumerate(spec.nics):
             if nic.port is None:
                 continue
             other = used.setdefault((nic.switch, nic.port), f"{host}:{nic.name}")
             if other != f"{host}:{nic.name}":
-                raise ValueError(f"hosts.{host}.nics[{index}].port: {nic.switch}'s port {nic.port} is used by {other}")
+                raise ValueError(
+                    f"hosts.{host}.nics[{index}].port: {nic.switch}'s port {nic.port} is used by "
+                    f"{other}"
+                )

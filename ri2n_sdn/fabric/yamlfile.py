@@ -1,4 +1,6 @@
-"""Read a YAML file into a frozen pydantic model, with one line per error that names the file and the key."""
+"""Read a YAML file into a frozen pydantic model, with one line per error that names the file and
+the key.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ __all__ = ["StrictModel", "load_model", "parse_model"]
 
 
 class StrictModel(BaseModel):
-    """Base of all file formats: unknown keys are errors, values are not coerced, the result is frozen."""
+    """Base of all file formats:
+
+    unknown keys are errors, values are not coerced, the result is frozen.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -26,8 +31,8 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 def load_model(path: Path, model: type[ModelT]) -> ModelT:
     """Read `path` as `model`.
 
-    Raises BadInput with one line (`FILE: key.path: what is wrong`) when the file cannot be read, is not YAML,
-    holds a key twice, or does not fit the model.
+    Raises BadInput with one line (`FILE: key.path: what is wrong`) when the file cannot be read, is
+    not YAML, holds a key twice, or does not fit the model.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -58,7 +63,10 @@ def parse_model(text: str, model: type[ModelT], source: str) -> ModelT:
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """SafeLoader that refuses a key written twice in one mapping; plain YAML silently keeps the last."""
+    """SafeLoader that refuses a key written twice in one mapping.
+
+    Plain YAML silently keeps the last.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Hashable] = set()

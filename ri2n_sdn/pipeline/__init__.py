@@ -1,1 +1,3 @@
-"""Pure: the fabric and its weights as OpenFlow tables and groups, as plain data; their difference."""
+"""Pure: the fabric and its weights as OpenFlow tables and groups, as plain data; their
+difference.
+"""

@@ -1,4 +1,7 @@
-"""CRC32C (Castagnoli), as in iSCSI and SCTP: the checksum of the helper's frames (docs/wire-format.md)."""
+"""CRC32C (Castagnoli), as in iSCSI and SCTP:
+
+the checksum of the helper's frames (docs/wire-format.md).
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""The messages that lead from what bridges hold to what they shall hold, in an order that never loses a frame.
+"""The messages that lead from what bridges hold to what they shall hold, in an order that never
+loses a frame.
 
-All bridges take each phase before any of them takes the next one. A bridge takes the messages one by one, as they
-come: Open vSwitch does not reorder those of a connection. Every state on the way forwards what it did before or what
-it will do after (tests/unit/order_model.py sends frames through each of them).
+All bridges take each phase before any of them takes the next one. A bridge takes the messages one
+by one, as they come: Open vSwitch does not reorder those of a connection. Every state on the way
+forwards what it did before or what it will do after (tests/unit/order_model.py sends frames through
+each of them).
 """
 
 from __future__ import annotations
@@ -54,11 +56,12 @@ class Installed:
 
 @dataclass(frozen=True)
 class Change:
-    """What to send, in the order of the fields and within each: new groups first, what is no longer wanted last.
+    """What to send, in the order of the fields and within each: new groups first, what is no longer
+    wanted last.
 
-    `late_flows` are rows by which a NIC makes way for another one.
-    `delete_groups` may be left for later, and must be for as long as a datapath's cache may still lead frames to a
-    group whose row was replaced. `delete_cookies` has the tables, as `Installed` does.
+    `late_flows` are rows by which a NIC makes way for another one. `delete_groups` may be left for
+    later, and must be for as long as a datapath's cache may still lead frames to a group whose row
+    was replaced. `delete_cookies` has the tables, as `Installed` does.
     """
 
     add_groups: Sequence[Group] = ()
@@ -116,12 +119,13 @@ Message = AddGroup | AddFlow | ModifyGroup | DeleteFlows | DeleteGroup
 
 
 def difference(wanted: Wanted, installed: Installed) -> Change:
-    """What to send so that a bridge that holds `installed` holds `wanted`. Empty when they are the same.
+    """What to send so that a bridge that holds `installed` holds `wanted`. Empty when they are the
+    same.
 
-    New rows come from where frames leave to where they come in, so that no row leads to where nothing is yet. What is
-    deleted goes the other way. Rows by which a NIC makes way for another one wait until peers send to that one:
-    broadcast may come twice for a moment, and is not lost. Rows with foreign cookies are left alone: they are not ours
-    (`ri2n doctor` names them).
+    New rows come from where frames leave to where they come in, so that no row leads to where
+    nothing is yet. What is deleted goes the other way. Rows by which a NIC makes way for another
+    one wait until peers send to that one: broadcast may come twice for a moment, and is not lost.
+    Rows with foreign cookies are left alone: they are not ours (`ri2n doctor` names them).
     """
     new_flows = [flow for cookie, flow in wanted.flows.items() if cookie not in installed.cookies]
     # Of a NIC or a peer that is new, nothing was taken before.
@@ -133,7 +137,9 @@ def difference(wanted: Wanted, installed: Installed) -> Change:
     }
 
     def makes_way(flow: Flow) -> bool:
-        stands_by = flow.table in _TAKEN_FROM_ONE_NIC and any(isinstance(action, ToGroup) for action in flow.actions)
+        stands_by = flow.table in _TAKEN_FROM_ONE_NIC and any(
+            isinstance(action, ToGroup) for action in flow.actions
+        )
         return stands_by and new.isdisjoint(flow.match)
 
     new_flows.sort(key=lambda flow: (_RANK[flow.table], -flow.priority))
@@ -144,7 +150,9 @@ def difference(wanted: Wanted, installed: Installed) -> Change:
     ]
     gone.sort(key=lambda place: (-_RANK.get(place[0], len(_RANK)), place))
     return Change(
-        add_groups=[group for number, group in wanted.groups.items() if number not in installed.groups],
+        add_groups=[
+            group for number, group in wanted.groups.items() if number not in installed.groups
+        ],
         add_flows=[flow for flow in new_flows if not makes_way(flow)],
         late_flows=[flow for flow in new_flows if makes_way(flow)],
         modify_groups=[
@@ -162,12 +170,18 @@ def part(change: Change, phase: Phase) -> Change:
     if phase is Phase.RECEIVE:
         return Change(change.add_groups, [flow for flow in change.add_flows if not _sends(flow)])
     # A path or a helper that died is left at once, not only when all hosts have answered.
-    urgent = {cookie: table for cookie, table in change.delete_cookies.items() if table == Table.SEND}
+    urgent = {
+        cookie: table for cookie, table in change.delete_cookies.items() if table == Table.SEND
+    }
     if phase is Phase.SEND:
         flows = [flow for flow in change.add_flows if _sends(flow)]
         return Change(add_flows=flows, modify_groups=change.modify_groups, delete_cookies=urgent)
-    rest = {cookie: table for cookie, table in change.delete_cookies.items() if cookie not in urgent}
-    return Change(late_flows=change.late_flows, delete_cookies=rest, delete_groups=change.delete_groups)
+    rest = {
+        cookie: table for cookie, table in change.delete_cookies.items() if cookie not in urgent
+    }
+    return Change(
+        late_flows=change.late_flows, delete_cookies=rest, delete_groups=change.delete_groups
+    )
 
 
 def batches(change: Change) -> list[list[Message]]:
@@ -184,12 +198,22 @@ def batches(change: Change) -> list[list[Message]]:
 
 
 def apply(change: Change, installed: Installed) -> Installed:
-    """What a bridge holds after `change`: the bookkeeping of a sender, and the model of the tests."""
-    groups = {**installed.groups, **{group.group_id: group for group in (*change.add_groups, *change.modify_groups)}}
+    """What a bridge holds after `change`: the bookkeeping of a sender, and the model of the
+    tests.
+    """
+    groups = {
+        **installed.groups,
+        **{group.group_id: group for group in (*change.add_groups, *change.modify_groups)},
+    }
     gone = set(change.delete_groups)
-    cookies = {cookie: table for cookie, table in installed.cookies.items() if cookie not in change.delete_cookies}
+    cookies = {
+        cookie: table
+        for cookie, table in installed.cookies.items()
+        if cookie not in change.delete_cookies
+    }
     return Installed(
-        cookies=cookies | {flow.cookie: flow.table for flow in (*change.add_flows, *change.late_flows)},
+        cookies=cookies
+        | {flow.cookie: flow.table for flow in (*change.add_flows, *change.late_flows)},
         groups={number: group for number, group in groups.items() if number not in gone},
     )
 
@@ -200,10 +224,11 @@ def is_full(wanted: Wanted) -> bool:
 
 
 def _sends(flow: Flow) -> bool:
-    """The row decides on frames of the host itself or of its helper: without all of these, none of these.
+    """The row decides on frames of the host itself or of its helper: without all of these, none of
+    these.
 
-    Those of Table.SEND_COUNT replace others when a NIC has a new address, the helper's when a link's number has a new
-    path.
+    Those of Table.SEND_COUNT replace others when a NIC has a new address, the helper's when a
+    link's number has a new path.
     """
     own = not _FROM_HERE.isdisjoint(flow.match) and flow.table == Table.CLASSIFY
     return own or flow.table in (Table.SEND, Table.SEND_COUNT)

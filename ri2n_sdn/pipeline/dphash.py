@@ -1,15 +1,17 @@
-"""Which slot of a dp_hash select group a flow takes: Open vSwitch's own 5-tuple hash, computed here.
+"""Which slot of a dp_hash select group a flow takes: Open vSwitch's own 5-tuple hash, computed
+here.
 
 The userspace datapath (`netdev`) hashes a packet's addresses, protocol and ports (lib/flow.c,
-flow_hash_5tuple, as the packet's "RSS" hash), then mixes that with the group's basis (lib/odp-execute.c,
-OVS_HASH_ALG_L4) and takes the low bits as the index into the group's table (ofproto/ofproto-dpif.c,
-group_setup_dp_hash_table: n buckets of equal weight, n a power of two >= 16, fill it in bucket order). OVS
-has two builds of the hash: the portable one, which Debian's amd64 packages use on every CPU, and the one for
-compilers that may use SSE4.2 (distributions built for x86-64-v2).
+flow_hash_5tuple, as the packet's "RSS" hash), then mixes that with the group's basis
+(lib/odp-execute.c, OVS_HASH_ALG_L4) and takes the low bits as the index into the group's table
+(ofproto/ofproto-dpif.c, group_setup_dp_hash_table: n buckets of equal weight, n a power of two >=
+16, fill it in bucket order). OVS has two builds of the hash: the portable one, which Debian's amd64
+packages use on every CPU, and the one for compilers that may use SSE4.2 (distributions built for
+x86-64-v2).
 
-Not predictable, and not computed here: the kernel datapath (algorithm 0 there is the socket's random hash),
-NICs whose driver hands OVS its own RSS hash (DPDK), fragments after the first (they have no ports), MPLS,
-ARM builds with CRC instructions.
+Not predictable, and not computed here: the kernel datapath (algorithm 0 there is the socket's
+random hash), NICs whose driver hands OVS its own RSS hash (DPDK), fragments after the first (they
+have no ports), MPLS, ARM builds with CRC instructions.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ __all__ = ["PROTOCOLS", "HashBuild", "dp_hash", "five_tuple_hash", "slot_of"]
 
 HashBuild = Literal["portable", "sse42"]
 
-# IP protocol numbers by the names users type; OVS adds ports (or ICMP type and code) for these only.
+# IP protocol numbers by the names users type; OVS adds ports (or ICMP type and code) for these
+# only.
 PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17, "icmp6": 58, "sctp": 132}
 
 _MASK32 = 0xFFFFFFFF
@@ -42,10 +45,11 @@ def slot_of(
     basis: int = 0,
     build: HashBuild = "portable",
 ) -> int:
-    """The slot, 0..slots-1, that the flow takes in a group of `slots` equal-weight buckets, all of them live.
+    """The slot, 0..slots-1, that the flow takes in a group of `slots` equal-weight buckets, all of
+    them live.
 
-    For ICMP give the type as `src_port` and the code as `dst_port`. Raises BadInput for an address, port,
-    protocol or slot count that cannot be.
+    For ICMP give the type as `src_port` and the code as `dst_port`. Raises BadInput for an address,
+    port, protocol or slot count that cannot be.
     """
     if slots < 16 or slots > 256 or slots & (slots - 1):
         raise BadInput(f"slots: must be a power of two from 16 to 256, is {slots}")
@@ -62,7 +66,10 @@ def five_tuple_hash(
     *,
     build: HashBuild = "portable",
 ) -> int:
-    """A packet's 32-bit software "RSS" hash: OVS's `flow_hash_5tuple(flow, 0)` on a little-endian CPU."""
+    """A packet's 32-bit software "RSS" hash:
+
+    OVS's `flow_hash_5tuple(flow, 0)` on a little-endian CPU.
+    """
     try:
         src, dst = ipaddress.ip_address(src_ip), ipaddress.ip_address(dst_ip)
     except ValueError as error:
@@ -91,7 +98,10 @@ def five_tuple_hash(
 
 
 def dp_hash(rss_hash: int, basis: int = 0, *, build: HashBuild = "portable") -> int:
-    """What the datapath's hash action (algorithm L4) makes of an RSS hash: OVS's `hash_int(rss, basis)`."""
+    """What the datapath's hash action (algorithm L4) makes of an RSS hash:
+
+    OVS's `hash_int(rss, basis)`.
+    """
     if build == "sse42":
         return _finish(_add64(0, (basis << 32) | rss_hash, build), 23, build)
     return _finish(_add(_add(rss_hash, 0, build), basis, build), 8, build)
@@ -130,7 +140,9 @@ def _rotate(value: int, bits: int) -> int:
 
 
 def _crc32c(value: int, data: int, length: int) -> int:
-    """The CPU's crc32 instruction: CRC-32C without inversions, over `length` little-endian bytes."""
+    """The CPU's crc32 instruction: CRC-32C without inversions, over `length` little-endian
+    bytes.
+    """
     for byte in data.to_bytes(length, "little"):
         value ^= byte
         for _ in range(8):

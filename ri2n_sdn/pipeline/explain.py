@@ -11,7 +11,17 @@ from ri2n_sdn.fabric.model import Fabric, Path, PathKey
 from ri2n_sdn.pipeline.dphash import PROTOCOLS, HashBuild, slot_of
 from ri2n_sdn.pipeline.placement import server_of
 
-__all__ = ["Decider", "Flow", "Pair", "Row", "Verdict", "decider", "explain", "kept", "pair_verdict"]
+__all__ = [
+    "Decider",
+    "Flow",
+    "Pair",
+    "Row",
+    "Verdict",
+    "decider",
+    "explain",
+    "kept",
+    "pair_verdict",
+]
 
 
 @dataclass(frozen=True)
@@ -25,13 +35,19 @@ class Flow:
     dport: int
 
     def __str__(self) -> str:
-        name = next((name for name, number in PROTOCOLS.items() if number == self.protocol), str(self.protocol))
+        name = next(
+            (name for name, number in PROTOCOLS.items() if number == self.protocol),
+            str(self.protocol),
+        )
         return f"{name} {self.src_ip}:{self.sport} -> {self.dst_ip}:{self.dport}"
 
 
 @dataclass(frozen=True)
 class Row:
-    """The row that places a connection: the controller's own, or one that the sender learned from its peer."""
+    """The row that places a connection:
+
+    the controller's own, or one that the sender learned from its peer.
+    """
 
     by_controller: bool
     path: PathKey
@@ -39,7 +55,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Pair:
-    """What is known of two hosts: the slot table in force, whether it is the pair's own, and the paths' shares."""
+    """What is known of two hosts:
+
+    the slot table in force, whether it is the pair's own, and the paths' shares.
+    """
 
     fabric: Fabric
     source: str
@@ -56,7 +75,8 @@ class Pair:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`path` is the one that the flow takes, `slot` the slot of its hash; None when that is not said.
+    """`path` is the one that the flow takes, `slot` the slot of its hash; None when that is not
+    said.
 
     `reason` is about the pair, `why` the whole, a sentence each.
     """
@@ -81,9 +101,14 @@ def kept(fabric: Fabric, protocol: int, sport: int, dport: int) -> bool:
     return any(each.has(protocol, sport, dport) for each in fabric.by_flows)
 
 
-def decider(fabric: Fabric, source: str, target: str, protocol: int, sport: int, dport: int) -> Decider:
+def decider(
+    fabric: Fabric, source: str, target: str, protocol: int, sport: int, dport: int
+) -> Decider:
     """What decides for a flow of two managed hosts."""
-    if protocol == PROTOCOLS["tcp"] and server_of(fabric.placement, source, sport, target, dport) is not None:
+    if (
+        protocol == PROTOCOLS["tcp"]
+        and server_of(fabric.placement, source, sport, target, dport) is not None
+    ):
         return Decider.ROW
     if fabric.striped(source, target) and not kept(fabric, protocol, sport, dport):
         return Decider.HELPERS
@@ -125,8 +150,8 @@ def explain(
 ) -> Verdict:
     """How a flow of a pair goes that helpers do not stripe (see `decider`).
 
-    `row` places it, where its connection is placed. `datapath` is the sender's, `build` how its Open vSwitch was
-    compiled. BadInput for addresses that cannot be.
+    `row` places it, where its connection is placed. `datapath` is the sender's, `build` how its
+    Open vSwitch was compiled. BadInput for addresses that cannot be.
     """
     whole = pair_verdict(pair)
     if whole.kind != "managed":
@@ -139,20 +164,29 @@ def explain(
     live = {key for key, path in paths.items() if path.alive}
     if not live:
         return Verdict("managed", reason, tuple(why))
-    if decider(pair.fabric, pair.source, pair.target, flow.protocol, flow.sport, flow.dport) is Decider.ROW:
+    if (
+        decider(pair.fabric, pair.source, pair.target, flow.protocol, flow.sport, flow.dport)
+        is Decider.ROW
+    ):
         why.append(f"{flow}: {_row_text(pair, row, paths)}")
         if row is not None and row.path in live:
             path = paths[row.path]
             why.append(f"{_leaves(pair, path)}, whatever its hash")
             return Verdict("managed", reason, tuple(why), path=path)
     if datapath == "system":
-        why.append("unknown NIC: the kernel datapath hashes by the socket's random number, nobody can predict it")
+        why.append(
+            "unknown NIC: the kernel datapath hashes by the socket's random number, nobody can "
+            "predict it"
+        )
         return Verdict("managed", reason, tuple(why))
     count = len(pair.slots)
-    slot = slot_of(flow.src_ip, flow.dst_ip, flow.protocol, flow.sport, flow.dport, slots=count, build=build)
+    slot = slot_of(
+        flow.src_ip, flow.dst_ip, flow.protocol, flow.sport, flow.dport, slots=count, build=build
+    )
     belongs = paths[pair.slots[slot]]
     why.append(
-        f"{flow}: hash slot {slot} of {count}, which belongs to {belongs.own.name} -> {belongs.peer.name}{_in(belongs)}"
+        f"{flow}: hash slot {slot} of {count}, which belongs to {belongs.own.name} -> "
+        f"{belongs.peer.name}{_in(belongs)}"
     )
     # Open vSwitch takes the next slot whose bucket lives.
     skipped = next((n for n in range(count) if pair.slots[(slot + n) % count] in live), 0)
@@ -162,7 +196,10 @@ def explain(
     share = f"{pair.share.get(path.key, 0.0):.1%} ({pair.slots.count(path.key)} slots)"
     why.append(f"{_leaves(pair, path)}; this path's share of the pair is {share}")
     if datapath is None:
-        why.append(f"this is so if {pair.source} uses the netdev datapath (--datapath system: nobody can predict it)")
+        why.append(
+            f"this is so if {pair.source} uses the netdev datapath (--datapath system: nobody can "
+            "predict it)"
+        )
     return Verdict("managed", reason, tuple(why), slot, path)
 
 
@@ -172,7 +209,9 @@ def _placing(fabric: Fabric, server: str) -> str:
     if ports is None:
         return ""
     which = f"to ports {', '.join(map(str, ports))} of" if ports else "to"
-    return f"; TCP connections {which} {server} go each by the NIC that had the fewest when it began"
+    return (
+        f"; TCP connections {which} {server} go each by the NIC that had the fewest when it began"
+    )
 
 
 def _row_text(pair: Pair, row: Row | None, paths: dict[PathKey, Path]) -> str:
@@ -192,7 +231,8 @@ def _row_text(pair: Pair, row: Row | None, paths: dict[PathKey, Path]) -> str:
 
 def _leaves(pair: Pair, path: Path) -> str:
     return (
-        f"so it leaves {pair.source} by {path.own.name} and reaches {pair.target} at {path.peer.name} "
+        f"so it leaves {pair.source} by {path.own.name} and reaches {pair.target} at "
+        f"{path.peer.name} "
         f"over {path.network}{_in(path)}"
     )
 

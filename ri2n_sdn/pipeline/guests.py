@@ -1,4 +1,6 @@
-"""Rows for containers and virtual machines that have ports of their own on a host's bridge (docs/pipeline.md)."""
+"""Rows for containers and virtual machines that have ports of their own on a host's bridge
+(docs/pipeline.md).
+"""
 
 from __future__ import annotations
 
@@ -12,22 +14,27 @@ __all__ = ["copies", "guest_flows"]
 
 
 def copies(host: Host) -> list[Action]:
-    """Sends a frame to all guests of a host; a frame never leaves by the port that it came in on."""
+    """Sends a frame to all guests of a host; a frame never leaves by the port that it came in
+    on.
+    """
     return [Output(port) for port in _ports(host)]
 
 
 def guest_flows(host: Host) -> Iterator[Flow]:
-    """What guests send, under their own addresses alone, and what they and the host send each other.
+    """What guests send, under their own addresses alone, and what they and the host send each
+    other.
 
-    On the way to other hosts their frames meet the rows of the host itself, which give them what an unmanaged host
-    gets: their addresses stay, each network has one NIC for them.
+    On the way to other hosts their frames meet the rows of the host itself, which give them what an
+    unmanaged host gets: their addresses stay, each network has one NIC for them.
     """
     for port in _ports(host):
         # A guest can feign neither a probe nor a helper.
         for kind in (ETH_RI2N, ETH_STRIPED):
             yield row(Table.CLASSIFY, 1001, {"in_port": port, "eth_type": kind}, [])
     for guest in host.guests:
-        yield row(Table.CLASSIFY, 100, {"in_port": guest.port, "eth_src": guest.mac}, [Goto(Table.SEND)])
+        yield row(
+            Table.CLASSIFY, 100, {"in_port": guest.port, "eth_src": guest.mac}, [Goto(Table.SEND)]
+        )
         yield row(Table.SEND, 230, {"eth_dst": guest.mac}, [Output(guest.port)])
         yield row(Table.DELIVER, 100, {"eth_dst": guest.mac}, [Output(guest.port)])
     if host.guests:

@@ -1,6 +1,8 @@
-"""Frames between controller and helper: control is written, reports are read (docs/wire-format.md, types 4 and 5).
+"""Frames between controller and helper: control is written, reports are read (docs/wire-format.md,
+types 4 and 5).
 
-Each function gives or takes a whole Ethernet frame, without the tag (VLAN ID 4094) that it has on the wire port.
+Each function gives or takes a whole Ethernet frame, without the tag (VLAN ID 4094) that it has on
+the wire port.
 """
 
 from __future__ import annotations
@@ -87,7 +89,10 @@ class HelperNic:
 
 @dataclass(frozen=True, slots=True)
 class HelperLink:
-    """A link to a peer: a NIC of each; `limit_kbps` is never exceeded, `rate_kbps` is what to begin with."""
+    """A link to a peer: a NIC of each.
+
+    `limit_kbps` is never exceeded, `rate_kbps` is what to begin with.
+    """
 
     number: int
     own_port: int
@@ -114,7 +119,10 @@ class HelperLink:
 
 @dataclass(frozen=True, slots=True)
 class ReportEntry:
-    """How a link to a peer does; numbers of frames are since the helper began and wrap round at 2**32."""
+    """How a link to a peer does.
+
+    Numbers of frames are since the helper began and wrap round at 2**32.
+    """
 
     peer: str
     link: int
@@ -136,7 +144,8 @@ class ReportEntry:
 class Report:
     """A helper's report, or a part of one: parts have the same time.
 
-    `time_ms` is since the helper began; control of a lower generation than `generation` is refused there.
+    `time_ms` is since the helper began; control of a lower generation than `generation` is refused
+    there.
     """
 
     time_ms: int
@@ -149,7 +158,9 @@ def this_host(generation: int, mac: str, mode: Mode, nics: Sequence[HelperNic]) 
     """Tells a helper its host's own MAC, how to send, and its NICs."""
     if len({nic.port for nic in nics}) < len(nics):
         raise ValueError(f"{mac}: a port twice in {nics}")
-    return _control(_THIS_HOST, generation, mac, bytes([mode, 0, 0, 0]), [nic.encode() for nic in nics])
+    return _control(
+        _THIS_HOST, generation, mac, bytes([mode, 0, 0, 0]), [nic.encode() for nic in nics]
+    )
 
 
 def peer(generation: int, mac: str, stripe: bool, links: Sequence[HelperLink]) -> bytes:
@@ -171,7 +182,10 @@ def decode_report(frame: bytes) -> Report:
         raise ValueError(f"report: {len(frame)} bytes are too few")
     _, _, ethertype, version_and_type, flags, checksum = _HEAD_OF_ALL.unpack_from(frame)
     if (ethertype, version_and_type, flags) != (_ETHERTYPE, _REPORT, 0):
-        raise ValueError(f"no report: EtherType {ethertype:#06x}, version and type {version_and_type:#04x}, {flags=}")
+        raise ValueError(
+            f"no report: EtherType {ethertype:#06x}, version and type {version_and_type:#04x}, "
+            f"{flags=}"
+        )
     if checksum != _checksum(frame):
         raise ValueError(f"report: the checksum {checksum:#010x} is not that of its bytes")
     count, time_ms, mac, generation = _HEAD_OF_REPORT.unpack_from(frame, _HEAD_OF_ALL.size)
@@ -190,8 +204,12 @@ def _entries(raw: bytes) -> Iterator[ReportEntry]:
         yield ReportEntry(_host_text(peer_mac), _link(link), heard, usable, striping, *numbers)
 
 
-def _control(kind: int, generation: int, mac: str, parameters: bytes, entries: Sequence[bytes]) -> bytes:
-    head = _HEAD_OF_ALL.pack(_mac_bytes(HELPER_MAC), _mac_bytes(CONTROLLER_MAC), _ETHERTYPE, _CONTROL, 0, 0)
+def _control(
+    kind: int, generation: int, mac: str, parameters: bytes, entries: Sequence[bytes]
+) -> bytes:
+    head = _HEAD_OF_ALL.pack(
+        _mac_bytes(HELPER_MAC), _mac_bytes(CONTROLLER_MAC), _ETHERTYPE, _CONTROL, 0, 0
+    )
     raw = _mac_bytes(mac)
     _host_text(raw)
     about = _HEAD_OF_CONTROL.pack(kind, len(entries), generation & 0xFFFFFFFF, raw)

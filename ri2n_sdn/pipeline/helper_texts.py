@@ -1,4 +1,7 @@
-"""What a helper is told of its host's NICs and of the links to a peer: the fabric and the weights, as plain data."""
+"""What a helper is told of its host's NICs and of the links to a peer:
+
+the fabric and the weights, as plain data.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,9 @@ _BUSY = 0.01
 def nics_of(host: Host) -> tuple[HelperNic, ...]:
     """The NICs that a helper may use."""
     return tuple(
-        HelperNic(nic.port, nic.up, _kbps(nic.rate_bps), nic.name) for nic in host.nics if nic.port <= MAX_PORT
+        HelperNic(nic.port, nic.up, _kbps(nic.rate_bps), nic.name)
+        for nic in host.nics
+        if nic.port <= MAX_PORT
     )
 
 
@@ -32,16 +37,20 @@ def links_to(
 ) -> tuple[HelperLink, ...]:
     """The links of a pair in order of their numbers, dead ones too.
 
-    `share` and `rate_bps` are what the strategy decided. A pair without a decision begins with an even part of each
-    NIC, so that its links together never ask more of a NIC than it has. Receivers share out their own NICs, but do not
-    know the cables between switches: over those, a pair may have no more than its rate, or than one more busy pair's
-    even part (`even_parts`), so that one that was quiet need not wait for the next round; and nothing in a VLAN that
-    its path table does not allow, whose share is 0.
+    `share` and `rate_bps` are what the strategy decided. A pair without a decision begins with an
+    even part of each NIC, so that its links together never ask more of a NIC than it has. Receivers
+    share out their own NICs, but do not know the cables between switches: over those, a pair may
+    have no more than its rate, or than one more busy pair's even part (`even_parts`), so that one
+    that was quiet need not wait for the next round; and nothing in a VLAN that its path table does
+    not allow, whose share is 0.
     """
     links = fabric.links(sender, receiver)
     even = _even_rates([path for path in links.values() if path.alive])
     rates = {path.key: rate_bps.get(path.key, even.get(path.key, 0.0)) for path in links.values()}
-    weights = {path.key: max(0.0, share.get(path.key, 0.0) if share else rates[path.key]) for path in links.values()}
+    weights = {
+        path.key: max(0.0, share.get(path.key, 0.0) if share else rates[path.key])
+        for path in links.values()
+    }
     total = sum(weights.values())
 
     def limit_kbps(path: Path) -> int:
@@ -65,8 +74,11 @@ def links_to(
     )
 
 
-def even_parts(fabric: Fabric, sent_bps: Mapping[tuple[str, str], Mapping[PathKey, float]]) -> dict[str, float]:
-    """Of each directed link between switches, what one more pair would get if all that are busy on it shared it evenly.
+def even_parts(
+    fabric: Fabric, sent_bps: Mapping[tuple[str, str], Mapping[PathKey, float]]
+) -> dict[str, float]:
+    """Of each directed link between switches, what one more pair would get if all that are busy on
+    it shared it evenly.
 
     A path is busy that sends 1 % or more of the link.
     """
@@ -83,7 +95,10 @@ def even_parts(fabric: Fabric, sent_bps: Mapping[tuple[str, str], Mapping[PathKe
 
 
 def nearly_equal(now: Sequence[HelperLink], told: Sequence[HelperLink]) -> bool:
-    """Whether the difference is not worth a frame: the same links, rates within 5 %, weights within 2 %."""
+    """Whether the difference is not worth a frame:
+
+    the same links, rates within 5 %, weights within 2 %.
+    """
     return len(now) == len(told) and all(
         (a.number, a.own_port, a.peer_port, a.alive) == (b.number, b.own_port, b.peer_port, b.alive)
         and abs(a.limit_kbps - b.limit_kbps) <= _RATE_STEP * b.limit_kbps
@@ -98,7 +113,9 @@ def nearly_equal(now: Sequence[HelperLink], told: Sequence[HelperLink]) -> bool:
 def _even_rates(paths: Sequence[Path]) -> dict[PathKey, float]:
     own, peers = Counter(path.own.port for path in paths), Counter(path.peer.port for path in paths)
     return {
-        path.key: min(path.own.rate_bps / own[path.own.port], path.peer.rate_bps / peers[path.peer.port])
+        path.key: min(
+            path.own.rate_bps / own[path.own.port], path.peer.rate_bps / peers[path.peer.port]
+        )
         for path in paths
     }
 

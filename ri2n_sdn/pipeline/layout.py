@@ -1,4 +1,7 @@
-"""Numbers of the pipeline: tables, priorities, registers, cookies, EtherType (docs/pipeline.md walks through them)."""
+"""Numbers of the pipeline:
+
+tables, priorities, registers, cookies, EtherType (docs/pipeline.md walks through them).
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,10 @@ COOKIE_OURS = 0x5232
 COOKIE_LEARNED = 0x5233
 COOKIE_STARTUP = 0x5249
 STARTUP_RECEIVE = 251
-"""The table of host-up's own rows for what arrives; at priority 100 there is one for each address of the host."""
+"""The table of host-up's own rows for what arrives.
+
+At priority 100 there is one for each address of the host.
+"""
 COOKIE_PLACED = COOKIE_LEARNED << 48 | 1 << 32
 """A whole cookie: of rows that place a connection; the lower half is the path (`path_register`)."""
 COOKIE_PLACED_MASK = 0xFFFFFFFF << 32
@@ -56,7 +62,10 @@ PLAIN_PORT, WIRE_PORT = 101, 102
 """OpenFlow ports of the helper's two TAPs, `ri2n-plain` and `ri2n-wire`."""
 
 GUEST_PORTS = range(2001, 2257)
-"""OpenFlow ports that `host-up` gives to containers and virtual machines: above all that a NIC can have."""
+"""OpenFlow ports that `host-up` gives to containers and virtual machines:
+
+above all that a NIC can have.
+"""
 
 VLAN_PRESENT = 0x1000
 """In a match or a set_field of vlan_vid: there is a tag; 0 alone: there is none."""
@@ -81,10 +90,10 @@ ALL_MULTICAST = ("01:00:00:00:00:00", "01:00:00:00:00:00")
 class Table:
     """Table numbers.
 
-    Receiving: 0 -> 1 -> 3 (managed peers) or 4, 6, 5, 2 (all others).
-    Sending: 0 -> 10 -> group -> 30, or 10 -> 11 -> 12 for hosts without Open vSwitch.
-    Between helpers: 0 -> 30 (from ours), 0 -> 1 -> 7 -> 3 -> 8 (to ours), 7 -> 9 (sent back to ours).
-    Placed connections: 0 -> 13, then 10 (sending); 3 -> 14 (receiving), which learns into 13 or ends what is there.
+    Receiving: 0 -> 1 -> 3 (managed peers) or 4, 6, 5, 2 (all others). Sending: 0 -> 10 -> group ->
+    30, or 10 -> 11 -> 12 for hosts without Open vSwitch. Between helpers: 0 -> 30 (from ours), 0 ->
+    1 -> 7 -> 3 -> 8 (to ours), 7 -> 9 (sent back to ours). Placed connections: 0 -> 13, then 10
+    (sending); 3 -> 14 (receiving), which learns into 13 or ends what is there.
     """
 
     CLASSIFY = 0
@@ -133,7 +142,10 @@ ANNOUNCED_TO = "03:00:00:52:49:33"
 
 
 def path_register(own_port: int, peer_port: int, vlan: int) -> int:
-    """The value of reg1 that stands for a path: 10 bits of the sender's port, 10 of the receiver's, 12 of the VLAN."""
+    """The value of reg1 that stands for a path:
+
+    10 bits of the sender's port, 10 of the receiver's, 12 of the VLAN.
+    """
     return own_port << 22 | peer_port << 12 | vlan
 
 
@@ -143,7 +155,10 @@ def path_of_register(value: int) -> tuple[int, int, int]:
 
 
 def group_id(kind: int, key: object) -> int:
-    """A group's id from what it is for, the same in every run: `kind` 1..14 above, 28 bits of a hash below."""
+    """A group's id from what it is for, the same in every run:
+
+    `kind` 1..14 above, 28 bits of a hash below.
+    """
     digest = blake2b(repr(key).encode(), digest_size=4).digest()
     return kind << 28 | (int.from_bytes(digest, "big") & 0x0FFFFFFF)
 
@@ -151,8 +166,9 @@ def group_id(kind: int, key: object) -> int:
 def returned_mac(nic_mac: str) -> str:
     """The source address of frames that the NIC with `nic_mac` sends back to where they came from.
 
-    It is nobody's address, so nothing that is sent to it is taken by anybody: a frame can be sent back only once. A
-    mark in a tag of VLAN 0 would rest on the switches: one that took it off would make a circle of two dead helpers.
+    It is nobody's address, so nothing that is sent to it is taken by anybody: a frame can be sent
+    back only once. A mark in a tag of VLAN 0 would rest on the switches: one that took it off would
+    make a circle of two dead helpers.
     """
     digest = blake2b(nic_mac.encode(), digest_size=5).digest()
     return "f2:" + digest.hex(":")

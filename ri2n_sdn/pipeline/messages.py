@@ -98,7 +98,9 @@ class OutputRegister:
 
 @dataclass(frozen=True, slots=True)
 class Learn:
-    """Remember in `table` that the frame's source is reached by its ingress port (kept in `register`)."""
+    """Remember in `table` that the frame's source is reached by its ingress port (kept in
+    `register`).
+    """
 
     table: int
     register: str
@@ -108,10 +110,12 @@ class Learn:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Remember in `table` that this TCP connection's packets go back by the path that reg5 holds (into reg1).
+    """Remember in `table` that this TCP connection's packets go back by the path that reg5 holds
+    (into reg1).
 
-    `eth_type` is the address family of the frames that the row matches. The row goes `idle_timeout_s` after the last
-    packet, or `fin_timeout_s` after the last one when a FIN or RST was among them; no more than `limit` are made.
+    `eth_type` is the address family of the frames that the row matches. The row goes
+    `idle_timeout_s` after the last packet, or `fin_timeout_s` after the last one when a FIN or RST
+    was among them; no more than `limit` are made.
     """
 
     table: int
@@ -124,10 +128,12 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class LookBack:
-    """Look in `table` as a packet of this TCP connection that goes the other way would, and come back unchanged.
+    """Look in `table` as a packet of this TCP connection that goes the other way would, and come
+    back unchanged.
 
-    The row that is found takes this packet for one of its own, its flags too: so one that ends with a connection ends
-    when the other side resets it. `eth_type` is the address family of the frames that the row matches.
+    The row that is found takes this packet for one of its own, its flags too: so one that ends with
+    a connection ends when the other side resets it. `eth_type` is the address family of the frames
+    that the row matches.
     """
 
     table: int
@@ -136,7 +142,8 @@ class LookBack:
 
 @dataclass(frozen=True, slots=True)
 class Distinguish:
-    """Nothing, for this TCP connection alone: what a datapath caches of this packet holds for no other connection.
+    """Nothing, for this TCP connection alone: what a datapath caches of this packet holds for no
+    other connection.
 
     `eth_type` is the address family of the frames that the row matches.
     """
@@ -163,7 +170,10 @@ Action = (
 
 @dataclass(frozen=True)
 class Flow:
-    """A table row. `counts` names what its counters mean: (what, peer, path); it is no part of the row."""
+    """A table row. `counts` names what its counters mean: (what, peer, path).
+
+    It is no part of the row.
+    """
 
     table: int
     priority: int
@@ -175,7 +185,8 @@ class Flow:
     def cookie(self) -> int:
         """Ours in the upper 16 bits, 48 bits of the content's hash below.
 
-        What Open vSwitch reports back is not what was sent, so rows are compared by this and not by content.
+        What Open vSwitch reports back is not what was sent, so rows are compared by this and not by
+        content.
         """
         content = repr((self.table, self.priority, self.match, self.actions)).encode()
         digest = int.from_bytes(blake2b(content, digest_size=6).digest(), "big")
@@ -195,7 +206,8 @@ def row(
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """One bucket; all have equal weight. It lives while `watch_port` has carrier or a bucket of `watch_group` lives.
+    """One bucket; all have equal weight. It lives while `watch_port` has carrier or a bucket of
+    `watch_group` lives.
 
     Buckets of a fast-failover group must watch one of the two (Open vSwitch refuses others).
     """
@@ -209,9 +221,9 @@ class Bucket:
 class Group:
     """A select group (a slot table) or a fast-failover group.
 
-    `hash_algorithm` is the parameter of a select group's dp_hash: 0, the datapath's own choice, which on netdev is the
-    only one that tells UDP flows apart; 1, symmetric L4, on kernels that have it (there 0 is the socket's hash, which
-    is drawn anew at each retransmission time-out).
+    `hash_algorithm` is the parameter of a select group's dp_hash: 0, the datapath's own choice,
+    which on netdev is the only one that tells UDP flows apart; 1, symmetric L4, on kernels that
+    have it (there 0 is the socket's hash, which is drawn anew at each retransmission time-out).
     """
 
     group_id: int

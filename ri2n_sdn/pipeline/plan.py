@@ -1,4 +1,7 @@
-"""What one host's bridge shall hold: the fabric and the pairs' slot tables as flows and groups (docs/pipeline.md)."""
+"""What one host's bridge shall hold:
+
+the fabric and the pairs' slot tables as flows and groups (docs/pipeline.md).
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,10 @@ _PAIR, _SHARED, _NETWORK, _STANDBY = 1, 2, 3, 4
 
 
 def plan_probes_only(host: Host) -> Wanted:
-    """The rows of a host whose wiring is not known yet: probes reach the controller, all else is as host-up left it."""
+    """The rows of a host whose wiring is not known yet:
+
+    probes reach the controller, all else is as host-up left it.
+    """
     return _Plan(_probe_flows(), ()).wanted()
 
 
@@ -72,16 +78,19 @@ def plan_host(
 ) -> Wanted:
     """All flows and groups of host `name`.
 
-    `pair_slots` holds the slot tables of the peers that have a group of their own; all other peers share groups by
-    their choice of paths. `slots` is the number of slots of a shared group. Peers that do not yet accept frames
-    with NIC addresses are reached as unmanaged hosts are.
+    `pair_slots` holds the slot tables of the peers that have a group of their own; all other peers
+    share groups by their choice of paths. `slots` is the number of slots of a shared group. Peers
+    that do not yet accept frames with NIC addresses are reached as unmanaged hosts are.
     """
     host = fabric.hosts[name]
     attachments = fabric.attachments(name)
     plan = _Plan(_probe_flows(), ())
     floods: dict[str, Sequence[int]] = dict.fromkeys(attachments, (UNTAGGED,))
     if fabric.routing is not None:
-        floods = {network: fabric.routing.flood_vlans(network, fabric.networks[network]) for network in attachments}
+        floods = {
+            network: fabric.routing.flood_vlans(network, fabric.networks[network])
+            for network in attachments
+        }
     plan.add_flows(_receive_flows(host, attachments))
     if fabric.routing is not None:
         plan.add_flows(_untag_flows(host, fabric.routing))
@@ -115,7 +124,8 @@ def plan_host(
         plan.add_groups(groups)
         plan.add_flows(_output_flows(host, peer, out))
         if out:
-            # A container's frames, and all for a peer that is not ready: as they are, into one network alone.
+            # A container's frames, and all for a peer that is not ready: as they are, into one
+            # network alone.
             network = next((path for path in out if path.alive), out[0]).network
             plain = ToGroup(_network_group(attachments[network]).group_id)
             plan.add_flows([row(Table.SEND, 90, {"eth_dst": peer.mac}, [plain])])
@@ -143,7 +153,10 @@ def pair_group_id(receiver: str) -> int:
 
 
 def slot_group(number: int, slots: Iterable[PathKey], hash_algorithm: int = 0) -> Group:
-    """A select group whose equal-weight buckets are a slot table; each bucket dies with its own NIC's carrier."""
+    """A select group whose equal-weight buckets are a slot table.
+
+    Each bucket dies with its own NIC's carrier.
+    """
     return Group(
         number,
         Group.SELECT,
@@ -154,7 +167,10 @@ def slot_group(number: int, slots: Iterable[PathKey], hash_algorithm: int = 0) -
 
 @lru_cache(maxsize=4096)
 def _slot_bucket(own: int, peer: int, vlan: int) -> Bucket:
-    """The bucket of a path: one for all slots of all groups, since a round may make a thousand groups."""
+    """The bucket of a path:
+
+    one for all slots of all groups, since a round may make a thousand groups.
+    """
     return Bucket(own, (SetField("reg1", path_register(own, peer, vlan)), Goto(Table.SEND_COUNT)))
 
 
@@ -172,7 +188,10 @@ class _Plan:
         for flow in flows:
             place = (flow.table, flow.priority, flow.match)
             if place in self._places:
-                raise ValueError(f"two flows for table {flow.table}, priority {flow.priority}, match {flow.match}")
+                raise ValueError(
+                    f"two flows for table {flow.table}, priority {flow.priority}, match "
+                    f"{flow.match}"
+                )
             self._places.add(place)
             self._flows[flow.cookie] = flow
 
@@ -190,12 +209,16 @@ def _probe_flows() -> Iterator[Flow]:
     # Only what comes in from the wire is a probe; a process of the host itself cannot make one.
     yield row(Table.CLASSIFY, 1001, {"in_port": LOCAL, "eth_type": ETH_RI2N}, [])
     yield row(Table.CLASSIFY, 1000, {"eth_type": ETH_RI2N}, [ToController()])
-    # Never hit. A poll that does not find it knows that somebody emptied the tables (pipeline.diff).
+    # Never hit. A poll that does not find it knows that somebody emptied the tables
+    # (pipeline.diff).
     yield row(Table.CANARY, 1, {"in_port": LOCAL}, [])
 
 
 def _receive_flows(host: Host, attachments: Mapping[str, tuple[Nic, ...]]) -> Iterator[Flow]:
-    """Rows that do not depend on any peer: from NICs to the receiving tables, own frames and bridges' frames gone."""
+    """Rows that do not depend on any peer:
+
+    from NICs to the receiving tables, own frames and bridges' frames gone.
+    """
     yield row(Table.CLASSIFY, 100, {"in_port": LOCAL}, [Goto(Table.SEND)])
     for nic in host.nics:
         yield row(Table.CLASSIFY, 100, {"in_port": nic.port}, [Goto(Table.RECEIVE)])
@@ -205,12 +228,15 @@ def _receive_flows(host: Host, attachments: Mapping[str, tuple[Nic, ...]]) -> It
             {"in_port": nic.port, "eth_dst": nic.mac},
             [SetField("eth_dst", host.mac), Goto(Table.RECEIVE_COUNT)],
         )
-        # Flooded by a switch that forgot the address: the copy at the right NIC is the one that counts.
+        # Flooded by a switch that forgot the address: the copy at the right NIC is the one that
+        # counts.
         yield row(Table.RECEIVE, 186, {"eth_dst": nic.mac}, [])
         yield row(Table.RECEIVE, 200, {"eth_src": nic.mac}, [])
     yield row(Table.RECEIVE, 200, {"eth_src": host.mac}, [])
     yield row(Table.RECEIVE, 190, {"eth_dst": ("01:80:c2:00:00:00", "ff:ff:ff:ff:ff:f0")}, [])
-    yield row(Table.RECEIVE, 180, {"eth_type": ETH_ARP, "eth_dst": ALL_MULTICAST}, [Goto(Table.NEIGHBOUR)])
+    yield row(
+        Table.RECEIVE, 180, {"eth_type": ETH_ARP, "eth_dst": ALL_MULTICAST}, [Goto(Table.NEIGHBOUR)]
+    )
     for kind in ND_TYPES:
         yield row(
             Table.RECEIVE,
@@ -224,7 +250,9 @@ def _receive_flows(host: Host, attachments: Mapping[str, tuple[Nic, ...]]) -> It
         yield row(Table.UNMANAGED, 100, {"in_port": members[0].port}, [Goto(Table.LEARN)])
         for position in range(1, len(members)):
             group = _standby_group(members[:position], members[position], Table.LEARN)
-            yield row(Table.UNMANAGED, 100, {"in_port": members[position].port}, [ToGroup(group.group_id)])
+            yield row(
+                Table.UNMANAGED, 100, {"in_port": members[position].port}, [ToGroup(group.group_id)]
+            )
     learn = Learn(Table.LEARNED, "reg2", _LEARNED_IDLE_S, COOKIE_LEARNED << 48)
     yield row(Table.LEARN, 100, {}, [learn, Goto(Table.DELIVER)])
     for mac in (host.mac, *host.extra_macs):
@@ -233,24 +261,40 @@ def _receive_flows(host: Host, attachments: Mapping[str, tuple[Nic, ...]]) -> It
 
 
 def _untag_flows(host: Host, routing: Routing) -> Iterator[Flow]:
-    """Rows that take the fabric's tag off what comes in, and keep its VLAN in reg4; frames without one have 0 there.
+    """Rows that take the fabric's tag off what comes in, and keep its VLAN in reg4; frames without
+    one have 0 there.
 
-    Announcements get a row of their own, so that the one for frames between others counts what switches flood.
+    Announcements get a row of their own, so that the one for frames between others counts what
+    switches flood.
     """
     yield row(Table.RECEIVE, 190, {"eth_dst": ANNOUNCED_TO}, [])
     for nic in host.nics:
         for vlan in routing.vlans(nic):
             if vlan != UNTAGGED:
-                match: dict[str, MatchValue] = {"in_port": nic.port, "vlan_vid": VLAN_PRESENT | vlan}
-                yield row(Table.CLASSIFY, 110, match, [PopVlan(), SetField("reg4", vlan), Goto(Table.RECEIVE)])
+                match: dict[str, MatchValue] = {
+                    "in_port": nic.port,
+                    "vlan_vid": VLAN_PRESENT | vlan,
+                }
+                yield row(
+                    Table.CLASSIFY,
+                    110,
+                    match,
+                    [PopVlan(), SetField("reg4", vlan), Goto(Table.RECEIVE)],
+                )
 
 
 def _receive_from_peer(
-    host: Host, peer: Host, into: Sequence[Path], tagged: bool, meets: Mapping[PathKey, Sequence[Action]]
+    host: Host,
+    peer: Host,
+    into: Sequence[Path],
+    tagged: bool,
+    meets: Mapping[PathKey, Sequence[Action]],
 ) -> Iterator[Flow]:
-    """Rows for frames of a managed peer: R_ijk is counted per (peer's NIC, own NIC, VLAN), the peer's own MAC restored.
+    """Rows for frames of a managed peer: R_ijk is counted per (peer's NIC, own NIC, VLAN), the
+    peer's own MAC restored.
 
-    `tagged`: networks have several VLANs. `meets` has what frames meet for the sake of placed connections.
+    `tagged`: networks have several VLANs. `meets` has what frames meet for the sake of placed
+    connections.
     """
     deliver: Action = Goto(Table.TO_HELPER) if host.helper else Output(LOCAL)
     source = SetField("eth_src", peer.mac)
@@ -267,8 +311,8 @@ def _receive_from_peer(
         # The wiring may be other than what was learned: never lose a frame for that.
         yield _restoring_row(peer.mac, nic.mac, host.helper)
         if peer.connected:
-            # Its kernel's own chatter. Of a host that is away it may be the host itself, by its NIC's address: after
-            # host-down, or started from a rescue system.
+            # Its kernel's own chatter. Of a host that is away it may be the host itself, by its
+            # NIC's address: after host-down, or started from a rescue system.
             yield row(Table.RECEIVE, 185, {"eth_src": nic.mac}, [])
     yield row(Table.NEIGHBOUR, 100, {"eth_src": peer.mac}, [Output(LOCAL), *guests.copies(host)])
     yield row(Table.RECEIVE, 85, {"eth_src": peer.mac}, [Goto(Table.DELIVER)])
@@ -277,24 +321,34 @@ def _receive_from_peer(
 def _restoring_row(host_mac: str, nic_mac: str, to_helper: bool) -> Flow:
     """Gives a frame from a peer's NIC that peer's own address back."""
     deliver: Action = Goto(Table.TO_HELPER) if to_helper else Output(LOCAL)
-    return row(Table.RECEIVE_COUNT, 50, {"eth_src": nic_mac}, [SetField("eth_src", host_mac), deliver])
+    return row(
+        Table.RECEIVE_COUNT, 50, {"eth_src": nic_mac}, [SetField("eth_src", host_mac), deliver]
+    )
 
 
 def restoring_cookies(host_mac: str, nic_mac: str) -> frozenset[int]:
-    """Cookies of rows, with and without a helper, by which a bridge shows that it knows this NIC as that host's."""
-    return frozenset(_restoring_row(host_mac, nic_mac, to_helper).cookie for to_helper in (False, True))
+    """Cookies of rows, with and without a helper, by which a bridge shows that it knows this NIC
+    as that host's.
+    """
+    return frozenset(
+        _restoring_row(host_mac, nic_mac, to_helper).cookie for to_helper in (False, True)
+    )
 
 
 def _broadcast_from_peer(
     fabric: Fabric, peer: Host, attachments: Mapping[str, tuple[Nic, ...]]
 ) -> tuple[list[Flow], list[Group]]:
-    """Broadcast and multicast of a peer are taken from one NIC; the next ones step in when those before lose carrier.
+    """Broadcast and multicast of a peer are taken from one NIC; the next ones step in when those
+    before lose carrier.
 
-    The peer sends one copy into each of its networks. ARP and neighbour discovery are taken from all (plan of
-    Table.NEIGHBOUR): a second copy does no harm there, and a lost one would cut the pair off.
+    The peer sends one copy into each of its networks. ARP and neighbour discovery are taken from
+    all (plan of Table.NEIGHBOUR): a second copy does no harm there, and a lost one would cut the
+    pair off.
     """
     of_peer = fabric.attachments(peer.name)
-    sends_into = {network: of_peer[network][0].sends for network in attachments if network in of_peer}
+    sends_into = {
+        network: of_peer[network][0].sends for network in attachments if network in of_peer
+    }
     order = [
         nic
         for network in sorted(sends_into, key=lambda network: not sends_into[network])
@@ -321,7 +375,9 @@ def _broadcast_from_peer(
 
 
 def _output_flows(host: Host, peer: Host, out: Sequence[Path]) -> Iterator[Flow]:
-    """Rows that put the NICs' addresses and the path's tag on and send: S_ijk is counted per path."""
+    """Rows that put the NICs' addresses and the path's tag on and send: S_ijk is counted per
+    path.
+    """
     for path in out:
         addresses = (SetField("eth_src", path.own.mac), SetField("eth_dst", path.peer.mac))
         yield row(
@@ -340,11 +396,15 @@ def _tag(vlan: int) -> tuple[Action, ...]:
 def _unmanaged_flows(
     host: Host, attachments: Mapping[str, tuple[Nic, ...]], floods: Mapping[str, Sequence[int]]
 ) -> Iterator[Flow]:
-    """Rows for broadcast and for hosts without Open vSwitch: one NIC per network, learned where known.
+    """Rows for broadcast and for hosts without Open vSwitch: one NIC per network, learned where
+    known.
 
     `floods` has the VLANs by which each network is flooded, best first.
     """
-    once = [ToGroup(_network_group(members, floods[name][0]).group_id) for name, members in attachments.items()]
+    once = [
+        ToGroup(_network_group(members, floods[name][0]).group_id)
+        for name, members in attachments.items()
+    ]
     flood = [
         ToGroup(_network_group(members, vlan).group_id)
         for name, members in attachments.items()
@@ -353,19 +413,23 @@ def _unmanaged_flows(
     untagged = [ToGroup(_network_group(members).group_id) for members in attachments.values()]
     here: list[Action] = [Output(LOCAL), *guests.copies(host)] if host.guests else []
     yield row(Table.SEND, 200, {"eth_dst": ALL_MULTICAST}, [*here, *once])
-    # Answers too go into every network: one that was hashed to a path whose far end is dead would cut the pair off.
+    # Answers too go into every network: one that was hashed to a path whose far end is dead would
+    # cut the pair off.
     yield row(Table.SEND, 210, {"eth_type": ETH_ARP}, [*here, *flood])
     for kind in ND_TYPES:
         match: dict[str, MatchValue] = {"eth_type": ETH_IPV6, "ip_proto": 58, "icmpv6_type": kind}
         yield row(Table.SEND, 210, match, [*here, *flood])
     if host.control_port is not None:
-        # The connection that repairs everything else must not depend on one path. TCP drops the second copy. The port
-        # is all that is asked for: the controller's own host does not know by which of its addresses others reach it,
-        # and nobody knows its address after a move.
+        # The connection that repairs everything else must not depend on one path. TCP drops the
+        # second copy. The port is all that is asked for: the controller's own host does not know by
+        # which of its addresses others reach it, and nobody knows its address after a move.
         for eth_type in (ETH_IPV4, ETH_IPV6):
             for end in ("src", "dst"):
                 yield row(
-                    Table.SEND, 220, {"eth_type": eth_type, "ip_proto": 6, f"tcp_{end}": host.control_port}, flood
+                    Table.SEND,
+                    220,
+                    {"eth_type": eth_type, "ip_proto": 6, f"tcp_{end}": host.control_port},
+                    flood,
                 )
     yield row(Table.SEND, 1, {}, [Goto(Table.LEARNED), Goto(Table.SEND_UNMANAGED)])
     yield row(Table.LEARNED, 0, {}, [SetField("reg2", 0)])
@@ -373,7 +437,8 @@ def _unmanaged_flows(
     for members in attachments.values():
         number = _network_group(members).group_id
         for nic in members:
-            # What was learned on a NIC that died is sent by its network's next one, with or without a controller.
+            # What was learned on a NIC that died is sent by its network's next one, with or without
+            # a controller.
             yield row(Table.SEND_UNMANAGED, 100, {"reg2": nic.port}, [ToGroup(number)])
     yield row(Table.SEND_UNMANAGED, 1, {}, [OutputRegister("reg2")])
 
@@ -389,7 +454,10 @@ def _network_group(members: Sequence[Nic], vlan: int = UNTAGGED) -> Group:
 
 
 def _standby_group(before: Sequence[Nic], nic: Nic, table: int) -> Group:
-    """Drops while any NIC of `before` has carrier, else goes on in `table`: frames are taken from one NIC at a time."""
+    """Drops while any NIC of `before` has carrier, else goes on in `table`:
+
+    frames are taken from one NIC at a time.
+    """
     ports = tuple(sorted(other.port for other in before))
     buckets = [Bucket(port, ()) for port in ports]
     buckets.append(Bucket(nic.port, (Goto(table),)))

@@ -1,4 +1,6 @@
-"""Which slot table a pair of hosts uses, and what a decision of the weights changes in all of them."""
+"""Which slot table a pair of hosts uses, and what a decision of the weights changes in all of
+them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ SlotTable = tuple[PathKey, ...]
 
 
 def table_in_force(paths: Sequence[Path], own: SlotTable | None, slots: int) -> SlotTable:
-    """The table of a pair with these paths: its own, or one that it shares with all that have the same choice of paths.
+    """The table of a pair with these paths: its own, or one that it shares with all that have the
+    same choice of paths.
 
     Paths that are dead have no slot, unless all are. `slots` is the length of a shared table.
     """
@@ -26,10 +29,11 @@ def table_in_force(paths: Sequence[Path], own: SlotTable | None, slots: int) -> 
 
 
 def next_live(slots: Sequence[PathKey], live: Sequence[PathKey]) -> tuple[PathKey, ...]:
-    """`slots` with every path that is not in `live` replaced by the next slot's that is, wrapping round.
+    """`slots` with every path that is not in `live` replaced by the next slot's that is, wrapping
+    round.
 
-    It is what Open vSwitch does with a bucket whose port is down, so nothing moves twice when the controller makes
-    it permanent. With no live path at all the table stays as it is.
+    It is what Open vSwitch does with a bucket whose port is down, so nothing moves twice when the
+    controller makes it permanent. With no live path at all the table stays as it is.
     """
     alive = set(live)
     used = set(slots)
@@ -52,8 +56,9 @@ def next_live(slots: Sequence[PathKey], live: Sequence[PathKey]) -> tuple[PathKe
 class TableChanges:
     """`tables` are the pairs' own tables from now on, `moved` how many slots go to another path.
 
-    `receivers` are those of each sender whose tables are others than before. Senders in `to_plan` have pairs that no
-    longer have a table of their own: rows of theirs lead to another group, so they need a plan.
+    `receivers` are those of each sender whose tables are others than before. Senders in `to_plan`
+    have pairs that no longer have a table of their own: rows of theirs lead to another group, so
+    they need a plan.
     """
 
     tables: dict[PairKey, SlotTable]
@@ -65,7 +70,10 @@ class TableChanges:
 def table_changes(
     before: Mapping[PairKey, SlotTable], decided: Mapping[PairKey, tuple[SlotTable, int]]
 ) -> TableChanges:
-    """What follows from a decision: each active pair's table, and how many of its slots moved. An empty one is none."""
+    """What follows from a decision: each active pair's table, and how many of its slots moved.
+
+    An empty one is none.
+    """
     tables = {pair: table for pair, table in before.items() if pair in decided}
     receivers: dict[str, list[str]] = {}
     moved = 0
@@ -74,4 +82,6 @@ def table_changes(
             moved += of_pair if pair in before else 0
             tables[pair] = table
             receivers.setdefault(pair[0], []).append(pair[1])
-    return TableChanges(tables, receivers, frozenset(sender for sender, _ in before.keys() - tables.keys()), moved)
+    return TableChanges(
+        tables, receivers, frozenset(sender for sender, _ in before.keys() - tables.keys()), moved
+    )

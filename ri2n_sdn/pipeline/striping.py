@@ -1,7 +1,9 @@
-"""Rows and groups of hosts with a helper: frames between helpers, and what becomes of them when one does not run.
+"""Rows and groups of hosts with a helper: frames between helpers, and what becomes of them when one
+does not run.
 
-A frame of another helper that finds none here is sent back once (`Table.STRIPED`): its sender learns within a round
-trip that nobody is there. Nothing that a TAP says can get to a TAP again, so no frame can go in a circle.
+A frame of another helper that finds none here is sent back once (`Table.STRIPED`): its sender
+learns within a round trip that nobody is there. Nothing that a TAP says can get to a TAP again, so
+no frame can go in a circle.
 """
 
 from __future__ import annotations
@@ -56,11 +58,18 @@ _SENT_BACK = 7  # the tag's priority on the wire port: one of our own frames
 def host_flows(host: Host, by_flows: Sequence[TrafficClass] = ()) -> Iterator[Flow]:
     """Rows that do not depend on any peer: from the helper's TAPs, and from the NICs to the helper.
 
-    What the host sends that is `by_flows` gets a mark, which the rows that lead to the helper do not want.
+    What the host sends that is `by_flows` gets a mark, which the rows that lead to the helper do
+    not want.
     """
     for match in (match for each in by_flows for match in _matches(each)):
-        yield row(Table.CLASSIFY, 105, {"in_port": LOCAL, **match}, [SetField("reg3", _BY_FLOWS), Goto(Table.SEND)])
-    # Neither the host itself nor the other end of a striped connection can feign a helper or a probe.
+        yield row(
+            Table.CLASSIFY,
+            105,
+            {"in_port": LOCAL, **match},
+            [SetField("reg3", _BY_FLOWS), Goto(Table.SEND)],
+        )
+    # Neither the host itself nor the other end of a striped connection can feign a helper or a
+    # probe.
     yield row(Table.CLASSIFY, 1001, {"in_port": LOCAL, "eth_type": ETH_STRIPED}, [])
     for port in (PLAIN_PORT, WIRE_PORT):
         yield row(Table.CLASSIFY, 1001, {"in_port": port, "eth_type": ETH_RI2N}, [])
@@ -73,8 +82,13 @@ def host_flows(host: Host, by_flows: Sequence[TrafficClass] = ()) -> Iterator[Fl
         {"in_port": WIRE_PORT, "eth_type": ETH_STRIPED, "vlan_vid": VLAN_PRESENT | HELPER_VLAN},
         [PopVlan(), ToController()],
     )
-    # Handed back by the helper: goes as if it had none, since the row that leads to the helper asks for LOCAL.
-    untagged: dict[str, MatchValue] = {"in_port": WIRE_PORT, "eth_src": host.mac, "vlan_vid": _NO_TAG}
+    # Handed back by the helper: goes as if it had none, since the row that leads to the helper asks
+    # for LOCAL.
+    untagged: dict[str, MatchValue] = {
+        "in_port": WIRE_PORT,
+        "eth_src": host.mac,
+        "vlan_vid": _NO_TAG,
+    }
     yield row(Table.CLASSIFY, 100, untagged, [Goto(Table.SEND)])
     yield row(Table.RECEIVE, 196, {"eth_type": ETH_STRIPED}, [])
     yield row(Table.STRIPED, 120, {"eth_src": ALL_MULTICAST}, [])
@@ -107,7 +121,10 @@ def bounce_groups(host: Host) -> Iterator[Group]:
 
 
 def peer_flows(peer: Host, links: Mapping[int, Path]) -> Iterator[Flow]:
-    """Rows of a peer that has a helper too, whether it runs or not: over `links` by their numbers, and sent back."""
+    """Rows of a peer that has a helper too, whether it runs or not:
+
+    over `links` by their numbers, and sent back.
+    """
     for number, path in links.items():
         yield row(
             Table.CLASSIFY,
@@ -126,22 +143,33 @@ def peer_flows(peer: Host, links: Mapping[int, Path]) -> Iterator[Flow]:
 
 
 def to_helper_first(host: Host, peer: Host, slots: Group) -> tuple[Flow, Group]:
-    """The row for what the host itself sends to a striped peer, and its group: the helper, else the table `slots`.
+    """The row for what the host itself sends to a striped peer, and its group: the helper, else the
+    table `slots`.
 
-    Tagged frames are left to the slot table, since the helper could not hand them back: on its wire port a tag has a
-    meaning of its own.
+    Tagged frames are left to the slot table, since the helper could not hand them back: on its wire
+    port a tag has a meaning of its own.
     """
     number = group_id(_STRIPED, slots.group_id)
     buckets = (
         Bucket(PLAIN_PORT, (Output(PLAIN_PORT),)),
         Bucket(None, (ToGroup(slots.group_id),), watch_group=slots.group_id),
     )
-    match: dict[str, MatchValue] = {"in_port": LOCAL, "eth_src": host.mac, "eth_dst": peer.mac, "vlan_vid": _NO_TAG}
-    return row(Table.SEND, 110, {**match, "reg3": 0}, [ToGroup(number)]), Group(number, Group.FAST_FAILOVER, buckets)
+    match: dict[str, MatchValue] = {
+        "in_port": LOCAL,
+        "eth_src": host.mac,
+        "eth_dst": peer.mac,
+        "vlan_vid": _NO_TAG,
+    }
+    return row(Table.SEND, 110, {**match, "reg3": 0}, [ToGroup(number)]), Group(
+        number, Group.FAST_FAILOVER, buckets
+    )
 
 
 def _matches(each: TrafficClass) -> Iterator[dict[str, MatchValue]]:
-    """A class as matches of OpenFlow: by address family, and a port once as source and once as destination."""
+    """A class as matches of OpenFlow:
+
+    by address family, and a port once as source and once as destination.
+    """
     for family, icmp in ((ETH_IPV4, 1), (ETH_IPV6, 58)):
         match: dict[str, MatchValue] = {"eth_type": family}
         if each.dscp is not None:

@@ -1,4 +1,7 @@
-"""Max-min fair rates by linear programs (HiGHS), from the definition: slow, exact, and independent of the rest."""
+"""Max-min fair rates by linear programs (HiGHS), from the definition:
+
+slow, exact, and independent of the rest.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,12 @@ _TOLERANCE = 1e-6
 
 
 def max_min_by_lp(crosses: FloatArray, capacity: FloatArray, belongs: FloatArray) -> FloatArray:
-    """(P,) max-min fair rates of pairs: `belongs` (P, N) has the paths of each, `crosses` (E, N) the links of those.
+    """(P,) max-min fair rates of pairs: `belongs` (P, N) has the paths of each, `crosses` (E, N)
+    the links of those.
 
-    Raise all pairs together as far as it goes, fix those that cannot rise further, go on with the others. What a pair
-    wants at most is the capacity of a link that all its paths cross. Capacities near 1 suit the solver's tolerances.
+    Raise all pairs together as far as it goes, fix those that cannot rise further, go on with the
+    others. What a pair wants at most is the capacity of a link that all its paths cross. Capacities
+    near 1 suit the solver's tolerances.
     """
     columns = belongs.shape[1]
     fixed = np.where(belongs.any(axis=1), -1.0, 0.0)
@@ -30,7 +35,9 @@ def max_min_by_lp(crosses: FloatArray, capacity: FloatArray, belongs: FloatArray
         least = np.where(free, level, np.maximum(fixed, 0.0))
         stuck = []
         for pair in np.flatnonzero(free):
-            highest = most(belongs[pair], np.vstack([crosses, -belongs]), np.append(capacity, -least + 1e-9))
+            highest = most(
+                belongs[pair], np.vstack([crosses, -belongs]), np.append(capacity, -least + 1e-9)
+            )
             if highest <= level + _TOLERANCE:
                 stuck.append(pair)
         assert stuck, "max-min filling found nobody at the limit"

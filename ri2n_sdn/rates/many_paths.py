@@ -1,10 +1,12 @@
-"""Exact max-min fair rates of pairs that may split over several paths, each path any set of capacitated links.
+"""Exact max-min fair rates of pairs that may split over several paths, each path any set of
+capacitated links.
 
-The rates that can be routed are a polytope whose faces are cuts: for any link prices y >= 0, the sum over pairs of
-rate x (price of the pair's cheapest path) is at most the sum over links of y x capacity. Water-filling is exact and
-fast over a list of cuts, so: fill over the cuts known, try to route the result with one LP, and when that fails its
-dual is a cut that was missing. Each round adds a vertex of the dual, so it ends; the cuts "all links of one NIC set",
-known from the start, are nearly always enough in a cluster with one switch stage.
+The rates that can be routed are a polytope whose faces are cuts: for any link prices y >= 0, the
+sum over pairs of rate x (price of the pair's cheapest path) is at most the sum over links of y x
+capacity. Water-filling is exact and fast over a list of cuts, so: fill over the cuts known, try to
+route the result with one LP, and when that fails its dual is a cut that was missing. Each round
+adds a vertex of the dual, so it ends; the cuts "all links of one NIC set", known from the start,
+are nearly always enough in a cluster with one switch stage.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from ri2n_sdn.rates.arrays import BoolArray, FloatArray, IntArray
 
 __all__ = ["Network", "max_min_rates"]
 
-OVERLOAD = 1e-7  # of the largest capacity: what the routing LP may be off (its own feasibility tolerance)
+OVERLOAD = (
+    1e-7  # of the largest capacity: what the routing LP may be off (its own feasibility tolerance)
+)
 UNIONS = 64  # cuts from unions of NIC sets, per set of NICs that belong together
 ROUNDS = 400  # ends the search when a caller names no limit; random small topologies need 1..10
 
@@ -27,7 +31,8 @@ ROUNDS = 400  # ends the search when a caller names no limit; random small topol
 class Network:
     """Paths of P pairs over E links, in the form the filling and the routing need.
 
-    `path_links` (P, K, L) holds link ids, -1 for none; only `alive` (P, K) paths are used. Capacities are in any unit.
+    `path_links` (P, K, L) holds link ids, -1 for none; only `alive` (P, K) paths are used.
+    Capacities are in any unit.
     """
 
     def __init__(self, path_links: IntArray, alive: BoolArray, capacity: FloatArray) -> None:
@@ -56,7 +61,9 @@ class Network:
 
     def load(self, rate: FloatArray) -> FloatArray:
         """(E,) sum of path rates (P, K) on each link."""
-        return np.asarray(self.incidence @ np.where(self.alive, rate, 0.0).reshape(-1), dtype=np.float64)
+        return np.asarray(
+            self.incidence @ np.where(self.alive, rate, 0.0).reshape(-1), dtype=np.float64
+        )
 
 
 def max_min_rates(
@@ -65,17 +72,21 @@ def max_min_rates(
     rounds: int = ROUNDS,
     guess: Callable[[FloatArray], FloatArray] | None = None,
 ) -> tuple[list[FloatArray], FloatArray]:
-    """Max-min fair rates (P,) within `demands[0]` (P,), inf allowed; and one split (P, K) of the last rates.
+    """Max-min fair rates (P,) within `demands[0]` (P,), inf allowed; and one split (P, K) of the
+    last rates.
 
-    Further demands fill the capacity that is left: the second result is the max-min fair addition to the first up
-    to `demands[1]`, and so on; results are cumulative. Pairs without a live path get 0. When `rounds` attempts were
-    not enough the last one is cut back, path by path, to what its links carry: feasible, but not exactly max-min.
-    `guess` maps rates (P,) to shares (P, K) that may well route them; when they do, no LP is needed.
+    Further demands fill the capacity that is left: the second result is the max-min fair addition
+    to the first up to `demands[1]`, and so on; results are cumulative. Pairs without a live path
+    get 0. When `rounds` attempts were not enough the last one is cut back, path by path, to what
+    its links carry: feasible, but not exactly max-min. `guess` maps rates (P,) to shares (P, K)
+    that may well route them; when they do, no LP is needed.
     """
     scale = float(network.capacity.max(initial=0.0)) or 1.0
     capacity = network.capacity / scale
     usable = network.alive.any(axis=1)
-    limits = [np.where(usable, np.nan_to_num(d / scale, nan=0.0, posinf=np.inf), 0.0) for d in demands]
+    limits = [
+        np.where(usable, np.nan_to_num(d / scale, nan=0.0, posinf=np.inf), 0.0) for d in demands
+    ]
     tolerance = OVERLOAD * max(1.0, float(np.sqrt(network.links)))
     cut, bound = _nic_cuts(network, capacity)
     for _ in range(max(rounds, 1)):
@@ -102,7 +113,10 @@ def max_min_rates(
 
 
 def _fill(cut: FloatArray, bound: FloatArray, base: FloatArray, limit: FloatArray) -> FloatArray:
-    """Water-filling from `base` (P,) up to `limit` (P,): all additions rise together until a cut row (C, P) is full."""
+    """Water-filling from `base` (P,) up to `limit` (P,):
+
+    all additions rise together until a cut row (C, P) is full.
+    """
     rate = base.copy()
     growing = limit > base
     room = bound - cut @ base
@@ -128,9 +142,11 @@ def _fill(cut: FloatArray, bound: FloatArray, base: FloatArray, limit: FloatArra
 
 
 def _nic_cuts(network: Network, capacity: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The cuts that any cluster has: each set of links that all live paths of some pair pass at one position.
+    """The cuts that any cluster has: each set of links that all live paths of some pair pass at one
+    position.
 
-    For pairs with different NICs of one host, unions of their sets as well. Rows (C, P) of 0 and 1, bounds (C,).
+    For pairs with different NICs of one host, unions of their sets as well. Rows (C, P) of 0 and 1,
+    bounds (C,).
     """
     by_position: list[dict[frozenset[int], list[int]]] = []
     live = [np.flatnonzero(row).tolist() for row in network.alive]
@@ -157,8 +173,12 @@ def _nic_cuts(network: Network, capacity: FloatArray) -> tuple[FloatArray, Float
 
 
 def _unions(sets: list[frozenset[int]]) -> list[frozenset[int]]:
-    """The sets, and unions of those that overlap or lie in one larger set of the list (bounded per largest set)."""
-    largest = [s for s in sets if not any(s < other for other in sets)] if len(sets) <= 512 else sets
+    """The sets, and unions of those that overlap or lie in one larger set of the list (bounded
+    per largest set).
+    """
+    largest = (
+        [s for s in sets if not any(s < other for other in sets)] if len(sets) <= 512 else sets
+    )
     found = dict.fromkeys(sets)
     if len(largest) == len(sets):
         return list(found)
@@ -173,16 +193,25 @@ def _unions(sets: list[frozenset[int]]) -> list[frozenset[int]]:
     return list(found)
 
 
-def _route(network: Network, capacity: FloatArray, rate: FloatArray) -> tuple[FloatArray, float, FloatArray]:
-    """Split `rate` (P,) over paths with the least total overload; returns the split, the overload and link prices."""
+def _route(
+    network: Network, capacity: FloatArray, rate: FloatArray
+) -> tuple[FloatArray, float, FloatArray]:
+    """Split `rate` (P,) over paths with the least total overload.
+
+    Returns the split, the overload and link prices.
+    """
     alive = network.alive.reshape(-1)
     columns = np.flatnonzero(alive)
     pair = columns // network.paths
     links = network.incidence[:, columns]
     eye = eye_array(network.links, format="csr")
-    pair_sum = coo_array((np.ones(len(columns)), (pair, np.arange(len(columns)))), (network.pairs, len(columns)))
+    pair_sum = coo_array(
+        (np.ones(len(columns)), (pair, np.arange(len(columns)))), (network.pairs, len(columns))
+    )
     routed = np.unique(pair)
-    equal = hstack([pair_sum.tocsr()[routed], coo_array((len(routed), network.links))], format="csc")
+    equal = hstack(
+        [pair_sum.tocsr()[routed], coo_array((len(routed), network.links))], format="csc"
+    )
     split = np.zeros(network.pairs * network.paths)
     if not len(columns):
         return split.reshape(network.pairs, network.paths), 0.0, np.zeros(network.links)
@@ -194,7 +223,9 @@ def _route(network: Network, capacity: FloatArray, rate: FloatArray) -> tuple[Fl
         b_eq=rate[routed],
         method="highs-ds",
     )
-    if answer.x is None or answer.fun is None:  # the solver gave up: the caller cuts the equal split back
+    if (
+        answer.x is None or answer.fun is None
+    ):  # the solver gave up: the caller cuts the equal split back
         equal_split = network.alive / np.maximum(network.alive.sum(axis=1, keepdims=True), 1)
         return equal_split * rate[:, None], float("inf"), np.zeros(network.links)
     split[columns] = answer.x[: len(columns)]
@@ -202,7 +233,9 @@ def _route(network: Network, capacity: FloatArray, rate: FloatArray) -> tuple[Fl
     return split.reshape(network.pairs, network.paths), float(answer.fun), price
 
 
-def _cuts_of(network: Network, capacity: FloatArray, price: FloatArray) -> list[tuple[FloatArray, float]]:
+def _cuts_of(
+    network: Network, capacity: FloatArray, price: FloatArray
+) -> list[tuple[FloatArray, float]]:
     """The cut of these link prices, and of each of its parts that no pair's cheapest paths join."""
     price = np.where(price > 1e-9, price, 0.0)
     cuts = [_cut(network, capacity, price)]
@@ -211,7 +244,12 @@ def _cuts_of(network: Network, capacity: FloatArray, price: FloatArray) -> list[
     group = np.arange(network.links)
     priced = np.flatnonzero(cheapest > 1e-9)
     for pair in priced:
-        ids = {int(e) for k in np.flatnonzero(network.alive[pair]) for e in links[pair, k] if e >= 0 and price[e] > 0}
+        ids = {
+            int(e)
+            for k in np.flatnonzero(network.alive[pair])
+            for e in links[pair, k]
+            if e >= 0 and price[e] > 0
+        }
         roots = {int(group[e]) for e in ids}
         if len(roots) > 1:
             group[np.isin(group, list(roots))] = min(roots)

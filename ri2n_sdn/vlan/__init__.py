@@ -1,1 +1,3 @@
-"""Pure: VLAN-based fat trees (VFREC-Net, VBFT): spanning trees, path tables, switch configurations."""
+"""Pure: VLAN-based fat trees (VFREC-Net, VBFT): spanning trees, path tables, switch
+configurations.
+"""

@@ -1,6 +1,8 @@
-"""The path table `adaptive`: every HBSPAN, the measured traffic of all active pairs is assigned to VLANs anew.
+"""The path table `adaptive`: every HBSPAN, the measured traffic of all active pairs is assigned to
+VLANs anew.
 
-Pure: time comes in as an argument, state is bounded. Programs can give pairs a table of their own for a while.
+Pure: time comes in as an argument, state is bounded. Programs can give pairs a table of their own
+for a while.
 """
 
 from __future__ import annotations
@@ -20,14 +22,18 @@ from ri2n_sdn.vlan.demands import estimate_demands
 
 __all__ = ["Adaptive", "AdaptiveSettings", "AdaptiveStep", "PairWays", "Way"]
 
-Way: TypeAlias = tuple[int, tuple[str, ...], bool]  # (VLAN ID, names of the directed links, whether it is alive)
+Way: TypeAlias = tuple[
+    int, tuple[str, ...], bool
+]  # (VLAN ID, names of the directed links, whether it is alive)
 
 
 @dataclass(frozen=True)
 class PairWays:
-    """An active directed pair: what it sent lately, and its candidates: each VLAN once, the links in any order.
+    """An active directed pair: what it sent lately, and its candidates: each VLAN once, the links
+    in any order.
 
-    `vlan` is what the pair uses as far as the caller knows; it counts when `Adaptive` has not chosen for it yet.
+    `vlan` is what the pair uses as far as the caller knows; it counts when `Adaptive` has not
+    chosen for it yet.
     """
 
     key: PairKey
@@ -42,7 +48,9 @@ class AdaptiveSettings:
 
     hysteresis: float = 0.15  # what a move has to take off the fullest link concerned
     enough: float = 0.5  # links up to this utilisation are left as they are
-    same_rate: float = 0.25  # a demand that changes by less than this part is taken to be the old one
+    same_rate: float = (
+        0.25  # a demand that changes by less than this part is taken to be the old one
+    )
     forget_after_s: float = 300.0  # a pair that is no longer given is remembered for this long
     remember: int = 200_000  # pairs at most; those not given for longest are forgotten first
     effort: int = 4_000  # exchanges looked at per step (assign.EFFORT)
@@ -52,9 +60,11 @@ class AdaptiveSettings:
 
 @dataclass(frozen=True)
 class AdaptiveStep:
-    """VLANs of the pairs given, by pair; those without a live candidate are missing. `fullest...` are for the log.
+    """VLANs of the pairs given, by pair; those without a live candidate are missing. `fullest...`
+    are for the log.
 
-    They are of the links that choices decide about, by the demands estimated now, before and after the moves.
+    They are of the links that choices decide about, by the demands estimated now, before and after
+    the moves.
     """
 
     vlan: dict[PairKey, int]
@@ -72,7 +82,8 @@ class _Known:
 
 
 class Adaptive:
-    """Chooses and remembers a VLAN for every (sender, receiver); `vlans` are the IDs that programs may name.
+    """Chooses and remembers a VLAN for every (sender, receiver); `vlans` are the IDs that programs
+    may name.
 
     `hosts_of` gives the names by which programs' tables know a pair, where pairs are of NICs.
     """
@@ -86,8 +97,12 @@ class Adaptive:
         self.settings = settings or AdaptiveSettings()
         self.vlans = frozenset(vlans)
         self._hosts_of = hosts_of
-        self._known: dict[PairKey, _Known] = {}  # the pair's own choice; in order of when it was last given
-        self._shown: dict[PairKey, int] = {}  # what the last steps answered, where a program's table differs from it
+        self._known: dict[
+            PairKey, _Known
+        ] = {}  # the pair's own choice; in order of when it was last given
+        self._shown: dict[
+            PairKey, int
+        ] = {}  # what the last steps answered, where a program's table differs from it
         self._tables: dict[str, dict[PairKey, int]] = {}  # by owner, the newest last
 
     @property
@@ -100,15 +115,23 @@ class Adaptive:
         return len(self._known)
 
     def set_table(self, owner: str, table: Mapping[PairKey, int]) -> None:
-        """Give pairs the VLANs of a program's table until it is cleared; of several tables the newest counts.
+        """Give pairs the VLANs of a program's table until it is cleared; of several tables the
+        newest counts.
 
-        ValueError names the pair and the VLAN that is not among `vlans`, or the bound that is passed; then nothing has
-        changed. A second table of an owner replaces its first and is the newest.
+        ValueError names the pair and the VLAN that is not among `vlans`, or the bound that is
+        passed; then nothing has changed. A second table of an owner replaces its first and is the
+        newest.
         """
         if owner not in self._tables and len(self._tables) >= self.settings.owners:
-            raise ValueError(f"{owner}: {self.settings.owners} programs have tables already, one more is too many")
+            raise ValueError(
+                f"{owner}: {self.settings.owners} programs have tables already, one more is too "
+                "many"
+            )
         if len(table) > self.settings.table_pairs:
-            raise ValueError(f"{owner}: a table has at most {self.settings.table_pairs} pairs, this one {len(table)}")
+            raise ValueError(
+                f"{owner}: a table has at most {self.settings.table_pairs} pairs, this one "
+                f"{len(table)}"
+            )
         for (sender, receiver), vlan in table.items():
             if vlan not in self.vlans:
                 raise ValueError(f"{owner}: pair {sender} {receiver}: there is no VLAN {vlan}")
@@ -116,19 +139,31 @@ class Adaptive:
         self._tables[owner] = dict(table)
 
     def table_vlan(self, key: PairKey) -> int | None:
-        """The VLAN that the newest table with this pair gives it: it has to be among the pair's candidates then."""
+        """The VLAN that the newest table with this pair gives it:
+
+        it has to be among the pair's candidates then.
+        """
         hosts = self._hosts_of(key)
-        return next((table[hosts] for table in reversed(self._tables.values()) if hosts in table), None)
+        return next(
+            (table[hosts] for table in reversed(self._tables.values()) if hosts in table), None
+        )
 
     def clear_table(self, owner: str) -> bool:
-        """Forget an owner's table, whose pairs get the next older table's VLAN or their own; whether there was one."""
+        """Forget an owner's table, whose pairs get the next older table's VLAN or their own.
+
+        Whether there was one.
+        """
         return self._tables.pop(owner, None) is not None
 
-    def step(self, now_s: float, pairs: Sequence[PairWays], capacity_bps: Mapping[str, float]) -> AdaptiveStep:
-        """Decide for the pairs that are active now, each given once, over links of these capacities.
+    def step(
+        self, now_s: float, pairs: Sequence[PairWays], capacity_bps: Mapping[str, float]
+    ) -> AdaptiveStep:
+        """Decide for the pairs that are active now, each given once, over links of these
+        capacities.
 
-        A link that `capacity_bps` does not name limits nobody. Pairs whose way is dead move at once; of the others,
-        those that pay (`AdaptiveSettings.hysteresis`), and nobody that a program's table holds.
+        A link that `capacity_bps` does not name limits nobody. Pairs whose way is dead move at
+        once; of the others, those that pay (`AdaptiveSettings.hysteresis`), and nobody that a
+        program's table holds.
         """
         if not pairs:
             self._forget(now_s)
@@ -140,7 +175,9 @@ class Adaptive:
         demand = self._demands(pairs, vlans, links, used, capacity)
         candidates = np.where(alive, vlans, -1)
         held = self._held(pairs, candidates, own)
-        candidates[held >= 0] = np.where(np.arange(vlans.shape[1]) == held[held >= 0, None], candidates[held >= 0], -1)
+        candidates[held >= 0] = np.where(
+            np.arange(vlans.shape[1]) == held[held >= 0, None], candidates[held >= 0], -1
+        )
         current = np.where(held >= 0, held, own)
         settings = self.settings
         answer = assign(
@@ -153,7 +190,9 @@ class Adaptive:
             enough=settings.enough,
             effort=settings.effort,
         )
-        return self._take(now_s, pairs, vlans, used, own, held, demand, answer, names, links, capacity)
+        return self._take(
+            now_s, pairs, vlans, used, own, held, demand, answer, names, links, capacity
+        )
 
     def _take(
         self,
@@ -179,7 +218,16 @@ class Adaptive:
         aside = (held >= 0) & (held != own)
         own_of = np.where(aside & (own >= 0), vlans[rows, np.maximum(own, 0)], vlan_of).tolist()
         moves = ((used >= 0) & (used != choice)).tolist()
-        columns = zip(pairs, choice.tolist(), vlan_of, own_of, aside.tolist(), moves, demand.tolist(), strict=True)
+        columns = zip(
+            pairs,
+            choice.tolist(),
+            vlan_of,
+            own_of,
+            aside.tolist(),
+            moves,
+            demand.tolist(),
+            strict=True,
+        )
         for pair, column, vlan, own_vlan, is_aside, moves_now, demand_bps in columns:
             key = pair.key
             self._known.pop(key, None)
@@ -207,18 +255,27 @@ class Adaptive:
         )
 
     def _columns(self, pairs: Sequence[PairWays], vlans: IntArray) -> tuple[IntArray, IntArray]:
-        """(P,) the column that carries each pair now, and the one it chose itself; -1 where there is none."""
+        """(P,) the column that carries each pair now, and the one it chose itself.
+
+        -1 where there is none.
+        """
         found = [self._known.get(pair.key) for pair in pairs]
-        mine = [pair.vlan if known is None else known.vlan for pair, known in zip(pairs, found, strict=True)]
+        mine = [
+            pair.vlan if known is None else known.vlan
+            for pair, known in zip(pairs, found, strict=True)
+        ]
         own = _column(vlans, mine)
         if not self._shown:
             return own.copy(), own
-        return _column(vlans, [self._shown.get(pair.key, vlan) for pair, vlan in zip(pairs, mine, strict=True)]), own
+        return _column(
+            vlans, [self._shown.get(pair.key, vlan) for pair, vlan in zip(pairs, mine, strict=True)]
+        ), own
 
     def _held(self, pairs: Sequence[PairWays], candidates: IntArray, own: IntArray) -> IntArray:
         """(P,) the column that a program's table holds the pair at, -1 for none or a dead one.
 
-        In the first step after its table is gone, a pair is held at its old one: others have to make room again.
+        In the first step after its table is gone, a pair is held at its old one: others have to
+        make room again.
         """
         held = np.full(len(pairs), -1, dtype=np.int64)
         if not self._tables and not self._shown:
@@ -233,9 +290,17 @@ class Adaptive:
         return held
 
     def _demands(
-        self, pairs: Sequence[PairWays], vlans: IntArray, links: IntArray, used: IntArray, capacity: FloatArray
+        self,
+        pairs: Sequence[PairWays],
+        vlans: IntArray,
+        links: IntArray,
+        used: IntArray,
+        capacity: FloatArray,
     ) -> FloatArray:
-        """(P,) estimated demands; those that are much as before are as before, so that noise moves nobody."""
+        """(P,) estimated demands.
+
+        Those that are much as before are as before, so that noise moves nobody.
+        """
         rate = np.fromiter((pair.rate_bps for pair in pairs), dtype=np.float64, count=len(pairs))
         rows = np.arange(len(pairs))
         way = np.where(used[:, None] >= 0, links[rows, np.maximum(used, 0)], -1)
@@ -248,7 +313,9 @@ class Adaptive:
             ends[:, place] = np.where(everywhere, link, -1)
         demand = estimate_demands(rate, way, ends, capacity)
         known = (self._known.get(pair.key) for pair in pairs)
-        old = np.fromiter((k.demand_bps if k else 0.0 for k in known), dtype=np.float64, count=len(pairs))
+        old = np.fromiter(
+            (k.demand_bps if k else 0.0 for k in known), dtype=np.float64, count=len(pairs)
+        )
         near = np.maximum(demand, old) <= (1.0 + self.settings.same_rate) * np.minimum(demand, old)
         return np.asarray(np.where(near, old, demand), dtype=np.float64)
 
@@ -257,13 +324,18 @@ class Adaptive:
         settings = self.settings
         for key in list(self._known):
             known = self._known[key]
-            if len(self._known) <= settings.remember and now_s - known.seen_s <= settings.forget_after_s:
+            if (
+                len(self._known) <= settings.remember
+                and now_s - known.seen_s <= settings.forget_after_s
+            ):
                 break
             del self._known[key]
             self._shown.pop(key, None)
 
 
-def _arrays(pairs: Sequence[PairWays], index: Mapping[str, int]) -> tuple[IntArray, IntArray, BoolArray]:
+def _arrays(
+    pairs: Sequence[PairWays], index: Mapping[str, int]
+) -> tuple[IntArray, IntArray, BoolArray]:
     """VLAN IDs (P, K), link numbers (P, K, L) and whether candidates are alive (P, K)."""
     counts = np.fromiter((len(pair.candidates) for pair in pairs), dtype=np.int64, count=len(pairs))
     given = list(chain.from_iterable(pair.candidates for pair in pairs))
@@ -278,7 +350,9 @@ def _arrays(pairs: Sequence[PairWays], index: Mapping[str, int]) -> tuple[IntArr
     alive[there] = [lives for _, _, lives in given]
     flat = np.full((len(given), length), -1, dtype=np.int64)
     found = map(index.get, chain.from_iterable(ways), repeat(-1))
-    flat[np.arange(length) < lengths[:, None]] = np.fromiter(found, dtype=np.int64, count=int(lengths.sum()))
+    flat[np.arange(length) < lengths[:, None]] = np.fromiter(
+        found, dtype=np.int64, count=int(lengths.sum())
+    )
     numbers[there] = flat
     return vlans, numbers, alive
 

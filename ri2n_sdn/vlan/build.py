@@ -1,4 +1,7 @@
-"""The trees of a network: one per top switch of a fat tree, else trees that use all cables as evenly as can be."""
+"""The trees of a network:
+
+one per top switch of a fat tree, else trees that use all cables as evenly as can be.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +26,31 @@ BoolArray = NDArray[np.bool_]
 def topology_trees(topology: Topology) -> Trees:
     """The trees of what was configured; ValueError as `check_reach` and `build_trees`."""
     index = topology.graph.index
-    hosts = {host: [index[nic.switch] for nic in spec.nics] for host, spec in topology.hosts.items()}
+    hosts = {
+        host: [index[nic.switch] for nic in spec.nics] for host, spec in topology.hosts.items()
+    }
     check_reach(topology.graph, hosts)
-    return build_trees(topology.graph, {leaf for leaves in hosts.values() for leaf in leaves}, topology.vlans)
+    return build_trees(
+        topology.graph, {leaf for leaves in hosts.values() for leaf in leaves}, topology.vlans
+    )
 
 
 def check_reach(graph: SwitchGraph, hosts: Mapping[str, Collection[int]]) -> None:
-    """ValueError when two hosts (name -> its NICs' switches) share no network although there are cables.
+    """ValueError when two hosts (name -> its NICs' switches) share no network although there are
+    cables.
 
-    Without any cable, switches are separate networks by design, and `Topology.warnings` speaks of such hosts.
+    Without any cable, switches are separate networks by design, and `Topology.warnings` speaks of
+    such hosts.
     """
     if not len(graph.ends):
         return
-    kinds: dict[frozenset[int], tuple[str, int]] = {}  # sets of networks, each with the first host that has it
+    kinds: dict[
+        frozenset[int], tuple[str, int]
+    ] = {}  # sets of networks, each with the first host that has it
     for host, switches in hosts.items():
-        kinds.setdefault(frozenset(graph.component[list(switches)].tolist()), (host, next(iter(switches))))
+        kinds.setdefault(
+            frozenset(graph.component[list(switches)].tolist()), (host, next(iter(switches)))
+        )
     known = list(kinds.items())
     for place, (networks, (host, switch)) in enumerate(known):
         for others, (other, far) in known[:place]:
@@ -48,33 +61,42 @@ def check_reach(graph: SwitchGraph, hosts: Mapping[str, Collection[int]]) -> Non
                 )
 
 
-def build_trees(graph: SwitchGraph, leaves: Collection[int], spec: VlanSpec, trees: int | None = None) -> Trees:
-    """The trees over all networks in which a NIC is plugged into a switch; `leaves` are those switches.
+def build_trees(
+    graph: SwitchGraph, leaves: Collection[int], spec: VlanSpec, trees: int | None = None
+) -> Trees:
+    """The trees over all networks in which a NIC is plugged into a switch; `leaves` are those
+    switches.
 
-    A levelled network (fat tree, VBFT, folded Clos: all leaves at the bottom, cables only between neighbouring levels)
-    has a tree for every top switch, with that as its root: the paper's rule (VFREC-Net 3.3, 6.1). Where several
-    switches or cables lead down from a root, the way used least so far is taken, and while cables are left unused by
-    that, top switches get further trees over them. Any other network has as many trees as switches (or as it takes to
-    use every cable), which use cables as evenly as any such trees can (`even_trees`). Every tree has all leaves of its
+    A levelled network (fat tree, VBFT, folded Clos: all leaves at the bottom, cables only between
+    neighbouring levels) has a tree for every top switch, with that as its root: the paper's rule
+    (VFREC-Net 3.3, 6.1). Where several switches or cables lead down from a root, the way used least
+    so far is taken, and while cables are left unused by that, top switches get further trees over
+    them. Any other network has as many trees as switches (or as it takes to use every cable), which
+    use cables as evenly as any such trees can (`even_trees`). Every tree has all leaves of its
     network; switches of a levelled network that lead a tree to no leaf are not in it.
 
-    Of more trees than `spec.limit`, or than `trees` when that is given, those are kept that use the cables of every
-    level most evenly. In a levelled network neighbouring trees are as different as can be, so that the first ways of a
-    leaf in any few trees in a row are over different cables.
+    Of more trees than `spec.limit`, or than `trees` when that is given, those are kept that use the
+    cables of every level most evenly. In a levelled network neighbouring trees are as different as
+    can be, so that the first ways of a leaf in any few trees in a row are over different cables.
 
-    ValueError: no leaves, `trees` is more than the limit, or VLAN IDs are too few (`VlanSpec.numbers`).
+    ValueError: no leaves, `trees` is more than the limit, or VLAN IDs are too few
+    (`VlanSpec.numbers`).
     """
     if not leaves:
         raise ValueError("switches: no NIC is plugged into any of them")
     if trees is not None and trees > spec.limit:
-        raise ValueError(f"vlans.limit: {trees} trees need as many VLAN IDs, the limit is {spec.limit}")
+        raise ValueError(
+            f"vlans.limit: {trees} trees need as many VLAN IDs, the limit is {spec.limit}"
+        )
     if trees is not None and trees < 1:
         raise ValueError(f"trees: {trees} are asked for, one is the least")
     most = spec.limit if trees is None else trees
     leaf = np.zeros(len(graph.names), dtype=bool)
     leaf[list(leaves)] = True
     networks = np.unique(graph.component[leaf])
-    parts = [_network(graph, graph.component == network, leaf, most) for network in networks.tolist()]
+    parts = [
+        _network(graph, graph.component == network, leaf, most) for network in networks.tolist()
+    ]
     count = max(len(above) for above, _ in parts)
     vlans = spec.numbers(count)
     above = np.full((count, len(graph.names)), -1, dtype=np.int32)
@@ -96,7 +118,8 @@ def build_trees(graph: SwitchGraph, leaves: Collection[int], spec: VlanSpec, tre
 
 
 def switch_levels(graph: SwitchGraph, leaves: Collection[int]) -> tuple[Int32Array, BoolArray]:
-    """(S,) steps from the nearest leaf (-1 where no leaf is connected), and (S,) whether that network is levelled.
+    """(S,) steps from the nearest leaf (-1 where no leaf is connected), and (S,) whether that
+    network is levelled.
 
     Levelled is a network whose cables all join neighbouring levels.
     """
@@ -113,7 +136,9 @@ def switch_levels(graph: SwitchGraph, leaves: Collection[int]) -> tuple[Int32Arr
     return level, ~np.isin(graph.component, flat)
 
 
-def _network(graph: SwitchGraph, here: BoolArray, leaf: BoolArray, most: int) -> tuple[Int32Array, Int32Array]:
+def _network(
+    graph: SwitchGraph, here: BoolArray, leaf: BoolArray, most: int
+) -> tuple[Int32Array, Int32Array]:
     """(T, S) the cable above every switch in each tree of one network, and (T,) the roots."""
     switches = np.flatnonzero(here)
     if len(switches) == 1:
@@ -142,8 +167,13 @@ class _Stage:
     cable: Int32Array  # (cables,)
 
 
-def _levelled(graph: SwitchGraph, level: Int32Array, leaves: NDArray[np.int64]) -> tuple[Int32Array, Int32Array] | None:
-    """All trees of a levelled network; None when most of its top switches do not reach all leaves by going down."""
+def _levelled(
+    graph: SwitchGraph, level: Int32Array, leaves: NDArray[np.int64]
+) -> tuple[Int32Array, Int32Array] | None:
+    """All trees of a levelled network.
+
+    None when most of its top switches do not reach all leaves by going down.
+    """
     a, b = graph.ends[:, 0], graph.ends[:, 1]
     upward = level[a] < level[b]
     lower, upper = np.where(upward, a, b), np.where(upward, b, a)
@@ -157,7 +187,9 @@ def _levelled(graph: SwitchGraph, level: Int32Array, leaves: NDArray[np.int64]) 
     top[lower[level[lower] >= 0]] = False
     roots = np.flatnonzero(top).astype(np.int32)
     if len(roots) * len(level) > MAX_NUMBERS:
-        raise ValueError(f"switches: {len(roots)} trees over {len(level)} switches are too many to be planned")
+        raise ValueError(
+            f"switches: {len(roots)} trees over {len(level)} switches are too many to be planned"
+        )
     uses = np.zeros(len(a), dtype=np.int64)
     trees = []
     for root in roots.tolist():
@@ -168,7 +200,9 @@ def _levelled(graph: SwitchGraph, level: Int32Array, leaves: NDArray[np.int64]) 
     if 2 * len(trees) < len(roots) or not trees:
         return None
     again = [root for root, _ in trees]
-    while again and not uses[level[lower] >= 0].all():  # cables side by side, or several ways down from a root
+    while (
+        again and not uses[level[lower] >= 0].all()
+    ):  # cables side by side, or several ways down from a root
         added = []
         for root in again:
             above = _tree_below(graph, root, stages, uses, leaves)
@@ -177,13 +211,20 @@ def _levelled(graph: SwitchGraph, level: Int32Array, leaves: NDArray[np.int64]) 
                 added.append(root)
                 trees.append((root, above))
         again = added
-    return np.stack([above for _, above in trees]), np.array([root for root, _ in trees], dtype=np.int32)
+    return np.stack([above for _, above in trees]), np.array(
+        [root for root, _ in trees], dtype=np.int32
+    )
 
 
 def _tree_below(
-    graph: SwitchGraph, root: int, stages: list[_Stage], uses: NDArray[np.int64], leaves: NDArray[np.int64]
+    graph: SwitchGraph,
+    root: int,
+    stages: list[_Stage],
+    uses: NDArray[np.int64],
+    leaves: NDArray[np.int64],
 ) -> Int32Array | None:
-    """(S,) the cable above each switch of the tree under `root`; where there is a choice, on the least used way.
+    """(S,) the cable above each switch of the tree under `root`; where there is a choice, on the
+    least used way.
 
     None when the tree does not reach all leaves.
     """
@@ -191,12 +232,16 @@ def _tree_below(
     above = np.full(size, -1, dtype=np.int32)
     reached = np.zeros(size, dtype=bool)
     reached[root] = True
-    used = np.zeros(size, dtype=np.int64)  # the sum of the uses of the cables from here up to the root
+    used = np.zeros(
+        size, dtype=np.int64
+    )  # the sum of the uses of the cables from here up to the root
     for stage in reversed(stages):
         places = len(stage.cable)
         never = np.iinfo(np.int64).max
         offer = np.where(
-            reached[stage.upper], (uses[stage.cable] + used[stage.upper]) * places + np.arange(places), never
+            reached[stage.upper],
+            (uses[stage.cable] + used[stage.upper]) * places + np.arange(places),
+            never,
         )
         best = np.minimum.reduceat(offer, stage.starts)
         found = best < never
@@ -214,8 +259,12 @@ def _tree_below(
     return above
 
 
-def _ways_up(graph: SwitchGraph, above: Int32Array, level: Int32Array, leaves: NDArray[np.int64]) -> Int32Array:
-    """(T, N) the cables from some leaves up to the root, the same places in every tree, -1 at the end of a way."""
+def _ways_up(
+    graph: SwitchGraph, above: Int32Array, level: Int32Array, leaves: NDArray[np.int64]
+) -> Int32Array:
+    """(T, N) the cables from some leaves up to the root, the same places in every tree, -1 at
+    the end of a way.
+    """
     some = leaves[:: -(-len(leaves) // MAX_SAMPLES)]
     at = np.broadcast_to(some, (len(above), len(some)))
     ways = []
@@ -227,10 +276,11 @@ def _ways_up(graph: SwitchGraph, above: Int32Array, level: Int32Array, leaves: N
 
 
 def _differing(ways: Int32Array, count: int) -> list[int]:
-    """`count` of the trees with these ways (T, N), in order: each shares as little as possible with all before it.
+    """`count` of the trees with these ways (T, N), in order: each shares as little as possible with
+    all before it.
 
-    Among equals it is the one that shares least with the last few. Sharing is counted in cables of ways: every level
-    of a fat tree counts the same, however many cables it has.
+    Among equals it is the one that shares least with the last few. Sharing is counted in cables of
+    ways: every level of a fat tree counts the same, however many cables it has.
     """
     shared, lately = np.zeros(len(ways)), np.zeros(len(ways))
     order = [0]
@@ -250,7 +300,10 @@ def _differing(ways: Int32Array, count: int) -> list[int]:
 def _unlevelled(
     graph: SwitchGraph, switches: NDArray[np.int64], leaf: BoolArray, most: int
 ) -> tuple[Int32Array, Int32Array]:
-    """Trees of any network: as many as it has switches, more where cables are side by side, at most `most`."""
+    """Trees of any network:
+
+    as many as it has switches, more where cables are side by side, at most `most`.
+    """
     place = np.full(len(graph.names), -1, dtype=np.int32)
     place[switches] = np.arange(len(switches))
     cables = np.flatnonzero(place[graph.ends[:, 0]] >= 0)
@@ -266,7 +319,9 @@ def _unlevelled(
 
 
 def _differing_lately(trees: list[tuple[int, ...]], cables: int) -> list[int]:
-    """An order of trees (given as cables) in which each shares as little as possible with the last few before it."""
+    """An order of trees (given as cables) in which each shares as little as possible with the
+    last few before it.
+    """
     has = np.zeros((len(trees), cables))
     for t, tree in enumerate(trees):
         has[t, list(tree)] = 1

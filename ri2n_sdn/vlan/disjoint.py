@@ -1,10 +1,12 @@
-"""Many spanning trees of any graph that use every cable as evenly as can be, with short ways between the leaves.
+"""Many spanning trees of any graph that use every cable as evenly as can be, with short ways
+between the leaves.
 
-The sum of T spanning trees is a base of the union of T graphic matroids (J. Edmonds, "Matroid partition", 1968): how
-often each cable is used is a point of an M-convex set. There, uses are as even as possible (and so the most used
-cable as little used as possible) exactly when no chain of exchanges takes a tree off one cable and puts a tree on
-another with at least two fewer (A. Frank and K. Murota, "Discrete decreasing minimization, part I", 2018, theorem on
-1-tightening steps). So: start with trees of shortest ways, exchange along shortest chains until there is none.
+The sum of T spanning trees is a base of the union of T graphic matroids (J. Edmonds, "Matroid
+partition", 1968): how often each cable is used is a point of an M-convex set. There, uses are as
+even as possible (and so the most used cable as little used as possible) exactly when no chain of
+exchanges takes a tree off one cable and puts a tree on another with at least two fewer (A. Frank
+and K. Murota, "Discrete decreasing minimization, part I", 2018, theorem on 1-tightening steps). So:
+start with trees of shortest ways, exchange along shortest chains until there is none.
 """
 
 from __future__ import annotations
@@ -25,13 +27,17 @@ BATCH = 64  # of the best exchanges, those of different trees are made together
 NO_GAIN = np.float32(-np.inf)
 
 
-def even_trees(ends: IntArray, leaf: NDArray[np.bool_], roots: Sequence[int]) -> list[tuple[int, ...]]:
-    """One spanning tree per entry of `roots`, as sorted cables; trees that came out the same more than once, once.
+def even_trees(
+    ends: IntArray, leaf: NDArray[np.bool_], roots: Sequence[int]
+) -> list[tuple[int, ...]]:
+    """One spanning tree per entry of `roots`, as sorted cables; trees that came out the same more
+    than once, once.
 
-    `ends` (C, 2) are the cables between switches 0..S-1, which must be connected; `leaf` (S,) tells where hosts are.
-    How many trees use a cable is as even as possible: the largest number is the least that any such trees reach.
-    Within that the ways from leaf to leaf are shortened as long as an exchange of one cable in one tree, or of two
-    cables between two trees, shortens them (for very large graphs: as long as a fixed amount of work allows).
+    `ends` (C, 2) are the cables between switches 0..S-1, which must be connected; `leaf` (S,) tells
+    where hosts are. How many trees use a cable is as even as possible: the largest number is the
+    least that any such trees reach. Within that the ways from leaf to leaf are shortened as long as
+    an exchange of one cable in one tree, or of two cables between two trees, shortens them (for
+    very large graphs: as long as a fixed amount of work allows).
     """
     trees = _Trees(ends, leaf, roots)
     while trees.even_out():
@@ -56,7 +62,9 @@ class _Trees:
         self.uses = np.zeros(len(ends), dtype=np.int64)
         self.above = np.full(shape, -1, dtype=np.int32)  # the cable to the switch above
         self.parent = np.full(shape, -1, dtype=np.int32)
-        self.enter = np.zeros(shape, dtype=np.int32)  # order of a walk down: below s are enter[s] <= . < leave[s]
+        self.enter = np.zeros(
+            shape, dtype=np.int32
+        )  # order of a walk down: below s are enter[s] <= . < leave[s]
         self.leave = np.zeros(shape, dtype=np.int32)
         self.walk: list[list[int]] = [[] for _ in self.roots]
         self.cables: list[set[int]] = []
@@ -67,14 +75,20 @@ class _Trees:
             self._hang(t)
 
     def even_out(self) -> bool:
-        """Exchange along one shortest chain from a cable to one used by at least two trees fewer; False without one."""
-        came: dict[int, tuple[int, int]] = {}  # cable -> (the cable that leaves, in which tree, when this one enters)
+        """Exchange along one shortest chain from a cable to one used by at least two trees fewer.
+
+        False without one.
+        """
+        came: dict[
+            int, tuple[int, int]
+        ] = {}  # cable -> (the cable that leaves, in which tree, when this one enters)
         seen = np.zeros(len(self.ends), dtype=bool)
         least = int(self.uses.min(initial=0))
         for level in sorted(set(self.uses.tolist()), reverse=True):
             if level < least + 2:
                 break
-            # What was reached from cables with more uses has no end that this level could use either.
+            # What was reached from cables with more uses has no end that this level could use
+            # either.
             waiting = deque(np.flatnonzero((self.uses == level) & ~seen).tolist())
             seen[list(waiting)] = True
             while waiting:
@@ -95,7 +109,9 @@ class _Trees:
         return False
 
     def shorten(self) -> None:
-        """Exchange cables while that shortens the sum of all trees' ways, without making the uses less even."""
+        """Exchange cables while that shortens the sum of all trees' ways, without making the
+        uses less even.
+        """
         count, cables = len(self.roots), len(self.ends)
         rounds = SHORTEN_BUDGET // max(1, count * self.size * cables)
         if cables * cables > SHORTEN_BUDGET or rounds == 0:
@@ -124,7 +140,9 @@ class _Trees:
                     break
                 if any(tree in touched for tree, _, _ in moves):
                     continue
-                if alone and self.uses[leaving] <= self.uses[entering]:  # by an exchange of this round
+                if (
+                    alone and self.uses[leaving] <= self.uses[entering]
+                ):  # by an exchange of this round
                     continue
                 for tree, out, into in moves:
                     self._exchange(tree, [out], [into])
@@ -135,7 +153,9 @@ class _Trees:
                 gains[tree] = self._gains(tree)
 
     def _nearest(self, root: int) -> set[int]:
-        """A tree in which every switch is as near to the root as can be, over the cables used least so far."""
+        """A tree in which every switch is as near to the root as can be, over the cables used
+        least so far.
+        """
         uses = self.uses
         found = {root}
         cables: set[int] = set()
@@ -177,7 +197,9 @@ class _Trees:
         self.walk[t] = order
 
     def _exchanges(self, cable: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The cables that can take the place of `cable` in some tree, and one such tree for each."""
+        """The cables that can take the place of `cable` in some tree, and one such tree for
+        each.
+        """
         a, b = self.ends[cable].tolist()
         trees = np.flatnonzero((self.above[:, a] == cable) | (self.above[:, b] == cable))
         low = np.where(self.above[trees, a] == cable, a, b)
@@ -191,7 +213,10 @@ class _Trees:
         return entering, trees[np.argmax(across[:, entering], axis=0)]
 
     def _follow(self, last: int, came: dict[int, tuple[int, int]]) -> None:
-        """Exchange along the chain that ends with cable `last`. A shortest chain keeps every tree a tree."""
+        """Exchange along the chain that ends with cable `last`.
+
+        A shortest chain keeps every tree a tree.
+        """
         out: dict[int, list[int]] = {}
         into: dict[int, list[int]] = {}
         while last in came:
@@ -210,15 +235,21 @@ class _Trees:
         self._hang(t)
 
     def _gains(self, t: int) -> FloatArray:
-        """(S, C) by how much the ways from leaf to leaf shorten when each switch hangs by another cable.
+        """(S, C) by how much the ways from leaf to leaf shorten when each switch hangs by another
+        cable.
 
-        Row s stands for the cable above s. Cutting it leaves two parts whose inner ways stay as they are; ways between
-        them are n_a n_b + n_b A(u) + n_a B(v), where u and v are the new cable's ends, A(u) is the sum of ways from u
-        to all leaves of its part, and n_a, n_b count the leaves of the parts.
+        Row s stands for the cable above s. Cutting it leaves two parts whose inner ways stay as
+        they are; ways between them are n_a n_b + n_b A(u) + n_a B(v), where u and v are the new
+        cable's ends, A(u) is the sum of ways from u to all leaves of its part, and n_a, n_b count
+        the leaves of the parts.
         """
         size, parent, enter = self.size, self.parent[t], self.enter[t]
-        below = (enter[None, :] >= enter[:, None]) & (enter[None, :] < self.leave[t][:, None])  # [s, x]: x under s
-        shared = below.T.astype(np.float32) @ below.astype(np.float32)  # how many switches are above both, or are one
+        below = (enter[None, :] >= enter[:, None]) & (
+            enter[None, :] < self.leave[t][:, None]
+        )  # [s, x]: x under s
+        shared = below.T.astype(np.float32) @ below.astype(
+            np.float32
+        )  # how many switches are above both, or are one
         steps = np.diagonal(shared)
         distance = steps[:, None] + steps[None, :] - 2 * shared
         low_leaves = (below & self.leaf).astype(np.float32)
@@ -228,7 +259,10 @@ class _Trees:
         n_high = np.float32(self.leaf.sum()) - n_low
         a, b = self.ends[:, 0], self.ends[:, 1]
         a_low = below[:, a]
-        u, v = np.where(a_low, a, b), np.where(a_low, b, a)  # (S, C) the end in the lower part, the other one
+        u, v = (
+            np.where(a_low, a, b),
+            np.where(a_low, b, a),
+        )  # (S, C) the end in the lower part, the other one
         rows = np.arange(size)[:, None]
         new = n_low * n_high + n_high * to_low[rows, u] + n_low * to_high[rows, v]
         above = np.maximum(parent, 0)[:, None]

@@ -1,8 +1,9 @@
 """Chains of exchanges: empty a full link when no single pair can leave it without filling another.
 
-With pairs of one rate on a two-stage tree, VLANs are the colours of a bipartite multigraph's edges (senders' leaves
-and receivers' leaves are its vertices), and a chain between two VLANs is the alternating path of Konig's proof: the
-least load is always found. Elsewhere (three stages, unequal rates) the same chains are a search.
+With pairs of one rate on a two-stage tree, VLANs are the colours of a bipartite multigraph's edges
+(senders' leaves and receivers' leaves are its vertices), and a chain between two VLANs is the
+alternating path of Konig's proof: the least load is always found. Elsewhere (three stages, unequal
+rates) the same chains are a search.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ __all__ = ["LEAST_GAIN", "Chains"]
 LEAST_GAIN = 1e-3  # of a link's utilisation: less is not worth moving anybody
 STARTS = 48  # first exchanges tried per link
 SHORTEST_OF = 6  # successful chains compared; the one that moves the fewest pairs is taken
-LONGEST_FREE = 24  # exchanges in a chain over more than two VLANs, which unlike the others may wander
+LONGEST_FREE = (
+    24  # exchanges in a chain over more than two VLANs, which unlike the others may wander
+)
 LARGE_STARTS = 3  # pairs too small to relieve a link alone that are still tried first
-FIRST_TRY = 250  # exchanges looked at for a link in the first pass; four times as many in each pass without success
+# exchanges looked at for a link in the first pass; four times as many in each pass without success
+FIRST_TRY = 250
 STARVED = 8  # links in a row that no chain relieved before the rest is left as it is, per pass ...
 STARVED_PART = 0.25  # ... or this part of the links in question
 
@@ -30,9 +34,10 @@ STARVED_PART = 0.25  # ... or this part of the links in question
 class Chains:
     """Pairs' ways, loads and who is on which link, with moves that can be taken back.
 
-    `links` (P, K, L) are ids of the links that a pair's choice decides about, -1 beyond the end; `trees` (P, K) names
-    the VLAN of each candidate, -1 where there is none; `step` (P,) is demand, `inverse` (E,) 1 / capacity. Pairs of
-    the mask `settled` (P,) have not moved so far and only do when that gains more than the hysteresis.
+    `links` (P, K, L) are ids of the links that a pair's choice decides about, -1 beyond the end;
+    `trees` (P, K) names the VLAN of each candidate, -1 where there is none; `step` (P,) is demand,
+    `inverse` (E,) 1 / capacity. Pairs of the mask `settled` (P,) have not moved so far and only do
+    when that gains more than the hysteresis.
     """
 
     def __init__(
@@ -54,7 +59,9 @@ class Chains:
         self.utilisation: list[float] = utilisation.tolist()
         self._ways: dict[int, list[tuple[int, ...]]] = {}
         self._tree_of: dict[int, list[int]] = {}
-        chosen = np.where(choice[:, None] >= 0, links[np.arange(len(choice)), np.maximum(choice, 0)], -1)
+        chosen = np.where(
+            choice[:, None] >= 0, links[np.arange(len(choice)), np.maximum(choice, 0)], -1
+        )
         pair, place = np.nonzero(chosen >= 0)
         link = chosen[pair, place]
         order = np.argsort(link, kind="stable")
@@ -64,14 +71,20 @@ class Chains:
         self._effort = 0
 
     def run(self, hysteresis: float, enough: float, effort: int) -> int:
-        """Relieve links, the fullest first, until no chain helps or `effort` exchanges were looked at; what is left.
+        """Relieve links, the fullest first, until no chain helps or `effort` exchanges were looked
+        at; what is left.
 
-        Links up to the utilisation `enough` are left alone. Every chain that is kept lowers the utilisations, sorted
-        from the fullest down, in lexicographic order, so it cannot run in circles.
+        Links up to the utilisation `enough` are left alone. Every chain that is kept lowers the
+        utilisations, sorted from the fullest down, in lexicographic order, so it cannot run in
+        circles.
         """
         left, slice_ = effort, FIRST_TRY
         while left > 0:
-            heap = [(-level, link) for link, level in enumerate(self.utilisation) if level > enough and level > 0.0]
+            heap = [
+                (-level, link)
+                for link, level in enumerate(self.utilisation)
+                if level > enough and level > 0.0
+            ]
             heapq.heapify(heap)
             patience = max(STARVED, int(STARVED_PART * len(heap)))
             starved, successes, cut_short = 0, 0, False
@@ -99,7 +112,10 @@ class Chains:
         return left
 
     def _relieve(self, link: int, hysteresis: float) -> set[int] | None:
-        """Lower one link's utilisation, all others that change staying below it; the links that changed, or None."""
+        """Lower one link's utilisation, all others that change staying below it.
+
+        The links that changed, or None.
+        """
         level = self.utilisation[link]
         least = LEAST_GAIN * level
         for everybody in (False, True) if hysteresis > least else (True,):
@@ -116,7 +132,9 @@ class Chains:
                 return touched
         return None
 
-    def _shortest_chain(self, link: int, limit: float, everybody: bool) -> list[tuple[int, int]] | None:
+    def _shortest_chain(
+        self, link: int, limit: float, everybody: bool
+    ) -> list[tuple[int, int]] | None:
         starts = self._starts(link, limit, everybody)
         best: list[tuple[int, int]] | None = None
         found = 0
@@ -154,9 +172,19 @@ class Chains:
         return [(pair, column) for *_, pair, column in heapq.nsmallest(STARTS, found)]
 
     def _chain(
-        self, link: int, pair: int, column: int, limit: float, everybody: bool, only_two: bool, longest: int
+        self,
+        link: int,
+        pair: int,
+        column: int,
+        limit: float,
+        everybody: bool,
+        only_two: bool,
+        longest: int,
     ) -> list[tuple[int, int]] | None:
-        """Move `pair` and then whoever is in the way; the moves when all links end within `limit`. Changes nothing."""
+        """Move `pair` and then whoever is in the way; the moves when all links end within `limit`.
+
+        Changes nothing.
+        """
         trees = self._like(pair, self.choice[pair]) | self._like(pair, column)
         undo: list[tuple[int, int]] = []
         moved: dict[int, int] = {}
@@ -179,7 +207,9 @@ class Chains:
                     waiting.pop()
                     continue
                 if len(moved) < longest and self._effort > 0:
-                    following = self._evicted(over, moved, limit, everybody, trees if only_two else None)
+                    following = self._evicted(
+                        over, moved, limit, everybody, trees if only_two else None
+                    )
                 good = following is not None
                 break
         for who, back in reversed(undo):
@@ -189,9 +219,17 @@ class Chains:
         return list(moved.items()) if good else None
 
     def _evicted(
-        self, link: int, moved: dict[int, int], limit: float, everybody: bool, trees: frozenset[int] | None
+        self,
+        link: int,
+        moved: dict[int, int],
+        limit: float,
+        everybody: bool,
+        trees: frozenset[int] | None,
     ) -> tuple[int, int] | None:
-        """Which pair leaves an overfull link, and to which column: the one that overfills other links the least."""
+        """Which pair leaves an overfull link, and to which column:
+
+        the one that overfills other links the least.
+        """
         best: tuple[float, float, int, int] | None = None
         excess = self.utilisation[link] - limit
         for pair in self._on(link):
@@ -210,7 +248,10 @@ class Chains:
         return best[2:] if best else None
 
     def _after(self, pair: int, column: int, limit: float) -> tuple[float, float]:
-        """By how much the links of a candidate would pass `limit`, and the fullest of them; inf when it never fits."""
+        """By how much the links of a candidate would pass `limit`, and the fullest of them.
+
+        Inf when it never fits.
+        """
         self._effort -= 1
         demand, utilisation, inverse = self._demand[pair], self.utilisation, self._inverse
         present = self._of(pair)[self.choice[pair]]
@@ -258,7 +299,9 @@ class Chains:
         """The pairs on a link, in a fixed order."""
         members = self._members.get(link)
         if members is None:
-            members = dict.fromkeys(self._pair_by_link[self._first[link] : self._first[link + 1]].tolist())
+            members = dict.fromkeys(
+                self._pair_by_link[self._first[link] : self._first[link + 1]].tolist()
+            )
             self._members[link] = members
         return members
 

@@ -1,4 +1,7 @@
-"""Fat trees of any size from four numbers, as arrays: for plans of networks that nobody writes down host by host."""
+"""Fat trees of any size from four numbers, as arrays:
+
+for plans of networks that nobody writes down host by host.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ MAX_CABLES = 1_000_000
 
 
 class FatTreeSpec(StrictModel):
-    """A fat tree of equal switches: `down` ports of each lead down, `up` lead up, in `stages` levels.
+    """A fat tree of equal switches: `down` ports of each lead down, `up` lead up, in `stages`
+    levels.
 
     The top switches use as many ports as there are parts to join, up to all `down + up`.
     """
@@ -36,7 +40,9 @@ class FatTreeSpec(StrictModel):
     def _check(self) -> FatTreeSpec:
         part = self.down ** (self.stages - 1)
         if self.hosts % part:
-            raise ValueError(f"hosts: {self.hosts} is no multiple of {part}, which is down ** (stages - 1)")
+            raise ValueError(
+                f"hosts: {self.hosts} is no multiple of {part}, which is down ** (stages - 1)"
+            )
         if not 2 <= self.hosts // part <= self.down + self.up:
             raise ValueError(
                 f"hosts: a top switch would join {self.hosts // part} parts of {part} hosts,"
@@ -69,16 +75,21 @@ class Generated:
 
 
 def load_generated(path: Path) -> Generated:
-    """Read a file with `generate:` and build its network; BadInput (`FILE: key.path: what is wrong`, one line)."""
+    """Read a file with `generate:` and build its network; BadInput (`FILE: key.path:
+
+    what is wrong`, one line).
+    """
     return fat_tree(load_model(path, FatTree))
 
 
 def fat_tree(file: FatTree) -> Generated:
-    """The network: an extended generalized fat tree (S. Oehring and others, "On generalized fat trees", IPPS 1995).
+    """The network: an extended generalized fat tree (S. Oehring and others, "On generalized fat
+    trees", IPPS 1995).
 
-    A switch of level l is (part, copy): `parts[l]` disjoint parts of the network, `up ** l` copies of its switch in
-    each. It is wired up to the `up` copies (copy + j * up ** l) of the part that its own belongs to, so that there is
-    one way down from a top switch to any leaf. Level 0 are the leaves.
+    A switch of level l is (part, copy): `parts[l]` disjoint parts of the network, `up ** l` copies
+    of its switch in each. It is wired up to the `up` copies (copy + j * up ** l) of the part that
+    its own belongs to, so that there is one way down from a top switch to any leaf. Level 0 are the
+    leaves.
     """
     spec = file.generate
     levels = spec.stages
@@ -88,7 +99,10 @@ def fat_tree(file: FatTree) -> Generated:
     first = np.concatenate([[0], np.cumsum(sizes)])
     ends, ports = [], []
     for level in range(levels - 1):
-        switch, j = (grid.ravel() for grid in np.meshgrid(np.arange(sizes[level]), np.arange(spec.up), indexing="ij"))
+        switch, j = (
+            grid.ravel()
+            for grid in np.meshgrid(np.arange(sizes[level]), np.arange(spec.up), indexing="ij")
+        )
         part, copy = switch // copies[level], switch % copies[level]
         joined = parts[level] // parts[level + 1]  # parts that a switch above joins
         above = part // joined * copies[level + 1] + copy + j * copies[level]
@@ -112,5 +126,7 @@ def fat_tree(file: FatTree) -> Generated:
 def _level_names(levels: int) -> list[str]:
     """`leaf`, `mid`, `top`; `mida`, `midb`, ... where there are several levels between."""
     between = levels - 2
-    inner = ["mid"] if between == 1 else [f"mid{chr(ord('a') + number)}" for number in range(between)]
+    inner = (
+        ["mid"] if between == 1 else [f"mid{chr(ord('a') + number)}" for number in range(between)]
+    )
     return ["leaf", *inner, "top"]

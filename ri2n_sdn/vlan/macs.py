@@ -1,7 +1,8 @@
 """How many (address, VLAN) entries each switch must remember when all hosts talk with all others.
 
-Announcements are flooded in the base tree, so its switches know every address of the network there. In any other VLAN
-a switch knows an address when it is on the way between its leaf and a leaf with a partner that uses this VLAN.
+Announcements are flooded in the base tree, so its switches know every address of the network there.
+In any other VLAN a switch knows an address when it is on the way between its leaf and a leaf with a
+partner that uses this VLAN.
 """
 
 from __future__ import annotations
@@ -38,15 +39,17 @@ def mac_entries(
     per_pair: int,
     managed: BoolArray | None = None,
 ) -> MacCount:
-    """Entries per switch for NICs on switches `leaf` (N,), of hosts with numbers `host` (N,), all pairs of which talk.
+    """Entries per switch for NICs on switches `leaf` (N,), of hosts with numbers `host` (N,), all
+    pairs of which talk.
 
-    A pair uses all its candidates of `table` (ri2n_sdn.vlan.tables), one after another or at once: `adaptive` may come
-    to use each. Hosts that are not `managed` (N,) use the base tree only.
+    A pair uses all its candidates of `table` (ri2n_sdn.vlan.tables), one after another or at once:
+    `adaptive` may come to use each. Hosts that are not `managed` (N,) use the base tree only.
 
-    In networks of more than MAX_EXACT NICs, hosts whose numbers are equal mod twice the number of trees are counted
-    together. That changes nothing for `spread`, `adaptive` and `profile`. For `cyclic` it forgets which of two hosts
-    has the lower number, so that the pair is counted in both hosts' VLANs: then, and where a host has several NICs in
-    such a network, the figures are upper bounds.
+    In networks of more than MAX_EXACT NICs, hosts whose numbers are equal mod twice the number of
+    trees are counted together. That changes nothing for `spread`, `adaptive` and `profile`. For
+    `cyclic` it forgets which of two hosts has the lower number, so that the pair is counted in both
+    hosts' VLANs: then, and where a host has several NICs in such a network, the figures are upper
+    bounds.
     """
     own = np.ones(len(leaf), dtype=bool) if managed is None else managed
     network_of = trees.graph.component[leaf]
@@ -78,16 +81,22 @@ class _Plugs:
 
 @dataclass(frozen=True, eq=False)
 class _Relation:
-    """NICs in R kinds and leaves in J kinds; NICs of one kind on leaves of one kind use the same trees."""
+    """NICs in R kinds and leaves in J kinds.
+
+    NICs of one kind on leaves of one kind use the same trees.
+    """
 
     leaves: Integers  # (L,) the switches
     kind: Integers  # (L,) each one's kind, 0..J-1
     nics: Integers  # (J, R) NICs of each kind on a leaf
-    starts: Integers  # (J, P, R) first trees that a NIC of kind r uses with each of P partners on a leaf; -1: none
+    # (J, P, R) first trees that a NIC of kind r uses with each of P partners on a leaf; -1: none
+    starts: Integers
     count: int  # trees
 
     def uses(self, tree: int, width: int) -> BoolArray:
-        """(J, R) whether a NIC of kind r uses `tree` with a partner on a leaf of kind j (not its own leaf)."""
+        """(J, R) whether a NIC of kind r uses `tree` with a partner on a leaf of kind j (not its
+        own leaf).
+        """
         ahead = (tree - self.starts) % self.count
         return np.asarray(((ahead < width) & (self.starts >= 0)).any(axis=1), dtype=np.bool_)
 
@@ -118,7 +127,9 @@ def _by_residue(plugs: _Plugs, table: str) -> _Relation:
     if table == "cyclic":  # of either host
         pairs = np.broadcast_arrays((number - 1) % plugs.count, (every - 1) % plugs.count)
         starts, none = np.concatenate(pairs, axis=1), np.concatenate([none, none], axis=1)
-    return _Relation(leaves, kind.reshape(-1), nics.astype(np.int64), np.where(none, -1, starts), plugs.count)
+    return _Relation(
+        leaves, kind.reshape(-1), nics.astype(np.int64), np.where(none, -1, starts), plugs.count
+    )
 
 
 def _members(kind: Integers, kinds: int) -> Integers:
@@ -138,8 +149,9 @@ def _starts(a: Integers, b: Integers, table: str, count: int) -> Integers:
 def _in_tree(trees: Trees, tree: int, relation: _Relation, width: int) -> Integers:
     """(S,) entries in one VLAN.
 
-    A switch s knows a NIC that is not below it when a leaf below s has a partner of it, one below its child c when a
-    leaf that is not below c has one, and one plugged into s itself when any other leaf has one.
+    A switch s knows a NIC that is not below it when a leaf below s has a partner of it, one below
+    its child c when a leaf that is not below c has one, and one plugged into s itself when any
+    other leaf has one.
     """
     uses = relation.uses(tree, width)
     result = np.zeros(len(trees.graph.names), dtype=np.int64)

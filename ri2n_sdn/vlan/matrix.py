@@ -1,4 +1,6 @@
-"""Recorded traffic matrices (CSV or JSON lines), lists of pairs, and the path table `profile` that follows a record."""
+"""Recorded traffic matrices (CSV or JSON lines), lists of pairs, and the path table `profile`
+that follows a record.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,15 @@ from ri2n_sdn.fabric.model import PairKey
 from ri2n_sdn.rates.arrays import FloatArray, IntArray
 from ri2n_sdn.vlan.assign import assign
 
-__all__ = ["PairList", "TrafficMatrix", "matrix_text", "profile_choice", "read_matrix", "read_pairs", "write_matrix"]
+__all__ = [
+    "PairList",
+    "TrafficMatrix",
+    "matrix_text",
+    "profile_choice",
+    "read_matrix",
+    "read_pairs",
+    "write_matrix",
+]
 
 HEADER = "sender,receiver,bytes"
 KEYS = ("sender", "receiver", "bytes")
@@ -39,7 +49,8 @@ class TrafficMatrix:
 
 @dataclass(frozen=True, eq=False)
 class PairList:
-    """Directed pairs, each once, and what they want: `rate_bps` (P,), inf for as much as they can get.
+    """Directed pairs, each once, and what they want: `rate_bps` (P,), inf for as much as they can
+    get.
 
     `relative` when rates are only ratios (bytes without an interval).
     """
@@ -50,18 +61,20 @@ class PairList:
 
 
 def read_matrix(path: Path, hosts: Collection[str] | None = None) -> TrafficMatrix:
-    """Read `sender,receiver,bytes` (CSV with that header, or JSON lines with these keys); `hosts` are those allowed.
+    """Read `sender,receiver,bytes` (CSV with that header, or JSON lines with these keys); `hosts`
+    are those allowed.
 
-    Empty lines and lines from `#` on are skipped, but `# interval_s=SECONDS` says how long was recorded. BadInput,
-    with file and line, for everything else: other columns or keys, unknown hosts, a pair twice, a pair with itself,
-    bytes that are no whole number from 0 on.
+    Empty lines and lines from `#` on are skipped, but `# interval_s=SECONDS` says how long was
+    recorded. BadInput, with file and line, for everything else: other columns or keys, unknown
+    hosts, a pair twice, a pair with itself, bytes that are no whole number from 0 on.
     """
     lines = _read(path)
     return _matrix(path, lines, hosts)
 
 
 def read_pairs(path: Path, hosts: Collection[str] | None = None) -> PairList:
-    """Read lines `sender receiver [rate_bps]`, or a recorded matrix (`read_matrix`), told apart by the first line.
+    """Read lines `sender receiver [rate_bps]`, or a recorded matrix (`read_matrix`), told apart by
+    the first line.
 
     A pair without a rate wants as much as it can get. BadInput as `read_matrix`.
     """
@@ -70,7 +83,9 @@ def read_pairs(path: Path, hosts: Collection[str] | None = None) -> PairList:
     if first.startswith("{") or "," in first:
         matrix = _matrix(path, lines, hosts)
         rate = matrix.rate_bps
-        return PairList(matrix.pairs, _bits(matrix.sent_bytes) if rate is None else rate, rate is None)
+        return PairList(
+            matrix.pairs, _bits(matrix.sent_bytes) if rate is None else rate, rate is None
+        )
     found: dict[PairKey, float] = {}
     line_of: dict[PairKey, int] = {}
     for number, text in _content(lines):
@@ -89,7 +104,10 @@ def matrix_text(matrix: TrafficMatrix) -> str:
     """The matrix as CSV, as `read_matrix` reads it."""
     lines = [] if matrix.interval_s is None else [f"# interval_s={matrix.interval_s:g}"]
     lines.append(HEADER)
-    lines += [f"{s},{r},{sent}" for (s, r), sent in zip(matrix.pairs, matrix.sent_bytes.tolist(), strict=True)]
+    lines += [
+        f"{s},{r},{sent}"
+        for (s, r), sent in zip(matrix.pairs, matrix.sent_bytes.tolist(), strict=True)
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -108,9 +126,11 @@ def profile_choice(
     capacity_bps: FloatArray,
     current: IntArray | None = None,
 ) -> IntArray:
-    """(P,) columns for the recorded pairs, in their order, so that the link with the most bytes for its rate has few.
+    """(P,) columns for the recorded pairs, in their order, so that the link with the most bytes for
+    its rate has few.
 
-    Arguments as `assign`'s. Bytes count, not rates: what a run sends is the same however fast it goes.
+    Arguments as `assign`'s. Bytes count, not rates: what a run sends is the same however fast it
+    goes.
     """
     return assign(_bits(matrix.sent_bytes), candidates, links, capacity_bps, current).choice
 
@@ -123,7 +143,9 @@ def _read(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: {error.strerror if isinstance(error, OSError) else 'is not UTF-8 text'}") from None
+        raise BadInput(
+            f"{path}: {error.strerror if isinstance(error, OSError) else 'is not UTF-8 text'}"
+        ) from None
 
 
 def _content(lines: list[str]) -> Iterator[tuple[int, str]]:
@@ -185,7 +207,9 @@ def _from_json(where: str, text: str) -> tuple[str, str, int]:
         if not isinstance(data[key], str):
             raise BadInput(f"{where}: {key}: must be a host's name")
     if not isinstance(data["bytes"], int) or isinstance(data["bytes"], bool):
-        raise BadInput(f"{where}: bytes: must be a whole number from 0 on, is {str(data['bytes'])[:40]!r}")
+        raise BadInput(
+            f"{where}: bytes: must be a whole number from 0 on, is {str(data['bytes'])[:40]!r}"
+        )
     return data["sender"], data["receiver"], _bytes(where, data["bytes"])
 
 
@@ -216,7 +240,12 @@ def _interval(where: str, text: str) -> float:
 
 
 def _pair(
-    where: str, sender: str, receiver: str, hosts: Collection[str] | None, line_of: dict[PairKey, int], number: int
+    where: str,
+    sender: str,
+    receiver: str,
+    hosts: Collection[str] | None,
+    line_of: dict[PairKey, int],
+    number: int,
 ) -> PairKey:
     """The pair, entered in `line_of`."""
     for key, host in (("sender", sender), ("receiver", receiver)):
@@ -227,6 +256,8 @@ def _pair(
     if sender == receiver:
         raise BadInput(f"{where}: {sender} is both sender and receiver")
     if (sender, receiver) in line_of:
-        raise BadInput(f"{where}: pair {sender} {receiver} is in line {line_of[sender, receiver]} already")
+        raise BadInput(
+            f"{where}: pair {sender} {receiver} is in line {line_of[sender, receiver]} already"
+        )
     line_of[sender, receiver] = number
     return sender, receiver

@@ -1,4 +1,7 @@
-"""What a network becomes with VLAN trees: which trees, how evenly they use cables, and what switches must remember."""
+"""What a network becomes with VLAN trees:
+
+which trees, how evenly they use cables, and what switches must remember.
+"""
 
 from __future__ import annotations
 
@@ -67,11 +70,11 @@ class Plan:
 def make_plan(source: Topology | Generated, spec: VlanSpec | None = None) -> Plan:
     """The plan of a topology or a generated network, with its own `vlans` settings or with `spec`.
 
-    Tables of (address, VLAN) are counted for traffic between all pairs (`mac_entries`). Where they overflow
-    `mac_table`, pairs get fewer VLANs than `per_pair`: as many as fit.
+    Tables of (address, VLAN) are counted for traffic between all pairs (`mac_entries`). Where they
+    overflow `mac_table`, pairs get fewer VLANs than `per_pair`: as many as fit.
 
-    ValueError: hosts that cannot reach each other (`check_reach`), too few VLAN IDs (`build_trees`), or a switch that
-    overflows with one VLAN per pair.
+    ValueError: hosts that cannot reach each other (`check_reach`), too few VLAN IDs
+    (`build_trees`), or a switch that overflows with one VLAN per pair.
     """
     spec = spec or source.vlans
     graph = source.graph
@@ -87,10 +90,13 @@ def make_plan(source: Topology | Generated, spec: VlanSpec | None = None) -> Pla
         plan = _network(trees, here, leaf, host, level, bool(levelled[here][0]), macs)
         count = plan.trees
         networks.append(replace(plan, longest_way=int(longest[:count, network].max())))
-        notes += _notes(plan, spec, _top_switches(graph, here, level) if plan.levelled else sum(plan.switches))
+        notes += _notes(
+            plan, spec, _top_switches(graph, here, level) if plan.levelled else sum(plan.switches)
+        )
     if per_pair < width(spec.table, spec.per_pair):
         notes.append(
-            f"VLANs that a pair uses: {per_pair}, not {spec.per_pair}; with more, a switch would need more than its"
+            f"VLANs that a pair uses: {per_pair}, not {spec.per_pair}; with more, a switch would "
+            "need more than its"
             f" {spec.mac_table} MAC table entries"
         )
     return Plan(
@@ -110,10 +116,11 @@ def make_plan(source: Topology | Generated, spec: VlanSpec | None = None) -> Pla
 
 
 def longest_ways(trees: Trees, leaf: Int32Array) -> Int32Array:
-    """(T, networks) cables on the longest way between two leaves in each tree, 0 where a network has no such tree.
+    """(T, networks) cables on the longest way between two leaves in each tree, 0 where a network
+    has no such tree.
 
-    Networks are numbered as in `SwitchGraph.component`. In a tree, what is farthest from any leaf is one end of a
-    longest way.
+    Networks are numbered as in `SwitchGraph.component`. In a tree, what is farthest from any leaf
+    is one end of a longest way.
     """
     networks = int(trees.graph.component.max()) + 1
     result = np.zeros((trees.count, networks), dtype=np.int32)
@@ -129,7 +136,10 @@ def longest_ways(trees: Trees, leaf: Int32Array) -> Int32Array:
 
 
 def _steps_from(trees: Trees, start: Int32Array) -> Int32Array:
-    """(n, S) cables from switch start[t] to every other in tree t, for the first n trees; -1 where there is no way."""
+    """(n, S) cables from switch start[t] to every other in tree t, for the first n trees.
+
+    -1 where there is no way.
+    """
     count = len(start)
     rows = np.arange(count)
     depth, parent = trees.depth[:count], trees.parent[:count]
@@ -157,9 +167,16 @@ def _plugs(source: Topology | Generated) -> tuple[Int32Array, Int32Array, NDArra
         for number, spec in enumerate(source.hosts.values(), start=1)
         for nic in spec.nics
     ]
-    check_reach(source.graph, {host: [index[nic.switch] for nic in spec.nics] for host, spec in source.hosts.items()})
+    check_reach(
+        source.graph,
+        {host: [index[nic.switch] for nic in spec.nics] for host, spec in source.hosts.items()},
+    )
     leaf, host, managed = zip(*rows, strict=True)
-    return np.array(leaf, dtype=np.int32), np.array(host, dtype=np.int32), np.array(managed, dtype=bool)
+    return (
+        np.array(leaf, dtype=np.int32),
+        np.array(host, dtype=np.int32),
+        np.array(managed, dtype=bool),
+    )
 
 
 def _fitting(
@@ -173,7 +190,8 @@ def _fitting(
     fits, fails = 0, most
     found = macs
     while fails - fits > 1:
-        # One VLAN first: when that does not fit, nothing does, and counting takes seconds in large networks.
+        # One VLAN first: when that does not fit, nothing does, and counting takes seconds in large
+        # networks.
         between = 1 if fits == 0 else (fits + fails) // 2
         tried = mac_entries(trees, leaf, host, spec.table, between, managed)
         if tried.entries.max() <= spec.mac_table:
@@ -185,9 +203,10 @@ def _fitting(
     worst = int(np.argmax(found.entries))
     others = int((found.entries > spec.mac_table).sum()) - 1
     raise ValueError(
-        f"switches.{trees.graph.names[worst]}: {'' if found.exact else 'up to '}{found.entries[worst]} MAC table"
-        f" entries when all hosts talk with one another over one VLAN a pair, the limit is {spec.mac_table}"
-        + (f" (passed in {others} other switches too)" if others else "")
+        f"switches.{trees.graph.names[worst]}: "
+        f"{'' if found.exact else 'up to '}{found.entries[worst]} MAC table"
+        " entries when all hosts talk with one another over one VLAN a pair, the limit is "
+        f"{spec.mac_table}" + (f" (passed in {others} other switches too)" if others else "")
     )
 
 
@@ -247,5 +266,7 @@ def _notes(plan: NetworkPlan, spec: VlanSpec, wanted: int) -> list[str]:
     if plan.unused_switches:
         notes.append(f"network {plan.name}: switches in no tree: {plan.unused_switches}")
     if plan.unused_cables:
-        notes.append(f"network {plan.name}: cables in no tree, to be shut down: {plan.unused_cables}")
+        notes.append(
+            f"network {plan.name}: cables in no tree, to be shut down: {plan.unused_cables}"
+        )
     return notes

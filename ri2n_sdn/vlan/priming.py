@@ -1,9 +1,11 @@
-"""Frames that teach switches where each NIC is, in every VLAN it is used in: else they flood what is sent to it.
+"""Frames that teach switches where each NIC is, in every VLAN it is used in: else they flood what
+is sent to it.
 
-A switch learns (address, VLAN) from what a NIC sends there, and forgets it after its ageing time, though frames for the
-NIC keep coming. Broadcasts by every NIC in every VLAN reach every host, so
-they are for small clusters; in large ones a NIC is announced where it comes into use, and kept known by small unicast
-frames between the two ends of each active pair, which touch only the pair's way.
+A switch learns (address, VLAN) from what a NIC sends there, and forgets it after its ageing time,
+though frames for the NIC keep coming. Broadcasts by every NIC in every VLAN reach every host, so
+they are for small clusters; in large ones a NIC is announced where it comes into use, and kept
+known by small unicast frames between the two ends of each active pair, which touch only the pair's
+way.
 """
 
 from __future__ import annotations
@@ -28,10 +30,12 @@ _PAIRS_PER_TICK = 500  # new ones that are looked at, so that a tick's work is b
 
 @dataclass(frozen=True)
 class PrimingSettings:
-    """`ageing_s` is when switches forget. Everything is repeated after a third of it, so two losses do no harm.
+    """`ageing_s` is when switches forget. Everything is repeated after a third of it, so two losses
+    do no harm.
 
-    Announcements in all trees must not exceed `frames_per_s`, since every host gets each of them. What is due at once
-    is sent at `start_per_s`. A NIC is taken to be known everywhere `settle_s` after it was announced.
+    Announcements in all trees must not exceed `frames_per_s`, since every host gets each of them.
+    What is due at once is sent at `start_per_s`. A NIC is taken to be known everywhere `settle_s`
+    after it was announced.
     """
 
     ageing_s: float = 300.0
@@ -46,7 +50,10 @@ class PrimingSettings:
 
 @dataclass(frozen=True, slots=True)
 class Prime:
-    """A frame from NIC `sender` in a tree's VLAN: to NIC `target`, or to all when None (an announcement)."""
+    """A frame from NIC `sender` in a tree's VLAN:
+
+    to NIC `target`, or to all when None (an announcement).
+    """
 
     sender: NicId
     target: NicId | None
@@ -54,7 +61,10 @@ class Prime:
 
 
 class Priming:
-    """What to send when. Pure and deterministic; it remembers no more than NICs x trees, and the pairs in use."""
+    """What to send when. Pure and deterministic.
+
+    It remembers no more than NICs x trees, and the pairs in use.
+    """
 
     def __init__(self, settings: PrimingSettings | None = None) -> None:
         self.settings = settings or PrimingSettings()
@@ -74,15 +84,20 @@ class Priming:
         self._next_sweep_s = -1e9
 
     def ready(self, nic: NicId, tree: int, now_s: float) -> bool:
-        """Every switch of the tree knows the NIC: a pair may be moved there when both its ends are ready.
+        """Every switch of the tree knows the NIC: a pair may be moved there when both its ends are
+        ready.
 
-        False again some time before the switches forget it, for who asks is about to send a moment later.
+        False again some time before the switches forget it, for who asks is about to send a moment
+        later.
         """
         age_s = now_s - self._announced_s.get((nic, tree), -1e9)
         return self.settings.settle_s <= age_s < self.settings.ageing_s * 5 / 6
 
     def due_at_once(self) -> None:
-        """A port or switch went up or down: switches may have forgotten everything, so nothing is ready any more."""
+        """A port or switch went up or down:
+
+        switches may have forgotten everything, so nothing is ready any more.
+        """
         self._announced_s.clear()
         self._due_first.clear()
         self._due = OrderedDict.fromkeys(self._round)
@@ -93,9 +108,10 @@ class Priming:
     def tick(self, now_s: float, nics: Mapping[NicId, int], in_use: Collection[Use]) -> list[Prime]:
         """Frames to send now; call it every 25 ms or so.
 
-        `nics` are those that can send, each with the number of trees in its network (it is in the first ones);
-        `in_use` names what pairs use, or are about to: a pair that wants another tree adds it here, and is moved when
-        both ends are `ready`. Either order of the two NICs means both directions.
+        `nics` are those that can send, each with the number of trees in its network (it is in the
+        first ones); `in_use` names what pairs use, or are about to: a pair that wants another tree
+        adds it here, and is moved when both ends are `ready`. Either order of the two NICs means
+        both directions.
         """
         settings = self.settings
         elapsed_s = 0.0 if self._last_s is None else max(0.0, now_s - self._last_s)
@@ -108,7 +124,9 @@ class Priming:
             self._in_use = uses
             self._take_pairs()
         self._overdue(now_s)
-        self._start_tokens = min(self._start_tokens + step_s * settings.start_per_s, settings.start_per_s * _LATE_S)
+        self._start_tokens = min(
+            self._start_tokens + step_s * settings.start_per_s, settings.start_per_s * _LATE_S
+        )
         frames = self._announce(now_s)
         frames += self._refresh(now_s, min(elapsed_s, 1.0))
         if not self.everywhere:
@@ -118,14 +136,24 @@ class Priming:
     def _set_nics(self, nics: dict[NicId, int]) -> None:
         self._nics = nics
         self.everywhere = sum(nics.values()) / self.settings.period_s <= self.settings.frames_per_s
-        keys = [(nic, tree) for nic in sorted(nics) for tree in range(nics[nic] if self.everywhere else 1)]
+        keys = [
+            (nic, tree)
+            for nic in sorted(nics)
+            for tree in range(nics[nic] if self.everywhere else 1)
+        ]
         self._kept = set(keys)
         known = set(self._round)
         self._round = deque(key for key in self._round if key in self._kept)
         self._round.extend(key for key in keys if key not in known)
-        self._announced_s = {key: at_s for key, at_s in self._announced_s.items() if key[1] < nics.get(key[0], 0)}
-        self._due = OrderedDict.fromkeys(key for key in keys if key in self._due or key not in self._announced_s)
-        self._due_first = OrderedDict.fromkeys(key for key in self._due_first if key[1] < nics.get(key[0], 0))
+        self._announced_s = {
+            key: at_s for key, at_s in self._announced_s.items() if key[1] < nics.get(key[0], 0)
+        }
+        self._due = OrderedDict.fromkeys(
+            key for key in keys if key in self._due or key not in self._announced_s
+        )
+        self._due_first = OrderedDict.fromkeys(
+            key for key in self._due_first if key[1] < nics.get(key[0], 0)
+        )
         self._take_pairs()
 
     def _take_pairs(self) -> None:
@@ -149,7 +177,10 @@ class Priming:
                     self._due_first[key] = None
 
     def _overdue(self, now_s: float) -> None:
-        """What would soon be forgotten, after a pause of the caller's: at once. What was forgotten: out of memory."""
+        """What would soon be forgotten, after a pause of the caller's: at once. What was forgotten:
+
+        out of memory.
+        """
         limit_s = now_s - 2 * self.settings.period_s
         for _ in range(len(self._round)):
             key = self._round[0]
@@ -158,12 +189,16 @@ class Priming:
             self._round.rotate(-1)
             if key not in self._due_first:
                 self._due[key] = None
-        while self._pairs and next(iter(self._pairs.values())) < limit_s:  # they are in order of their refreshing
+        while (
+            self._pairs and next(iter(self._pairs.values())) < limit_s
+        ):  # they are in order of their refreshing
             self._new_pairs[self._pairs.popitem(last=False)[0]] = None
         if now_s >= self._next_sweep_s:
             self._next_sweep_s = now_s + self.settings.period_s
             old_s = now_s - self.settings.ageing_s
-            self._announced_s = {key: at_s for key, at_s in self._announced_s.items() if at_s > old_s}
+            self._announced_s = {
+                key: at_s for key, at_s in self._announced_s.items() if at_s > old_s
+            }
 
     def _announce(self, now_s: float) -> list[Prime]:
         frames = []
@@ -197,7 +232,9 @@ class Priming:
                 break
             pair, _ = self._new_pairs.popitem(last=False)
             a, b, tree = pair
-            old = [key for key in ((a, tree), (b, tree)) if self._announced_s.get(key, -1e9) < limit_s]
+            old = [
+                key for key in ((a, tree), (b, tree)) if self._announced_s.get(key, -1e9) < limit_s
+            ]
             if not old and self.ready(a, tree, now_s) and self.ready(b, tree, now_s):
                 self._pairs[pair] = now_s
                 if tree > 0:

@@ -1,4 +1,7 @@
-"""The ways that pairs of NICs may use: trees, a path table's candidates, and what of the switches is dead."""
+"""The ways that pairs of NICs may use:
+
+trees, a path table's candidates, and what of the switches is dead.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ def tag_of(trees: Trees, tree: int) -> int:
 
 @dataclass(frozen=True)
 class DeadParts:
-    """What does not work: directed links in a tree, and hosts' ports in a tree, to the switch and from it."""
+    """What does not work:
+
+    directed links in a tree, and hosts' ports in a tree, to the switch and from it.
+    """
 
     links: frozenset[tuple[int, int]] = frozenset()
     sending: frozenset[tuple[NicId, int]] = frozenset()
@@ -33,8 +39,8 @@ class DeadParts:
 class VlanRouting:
     """Implements fabric.model.Routing; a new one is made when something dies or comes back.
 
-    `networks` are the switches of each network, whose name is the key. A NIC whose switch is not declared may use the
-    base tree alone: nobody can tell which links its frames cross.
+    `networks` are the switches of each network, whose name is the key. A NIC whose switch is not
+    declared may use the base tree alone: nobody can tell which links its frames cross.
     """
 
     trees: Trees
@@ -66,7 +72,9 @@ class VlanRouting:
 
     def _route(self, tree: int, own: Nic, peer: Nic, a: int, b: int) -> Route | None:
         way = self._way(tree, a, b)
-        if way is not None and ((own.id, tree) in self.dead.sending or (peer.id, tree) in self.dead.receiving):
+        if way is not None and (
+            (own.id, tree) in self.dead.sending or (peer.id, tree) in self.dead.receiving
+        ):
             return replace(way, alive=False)
         return way
 
@@ -77,20 +85,32 @@ class VlanRouting:
     @cached_property
     def _capacities(self) -> dict[str, float]:
         rates = self.trees.graph.rate_bps.tolist()
-        return {self.trees.graph.link_name(link): float(rates[link // 2]) for link in range(2 * len(rates))}
+        return {
+            self.trees.graph.link_name(link): float(rates[link // 2])
+            for link in range(2 * len(rates))
+        }
 
     def vlans(self, nic: Nic) -> tuple[int, ...]:
-        """VLAN IDs with which frames may come in by a NIC: all, since which of them are used changes."""
+        """VLAN IDs with which frames may come in by a NIC:
+
+        all, since which of them are used changes.
+        """
         members = self.networks.get(nic.network or "")
         if members is None:
             return (UNTAGGED,)
         place = self.trees.graph.index[members[0]]
-        return tuple(tag_of(self.trees, tree) for tree in range(self.trees.count) if self.trees.depth[tree, place] >= 0)
+        return tuple(
+            tag_of(self.trees, tree)
+            for tree in range(self.trees.count)
+            if self.trees.depth[tree, place] >= 0
+        )
 
     def flood_vlans(self, network: str, nics: Collection[Nic]) -> tuple[int, ...]:
-        """The tree with the fewest dead parts, and another one that shares as few links with it as there are.
+        """The tree with the fewest dead parts, and another one that shares as few links with it as
+        there are.
 
-        A part is a link, or the port of one of `nics`: a VLAN that is missing there takes broadcast from one host.
+        A part is a link, or the port of one of `nics`: a VLAN that is missing there takes broadcast
+        from one host.
         """
         members = self.networks.get(network)
         if members is None:

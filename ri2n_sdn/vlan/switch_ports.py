@@ -1,4 +1,7 @@
-"""What every port of every switch has to carry, whoever made it: the model that configurations are written from."""
+"""What every port of every switch has to carry, whoever made it:
+
+the model that configurations are written from.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,11 @@ __all__ = ["SwitchPort", "SwitchPorts", "switch_ports"]
 
 @dataclass(frozen=True, slots=True)
 class SwitchPort:
-    """A port with something plugged in: a host's NIC (`n1:nic0`) or a cable to a switch (`up1 port 3`).
+    """A port with something plugged in: a host's NIC (`n1:nic0`) or a cable to a switch (`up1 port
+    3`).
 
-    `native` is the VLAN of untagged frames, both ways; None: the port has none and drops them. `tagged` is in rising
-    order and without `native`. A port that is `shut` carries nothing.
+    `native` is the VLAN of untagged frames, both ways; None: the port has none and drops them.
+    `tagged` is in rising order and without `native`. A port that is `shut` carries nothing.
     """
 
     number: int
@@ -36,7 +40,9 @@ class SwitchPort:
     @property
     def carried(self) -> tuple[int, ...]:
         """All VLANs of the port, the native one too, in rising order."""
-        return tuple(sorted((*self.tagged, self.native))) if self.native is not None else self.tagged
+        return (
+            tuple(sorted((*self.tagged, self.native))) if self.native is not None else self.tagged
+        )
 
     @property
     def is_access(self) -> bool:
@@ -46,9 +52,11 @@ class SwitchPort:
 
 @dataclass(frozen=True, slots=True)
 class SwitchPorts:
-    """A switch: its ports in order of their numbers, and (ID, name) of its VLANs in order of the sets of trees.
+    """A switch: its ports in order of their numbers, and (ID, name) of its VLANs in order of the
+    sets of trees.
 
-    It is to forget addresses no sooner than after `ageing_s`, and to remember `mac_table` pairs of (address, VLAN).
+    It is to forget addresses no sooner than after `ageing_s`, and to remember `mac_table` pairs of
+    (address, VLAN).
     """
 
     name: str
@@ -66,14 +74,17 @@ class SwitchPorts:
 def switch_ports(topology: Topology, trees: Trees) -> tuple[SwitchPorts, ...]:
     """The ports of all switches of `topology`, in its order, when `trees` are used.
 
-    A managed host has all VLANs that reach its switch, that of the first set untagged; another one has only that. A
-    cable carries, tagged, the VLANs of the trees that use it, and is shut when there are none. ValueError when the
-    trees are those of other switches, or when their first set leaves out a switch with hosts.
+    A managed host has all VLANs that reach its switch, that of the first set untagged; another one
+    has only that. A cable carries, tagged, the VLANs of the trees that use it, and is shut when
+    there are none. ValueError when the trees are those of other switches, or when their first set
+    leaves out a switch with hosts.
     """
     graph = topology.graph
     if trees.graph.names != graph.names or not np.array_equal(trees.graph.ends, graph.ends):
         raise ValueError("the trees are not over the topology's switches")
-    reached = [np.flatnonzero(trees.depth[:, place] >= 0).tolist() for place in range(len(graph.names))]
+    reached = [
+        np.flatnonzero(trees.depth[:, place] >= 0).tolist() for place in range(len(graph.names))
+    ]
     ports: list[list[SwitchPort]] = [[] for _ in graph.names]
 
     on_cable = _vlans_of_cables(trees)
@@ -84,7 +95,9 @@ def switch_ports(topology: Topology, trees: Trees) -> tuple[SwitchPorts, ...]:
             (cable.b, cable.b_port, cable.a, cable.a_port),
         ):
             plugged = f"{far} port {far_port}"
-            ports[graph.index[near]].append(SwitchPort(port, plugged, False, None, tagged, not tagged, cable.rate_bps))
+            ports[graph.index[near]].append(
+                SwitchPort(port, plugged, False, None, tagged, not tagged, cable.rate_bps)
+            )
 
     base = trees.vlans[0]
     to_managed = [tuple(sorted(trees.vlans[t] for t in sets if t > 0)) for sets in reached]
@@ -94,10 +107,13 @@ def switch_ports(topology: Topology, trees: Trees) -> tuple[SwitchPorts, ...]:
             place = graph.index[switch]
             if 0 not in reached[place]:
                 raise ValueError(
-                    f"switches.{switch}: {host}:{nic.name} is plugged into it, but VLAN {base} ends before"
+                    f"switches.{switch}: {host}:{nic.name} is plugged into it, but VLAN {base} "
+                    "ends before"
                 )
             tagged = to_managed[place] if spec.managed else ()
-            ports[place].append(SwitchPort(port, f"{host}:{nic.name}", True, base, tagged, False, nic.rate_bps))
+            ports[place].append(
+                SwitchPort(port, f"{host}:{nic.name}", True, base, tagged, False, nic.rate_bps)
+            )
 
     return tuple(
         SwitchPorts(

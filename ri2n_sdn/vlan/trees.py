@@ -1,4 +1,6 @@
-"""Spanning trees over a graph of switches, one VLAN ID each, and the way from switch to switch in each of them."""
+"""Spanning trees over a graph of switches, one VLAN ID each, and the way from switch to switch
+in each of them.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,18 @@ Int32Array: TypeAlias = NDArray[np.int32]
 
 @dataclass(frozen=True, eq=False)
 class Trees:
-    """T sets of trees over S switches. Set t has VLAN ID `vlans[t]` and at most one tree in each connected network.
+    """T sets of trees over S switches. Set t has VLAN ID `vlans[t]` and at most one tree in each
+    connected network.
 
-    Networks share IDs, and one with fewer trees than others is in the first sets only. The first set is the one of
-    untagged frames: its ID is what switches call it, hosts' frames do not carry it.
+    Networks share IDs, and one with fewer trees than others is in the first sets only. The first
+    set is the one of untagged frames: its ID is what switches call it, hosts' frames do not carry
+    it.
     """
 
     graph: SwitchGraph
     vlans: tuple[int, ...]
-    parent: Int32Array  # (T, S) the switch above; -1 at a root and for switches that set t does not reach
+    # (T, S) the switch above; -1 at a root and for switches that set t does not reach
+    parent: Int32Array
     cable: Int32Array  # (T, S) the cable to the switch above, -1 where there is none
     depth: Int32Array  # (T, S) steps below the root; -1 for switches that set t does not reach
 
@@ -38,9 +43,13 @@ class Trees:
     @cached_property
     def root(self) -> Int32Array:
         """(T, S) the root of the tree that each switch is in; -1 where set t does not reach."""
-        result = np.where(self.depth >= 0, np.arange(self.depth.shape[1], dtype=np.int32), -1).astype(np.int32)
+        result = np.where(
+            self.depth >= 0, np.arange(self.depth.shape[1], dtype=np.int32), -1
+        ).astype(np.int32)
         for _ in range(int(self.depth.max(initial=0))):
-            above = np.where(result >= 0, np.take_along_axis(self.parent, np.maximum(result, 0), axis=1), -1)
+            above = np.where(
+                result >= 0, np.take_along_axis(self.parent, np.maximum(result, 0), axis=1), -1
+            )
             result = np.where(above >= 0, above, result).astype(np.int32)
         return result
 
@@ -51,7 +60,8 @@ class Trees:
         return np.bincount(used, minlength=len(self.graph.rate_bps)).astype(np.int64)
 
     def links(self, tree: Int32Array, a: Int32Array, b: Int32Array) -> Int32Array:
-        """Of N (tree, from switch, to switch): (N, L) the directed links of the way, in any order, -1 beyond its end.
+        """Of N (tree, from switch, to switch): (N, L) the directed links of the way, in any order,
+        -1 beyond its end.
 
         Only where the tree joins the two; the way from a switch to itself has no links.
         """
@@ -77,14 +87,23 @@ class Trees:
         return result[:, : int(filled.max(initial=0))]
 
     def way(self, tree: int, a: int, b: int) -> tuple[int, ...]:
-        """The directed links from switch a to switch b in one tree, first to last; ValueError when there is no way."""
+        """The directed links from switch a to switch b in one tree, first to last.
+
+        ValueError when there is no way.
+        """
         if self.depth[tree, a] < 0 or self.root[tree, a] != self.root[tree, b]:
             raise ValueError(
-                f"no way between {self.graph.names[a]} and {self.graph.names[b]} in VLAN {self.vlans[tree]}"
+                f"no way between {self.graph.names[a]} and {self.graph.names[b]} in VLAN "
+                f"{self.vlans[tree]}"
             )
         up: list[int] = []
         down: list[int] = []
-        parent, cable_of, depth, ends = self.parent[tree], self.cable[tree], self.depth[tree], self.graph.ends
+        parent, cable_of, depth, ends = (
+            self.parent[tree],
+            self.cable[tree],
+            self.depth[tree],
+            self.graph.ends,
+        )
         while a != b:
             if depth[a] >= depth[b]:
                 cable = int(cable_of[a])
@@ -100,7 +119,8 @@ class Trees:
 def trees_from_cables(
     graph: SwitchGraph, vlans: tuple[int, ...], cables: list[list[int]], roots: list[list[int]]
 ) -> Trees:
-    """Trees given as sets of cables: of each set its cables, and the roots from which they are hung up.
+    """Trees given as sets of cables: of each set its cables, and the roots from which they are hung
+    up.
 
     ValueError when a set has a circle, or a root does not lead to what its cables join.
     """
@@ -118,8 +138,14 @@ def trees_from_cables(
                     if cable not in wanted or cable == cable_of[t, switch]:
                         continue
                     if depth[t, other] >= 0:
-                        raise ValueError(f"VLAN {vlans[t]} would have a circle at {graph.names[other]}")
-                    parent[t, other], cable_of[t, other], depth[t, other] = switch, cable, depth[t, switch] + 1
+                        raise ValueError(
+                            f"VLAN {vlans[t]} would have a circle at {graph.names[other]}"
+                        )
+                    parent[t, other], cable_of[t, other], depth[t, other] = (
+                        switch,
+                        cable,
+                        depth[t, switch] + 1,
+                    )
                     left.discard(cable)
                     below.append(other)
             waiting = below

@@ -13,7 +13,8 @@ __all__ = ["PairCounters", "PathCounters"]
 class PathCounters:
     """One path of a pair: cumulative counters, whether it lives, and the directed links it uses.
 
-    `links` are ids of capacitated links in order: the sender's NIC ("B:1>") first, the receiver's (">A:2") last.
+    `links` are ids of capacitated links in order: the sender's NIC ("B:1>") first, the receiver's
+    (">A:2") last.
     """
 
     path: PathKey
@@ -27,10 +28,11 @@ class PathCounters:
 
 @dataclass(frozen=True)
 class PairCounters:
-    """One directed pair; `slots` is the table installed now, `slot_bytes` what each slot carried since the last poll.
+    """One directed pair; `slots` is the table installed now, `slot_bytes` what each slot carried
+    since the last poll.
 
-    `slot_bytes` is None when unknown. After a group was changed its counters hold older traffic: the loop ignores the
-    first `slot_bytes` after its own changes.
+    `slot_bytes` is None when unknown. After a group was changed its counters hold older traffic:
+    the loop ignores the first `slot_bytes` after its own changes.
     """
 
     sender: str

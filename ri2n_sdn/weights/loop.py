@@ -1,4 +1,5 @@
-"""The brain the controller calls: counters of all pairs in; shares, rates and slot tables of the active pairs out.
+"""The brain the controller calls: counters of all pairs in; shares, rates and slot tables of the
+active pairs out.
 
 Pure: time comes in as an argument, and the state is bounded by the pairs that are given.
 """
@@ -29,12 +30,17 @@ __all__ = [
     "WeightLoop",
 ]
 
-SLOT_MEMORY_S = 2.0  # time constant of the bytes per slot: TCP flows that share a link differ for a second or two
-BUSY_COOLDOWN_S = 1.0  # between moves of busy slots while the shares stand still; doubles up to the next figure
+# time constant of the bytes per slot: TCP flows that share a link differ for a second or two
+SLOT_MEMORY_S = 2.0
+BUSY_COOLDOWN_S = (
+    1.0  # between moves of busy slots while the shares stand still; doubles up to the next figure
+)
 BUSY_COOLDOWN_MAX_S = 16.0
 BUSY_MOVES = 2  # busy slots moved at once while the shares stand still
-RESTLESS = 0.02  # part of the active pairs that may change in a step without HBSPAN shrinking: in many, some do
-SURGE = 0.25  # a link whose load differs by this part of its capacity from its long average: traffic has changed
+# part of the active pairs that may change in a step without HBSPAN shrinking: in many, some do
+RESTLESS = 0.02
+# a link whose load differs by this part of its capacity from its long average: traffic has changed
+SURGE = 0.25
 
 
 @dataclass(frozen=True)
@@ -49,13 +55,17 @@ class LoopSettings:
     active_bps: float = 64_000.0  # a pair that sends this much gets its own table
     inactive_after_s: float = 10.0  # a pair stays active for this long after its traffic ends
     hysteresis: float = 0.04  # shares that change less are left alone
-    settle_s: float = 1.25  # after its slots moved, a pair's counters are taken to show the new shares from here on
+    # after its slots moved, a pair's counters are taken to show the new shares from here on
+    settle_s: float = 1.25
     forget_after_s: float = 10.0  # a pair that is no longer given is remembered for this long
 
 
 @dataclass(frozen=True)
 class PairDecision:
-    """What an active pair should do: shares and rates per path, and its slot table, `moved` slots from the present."""
+    """What an active pair should do:
+
+    shares and rates per path, and its slot table, `moved` slots from the present.
+    """
 
     share: dict[PathKey, float]
     rate_bps: dict[PathKey, float] | None
@@ -85,7 +95,9 @@ class _SlotState:
 
 
 class WeightLoop:
-    """Calls the strategy over smoothed counters and turns its weights into slot tables, step by step."""
+    """Calls the strategy over smoothed counters and turns its weights into slot tables, step by
+    step.
+    """
 
     def __init__(self, settings: LoopSettings | None = None) -> None:
         self.settings = settings or LoopSettings()
@@ -104,25 +116,35 @@ class WeightLoop:
         return self._strategy_name
 
     def set_strategy(self, name: str) -> None:
-        """Change strategy; pairs start anew from shares by capacity. Raises BadInput for an unknown name."""
+        """Change strategy; pairs start anew from shares by capacity.
+
+        Raises BadInput for an unknown name.
+        """
         self._strategy = strategy(name)
         self._strategy_name = name
         self._share.clear()
 
-    def adopt(self, now_s: float, pair: PairKey, slots: Sequence[PathKey], alive: Collection[PathKey]) -> None:
-        """Take over an active pair from an earlier controller: its table says which shares are in force.
+    def adopt(
+        self, now_s: float, pair: PairKey, slots: Sequence[PathKey], alive: Collection[PathKey]
+    ) -> None:
+        """Take over an active pair from an earlier controller: its table says which shares are in
+        force.
 
-        The pair is active as if its traffic had just been seen, and its busy slots are left alone at first.
+        The pair is active as if its traffic had just been seen, and its busy slots are left alone
+        at first.
         """
         self._active_until[pair] = now_s + self.settings.inactive_after_s
         self._share[pair] = {path: count / len(slots) for path, count in Counter(slots).items()}
         self._alive[pair] = frozenset(alive)
         self._slots[pair] = _SlotState(shares_new=False, moved_s=now_s, busy_moved_s=now_s)
 
-    def step(self, now_s: float, pairs: Sequence[PairCounters], capacity_bps: Mapping[str, float]) -> Decision:
+    def step(
+        self, now_s: float, pairs: Sequence[PairCounters], capacity_bps: Mapping[str, float]
+    ) -> Decision:
         """One round: take in counters of all pairs, decide for the active ones.
 
-        Never raises on odd counters (stale, missing, reset); `now_s` may come at irregular intervals.
+        Never raises on odd counters (stale, missing, reset); `now_s` may come at irregular
+        intervals.
         """
         structure = self._memory.update(now_s, pairs, capacity_bps)
         rows = structure.pairs
@@ -141,11 +163,16 @@ class WeightLoop:
             pair = rows[row]
             if pair.key not in given:
                 continue
-            decision = self._decide(now_s, pair, held[row], weights, int(row), bool(moved_rows[row]), crowded[row])
+            decision = self._decide(
+                now_s, pair, held[row], weights, int(row), bool(moved_rows[row]), crowded[row]
+            )
             decisions[pair.key] = decision
             restless += decision.moved > 0 and not moved_rows[row]
         changed = activity_changed or restless > RESTLESS * active.sum() or self._surge(structure)
-        return Decision(decisions, self._hbspan.step(changed, None if active.any() else self.settings.hbspan_idle_s))
+        return Decision(
+            decisions,
+            self._hbspan.step(changed, None if active.any() else self.settings.hbspan_idle_s),
+        )
 
     def sent_bps(self) -> dict[PairKey, dict[PathKey, float]]:
         """What each pair sent over each of its paths as of the last step, on a short average."""
@@ -165,12 +192,17 @@ class WeightLoop:
         return self._memory.sample(settled), previous
 
     def _activity(self, now_s: float, structure: Structure) -> tuple[BoolArray, bool]:
-        """Which rows are active (P,), and whether that differs from before; forgets pairs that are gone."""
+        """Which rows are active (P,), and whether that differs from before.
+
+        Forgets pairs that are gone.
+        """
         rate = self._memory.fast_bps.sum(axis=1)
         keys = [pair.key for pair in structure.pairs]
         for row in np.flatnonzero(rate >= self.settings.active_bps):
             self._active_until[keys[row]] = now_s + self.settings.inactive_after_s
-        active = np.array([self._active_until.get(key, -math.inf) > now_s for key in keys], dtype=np.bool_)
+        active = np.array(
+            [self._active_until.get(key, -math.inf) > now_s for key in keys], dtype=np.bool_
+        )
         now_active = {key for key, is_active in zip(keys, active, strict=True) if is_active}
         changed = now_active != self._slots.keys()
         for key in self._slots.keys() - now_active:
@@ -185,10 +217,12 @@ class WeightLoop:
     def _hold(
         self, weights: Weights, previous: FloatArray, active: BoolArray, structure: Structure
     ) -> tuple[FloatArray, BoolArray]:
-        """Apply hysteresis; remembers the shares now in force. New pairs and changed path sets are followed at once.
+        """Apply hysteresis; remembers the shares now in force. New pairs and changed path sets are
+        followed at once.
 
-        So is a share that falls to what only probes a path: held a little above, it would keep a flow there that the
-        path's other pairs should not have to share with, for as long as it lasts.
+        So is a share that falls to what only probes a path: held a little above, it would keep a
+        flow there that the path's other pairs should not have to share with, for as long as it
+        lasts.
         """
         left = (weights.share <= slot_tables.CLOSED_SHARE) & (previous > slot_tables.CLOSED_SHARE)
         always = np.zeros(len(structure.pairs), dtype=np.bool_)
@@ -197,7 +231,11 @@ class WeightLoop:
             pair = structure.pairs[row]
             living = frozenset(path.path for path in pair.paths if path.alive)
             alive[pair.key] = living
-            always[row] = pair.key not in self._share or self._alive.get(pair.key) != living or left[row].any()
+            always[row] = (
+                pair.key not in self._share
+                or self._alive.get(pair.key) != living
+                or left[row].any()
+            )
         held, moved = hold_small_changes(weights.share, previous, self.settings.hysteresis, always)
         for row in np.flatnonzero(active & (moved | always)):
             pair = structure.pairs[row]
@@ -209,7 +247,9 @@ class WeightLoop:
 
     def _surge(self, structure: Structure) -> bool:
         """Whether some link carries clearly more or less than its long average."""
-        load = self._memory.link_load_bps(self._memory.fast_bps) - self._memory.link_load_bps(self._memory.slow_bps)
+        load = self._memory.link_load_bps(self._memory.fast_bps) - self._memory.link_load_bps(
+            self._memory.slow_bps
+        )
         return bool((np.abs(load) >= SURGE * structure.capacity_bps).any())
 
     def _decide(
@@ -246,7 +286,9 @@ class WeightLoop:
             full = crowded[: len(paths)].tolist()
             if traffic is not None and installed is not None and weights.rate_bps is None:
                 traffic = slot_tables.flow_weights(traffic, installed, full)
-            table = slot_tables.assign(shares, alive, installed, traffic, n, busy_moves=budget, crowded=full)
+            table = slot_tables.assign(
+                shares, alive, installed, traffic, n, busy_moves=budget, crowded=full
+            )
             slots = tuple(paths[k] for k in table.slots)
             moved = table.moved if installed is not None and len(installed) == n else n
         if moved:
@@ -257,19 +299,25 @@ class WeightLoop:
                 state.cooldown_s = min(2.0 * state.cooldown_s, BUSY_COOLDOWN_MAX_S)
             state.busy_moved_s = now_s
             if state.traffic is not None:
-                state.traffic = state.traffic * 0.25  # all flows of the pair will run at other rates now
+                state.traffic = (
+                    state.traffic * 0.25
+                )  # all flows of the pair will run at other rates now
         if traffic is not None:
             state.shares_new = False
         rates = weights.rate_bps
         return PairDecision(
             share={path: float(value) for path, value in zip(paths, shares, strict=True)},
-            rate_bps=None if rates is None else {p: float(rates[row, k]) for k, p in enumerate(paths)},
+            rate_bps=None
+            if rates is None
+            else {p: float(rates[row, k]) for k, p in enumerate(paths)},
             slots=slots,
             moved=moved,
         )
 
     def _hear_slots(self, now_s: float, pair: PairCounters, state: _SlotState) -> None:
-        """Take in the bytes per slot, unless they may belong to the table before the last change."""
+        """Take in the bytes per slot, unless they may belong to the table before the last
+        change.
+        """
         if pair.slot_bytes is None or len(pair.slot_bytes) != self.settings.slots:
             return
         heard = np.array(pair.slot_bytes, dtype=np.float64)
@@ -281,4 +329,6 @@ class WeightLoop:
         if state.traffic is None or len(state.traffic) != len(heard):
             state.traffic = np.maximum(heard, 0.0) if heard.any() else None
         else:
-            state.traffic = state.traffic * math.exp(-max(elapsed_s, 0.0) / SLOT_MEMORY_S) + np.maximum(heard, 0.0)
+            state.traffic = state.traffic * math.exp(
+                -max(elapsed_s, 0.0) / SLOT_MEMORY_S
+            ) + np.maximum(heard, 0.0)

@@ -1,10 +1,11 @@
 """Which cable loses packets: found from what senders and receivers count, path by path.
 
-A cable that loses every twentieth packet halves no counter and kills no probe for long, but TCP over it crawls. Each
-path crosses several directed links (the sender's NIC, links between switches, the receiver's NIC), and only paths are
-counted. A link is suspected when every path over it that carried enough loses packets: a healthy link is cleared by
-one path that loses none. Of the suspects the one with the most lossy paths takes the blame, its part is taken off its
-paths, and so on; links that no counter can tell apart are named together.
+A cable that loses every twentieth packet halves no counter and kills no probe for long, but TCP
+over it crawls. Each path crosses several directed links (the sender's NIC, links between switches,
+the receiver's NIC), and only paths are counted. A link is suspected when every path over it that
+carried enough loses packets: a healthy link is cleared by one path that loses none. Of the suspects
+the one with the most lossy paths takes the blame, its part is taken off its paths, and so on; links
+that no counter can tell apart are named together.
 
 A full link loses packets by right, so whatever crosses a link near its rate says nothing.
 """
@@ -22,10 +23,11 @@ __all__ = ["Loss", "LossSettings", "LossWatch"]
 
 @dataclass(frozen=True)
 class LossSettings:
-    """`least` is the part that is told of, a little under 5 %, since a sample of 5 % may show less; a path is judged by
-    at least `packets` in a window, and is lossy from half of `least`. Links above `full` of their rate are left out. A
-    loss is believed after two windows, and for `keep_s` after the traffic that showed it has ended. Open vSwitch's
-    counters are up to half a second old, and not the same on both ends: a window is many times as long.
+    """`least` is the part that is told of, a little under 5 %, since a sample of 5 % may show less;
+    a path is judged by at least `packets` in a window, and is lossy from half of `least`. Links
+    above `full` of their rate are left out. A loss is believed after two windows, and for `keep_s`
+    after the traffic that showed it has ended. Open vSwitch's counters are up to half a second old,
+    and not the same on both ends: a window is many times as long.
     """
 
     window_s: float = 20.0
@@ -37,7 +39,10 @@ class LossSettings:
 
 @dataclass(frozen=True)
 class Loss:
-    """`part` of the packets is lost on one of `links`, ids as in `Path.links`; several when nothing tells which."""
+    """`part` of the packets is lost on one of `links`, ids as in `Path.links`.
+
+    Several when nothing tells which.
+    """
 
     links: tuple[str, ...]
     part: float
@@ -66,7 +71,9 @@ class LossWatch:
     @property
     def losses(self) -> list[Loss]:
         """What is believed now, the worst first."""
-        return sorted((loss for loss, _ in self._believed.values()), key=lambda loss: (-loss.part, loss.links))
+        return sorted(
+            (loss for loss, _ in self._believed.values()), key=lambda loss: (-loss.part, loss.links)
+        )
 
     def step(
         self,
@@ -75,7 +82,10 @@ class LossWatch:
         answered: Collection[str],
         capacities_bps: Mapping[str, float],
     ) -> None:
-        """Take the counters of a round, those of hosts in `answered` being new; the others' are old and not used."""
+        """Take the counters of a round, those of hosts in `answered` being new.
+
+        The others' are old and not used.
+        """
         window_s = now_s - self._since_s
         if window_s < self.settings.window_s:
             return
@@ -112,7 +122,11 @@ class LossWatch:
         for key, count in grown.items():
             for link in ways[key]:
                 load_bps[link] = load_bps.get(link, 0.0) + count.sent_bytes * 8 / window_s
-        crowded = {link for link, bps in load_bps.items() if bps > self.settings.full * capacities_bps.get(link, 0.0)}
+        crowded = {
+            link
+            for link, bps in load_bps.items()
+            if bps > self.settings.full * capacities_bps.get(link, 0.0)
+        }
         arrived = {
             key: min(1.0, count.received_packets / count.sent_packets)
             for key, count in grown.items()
@@ -130,14 +144,18 @@ class LossWatch:
             lossy = {key for key, part in arrived.items() if 1 - part >= self.settings.least / 2}
             suspects = {link: keys for link, keys in over.items() if lossy.issuperset(keys)}
             parts = {
-                link: 1 - sum(arrived[key] * weight[key] for key in keys) / sum(weight[key] for key in keys)
+                link: 1
+                - sum(arrived[key] * weight[key] for key in keys) / sum(weight[key] for key in keys)
                 for link, keys in suspects.items()
             }
             parts = {link: part for link, part in parts.items() if part >= self.settings.least}
             if not parts:
                 return found, {link for link, keys in over.items() if not lossy.issuperset(keys)}
             most = max(len(suspects[link]) for link in parts)
-            first = max((link for link in parts if len(suspects[link]) == most), key=lambda link: parts[link])
+            first = max(
+                (link for link in parts if len(suspects[link]) == most),
+                key=lambda link: parts[link],
+            )
             keys = suspects[first]
             alike = tuple(sorted(link for link in parts if suspects[link] == keys))
             found.append(Loss(alike, parts[first]))
@@ -147,7 +165,10 @@ class LossWatch:
                 del over[link]
 
     def _believe(self, now_s: float, blamed: tuple[list[Loss], set[str]]) -> None:
-        """A loss counts from the second window in a row; it ends with a window that shows its links in order."""
+        """A loss counts from the second window in a row.
+
+        It ends with a window that shows its links in order.
+        """
         found, healthy = blamed
         for loss in found:
             same = [links for links in self._believed if set(links) & set(loss.links)]

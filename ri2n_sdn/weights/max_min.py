@@ -1,8 +1,9 @@
 """Max-min fair rates per pair and path; weights are their ratios. The default strategy.
 
-The controller sees every pair, so it computes what the papers' heuristics approach: fill all pairs' rates together
-until their demands or their links are full, rerouting while filling (rates/many_paths.py), then pick the most even
-split that is near the present one (split.py). A path may be any set of capacitated links.
+The controller sees every pair, so it computes what the papers' heuristics approach: fill all pairs'
+rates together until their demands or their links are full, rerouting while filling
+(rates/many_paths.py), then pick the most even split that is near the present one (split.py). A path
+may be any set of capacitated links.
 """
 
 from __future__ import annotations
@@ -18,17 +19,25 @@ from ri2n_sdn.weights.split import even_split
 __all__ = ["FLOOR", "demands", "weights"]
 
 FLOOR = 0.02  # probing share of every live path; idle slots serve it
-HEADROOM_LIMITED = 2.0  # a pair on a saturated link may grow to this multiple of its rate before the next step
-HEADROOM_FREE = 1.3  # a pair that nothing limits sends what it wants; a little more for the next step
-SPARE = 10.0  # capacity that nobody demands is kept for pairs in use, up to this multiple of their demand
+HEADROOM_LIMITED = (
+    2.0  # a pair on a saturated link may grow to this multiple of its rate before the next step
+)
+HEADROOM_FREE = (
+    1.3  # a pair that nothing limits sends what it wants; a little more for the next step
+)
+# capacity that nobody demands is kept for pairs in use, up to this multiple of their demand
+SPARE = 10.0
 LEAST_OF_CAPACITY = 1e-5  # demand of a pair that sends nothing, of the largest link
 CARRIES = 0.05  # a path that carries this part of a pair's traffic can limit the pair
-GUESS_STEPS = 15  # Newton steps for the even split before an LP is asked whether the rates can be routed at all
+# Newton steps for the even split before an LP is asked whether the rates can be routed at all
+GUESS_STEPS = 15
 ROUNDS = 8  # routing attempts a step may take (15..30 ms each with 1,000 pairs of 4 paths)
 
 
 def weights(sample: TrafficSample, previous: FloatArray) -> Weights:
-    """Max-min fair rates (P, K) for `demands`, the spare capacity spread over the pairs in use on top."""
+    """Max-min fair rates (P, K) for `demands`, the spare capacity spread over the pairs in use
+    on top.
+    """
     if sample.pairs == 0:
         return Weights(np.zeros_like(previous), np.zeros_like(previous))
     network = Network(sample.path_links, sample.alive, sample.capacity_bps)
@@ -51,9 +60,10 @@ def weights(sample: TrafficSample, previous: FloatArray) -> Weights:
 def demands(sample: TrafficSample) -> FloatArray:
     """(P,) bit/s that each pair would send if it could, from what it sent.
 
-    A pair on a saturated link may want any amount: it is given HEADROOM_LIMITED times its rate, so an elastic one
-    doubles per step until it has its fair share, and one that does not want more holds nobody up for more than
-    that. A pair that only pings demands next to nothing (the paper's table 8).
+    A pair on a saturated link may want any amount: it is given HEADROOM_LIMITED times its rate, so
+    an elastic one doubles per step until it has its fair share, and one that does not want more
+    holds nobody up for more than that. A pair that only pings demands next to nothing (the paper's
+    table 8).
     """
     alive = sample.alive
     fast = np.where(alive, sample.fast_bps, 0.0)
@@ -69,4 +79,6 @@ def demands(sample: TrafficSample) -> FloatArray:
     lowest = np.where(carries, fair[links].min(axis=2), np.inf).min(axis=1)
     greedy = limited & (rate >= 0.1 * lowest)
     want = rate * np.where(limited, HEADROOM_LIMITED, HEADROOM_FREE)
-    return np.asarray(np.maximum(np.where(greedy, sample.capacity_bps.sum(), want), least), dtype=np.float64)
+    return np.asarray(
+        np.maximum(np.where(greedy, sample.capacity_bps.sum(), want), least), dtype=np.float64
+    )

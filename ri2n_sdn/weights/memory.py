@@ -1,4 +1,7 @@
-"""What the loop remembers of every pair and path: last counters and moving averages, as arrays over pairs x paths."""
+"""What the loop remembers of every pair and path:
+
+last counters and moving averages, as arrays over pairs x paths.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,11 @@ from ri2n_sdn.weights.sample import TrafficSample
 __all__ = ["PairMemory", "Structure"]
 
 FAST_S = 0.5  # reacts to new traffic in two steps of 0.25 s
-WINDOW_S = 1.0  # S and R of the sample: long enough that counters of two hosts, read at different times, agree
+# S and R of the sample: long enough that counters of two hosts, read at different times, agree
+WINDOW_S = 1.0
 SLOW_S = 3.0  # holds a demand up over the gaps of intermittent traffic
-NO_NEWS_S = 0.6  # counters that stand still for less may just not have been refreshed (OVS: every 0.25..0.5 s)
+# counters that stand still for less may just not have been refreshed (OVS: every 0.25..0.5 s)
+NO_NEWS_S = 0.6
 UNKNOWN_CAPACITY_BPS = 1e9  # when no link's capacity is known
 CHANNELS = 4  # sent bytes, sent packets, received bytes, received packets
 SENDER_SIDE = np.array([True, True, False, False])
@@ -27,7 +32,10 @@ SENDER_SIDE = np.array([True, True, False, False])
 
 @dataclass(frozen=True)
 class Structure:
-    """The pairs of one step as arrays: rows are `pairs` (given, then remembered ones), columns their paths in order."""
+    """The pairs of one step as arrays:
+
+    rows are `pairs` (given, then remembered ones), columns their paths in order.
+    """
 
     pairs: list[PairCounters]
     alive: BoolArray  # (P, K)
@@ -40,7 +48,10 @@ class Structure:
 
 
 class PairMemory:
-    """Counters to rates for all pairs at once; pairs that are no longer given are kept for a while, unchanged."""
+    """Counters to rates for all pairs at once.
+
+    Pairs that are no longer given are kept for a while, unchanged.
+    """
 
     def __init__(self, forget_after_s: float) -> None:
         self._forget_after_s = forget_after_s
@@ -83,10 +94,14 @@ class PairMemory:
     def crowded(self, part: float) -> BoolArray:
         """(P, K) whether a link of the path carries `part` of its capacity or more."""
         assert self._structure is not None
-        full = np.append(self.link_load_bps(self.fast_bps) >= part * self._structure.capacity_bps, False)
+        full = np.append(
+            self.link_load_bps(self.fast_bps) >= part * self._structure.capacity_bps, False
+        )
         return np.asarray(full[self._structure.path_links].any(axis=2), dtype=np.bool_)
 
-    def update(self, now_s: float, given: Sequence[PairCounters], capacity_bps: Mapping[str, float]) -> Structure:
+    def update(
+        self, now_s: float, given: Sequence[PairCounters], capacity_bps: Mapping[str, float]
+    ) -> Structure:
         """Take in one reading of all `given` pairs; returns the step's structure."""
         for pair in given:
             self._given_s[pair.key] = now_s
@@ -128,7 +143,10 @@ class PairMemory:
         )
 
     def _rearrange(self, now_s: float, structure: Structure, counters: IntArray) -> None:
-        """Bring the arrays into the order of the new rows and columns; new elements start with the present reading."""
+        """Bring the arrays into the order of the new rows and columns.
+
+        New elements start with the present reading.
+        """
         layout = [(pair.key, tuple(path.path for path in pair.paths)) for pair in structure.pairs]
         if layout == self._layout and counters.shape == self._last.shape:
             return
@@ -148,7 +166,9 @@ class PairMemory:
         known = take >= 0
         last = counters.copy()
         last[known] = self._last.reshape(-1, CHANNELS)[take[known]]
-        channels = np.where(known[:, :, None], take[:, :, None] * CHANNELS + np.arange(CHANNELS), -1)
+        channels = np.where(
+            known[:, :, None], take[:, :, None] * CHANNELS + np.arange(CHANNELS), -1
+        )
         self._last = last
         self._updated_s = updated_s
         self._fast = self._fast.rearranged(take)
@@ -157,17 +177,23 @@ class PairMemory:
         self._layout = layout
 
     def _read(self, now_s: float, structure: Structure, counters: IntArray, given: int) -> None:
-        """Differences to rates. A side whose counters stand still counts only once it has done so for NO_NEWS_S."""
+        """Differences to rates.
+
+        A side whose counters stand still counts only once it has done so for NO_NEWS_S.
+        """
         if not structure.pairs:
             return
         delta = counter_delta(counters, self._last).astype(np.float64)
-        moved = np.stack([delta[:, :, :2].any(axis=(1, 2)), delta[:, :, 2:].any(axis=(1, 2))], axis=1)
+        moved = np.stack(
+            [delta[:, :, :2].any(axis=(1, 2)), delta[:, :, 2:].any(axis=(1, 2))], axis=1
+        )
         elapsed_s = now_s - self._updated_s
         read = moved | (elapsed_s >= NO_NEWS_S)
         read[given:] = False
         read &= elapsed_s > 0.0
         elapsed_s = np.where(read, elapsed_s, 0.0)
-        # A host that was away reports all it missed at once: no path carries more than its narrowest link.
+        # A host that was away reports all it missed at once: no path carries more than its
+        # narrowest link.
         most = structure.path_capacity_bps / 8.0
         sender_s, receiver_s = elapsed_s[:, :1], elapsed_s[:, 1:]
         sent = np.minimum(delta[:, :, 0], most * sender_s)
@@ -204,9 +230,13 @@ def _structure(rows: list[PairCounters], capacity_bps: Mapping[str, float]) -> S
         flat += no_path * (width - len(pair.paths))
     known = [rate for rate in capacity_bps.values() if rate > 0.0]
     unknown = max(known, default=UNKNOWN_CAPACITY_BPS)
-    capacity = np.array([capacity_bps.get(link, 0.0) or unknown for link in link_ids], dtype=np.float64)
+    capacity = np.array(
+        [capacity_bps.get(link, 0.0) or unknown for link in link_ids], dtype=np.float64
+    )
     path_links = np.array(flat, dtype=np.int64).reshape(len(rows), width, depth)
-    narrowest = np.where(path_links >= 0, np.append(capacity, np.inf)[path_links], np.inf).min(axis=2)
+    narrowest = np.where(path_links >= 0, np.append(capacity, np.inf)[path_links], np.inf).min(
+        axis=2
+    )
     return Structure(
         pairs=rows,
         alive=alive,

@@ -1,5 +1,6 @@
-"""RI2N++: weights from the traffic that arrived, W_ijk = (R_ijk / Q_jk) x A_ijk, plus a floor and a start for paths
-that carry nothing."""
+"""RI2N++: weights from the traffic that arrived, W_ijk = (R_ijk / Q_jk) x A_ijk, plus a floor and a
+start for paths that carry nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from ri2n_sdn.weights.sample import TrafficSample, Weights, to_shares
 
 __all__ = ["FLOOR", "burst_lengths", "paper_weights", "weights"]
 
-FLOOR = 0.02  # share that every live path keeps, so that there is something to measure: W = 0 would never recover
+# share that every live path keeps, so that there is something to measure: W = 0 would never recover
+FLOOR = 0.02
 
 IN_EFFECT = 0.1  # a path that was sent less than this part of its share is not used by the pair yet
 
@@ -18,18 +20,20 @@ IN_EFFECT = 0.1  # a path that was sent less than this part of its share is not 
 def weights(sample: TrafficSample, previous: FloatArray) -> Weights:
     """The paper's weights (RI2N++ paper, section 3.2), in bytes, with what it leaves open:
 
-    * every live path counts as if it had carried at least the floor, so a receiver's link that nobody uses gets the
-      limit of the formula (W = R_j) and not 0/0;
-    * a pair that sent nothing, or whose counters are still from other weights, keeps its previous shares; so does a
-      path above the floor that carried nothing yet;
-    * a path that comes (back) to life starts with an equal share, as in RI2N, and goes on from what then arrives.
+    * every live path counts as if it had carried at least the floor, so a receiver's link that
+      nobody uses gets the limit of the formula (W = R_j) and not 0/0;
+    * a pair that sent nothing, or whose counters are still from other weights, keeps its previous
+      shares; so does a path above the floor that carried nothing yet;
+    * a path that comes (back) to life starts with an equal share, as in RI2N, and goes on from what
+      then arrives.
     """
     alive = sample.alive
     previous = _with_new_paths(previous, alive)
     received = np.where(alive, sample.received_bytes, 0.0)
     sent = np.where(alive, sample.sent_bytes, 0.0)
     share = to_shares(paper_weights(sample, FLOOR), alive)
-    # A path whose share is not in effect yet says nothing about it; the others divide what it leaves.
+    # A path whose share is not in effect yet says nothing about it; the others divide what it
+    # leaves.
     in_effect = IN_EFFECT * previous * sent.sum(axis=1, keepdims=True)
     silent = alive & (sent <= in_effect) & (previous > 2.0 * FLOOR)
     kept = np.where(silent, previous, 0.0)
@@ -42,7 +46,8 @@ def weights(sample: TrafficSample, previous: FloatArray) -> Weights:
 
 
 def paper_weights(sample: TrafficSample, least: float = 0.0) -> FloatArray:
-    """W_ijk (P, K) exactly as the paper has it, over bytes; 0 where nothing arrived or the path is dead.
+    """W_ijk (P, K) exactly as the paper has it, over bytes; 0 where nothing arrived or the path is
+    dead.
 
     With `least` > 0, R_ijk and S_ijk are at least that part of all that the pair got through.
     """
@@ -63,7 +68,8 @@ def paper_weights(sample: TrafficSample, least: float = 0.0) -> FloatArray:
 
 
 def burst_lengths(weight: FloatArray, alive: BoolArray) -> IntArray:
-    """C_ijk = ceil(W_ijk / min_k W_ijk) (P, K): packets sent in a row on path k before the next path's turn.
+    """C_ijk = ceil(W_ijk / min_k W_ijk) (P, K): packets sent in a row on path k before the next
+    path's turn.
 
     The minimum is over live paths that have a weight; 0 on paths without one.
     """
@@ -74,7 +80,10 @@ def burst_lengths(weight: FloatArray, alive: BoolArray) -> IntArray:
 
 
 def _with_new_paths(previous: FloatArray, alive: BoolArray) -> FloatArray:
-    """`previous` (P, K) with an equal share for live paths that had none; the others keep their proportions."""
+    """`previous` (P, K) with an equal share for live paths that had none.
+
+    The others keep their proportions.
+    """
     previous = np.where(alive, previous, 0.0)
     new = alive & (previous <= 0.0)
     live = np.maximum(alive.sum(axis=1, keepdims=True), 1)

@@ -1,4 +1,7 @@
-"""RI2N's round robin as weights: every live path of a pair gets the same share; the baseline of all comparisons."""
+"""RI2N's round robin as weights: every live path of a pair gets the same share.
+
+The baseline of all comparisons.
+"""
 
 from __future__ import annotations
 
@@ -9,5 +12,8 @@ __all__ = ["weights"]
 
 
 def weights(sample: TrafficSample, previous: FloatArray) -> Weights:
-    """Equal shares over live paths (RI2N++ paper, section 2.1); counters and `previous` are not looked at."""
+    """Equal shares over live paths (RI2N++ paper, section 2.1).
+
+    Counters and `previous` are not looked at.
+    """
     return Weights(to_shares(sample.alive.astype(float), sample.alive))

@@ -1,5 +1,6 @@
-"""What every weight strategy reads (`TrafficSample`) and returns (`Weights`), and the one rule all of them share:
-rows over live paths sum to 1, with a floor."""
+"""What every weight strategy reads (`TrafficSample`) and returns (`Weights`), and the one rule all
+of them share: rows over live paths sum to 1, with a floor.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +15,12 @@ __all__ = ["TrafficSample", "Weights", "to_shares"]
 
 @dataclass(frozen=True)
 class TrafficSample:
-    """Traffic of P directed pairs over up to K paths each; rows with fewer paths are padded (alive False, ids -1).
+    """Traffic of P directed pairs over up to K paths each; rows with fewer paths are padded (alive
+    False, ids -1).
 
-    Counters are what went over each path in the last `interval_s` seconds, already smoothed by the loop.
-    `capacity_bps[e]` is the capacity of directed link e; links, senders' NICs and receivers' NICs share that index.
+    Counters are what went over each path in the last `interval_s` seconds, already smoothed by the
+    loop. `capacity_bps[e]` is the capacity of directed link e; links, senders' NICs and receivers'
+    NICs share that index.
     """
 
     interval_s: float
@@ -44,17 +47,21 @@ class TrafficSample:
 
 @dataclass(frozen=True)
 class Weights:
-    """A strategy's answer: `share` (P, K), rows sum to 1 over live paths (0 when none lives); rates (P, K) or None."""
+    """A strategy's answer: `share` (P, K), rows sum to 1 over live paths (0 when none lives).
+
+    Rates (P, K) or None.
+    """
 
     share: FloatArray
     rate_bps: FloatArray | None = None
 
 
 def to_shares(raw: FloatArray, alive: BoolArray, floor: float = 0.0) -> FloatArray:
-    """Normalise weights `raw` (P, K) to shares: 0 on dead paths, at least `floor` on live ones, rows sum to 1.
+    """Normalise weights `raw` (P, K) to shares: 0 on dead paths, at least `floor` on live ones,
+    rows sum to 1.
 
-    A row without any weight is spread equally over its live paths. Shares above the floor keep their value when
-    no path of the row is under it. The floor never takes more than half a row.
+    A row without any weight is spread equally over its live paths. Shares above the floor keep
+    their value when no path of the row is under it. The floor never takes more than half a row.
     """
     weight = np.where(alive, np.nan_to_num(raw, nan=0.0, posinf=0.0, neginf=0.0), 0.0)
     np.maximum(weight, 0.0, out=weight)
@@ -69,4 +76,6 @@ def to_shares(raw: FloatArray, alive: BoolArray, floor: float = 0.0) -> FloatArr
     above = np.maximum(share - least, 0.0)
     total = above.sum(axis=1, keepdims=True)
     spread = np.divide(above, total, out=np.zeros_like(above), where=total > 0.0)
-    return np.asarray(least + spread * (1.0 - least.sum(axis=1, keepdims=True)) * (live > 0), dtype=np.float64)
+    return np.asarray(
+        least + spread * (1.0 - least.sum(axis=1, keepdims=True)) * (live > 0), dtype=np.float64
+    )

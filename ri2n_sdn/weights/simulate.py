@@ -1,8 +1,10 @@
-"""Fluid simulation of the paper's figure 4: TCP streams hashed on slots, driving the real WeightLoop.
+"""Fluid simulation of the paper's figure 4: TCP streams hashed on slots, driving the real
+WeightLoop.
 
-Streams share links max-min fairly (TCP seen from afar) and approach their rate with a lag; counters are seen as Open
-vSwitch shows them: refreshed every 0.25 s, at another moment on each host, reset when a group is changed.
-`python -m ri2n_sdn.weights.simulate` prints the table and figure 9's chart.
+Streams share links max-min fairly (TCP seen from afar) and approach their rate with a lag; counters
+are seen as Open vSwitch shows them: refreshed every 0.25 s, at another moment on each host, reset
+when a group is changed. `python -m ri2n_sdn.weights.simulate` prints the table and figure 9's
+chart.
 """
 
 from __future__ import annotations
@@ -60,13 +62,21 @@ class Fault:
     up: bool = False
 
 
-# The paper's figure 9 and its reverse, on e: B loses link 1 (= f), then D (= h), then both get it back.
-FIGURE_9 = (Fault(20, "B", 1), Fault(40, "D", 1), Fault(60, "D", 1, up=True), Fault(80, "B", 1, up=True))
+# The paper's figure 9 and its reverse, on e: B loses link 1 (= f), then D (= h), then both get it
+# back.
+FIGURE_9 = (
+    Fault(20, "B", 1),
+    Fault(40, "D", 1),
+    Fault(60, "D", 1, up=True),
+    Fault(80, "B", 1, up=True),
+)
 
 
 @dataclass(frozen=True)
 class SimulatedRun:
-    """One run: goodput per client over the measured window, and the shares decided in every step."""
+    """One run: goodput per client over the measured window, and the shares decided in every
+    step.
+    """
 
     topology: str
     strategy: str
@@ -100,7 +110,9 @@ class _Pair:
     paths: list[PathKey]
     slots: list[PathKey]
     sent: dict[PathKey, float] = field(default_factory=dict)
-    shown: dict[str, dict[PathKey, float]] = field(default_factory=dict)  # what each side's OVS shows
+    shown: dict[str, dict[PathKey, float]] = field(
+        default_factory=dict
+    )  # what each side's OVS shows
     slot_bytes: list[float] = field(default_factory=list)
     slot_shown: list[float] = field(default_factory=list)
     slot_polled: list[float] = field(default_factory=list)
@@ -134,11 +146,15 @@ def run(
     unfairness: float = 0.25,
     settings: LoopSettings | None = None,
 ) -> SimulatedRun:
-    """Simulate bulk TCP from every client to A; clients in `pings` only ping. Goodput counts from `from_s` on.
+    """Simulate bulk TCP from every client to A; clients in `pings` only ping. Goodput counts from
+    `from_s` on.
 
-    `unfairness` is the spread of what TCP streams on one link get, drawn anew every second from `seed`.
+    `unfairness` is the spread of what TCP streams on one link get, drawn anew every second from
+    `seed`.
     """
-    return _Simulation(topology, strategy, streams, seed, pings, unfairness, settings).run(seconds, from_s, faults)
+    return _Simulation(topology, strategy, streams, seed, pings, unfairness, settings).run(
+        seconds, from_s, faults
+    )
 
 
 class _Simulation:
@@ -172,12 +188,16 @@ class _Simulation:
                 slots = list(default_slots(paths, [LINK_BPS] * len(paths), self.n))
                 pair = _Pair(sender, receiver, paths, slots, sent=dict.fromkeys(paths, 0.0))
                 pair.shown = {sender: dict(pair.sent), receiver: dict(pair.sent)}
-                pair.slot_bytes, pair.slot_shown, pair.slot_polled = ([0.0] * self.n for _ in range(3))
+                pair.slot_bytes, pair.slot_shown, pair.slot_polled = (
+                    [0.0] * self.n for _ in range(3)
+                )
                 self.pairs[sender, receiver] = pair
             count = 1 if client in pings else streams
             most = PING_BPS if client in pings else math.inf
             for _ in range(count):
-                self.streams.append(_Stream(self.pairs[client, SERVER], self.random.randrange(self.n), most))
+                self.streams.append(
+                    _Stream(self.pairs[client, SERVER], self.random.randrange(self.n), most)
+                )
                 back = _Stream(self.pairs[SERVER, client], self.random.randrange(self.n), 0.0)
                 self.streams.append(back)
         self.pings = pings
@@ -242,7 +262,10 @@ class _Simulation:
         return {client: float(rates[0][row]) for row, client in enumerate(bulk)}
 
     def _alive(self, pair: _Pair) -> dict[PathKey, bool]:
-        return {p: self.up[pair.sender, p[0] - 1] and self.up[pair.receiver, p[1] - 1] for p in pair.paths}
+        return {
+            p: self.up[pair.sender, p[0] - 1] and self.up[pair.receiver, p[1] - 1]
+            for p in pair.paths
+        }
 
     @staticmethod
     def _links(pair: _Pair, path: PathKey) -> tuple[str, str]:
@@ -309,9 +332,13 @@ class _Simulation:
             )
             slot_bytes = None
             if pair.own_table:
-                slot_bytes = tuple(int(a - b) for a, b in zip(pair.slot_shown, pair.slot_polled, strict=True))
+                slot_bytes = tuple(
+                    int(a - b) for a, b in zip(pair.slot_shown, pair.slot_polled, strict=True)
+                )
             pair.slot_polled = list(pair.slot_shown)
-            given.append(PairCounters(pair.sender, pair.receiver, paths, tuple(pair.slots), slot_bytes))
+            given.append(
+                PairCounters(pair.sender, pair.receiver, paths, tuple(pair.slots), slot_bytes)
+            )
         decision = self.loop.step(now, given, self.capacity)
         moved, shares = 0, {}
         for key, wanted in decision.pairs.items():
@@ -320,8 +347,11 @@ class _Simulation:
             if wanted.slots != tuple(pair.slots):
                 pair.slots = list(wanted.slots)
                 moved += wanted.moved
-                # MODIFY sets the counters to 0; what was not yet shown of older traffic comes in afterwards.
-                pair.slot_bytes = [a - b for a, b in zip(pair.slot_bytes, pair.slot_shown, strict=True)]
+                # MODIFY sets the counters to 0; what was not yet shown of older traffic comes in
+                # afterwards.
+                pair.slot_bytes = [
+                    a - b for a, b in zip(pair.slot_bytes, pair.slot_shown, strict=True)
+                ]
                 pair.slot_shown, pair.slot_polled = [0.0] * self.n, [0.0] * self.n
             if pair.receiver == SERVER:
                 shares[pair.sender] = wanted.share
@@ -329,29 +359,47 @@ class _Simulation:
 
 
 def _tcp_rates(
-    links: Sequence[tuple[str, str]], zeal: Sequence[float], most: Sequence[float], capacity: Mapping[str, float]
+    links: Sequence[tuple[str, str]],
+    zeal: Sequence[float],
+    most: Sequence[float],
+    capacity: Mapping[str, float],
 ) -> list[float]:
     """Weighted max-min goodput of streams, each on one path."""
     number = {link: place for place, link in enumerate(capacity)}
-    way = np.array([[number[link] for link in each] for each in links], dtype=np.int64).reshape(len(links), -1)
+    way = np.array([[number[link] for link in each] for each in links], dtype=np.int64).reshape(
+        len(links), -1
+    )
     room = np.array(list(capacity.values())) * GOODPUT
     return [float(rate) for rate in fair_rates(np.array(most), way, room, np.array(zeal))]
 
 
 def table(runs: Sequence[SimulatedRun]) -> str:
-    """One line per run: goodput per client in Mbit/s, total and worst share of the optimum, share of link 1, moves."""
-    lines = [f"{'top':3} {'strategy':15} {'total':>6} {'worst':>6} {'moved':>6}  client: Mbit/s (share of link 1)"]
+    """One line per run:
+
+    goodput per client in Mbit/s, total and worst share of the optimum, share of link 1, moves.
+    """
+    lines = [
+        f"{'top':3} {'strategy':15} {'total':>6} {'worst':>6} {'moved':>6}  client: Mbit/s (share "
+        "of link 1)"
+    ]
     for one in runs:
-        clients = "  ".join(f"{c}: {bps / 1e6:.0f} ({one.final_share(c, 1):.2f})" for c, bps in one.goodput_bps.items())
+        clients = "  ".join(
+            f"{c}: {bps / 1e6:.0f} ({one.final_share(c, 1):.2f})"
+            for c, bps in one.goodput_bps.items()
+        )
         lines.append(
-            f"{one.topology:3} {one.strategy:15} {one.total_of_optimum:6.2f} {one.worst_share:6.2f} "
+            f"{one.topology:3} {one.strategy:15} {one.total_of_optimum:6.2f} "
+            f"{one.worst_share:6.2f} "
             f"{one.slots_moved:6d}  {clients}"
         )
     return "\n".join(lines)
 
 
 def chart(one: SimulatedRun, link: int = 1, width: int = 90) -> str:
-    """The shares of link `link` over time, one row per client (figure 9): a digit is tenths, * is all."""
+    """The shares of link `link` over time, one row per client (figure 9):
+
+    a digit is tenths, * is all.
+    """
     last = one.goodput_over_time[-1][0]
     lines = [f"{one.topology} {one.strategy}: share of link {link} over {last:.0f} s, in tenths"]
     for client in one.goodput_bps:
@@ -369,14 +417,35 @@ def chart(one: SimulatedRun, link: int = 1, width: int = 90) -> str:
 
 def main() -> None:
     """Print the table of all strategies over figure 4 and the chart of figure 9."""
-    parser = argparse.ArgumentParser(description="Simulate figure 4 and figure 9 with the real weight loop.")
+    parser = argparse.ArgumentParser(
+        description="Simulate figure 4 and figure 9 with the real weight loop."
+    )
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    print(table([run(t, s, streams=options.streams, seed=options.seed) for t in "bcdefgh" for s in STRATEGIES]))
+    print(
+        table(
+            [
+                run(t, s, streams=options.streams, seed=options.seed)
+                for t in "bcdefgh"
+                for s in STRATEGIES
+            ]
+        )
+    )
     for name in STRATEGIES:
         print()
-        print(chart(run("e", name, streams=options.streams, seed=options.seed, seconds=100.0, faults=FIGURE_9)))
+        print(
+            chart(
+                run(
+                    "e",
+                    name,
+                    streams=options.streams,
+                    seed=options.seed,
+                    seconds=100.0,
+                    faults=FIGURE_9,
+                )
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""Turn shares into a slot table: the fewest slots move, idle ones first, and busy ones only when bytes ask for it.
+"""Turn shares into a slot table: the fewest slots move, idle ones first, and busy ones only when
+bytes ask for it.
 
-A slot is one value of the flow hash; its entry is the index of the path that carries the flows with that value. Open
-vSwitch hands the slots of a dead path to the next live slot, so neighbours are mixed: the load of a path that dies
-spreads over all others by weight before any controller has reacted.
+A slot is one value of the flow hash; its entry is the index of the path that carries the flows with
+that value. Open vSwitch hands the slots of a dead path to the next live slot, so neighbours are
+mixed: the load of a path that dies spreads over all others by weight before any controller has
+reacted.
 """
 
 from __future__ import annotations
@@ -13,13 +15,25 @@ from functools import lru_cache
 
 from ri2n_sdn.fabric.model import PathKey
 
-__all__ = ["SlotTable", "apportion", "assign", "default_slots", "fallback_counts", "flow_weights", "layout"]
+__all__ = [
+    "SlotTable",
+    "apportion",
+    "assign",
+    "default_slots",
+    "fallback_counts",
+    "flow_weights",
+    "layout",
+]
 
-IDLE_OF_MEAN = 0.05  # a slot with less than 5 % of the mean slot's bytes is idle: moving it disturbs nobody
+IDLE_OF_MEAN = (
+    0.05  # a slot with less than 5 % of the mean slot's bytes is idle: moving it disturbs nobody
+)
 CLOSED_SHARE = 0.035  # up to here a share is a probing floor: idle slots serve it, busy ones leave
 BYTES_TOLERANCE = 0.04  # misplaced part of a pair's bytes that is not worth reordering a flow
-CLEAR_GAIN = 1.0  # a busy slot moves when that takes at least its own bytes off the summed deviation (2 is perfect)
-SLOWER = 0.7  # of the mean flow elsewhere: a full path that gives its flows less than this is no place for more
+# a busy slot moves when that takes at least its own bytes off the summed deviation (2 is perfect)
+CLEAR_GAIN = 1.0
+# of the mean flow elsewhere: a full path that gives its flows less than this is no place for more
+SLOWER = 0.7
 SHUFFLES = 24  # fresh layouts tried; the one whose fallbacks spread best is used
 SWAPS = 150  # pairs of slots then tried in each other's place
 CANDIDATES = 12  # idle slots compared when one has to move,
@@ -29,7 +43,10 @@ CANDIDATES_EARLY = 3
 
 @dataclass(frozen=True)
 class SlotTable:
-    """`slots[h]` is the path of hash value h; `moved` of them differ from before, `busy_moved` carried traffic."""
+    """`slots[h]` is the path of hash value h.
+
+    `moved` of them differ from before, `busy_moved` carried traffic.
+    """
 
     slots: tuple[int, ...]
     moved: int
@@ -46,13 +63,15 @@ def assign(
     busy_moves: int | None = None,
     crowded: Sequence[bool] | None = None,
 ) -> SlotTable:
-    """The slot table of `n` slots for `shares` (one per path), as near to `previous` as the goals allow.
+    """The slot table of `n` slots for `shares` (one per path), as near to `previous` as the goals
+    allow.
 
-    Goals: no slot on a dead path; slot counts are the shares by largest remainder, at least one slot for a path with a
-    share; with `slot_bytes` (what each slot carried lately) the bytes per path are the shares, as well as whole slots
-    and BYTES_TOLERANCE allow, and at most `busy_moves` busy slots leave a live path (None: no limit). To a path whose
-    links are full (`crowded`) no flow moves that is faster where it is. Entries of `previous` outside the paths are
-    free. With no path alive the previous table stays.
+    Goals: no slot on a dead path; slot counts are the shares by largest remainder, at least one
+    slot for a path with a share; with `slot_bytes` (what each slot carried lately) the bytes per
+    path are the shares, as well as whole slots and BYTES_TOLERANCE allow, and at most `busy_moves`
+    busy slots leave a live path (None: no limit). To a path whose links are full (`crowded`) no
+    flow moves that is faster where it is. Entries of `previous` outside the paths are free. With no
+    path alive the previous table stays.
     """
     paths = len(shares)
     share = [s if up and s > 0.0 else 0.0 for s, up in zip(shares, alive, strict=True)]
@@ -67,7 +86,9 @@ def assign(
     table = [k if 0 <= k < paths and share[k] > 0.0 else -1 for k in previous]
     weight, busy = _busy_slots(slot_bytes, n)
     budget = n if busy_moves is None else busy_moves
-    busy_moved = _place_bytes(table, share, weight, busy, budget, crowded or [False] * paths) if busy else 0
+    busy_moved = (
+        _place_bytes(table, share, weight, busy, budget, crowded or [False] * paths) if busy else 0
+    )
     busy_count = [0] * paths
     for slot in busy:
         busy_count[table[slot]] += 1
@@ -83,12 +104,16 @@ def assign(
 
 
 def apportion(
-    shares: Sequence[float], n: int, present: Sequence[int] | None = None, least: Sequence[int] | None = None
+    shares: Sequence[float],
+    n: int,
+    present: Sequence[int] | None = None,
+    least: Sequence[int] | None = None,
 ) -> list[int]:
-    """Whole slots per path that sum to `n`: largest remainder, ties to the path that has more than its floor now.
+    """Whole slots per path that sum to `n`: largest remainder, ties to the path that has more than
+    its floor now.
 
-    A path with a share gets at least one slot (while there are as many slots as paths) and at least `least[k]`.
-    Shares are >= 0 and not all 0.
+    A path with a share gets at least one slot (while there are as many slots as paths) and at least
+    `least[k]`. Shares are >= 0 and not all 0.
     """
     paths = len(shares)
     least = [max(1 if s > 0.0 else 0, m) for s, m in zip(shares, least or [0] * paths, strict=True)]
@@ -114,7 +139,10 @@ def apportion(
     for k in open_paths:
         count[k] = int(quota[k] + 1e-9)
     left = rest - sum(count[k] for k in open_paths)
-    order = sorted(open_paths, key=lambda k: (-round(quota[k] - count[k], 9), 0 if present[k] > count[k] else 1, k))
+    order = sorted(
+        open_paths,
+        key=lambda k: (-round(quota[k] - count[k], 9), 0 if present[k] > count[k] else 1, k),
+    )
     for k in order[:left]:
         count[k] += 1
     return count
@@ -122,7 +150,8 @@ def apportion(
 
 @lru_cache(maxsize=4096)
 def layout(counts: tuple[int, ...]) -> tuple[int, ...]:
-    """A fresh table with `counts[k]` slots of path k, shuffled so that every path's fallbacks spread by weight.
+    """A fresh table with `counts[k]` slots of path k, shuffled so that every path's fallbacks
+    spread by weight.
 
     Deterministic: the same counts give the same table everywhere.
     """
@@ -130,13 +159,17 @@ def layout(counts: tuple[int, ...]) -> tuple[int, ...]:
     best: list[int] = ordered
     if sum(1 for c in counts if c) > 1:
         best_cost = float("inf")
-        for seed in range(SHUFFLES if sum(1 for c in counts if c) > 2 else 1):  # of two, one inherits all anyway
+        for seed in range(
+            SHUFFLES if sum(1 for c in counts if c) > 2 else 1
+        ):  # of two, one inherits all anyway
             order = _scrambled(len(ordered), seed)
             candidate = [ordered[i] for i in order]
             cost = _fallback_cost(candidate, counts)
             if cost < best_cost:
                 best, best_cost = candidate, cost
-        places = [i for seed in range(SHUFFLES, SHUFFLES + SWAPS) for i in _scrambled(len(best), seed)[:2]]
+        places = [
+            i for seed in range(SHUFFLES, SHUFFLES + SWAPS) for i in _scrambled(len(best), seed)[:2]
+        ]
         for one, other in zip(places[::2], places[1::2], strict=True):
             if best_cost > 0.0 and best[one] != best[other]:
                 best[one], best[other] = best[other], best[one]
@@ -148,11 +181,15 @@ def layout(counts: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(best)
 
 
-def flow_weights(slot_bytes: Sequence[float], table: Sequence[int], crowded: Sequence[bool]) -> list[float]:
-    """`slot_bytes` with the flows of crowded paths made comparable: each path's mean flow weighs as the fastest path's.
+def flow_weights(
+    slot_bytes: Sequence[float], table: Sequence[int], crowded: Sequence[bool]
+) -> list[float]:
+    """`slot_bytes` with the flows of crowded paths made comparable: each path's mean flow weighs as
+    the fastest path's.
 
-    For weights that are only ratios (the papers'). A flow on a full path gets what the path leaves it: that says
-    nothing about what it would carry elsewhere, and measured bytes would always seem to confirm measured weights.
+    For weights that are only ratios (the papers'). A flow on a full path gets what the path leaves
+    it: that says nothing about what it would carry elsewhere, and measured bytes would always seem
+    to confirm measured weights.
     """
     if len(slot_bytes) != len(table):
         return list(slot_bytes)
@@ -168,13 +205,18 @@ def flow_weights(slot_bytes: Sequence[float], table: Sequence[int], crowded: Seq
 
 
 def fallback_counts(slots: Sequence[int], dead: int, paths: int) -> list[int]:
-    """How many of path `dead`'s slots each path takes over when it dies: Open vSwitch goes to the next live slot."""
+    """How many of path `dead`'s slots each path takes over when it dies:
+
+    Open vSwitch goes to the next live slot.
+    """
     n = len(slots)
     counts = [0] * paths
     heir = next((k for k in slots if k != dead and k >= 0), None)
     if heir is None:
         return counts
-    for s in range(n - 1, -1, -1):  # walking down, `heir` is the next slot (wrapping) that is not the dead path's
+    for s in range(
+        n - 1, -1, -1
+    ):  # walking down, `heir` is the next slot (wrapping) that is not the dead path's
         if slots[s] == dead:
             counts[heir] += 1
         elif slots[s] >= 0:
@@ -183,13 +225,16 @@ def fallback_counts(slots: Sequence[int], dead: int, paths: int) -> list[int]:
 
 
 def _fallback_cost(slots: Sequence[int], weight: Sequence[float]) -> float:
-    """Sum over paths of squared differences between their slots' heirs and the ideal, by `weight` over the others."""
+    """Sum over paths of squared differences between their slots' heirs and the ideal, by
+    `weight` over the others.
+    """
     n, paths = len(slots), len(weight)
     got = [0] * (paths * paths)
     last = next((s for s in range(n) if slots[s] != slots[s - 1] and slots[s] >= 0), None)
     if last is None:
         return 0.0
-    # One walk down from the start of a run: the heir of a slot is the next path, or its heir when that is its own.
+    # One walk down from the start of a run: the heir of a slot is the next path, or its heir when
+    # that is its own.
     path = heir = slots[last]
     for s in range(last - 1, last - 1 - n, -1):
         k = slots[s]
@@ -208,7 +253,9 @@ def _fallback_cost(slots: Sequence[int], weight: Sequence[float]) -> float:
 
 @lru_cache(maxsize=1024)
 def _scrambled(n: int, seed: int) -> tuple[int, ...]:
-    """A fixed permutation of 0..n-1 (splitmix64 keys), the same on every machine and Python version."""
+    """A fixed permutation of 0..n-1 (splitmix64 keys), the same on every machine and Python
+    version.
+    """
 
     def key(i: int) -> int:
         z = (i + 1 + seed * 1000003) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
@@ -239,7 +286,10 @@ def _place_bytes(
     budget: int,
     crowded: Sequence[bool],
 ) -> int:
-    """Give homeless busy slots a path and move at most `budget` others until bytes fit the shares; returns moves."""
+    """Give homeless busy slots a path and move at most `budget` others until bytes fit the shares.
+
+    Returns moves.
+    """
     closed = [s <= CLOSED_SHARE for s in share]
     if all(closed):
         closed = [False] * len(share)
@@ -280,7 +330,9 @@ def _place_bytes(
     return moves
 
 
-def _flow_rates(table: Sequence[int], weight: Sequence[float], busy: Sequence[int], paths: int) -> list[float]:
+def _flow_rates(
+    table: Sequence[int], weight: Sequence[float], busy: Sequence[int], paths: int
+) -> list[float]:
     """Mean bytes of each path's busy slots; inf on paths without any."""
     total, count = [0.0] * paths, [0] * paths
     for slot in busy:
@@ -319,7 +371,10 @@ def _move_idle(
     weight: Sequence[float],
     busy: frozenset[int],
 ) -> None:
-    """Move idle slots, the emptiest first, until every path has `target` slots; keeps neighbours mixed."""
+    """Move idle slots, the emptiest first, until every path has `target` slots.
+
+    Keeps neighbours mixed.
+    """
     n, paths = len(table), len(share)
     order = sorted((s for s in range(n) if s not in busy), key=_emptiest_first(weight, n))
     left = sum(want - have for want, have in zip(target, present, strict=True) if want > have)
@@ -331,7 +386,11 @@ def _move_idle(
                 left -= 1
                 for slot in order:
                     source = table[slot]
-                    if source < 0 if pass_free else source >= 0 and present[source] > target[source]:
+                    if (
+                        source < 0
+                        if pass_free
+                        else source >= 0 and present[source] > target[source]
+                    ):
                         candidates.append(slot)
                         if len(candidates) == most:
                             break
@@ -347,7 +406,9 @@ def _move_idle(
 
 
 def _best_place(table: list[int], places: Sequence[int], to: int, share: Sequence[float]) -> int:
-    """The slot of `places` where path `to` does the spread of a dead path's slots the least harm."""
+    """The slot of `places` where path `to` does the spread of a dead path's slots the least
+    harm.
+    """
     best, best_cost = places[0], float("inf")
     for slot in places:
         was, table[slot] = table[slot], to
@@ -372,8 +433,11 @@ def _ranks(n: int) -> tuple[int, ...]:
     return tuple(rank)
 
 
-def default_slots(paths: Sequence[PathKey], capacity: Sequence[float], n: int = 64) -> tuple[PathKey, ...]:
-    """The table of an inactive pair: slots by capacity, the same on every host for the same paths and capacities.
+def default_slots(
+    paths: Sequence[PathKey], capacity: Sequence[float], n: int = 64
+) -> tuple[PathKey, ...]:
+    """The table of an inactive pair: slots by capacity, the same on every host for the same paths
+    and capacities.
 
     Returns () when there is no path. Paths of capacity 0 get no slot unless all are 0.
     """

@@ -1,9 +1,11 @@
-"""Which split of given pair rates over their paths, where many would do: even links, near to the split before.
+"""Which split of given pair rates over their paths, where many would do: even links, near to the
+split before.
 
-Minimises sum over links of load^2 / capacity (even use) + NEARNESS x sum over pairs of rate x |share - previous|^2,
-subject to load <= capacity. The first term leaves freedom where pairs share the same links; the second makes the
-answer unique, steady from step to step, and independent of the order of pairs. Solved by Newton steps on the dual:
-one price per link, the answer for given prices is a projection per pair.
+Minimises sum over links of load^2 / capacity (even use) + NEARNESS x sum over pairs of rate x
+|share - previous|^2, subject to load <= capacity. The first term leaves freedom where pairs share
+the same links; the second makes the answer unique, steady from step to step, and independent of the
+order of pairs. Solved by Newton steps on the dual: one price per link, the answer for given prices
+is a projection per pair.
 """
 
 from __future__ import annotations
@@ -19,12 +21,18 @@ __all__ = ["even_split", "project_to_shares"]
 
 NEARNESS = 0.1  # weight of staying near the previous split against even use of links
 STEPS = 60  # 3 is the mean, 20 the most seen
-CAUTION = 0.1  # part of the largest gap that damps a step; any of 0.01..1 converged in all of 400 random networks
-TOLERANCE = 1e-8  # of the largest capacity: how far loads may be from the links' answer to their prices
+# part of the largest gap that damps a step; any of 0.01..1 converged in all of 400 random networks
+CAUTION = 0.1
+TOLERANCE = (
+    1e-8  # of the largest capacity: how far loads may be from the links' answer to their prices
+)
 
 
-def even_split(network: Network, rate: FloatArray, previous: FloatArray, steps: int = STEPS) -> FloatArray:
-    """Shares (P, K) that route `rate` (P,) most evenly, near `previous` (P, K); rows sum to 1 over live paths.
+def even_split(
+    network: Network, rate: FloatArray, previous: FloatArray, steps: int = STEPS
+) -> FloatArray:
+    """Shares (P, K) that route `rate` (P,) most evenly, near `previous` (P, K); rows sum to 1 over
+    live paths.
 
     When `rate` is not routable, or `steps` are too few, some loads exceed their capacities.
     """
@@ -42,8 +50,12 @@ def even_split(network: Network, rate: FloatArray, previous: FloatArray, steps: 
         length = 1.0
         while True:
             tried = price + length * step
-            share_tried = project_to_shares(previous - _on_paths(network, tried) / NEARNESS, network.alive)
-            value_tried, gap_tried = _dual(network, capacity, curvature, demand, previous, tried, share_tried)
+            share_tried = project_to_shares(
+                previous - _on_paths(network, tried) / NEARNESS, network.alive
+            )
+            value_tried, gap_tried = _dual(
+                network, capacity, curvature, demand, previous, tried, share_tried
+            )
             if value_tried >= value + 1e-4 * length * float(gap @ step) or length < 1e-3:
                 break
             length *= 0.5
@@ -52,7 +64,10 @@ def even_split(network: Network, rate: FloatArray, previous: FloatArray, steps: 
 
 
 def project_to_shares(wish: FloatArray, alive: BoolArray) -> FloatArray:
-    """The shares (P, K) nearest to `wish`: >= 0, 0 on dead paths, rows sum to 1 (0 when no path lives)."""
+    """The shares (P, K) nearest to `wish`:
+
+    >= 0, 0 on dead paths, rows sum to 1 (0 when no path lives).
+    """
     paths = wish.shape[1]
     masked = np.where(alive, wish, -np.inf)
     ordered = -np.sort(-masked, axis=1)
@@ -84,7 +99,10 @@ def _dual(
     price: FloatArray,
     share: FloatArray,
 ) -> tuple[float, FloatArray]:
-    """The dual's value at `price`, whose best split is `share`, and its gradient (E,): load minus answer."""
+    """The dual's value at `price`, whose best split is `share`, and its gradient (E,):
+
+    load minus answer.
+    """
     wanted = _answer(capacity, curvature, price)
     load = network.load(share * demand[:, None])
     away = np.where(network.alive, share - previous, 0.0)
@@ -108,12 +126,16 @@ def _newton_step(
     weight = np.where(used, (demand / NEARNESS)[:, None], 0.0).reshape(-1)
     per_path = network.incidence @ diags_array(weight) @ network.incidence.T
     pair, path = np.nonzero(used)
-    belongs = coo_array((np.ones(len(pair)), (pair * paths + path, pair)), shape=(pairs * paths, pairs))
+    belongs = coo_array(
+        (np.ones(len(pair)), (pair * paths + path, pair)), shape=(pairs * paths, pairs)
+    )
     per_pair = network.incidence @ belongs.tocsr()
     factor = demand / NEARNESS / np.maximum(used.sum(axis=1), 1)
     slope = per_path - per_pair @ diags_array(factor) @ per_pair.T
-    # Directions in which no used path answers to prices: the further from the goal, the more careful the step.
+    # Directions in which no used path answers to prices: the further from the goal, the more
+    # careful the step.
     answers = np.where(price / curvature < capacity, 1.0 / curvature, 0.0)
     damped = slope + diags_array(answers + 1e-9 + CAUTION * float(np.abs(gap).max()))
-    # Sparse LU rather than dense Cholesky: one thread. BLAS's threads spin when other programs hold the cores.
+    # Sparse LU rather than dense Cholesky: one thread. BLAS's threads spin when other programs hold
+    # the cores.
     return np.asarray(splu(csc_array(damped)).solve(gap), dtype=np.float64)

@@ -30,4 +30,6 @@ def strategy(name: str) -> Strategy:
     try:
         return STRATEGIES[name]
     except KeyError:
-        raise BadInput(f"unknown strategy {name!r}: choose one of {', '.join(STRATEGIES)}") from None
+        raise BadInput(
+            f"unknown strategy {name!r}: choose one of {', '.join(STRATEGIES)}"
+        ) from None

@@ -21,7 +21,10 @@ from ri2n_sdn.fabric.topology import Topology, load_topology
 
 TOPOLOGIES = Path(__file__).resolve().parents[2] / "topologies"
 EXACT = os.environ.get(GUEST) == "virtual"
-"""Whether time is virtual: losses, gaps and times are the same on any machine, and only then asserted."""
+"""Whether time is virtual:
+
+losses, gaps and times are the same on any machine, and only then asserted.
+"""
 PATIENCE_S = 180.0
 """In real time, what must happen has this long: a net against hanging, no measure of anything."""
 
@@ -60,7 +63,9 @@ def _alive(pid: int) -> bool:
 
 @pytest.fixture(scope="session", autouse=True)
 def _lab_tier() -> None:
-    """These tests need root and Open vSwitch; without them the whole tier is skipped, and says so."""
+    """These tests need root and Open vSwitch; without them the whole tier is skipped, and says
+    so.
+    """
     if os.geteuid() != 0:
         pytest.skip("the lab tier needs root: sudo ./dev test")
     try:
@@ -71,7 +76,10 @@ def _lab_tier() -> None:
 
 @pytest.fixture(scope="session")
 def reorder_program() -> Path:
-    """The helper ri2n-reorder itself; a test that asks for it is skipped, and says so, where it was not built."""
+    """The helper ri2n-reorder itself.
+
+    A test that asks for it is skipped, and says so, where it was not built.
+    """
     try:
         return find_program()
     except NotAvailable as error:
@@ -86,7 +94,10 @@ def stream_pps() -> float:
 
 @pytest.fixture
 def lab_of() -> Iterator[LabOf]:
-    """`lab_of("fig4/d")` makes and returns a running lab of that topology; all are removed after the test."""
+    """`lab_of("fig4/d")` makes and returns a running lab of that topology.
+
+    All are removed after the test.
+    """
     labs: list[Lab] = []
 
     def make(topology: str | Topology) -> Lab:
@@ -116,8 +127,13 @@ def lab_d(shared_lab_d: Lab) -> Iterator[Lab]:
     shared_lab_d.restore_all()
 
 
-def await_true(condition: Callable[[], object], what: str | Callable[[], str], timeout_s: float = 10.0) -> None:
-    """Poll until true; fail with `what` (text or function) if never. The limit holds in virtual time."""
+def await_true(
+    condition: Callable[[], object], what: str | Callable[[], str], timeout_s: float = 10.0
+) -> None:
+    """Poll until true; fail with `what` (text or function) if never.
+
+    The limit holds in virtual time.
+    """
     limit_s = timeout_s if EXACT else max(timeout_s, PATIENCE_S)
     started_s = time.monotonic()
     while not condition():

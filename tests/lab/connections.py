@@ -1,4 +1,7 @@
-"""Programs for tests of single connections: a server, clients that hold many, and who saw which on what NIC."""
+"""Programs for tests of single connections:
+
+a server, clients that hold many, and who saw which on what NIC.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ PORT = 7000
 
 SERVER = """
 import socket, struct, sys, threading
-server = socket.create_server(("::", int(sys.argv[1])), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128)
+server = socket.create_server(("::", int(sys.argv[1])), family=socket.AF_INET6, dualstack_ipv6=True,
+                              backlog=128)
 print("ready", flush=True)
 
 def serve(connection):
@@ -102,7 +106,8 @@ def take(s):
             start, length = 54, 40 + int.from_bytes(frame[18:20], "big")
         else:
             continue
-        ends = int.from_bytes(frame[start:start + 2], "big"), int.from_bytes(frame[start + 2:start + 4], "big")
+        ends = (int.from_bytes(frame[start:start + 2], "big"),
+                int.from_bytes(frame[start + 2:start + 4], "big"))
         if port not in ends or length - (start - 14) <= (frame[start + 12] >> 4) * 4:
             continue  # another's, or without data
         out = source[2] == socket.PACKET_OUTGOING
@@ -121,7 +126,8 @@ while True:
     if sys.stdin in readable:
         if not sys.stdin.readline():
             break
-        print(json.dumps({way: {c: sorted(n) for c, n in found.items()} for way, found in seen.items()}), flush=True)
+        ends = {way: {c: sorted(n) for c, n in found.items()} for way, found in seen.items()}
+        print(json.dumps(ends), flush=True)
         seen = {}
 """
 
@@ -131,7 +137,11 @@ class _Program:
 
     def __init__(self, lab: Lab, host: str, code: str, *args: str, ready: bool = True) -> None:
         self._process = lab.popen(
-            host, [sys.executable, "-c", code, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            host,
+            [sys.executable, "-c", code, *args],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         if ready:
             assert self._process.stdout is not None and self._process.stdout.readline() == "ready\n"
@@ -156,7 +166,9 @@ class Client(_Program):
     def __init__(self, lab: Lab, host: str) -> None:
         super().__init__(lab, host, CLIENT, ready=False)
 
-    def open(self, address: str, count: int, port: int = PORT, timeout_s: float = PATIENCE_S) -> list[int]:
+    def open(
+        self, address: str, count: int, port: int = PORT, timeout_s: float = PATIENCE_S
+    ) -> list[int]:
         """Open more, one after the other, with a byte each way; the ports of all that are held."""
         self.tell(f"open {address} {port} {count} {timeout_s}")
         return self._ports()
@@ -189,7 +201,9 @@ class Watcher(_Program):
     """Sees which connections of a server have data on which of its host's NICs."""
 
     def __init__(self, lab: Lab, host: str, port: int = PORT) -> None:
-        super().__init__(lab, host, WATCHER, str(port), *(nic.name for nic in lab.topology.hosts[host].nics))
+        super().__init__(
+            lab, host, WATCHER, str(port), *(nic.name for nic in lab.topology.hosts[host].nics)
+        )
 
     def report(self) -> dict[str, dict[str, list[str]]]:
         """Since the last report: "in" and "out" -> client's address and port -> NICs."""
@@ -200,6 +214,8 @@ class Watcher(_Program):
 
 def serve(lab: Lab, host: str, port: int = PORT) -> None:
     """Start the server, which ends with the lab."""
-    server = lab.popen(host, [sys.executable, "-c", SERVER, str(port)], stdout=subprocess.PIPE, text=True)
+    server = lab.popen(
+        host, [sys.executable, "-c", SERVER, str(port)], stdout=subprocess.PIPE, text=True
+    )
     assert server.stdout is not None and server.stdout.readline() == "ready\n"
     server.stdout.close()

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from .prepared_host import SCRIPTS, Host
 
-# Every change goes through `run`: here it keeps a list, and the change whose number it is given fails, or is the last.
-# The change has been made then, as when ovs-vsctl's time-out is over, so that there is the most to undo.
+# Every change goes through `run`: here it keeps a list, and the change whose number it is given
+# fails, or is the last. The change has been made then, as when ovs-vsctl's time-out is over, so
+# that there is the most to undo.
 RUN = r"""
 NUMBER=0
 run() {
@@ -26,7 +27,9 @@ run() {
         printf '%s\t%s\t%s\n' "$NUMBER" "${calls%% main *}" "$words" >>"$RI2N_TEST_RECORD"
     fi
     "$@"
-    if [[ $PROGRAM == "${RI2N_TEST_KILL-host-up}" && $NUMBER == "${RI2N_TEST_KILL_AT-}" ]]; then kill -KILL $$; fi
+    if [[ $PROGRAM == "${RI2N_TEST_KILL-host-up}" && $NUMBER == "${RI2N_TEST_KILL_AT-}" ]]; then
+        kill -KILL $$
+    fi
     [[ $NUMBER != "${RI2N_TEST_FAIL_AT-}" ]]
 }
 """
@@ -50,7 +53,10 @@ class Change:
 
     @property
     def may_fail(self) -> bool:
-        """Whether host-up goes on without it: a route that cannot be, an offload, TCP's segments do not stop it."""
+        """Whether host-up goes on without it:
+
+        a route that cannot be, an offload, TCP's segments do not stop it.
+        """
         return bool(re.match(r"ethtool -K|ip -[46] route replace|nft add table inet", self.text))
 
 
@@ -78,7 +84,9 @@ class Failing:
         lines = [line.split("\t") for line in self._record.read_text().splitlines()]
         return [Change(int(number), calls.split()[-1], text) for number, calls, text in lines]
 
-    def command(self, options: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    def command(
+        self, options: list[str], environment: Mapping[str, str]
+    ) -> subprocess.CompletedProcess[str]:
         """host-up with these options; what it did is in the record."""
         self._record.unlink(missing_ok=True)
         environment = {"RI2N_TEST_RECORD": str(self._record), **environment}
@@ -86,7 +94,10 @@ class Failing:
         return self.host.run(*argv, check=False)
 
     def fails_at(self, change: Change) -> str:
-        """What is not as before after a host-up that failed with this change; empty when all is well."""
+        """What is not as before after a host-up that failed with this change.
+
+        Empty when all is well.
+        """
         before = self.host.snapshot()
         done = self.command(self.options, {"RI2N_TEST_FAIL_AT": str(change.number)})
         if change.may_fail:
@@ -94,7 +105,10 @@ class Failing:
             self.host.script("host-down")
             kill(self.host.watchers())  # as after --confirmed, it would find nothing to do
         else:
-            assert (done.returncode, "undone: everything is as before" in done.stderr) == (1, True), done.stderr
+            assert (done.returncode, "undone: everything is as before" in done.stderr) == (
+                1,
+                True,
+            ), done.stderr
             assert not (self.host.state / "br-ri2n.undo.log").exists()
         assert f"{change.number}\t" in self._record.read_text(), "host-up did not come that far"
         return differences(before, self.host.snapshot())
@@ -104,15 +118,22 @@ class Failing:
         self._record.unlink(missing_ok=True)
         environment = {"RI2N_TEST_RECORD": str(self._record), **environment}
         return self.host.run(
-            *self.host.command("host-down", scripts=self.scripts, environment=environment), check=False
+            *self.host.command("host-down", scripts=self.scripts, environment=environment),
+            check=False,
         )
 
     def changes_of_down(self) -> list[Change]:
         """Of a host that is up, which is down then."""
         self.down({}).check_returncode()
         lines = [line.split("\t") for line in self._record.read_text().splitlines()]
-        steps = [next(word for word in calls.split() if word not in ("run", "must", "try")) for _, calls, _ in lines]
-        return [Change(int(number), step, text) for (number, _, text), step in zip(lines, steps, strict=True)]
+        steps = [
+            next(word for word in calls.split() if word not in ("run", "must", "try"))
+            for _, calls, _ in lines
+        ]
+        return [
+            Change(int(number), step, text)
+            for (number, _, text), step in zip(lines, steps, strict=True)
+        ]
 
 
 def differences(before: dict[str, str], after: dict[str, str]) -> str:

@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Stands in for ri2n-reorder where a test is about what is around it: holds the TAPs, answers on the status socket."""
+"""Stands in for ri2n-reorder where a test is about what is around it:
+
+holds the TAPs, answers on the status socket.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,11 @@ IFF_TAP, IFF_NO_PI, IFF_VNET_HDR = 0x0002, 0x1000, 0x4000
 def hold(name: str) -> int:
     """Attach to a persistent TAP, which gives it a carrier for as long as this process lives."""
     descriptor = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
-    fcntl.ioctl(descriptor, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TAP | IFF_NO_PI | IFF_VNET_HDR))
+    fcntl.ioctl(
+        descriptor,
+        TUNSETIFF,
+        struct.pack("16sH22x", name.encode(), IFF_TAP | IFF_NO_PI | IFF_VNET_HDR),
+    )
     return descriptor
 
 
@@ -30,7 +37,9 @@ def leave(number: int, frame: FrameType | None) -> None:
 
 
 def main() -> None:
-    """Serve until TERM; `--fail` ends at once with one line, as a helper does that lacks something."""
+    """Serve until TERM; `--fail` ends at once with one line, as a helper does that lacks
+    something.
+    """
     parser = argparse.ArgumentParser(allow_abbrev=False)
     for option in ("--plain", "--wire", "--gro", "--mtu-wire", "--overhead", "--status"):
         parser.add_argument(option)
@@ -48,7 +57,10 @@ def main() -> None:
         while True:
             client, _ = server.accept()
             with client:
-                client.sendall(json.dumps({"taps": len(taps), "pid": os.getpid(), **vars(options)}).encode() + b"\n")
+                client.sendall(
+                    json.dumps({"taps": len(taps), "pid": os.getpid(), **vars(options)}).encode()
+                    + b"\n"
+                )
 
 
 if __name__ == "__main__":

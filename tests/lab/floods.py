@@ -11,8 +11,10 @@ FLOODED = """
 name: flooded
 switches: {n1: {port_buffer_bytes: 131072}, n2: {port_buffer_bytes: 131072}}
 hosts:
-  A: {nics: [{name: eth0, switch: n1, rate_bps: 100000000}, {name: eth1, switch: n2, rate_bps: 100000000}]}
-  B: {nics: [{name: eth0, switch: n1, rate_bps: 100000000}, {name: eth1, switch: n2, rate_bps: 100000000}]}
+  A: {nics: [{name: eth0, switch: n1, rate_bps: 100000000},
+             {name: eth1, switch: n2, rate_bps: 100000000}]}
+  B: {nics: [{name: eth0, switch: n1, rate_bps: 100000000},
+             {name: eth1, switch: n2, rate_bps: 100000000}]}
   R: {managed: false, nics: [{name: eth0, switch: n1, rate_bps: 100000000}]}
 """
 # Ten frames every half millisecond: SOURCE and TARGET are MAC addresses, or "random".
@@ -33,15 +35,22 @@ BROADCAST = "ff:ff:ff:ff:ff:ff"
 PROBES = "ff:ff:ff:ff:ff:fe"  # a group to which nothing else is sent
 
 
-def send(lab: Lab, target: str, source: str, kind: str, *, pps: int = 20_000, seconds: float = 1.0) -> None:
+def send(
+    lab: Lab, target: str, source: str, kind: str, *, pps: int = 20_000, seconds: float = 1.0
+) -> None:
     """R floods."""
     words = [target, source, kind, str(pps), str(round(pps * seconds))]
     lab.exec("R", ["python3", "-c", FLOOD, *words], timeout_s=600)
 
 
-def flood(lab: Lab, target: str, source: str, kind: str, *, pps: int = 20_000, seconds: float = 1.0) -> None:
+def flood(
+    lab: Lab, target: str, source: str, kind: str, *, pps: int = 20_000, seconds: float = 1.0
+) -> None:
     """R floods while A and B talk, 1,000 packets/s each way, and lose nothing."""
-    streams = [Stream(lab, a, b, pps=1000, seconds=seconds + 0.5, flows=64) for a, b in (("A", "B"), ("B", "A"))]
+    streams = [
+        Stream(lab, a, b, pps=1000, seconds=seconds + 0.5, flows=64)
+        for a, b in (("A", "B"), ("B", "A"))
+    ]
     send(lab, target, source, kind, pps=pps, seconds=seconds)
     for stream in streams:
         flawless(stream.result())

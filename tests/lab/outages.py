@@ -11,21 +11,31 @@ from tests.lab.conftest import EXACT, await_true, kill_controller
 
 __all__ = ["FELT", "busy_nic", "felt", "hosts_need_no_controller", "without_controller"]
 
-# Of 1,000 packets/s: the longest gap in ms, and the packets lost. README.md promises 1, 6, 469 and 473 ms; the last two
-# depend on when probes are due, and all of them on the sample: another folder of files is another one.
-FELT = {"nic_down": (3, 3), "peer_nic_down": (12, 12), "blackhole": (600, 600), "switch_down": (600, 600)}
+# Of 1,000 packets/s: the longest gap in ms, and the packets lost. README.md promises 1, 6, 469 and
+# 473 ms; the last two depend on when probes are due, and all of them on the sample: another folder
+# of files is another one.
+FELT = {
+    "nic_down": (3, 3),
+    "peer_nic_down": (12, 12),
+    "blackhole": (600, 600),
+    "switch_down": (600, 600),
+}
 
 
 def sent_by(lab: Lab, host: str) -> dict[str, int]:
     """Frames that a host's NICs have sent."""
     return {
-        nic.name: int(lab.exec(host, ["cat", f"/sys/class/net/{nic.name}/statistics/tx_packets"]).stdout)
+        nic.name: int(
+            lab.exec(host, ["cat", f"/sys/class/net/{nic.name}/statistics/tx_packets"]).stdout
+        )
         for nic in lab.topology.hosts[host].nics
     }
 
 
 def busy_nic(lab: Lab, host: str, *, each: int = 0) -> str:
-    """The NIC by which a running stream leaves `host`, once every other one has sent `each` of its packets too."""
+    """The NIC by which a running stream leaves `host`, once every other one has sent `each` of
+    its packets too.
+    """
     start = sent_by(lab, host)
     grown: dict[str, int] = {}
 
@@ -38,7 +48,9 @@ def busy_nic(lab: Lab, host: str, *, each: int = 0) -> str:
 
 
 def felt(got: StreamResult, fault: str) -> None:
-    """A stream of 1,000 packets/s felt the fault no longer than promised, and went on to its end."""
+    """A stream of 1,000 packets/s felt the fault no longer than promised, and went on to its
+    end.
+    """
     assert got.received and not got.duplicates, got
     if EXACT:
         gap_ms, lost = FELT[fault]
@@ -59,19 +71,26 @@ def without_controller(lab: Lab) -> Iterator[None]:
 
 
 def hosts_need_no_controller(lab: Lab) -> None:
-    """ARP and neighbour discovery from nothing, IPv4 and IPv6, after each link in turn; then a NIC under load."""
+    """ARP and neighbour discovery from nothing, IPv4 and IPv6, after each link in turn.
+
+    Then a NIC under load.
+    """
     for host in ("A", "B"):
         for nic in lab.topology.hosts[host].nics:
             lab.fault("nic_down", host=host, nic=nic.name)
             for end in ("A", "B"):
                 lab.exec(end, ["ip", "neigh", "flush", "all"])
-            # The pair's unicast may hash to a path whose far end is dead: that takes a controller. ARP must not; it may
-            # ask twice, since the lab's switches send for a moment where a host was.
+            # The pair's unicast may hash to a path whose far end is dead: that takes a controller.
+            # ARP must not; it may ask twice, since the lab's switches send for a moment where a
+            # host was.
             for version, address in (("-4", lab.address("A")), ("-6", lab.address6("A"))):
 
                 def found(find: str = version, address: str = address) -> bool:
                     lab.exec("B", ["ping", "-n", "-c1", "-W2", address], check=False)
-                    return "lladdr" in lab.exec("B", ["ip", find, "neigh", "show", "to", address]).stdout
+                    return (
+                        "lladdr"
+                        in lab.exec("B", ["ip", find, "neigh", "show", "to", address]).stdout
+                    )
 
                 if EXACT:
                     assert found(), f"{host}:{nic.name} down: {address} is not found"

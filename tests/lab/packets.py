@@ -25,10 +25,12 @@ print(len(got), len(set(got)))
 """
 SEND_BROADCASTS = """
 import socket, time
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
 for i in range(50):
     s.sendto(str(i).encode(), ("10.77.0.255", 5700)); time.sleep(0.01)
-time.sleep(0.5)  # not a wait for the copies: time for a second one, which there must not be, to show itself
+# Not a wait for the copies: time for a second one, which there must not be, to show itself.
+time.sleep(0.5)
 s.sendto(b"end", ("10.77.0.255", 5700))
 """
 COUNT_BYTES = """
@@ -42,20 +44,28 @@ SEND_BYTES = """
 import socket, sys
 for a in sys.argv[2:]:
     s = socket.create_connection((a, 5800), timeout=float(sys.argv[1]))
-    s.sendall(bytes(200000)); s.shutdown(socket.SHUT_WR); assert s.makefile().read() == "200000"; s.close()
+    s.sendall(bytes(200000)); s.shutdown(socket.SHUT_WR)
+    assert s.makefile().read() == "200000"; s.close()
 """
 
 
 def pairs(lab: Lab) -> list[tuple[str, str]]:
     """Ordered pairs of all hosts, plain ones too, that have a switch in common."""
-    switches = {host: {nic.switch for nic in spec.nics} for host, spec in lab.topology.hosts.items()}
+    switches = {
+        host: {nic.switch for nic in spec.nics} for host, spec in lab.topology.hosts.items()
+    }
     return [(a, b) for a, b in itertools.permutations(switches, 2) if switches[a] & switches[b]]
 
 
 def pings(lab: Lab, source: str, address: str, *options: str) -> str:
     """What `ping` says of three packets: `3 received`, `+1 duplicates`, `0% packet loss`."""
-    done = lab.exec(source, ["ping", "-n", "-c3", "-l3", "-i2", "-W2", *options, address], check=False)
-    return next((line for line in done.stdout.splitlines() if "transmitted" in line), done.stdout + done.stderr)
+    done = lab.exec(
+        source, ["ping", "-n", "-c3", "-l3", "-i2", "-W2", *options, address], check=False
+    )
+    return next(
+        (line for line in done.stdout.splitlines() if "transmitted" in line),
+        done.stdout + done.stderr,
+    )
 
 
 def reaches(lab: Lab, source: str, target: str, *options: str) -> None:
@@ -79,12 +89,20 @@ def all_talk_tcp(lab: Lab) -> None:
     servers = []
     try:
         for name in lab.topology.hosts:
-            servers.append(lab.popen(name, [sys.executable, "-c", COUNT_BYTES], stdout=subprocess.PIPE, text=True))
+            servers.append(
+                lab.popen(
+                    name, [sys.executable, "-c", COUNT_BYTES], stdout=subprocess.PIPE, text=True
+                )
+            )
         for server in servers:
             assert server.stdout is not None and server.stdout.readline() == "ready\n"
         for a in lab.topology.hosts:
             addresses = [f(b) for x, b in pairs(lab) if x == a for f in (lab.address, lab.address6)]
-            lab.exec(a, [sys.executable, "-c", SEND_BYTES, str(limit_s), *addresses], timeout_s=PATIENCE_S)
+            lab.exec(
+                a,
+                [sys.executable, "-c", SEND_BYTES, str(limit_s), *addresses],
+                timeout_s=PATIENCE_S,
+            )
     finally:
         for server in servers:
             server.kill()
@@ -99,8 +117,13 @@ def flawless(got: StreamResult, what: object = "") -> None:
         assert (got.lost, got.out_of_order) == (0, 0), said
 
 
-def flawless_streams(lab: Lab, ends: Iterable[tuple[str, str]], *, pps: float = 1000.0, **options: float) -> None:
-    """A stream for each of `ends` (source, destination), all at once; each is flawless, and was sent in whole."""
+def flawless_streams(
+    lab: Lab, ends: Iterable[tuple[str, str]], *, pps: float = 1000.0, **options: float
+) -> None:
+    """A stream for each of `ends` (source, destination), all at once.
+
+    Each is flawless, and was sent in whole.
+    """
     seconds = options.pop("seconds", 0.3)
     streams = {
         (*end, port): Stream(lab, *end, pps=pps, seconds=seconds, port=port, **options)  # type: ignore[arg-type]
@@ -122,4 +145,6 @@ def broadcasts_arrive_once(lab: Lab) -> None:
             assert process.stdout is not None and process.stdout.readline() == "ready\n"
         lab.exec(sender, [sys.executable, "-c", SEND_BROADCASTS])
         for name, process in receivers.items():
-            assert process.communicate(timeout=PATIENCE_S)[0].split() == ["50", "50"], f"{sender} -> {name}"
+            assert process.communicate(timeout=PATIENCE_S)[0].split() == ["50", "50"], (
+                f"{sender} -> {name}"
+            )

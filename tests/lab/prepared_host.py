@@ -1,4 +1,7 @@
-"""A lab's host that is like a host before RI2N: what tests of the host scripts start from, and compare with."""
+"""A lab's host that is like a host before RI2N:
+
+what tests of the host scripts start from, and compare with.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ from .conftest import TOPOLOGIES
 
 SCRIPTS = TOPOLOGIES.parent / "ovs-host-scripts"
 HOST = "A"
-# A session's first process ignores neither, but tests that run in the background of a script or under nohup may.
+# A session's first process ignores neither, but tests that run in the background of a script or
+# under nohup may.
 DEFAULT_SIGNALS = ("env", "--default-signal=HUP,PIPE")
 SETTLED_S = 10.0  # then what is missing is told by the comparison
 WAIT_S = 120.0  # how long a test waits for what happens in a second on an idle machine
@@ -80,8 +84,12 @@ class Host:
         """As before RI2N, whatever the last test left."""
         if any(path.is_dir() for path in self.state.glob("*")):
             self.script("host-down")
-            left = self.lab.vsctl(HOST, "list", "QoS", "--", "list", "Flow_Table", "--", "list", "Controller")
-            assert left.strip() == ""  # else the next host-up takes it over, and all looks as before
+            left = self.lab.vsctl(
+                HOST, "list", "QoS", "--", "list", "Flow_Table", "--", "list", "Controller"
+            )
+            assert (
+                left.strip() == ""
+            )  # else the next host-up takes it over, and all looks as before
             assert self.run("sh", "-c", KERNEL["nft"]).stdout == ""
         self.run("sh", "-ec", PREPARE)
 
@@ -110,7 +118,9 @@ class Host:
         scripts: Path = SCRIPTS,
         environment: Mapping[str, str] | None = None,
     ) -> list[str]:
-        """A script as a command for `run` or `popen`, with the programs of that folder before the system's."""
+        """A script as a command for `run` or `popen`, with the programs of that folder before
+        the system's.
+        """
         words = [f"{key}={value}" for key, value in (environment or {}).items()]
         if programs is not None:
             words.append(f"PATH={programs}:{os.environ['PATH']}")
@@ -124,11 +134,16 @@ class Host:
 
     def answers(self, source: str, destination: str, family: str = "-4") -> bool:
         """Whether a ping is answered, the machine being as slow as it may."""
-        done = self.lab.exec(source, ["ping", family, "-q", "-c3", "-i0.3", "-W20", destination], check=False)
+        done = self.lab.exec(
+            source, ["ping", family, "-q", "-c3", "-i0.3", "-W20", destination], check=False
+        )
         return ", 0 received" not in done.stdout and " received" in done.stdout
 
     def settle(self) -> None:
-        """Wait for the routes to its own IPv6 addresses: a worker of the kernel's makes each a bit later."""
+        """Wait for the routes to its own IPv6 addresses:
+
+        a worker of the kernel's makes each a bit later.
+        """
         deadline_s = time.monotonic() + SETTLED_S
         while time.monotonic() < deadline_s:
             addresses = self.run("ip", "-6", "-o", "addr", "show", "up", "scope", "global").stdout
@@ -139,24 +154,34 @@ class Host:
             time.sleep(0.05)
 
     def snapshot(self) -> dict[str, str]:
-        """Everything host-up may touch, but for what changes by itself (times, kernel counters, row ids)."""
+        """Everything host-up may touch, but for what changes by itself (times, kernel counters,
+        row ids).
+        """
         self.settle()
         commands = "".join(f"echo '== {key}'\n{command}\n" for key, command in KERNEL.items())
         lines = self.run("sh", "-ec", commands).stdout
         found = dict(part.split("\n", 1) for part in lines.split("== ")[1:])
         for key in ("routes", "addresses", "sysctls"):
             found[key] = "\n".join(
-                sorted(re.sub(r" *(fe80|ff00|anycast).*|.*/ovs-.*", "", line) for line in found[key].split("\n"))
+                sorted(
+                    re.sub(r" *(fe80|ff00|anycast).*|.*/ovs-.*", "", line)
+                    for line in found[key].split("\n")
+                )
             )
-        # The bridge and the datapath device leave and come with new indexes, and so does promiscuous mode.
+        # The bridge and the datapath device leave and come with new indexes, and so does
+        # promiscuous mode.
         found["addresses"] = re.sub(r"^\d+: ", "", found["addresses"], flags=re.M)
         found["links"] = re.sub(r",PROMISC|^\d+: |state \w+ ", "", found["links"], flags=re.M)
         for key in ("addresses", "links"):
-            found[key] = "\n".join(line for line in found[key].split("\n") if not line.startswith("ovs-"))
+            found[key] = "\n".join(
+                line for line in found[key].split("\n") if not line.startswith("ovs-")
+            )
         found["qdiscs"] = "\n".join(line for line in found["qdiscs"].split("\n") if "tbf" in line)
         lists = [("--", f"--columns={columns}", "list", table) for table, columns in TABLES.items()]
         found["ovs"] = self.lab.vsctl(HOST, *[word for words in lists for word in words])
-        found["state"] = "\n".join(sorted(str(path) for path in self.state.rglob("*") if path.suffix != ".log"))
+        found["state"] = "\n".join(
+            sorted(str(path) for path in self.state.rglob("*") if path.suffix != ".log")
+        )
         found["processes"] = "\n".join(sorted(self.processes().values()))
         return found
 
@@ -174,16 +199,25 @@ class Host:
 
     def watchers(self) -> list[int]:
         """The processes that --confirm has left waiting."""
-        return [pid for pid, line in self.processes().items() if "ri2n-undo" in line or "--if-pending" in line]
+        return [
+            pid
+            for pid, line in self.processes().items()
+            if "ri2n-undo" in line or "--if-pending" in line
+        ]
 
     def flows(self) -> list[str]:
         """The start-up flows, without counters."""
-        lines = self.lab.ofctl(HOST, "--no-names", "--no-stats", "dump-flows", "br-ri2n").splitlines()
+        lines = self.lab.ofctl(
+            HOST, "--no-names", "--no-stats", "dump-flows", "br-ri2n"
+        ).splitlines()
         return sorted(line for line in lines if "cookie" in line and ", table=252," not in line)
 
 
 def fake_program(folder: Path, name: str, script: str) -> Path:
-    """A program of that name in that folder, which stands before the system's; REAL in the script is the real one."""
+    """A program of that name in that folder, which stands before the system's.
+
+    REAL in the script is the real one.
+    """
     search = [Path(part, name) for part in ("/usr/sbin", "/usr/bin", "/sbin", "/bin")]
     real = next(path for path in search if path.exists())
     folder.mkdir(exist_ok=True)

@@ -1,4 +1,6 @@
-"""Containers behind a host, with MAC addresses of their own that only the host's `host-up` was told."""
+"""Containers behind a host, with MAC addresses of their own that only the host's `host-up` was
+told.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,10 @@ while True:
 
 
 class Container:
-    """A network namespace on HOST with an address of the cluster's; `address` is without its length."""
+    """A network namespace on HOST with an address of the cluster's.
+
+    `address` is without its length.
+    """
 
     def __init__(self, lab: Lab, number: int, wait_until: WaitUntil) -> None:
         self.lab = lab
@@ -47,7 +52,8 @@ class Container:
         own = lab.exec(HOST, ["readlink", "/proc/self/ns/net"]).stdout
         wait_until(
             lambda: (
-                lab.exec(HOST, ["readlink", f"/proc/{self.process.pid}/ns/net"], check=False).stdout not in ("", own)
+                lab.exec(HOST, ["readlink", f"/proc/{self.process.pid}/ns/net"], check=False).stdout
+                not in ("", own)
             ),
             "the container has no network of its own",
         )
@@ -97,7 +103,9 @@ def lab() -> Iterator[Lab]:
         yield lab
 
 
-def test_an_address_that_host_up_alone_was_told_is_reached_by_all_hosts(lab: Lab, wait_until: WaitUntil) -> None:
+def test_an_address_that_host_up_alone_was_told_is_reached_by_all_hosts(
+    lab: Lab, wait_until: WaitUntil
+) -> None:
     box = Container(lab, 77, wait_until)
     device = ["ip", "link", "add", "box0", "link", "br-ri2n", "address", MAC]
     lab.exec(HOST, [*device, "netns", str(box.process.pid), "type", "macvlan", "mode", "bridge"])
@@ -124,7 +132,11 @@ def watched(lab: Lab, folder: Path, *macs: str) -> Iterator[None]:
     given = iter(lab.host_up_arguments(HOST))
     lines = [f"{option[2:]} {'yes' if option == '--helper' else next(given)}" for option in given]
     run_dir = lab.run_dir / HOST
-    lines += [f"db unix:{run_dir}/db.sock", f"state-dir {run_dir}/state", *(f"extra-mac {mac}" for mac in macs)]
+    lines += [
+        f"db unix:{run_dir}/db.sock",
+        f"state-dir {run_dir}/state",
+        *(f"extra-mac {mac}" for mac in macs),
+    ]
     config = folder / "host.conf"
     config.write_text("\n".join(lines) + "\n")
     process = lab.popen(HOST, [str(SCRIPTS / "host-watch"), "--config", str(config)])
@@ -137,16 +149,27 @@ def watched(lab: Lab, folder: Path, *macs: str) -> Iterator[None]:
 
 def all_reach(lab: Lab, box: Container, wait_until: WaitUntil) -> None:
     """Every host and the container, by ping and by TCP with full packets."""
-    wait_until(lambda: not box.unheard(lab.hosts), lambda: f"not reached by {box.unheard(lab.hosts)}", PATIENCE_S)
+    wait_until(
+        lambda: not box.unheard(lab.hosts),
+        lambda: f"not reached by {box.unheard(lab.hosts)}",
+        PATIENCE_S,
+    )
     for host in lab.hosts:
         assert lab.exec(host, ["python3", "-c", GET, box.address]).stdout == "300000\n", host
-        assert box.run("ping", "-q", "-c1", "-W3", lab.address(host), check=False).returncode == 0, host
+        assert (
+            box.run("ping", "-q", "-c1", "-W3", lab.address(host), check=False).returncode == 0
+        ), host
 
 
 @pytest.mark.virtual
 @pytest.mark.smoke
-def test_a_container_with_a_port_of_its_own_reaches_everybody(wait_until: WaitUntil, tmp_path: Path) -> None:
-    """First without a controller, then, started again, with one; two of one host; under its own address alone."""
+def test_a_container_with_a_port_of_its_own_reaches_everybody(
+    wait_until: WaitUntil, tmp_path: Path
+) -> None:
+    """First without a controller, then, started again, with one; two of one host.
+
+    Under its own address alone.
+    """
     with ExitStack() as stack:
         lab = stack.enter_context(Lab.create(load_topology(TOPOLOGIES / "one-switch.yaml")))
         stack.enter_context(watched(lab, tmp_path, f"{MAC}@box1", f"{SECOND}@box2"))
@@ -159,9 +182,13 @@ def test_a_container_with_a_port_of_its_own_reaches_everybody(wait_until: WaitUn
             with box.serving():
                 all_reach(lab, box, wait_until)
             box.end()
-        told = next(host for host in call(lab.controller_socket, "status")["hosts"] if host["name"] == HOST)
+        told = next(
+            host for host in call(lab.controller_socket, "status")["hosts"] if host["name"] == HOST
+        )
         nics = {nic.name for nic in lab.topology.hosts[HOST].nics}
-        assert {nic["name"] for nic in told["nics"]} == nics, "the container's device is not taken for a NIC"
+        assert {nic["name"] for nic in told["nics"]} == nics, (
+            "the container's device is not taken for a NIC"
+        )
         first, second = Container(lab, 77, wait_until), Container(lab, 78, wait_until)
         first.plug("box1", MAC)
         second.plug("box2", SECOND)
@@ -175,4 +202,6 @@ def test_a_container_with_a_port_of_its_own_reaches_everybody(wait_until: WaitUn
             PATIENCE_S,
         )
         first.run("ip", "link", "set", "eth0", "address", "0e:00:00:00:77:99")
-        assert not reached(second.address) and not reached(lab.address("A")), "it is heard under another address"
+        assert not reached(second.address) and not reached(lab.address("A")), (
+            "it is heard under another address"
+        )

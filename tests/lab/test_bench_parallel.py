@@ -33,7 +33,9 @@ SIZE = 1 << 20
 @pytest.fixture(scope="module")
 def settings() -> ParallelSettings:
     topology = rescaled(load_topology(TOPOLOGY), RATE)
-    return ParallelSettings(topology, links=3, sizes=(SIZE,), streams=(3,), methods=("tcps", "parallel"), repeat=1)
+    return ParallelSettings(
+        topology, links=3, sizes=(SIZE,), streams=(3,), methods=("tcps", "parallel"), repeat=1
+    )
 
 
 def measured(settings: ParallelSettings) -> Report:
@@ -48,16 +50,24 @@ def measured(settings: ParallelSettings) -> Report:
 def test_three_links_are_faster_than_one(settings: ParallelSettings) -> None:
     rows = measured(replace(settings, parts=("transfer",))).rows
     kinds = [("fresh", "include"), ("fresh", "exclude"), ("warm", "exclude")]
-    wanted = [(method, streams, *kind) for method, streams in (("tcp", 1), ("tcps", 3)) for kind in kinds]
+    wanted = [
+        (method, streams, *kind) for method, streams in (("tcp", 1), ("tcps", 3)) for kind in kinds
+    ]
     wanted += [("parallel", 3, *kind) for kind in (kinds[0], ("fresh", "early"), *kinds[1:])]
-    assert [(row["method"], row["streams"], row["connection"], row["setup"]) for row in rows] == wanted
+    assert [
+        (row["method"], row["streams"], row["connection"], row["setup"]) for row in rows
+    ] == wanted
     for row in rows:
         assert row["goodput_bps"] == pytest.approx(SIZE * 8 / (row["time_ms"] / 1e3), rel=1e-6)
         assert 0 < row["goodput_bps"] <= 1.05 * RATE * row["streams"]
-        assert row["speedup"] == 1.0 if row["streams"] == 1 else row["speedup"] > (2 if EXACT else 0)
+        assert (
+            row["speedup"] == 1.0 if row["streams"] == 1 else row["speedup"] > (2 if EXACT else 0)
+        )
     for method in ("tcp", "tcps", "parallel"):
         fresh = {
-            row["setup"]: row["time_ms"] for row in rows if (row["method"], row["connection"]) == (method, "fresh")
+            row["setup"]: row["time_ms"]
+            for row in rows
+            if (row["method"], row["connection"]) == (method, "fresh")
         }
         assert fresh["include"] > fresh["exclude"]
 
@@ -65,7 +75,10 @@ def test_three_links_are_faster_than_one(settings: ParallelSettings) -> None:
 @pytest.mark.virtual
 @pytest.mark.skipif(not EXACT, reason="speed-ups are exact in virtual time alone: tier kernel")
 def test_six_links_are_six_times_one_and_a_question_costs_no_more() -> None:
-    """README.md's 5.97 x one TCP from 8 MB on; 2 KB with the first bytes in the greeting are as quick as over TCP."""
+    """README.md's 5.97 x one TCP from 8 MB on.
+
+    2 KB with the first bytes in the greeting are as quick as over TCP.
+    """
     chosen = ParallelSettings(
         load_topology(TOPOLOGY),
         links=6,
@@ -101,7 +114,9 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, Any], dict[
 def test_short_transfers_are_medians(
     settings: ParallelSettings, answers: list[tuple[dict[str, Any], dict[str, Any]]]
 ) -> None:
-    chosen = replace(settings, parts=("transfer",), sizes=(2048,), samples=3, connections=("fresh",))
+    chosen = replace(
+        settings, parts=("transfer",), sizes=(2048,), samples=3, connections=("fresh",)
+    )
     rows = measured(chosen).rows
     times_s: dict[tuple[str, int, str], list[float]] = defaultdict(list)
     for request, found in answers:
@@ -124,7 +139,9 @@ def test_short_transfers_are_medians(
 def test_a_transfer_survives_its_links(settings: ParallelSettings) -> None:
     """A link that carries nothing any more costs half a second, as README.md says."""
     faults = ("one_blackhole", "all_then_one")
-    chosen = replace(settings, parts=("fault",), methods=("parallel",), faults=faults, fault_bytes=4 << 20)
+    chosen = replace(
+        settings, parts=("fault",), methods=("parallel",), faults=faults, fault_bytes=4 << 20
+    )
     rows = measured(chosen).rows
     assert [row["fault"] for row in rows] == list(faults)
     for row in rows:
@@ -148,23 +165,35 @@ class Watched(Ends):
     def uneven(self) -> dict[str, Any]:
         devices = json.loads(self._lab.exec(SERVER, ["ip", "-j", "-s", "link"]).stdout)
         nics = {nic.name for nic in self._lab.topology.hosts[SERVER].nics}
-        counted = {each["ifname"]: each["stats64"]["tx"]["bytes"] for each in devices if each["ifname"] in nics}
+        counted = {
+            each["ifname"]: each["stats64"]["tx"]["bytes"]
+            for each in devices
+            if each["ifname"] in nics
+        }
         self.sent_bytes.append(counted)
         return super().uneven()
 
 
-def test_many_connections_use_all_interfaces(settings: ParallelSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_connections_use_all_interfaces(
+    settings: ParallelSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(parallel_mix, "Ends", Watched)
     monkeypatch.setattr(Watched, "sent_bytes", [], raising=False)
-    chosen = replace(settings, parts=("mix",), mix_methods=("parallel",), shorts=(2,), processes=4, window_s=2.0)
+    chosen = replace(
+        settings, parts=("mix",), mix_methods=("parallel",), shorts=(2,), processes=4, window_s=2.0
+    )
     report = measured(chosen)
     baseline, mixed = report.rows
     assert (baseline["method"], baseline["short"], baseline["speedup"]) == ("tcp", 0, 1.0)
     assert mixed["failed"] == 0 and mixed["processes"] == 12
     for row, raw in zip(report.rows, report.document["raw"], strict=True):
-        assert row["goodput_bps"] == round(sum(each["bytes"] for each in raw["processes"]) * 8 / 2.0)
+        assert row["goodput_bps"] == round(
+            sum(each["bytes"] for each in raw["processes"]) * 8 / 2.0
+        )
         assert len(raw["processes"]) == 12 and row["served_per_min"] > 0
-    assert mixed["speedup"] == pytest.approx(mixed["goodput_bps"] / baseline["goodput_bps"], rel=0.01)
+    assert mixed["speedup"] == pytest.approx(
+        mixed["goodput_bps"] / baseline["goodput_bps"], rel=0.01
+    )
     parts = []
     for before, after in zip(Watched.sent_bytes[::2], Watched.sent_bytes[1::2], strict=True):
         sent = [after[nic] - before[nic] for nic in before]
@@ -173,7 +202,9 @@ def test_many_connections_use_all_interfaces(settings: ParallelSettings, monkeyp
     assert len(of_parallel) == 3 and max(of_tcp) > 0.98, "plain TCP goes to one address"
     # Four connections of twelve on each; how much each gets done depends on who has the CPUs.
     assert min(of_parallel) > 0, parts
-    assert mixed["uneven"] < 2 < baseline["uneven"], "connections on the fullest interface more than on the emptiest"
+    assert mixed["uneven"] < 2 < baseline["uneven"], (
+        "connections on the fullest interface more than on the emptiest"
+    )
 
 
 def test_round_trips_are_those_of_the_client(
@@ -184,7 +215,13 @@ def test_round_trips_are_those_of_the_client(
     for tcp, parallel, (_, found) in zip(rows[::2], rows[1::2], answers, strict=True):
         for row in (tcp, parallel):
             assert len(found[row["method"]]) == 100
-            assert {"rtt_us": row["rtt_us"], "rtt_p99_us": row["rtt_p99_us"]} == figures(found[row["method"]])
-            assert row["rtt_us"] == pytest.approx(statistics.median(found[row["method"]][10:]) * 1e6, abs=0.01)
+            assert {"rtt_us": row["rtt_us"], "rtt_p99_us": row["rtt_p99_us"]} == figures(
+                found[row["method"]]
+            )
+            assert row["rtt_us"] == pytest.approx(
+                statistics.median(found[row["method"]][10:]) * 1e6, abs=0.01
+            )
         assert tcp["over_tcp_us"] is None
-        assert parallel["over_tcp_us"] == pytest.approx(parallel["rtt_us"] - tcp["rtt_us"], abs=0.02)
+        assert parallel["over_tcp_us"] == pytest.approx(
+            parallel["rtt_us"] - tcp["rtt_us"], abs=0.02
+        )

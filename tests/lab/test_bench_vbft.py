@@ -37,8 +37,12 @@ def measured(settings: VbftSettings) -> Report:
 
 @pytest.mark.virtual
 @pytest.mark.smoke
-def test_every_engine_measures_what_comes_through(settings: VbftSettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two pairs over two cables, so that none shares anything with another, unless both are given one cable."""
+def test_every_engine_measures_what_comes_through(
+    settings: VbftSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two pairs over two cables, so that none shares anything with another, unless both are
+    given one cable.
+    """
     engines: tuple[str, ...] = ("tcp", "iperf3")
     if not EXACT:  # MPI spins, which stops virtual time for ever
         with suppress(NotAvailable):  # tests/lab/test_mpi.py says so
@@ -57,8 +61,14 @@ def test_every_engine_measures_what_comes_through(settings: VbftSettings, monkey
     report = measured(replace(settings, engines=engines))
     assert [row["engine"] for row in report.rows] == list(engines)
     for row in report.rows:
-        assert (0.35 * 2 * RATE / 8 if EXACT else 0) < row["bytes_per_s"] <= 1.02 * row["bound_bytes_per_s"]
-        assert set(row["hosts"]) == {"n3", "n4"} and min(row["hosts"].values()) > (0 if EXACT else -1)
+        assert (
+            (0.35 * 2 * RATE / 8 if EXACT else 0)
+            < row["bytes_per_s"]
+            <= 1.02 * row["bound_bytes_per_s"]
+        )
+        assert set(row["hosts"]) == {"n3", "n4"} and min(row["hosts"].values()) > (
+            0 if EXACT else -1
+        )
         assert row["of_flat"] is None and row["hbspan_s"] > 0
     flooded = [after - before for before, after in zip(counted[::2], counted[1::2], strict=True)]
     assert [row["flooded"] for row in report.rows] == flooded
@@ -69,9 +79,15 @@ def test_every_engine_measures_what_comes_through(settings: VbftSettings, monkey
 def test_phases_follow_each_other(settings: VbftSettings) -> None:
     report = measured(replace(settings, patterns=("shift", "alltoall"), modes=("flow",)))
     shift, everybody = report.rows
-    assert shift["bound_bytes_per_s"] == round(pattern_bound(settings.topologies[0], "shift").total_bps / 8)
+    assert shift["bound_bytes_per_s"] == round(
+        pattern_bound(settings.topologies[0], "shift").total_bps / 8
+    )
     assert [len(phase) for phase in report.document["raw"][0]["received_bytes"]] == [4, 4, 4]
-    assert all(count > 0 for phase in report.document["raw"][0]["received_bytes"] for count in phase.values())
+    assert all(
+        count > 0
+        for phase in report.document["raw"][0]["received_bytes"]
+        for count in phase.values()
+    )
     assert len(report.document["raw"][1]["received_bytes"][0]) == 12
     for row in (shift, everybody):
         assert set(row["hosts"]) == {"n1", "n2", "n3", "n4"} and min(row["hosts"].values()) > 0

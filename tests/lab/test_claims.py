@@ -1,4 +1,7 @@
-"""A plain host claims the addresses of managed ones: by ARP, by neighbour discovery, and as the sender of frames."""
+"""A plain host claims the addresses of managed ones:
+
+by ARP, by neighbour discovery, and as the sender of frames.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,12 @@ TOPOLOGY = """
 name: claims
 switches: {n1: {port_buffer_bytes: 131072}, n2: {port_buffer_bytes: 131072}}
 hosts:
-  A: {nics: [{name: eth0, switch: n1, rate_bps: 100000000}, {name: eth1, switch: n2, rate_bps: 100000000}]}
-  B: {nics: [{name: eth0, switch: n1, rate_bps: 100000000}, {name: eth1, switch: n2, rate_bps: 100000000}]}
-  C: {nics: [{name: eth0, switch: n1, rate_bps: 100000000}, {name: eth1, switch: n2, rate_bps: 100000000}]}
+  A: {nics: [{name: eth0, switch: n1, rate_bps: 100000000},
+             {name: eth1, switch: n2, rate_bps: 100000000}]}
+  B: {nics: [{name: eth0, switch: n1, rate_bps: 100000000},
+             {name: eth1, switch: n2, rate_bps: 100000000}]}
+  C: {nics: [{name: eth0, switch: n1, rate_bps: 100000000},
+             {name: eth1, switch: n2, rate_bps: 100000000}]}
   R: {managed: false, nics: [{name: eth0, switch: n1, rate_bps: 100000000}]}
 """
 MANAGED = "ABC"
@@ -71,11 +77,19 @@ def ethernet(target: str, source: str, kind: int, body: bytes) -> bytes:
 def arp(operation: int, claimed: str, address: str, target: str, asked: str) -> bytes:
     """`claimed` has the address, says an ARP frame's body, to the one that has `asked`."""
     head = struct.pack("!HHBBH", 1, 0x0800, 6, 4, operation)
-    return head + octets(claimed) + socket.inet_aton(address) + octets(target) + socket.inet_aton(asked)
+    return (
+        head
+        + octets(claimed)
+        + socket.inet_aton(address)
+        + octets(target)
+        + socket.inet_aton(asked)
+    )
 
 
 def advertisement(claimed: str, address: str) -> bytes:
-    """`claimed` has the IPv6 address, says a neighbour advertisement to all, and overrides what they know."""
+    """`claimed` has the IPv6 address, says a neighbour advertisement to all, and overrides what
+    they know.
+    """
     source, target = (socket.inet_pton(socket.AF_INET6, each) for each in (address, "ff02::1"))
     body = struct.pack("!BBHI", 136, 0, 0, 0x20000000) + source + bytes((2, 1)) + octets(claimed)
     words = source + target + struct.pack("!II", len(body), 58) + body
@@ -89,7 +103,9 @@ def advertisement(claimed: str, address: str) -> bytes:
 @contextmanager
 def forged(lab: Lab, frames: list[bytes]) -> Iterator[None]:
     """R sends these frames, all of them a hundred times a second, until the end."""
-    process = lab.popen("R", [sys.executable, "-c", FORGE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = lab.popen(
+        "R", [sys.executable, "-c", FORGE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write(json.dumps([frame.hex() for frame in frames]))
     process.stdin.close()
@@ -105,13 +121,17 @@ def forged(lab: Lab, frames: list[bytes]) -> Iterator[None]:
 def streams(lab: Lab) -> dict[tuple[str, str], StreamResult]:
     """What becomes of a stream between each of ENDS."""
     running = {
-        ends: Stream(lab, *ends, pps=1000, seconds=SECONDS, flows=16, port=port) for port, ends in enumerate(ENDS, 5600)
+        ends: Stream(lab, *ends, pps=1000, seconds=SECONDS, flows=16, port=port)
+        for port, ends in enumerate(ENDS, 5600)
     }
     return {ends: stream.result() for ends, stream in running.items()}
 
 
 def rows(lab: Lab) -> dict[str, list[str]]:
-    """Each host's rows that lead to an address of a managed host, learned ones too; which group it is may change."""
+    """Each host's rows that lead to an address of a managed host, learned ones too.
+
+    Which group it is may change.
+    """
     known = [mac(lab, host, device) for host in MANAGED for device in ("br-ri2n", "eth0", "eth1")]
     found = {}
     for host in MANAGED:
@@ -136,7 +156,18 @@ def neighbours(lab: Lab, *, permanent: bool) -> Iterator[None]:
         for other in MANAGED:
             for address in (lab.address(other), lab.address6(other)) if other != host else ():
                 state = "permanent" if permanent else "reachable"
-                words = ["ip", "neigh", "replace", address, "lladdr", macs[other], "nud", state, "dev", "br-ri2n"]
+                words = [
+                    "ip",
+                    "neigh",
+                    "replace",
+                    address,
+                    "lladdr",
+                    macs[other],
+                    "nud",
+                    state,
+                    "dev",
+                    "br-ri2n",
+                ]
                 lab.exec(host, words)
     try:
         yield
@@ -147,24 +178,35 @@ def neighbours(lab: Lab, *, permanent: bool) -> Iterator[None]:
 
 
 def claims_of_addresses(lab: Lab) -> list[bytes]:
-    """R's own address has A's IPv4 and IPv6 addresses, it says: gratuitous, and to B and C as an answer."""
+    """R's own address has A's IPv4 and IPv6 addresses, it says:
+
+    gratuitous, and to B and C as an answer.
+    """
     macs, address = own(lab), lab.address("A")
     frames = [
-        ethernet(BROADCAST, macs["R"], 0x0806, arp(kind, macs["R"], address, BROADCAST, address)) for kind in (1, 2)
+        ethernet(BROADCAST, macs["R"], 0x0806, arp(kind, macs["R"], address, BROADCAST, address))
+        for kind in (1, 2)
     ]
     for host in "BC":
         body = arp(2, macs["R"], address, macs[host], lab.address(host))
         frames.append(ethernet(macs[host], macs["R"], 0x0806, body))
-    return [*frames, ethernet(ALL_NODES, macs["R"], 0x86DD, advertisement(macs["R"], lab.address6("A")))]
+    return [
+        *frames,
+        ethernet(ALL_NODES, macs["R"], 0x86DD, advertisement(macs["R"], lab.address6("A"))),
+    ]
 
 
 def test_who_sends_under_a_hosts_own_address_takes_nothing_from_it(lab: Lab) -> None:
-    """Between managed hosts the NICs' addresses are on the wire: what comes under a host's own one moves no row."""
+    """Between managed hosts the NICs' addresses are on the wire:
+
+    what comes under a host's own one moves no row.
+    """
     macs = own(lab)
     claim = arp(2, macs["A"], lab.address("A"), BROADCAST, lab.address("A"))
     frames = [ethernet(BROADCAST, macs["A"], 0x0806, claim)]
     frames += [
-        ethernet(target, macs["A"], 0x0800, bytes(46)) for target in (BROADCAST, *(macs[host] for host in "BCR"))
+        ethernet(target, macs["A"], 0x0800, bytes(46))
+        for target in (BROADCAST, *(macs[host] for host in "BCR"))
     ]
     frames += [ethernet(ALL_NODES, macs["A"], 0x86DD, advertisement(macs["A"], lab.address6("A")))]
     before = rows(lab)
@@ -174,7 +216,9 @@ def test_who_sends_under_a_hosts_own_address_takes_nothing_from_it(lab: Lab) -> 
         assert rows(lab) == before
 
 
-def test_a_forged_arp_answer_moves_no_row_and_no_packet_of_who_has_permanent_neighbours(lab: Lab) -> None:
+def test_a_forged_arp_answer_moves_no_row_and_no_packet_of_who_has_permanent_neighbours(
+    lab: Lab,
+) -> None:
     before = rows(lab)
     with neighbours(lab, permanent=True), forged(lab, claims_of_addresses(lab)):
         for ends, got in streams(lab).items():
@@ -182,8 +226,13 @@ def test_a_forged_arp_answer_moves_no_row_and_no_packet_of_who_has_permanent_nei
         assert rows(lab) == before
 
 
-def test_a_forged_arp_answer_is_believed_by_kernels_as_on_every_ethernet(lab: Lab, wait_until: WaitUntil) -> None:
-    """Whoever believes it sends to the plain host, and the bridge carries that; it does not move what others have."""
+def test_a_forged_arp_answer_is_believed_by_kernels_as_on_every_ethernet(
+    lab: Lab, wait_until: WaitUntil
+) -> None:
+    """Whoever believes it sends to the plain host, and the bridge carries that.
+
+    It does not move what others have.
+    """
 
     def known(host: str, address: str) -> str:
         words = lab.exec(host, ["ip", "neigh", "show", address, "dev", "br-ri2n"]).stdout.split()
@@ -193,7 +242,10 @@ def test_a_forged_arp_answer_is_believed_by_kernels_as_on_every_ethernet(lab: La
     with neighbours(lab, permanent=False), forged(lab, claims_of_addresses(lab)):
         for host in "BC":
             for address in (lab.address("A"), lab.address6("A")):
-                wait_until(lambda host=host, address=address: known(host, address) == r, f"{host} does not believe it")
+                wait_until(
+                    lambda host=host, address=address: known(host, address) == r,
+                    f"{host} does not believe it",
+                )
         flawless(Stream(lab, "B", "C", seconds=1.0, flows=16).result())
         assert rows(lab) == before
 
@@ -202,13 +254,16 @@ def test_a_forged_arp_answer_is_believed_by_kernels_as_on_every_ethernet(lab: La
 def test_a_nics_address_is_its_switchs_affair_and_comes_back_with_its_next_frame(
     lab: Lab, nic: str, wait_until: WaitUntil
 ) -> None:
-    """The switch of the first network leads A's eth0 to whoever has sent under its address last; no row moves.
+    """The switch of the first network leads A's eth0 to whoever has sent under its address last; no
+    row moves.
 
     Under the address of a NIC on another network nothing is lost.
     """
     macs, stolen = own(lab), mac(lab, "A", nic)
     targets = (BROADCAST, macs["B"], mac(lab, "B", "eth0"), mac(lab, "C", "eth0"))
-    frames = [ethernet(target, stolen, kind, bytes(46)) for target in targets for kind in (0x0800, 0x0806)]
+    frames = [
+        ethernet(target, stolen, kind, bytes(46)) for target in targets for kind in (0x0800, 0x0806)
+    ]
     before = rows(lab)
     with neighbours(lab, permanent=True):
         with forged(lab, frames):
@@ -223,7 +278,12 @@ def test_a_nics_address_is_its_switchs_affair_and_comes_back_with_its_next_frame
             here = [str(lab.topology.port_numbers["A", nic][1]), "0", stolen]
             # No stream: each NIC's next probe is a frame of it, too.
             wait_until(
-                lambda: here in [line.split()[:3] for line in lab.appctl("sw", "fdb/show", "n1").splitlines()],
+                lambda: (
+                    here
+                    in [
+                        line.split()[:3] for line in lab.appctl("sw", "fdb/show", "n1").splitlines()
+                    ]
+                ),
                 lambda: lab.appctl("sw", "fdb/show", "n1"),
             )
         for ends, result in streams(lab).items():

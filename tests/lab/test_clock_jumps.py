@@ -1,4 +1,5 @@
-"""The clock of the day is set under a running controller and helpers: a day ahead, then back, and nothing else changes.
+"""The clock of the day is set under a running controller and helpers: a day ahead, then back, and
+nothing else changes.
 
 In a guest only, whose clock is its own.
 """
@@ -51,16 +52,28 @@ def whole(cluster: Cluster) -> bool:
     return cluster.usable() and cluster.controller_content()
 
 
-@pytest.mark.parametrize("by_s", [-DAY_S, pytest.param(DAY_S, marks=pytest.mark.long)], ids=["back", "ahead"])
-def test_a_clock_that_is_set_changes_nothing(cluster: Cluster, by_s: float, wait_until: WaitUntil) -> None:
-    """Under a stream; what the controller says afterwards is heard, and so is its successor of that other day."""
+@pytest.mark.parametrize(
+    "by_s", [-DAY_S, pytest.param(DAY_S, marks=pytest.mark.long)], ids=["back", "ahead"]
+)
+def test_a_clock_that_is_set_changes_nothing(
+    cluster: Cluster, by_s: float, wait_until: WaitUntil
+) -> None:
+    """Under a stream.
+
+    What the controller says afterwards is heard, and so is its successor of that other day.
+    """
     lab = cluster.lab
     wait_until(lambda: whole(cluster), cluster.described, WHOLE_S)
-    before, pid = call(lab.controller_socket, "status"), call(lab.controller_socket, "status")["pid"]
+    before, pid = (
+        call(lab.controller_socket, "status"),
+        call(lab.controller_socket, "status")["pid"],
+    )
     try:
         stream_is_flawless(cluster, 1000.0, lambda: set_ahead(by_s), seconds=4, outage_ms=1e12)
         status = call(lab.controller_socket, "status")
-        assert status["pid"] == pid and problem_texts(status) == problem_texts(before), problem_texts(status)
+        assert status["pid"] == pid and problem_texts(status) == problem_texts(before), (
+            problem_texts(status)
+        )
         assert whole(cluster), cluster.described()
         for strategy, mode in (("round_robin", "RoundRobin"), ("max_min", "Paced")):
             call(lab.controller_socket, "strategy", name=strategy)

@@ -1,4 +1,6 @@
-"""Cables are swapped under a controller on a managed host, which others reach by several addresses, or by a new one."""
+"""Cables are swapped under a controller on a managed host, which others reach by several
+addresses, or by a new one.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ HOSTS = ("A", "B", "C")
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    nics = [{"name": f"eth{number}", "switch": f"s{number}", "rate_bps": 100_000_000} for number in (0, 1)]
+    nics = [
+        {"name": f"eth{number}", "switch": f"s{number}", "rate_bps": 100_000_000}
+        for number in (0, 1)
+    ]
     document = {
         "name": "swapped",
         "switches": {"s0": {"port_buffer_bytes": 131_072}, "s1": {"port_buffer_bytes": 131_072}},
@@ -67,7 +72,17 @@ def swap_cables(lab: Lab, host: str) -> None:
     for port in (one, other):
         args += ["--", "del-port", bridges[port], port.device]
     for port, bridge in ((one, bridges[other]), (other, bridges[one])):
-        args += ["--", "add-port", bridge, port.device, "--", "set", "port", port.device, "qos=@noop"]
+        args += [
+            "--",
+            "add-port",
+            bridge,
+            port.device,
+            "--",
+            "set",
+            "port",
+            port.device,
+            "qos=@noop",
+        ]
     lab.vsctl("sw", *args)
 
 
@@ -76,16 +91,27 @@ def networks(lab: Lab) -> dict[str, str | None]:
     status = call(lab.controller_socket, "status")
     if not status["settled"] or not all(host["connected"] for host in status["hosts"]):
         return {}
-    return {f"{host['name']}:{nic['name']}": nic["network"] for host in status["hosts"] for nic in host["nics"]}
+    return {
+        f"{host['name']}:{nic['name']}": nic["network"]
+        for host in status["hosts"]
+        for nic in host["nics"]
+    }
 
 
 def joined(now: dict[str, str | None], host: str, fellow: str) -> list[bool]:
     """Of each NIC of `host`: whether it is on the network of the NIC of that name of `fellow`."""
-    return [now[f"{host}:eth{number}"] == now[f"{fellow}:eth{number}"] for number in (0, 1)] if now else []
+    return (
+        [now[f"{host}:eth{number}"] == now[f"{fellow}:eth{number}"] for number in (0, 1)]
+        if now
+        else []
+    )
 
 
 def survives_swaps(lab: Lab) -> None:
-    """The cables of each host are swapped under a stream of others; the controller finds out how they are now."""
+    """The cables of each host are swapped under a stream of others.
+
+    The controller finds out how they are now.
+    """
     for host, sender, receiver in (("B", "C", "B"), ("C", "B", "C"), ("A", "B", "C")):
         fellow = next(name for name in HOSTS if name != host)
         before = joined(networks(lab), host, fellow)
@@ -96,7 +122,9 @@ def survives_swaps(lab: Lab) -> None:
         swapped_is_found(lab, host, fellow, [not each for each in before])
         got = stream.result()
         assert got.received and not got.duplicates, (host, got)
-        assert not EXACT or (got.longest_gap_ms <= LONGEST_MS and not got.lost_after(got.end_s - 0.5)), (host, got)
+        assert not EXACT or (
+            got.longest_gap_ms <= LONGEST_MS and not got.lost_after(got.end_s - 0.5)
+        ), (host, got)
         for end in HOSTS[1:]:
             reaches(lab, "A", end)
 
@@ -109,20 +137,28 @@ def swapped_is_found(lab: Lab, host: str, fellow: str, as_now: list[bool]) -> No
 
 
 @pytest.mark.smoke
-def test_cables_are_swapped_under_a_controller_that_hosts_reach_by_ipv4_ipv6_and_loopback(lab: Lab) -> None:
+def test_cables_are_swapped_under_a_controller_that_hosts_reach_by_ipv4_ipv6_and_loopback(
+    lab: Lab,
+) -> None:
     targets = {"A": "127.0.0.1", "B": f"[{lab.address6('A')}]", "C": lab.address("A")}
-    with controller_at_a(lab, f"[::]:{PORT}", {host: f"tcp:{at}:{PORT}" for host, at in targets.items()}):
+    with controller_at_a(
+        lab, f"[::]:{PORT}", {host: f"tcp:{at}:{PORT}" for host, at in targets.items()}
+    ):
         survives_swaps(lab)
 
 
 def test_cables_are_swapped_under_a_controller_that_has_moved(lab: Lab) -> None:
-    """A second address is where it runs now; rows that its predecessor left know of none of that."""
+    """A second address is where it runs now; rows that its predecessor left know of none of
+    that.
+    """
     at = f"{lab.address('A')}:{PORT}"
     with controller_at_a(lab, at, dict.fromkeys(HOSTS, f"tcp:{at}")):
         pass
     lab.exec("A", ["ip", "addr", "add", f"{MOVED}/32", "dev", "br-ri2n"])
     for host in HOSTS[1:]:
-        lab.exec(host, ["ip", "route", "add", f"{MOVED}/32", "via", lab.address("A"), "dev", "br-ri2n"])
+        lab.exec(
+            host, ["ip", "route", "add", f"{MOVED}/32", "via", lab.address("A"), "dev", "br-ri2n"]
+        )
     swap_cables(lab, "B")  # while no controller runs
     with controller_at_a(lab, f"{MOVED}:{PORT}", dict.fromkeys(HOSTS, f"tcp:{MOVED}:{PORT}")):
         survives_swaps(lab)

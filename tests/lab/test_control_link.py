@@ -1,4 +1,7 @@
-"""A host's control link is away for eight seconds under traffic: no packet is lost or doubled, no NIC called dead."""
+"""A host's control link is away for eight seconds under traffic:
+
+no packet is lost or doubled, no NIC called dead.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,12 @@ pytestmark = pytest.mark.virtual
 WaitUntil = Callable[..., None]
 AWAY_S = 8.0
 STREAM_S = 17.0  # until the host is back, which tries again every few seconds
-# When within a second the link goes; which host sends the beacons, and when, is the controller's affair.
-PHASES_S = [0.0, *(pytest.param(phase_s, marks=pytest.mark.long) for phase_s in (0.2, 0.4, 0.6, 0.8))]
+# When within a second the link goes; which host sends the beacons, and when, is the controller's
+# affair.
+PHASES_S = [
+    0.0,
+    *(pytest.param(phase_s, marks=pytest.mark.long) for phase_s in (0.2, 0.4, 0.6, 0.8)),
+]
 
 
 @pytest.fixture(scope="module")
@@ -32,12 +39,17 @@ def lab() -> Iterator[Lab]:
 def judged(lab: Lab) -> tuple[set[str], set[str]]:
     """The hosts that are connected, and the NICs and paths that `status` calls down or dead.
 
-    Of a host that is away it says nothing of its NICs, but of the paths to and from them, which go on being used.
+    Of a host that is away it says nothing of its NICs, but of the paths to and from them, which go
+    on being used.
     """
     status = call(lab.controller_socket, "status")
     nics = [(host, nic) for host in status["hosts"] for nic in host["nics"]]
-    dead = {f"{host['name']}:{nic['name']}" for host, nic in nics if False in (nic["up"], nic["alive"])}
-    paths = [(pair, path) for pair in status["pairs"] for path in pair["paths"] if not path["alive"]]
+    dead = {
+        f"{host['name']}:{nic['name']}" for host, nic in nics if False in (nic["up"], nic["alive"])
+    }
+    paths = [
+        (pair, path) for pair in status["pairs"] for path in pair["paths"] if not path["alive"]
+    ]
     dead |= {f"{pair['src']}:{path['own']} -> {pair['dst']}:{path['peer']}" for pair, path in paths}
     return {host["name"] for host in status["hosts"] if host["connected"]}, dead
 

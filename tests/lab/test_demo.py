@@ -32,7 +32,9 @@ def test_every_strategy_is_shown_and_nothing_stays() -> None:
 
 
 def test_ctrl_c_removes_everything() -> None:
-    with subprocess.Popen(DEMO, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as demo:
+    with subprocess.Popen(
+        DEMO, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as demo:
         assert demo.stderr is not None
         said = ""
         try:

@@ -1,4 +1,6 @@
-"""Links, switches, the controller and Open vSwitch die and come back, under a stream of numbered packets."""
+"""Links, switches, the controller and Open vSwitch die and come back, under a stream of numbered
+packets.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from tests.lab.packets import flawless, reaches
 pytestmark = pytest.mark.virtual
 
 WaitUntil = Callable[..., None]
-SWITCH_MS = 300  # a killed ovs-vswitchd that is started after 100 ms; real CPUs take longer for that
+SWITCH_MS = (
+    300  # a killed ovs-vswitchd that is started after 100 ms; real CPUs take longer for that
+)
 
 
 # ---- two hosts on two networks
@@ -53,10 +57,17 @@ def whole(lab: Lab, wait_until: WaitUntil) -> None:
         except NotAvailable:
             return False
         nics = [nic for host in status["hosts"] if host["connected"] for nic in host["nics"]]
-        return bool(status["settled"]) and len(nics) == number and all(nic["up"] and nic["alive"] for nic in nics)
+        return (
+            bool(status["settled"])
+            and len(nics) == number
+            and all(nic["up"] and nic["alive"] for nic in nics)
+        )
 
     def said() -> str:
-        return str(call(lab.controller_socket, "status"))[:2000] + (lab.run_dir / "controller.log").read_text()[-1500:]
+        return (
+            str(call(lab.controller_socket, "status"))[:2000]
+            + (lab.run_dir / "controller.log").read_text()[-1500:]
+        )
 
     wait_until(good, said, timeout_s=30)
 
@@ -67,7 +78,9 @@ def outlived(got: StreamResult, done_s: float) -> None:
     assert not EXACT or got.start_s < done_s < got.end_s, f"the stream ended before {done_s}: {got}"
 
 
-@pytest.mark.parametrize("fault", [pytest.param("nic_down", marks=pytest.mark.smoke), *list(FELT)[1:]])
+@pytest.mark.parametrize(
+    "fault", [pytest.param("nic_down", marks=pytest.mark.smoke), *list(FELT)[1:]]
+)
 def test_traffic_goes_on_after_a_fault_and_all_paths_return(lab: Lab, fault: str) -> None:
     stream = Stream(lab, "B", "A", seconds=1.7 if EXACT else 5)
     nic = busy_nic(lab, "B")
@@ -80,12 +93,21 @@ def test_traffic_goes_on_after_a_fault_and_all_paths_return(lab: Lab, fault: str
         reaches(lab, *pair)  # with the fault; the fixture waits for all paths
 
 
-def test_frames_that_the_datapath_still_leads_to_a_replaced_group_arrive(lab: Lab, wait_until: WaitUntil) -> None:
-    """What ovs-vswitchd has cached leads to the old group for a moment; here it does not look through its cache."""
+def test_frames_that_the_datapath_still_leads_to_a_replaced_group_arrive(
+    lab: Lab, wait_until: WaitUntil
+) -> None:
+    """What ovs-vswitchd has cached leads to the old group for a moment.
+
+    Here it does not look through its cache.
+    """
 
     def group() -> int:
-        rows = lab.ofctl("B", "-O", "OpenFlow15", "dump-flows", "br-ri2n", f"table={Table.SEND}", "--no-stats")
-        return int(next(row for row in rows.splitlines() if "dl_src=" in row).rpartition("group:")[2])
+        rows = lab.ofctl(
+            "B", "-O", "OpenFlow15", "dump-flows", "br-ri2n", f"table={Table.SEND}", "--no-stats"
+        )
+        return int(
+            next(row for row in rows.splitlines() if "dl_src=" in row).rpartition("group:")[2]
+        )
 
     # A group of the pair's own keeps its number.
     wait_until(lambda: group() != pair_group_id("A"), "the pair stays active", timeout_s=30)
@@ -106,7 +128,9 @@ def test_frames_that_the_datapath_still_leads_to_a_replaced_group_arrive(lab: La
 
 
 @pytest.mark.smoke
-def test_a_killed_controller_loses_nothing_and_its_successor_neither(lab: Lab, wait_until: WaitUntil) -> None:
+def test_a_killed_controller_loses_nothing_and_its_successor_neither(
+    lab: Lab, wait_until: WaitUntil
+) -> None:
     stream = Stream(lab, "B", "A", seconds=3 if EXACT else 9, flows=16)
     busy_nic(lab, "B")
     replace_controller(lab)
@@ -126,7 +150,9 @@ def test_without_a_controller_hosts_find_each_other_after_any_link_died(lab: Lab
 
 @pytest.fixture(scope="module")
 def begun() -> Iterator[tuple[Lab, StreamResult, float]]:
-    """A lab whose controller was started under a stream, what became of that, and when it was ready."""
+    """A lab whose controller was started under a stream, what became of that, and when it was
+    ready.
+    """
     with Lab.create(load_topology(TOPOLOGIES / "fig4" / "d.yaml")) as lab:
         reaches(lab, "C", "A")
         stream = Stream(lab, "C", "A", seconds=3 if EXACT else 6, flows=8)
@@ -153,7 +179,10 @@ def test_the_controller_takes_over_from_the_start_up_flows_without_a_loss(
 
 
 def test_a_controller_in_the_fabric_is_reached_over_it(three: Lab, wait_until: WaitUntil) -> None:
-    """Host A runs the controller; the others reach it by the NICs that it manages, also after one is dropping."""
+    """Host A runs the controller.
+
+    The others reach it by the NICs that it manages, also after one is dropping.
+    """
     inside = f"{three.address('A')}:6653"
     argv = [sys.executable, "-m", "ri2n_sdn.cli.main", "controller", "--listen", inside]
     argv += ["--socket", str(three.controller_socket), "--config", str(three.cluster_file)]
@@ -169,13 +198,17 @@ def test_a_controller_in_the_fabric_is_reached_over_it(three: Lab, wait_until: W
             three.fault("blackhole", host="C", nic=nic)
             got = stream.result()
             assert got.received and not got.duplicates, got
-            assert not EXACT or (got.longest_gap_ms <= 1000 and not got.lost_after(got.end_s - 0.5)), got
+            assert not EXACT or (
+                got.longest_gap_ms <= 1000 and not got.lost_after(got.end_s - 0.5)
+            ), got
             reaches(three, "C", "A")
             three.restore_all()
             whole(three, wait_until)
         finally:
             for host in three.topology.managed_hosts():
-                three.vsctl(host, "set-controller", "br-ri2n", f"tcp:{three.controller_address}:6653")
+                three.vsctl(
+                    host, "set-controller", "br-ri2n", f"tcp:{three.controller_address}:6653"
+                )
             controller.kill()
             controller.wait()
 
@@ -184,7 +217,10 @@ def test_a_controller_in_the_fabric_is_reached_over_it(three: Lab, wait_until: W
 def test_a_killed_switch_is_felt_until_the_next_one_runs_and_doubles_nothing(
     three: Lab, host: str, wait_until: WaitUntil
 ) -> None:
-    """Flows that the kernel knows go on until the next ovs-vswitchd takes what it knows away; here all are new."""
+    """Flows that the kernel knows go on until the next ovs-vswitchd takes what it knows away.
+
+    Here all are new.
+    """
     stream = Stream(three, "C", "A", seconds=4 if EXACT else 8, flows=8)
     back = Stream(three, "A", "C", seconds=4 if EXACT else 8, flows=8, port=5601)
     three.kill_switch(host)
@@ -192,11 +228,15 @@ def test_a_killed_switch_is_felt_until_the_next_one_runs_and_doubles_nothing(
     for got in (stream.result(), back.result()):
         assert got.received and not got.duplicates, got
         if EXACT:
-            assert got.longest_gap_ms <= SWITCH_MS and got.lost <= SWITCH_MS and not got.out_of_order, got
+            assert (
+                got.longest_gap_ms <= SWITCH_MS and got.lost <= SWITCH_MS and not got.out_of_order
+            ), got
             assert not got.lost_after(got.end_s - 0.5), got
 
 
-def test_a_host_whose_switch_is_killed_comes_back_and_harms_nobody(three: Lab, wait_until: WaitUntil) -> None:
+def test_a_host_whose_switch_is_killed_comes_back_and_harms_nobody(
+    three: Lab, wait_until: WaitUntil
+) -> None:
     stream = Stream(three, "C", "A", seconds=4 if EXACT else 8, flows=8)
     three.kill_switch("B")
     whole(three, wait_until)
@@ -208,7 +248,10 @@ def test_a_host_whose_switch_is_killed_comes_back_and_harms_nobody(three: Lab, w
 def test_a_host_whose_bridge_is_deleted_and_made_again_comes_back_and_harms_nobody(
     three: Lab, wait_until: WaitUntil
 ) -> None:
-    """`ovs-vsctl del-br` takes ports, rows and the host's address with it; host-up brings all of them back."""
+    """`ovs-vsctl del-br` takes ports, rows and the host's address with it.
+
+    Host-up brings all of them back.
+    """
     number = len(three.topology.hosts)
     stream = Stream(three, "C", "A", seconds=6 if EXACT else 12, flows=8)
     back = Stream(three, "A", "C", seconds=6 if EXACT else 12, flows=8, port=5601)
@@ -233,19 +276,43 @@ def cycles(lab: Lab) -> int:
     return int(call(lab.controller_socket, "status")["counters"].get("cycles", 0))
 
 
-def test_tcp_connections_survive_that_weights_change_under_load(three: Lab, wait_until: WaitUntil) -> None:
+def test_tcp_connections_survive_that_weights_change_under_load(
+    three: Lab, wait_until: WaitUntil
+) -> None:
     server = three.popen("A", ["iperf3", "-s", "-1", "-p", "5300"], stdout=subprocess.DEVNULL)
-    wait = "for i in $(seq 2000); do ss -ltnH sport = :5300 | grep -q . && exit 0; sleep 0.05; done; exit 1"
+    wait = (
+        "for i in $(seq 2000); do ss -ltnH sport = :5300 | grep -q . && exit 0; sleep 0.05; "
+        "done; exit 1"
+    )
     three.exec("A", ["bash", "-c", wait], timeout_s=PATIENCE_S)
-    command = ["iperf3", "-c", three.address("A"), "-p", "5300", "-P", "8", "-t", "6", "-C", "cubic", "-b", "4M", "-J"]
+    command = [
+        "iperf3",
+        "-c",
+        three.address("A"),
+        "-p",
+        "5300",
+        "-P",
+        "8",
+        "-t",
+        "6",
+        "-C",
+        "cubic",
+        "-b",
+        "4M",
+        "-J",
+    ]
     client = three.popen("C", command, stdout=subprocess.PIPE, text=True)
     for name in ("round_robin", "ri2n_plus", "ri2n_plus_plus", "max_min"):
         call(three.controller_socket, "strategy", name=name)
         rounds = cycles(three)
-        wait_until(lambda before=rounds: cycles(three) >= before + 3, "three rounds of the controller")
+        wait_until(
+            lambda before=rounds: cycles(three) >= before + 3, "three rounds of the controller"
+        )
     assert not EXACT or client.poll() is None, "it ended before the weights changed"
     out = client.communicate(timeout=PATIENCE_S)[0]
     assert client.returncode == 0, out[-500:]
     assert server.wait(timeout=PATIENCE_S) == 0
     streams = json.loads(out)["end"]["streams"]
-    assert len(streams) == 8 and all(stream["receiver"]["bytes"] > 0 for stream in streams), out[-2000:]
+    assert len(streams) == 8 and all(stream["receiver"]["bytes"] > 0 for stream in streams), out[
+        -2000:
+    ]

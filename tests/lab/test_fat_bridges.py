@@ -1,4 +1,6 @@
-"""Switches that are the kernel's own bridges, configured by the files that `ri2n vlan switch-config` writes."""
+"""Switches that are the kernel's own bridges, configured by the files that `ri2n vlan
+switch-config` writes.
+"""
 
 from __future__ import annotations
 
@@ -60,4 +62,6 @@ def test_the_files_can_be_run_again(lab: Lab) -> None:
     done_s = time.monotonic()
     got = stream.result()
     flawless(got)
-    assert not EXACT or got.start_s < done_s < got.end_s, f"the stream ended before: {done_s}, {got}"
+    assert not EXACT or got.start_s < done_s < got.end_s, (
+        f"the stream ended before: {done_s}, {got}"
+    )

@@ -1,4 +1,7 @@
-"""Helpers on a VLAN fat tree: stripes over NICs and VLANs, nothing lost when a switch dies or a table changes."""
+"""Helpers on a VLAN fat tree:
+
+stripes over NICs and VLANs, nothing lost when a switch dies or a table changes.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,9 @@ pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("reorder_program")]
 
 WaitUntil = Callable[..., None]
 WHOLE_S = 20.0
-# How much longer than planned no packet comes, as README.md says: 13 ms and what depends on when between two heartbeats
-# the switch dies.
-# `adaptive` may give a pair one VLAN alone: what takes over has carried nothing before (27.5 ms were measured).
+# How much longer than planned no packet comes, as README.md says: 13 ms and what depends on when
+# between two heartbeats the switch dies. `adaptive` may give a pair one VLAN alone: what takes over
+# has carried nothing before (27.5 ms were measured).
 FAULT_MS = {"spread": 20.0, "adaptive": 40.0}
 
 
@@ -66,16 +69,24 @@ def peer_links(lab: Lab) -> dict[tuple[str, str], list[dict[str, Any]]]:
 
 
 def striped(lab: Lab) -> bool:
-    """Whether all pairs stripe, over two VLANs between switches and one on a switch, and the controller agrees."""
+    """Whether all pairs stripe, over two VLANs between switches and one on a switch, and the
+    controller agrees.
+    """
     try:
         links = peer_links(lab)
         settled = call(lab.controller_socket, "status")["settled"]
     except (NotAvailable, KeyError):
         return False
     wanted = {
-        (a, b): 1 if {a, b} in ({"n1", "n2"}, {"n3", "n4"}) else 2 for a in lab.hosts for b in lab.hosts if a != b
+        (a, b): 1 if {a, b} in ({"n1", "n2"}, {"n3", "n4"}) else 2
+        for a in lab.hosts
+        for b in lab.hosts
+        if a != b
     }
-    return bool(settled) and {p: sum(bool(link["usable"]) for link in found) for p, found in links.items()} == wanted
+    return (
+        bool(settled)
+        and {p: sum(bool(link["usable"]) for link in found) for p, found in links.items()} == wanted
+    )
 
 
 def described(lab: Lab) -> str:
@@ -115,7 +126,9 @@ def test_streams_stay_in_order_while_programs_change_their_table(
 
     def vlans(source: str, target: str) -> frozenset[int | None]:
         pairs = call(lab.controller_socket, "status")["pairs"]
-        paths = next(pair["paths"] for pair in pairs if (pair["src"], pair["dst"]) == (source, target))
+        paths = next(
+            pair["paths"] for pair in pairs if (pair["src"], pair["dst"]) == (source, target)
+        )
         return frozenset(path["vlan"] for path in paths if path["share"] > 0)
 
     streams = [
@@ -126,11 +139,16 @@ def test_streams_stay_in_order_while_programs_change_their_table(
         table = [["n1", "n3", vlan], ["n4", "n2", vlan]]
         call(lab.controller_socket, "vlan_table", owner="test", pairs=table)
         wanted = frozenset({None if vlan == 101 else vlan})
-        wait_until(lambda wanted=wanted: vlans("n1", "n3") == wanted == vlans("n4", "n2"), "the table is not used")
+        wait_until(
+            lambda wanted=wanted: vlans("n1", "n3") == wanted == vlans("n4", "n2"),
+            "the table is not used",
+        )
     changed_s = time.monotonic()
     call(lab.controller_socket, "vlan_table", owner="test", pairs=[])
     for stream in streams:
         got = stream.result()
         flawless(got, described(lab))
-        assert not EXACT or changed_s < got.end_s, f"the stream ended {changed_s - got.end_s:.2f} s too early"
+        assert not EXACT or changed_s < got.end_s, (
+            f"the stream ended {changed_s - got.end_s:.2f} s too early"
+        )
     assert flooded_frames(lab) == before

@@ -1,4 +1,7 @@
-"""Real switches with VLANs between real hosts: all talk, nothing is flooded, dead switches are left and found again."""
+"""Real switches with VLANs between real hosts:
+
+all talk, nothing is flooded, dead switches are left and found again.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,14 @@ from tests.problem_texts import problem_texts
 
 from .conftest import EXACT, replace_controller
 from .fat_trees import until_sent, vbft
-from .packets import all_reach_each_other, all_talk_tcp, broadcasts_arrive_once, flawless, flawless_streams, reaches
+from .packets import (
+    all_reach_each_other,
+    all_talk_tcp,
+    broadcasts_arrive_once,
+    flawless,
+    flawless_streams,
+    reaches,
+)
 
 pytestmark = pytest.mark.virtual
 
@@ -54,7 +64,9 @@ def status(lab: Lab) -> dict[str, Any]:
 def paths(lab: Lab, source: str, target: str) -> list[dict[str, Any]]:
     """A pair's paths as the controller knows them."""
     pairs = status(lab)["pairs"]
-    found: list[dict[str, Any]] = next(p["paths"] for p in pairs if (p["src"], p["dst"]) == (source, target))
+    found: list[dict[str, Any]] = next(
+        p["paths"] for p in pairs if (p["src"], p["dst"]) == (source, target)
+    )
     return found
 
 
@@ -65,7 +77,11 @@ def whole(lab: Lab, wait_until: WaitUntil) -> None:
     def good() -> bool:
         now = status(lab)
         alive = all(path["alive"] for pair in now["pairs"] for path in pair["paths"])
-        return bool(now["settled"]) and alive and now["counters"].get("announcements_sent", 0) >= nics * TREES
+        return (
+            bool(now["settled"])
+            and alive
+            and now["counters"].get("announcements_sent", 0) >= nics * TREES
+        )
 
     wait_until(good, lambda: str(status(lab))[:3000], timeout_s=20)
 
@@ -104,7 +120,9 @@ def test_what_a_switch_forgot_is_flooded_and_counted(lab: Lab, wait_until: WaitU
 
 
 @pytest.mark.parametrize(
-    "fault", [{"kind": "switch_down", "switch": "up2"}, {"kind": "cable", "switch": "up2", "port": 2}], ids=str
+    "fault",
+    [{"kind": "switch_down", "switch": "up2"}, {"kind": "cable", "switch": "up2", "port": 2}],
+    ids=str,
 )
 def test_a_dead_tree_is_left_within_a_second_and_used_again(
     lab: Lab, fault: dict[str, Any], wait_until: WaitUntil
@@ -116,11 +134,15 @@ def test_a_dead_tree_is_left_within_a_second_and_used_again(
     lab.fault(**fault)
     got, near = stream.result(), other.result()
     assert got.received and not got.duplicates, got
-    if EXACT:  # README.md promises 0.6 s; a flow's interval is 32 ms, and half of the flows go by this tree
+    # README.md promises 0.6 s; a flow's interval is 32 ms, and half of the flows go by this tree
+    if EXACT:
         assert got.longest_flow_gap_ms <= 700 and got.lost <= 350, got
         assert not got.lost_after(got.end_s - 0.5), got
     flawless(near, "hosts on one switch need no other")
-    wait_until(lambda: [path["alive"] for path in paths(lab, "n1", "n3")] == [True, False], "it is not noticed")
+    wait_until(
+        lambda: [path["alive"] for path in paths(lab, "n1", "n3")] == [True, False],
+        "it is not noticed",
+    )
     reaches(lab, "n1", "n3")
     lab.restore_all()
     whole(lab, wait_until)
@@ -133,7 +155,8 @@ def test_the_base_tree_may_die_too(lab: Lab, wait_until: WaitUntil) -> None:
     lab.fault("switch_down", switch="up1")
     wait_until(lambda: not paths(lab, "n1", "n3")[0]["alive"], "the dead tree is not noticed")
     wait_until(
-        lambda: any("up1" in text for text in problem_texts(status(lab))), lambda: str(problem_texts(status(lab)))
+        lambda: any("up1" in text for text in problem_texts(status(lab))),
+        lambda: str(problem_texts(status(lab))),
     )
     wait_until(lambda: status(lab)["settled"], "not settled")
     lab.exec("n1", ["ip", "neigh", "flush", "all"])
@@ -150,7 +173,9 @@ def used(lab: Lab, source: str, target: str) -> set[int | None]:
     return {path["vlan"] for path in paths(lab, source, target) if path["slots"]}
 
 
-def test_a_program_gets_a_table_for_as_long_as_it_runs(lab: Lab, wait_until: WaitUntil, tmp_path: Path) -> None:
+def test_a_program_gets_a_table_for_as_long_as_it_runs(
+    lab: Lab, wait_until: WaitUntil, tmp_path: Path
+) -> None:
     table = tmp_path / "table.csv"
     table.write_text("sender,receiver,vlan\nn1,n3,102\nn3,n1,101\n")
     stream = Stream(lab, "n1", "n3", seconds=4 if EXACT else 20, flows=32)
@@ -166,7 +191,9 @@ def test_a_program_gets_a_table_for_as_long_as_it_runs(lab: Lab, wait_until: Wai
     wait_until(lambda: used(lab, "n1", "n3") == {None, 102}, lambda: str(paths(lab, "n1", "n3")))
     flawless(stream.result())
     table.write_text("sender,receiver,vlan\nn1,n3,999\n")
-    answer = subprocess.run([*RI2N, "vlan", "use", str(table), *socket], capture_output=True, text=True, check=False)
+    answer = subprocess.run(
+        [*RI2N, "vlan", "use", str(table), *socket], capture_output=True, text=True, check=False
+    )
     assert answer.returncode == 2 and "n1 n3: there is no VLAN 999" in answer.stderr
     assert answer.stderr.count("\n") == 1
 
@@ -187,7 +214,8 @@ def test_check_finds_nothing_where_all_is_well(lab: Lab) -> None:
     ("port", "setting", "undo", "said"),
     [
         ("leaf2-1", "trunks=101", "trunks=101,102", "leaf2 port 1 (n3:nic0): VLAN 102 is missing"),
-        # With two leaves there is one way through up2: nobody can tell its cables from each other, or from it.
+        # With two leaves there is one way through up2: nobody can tell its cables from each other,
+        # or from it.
         ("leaf1-22", "trunks=101", "trunks=102", "up2: nothing gets through it"),
     ],
 )
@@ -200,8 +228,12 @@ def test_check_names_what_is_wrong(lab: Lab, port: str, setting: str, undo: str,
     assert code == 1 and len(lines) == 1 and said in lines[0], lines
 
 
-def test_a_host_that_no_file_names_and_one_that_was_replaced(lab: Lab, wait_until: WaitUntil) -> None:
-    """n4 is new, n3 comes back with other MAC addresses; no file on any other host knows of either."""
+def test_a_host_that_no_file_names_and_one_that_was_replaced(
+    lab: Lab, wait_until: WaitUntil
+) -> None:
+    """n4 is new, n3 comes back with other MAC addresses; no file on any other host knows of
+    either.
+    """
     config = yaml.safe_load(lab.cluster_file.read_text())
     del config["hosts"]["n4"]
     file = lab.run_dir / "without-n4.yaml"
@@ -220,7 +252,9 @@ def test_a_host_that_no_file_names_and_one_that_was_replaced(lab: Lab, wait_unti
     lab.host_script("n3", "host-down")
     lab.exec("n3", ["ip", "link", "set", "nic0", "address", "04:00:00:00:7f:01"])
     lab.host_script("n3", "host-up", *lab.host_up_arguments("n3"))
-    wait_until(lambda: all(h["mac"] != old for h in status(lab)["hosts"]), "the new host is not seen")
+    wait_until(
+        lambda: all(h["mac"] != old for h in status(lab)["hosts"]), "the new host is not seen"
+    )
     whole(lab, wait_until)
     lab.exec("n1", ["ip", "neigh", "flush", "all"])
     flawless_streams(lab, (("n1", "n3"), ("n3", "n1")), flows=32)

@@ -1,4 +1,6 @@
-"""Floods from a plain host on the netdev datapath, which reads frames before nftables may drop them."""
+"""Floods from a plain host on the netdev datapath, which reads frames before nftables may drop
+them.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def address(lab: Lab, host: str, device: str) -> str:
 
 def given(lab: Lab, host: str) -> int:
     """Frames that came in by the host's NICs."""
-    return sum(map(int, re.findall(r"rx pkts=(\d+)", lab.ofctl(host, "dump-ports", "br-ri2n", "eth0"))))
+    return sum(
+        map(int, re.findall(r"rx pkts=(\d+)", lab.ofctl(host, "dump-ports", "br-ri2n", "eth0")))
+    )
 
 
 def busy_s(lab: Lab, host: str) -> float:
@@ -52,7 +56,9 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("kind", FLOODS)
-def test_hosts_reach_each_other_after_a_flood_and_no_nic_is_taken_for_dead(kind: str, flooded: Lab) -> None:
+def test_hosts_reach_each_other_after_a_flood_and_no_nic_is_taken_for_dead(
+    kind: str, flooded: Lab
+) -> None:
     """`-s` tells what a frame costs."""
     target, source, eth_type, pps = FLOODS[kind]
     target = address(flooded, "A", "br-ri2n") if target == "A" else target
@@ -65,7 +71,13 @@ def test_hosts_reach_each_other_after_a_flood_and_no_nic_is_taken_for_dead(kind:
     flood(flooded, target, source, eth_type, pps=pps)
     reaches(flooded, "A", "B")
     reaches(flooded, "A", "R")
-    if source == "own":  # those of new addresses may take all that ovs-vswitchd gets of a busy machine's CPUs
+    if (
+        source == "own"
+    ):  # those of new addresses may take all that ovs-vswitchd gets of a busy machine's CPUs
         assert call(flooded.controller_socket, "status")["counters"]["nic_deaths"] == deaths
-        learned = set(re.findall(r"dl_dst=([0-9a-f:]{17})", flooded.ofctl("A", "dump-flows", "br-ri2n", "table=11")))
+        learned = set(
+            re.findall(
+                r"dl_dst=([0-9a-f:]{17})", flooded.ofctl("A", "dump-flows", "br-ri2n", "table=11")
+            )
+        )
         assert learned == {address(flooded, "R", "eth0")}

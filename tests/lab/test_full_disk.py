@@ -1,4 +1,7 @@
-"""`ri2n serve` on a disk that fills up in the midst of a copy: one line for that client, and room again."""
+"""`ri2n serve` on a disk that fills up in the midst of a copy:
+
+one line for that client, and room again.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,16 @@ from pathlib import Path
 import pytest
 
 from tests.unit.parallel.relay import PASS, SWALLOW
-from tests.unit.parallel.test_copy_commands import BLOCK, HALF_WAY, Served, cp, good, half_way, serve, start
+from tests.unit.parallel.test_copy_commands import (
+    BLOCK,
+    HALF_WAY,
+    Served,
+    cp,
+    good,
+    half_way,
+    serve,
+    start,
+)
 
 CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 1 << 18
 DISK, WHOLE = 64 << 20, 40 << 20
@@ -21,7 +33,10 @@ WaitUntil = Callable[..., None]
 
 
 def small_disk(folder: Path) -> None:
-    """In the child that becomes the server: `folder` is a disk of its own, for it alone, and goes with it."""
+    """In the child that becomes the server:
+
+    `folder` is a disk of its own, for it alone, and goes with it.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     options = f"size={DISK}".encode()
     done = (
@@ -46,15 +61,21 @@ def on_disk(served: Served, *argv: str) -> str:
     return subprocess.run(inside, capture_output=True, text=True, check=False).stdout
 
 
-def test_a_disk_that_fills_up_costs_that_copy_one_line(served: Served, tmp_path: Path, wait_until: WaitUntil) -> None:
+def test_a_disk_that_fills_up_costs_that_copy_one_line(
+    served: Served, tmp_path: Path, wait_until: WaitUntil
+) -> None:
     folder, source = tmp_path / "served", tmp_path / "source"
     source.write_bytes(random.Random(17).randbytes(WHOLE))
     with half_way(served, WHOLE // BLOCK) as relay:
         client = start(source, served.at("whole", relay))
         try:
-            wait_until(lambda: relay.modes[HALF_WAY] == SWALLOW, lambda: f"nothing comes: {client.poll()}")
+            wait_until(
+                lambda: relay.modes[HALF_WAY] == SWALLOW, lambda: f"nothing comes: {client.poll()}"
+            )
             fill = f"head -c {DISK} /dev/zero >{folder}/filler; stat -c %s {folder}/filler"
-            assert DISK - WHOLE < int(on_disk(served, "sh", "-c", fill)) < DISK, "the rest of the disk"
+            assert DISK - WHOLE < int(on_disk(served, "sh", "-c", fill)) < DISK, (
+                "the rest of the disk"
+            )
             relay.set(PASS, HALF_WAY)
             _, said = client.communicate(timeout=600)
         finally:
@@ -62,7 +83,10 @@ def test_a_disk_that_fills_up_costs_that_copy_one_line(served: Served, tmp_path:
             client.communicate()
     assert client.returncode == 2 and said.count("\n") == 1 and "space" in said.lower(), said
     assert served.process.poll() is None
-    wait_until(lambda: on_disk(served, "ls", "-A", str(folder)).split() == ["filler"], "what came stays on the disk")
+    wait_until(
+        lambda: on_disk(served, "ls", "-A", str(folder)).split() == ["filler"],
+        "what came stays on the disk",
+    )
     on_disk(served, "rm", f"{folder}/filler")
     good(cp(source, served.at("whole"), "--json"))
     cp(served.at("whole"), tmp_path / "back")

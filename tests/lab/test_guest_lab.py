@@ -1,4 +1,6 @@
-"""Labs in guests that stay: the same commands from outside, and nothing left however a guest ends."""
+"""Labs in guests that stay: the same commands from outside, and nothing left however a guest
+ends.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,11 @@ def empty_root(use: str) -> Iterator[Path]:
             left = guest_labs.all_guest_labs()
             for lab in left:
                 guest_labs.end(lab)
-        names = [path.name for path in folder.iterdir() if not path.name.startswith(".")] if folder.exists() else []
+        names = (
+            [path.name for path in folder.iterdir() if not path.name.startswith(".")]
+            if folder.exists()
+            else []
+        )
         for lock in folder.glob(".lock-*"):
             lock.unlink()
         with suppress(FileNotFoundError):
@@ -63,7 +69,9 @@ def empty_root(use: str) -> Iterator[Path]:
 
 @pytest.fixture(scope="module", autouse=True)
 def root() -> Iterator[Path]:
-    """Where the lab that most of these tests share is, and no other: so commands need not name it."""
+    """Where the lab that most of these tests share is, and no other: so commands need not name
+    it.
+    """
     try:
         find_kernel("uml")
     except NotAvailable as error:
@@ -78,15 +86,21 @@ def ri2n(root: Path, *argv: str, **keywords: Any) -> subprocess.CompletedProcess
     if "input" not in keywords:
         keywords.setdefault("stdin", subprocess.DEVNULL)
     environment = {**os.environ, "RI2N_LAB_ROOT": str(root), "COLUMNS": "200"}
-    return subprocess.run([sys.executable, "-m", "ri2n_sdn.cli.main", *argv], env=environment, check=False, **keywords)
+    return subprocess.run(
+        [sys.executable, "-m", "ri2n_sdn.cli.main", *argv], env=environment, check=False, **keywords
+    )
 
 
 def started(name: str, *, limit_s: float = 3600.0, hang_s: float | None = None) -> Connection:
-    return guest_labs.start_keeper(load_topology(TOPOLOGY), name, "uml", limit_s=limit_s, hang_s=hang_s)
+    return guest_labs.start_keeper(
+        load_topology(TOPOLOGY), name, "uml", limit_s=limit_s, hang_s=hang_s
+    )
 
 
 def frames_until_closed(connection: Connection) -> list[Frame]:
-    """All that comes until the other side has closed the connection; TimeoutError when it does not."""
+    """All that comes until the other side has closed the connection; TimeoutError when it does
+    not.
+    """
     connection.socket.settimeout(DEADLINE_S)
     parser, frames = Parser(), list[Frame]()
     with suppress(ConnectionResetError):  # closed before it had read all
@@ -109,7 +123,10 @@ def record(name: str) -> GuestLab:
 
 
 def processes_of(name: str) -> list[int]:
-    """The processes whose command line names the lab's folder: the kernel, its copies, what starts it."""
+    """The processes whose command line names the lab's folder:
+
+    the kernel, its copies, what starts it.
+    """
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
@@ -123,13 +140,19 @@ def kernel_pid(name: str) -> int:
     for pid in processes_of(name):
         with suppress(OSError):  # programs of the guest are processes here as well, and end
             status = Path(f"/proc/{pid}/status").read_text()
-            if next(line for line in status.splitlines() if line.startswith("NSpid:")).split()[-1] == "1":
+            if (
+                next(line for line in status.splitlines() if line.startswith("NSpid:")).split()[-1]
+                == "1"
+            ):
                 return pid
     raise AssertionError(f"no kernel of {name}")
 
 
 class Booting(NamedTuple):
-    """What boots side by side, since booting is mostly waiting: two `lab up`, and guests that are to end when up."""
+    """What boots side by side, since booting is mostly waiting:
+
+    two `lab up`, and guests that are to end when up.
+    """
 
     up: Future[subprocess.CompletedProcess[bytes]]
     refused: Future[subprocess.CompletedProcess[bytes]]
@@ -144,7 +167,11 @@ class Booting(NamedTuple):
 
 @pytest.fixture(scope="module")
 def booting(root: Path) -> Iterator[Booting]:
-    with empty_root("elsewhere") as folder, ThreadPoolExecutor(2) as pool, ExitStack() as connections:
+    with (
+        empty_root("elsewhere") as folder,
+        ThreadPoolExecutor(2) as pool,
+        ExitStack() as connections,
+    ):
         command = ["lab", "up", "fig4/b", "--kernel", "uml", "--name"]
         up = pool.submit(ri2n, root, *command, "shared")
         refused = pool.submit(ri2n, folder, *command, "bad", "--datapath", "wrong")
@@ -164,7 +191,9 @@ def elsewhere(booting: Booting) -> Iterator[Path]:
 
 @pytest.fixture
 def alone(booting: Booting) -> Iterator[Path]:
-    """A place for the guest of one test: where others are made, what is left of it would be swept."""
+    """A place for the guest of one test: where others are made, what is left of it would be
+    swept.
+    """
     with empty_root("alone") as folder, labs_in(folder):
         yield folder
 
@@ -180,7 +209,11 @@ def nothing_left(name: str) -> bool:
 def new_guest(wait_until: WaitUntil) -> Iterator[Connection]:
     """A guest `new` that boots: its kernel runs, and something in it."""
     with started("new") as connection:
-        wait_until(lambda: len(processes_of("new")) > 3, lambda: f"it does not boot: {processes_of('new')}", DEADLINE_S)
+        wait_until(
+            lambda: len(processes_of("new")) > 3,
+            lambda: f"it does not boot: {processes_of('new')}",
+            DEADLINE_S,
+        )
         yield connection
 
 
@@ -237,13 +270,19 @@ def lab(root: Path, booting: Booting) -> Iterator[str]:
     yield "shared"
     done = ri2n(root, "lab", "down", "shared")
     assert (done.returncode, done.stdout) == (0, b"removed: shared\n")
-    assert (find_guest_lab("shared"), state.run_dir("shared").exists(), processes_of("shared")) == (None, False, [])
+    assert (find_guest_lab("shared"), state.run_dir("shared").exists(), processes_of("shared")) == (
+        None,
+        False,
+        [],
+    )
 
 
 def test_commands_run_on_its_hosts(root: Path, lab: str) -> None:
     ping = ri2n(root, "lab", "exec", "B", "--", "ping", "-c", "1", "-W", "5", "A")
     assert (ping.returncode, b"1 received" in ping.stdout) == (0, True), ping.stderr
-    done = ri2n(root, "lab", "exec", "B", "--", "sh", "-c", "cat; echo e >&2; exit 7", input=b"\0in\xff")
+    done = ri2n(
+        root, "lab", "exec", "B", "--", "sh", "-c", "cat; echo e >&2; exit 7", input=b"\0in\xff"
+    )
     assert (done.returncode, done.stdout, done.stderr) == (7, b"\0in\xff", b"e\n")
     done = ri2n(root, "lab", "exec", "--time", "A", "--", "uname", "-r")
     assert done.stdout.strip() != os.uname().release.encode()
@@ -255,7 +294,12 @@ def test_commands_run_on_its_hosts(root: Path, lab: str) -> None:
 def test_it_is_listed_with_its_kernel_and_faults(root: Path, lab: str) -> None:
     assert ri2n(root, "lab", "fault", "blackhole", "--host", "A", "--nic", "eth0").returncode == 0
     (row,) = json.loads(ri2n(root, "lab", "ls", "--json").stdout)
-    assert (row["name"], row["kernel"], row["datapath"], row["controller"]) == ("shared", "uml", "system", True)
+    assert (row["name"], row["kernel"], row["datapath"], row["controller"]) == (
+        "shared",
+        "uml",
+        "system",
+        True,
+    )
     assert [fault["kind"] for fault in row["faults"]] == ["blackhole"]
     assert row["hosts"]["A"] == "10.77.0.1"
     assert ri2n(root, "lab", "restore").returncode == 0
@@ -283,10 +327,25 @@ def test_its_name_is_taken_and_another_is_unknown(root: Path, lab: str) -> None:
     assert (done.returncode, b"no lab 'nosuch'" in done.stderr) == (2, True)
 
 
-def test_a_client_that_is_killed_takes_its_command_along(root: Path, lab: str, wait_until: WaitUntil) -> None:
+def test_a_client_that_is_killed_takes_its_command_along(
+    root: Path, lab: str, wait_until: WaitUntil
+) -> None:
     environment = {**os.environ, "RI2N_LAB_ROOT": str(root)}
-    argv = [sys.executable, "-m", "ri2n_sdn.cli.main", "lab", "exec", "B", "--", "sh", "-c", "echo up; exec sleep 4321"]
-    with subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as client:
+    argv = [
+        sys.executable,
+        "-m",
+        "ri2n_sdn.cli.main",
+        "lab",
+        "exec",
+        "B",
+        "--",
+        "sh",
+        "-c",
+        "echo up; exec sleep 4321",
+    ]
+    with subprocess.Popen(
+        argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+    ) as client:
         assert client.stdout is not None
         assert client.stdout.readline() == b"up\n"
         assert ri2n(root, "lab", "exec", "B", "--", "pgrep", "-f", "^sleep 4321").returncode == 0
@@ -302,7 +361,9 @@ def test_a_signal_is_passed_on(root: Path, lab: str) -> None:
     environment = {**os.environ, "RI2N_LAB_ROOT": str(root)}
     argv = [sys.executable, "-m", "ri2n_sdn.cli.main", "lab", "exec", "B", "--"]
     argv += ["sh", "-c", "trap 'echo last; exit 5' TERM; echo up; while :; do sleep 0.1; done"]
-    with subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as client:
+    with subprocess.Popen(
+        argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+    ) as client:
         assert client.stdout is not None
         assert client.stdout.readline() == b"up\n"
         client.terminate()
@@ -327,10 +388,14 @@ def test_eight_commands_at_once(lab: str) -> None:
     assert results == [(number, b"%d" % number * 50000) for number in range(8)]
 
 
-@pytest.mark.parametrize("garbage", [os.urandom(100000), b"GET / HTTP/1.1\r\n\r\n" * 9], ids=["noise", "HTTP"])
+@pytest.mark.parametrize(
+    "garbage", [os.urandom(100000), b"GET / HTTP/1.1\r\n\r\n" * 9], ids=["noise", "HTTP"]
+)
 def test_garbage_for_the_keeper_ends_that_connection_only(lab: str, garbage: bytes) -> None:
     with guest_labs.connect(record(lab)) as connection:
-        with suppress(BrokenPipeError):  # it closes at the first bytes, and need not read the others
+        with suppress(
+            BrokenPipeError
+        ):  # it closes at the first bytes, and need not read the others
             connection.socket.sendall(garbage)
         assert last_words(connection) == "that is not how one speaks to a guest's keeper"
     assert run(lab, ["true"]) == (0, b"")
@@ -382,7 +447,9 @@ def test_a_guest_that_hangs_is_ended_and_its_command_says_so(
 ) -> None:
     booting.keep("hang")
     with guest_labs.connect(record("hang")) as client:
-        client.send(json_frame(Kind.RUN, {"argv": ["sleep", "600"], "env": {"PATH": os.environ["PATH"]}}))
+        client.send(
+            json_frame(Kind.RUN, {"argv": ["sleep", "600"], "env": {"PATH": os.environ["PATH"]}})
+        )
         os.kill(kernel_pid("hang"), signal.SIGSTOP)
         stopped_s = time.monotonic()
         assert last_words(client) == f"the guest did not answer for {HANG_S:g} s and was ended"

@@ -1,4 +1,5 @@
-"""A thousand `kill -9` of helpers at random moments under a stream: what they do comes back, and no packet is doubled.
+"""A thousand `kill -9` of helpers at random moments under a stream: what they do comes back, and no
+packet is doubled.
 
 `RI2N_ATTACK_SEED` chooses other moments, `RI2N_ATTACK_KILLS` another number for the long run.
 """
@@ -54,13 +55,19 @@ def rows(lab: Lab) -> dict[str, list[str]]:
     for host in lab.helpers.hosts:
         text = lab.ofctl(host, "-O", "OpenFlow15", "dump-flows", "br-ri2n", "--no-stats")
         text += lab.ofctl(host, "-O", "OpenFlow15", "dump-groups", "br-ri2n")
-        found[host] = sorted(line.strip() for line in text.splitlines() if re.search(r"cookie=0x5232|group_id=", line))
+        found[host] = sorted(
+            line.strip()
+            for line in text.splitlines()
+            if re.search(r"cookie=0x5232|group_id=", line)
+        )
     return found
 
 
 @pytest.mark.timeout(6 * 3600)
 @pytest.mark.parametrize("kills", KILLS)
-def test_kills_of_helpers_double_no_packet(cluster: Cluster, wait_until: WaitUntil, kills: int) -> None:
+def test_kills_of_helpers_double_no_packet(
+    cluster: Cluster, wait_until: WaitUntil, kills: int
+) -> None:
     lab, generator, pause = cluster.lab, random.Random(SEED), threading.Event()
     cluster.make_whole(wait_until)
     wait_until(lambda: len(rows(lab)["A"]) > 20, lambda: str(rows(lab)))
@@ -86,4 +93,7 @@ def test_kills_of_helpers_double_no_packet(cluster: Cluster, wait_until: WaitUnt
         reaches(lab, "B", "A")
     now = processes_in(map(lab.namespace, lab.helpers.hosts))
     assert len(now) == processes, now
-    print(f"seed {SEED}: {done} kills in {time.monotonic() - began_s:.0f} s, {lost} of {sent} packets were lost")
+    print(
+        f"seed {SEED}: {done} kills in {time.monotonic() - began_s:.0f} s, {lost} of {sent} "
+        "packets were lost"
+    )

@@ -1,4 +1,7 @@
-"""Labs with helpers: started, killed, asked and ended; with Open vSwitch or alone. A stand-in runs for the real one."""
+"""Labs with helpers: started, killed, asked and ended; with Open vSwitch or alone.
+
+A stand-in runs for the real one.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +49,12 @@ def test_a_lab_with_helpers_and_a_host_without(wait_until: WaitUntil) -> None:
                 "on" if lab.datapath == "system" else "off",
             )
             assert helpers.pid(host) == told["pid"]
-            assert lab.exec(host, ["cat", f"/sys/class/net/{PLAIN_TAP}/tx_queue_len"]).stdout == "82\n"
-        rows = json.loads(lab.host_script("A", "host-doctor", "--json", check=False).stdout)["findings"]
+            assert (
+                lab.exec(host, ["cat", f"/sys/class/net/{PLAIN_TAP}/tx_queue_len"]).stdout == "82\n"
+            )
+        rows = json.loads(lab.host_script("A", "host-doctor", "--json", check=False).stdout)[
+            "findings"
+        ]
         found = {row["check"]: (row["verdict"], row["seen"]) for row in rows}
         assert found["helper"] == ("ok", "running")
         assert PLAIN_TAP not in found["NICs"][1]
@@ -90,9 +97,20 @@ def test_alone_without_open_vswitch() -> None:
     with Lab.create(topology, software="autonomous") as lab:
         assert lab.has_helpers
         told = lab.helpers.status("A")
-        assert (told["autonomous"], told["wire"], told["plain"]) == (True, "eth0=100000000,eth1=100000000", PLAIN_TAP)
-        devices = {entry["ifname"]: entry for entry in json.loads(lab.exec("A", ["ip", "-j", "addr"]).stdout)}
-        assert [entry["local"] for entry in devices[PLAIN_TAP]["addr_info"] if entry["scope"] == "global"] == [
+        assert (told["autonomous"], told["wire"], told["plain"]) == (
+            True,
+            "eth0=100000000,eth1=100000000",
+            PLAIN_TAP,
+        )
+        devices = {
+            entry["ifname"]: entry
+            for entry in json.loads(lab.exec("A", ["ip", "-j", "addr"]).stdout)
+        }
+        assert [
+            entry["local"]
+            for entry in devices[PLAIN_TAP]["addr_info"]
+            if entry["scope"] == "global"
+        ] == [
             lab.address("A"),
             lab.address6("A"),
         ]
@@ -111,15 +129,21 @@ def test_what_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadInput, match="'ovs': has no helpers"):
         Lab.create(topology, software="ovs", helpers=True)
     monkeypatch.setenv("RI2N_REORDER", "/nonexistent/reorder")
-    with pytest.raises(NotAvailable, match="RI2N_REORDER=/nonexistent/reorder: there is no such program"):
+    with pytest.raises(
+        NotAvailable, match="RI2N_REORDER=/nonexistent/reorder: there is no such program"
+    ):
         Lab.create(topology, helpers=True)
     assert Lab.create(topology).helpers.hosts == []
 
 
 @pytest.mark.parametrize("software", ["ri2n", "autonomous"])
-def test_the_helper_itself(reorder_program: Path, software: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_helper_itself(
+    reorder_program: Path, software: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RI2N_REORDER", str(reorder_program))
-    with Lab.create(load_topology(TOPOLOGIES / "fig4" / "b.yaml"), software=software, helpers=True) as lab:
+    with Lab.create(
+        load_topology(TOPOLOGIES / "fig4" / "b.yaml"), software=software, helpers=True
+    ) as lab:
         assert [type(lab.helpers.status(host)) for host in lab.hosts] == [dict] * len(lab.hosts)
         lab.helpers.kill("A")
         lab.helpers.restart("A")

@@ -1,4 +1,6 @@
-"""host-down and the undo of host-up where Open vSwitch, or a part of it, is dead when they are needed."""
+"""host-down and the undo of host-up where Open vSwitch, or a part of it, is dead when they are
+needed.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ def kill(host: Host, *daemons: str) -> None:
     for daemon in daemons:
         pid = int((host.folder / f"{daemon}.pid").read_text())
         os.kill(pid, signal.SIGKILL)
-        await_true(lambda pid=pid: not Path(f"/proc/{pid}/ns/net").exists(), f"{daemon} does not die")  # type: ignore[misc]
+        await_true(
+            lambda pid=pid: not Path(f"/proc/{pid}/ns/net").exists(),  # type: ignore[misc]
+            f"{daemon} does not die",
+        )
 
 
 def start(host: Host, *daemons: str) -> None:
@@ -58,7 +63,9 @@ def test_host_down_needs_no_ovs_vswitchd(host: Host) -> None:
     done = host.script("host-down")
     assert "the NICs are as before" in done.stdout
     assert answers(host)
-    start(host, "ovs-vswitchd")  # which finds no bridge in the database that it could take them into
+    start(
+        host, "ovs-vswitchd"
+    )  # which finds no bridge in the database that it could take them into
     assert host.lab.vsctl("A", "list-br") == ""
     before.pop("processes")  # the daemons are others
     assert differences(before, host.snapshot()) == ""
@@ -88,8 +95,13 @@ def test_what_is_not_confirmed_is_undone_though_ovs_vswitchd_is_dead(
     alarm = fake_program(tmp_path / "programs", "sleep", f"exec cat {tmp_path}/ring >/dev/null")
     host.run(*host.command("host-up", *host.up_arguments, "--confirm", "600", programs=alarm))
     kill(host, *DAEMONS)
-    (tmp_path / "ring").write_text("")  # once: the next `sleep`, before it tries again, waits for the next one
-    wait_until(lambda: "10.77.0.1" in host.run("ip", "addr", "show", "dev", "eth0").stdout, "it is not undone")
+    (tmp_path / "ring").write_text(
+        ""
+    )  # once: the next `sleep`, before it tries again, waits for the next one
+    wait_until(
+        lambda: "10.77.0.1" in host.run("ip", "addr", "show", "dev", "eth0").stdout,
+        "it is not undone",
+    )
     assert answers(host)
     assert len(host.watchers()) == 1  # it goes on until the database has forgotten the bridge
     start(host, *DAEMONS)
@@ -104,5 +116,7 @@ def test_a_device_that_stands_on_a_nic_is_named_before_it_is_cut_off(kind: str, 
     host.run("ip", "link", "add", "upper", "link", "eth1", "type", *kind.split())
     before = host.snapshot()
     done = host.script("host-up", *host.up_arguments, check=False)
-    assert (done.returncode, "--nic eth1: upper would be cut off" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, "--nic eth1: upper would be cut off" in done.stderr) == (2, True), (
+        done.stderr
+    )
     assert host.snapshot() == before

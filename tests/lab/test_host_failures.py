@@ -1,4 +1,7 @@
-"""host-up and host-down that fail, are killed, or lose their terminal at any change: they finish, or undo all of it."""
+"""host-up and host-down that fail, are killed, or lose their terminal at any change:
+
+they finish, or undo all of it.
+"""
 
 from __future__ import annotations
 
@@ -55,18 +58,24 @@ def recorded(shared_lab_d: Lab, tmp_path_factory: pytest.TempPathFactory) -> Fai
 def test_every_step_is_tried(recorded: Failing) -> None:
     """What makes a change is in STEPS, in this order; the tests below leave none of them out."""
     steps = list(dict.fromkeys(change.step for change in recorded.changes))
-    assert steps == list(STEPS)  # fair_queues, too, on NICs with the kernel's own queue: test_nics has some
+    assert steps == list(
+        STEPS
+    )  # fair_queues, too, on NICs with the kernel's own queue: test_nics has some
     armed = [change.step for change in recorded.changes].index("arm_confirm")
-    assert all("/state/" in change.text for change in recorded.changes[:armed])  # before it only the state is saved
+    assert all(
+        "/state/" in change.text for change in recorded.changes[:armed]
+    )  # before it only the state is saved
 
 
 @pytest.mark.virtual
 @pytest.mark.smoke
 @pytest.mark.parametrize("step", STEPS)
 def test_a_failure_is_undone(step: str, recorded: Failing, host: Host) -> None:
-    """Each kind of change of the step, where it is made last: the machine is as it was, to the last process.
+    """Each kind of change of the step, where it is made last: the machine is as it was, to the last
+    process.
 
-    On the kernel's datapath, which takes a guest where each process lasts, it is the last change of the step.
+    On the kernel's datapath, which takes a guest where each process lasts, it is the last change of
+    the step.
     """
     by_kind = {change.kind: change for change in recorded.changes if change.step == step}
     assert by_kind
@@ -88,7 +97,9 @@ def test_a_failure_of_any_change_is_undone(recorded: Failing, host: Host) -> Non
 def test_a_killed_run_is_undone_by_the_watcher(
     which: str, recorded: Failing, host: Host, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    """The undo is armed before the first change outside the folder of its state, and needs nothing of host-up."""
+    """The undo is armed before the first change outside the folder of its state, and needs
+    nothing of host-up.
+    """
     before = host.snapshot()
     outside = [change for change in recorded.changes if "/state/" not in change.text]
     change = outside[0 if which == "first" else -1]
@@ -126,7 +137,9 @@ def finished(host: Host, script: str, before: dict[str, str]) -> str:
 
 
 def start(host: Host, script: str) -> tuple[dict[str, str], list[str]]:
-    """The state before a script, after which host-down is to bring it back, and the script's options."""
+    """The state before a script, after which host-down is to bring it back, and the script's
+    options.
+    """
     before = host.snapshot()
     if script == "host-down":
         host.up()
@@ -135,21 +148,34 @@ def start(host: Host, script: str) -> tuple[dict[str, str], list[str]]:
 
 
 @pytest.mark.parametrize("script", ["host-up", "host-down"])
-def test_it_goes_on_when_the_terminal_goes_away(script: str, host: Host, tmp_path: Path, wait_until: WaitUntil) -> None:
-    """The terminal is closed while an address is being moved: the kernel sends SIGHUP, and every output fails."""
+def test_it_goes_on_when_the_terminal_goes_away(
+    script: str, host: Host, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    """The terminal is closed while an address is being moved:
+
+    the kernel sends SIGHUP, and every output fails.
+    """
     before, options = start(host, script)
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     stop = f'case "$*" in "addr replace 10.78"*) read -r _ <{gate};; esac; exec REAL "$@"'
     programs = fake_program(tmp_path / "programs", "ip", stop)
     master, terminal = os.openpty()
-    command = in_namespace(host.lab.namespace(HOST), host.command(script, *options, programs=programs))
+    command = in_namespace(
+        host.lab.namespace(HOST), host.command(script, *options, programs=programs)
+    )
     child = subprocess.Popen(  # setsid makes the terminal its own
-        ["setsid", "-c", *command], stdin=terminal, stdout=terminal, stderr=terminal, env=host.lab.environment(HOST)
+        ["setsid", "-c", *command],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env=host.lab.environment(HOST),
     )
     try:
         os.close(terminal)
-        wait_until(lambda: is_read(gate) or child.poll() is not None, f"{script} moves no address", WAIT_S)
+        wait_until(
+            lambda: is_read(gate) or child.poll() is not None, f"{script} moves no address", WAIT_S
+        )
         assert child.poll() is None
         os.close(master)
         with gate.open("r+b", buffering=0) as pipe:  # whether or not somebody still reads
@@ -191,7 +217,12 @@ def unread(host: Host, command: list[str]) -> int:
     command = in_namespace(host.lab.namespace(HOST), command)
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=write, stderr=write, env=host.lab.environment(HOST), timeout=240
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=write,
+            stderr=write,
+            env=host.lab.environment(HOST),
+            timeout=240,
         )
     finally:
         os.close(write)

@@ -46,7 +46,10 @@ def test_a_host_is_reached_by_its_nics_address_within_a_second(how: str, lab: La
 
 
 def kill_switch_and_restart(lab: Lab) -> None:
-    """A is what a rescue system makes of it: no Open vSwitch, and the host's address on its first NIC."""
+    """A is what a rescue system makes of it:
+
+    no Open vSwitch, and the host's address on its first NIC.
+    """
     for daemon in ("ovs-vswitchd", "ovsdb-server"):
         lab.exec("A", ["kill", "-9", (lab.run_dir / "A" / f"{daemon}.pid").read_text().strip()])
     forget = "ip link del br-ri2n; ovs-dpctl del-dp ovs-system; nft flush ruleset"

@@ -1,4 +1,7 @@
-"""host-up --helper on a lab's host: two TAPs that outlive the helper, room for its header, and all of it undone."""
+"""host-up --helper on a lab's host:
+
+two TAPs that outlive the helper, room for its header, and all of it undone.
+"""
 
 from __future__ import annotations
 
@@ -62,10 +65,14 @@ def test_two_taps_are_made_and_go_again(host: Host) -> None:
     host.up("--helper")
     assert column(host, PLAIN_TAP, "ofport") == "101"
     assert column(host, WIRE_TAP, "ofport") == "102"
-    devices = {entry["ifname"]: entry for entry in json.loads(host.run("ip", "-d", "-j", "link").stdout)}
+    devices = {
+        entry["ifname"]: entry for entry in json.loads(host.run("ip", "-d", "-j", "link").stdout)
+    }
     for tap in (PLAIN_TAP, WIRE_TAP):
         assert devices[tap]["linkinfo"]["info_data"]["persist"] is True
-        assert "UP" in devices[tap]["flags"] and "LOWER_UP" not in devices[tap]["flags"]  # nobody holds it
+        assert (
+            "UP" in devices[tap]["flags"] and "LOWER_UP" not in devices[tap]["flags"]
+        )  # nobody holds it
         assert host.run("cat", f"/proc/sys/net/ipv6/conf/{tap}/disable_ipv6").stdout == "1\n"
     assert devices[PLAIN_TAP]["mtu"] == mtu(host, "br-ri2n") == 1500 - 22
     assert devices[WIRE_TAP]["mtu"] >= 1500 + 22 + 4  # a full frame with header and tag
@@ -139,7 +146,8 @@ def test_mtus(host: Host, options: list[str], nics: int, address: int) -> None:
 
 ECHO = """
 import socket, sys
-with socket.create_server((sys.argv[1], 7007), family=socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET) as s:
+family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
+with socket.create_server((sys.argv[1], 7007), family=family) as s:
     print("listening", flush=True)
     stream, _ = s.accept()
     while part := stream.recv(65536):
@@ -163,12 +171,16 @@ assert back == data
 
 @pytest.mark.parametrize("address", ["10.77.0.2", "fd77::2"])
 def test_tcp_fits_the_bridge_whatever_a_route_says(host: Host, address: str) -> None:
-    """systemd-networkd takes a route's MTU from router advertisements, and the kernel believes the route."""
+    """systemd-networkd takes a route's MTU from router advertisements, and the kernel believes
+    the route.
+    """
     before = host.snapshot()
     host.up("--helper")
     assert not [text for text in host.problems() if "MTU" in text]
     host.run("ip", "route", "replace", address, "dev", "br-ri2n", "mtu", "1500")
-    server = host.lab.popen("B", [sys.executable, "-c", ECHO, address], stdout=subprocess.PIPE, text=True)
+    server = host.lab.popen(
+        "B", [sys.executable, "-c", ECHO, address], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert server.stdout is not None and server.stdout.readline() == "listening\n"
         segment = int(host.run(sys.executable, "-c", TALK, address).stdout)
@@ -177,7 +189,9 @@ def test_tcp_fits_the_bridge_whatever_a_route_says(host: Host, address: str) -> 
         server.wait()
     assert segment <= 1478 - (60 if ":" in address else 40)
     said = [text for text in host.problems() if "MTU" in text]
-    assert len(said) == 1 and said[0].startswith(f"route {address}: its MTU of 1500 is more than br-ri2n's, 1478")
+    assert len(said) == 1 and said[0].startswith(
+        f"route {address}: its MTU of 1500 is more than br-ri2n's, 1478"
+    )
     host.up("--helper")
     assert not [text for text in host.problems() if "MTU" in text]
     assert "mtu=1478" in too_long(host, address)
@@ -203,8 +217,15 @@ def too_long(host: Host, address: str) -> str:
 
 # Each as `ip route add` takes it: what follows must be as before, but for the MTU.
 WIDE = {
-    "-4": ["10.77.0.2 mtu 1500", "10.99.0.0/16 via 10.77.0.2 metric 7 mtu lock 9000", "10.98.0.0/16 mtu 1300 table 77"],
-    "-6": ["fd77::2 proto ra metric 9 mtu 1500", "fd99::/64 via fd77::2 proto ra metric 1024 mtu 1500 pref high"],
+    "-4": [
+        "10.77.0.2 mtu 1500",
+        "10.99.0.0/16 via 10.77.0.2 metric 7 mtu lock 9000",
+        "10.98.0.0/16 mtu 1300 table 77",
+    ],
+    "-6": [
+        "fd77::2 proto ra metric 9 mtu 1500",
+        "fd99::/64 via fd77::2 proto ra metric 1024 mtu 1500 pref high",
+    ],
 }
 NARROW = [
     "10.77.0.2 scope link mtu 1478",
@@ -225,8 +246,13 @@ def test_a_route_gets_the_mtu_of_the_bridge_as_soon_as_it_says_more(
     config.write_text(f"nic eth0\nnic eth1\nhelper yes\nstate-dir {host.state}\n")
 
     def routes() -> list[str]:
-        found = [host.run("ip", each, "route", "show", "table", "all", "dev", "br-ri2n").stdout for each in WIDE]
-        return sorted(" ".join(line.split()) for line in "".join(found).splitlines() if " mtu " in line)
+        found = [
+            host.run("ip", each, "route", "show", "table", "all", "dev", "br-ri2n").stdout
+            for each in WIDE
+        ]
+        return sorted(
+            " ".join(line.split()) for line in "".join(found).splitlines() if " mtu " in line
+        )
 
     def add() -> None:
         for family, lines in WIDE.items():
@@ -242,7 +268,9 @@ def test_a_route_gets_the_mtu_of_the_bridge_as_soon_as_it_says_more(
             assert "mtu=1478" in too_long(host, address)
         for line in NARROW:
             family = "-6" if line.startswith("fd") else "-4"
-            host.run("ip", family, "route", "del", *line.replace(" lock", "").split(), "dev", "br-ri2n")
+            host.run(
+                "ip", family, "route", "del", *line.replace(" lock", "").split(), "dev", "br-ri2n"
+            )
         assert not routes()
         add()
         wait_until(lambda: routes() == NARROW, routes, WAIT_S)
@@ -262,7 +290,9 @@ def test_without_helper_nics_can_be_raised_too(host: Host) -> None:
     assert "nothing to do" in host.up("--nic-mtu", "1600")
 
 
-@pytest.mark.parametrize(("rate_mbps", "frames"), [("1", 16), ("200", 82), ("1000", 411), ("40000", 1000)])
+@pytest.mark.parametrize(
+    ("rate_mbps", "frames"), [("1", 16), ("200", 82), ("1000", 411), ("40000", 1000)]
+)
 def test_the_queue_is_five_milliseconds_long(host: Host, rate_mbps: str, frames: int) -> None:
     host.up("--helper", "--rate-mbps", rate_mbps)
     assert int(host.run("cat", f"/sys/class/net/{PLAIN_TAP}/tx_queue_len").stdout) == frames
@@ -274,7 +304,9 @@ def test_frames_from_the_taps_go_nowhere_before_a_controller_says_so(host: Host)
     assert len(rows) == 2 and all(row.endswith("actions=drop") for row in rows)
     for port in (101, 102):
         for destination in ("ff:ff:ff:ff:ff:ff", "04:00:00:00:02:01"):
-            trace = host.lab.appctl(HOST, "ofproto/trace", "br-ri2n", f"in_port={port},dl_dst={destination}")
+            trace = host.lab.appctl(
+                HOST, "ofproto/trace", "br-ri2n", f"in_port={port},dl_dst={destination}"
+            )
             assert "Datapath actions: drop" in trace
 
 
@@ -295,14 +327,18 @@ def test_the_bridge_sees_whether_the_helper_lives(host: Host, wait_until: WaitUn
     for _ in range(2):  # what is there again is heard again
         helper = host.lab.popen(HOST, argv, stdout=subprocess.DEVNULL)
         for tap in (PLAIN_TAP, WIRE_TAP):
-            wait_until(lambda tap=tap: column(host, tap, "link_state") == "up", f"{tap} stays down", WAIT_S)
+            wait_until(
+                lambda tap=tap: column(host, tap, "link_state") == "up", f"{tap} stays down", WAIT_S
+            )
         assert [text.partition(" (")[0] for text in host.problems()] == [AWAY]
         assert "helper: running" in host.script("host-status", check=False).stdout
         helper.kill()
         helper.wait()
         socket.unlink()
         for tap in (PLAIN_TAP, WIRE_TAP):
-            wait_until(lambda tap=tap: column(host, tap, "link_state") == "down", f"{tap} stays up", WAIT_S)
+            wait_until(
+                lambda tap=tap: column(host, tap, "link_state") == "down", f"{tap} stays up", WAIT_S
+            )
 
 
 def test_host_down_while_the_helper_runs(host: Host, wait_until: WaitUntil) -> None:
@@ -320,14 +356,19 @@ def test_host_down_while_the_helper_runs(host: Host, wait_until: WaitUntil) -> N
     assert host.snapshot() == before
 
 
-def test_a_tap_that_somebody_removed_comes_back_and_is_heard(host: Host, wait_until: WaitUntil) -> None:
+def test_a_tap_that_somebody_removed_comes_back_and_is_heard(
+    host: Host, wait_until: WaitUntil
+) -> None:
     host.up("--helper")
     host.run("ip", "link", "del", PLAIN_TAP)
     assert f"TAP {PLAIN_TAP} is not port 101" in host.problems()
     host.up("--helper")
     assert column(host, PLAIN_TAP, "ofport") == "101"
     host.lab.ofctl(
-        HOST, "add-flow", "br-ri2n", "cookie=0x77,table=0,priority=9,in_port=101,dl_type=0x88b7,actions=drop"
+        HOST,
+        "add-flow",
+        "br-ri2n",
+        "cookie=0x77,table=0,priority=9,in_port=101,dl_type=0x88b7,actions=drop",
     )
     host.run("python3", "-c", SEND_ONE, PLAIN_TAP)
 
@@ -341,7 +382,8 @@ SEND_ONE = f"""
 import sys; sys.path.insert(0, {str(FAKE_HELPER.parent)!r})
 import os, fake_helper, time
 tap = fake_helper.hold(sys.argv[1])
-frame = bytes(10) + bytes.fromhex("020000000002 020000000001 88b7") + bytes(46)  # bytes(10): the virtio header
+# bytes(10): the virtio header
+frame = bytes(10) + bytes.fromhex("020000000002 020000000001 88b7") + bytes(46)
 os.write(tap, frame)
 """
 
@@ -351,7 +393,15 @@ BAD = {
     "--nic-mtu 70: must be 576 to 9216": ["--nic", "eth0", "--nic-mtu", "70"],
     "must not be less than the address's": ["--nic", "eth0", "--mtu", "1500", "--nic-mtu", "1400"],
     "there is a device ri2n-wire": ["--nic", "eth0", "--helper"],
-    "must be at least 600, it would be 590": ["--nic", "eth0", "--nic", "eth1", "--helper", "--mtu", "590"],
+    "must be at least 600, it would be 590": [
+        "--nic",
+        "eth0",
+        "--nic",
+        "eth1",
+        "--helper",
+        "--mtu",
+        "590",
+    ],
     "unexpected argument yes": ["--nic", "eth0", "--helper", "yes"],
 }
 
@@ -366,7 +416,9 @@ def test_bad_input_is_one_line_and_changes_nothing(message: str, host: Host) -> 
     done = host.script("host-up", *BAD[message], check=False)
     after = host.snapshot()
     host.run("ip", "link", "del", WIRE_TAP, check=False)
-    host.run("ip", "link", "set", "eth1", "mtu", "1500")  # below 1280 a NIC has no IPv6 settings for the next test
+    host.run(
+        "ip", "link", "set", "eth1", "mtu", "1500"
+    )  # below 1280 a NIC has no IPv6 settings for the next test
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
     assert message in done.stderr
     assert after == before
@@ -382,10 +434,18 @@ def test_a_line_in_the_file_asks_for_it(host: Host, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (2, "host-up: helper maybe: must be yes or no\n")
 
 
-def test_a_nic_that_cannot_have_the_mtu_is_found_before_anything_is_changed(host: Host, tmp_path: Path) -> None:
+def test_a_nic_that_cannot_have_the_mtu_is_found_before_anything_is_changed(
+    host: Host, tmp_path: Path
+) -> None:
     before = host.snapshot()
     # The kernel's virtual devices all can; of a real NIC `ip -d` tells how much.
     fake = fake_program(tmp_path, "ip", 'REAL "$@" | sed "/eth1/s/maxmtu [0-9]*/maxmtu 2000/"')
-    done = host.run(*host.command("host-up", *host.up_arguments, "--nic-mtu", "9000", programs=fake), check=False)
-    assert (done.returncode, done.stderr) == (2, "host-up: --nic eth1: cannot have an MTU of 9000, only up to 2000\n")
+    done = host.run(
+        *host.command("host-up", *host.up_arguments, "--nic-mtu", "9000", programs=fake),
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (
+        2,
+        "host-up: --nic eth1: cannot have an MTU of 9000, only up to 2000\n",
+    )
     assert host.snapshot() == before

@@ -1,4 +1,7 @@
-"""host-up and host-down that are killed with SIGKILL after any change: the next run finishes what they began."""
+"""host-up and host-down that are killed with SIGKILL after any change:
+
+the next run finishes what they began.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +36,27 @@ def recorded(shared_lab_d: Lab, tmp_path_factory: pytest.TempPathFactory) -> Fai
 def moved(host: Host) -> str:
     """Addresses and routes of the bridge's own port, and what the NICs have left of theirs."""
     host.settle()
-    words = "ip -o addr show dev br-ri2n scope global; ip -4 route show table all; ip -6 route show table all"
+    words = (
+        "ip -o addr show dev br-ri2n scope global; ip -4 route show table all; ip -6 route "
+        "show table all"
+    )
     nics = "ip -o addr show dev eth0 scope global; ip -o addr show dev eth1 scope global"
     lines = host.run("sh", "-c", f"{words}; {nics}").stdout.splitlines()
-    lines = [re.sub(r"^\d+: | proto kernel| expires \S+|\s+valid_lft.*| pref \w+", "", line) for line in lines]
-    return "\n".join(sorted({" ".join(line.split()) for line in lines if "fe80" not in line and "ff00" not in line}))
+    lines = [
+        re.sub(r"^\d+: | proto kernel| expires \S+|\s+valid_lft.*| pref \w+", "", line)
+        for line in lines
+    ]
+    return "\n".join(
+        sorted(
+            {" ".join(line.split()) for line in lines if "fe80" not in line and "ff00" not in line}
+        )
+    )
 
 
 def some(changes: list[Change]) -> list[Change]:
-    """The last one of each step, and each one of the steps that move what the host is reached by."""
+    """The last one of each step, and each one of the steps that move what the host is reached
+    by.
+    """
     last = {change.step: change.number for change in changes}
     return [
         change
@@ -53,7 +68,10 @@ def some(changes: list[Change]) -> list[Change]:
 
 
 def check_host_up_killed(changes: list[Change], recorded: Failing, host: Host) -> None:
-    """Killed after each of the changes, and run once more: all that the host is reached by is where it belongs."""
+    """Killed after each of the changes, and run once more:
+
+    all that the host is reached by is where it belongs.
+    """
     options = [word for word in recorded.options if word not in ("--confirm", "99999")]
     before = host.snapshot()
     assert recorded.command(options, {}).returncode == 0
@@ -61,7 +79,9 @@ def check_host_up_killed(changes: list[Change], recorded: Failing, host: Host) -
     host.script("host-down")
     assert differences(before, host.snapshot()) == ""
     for change in changes:
-        assert recorded.command(options, {"RI2N_TEST_KILL_AT": str(change.number)}).returncode != 0, change
+        assert (
+            recorded.command(options, {"RI2N_TEST_KILL_AT": str(change.number)}).returncode != 0
+        ), change
         again = recorded.command(options, {})
         assert again.returncode == 0, (change, again.stderr)
         assert moved(host) == right, change
@@ -75,7 +95,12 @@ def check_host_down_killed(changes: list[Change], recorded: Failing, host: Host)
     before = host.snapshot()
     for change in changes:
         host.up("--helper")
-        assert recorded.down({"RI2N_TEST_KILL": "host-down", "RI2N_TEST_KILL_AT": str(change.number)}).returncode != 0
+        assert (
+            recorded.down(
+                {"RI2N_TEST_KILL": "host-down", "RI2N_TEST_KILL_AT": str(change.number)}
+            ).returncode
+            != 0
+        )
         again = host.script("host-down", check=False)
         assert again.returncode == 0, (change, again.stderr)
         assert differences(before, host.snapshot()) == "", change

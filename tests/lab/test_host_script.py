@@ -1,4 +1,7 @@
-"""host-up and host-down on a lab's host: idempotent, undone exactly, undone by itself, harmless on bad input."""
+"""host-up and host-down on a lab's host:
+
+idempotent, undone exactly, undone by itself, harmless on bad input.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,9 @@ def _lab() -> Iterator[Lab]:
 
 @pytest.fixture
 def host(_lab: Lab) -> Host:
-    """Host A after host-down, with routes, two address families, a second address and an MTU of its own."""
+    """Host A after host-down, with routes, two address families, a second address and an MTU of
+    its own.
+    """
     host = Host(_lab)
     host.prepare()
     return host
@@ -49,7 +54,9 @@ def test_addresses_and_routes_move_and_come_back(host: Host, deleted: bool) -> N
     for address in ("10.77.0.1/24 brd 10.77.0.255", "10.78.0.1/24", "10.79.0.1/30", "fd77::1/64"):
         assert address in addresses
     for nic in ("eth0", "eth1"):
-        assert host.run("ip", "-o", "addr", "show", "dev", nic).stdout == ""  # not even a link-local one
+        assert (
+            host.run("ip", "-o", "addr", "show", "dev", nic).stdout == ""
+        )  # not even a link-local one
     routes = host.run("sh", "-c", "ip route; ip -6 route").stdout
     for route in (
         "default via 10.77.0.2 dev br-ri2n",
@@ -73,7 +80,9 @@ def test_a_nic_that_was_down_is_down_again(host: Host) -> None:
     before = host.snapshot()
     assert ",UP" not in host.run("ip", "-o", "link", "show", "dev", "eth1").stdout
     host.up()
-    assert ",UP" in host.run("ip", "-o", "link", "show", "dev", "eth1").stdout, "it is used as all others are"
+    assert ",UP" in host.run("ip", "-o", "link", "show", "dev", "eth1").stdout, (
+        "it is used as all others are"
+    )
     host.script("host-down")
     assert host.snapshot() == before
 
@@ -115,7 +124,10 @@ def test_a_second_run_changes_nothing(host: Host) -> None:
     assert host.flows() == flows
     age = r"duration=([0-9.]+)s"
     then = [float(value) for value in re.findall(age, durations)]
-    now = [float(value) for value in re.findall(age, host.lab.ofctl(HOST, "dump-flows", "br-ri2n", "table=253"))]
+    now = [
+        float(value)
+        for value in re.findall(age, host.lab.ofctl(HOST, "dump-flows", "br-ri2n", "table=253"))
+    ]
     assert all(new > old for old, new in zip(then, now, strict=True))  # not installed anew
 
 
@@ -133,34 +145,66 @@ def test_the_first_controller_empties_the_tables_and_they_are_filled_again(host:
 
 
 def test_frames_between_switches_do_not_reach_the_host(host: Host) -> None:
-    """Spanning tree, LLDP and the like are between a switch and its neighbour: not for the host to see."""
+    """Spanning tree, LLDP and the like are between a switch and its neighbour:
+
+    not for the host to see.
+    """
     host.up()
 
     def actions(destination: str) -> str:
         frame = f"in_port=2,dl_src=02:00:00:00:00:99,dl_dst={destination},dl_type=0x88cc"
-        return host.lab.appctl(HOST, "ofproto/trace", "br-ri2n", frame).rsplit("Datapath actions: ", 1)[1].strip()
+        return (
+            host.lab.appctl(HOST, "ofproto/trace", "br-ri2n", frame)
+            .rsplit("Datapath actions: ", 1)[1]
+            .strip()
+        )
 
     assert {actions(f"01:80:c2:00:00:{last}") for last in ("00", "02", "0e", "0f")} == {"drop"}
     assert "drop" not in actions("01:80:c2:00:00:10")
 
 
 @pytest.mark.parametrize("family", ["-4", "-6"])
-def test_neighbours_are_told_the_new_mac_at_once(host: Host, family: str, wait_until: WaitUntil) -> None:
-    """Without waiting for somebody to ask: who has the NIC's MAC is told the bridge's, by ARP and by IPv6."""
+def test_neighbours_are_told_the_new_mac_at_once(
+    host: Host, family: str, wait_until: WaitUntil
+) -> None:
+    """Without waiting for somebody to ask:
+
+    who has the NIC's MAC is told the bridge's, by ARP and by IPv6.
+    """
     address = host.lab.address("A") if family == "-4" else host.lab.address6("A")
-    entry = ["ip", family, "neigh", "replace", address, "lladdr", "04:00:00:00:01:01", "dev", "br-ri2n", "nud", "stale"]
+    entry = [
+        "ip",
+        family,
+        "neigh",
+        "replace",
+        address,
+        "lladdr",
+        "04:00:00:00:01:01",
+        "dev",
+        "br-ri2n",
+        "nud",
+        "stale",
+    ]
     host.lab.exec("B", entry)
     host.up()
 
     def told() -> bool:
-        return "06:00:00:00:01:01" in host.lab.exec("B", ["ip", family, "neigh", "show", address]).stdout
+        return (
+            "06:00:00:00:01:01"
+            in host.lab.exec("B", ["ip", family, "neigh", "show", address]).stdout
+        )
 
     wait_until(told, "B has not heard of the new MAC", WAIT_S)
 
 
 def test_foreign_flows_are_left_alone(host: Host) -> None:
     host.up()
-    host.lab.ofctl(HOST, "add-flow", "br-ri2n", "cookie=0x77,table=0,priority=99,in_port=1,dl_type=0x88b5,actions=drop")
+    host.lab.ofctl(
+        HOST,
+        "add-flow",
+        "br-ri2n",
+        "cookie=0x77,table=0,priority=99,in_port=1,dl_type=0x88b5,actions=drop",
+    )
     host.up("--extra-mac", "02:aa:00:00:00:01")
     assert "cookie=0x77" in host.lab.ofctl(HOST, "dump-flows", "br-ri2n")
     assert sum("02:aa:00:00:00:01" in flow for flow in host.flows()) == 2
@@ -178,7 +222,11 @@ def test_dry_run_changes_nothing_and_tells_it(host: Host) -> None:
         "host-down",
     ):
         assert part in output
-    assert output.index("disable-in-band") < output.index("tcp:10.255.0.1:6653") < output.index("add-flows")
+    assert (
+        output.index("disable-in-band")
+        < output.index("tcp:10.255.0.1:6653")
+        < output.index("add-flows")
+    )
     host.up()
     before = host.snapshot()
     assert "ovs-vsctl del-br br-ri2n" in host.script("host-down", "--dry-run").stdout
@@ -191,8 +239,12 @@ def test_flows_come_back_after_vswitchd_restarted(host: Host, wait_until: WaitUn
     folder = host.lab.run_dir / HOST
     pid = int((folder / "ovs-vswitchd.pid").read_text())
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not Path(f"/proc/{pid}/ns/net").exists(), "ovs-vswitchd does not die", WAIT_S)
-    host.run("ovs-vswitchd", ovs.database(folder), "--pidfile", "--detach", "--log-file", "-vconsole:off")
+    wait_until(
+        lambda: not Path(f"/proc/{pid}/ns/net").exists(), "ovs-vswitchd does not die", WAIT_S
+    )
+    host.run(
+        "ovs-vswitchd", ovs.database(folder), "--pidfile", "--detach", "--log-file", "-vconsole:off"
+    )
     assert host.flows() == []
     host.up()
     assert host.flows() == flows
@@ -202,15 +254,22 @@ def test_flows_come_back_after_vswitchd_restarted(host: Host, wait_until: WaitUn
 
 @pytest.fixture
 def alarm(tmp_path: Path) -> Path:
-    """A folder with a `sleep` that lasts until its `ring` has been written to, and keeps its argument in `seconds`."""
+    """A folder with a `sleep` that lasts until its `ring` has been written to, and keeps its
+    argument in `seconds`.
+    """
     os.mkfifo(tmp_path / "ring")
-    return fake_program(tmp_path, "sleep", f'echo "$1" >{tmp_path}/seconds; exec cat {tmp_path}/ring >/dev/null')
+    return fake_program(
+        tmp_path, "sleep", f'echo "$1" >{tmp_path}/seconds; exec cat {tmp_path}/ring >/dev/null'
+    )
 
 
-def test_not_confirmed_undoes_itself_though_the_session_died(host: Host, alarm: Path, wait_until: WaitUntil) -> None:
+def test_not_confirmed_undoes_itself_though_the_session_died(
+    host: Host, alarm: Path, wait_until: WaitUntil
+) -> None:
     before = host.snapshot()
     up = shlex.join(host.command("host-up", *host.up_arguments, "--confirm", "600", programs=alarm))
-    # A session leader with a terminal of its own, killed when host-up has reported: as an ssh session that breaks.
+    # A session leader with a terminal of its own, killed when host-up has reported: as an ssh
+    # session that breaks.
     host.run("script", "-qec", f"{up}; kill -HUP 0; kill -9 $$", "/dev/null", check=False)
     assert host.is_up
     (alarm / "ring").write_text("")
@@ -221,10 +280,16 @@ def test_not_confirmed_undoes_itself_though_the_session_died(host: Host, alarm: 
 
 def test_confirmed_stays(host: Host, alarm: Path, wait_until: WaitUntil) -> None:
     host.run(*host.command("host-up", *host.up_arguments, "--confirm", "600", programs=alarm))
-    assert json.loads(host.script("host-status", "--json", check=False).stdout)["pending_confirm"] is True
+    assert (
+        json.loads(host.script("host-status", "--json", check=False).stdout)["pending_confirm"]
+        is True
+    )
     assert len(host.watchers()) == 1
     host.script("host-up", "--confirmed")
-    assert json.loads(host.script("host-status", "--json", check=False).stdout)["pending_confirm"] is False
+    assert (
+        json.loads(host.script("host-status", "--json", check=False).stdout)["pending_confirm"]
+        is False
+    )
     (alarm / "ring").write_text("")
     wait_until(lambda: not host.watchers(), "the watcher is still there", WAIT_S)
     assert host.is_up
@@ -248,13 +313,19 @@ def test_a_dry_run_lists_what_names_the_nics(host: Host, tmp_path: Path) -> None
         (etc / name).parent.mkdir(parents=True, exist_ok=True)
         (etc / name).write_text(text)
     host.run(
-        "nft", 'add table inet filter; add chain inet filter input; add rule inet filter input iifname "eth1" drop'
+        "nft",
+        "add table inet filter; add chain inet filter input; add rule inet filter input iifname "
+        '"eth1" drop',
     )
     host.run("ip", "rule", "add", "iif", "eth0", "table", "main")
-    sleeper = host.lab.popen(HOST, ["sh", "-c", "read _", "dhclient", "eth0"], stdin=subprocess.PIPE)
+    sleeper = host.lab.popen(
+        HOST, ["sh", "-c", "read _", "dhclient", "eth0"], stdin=subprocess.PIPE
+    )
     try:
         environment = {"MENTIONS_ROOT": str(tmp_path)}
-        said = host.run(*host.command("host-up", *host.up_arguments, "--dry-run", environment=environment)).stdout
+        said = host.run(
+            *host.command("host-up", *host.up_arguments, "--dry-run", environment=environment)
+        ).stdout
     finally:
         sleeper.kill()
         sleeper.wait()
@@ -272,7 +343,11 @@ def test_a_dry_run_lists_what_names_the_nics(host: Host, tmp_path: Path) -> None
             f"process {sleeper.pid}: sh -c read _ dhclient eth0 ",
         ],
         "eth1": [
-            *("/etc/network/interfaces", "/etc/openmpi/openmpi-mca-params.conf", "/etc/sysctl.d/99.conf"),
+            *(
+                "/etc/network/interfaces",
+                "/etc/openmpi/openmpi-mca-params.conf",
+                "/etc/sysctl.d/99.conf",
+            ),
             "nft table inet filter",
         ],
     }
@@ -283,7 +358,10 @@ def test_an_mtu_that_is_no_longer_asked_for_goes_back(host: Host) -> None:
     """Else a host had NICs of several MTUs, and a helper that counts on the wrong one."""
 
     def mtus() -> list[str]:
-        return [host.run("cat", f"/sys/class/net/{nic}/mtu").stdout.strip() for nic in ("eth0", "eth1", "br-ri2n")]
+        return [
+            host.run("cat", f"/sys/class/net/{nic}/mtu").stdout.strip()
+            for nic in ("eth0", "eth1", "br-ri2n")
+        ]
 
     before = host.snapshot()
     host.up("--nic-mtu", "1522", "--helper")
@@ -303,12 +381,17 @@ def test_an_mtu_that_is_no_longer_asked_for_goes_back(host: Host) -> None:
 def test_nics_that_carry_much_more_are_told_of(host: Host) -> None:
     for nic in ("eth0", "eth1"):
         host.run("ip", "link", "set", nic, "mtu", "9000")
-    said = "the NICs carry 9000 bytes and br-ri2n has an MTU of 1500: --mtu {}, on all hosts, would use them"
+    said = (
+        "the NICs carry 9000 bytes and br-ri2n has an MTU of 1500: --mtu {}, on all hosts, "
+        "would use them"
+    )
     for more, least in (((), 9000), (("--helper",), 8978)):
         done = host.script("host-up", *host.up_arguments, *more)
         assert said.format(least) in done.stderr
     for mtu in ("1500", "9000"):
-        assert "would use them" not in host.script("host-up", *host.up_arguments, "--mtu", mtu).stderr
+        assert (
+            "would use them" not in host.script("host-up", *host.up_arguments, "--mtu", mtu).stderr
+        )
     assert host.run("cat", "/sys/class/net/br-ri2n/mtu").stdout == "9000\n"
 
 
@@ -346,7 +429,10 @@ def test_the_rules_of_a_nic_that_was_made_anew_are_put_back(host: Host) -> None:
 
 
 def test_one_answer_per_ping(host: Host) -> None:
-    """Not the kernel beside Open vSwitch: one ARP reply, with the bridge's MAC, and no duplicate answers."""
+    """Not the kernel beside Open vSwitch:
+
+    one ARP reply, with the bridge's MAC, and no duplicate answers.
+    """
     host.up()
     host.lab.exec("B", ["ip", "neigh", "flush", "dev", "br-ri2n"])
     output = host.lab.exec("B", ["ping", "-4", "-c5", "-i0.1", "A"]).stdout
@@ -356,9 +442,20 @@ def test_one_answer_per_ping(host: Host) -> None:
 
 
 def test_peers_that_remember_the_nics_mac_still_reach_it(host: Host) -> None:
-    """An ARP entry from before host-up holds the NIC's MAC: the admin's own session comes in by it."""
+    """An ARP entry from before host-up holds the NIC's MAC: the admin's own session comes in by
+    it.
+    """
     host.up()
-    stale = ["ip", "neigh", "replace", host.lab.address("A"), "lladdr", "04:00:00:00:01:01", "dev", "br-ri2n"]
+    stale = [
+        "ip",
+        "neigh",
+        "replace",
+        host.lab.address("A"),
+        "lladdr",
+        "04:00:00:00:01:01",
+        "dev",
+        "br-ri2n",
+    ]
     host.lab.exec("B", stale)
     assert host.answers("B", host.lab.address("A"))
     host.lab.exec("B", ["ip", "neigh", "del", host.lab.address("A"), "dev", "br-ri2n"])
@@ -382,20 +479,39 @@ BAD = {
     "must be a number of seconds": ["--nic", "eth0", "--confirm", "soon"],
     "not a unicast MAC": ["--nic", "eth0", "--extra-mac", "01:00:00:00:00:01"],
     "--extra-mac 02:aa:00:00:00:01 is given twice": [
-        *("--nic", "eth0", "--extra-mac", "02:AA:00:00:00:01@box", "--extra-mac", "02:aa:00:00:00:01"),
+        *(
+            "--nic",
+            "eth0",
+            "--extra-mac",
+            "02:AA:00:00:00:01@box",
+            "--extra-mac",
+            "02:aa:00:00:00:01",
+        ),
     ],
     "a/b is not the name of a device": ["--nic", "eth0", "--extra-mac", "02:aa:00:00:00:01@a/b"],
-    "04:00:00:00:01:01: is the MAC address of --nic eth0": ["--nic", "eth0", "--extra-mac", "04:00:00:00:01:01"],
+    "04:00:00:00:01:01: is the MAC address of --nic eth0": [
+        "--nic",
+        "eth0",
+        "--extra-mac",
+        "04:00:00:00:01:01",
+    ],
     "eth0 is not a guest's": ["--nic", "eth0", "--extra-mac", "02:aa:00:00:00:01@eth0"],
     "not a valid device name": ["--nic", "eth0", "--bridge", "a-name-that-is-too-long"],
     "cannot be read": ["--config", "/nonexistent"],
-    "--nic twin: has the MAC address of --nic eth0, 04:00:00:00:01:01": ["--nic", "eth0", "--nic", "twin"],
+    "--nic twin: has the MAC address of --nic eth0, 04:00:00:00:01:01": [
+        "--nic",
+        "eth0",
+        "--nic",
+        "twin",
+    ],
 }
 
 
 @pytest.fixture
 def twin(host: Host) -> Iterator[None]:
-    """A NIC with the address of another one, as VLAN devices and members of former bonds have it."""
+    """A NIC with the address of another one, as VLAN devices and members of former bonds have
+    it.
+    """
     host.run("ip", "tuntap", "add", "twin", "mode", "tap")
     host.run("ip", "link", "set", "twin", "address", "04:00:00:00:01:01")
     yield
@@ -430,14 +546,26 @@ def test_a_nic_in_another_bridge_is_refused(host: Host) -> None:
     finally:
         host.lab.vsctl(HOST, "del-br", "mine")
         # Taking eth1 into a bridge without linux-noop removed its queue.
-        host.run("sh", "-c", "tc qdisc replace dev eth1 root tbf rate 100mbit burst 10000 limit 1514000")
+        host.run(
+            "sh", "-c", "tc qdisc replace dev eth1 root tbf rate 100mbit burst 10000 limit 1514000"
+        )
 
 
 def test_no_root_no_ovs_old_ovs(host: Host, tmp_path: Path) -> None:
     script = str(SCRIPTS / "host-up")
     before = host.snapshot()
     # setpriv: the script must be readable, and what is above it need not be.
-    unprivileged = ["setpriv", "--reuid", "65534", "--clear-groups", "bash", "-s", "--", "--nic", "eth0"]
+    unprivileged = [
+        "setpriv",
+        "--reuid",
+        "65534",
+        "--clear-groups",
+        "bash",
+        "-s",
+        "--",
+        "--nic",
+        "eth0",
+    ]
     text = (SCRIPTS / "host-up").read_text()
     for part in re.findall(r'^source "\$HERE/(\S+)"$', text, re.MULTILINE):
         text = text.replace(f'source "$HERE/{part}"', (SCRIPTS / part).read_text())
@@ -457,7 +585,10 @@ def test_no_root_no_ovs_old_ovs(host: Host, tmp_path: Path) -> None:
 
 def test_config_file(host: Host, tmp_path: Path) -> None:
     config = tmp_path / "host.conf"
-    config.write_text("# this host\nnic eth0\nnic eth1   # the second\n\nname node7\ncontroller tcp:10.255.0.1:6653\n")
+    config.write_text(
+        "# this host\nnic eth0\nnic eth1   # the second\n\nname node7\ncontroller "
+        "tcp:10.255.0.1:6653\n"
+    )
     host.script("host-up", "--config", str(config))
     assert "node7" in host.lab.vsctl(HOST, "get", "bridge", "br-ri2n", "other_config:dp-desc")
     config.write_text("nic eth0\nnics eth1\n")
@@ -470,7 +601,9 @@ def test_ssl_files_are_set_and_put_back(host: Host, tmp_path: Path) -> None:
     for file in files:
         file.write_text("")
     words = [
-        word for kind, file in zip(("key", "cert", "ca"), files, strict=True) for word in (f"--ssl-{kind}", str(file))
+        word
+        for kind, file in zip(("key", "cert", "ca"), files, strict=True)
+        for word in (f"--ssl-{kind}", str(file))
     ]
     target = ["--controller", "ssl:10.255.0.1:6653"]
     nics = ["--nic", "eth0", "--nic", "eth1", "--datapath", host.lab.datapath]
@@ -488,11 +621,21 @@ def test_ssl_files_are_set_and_put_back(host: Host, tmp_path: Path) -> None:
 
 def test_status(host: Host) -> None:
     assert host.script("host-status", check=False).returncode == 2
-    assert json.loads(host.script("host-status", "--json", check=False).stdout) == {"up": False, "bridge": "br-ri2n"}
+    assert json.loads(host.script("host-status", "--json", check=False).stdout) == {
+        "up": False,
+        "bridge": "br-ri2n",
+    }
     host.up()
     status = json.loads(host.script("host-status", "--json", check=False).stdout)
-    assert (status["name"], status["mac"], status["datapath"]) == ("A", "06:00:00:00:01:01", host.lab.datapath)
-    assert [(nic["name"], nic["port"], nic["link"]) for nic in status["nics"]] == [("eth0", 1, "up"), ("eth1", 2, "up")]
+    assert (status["name"], status["mac"], status["datapath"]) == (
+        "A",
+        "06:00:00:00:01:01",
+        host.lab.datapath,
+    )
+    assert [(nic["name"], nic["port"], nic["link"]) for nic in status["nics"]] == [
+        ("eth0", 1, "up"),
+        ("eth1", 2, "up"),
+    ]
     (problem,) = status["problems"]
     assert problem["severity"] == "bad" and problem["advice"]
     assert problem["text"].startswith("controller tcp:10.255.0.1:6653 is not connected")
@@ -504,19 +647,41 @@ def test_status_tells_every_problem(host: Host) -> None:
     nics = ["--nic", "eth0", "--nic", "eth1", "--datapath", host.lab.datapath]
     host.script("host-up", *nics)
     assert host.script("host-status", check=False).returncode == 1
-    assert host.problems() == ["no controller is set", "no controller has given this host flows yet"]
-    host.lab.vsctl(HOST, "set", "bridge", "br-ri2n", "fail_mode=standalone", "other_config:disable-in-band=false")
+    assert host.problems() == [
+        "no controller is set",
+        "no controller has given this host flows yet",
+    ]
+    host.lab.vsctl(
+        HOST,
+        "set",
+        "bridge",
+        "br-ri2n",
+        "fail_mode=standalone",
+        "other_config:disable-in-band=false",
+    )
     host.run("nft", "flush", "ruleset")
-    host.run("sh", "-ec", "ip addr flush dev br-ri2n; ip link set br-ri2n down; ip link set eth1 down")
+    host.run(
+        "sh", "-ec", "ip addr flush dev br-ri2n; ip link set br-ri2n down; ip link set eth1 down"
+    )
     host.lab.vsctl(HOST, "--timeout=60", "wait-until", "interface", "eth1", "link_state=down")
-    (host.state / "br-ri2n" / "nic.eth0" / "index").write_text("999\n")  # of the NIC that host-up has seen
+    (host.state / "br-ri2n" / "nic.eth0" / "index").write_text(
+        "999\n"
+    )  # of the NIC that host-up has seen
     status = host.script("host-status", check=False)
-    problems = [line for line in status.stdout.splitlines() if line.startswith(("bad: ", "warning: "))]
+    problems = [
+        line for line in status.stdout.splitlines() if line.startswith(("bad: ", "warning: "))
+    ]
     assert status.returncode == 2
     assert problems == status.stdout.splitlines()[: len(problems)], "what is wrong comes first"
-    assert problems == sorted(problems, key=lambda line: line.startswith("warning")), "the worst first"
-    said = {line.partition(": ")[2] for line in problems if "flows are nobody's" not in line}  # the standalone bridge's
-    assert said - {f"NIC {nic} has no start-up flow: run host-up again" for nic in ("eth0", "eth1")} == {
+    assert problems == sorted(problems, key=lambda line: line.startswith("warning")), (
+        "the worst first"
+    )
+    said = {
+        line.partition(": ")[2] for line in problems if "flows are nobody's" not in line
+    }  # the standalone bridge's
+    assert said - {
+        f"NIC {nic} has no start-up flow: run host-up again" for nic in ("eth0", "eth1")
+    } == {
         "br-ri2n is down: ip link set br-ri2n up",
         "fail_mode is not secure: flows would go when the controller does: run host-up again",
         "in-band control is not disabled: it can join networks into a loop: run host-up again",
@@ -525,7 +690,8 @@ def test_status_tells_every_problem(host: Host) -> None:
         "NIC eth0 was replaced and may be deaf: run host-up again",
         "NIC eth0: the kernel answers beside Open vSwitch: run host-up again; it needs nftables",
         "NIC eth1: the kernel answers beside Open vSwitch: run host-up again; it needs nftables",
-        "no start-up flow: after a restart the host would not find its controller: run host-up again",
+        "no start-up flow: after a restart the host would not find its controller: run host-up "
+        "again",
         "no controller is set: run host-up with --controller",
     }
 
@@ -541,9 +707,15 @@ def test_one_at_a_time(host: Host, wait_until: WaitUntil) -> None:
             return [int(words[2]) for words in lines if words[:2] == ["flock", "-w"]]
 
         undo = host.lab.popen(HOST, host.command("host-down", "--if-pending", "none"))
-        wait_until(lambda: waits_s() == [86400], lambda: f"waiting for the lock: {waits_s()}", WAIT_S)
+        wait_until(
+            lambda: waits_s() == [86400], lambda: f"waiting for the lock: {waits_s()}", WAIT_S
+        )
         up = host.lab.popen(HOST, host.command("host-up", *host.up_arguments))
-        wait_until(lambda: sorted(waits_s()) == [60, 86400], lambda: f"waiting for the lock: {waits_s()}", WAIT_S)
+        wait_until(
+            lambda: sorted(waits_s()) == [60, 86400],
+            lambda: f"waiting for the lock: {waits_s()}",
+            WAIT_S,
+        )
         assert not host.is_up
         assert not (host.state / "br-ri2n").exists()
     finally:

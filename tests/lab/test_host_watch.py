@@ -1,4 +1,7 @@
-"""host-watch runs host-up when devices of its file are not those that host-up took; else it leaves a host alone."""
+"""host-watch runs host-up when devices of its file are not those that host-up took.
+
+Else it leaves a host alone.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,13 @@ import pytest
 SCRIPTS = Path(__file__).resolve().parents[2] / "ovs-host-scripts"
 WaitUntil = Callable[..., None]
 
-LINK = "{index}: {name}: <BROADCAST,UP> mtu 1500 state UP \\\\    link/ether {mac} brd ff:ff:ff:ff:ff:ff"
+LINK = (
+    "{index}: {name}: <BROADCAST,UP> mtu 1500 state UP \\\\    link/ether {mac} brd "
+    "ff:ff:ff:ff:ff:ff"
+)
 NUMBERS = {"eth0": 3, "eth1": 4, "box1": 9}
-# A question for the links is noted: a test knows when the watcher has looked. It has cause to, ten times a second.
+# A question for the links is noted: a test knows when the watcher has looked. It has cause to, ten
+# times a second.
 FAKES = {
     "ip": """
         if [[ $* == *monitor* ]]; then while sleep 0.1; do echo .; done; fi
@@ -51,7 +58,8 @@ class Watched:
 
     def links(self, **numbers: int) -> None:
         lines = [
-            LINK.format(index=index, name=name, mac=f"02:00:00:00:00:{index:02x}") for name, index in numbers.items()
+            LINK.format(index=index, name=name, mac=f"02:00:00:00:00:{index:02x}")
+            for name, index in numbers.items()
         ]
         new = self.folder / "links.new"
         new.write_text("\n".join(lines) + "\n")
@@ -112,7 +120,9 @@ def test_what_host_up_has_taken_is_left_alone(host: Watched, wait_until: WaitUnt
 
 @pytest.mark.parametrize("name", NUMBERS)
 @pytest.mark.parametrize("how", ["replaced", "new"])
-def test_what_came_before_it_looked_is_taken(name: str, how: str, host: Watched, wait_until: WaitUntil) -> None:
+def test_what_came_before_it_looked_is_taken(
+    name: str, how: str, host: Watched, wait_until: WaitUntil
+) -> None:
     before = {other: index for other, index in NUMBERS.items() if other != name}
     host.taken(**before, **({name: 77} if how == "replaced" else {}))
     host.start()
@@ -120,7 +130,9 @@ def test_what_came_before_it_looked_is_taken(name: str, how: str, host: Watched,
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_what_is_replaced_while_it_looks_is_taken(name: str, host: Watched, wait_until: WaitUntil) -> None:
+def test_what_is_replaced_while_it_looks_is_taken(
+    name: str, host: Watched, wait_until: WaitUntil
+) -> None:
     host.taken(**NUMBERS)
     host.start()
     left_alone(host, wait_until)

@@ -1,4 +1,6 @@
-"""Labs: made whole, removed whole, side by side, after a crash; links and faults do what they say."""
+"""Labs: made whole, removed whole, side by side, after a crash; links and faults do what they
+say.
+"""
 
 from __future__ import annotations
 
@@ -46,25 +48,48 @@ def remains(name: str) -> list[str]:
 def root_devices() -> set[str]:
     """The names of devices in the machine's own namespace that look like a lab's."""
     output = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
-    return {line.split(":")[1].strip() for line in output.splitlines() if re.search(r": (\w+-eth\d|eth\d+@)", line)}
+    return {
+        line.split(":")[1].strip()
+        for line in output.splitlines()
+        if re.search(r": (\w+-eth\d|eth\d+@)", line)
+    }
 
 
-def lost_pings(lab: Lab, source: str, destination: str, count: int = 20, family: str = "-4", wait_s: int = 2) -> int:
+def lost_pings(
+    lab: Lab, source: str, destination: str, count: int = 20, family: str = "-4", wait_s: int = 2
+) -> int:
     """How many of `count` pings, all at once, got no answer within `wait_s`.
 
-    Once one has been answered, ping waits for the others as long as its interval, or twice the longest round trip: so
-    the interval is long, and the pings do not wait for it.
+    Once one has been answered, ping waits for the others as long as its interval, or twice the
+    longest round trip: so the interval is long, and the pings do not wait for it.
     """
     long = str(wait_s)
-    argv = ["ping", family, "-q", "-c", str(count), "-l", str(count), "-i", long, "-W", long, destination]
+    argv = [
+        "ping",
+        family,
+        "-q",
+        "-c",
+        str(count),
+        "-l",
+        str(count),
+        "-i",
+        long,
+        "-W",
+        long,
+        destination,
+    ]
     output = lab.exec(source, argv, check=False, timeout_s=wait_s + 60.0).stdout
     match = re.search(r"(\d+) packets transmitted, (\d+) received", output)
     assert match, output
     return int(match[1]) - int(match[2])
 
 
-def all_answered(lab: Lab, source: str, destination: str, count: int = 20, family: str = "-4") -> bool:
-    """Whether `count` pings in a row are all answered, at the latest when the machine is no longer busy."""
+def all_answered(
+    lab: Lab, source: str, destination: str, count: int = 20, family: str = "-4"
+) -> bool:
+    """Whether `count` pings in a row are all answered, at the latest when the machine is no
+    longer busy.
+    """
     deadline_s = time.monotonic() + PATIENCE_S
     while lost_pings(lab, source, destination, count, family):
         if time.monotonic() > deadline_s:
@@ -79,7 +104,9 @@ def carrier(lab: Lab, host: str, device: str) -> bool:
 
 def mac_of(lab: Lab, host: str, device: str) -> str:
     """The MAC of a host's device."""
-    match = re.search(r"link/ether (\S+)", lab.exec(host, ["ip", "-o", "link", "show", "dev", device]).stdout)
+    match = re.search(
+        r"link/ether (\S+)", lab.exec(host, ["ip", "-o", "link", "show", "dev", device]).stdout
+    )
     assert match
     return match[1]
 
@@ -87,8 +114,8 @@ def mac_of(lab: Lab, host: str, device: str) -> str:
 def slow_topology() -> Topology:
     """Figure 4 (d) with links of 15 Mbit/s: a busy machine keeps up with them.
 
-    A shaper's 10 kB of burst are 5 ms there: it loses nothing of its rate when its timer is as late as that. A sender
-    that cannot keep up would lose nothing.
+    A shaper's 10 kB of burst are 5 ms there: it loses nothing of its rate when its timer is as late
+    as that. A sender that cannot keep up would lose nothing.
     """
     text = (TOPOLOGIES / "fig4" / "d.yaml").read_text()
     return parse_topology(text.replace("rate_bps: 100000000", "rate_bps: 15000000"))
@@ -114,7 +141,10 @@ class TestLife:
         lab.down()  # twice is no error
 
     def test_down_after_an_error_inside(self) -> None:
-        with pytest.raises(ZeroDivisionError), Lab.create(load_topology(TOPOLOGIES / "fig4" / "a.yaml")) as lab:
+        with (
+            pytest.raises(ZeroDivisionError),
+            Lab.create(load_topology(TOPOLOGIES / "fig4" / "a.yaml")) as lab,
+        ):
             raise ZeroDivisionError
         assert remains(lab.name) == []
 
@@ -127,13 +157,16 @@ class TestLife:
 
     @pytest.mark.parametrize("step", ["namespaces and links", "Open vSwitch", "hosts", "up"])
     @pytest.mark.parametrize("delay_s", [0.0, 0.04])
-    def test_down_after_the_maker_was_killed(self, step: str, delay_s: float, wait_until: WaitUntil) -> None:
+    def test_down_after_the_maker_was_killed(
+        self, step: str, delay_s: float, wait_until: WaitUntil
+    ) -> None:
         name = f"kill-{os.getpid()}-{int(time.monotonic() * 1000) % 100000}"
         program = (
             "import sys, time\n"
             "from pathlib import Path\n"
             "from ri2n_lab.cluster import manage\n"
-            "manage.up(Path(sys.argv[1]), sys.argv[2], progress=lambda step: print(step, flush=True))\n"
+            "manage.up(Path(sys.argv[1]), sys.argv[2], progress=lambda step: print(step, "
+            "flush=True))\n"
             "time.sleep(1000)\n"
         )
         argv = [sys.executable, "-c", program, str(TOPOLOGIES / "fig4" / "d.yaml"), name]
@@ -185,10 +218,15 @@ class TestInside:
         assert "br-ri2n" in lab_d.exec("B", ["ovs-vsctl", "list-br"]).stdout
 
     def test_every_host_has_its_own_ovs(self, lab_d: Lab) -> None:
-        names = {host: lab_d.vsctl(host, "get", "bridge", "br-ri2n", "other_config:dp-desc") for host in "ABC"}
+        names = {
+            host: lab_d.vsctl(host, "get", "bridge", "br-ri2n", "other_config:dp-desc")
+            for host in "ABC"
+        }
         assert [name.strip().strip('"') for name in names.values()] == ["A", "B", "C"]
         assert len({lab_d.appctl(host, "version") for host in "ABC"}) == 1
-        assert "priority=1,in_port=1" in lab_d.ofctl("B", "--no-names", "dump-flows", "br-ri2n", "table=0")
+        assert "priority=1,in_port=1" in lab_d.ofctl(
+            "B", "--no-names", "dump-flows", "br-ri2n", "table=0"
+        )
         with pytest.raises(BadInput):
             lab_d.ofctl("mgmt", "show", "br-ri2n")
 
@@ -196,7 +234,10 @@ class TestInside:
         for host in "ABC":
             assert all_answered(lab_d, host, lab_d.controller_address, 3)
         # and it is not a second way between hosts
-        assert lab_d.exec("A", ["ip", "route", "get", lab_d.address("B")]).stdout.split()[2] == "br-ri2n"
+        assert (
+            lab_d.exec("A", ["ip", "route", "get", lab_d.address("B")]).stdout.split()[2]
+            == "br-ri2n"
+        )
 
     def test_wait_ready_says_what_is_missing(self, lab_d: Lab) -> None:
         with pytest.raises(NotAvailable, match="no controller listens"):
@@ -209,24 +250,44 @@ def test_hosts_reach_one_another_with_start_up_flows_alone(topology: str, lab_of
     for source in lab.hosts:
         for destination in lab.hosts:
             if source != destination:
-                for address, family in ((lab.address(destination), "-4"), (lab.address6(destination), "-6")):
+                for address, family in (
+                    (lab.address(destination), "-4"),
+                    (lab.address6(destination), "-6"),
+                ):
                     assert all_answered(lab, source, address, 3, family), (source, address)
 
 
 @pytest.mark.parametrize("topology", ["one-switch", "mixed"])
 def test_a_broadcast_does_not_multiply(topology: str, lab_of: LabOf, wait_until: WaitUntil) -> None:
-    """D's NICs see each ARP request of A once per NIC that A has on the same switch; a loop would be thousands."""
+    """D's NICs see each ARP request of A once per NIC that A has on the same switch.
+
+    A loop would be thousands.
+    """
     lab = lab_of(topology)
     watched = {("A", "br-ri2n"): 1}
     for nic in lab.topology.hosts["D"].nics:
-        watched["D", nic.name] = sum(mine.switch == nic.switch for mine in lab.topology.hosts["A"].nics)
+        watched["D", nic.name] = sum(
+            mine.switch == nic.switch for mine in lab.topology.hosts["A"].nics
+        )
     files = {place: lab.run_dir / f"capture-{place[0]}-{place[1]}" for place in watched}
     for (host, device), path in files.items():
         # 10.77.0.250 is nobody's, so that everything about it stems from the three requests below.
-        argv = ["tcpdump", "-n", "-U", "-i", device, "-w", str(path), "arp and arp[24:4] = 0x0a4d00fa"]
+        argv = [
+            "tcpdump",
+            "-n",
+            "-U",
+            "-i",
+            device,
+            "-w",
+            str(path),
+            "arp and arp[24:4] = 0x0a4d00fa",
+        ]
         with path.with_suffix(".log").open("wb") as log:
             lab.popen(host, argv, stdout=log, stderr=log)
-        wait_until(lambda path=path: "listening on" in path.with_suffix(".log").read_text(), f"tcpdump on {device}")
+        wait_until(
+            lambda path=path: "listening on" in path.with_suffix(".log").read_text(),
+            f"tcpdump on {device}",
+        )
     output = lab.exec("A", ["ping", "-4", "-c3", "-W1", "10.77.0.250"], check=False).stdout
     assert "100% packet loss" in output
 
@@ -256,7 +317,10 @@ class TestLinks:
         assert 12e6 < results["B"].goodput_bps < 14.6e6
 
     def test_switch_buffer_is_finite(self, lab_of: LabOf) -> None:
-        """Two hosts send 12 Mbit/s each to one: its link carries 15, the switch's buffer does not hold the rest."""
+        """Two hosts send 12 Mbit/s each to one:
+
+        its link carries 15, the switch's buffer does not hold the rest.
+        """
         lab = lab_of(slow_topology())
         lab.fault("nic_down", host="A", nic="eth1")
         lab.fault("nic_down", host="C", nic="eth1")
@@ -335,12 +399,19 @@ class TestFaults:
         lab_d.fault("blackhole", host="B", nic="eth0")
         lab_d.fault("switch_down", switch="s0")
         assert all(carrier(lab_d, host, "eth0") for host in "ABC")
-        assert [fault.kind for fault in Lab.load(lab_d.name).faults()] == ["blackhole", "switch_down"]
+        assert [fault.kind for fault in Lab.load(lab_d.name).faults()] == [
+            "blackhole",
+            "switch_down",
+        ]
         lab_d.fault("nic_down", host="C", nic="eth1")
         assert lost_pings(lab_d, "C", lab_d.address("A"), 5) == 5
         lab_d.restore("switch_down", switch="s0")
-        lab_d.exec("C", ["ip", "neigh", "flush", "dev", "br-ri2n"])  # ARP anew: start-up flows learn by it
-        wait_until(lambda: lost_pings(lab_d, "C", lab_d.address("A"), 5) == 0, "C does not reach A over s0")
+        lab_d.exec(
+            "C", ["ip", "neigh", "flush", "dev", "br-ri2n"]
+        )  # ARP anew: start-up flows learn by it
+        wait_until(
+            lambda: lost_pings(lab_d, "C", lab_d.address("A"), 5) == 0, "C does not reach A over s0"
+        )
         assert lost_pings(lab_d, "B", lab_d.address("A"), 5) == 5  # its own fault is still there
         lab_d.restore("blackhole", host="B", nic="eth0")
         assert all_answered(lab_d, "B", lab_d.address("A"), 5)
@@ -349,8 +420,23 @@ class TestFaults:
     @pytest.mark.skipif(not EXACT, reason="losses are exact in virtual time alone: tier kernel")
     def test_loss(self, lab_d: Lab) -> None:
         address, mac = lab_d.address("A"), mac_of(lab_d, "A", "br-ri2n")
-        # B knows A's MAC for good: a lost ARP frame would hold up, and in the end lose, a second of packets.
-        lab_d.exec("B", ["ip", "neigh", "replace", address, "lladdr", mac, "nud", "permanent", "dev", "br-ri2n"])
+        # B knows A's MAC for good: a lost ARP frame would hold up, and in the end lose, a second of
+        # packets.
+        lab_d.exec(
+            "B",
+            [
+                "ip",
+                "neigh",
+                "replace",
+                address,
+                "lladdr",
+                mac,
+                "nud",
+                "permanent",
+                "dev",
+                "br-ri2n",
+            ],
+        )
         assert all_answered(lab_d, "B", "A", 3)
         lab_d.fault("loss", host="B", nic="eth0", loss=20)
         result = Stream(lab_d, "B", "A", pps=2000, seconds=1.5).result()
@@ -363,7 +449,9 @@ class TestFaults:
         lab_d.exec("B", ["ip", "neigh", "del", address, "dev", "br-ri2n"])
 
     def test_faults_of_what_is_not_there(self, lab_d: Lab) -> None:
-        with pytest.raises(BadInput, match="nic_down, peer_nic_down, blackhole, switch_down, cable, loss, control"):
+        with pytest.raises(
+            BadInput, match="nic_down, peer_nic_down, blackhole, switch_down, cable, loss, control"
+        ):
             lab_d.fault("fire", host="A", nic="eth0")
         with pytest.raises(BadInput, match="eth7"):
             lab_d.fault("blackhole", host="A", nic="eth7")
@@ -379,7 +467,9 @@ def test_processes_are_found_by_namespace(lab_d: Lab, wait_until: WaitUntil) -> 
     child = lab_d.popen("C", ["sleep", "1000"])
     try:
         namespace = lab_d.namespace("C")
-        wait_until(lambda: child.pid in processes_in([namespace]), lambda: f"{processes_in([namespace])}")
+        wait_until(
+            lambda: child.pid in processes_in([namespace]), lambda: f"{processes_in([namespace])}"
+        )
         assert child.pid not in processes_in([lab_d.namespace("A")])
     finally:
         child.kill()

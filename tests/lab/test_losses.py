@@ -18,7 +18,9 @@ from tests.lab.conftest import EXACT, controlled
 
 pytestmark = [
     pytest.mark.virtual,
-    pytest.mark.skipif(not EXACT, reason="how much is lost is exact in virtual time alone: tier kernel"),
+    pytest.mark.skipif(
+        not EXACT, reason="how much is lost is exact in virtual time alone: tier kernel"
+    ),
 ]
 WaitUntil = Callable[..., None]
 FOUND_S = 3 * LossSettings().window_s
@@ -43,10 +45,14 @@ def lost(lab: Lab) -> list[str]:
 
 @contextmanager
 def talking(lab: Lab, seconds: float) -> Iterator[None]:
-    """Every host sends to every other one; on paths over one switch 100 packets a second and more."""
+    """Every host sends to every other one; on paths over one switch 100 packets a second and
+    more.
+    """
     with ExitStack() as ends:
         for port, (source, target) in enumerate(permutations("ABC", 2), 7000):
-            stream = Stream(lab, source, target, port=port, pps=400, seconds=seconds, flows=16, size=200)
+            stream = Stream(
+                lab, source, target, port=port, pps=400, seconds=seconds, flows=16, size=200
+            )
             ends.callback(stream.result)
         yield
 
@@ -56,14 +62,20 @@ def test_a_cable_that_loses_one_packet_in_twenty_is_named(lab: Lab, wait_until: 
         lab.fault("loss", host="C", nic="eth0", loss=5)
         named = "packets are lost in what C:eth0"
         what = [f"% of {named} receives", f"% of {named} sends"]
-        wait_until(lambda: [text[text.index("%") :] for text in lost(lab)] == what, lambda: str(lost(lab)), FOUND_S)
+        wait_until(
+            lambda: [text[text.index("%") :] for text in lost(lab)] == what,
+            lambda: str(lost(lab)),
+            FOUND_S,
+        )
         assert all(4 <= int(text.partition("%")[0]) <= 6 for text in lost(lab)), lost(lab)
         lab.restore_all()
         wait_until(lambda: not lost(lab), lambda: str(lost(lab)), FOUND_S)
 
 
 def test_full_links_are_no_bad_cables(lab: Lab) -> None:
-    """B and C send to A as much as they can, and what its switch ports have no room for is dropped."""
+    """B and C send to A as much as they can, and what its switch ports have no room for is
+    dropped.
+    """
     seconds = 2.2 * LossSettings().window_s
     run = IperfRun(lab, "A", ["B", "C"], streams=8, seconds=seconds)
     end_s = time.monotonic() + seconds

@@ -1,4 +1,7 @@
-"""host-up and host-down killed after any change; systemd-networkd or ifupdown gives the address, fixed or by DHCP."""
+"""host-up and host-down killed after any change.
+
+Systemd-networkd or ifupdown gives the address, fixed or by DHCP.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ from .test_machines import PATIENCE_S, ROOT, SITE, bridges, commands
 
 WaitUntil = Callable[..., None]
 PEER = "10.77.0.2"
-SERVER = f"[Network]\nAddress={PEER}/24\nDHCPServer=yes\n[DHCPServer]\nEmitRouter=yes\nRouter={PEER}\n"
+SERVER = (
+    f"[Network]\nAddress={PEER}/24\nDHCPServer=yes\n[DHCPServer]\nEmitRouter=yes\nRouter={PEER}\n"
+)
 HOST_UP = ("host-up", "--nic", "eth0", "--nic", "eth1", "--name", "A", "--helper")
 RECORD = "/run/record"
 
@@ -45,7 +50,10 @@ KEPT = ROOT / ".venv" / "debian"  # guests see it, and reach no package registry
 
 
 def packages() -> list[Path]:
-    """Debian's packages of ifupdown, for machines of a lab alone: on this machine it might take over the network."""
+    """Debian's packages of ifupdown, for machines of a lab alone:
+
+    on this machine it might take over the network.
+    """
     for name in PACKAGES:
         if not list(KEPT.glob(f"{name}_*.deb")):
             line = ["apt-get", "-q", "-o", "APT::Sandbox::User=root", "download", name]
@@ -57,7 +65,9 @@ def packages() -> list[Path]:
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[tuple[Machine, Machine]]:
-    """A, with the scripts, each change of which may be its last, and B, which gives out addresses."""
+    """A, with the scripts, each change of which may be its last, and B, which gives out
+    addresses.
+    """
     KEPT.mkdir(parents=True, exist_ok=True)
     with Lab.create(parse_topology(SITE), software="ovs") as lab, ExitStack() as made:
         try:
@@ -82,19 +92,29 @@ def machine(request: pytest.FixtureRequest, pair: tuple[Machine, Machine]) -> Ma
     found = packages() if path == IFUPDOWN else []
     machine, _ = pair
     # What the test before has left: a client of DHCP would go on by itself.
-    machine.run("sh", "-c", "systemctl disable --now networking systemd-networkd; ip addr flush dev eth0", check=False)
+    machine.run(
+        "sh",
+        "-c",
+        "systemctl disable --now networking systemd-networkd; ip addr flush dev eth0",
+        check=False,
+    )
     machine.run("rm", "-f", NETWORKD, IFUPDOWN)
     for file in found:
-        # A folder of the package is a link in a system with one /usr: dpkg's own extraction would replace it.
+        # A folder of the package is a link in a system with one /usr: dpkg's own extraction would
+        # replace it.
         unpack = f"dpkg-deb --fsys-tarfile {file} | tar -x --keep-directory-symlink -C /"
         machine.run("bash", "-eo", "pipefail", "-c", unpack)
     machine.write(path, text)
     machine.run("systemctl", "daemon-reload")
-    machine.run("systemctl", "enable", "--now", "networking" if path == IFUPDOWN else "systemd-networkd")
+    machine.run(
+        "systemctl", "enable", "--now", "networking" if path == IFUPDOWN else "systemd-networkd"
+    )
     return machine
 
 
-def run(machine: Machine, *argv: str, kill: str = "", at: int = 0) -> subprocess.CompletedProcess[str]:
+def run(
+    machine: Machine, *argv: str, kill: str = "", at: int = 0
+) -> subprocess.CompletedProcess[str]:
     """One of the scripts; `kill` names the one that dies after change number `at`."""
     machine.run("rm", "-f", RECORD)
     killed = [f"RI2N_TEST_KILL={kill}", f"RI2N_TEST_KILL_AT={at}"] if kill else []
@@ -116,11 +136,15 @@ def reached_by(machine: Machine, device: str) -> str:
 
 
 class Trial:
-    """A machine that is reached as before host-up, and what it is reached by, then and under host-up."""
+    """A machine that is reached as before host-up, and what it is reached by, then and under
+    host-up.
+    """
 
     def __init__(self, machine: Machine, wait_until: WaitUntil) -> None:
         self.machine, self._wait_until = machine, wait_until
-        wait_until(lambda: "default via" in machine.run("ip", "route").stdout, self._said, PATIENCE_S)
+        wait_until(
+            lambda: "default via" in machine.run("ip", "route").stdout, self._said, PATIENCE_S
+        )
         self._is_reached()
         self._before = reached_by(machine, "eth0")
         self.up()
@@ -144,7 +168,9 @@ class Trial:
 
     def _is_reached(self) -> None:
         ping = ("ping", "-q", "-c1", "-W1", PEER)
-        self._wait_until(lambda: self.machine.run(*ping, check=False).returncode == 0, self._said, PATIENCE_S)
+        self._wait_until(
+            lambda: self.machine.run(*ping, check=False).returncode == 0, self._said, PATIENCE_S
+        )
 
     def _said(self) -> str:
         return self.machine.run("sh", "-c", "ip addr; ip route; host-status", check=False).stdout
@@ -152,7 +178,9 @@ class Trial:
 
 @pytest.mark.long
 @pytest.mark.virtual
-def test_host_up_is_killed_at_every_change_and_run_again(machine: Machine, wait_until: WaitUntil) -> None:
+def test_host_up_is_killed_at_every_change_and_run_again(
+    machine: Machine, wait_until: WaitUntil
+) -> None:
     trial = Trial(machine, wait_until)
     for number in range(1, trial.changes_of_up + 1):
         assert run(machine, *HOST_UP, kill="host-up", at=number).returncode != 0, number
@@ -163,7 +191,9 @@ def test_host_up_is_killed_at_every_change_and_run_again(machine: Machine, wait_
 
 @pytest.mark.long
 @pytest.mark.virtual
-def test_host_down_is_killed_at_every_change_and_run_again(machine: Machine, wait_until: WaitUntil) -> None:
+def test_host_down_is_killed_at_every_change_and_run_again(
+    machine: Machine, wait_until: WaitUntil
+) -> None:
     trial = Trial(machine, wait_until)
     for number in range(1, trial.changes_of_down + 1):
         trial.up()

@@ -1,7 +1,8 @@
-"""A host as an administrator has it: installed as docs/host.md says, with systemd, boots and losses of power.
+"""A host as an administrator has it: installed as docs/host.md says, with systemd, boots and losses
+of power.
 
-Its peer is a host of the lab under host-up, which is reached by either network. In real time: that it is reached again,
-not how soon.
+Its peer is a host of the lab under host-up, which is reached by either network. In real time: that
+it is reached again, not how soon.
 """
 
 from __future__ import annotations
@@ -34,16 +35,22 @@ hosts:
     - {name: eth2, switch: n1, rate_bps: 100000000}
     - {name: eth3, switch: n2, rate_bps: 100000000}
     - {name: spare, switch: n2, rate_bps: 100000000}
-  B: {nics: [{name: eth0, switch: n1, rate_bps: 100000000}, {name: eth1, switch: n2, rate_bps: 100000000}]}
+  B: {nics: [{name: eth0, switch: n1, rate_bps: 100000000},
+             {name: eth1, switch: n2, rate_bps: 100000000}]}
 """
 CONTROLLER = "tcp:10.255.0.1:6653"
 PATIENCE_S = 180.0
 
 
 def commands(path: str, heading: str, word: str) -> str:
-    """The first block with a word below a heading of the docs, without apt's lines: the machine has our root."""
+    """The first block with a word below a heading of the docs, without apt's lines:
+
+    the machine has our root.
+    """
     text = (ROOT / path).read_text().partition(f"## {heading}\n")[2]
-    block = next(block for block in re.findall(r"```\w*\n(.*?)```", text, re.DOTALL) if word in block)
+    block = next(
+        block for block in re.findall(r"```\w*\n(.*?)```", text, re.DOTALL) if word in block
+    )
     return "\n".join(line for line in block.splitlines() if not line.startswith("apt "))
 
 
@@ -61,7 +68,10 @@ def site() -> Iterator[Lab]:
 
 @pytest.fixture
 def machine(site: Lab) -> Iterator[Machine]:
-    """Host A with the scripts installed and Open vSwitch running at every boot; its address is networkd's."""
+    """Host A with the scripts installed and Open vSwitch running at every boot.
+
+    Its address is networkd's.
+    """
     with Machine(site, "A", ROOT) as machine:
         machine.boot()
         machine.run("bash", "-ec", f"cd {ROOT}\n{commands('docs/host.md', 'Install', 'host-up')}")
@@ -86,7 +96,10 @@ def bridges(machine: Machine) -> str:
 
 
 def host_conf(machine: Machine, *nics: str) -> None:
-    """For good, as docs/host.md says: the options in a file, the address on the bridge, the unit enabled."""
+    """For good, as docs/host.md says:
+
+    the options in a file, the address on the bridge, the unit enabled.
+    """
     lines = [*(f"nic {nic}" for nic in nics), "name A", f"controller {CONTROLLER}"]
     machine.write("/etc/ri2n/host.conf", "\n".join(lines) + "\n")
     machine.run("rm", "/etc/systemd/network/10-eth0.network")
@@ -100,7 +113,9 @@ def status(machine: Machine) -> str:
     return machine.run("host-status", check=False).stdout
 
 
-def test_a_loss_of_power_before_the_confirmation_is_undone_at_boot(machine: Machine, wait_until: WaitUntil) -> None:
+def test_a_loss_of_power_before_the_confirmation_is_undone_at_boot(
+    machine: Machine, wait_until: WaitUntil
+) -> None:
     machine.run("systemctl", "enable", "ri2n-unconfirmed")
     up = [
         "host-up",
@@ -119,7 +134,9 @@ def test_a_loss_of_power_before_the_confirmation_is_undone_at_boot(machine: Mach
     wait_until(lambda: reaches(machine), "B does not answer")
     machine.cut_power()
     machine.boot()
-    wait_until(lambda: bridges(machine) == "", lambda: machine.journal("ri2n-unconfirmed"), PATIENCE_S)
+    wait_until(
+        lambda: bridges(machine) == "", lambda: machine.journal("ri2n-unconfirmed"), PATIENCE_S
+    )
     wait_until(lambda: reaches(machine), "the NIC is not as before", PATIENCE_S)
     assert machine.run("ls", "-A", "/var/lib/ri2n").stdout.split() == ["br-ri2n.undo.log"]
 
@@ -149,10 +166,17 @@ def test_it_boots_without_nics_and_takes_each_when_it_appears(
     for nic in missing:
         machine.network("ip", "link", "set", nic, "name", f"x{nic}")
     machine.boot()
-    wait_until(lambda: reaches(machine), lambda: status(machine) + machine.journal("ri2n-host"), PATIENCE_S)
+    wait_until(
+        lambda: reaches(machine), lambda: status(machine) + machine.journal("ri2n-host"), PATIENCE_S
+    )
     for nic in missing:
-        assert f"--nic {nic}: there is no such NIC: going on without it" in machine.journal("ri2n-host")
-    assert machine.run("systemctl", "is-active", "ri2n-host", "ri2n-host-watch").stdout.split() == ["active", "active"]
+        assert f"--nic {nic}: there is no such NIC: going on without it" in machine.journal(
+            "ri2n-host"
+        )
+    assert machine.run("systemctl", "is-active", "ri2n-host", "ri2n-host-watch").stdout.split() == [
+        "active",
+        "active",
+    ]
     took_s = []
     for nic in missing:
         number = 1 + nics.index(nic)
@@ -169,13 +193,21 @@ def test_it_boots_without_nics_and_takes_each_when_it_appears(
         others = [nic for nic in nics if nic != alone]
         for nic in others:
             machine.network("ip", "link", "set", nic, "down")
-        wait_until(lambda: reaches(machine), lambda: "a late NIC carries nothing: " + status(machine), PATIENCE_S)
+        wait_until(
+            lambda: reaches(machine),
+            lambda: "a late NIC carries nothing: " + status(machine),
+            PATIENCE_S,
+        )
         for nic in others:
             machine.network("ip", "link", "set", nic, "up")
 
 
-@pytest.mark.parametrize("watched", [True, False], ids=["while it is watched", "before it is watched"])
-def test_a_nic_that_is_replaced_under_its_name_is_heard(watched: bool, machine: Machine, wait_until: WaitUntil) -> None:
+@pytest.mark.parametrize(
+    "watched", [True, False], ids=["while it is watched", "before it is watched"]
+)
+def test_a_nic_that_is_replaced_under_its_name_is_heard(
+    watched: bool, machine: Machine, wait_until: WaitUntil
+) -> None:
     host_conf(machine, "eth0", "eth1")
     machine.run("systemctl", "start", "ri2n-host", *["ri2n-host-watch"] * watched)
     wait_until(lambda: reaches(machine), lambda: status(machine), PATIENCE_S)
@@ -186,7 +218,11 @@ def test_a_nic_that_is_replaced_under_its_name_is_heard(watched: bool, machine: 
     replaced_s = time.monotonic()
     try:
         machine.run("systemctl", "start", "ri2n-host-watch")
-        new = machine.network("ip", "-o", "link", "show", "dev", "eth1").partition("link/ether ")[2].split()[0]
+        new = (
+            machine.network("ip", "-o", "link", "show", "dev", "eth1")
+            .partition("link/ether ")[2]
+            .split()[0]
+        )
         wait_until(
             lambda: f"NIC eth1: port 2, link up, MAC {new}" in status(machine),
             lambda: status(machine) + machine.journal("ri2n-host-watch"),
@@ -208,23 +244,33 @@ def test_a_host_without_any_nic_at_boot_takes_those_that_come_before_it_is_watch
     nics = ("eth0", "eth1")
     host_conf(machine, *nics)
     machine.run("systemctl", "disable", "ri2n-host-watch")
-    machine.run("systemctl", "mask", "systemd-networkd-wait-online")  # two minutes, for a network that is not there
+    machine.run(
+        "systemctl", "mask", "systemd-networkd-wait-online"
+    )  # two minutes, for a network that is not there
     machine.cut_power()
     for nic in nics:
         machine.network("ip", "link", "set", nic, "name", f"x{nic}")
     machine.boot()
     wait_until(
-        lambda: machine.run("systemctl", "is-failed", "ri2n-host", check=False).stdout.strip() == "failed",
+        lambda: (
+            machine.run("systemctl", "is-failed", "ri2n-host", check=False).stdout.strip()
+            == "failed"
+        ),
         lambda: machine.journal("ri2n-host"),
         PATIENCE_S,
     )
     for nic in nics:
         machine.network("ip", "link", "set", f"x{nic}", "name", nic)
     machine.run("systemctl", "start", "ri2n-host-watch")
-    wait_until(lambda: reaches(machine), lambda: status(machine) + machine.journal("ri2n-host-watch"), PATIENCE_S)
+    wait_until(
+        lambda: reaches(machine),
+        lambda: status(machine) + machine.journal("ri2n-host-watch"),
+        PATIENCE_S,
+    )
 
 
-# Answers each question by the address in a file, good for a second; who connects to either address leaves a file.
+# Answers each question by the address in a file, good for a second; who connects to either address
+# leaves a file.
 NAMES_AND_VISITORS = """
 import socket, threading
 from pathlib import Path
@@ -259,16 +305,28 @@ def test_a_controller_has_a_name_and_moves(machine: Machine, wait_until: WaitUnt
     machine.run("rm", "-f", "/etc/resolv.conf")
     machine.write("/etc/resolv.conf", "nameserver 127.0.0.1\n")
     machine.run("systemd-run", "--unit=names", "/usr/bin/python3", "/usr/local/lib/names.py")
-    machine.run("systemctl", "restart", "openvswitch-switch")  # which reads resolv.conf when it starts
-    machine.run("host-up", "--nic", "eth0", "--nic", "eth1", "--controller", "tcp:ri2n.site.example:6653")
+    machine.run(
+        "systemctl", "restart", "openvswitch-switch"
+    )  # which reads resolv.conf when it starts
+    machine.run(
+        "host-up", "--nic", "eth0", "--nic", "eth1", "--controller", "tcp:ri2n.site.example:6653"
+    )
 
     def visited(address: str) -> bool:
         return machine.run("test", "-e", f"/run/{address}", check=False).returncode == 0
 
-    wait_until(lambda: visited("192.0.2.10"), lambda: machine.journal("names") + status(machine), PATIENCE_S)
+    wait_until(
+        lambda: visited("192.0.2.10"),
+        lambda: machine.journal("names") + status(machine),
+        PATIENCE_S,
+    )
     assert not visited("192.0.2.11")
     machine.write("/run/address", "192.0.2.11")
-    wait_until(lambda: visited("192.0.2.11"), lambda: machine.journal("names") + status(machine), PATIENCE_S)
+    wait_until(
+        lambda: visited("192.0.2.11"),
+        lambda: machine.journal("names") + status(machine),
+        PATIENCE_S,
+    )
 
 
 def test_the_state_is_for_root_alone(machine: Machine) -> None:
@@ -277,7 +335,9 @@ def test_the_state_is_for_root_alone(machine: Machine) -> None:
     machine.run("mkdir", "-m", "755", "-p", "/var/lib/ri2n")  # as it was made before
     machine.run("systemctl", "start", "ri2n-host")
     with pytest.raises(subprocess.CalledProcessError) as refused:
-        machine.run("setpriv", "--reuid=65534", "--clear-groups", "flock", "-n", "/var/lib/ri2n", "true")
+        machine.run(
+            "setpriv", "--reuid=65534", "--clear-groups", "flock", "-n", "/var/lib/ri2n", "true"
+        )
     assert "Permission denied" in refused.value.stderr
 
 
@@ -288,15 +348,28 @@ def test_the_helper_runs_with_the_few_powers_that_its_service_has(
     host_conf(machine, "eth0", "eth1")
     machine.run("sh", "-c", "echo helper yes >>/etc/ri2n/host.conf")
     machine.run("systemctl", "start", "ri2n-host")
-    machine.run("systemctl", "start", "ri2n-reorder")  # it has told systemd that it is ready, or this fails
+    machine.run(
+        "systemctl", "start", "ri2n-reorder"
+    )  # it has told systemd that it is ready, or this fails
     assert "helper: running" in status(machine)
-    asked = "import socket; s = socket.socket(socket.AF_UNIX); s.connect('/run/ri2n/reorder.sock'); print(s.recv(9))"
+    asked = (
+        "import socket; s = socket.socket(socket.AF_UNIX); "
+        "s.connect('/run/ri2n/reorder.sock'); print(s.recv(9))"
+    )
     assert machine.run("python3", "-c", asked).stdout.startswith("b'{")
-    pid = machine.run("systemctl", "show", "--property=MainPID", "--value", "ri2n-reorder").stdout.strip()
+    pid = machine.run(
+        "systemctl", "show", "--property=MainPID", "--value", "ri2n-reorder"
+    ).stdout.strip()
     capabilities = machine.run("sh", "-c", f"grep CapBnd /proc/{pid}/status").stdout.split()[1]
-    assert int(capabilities, 16) == sum(1 << number for number in (12, 13, 23))  # NET_ADMIN, NET_RAW, SYS_NICE
+    assert int(capabilities, 16) == sum(
+        1 << number for number in (12, 13, 23)
+    )  # NET_ADMIN, NET_RAW, SYS_NICE
     machine.run("kill", "-KILL", pid)
-    wait_until(lambda: "helper: running" in status(machine), lambda: machine.journal("ri2n-reorder"), PATIENCE_S)
+    wait_until(
+        lambda: "helper: running" in status(machine),
+        lambda: machine.journal("ri2n-reorder"),
+        PATIENCE_S,
+    )
 
 
 # A router on br-ri2n that tells of a prefix, PREFIX, and of an MTU of 1500.
@@ -307,7 +380,8 @@ with socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6) as r
     router.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 255)
     router.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"br-ri2n")
     mtu = struct.pack("!BBHL", 5, 1, 0, 1500)
-    prefix = struct.pack("!BBBBLLL", 3, 4, 64, 0xC0, 3600, 3600, 0) + socket.inet_pton(socket.AF_INET6, "PREFIX")
+    prefix = struct.pack("!BBBBLLL", 3, 4, 64, 0xC0, 3600, 3600, 0)
+    prefix += socket.inet_pton(socket.AF_INET6, "PREFIX")
     head = struct.pack("!BBHBBHLL", 134, 0, 0, 64, 0, 1800, 0, 0)
     router.sendto(head + mtu + prefix, ("ff02::1", 0))
 """
@@ -316,7 +390,10 @@ with socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6) as r
 def test_a_router_that_promises_more_than_the_bridge_carries_is_not_believed(
     site: Lab, machine: Machine, wait_until: WaitUntil
 ) -> None:
-    """With the helper the bridge has 1478; systemd-networkd makes routes of 1500, again with every advertisement."""
+    """With the helper the bridge has 1478.
+
+    Systemd-networkd makes routes of 1500, again with every advertisement.
+    """
     host_conf(machine, "eth0", "eth1")
     machine.run("sh", "-c", "echo helper yes >>/etc/ri2n/host.conf")
     configure(machine, "br-ri2n", "[Network]\nAddress=10.77.0.1/24\nIPv6AcceptRA=yes\n")
@@ -343,33 +420,72 @@ def test_a_router_that_promises_more_than_the_bridge_carries_is_not_believed(
     machine.run("systemctl", "start", "ri2n-host-watch")
     for prefix in ("fd55::", "fd66::"):
         wait_until(lambda prefix=prefix: told(prefix), routes, PATIENCE_S)
-        wait_until(lambda: mtus() == {"1478"}, lambda: routes() + machine.journal("ri2n-host-watch"), PATIENCE_S)
+        wait_until(
+            lambda: mtus() == {"1478"},
+            lambda: routes() + machine.journal("ri2n-host-watch"),
+            PATIENCE_S,
+        )
     assert "its MTU" not in status(machine)
 
 
-def test_the_controller_runs_as_nobody_in_particular(machine: Machine, wait_until: WaitUntil) -> None:
-    """With Debian's Python and this installation's packages: the Python of a home is not for services to read."""
+def test_the_controller_runs_as_nobody_in_particular(
+    machine: Machine, wait_until: WaitUntil
+) -> None:
+    """With Debian's Python and this installation's packages:
+
+    the Python of a home is not for services to read.
+    """
     site = Path(yaml.__file__).parents[1]
     paths = f"import sys; sys.path[:0] = ['{ROOT}', '{site}']"
-    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3", "-c"]
-    if machine.run(*nobody, f"{paths}; import ri2n_sdn, numpy, pydantic, yaml", check=False).returncode:
+    nobody = [
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "/usr/bin/python3",
+        "-c",
+    ]
+    if machine.run(
+        *nobody, f"{paths}; import ri2n_sdn, numpy, pydantic, yaml", check=False
+    ).returncode:
         pytest.skip("this checkout is not for everybody to read, or not for /usr/bin/python3")
     code = f"{paths}; from ri2n_sdn.cli.main import main; main()"
     machine.write("/opt/ri2n_sdn/.venv/bin/ri2n", f"#!/usr/bin/python3\n{code}\n")
-    shown = f"[Service]\nBindReadOnlyPaths={ROOT} {site}\n"  # also where they lie in /tmp, of which it has its own
+    # also where they lie in /tmp, of which it has its own
+    shown = f"[Service]\nBindReadOnlyPaths={ROOT} {site}\n"
     machine.write("/etc/systemd/system/ri2n-controller.service.d/checkout.conf", shown)
-    machine.run("ip", "addr", "add", "192.0.2.10/32", "dev", "lo")  # the docs' address of the controller
+    machine.run(
+        "ip", "addr", "add", "192.0.2.10/32", "dev", "lo"
+    )  # the docs' address of the controller
     machine.run("chmod", "755", "/opt/ri2n_sdn/.venv/bin/ri2n")
-    machine.run("sh", "-ec", f"cd {ROOT}\n{commands('docs/operations.md', 'Run the controller', 'enable --now')}")
+    machine.run(
+        "sh",
+        "-ec",
+        f"cd {ROOT}\n{commands('docs/operations.md', 'Run the controller', 'enable --now')}",
+    )
     wait_until(
-        lambda: "no host has connected" in machine.run("/opt/ri2n_sdn/.venv/bin/ri2n", "status", check=False).stdout,
+        lambda: (
+            "no host has connected"
+            in machine.run("/opt/ri2n_sdn/.venv/bin/ri2n", "status", check=False).stdout
+        ),
         lambda: machine.journal("ri2n-controller"),
         PATIENCE_S,
     )
-    pid = machine.run("systemctl", "show", "--property=MainPID", "--value", "ri2n-controller").stdout.strip()
-    found = machine.run("sh", "-c", f"grep -E 'Uid|CapEff|CapBnd' /proc/{pid}/status").stdout.split()
+    pid = machine.run(
+        "systemctl", "show", "--property=MainPID", "--value", "ri2n-controller"
+    ).stdout.strip()
+    found = machine.run(
+        "sh", "-c", f"grep -E 'Uid|CapEff|CapBnd' /proc/{pid}/status"
+    ).stdout.split()
     assert found[1] != "0" and set(found[6::2]) == {"0000000000000000"}, found
     machine.run("systemctl", "reload", "ri2n-controller")
     assert "starting anew" in machine.journal("ri2n-controller")
-    assert machine.run("/opt/ri2n_sdn/.venv/bin/ri2n", "status", check=False).returncode == 1  # no host has connected
-    assert machine.run("systemctl", "show", "--property=MainPID", "--value", "ri2n-controller").stdout.strip() == pid
+    assert (
+        machine.run("/opt/ri2n_sdn/.venv/bin/ri2n", "status", check=False).returncode == 1
+    )  # no host has connected
+    assert (
+        machine.run(
+            "systemctl", "show", "--property=MainPID", "--value", "ri2n-controller"
+        ).stdout.strip()
+        == pid
+    )

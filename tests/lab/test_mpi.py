@@ -34,16 +34,27 @@ def lab() -> Iterator[Lab]:
     except NotAvailable as error:
         pytest.skip(str(error))
     switches: dict[str, Any] = {
-        leaf: {"links": [{"to": up, "port": 10 + i, "rate_bps": RATE} for i, up in enumerate(UPPERS)]}
+        leaf: {
+            "links": [{"to": up, "port": 10 + i, "rate_bps": RATE} for i, up in enumerate(UPPERS)]
+        }
         for leaf in LEAVES
     }
     for up in UPPERS:
-        switches[up] = {"links": [{"to": leaf, "port": 1 + i, "rate_bps": RATE} for i, leaf in enumerate(LEAVES)]}
+        switches[up] = {
+            "links": [
+                {"to": leaf, "port": 1 + i, "rate_bps": RATE} for i, leaf in enumerate(LEAVES)
+            ]
+        }
     hosts = {
         f"n{number}": {"nics": [{"name": "nic0", "switch": leaf, "rate_bps": RATE}]}
         for number, leaf in enumerate(sorted(LEAVES * 2), start=1)
     }
-    document = {"name": "vbft-2-2", "switches": switches, "hosts": hosts, "vlans": {"table": "cyclic"}}
+    document = {
+        "name": "vbft-2-2",
+        "switches": switches,
+        "hosts": hosts,
+        "vlans": {"table": "cyclic"},
+    }
     with Lab.create(Topology.model_validate(document)) as made:
         made.start_controller()
         made.wait_ready()
@@ -62,15 +73,24 @@ def pids(lab: Lab) -> set[int]:
 @pytest.mark.parametrize("pattern", ["alltoall", "shift"])
 def test_a_program_runs_to_its_end(lab: Lab, pattern: str) -> None:
     before, folders = pids(lab), mpi_folders(lab)
-    schedule = [[[lab.hosts.index(name) for name in pair] for pair in pairs] for pairs in phases(pattern, lab.hosts)]
+    schedule = [
+        [[lab.hosts.index(name) for name in pair] for pair in pairs]
+        for pairs in phases(pattern, lab.hosts)
+    ]
     document = {"collective": pattern == "alltoall", "phases": schedule, "warmup_s": 0.3}
-    for window_s in (0.7, 3.0, 12.0):  # longer where a busy machine brings a pair nothing in a short one
+    for window_s in (
+        0.7,
+        3.0,
+        12.0,
+    ):  # longer where a busy machine brings a pair nothing in a short one
         words = [json.dumps({**document, "window_s": window_s})]
         found = json.loads(MpiRun(lab, lab.hosts, PROGRAM, words).output(PATIENCE_S))
         assert len(found) == len(schedule)
         for phase, pairs in zip(found, schedule, strict=True):
             assert phase["wrong"] == 0
-            assert sorted([sender, receiver] for sender, receiver, _ in phase["received"]) == sorted(pairs)
+            assert sorted(
+                [sender, receiver] for sender, receiver, _ in phase["received"]
+            ) == sorted(pairs)
         silent = [phase for phase in found if not all(count > 0 for *_, count in phase["received"])]
         if not silent:
             break
@@ -80,18 +100,23 @@ def test_a_program_runs_to_its_end(lab: Lab, pattern: str) -> None:
 
 def test_a_program_that_fails_says_so(lab: Lab, tmp_path: Path) -> None:
     program = tmp_path / "fails.py"
-    program.write_text("from mpi4py import MPI\nraise SystemExit('not today' if MPI.COMM_WORLD.rank == 2 else 0)\n")
+    program.write_text(
+        "from mpi4py import MPI\nraise SystemExit('not today' if MPI.COMM_WORLD.rank == 2 else 0)\n"
+    )
     before = pids(lab)
     with pytest.raises(NotAvailable, match="the MPI program failed with status"):
         MpiRun(lab, lab.hosts, program).output(PATIENCE_S)
     assert pids(lab) <= before
 
 
-def test_a_program_that_is_stopped_leaves_nothing(lab: Lab, tmp_path: Path, wait_until: Callable[..., None]) -> None:
+def test_a_program_that_is_stopped_leaves_nothing(
+    lab: Lab, tmp_path: Path, wait_until: Callable[..., None]
+) -> None:
     """Also when mpirun is killed, whose daemons are no children of it."""
     program = tmp_path / "waits.py"
     program.write_text(
-        "from mpi4py import MPI\nimport signal\nopen('/proc/self/comm', 'w').write('waits')\nsignal.pause()\n"
+        "from mpi4py import MPI\nimport signal\nopen('/proc/self/comm', "
+        "'w').write('waits')\nsignal.pause()\n"
     )
     before, folders = pids(lab), mpi_folders(lab)
     for kill in (False, True):
@@ -110,7 +135,9 @@ def test_a_program_that_is_stopped_leaves_nothing(lab: Lab, tmp_path: Path, wait
 
 
 def test_processes_that_are_about_to_end_are_waited_for(lab: Lab) -> None:
-    """One with many sockets takes a while, and has no environment any more that would tell whose it is."""
+    """One with many sockets takes a while, and has no environment any more that would tell whose
+    it is.
+    """
     run = MpiRun(lab, lab.hosts, PROGRAM, [json.dumps({"collective": False, "phases": []})])
     run.stop()
     hold = (
@@ -128,7 +155,12 @@ def test_processes_that_are_about_to_end_are_waited_for(lab: Lab) -> None:
         return False
 
     for _ in range(3):
-        child = lab.popen(lab.hosts[0], [sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        child = lab.popen(
+            lab.hosts[0],
+            [sys.executable, "-c", hold],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         assert child.stdout is not None and child.stdout.readline() == b"ready\n"
         child.kill()
         while not has_no_environment(child.pid):

@@ -1,6 +1,8 @@
-"""What host-up does with NICs: flows take turns on the way out, and floods are held back on the way in.
+"""What host-up does with NICs: flows take turns on the way out, and floods are held back on the way
+in.
 
-On the kernel datapath, in guests: netdev reads copies of frames, and nobody may change this machine's own settings.
+On the kernel datapath, in guests: netdev reads copies of frames, and nobody may change this
+machine's own settings.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from .prepared_host import Host
 
 pytestmark = [
     pytest.mark.virtual,
-    pytest.mark.skipif(not EXACT, reason="needs a kernel of its own, with its datapath: tier kernel"),
+    pytest.mark.skipif(
+        not EXACT, reason="needs a kernel of its own, with its datapath: tier kernel"
+    ),
 ]
 WaitUntil = Callable[..., None]
 
@@ -40,9 +44,9 @@ def flooded() -> Iterator[Lab]:
 
 
 def dropped(lab: Lab, host: str) -> dict[str, int]:
-    found: dict[str, int] = json.loads(lab.host_script(host, "host-status", "--json", check=False).stdout)[
-        "storm_drops"
-    ]
+    found: dict[str, int] = json.loads(
+        lab.host_script(host, "host-status", "--json", check=False).stdout
+    )["storm_drops"]
     return found
 
 
@@ -70,12 +74,19 @@ def fresh_limits(lab: Lab, host: str) -> None:
     lab.host_script(host, "host-up", *lab.host_up_arguments(host))
 
 
-ND_SOLICITATION = "86dd" + "6000000000083aff" + f"fe80{1:028x}" + f"ff02{1:028x}" + "8700000000000000"
-FOR_ALL = {"broadcasts": (BROADCAST, "88b7"), "neighbour discovery": ("33:33:00:00:00:01", ND_SOLICITATION)}
+ND_SOLICITATION = (
+    "86dd" + "6000000000083aff" + f"fe80{1:028x}" + f"ff02{1:028x}" + "8700000000000000"
+)
+FOR_ALL = {
+    "broadcasts": (BROADCAST, "88b7"),
+    "neighbour discovery": ("33:33:00:00:00:01", ND_SOLICITATION),
+}
 
 
 @pytest.mark.parametrize("kind", FOR_ALL)
-def test_a_flood_of_what_all_hear_costs_programs_a_thousand_a_second(kind: str, flooded: Lab) -> None:
+def test_a_flood_of_what_all_hear_costs_programs_a_thousand_a_second(
+    kind: str, flooded: Lab
+) -> None:
     before = {host: (dropped(flooded, host), given(flooded, host)) for host in "AB"}
     flood(flooded, FOR_ALL[kind][0], "own", FOR_ALL[kind][1], seconds=SHORT_S)
     for host, (drops, frames) in before.items():
@@ -87,7 +98,9 @@ def test_a_flood_of_what_all_hear_costs_programs_a_thousand_a_second(kind: str, 
 
 def test_broadcasts_of_others_do_not_go_with_those_of_a_flood(flooded: Lab) -> None:
     drops = dropped(flooded, "B")["broadcasts"]
-    receiver = flooded.popen("B", [sys.executable, "-c", COUNT_BROADCASTS], stdout=subprocess.PIPE, text=True)
+    receiver = flooded.popen(
+        "B", [sys.executable, "-c", COUNT_BROADCASTS], stdout=subprocess.PIPE, text=True
+    )
     assert receiver.stdout is not None and receiver.stdout.readline() == "ready\n"
     words = [BROADCAST, "own", "88b7", "20000", str(SHORT_FRAMES)]
     flooding = flooded.popen("R", [sys.executable, "-c", FLOOD, *words])
@@ -98,7 +111,10 @@ def test_broadcasts_of_others_do_not_go_with_those_of_a_flood(flooded: Lab) -> N
 
 
 def test_a_thousand_hosts_that_begin_at_once_are_no_flood(flooded: Lab) -> None:
-    """Two addresses each, the host's and its NIC's, of which nothing was heard; and all ask for the same one."""
+    """Two addresses each, the host's and its NIC's, of which nothing was heard.
+
+    And all ask for the same one.
+    """
     fresh_limits(flooded, "A")
     before, frames = dropped(flooded, "A"), given(flooded, "A")
     flood(flooded, BROADCAST, "random", "88b7", seconds=0.1)
@@ -126,21 +142,29 @@ def test_a_flood_of_probes_is_held_back_and_no_nic_taken_for_dead(kind: str, flo
 
 
 def test_without_nf_tables_it_goes_on_and_says_so(flooded: Lab) -> None:
-    """The frames pass as before; a second run changes nothing; rules that were taken away come back."""
+    """The frames pass as before; a second run changes nothing.
+
+    Rules that were taken away come back.
+    """
     up = flooded.host_up_arguments("A")
     said = flooded.host_script("A", "host-up", *up)
     assert "nothing to do" in said.stdout
     flooded.exec("A", ["nft", "flush", "ruleset"])
     status = flooded.host_script("A", "host-status", check=False).stdout
     assert "floods: no limit" in status
-    assert all(f"warning: NIC {nic} takes floods as they come: run host-up again" in status for nic in ("eth0", "eth1"))
+    assert all(
+        f"warning: NIC {nic} takes floods as they come: run host-up again" in status
+        for nic in ("eth0", "eth1")
+    )
     flooded.host_script("A", "host-up", *up)
     assert dropped(flooded, "A")["broadcasts"] == 0
 
 
 @pytest.fixture
 def host() -> Iterator[Host]:
-    """Host A of fig4/d before RI2N, on a kernel whose NICs have one queue for all unless somebody asks for another."""
+    """Host A of fig4/d before RI2N, on a kernel whose NICs have one queue for all unless
+    somebody asks for another.
+    """
     with Lab.create(load_topology(TOPOLOGIES / "fig4" / "d.yaml")) as lab:
         host = Host(lab)
         host.prepare()

@@ -55,7 +55,10 @@ sys.stdin.read()
 
 
 def five() -> Topology:
-    nics = ", ".join(f"{{name: {nic}, switch: n{number}, rate_bps: 100000000}}" for number, nic in enumerate(NICS, 1))
+    nics = ", ".join(
+        f"{{name: {nic}, switch: n{number}, rate_bps: 100000000}}"
+        for number, nic in enumerate(NICS, 1)
+    )
     hosts = "".join(f"  {host}: {{nics: [{nics}]}}\n" for host in "ABCDE")
     switches = ", ".join(f"n{number}: {{port_buffer_bytes: 131072}}" for number in range(1, 4))
     return parse_topology(f"name: five\nswitches: {{{switches}}}\nhosts:\n{hosts}")
@@ -67,7 +70,9 @@ def mac(lab: Lab, host: str, nic: str) -> str:
 
 @contextmanager
 def with_address(lab: Lab, address: str) -> Iterator[None]:
-    """E's eth1 has an address that somebody else has: on another network, so no switch is misled."""
+    """E's eth1 has an address that somebody else has: on another network, so no switch is
+    misled.
+    """
     own = mac(lab, "E", "eth1")
     lab.exec("E", ["ip", "link", "set", "dev", "eth1", "address", address])
     try:
@@ -122,12 +127,20 @@ def program(lab: Lab, code: str, *arguments: str) -> Iterator[None]:
 def fake(lab: Lab, kind: str, name: str, number: int, *nics: str) -> AbstractContextManager[None]:
     """A switch of the tests; `kind` is an attribute of FakeSwitch."""
     macs = nics or (f"02:00:0d:00:{number:02x}:01", f"02:00:0d:00:{number:02x}:02")
-    return program(lab, FAKE, kind, name, str(0x1000 + number), f"02:00:0d:00:{number:02x}:00", *macs)
+    return program(
+        lab, FAKE, kind, name, str(0x1000 + number), f"02:00:0d:00:{number:02x}:00", *macs
+    )
 
 
 KINDS: dict[str, tuple[Callable[[Lab], AbstractContextManager[None]], str]] = {
-    "two NICs with one address": (lambda lab: with_address(lab, mac(lab, "E", "eth0")), "have one MAC address"),
-    "another host's address": (lambda lab: with_address(lab, mac(lab, "A", "eth0")), "the same MAC address"),
+    "two NICs with one address": (
+        lambda lab: with_address(lab, mac(lab, "E", "eth0")),
+        "have one MAC address",
+    ),
+    "another host's address": (
+        lambda lab: with_address(lab, mac(lab, "A", "eth0")),
+        "the same MAC address",
+    ),
     "another host's name": (lambda lab: with_name(lab, "A"), "has the same name"),
     "a name of its own": (lambda lab: with_name(lab, "E2"), "E is in cluster.yaml"),
     "a hung Open vSwitch": (hung, "E "),
@@ -150,7 +163,9 @@ def lab() -> Iterator[Lab]:
         yield made
 
 
-def others_lose_nothing(lab: Lab, kind: str, seconds: float, pps: float, wait_until: WaitUntil) -> None:
+def others_lose_nothing(
+    lab: Lab, kind: str, seconds: float, pps: float, wait_until: WaitUntil
+) -> None:
     odd, said = KINDS[kind]
     counted = lab.wait_ready()["counters"]
     pid = call(lab.controller_socket, "status")["pid"]
@@ -160,28 +175,50 @@ def others_lose_nothing(lab: Lab, kind: str, seconds: float, pps: float, wait_un
         assert status["pid"] == pid
         connected = {host["name"] for host in status["hosts"] if host["connected"]}
         assert connected >= set("ABCD"), connected
-        errors = {name: n for name, n in status["counters"].items() if "errors_" in name and n != counted.get(name)}
+        errors = {
+            name: n
+            for name, n in status["counters"].items()
+            if "errors_" in name and n != counted.get(name)
+        }
         assert not errors, errors
-        # One that was turned out and has just come back has not been odd for long enough to be named.
+        # One that was turned out and has just come back has not been odd for long enough to be
+        # named.
         wait_until(
-            lambda: not said or any(said in text for text in problem_texts(call(lab.controller_socket, "status"))),
+            lambda: (
+                not said
+                or any(
+                    said in text for text in problem_texts(call(lab.controller_socket, "status"))
+                )
+            ),
             lambda: f"not named: {problem_texts(call(lab.controller_socket, 'status'))}",
             10,
         )
     wait_until(
-        lambda: {h["name"] for h in call(lab.controller_socket, "status")["hosts"] if h["connected"]} == set("ABCDE"),
+        lambda: (
+            {h["name"] for h in call(lab.controller_socket, "status")["hosts"] if h["connected"]}
+            == set("ABCDE")
+        ),
         "E does not come back",
         timeout_s=60,
     )
 
 
-OFTEN = ("two NICs with one address", "another host's name", "a hung Open vSwitch", "mute", "twelve bytes, 200 times")
+OFTEN = (
+    "two NICs with one address",
+    "another host's name",
+    "a hung Open vSwitch",
+    "mute",
+    "twelve bytes, 200 times",
+)
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[] if kind in OFTEN else [pytest.mark.long]) for kind in KINDS]
+    "kind",
+    [pytest.param(kind, marks=[] if kind in OFTEN else [pytest.mark.long]) for kind in KINDS],
 )
-def test_the_others_lose_nothing_beside_an_odd_host(lab: Lab, kind: str, wait_until: WaitUntil) -> None:
+def test_the_others_lose_nothing_beside_an_odd_host(
+    lab: Lab, kind: str, wait_until: WaitUntil
+) -> None:
     others_lose_nothing(lab, kind, 2, 1000, wait_until)
 
 
@@ -189,7 +226,10 @@ def test_a_mute_host_delays_no_failover(lab: Lab, wait_until: WaitUntil) -> None
     lab.wait_ready()
     with fake(lab, "mute", "mute", 7):
         wait_until(
-            lambda: any("mute has not" in text for text in problem_texts(call(lab.controller_socket, "status"))),
+            lambda: any(
+                "mute has not" in text
+                for text in problem_texts(call(lab.controller_socket, "status"))
+            ),
             "it is not known to be mute",
         )
         stream = Stream(lab, "A", "B", seconds=2.5 if EXACT else 6)
@@ -201,6 +241,8 @@ def test_a_mute_host_delays_no_failover(lab: Lab, wait_until: WaitUntil) -> None
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_others_lose_nothing_in_ten_minutes_beside_an_odd_host(lab: Lab, kind: str, wait_until: WaitUntil) -> None:
+def test_the_others_lose_nothing_in_ten_minutes_beside_an_odd_host(
+    lab: Lab, kind: str, wait_until: WaitUntil
+) -> None:
     """Of 1,000 packets/s, all four together: some six CPU minutes a kind."""
     others_lose_nothing(lab, kind, 600, 250, wait_until)

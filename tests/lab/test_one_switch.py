@@ -36,7 +36,9 @@ def test_udp_flows_spread_over_slots_and_over_both_nics_of_one_switch(
 
     def pair() -> dict[str, Any]:
         pairs = call(one_switch.controller_socket, "status")["pairs"]
-        found: dict[str, Any] = next(pair for pair in pairs if (pair["src"], pair["dst"]) == ("B", "A"))
+        found: dict[str, Any] = next(
+            pair for pair in pairs if (pair["src"], pair["dst"]) == ("B", "A")
+        )
         return found
 
     def stats() -> str:
@@ -51,7 +53,11 @@ def test_udp_flows_spread_over_slots_and_over_both_nics_of_one_switch(
     got = stream.result()
     flawless(got)
     flows = one_switch.ofctl("B", "dump-flows", "br-ri2n", "table=30")
-    nics = {port for n, port in re.findall(r"n_packets=(\d+).*output:(\d+)", flows) if int(n) > got.received / 16}
+    nics = {
+        port
+        for n, port in re.findall(r"n_packets=(\d+).*output:(\d+)", flows)
+        if int(n) > got.received / 16
+    }
     assert nics == {"1", "2"}, flows
 
 

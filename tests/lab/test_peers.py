@@ -1,6 +1,8 @@
-"""Every peer on figure 4 (b): packets pass over each link, TCP uses all of them, and faults do what its manual says.
+"""Every peer on figure 4 (b): packets pass over each link, TCP uses all of them, and faults do what
+its manual says.
 
-A peer that this kernel lacks is skipped with the reason; a guest of user-mode Linux has more of them.
+A peer that this kernel lacks is skipped with the reason; a guest of user-mode Linux has more of
+them.
 """
 
 from __future__ import annotations
@@ -30,19 +32,21 @@ pytestmark = pytest.mark.virtual
 TOPOLOGIES = Path(__file__).resolve().parents[2] / "topologies"
 STREAMS = 16  # by a hash: all on one of two links once in 32,768 times
 
-# The peer whose tests run at every change. It takes all steps: a bridge of its own, one flow per link, links that are
-# seen to be dead and links that are not.
+# The peer whose tests run at every change. It takes all steps: a bridge of its own, one flow per
+# link, links that are seen to be dead and links that are not.
 AT_EVERY_CHANGE = "ovs_equal"
 
-# Open vSwitch's bond, also the switch's, gives all hash values to the link that is up first, and moves some every 10 s.
+# Open vSwitch's bond, also the switch's, gives all hash values to the link that is up first, and
+# moves some every 10 s.
 REBALANCED_S = {"ovs_bond": 40.0, "lacp_hash": 40.0}
 
 # Of the optimum, by README.md; what reorders packets has less.
 LEAST = {"lcb": 0.85}
 NIC_DOWN_MS = 2.0  # README.md: 1 ms, for every peer
 
-# What the peer gets over while the stream lasts, 4 s after the fault. Round robin goes on losing every second packet.
-# Multipath TCP mostly does in a quarter of a second, but at times no byte moves again before the broken link is back.
+# What the peer gets over while the stream lasts, 4 s after the fault. Round robin goes on losing
+# every second packet. Multipath TCP mostly does in a quarter of a second, but at times no byte
+# moves again before the broken link is back.
 SURVIVES = {
     ("lcb", "nic_down"): True,
     ("lcb", "blackhole"): False,
@@ -67,7 +71,10 @@ class PeerLab(NamedTuple):
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(name, marks=[] if name == AT_EVERY_CHANGE else pytest.mark.long) for name in PEERS],
+    params=[
+        pytest.param(name, marks=[] if name == AT_EVERY_CHANGE else pytest.mark.long)
+        for name in PEERS
+    ],
 )
 def peer_lab(request: pytest.FixtureRequest) -> Iterator[PeerLab]:
     """One lab of fig4/b per peer."""
@@ -84,7 +91,9 @@ def peer_lab(request: pytest.FixtureRequest) -> Iterator[PeerLab]:
 def received(lab: Lab, host: str) -> dict[str, int]:
     """Bytes that each NIC of the host has received."""
     names = [nic.name for nic in lab.topology.hosts[host].nics]
-    counts = lab.exec(host, ["cat", *(f"/sys/class/net/{name}/statistics/rx_bytes" for name in names)]).stdout
+    counts = lab.exec(
+        host, ["cat", *(f"/sys/class/net/{name}/statistics/rx_bytes" for name in names)]
+    ).stdout
     return dict(zip(names, map(int, counts.split()), strict=True))
 
 
@@ -94,7 +103,9 @@ def test_tcp_uses_all_links(peer_lab: PeerLab) -> None:
     deadline_s = time.monotonic() + REBALANCED_S.get(peer.name, 0)
     while True:
         before = received(lab, "A")
-        run = IperfRun(lab, "A", ["B"], streams=STREAMS, seconds=3, prefix=peer.prefix, addresses=addresses)
+        run = IperfRun(
+            lab, "A", ["B"], streams=STREAMS, seconds=3, prefix=peer.prefix, addresses=addresses
+        )
         goodput_bps = run.results(skip_s=1)["B"].goodput_bps
         grown = {nic: count - before[nic] for nic, count in received(lab, "A").items()}
         if min(grown.values()) > 0.1 * sum(grown.values()):
@@ -102,12 +113,16 @@ def test_tcp_uses_all_links(peer_lab: PeerLab) -> None:
         assert time.monotonic() < deadline_s, grown
     optimum_bps = goodput_optimum(lab.topology, ["B"], "A").total_bps
     if EXACT:
-        # What filled a hole before the two seconds began is delivered in them: a little more than links can carry.
+        # What filled a hole before the two seconds began is delivered in them: a little more than
+        # links can carry.
         assert LEAST.get(peer.name, 0.97) < goodput_bps / optimum_bps < 1.01
 
 
 def test_links_stay_shaped_and_unsegmented(peer_lab: PeerLab) -> None:
-    """What makes its figures comparable: the set-up leaves queues and offloads of the NICs and ports as they were."""
+    """What makes its figures comparable:
+
+    the set-up leaves queues and offloads of the NICs and ports as they were.
+    """
     _, lab, _ = peer_lab
     nic = "netem" if lab.datapath == "system" else "tbf"
     ports = ["A-eth0", "A-eth1", "B-eth0", "B-eth1"]
@@ -155,13 +170,25 @@ def test_a_dead_link_is_not_whole(peer_lab: PeerLab) -> None:
 
 @pytest.mark.long
 def test_the_bench_measures_peers_and_says_what_they_cannot() -> None:
-    """Needs nothing of the kernel: the select group runs everywhere; round robin cannot do (d) anywhere."""
+    """Needs nothing of the kernel: the select group runs everywhere.
+
+    Round robin cannot do (d) anywhere.
+    """
     topology = load_topology(TOPOLOGIES / "fig4" / "d.yaml")
-    settings = Fig4Settings([topology], [], peers=("lcb", "ovs_equal"), streams=(1, 2), seconds=1, warmup=1, repeat=1)
+    settings = Fig4Settings(
+        [topology], [], peers=("lcb", "ovs_equal"), streams=(1, 2), seconds=1, warmup=1, repeat=1
+    )
     report = Report("fig4", None, settings.described())
     run_fig4(settings, report, Progress(lambda _text, _over_s: None))
-    found = [(row["strategy"], row["streams"], row["repeat"], "why_not" in row) for row in report.rows]
-    assert found == [("lcb", 1, 0, True), ("lcb", 2, 0, True), ("ovs_equal", 1, 1, False), ("ovs_equal", 2, 1, False)]
+    found = [
+        (row["strategy"], row["streams"], row["repeat"], "why_not" in row) for row in report.rows
+    ]
+    assert found == [
+        ("lcb", 1, 0, True),
+        ("lcb", 2, 0, True),
+        ("ovs_equal", 1, 1, False),
+        ("ovs_equal", 2, 1, False),
+    ]
     for row in report.rows[2:]:
         assert row["peer"] is True and row["weights"] == {} and row["slots_moved"] is None
         assert set(row["clients"]) == {"B", "C"}

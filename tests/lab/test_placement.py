@@ -1,4 +1,7 @@
-"""least_connections: real connections of three clients on six networks, and what they do when a NIC goes."""
+"""least_connections:
+
+real connections of three clients on six networks, and what they do when a NIC goes.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,13 @@ WaitUntil = Callable[..., None]
 
 
 def six() -> Topology:
-    """A server A and three clients, all with a NIC on each of six networks (figure 5 of the Paradise paper)."""
-    nics = ", ".join(f"{{name: {nic}, switch: n{number}, rate_bps: 10000000}}" for number, nic in enumerate(NICS, 1))
+    """A server A and three clients, all with a NIC on each of six networks (figure 5 of the
+    Paradise paper).
+    """
+    nics = ", ".join(
+        f"{{name: {nic}, switch: n{number}, rate_bps: 10000000}}"
+        for number, nic in enumerate(NICS, 1)
+    )
     hosts = "".join(f"  {host}: {{nics: [{nics}]}}\n" for host in ("A", *CLIENTS))
     switches = ", ".join(f"n{number}: {{port_buffer_bytes: 131072}}" for number in range(1, 7))
     return parse_topology(f"name: six-place\nswitches: {{{switches}}}\nhosts:\n{hosts}")
@@ -41,7 +49,9 @@ class Bench:
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
         self.config = lab.run_dir / "placement.yaml"
-        self.config.write_text(f"{lab.cluster_file.read_text()}\nplacement: [{{hosts: [A], ports: [{PORT}]}}]\n")
+        self.config.write_text(
+            f"{lab.cluster_file.read_text()}\nplacement: [{{hosts: [A], ports: [{PORT}]}}]\n"
+        )
         self.start_controller()
         serve(lab, "A")
         self.watcher = Watcher(lab, "A")
@@ -74,30 +84,48 @@ class Bench:
     def placed(self) -> dict[tuple[str, int], int]:
         """A's port by the client's address and port, as A's own rows have it."""
         rows = self.lab.ofctl("A", "--no-names", "dump-flows", "br-ri2n", "table=13")
-        found = re.findall(r"priority=20,.*?(?:nw|ipv6)_dst=([^,]+),.*?tp_dst=(\d+) actions=set_field:(0x\w+)", rows)
+        found = re.findall(
+            r"priority=20,.*?(?:nw|ipv6)_dst=([^,]+),.*?tp_dst=(\d+) actions=set_field:(0x\w+)",
+            rows,
+        )
         return {(address, int(port)): int(path, 16) >> 22 for address, port, path in found}
 
     def await_placed(self, number: int, wait_until: WaitUntil) -> None:
-        """Wait until A has rows of so many connections: the controller places them after they began."""
-        wait_until(lambda: len(self.placed()) == number, lambda: f"{len(self.placed())} rows: {self.counters()}")
+        """Wait until A has rows of so many connections:
+
+        the controller places them after they began.
+        """
+        wait_until(
+            lambda: len(self.placed()) == number,
+            lambda: f"{len(self.placed())} rows: {self.counters()}",
+        )
 
     def counters(self) -> dict[str, int]:
         counted: dict[str, int] = call(self.lab.controller_socket, "status")["counters"]
-        return {name: count for name, count in counted.items() if "connections" in name or "error" in name}
+        return {
+            name: count
+            for name, count in counted.items()
+            if "connections" in name or "error" in name
+        }
 
     def followed_rows(self, host: str) -> list[str]:
         rows = self.lab.ofctl(host, "--no-names", "dump-flows", "br-ri2n", "table=13").splitlines()
         return [row for row in rows if "priority=10," in row]
 
     def await_none_followed(self, wait_until: WaitUntil) -> None:
-        """Wait until no client's host holds what it learned: most ends with its connection, the rest when idle."""
+        """Wait until no client's host holds what it learned:
+
+        most ends with its connection, the rest when idle.
+        """
         for name in self.clients:
             for most, limit_s in ((2, 20), (0, 60)):
 
                 def ended(host: str = name, most: int = most) -> bool:
                     return len(self.followed_rows(host)) <= most
 
-                wait_until(ended, lambda host=name: str(self.followed_rows(host)), timeout_s=limit_s)
+                wait_until(
+                    ended, lambda host=name: str(self.followed_rows(host)), timeout_s=limit_s
+                )
 
     def seen(self) -> tuple[Counter[str], Counter[str]]:
         """What all connections do when they talk: the number on each of A's NICs, in and out.
@@ -137,19 +165,25 @@ def even(count: Counter[str], total: int, nics: list[str] = NICS) -> bool:
 
 
 def test_six_nics_carry_the_same_number_within_one(fresh: Bench, wait_until: WaitUntil) -> None:
-    """3 x 12 connections, then half of them closed, those of whole NICs, and as many opened again."""
+    """3 x 12 connections, then half of them closed, those of whole NICs, and as many opened
+    again.
+    """
     total = EACH * len(CLIENTS)
 
     def each_carries_its_part() -> None:
         # The client's host follows a moment later, and what it learned before may come once more.
-        wait_until(lambda: all(even(count, total) for count in fresh.seen()), lambda: str(fresh.seen()))
+        wait_until(
+            lambda: all(even(count, total) for count in fresh.seen()), lambda: str(fresh.seen())
+        )
 
     fresh.open(EACH, ipv6="D")
     fresh.await_placed(total, wait_until)
     each_carries_its_part()
     fresh.close(every=2)
     fresh.await_placed(total // 2, wait_until)
-    assert max(Counter(fresh.placed().values()).values()) > total / 2 / len(NICS) + 1, "nothing to put right"
+    assert max(Counter(fresh.placed().values()).values()) > total / 2 / len(NICS) + 1, (
+        "nothing to put right"
+    )
     fresh.open(EACH // 2, ipv6="B")
     fresh.await_placed(total, wait_until)
     each_carries_its_part()
@@ -166,8 +200,21 @@ def test_explain_says_where_a_connection_goes(fresh: Bench, wait_until: WaitUnti
     def told(src: str, dst: str, sport: int, dport: int) -> str:
         ports = ["--sport", str(sport), "--dport", str(dport)]
         socket = ["--socket", str(fresh.lab.controller_socket)]
-        command = [sys.executable, "-m", "ri2n_sdn.cli.main", "explain", src, dst, "--proto", "tcp", *ports, *socket]
-        answer = json.loads(subprocess.run([*command, "--json"], check=True, capture_output=True, text=True).stdout)
+        command = [
+            sys.executable,
+            "-m",
+            "ri2n_sdn.cli.main",
+            "explain",
+            src,
+            dst,
+            "--proto",
+            "tcp",
+            *ports,
+            *socket,
+        ]
+        answer = json.loads(
+            subprocess.run([*command, "--json"], check=True, capture_output=True, text=True).stdout
+        )
         assert answer["slot"] is None, answer
         return str(answer["why"][-1])
 
@@ -185,7 +232,11 @@ def test_connections_that_are_reset_do_not_count(fresh: Bench, wait_until: WaitU
     fresh.talk()
     for client in fresh.clients.values():
         client.reset(every=2)
-    wait_until(lambda: len(fresh.placed()) == total // 2, lambda: f"rows stay: {fresh.placed()}", timeout_s=10)
+    wait_until(
+        lambda: len(fresh.placed()) == total // 2,
+        lambda: f"rows stay: {fresh.placed()}",
+        timeout_s=10,
+    )
     fresh.open(6, ipv6="B")
     fresh.await_placed(total, wait_until)
     wait_until(lambda: all(even(count, total) for count in fresh.seen()), lambda: str(fresh.seen()))
@@ -227,7 +278,9 @@ def test_a_nic_goes_down_and_all_connections_go_on(fresh: Bench, wait_until: Wai
     wait_until(lambda: fresh.seen()[1]["eth2"] == total / 6, "its connections do not come back")
 
 
-def test_without_a_controller_connections_begin_and_leave_dead_nics(fresh: Bench, wait_until: WaitUntil) -> None:
+def test_without_a_controller_connections_begin_and_leave_dead_nics(
+    fresh: Bench, wait_until: WaitUntil
+) -> None:
     """And the next controller goes on counting where the last one stopped."""
     fresh.open(3)
     wait_until(lambda: even(fresh.seen()[1], 9), "nine connections are not placed")

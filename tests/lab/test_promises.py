@@ -1,4 +1,7 @@
-"""Figures of README.md with real TCP, as far as they are cheap: a short run of each; `ri2n bench` has the long ones."""
+"""Figures of README.md with real TCP, as far as they are cheap: a short run of each.
+
+`ri2n bench` has the long ones.
+"""
 
 from __future__ import annotations
 
@@ -46,12 +49,17 @@ def rtt_ms(lab: Lab, source: str, destination: str) -> float:
 def test_one_tcp_stream_has_the_sum_of_the_links_and_keeps_nobody_waiting(
     reorder_program: object, wait_until: WaitUntil
 ) -> None:
-    """0.98 of two links' sum, some dozens of segments sent again in 20 s, a ping 0.1 ms longer than without."""
+    """0.98 of two links' sum, some dozens of segments sent again in 20 s, a ping 0.1 ms longer
+    than without.
+    """
     with striping("fig4/b", wait_until) as lab:
         idle_ms = rtt_ms(lab, "B", "A")
         before = sent_bytes(lab, "B")
         run = IperfRun(lab, "A", ["B"], streams=1, seconds=4.0)
-        wait_until(lambda: sum(sent_since(lab, "B", before).values()) > 1.0 * 2e8 / 8, "the stream is not under way")
+        wait_until(
+            lambda: sum(sent_since(lab, "B", before).values()) > 1.0 * 2e8 / 8,
+            "the stream is not under way",
+        )
         loaded_ms = rtt_ms(lab, "B", "A")
         result = run.results(skip_s=1.0)["B"]
     share = result.goodput_bps / (2e8 * GOODPUT_RATIO)
@@ -63,7 +71,10 @@ def test_one_tcp_stream_has_the_sum_of_the_links_and_keeps_nobody_waiting(
 
 
 def test_clients_with_few_and_many_links_share_fairly() -> None:
-    """By flows, figure 4 d: the sum of all is the optimum's, and the worst client has its max-min share."""
+    """By flows, figure 4 d:
+
+    the sum of all is the optimum's, and the worst client has its max-min share.
+    """
     with controlled("fig4/d") as lab:
         optimum = goodput_optimum(lab.topology, ["B", "C"], "A")
         found = IperfRun(lab, "A", ["B", "C"], streams=8, seconds=7.0).results(skip_s=3.0)
@@ -73,8 +84,13 @@ def test_clients_with_few_and_many_links_share_fairly() -> None:
     assert min(share.values()) > 0.95, share
 
 
-def test_packet_by_packet_everybody_has_the_fair_share(reorder_program: object, wait_until: WaitUntil) -> None:
-    """Figure 4 d, one stream from each client: 0.98 of the optimum, and the worst client of its max-min share."""
+def test_packet_by_packet_everybody_has_the_fair_share(
+    reorder_program: object, wait_until: WaitUntil
+) -> None:
+    """Figure 4 d, one stream from each client:
+
+    0.98 of the optimum, and the worst client of its max-min share.
+    """
     with striping("fig4/d", wait_until) as lab:
         optimum = goodput_optimum(lab.topology, ["B", "C"], "A")
         found = IperfRun(lab, "A", ["B", "C"], streams=1, seconds=4.0).results(skip_s=1.5)
@@ -85,9 +101,11 @@ def test_packet_by_packet_everybody_has_the_fair_share(reorder_program: object, 
 
 
 def test_a_fat_tree_of_cheap_switches_carries_what_one_big_switch_does() -> None:
-    """Two hosts on each leaf, two upper switches, each host i to host i + 2: a tree would carry half of that.
+    """Two hosts on each leaf, two upper switches, each host i to host i + 2: a tree would carry
+    half of that.
 
-    What waits behind a lost segment is read 0.1 s later: up to .04 of 2.5 s, so the window is longer.
+    What waits behind a lost segment is read 0.1 s later: up to .04 of 2.5 s, so the window is
+    longer.
     """
     clients = {"n1": "n3", "n2": "n4"}
     with Lab.create(vbft(2, 2, 2)) as lab:

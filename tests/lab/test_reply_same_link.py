@@ -1,4 +1,7 @@
-"""reply-same-link on a host with three NICs in one subnet: replies leave by the right NIC, and all comes back."""
+"""reply-same-link on a host with three NICs in one subnet:
+
+replies leave by the right NIC, and all comes back.
+"""
 
 from __future__ import annotations
 
@@ -44,15 +47,22 @@ cd /proc/sys/net; grep -r . ipv4/conf/*/arp_* ipv4/conf/*/rp_filter ipv6/conf/*/
 
 
 class Host:
-    """The host under test, and a client on the same bridge, which is a router for its second address too."""
+    """The host under test, and a client on the same bridge, which is a router for its second
+    address too.
+    """
 
     def __init__(self, state: Path) -> None:
         self.server: subprocess.Popen[str] | None = None
-        self.names = {part: f"ri2n-rsl{os.getpid()}-{part}" for part in ("host", "client", "bridge")}
+        self.names = {
+            part: f"ri2n-rsl{os.getpid()}-{part}" for part in ("host", "client", "bridge")
+        }
         self.state = state
 
     def make(self) -> None:
-        """The namespaces, a bridge and addresses; reverse paths are checked strictly, as distributions have it."""
+        """The namespaces, a bridge and addresses.
+
+        Reverse paths are checked strictly, as distributions have it.
+        """
         host, client, bridge = self.names.values()
         add_namespaces(self.names.values())
         lines = ["link add br0 type bridge", "link set br0 up"]
@@ -97,13 +107,17 @@ class Host:
 
     def snapshot(self) -> str:
         """Rules, routes of all tables, and sysctls; without what only tells the time."""
-        return "\n".join(sorted(self.on("host", "sh", "-c", SNAPSHOT, check=False).stdout.splitlines()))
+        return "\n".join(
+            sorted(self.on("host", "sh", "-c", SNAPSHOT, check=False).stdout.splitlines())
+        )
 
     def address(self, number: int, ipv6: bool) -> str:
         return f"{NET6}:{number}" if ipv6 else f"{NET4}.{number}"
 
     def replies(self, number: int, ipv6: bool, source: str | None = None) -> dict[str, int]:
-        """Bytes that leave each NIC while the client gets SENT_BYTES from the host's `number`-th address."""
+        """Bytes that leave each NIC while the client gets SENT_BYTES from the host's `number`-th
+        address.
+        """
         before = self._sent()
         arguments = [self.address(number, ipv6), *([source] if source else [])]
         self.on("client", sys.executable, "-c", CLIENT, *arguments)
@@ -122,12 +136,16 @@ def leaves_by(sent: dict[str, int]) -> str:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, wait_until: Callable[..., None]) -> Iterator[Host]:
+def made(
+    tmp_path_factory: pytest.TempPathFactory, wait_until: Callable[..., None]
+) -> Iterator[Host]:
     host = Host(tmp_path_factory.mktemp("state"))
     try:
         host.make()
         # Link-local addresses bring routes of their own once nobody else is found to have them.
-        wait_until(lambda: not host.ip("host", "-6 addr show tentative"), "addresses stay tentative", 120)
+        wait_until(
+            lambda: not host.ip("host", "-6 addr show tentative"), "addresses stay tentative", 120
+        )
         yield host
     finally:
         host.remove()
@@ -135,7 +153,9 @@ def made(tmp_path_factory: pytest.TempPathFactory, wait_until: Callable[..., Non
 
 @pytest.fixture
 def host(made: Host) -> Iterator[Host]:
-    """As it was before the script, also afterwards; the client knows no MAC that it learned before."""
+    """As it was before the script, also afterwards; the client knows no MAC that it learned
+    before.
+    """
     made.ip("client", "neigh flush all")
     yield made
     made.script("down")
@@ -143,7 +163,10 @@ def host(made: Host) -> Iterator[Host]:
 
 @FAMILIES
 def test_replies_leave_by_the_nic_of_the_address(host: Host, ipv6: bool) -> None:
-    """Without the script all leave by one; with it each by its own, and `down` gives everything back."""
+    """Without the script all leave by one.
+
+    With it each by its own, and `down` gives everything back.
+    """
     assert {leaves_by(host.replies(number, ipv6)) for number in (1, 2, 3)} == {"eth0"}
     before = host.snapshot()
     host.script("up", *NICS)
@@ -158,7 +181,9 @@ def test_replies_leave_by_the_nic_of_the_address(host: Host, ipv6: bool) -> None
 
 @FAMILIES
 def test_the_next_hop_is_still_the_routing_tables(host: Host, ipv6: bool) -> None:
-    """A client behind a router, which all three NICs can reach though the default route names one of them."""
+    """A client behind a router, which all three NICs can reach though the default route names
+    one of them.
+    """
     source = BEHIND_ROUTER6 if ipv6 else BEHIND_ROUTER4
     assert leaves_by(host.replies(2, ipv6, source)) == "eth0"
     host.script("up")
@@ -168,8 +193,12 @@ def test_the_next_hop_is_still_the_routing_tables(host: Host, ipv6: bool) -> Non
 
 @pytest.mark.parametrize("signal_name", ["HUP", "PIPE"])
 def test_it_finishes_though_the_session_dies(host: Host, tmp_path: Path, signal_name: str) -> None:
-    """The signals of a terminal that went away and of output that nobody reads, while a rule comes or goes."""
-    programs = fake_program(tmp_path, "ip", f'case "$*" in *"rule "*) kill -{signal_name} $PPID;; esac; exec REAL "$@"')
+    """The signals of a terminal that went away and of output that nobody reads, while a rule
+    comes or goes.
+    """
+    programs = fake_program(
+        tmp_path, "ip", f'case "$*" in *"rule "*) kill -{signal_name} $PPID;; esac; exec REAL "$@"'
+    )
     before = host.snapshot()
     for action in ("up", "down"):
         path = f"PATH={programs}:{os.environ['PATH']}"
@@ -257,7 +286,11 @@ def test_a_table_is_emptied_when_no_rule_leads_to_it(host: Host) -> None:
     said = host.script("down", "--dry-run").stdout.splitlines()
     for family in ("-4", "-6"):
         for table in ("5249", "5250", "5251"):
-            steps = [line.split()[2:4] for line in said if line.startswith(f"ip {family}") and f" {table}" in line]
+            steps = [
+                line.split()[2:4]
+                for line in said
+                if line.startswith(f"ip {family}") and f" {table}" in line
+            ]
             assert steps == sorted(steps, key=lambda step: step[0] != "rule")
             assert {step[0] for step in steps} == {"rule", "route"}
 

@@ -1,4 +1,6 @@
-"""Real packets through two hosts' ri2n-reorder: one flow over all links, in order, whatever breaks."""
+"""Real packets through two hosts' ri2n-reorder: one flow over all links, in order, whatever
+breaks.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +35,15 @@ SIZE = 200  # of a UDP stream's packets
 TCP_BYTES = 1_000_000
 WHOLE_S = 20.0
 QUIET_MS = 2.0  # how much longer than planned the longest time between two packets is
-# The same when a link dies, as README.md says: 13 ms and what depends on when between two heartbeats that is; and when
-# a helper is killed.
+# The same when a link dies, as README.md says: 13 ms and what depends on when between two
+# heartbeats that is; and when a helper is killed.
 FAULT_MS, KILLED_MS = 20.0, 2.0
-# The packet in it, and what comes before the bridge has noticed: 1 or 2 in most of 200 samples, 4 in one.
+# The packet in it, and what comes before the bridge has noticed: 1 or 2 in most of 200 samples, 4
+# in one.
 KILLED_LOST = 3
-SILENT_MS = 4000.0  # a helper that hangs without a guard: two reports and a half, an echo and a plan
+SILENT_MS = (
+    4000.0  # a helper that hangs without a guard: two reports and a half, an echo and a plan
+)
 HUNG_MS = 700.0  # --watchdog-ms 500, and what the bridge needs to see that the TAPs have gone
 RECEIVE_TCP = """
 import hashlib, socket
@@ -91,7 +96,11 @@ class Cluster:
 
     def peers(self) -> list[dict[str, Any]]:
         """What all helpers say of their peers."""
-        return [peer for host in self.lab.helpers.hosts for peer in self.lab.helpers.status(host)["peers"]]
+        return [
+            peer
+            for host in self.lab.helpers.hosts
+            for peer in self.lab.helpers.status(host)["peers"]
+        ]
 
     def usable(self) -> bool:
         """Whether every helper is striping to all others, over every link."""
@@ -100,7 +109,9 @@ class Cluster:
             peers = self.peers()
         except NotAvailable:
             return False
-        whole = all(peer["striped"] and all(link["usable"] for link in peer["links"]) for peer in peers)
+        whole = all(
+            peer["striped"] and all(link["usable"] for link in peer["links"]) for peer in peers
+        )
         return whole and len(peers) == hosts * (hosts - 1)
 
     def described(self) -> str:
@@ -136,8 +147,16 @@ class Cluster:
             return False
         nics = [nic for host in status["hosts"] for nic in host["nics"]]
         with_helper = set(self.lab.helpers.hosts)
-        striped = all(pair["striped"] == ({pair["src"], pair["dst"]} <= with_helper) for pair in status["pairs"])
-        return bool(status["settled"] and nics and striped and all(nic["up"] and nic["alive"] for nic in nics))
+        striped = all(
+            pair["striped"] == ({pair["src"], pair["dst"]} <= with_helper)
+            for pair in status["pairs"]
+        )
+        return bool(
+            status["settled"]
+            and nics
+            and striped
+            and all(nic["up"] and nic["alive"] for nic in nics)
+        )
 
 
 def topology_of(name: str, without: str = "") -> Topology:
@@ -186,7 +205,9 @@ def alone() -> Iterator[Cluster]:
 def sent_bytes(lab: Lab, host: str) -> dict[str, int]:
     """Bytes that each NIC of a host has sent."""
     return {
-        nic.name: int(lab.exec(host, ["cat", f"/sys/class/net/{nic.name}/statistics/tx_bytes"]).stdout)
+        nic.name: int(
+            lab.exec(host, ["cat", f"/sys/class/net/{nic.name}/statistics/tx_bytes"]).stdout
+        )
         for nic in lab.topology.hosts[host].nics
     }
 
@@ -229,8 +250,13 @@ def stream_uses_both_networks(cluster: Cluster, pps: float) -> None:
     assert min(sent.values()) > 0.4 * 0.3 * pps * SIZE, f"{sent}\n{cluster.described()}"
 
 
-def until_sent(cluster: Cluster, packets: float, wait_until: WaitUntil, *, by_all: bool, source: str = "B") -> str:
-    """Wait until all NICs of `source`, or one, have sent so many packets' bytes; the name of the busiest."""
+def until_sent(
+    cluster: Cluster, packets: float, wait_until: WaitUntil, *, by_all: bool, source: str = "B"
+) -> str:
+    """Wait until all NICs of `source`, or one, have sent so many packets' bytes.
+
+    The name of the busiest.
+    """
     start, choose = sent_bytes(cluster.lab, source), min if by_all else max
     sent: dict[str, int] = {}
 
@@ -250,10 +276,14 @@ def send_by_tcp(
     Returns the bytes that each NIC of the source has sent.
     """
     before = sent_bytes(cluster.lab, source)
-    server = cluster.lab.popen("A", [sys.executable, "-c", RECEIVE_TCP], stdout=subprocess.PIPE, text=True)
+    server = cluster.lab.popen(
+        "A", [sys.executable, "-c", RECEIVE_TCP], stdout=subprocess.PIPE, text=True
+    )
     assert server.stdout is not None and server.stdout.readline() == "ready\n"
     argv = [sys.executable, "-c", SEND_TCP, address, str(TCP_BYTES)]
-    client = cluster.lab.popen(source, argv, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    client = cluster.lab.popen(
+        source, argv, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
         until()
     finally:
@@ -268,20 +298,29 @@ def send_by_tcp(
 
 
 @pytest.mark.smoke
-def test_one_connection_arrives_whole_and_in_order_over_both_networks(cluster: Cluster, wait_until: WaitUntil) -> None:
-    """It goes on until each network has carried enough; meanwhile each helper took its packets in and gave them out."""
+def test_one_connection_arrives_whole_and_in_order_over_both_networks(
+    cluster: Cluster, wait_until: WaitUntil
+) -> None:
+    """It goes on until each network has carried enough.
+
+    Meanwhile each helper took its packets in and gave them out.
+    """
     before = {host: cluster.counters(host) for host in ("A", "B")}
 
     def carried_by_both() -> None:
         start = sent_bytes(cluster.lab, "B")
         wait_until(
-            lambda: min(sent_since(cluster.lab, "B", start).values()) > TCP_BYTES / 2, cluster.described, WHOLE_S
+            lambda: min(sent_since(cluster.lab, "B", start).values()) > TCP_BYTES / 2,
+            cluster.described,
+            WHOLE_S,
         )
 
     send_by_tcp(cluster, "B", cluster.lab.address("A"), carried_by_both)
     for host, counters in before.items():
         after = cluster.counters(host)
-        assert all(after[name] > counters[name] for name in ("data_in", "data_out")), cluster.described()
+        assert all(after[name] > counters[name] for name in ("data_in", "data_out")), (
+            cluster.described()
+        )
 
 
 def test_one_udp_stream_uses_both_networks(cluster: Cluster, pps: float) -> None:
@@ -290,7 +329,9 @@ def test_one_udp_stream_uses_both_networks(cluster: Cluster, pps: float) -> None
 
 @pytest.mark.parametrize("ipv6", [False, True])
 def test_one_tcp_connection_uses_both_networks(cluster: Cluster, ipv6: bool) -> None:
-    sent = send_by_tcp(cluster, "B", cluster.lab.address6("A") if ipv6 else cluster.lab.address("A"))
+    sent = send_by_tcp(
+        cluster, "B", cluster.lab.address6("A") if ipv6 else cluster.lab.address("A")
+    )
     assert min(sent.values()) > 0.45 * TCP_BYTES, f"{sent}\n{cluster.described()}"
 
 
@@ -301,7 +342,9 @@ def test_fragments_arrive_whole(cluster: Cluster) -> None:
     for address, headers in ((lab.address("A"), 28), (lab.address6("A"), 48)):
         for size in (mtu - headers, mtu - headers + 1, 20000):
             said = pings(lab, "B", address, "-s", str(size))
-            assert " 3 received" in said and "duplicates" not in said, f"{address}: {said}\n{cluster.described()}"
+            assert " 3 received" in said and "duplicates" not in said, (
+                f"{address}: {said}\n{cluster.described()}"
+            )
 
 
 # ---- links, switches and processes die
@@ -342,7 +385,10 @@ def test_a_killed_helper_costs_a_packet_or_two_and_is_used_again(
     if EXACT:  # else the stream may be over
         until_sent(cluster, 0.05 * pps, wait_until, by_all=True)
     got = stream.result()
-    print(f"{host} killed: {got.lost} lost, {got.out_of_order} out of order, {got.longest_gap_ms:.2f} ms")
+    print(
+        f"{host} killed: {got.lost} lost, {got.out_of_order} out of order, "
+        f"{got.longest_gap_ms:.2f} ms"
+    )
     state = f"killed at {killed_s}, striped again at {striped_s}: {got}\n{cluster.described()}"
     assert got.received and not got.duplicates, state
     if EXACT:
@@ -356,7 +402,10 @@ def test_a_killed_helper_costs_a_packet_or_two_and_is_used_again(
 def test_a_hanging_helper_is_ended_and_felt_for_less_than_a_second(
     cluster: Cluster, host: str, stream_pps: float, wait_until: WaitUntil
 ) -> None:
-    """It stands still, as for a debugger; its own guard ends it, and flows go by the slot table from then on."""
+    """It stands still, as for a debugger.
+
+    Its own guard ends it, and flows go by the slot table from then on.
+    """
     lab = cluster.lab
     lab.helpers.restart(host, ["--watchdog-ms", "500"])
     wait_until(cluster.usable, cluster.described, WHOLE_S)
@@ -372,7 +421,10 @@ def test_a_hanging_helper_is_ended_and_felt_for_less_than_a_second(
     wait_until(cluster.usable, cluster.described, WHOLE_S)
     striped_s = time.monotonic()
     got = stream.result()
-    state = f"hung at {hung_s}, ended at {ended_s}, striped again at {striped_s}: {got}\n{cluster.described()}"
+    state = (
+        f"hung at {hung_s}, ended at {ended_s}, striped again at {striped_s}: "
+        f"{got}\n{cluster.described()}"
+    )
     assert got.received and not got.duplicates, state
     if EXACT:
         assert got.longest_gap_ms <= HUNG_MS, state
@@ -383,12 +435,17 @@ def test_a_hanging_helper_is_ended_and_felt_for_less_than_a_second(
 def test_a_hanging_helper_without_a_guard_is_left_for_the_slot_table(
     cluster: Cluster, host: str, stream_pps: float, wait_until: WaitUntil
 ) -> None:
-    """Its TAPs keep their carrier: the controller hears no reports, and gives it nothing until they come again."""
+    """Its TAPs keep their carrier:
+
+    the controller hears no reports, and gives it nothing until they come again.
+    """
     lab = cluster.lab
 
     def warned() -> bool:
         line = f"{host}'s helper has reported nothing for "
-        return any(text.startswith(line) for text in problem_texts(call(lab.controller_socket, "status")))
+        return any(
+            text.startswith(line) for text in problem_texts(call(lab.controller_socket, "status"))
+        )
 
     stream = Stream(lab, "B", "A", pps=stream_pps, seconds=12 if EXACT else 40, size=SIZE)
     until_sent(cluster, 0.05 * stream_pps, wait_until, by_all=True)
@@ -397,24 +454,36 @@ def test_a_hanging_helper_without_a_guard_is_left_for_the_slot_table(
     os.kill(pid, signal.SIGSTOP)
     hung_s = time.monotonic()
     try:
-        wait_until(warned, lambda: f"no warning: {problem_texts(call(lab.controller_socket, 'status'))}")
+        wait_until(
+            warned, lambda: f"no warning: {problem_texts(call(lab.controller_socket, 'status'))}"
+        )
         noticed_s = time.monotonic()
-        by_slots = [(pair["src"], pair["striped"]) for pair in call(lab.controller_socket, "status")["pairs"]]
+        by_slots = [
+            (pair["src"], pair["striped"])
+            for pair in call(lab.controller_socket, "status")["pairs"]
+        ]
         wait_until(lambda: time.monotonic() > hung_s + 2 * SILENT_MS / 1000, "time stands still")
     finally:
         os.kill(pid, signal.SIGCONT)
-    wait_until(lambda: cluster.controller_content() and cluster.usable(), cluster.described, WHOLE_S)
+    wait_until(
+        lambda: cluster.controller_content() and cluster.usable(), cluster.described, WHOLE_S
+    )
     striped_s = time.monotonic()
     assert not warned() and lab.helpers.pid(host) == pid
     got = stream.result()
-    state = f"hung at {hung_s}, noticed at {noticed_s}, striped again at {striped_s}: {got}\n{cluster.described()}"
+    state = (
+        f"hung at {hung_s}, noticed at {noticed_s}, striped again at {striped_s}: "
+        f"{got}\n{cluster.described()}"
+    )
     assert by_slots == [("A", False), ("B", False)] and got.received and not got.duplicates, state
     if EXACT:
         assert got.longest_gap_ms <= SILENT_MS, state
         assert striped_s < got.end_s and not got.lost_after(striped_s), state
 
 
-def test_striping_goes_on_without_a_controller_and_under_the_next(cluster: Cluster, pps: float) -> None:
+def test_striping_goes_on_without_a_controller_and_under_the_next(
+    cluster: Cluster, pps: float
+) -> None:
     stream_is_flawless(cluster, pps, cluster.kill_controller)
     stream_uses_both_networks(cluster, pps)
 
@@ -425,7 +494,9 @@ def test_striping_goes_on_without_a_controller_and_under_the_next(cluster: Clust
     stream_is_flawless(cluster, pps / 10, succeed, seconds=3 if EXACT else 5)
 
 
-def test_striping_is_turned_off_and_on_without_a_loss(cluster: Cluster, pps: float, wait_until: WaitUntil) -> None:
+def test_striping_is_turned_off_and_on_without_a_loss(
+    cluster: Cluster, pps: float, wait_until: WaitUntil
+) -> None:
     lab = cluster.lab
     off = lab.run_dir / "off.yaml"
     off.write_text("striping: 'off'\n" + lab.cluster_file.read_text())
@@ -434,19 +505,28 @@ def test_striping_is_turned_off_and_on_without_a_loss(cluster: Cluster, pps: flo
         def change(config: Path = config, striped: bool = striped) -> None:
             cluster.start_controller(config)
             lab.wait_ready()
-            wait_until(lambda: all(peer["striped"] == striped for peer in cluster.peers()), cluster.described, WHOLE_S)
+            wait_until(
+                lambda: all(peer["striped"] == striped for peer in cluster.peers()),
+                cluster.described,
+                WHOLE_S,
+            )
 
         stream_is_flawless(cluster, pps / 10, change, seconds=3 if EXACT else 5)
-        # The change may have taken longer than the stream: whether the helper is used shows the next one.
+        # The change may have taken longer than the stream: whether the helper is used shows the
+        # next one.
         counted = cluster.counters("B")["plain_in"]
         stream_is_flawless(cluster, pps)
-        assert (cluster.counters("B")["plain_in"] > counted + 0.2 * pps) == striped, cluster.described()
+        assert (cluster.counters("B")["plain_in"] > counted + 0.2 * pps) == striped, (
+            cluster.described()
+        )
 
 
 def test_a_class_of_traffic_keeps_one_link_while_all_else_is_striped(
     cluster: Cluster, pps: float, wait_until: WaitUntil
 ) -> None:
-    """TCP to port 5900 is by flows (a connection has one link, its acknowledgements one too), UDP is not."""
+    """TCP to port 5900 is by flows (a connection has one link, its acknowledgements one too),
+    UDP is not.
+    """
     lab = cluster.lab
     config = lab.run_dir / "by_flows.yaml"
     config.write_text("by_flows: [{proto: tcp, port: 5900}]\n" + lab.cluster_file.read_text())
@@ -461,7 +541,8 @@ def test_a_class_of_traffic_keeps_one_link_while_all_else_is_striped(
         assert min(sent.values()) < 0.05 * TCP_BYTES, f"{sent}\n{cluster.described()}"
     # Nothing of it came to a helper; something else on the hosts may have said a word.
     assert all(
-        cluster.counters(host)["plain_in"] < before + 20 for host, before in zip(("A", "B"), given, strict=True)
+        cluster.counters(host)["plain_in"] < before + 20
+        for host, before in zip(("A", "B"), given, strict=True)
     ), cluster.described()
     # It is striped, although not evenly so soon after TCP filled one link.
     counted = cluster.counters("B")["plain_in"]
@@ -470,12 +551,15 @@ def test_a_class_of_traffic_keeps_one_link_while_all_else_is_striped(
         assert cluster.counters("B")["plain_in"] >= counted + 0.3 * pps, cluster.described()
     answer = json.loads(
         subprocess.run(
-            [*EXPLAIN, "B", "A", "--socket", str(lab.controller_socket), "--proto", "tcp", "--dport", "5900",
-             "--src-ip", lab.address("B"), "--dst-ip", lab.address("A"), "--datapath", "netdev", "--json"],
+            [*EXPLAIN, "B", "A", "--socket", str(lab.controller_socket), "--proto", "tcp",
+             "--dport", "5900", "--src-ip", lab.address("B"), "--dst-ip", lab.address("A"),
+             "--datapath", "netdev", "--json"],
             check=True, capture_output=True, text=True,
         ).stdout
     )  # fmt: skip
-    assert answer["striped"] and answer["slot"] is not None and "keeps one link" in answer["why"][1], answer
+    assert (
+        answer["striped"] and answer["slot"] is not None and "keeps one link" in answer["why"][1]
+    ), answer
     cluster.start_controller()  # without that class, for the next test
 
 
@@ -488,7 +572,10 @@ def test_forged_frames_and_garbage_cost_counters_and_harm_nothing(
     """From the NIC of a host whose helper is known, which is the most that another one can do."""
     lab = cluster.lab
     hosts = {host["name"]: host for host in call(lab.controller_socket, "status")["hosts"]}
-    nic = {name: {entry["name"]: entry["mac"] for entry in host["nics"]}["eth0"] for name, host in hosts.items()}
+    nic = {
+        name: {entry["name"]: entry["mac"] for entry in host["nics"]}["eth0"]
+        for name, host in hosts.items()
+    }
     link = bytes.fromhex((nic["A"] + nic["B"]).replace(":", ""))
     control = [
         helper_frames.gone(2**32 - 1, hosts["B"]["mac"]),
@@ -510,9 +597,18 @@ def test_forged_frames_and_garbage_cost_counters_and_harm_nothing(
         "bad_flags": [sealed("21f0", bytes(60), 16)],
         "unknown_session": [sealed("2100", data, 16)],
     }
-    tagged = [b"\x81\x00" + tag + frame[12:] for tag in (b"\x0f\xfe", b"\x00\x01", b"\xe0\x00") for frame in control]
-    frames = [link + rest for group in garbage.values() for rest in group] + [link + rest for rest in tagged]
-    before, sessions = cluster.counters("A"), [peer["session"] for peer in lab.helpers.status("A")["peers"]]
+    tagged = [
+        b"\x81\x00" + tag + frame[12:]
+        for tag in (b"\x0f\xfe", b"\x00\x01", b"\xe0\x00")
+        for frame in control
+    ]
+    frames = [link + rest for group in garbage.values() for rest in group] + [
+        link + rest for rest in tagged
+    ]
+    before, sessions = (
+        cluster.counters("A"),
+        [peer["session"] for peer in lab.helpers.status("A")["peers"]],
+    )
 
     def attack() -> None:
         said = json.dumps([frame.hex() for frame in frames])
@@ -537,7 +633,9 @@ def test_forged_frames_and_garbage_cost_counters_and_harm_nothing(
 # ---- hosts with and without
 
 
-def test_with_and_without_a_helper_all_reach_each_other(mixed: Cluster, wait_until: WaitUntil) -> None:
+def test_with_and_without_a_helper_all_reach_each_other(
+    mixed: Cluster, wait_until: WaitUntil
+) -> None:
     mixed.make_whole(wait_until)
     assert mixed.lab.helpers.hosts == ["A", "B", "D"]
     all_reach_each_other(mixed.lab)
@@ -558,7 +656,9 @@ def test_hosts_find_each_other_without_a_controller(alone: Cluster, wait_until: 
     broadcasts_arrive_once(alone.lab)
 
 
-def test_one_tcp_connection_uses_both_networks_without_a_controller(alone: Cluster, wait_until: WaitUntil) -> None:
+def test_one_tcp_connection_uses_both_networks_without_a_controller(
+    alone: Cluster, wait_until: WaitUntil
+) -> None:
     alone.make_whole(wait_until)
     sent = send_by_tcp(alone, "C", alone.lab.address("A"))
     assert min(sent.values()) > 0.45 * TCP_BYTES, f"{sent}\n{alone.described()}"

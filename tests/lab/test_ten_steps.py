@@ -1,8 +1,9 @@
-"""The ten steps of docs/operations.md, run as written on three machines with nothing: at their end two hosts stripe.
+"""The ten steps of docs/operations.md, run as written on three machines with nothing: at their end
+two hosts stripe.
 
-What cannot be as written, and is done by the test instead: packages (the machines have this one's), the network for
-`./dev install` (the controller runs from this checkout), `scp` (files are copied to where it would put them), and a
-reboot (a loss of power).
+What cannot be as written, and is done by the test instead: packages (the machines have this one's),
+the network for `./dev install` (the controller runs from this checkout), `scp` (files are copied to
+where it would put them), and a reboot (a loss of power).
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ SITE = """
 name: steps
 switches: {n1: {}, n2: {}}
 hosts:
-  node1: {nics: [{name: eth0, switch: n1, rate_bps: 100000000}, {name: eth1, switch: n2, rate_bps: 100000000}]}
-  node2: {nics: [{name: eth0, switch: n1, rate_bps: 100000000}, {name: eth1, switch: n2, rate_bps: 100000000}]}
+  node1: {nics: [{name: eth0, switch: n1, rate_bps: 100000000},
+                 {name: eth1, switch: n2, rate_bps: 100000000}]}
+  node2: {nics: [{name: eth0, switch: n1, rate_bps: 100000000},
+                 {name: eth1, switch: n2, rate_bps: 100000000}]}
   control: {nics: [{name: eth0, switch: n1, rate_bps: 100000000}]}
 """
 ADDRESSES = {"control": "192.0.2.10", "node1": "192.0.2.1", "node2": "192.0.2.2"}
@@ -58,7 +61,12 @@ def machines() -> Iterator[dict[str, Machine]]:
 
 def steps() -> dict[int, tuple[str, str]]:
     """Of each step, the words before its commands, and its commands."""
-    text = (ROOT / "docs" / "operations.md").read_text().partition("## Ten steps\n")[2].partition("\n## ")[0]
+    text = (
+        (ROOT / "docs" / "operations.md")
+        .read_text()
+        .partition("## Ten steps\n")[2]
+        .partition("\n## ")[0]
+    )
     found = re.findall(r"\*\*(\d+)\.\*\* (.*?)```sh\n(.*?)```", text, re.DOTALL)
     return {int(number): (words, commands) for number, words, commands in found}
 
@@ -68,35 +76,55 @@ def do(machine: Machine, name: str, commands: str) -> str:
     own = commands.replace("192.0.2.1/24", f"{ADDRESSES[name]}/24")
     lines = [line for line in own.splitlines() if not line.startswith("apt ")]
     done = machine.run("bash", "-ec", "cd /root\n" + "\n".join(lines), check=False)
-    assert done.returncode == 0 or "host-doctor" in commands or "ri2n status" in commands, (commands, done)
+    assert done.returncode == 0 or "host-doctor" in commands or "ri2n status" in commands, (
+        commands,
+        done,
+    )
     return done.stdout + done.stderr
 
 
-def test_ten_steps(machines: dict[str, Machine], reorder_program: Path, wait_until: WaitUntil) -> None:
+def test_ten_steps(
+    machines: dict[str, Machine], reorder_program: Path, wait_until: WaitUntil
+) -> None:
     by_number = steps()
     assert list(by_number) == list(range(1, 11))
     control, nodes = machines["control"], ("node1", "node2")
     began_s = time.monotonic()
 
     site = Path(yaml.__file__).parents[1]
-    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3", "-c"]
+    nobody = [
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "/usr/bin/python3",
+        "-c",
+    ]
     paths = f"import sys; sys.path[:0] = ['{ROOT}', '{site}']"
-    if control.run(*nobody, f"{paths}; import ri2n_sdn, numpy, pydantic, yaml", check=False).returncode:
+    if control.run(
+        *nobody, f"{paths}; import ri2n_sdn, numpy, pydantic, yaml", check=False
+    ).returncode:
         pytest.skip("this checkout is not for everybody to read, or not for /usr/bin/python3")
     assert by_number[1][1] == "cd /opt/ri2n_sdn && ./dev install\n"
     code = f"#!/usr/bin/python3\n{paths}; from ri2n_sdn.cli.main import main; main()\n"
     control.write("/opt/ri2n_sdn/.venv/bin/ri2n", code)
     control.run("sh", "-ec", "chmod 755 /opt/ri2n_sdn/.venv/bin/ri2n")
     control.run("cp", "-r", f"{ROOT}/ovs-host-scripts", "/opt/ri2n_sdn/")
-    shown = f"[Service]\nBindReadOnlyPaths={ROOT} {site}\n"  # also where they lie in /tmp, of which it has its own
+    # also where they lie in /tmp, of which it has its own
+    shown = f"[Service]\nBindReadOnlyPaths={ROOT} {site}\n"
     control.write("/etc/systemd/system/ri2n-controller.service.d/checkout.conf", shown)
 
     for number, (words, commands) in sorted(by_number.items())[1:]:
         if number == 3:
             copied = shlex.split(commands)[2:-1]
-            assert copied == ["/opt/ri2n_sdn/ovs-host-scripts", "/opt/ri2n_sdn/.venv/bin/ri2n-reorder"]
+            assert copied == [
+                "/opt/ri2n_sdn/ovs-host-scripts",
+                "/opt/ri2n_sdn/.venv/bin/ri2n-reorder",
+            ]
             for name in nodes:
-                machines[name].run("cp", "-r", f"{ROOT}/ovs-host-scripts", str(reorder_program), "/root/")
+                machines[name].run(
+                    "cp", "-r", f"{ROOT}/ovs-host-scripts", str(reorder_program), "/root/"
+                )
                 assert reorder_program.name == "ri2n-reorder"
             continue
         assert words.startswith(("On the controller's machine", "On each host")), words
@@ -113,10 +141,15 @@ def test_ten_steps(machines: dict[str, Machine], reorder_program: Path, wait_unt
     def striped() -> bool:
         pairs = status().get("pairs", ())
         assert isinstance(pairs, list | tuple)
-        return [(pair["src"], pair["striped"]) for pair in pairs] == [("node1", True), ("node2", True)]
+        return [(pair["src"], pair["striped"]) for pair in pairs] == [
+            ("node1", True),
+            ("node2", True),
+        ]
 
     def said() -> str:
-        return str(status())[:3000] + "".join(machines[name].run("host-doctor", check=False).stdout for name in nodes)
+        return str(status())[:3000] + "".join(
+            machines[name].run("host-doctor", check=False).stdout for name in nodes
+        )
 
     wait_until(striped, said, PATIENCE_S)
     wait_until(lambda: status()["problems"] == [], said, PATIENCE_S)
@@ -125,13 +158,25 @@ def test_ten_steps(machines: dict[str, Machine], reorder_program: Path, wait_unt
         assert done.returncode == 0, done.stdout
     node1 = machines["node1"]
     wait_until(
-        lambda: node1.run("ping", "-q", "-c3", "-i0.2", "-W5", ADDRESSES["node2"], check=False).returncode == 0, said
+        lambda: (
+            node1.run(
+                "ping", "-q", "-c3", "-i0.2", "-W5", ADDRESSES["node2"], check=False
+            ).returncode
+            == 0
+        ),
+        said,
     )
 
     node1.cut_power()
     node1.boot()
     wait_until(striped, said, PATIENCE_S)
     wait_until(
-        lambda: node1.run("ping", "-q", "-c3", "-i0.2", "-W5", ADDRESSES["node2"], check=False).returncode == 0, said
+        lambda: (
+            node1.run(
+                "ping", "-q", "-c3", "-i0.2", "-W5", ADDRESSES["node2"], check=False
+            ).returncode
+            == 0
+        ),
+        said,
     )
     assert took_s < 600

@@ -1,4 +1,7 @@
-"""Real packets through the controller's pipeline: every pair, every protocol, nothing twice, nothing lost."""
+"""Real packets through the controller's pipeline:
+
+every pair, every protocol, nothing twice, nothing lost.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,22 @@ import pytest
 from ri2n_lab.cluster import Lab
 from ri2n_sdn.client import call
 from tests.lab.conftest import PATIENCE_S, controlled
-from tests.lab.packets import all_reach_each_other, all_talk_tcp, broadcasts_arrive_once, flawless_streams, pairs, pings
+from tests.lab.packets import (
+    all_reach_each_other,
+    all_talk_tcp,
+    broadcasts_arrive_once,
+    flawless_streams,
+    pairs,
+    pings,
+)
 
 pytestmark = pytest.mark.virtual
 
 RAW = """
 import socket, sys
 kind, mac, peer = sys.argv[1:]
-s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x88b6)); s.bind(("br-ri2n", 0x88b6))
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x88b6))
+s.bind(("br-ri2n", 0x88b6))
 s.settimeout(120)
 frame = bytes.fromhex((peer + mac).replace(":", "")) + b"\\x88\\xb6" + b"ri2n" * 15
 if kind == "send":
@@ -48,7 +59,10 @@ def test_every_pair_and_the_router_reach_each_other(mixed: Lab) -> None:
 
 @pytest.mark.smoke
 def test_explain_says_what_is_installed(mixed: Lab, wait_until: Callable[..., None]) -> None:
-    """For every pair: the paths of its slots, in order, are those of the group that its rows lead to."""
+    """For every pair:
+
+    the paths of its slots, in order, are those of the group that its rows lead to.
+    """
     macs = {host["name"]: host["mac"] for host in call(mixed.controller_socket, "status")["hosts"]}
 
     def installed(source: str, target: str) -> list[list[str | None]]:
@@ -57,7 +71,9 @@ def test_explain_says_what_is_installed(mixed: Lab, wait_until: Callable[..., No
         assert group is not None, rows
         buckets = mixed.ofctl(source, "dump-groups", "br-ri2n", group[1])
         ports = [int(value, 16) for value in re.findall(r"set_field:(0x[0-9a-f]+)->reg1", buckets)]
-        return [[f"eth{(value >> 22) - 1}", f"eth{(value >> 12 & 0x3FF) - 1}", None] for value in ports]
+        return [
+            [f"eth{(value >> 22) - 1}", f"eth{(value >> 12 & 0x3FF) - 1}", None] for value in ports
+        ]
 
     def same(source: str, target: str) -> bool:
         told = call(mixed.controller_socket, "explain", src=source, dst=target)
@@ -86,13 +102,21 @@ def test_a_router_that_moves_is_found_again(mixed: Lab, wait_until: Callable[...
     """
 
     def found(a: str) -> None:
-        wait_until(lambda: " 3 received" in pings(mixed, "R", mixed.address(a)), f"R does not reach {a}")
-        wait_until(lambda: " 3 received" in pings(mixed, a, mixed.address("R")), f"{a} does not reach R")
+        wait_until(
+            lambda: " 3 received" in pings(mixed, "R", mixed.address(a)), f"R does not reach {a}"
+        )
+        wait_until(
+            lambda: " 3 received" in pings(mixed, a, mixed.address("R")), f"{a} does not reach R"
+        )
 
     old = mixed.topology.hosts["R"].nics[0].switch
     new = next(name for name in mixed.topology.switches if name != old)
     port = f"R-{mixed.topology.hosts['R'].nics[0].name}"
-    reached = [a for a in mixed.topology.managed_hosts() if new in {n.switch for n in mixed.topology.hosts[a].nics}]
+    reached = [
+        a
+        for a in mixed.topology.managed_hosts()
+        if new in {n.switch for n in mixed.topology.hosts[a].nics}
+    ]
     mixed.vsctl("sw", "del-port", old, port)
     mixed.vsctl("sw", "add-port", new, port)
     try:
@@ -114,8 +138,13 @@ def test_frames_of_other_protocols_pass_with_the_hosts_own_addresses(mixed: Lab)
     macs = {host["name"]: host["mac"] for host in call(mixed.controller_socket, "status")["hosts"]}
     for a, b in (("A", "D"), ("D", "A")):
         receiver = mixed.popen(
-            b, [sys.executable, "-c", RAW, "receive", macs[b], macs[a]], stdout=subprocess.PIPE, text=True
+            b,
+            [sys.executable, "-c", RAW, "receive", macs[b], macs[a]],
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert receiver.stdout is not None and receiver.stdout.readline() == "ready\n"
         mixed.exec(a, [sys.executable, "-c", RAW, "send", macs[a], macs[b]])
-        assert receiver.communicate(timeout=PATIENCE_S)[0].strip() == (macs[b] + macs[a]).replace(":", "")
+        assert receiver.communicate(timeout=PATIENCE_S)[0].strip() == (macs[b] + macs[a]).replace(
+            ":", ""
+        )

@@ -1,7 +1,8 @@
-"""`python -m tests.run`, which is `./dev test`: all tiers in turn, and at the end a table of what came of each.
+"""`python -m tests.run`, which is `./dev test`: all tiers in turn, and at the end a table of what
+came of each.
 
-Guests in virtual time do not mind how much CPU they get. So where other tiers run as well, they begin with the first
-one and have what it leaves, which is much where labs in real time wait.
+Guests in virtual time do not mind how much CPU they get. So where other tiers run as well, they
+begin with the first one and have what it leaves, which is much where labs in real time wait.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from tests.run.guests import Pace, Say, by_length, can_boot, run_files
 from tests.run.tally import NOTHING_SELECTED, Outcome, read_cargo, read_junit, summary
 from tests.run.tiers import ROOT, TIERS, Tier, marks, of_a_tier, select, why_not
 
-ADDS = """--all adds: what is marked `long` (soaks, random cases by the thousands, every peer, whole campaigns), the
-labs' `virtual` tests on this machine's netdev datapath in real time, and the helper's long soaks. Hours on two CPUs."""
+ADDS = """--all adds: what is marked `long` (soaks, random cases by the thousands, every peer, whole
+campaigns), the labs' `virtual` tests on this machine's netdev datapath in real time, and the
+helper's long soaks. This takes hours on two CPUs."""
 
 
 def main() -> int:
@@ -56,16 +58,23 @@ def _parser() -> argparse.ArgumentParser:
     tiers = "; ".join(f"{tier.name}: {tier.does}" for tier in TIERS)
     parser = argparse.ArgumentParser(
         prog="./dev test",
-        description=f"Run the tests, then tell what came of each tier ({tiers}). Other arguments are pytest's.",
+        description=f"Run the tests, then tell what came of each tier ({tiers}). Other arguments "
+        "are pytest's.",
         epilog=ADDS,
         allow_abbrev=False,
     )
     parser.add_argument("--tier", choices=[tier.name for tier in TIERS], help="this one only")
     parser.add_argument("--all", action="store_true", help="what takes hours, too; see below")
     parser.add_argument("--junit", type=Path, metavar="FOLDER", help="keep the JUnit files there")
-    parser.add_argument("--workers", type=int, metavar="N", help="tests at once; default: one or two per CPU")
     parser.add_argument(
-        "--seed", type=int, default=1, metavar="N", help="of the guests' random numbers: another one is another sample"
+        "--workers", type=int, metavar="N", help="tests at once; default: one or two per CPU"
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of the guests' random numbers: another one is another sample",
     )
     return parser
 
@@ -89,7 +98,10 @@ class _Run:
     scratch: Path
     builder: subprocess.Popen[bytes] | None = None
     unbuilt: str = ""
-    """Why the guests' kernel could not be built: a failure of the tiers in guests, no reason to skip them."""
+    """Why the guests' kernel could not be built:
+
+    a failure of the tiers in guests, no reason to skip them.
+    """
     env: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     pace: Pace = Pace.FULL
     """Of the tier that runs beside others."""
@@ -113,25 +125,32 @@ class _Run:
                 "PYTHONDONTWRITEBYTECODE": "1",
             }
         if self.options.all:
-            self.env.setdefault("RI2N_ORDER_EXAMPLES", "300")  # of each change, a packet at each prefix
+            self.env.setdefault(
+                "RI2N_ORDER_EXAMPLES", "300"
+            )  # of each change, a packet at each prefix
 
     def tiers(self) -> list[Outcome]:
         """Run them; the guests' kernel is built meanwhile, if it is missing."""
         wanted = [tier for tier in TIERS if self.options.tier in (None, tier.name)]
-        chosen = [(tier, select(tier, self.paths, asked=self.options.tier is not None)) for tier in wanted]
+        chosen = [
+            (tier, select(tier, self.paths, asked=self.options.tier is not None)) for tier in wanted
+        ]
         chosen = [(tier, paths) for tier, paths in chosen if paths]
         if self.options.all:
             _say(ADDS.replace("\n", " "))
         if os.geteuid() == 0 and any(tier.needs_guests for tier, _ in chosen):
             self._start_kernel_build()
-        beside = [(tier, paths) for tier, paths in chosen if tier.name == "kernel" and len(chosen) > 1]
+        beside = [
+            (tier, paths) for tier, paths in chosen if tier.name == "kernel" and len(chosen) > 1
+        ]
         outcomes = {}
         try:
             with ThreadPoolExecutor(1) as pool:
                 try:
                     self.pace = Pace.GENTLE if beside else Pace.FULL
                     later = [
-                        (tier.name, pool.submit(self._tier, tier, paths, self._say_later)) for tier, paths in beside
+                        (tier.name, pool.submit(self._tier, tier, paths, self._say_later))
+                        for tier, paths in beside
                     ]
                     for tier, paths in chosen:
                         if (tier, paths) not in beside:
@@ -155,10 +174,14 @@ class _Run:
             find_kernel("virtual")
             return
         _say("the guests' kernel is missing: it is built while the first tiers run")
-        self.builder = subprocess.Popen([build_script()], cwd=ROOT, stdin=subprocess.DEVNULL, process_group=0)
+        self.builder = subprocess.Popen(
+            [build_script()], cwd=ROOT, stdin=subprocess.DEVNULL, process_group=0
+        )
 
     def _say_later(self, text: str) -> None:
-        """Of the tier that runs beside others: nobody shall read two of them line by line in turn."""
+        """Of the tier that runs beside others: nobody shall read two of them line by line in
+        turn.
+        """
         with self.lock:
             self.said.append(text)
         if self.pace is not Pace.GENTLE:
@@ -214,9 +237,22 @@ class _Run:
         return [*(["-m", mark] if mark else []), *self.pytest_args]
 
     def _collect(self, tier: Tier, paths: Sequence[str]) -> tuple[str, int]:
-        """What pytest would run, a test a line, and how many of its files could not be read: 0, or 1 for any number."""
-        argv = [sys.executable, "-m", "pytest", "--collect-only", "-q", *self._arguments(tier), *paths]
-        done = subprocess.run(argv, cwd=ROOT, env=self.env, capture_output=True, text=True, check=False)
+        """What pytest would run, a test a line, and how many of its files could not be read:
+
+        0, or 1 for any number.
+        """
+        argv = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "--collect-only",
+            "-q",
+            *self._arguments(tier),
+            *paths,
+        ]
+        done = subprocess.run(
+            argv, cwd=ROOT, env=self.env, capture_output=True, text=True, check=False
+        )
         broken = int(done.returncode not in (0, NOTHING_SELECTED))
         if broken:
             _say(f"tier {tier.name}: tests cannot be collected:\n{done.stdout}{done.stderr}")
@@ -227,11 +263,22 @@ class _Run:
 
     def _pytest(self, tier: Tier, paths: Sequence[str]) -> Outcome:
         xml = self.scratch / f"{tier.name}.xml"
-        argv = [sys.executable, "-m", "pytest", "-q", "-n", str(self._workers(tier)), "--dist", "loadfile"]
+        argv = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-n",
+            str(self._workers(tier)),
+            "--dist",
+            "loadfile",
+        ]
         if tier.name == "unit":
             argv[-1] = "worksteal"
         argv += [f"--junitxml={xml}", *self._arguments(tier), *paths]
-        code = subprocess.run(argv, cwd=ROOT, env=self.env, stdin=subprocess.DEVNULL, check=False).returncode
+        code = subprocess.run(
+            argv, cwd=ROOT, env=self.env, stdin=subprocess.DEVNULL, check=False
+        ).returncode
         if code == NOTHING_SELECTED:
             return Outcome(tier.name)
         return read_junit(tier.name, [xml], 0.0, broken=int(code not in (0, 1) and xml.exists()))
@@ -244,19 +291,43 @@ class _Run:
         collected, unread = self._collect(tier, paths)
         arguments = self._arguments(tier)
         written, broken, cases = run_files(
-            kernel, by_length(collected), arguments, self.scratch, say, self.options.seed, lambda: self.pace
+            kernel,
+            by_length(collected),
+            arguments,
+            self.scratch,
+            say,
+            self.options.seed,
+            lambda: self.pace,
         )
         # The JUnit files of guests have virtual seconds, which cost nobody anything.
-        return replace(read_junit(tier.name, written, 0.0, broken=broken + unread), cases=tuple(cases))
+        return replace(
+            read_junit(tier.name, written, 0.0, broken=broken + unread), cases=tuple(cases)
+        )
 
     def _cargo(self) -> Outcome:
         target = ROOT / "reorder" / "target"
         if not os.access(target if target.exists() else target.parent, os.W_OK):  # left by root
             target = self.scratch / "target"
-        argv = ["cargo", "test", "--locked", "--no-fail-fast", "--manifest-path", "reorder/Cargo.toml"]
-        argv += ["--target-dir", str(target), *(["--", "--include-ignored"] if self.options.all else [])]
+        argv = [
+            "cargo",
+            "test",
+            "--locked",
+            "--no-fail-fast",
+            "--manifest-path",
+            "reorder/Cargo.toml",
+        ]
+        argv += [
+            "--target-dir",
+            str(target),
+            *(["--", "--include-ignored"] if self.options.all else []),
+        ]
         with subprocess.Popen(
-            argv, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            argv,
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         ) as cargo:
             said: list[str] = []
             reader = threading.Thread(target=_pass_on, args=(cargo, said))

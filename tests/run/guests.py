@@ -1,7 +1,8 @@
-"""Test files in guests with virtual time: a fresh guest per file, as many at once as there are CPUs.
+"""Test files in guests with virtual time: a fresh guest per file, as many at once as there are
+CPUs.
 
-A guest of its own makes each file's run repeatable to the bit, whichever files run beside it and in which order, and in
-whatever folder this checkout lies: with its seed, a failure is everybody's.
+A guest of its own makes each file's run repeatable to the bit, whichever files run beside it and in
+which order, and in whatever folder this checkout lies: with its seed, a failure is everybody's.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ mkdir {PROJECT} /run/tmp && mount --bind {SHARE}/project {PROJECT} && cd {PROJEC
 installed=.venv/lib/python*/site-packages
 sed -i -f {SHARE}/project.sed .venv/pyvenv.cfg .venv/bin/ri2n \\
     $installed/__editable__* $installed/ri2n_*-*/direct_url.json
-if [[ ${{RI2N_BATCH_READS-}} ]]; then cp "$RI2N_BATCH_READS" /run/batch.so && RI2N_BATCH_READS=/run/batch.so; fi
+if [[ ${{RI2N_BATCH_READS-}} ]]; then
+    cp "$RI2N_BATCH_READS" /run/batch.so && RI2N_BATCH_READS=/run/batch.so
+fi
 unset RI2N_SHARE
 known=(PATH={PATH} HOME=/run/tmp TMPDIR=/run/tmp LANG=C.UTF-8)
 for name in "${{!RI2N_@}}"; do known+=("$name=${{!name}}"); done
@@ -46,12 +49,13 @@ exec env -i "${{known[@]}}" PYTHONPATH={PROJECT} PYTHONPYCACHEPREFIX=/run/tmp/py
 """
 """Runs a command in a guest as it would run in a checkout anywhere, for any user.
 
-One byte more that a program reads moves what it keeps in memory, then the order of a set, and in the end a packet. So
-this checkout is seen in one folder, which is named in its installation, too (what a guest changes in a file is gone
-with the guest); what Python compiled here before is not used; temporary files lie in an empty folder, and the
-environment is written here, but for our own variables. The folder's own name is in no argument and no variable of any
-process in the guest, whose length would do the same. A line is added to a file at every TICK_S of the guest's clock:
-a sign of life.
+One byte more that a program reads moves what it keeps in memory, then the order of a set, and in
+the end a packet. So this checkout is seen in one folder, which is named in its installation, too
+(what a guest changes in a file is gone with the guest); what Python compiled here before is not
+used; temporary files lie in an empty folder, and the environment is written here, but for our own
+variables. The folder's own name is in no argument and no variable of any process in the guest,
+whose length would do the same. A line is added to a file at every TICK_S of the guest's clock: a
+sign of life.
 """
 
 LIMIT_S = 24 * 3600.0  # ten tests of ten minutes and 4,000 packets/s take hours
@@ -62,7 +66,10 @@ Say = Callable[[str], None]
 
 
 class Pace(Enum):
-    """How guests run: with what CPU others leave (their clocks do not mind), as everybody, or no more."""
+    """How guests run:
+
+    with what CPU others leave (their clocks do not mind), as everybody, or no more.
+    """
 
     GENTLE = "gentle"
     FULL = "full"
@@ -72,8 +79,8 @@ class Pace(Enum):
 class _Run:
     """One file in its guest.
 
-    A test of ten minutes says nothing for longer than SILENCE_S: that the guest's clock goes on is a sign of life, too.
-    What waits for ever with a clock that goes on is for the time-outs inside.
+    A test of ten minutes says nothing for longer than SILENCE_S: that the guest's clock goes on is
+    a sign of life, too. What waits for ever with a clock that goes on is for the time-outs inside.
     """
 
     def __init__(self, kernel: Kernel, path: str, argv: Sequence[str], cpu: int, seed: int) -> None:
@@ -81,11 +88,23 @@ class _Run:
         self.started_s = self._heard_s = time.monotonic()
         self._size = 0
         python = sys.executable.replace(f"{ROOT}/", f"{PROJECT}/", 1)
-        line = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={SHARE}/junit.xml", *argv, path]
+        line = [
+            python,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            f"--junitxml={SHARE}/junit.xml",
+            *argv,
+            path,
+        ]
         line = ["bash", "-c", IN_GUEST, "in-guest", *line]
         put: dict[str, str | Path] = {"project": ROOT, "project.sed": f"s|{ROOT}|{PROJECT}|g\n"}
         env = {"PATH": PATH, "LANG": "C.UTF-8"}
-        self.guest = Guest(kernel, line, limit_s=LIMIT_S, cpu=cpu, seed=seed, cwd=Path("/"), env=env, put=put)
+        self.guest = Guest(
+            kernel, line, limit_s=LIMIT_S, cpu=cpu, seed=seed, cwd=Path("/"), env=env, put=put
+        )
         self._pace = Pace.FULL
 
     def keep(self, pace: Pace) -> None:
@@ -98,7 +117,10 @@ class _Run:
             self._pace = pace
 
     def ended(self) -> tuple[int, str] | None:
-        """Pytest's exit code and all it said, or None while it runs; a guest that died or hangs has the code -1."""
+        """Pytest's exit code and all it said, or None while it runs.
+
+        A guest that died or hangs has the code -1.
+        """
         try:
             result = self.guest.poll()
             files = [self.guest.share / name for name in ("stdout", "clock")]
@@ -110,11 +132,18 @@ class _Run:
                 raise NotAvailable(f"{said}: the guest was ended")
         except NotAvailable as error:
             return -1, f"{self.guest.stdout}\n{self.guest.stderr}\n{error}"
-        return None if result is None else (result.returncode, f"{self.guest.stdout}{self.guest.stderr}")
+        return (
+            None
+            if result is None
+            else (result.returncode, f"{self.guest.stdout}{self.guest.stderr}")
+        )
 
     def close(self, scratch: Path) -> Path | None:
         """End the guest; where its JUnit file was put, if it wrote one."""
-        made, kept = self.guest.share / "junit.xml", scratch / (re.sub(r"\W", "_", self.path) + ".xml")
+        made, kept = (
+            self.guest.share / "junit.xml",
+            scratch / (re.sub(r"\W", "_", self.path) + ".xml"),
+        )
         if made.exists():
             shutil.move(made, kept)
         self.guest.end()
@@ -131,7 +160,10 @@ def can_boot(kernel: Kernel) -> str:
 
 
 def by_length(collected: str) -> list[str]:
-    """The files of `pytest --collect-only -q`, those with the most tests first: a rough guess at what takes longest."""
+    """The files of `pytest --collect-only -q`, those with the most tests first:
+
+    a rough guess at what takes longest.
+    """
     counts = Counter(line.partition("::")[0] for line in collected.splitlines() if "::" in line)
     return [path for path, _ in counts.most_common()]
 
@@ -147,8 +179,8 @@ def run_files(
 ) -> tuple[list[Path], int, list[Case]]:
     """Run pytest with `argv` on each file; what a run prints is printed at its end.
 
-    `pace` is asked again and again. Returns the JUnit files, which lie in `scratch`, how many runs broke beside what
-    those tell, and each file's seconds on this machine's clock.
+    `pace` is asked again and again. Returns the JUnit files, which lie in `scratch`, how many runs
+    broke beside what those tell, and each file's seconds on this machine's clock.
     """
     cpus = range(len(os.sched_getaffinity(0)))
     waiting, running = list(files), list[_Run]()
@@ -173,7 +205,8 @@ def run_files(
                 say(f"guest for {run.path}: {cases[-1].seconds:.0f} s, says:\n{text.rstrip()}")
                 if xml is not None:
                     written.append(xml)
-                # A guest that selects nothing breaks, too: the host has collected tests of this file.
+                # A guest that selects nothing breaks, too: the host has collected tests of this
+                # file.
                 broken += code not in (0, 1) or xml is None
     finally:
         for run in running:

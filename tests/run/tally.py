@@ -1,4 +1,7 @@
-"""What came out of a run: read from JUnit files and cargo's words, told as one line per tier and the slowest tests."""
+"""What came out of a run:
+
+read from JUnit files and cargo's words, told as one line per tier and the slowest tests.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ WIDEST = 400  # characters of a reason, from its first line
 
 @dataclass(frozen=True)
 class Case:
-    """A test that has run, and how long it took on the machine's clock (in a guest: on the guest's)."""
+    """A test that has run, and how long it took on the machine's clock (in a guest:
+
+    on the guest's).
+    """
 
     name: str
     seconds: float
@@ -25,7 +31,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out of a tier; `why_skipped` says why none of it could run here, `failures` which failed and why."""
+    """What came out of a tier.
+
+    `why_skipped` says why none of it could run here, `failures` which failed and why.
+    """
 
     tier: str
     passed: int = 0
@@ -40,8 +49,8 @@ class Outcome:
 def read_junit(tier: str, paths: Iterable[Path], seconds: float, broken: int = 0) -> Outcome:
     """The outcome of pytest runs from their JUnit files.
 
-    A file that is not there or cannot be read is a run that broke: one failure. `broken` are failures of which no
-    file tells, like a pytest that ended badly with none of its tests failed.
+    A file that is not there or cannot be read is a run that broke: one failure. `broken` are
+    failures of which no file tells, like a pytest that ended badly with none of its tests failed.
     """
     passed, failed, skipped = 0, broken, 0
     cases: list[Case] = []
@@ -54,7 +63,9 @@ def read_junit(tier: str, paths: Iterable[Path], seconds: float, broken: int = 0
             failures.append(f"{path.name}: no whole JUnit file: {error}")
             continue
         for suite in suites:
-            count = {key: int(suite.get(key, 0)) for key in ("tests", "failures", "errors", "skipped")}
+            count = {
+                key: int(suite.get(key, 0)) for key in ("tests", "failures", "errors", "skipped")
+            }
             bad = count["failures"] + count["errors"]
             failed += bad
             skipped += count["skipped"]
@@ -67,12 +78,21 @@ def read_junit(tier: str, paths: Iterable[Path], seconds: float, broken: int = 0
 def read_cargo(text: str, seconds: float, code: int) -> Outcome:
     """The outcome of `cargo test` from what it printed and its exit code.
 
-    Cargo counts a test that says SKIPPED, since it is not root, as passed; here it is skipped, as ignored ones are.
+    Cargo counts a test that says SKIPPED, since it is not root, as passed; here it is skipped, as
+    ignored ones are.
     """
     passed = failed = skipped = 0
-    for found in re.finditer(r"^test result: .*? (\d+) passed; (\d+) failed; (\d+) ignored", text, re.MULTILINE):
-        passed, failed, skipped = passed + int(found[1]), failed + int(found[2]), skipped + int(found[3])
-    failures = tuple(f"{name}: see above" for name in re.findall(r"^test (\S+) .*\bFAILED$", text, re.MULTILINE))
+    for found in re.finditer(
+        r"^test result: .*? (\d+) passed; (\d+) failed; (\d+) ignored", text, re.MULTILINE
+    ):
+        passed, failed, skipped = (
+            passed + int(found[1]),
+            failed + int(found[2]),
+            skipped + int(found[3]),
+        )
+    failures = tuple(
+        f"{name}: see above" for name in re.findall(r"^test (\S+) .*\bFAILED$", text, re.MULTILINE)
+    )
     unable = len(re.findall(r"^SKIPPED ", text, re.MULTILINE))
     if code and not failed:
         failed, failures = 1, ("cargo: it does not build",)
@@ -80,21 +100,27 @@ def read_cargo(text: str, seconds: float, code: int) -> Outcome:
 
 
 def summary(outcomes: Sequence[Outcome], seconds: float) -> str:
-    """The end of a run: what failed, the slowest tests, a line per tier, and, last, the one line that says it all.
+    """The end of a run: what failed, the slowest tests, a line per tier, and, last, the one line
+    that says it all.
 
     It took `seconds`; tiers that ran side by side have more in sum.
     """
     lines = [f"FAILED {o.tier}: {text}" for o in outcomes for text in o.failures]
-    slowest = sorted(((case, o.tier) for o in outcomes for case in o.cases), key=lambda pair: -pair[0].seconds)[
-        :SLOWEST
-    ]
+    slowest = sorted(
+        ((case, o.tier) for o in outcomes for case in o.cases), key=lambda pair: -pair[0].seconds
+    )[:SLOWEST]
     if slowest:
         lines.append(f"slowest {len(slowest)} tests:")
         lines += [f"  {case.seconds:7.1f} s  {tier:8} {case.name}" for case, tier in slowest]
     lines.append(f"{'tier':8} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}")
-    lines += [f"{o.tier:8} {o.passed:7} {o.failed:7} {o.skipped:8} {o.seconds:8.0f}{_why(o)}" for o in outcomes]
+    lines += [
+        f"{o.tier:8} {o.passed:7} {o.failed:7} {o.skipped:8} {o.seconds:8.0f}{_why(o)}"
+        for o in outcomes
+    ]
     lines.append(f"tests took {seconds:.0f} s")
-    passed, failed, skipped = (sum(getattr(o, key) for o in outcomes) for key in ("passed", "failed", "skipped"))
+    passed, failed, skipped = (
+        sum(getattr(o, key) for o in outcomes) for key in ("passed", "failed", "skipped")
+    )
     return "\n".join([*lines, f"{passed} passed, {failed} failed, {skipped} skipped"])
 
 
@@ -105,7 +131,10 @@ def _why(outcome: Outcome) -> str:
 def _failures(element: tree.Element) -> list[str]:
     """Why a test failed, the first line of each reason."""
     found = [part for kind in ("failure", "error") for part in element.findall(kind)]
-    reasons = [((part.get("message") or part.text or "").strip().splitlines() or ["?"])[0] for part in found]
+    reasons = [
+        ((part.get("message") or part.text or "").strip().splitlines() or ["?"])[0]
+        for part in found
+    ]
     return [f"{_case(element).name}: {reason[:WIDEST]}" for reason in reasons]
 
 

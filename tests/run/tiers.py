@@ -1,4 +1,7 @@
-"""The tiers: which tests each runs, by folder and marker, and why it cannot run on this machine, if it cannot."""
+"""The tiers:
+
+which tests each runs, by folder and marker, and why it cannot run on this machine, if it cannot.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,8 @@ CARGO_MINOR = 85  # of 1.x, as in reorder/Cargo.toml
 class Tier:
     """A set of tests by what they need.
 
-    `mark` and `mark_all` are pytest's -m, of the default run and with --all; `does` is for `--help`. Tests that mostly
-    wait, as labs in real time do, have several workers `per_cpu`.
+    `mark` and `mark_all` are pytest's -m, of the default run and with --all; `does` is for
+    `--help`. Tests that mostly wait, as labs in real time do, have several workers `per_cpu`.
     """
 
     name: str
@@ -68,7 +71,8 @@ def marks(tier: Tier, everything: bool, wanted: str = "") -> str:
 
 
 def select(tier: Tier, paths: Sequence[str], *, asked: bool) -> list[str]:
-    """What of `paths` (the whole folder, if there are none) the tier runs; `asked`: the user named this tier.
+    """What of `paths` (the whole folder, if there are none) the tier runs; `asked`: the user named
+    this tier.
 
     Tests of tests/lab belong to two tiers: with paths, guests run them only when asked for.
     """
@@ -76,7 +80,11 @@ def select(tier: Tier, paths: Sequence[str], *, asked: bool) -> list[str]:
         return [tier.folder]
     if tier.name == "rust" or (tier.name == "kernel" and not asked):
         return []
-    return [path for path in paths if path.rstrip("/") == tier.folder or path.startswith(tier.folder + "/")]
+    return [
+        path
+        for path in paths
+        if path.rstrip("/") == tier.folder or path.startswith(tier.folder + "/")
+    ]
 
 
 def of_a_tier(path: str) -> bool:
@@ -88,10 +96,19 @@ def of_a_tier(path: str) -> bool:
 def why_not(tier: Tier) -> str:
     """Why the tier cannot run on this machine; empty when it can."""
     if tier.name == "rust":
-        return "" if _cargo_is_new_enough() else f"needs cargo 1.{CARGO_MINOR} or newer: sudo ./dev setup"
+        return (
+            ""
+            if _cargo_is_new_enough()
+            else f"needs cargo 1.{CARGO_MINOR} or newer: sudo ./dev setup"
+        )
     if tier.needs_root and os.geteuid() != 0:
         return "needs root: sudo ./dev test"
-    if tier.needs_root and subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False).returncode:
+    if (
+        tier.needs_root
+        and subprocess.run(
+            ["unshare", "--net", "true"], capture_output=True, check=False
+        ).returncode
+    ):
         return "this machine does not allow network namespaces"
     if tier.name in ("kernel", "virtual"):
         try:
@@ -103,7 +120,9 @@ def why_not(tier: Tier) -> str:
 
 def _cargo_is_new_enough() -> bool:
     try:
-        said = subprocess.run(["cargo", "--version"], capture_output=True, text=True, check=True).stdout.split()
+        said = subprocess.run(
+            ["cargo", "--version"], capture_output=True, text=True, check=True
+        ).stdout.split()
         major, minor = (int(part) for part in said[1].split(".")[:2])
     except (OSError, subprocess.CalledProcessError, ValueError, IndexError):
         return False

@@ -1,4 +1,7 @@
-"""A hostile switch: polite up to some point, then it says what `Hostile` makes up, and lies when it is asked."""
+"""A hostile switch:
+
+polite up to some point, then it says what `Hostile` makes up, and lies when it is asked.
+"""
 
 from __future__ import annotations
 
@@ -36,15 +39,27 @@ class Identity:
 
 
 class Attacker(FakeSwitch):
-    """One connection, in the thread that calls `run`; it ends when the controller ends it or all was said."""
+    """One connection, in the thread that calls `run`.
 
-    def __init__(self, port: int, source: str, hostile: Hostile, generator: random.Random, damaged: float) -> None:
+    It ends when the controller ends it or all was said.
+    """
+
+    def __init__(
+        self, port: int, source: str, hostile: Hostile, generator: random.Random, damaged: float
+    ) -> None:
         super().__init__(port, source)
         self._hostile, self._random, self._damaged = hostile, generator, damaged
         self._out = bytearray()
         self._hostile_now = False
 
-    def send(self, kind: int, body: bytes = b"", xid: int = 1, version: int = 6, length: int | None = None) -> None:
+    def send(
+        self,
+        kind: int,
+        body: bytes = b"",
+        xid: int = 1,
+        version: int = 6,
+        length: int | None = None,
+    ) -> None:
         """Queued; once it is hostile, every second answer is a lie."""
         size = 8 + len(body) if length is None else length
         said = struct.pack("!BBHI", version, kind, size, xid) + body
@@ -53,8 +68,13 @@ class Attacker(FakeSwitch):
         self._out += said
 
     def run(self, who: Identity, stage: str, messages: int) -> None:
-        """Be that switch, and from that stage on hostile; AssertionError when nothing happens for long."""
-        ports = _port(LOCAL, who.mac, who.name) + b"".join(_port(n, nic, f"e{n}") for n, nic in enumerate(who.nics, 1))
+        """Be that switch, and from that stage on hostile.
+
+        AssertionError when nothing happens for long.
+        """
+        ports = _port(LOCAL, who.mac, who.name) + b"".join(
+            _port(n, nic, f"e{n}") for n, nic in enumerate(who.nics, 1)
+        )
         self._hostile_now = stage == STAGES[0]
         if not self._hostile_now:
             self.send(HELLO, struct.pack("!HHI", 1, 8, 1 << 6))
@@ -73,10 +93,14 @@ class Attacker(FakeSwitch):
                 if not messages and not self._out and not ended:
                     ended = True
                     self.socket.shutdown(socket.SHUT_WR)  # what was said is read to its end
-            readable, writable, _ = select.select([self.socket], [self.socket] if self._out else [], [], 1.0)
+            readable, writable, _ = select.select(
+                [self.socket], [self.socket] if self._out else [], [], 1.0
+            )
             if readable or writable:
                 moved_s = time.monotonic()
-            assert time.monotonic() < moved_s + LONG_S, f"{who.name}, hostile {stage}: neither heard nor closed"
+            assert time.monotonic() < moved_s + LONG_S, (
+                f"{who.name}, hostile {stage}: neither heard nor closed"
+            )
             if writable:
                 del self._out[: self.socket.send(self._out)]
             if readable:
@@ -86,7 +110,9 @@ class Attacker(FakeSwitch):
                 buffer += data
                 self._answer_all(buffer, who, stage, ports, ended)
 
-    def _answer_all(self, buffer: bytearray, who: Identity, stage: str, ports: bytes, ended: bool) -> None:
+    def _answer_all(
+        self, buffer: bytearray, who: Identity, stage: str, ports: bytes, ended: bool
+    ) -> None:
         while len(buffer) >= 8:
             _, kind, length, xid = struct.unpack_from("!BBHI", buffer)
             if len(buffer) < length:
@@ -99,6 +125,8 @@ class Attacker(FakeSwitch):
             if ended:
                 continue
             if kind == _PACKET_OUT and self._hostile_now and len(self._out) < _WAITING_BYTES:
-                self._out += self._hostile.packet_in(body[-60:], self._random.randint(1, 3))  # a probe, sent back
+                self._out += self._hostile.packet_in(
+                    body[-60:], self._random.randint(1, 3)
+                )  # a probe, sent back
             self._reply(kind, xid, body, who.dpid, who.name, ports)
             self._hostile_now |= what == DESC and stage == STAGES[3]

@@ -1,4 +1,6 @@
-"""A TCP client that speaks just enough OpenFlow 1.5 to be taken for a switch, and may stop behaving at any point."""
+"""A TCP client that speaks just enough OpenFlow 1.5 to be taken for a switch, and may stop
+behaving at any point.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,15 @@ from .frames import LONG_S
 
 __all__ = ["FakeSwitch"]
 
-HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY, FEATURES_REPLY, MULTIPART_REPLY, BARRIER_REPLY = 0, 1, 2, 3, 6, 19, 21
+HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY, FEATURES_REPLY, MULTIPART_REPLY, BARRIER_REPLY = (
+    0,
+    1,
+    2,
+    3,
+    6,
+    19,
+    21,
+)
 FEATURES_REQUEST, FLOW_MOD, MULTIPART_REQUEST, BARRIER_REQUEST = 5, 14, 18, 20
 DESC, FLOW_DESC, PORT_STATS, PORT_DESC = 0, 1, 4, 13
 LOCAL = 0xFFFFFFFE
@@ -20,10 +30,18 @@ class FakeSwitch:
     """One connection. `answer` runs a polite switch in a thread until `stop`."""
 
     def __init__(self, port: int, source: str = "", address: str = "127.0.0.1") -> None:
-        """`source`: the address that it comes from, one of this machine's own; `address`: the controller's."""
-        self.socket = socket.create_connection((address, port), timeout=LONG_S, source_address=(source, 0))
+        """`source`: the address that it comes from, one of this machine's own; `address`:
+
+        the controller's.
+        """
+        self.socket = socket.create_connection(
+            (address, port), timeout=LONG_S, source_address=(source, 0)
+        )
         self.mute = self.all_ones = self.wrong_kind = False
-        """Answers no request but for its description; with counters of 2^64 - 1; with replies of another kind."""
+        """Answers no request but for its description; with counters of 2^64 - 1.
+
+        With replies of another kind.
+        """
         self.keeps_flows = False
         """Leaves requests for flows, and no others, to the test."""
         self.asked_flows = 0
@@ -50,7 +68,14 @@ class FakeSwitch:
         if self._thread is not None:
             self._thread.join()
 
-    def send(self, kind: int, body: bytes = b"", xid: int = 1, version: int = 6, length: int | None = None) -> None:
+    def send(
+        self,
+        kind: int,
+        body: bytes = b"",
+        xid: int = 1,
+        version: int = 6,
+        length: int | None = None,
+    ) -> None:
         """One message; `length` in its header may be a lie."""
         size = 8 + len(body) if length is None else length
         with self.turns:
@@ -69,9 +94,13 @@ class FakeSwitch:
         return True
 
     def answer(self, *, dpid: int, name: str, mac: str, nics: list[str]) -> None:
-        """Greet, and answer the requests that a controller begins with, as a switch of this name."""
+        """Greet, and answer the requests that a controller begins with, as a switch of this
+        name.
+        """
         self.send(HELLO, struct.pack("!HHI", 1, 8, 1 << 6))
-        ports = _port(LOCAL, mac, name) + b"".join(_port(n, nic, f"e{n}") for n, nic in enumerate(nics, 1))
+        ports = _port(LOCAL, mac, name) + b"".join(
+            _port(n, nic, f"e{n}") for n, nic in enumerate(nics, 1)
+        )
         self._thread = threading.Thread(target=self._serve, args=(dpid, name, ports), daemon=True)
         self._thread.start()
 
@@ -114,7 +143,9 @@ class FakeSwitch:
             (what,) = struct.unpack_from("!H", body)
             if what == FLOW_DESC:
                 self.asked_flows = xid
-            if (self.mute and what not in (PORT_DESC, DESC)) or (self.keeps_flows and what == FLOW_DESC):
+            if (self.mute and what not in (PORT_DESC, DESC)) or (
+                self.keeps_flows and what == FLOW_DESC
+            ):
                 return
             payload = {PORT_DESC: ports, DESC: _description(name)}.get(what, b"")
             if what == PORT_STATS and self.all_ones:
@@ -131,7 +162,11 @@ def _flow(table: int, cookie: int) -> bytes:
     stats = struct.pack("!2xH", 4 + len(counts)) + counts
     stats += bytes(-len(stats) % 8)
     length = 24 + 8 + len(stats)
-    return struct.pack("!H2xBxHHHHHQ", length, table, 100, 0, 0, 0, 0, cookie) + struct.pack("!HH4x", 1, 4) + stats
+    return (
+        struct.pack("!H2xBxHHHHHQ", length, table, 100, 0, 0, 0, 0, cookie)
+        + struct.pack("!HH4x", 1, 4)
+        + stats
+    )
 
 
 def _port(number: int, mac: str, name: str) -> bytes:

@@ -1,7 +1,8 @@
 """Controllers as forks of one process that has imported them: a start costs no second of importing.
 
-That process is the fork server of `multiprocessing`. Each fork runs `main()` of the command line in a process of its
-own, with its own arguments, output and exit code. `test_start.py` starts interpreters, as a user does.
+That process is the fork server of `multiprocessing`. Each fork runs `main()` of the command line in
+a process of its own, with its own arguments, output and exit code. `test_start.py` starts
+interpreters, as a user does.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ class Forked:
     """A running fork, with what the tests use of `subprocess.Popen`."""
 
     def __init__(self, before: str, argv: Sequence[str], log: Path) -> None:
-        self._process = _CONTEXT.Process(target=_run, args=(before, list(argv), str(log)), daemon=True)
+        self._process = _CONTEXT.Process(
+            target=_run, args=(before, list(argv), str(log)), daemon=True
+        )
         self._process.start()
 
     @property
@@ -59,7 +62,10 @@ def fork(before: str, argv: Sequence[str], log: Path) -> Forked:
 
 
 def _run(before: str, argv: list[str], log: str) -> None:
-    """In the fork. `before` changes modules that are imported already: it must put names where they are used."""
+    """In the fork. `before` changes modules that are imported already:
+
+    it must put names where they are used.
+    """
     nothing = os.open(os.devnull, os.O_RDONLY)
     written = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for number, descriptor in enumerate((nothing, written, written)):

@@ -14,25 +14,44 @@ from pathlib import Path
 from ri2n_lab.cluster.sandbox import Sandbox
 from tests.problem_texts import problem_texts
 
-__all__ = ["LONG_S", "Capture", "Hop", "arp", "ether", "read_pcap", "slot_hops", "trace", "udp", "wait_until"]
+__all__ = [
+    "LONG_S",
+    "Capture",
+    "Hop",
+    "arp",
+    "ether",
+    "read_pcap",
+    "slot_hops",
+    "trace",
+    "udp",
+    "wait_until",
+]
 
 LONG_S = 120.0  # a net against hanging: no test waits so long for something that happens
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 
 
-def wait_until(condition: Callable[[], object], what: str | Callable[[], str], timeout_s: float = LONG_S) -> None:
+def wait_until(
+    condition: Callable[[], object], what: str | Callable[[], str], timeout_s: float = LONG_S
+) -> None:
     """Poll until `condition()` is true; fail with `what` when it never is."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline_s:
-            raise AssertionError(f"not within {timeout_s:g} s: {what if isinstance(what, str) else what()}")
+            raise AssertionError(
+                f"not within {timeout_s:g} s: {what if isinstance(what, str) else what()}"
+            )
         time.sleep(0.02)
 
 
 def await_problems(sandbox: Sandbox, *texts: str) -> None:
-    """These problems and no others; on a machine that is late a NIC may be called silent for a moment."""
+    """These problems and no others.
+
+    On a machine that is late a NIC may be called silent for a moment.
+    """
     wait_until(
-        lambda: problem_texts(sandbox.ask("status")) == list(texts), lambda: str(problem_texts(sandbox.ask("status")))
+        lambda: problem_texts(sandbox.ask("status")) == list(texts),
+        lambda: str(problem_texts(sandbox.ask("status"))),
     )
 
 
@@ -42,7 +61,9 @@ def ether(source: str, target: str, ether_type: int, payload: bytes) -> str:
     return (head + struct.pack("!H", ether_type) + payload).ljust(60, b"\0").hex()
 
 
-def udp(source: str, target: str, ports: tuple[int, int], *, ipv6: bool = False, size: int = 18) -> str:
+def udp(
+    source: str, target: str, ports: tuple[int, int], *, ipv6: bool = False, size: int = 18
+) -> str:
     """A UDP packet between two MAC addresses; its `ports` make it a flow of its own."""
     datagram = struct.pack("!HHHH", *ports, 8 + size, 0) + bytes(size)
     if ipv6:
@@ -58,7 +79,9 @@ def arp(source: str, sender_ip: str, target_ip: str) -> str:
     """An ARP request."""
     mac = bytes.fromhex(source.replace(":", ""))
     body = struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1) + mac + ipaddress.ip_address(sender_ip).packed
-    return ether(source, BROADCAST, 0x0806, body + bytes(6) + ipaddress.ip_address(target_ip).packed)
+    return ether(
+        source, BROADCAST, 0x0806, body + bytes(6) + ipaddress.ip_address(target_ip).packed
+    )
 
 
 def read_pcap(path: Path) -> list[str]:
@@ -85,18 +108,25 @@ class Capture:
         return Counter(frame for frame in frames if frame[24:28] != "88b5")
 
     def expect(self, wanted: Mapping[str, Iterable[str]]) -> None:
-        """Each host gets exactly these frames, each once, and hosts that are not named get none of them."""
+        """Each host gets exactly these frames, each once, and hosts that are not named get none
+        of them.
+        """
         counters = {name: Counter(wanted.get(name, ())) for name in self._paths}
         every = {frame for frames in counters.values() for frame in frames}
 
         def state() -> str:
-            missing = {name: sum((counters[name] - self.new(name)).values()) for name in self._paths}
+            missing = {
+                name: sum((counters[name] - self.new(name)).values()) for name in self._paths
+            }
             return f"missing frames: {missing}"
 
         wait_until(lambda: all(not counters[name] - self.new(name) for name in self._paths), state)
-        # What was put in is processed in order before appctl answers: copies too many are there by now.
+        # What was put in is processed in order before appctl answers: copies too many are there by
+        # now.
         for name in self._paths:
-            extra = Counter({f: n for f, n in self.new(name).items() if f in every}) - counters[name]
+            extra = (
+                Counter({f: n for f, n in self.new(name).items() if f in every}) - counters[name]
+            )
             assert not extra, f"{name} was given what it should not, or twice: {extra}"
 
 
@@ -131,14 +161,20 @@ def trace(sandbox: Sandbox, bridge: str, flow: str) -> tuple[list[Hop], str]:
 def slot_hops(sandbox: Sandbox, source: str, target: str, slots: int) -> list[list[Hop]]:
     """Traces of a managed pair's UDP, one for every slot of its group."""
     macs = sandbox.mac(source), sandbox.mac(target)
-    flow = f"in_port=LOCAL,dl_src={macs[0]},dl_dst={macs[1]},udp,nw_src=10.77.0.1,nw_dst=10.77.0.2,udp_src=1,udp_dst=2"
+    flow = (
+        f"in_port=LOCAL,dl_src={macs[0]},dl_dst={macs[1]},"
+        "udp,nw_src=10.77.0.1,nw_dst=10.77.0.2,udp_src=1,udp_dst=2"
+    )
     recirculated = None
 
     def known() -> bool:
-        # The second half of a hashed packet can be traced while a cached flow of the first half is there.
+        # The second half of a hashed packet can be traced while a cached flow of the first half is
+        # there.
         nonlocal recirculated
         sandbox.receive(source, udp(*macs, (1, 2)))
-        recirculated = re.search(r"recirc\((0x[0-9a-f]+)\)", sandbox.ovs.appctl("ofproto/trace", source, flow))
+        recirculated = re.search(
+            r"recirc\((0x[0-9a-f]+)\)", sandbox.ovs.appctl("ofproto/trace", source, flow)
+        )
         return recirculated is not None
 
     wait_until(known, f"no packet of {source} to {target} is hashed")

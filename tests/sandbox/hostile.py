@@ -1,4 +1,7 @@
-"""Hostile OpenFlow messages from a seed: what a real switch said, damaged, and what is well-formed and a lie."""
+"""Hostile OpenFlow messages from a seed:
+
+what a real switch said, damaged, and what is well-formed and a lie.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,15 @@ from .frames import LONG_S, arp, ether, read_pcap
 
 __all__ = ["Hostile", "record"]
 
-HELLO, ERROR, ECHO_REPLY, EXPERIMENTER, PACKET_IN, FLOW_REMOVED, PORT_STATUS = 0, 1, 3, 4, 10, 11, 12
+HELLO, ERROR, ECHO_REPLY, EXPERIMENTER, PACKET_IN, FLOW_REMOVED, PORT_STATUS = (
+    0,
+    1,
+    3,
+    4,
+    10,
+    11,
+    12,
+)
 ECHO_REQUEST, FEATURES_REQUEST, MULTIPART_REQUEST, BARRIER_REQUEST, ROLE_REQUEST = 2, 5, 18, 20, 24
 FEATURES_REPLY, MULTIPART_REPLY, BARRIER_REPLY, ROLE_REPLY = 6, 19, 21, 25
 LOCAL, ANY, ALL_GROUPS = 0xFFFFFFFE, 0xFFFFFFFF, 0xFFFFFFFC
@@ -33,7 +44,8 @@ REQUESTS = {  # by kind of multipart message
     7: struct.pack("!I4x", ALL_GROUPS),  # groups
     8: b"",  # what groups can do
     13: struct.pack("!I4x", ANY),  # ports
-    17: struct.pack("!B3xII4xQQ", 0xFF, ANY, ANY, 0, 0) + struct.pack("!HH4x", 1, 4),  # flows, in short
+    17: struct.pack("!B3xII4xQQ", 0xFF, ANY, ANY, 0, 0)
+    + struct.pack("!HH4x", 1, 4),  # flows, in short
 }
 
 
@@ -45,8 +57,14 @@ def message(kind: int, body: bytes = b"", xid: int = 1, version: int = 6) -> byt
 def record(sandbox: Sandbox, host: str) -> list[bytes]:
     """What a real switch answers to requests of every kind; the first is its greeting."""
     asked = [message(HELLO, struct.pack("!HHI", 1, 8, 1 << 6)), message(FEATURES_REQUEST)]
-    asked += [message(ECHO_REQUEST, struct.pack("!d", 1.0)), message(ROLE_REQUEST, struct.pack("!I4xQ", 0, 0))]
-    asked += [message(MULTIPART_REQUEST, struct.pack("!HHxxxx", kind, 0) + body) for kind, body in REQUESTS.items()]
+    asked += [
+        message(ECHO_REQUEST, struct.pack("!d", 1.0)),
+        message(ROLE_REQUEST, struct.pack("!I4xQ", 0, 0)),
+    ]
+    asked += [
+        message(MULTIPART_REQUEST, struct.pack("!HHxxxx", kind, 0) + body)
+        for kind, body in REQUESTS.items()
+    ]
     asked += [message(200, bytes(8)), message(BARRIER_REQUEST)]  # the first is an error
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as switch:
         switch.settimeout(LONG_S)
@@ -58,24 +76,39 @@ def record(sandbox: Sandbox, host: str) -> list[bytes]:
             data = switch.recv(1 << 16)
             assert data, f"{host} has closed the connection after {len(heard)} messages"
             buffer += data
-            while len(buffer) >= 8 and len(buffer) >= (length := struct.unpack_from("!H", buffer, 2)[0]):
+            while len(buffer) >= 8 and len(buffer) >= (
+                length := struct.unpack_from("!H", buffer, 2)[0]
+            ):
                 heard.append(buffer[:length])
                 buffer = buffer[length:]
     kinds = {each[1] for each in heard}
-    assert kinds >= {HELLO, ERROR, ECHO_REPLY, FEATURES_REPLY, MULTIPART_REPLY, BARRIER_REPLY, ROLE_REPLY}, kinds
+    assert kinds >= {
+        HELLO,
+        ERROR,
+        ECHO_REPLY,
+        FEATURES_REPLY,
+        MULTIPART_REPLY,
+        BARRIER_REPLY,
+        ROLE_REPLY,
+    }, kinds
     return heard
 
 
 class Hostile:
     """What an attacker says. All that is random comes from `generator`."""
 
-    def __init__(self, sandbox: Sandbox, recorded: Sequence[bytes], own: str, generator: random.Random) -> None:
+    def __init__(
+        self, sandbox: Sandbox, recorded: Sequence[bytes], own: str, generator: random.Random
+    ) -> None:
         """`own`: the MAC address of the switch that says it."""
         self._recorded, self._own = list(recorded), own
         self._random = generator
         self._macs = [sandbox.mac(host) for host in sandbox.hosts]
         probes = [
-            frame for name in sandbox.plain for frame in read_pcap(sandbox.capture(name)) if frame[24:28] == "88b5"
+            frame
+            for name in sandbox.plain
+            for frame in read_pcap(sandbox.capture(name))
+            if frame[24:28] == "88b5"
         ]
         self._frames = [bytes.fromhex(frame) for frame in (*probes[:16], *self._made_up())]
 
@@ -85,7 +118,10 @@ class Hostile:
         return self.damage(made) if self._random.random() < damaged else made
 
     def reply(self, polite: bytes) -> bytes:
-        """An answer with the right number to a question: damaged, another one, or the same in parts without end."""
+        """An answer with the right number to a question:
+
+        damaged, another one, or the same in parts without end.
+        """
         kind = self._random.randrange(4)
         if kind == 0:
             return self.damage(polite)
@@ -95,7 +131,10 @@ class Hostile:
         return other[:4] + polite[4:8] + other[8:]
 
     def damage(self, whole: bytes) -> bytes:
-        """Some bytes, numbers or parts of it are others; the length in its header is mostly right again."""
+        """Some bytes, numbers or parts of it are others.
+
+        The length in its header is mostly right again.
+        """
         data = bytearray(whole)
         for _ in range(self._random.randint(1, 3)):
             place = self._random.randrange(8, len(data)) if len(data) > 8 else 8
@@ -106,7 +145,9 @@ class Hostile:
                 value = (self._random.choice(NUMBERS) & 0xFFFF).to_bytes(2, "big")
                 data[place & ~1 : (place & ~1) + 2] = value
             elif what == 2:
-                data[place & ~3 : (place & ~3) + 4] = self._random.choice(NUMBERS).to_bytes(4, "big")
+                data[place & ~3 : (place & ~3) + 4] = self._random.choice(NUMBERS).to_bytes(
+                    4, "big"
+                )
             elif what == 3:
                 del data[place:]
             elif what == 4:
@@ -142,7 +183,9 @@ class Hostile:
             fields = b""  # it does not say by which
         match = struct.pack("!HH", 1, 4 + len(fields)) + fields
         match += bytes(-len(match) % 8)
-        head = struct.pack("!IHBBQ", ANY, len(frame), 1, self._random.randrange(256), self._random.getrandbits(64))
+        head = struct.pack(
+            "!IHBBQ", ANY, len(frame), 1, self._random.randrange(256), self._random.getrandbits(64)
+        )
         return message(PACKET_IN, head + match + bytes(2) + frame, self._random.getrandbits(32))
 
     def _frame(self) -> bytes:
@@ -150,27 +193,50 @@ class Hostile:
         report = frame[12:14] == ETH_HELPER.to_bytes(2, "big")
         for _ in range(self._random.randrange(3)):
             frame[self._random.randrange(len(frame))] = self._random.randrange(256)
-        del frame[self._random.choice((len(frame), len(frame), self._random.randrange(len(frame) + 1))) :]
+        del frame[
+            self._random.choice((len(frame), len(frame), self._random.randrange(len(frame) + 1))) :
+        ]
         if report and self._random.randrange(4):
-            frame[16:20] = crc32c(bytes(frame[12:16] + frame[20:])).to_bytes(4, "big")  # what is in it is read then
+            frame[16:20] = crc32c(bytes(frame[12:16] + frame[20:])).to_bytes(
+                4, "big"
+            )  # what is in it is read then
         return bytes(frame)
 
     def _frame_in(self) -> bytes:
         ports = (1, 2, WIRE_PORT, WIRE_PORT - 1, LOCAL, 0, ANY, self._random.getrandbits(32))
         frame = self._frame()
-        return self.packet_in(frame, WIRE_PORT if frame[12:14] == b"\x88\xb6" else self._random.choice(ports))
+        return self.packet_in(
+            frame, WIRE_PORT if frame[12:14] == b"\x88\xb6" else self._random.choice(ports)
+        )
 
     def _port_status(self) -> bytes:
         mac = bytes.fromhex(f"0200{self._random.getrandbits(32):08x}")
         if self._random.randrange(8) == 0:
-            mac = bytes.fromhex(self._random.choice(("00" * 6, "ff" * 6, *self._macs)).replace(":", ""))
-        ports = (1, 2, 3, WIRE_PORT, WIRE_PORT - 1, 1023, 1024, 0, LOCAL, self._random.getrandbits(32))
+            mac = bytes.fromhex(
+                self._random.choice(("00" * 6, "ff" * 6, *self._macs)).replace(":", "")
+            )
+        ports = (
+            1,
+            2,
+            3,
+            WIRE_PORT,
+            WIRE_PORT - 1,
+            1023,
+            1024,
+            0,
+            LOCAL,
+            self._random.getrandbits(32),
+        )
         number = self._random.choice(ports)
         name = self._random.choice((b"e1", b"ri2n-wire", b"\x1b[31m\n", b"\xff" * 16, b""))
         state, config = self._random.choice((0, 1, ANY)), self._random.choice((0, 1, ANY))
         speed = struct.pack("!HH4x6I", 0, 32, 0, 0, 0, 0, *self._random.choices(NUMBERS, k=2))
-        port = struct.pack("!IH2x6s2x16sII", number, 40 + len(speed), mac, name, config, state) + speed
-        return message(PORT_STATUS, struct.pack("!B7x", self._random.choice((0, 1, 2, 2, 255))) + port)
+        port = (
+            struct.pack("!IH2x6s2x16sII", number, 40 + len(speed), mac, name, config, state) + speed
+        )
+        return message(
+            PORT_STATUS, struct.pack("!B7x", self._random.choice((0, 1, 2, 2, 255))) + port
+        )
 
     def _error(self) -> bytes:
         said = self._random.randbytes(self._random.choice((0, 1, 8, 64)))
@@ -181,15 +247,28 @@ class Hostile:
     def _echo(self) -> bytes:
         seconds = self._random.choice((float("nan"), float("inf"), -float("inf"), -1.0, 0.0, 1e300))
         said = self._random.choice((struct.pack("!d", seconds), b"", bytes(7), bytes(900)))
-        return message(self._random.choice((ECHO_REQUEST, ECHO_REPLY)), said, self._random.getrandbits(32))
+        return message(
+            self._random.choice((ECHO_REQUEST, ECHO_REPLY)), said, self._random.getrandbits(32)
+        )
 
     def _not_asked_for(self) -> bytes:
-        kind = self._random.choice((HELLO, EXPERIMENTER, FLOW_REMOVED, ROLE_REPLY, 8, 26, 30, 33, 34, 99))
-        return message(kind, self._random.randbytes(8 * self._random.randrange(10)) if kind else b"")
+        kind = self._random.choice(
+            (HELLO, EXPERIMENTER, FLOW_REMOVED, ROLE_REPLY, 8, 26, 30, 33, 34, 99)
+        )
+        return message(
+            kind, self._random.randbytes(8 * self._random.randrange(10)) if kind else b""
+        )
 
     def _multipart(self) -> bytes:
         body = b"".join(
-            struct.pack("!H2xIII8Q", 80, port, 0, 0, *(2 ** self._random.choice((0, 32, 63, 64)) - 1 for _ in range(8)))
+            struct.pack(
+                "!H2xIII8Q",
+                80,
+                port,
+                0,
+                0,
+                *(2 ** self._random.choice((0, 32, 63, 64)) - 1 for _ in range(8)),
+            )
             for port in range(1, self._random.randint(2, 6))
         )
         kind = self._random.choice((*REQUESTS, 9, 10, 11, 12, 14, 15, 16, 99, 0xFFFF))
@@ -197,28 +276,53 @@ class Hostile:
         if kind in (1, 7, 6, 0, 13):  # those are read: what does not add up is for `damage`
             body = b""
         flags = self._random.choice((0, 0, 1, 0xFFFF))
-        return message(MULTIPART_REPLY, struct.pack("!HHxxxx", kind, flags) + body, self._random.randrange(200))
+        return message(
+            MULTIPART_REPLY, struct.pack("!HHxxxx", kind, flags) + body, self._random.randrange(200)
+        )
 
     def _made_up(self) -> list[str]:
         """Frames of all kinds that the controller reads, with addresses of the real hosts."""
         frames = []
         for source, target in zip(self._macs, self._macs[1:] + self._macs[:1], strict=True):
-            frames += [arp(source, "10.77.0.1", "10.77.0.2"), ether(source, "01:80:c2:00:00:0e", ETH_LLDP, bytes(40))]
-            syn_ack = struct.pack("!BBHHHBBH", 0x45, 0, 40, 0, 0, 64, 6, 0) + bytes([10, 77, 0, 1, 10, 77, 0, 2])
+            frames += [
+                arp(source, "10.77.0.1", "10.77.0.2"),
+                ether(source, "01:80:c2:00:00:0e", ETH_LLDP, bytes(40)),
+            ]
+            syn_ack = struct.pack("!BBHHHBBH", 0x45, 0, 40, 0, 0, 64, 6, 0) + bytes(
+                [10, 77, 0, 1, 10, 77, 0, 2]
+            )
             syn_ack += struct.pack("!HHIIBBHHH", 80, 50_000, 1, 1, 0x50, 0x12, 1024, 0, 0)
             frames.append(ether(source, target, 0x0800, syn_ack))
             frames += [self._report(source), self._report(self._own)]
-            probe = b"RI2P" + struct.pack("!BBHQIQ", 2, self._random.randrange(5), 0xFFFF, 1, 1, 0) + bytes(16)
+            probe = (
+                b"RI2P"
+                + struct.pack("!BBHQIQ", 2, self._random.randrange(5), 0xFFFF, 1, 1, 0)
+                + bytes(16)
+            )
             frames.append(ether(source, target, ETH_RI2N, probe))
         return frames
 
     def _report(self, mac: str) -> str:
         """What the helper of a host with that address would report, of peers that are made up."""
         count = self._random.randint(0, 36)
-        report = struct.pack("!BBIBxI6s4x", 0x25, 0, 0, count, 1000, bytes.fromhex(mac.replace(":", "")))
+        report = struct.pack(
+            "!BBIBxI6s4x", 0x25, 0, 0, count, 1000, bytes.fromhex(mac.replace(":", ""))
+        )
         for _ in range(count):
-            link = bytes.fromhex(f"0200{self._random.getrandbits(32):08x}") + bytes([self._random.randrange(64), 3])
+            link = bytes.fromhex(f"0200{self._random.getrandbits(32):08x}") + bytes(
+                [self._random.randrange(64), 3]
+            )
             report += link + struct.pack("!8I", *self._random.choices(NUMBERS, k=8))
         return ether(HELPER_MAC, CONTROLLER_MAC, ETH_HELPER, report)
 
-    _MAKERS = (_again, _frame_in, _frame_in, _frame_in, _port_status, _error, _echo, _not_asked_for, _multipart)
+    _MAKERS = (
+        _again,
+        _frame_in,
+        _frame_in,
+        _frame_in,
+        _port_status,
+        _error,
+        _echo,
+        _not_asked_for,
+        _multipart,
+    )

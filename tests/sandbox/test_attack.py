@@ -1,6 +1,8 @@
-"""A million hostile messages to a running controller, over thousands of connections: the real hosts notice nothing.
+"""A million hostile messages to a running controller, over thousands of connections: the real hosts
+notice nothing.
 
-`RI2N_ATTACK_SEED` chooses other messages, `RI2N_ATTACK_MESSAGES` another number of them for the long run.
+`RI2N_ATTACK_SEED` chooses other messages, `RI2N_ATTACK_MESSAGES` another number of them for the
+long run.
 """
 
 from __future__ import annotations
@@ -40,8 +42,8 @@ WHAT_HAPPENED = (  # in any run, or there was no attack
     "dropped_report_malformed",
     "dropped_report_of_stranger",
 )
-# Messages that were read are counted (by threads that may lose a count, never add one). What attackers leave behind is
-# forgotten soon, so that the run is as in the end of a long one.
+# Messages that were read are counted (by threads that may lose a count, never add one). What
+# attackers leave behind is forgotten soon, so that the run is as in the end of a long one.
 COUNTED = f"""
 import ri2n_sdn.apps.openflow as openflow, ri2n_sdn.apps.trunk as trunk
 trunk._FORGET_S = 2.0
@@ -64,7 +66,9 @@ class Attack:
         self._stop = threading.Event()
         self.connections = Counter[str]()
         self.errors: list[BaseException] = []
-        self._threads = [threading.Thread(target=self._work, args=(number,)) for number in range(ATTACKERS)]
+        self._threads = [
+            threading.Thread(target=self._work, args=(number,)) for number in range(ATTACKERS)
+        ]
 
     def __enter__(self) -> Attack:
         for thread in self._threads:
@@ -77,10 +81,14 @@ class Attack:
             thread.join()
 
     def go_on(self, messages: int) -> None:
-        """Until the controller has read so many messages in all, or an attacker has found something wrong."""
+        """Until the controller has read so many messages in all, or an attacker has found
+        something wrong.
+        """
         wait_until(
             lambda: self.errors or read_of_attackers(self._sandbox) >= messages,
-            lambda: f"seed {SEED}: {read_of_attackers(self._sandbox)} of {messages} messages were read",
+            lambda: (
+                f"seed {SEED}: {read_of_attackers(self._sandbox)} of {messages} messages were read"
+            ),
             timeout_s=3600.0,
         )
 
@@ -109,10 +117,15 @@ class Attack:
             attacker.close()
 
     def _identity(self, worker: int, generator: random.Random) -> Identity:
-        """Mostly a host that was never here; now and then one with a name, an address or both of a real one."""
+        """Mostly a host that was never here.
+
+        Now and then one with a name, an address or both of a real one.
+        """
         number = 16 * worker + generator.randrange(16)
         who = Identity(f"x{number}", 0x9000 + number, f"02:00:aa:{number:02x}:00:00", [])
-        who.nics = [f"02:00:aa:{number:02x}:00:{nic:02x}" for nic in range(1, generator.randint(2, 4))]
+        who.nics = [
+            f"02:00:aa:{number:02x}:00:{nic:02x}" for nic in range(1, generator.randint(2, 4))
+        ]
         as_whom = generator.randrange(len(HOSTS))
         theft = generator.randrange(12)
         if theft in (0, 1):
@@ -152,8 +165,12 @@ def read_of_attackers(sandbox: Sandbox) -> int:
 
 
 @pytest.mark.timeout(6 * 3600)
-@pytest.mark.parametrize("messages", [6_000, pytest.param(MESSAGES, marks=pytest.mark.long)], ids=["few", "all"])
-def test_hostile_messages_harm_no_host(sandbox: Sandbox, controller: Process, messages: int) -> None:
+@pytest.mark.parametrize(
+    "messages", [6_000, pytest.param(MESSAGES, marks=pytest.mark.long)], ids=["few", "all"]
+)
+def test_hostile_messages_harm_no_host(
+    sandbox: Sandbox, controller: Process, messages: int
+) -> None:
     before = installed(sandbox)
     assert all(len(rows) > 50 for rows, _ in before.values())
     began_s, log = time.monotonic(), len(sandbox.log())
@@ -170,9 +187,14 @@ def test_hostile_messages_harm_no_host(sandbox: Sandbox, controller: Process, me
         unharmed(sandbox, controller, before, wave, log)
         grown_bytes = memory_bytes(controller.pid) - held_bytes if held_bytes else 0
         held_bytes = held_bytes or memory_bytes(controller.pid)
-        assert grown_bytes < GROWN_BYTES, f"seed {SEED}, after {read} messages: {grown_bytes} bytes more"
+        assert grown_bytes < GROWN_BYTES, (
+            f"seed {SEED}, after {read} messages: {grown_bytes} bytes more"
+        )
     counters = sandbox.ask("status")["counters"]
-    said = f"seed {SEED}: {read} messages in {time.monotonic() - began_s:.0f} s over {dict(connections)}, {counters}"
+    said = (
+        f"seed {SEED}: {read} messages in {time.monotonic() - began_s:.0f} s over "
+        f"{dict(connections)}, {counters}"
+    )
     print(f"{said}; {grown_bytes} bytes more than after the first wave")
     assert all(connections[stage] for stage in STAGES), said
     assert all(counters.get(name) for name in WHAT_HAPPENED), said
@@ -180,17 +202,27 @@ def test_hostile_messages_harm_no_host(sandbox: Sandbox, controller: Process, me
 
 
 def unharmed(sandbox: Sandbox, controller: Process, before: Rows, wave: int, log: int) -> None:
-    """The controller is the same, the real hosts were never away, their rows are as before, and frames arrive."""
+    """The controller is the same, the real hosts were never away, their rows are as before, and
+    frames arrive.
+    """
     status = sandbox.wait_settled()
     assert (controller.poll(), status["pid"]) == (None, controller.pid)
-    wait_until(lambda: {host["name"] for host in sandbox.ask("status")["hosts"]} == set(HOSTS), "attackers stay")
+    wait_until(
+        lambda: {host["name"] for host in sandbox.ask("status")["hosts"]} == set(HOSTS),
+        "attackers stay",
+    )
     text = sandbox.log()[log:]
     gone = re.findall(rf"(?:.*\n){{,4}}.*(?<!\w)[{''.join(HOSTS)}] disconnected\n", text)
     assert not gone, f"seed {SEED}: {gone[:3]}"
     assert "Traceback" not in text, f"seed {SEED}: {text[text.index('Traceback') - 300 :][:3000]}"
     counters = sandbox.ask("status")["counters"]
-    assert not [name for name in counters if "errors_" in name or name == "host_faults"], f"seed {SEED}: {counters}"
-    wait_until(lambda: installed(sandbox) == before, lambda: f"seed {SEED}: {others(before, installed(sandbox))}")
+    assert not [name for name in counters if "errors_" in name or name == "host_faults"], (
+        f"seed {SEED}: {counters}"
+    )
+    wait_until(
+        lambda: installed(sandbox) == before,
+        lambda: f"seed {SEED}: {others(before, installed(sandbox))}",
+    )
     sandbox.wait_settled()
     capture = Capture(sandbox)
     frames = [udp(sandbox.mac("A"), sandbox.mac("B"), (wave, port)) for port in range(8)]
@@ -200,4 +232,7 @@ def unharmed(sandbox: Sandbox, controller: Process, before: Rows, wave: int, log
 
 def others(before: Rows, now: Rows) -> dict[str, list[str]]:
     """Rows and groups that came or went, by host."""
-    return {name: sorted({*before[name][0], *before[name][1]} ^ {*now[name][0], *now[name][1]}) for name in before}
+    return {
+        name: sorted({*before[name][0], *before[name][1]} ^ {*now[name][0], *now[name][1]})
+        for name in before
+    }

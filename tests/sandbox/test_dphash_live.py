@@ -22,17 +22,23 @@ SEED = 20261120
 @pytest.fixture
 def switch() -> Iterator[PrivateOvs]:
     with PrivateOvs() as private:
-        private.vsctl("add-br", "br0", "--", "set", "bridge", "br0", "fail-mode=secure", "datapath_type=dummy")
+        private.vsctl(
+            "add-br", "br0", "--", "set", "bridge", "br0", "fail-mode=secure", "datapath_type=dummy"
+        )
         yield private
 
 
 def some_flows(count: int) -> list[Flow]:
-    """Different flows: IPv4 and IPv6, the protocols whose ports OVS hashes, and one without ports."""
+    """Different flows: IPv4 and IPv6, the protocols whose ports OVS hashes, and one without
+    ports.
+    """
     rng = random.Random(SEED)
     flows: list[Flow] = []
     for index in range(count):
         protocol = [*PROTOCOLS.values(), 47][index % 6]
-        version = 6 if protocol == PROTOCOLS["icmp6"] or (protocol != 1 and rng.random() < 0.5) else 4
+        version = (
+            6 if protocol == PROTOCOLS["icmp6"] or (protocol != 1 and rng.random() < 0.5) else 4
+        )
         net = "fd77::" if version == 6 else "10.77.0.0"
         src, dst = (str(ipaddress.ip_address(net) + rng.randrange(1, 250)) for _ in range(2))
         if protocol == 47:
@@ -70,7 +76,9 @@ def frame(flow: Flow, mark: int) -> str:
 
 
 def read_slots(pcap: Path) -> dict[int, int]:
-    """Slot by mark of each frame in `pcap`: the bucket wrote its number into the destination MAC."""
+    """Slot by mark of each frame in `pcap`: the bucket wrote its number into the destination
+    MAC.
+    """
     data = pcap.read_bytes()
     slots: dict[int, int] = {}
     offset = 24
@@ -86,8 +94,30 @@ def read_slots(pcap: Path) -> dict[int, int]:
 def test_every_flow_takes_the_predicted_slot(switch: PrivateOvs, slots: int, basis: int) -> None:
     pcap = switch.folder / "out.pcap"
     switch.run(
-        *("ovs-vsctl", "--timeout=120", "add-port", "br0", "p1", "--", "set", "interface", "p1", "type=dummy"),
-        *("ofport_request=1", "--", "add-port", "br0", "p2", "--", "set", "interface", "p2", "type=dummy"),
+        *(
+            "ovs-vsctl",
+            "--timeout=120",
+            "add-port",
+            "br0",
+            "p1",
+            "--",
+            "set",
+            "interface",
+            "p1",
+            "type=dummy",
+        ),
+        *(
+            "ofport_request=1",
+            "--",
+            "add-port",
+            "br0",
+            "p2",
+            "--",
+            "set",
+            "interface",
+            "p2",
+            "type=dummy",
+        ),
         *("ofport_request=2", f"options:tx_pcap={pcap}"),
     )
     buckets = ",".join(
@@ -106,6 +136,8 @@ def test_every_flow_takes_the_predicted_slot(switch: PrivateOvs, slots: int, bas
 
     seen = read_slots(pcap)
     predicted = {mark: slot_of(*flow, slots=slots, basis=basis) for mark, flow in enumerate(flows)}
-    wrong = {flows[mark]: (seen[mark], predicted[mark]) for mark in seen if seen[mark] != predicted[mark]}
+    wrong = {
+        flows[mark]: (seen[mark], predicted[mark]) for mark in seen if seen[mark] != predicted[mark]
+    }
     assert not wrong, f"{len(wrong)} of {len(flows)} flows (seen, predicted), seed {SEED}: {wrong}"
     assert len(set(predicted.values())) > slots / 3

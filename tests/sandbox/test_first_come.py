@@ -1,4 +1,6 @@
-"""A controller that starts anew and is reached first by somebody odd takes charge of the real hosts, as they were."""
+"""A controller that starts anew and is reached first by somebody odd takes charge of the real
+hosts, as they were.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,18 @@ from .test_recovery import flows, groups
 HOSTS = ("A", "B", "C")
 Rows = dict[str, tuple[list[str], list[str]]]
 # Whoever is there counts at once, so that nothing depends on how fast hosts come.
-IMPATIENT = "import ri2n_sdn.apps.cluster as cluster; cluster.FRESH_GRACE_S, cluster.TAKEOVER_GRACE_S = 0.0, 600.0"
+IMPATIENT = (
+    "import ri2n_sdn.apps.cluster as cluster; cluster.FRESH_GRACE_S, "
+    "cluster.TAKEOVER_GRACE_S = 0.0, 600.0"
+)
 
 
 @pytest.fixture
 def sandbox() -> Iterator[Sandbox]:
-    """A new one each time: a pair that has just sent something has a table of its own, and soon no longer."""
+    """A new one each time:
+
+    a pair that has just sent something has a table of its own, and soon no longer.
+    """
     with Sandbox({name: ["n0", "n1"] for name in HOSTS}) as made:
         yield made
         assert "Traceback" not in made.log()
@@ -83,7 +91,9 @@ def test_whoever_comes_first_after_a_restart_takes_nothing_from_a_real_host(
     try:
         fake.mute = mute
         fake.answer(dpid=dpid, name=name, mac=mac, nics=["02:00:0e:00:0b:02"])
-        wait_until(lambda: f"{name} connected from" in sandbox.log()[log:], lambda: sandbox.log()[log:])
+        wait_until(
+            lambda: f"{name} connected from" in sandbox.log()[log:], lambda: sandbox.log()[log:]
+        )
         sandbox.hurry()
         charge = wait_charge(sandbox)
         assert all(f" {each}" in charge.replace(",", "") for each in HOSTS), charge
@@ -100,7 +110,10 @@ def test_whoever_comes_first_after_a_restart_takes_nothing_from_a_real_host(
         capture = Capture(sandbox)
         sandbox.receive("B", *frames)
         capture.expect({"A": frames})
-        said = [*problem_texts(status), *(entry["text"] for entry in sandbox.ask("events")["events"])]
+        said = [
+            *problem_texts(status),
+            *(entry["text"] for entry in sandbox.ask("events")["events"]),
+        ]
         words = "X has not answered for" if name == "X" else f"{name} at 127.0.0.2 refused"
         assert any(words in text for text in said), said
     finally:
@@ -113,7 +126,11 @@ def wait_charge(sandbox: Sandbox) -> str:
     """The event that says of whom the controller is in charge."""
 
     def said() -> list[str]:
-        return [entry["text"] for entry in sandbox.ask("events")["events"] if entry["text"].startswith("in charge of")]
+        return [
+            entry["text"]
+            for entry in sandbox.ask("events")["events"]
+            if entry["text"].startswith("in charge of")
+        ]
 
     wait_until(said, lambda: f"it does not take charge: {sandbox.ask('status')['hosts']}")
     return said()[0]

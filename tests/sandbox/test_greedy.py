@@ -95,25 +95,39 @@ def greedy_host(sandbox: Sandbox, said: bytes) -> Greedy:
 
 def test_who_floods_the_controller_with_packet_ins_costs_nobody_else(sandbox: Sandbox) -> None:
     noise = random.Random(20261124)
-    frames = [ether("0e:00:00:00:66:01", "03:00:00:52:49:32", 0x88B5, noise.randbytes(64)) for _ in range(200)]
+    frames = [
+        ether("0e:00:00:00:66:01", "03:00:00:52:49:32", 0x88B5, noise.randbytes(64))
+        for _ in range(200)
+    ]
     greedy = greedy_host(sandbox, b"".join(packet_in(bytes.fromhex(frame)) for frame in frames))
     try:
         before, log = rows(sandbox), len(sandbox.log())
         with greedy.talking():
-            wait_until(lambda: counter(sandbox, "packet_ins_over_budget") > ENOUGH, "it says too little")
+            wait_until(
+                lambda: counter(sandbox, "packet_ins_over_budget") > ENOUGH, "it says too little"
+            )
             held_bytes = memory_bytes(sandbox)
             began_s, handled = time.monotonic(), counter(sandbox, "packet_ins")
-            wait_until(lambda: counter(sandbox, "packet_ins_over_budget") > 3 * ENOUGH, "it says too little")
+            wait_until(
+                lambda: counter(sandbox, "packet_ins_over_budget") > 3 * ENOUGH,
+                "it says too little",
+            )
             handled = counter(sandbox, "packet_ins") - handled
-            may_be = _PACKET_INS_BURST + (_PACKET_INS_PER_S + PROBES_PER_S) * (time.monotonic() - began_s)
+            may_be = _PACKET_INS_BURST + (_PACKET_INS_PER_S + PROBES_PER_S) * (
+                time.monotonic() - began_s
+            )
             assert handled <= may_be, f"{handled} were handled, not {may_be:.0f}"
             assert rows(sandbox) == before
             text = sandbox.log()[log:]
-            assert "disconnected" not in text and "cut off" not in text and "arrives" not in text, text
+            assert "disconnected" not in text and "cut off" not in text and "arrives" not in text, (
+                text
+            )
             sandbox.ovs.ofctl("mod-port", "n0", "n0-B-0", "no-forward")
             sandbox.ovs.ofctl("mod-port", "n0", "n0-B-0", "no-receive")
             try:
-                wait_until(lambda: not alive(sandbox, "B", 0), "nobody sees that B's NIC is cut off")
+                wait_until(
+                    lambda: not alive(sandbox, "B", 0), "nobody sees that B's NIC is cut off"
+                )
                 sandbox.wait_settled(hosts=3)
                 sent = [udp(sandbox.mac("A"), sandbox.mac("B"), (port, 7)) for port in range(16)]
                 capture = Capture(sandbox)
@@ -123,7 +137,9 @@ def test_who_floods_the_controller_with_packet_ins_costs_nobody_else(sandbox: Sa
                 sandbox.ovs.ofctl("mod-port", "n0", "n0-B-0", "forward")
                 sandbox.ovs.ofctl("mod-port", "n0", "n0-B-0", "receive")
             wait_until(lambda: alive(sandbox, "B", 0), "B's NIC does not come back")
-            wait_until(lambda: rows(sandbox) == before, "rows are others than before")  # unused groups stay for a while
+            wait_until(
+                lambda: rows(sandbox) == before, "rows are others than before"
+            )  # unused groups stay for a while
             assert memory_bytes(sandbox) - held_bytes < GROWN_BYTES
         hosts = {host["name"]: host["connected"] for host in sandbox.ask("status")["hosts"]}
         assert hosts == {"A": True, "B": True, "X": True}
@@ -138,25 +154,36 @@ def alive(sandbox: Sandbox, host: str, nic: int) -> bool:
 
 
 def test_what_must_not_be_lost_is_read_more_slowly(sandbox: Sandbox) -> None:
-    """Thousands of echo requests: they cost as much time as others can spare, and the connection stays."""
+    """Thousands of echo requests:
+
+    they cost as much time as others can spare, and the connection stays.
+    """
     requests = 3000
     greedy = greedy_host(sandbox, b"")
     try:
         before = counter(sandbox, "pauses_of_reading")
         with greedy.turns:
             greedy.socket.sendall(message(ECHO_REQUEST, b"") * requests)
-        wait_until(lambda: counter(sandbox, "pauses_of_reading") >= before + 500, "it is read as fast as it speaks")
+        wait_until(
+            lambda: counter(sandbox, "pauses_of_reading") >= before + 500,
+            "it is read as fast as it speaks",
+        )
         sandbox.wait_settled(hosts=3)
         assert counter(sandbox, "packet_ins_over_budget") == 0
     finally:
         greedy.close()
 
 
-FEW_PLACES = "import ri2n_sdn.apps.openflow as openflow; openflow._MAX_CONNECTIONS = 6; openflow._JUDGED_S = 0.0"
+FEW_PLACES = (
+    "import ri2n_sdn.apps.openflow as openflow; openflow._MAX_CONNECTIONS = 6; "
+    "openflow._JUDGED_S = 0.0"
+)
 
 
 def test_polite_hosts_that_nobody_knows_do_not_keep_a_real_one_out() -> None:
-    """They take every place, by names that they invented and all from one address, while a real host is away."""
+    """They take every place, by names that they invented and all from one address, while a real
+    host is away.
+    """
     with Sandbox({name: ["n0", "n1"] for name in HOSTS}) as sandbox:
         sandbox.start_controller(config="{}", before=FEW_PLACES)
         sandbox.wait_settled()
@@ -167,8 +194,13 @@ def test_polite_hosts_that_nobody_knows_do_not_keep_a_real_one_out() -> None:
         try:
             for number, fake in enumerate(fakes):
                 mac = f"02:00:0f:{number:02x}:00:0"
-                fake.answer(dpid=0xA0 + number, name=f"fake{number}", mac=f"{mac}1", nics=[f"{mac}2"])
-            wait_until(lambda: len(connected(sandbox)) == 6, lambda: f"{connected(sandbox)} have the 6 places")
+                fake.answer(
+                    dpid=0xA0 + number, name=f"fake{number}", mac=f"{mac}1", nics=[f"{mac}2"]
+                )
+            wait_until(
+                lambda: len(connected(sandbox)) == 6,
+                lambda: f"{connected(sandbox)} have the 6 places",
+            )
             sandbox.hurry(("A",))
             wait_until(lambda: {"A", "B"} <= connected(sandbox), lambda: f"{connected(sandbox)}")
             frames = [udp(sandbox.mac("A"), sandbox.mac("B"), (port, 1)) for port in range(8)]

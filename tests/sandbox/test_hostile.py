@@ -1,4 +1,6 @@
-"""Switches that send garbage, fall silent, do not read or pretend to be another: they harm nobody."""
+"""Switches that send garbage, fall silent, do not read or pretend to be another: they harm
+nobody.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from .frames import LONG_S, Capture, ether, udp, wait_until
 HOSTS = ("A", "B")
 SEED = 20261120
 PLACES = 12
-# A greeting may take as long as it does, but for connections that begin while the controller is impatient.
+# A greeting may take as long as it does, but for connections that begin while the controller is
+# impatient.
 LIMITS = f"""
 import signal, sys
 import ri2n_sdn.apps.openflow as openflow
@@ -47,7 +50,9 @@ def running() -> Iterator[Sandbox]:
 
 @pytest.fixture
 def sandbox(running: Sandbox) -> Iterator[Sandbox]:
-    """The running sandbox; afterwards the real hosts are still connected, settled and forwarding."""
+    """The running sandbox; afterwards the real hosts are still connected, settled and
+    forwarding.
+    """
     before = len(running.log())
     yield running
     status = running.wait_settled()
@@ -70,7 +75,10 @@ def switch(running: Sandbox) -> Iterator[FakeSwitch]:
 
 def wait_log(sandbox: Sandbox, words: str, after: int = 0) -> None:
     """Until the log has `words` behind its first `after` characters."""
-    wait_until(lambda: words in sandbox.log()[after:], lambda: f"{words!r} in the log: {sandbox.log()[-800:]}")
+    wait_until(
+        lambda: words in sandbox.log()[after:],
+        lambda: f"{words!r} in the log: {sandbox.log()[-800:]}",
+    )
 
 
 @contextmanager
@@ -94,7 +102,10 @@ GREETING = struct.pack("!BBHIHHI", 6, HELLO, 16, 1, 1, 8, 1 << 6)
 GARBAGE = {
     "zeros": (bytes(64), "a message of 0 bytes"),
     "a message of 3 bytes": (struct.pack("!BBHI", 6, HELLO, 3, 1), "a message of 3 bytes"),
-    "a packet-in before the greeting": (struct.pack("!BBHI", 6, 10, 8, 1), "message type 10 before the greeting"),
+    "a packet-in before the greeting": (
+        struct.pack("!BBHI", 6, 10, 8, 1),
+        "message type 10 before the greeting",
+    ),
     "OpenFlow 9 after the greeting": (
         GREETING + struct.pack("!BBHI", 9, HELLO, 8, 1),
         "it speaks OpenFlow version 0x09",
@@ -117,7 +128,9 @@ UNFINISHED = {  # what seems to be the begin of a long message
 
 
 @pytest.mark.parametrize(("data", "why"), GARBAGE.values(), ids=GARBAGE)
-def test_garbage_is_dropped_with_one_line(sandbox: Sandbox, switch: FakeSwitch, data: bytes, why: str) -> None:
+def test_garbage_is_dropped_with_one_line(
+    sandbox: Sandbox, switch: FakeSwitch, data: bytes, why: str
+) -> None:
     dropped_with_one_line(sandbox, switch, data, why)
 
 
@@ -138,28 +151,37 @@ def dropped_with_one_line(sandbox: Sandbox, switch: FakeSwitch, data: bytes, why
 
 @pytest.mark.parametrize("version", [1, 4])
 @pytest.mark.parametrize("bitmap", [True, False])
-def test_another_openflow_version_is_dropped(sandbox: Sandbox, switch: FakeSwitch, version: int, bitmap: bool) -> None:
+def test_another_openflow_version_is_dropped(
+    sandbox: Sandbox, switch: FakeSwitch, version: int, bitmap: bool
+) -> None:
     before = len(sandbox.log())
     elements = struct.pack("!HHI", 1, 8, 1 << version) if bitmap and version == 4 else b""
     switch.send(HELLO, elements, version=version)
     assert switch.closed()
     wait_until(
-        lambda: "version" in sandbox.log()[before:], lambda: f"nothing about its version: {sandbox.log()[before:]}"
+        lambda: "version" in sandbox.log()[before:],
+        lambda: f"nothing about its version: {sandbox.log()[before:]}",
     )
 
 
 def test_ports_before_the_features_are_not_read(sandbox: Sandbox, switch: FakeSwitch) -> None:
-    """Nobody has asked for them yet; taken for the end of a greeting, they would be a switch without a number."""
+    """Nobody has asked for them yet.
+
+    Taken for the end of a greeting, they would be a switch without a number.
+    """
     before = sandbox.ask("status")["counters"].get("message_not_asked_for", 0)
     switch.socket.sendall(GREETING)
     switch.send(MULTIPART_REPLY, struct.pack("!HHxxxx", 13, 0))
     wait_until(
-        lambda: sandbox.ask("status")["counters"].get("message_not_asked_for", 0) > before, "the ports were read"
+        lambda: sandbox.ask("status")["counters"].get("message_not_asked_for", 0) > before,
+        "the ports were read",
     )
     polite(sandbox, switch, "early", 0x88, "02:00:0f:00:00:01", ["02:00:0f:00:00:02"])
 
 
-def polite(sandbox: Sandbox, switch: FakeSwitch, name: str, dpid: int, mac: str, nics: list[str]) -> None:
+def polite(
+    sandbox: Sandbox, switch: FakeSwitch, name: str, dpid: int, mac: str, nics: list[str]
+) -> None:
     before = len(sandbox.log())
     switch.answer(dpid=dpid, name=name, mac=mac, nics=nics)
     wait_log(sandbox, f"{name} connected from", before)
@@ -172,17 +194,23 @@ def test_garbage_replies_after_a_correct_greeting(sandbox: Sandbox, switch: Fake
     try:
         for xid in range(1, 400):
             what = generator.choice([0, 1, 2, 4, 6, 7, 13, 0xFFFF])
-            body = struct.pack("!HHxxxx", what, generator.randrange(2)) + generator.randbytes(generator.randrange(200))
+            body = struct.pack("!HHxxxx", what, generator.randrange(2)) + generator.randbytes(
+                generator.randrange(200)
+            )
             switch.send(MULTIPART_REPLY, body, xid=xid)
     except OSError:
         pass  # dropped in the middle of it
-    wait_log(sandbox, "X disconnected", before)  # that it is known must not keep the others from settling
+    wait_log(
+        sandbox, "X disconnected", before
+    )  # that it is known must not keep the others from settling
 
 
 def test_a_switch_that_does_not_read(sandbox: Sandbox, switch: FakeSwitch) -> None:
     before = len(sandbox.log())
     switch.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    polite(sandbox, switch, "Y", 0x78, "02:00:08:00:00:01", ["02:00:08:00:00:02", "02:00:08:00:00:03"])
+    polite(
+        sandbox, switch, "Y", 0x78, "02:00:08:00:00:01", ["02:00:08:00:00:02", "02:00:08:00:00:03"]
+    )
     switch.stop()
     cycles = sandbox.ask("status")["counters"]["cycles"]
     wait_until(lambda: sandbox.ask("status")["counters"]["cycles"] > cycles, "cycles stand still")
@@ -200,12 +228,16 @@ def test_a_second_host_of_one_name_is_refused(sandbox: Sandbox, switch: FakeSwit
 
 def test_a_second_host_with_anothers_mac_is_refused(sandbox: Sandbox, switch: FakeSwitch) -> None:
     switch.answer(dpid=0x80, name="Z", mac=host_mac(2), nics=["02:00:09:00:01:02"])
-    assert_refused(sandbox, switch, "Z at 127.0.0.1 refused: B at 127.0.0.1 has the same MAC address")
+    assert_refused(
+        sandbox, switch, "Z at 127.0.0.1 refused: B at 127.0.0.1 has the same MAC address"
+    )
 
 
 def test_a_nic_with_anothers_mac_is_refused(sandbox: Sandbox, switch: FakeSwitch) -> None:
     switch.answer(dpid=0x81, name="Q", mac="02:00:09:00:02:01", nics=[sandbox.nic_mac("A", 1)])
-    assert_refused(sandbox, switch, "Q at 127.0.0.1 refused: A at 127.0.0.1 has the same MAC address")
+    assert_refused(
+        sandbox, switch, "Q at 127.0.0.1 refused: A at 127.0.0.1 has the same MAC address"
+    )
 
 
 @pytest.mark.parametrize("name", ["", "two words", "x" * 200, "\x1b[31mred", "a\nb"])
@@ -242,15 +274,22 @@ def test_a_host_with_odd_addresses_is_refused_and_named(
 
 
 def test_a_mute_switch_delays_nobody(sandbox: Sandbox, switch: FakeSwitch) -> None:
-    """It answers echo requests and describes itself, and nothing else; the real hosts go on as if it were not there."""
+    """It answers echo requests and describes itself, and nothing else.
+
+    The real hosts go on as if it were not there.
+    """
     switch.mute = True
     polite(sandbox, switch, "mute", 0x84, "02:00:0b:00:00:01", ["02:00:0b:00:00:02"])
     wait_until(
-        lambda: any("mute has not answered" in warning for warning in problem_texts(sandbox.ask("status"))),
+        lambda: any(
+            "mute has not answered" in warning for warning in problem_texts(sandbox.ask("status"))
+        ),
         lambda: f"not named: {problem_texts(sandbox.ask('status'))}",
     )
     cycles = sandbox.ask("status")["counters"]["cycles"]
-    wait_until(lambda: sandbox.ask("status")["counters"]["cycles"] > cycles + 3, "cycles stand still")
+    wait_until(
+        lambda: sandbox.ask("status")["counters"]["cycles"] > cycles + 3, "cycles stand still"
+    )
     hosts = {host["name"]: host for host in sandbox.ask("status")["hosts"]}
     assert hosts["mute"]["connected"] and all(hosts[name]["connected"] for name in HOSTS)
 
@@ -268,7 +307,9 @@ def test_a_counter_that_a_switch_does_not_know(sandbox: Sandbox, switch: FakeSwi
     )
 
 
-def test_an_answer_to_another_question_ends_that_connection_alone(sandbox: Sandbox, switch: FakeSwitch) -> None:
+def test_an_answer_to_another_question_ends_that_connection_alone(
+    sandbox: Sandbox, switch: FakeSwitch
+) -> None:
     before = len(sandbox.log())
     switch.wrong_kind = True
     switch.answer(dpid=0x86, name="wrong", mac="02:00:0d:00:00:01", nics=["02:00:0d:00:00:02"])
@@ -294,8 +335,12 @@ def test_a_reply_without_end_is_bounded(sandbox: Sandbox, switch: FakeSwitch) ->
 
 
 def test_a_flood_of_strange_probes_costs_no_nic_its_good_name(sandbox: Sandbox) -> None:
-    """A plain host on n0 sends more than Open vSwitch reports, so that real ones are lost with them."""
-    frame = ether("0e:00:00:00:66:01", "03:00:00:52:49:32", 0x88B5, random.Random(SEED).randbytes(64))
+    """A plain host on n0 sends more than Open vSwitch reports, so that real ones are lost with
+    them.
+    """
+    frame = ether(
+        "0e:00:00:00:66:01", "03:00:00:52:49:32", 0x88B5, random.Random(SEED).randbytes(64)
+    )
     before = sandbox.ask("status")["counters"]
 
     def sent() -> int:
@@ -303,7 +348,9 @@ def test_a_flood_of_strange_probes_costs_no_nic_its_good_name(sandbox: Sandbox) 
         counters: dict[str, int] = sandbox.ask("status")["counters"]
         return counters["probes_sent"] - int(before["probes_sent"])
 
-    sandbox.ovs.vsctl("add-port", "n0", "stranger", "--", "set", "interface", "stranger", "type=dummy")
+    sandbox.ovs.vsctl(
+        "add-port", "n0", "stranger", "--", "set", "interface", "stranger", "type=dummy"
+    )
     try:
         rounds = 0
         while sent() < 400 or rounds < 100:
@@ -314,20 +361,33 @@ def test_a_flood_of_strange_probes_costs_no_nic_its_good_name(sandbox: Sandbox) 
     reported = status["counters"]["dropped_probe_unknown"] - before.get("dropped_probe_unknown", 0)
     assert reported > 1000, f"{reported} of {rounds * 400}: no flood"
     warnings = " ".join(problem_texts(status))
-    assert "A:A-e0 is flooded with probes" in warnings and "B:B-e0 is flooded with probes" in warnings
+    assert (
+        "A:A-e0 is flooded with probes" in warnings and "B:B-e0 is flooded with probes" in warnings
+    )
     assert "e1 is flooded" not in warnings
     texts = [entry["text"] for entry in sandbox.ask("events")["events"]]
     assert not [text for text in texts if "arrives" in text or "cut off" in text]
-    wait_until(lambda: "flooded" not in " ".join(problem_texts(sandbox.ask("status"))), "the warning stays")
+    wait_until(
+        lambda: "flooded" not in " ".join(problem_texts(sandbox.ask("status"))), "the warning stays"
+    )
 
 
 def test_connections_are_bounded(sandbox: Sandbox) -> None:
-    """Whoever opens many, and says nothing, takes places from itself alone: the hosts', and new ones', are kept."""
+    """Whoever opens many, and says nothing, takes places from itself alone:
+
+    the hosts', and new ones', are kept.
+    """
     before = sandbox.ask("status")["counters"].get("connections_turned_away", 0)
-    several = [socket.create_connection(("127.0.0.1", sandbox.port), timeout=LONG_S) for _ in range(3 * PLACES)]
+    several = [
+        socket.create_connection(("127.0.0.1", sandbox.port), timeout=LONG_S)
+        for _ in range(3 * PLACES)
+    ]
     try:
         wait_until(
-            lambda: sandbox.ask("status")["counters"].get("connections_turned_away", 0) >= before + 2 * PLACES,
+            lambda: (
+                sandbox.ask("status")["counters"].get("connections_turned_away", 0)
+                >= before + 2 * PLACES
+            ),
             lambda: f"not turned away: {sandbox.ask('status')['counters']}",
         )
         assert is_greeted(several[-1])  # the newest has a place

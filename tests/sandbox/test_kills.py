@@ -1,7 +1,9 @@
-"""A thousand `kill -9` of each process at random moments, under traffic: what was there comes back, and nothing else.
+"""A thousand `kill -9` of each process at random moments, under traffic: what was there comes back,
+and nothing else.
 
-The controller's kills lose no frame; a switch that is killed takes along what it has; nothing is doubled.
-`RI2N_ATTACK_SEED` chooses other moments, `RI2N_ATTACK_KILLS` another number for the long runs.
+The controller's kills lose no frame; a switch that is killed takes along what it has; nothing is
+doubled. `RI2N_ATTACK_SEED` chooses other moments, `RI2N_ATTACK_KILLS` another number for the long
+runs.
 """
 
 from __future__ import annotations
@@ -74,7 +76,9 @@ class Traffic:
 
 
 class Killing:
-    """Kills at random moments of one process, which is started again at once, and what was before it."""
+    """Kills at random moments of one process, which is started again at once, and what was
+    before it.
+    """
 
     def __init__(self, sandbox: Sandbox, what: str, kill: Callable[[], None]) -> None:
         """`kill` returns when the process runs again."""
@@ -87,18 +91,27 @@ class Killing:
         assert all(len(rows) > 50 for rows, _ in self.before.values())
 
     def batch(self, kills: int, whole_s: float) -> None:
-        """So many kills, each up to `whole_s` after the one before: then, or sooner, all is as it was."""
+        """So many kills, each up to `whole_s` after the one before:
+
+        then, or sooner, all is as it was.
+        """
         for _ in range(kills):
             self._pause.wait(self._random.uniform(0.0, whole_s))  # the moment is what is random
             self._kill()
             self.done += 1
 
     def says(self) -> str:
-        return f"seed {SEED}: {self.done} kills of {self._what} in {time.monotonic() - self._began_s:.0f} s"
+        return (
+            f"seed {SEED}: {self.done} kills of {self._what} in "
+            f"{time.monotonic() - self._began_s:.0f} s"
+        )
 
     def nothing_is_left(self) -> None:
         """No files but those of before."""
-        wait_until(lambda: files(self.sandbox) == self.files, lambda: f"files: {self.files ^ files(self.sandbox)}")
+        wait_until(
+            lambda: files(self.sandbox) == self.files,
+            lambda: f"files: {self.files ^ files(self.sandbox)}",
+        )
 
 
 def files(sandbox: Sandbox) -> set[str]:
@@ -126,7 +139,9 @@ def whole_s(sandbox: Sandbox) -> Iterator[float]:
     sandbox.wait_settled()
     yield min(time.monotonic() - began_s, 3.0)
     sandbox.kill_controllers()
-    for name in HOSTS:  # or the next test's controller takes over the pair that was active, and forgets it later
+    for name in (
+        HOSTS
+    ):  # or the next test's controller takes over the pair that was active, and forgets it later
         sandbox.ovs.ofctl("del-flows", name)
         sandbox.ovs.ofctl("del-groups", name)
 
@@ -154,7 +169,9 @@ def goes_through(killing: Killing) -> None:
 
 
 @pytest.mark.parametrize("kills", KILLS)
-def test_kills_of_the_controller_lose_no_frame(sandbox: Sandbox, whole_s: float, kills: int) -> None:
+def test_kills_of_the_controller_lose_no_frame(
+    sandbox: Sandbox, whole_s: float, kills: int
+) -> None:
     def kill() -> None:
         sandbox.kill_controllers()
         sandbox.start_controller(before=QUICK_AUDIT, config=often(sandbox))
@@ -183,8 +200,13 @@ def answers(sandbox: Sandbox) -> bool:
 
 
 @pytest.mark.parametrize("kills", KILLS)
-def test_kills_of_the_database_lose_no_setting_and_no_row(sandbox: Sandbox, whole_s: float, kills: int) -> None:
-    """Open vSwitch 3.1 waits for its database: what its main thread forwards (netdev) stands still until it is back."""
+def test_kills_of_the_database_lose_no_setting_and_no_row(
+    sandbox: Sandbox, whole_s: float, kills: int
+) -> None:
+    """Open vSwitch 3.1 waits for its database:
+
+    what its main thread forwards (netdev) stands still until it is back.
+    """
     pid = sandbox.ask("status")["pid"]
 
     def kill() -> None:
@@ -211,7 +233,9 @@ def test_kills_of_the_database_lose_no_setting_and_no_row(sandbox: Sandbox, whol
 
 
 @pytest.mark.parametrize("kills", KILLS)
-def test_after_kills_of_the_switch_its_tables_come_back(sandbox: Sandbox, whole_s: float, kills: int) -> None:
+def test_after_kills_of_the_switch_its_tables_come_back(
+    sandbox: Sandbox, whole_s: float, kills: int
+) -> None:
     pid = sandbox.ask("status")["pid"]
     killing = Killing(sandbox, "ovs-vswitchd", lambda: sandbox.ovs.replace("ovs-vswitchd"))
     names = named(sandbox, killing.before)
@@ -233,13 +257,22 @@ def test_after_kills_of_the_switch_its_tables_come_back(sandbox: Sandbox, whole_
     print(killing.says())
 
 
-def named(sandbox: Sandbox, rows: dict[str, tuple[list[str], list[str]]]) -> dict[str, tuple[list[str], list[str]]]:
-    """Rows with the names of NICs in place of their addresses, which a new switch draws anew, and without cookies."""
-    labels = {sandbox.nic_mac(host, port): f"{host}-e{port - 1}" for host in HOSTS for port in (1, 2)}
+def named(
+    sandbox: Sandbox, rows: dict[str, tuple[list[str], list[str]]]
+) -> dict[str, tuple[list[str], list[str]]]:
+    """Rows with the names of NICs in place of their addresses, which a new switch draws anew,
+    and without cookies.
+    """
+    labels = {
+        sandbox.nic_mac(host, port): f"{host}-e{port - 1}" for host in HOSTS for port in (1, 2)
+    }
 
     def plain(text: str) -> str:
         for mac, label in labels.items():
             text = text.replace(mac, label)
         return re.sub(r"cookie=\w+", "", text)
 
-    return {name: (sorted(map(plain, flows)), sorted(map(plain, groups))) for name, (flows, groups) in rows.items()}
+    return {
+        name: (sorted(map(plain, flows)), sorted(map(plain, groups)))
+        for name, (flows, groups) in rows.items()
+    }

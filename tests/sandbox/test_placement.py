@@ -1,4 +1,7 @@
-"""Placed connections in a real Open vSwitch: rows come, go and are counted again; so may the controller."""
+"""Placed connections in a real Open vSwitch: rows come, go and are counted again.
+
+So may the controller.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +21,39 @@ from .test_trunk import dead_port
 
 HOSTS = ("A", "B", "C")
 SYN_ACK, ACK, FIN_ACK, RST, RST_ACK = 0x12, 0x10, 0x11, 0x04, 0x14
-# It looks each time, since these tests take rows away behind its back, and waits for the answer however long it takes.
+# It looks each time, since these tests take rows away behind its back, and waits for the answer
+# however long it takes.
 SETTINGS = """
 import ri2n_sdn.pipeline.placement as p, ri2n_sdn.apps.placement as a
 a._FRESH_S, a._ANSWER_S = 0.0, 60.0
 """
 
 
-def tcp(sandbox: Sandbox, source: str, target: str, ports: tuple[int, int], flags: int, *, ipv6: bool = False) -> str:
+def tcp(
+    sandbox: Sandbox,
+    source: str,
+    target: str,
+    ports: tuple[int, int],
+    flags: int,
+    *,
+    ipv6: bool = False,
+) -> str:
     """A TCP packet between two hosts' own addresses, in hex."""
     segment = struct.pack("!HHIIBBHHH", *ports, 1, 1, 5 << 4, flags, 1000, 0, 0)
-    ends = [f"{'fd77::' if ipv6 else '10.77.0.'}{sandbox.number[name]}" for name in (source, target)]
+    ends = [
+        f"{'fd77::' if ipv6 else '10.77.0.'}{sandbox.number[name]}" for name in (source, target)
+    ]
     addresses = b"".join(ip_address(end).packed for end in ends)
     if ipv6:
         head = struct.pack("!IHBB", 6 << 28, len(segment), 6, 64)
     else:
         head = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(segment), 0, 0, 64, 6, 0)
-    return ether(sandbox.mac(source), sandbox.mac(target), 0x86DD if ipv6 else 0x0800, head + addresses + segment)
+    return ether(
+        sandbox.mac(source),
+        sandbox.mac(target),
+        0x86DD if ipv6 else 0x0800,
+        head + addresses + segment,
+    )
 
 
 def placed(sandbox: Sandbox, host: str = "A") -> dict[int, tuple[int, int]]:
@@ -51,7 +70,9 @@ def own_ports(sandbox: Sandbox) -> Counter[int]:
 def begin(sandbox: Sandbox, client: str, ports: range, *, ipv6: bool = False) -> None:
     """A answers requests from a client's ports, and the rows are there."""
     before = set(placed(sandbox))
-    sandbox.receive("A", *(tcp(sandbox, "A", client, (80, port), SYN_ACK, ipv6=ipv6) for port in ports))
+    sandbox.receive(
+        "A", *(tcp(sandbox, "A", client, (80, port), SYN_ACK, ipv6=ipv6) for port in ports)
+    )
     wait_until(
         lambda: before | set(ports) == set(placed(sandbox)),
         lambda: f"{placed(sandbox)}; {sandbox.ask('status')['counters']}; {sandbox.log()[-500:]}",
@@ -64,7 +85,10 @@ def empty(sandbox: Sandbox) -> None:
 
 
 def start(sandbox: Sandbox, before: str = "") -> None:
-    config = sandbox.declared() + "hbspan_s: {min: 0.1, max: 0.2}\nplacement: [{hosts: [A], ports: [80]}]\n"
+    config = (
+        sandbox.declared()
+        + "hbspan_s: {min: 0.1, max: 0.2}\nplacement: [{hosts: [A], ports: [80]}]\n"
+    )
     sandbox.start_controller(config=config, before=SETTINGS + before)
     sandbox.wait_settled()
 
@@ -119,17 +143,25 @@ def test_strangers_and_other_services_are_not_placed(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("ipv6", [False, True], ids=["ipv4", "ipv6"])
-def test_frames_go_by_the_path_and_the_client_s_come_back_by_it(sandbox: Sandbox, ipv6: bool) -> None:
+def test_frames_go_by_the_path_and_the_client_s_come_back_by_it(
+    sandbox: Sandbox, ipv6: bool
+) -> None:
     begin(sandbox, "B", range(5000, 5003), ipv6=ipv6)
     version, address = ("tcp6", "ipv6_{}=fd77::{}") if ipv6 else ("tcp", "nw_{}=10.77.0.{}")
 
     def flow(source: str, target: str, ports: tuple[int, int]) -> str:
-        ends = [address.format("src", sandbox.number[source]), address.format("dst", sandbox.number[target])]
+        ends = [
+            address.format("src", sandbox.number[source]),
+            address.format("dst", sandbox.number[target]),
+        ]
         macs = f"dl_src={sandbox.mac(source)},dl_dst={sandbox.mac(target)}"
-        return f"in_port=LOCAL,{version},{macs},{','.join(ends)},tcp_src={ports[0]},tcp_dst={ports[1]},tcp_flags=ack"
+        tcp = f"tcp_src={ports[0]},tcp_dst={ports[1]},tcp_flags=ack"
+        return f"in_port=LOCAL,{version},{macs},{','.join(ends)},{tcp}"
 
     def way(source: str, target: str, ports: tuple[int, int]) -> str:
-        """The port by which a frame leaves, "slots" when its hash decides, "lost" when it does not arrive."""
+        """The port by which a frame leaves, "slots" when its hash decides, "lost" when it does
+        not arrive.
+        """
         hops, text = trace(sandbox, source, flow(source, target, ports))
         if "Datapath actions: hash(" in text:
             return "slots"
@@ -141,7 +173,8 @@ def test_frames_go_by_the_path_and_the_client_s_come_back_by_it(sandbox: Sandbox
         assert way("A", "B", (80, port)) == str(number)
         sandbox.receive("A", tcp(sandbox, "A", "B", (80, port), ACK, ipv6=ipv6))
         assert way("B", "A", (port, 80)) == str(number)
-    # The far end of its path dies silently: its row stays, the slot table decides until the path is back.
+    # The far end of its path dies silently: its row stays, the slot table decides until the path is
+    # back.
     with dead_port(sandbox, "B", 1):
         wait_until(lambda: way("A", "B", (80, 5001)) == "slots", "it stays on the dead path")
         sandbox.wait_settled()
@@ -160,7 +193,10 @@ def test_rows_end_after_the_connection_at_both_hosts(sandbox: Sandbox) -> None:
             sandbox.receive("B", tcp(sandbox, "B", "A", (port, 80), flags))
     wait_until(lambda: set(placed(sandbox)) == {5002}, lambda: f"rows stay: {placed(sandbox)}")
     learned = "tp_src=500[01],tp_dst=80"
-    wait_until(lambda: not re.search(learned, sandbox.ovs.ofctl("dump-flows", "B", "table=13")), "B's rows stay")
+    wait_until(
+        lambda: not re.search(learned, sandbox.ovs.ofctl("dump-flows", "B", "table=13")),
+        "B's rows stay",
+    )
     begin(sandbox, "B", range(5003, 5005))
     assert own_ports(sandbox) == {1: 1, 2: 1, 3: 1}
 
@@ -173,7 +209,9 @@ def followed(sandbox: Sandbox, host: str) -> set[int]:
 
 @pytest.mark.parametrize("ipv6", [False, True], ids=["ipv4", "ipv6"])
 @pytest.mark.parametrize("reset_by", ["client", "server"])
-def test_rows_end_at_both_hosts_when_either_resets(sandbox: Sandbox, reset_by: str, ipv6: bool) -> None:
+def test_rows_end_at_both_hosts_when_either_resets(
+    sandbox: Sandbox, reset_by: str, ipv6: bool
+) -> None:
     begin(sandbox, "B", range(5000, 5003), ipv6=ipv6)
     for port in range(5000, 5003):
         sandbox.receive("A", tcp(sandbox, "A", "B", (80, port), ACK, ipv6=ipv6))
@@ -183,7 +221,14 @@ def test_rows_end_at_both_hosts_when_either_resets(sandbox: Sandbox, reset_by: s
     capture = Capture(sandbox)
     source, target = ("B", "A") if reset_by == "client" else ("A", "B")
     resets = [
-        tcp(sandbox, source, target, (port, 80) if reset_by == "client" else (80, port), flags, ipv6=ipv6)
+        tcp(
+            sandbox,
+            source,
+            target,
+            (port, 80) if reset_by == "client" else (80, port),
+            flags,
+            ipv6=ipv6,
+        )
         for port, flags in ((5000, RST), (5001, RST_ACK))
     ]
     sandbox.receive(source, *resets)
@@ -200,29 +245,44 @@ def test_explain_says_which_row_decides(sandbox: Sandbox, ipv6: bool) -> None:
     prefix = "fd77::" if ipv6 else "10.77.0."
 
     def told(source: str, target: str, ports: tuple[int, int]) -> object:
-        ends = {"src_ip": f"{prefix}{sandbox.number[source]}", "dst_ip": f"{prefix}{sandbox.number[target]}"}
+        ends = {
+            "src_ip": f"{prefix}{sandbox.number[source]}",
+            "dst_ip": f"{prefix}{sandbox.number[target]}",
+        }
         flow = {"protocol": 6, **ends, "sport": ports[0], "dport": ports[1]}
         answer = sandbox.ask("explain", src=source, dst=target, flow=flow)
         assert answer["services"] == ({"A": [80]} if "A" in (source, target) else {})
         return answer.get("placed", "no service")
 
     begin(sandbox, "B", range(5000, 5003), ipv6=ipv6)
-    sandbox.receive("A", *(tcp(sandbox, "A", "B", (80, port), ACK, ipv6=ipv6) for port in range(5000, 5003)))
+    sandbox.receive(
+        "A", *(tcp(sandbox, "A", "B", (80, port), ACK, ipv6=ipv6) for port in range(5000, 5003))
+    )
     wait_until(lambda: followed(sandbox, "B") == {5000, 5001, 5002}, "B does not follow")
     for number, port in enumerate(range(5000, 5003)):
         way = {"own": f"A-e{number}", "peer": f"B-e{number}", "vlan": None, "alive": True}
         assert told("A", "B", (80, port)) == {**way, "row": "placed"}
         back = {**way, "own": way["peer"], "peer": way["own"], "row": "followed"}
-        # What the answer taught B, which went by the slot table, it may learn once more for a moment.
-        wait_until(lambda p=port, b=back: told("B", "A", (p, 80)) == b, lambda p=port: str(told("B", "A", (p, 80))))  # type: ignore[misc]
+        # What the answer taught B, which went by the slot table, it may learn once more for a
+        # moment.
+        wait_until(
+            lambda p=port, b=back: told("B", "A", (p, 80)) == b,  # type: ignore[misc]
+            lambda p=port: str(told("B", "A", (p, 80))),  # type: ignore[misc]
+        )
     assert told("B", "A", (5999, 80)) is None
     for ports in ((80, 5999), (5000, 80), (81, 5000)):
         assert told("A", "B", ports) == (None if ports[0] == 80 else "no service")
     assert told("B", "C", (80, 5000)) == "no service"
     with dead_port(sandbox, "B", 1):
-        wait_until(lambda: '"alive": false' in json.dumps(told("A", "B", (80, 5001))), "its path is not called dead")
+        wait_until(
+            lambda: '"alive": false' in json.dumps(told("A", "B", (80, 5001))),
+            "its path is not called dead",
+        )
         assert told("A", "B", (80, 5002)) == {**way, "row": "placed"}
-    wait_until(lambda: '"alive": true' in json.dumps(told("A", "B", (80, 5001))), "its path does not come back")
+    wait_until(
+        lambda: '"alive": true' in json.dumps(told("A", "B", (80, 5001))),
+        "its path does not come back",
+    )
     sandbox.wait_settled()
 
 
@@ -230,9 +290,13 @@ def test_rows_are_no_strangers_to_the_audit_and_do_not_grow(sandbox: Sandbox) ->
     begin(sandbox, "B", range(5000, 5003))
     sandbox.receive("A", *(tcp(sandbox, "A", "B", (80, port), ACK) for port in range(5000, 5003)))
     before = sandbox.wait_settled()["counters"]
-    wait_until(lambda: sandbox.ask("status")["counters"]["cycles"] > before["cycles"] + 3, "no cycles")
+    wait_until(
+        lambda: sandbox.ask("status")["counters"]["cycles"] > before["cycles"] + 3, "no cycles"
+    )
     after = sandbox.ask("status")["counters"]
-    assert {name: after.get(name, 0) - before.get(name, 0) for name in ("flow_mods", "switch_errors")} == {
+    assert {
+        name: after.get(name, 0) - before.get(name, 0) for name in ("flow_mods", "switch_errors")
+    } == {
         "flow_mods": 0,
         "switch_errors": 0,
     }
@@ -248,7 +312,9 @@ def test_a_flood_of_resets_costs_no_row_and_no_word_to_the_controller(sandbox: S
 
     def asked() -> list[str]:
         """Counters of A's rows that ask the controller, but for that of probes, which go on."""
-        return re.findall(r"n_packets=(\d+).*?,tcp.*CONTROLLER:", sandbox.ovs.ofctl("dump-flows", "A"))
+        return re.findall(
+            r"n_packets=(\d+).*?,tcp.*CONTROLLER:", sandbox.ovs.ofctl("dump-flows", "A")
+        )
 
     before = asked()
     for first in range(10_000, 12_000, 100):
@@ -261,13 +327,19 @@ def test_a_flood_of_resets_costs_no_row_and_no_word_to_the_controller(sandbox: S
 
 
 def test_a_flood_of_answers_is_bounded(made: Sandbox) -> None:
-    """More than may be placed, from ports that never come again: some are placed, the controller goes on."""
+    """More than may be placed, from ports that never come again:
+
+    some are placed, the controller goes on.
+    """
     frames = [tcp(made, "A", "B", (80, port), SYN_ACK) for port in range(10_000, 16_000)]
     for first in range(0, len(frames), 500):
         made.receive("A", *frames[first : first + 500])
     made.receive("A", tcp(made, "A", "C", (80, 9999), SYN_ACK))
     wait_until(
-        lambda: all(host["connected"] for host in made.ask("status")["hosts"]) and made.ask("status")["settled"],
+        lambda: (
+            all(host["connected"] for host in made.ask("status")["hosts"])
+            and made.ask("status")["settled"]
+        ),
         "the controller is not well",
     )
     assert 0 < len(placed(made)) <= 4096
@@ -275,10 +347,13 @@ def test_a_flood_of_answers_is_bounded(made: Sandbox) -> None:
     assert max(counts.values()) - min(counts.values()) <= 1
     counters = made.ask("status")["counters"]
     assert not [name for name in counters if "errors" in name and counters[name]], counters
-    # The controller may have more of them still to place: an answer behind them all says when it has not.
+    # The controller may have more of them still to place: an answer behind them all says when it
+    # has not.
     empty(made)
     made.receive("A", tcp(made, "A", "C", (80, 9998), SYN_ACK))
-    wait_until(lambda: 9998 in placed(made), lambda: f"not placed: {made.ask('status')['counters']}")
+    wait_until(
+        lambda: 9998 in placed(made), lambda: f"not placed: {made.ask('status')['counters']}"
+    )
     empty(made)
 
 
@@ -299,12 +374,16 @@ def test_the_next_controller_goes_on_counting_and_gives_up_what_never_began() ->
         for port in answered:
             sandbox.receive("A", tcp(sandbox, "A", "B", (80, port), ACK))
         wait_until(
-            lambda: sandbox.ovs.ofctl("dump-flows", "A", "table=13").count("n_packets=1,") == len(answered),
+            lambda: (
+                sandbox.ovs.ofctl("dump-flows", "A", "table=13").count("n_packets=1,")
+                == len(answered)
+            ),
             "nothing is counted",
         )
         wait_until(lambda: min(ages_s(sandbox)) >= 1, "rows do not grow old")
         start(sandbox, before="p.HALF_OPEN_S = 0.5")
-        # Not counted, the others would leave the first NIC free; still counted, those given up would let it be next.
+        # Not counted, the others would leave the first NIC free; still counted, those given up
+        # would let it be next.
         sandbox.receive("A", tcp(sandbox, "A", "B", (80, 6000), SYN_ACK))
         wait_until(lambda: set(placed(sandbox)) == answered | {6000}, lambda: str(placed(sandbox)))
         assert own_ports(sandbox) == {1: 2, 2: 1, 3: 2}

@@ -25,7 +25,8 @@ trunk._AUDIT_S, trunk._UNUSED_GROUP_S = 1.0, 0.8
 # A handler, a loop and a decoder that fail a few times, as a bug of ours would.
 FAULTY = """
 import sys
-import ri2n_sdn.apps.connection as connection, ri2n_sdn.apps.probes as probes, ri2n_sdn.apps.trunk as trunk
+import ri2n_sdn.apps.connection as connection
+import ri2n_sdn.apps.probes as probes, ri2n_sdn.apps.trunk as trunk
 
 def failing(times, method, called_by=""):
     left = [times]
@@ -37,7 +38,8 @@ def failing(times, method, called_by=""):
     return wrapped
 
 probes.ProbeCodec.decode = failing(5, probes.ProbeCodec.decode)
-connection.ConnectionApp._member_of = failing(1, connection.ConnectionApp._member_of, "port_changed")
+app = connection.ConnectionApp
+app._member_of = failing(1, app._member_of, "port_changed")
 trunk.TrunkApp._forget = failing(3, trunk.TrunkApp._forget)
 """
 BROKEN = "import ri2n_sdn.apps.trunk as trunk; trunk.TrunkApp._forget = None"
@@ -66,7 +68,9 @@ def controller(sandbox: Sandbox) -> Process:
 
 
 def often(sandbox: Sandbox) -> str:
-    """A cluster.yaml that names all hosts, of a controller whose rounds follow each other quickly."""
+    """A cluster.yaml that names all hosts, of a controller whose rounds follow each other
+    quickly.
+    """
     return "hbspan_s: {min: 0.1, max: 0.2}\n" + sandbox.declared()
 
 
@@ -116,7 +120,9 @@ def test_a_restarted_controller_changes_nothing(sandbox: Sandbox) -> None:
     sandbox.kill_controllers()
     second = sandbox.start_controller(config=often(sandbox))
     sandbox.wait_settled()
-    wait_until(lambda: sandbox.ask("status")["counters"].get("cycles", 0) >= 2, "there are no cycles")
+    wait_until(
+        lambda: sandbox.ask("status")["counters"].get("cycles", 0) >= 2, "there are no cycles"
+    )
     status = sandbox.ask("status")
     assert status["pid"] == second.pid
     assert {name: status["counters"].get(name, 0) for name in ("flow_mods", "group_mods")} == {
@@ -142,22 +148,29 @@ def test_a_restarted_controller_keeps_the_tables_of_busy_pairs(sandbox: Sandbox)
         while cycles < 8:
             counters = sandbox.ask("status")["counters"]
             cycles = counters.get("cycles", 0)
-            # Not taken over, the pair would go by way of the shared table, which changes flows, or get a new table. Of
-            # its slots a few may move in each round, as at any moment under load.
+            # Not taken over, the pair would go by way of the shared table, which changes flows, or
+            # get a new table. Of its slots a few may move in each round, as at any moment under
+            # load.
             assert counters.get("flow_mods", 0) == 0
             assert counters.get("slots_moved", 0) <= BUSY_MOVES * (cycles + 1)
         after = installed(sandbox)
         assert active(sandbox) == {("A", "B")}
-        assert {name: rows for name, (rows, _) in after.items()} == {name: rows for name, (rows, _) in before.items()}
+        assert {name: rows for name, (rows, _) in after.items()} == {
+            name: rows for name, (rows, _) in before.items()
+        }
         assert len(set(after["A"][1]) ^ set(before["A"][1])) in (0, 2)
 
 
-def test_a_pair_that_falls_silent_goes_back_to_the_shared_table(sandbox: Sandbox, controller: Process) -> None:
+def test_a_pair_that_falls_silent_goes_back_to_the_shared_table(
+    sandbox: Sandbox, controller: Process
+) -> None:
     before = installed(sandbox)
     with traffic(sandbox, "A", "B"):
         wait_until(lambda: active(sandbox) == {("A", "B")}, "the pair does not become active")
         more = len(before["A"][1]) + 1
-        wait_until(lambda: len(groups(sandbox, "A")) == more, "the pair does not get a group of its own")
+        wait_until(
+            lambda: len(groups(sandbox, "A")) == more, "the pair does not get a group of its own"
+        )
     wait_until(lambda: not active(sandbox), "the pair stays active")
     wait_until(lambda: installed(sandbox) == before, "the pair's group stays")
     sandbox.wait_settled()
@@ -170,7 +183,9 @@ def test_emptied_tables_are_filled_again(sandbox: Sandbox, controller: Process) 
     wait_until(lambda: installed(sandbox) == before, "B's tables stay empty")
     counters = sandbox.wait_settled()["counters"]
     # On a busy machine an audit that has just begun may be the first to see it.
-    noticed = "B: its tables were emptied" in [entry["text"] for entry in sandbox.ask("events")["events"]]
+    noticed = "B: its tables were emptied" in [
+        entry["text"] for entry in sandbox.ask("events")["events"]
+    ]
     assert noticed or counters["audit_repairs"] > repairs
     capture = Capture(sandbox)
     frames = [udp(sandbox.mac("A"), sandbox.mac("B"), (port, 2)) for port in range(8)]
@@ -185,14 +200,22 @@ def test_deleted_groups_are_made_again(sandbox: Sandbox, controller: Process) ->
     sandbox.wait_settled()
 
 
-def test_the_audit_mends_rows_and_leaves_strangers_alone(sandbox: Sandbox, controller: Process) -> None:
+def test_the_audit_mends_rows_and_leaves_strangers_alone(
+    sandbox: Sandbox, controller: Process
+) -> None:
     before = installed(sandbox)
     repairs = sandbox.ask("status")["counters"].get("audit_repairs", 0)
     rows, tables = before["D"]
     controller.send_signal(signal.SIGSTOP)  # or it might mend some of it before all is done
     try:
-        sandbox.ovs.ofctl("add-flow", "D", "table=0,priority=7,dl_type=0x1234,cookie=0xabc,actions=drop")
-        sandbox.ovs.ofctl("add-flow", "D", "table=1,priority=7,dl_type=0x1234,cookie=0x5232000000000001,actions=drop")
+        sandbox.ovs.ofctl(
+            "add-flow", "D", "table=0,priority=7,dl_type=0x1234,cookie=0xabc,actions=drop"
+        )
+        sandbox.ovs.ofctl(
+            "add-flow",
+            "D",
+            "table=1,priority=7,dl_type=0x1234,cookie=0x5232000000000001,actions=drop",
+        )
         sandbox.ovs.ofctl("del-flows", "D", f"table=2,dl_dst={sandbox.mac('D')}")
         sandbox.ovs.ofctl("mod-group", "D", changed(tables))
         now = flows(sandbox, "D")
@@ -208,7 +231,9 @@ def test_the_audit_mends_rows_and_leaves_strangers_alone(sandbox: Sandbox, contr
 
 
 def changed(found: list[str]) -> str:
-    """The first select group of a dump with its first two buckets alike, so that the table is another one."""
+    """The first select group of a dump with its first two buckets alike, so that the table is
+    another one.
+    """
     group = next(line for line in found if "type=select" in line)
     registers = re.findall(r"set_field:0x\w+->reg1", group)
     other = next(value for value in registers if value != registers[0])
@@ -218,13 +243,18 @@ def changed(found: list[str]) -> str:
 def test_failing_parts_are_logged_and_go_on(sandbox: Sandbox) -> None:
     sandbox.start_controller(before=FAULTY)
     sandbox.wait_settled()
-    sandbox.ovs.vsctl("add-port", "A", "A-x", "--", "set", "interface", "A-x", "type=dummy", "ofport_request=9")
+    sandbox.ovs.vsctl(
+        "add-port", "A", "A-x", "--", "set", "interface", "A-x", "type=dummy", "ofport_request=9"
+    )
     wait_until(
         lambda: sandbox.ask("status")["counters"].get("handler_errors_ConnectionApp.port_changed"),
         lambda: f"no failing handler is counted: {sandbox.ask('status')['counters']}",
     )
     sandbox.ovs.vsctl("del-port", "A", "A-x")
-    wait_until(lambda: "A: A-x was removed" in sandbox.log(), "the event after the failing one is not handled")
+    wait_until(
+        lambda: "A: A-x was removed" in sandbox.log(),
+        "the event after the failing one is not handled",
+    )
     counters = sandbox.wait_settled()["counters"]
     assert counters["handler_errors_DiscoveryApp.packet_in"] == 5
     assert counters["handler_errors_ConnectionApp.port_changed"] == 1

@@ -1,4 +1,7 @@
-"""`ri2n reload` and SIGHUP: the controller takes its files anew if they are right, and traffic goes on either way."""
+"""`ri2n reload` and SIGHUP:
+
+the controller takes its files anew if they are right, and traffic goes on either way.
+"""
 
 from __future__ import annotations
 
@@ -100,10 +103,16 @@ def test_certificates_are_read_again(tmp_path: Path) -> None:
         signed(tmp_path, name, "ours")
     files = {name: tmp_path / name for name in ("controller.key", "controller.pem", "ours.pem")}
     options = ("--tls-key", "--tls-cert", "--tls-ca")
-    tls = [word for option, file in zip(options, files.values(), strict=True) for word in (option, str(file))]
+    tls = [
+        word
+        for option, file in zip(options, files.values(), strict=True)
+        for word in (option, str(file))
+    ]
     with Sandbox({"A": ["n0"]}) as sandbox:
         sandbox.spawn = execute
-        sandbox.ovs.vsctl("set-ssl", str(tmp_path / "A.key"), str(tmp_path / "A.pem"), str(tmp_path / "ours.pem"))
+        sandbox.ovs.vsctl(
+            "set-ssl", str(tmp_path / "A.key"), str(tmp_path / "A.pem"), str(tmp_path / "ours.pem")
+        )
         sandbox.ovs.vsctl("set-controller", "A", f"ssl:127.0.0.1:{sandbox.port}")
         sandbox.start_controller(extra=tls)
         wait_until(lambda: connected(sandbox), sandbox.log)
@@ -115,7 +124,9 @@ def test_certificates_are_read_again(tmp_path: Path) -> None:
         files["ours.pem"].write_text((tmp_path / "theirs.pem").read_text())
         before = len(sandbox.log())
         assert reload(sandbox).returncode == 0
-        sandbox.ovs.vsctl("set-controller", "A", f"ssl:[::ffff:127.0.0.1]:{sandbox.port}")  # at once
+        sandbox.ovs.vsctl(
+            "set-controller", "A", f"ssl:[::ffff:127.0.0.1]:{sandbox.port}"
+        )  # at once
         wait_until(lambda: "dropped" in sandbox.log()[before:], sandbox.log)
         assert not connected(sandbox)
         files["ours.pem"].write_text(right)

@@ -36,8 +36,13 @@ def expected(wiring: dict[str, list[str]]) -> set[frozenset[str]]:
 
 
 def every_pair_once(sandbox: Sandbox, wiring: dict[str, list[str]], mark: int) -> None:
-    """8 flows and a broadcast of every pair with a common network arrive once; nothing reaches the other hosts."""
-    sandbox.ovs.appctl("revalidator/purge")  # what is wanted is what the tables say, not what was cached before
+    """8 flows and a broadcast of every pair with a common network arrive once.
+
+    Nothing reaches the other hosts.
+    """
+    sandbox.ovs.appctl(
+        "revalidator/purge"
+    )  # what is wanted is what the tables say, not what was cached before
     capture = Capture(sandbox)
     wanted: dict[str, list[str]] = {name: [] for name in wiring}
     for source, nets in wiring.items():
@@ -45,7 +50,9 @@ def every_pair_once(sandbox: Sandbox, wiring: dict[str, list[str]], mark: int) -
         sandbox.receive(source, shout)
         for target in wiring.keys() - {source}:
             if set(nets) & set(wiring[target]):
-                frames = [udp(sandbox.mac(source), sandbox.mac(target), (mark, port)) for port in range(8)]
+                frames = [
+                    udp(sandbox.mac(source), sandbox.mac(target), (mark, port)) for port in range(8)
+                ]
                 sandbox.receive(source, *frames)
                 wanted[target] += [*frames, shout]
     capture.expect(wanted)
@@ -99,7 +106,9 @@ def test_a_link_that_moves_is_followed(sandbox: Sandbox) -> None:
         replug(sandbox, "B", 2, target)
         wait_until(
             lambda after=after: networks(sandbox) == expected(after),  # type: ignore[misc]
-            lambda: f"networks are {networks(sandbox)}, events {sandbox.ask('events')['events'][-5:]}",
+            lambda: (
+                f"networks are {networks(sandbox)}, events {sandbox.ask('events')['events'][-5:]}"
+            ),
         )
         sandbox.wait_settled()
         every_pair_once(sandbox, after, turn)
@@ -110,9 +119,23 @@ def replug(sandbox: Sandbox, host: str, port: int, network: str) -> None:
     near = f"{host}-e{port - 1}"
     far = sandbox.ovs.vsctl("get", "interface", near, "options:peer").strip().strip('"')
     new = f"{network}-{near}"
-    words = ["del-port", far, "--", "add-port", network, new, "--", "set", "interface", new, "type=patch"]
+    words = [
+        "del-port",
+        far,
+        "--",
+        "add-port",
+        network,
+        new,
+        "--",
+        "set",
+        "interface",
+        new,
+        "type=patch",
+    ]
     sandbox.ovs.vsctl(*words, f"options:peer={near}")
-    sandbox.ovs.vsctl("set", "interface", near, f"options:peer={new}")  # only an existing one is found
+    sandbox.ovs.vsctl(
+        "set", "interface", near, f"options:peer={new}"
+    )  # only an existing one is found
 
 
 def test_a_nic_is_added_and_removed(sandbox: Sandbox) -> None:
@@ -141,7 +164,8 @@ def test_a_host_that_comes_later_is_reached_and_one_that_leaves_stays_reachable(
         every_pair_once(sandbox, wiring, 7)
         sandbox.ovs.vsctl("set", "controller", "F", 'target="tcp:127.0.0.1:9"')  # nobody there
         wait_until(
-            lambda: "F is not connected" in problem_texts(sandbox.ask("status")), "the lost connection is not noticed"
+            lambda: "F is not connected" in problem_texts(sandbox.ask("status")),
+            "the lost connection is not noticed",
         )
         sandbox.wait_settled(hosts=len(WIRING))
         every_pair_once(sandbox, wiring, 8)

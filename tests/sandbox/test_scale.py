@@ -1,4 +1,7 @@
-"""32 hosts with two NICs each: all settle, all pairs get tables of their own, and every one of them can be changed."""
+"""32 hosts with two NICs each:
+
+all settle, all pairs get tables of their own, and every one of them can be changed.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,18 @@ from .frames import LONG_S, Capture, await_problems, udp, wait_until
 
 HOSTS = 32
 PAIRS = HOSTS * (HOSTS - 1)
-pytestmark = pytest.mark.timeout(1200)  # as everywhere, a net against hanging: this is much work for a busy machine
-# What a round takes is counted in calls of functions, which no other process has a part in. However late frames and
-# answers are, a pair that became active stays so.
+pytestmark = pytest.mark.timeout(
+    1200
+)  # as everywhere, a net against hanging: this is much work for a busy machine
+# What a round takes is counted in calls of functions, which no other process has a part in. However
+# late frames and answers are, a pair that became active stays so.
 COUNTED = """
 import functools, pathlib, sys, time, types
 import ri2n_sdn.apps.cluster as _apps_cluster
 import ri2n_sdn.apps.telemetry as _telemetry
 _telemetry._ANSWER_S = 60.0
-_apps_cluster.LoopSettings = functools.partial(_apps_cluster.LoopSettings, active_bps=1000.0, inactive_after_s=3600.0)
+_apps_cluster.LoopSettings = functools.partial(
+    _apps_cluster.LoopSettings, active_bps=1000.0, inactive_after_s=3600.0)
 _calls, _counting = 0, pathlib.Path({turn!r}).with_name("counting")
 def _count(frame, event, argument):
     global _calls
@@ -37,7 +43,10 @@ _telemetry.time = types.SimpleNamespace(monotonic=time.monotonic, thread_time=_s
 
 @pytest.fixture(scope="module")
 def begun() -> Iterator[tuple[Cycles, float]]:
-    """A settled cluster, and the calls of a round with 124 active pairs; from then on pairs only become more."""
+    """A settled cluster, and the calls of a round with 124 active pairs.
+
+    From then on pairs only become more.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cycle, "WATCH", cycle.WATCH + COUNTED)
         with Cycles(HOSTS) as made:
@@ -79,7 +88,9 @@ def test_all_hosts_settle_on_two_networks(cycles: Cycles) -> None:
 
 
 def test_a_round_costs_no_more_than_its_pairs(begun: tuple[Cycles, float]) -> None:
-    """Linear or less: eight times the pairs. Times are no test; `ri2n bench cycle` measures them."""
+    """Linear or less: eight times the pairs. Times are no test; `ri2n bench cycle` measures
+    them.
+    """
     cycles, few = begun
     every = calls(cycles, PAIRS)
     assert 10_000 < every < 8 * few, (few, every)
@@ -88,7 +99,9 @@ def test_a_round_costs_no_more_than_its_pairs(begun: tuple[Cycles, float]) -> No
 def test_every_table_of_all_pairs_is_changed_in_a_round(cycles: Cycles) -> None:
     cycles.steady(PAIRS, 0.0)
     # In one round on an idle machine; on a busy one some hosts get their change outside of it.
-    wait_until(lambda: len(tables(cycles)) >= PAIRS, "not every pair has a table of its own", 5 * LONG_S)
+    wait_until(
+        lambda: len(tables(cycles)) >= PAIRS, "not every pair has a table of its own", 5 * LONG_S
+    )
     before = tables(cycles)
     changed: set[tuple[str, str]] = set()
     seen = len(cycles.rounds())
@@ -97,11 +110,15 @@ def test_every_table_of_all_pairs_is_changed_in_a_round(cycles: Cycles) -> None:
     def every_table_changes() -> bool:
         nonlocal seen
         rounds = cycles.rounds()[seen:]
-        if any(each["active_pairs"] < PAIRS for each in rounds):  # some pairs' frames were late: those were not turned
+        if any(
+            each["active_pairs"] < PAIRS for each in rounds
+        ):  # some pairs' frames were late: those were not turned
             seen += len(rounds)
             cycles.turn()
         now = tables(cycles)
-        changed.update(place for place, table in before.items() if now.get(place) not in (None, table))
+        changed.update(
+            place for place, table in before.items() if now.get(place) not in (None, table)
+        )
         return len(changed) >= PAIRS
 
     wait_until(every_table_changes, lambda: f"{len(changed)} of {PAIRS} tables change")
@@ -113,7 +130,9 @@ def test_every_table_of_all_pairs_is_changed_in_a_round(cycles: Cycles) -> None:
     status = cycles.sandbox.wait_settled()
     assert all(path["alive"] for pair in status["pairs"] for path in pair["paths"])
     # A probe that is read late is no dead link, however busy the controller is.
-    assert not [entry for entry in cycles.sandbox.ask("events")["events"] if "nothing" in entry["text"]]
+    assert not [
+        entry for entry in cycles.sandbox.ask("events")["events"] if "nothing" in entry["text"]
+    ]
     assert "Traceback" not in cycles.sandbox.log()
 
 

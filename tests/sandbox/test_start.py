@@ -88,7 +88,9 @@ def test_a_dead_controllers_socket_is_taken_over(sandbox: Sandbox) -> None:
 def test_a_bad_configuration(tmp_path: Path, listen: str) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text("hosts: {A: {nics: {eth0: {rate_bps: 0}}}}\n")
-    line = start(tmp_path, "--listen", listen, "--config", str(path), "--socket", str(tmp_path / "s"))
+    line = start(
+        tmp_path, "--listen", listen, "--config", str(path), "--socket", str(tmp_path / "s")
+    )
     assert str(path) in line and "hosts.A.nics.eth0.rate_bps" in line
 
 
@@ -97,4 +99,6 @@ def test_certificates_that_are_none(tmp_path: Path, listen: str) -> None:
     for path in files.values():
         path.write_text("no certificate")
     options = [word for name, path in files.items() for word in (f"--tls-{name}", str(path))]
-    assert "TLS: cannot use" in start(tmp_path, "--listen", listen, "--socket", str(tmp_path / "s"), *options)
+    assert "TLS: cannot use" in start(
+        tmp_path, "--listen", listen, "--socket", str(tmp_path / "s"), *options
+    )

@@ -1,4 +1,5 @@
-"""Hosts with helpers under a live controller: stripes, what is sent back, what helpers are told and what they report.
+"""Hosts with helpers under a live controller: stripes, what is sent back, what helpers are told and
+what they report.
 
 The helpers' ports are dummies, so the tests are the helpers.
 """
@@ -61,7 +62,12 @@ def tagged(frame: str, vid: int, priority: int = 0) -> str:
 
 def stripe(sandbox: Sandbox, source: str, target: str, mark: int) -> str:
     """A data frame of a helper; the bridges do not look into it."""
-    return ether(sandbox.mac(source), sandbox.mac(target), STRIPED, struct.pack("!BBI", 0x11, 0, mark) + bytes(60))
+    return ether(
+        sandbox.mac(source),
+        sandbox.mac(target),
+        STRIPED,
+        struct.pack("!BBI", 0x11, 0, mark) + bytes(60),
+    )
 
 
 class Tap:
@@ -73,15 +79,21 @@ class Tap:
 
     def new(self) -> list[str]:
         """Without control frames."""
-        return [frame for frame in read_pcap(self._path)[self._before :] if frame[24:32] != "81000ffe"]
+        return [
+            frame for frame in read_pcap(self._path)[self._before :] if frame[24:32] != "81000ffe"
+        ]
 
     def control(self) -> list[bytes]:
         """Control frames without their tag."""
         found = read_pcap(self._path)[self._before :]
-        return [bytes.fromhex(frame[:24] + frame[32:]) for frame in found if frame[24:32] == "81000ffe"]
+        return [
+            bytes.fromhex(frame[:24] + frame[32:]) for frame in found if frame[24:32] == "81000ffe"
+        ]
 
     def expect(self, *frames: str) -> None:
-        wait_until(lambda: self.new() == list(frames), lambda: f"{self._path.stem} was given {self.new()}")
+        wait_until(
+            lambda: self.new() == list(frames), lambda: f"{self._path.stem} was given {self.new()}"
+        )
 
 
 @contextmanager
@@ -98,7 +110,9 @@ def no_helper(sandbox: Sandbox, *hosts: str) -> Iterator[None]:
 
 
 def pair(sandbox: Sandbox, source: str, target: str) -> dict[str, Any]:
-    return next(p for p in sandbox.ask("status")["pairs"] if (p["src"], p["dst"]) == (source, target))
+    return next(
+        p for p in sandbox.ask("status")["pairs"] if (p["src"], p["dst"]) == (source, target)
+    )
 
 
 def outputs(sandbox: Sandbox, host: str, flow: str) -> tuple[list[str], str]:
@@ -115,10 +129,16 @@ def test_helpers_are_seen_and_pairs_with_two_are_striped(sandbox: Sandbox) -> No
         "B": True,
         "C": None,
     }
-    assert {(p["src"], p["dst"]) for p in status["pairs"] if p["striped"]} == {("A", "B"), ("B", "A")}
+    assert {(p["src"], p["dst"]) for p in status["pairs"] if p["striped"]} == {
+        ("A", "B"),
+        ("B", "A"),
+    }
     await_problems(sandbox)
     assert [len(host["nics"]) for host in status["hosts"]] == [2, 2, 1]  # the TAPs are no NICs
-    assert [path["link"] for path in pair(sandbox, "A", "B")["paths"]] == [NUMBERS[1, 1, 0], NUMBERS[2, 2, 0]]
+    assert [path["link"] for path in pair(sandbox, "A", "B")["paths"]] == [
+        NUMBERS[1, 1, 0],
+        NUMBERS[2, 2, 0],
+    ]
     assert "both helpers run" in sandbox.ask("explain", src="A", dst="B")["reason"]
     assert "helpers" not in sandbox.ask("explain", src="A", dst="C")["reason"]
 
@@ -142,7 +162,10 @@ def test_helpers_are_seen_and_pairs_with_two_are_striped(sandbox: Sandbox) -> No
     ],
 )
 def test_rows_for_the_host_and_its_taps(sandbox: Sandbox, flow: str, to: list[str]) -> None:
-    """By trace, from A: which of its own ports a frame gets to (wires are patch ports and not named here)."""
+    """By trace, from A:
+
+    which of its own ports a frame gets to (wires are patch ports and not named here).
+    """
     macs = {name: sandbox.mac(name) for name in WIRING}
     found, actions = outputs(sandbox, "A", flow.format(LOCAL="LOCAL", **macs))
     assert found == to, actions
@@ -191,7 +214,10 @@ def test_stripes_carry_the_nics_addresses_on_the_wire_and_are_counted(sandbox: S
 
 
 def test_what_the_helper_delivers_and_hands_back(sandbox: Sandbox) -> None:
-    capture, taps = Capture(sandbox), [Tap(sandbox, f"{host}-{tap}") for host in "AB" for tap in ("plain", "wire")]
+    capture, taps = (
+        Capture(sandbox),
+        [Tap(sandbox, f"{host}-{tap}") for host in "AB" for tap in ("plain", "wire")],
+    )
     delivered = [udp(sandbox.mac("B"), sandbox.mac("A"), (2000 + i, 1)) for i in range(4)]
     sandbox.receive("A-plain", *delivered)
     back = [udp(sandbox.mac("A"), sandbox.mac("B"), (2000 + i, 1)) for i in range(16)]
@@ -240,7 +266,8 @@ def test_with_both_helpers_dead_nothing_goes_in_a_circle(sandbox: Sandbox) -> No
         text = sandbox.ovs.appctl(
             "ofproto/trace",
             "n0",
-            f"in_port=n0-A-0,dl_src={sandbox.nic_mac('A', 1)},dl_dst={sandbox.nic_mac('B', 1)},dl_type=0x88b6",
+            f"in_port=n0-A-0,dl_src={sandbox.nic_mac('A', 1)},"
+            f"dl_dst={sandbox.nic_mac('B', 1)},dl_type=0x88b6",
         )
         assert text.count('bridge("B")') == 1 and text.count('bridge("A")') == 1, text
         assert "too deep" not in text
@@ -262,7 +289,9 @@ def test_odd_frames_from_the_wire_reach_nobody(sandbox: Sandbox) -> None:
     last = ether(a, b, STRIPED, body)
     sandbox.receive("A-wire", *odd)  # nor may a helper say such things
     for frame in (*odd, last):
-        sandbox.ovs.ofctl("packet-out", "n0", f"in_port=n0-A-0 packet={frame} actions=output:n0-B-0")
+        sandbox.ovs.ofctl(
+            "packet-out", "n0", f"in_port=n0-A-0 packet={frame} actions=output:n0-B-0"
+        )
     wait_until(lambda: taps[1].new(), "not even the last frame arrives")
     assert taps[1].new() == [tagged(ether(sandbox.mac("A"), sandbox.mac("B"), STRIPED, body), 1)]
     assert not taps[0].new() and not capture.new("B")
@@ -283,15 +312,24 @@ def told(frames: list[bytes]) -> dict[tuple[int, str], list[bytes]]:
 def test_helpers_are_told_their_nics_and_links_again_and_again(sandbox: Sandbox) -> None:
     tap = Tap(sandbox, "A-wire")
     own, peer = (THIS_HOST, sandbox.mac("A")), (PEER, sandbox.mac("B"))
-    wait_until(lambda: all(len(told(tap.control()).get(key, ())) >= 2 for key in (own, peer)), "too few control frames")
+    wait_until(
+        lambda: all(len(told(tap.control()).get(key, ())) >= 2 for key in (own, peer)),
+        "too few control frames",
+    )
     frames = told(tap.control())
     # Of a stranger that a report spoke of, it may be told that this one is gone.
-    assert {key for key in frames if key[0] != GONE or key[1] in map(sandbox.mac, WIRING)} == {own, peer}
+    assert {key for key in frames if key[0] != GONE or key[1] in map(sandbox.mac, WIRING)} == {
+        own,
+        peer,
+    }
     host, links = frames[own][0], frames[peer][0]
     assert host[21] == 2 and host[32] == 0  # two NICs, paced
     assert [host[36 + 24 * i] for i in range(2)] == [1, 2]
     assert links[21] == 2 and links[32] == 1  # two links, stripe
-    assert [tuple(links[36 + 20 * i : 40 + 20 * i]) for i in range(2)] == [(0, 1, 1, 1), (1, 2, 2, 1)]
+    assert [tuple(links[36 + 20 * i : 40 + 20 * i]) for i in range(2)] == [
+        (0, 1, 1, 1),
+        (1, 2, 2, 1),
+    ]
     weights = [struct.unpack_from("!I", links, 48 + 20 * i)[0] for i in range(2)]
     assert sum(weights) == 1_000_000
 
@@ -305,7 +343,9 @@ def test_a_helper_that_starts_again_is_told_all_at_once(spare: Sandbox) -> None:
     with no_helper(spare, "A"):
         wait_until(lambda: not pair(spare, "A", "B")["striped"], "the controller does not notice")
         again = Tap(spare, "A-wire")
-    wait_until(lambda: wanted <= set(told(again.control())), "it is told nothing when it starts again")
+    wait_until(
+        lambda: wanted <= set(told(again.control())), "it is told nothing when it starts again"
+    )
 
 
 def report(mac: str, peer: str, link: int, *, time_ms: int = 5000) -> str:
@@ -314,7 +354,9 @@ def report(mac: str, peer: str, link: int, *, time_ms: int = 5000) -> str:
     kind, head = b"\x25\x00", struct.pack("!BBI", 1, 0, time_ms) + raw[0] + bytes(4)
     entry = raw[1] + struct.pack("!BB8I", link, 7, 11, 12, 13, 14, 1500, 250, 90_000, 0xFFFFFFFF)
     checksum = crc32c(STRIPED.to_bytes(2, "big") + kind + head + entry).to_bytes(4, "big")
-    return tagged(ether(mac, "02:52:49:32:4e:01", STRIPED, kind + checksum + head + entry), CONTROLLER_VLAN)
+    return tagged(
+        ether(mac, "02:52:49:32:4e:01", STRIPED, kind + checksum + head + entry), CONTROLLER_VLAN
+    )
 
 
 def test_a_report_is_shown(sandbox: Sandbox) -> None:
@@ -345,16 +387,27 @@ def test_a_report_is_shown(sandbox: Sandbox) -> None:
 
 
 def test_a_helper_that_stops_reporting_gets_nothing_until_it_reports_again(spare: Sandbox) -> None:
-    """Its ports keep their carrier. The other one's reports come as often as this test can make them."""
+    """Its ports keep their carrier.
+
+    The other one's reports come as often as this test can make them.
+    """
     spare.start_controller(before="import ri2n_sdn.apps.silence as silence; silence.SILENT_S = 2.5")
     spare.wait_settled()
 
     def reports(*hosts: str) -> list[str]:
         for host in hosts:
-            spare.receive(f"{host}-wire", report(spare.mac(host), spare.mac("B" if host == "A" else "A"), 0))
-        return [line for line in problem_texts(spare.ask("status")) if "helper has reported nothing" in line]
+            spare.receive(
+                f"{host}-wire", report(spare.mac(host), spare.mac("B" if host == "A" else "A"), 0)
+            )
+        return [
+            line
+            for line in problem_texts(spare.ask("status"))
+            if "helper has reported nothing" in line
+        ]
 
-    wait_until(lambda: any(line.startswith("A's") for line in reports("B")), "the silence is not noticed")
+    wait_until(
+        lambda: any(line.startswith("A's") for line in reports("B")), "the silence is not noticed"
+    )
     wait_until(lambda: not pair(spare, "A", "B")["striped"], "it is striped")
     spare.wait_settled()
     frames = [udp(spare.mac("A"), spare.mac("B"), (8000 + i, 1)) for i in range(8)]
@@ -365,7 +418,10 @@ def test_a_helper_that_stops_reporting_gets_nothing_until_it_reports_again(spare
     spare.receive("B", *back)
     capture.expect({"A": back, "B": frames})
     assert not taps[0].new() and not taps[1].new()
-    wait_until(lambda: not reports("A", "B") and pair(spare, "A", "B")["striped"], "it is not striped again")
+    wait_until(
+        lambda: not reports("A", "B") and pair(spare, "A", "B")["striped"],
+        "it is not striped again",
+    )
 
 
 def test_reports_of_others_and_garbage_are_counted(sandbox: Sandbox) -> None:
@@ -375,11 +431,17 @@ def test_reports_of_others_and_garbage_are_counted(sandbox: Sandbox) -> None:
     for why, frame in (
         ("of_stranger", report(sandbox.mac("B"), sandbox.mac("A"), 0)),
         ("malformed", report(sandbox.mac("A"), sandbox.mac("B"), 200)),
-        ("malformed", tagged(ether(sandbox.mac("A"), sandbox.mac("B"), STRIPED, b"\x15"), CONTROLLER_VLAN)),
+        (
+            "malformed",
+            tagged(ether(sandbox.mac("A"), sandbox.mac("B"), STRIPED, b"\x15"), CONTROLLER_VLAN),
+        ),
     ):
         before = dropped(why)
         sandbox.receive("A-wire", frame)
-        wait_until(lambda why=why, before=before: dropped(why) == before + 1, f"{why} is not counted")  # type: ignore[misc]
+        wait_until(
+            lambda why=why, before=before: dropped(why) == before + 1,  # type: ignore[misc]
+            f"{why} is not counted",
+        )
 
 
 def test_a_peer_that_nobody_knows_is_declared_gone(sandbox: Sandbox) -> None:

@@ -1,4 +1,7 @@
-"""Hosts connect by TLS with certificates of the cluster's own authority; a host with another's is refused."""
+"""Hosts connect by TLS with certificates of the cluster's own authority.
+
+A host with another's is refused.
+"""
 
 from __future__ import annotations
 
@@ -20,32 +23,58 @@ def openssl(*argv: str) -> None:
 def authority(folder: Path, name: str) -> None:
     """A self-signed certificate `name`.pem and its key."""
     openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}",
-            "-keyout", str(folder / f"{name}.key"), "-out", str(folder / f"{name}.pem"))  # fmt: skip
+            "-keyout", str(folder / f"{name}.key"),
+            "-out", str(folder / f"{name}.pem"))  # fmt: skip
 
 
 def signed(folder: Path, name: str, by: str, *hosts: str) -> None:
-    """A certificate `name`.pem that `by` signed, for these hosts or by its common name, and its key."""
-    names = ["-addext", f"subjectAltName={','.join(f'DNS:{host}' for host in hosts)}"] if hosts else []
+    """A certificate `name`.pem that `by` signed, for these hosts or by its common name, and its
+    key.
+    """
+    names = (
+        ["-addext", f"subjectAltName={','.join(f'DNS:{host}' for host in hosts)}"] if hosts else []
+    )
     openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", *names,
-            "-keyout", str(folder / f"{name}.key"), "-out", str(folder / f"{name}.csr"))  # fmt: skip
-    openssl("x509", "-req", "-days", "2", "-in", str(folder / f"{name}.csr"), "-CA", str(folder / f"{by}.pem"),
+            "-keyout", str(folder / f"{name}.key"),
+            "-out", str(folder / f"{name}.csr"))  # fmt: skip
+    openssl("x509", "-req", "-days", "2", "-in", str(folder / f"{name}.csr"),
+            "-CA", str(folder / f"{by}.pem"),
             "-CAkey", str(folder / f"{by}.key"), "-CAcreateserial",
             "-copy_extensions", "copy", "-out", str(folder / f"{name}.pem"))  # fmt: skip
 
 
 def test_the_keys_that_the_docs_make_connect(tmp_path: Path) -> None:
-    """The commands of docs/operations.md as they are, but for the folder; each file where its table says."""
-    text = (Path(__file__).resolve().parents[2] / "docs" / "operations.md").read_text().partition("### TLS\n")[2]
-    commands = text.partition("```sh\n")[2].partition("```")[0].replace("/etc/ri2n/tls", str(tmp_path / "tls"))
+    """The commands of docs/operations.md as they are, but for the folder.
+
+    Each file where its table says.
+    """
+    text = (
+        (Path(__file__).resolve().parents[2] / "docs" / "operations.md")
+        .read_text()
+        .partition("### TLS\n")[2]
+    )
+    commands = (
+        text.partition("```sh\n")[2]
+        .partition("```")[0]
+        .replace("/etc/ri2n/tls", str(tmp_path / "tls"))
+    )
     subprocess.run(["bash", "-ec", commands], check=True, capture_output=True, timeout=LONG_S)
     rows = re.findall(r"^\| [^|]+ \| (`--[^|]+) \| ([^|]+) \|$", text, re.MULTILINE)
     pairs = [(option.split("`")[1::2], file.split("`")[1::2]) for option, file in rows]
     found = {
-        option: tmp_path / "tls" / file for options, files in pairs for option, file in zip(options, files, strict=True)
+        option: tmp_path / "tls" / file
+        for options, files in pairs
+        for option, file in zip(options, files, strict=True)
     }
-    tls = [word for option in ("--tls-key", "--tls-cert", "--tls-ca") for word in (option, str(found[option]))]
+    tls = [
+        word
+        for option in ("--tls-key", "--tls-cert", "--tls-ca")
+        for word in (option, str(found[option]))
+    ]
     with Sandbox({"node1": ["n0"], "node2": ["n0"]}) as sandbox:
-        sandbox.ovs.vsctl("set-ssl", *(str(found[option]) for option in ("--ssl-key", "--ssl-cert", "--ssl-ca")))
+        sandbox.ovs.vsctl(
+            "set-ssl", *(str(found[option]) for option in ("--ssl-key", "--ssl-cert", "--ssl-ca"))
+        )
         for host in sandbox.hosts:
             sandbox.ovs.vsctl("set-controller", host, f"ssl:127.0.0.1:{sandbox.port}")
         sandbox.start_controller(extra=tls)
@@ -74,9 +103,15 @@ def test_hosts_connect_by_tls_and_strangers_do_not(tmp_path: Path) -> None:
     signed(tmp_path, "host", "ours", "a.cluster.example", "B")
     signed(tmp_path, "stranger", "theirs")
     files = [str(tmp_path / name) for name in ("controller.key", "controller.pem", "ours.pem")]
-    tls = [word for pair in zip(("--tls-key", "--tls-cert", "--tls-ca"), files, strict=True) for word in pair]
+    tls = [
+        word
+        for pair in zip(("--tls-key", "--tls-cert", "--tls-ca"), files, strict=True)
+        for word in pair
+    ]
     with Sandbox({"A": ["n0", "n1"], "B": ["n0", "n1"]}) as sandbox:
-        sandbox.ovs.vsctl("set-ssl", str(tmp_path / "stranger.key"), str(tmp_path / "stranger.pem"), files[2])
+        sandbox.ovs.vsctl(
+            "set-ssl", str(tmp_path / "stranger.key"), str(tmp_path / "stranger.pem"), files[2]
+        )
         for host in sandbox.hosts:
             sandbox.ovs.vsctl("set-controller", host, f"ssl:127.0.0.1:{sandbox.port}")
         sandbox.start_controller(extra=tls)
@@ -87,6 +122,8 @@ def test_hosts_connect_by_tls_and_strangers_do_not(tmp_path: Path) -> None:
         refused = "B at 127.0.0.1 refused: its certificate is for A"
         wait_until(lambda: connected(sandbox) == {"A"} and refused in sandbox.log(), sandbox.log)
         assert refused in problem_texts(sandbox.ask("status"))
-        sandbox.ovs.vsctl("set-ssl", str(tmp_path / "host.key"), str(tmp_path / "host.pem"), files[2])
+        sandbox.ovs.vsctl(
+            "set-ssl", str(tmp_path / "host.key"), str(tmp_path / "host.pem"), files[2]
+        )
         wait_until(lambda: connected(sandbox) == {"A", "B"}, sandbox.log)
         assert "Traceback" not in sandbox.log()

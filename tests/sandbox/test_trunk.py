@@ -1,4 +1,7 @@
-"""The controller and Open vSwitch together: networks are found, and every frame goes where it should, once."""
+"""The controller and Open vSwitch together:
+
+networks are found, and every frame goes where it should, once.
+"""
 
 from __future__ import annotations
 
@@ -36,18 +39,27 @@ def nics_of_networks(status: dict[str, Any]) -> set[frozenset[str]]:
 
 def test_networks_are_found(sandbox: Sandbox) -> None:
     status = sandbox.ask("status")
-    assert nics_of_networks(status) == {frozenset(f"{name}:{name}-e{i}" for name in HOSTS) for i in (0, 1)}
+    assert nics_of_networks(status) == {
+        frozenset(f"{name}:{name}-e{i}" for name in HOSTS) for i in (0, 1)
+    }
     await_problems(sandbox)
     for host in status["hosts"]:
         assert host["mac"] == sandbox.mac(host["name"])
-        assert [nic["mac"] for nic in host["nics"]] == [sandbox.nic_mac(host["name"], port) for port in (1, 2)]
+        assert [nic["mac"] for nic in host["nics"]] == [
+            sandbox.nic_mac(host["name"], port) for port in (1, 2)
+        ]
     assert all(path["alive"] for pair in status["pairs"] for path in pair["paths"])
 
 
 def test_each_slot_sends_by_its_path_under_the_nics_addresses(sandbox: Sandbox) -> None:
     slots = sandbox.ask("explain", src="A", dst="C")["slots"]
-    assert len(slots) == 64 and set(map(tuple, slots)) == {("A-e0", "C-e0", None), ("A-e1", "C-e1", None)}
-    macs = {f"{name}-e{port - 1}": sandbox.nic_mac(name, port) for name in ("A", "C") for port in (1, 2)}
+    assert len(slots) == 64 and set(map(tuple, slots)) == {
+        ("A-e0", "C-e0", None),
+        ("A-e1", "C-e1", None),
+    }
+    macs = {
+        f"{name}-e{port - 1}": sandbox.nic_mac(name, port) for name in ("A", "C") for port in (1, 2)
+    }
     buckets = set()
     for hops in slot_hops(sandbox, "A", "C", 64):
         leaves, network, arrives = hops
@@ -119,7 +131,9 @@ def test_arp_and_then_broadcast_are_taken_from_the_other_nic(sandbox: Sandbox, d
         sandbox.receive("A", request)
         wait_until(lambda: capture.new("B")[request], "ARP is lost with one dead port")
         assert capture.new("B")[request] == 1
-        wait_until(lambda: not alive(sandbox, "B", dead), "the controller does not notice the dead port")
+        wait_until(
+            lambda: not alive(sandbox, "B", dead), "the controller does not notice the dead port"
+        )
         wait_until(heard, "broadcast is not taken from the other NIC")
     wait_until(lambda: alive(sandbox, "B", dead), "it does not notice that the port works again")
     sandbox.wait_settled()
@@ -136,18 +150,24 @@ def test_slots_of_a_dead_path_go_to_the_live_one(sandbox: Sandbox) -> None:
     with dead_port(sandbox, "D", 1):
         wait_until(
             lambda: (
-                {tuple(slot) for slot in sandbox.ask("explain", src="A", dst="D")["slots"]} == {("A-e0", "D-e0", None)}
+                {tuple(slot) for slot in sandbox.ask("explain", src="A", dst="D")["slots"]}
+                == {("A-e0", "D-e0", None)}
             ),
             lambda: f"A still sends to D by {sandbox.ask('explain', src='A', dst='D')['paths']}",
         )
         sandbox.wait_settled()
         capture = Capture(sandbox)
-        frames = {name: [udp(sandbox.mac(name), sandbox.mac("D"), (9000 + i, 1)) for i in range(32)] for name in "ABC"}
+        frames = {
+            name: [udp(sandbox.mac(name), sandbox.mac("D"), (9000 + i, 1)) for i in range(32)]
+            for name in "ABC"
+        }
         for name, sent in frames.items():
             sandbox.receive(name, *sent)
         capture.expect({"D": [frame for sent in frames.values() for frame in sent]})
     wait_until(
-        lambda: len({tuple(slot) for slot in sandbox.ask("explain", src="A", dst="D")["slots"]}) == 2,
+        lambda: (
+            len({tuple(slot) for slot in sandbox.ask("explain", src="A", dst="D")["slots"]}) == 2
+        ),
         "the restored path is not used",
     )
     sandbox.wait_settled()
@@ -195,13 +215,19 @@ def test_a_host_without_open_vswitch_is_reached_and_learned(sandbox: Sandbox) ->
 
 @contextmanager
 def moved(sandbox: Sandbox) -> Iterator[Path]:
-    """R is plugged into the second network; the capture of what it is given there. Afterwards it is back, and heard."""
+    """R is plugged into the second network; the capture of what it is given there.
+
+    Afterwards it is back, and heard.
+    """
     path = sandbox.capture("R2")
     sandbox.ovs.vsctl(*("del-port", "n0", "R", "--", "add-port", "n1", "R2"), *dummy("R2", path))
     try:
         yield path
     finally:
-        sandbox.ovs.vsctl(*("del-port", "n1", "R2", "--", "add-port", "n0", "R"), *dummy("R", sandbox.capture("R")))
+        sandbox.ovs.vsctl(
+            *("del-port", "n1", "R2", "--", "add-port", "n0", "R"),
+            *dummy("R", sandbox.capture("R")),
+        )
         speak(sandbox, "R", "10.77.0.8")
 
 
@@ -245,4 +271,6 @@ def test_nothing_changes_while_nothing_happens(sandbox: Sandbox) -> None:
     )
     after = sandbox.ask("status")["counters"]
     unwanted = ("flow_mods", "group_mods", "switch_errors", "slots_moved")
-    assert {name: after.get(name, 0) - before.get(name, 0) for name in unwanted} == dict.fromkeys(unwanted, 0)
+    assert {name: after.get(name, 0) - before.get(name, 0) for name in unwanted} == dict.fromkeys(
+        unwanted, 0
+    )

@@ -1,4 +1,7 @@
-"""Two controllers that know nothing of each other on the same bridges: each finds out, and says so in `status`."""
+"""Two controllers that know nothing of each other on the same bridges:
+
+each finds out, and says so in `status`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from tests.problem_texts import problem_texts
 from .frames import LONG_S, Capture, await_problems, udp, wait_until
 
 HOSTS = ("A", "B")
-# Audits follow each other quickly, and what one controller does not use is not left for the other's next one.
+# Audits follow each other quickly, and what one controller does not use is not left for the other's
+# next one.
 OFTEN = "import ri2n_sdn.apps.trunk as trunk; trunk._AUDIT_S, trunk._UNUSED_GROUP_S = 1.0, 0.5"
 
 
@@ -30,13 +34,24 @@ def test_two_controllers_with_other_settings_are_both_told() -> None:
         repairs = status["counters"].get("audit_repairs", 0)
         await_problems(sandbox)
         assert not repairs
-        argv = ["controller", "--listen", f"127.0.0.1:{port}", "--socket", str(socket), "--config", str(config)]
+        argv = [
+            "controller",
+            "--listen",
+            f"127.0.0.1:{port}",
+            "--socket",
+            str(socket),
+            "--config",
+            str(config),
+        ]
         second = sandbox.spawn(OFTEN, argv, sandbox.folder / "second.log")
         try:
             for name in HOSTS:
                 first = sandbox.ovs.vsctl("get-controller", name).strip()
                 sandbox.ovs.vsctl("set-controller", name, first, f"tcp:127.0.0.1:{port}")
-            wait_until(lambda: warned(sandbox.ask("status")), lambda: f"{problem_texts(sandbox.ask('status'))}")
+            wait_until(
+                lambda: warned(sandbox.ask("status")),
+                lambda: f"{problem_texts(sandbox.ask('status'))}",
+            )
             few = sandbox.ask("status")["counters"]["audit_repairs"]
             wait_until(
                 lambda: warned(call(socket, "status", timeout_s=ANSWER_S)),
@@ -49,7 +64,10 @@ def test_two_controllers_with_other_settings_are_both_told() -> None:
             capture.expect({"B": frames})
             second.kill()
             assert second.wait(LONG_S)
-            wait_until(lambda: not warned(sandbox.ask("status")), "the warning stays when the other one has gone")
+            wait_until(
+                lambda: not warned(sandbox.ask("status")),
+                "the warning stays when the other one has gone",
+            )
             assert "Traceback" not in sandbox.log() + (sandbox.folder / "second.log").read_text()
         finally:
             second.kill()

@@ -1,4 +1,7 @@
-"""A model of bridges and learning switches that runs planned flows on frames: tests assert where packets end up."""
+"""A model of bridges and learning switches that runs planned flows on frames:
+
+tests assert where packets end up.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +44,11 @@ class Network:
 
 
 class Cluster:
-    """Managed hosts with their planned bridges, plain hosts, switches. `wires` says on which network each NIC is.
+    """Managed hosts with their planned bridges, plain hosts, switches. `wires` says on which
+    network each NIC is.
 
-    Hosts in `helpers` have a helper that runs; what its TAPs and guests' ports are given is in `taps`, what the
-    controller is in `told`.
+    Hosts in `helpers` have a helper that runs; what its TAPs and guests' ports are given is in
+    `taps`, what the controller is in `told`.
     """
 
     def __init__(
@@ -61,40 +65,68 @@ class Cluster:
         self.networks: dict[str, Network] = {}
         for number, (name, wires) in enumerate(hosts.items(), 1):
             nics = tuple(
-                Nic(name, f"eth{i}", i + 1, f"04:00:00:00:{number:02x}:{i + 1:02x}", 10**8, network=network)
+                Nic(
+                    name,
+                    f"eth{i}",
+                    i + 1,
+                    f"04:00:00:00:{number:02x}:{i + 1:02x}",
+                    10**8,
+                    network=network,
+                )
                 for i, network in enumerate(wires)
             )
             own = name in helpers
             self.hosts[name] = Host(
-                name, number, f"06:00:00:00:{number:02x}:00", nics, accepts_wire=True, helper=own, helper_up=own
+                name,
+                number,
+                f"06:00:00:00:{number:02x}:00",
+                nics,
+                accepts_wire=True,
+                helper=own,
+                helper_up=own,
             )
             for nic in nics:
                 self.networks.setdefault(nic.network or "", Network()).members.add(nic.id)
         self.plain = dict(plain or {})
         for name, network in self.plain.items():
             self.networks.setdefault(network, Network()).members.add((name, 0))
-        self.fabric = Fabric(self.hosts, number_links(Fabric(self.hosts), {}), by_flows, placement=placement or {})
+        self.fabric = Fabric(
+            self.hosts, number_links(Fabric(self.hosts), {}), by_flows, placement=placement or {}
+        )
         self.bridges = {
-            name: Bridge(plan_host(self.fabric, name, {}, 64), ports_of(host)) for name, host in self.hosts.items()
+            name: Bridge(plan_host(self.fabric, name, {}, 64), ports_of(host))
+            for name, host in self.hosts.items()
         }
 
     def plain_mac(self, name: str) -> str:
         return f"0a:00:00:00:00:{sorted(self.plain).index(name) + 1:02x}"
 
     def cut(self, host: str, port: int) -> None:
-        """The NIC and its switch port lose carrier; the switch forgets what it learned there. Nothing is replanned."""
+        """The NIC and its switch port lose carrier; the switch forgets what it learned there.
+
+        Nothing is replanned.
+        """
         self.bridges[host].carrier.discard(port)
         for network in self.networks.values():
             network.members.discard((host, port))
             network.table = {mac: at for mac, at in network.table.items() if at != (host, port)}
 
     def replan(
-        self, fabric: Fabric, pair_slots: Mapping[tuple[str, str], tuple[PathKey, ...]] | None = None, slots: int = 64
+        self,
+        fabric: Fabric,
+        pair_slots: Mapping[tuple[str, str], tuple[PathKey, ...]] | None = None,
+        slots: int = 64,
     ) -> None:
-        """Bring the bridges of all hosts of `fabric` to their new plans, with frames sent at every moment."""
+        """Bring the bridges of all hosts of `fabric` to their new plans, with frames sent at
+        every moment.
+        """
         wanted = {}
         for name in fabric.hosts:
-            own = {receiver: table for (sender, receiver), table in (pair_slots or {}).items() if sender == name}
+            own = {
+                receiver: table
+                for (sender, receiver), table in (pair_slots or {}).items()
+                if sender == name
+            }
             wanted[name] = plan_host(fabric, name, own, slots)
         check_change(self, wanted, fabric)
         self.fabric = fabric
@@ -123,16 +155,29 @@ class Cluster:
     def undone(self) -> Iterator[None]:
         """What bridges and switches learn within is forgotten at its end."""
         bridges = [
-            (bridge, dict(bridge.learned), dict(bridge.followed), dict(bridge.placed), bridge.learns)
+            (
+                bridge,
+                dict(bridge.learned),
+                dict(bridge.followed),
+                dict(bridge.placed),
+                bridge.learns,
+            )
             for bridge in self.bridges.values()
         ]
-        tables = [(network, dict(network.table), network.learns) for network in self.networks.values()]
+        tables = [
+            (network, dict(network.table), network.learns) for network in self.networks.values()
+        ]
         taps, told = list(self.taps), list(self.told)
         try:
             yield
         finally:
             for bridge, learned, followed, placed, learns in bridges:
-                bridge.learned, bridge.followed, bridge.placed, bridge.learns = learned, followed, placed, learns
+                bridge.learned, bridge.followed, bridge.placed, bridge.learns = (
+                    learned,
+                    followed,
+                    placed,
+                    learns,
+                )
             for network, table, learns in tables:
                 network.table, network.learns = table, learns
             self.taps[:], self.told[:] = taps, told
@@ -163,7 +208,10 @@ class Cluster:
         return self._spread(self._onto_wires(host, [(port, frame)]))
 
     def send(self, host: str, frame: Frame, in_port: int = LOCAL) -> list[tuple[str, Frame]]:
-        """All copies that hosts get of a frame from `host`, or from a TAP of it: (host, frame) of each."""
+        """All copies that hosts get of a frame from `host`, or from a TAP of it:
+
+        (host, frame) of each.
+        """
         if host in self.plain:
             return self._spread([(self.plain[host], frame, (host, 0))])
         out = self.bridges[host].receive(frame, in_port)
@@ -192,7 +240,9 @@ class Cluster:
         self.told += [(host, frame) for port, frame in out if port == CONTROLLER]
         return [(host, frame) for port, frame in out if port == LOCAL]
 
-    def _onto_wires(self, host: str, out: list[tuple[int, Frame]]) -> list[tuple[str, Frame, tuple[str, int]]]:
+    def _onto_wires(
+        self, host: str, out: list[tuple[int, Frame]]
+    ) -> list[tuple[str, Frame, tuple[str, int]]]:
         return [
             (nic.network or "", frame, nic.id)
             for port, frame in out

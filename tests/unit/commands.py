@@ -1,4 +1,7 @@
-"""`ri2n ...` in this process, as a user runs it without a terminal; starting Python for each takes most of a second."""
+"""`ri2n ...` in this process, as a user runs it without a terminal.
+
+Starting Python for each takes most of a second.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,9 @@ class Ended:
 
 
 def ri2n(*arguments: str, cwd: Path = REPOSITORY, **env: str) -> Ended:
-    """Run a command; it sees no lab of this machine. What it changed of this process is put back."""
+    """Run a command; it sees no lab of this machine. What it changed of this process is put
+    back.
+    """
     stdout, stderr = io.StringIO(), io.StringIO()
     terminate = signal.getsignal(signal.SIGTERM)
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,7 @@
-"""A cluster without switches for the apps' own parts: hosts that have connected, whose answers a test makes up."""
+"""A cluster without switches for the apps' own parts:
+
+hosts that have connected, whose answers a test makes up.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,8 @@ RATE_BPS = 100_000_000
 
 
 class FakeChannel:
-    """In place of apps.channel.Channel: keeps what is sent; `answer` makes up what a request brings.
+    """In place of apps.channel.Channel: keeps what is sent; `answer` makes up what a request
+    brings.
 
     `answer` returns the reply's parts, an exception, or None: then the reply does not come.
     """
@@ -91,7 +95,8 @@ def host_mac(name: str) -> str:
 def member_of(name: str, nics: int = 2) -> Member:
     """A host named by one letter, with NICs eth0, eth1, ... at ports 1, 2, ..., not connected."""
     ports = {
-        n: Port(n, f"eth{n - 1}", f"04:00:00:00:{ord(name):02x}:{n:02x}", True, RATE_BPS) for n in range(1, nics + 1)
+        n: Port(n, f"eth{n - 1}", f"04:00:00:00:{ord(name):02x}:{n:02x}", True, RATE_BPS)
+        for n in range(1, nics + 1)
     }
     return Member(name, ord(name), host_mac(name), "3.1.0", ports)
 
@@ -127,7 +132,10 @@ def cluster_of(
     dead: Sequence[NicId] = (),
     nics: int = 2,
 ) -> Cluster:
-    """A cluster that has started; a host without a channel is away. All are wired alike (`_Wiring`)."""
+    """A cluster that has started; a host without a channel is away.
+
+    All are wired alike (`_Wiring`).
+    """
     cluster = Cluster(config or ClusterConfig(), "max_min", Path("/nonexistent/controller.sock"))
     cluster.wiring = cast(Wiring, _Wiring(set(dead)))
     cluster.started = True
@@ -143,9 +151,14 @@ def plan(cluster: Cluster, pairs: Mapping[PairKey, tuple[PathKey, ...]] | None =
     cluster.pair_slots.update(pairs or {})
     fabric = cluster.fabric()
     for name, member in cluster.members.items():
-        own = {receiver: slots for (sender, receiver), slots in cluster.pair_slots.items() if sender == name}
+        own = {
+            receiver: slots
+            for (sender, receiver), slots in cluster.pair_slots.items()
+            if sender == name
+        }
         member.wanted = plan_host(fabric, name, own, cluster.config.slots)
         member.installed = Installed(
-            {cookie: flow.table for cookie, flow in member.wanted.flows.items()}, dict(member.wanted.groups)
+            {cookie: flow.table for cookie, flow in member.wanted.flows.items()},
+            dict(member.wanted.groups),
         )
         member.dirty = False

@@ -1,4 +1,7 @@
-"""A model of hosts on a network of several switches: planned bridges, and switches that learn per VLAN and flood."""
+"""A model of hosts on a network of several switches:
+
+planned bridges, and switches that learn per VLAN and flood.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,23 @@ def vbft_graph(leaves: int, uppers: int) -> SwitchGraph:
     """VBFT(n, m): every leaf has a cable to every upper switch."""
     switches = {
         f"leaf{i}": SwitchSpec.model_validate(
-            {"links": [{"to": f"up{j}", "port": 100 + j, "rate_bps": RATE_BPS} for j in range(1, uppers + 1)]}
+            {
+                "links": [
+                    {"to": f"up{j}", "port": 100 + j, "rate_bps": RATE_BPS}
+                    for j in range(1, uppers + 1)
+                ]
+            }
         )
         for i in range(1, leaves + 1)
     }
     switches |= {
         f"up{j}": SwitchSpec.model_validate(
-            {"links": [{"to": f"leaf{i}", "port": i, "rate_bps": RATE_BPS} for i in range(1, leaves + 1)]}
+            {
+                "links": [
+                    {"to": f"leaf{i}", "port": i, "rate_bps": RATE_BPS}
+                    for i in range(1, leaves + 1)
+                ]
+            }
         )
         for j in range(1, uppers + 1)
     }
@@ -59,7 +72,12 @@ class TreeNetwork:
         return found
 
     def _at(
-        self, switch: int, tree: int, frame: Frame, came: object, found: list[tuple[tuple[str, int], Frame]]
+        self,
+        switch: int,
+        tree: int,
+        frame: Frame,
+        came: object,
+        found: list[tuple[tuple[str, int], Frame]],
     ) -> None:
         if self.learns:
             self.table[switch, tree, frame.eth_src] = came
@@ -87,7 +105,10 @@ class TreeNetwork:
 
 
 class FatCluster(Cluster):
-    """Hosts n1, n2, ... with one NIC each, `per_leaf` on each leaf of VBFT(leaves, uppers); all have been announced."""
+    """Hosts n1, n2, ... with one NIC each, `per_leaf` on each leaf of VBFT(leaves, uppers).
+
+    All have been announced.
+    """
 
     def __init__(
         self,
@@ -116,7 +137,13 @@ class FatCluster(Cluster):
             nic = Nic(name, "nic0", 1, mac, RATE_BPS, network="leaf1", switch=graph.names[leaf])
             own = name in helpers
             self.hosts[name] = Host(
-                name, number, f"06:00:00:00:{number:02x}:00", (nic,), accepts_wire=True, helper=own, helper_up=own
+                name,
+                number,
+                f"06:00:00:00:{number:02x}:00",
+                (nic,),
+                accepts_wire=True,
+                helper=own,
+                helper_up=own,
             )
             places[name, 1] = leaf
 
@@ -127,11 +154,14 @@ class FatCluster(Cluster):
         numbers = number_links(Fabric(self.hosts, routing=self.routing), {})
         self.fabric = Fabric(self.hosts, numbers, (), self.routing)
         self.bridges = {
-            name: Bridge(plan_host(self.fabric, name, {}, 64), ports_of(host)) for name, host in self.hosts.items()
+            name: Bridge(plan_host(self.fabric, name, {}, 64), ports_of(host))
+            for name, host in self.hosts.items()
         }
         self.switches = TreeNetwork(self.routing, places)
         self.switches.dead |= dead.links
-        for (name, _), tree in ((place, tree) for place in places for tree in range(trees.count)) if announced else ():
+        for (name, _), tree in (
+            ((place, tree) for place in places for tree in range(trees.count)) if announced else ()
+        ):
             mac, tag = self.hosts[name].nics[0].mac, trees.vlans[tree]
             announcement = Frame(mac, "03:00:00:52:49:33", 0x88B7, tags=((tag, 0),) if tree else ())
             self.send_from_nic(name, announcement)
@@ -151,7 +181,9 @@ class FatCluster(Cluster):
         super().still()
         self.switches.learns = False
 
-    def _onto_wires(self, host: str, out: list[tuple[int, Frame]]) -> list[tuple[str, Frame, tuple[str, int]]]:
+    def _onto_wires(
+        self, host: str, out: list[tuple[int, Frame]]
+    ) -> list[tuple[str, Frame, tuple[str, int]]]:
         return [("", frame, (host, port)) for port, frame in out if port == 1]
 
     def _spread(self, pending: list[tuple[str, Frame, tuple[str, int]]]) -> list[tuple[str, Frame]]:

@@ -1,4 +1,7 @@
-"""A model of one bridge: it takes messages as Open vSwitch does, and runs frames through its tables and groups."""
+"""A model of one bridge:
+
+it takes messages as Open vSwitch does, and runs frames through its tables and groups.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ri2n_sdn.pipeline import messages as m
-from ri2n_sdn.pipeline.diff import AddGroup, DeleteFlows, DeleteGroup, Installed, Message, ModifyGroup
+from ri2n_sdn.pipeline.diff import (
+    AddGroup,
+    DeleteFlows,
+    DeleteGroup,
+    Installed,
+    Message,
+    ModifyGroup,
+)
 from ri2n_sdn.pipeline.layout import COOKIE_STARTUP, IN_PORT, LOCAL, VLAN_PRESENT, Table
 
 CONTROLLER = 0xFFFFFFFD
@@ -55,7 +65,10 @@ class State:
 
 @dataclass
 class Trace:
-    """What a frame's way depends on: its state at each look-up and the row that was found, and the groups it met."""
+    """What a frame's way depends on:
+
+    its state at each look-up and the row that was found, and the groups it met.
+    """
 
     rows: list[tuple[int, State, m.Flow | None]] = field(default_factory=list)
     groups: set[int] = field(default_factory=set)
@@ -87,15 +100,23 @@ class Bridge:
     @property
     def wanted(self) -> m.Wanted:
         """What it holds, in no particular order."""
-        return m.Wanted({flow.cookie: flow for rows in self.tables.values() for flow in rows}, dict(self.groups))
+        return m.Wanted(
+            {flow.cookie: flow for rows in self.tables.values() for flow in rows}, dict(self.groups)
+        )
 
     @property
     def installed(self) -> Installed:
         """What it holds, as the trunk app reads it."""
-        return Installed({flow.cookie: flow.table for rows in self.tables.values() for flow in rows}, dict(self.groups))
+        return Installed(
+            {flow.cookie: flow.table for rows in self.tables.values() for flow in rows},
+            dict(self.groups),
+        )
 
     def hold(self, wanted: m.Wanted) -> None:
-        """Hold this and nothing else, at once; changes of a running bridge are to go through `Cluster.replan`."""
+        """Hold this and nothing else, at once.
+
+        Changes of a running bridge are to go through `Cluster.replan`.
+        """
         self.tables = {}
         for flow in wanted.flows.values():
             self.tables.setdefault(flow.table, []).append(flow)
@@ -104,7 +125,10 @@ class Bridge:
         self.groups = dict(wanted.groups)
 
     def take(self, message: Message) -> None:
-        """As Open vSwitch does: a row replaces the one in its place, and rows of a group that is deleted go too."""
+        """As Open vSwitch does:
+
+        a row replaces the one in its place, and rows of a group that is deleted go too.
+        """
         if isinstance(message, AddGroup):
             if message.group.group_id in self.groups:
                 raise Refused(f"there is a group {message.group.group_id:#x}")
@@ -123,7 +147,9 @@ class Bridge:
             if not groups_of(flow) <= self.groups.keys():
                 raise Refused(f"{flow} leads to a group that is not there")
             rows = self.tables.setdefault(flow.table, [])
-            rows[:] = [each for each in rows if (each.priority, each.match) != (flow.priority, flow.match)]
+            rows[:] = [
+                each for each in rows if (each.priority, each.match) != (flow.priority, flow.match)
+            ]
             insort(rows, flow, key=_priority)
 
     def _keep(self, wanted: object) -> None:
@@ -135,13 +161,18 @@ class Bridge:
     # ---- frames
 
     def receive(self, frame: Frame, in_port: int) -> list[tuple[int, Frame]]:
-        """(port, frame) for everything that leaves; a frame never leaves by the port it came in on."""
+        """(port, frame) for everything that leaves; a frame never leaves by the port it came in
+        on.
+        """
         out: list[tuple[int, Frame]] = []
         self._table(0, State(frame, in_port), out)
         return [(port, sent) for port, sent in out if port >= LOCAL - 1 or port in self.carrier]
 
     def _table(self, table: int, state: State, out: list[tuple[int, Frame]]) -> None:
-        if table in (Table.LEARNED, LEARNED_AT_START) and (table, state.frame.eth_dst) in self.learned:
+        if (
+            table in (Table.LEARNED, LEARNED_AT_START)
+            and (table, state.frame.eth_dst) in self.learned
+        ):
             state.registers["reg2"] = self.learned[table, state.frame.eth_dst]
             return
         if table == Table.PLACED:
@@ -154,7 +185,9 @@ class Bridge:
         if found is not None:
             self._actions(found.actions, state, out)
 
-    def _actions(self, actions: Iterable[m.Action], state: State, out: list[tuple[int, Frame]]) -> None:
+    def _actions(
+        self, actions: Iterable[m.Action], state: State, out: list[tuple[int, Frame]]
+    ) -> None:
         for action in actions:
             if isinstance(action, m.Output):
                 back = action.port == IN_PORT
@@ -180,7 +213,9 @@ class Bridge:
             elif isinstance(action, m.ToGroup):
                 bucket = self._bucket(action.group_id, state.frame.hash)
                 if bucket is not None:
-                    self._actions(bucket.actions, replace(state, registers=dict(state.registers)), out)
+                    self._actions(
+                        bucket.actions, replace(state, registers=dict(state.registers)), out
+                    )
             elif isinstance(action, m.OutputRegister):
                 if state.registers[action.register] != state.in_port:
                     out.append((state.registers[action.register], state.frame))
@@ -198,12 +233,17 @@ class Bridge:
         if isinstance(action, m.Follow):
             if self.learns:
                 self.followed[connection_of(state.frame, back=True)] = state.registers["reg5"]
-        elif state.frame.tcp_flags & 0x05 and self.learns:  # as rows do that end with FIN or RST, a second later
+        elif (
+            state.frame.tcp_flags & 0x05 and self.learns
+        ):  # as rows do that end with FIN or RST, a second later
             for rows in (self.placed, self.followed):
                 rows.pop(connection_of(state.frame, back=True), None)
 
     def _bucket(self, group_id: int, number: int) -> m.Bucket | None:
-        """As Open vSwitch chooses: the first live one (fast failover), the hashed one or the next live one (select)."""
+        """As Open vSwitch chooses:
+
+        the first live one (fast failover), the hashed one or the next live one (select).
+        """
         if self.trace is not None:
             self.trace.groups.add(group_id)
         group = self.groups.get(group_id)
@@ -234,7 +274,10 @@ class StartupRow(m.Flow):
 
 
 def startup_rows(mac: str, nics: Mapping[int, str], taps: Iterable[int] = ()) -> m.Wanted:
-    """What host-up leaves on a bridge, until a controller comes: the NICs' MACs by port, and the host's own."""
+    """What host-up leaves on a bridge, until a controller comes:
+
+    the NICs' MACs by port, and the host's own.
+    """
     mask = ("01:00:00:00:00:00", "01:00:00:00:00:00")
     learn = m.Learn(LEARNED_AT_START, "reg2", 300, COOKIE_STARTUP << 48)
     flood: list[m.Action] = [m.Output(port) for port in nics]
@@ -253,7 +296,9 @@ def startup_rows(mac: str, nics: Mapping[int, str], taps: Iterable[int] = ()) ->
     for port, nic_mac in nics.items():
         rows.append(m.row(0, 1, {"in_port": port}, [m.Goto(251)]))
         rows.append(m.row(251, 200, {"eth_src": nic_mac}, []))
-        rows.append(m.row(251, 150, {"eth_dst": nic_mac}, [m.SetField("eth_dst", mac), m.Output(LOCAL)]))
+        rows.append(
+            m.row(251, 150, {"eth_dst": nic_mac}, [m.SetField("eth_dst", mac), m.Output(LOCAL)])
+        )
     rows += [m.row(0, 1, {"in_port": port}, []) for port in taps]
     own = [StartupRow(flow.table, flow.priority, flow.match, flow.actions) for flow in rows]
     return m.Wanted({flow.cookie: flow for flow in own}, {})

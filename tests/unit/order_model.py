@@ -1,7 +1,9 @@
-"""A change of plan as the trunk app sends it, with frames of every kind sent through each state on the way.
+"""A change of plan as the trunk app sends it, with frames of every kind sent through each state on
+the way.
 
-A frame that arrives before the change and after it must arrive once at every moment in between, whichever bridge is
-the faster one. The world (carrier, wiring, what was learned) is that of after what the change answers to.
+A frame that arrives before the change and after it must arrive once at every moment in between,
+whichever bridge is the faster one. The world (carrier, wiring, what was learned) is that of after
+what the change answers to.
 """
 
 from __future__ import annotations
@@ -80,7 +82,10 @@ Arrival = tuple[str, int, Frame]
 
 
 def frames_of(
-    world: World, fabrics: Iterable[Fabric], before: Mapping[str, m.Wanted], after: Mapping[str, m.Wanted]
+    world: World,
+    fabrics: Iterable[Fabric],
+    before: Mapping[str, m.Wanted],
+    after: Mapping[str, m.Wanted],
 ) -> list[Sent]:
     """A frame of every kind, between all that one of the fabrics knows."""
     found: dict[Sent, None] = {}
@@ -101,17 +106,25 @@ def _to_all(fabric: Fabric, host: Host) -> Iterator[Sent]:
         yield Sent(host.name, Frame(mac, ND_MULTICAST, 0x86DD, ip_proto=58, icmpv6_type=135))
     for guest in host.guests:
         for kind in (0x0800, 0x0806):
-            yield Sent(host.name, Frame(guest.mac, BROADCAST, kind, payload="of a guest"), guest.port)
+            yield Sent(
+                host.name, Frame(guest.mac, BROADCAST, kind, payload="of a guest"), guest.port
+            )
         yield Sent(host.name, Frame(guest.mac, host.mac, payload="to its host"), guest.port)
         yield Sent(host.name, Frame(host.mac, guest.mac, payload="to its guest"))
     for nic in host.nics:
         for target in (BROADCAST, LLDP, "03:00:00:52:49:33"):
-            yield Sent(host.name, Frame(nic.mac, target, ETH_RI2N, payload=nic.name), nic.port, wire=True)
+            yield Sent(
+                host.name, Frame(nic.mac, target, ETH_RI2N, payload=nic.name), nic.port, wire=True
+            )
         yield Sent(host.name, Frame(nic.mac, LLDP, 0x88CC), nic.port, wire=True)
     if host.helper:
-        yield Sent(host.name, Frame(host.mac, BROADCAST, ETH_STRIPED, tags=((HELPER_VLAN, 0),)), WIRE_PORT)
+        yield Sent(
+            host.name, Frame(host.mac, BROADCAST, ETH_STRIPED, tags=((HELPER_VLAN, 0),)), WIRE_PORT
+        )
         for target in (host.mac, BROADCAST):
-            yield Sent(host.name, Frame("06:00:00:00:99:00", target, payload="in order"), PLAIN_PORT)
+            yield Sent(
+                host.name, Frame("06:00:00:00:99:00", target, payload="in order"), PLAIN_PORT
+            )
 
 
 def _with_plain(world: World, host: Host) -> Iterator[Sent]:
@@ -160,7 +173,10 @@ def _of_pair(fabric: Fabric, a: Host, b: Host, hashes: Iterable[int]) -> Iterato
 
 
 def placed_frames(fabric: Fabric, a: Host, b: Host) -> Iterator[tuple[Sent, int]]:
-    """Frames of connections of which `a` is the server or the client, on each path from `a` to `b`; and the path."""
+    """Frames of connections of which `a` is the server or the client, on each path from `a` to `b`.
+
+    And the path.
+    """
     for server in (a, b):
         ports = fabric.placement.get(server.name)
         if ports is None:
@@ -169,7 +185,14 @@ def placed_frames(fabric: Fabric, a: Host, b: Host) -> Iterator[tuple[Sent, int]
         for place, path in enumerate(fabric.paths(a.name, b.name)):
             ends = (service, 5000 + place) if server is a else (5000 + place, service)
             frame = Frame(
-                a.mac, b.mac, ip_proto=6, ipv4_src=a.mac, ipv4_dst=b.mac, tcp_src=ends[0], tcp_dst=ends[1], hash=place
+                a.mac,
+                b.mac,
+                ip_proto=6,
+                ipv4_src=a.mac,
+                ipv4_dst=b.mac,
+                tcp_src=ends[0],
+                tcp_dst=ends[1],
+                hash=place,
             )
             for flags in (0x10, 0x12, 0x11, 0x04):
                 yield Sent(a.name, replace(frame, tcp_flags=flags)), path_register(*path.key)
@@ -185,7 +208,10 @@ def _hashes(a: Host, b: Host, *plans: m.Wanted | None) -> list[int]:
                 (action,) = flow.actions
                 assert isinstance(action, m.ToGroup)
                 columns.append([bucket.actions for bucket in plan.groups[action.group_id].buckets])
-    ways = {tuple(column[number % len(column)] for column in columns): number for number in range(63, -1, -1)}
+    ways = {
+        tuple(column[number % len(column)] for column in columns): number
+        for number in range(63, -1, -1)
+    }
     return sorted(ways.values())
 
 
@@ -193,8 +219,14 @@ def _hashes(a: Host, b: Host, *plans: m.Wanted | None) -> list[int]:
 
 
 def check_change(world: World, wanted: Mapping[str, m.Wanted], fabric: Fabric) -> None:
-    """Bring the bridges to what is wanted, in each order that the sender can produce; the world is left changed."""
-    held = {name: (bridge.installed, bridge.tables, bridge.groups) for name, bridge in world.bridges.items()}
+    """Bring the bridges to what is wanted, in each order that the sender can produce.
+
+    The world is left changed.
+    """
+    held = {
+        name: (bridge.installed, bridge.tables, bridge.groups)
+        for name, bridge in world.bridges.items()
+    }
     changes = {name: difference(wanted[name], held[name][0]) for name in wanted}
     before = {name: bridge.wanted for name, bridge in world.bridges.items()}
     sent = frames_of(world, (world.fabric, fabric), before, wanted)
@@ -213,12 +245,18 @@ def _set_connections(world: World, fabrics: Iterable[Fabric]) -> None:
     for fabric in fabrics:
         for a, b in permutations(fabric.hosts.values(), 2):
             for sent, path in placed_frames(fabric, a, b):
-                rows = world.bridges[a.name].placed if a.name in fabric.placement else world.bridges[a.name].followed
+                rows = (
+                    world.bridges[a.name].placed
+                    if a.name in fabric.placement
+                    else world.bridges[a.name].followed
+                )
                 rows[connection_of(sent.frame)] = path
 
 
 def _settle(world: World, sent: Iterable[Sent]) -> None:
-    """Let switches and bridges learn from what is sent before the change; then they learn no more."""
+    """Let switches and bridges learn from what is sent before the change; then they learn no
+    more.
+    """
     for each in sent:
         if not each.frame.tcp_flags:
             world.outcome(each)
@@ -226,7 +264,9 @@ def _settle(world: World, sent: Iterable[Sent]) -> None:
 
 
 class _Watch:
-    """What becomes of each frame now, kept up to date with every message by what its way depends on."""
+    """What becomes of each frame now, kept up to date with every message by what its way depends
+    on.
+    """
 
     def __init__(self, world: World, sent: list[Sent]) -> None:
         self.world, self.sent = world, sent
@@ -264,11 +304,15 @@ def _concerns(message: Message, trace: Trace) -> bool:
     if isinstance(message, AddFlow):
         flow = message.flow
         return any(
-            table == flow.table and (found is None or flow.priority >= found.priority) and matches(flow, state)
+            table == flow.table
+            and (found is None or flow.priority >= found.priority)
+            and matches(flow, state)
             for table, state, found in trace.rows
         )
     if isinstance(message, DeleteFlows):
-        return any(found is not None and found.cookie == message.cookie for _, _, found in trace.rows)
+        return any(
+            found is not None and found.cookie == message.cookie for _, _, found in trace.rows
+        )
     if isinstance(message, AddGroup):
         return message.group.group_id in trace.groups
     number = message.group_id if not hasattr(message, "group") else message.group.group_id
@@ -289,7 +333,9 @@ def _receiver_first(parts: _Parts) -> Iterator[tuple[str, Message]]:
 
 
 def _in_turns(parts: _Parts) -> Iterator[tuple[str, Message]]:
-    columns = [[(name, message) for batch in parts[name] for message in batch] for name in sorted(parts)]
+    columns = [
+        [(name, message) for batch in parts[name] for message in batch] for name in sorted(parts)
+    ]
     for turn in zip_longest(*columns):
         yield from (each for each in turn if each is not None)
 
@@ -315,7 +361,12 @@ def _walk(
         parts = {name: part(change, phase) for name, change in changes.items()}
         for name, message in order({name: batches(each) for name, each in parts.items()}):
             touched = watch.take(name, message)
-            states.append((f"{phase.name}: {name} took {message}", [(number, watch.now[number]) for number in touched]))
+            states.append(
+                (
+                    f"{phase.name}: {name} took {message}",
+                    [(number, watch.now[number]) for number in touched],
+                )
+            )
         for name, each in parts.items():
             installed[name] = apply(each, installed[name])
             _same_when_repeated(world.bridges[name], each)
@@ -327,19 +378,25 @@ def _walk(
                 [
                     f"{wrong}: {sent[number]}",
                     f"when {said}",
-                    f"before {_short(before[number])}, now {_short(now)}, after {_short(after[number])}",
+                    f"before {_short(before[number])}, now {_short(now)}, after "
+                    f"{_short(after[number])}",
                 ]
             )
     for name in changes:
         bridge = world.bridges[name]
         assert bridge.installed == installed[name], f"{name} holds other than is kept in mind of it"
-        assert not difference(wanted[name], bridge.installed), f"{name} does not hold what is wanted"
+        assert not difference(wanted[name], bridge.installed), (
+            f"{name} does not hold what is wanted"
+        )
         ours = {cookie for cookie in bridge.installed.cookies if cookie >> 48 == COOKIE_OURS}
         assert ours == wanted[name].flows.keys() and bridge.groups == wanted[name].groups
 
 
 def _same_when_repeated(bridge: Bridge, change: Change) -> None:
-    """Sent again, as after a lost connection: Open vSwitch refuses to make a group twice, and nothing changes."""
+    """Sent again, as after a lost connection:
+
+    Open vSwitch refuses to make a group twice, and nothing changes.
+    """
     before = ({table: list(rows) for table, rows in bridge.tables.items()}, dict(bridge.groups))
     for batch in batches(change):
         for message in batch:
@@ -352,10 +409,17 @@ def _same_when_repeated(bridge: Bridge, change: Change) -> None:
     assert bridge.groups == before[1]
 
 
-def _wrong(world: World, frame: Frame, before: Counter[Arrival], now: Counter[Arrival], after: Counter[Arrival]) -> str:
+def _wrong(
+    world: World,
+    frame: Frame,
+    before: Counter[Arrival],
+    now: Counter[Arrival],
+    after: Counter[Arrival],
+) -> str:
     """What is wrong with a state in between, if anything.
 
-    Broadcast may come by each of a host's NICs while one takes over from another; requests for neighbours always may.
+    Broadcast may come by each of a host's NICs while one takes over from another; requests for
+    neighbours always may.
     """
     before, now, after = (_that_matter(each) for each in (before, now, after))
     if now in (before, after):
@@ -377,11 +441,22 @@ def _wrong(world: World, frame: Frame, before: Counter[Arrival], now: Counter[Ar
 
 
 def _that_matter(outcome: Counter[Arrival]) -> Counter[Arrival]:
-    """Without a copy for the controller of what arrives as well, and helpers' frames that a host's kernel drops."""
+    """Without a copy for the controller of what arrives as well, and helpers' frames that a
+    host's kernel drops.
+    """
     real = Counter({place: count for place, count in outcome.items() if place[1] != CONTROLLER})
     real = real or outcome
-    return Counter({place: n for place, n in real.items() if (place[1], place[2].eth_type) != (LOCAL, ETH_STRIPED)})
+    return Counter(
+        {
+            place: n
+            for place, n in real.items()
+            if (place[1], place[2].eth_type) != (LOCAL, ETH_STRIPED)
+        }
+    )
 
 
 def _short(outcome: Counter[Arrival]) -> list[tuple[str, str, int]]:
-    return [(host, {LOCAL: "LOCAL"}.get(port, str(port)), count) for (host, port, _), count in outcome.items()]
+    return [
+        (host, {LOCAL: "LOCAL"}.get(port, str(port)), count)
+        for (host, port, _), count in outcome.items()
+    ]

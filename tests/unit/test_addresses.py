@@ -33,5 +33,7 @@ def test_what_counts_as_one_address(address: str, crowd: str) -> None:
         ("fe80::1%eth0", "fe80::1"),
     ],
 )
-def test_who_listens_on_both_families_sees_ipv4_in_its_own_notation(address: str, plain: str) -> None:
+def test_who_listens_on_both_families_sees_ipv4_in_its_own_notation(
+    address: str, plain: str
+) -> None:
     assert plain_address(address) == plain

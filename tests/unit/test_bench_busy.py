@@ -1,4 +1,7 @@
-"""Benches on busy CPUs: programs that spin, services' priorities, shares of one link, what helpers counted."""
+"""Benches on busy CPUs:
+
+programs that spin, services' priorities, shares of one link, what helpers counted.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,9 @@ def test_they_end_when_what_is_measured_fails() -> None:
 def test_they_end_with_a_bench_that_is_killed() -> None:
     code = "import time\nfrom ri2n_lab.bench.spinners import Spinners\n"
     code += "with Spinners() as s:\n    print(*s.pids, flush=True)\n    time.sleep(600)\n"
-    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) as bench:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as bench:
         assert bench.stdout is not None
         pids = bench.stdout.readline().split()
         assert pids
@@ -109,8 +114,13 @@ def test_priorities_are_those_of_the_units() -> None:
 
 
 @pytest.mark.parametrize("allowed", [True, False], ids=["allowed", "refused"])
-def test_ovs_vswitchd_runs_without_its_priority_where_that_is_refused(allowed: bool, tmp_path: Path) -> None:
-    """The unit's command as systemd runs it: a failure of one with a dash before it stops no service."""
+def test_ovs_vswitchd_runs_without_its_priority_where_that_is_refused(
+    allowed: bool, tmp_path: Path
+) -> None:
+    """The unit's command as systemd runs it:
+
+    a failure of one with a dash before it stops no service.
+    """
     command = unit("ovs-vswitchd-realtime.conf")["ExecStartPost"]
     assert command.startswith("-")
     words = [word.replace("$$", "$") for word in shlex.split(command[1:])]
@@ -122,7 +132,11 @@ def test_ovs_vswitchd_runs_without_its_priority_where_that_is_refused(allowed: b
         if not allowed and os.geteuid() == 0:
             words = ["setpriv", "--bounding-set", "-sys_nice", *words]
         done = subprocess.run(
-            words, env={**os.environ, "OVS_RUNDIR": str(tmp_path)}, capture_output=True, text=True, timeout=LONG_S
+            words,
+            env={**os.environ, "OVS_RUNDIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=LONG_S,
         )
         if allowed:
             assert (done.returncode, done.stderr) == (0, "")
@@ -153,7 +167,14 @@ def test_a_priority_is_told_as_it_is_found() -> None:
 
 
 def stream_row(strategy: str, bps: float | None, links: str = "100,50", cc: str = "cubic") -> Json:
-    key = {"links_mbps": links, "strategy": strategy, "peer": False, "mode": None, "proto": "tcp", "cc": cc}
+    key = {
+        "links_mbps": links,
+        "strategy": strategy,
+        "peer": False,
+        "mode": None,
+        "proto": "tcp",
+        "cc": cc,
+    }
     return {**key, "repeat": 1, **dict.fromkeys(STREAM_FIGURES), "goodput_bps": bps}
 
 
@@ -161,7 +182,9 @@ def test_shares_are_of_plain_tcp_in_the_same_run_times_the_links() -> None:
     rows = [stream_row(ONE_LINK, 80e6), stream_row(ONE_LINK, 100e6), stream_row("max_min", 108e6)]
     rows += [stream_row("max_min", 108e6, cc="bbr"), stream_row("max_min", 150e6, "100,100")]
     rows.append(missing_row(stream_row("lcb", None), "no bonding", STREAM_FIGURES))
-    shares = [row["of_links"] for row in with_shares(rows, {"100,50": (100, 50), "100,100": (100, 100)})]
+    shares = [
+        row["of_links"] for row in with_shares(rows, {"100,50": (100, 50), "100,100": (100, 100)})
+    ]
     # 90 Mbit/s is the middle, and the links are one and a half of the first
     assert shares == [round(80 / 135, 4), round(100 / 135, 4), 0.8, None, None, None]
     assert [line["of_links"] for line in summarized(rows)][1] == 0.8
@@ -170,7 +193,10 @@ def test_shares_are_of_plain_tcp_in_the_same_run_times_the_links() -> None:
 def test_one_link_is_the_first_of_every_host_and_its_switch() -> None:
     topology = topology_of("100,50,10")
     alone = OneLink().topology(topology)
-    assert [[nic.name for nic in host.nics] for host in alone.hosts.values()] == [["eth0"], ["eth0"]]
+    assert [[nic.name for nic in host.nics] for host in alone.hosts.values()] == [
+        ["eth0"],
+        ["eth0"],
+    ]
     assert list(alone.switches) == ["s0"] and len(topology.switches) == 3
     assert OneLink().why_not(topology, "A", ["B"]) is None
 
@@ -204,7 +230,12 @@ def table_text(rows: list[Json], *, busy: bool) -> str:
 
 
 def test_the_table_tells_wakes_and_on_busy_cpus_deaths() -> None:
-    figures = {"wakes_per_frame_sender": 0.5, "wakes_per_frame_receiver": 1.25, "link_deaths": 17, "of_sum": 0.9}
+    figures = {
+        "wakes_per_frame_sender": 0.5,
+        "wakes_per_frame_receiver": 1.25,
+        "link_deaths": 17,
+        "of_sum": 0.9,
+    }
     row = {**stream_row("max_min", 108e6), **figures}
     calm = table_text([row], busy=False)
     assert "0.50 / 1.25" in calm and "over" not in calm and "17" not in calm
@@ -216,8 +247,18 @@ def test_the_table_tells_wakes_and_on_busy_cpus_deaths() -> None:
 
 def test_troubles_of_a_controller() -> None:
     assert troubles({}) == {"connections_dropped": 0, "handler_errors": 0, "nic_deaths": 0}
-    counters = {"hosts_disconnected": 1, "connections_overdue": 2, "connections_turned_away": 4, "hosts_refused": 8}
-    counters |= {"handler_errors_A.b": 16, "loop_errors_trunk": 32, "host_faults": 64, "nic_deaths": 5}
+    counters = {
+        "hosts_disconnected": 1,
+        "connections_overdue": 2,
+        "connections_turned_away": 4,
+        "hosts_refused": 8,
+    }
+    counters |= {
+        "handler_errors_A.b": 16,
+        "loop_errors_trunk": 32,
+        "host_faults": 64,
+        "nic_deaths": 5,
+    }
     counters |= {"connections_placed": 1000, "flow_mods": 1000}
     assert troubles(counters) == {"connections_dropped": 15, "handler_errors": 112, "nic_deaths": 5}
 
@@ -226,7 +267,9 @@ def test_troubles_of_a_controller() -> None:
 
 
 def test_busy_guests_hold_all_that_is_compared() -> None:
-    settings = StreamSettings(("100,100",), ["max_min"], repeat=2, peers=("lcb", "mptcp"), busy=True)
+    settings = StreamSettings(
+        ("100,100",), ["max_min"], repeat=2, peers=("lcb", "mptcp"), busy=True
+    )
     cells = stream_cells(settings, seed=1)
     assert len(cells) == 2
     words = cells[0].arguments

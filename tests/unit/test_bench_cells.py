@@ -33,12 +33,17 @@ def option(cell: Cell, name: str) -> str | None:
 
 
 def test_fig4_measures_everything_once_per_repeat(b_and_d: list[Topology]) -> None:
-    settings = Fig4Settings(b_and_d, ["max_min", "ri2n_plus"], streams=(1, 8), repeat=2, peers=("lcb", "mptcp"))
+    settings = Fig4Settings(
+        b_and_d, ["max_min", "ri2n_plus"], streams=(1, 8), repeat=2, peers=("lcb", "mptcp")
+    )
     cells = fig4_cells(settings, FILES, seed=5)
     seen = [
         (option(cell, "topologies"), who, streams, cell.seed)
         for cell in cells
-        for who in (*(option(cell, "strategies") or "").split(","), *(option(cell, "peers") or "").split(","))
+        for who in (
+            *(option(cell, "strategies") or "").split(","),
+            *(option(cell, "peers") or "").split(","),
+        )
         for streams in (option(cell, "streams") or "").split(",")
         if who not in ("", "none")
     ]
@@ -50,18 +55,28 @@ def test_fig4_measures_everything_once_per_repeat(b_and_d: list[Topology]) -> No
         for seed in (5, 6)
     ]
     assert sorted(seen) == sorted(wanted)
-    assert all(cell.overlay == {"repeat": cell.seed - 4} and option(cell, "repeat") == "1" for cell in cells)
+    assert all(
+        cell.overlay == {"repeat": cell.seed - 4} and option(cell, "repeat") == "1"
+        for cell in cells
+    )
     assert all(cell.planned_s > 0 for cell in cells)
 
 
 def test_options_that_change_the_traffic_reach_the_guest(b_and_d: list[Topology]) -> None:
     settings = Fig4Settings(
-        b_and_d[1:], ["max_min"], seconds=7, warmup=2, repeat=1, pattern="ping-B", clients=("C",), streams=(3,)
+        b_and_d[1:],
+        ["max_min"],
+        seconds=7,
+        warmup=2,
+        repeat=1,
+        pattern="ping-B",
+        clients=("C",),
+        streams=(3,),
     )
     (cell,) = fig4_cells(settings, FILES, seed=1)
-    assert [option(cell, name) for name in ("seconds", "warmup", "pattern", "clients", "streams")] == [
-        *("7", "2", "ping-B", "C", "3")
-    ]
+    assert [
+        option(cell, name) for name in ("seconds", "warmup", "pattern", "clients", "streams")
+    ] == [*("7", "2", "ping-B", "C", "3")]
 
 
 def test_failover_and_fig9(b_and_d: list[Topology]) -> None:
@@ -116,7 +131,12 @@ def test_parts_are_laid_together_in_order_and_failures_tried_again(
             deaths[guest.label] -= 1
             raise NotAvailable("the guest died")
         context = {"labs": {guest.label: {}}, "kernel": "6.1"}
-        return {"rows": [{"who": guest.label}], "raw": [guest.label], "context": context, "guest_s": 10.0}
+        return {
+            "rows": [{"who": guest.label}],
+            "raw": [guest.label],
+            "context": context,
+            "guest_s": 10.0,
+        }
 
     monkeypatch.setattr(module, "Guest", Guest)
     monkeypatch.setattr(module, "_result", result)

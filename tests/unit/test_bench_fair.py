@@ -35,12 +35,16 @@ def test_figure_4(name: str, total_links: float, fair_links: dict[str, float]) -
     clients = [host for host in topology.managed_hosts() if host != "A"]
     optimum = goodput_optimum(topology, clients, "A")
     assert optimum.total_bps == pytest.approx(total_links * LINK_BPS, rel=1e-6)
-    assert {c: rate / LINK_BPS for c, rate in optimum.fair_bps.items()} == pytest.approx(fair_links, rel=1e-5)
+    assert {c: rate / LINK_BPS for c, rate in optimum.fair_bps.items()} == pytest.approx(
+        fair_links, rel=1e-5
+    )
 
 
 def test_one_client_alone_gets_all_links() -> None:
     topology = load_topology(TOPOLOGIES / "fig4" / "d.yaml")
-    assert goodput_optimum(topology, ["C"], "A").fair_bps["C"] == pytest.approx(2 * LINK_BPS, rel=1e-6)
+    assert goodput_optimum(topology, ["C"], "A").fair_bps["C"] == pytest.approx(
+        2 * LINK_BPS, rel=1e-6
+    )
 
 
 def test_a_client_out_of_reach_and_an_unknown_one_are_named() -> None:
@@ -53,12 +57,17 @@ def test_a_client_out_of_reach_and_an_unknown_one_are_named() -> None:
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Topology:
-    """Two to five hosts with one to three NICs at unequal rates on up to three switches; all have one on s0."""
+    """Two to five hosts with one to three NICs at unequal rates on up to three switches.
+
+    All have one on s0.
+    """
 
     def nics() -> list[dict[str, object]]:
         switches = ["s0", *draw(st.lists(st.sampled_from(["s0", "s1", "s2"]), max_size=2))]
         rate = st.sampled_from([10_000_000, 100_000_000, 1_000_000_000])
-        return [{"name": f"eth{i}", "switch": s, "rate_bps": draw(rate)} for i, s in enumerate(switches)]
+        return [
+            {"name": f"eth{i}", "switch": s, "rate_bps": draw(rate)} for i, s in enumerate(switches)
+        ]
 
     names = "ABCDE"[: draw(st.integers(2, 5))]
     return Topology.model_validate(

@@ -1,4 +1,7 @@
-"""`ri2n bench parallel` without a lab: its options, what rows say of each other, guests, both ends, the page."""
+"""`ri2n bench parallel` without a lab:
+
+its options, what rows say of each other, guests, both ends, the page.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,25 @@ from ri2n_lab.bench.parallel_cells import parallel_cells
 from ri2n_lab.bench.parallel_ends import PARALLEL_PORT, EndSettings, ask
 from ri2n_lab.bench.parallel_faults import broken
 from ri2n_lab.bench.parallel_mix_ends import MixSettings, run
-from ri2n_lab.bench.parallel_plan import ParallelSettings, blank_row, compared, parse_numbers, parse_sizes
+from ri2n_lab.bench.parallel_plan import (
+    ParallelSettings,
+    blank_row,
+    compared,
+    parse_numbers,
+    parse_sizes,
+)
 from ri2n_lab.bench.parallel_trips import figures
-from ri2n_lab.bench.parallel_wire import CHECK, ECHO, GIVE, HEAD, TAKE, pieces, read_exactly, read_line, serve_stream
+from ri2n_lab.bench.parallel_wire import (
+    CHECK,
+    ECHO,
+    GIVE,
+    HEAD,
+    TAKE,
+    pieces,
+    read_exactly,
+    read_line,
+    serve_stream,
+)
 from ri2n_lab.bench.report_parallel import paper_speedup
 from ri2n_lab.cli import bench_parallel
 from ri2n_lab.cli.bench import app
@@ -45,7 +64,9 @@ def six() -> Topology:
     return load_topology(TOPOLOGIES / "parallel" / "six.yaml")
 
 
-def transfer(method: str, streams: int, size: int, bps: float, repeat: int = 1, **more: object) -> Json:
+def transfer(
+    method: str, streams: int, size: int, bps: float, repeat: int = 1, **more: object
+) -> Json:
     key: Json = {
         "connection": "fresh",
         "setup": "include",
@@ -69,7 +90,8 @@ def test_sizes() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "K", "2K..", "4K..2K", "2K..5K", "2K..3M", "1", "2G", "-2K", "2KK", "²K", "1e3", "9" * 40]
+    "text",
+    ["", "K", "2K..", "4K..2K", "2K..5K", "2K..3M", "1", "2G", "-2K", "2KK", "²K", "1e3", "9" * 40],
 )
 def test_bad_sizes(text: str) -> None:
     with pytest.raises(BadInput, match=r"^--sizes "):
@@ -104,7 +126,9 @@ def test_numbers() -> None:
         ("--kernel virtual --parts roundtrip", "not in virtual time"),
     ],
 )
-def test_bad_options_are_one_line(options: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_options_are_one_line(
+    options: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run_guarded(lambda: app(["parallel", *options.split()], standalone_mode=False)) == 2
     captured = capsys.readouterr()
     assert text in captured.err and captured.err.count("\n") == 1 and not captured.out
@@ -118,7 +142,9 @@ def test_the_names_in_the_help_are_those_of_the_bench() -> None:
 def test_narrowed(six: Topology) -> None:
     small = plan.narrowed(six, 2, ("A", "B"))
     assert list(small.hosts) == ["A", "B"] and list(small.switches) == ["n1", "n2"]
-    assert [nic.name for nic in small.hosts["B"].nics] == ["p0", "p1"] and len(six.hosts["B"].nics) == 6
+    assert [nic.name for nic in small.hosts["B"].nics] == ["p0", "p1"] and len(
+        six.hosts["B"].nics
+    ) == 6
     assert {nic.rate_bps for spec in six.hosts.values() for nic in spec.nics} == {100_000_000}
     assert list(six.hosts) == ["A", "B", "C", "D"] and six.warnings() == []
 
@@ -128,8 +154,15 @@ def test_narrowed(six: Topology) -> None:
 
 def test_speedups_are_over_plain_tcp_of_the_same_size() -> None:
     rows = [transfer("tcp", 1, 1024, bps, n) for n, bps in enumerate((10.0, 30.0, 20.0), 1)]
-    rows += [transfer("tcp", 1, 2048, 50.0), transfer("tcps", 2, 1024, 40.0), transfer("parallel", 2, 1024, 38.0)]
-    rows += [transfer("parallel", 2, 1024, 9.0, setup="exclude"), transfer("parallel", 1, 2048, 50.0)]
+    rows += [
+        transfer("tcp", 1, 2048, 50.0),
+        transfer("tcps", 2, 1024, 40.0),
+        transfer("parallel", 2, 1024, 38.0),
+    ]
+    rows += [
+        transfer("parallel", 2, 1024, 9.0, setup="exclude"),
+        transfer("parallel", 1, 2048, 50.0),
+    ]
     found = compared(rows)
     assert [row["speedup"] for row in found] == [0.5, 1.5, 1.0, 1.0, 2.0, 1.9, None, 1.0]
     assert found[5]["of_one_link"] == 0.76 and found[5]["of_tcps"] == 0.95
@@ -139,7 +172,10 @@ def test_speedups_are_over_plain_tcp_of_the_same_size() -> None:
 
 def test_mixes_and_round_trips_are_compared_with_their_own() -> None:
     rows = [blank_row("mix", "tcp", 6, 1, 9, short=0, repeat=1, goodput_bps=10.0)]
-    rows += [blank_row("mix", method, 6, 1, 9, short=4, repeat=1, goodput_bps=30.0) for method in ("tcp", "parallel")]
+    rows += [
+        blank_row("mix", method, 6, 1, 9, short=4, repeat=1, goodput_bps=30.0)
+        for method in ("tcp", "parallel")
+    ]
     rows.append(transfer("tcp", 1, 1024, 99.0))
     assert [row["speedup"] for row in compared(rows)] == [1.0, 3.0, 3.0, 1.0]
     trips = [
@@ -156,16 +192,22 @@ def test_without_plain_tcp_there_is_no_speedup() -> None:
 
 def test_first_bytes_handed_to_connect_are_compared_with_a_plain_connection() -> None:
     rows = [transfer("tcp", 1, 1024, 10.0), transfer("tcp", 1, 1024, 20.0, setup="exclude")]
-    rows += [transfer("parallel", 1, 1024, 10.0, setup=setup) for setup in ("include", "early", "exclude")]
+    rows += [
+        transfer("parallel", 1, 1024, 10.0, setup=setup)
+        for setup in ("include", "early", "exclude")
+    ]
     assert [row["speedup"] for row in compared(rows)] == [1.0, 1.0, 1.0, 1.0, 0.5]
     assert [row["of_tcps"] for row in compared(rows)] == [None, None, 1.0, 1.0, 0.5]
 
 
 def test_short_transfers_have_several_samples(six: Topology) -> None:
     settings = ParallelSettings(six, samples=9)
-    assert [plan.samples(settings, size) for size in (2048, plan.SHORT_BYTES, plan.SHORT_BYTES + 1)] == [9, 9, 1]
+    assert [
+        plan.samples(settings, size) for size in (2048, plan.SHORT_BYTES, plan.SHORT_BYTES + 1)
+    ] == [9, 9, 1]
     assert all(
-        "--samples 9" in " ".join(cell.arguments) for cell in parallel_cells(settings, {"six": Path("x")}, 1)[:3]
+        "--samples 9" in " ".join(cell.arguments)
+        for cell in parallel_cells(settings, {"six": Path("x")}, 1)[:3]
     )
 
 
@@ -175,15 +217,35 @@ def test_only_parallel_connections_take_first_bytes(six: Topology) -> None:
     for method in plan.METHODS:
         early = [("fresh", "early")] if method == "parallel" else []
         assert plan.kinds(settings, method) == [every[0], *early, *every[1:]]
-    assert plan.kinds(replace(settings, connections=("fresh",), setups=("exclude",)), "tcp") == [every[1]]
+    assert plan.kinds(replace(settings, connections=("fresh",), setups=("exclude",)), "tcp") == [
+        every[1]
+    ]
 
 
 def test_the_summary_is_part_by_part() -> None:
     rows = [transfer("tcp", 1, 1024, bps, n) for n, bps in enumerate((10.0, 30.0), 1)]
-    rows += [blank_row("fault", "parallel", 6, 6, 9, fault="one_down", repeat=n, stall_s=n / 2) for n in (1, 2)]
-    rows.append(blank_row("transfer", "mptcp", 6, 2, 1024, connection="fresh", setup="include", why_not="none here"))
+    rows += [
+        blank_row("fault", "parallel", 6, 6, 9, fault="one_down", repeat=n, stall_s=n / 2)
+        for n in (1, 2)
+    ]
+    rows.append(
+        blank_row(
+            "transfer",
+            "mptcp",
+            6,
+            2,
+            1024,
+            connection="fresh",
+            setup="include",
+            why_not="none here",
+        )
+    )
     tcp, mptcp, fault = plan.summarized(rows)
-    assert (tcp["goodput_bps"], tcp["goodput_bps_spread"], tcp["repeats"]) == (20.0, [10.0, 30.0], 2)
+    assert (tcp["goodput_bps"], tcp["goodput_bps_spread"], tcp["repeats"]) == (
+        20.0,
+        [10.0, 30.0],
+        2,
+    )
     assert (mptcp["why_not"], mptcp["repeats"], fault["stall_s"]) == ("none here", 0, 0.75)
 
 
@@ -216,7 +278,9 @@ def test_round_trips_are_by_turns_and_who_is_first_too(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(parallel_ends, "connect", lambda settings, method, streams: Echo(method))
     ends = parallel_ends.EndSettings(("192.0.2.1",), 1)
-    found = parallel_ends._round_trips(ends, {"size": 100, "count": 4, "streams": 3}, lambda answer: None)
+    found = parallel_ends._round_trips(
+        ends, {"size": 100, "count": 4, "streams": 3}, lambda answer: None
+    )
     assert [len(found[name]) for name in ("tcp", "parallel")] == [4, 4]
     head = HEAD.size
     turns = ["parallel", "tcp", "tcp", "parallel"] * 2
@@ -233,14 +297,22 @@ def test_every_fault_breaks_what_it_says() -> None:
     assert broken("one_own_down", nics) == [("nic_down", "B", "p0")]
     assert broken("one_blackhole", nics) == [("blackhole", "A", "p0")]
     counts = {fault: len(broken(fault, nics)) for fault in plan.FAULTS}
-    assert counts == {"one_down": 1, "one_own_down": 1, "one_blackhole": 1, "all_but_one": 2, "all_then_one": 3}
+    assert counts == {
+        "one_down": 1,
+        "one_own_down": 1,
+        "one_blackhole": 1,
+        "all_but_one": 2,
+        "all_then_one": 3,
+    }
 
 
 # ---- guests
 
 
 def test_guests_measure_everything_once(six: Topology) -> None:
-    settings = ParallelSettings(six, sizes=parse_sizes("2K..8K"), streams=(1, 6), repeat=2, parts=plan.PARTS[:3])
+    settings = ParallelSettings(
+        six, sizes=parse_sizes("2K..8K"), streams=(1, 6), repeat=2, parts=plan.PARTS[:3]
+    )
     cells = parallel_cells(settings, {"six": Path("/x/six.yaml")}, seed=5)
     labels = [cell.label for cell in cells]
     wanted = ["tcp 1", *(f"{name} {n}" for name in ("tcps", "parallel", "mptcp") for n in (1, 6))]
@@ -302,7 +374,9 @@ def test_the_other_requests(served: socket.socket) -> None:
 
 
 class Halting:
-    """A stream whose parts come after waits, by a clock of its own; what is answered is in `said`."""
+    """A stream whose parts come after waits, by a clock of its own; what is answered is in
+    `said`.
+    """
 
     def __init__(self, parts: list[tuple[float, bytes]], now_s: float) -> None:
         self.parts, self.now_s, self.said = parts, now_s, b""
@@ -326,7 +400,9 @@ def test_the_longest_wait_inside_a_transfer_is_told(monkeypatch: pytest.MonkeyPa
     parts = [b"a" * 100, b"b" * 2000, b"c" * 7, b"d" * 500]
     head = HEAD.pack(CHECK, 0, HEAD.size + sum(map(len, parts)))
     # The wait for the first part is none of the transfer's.
-    stream = Halting([(0.0, head[:3]), (0.0, head[3:]), *zip((8.0, 0.25, 2.0, 0.5), parts, strict=True)], 100.0)
+    stream = Halting(
+        [(0.0, head[:3]), (0.0, head[3:]), *zip((8.0, 0.25, 2.0, 0.5), parts, strict=True)], 100.0
+    )
     monkeypatch.setattr("ri2n_lab.bench.parallel_wire.time", stream)
     serve_stream(stream)
     seen = json.loads(stream.said)
@@ -339,7 +415,11 @@ def test_the_longest_wait_inside_a_transfer_is_told(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_stream_that_ends_in_the_middle_is_an_error() -> None:
-    cases = [(b"T", "inside a head"), (HEAD.pack(TAKE, 0, 100), "too early"), (HEAD.pack(b"?", 0, 0), "unknown")]
+    cases = [
+        (b"T", "inside a head"),
+        (HEAD.pack(TAKE, 0, 100), "too early"),
+        (HEAD.pack(b"?", 0, 0), "unknown"),
+    ]
     for data, why in cases:
         ours, theirs = socket.socketpair()
         with theirs:
@@ -351,7 +431,10 @@ def test_a_stream_that_ends_in_the_middle_is_an_error() -> None:
 
 @pytest.fixture
 def server() -> Iterator[EndSettings]:
-    """Plain TCP on two addresses of this machine, served as on a host; connections by address in `SEEN`."""
+    """Plain TCP on two addresses of this machine, served as on a host.
+
+    Connections by address in `SEEN`.
+    """
     listener = socket.create_server(("", 0))
     ends: list[threading.Thread] = []
     SEEN.clear()
@@ -385,12 +468,23 @@ SEEN: dict[str, int] = {}
 
 
 @pytest.mark.parametrize(("method", "streams", "seen"), [("tcp", 1, 1), ("tcps", 2, 2)])
-def test_a_client_measures_fresh_and_warm(server: EndSettings, method: str, streams: int, seen: int) -> None:
+def test_a_client_measures_fresh_and_warm(
+    server: EndSettings, method: str, streams: int, seen: int
+) -> None:
     found: list[Json] = []
-    request = {"op": "transfer", "method": method, "streams": streams, "size": 3_000_001, "limit_s": 20}
+    request = {
+        "op": "transfer",
+        "method": method,
+        "streams": streams,
+        "size": 3_000_001,
+        "limit_s": 20,
+    }
     requests = [{**request, "warm_bytes": 1 << 20}, {**request, "warm_bytes": 0}]
     ask(server, iter(requests), found.append)
-    assert set(found[0]) == {"connect_s", "fresh_s", "warm_s"} and set(found[1]) == {"connect_s", "fresh_s"}
+    assert set(found[0]) == {"connect_s", "fresh_s", "warm_s"} and set(found[1]) == {
+        "connect_s",
+        "fresh_s",
+    }
     assert all(0 < value < 20 for each in found for value in each.values())
     assert len(SEEN) == seen and sum(SEEN.values()) == 2 * seen
 
@@ -398,7 +492,8 @@ def test_a_client_measures_fresh_and_warm(server: EndSettings, method: str, stre
 def test_a_client_hands_its_first_bytes_to_connect() -> None:
     found: list[Json] = []
     requests = [
-        {"op": "early", "method": "parallel", "streams": 2, "size": size, "limit_s": 20} for size in (2048, 3_000_001)
+        {"op": "early", "method": "parallel", "streams": 2, "size": size, "limit_s": 20}
+        for size in (2048, 3_000_001)
     ]
     with create_listener(("127.0.0.1", 0)) as listener:
         settings = EndSettings(("127.0.0.1",), listener.address[1] - PARALLEL_PORT)
@@ -408,12 +503,21 @@ def test_a_client_hands_its_first_bytes_to_connect() -> None:
             with listener.accept(20) as stream:
                 serve_stream(stream)
         asking.join(20)
-    assert [set(each) for each in found] == [{"early_s"}] * 2 and all(each["early_s"] > 0 for each in found)
+    assert [set(each) for each in found] == [{"early_s"}] * 2 and all(
+        each["early_s"] > 0 for each in found
+    )
 
 
 def test_a_transfer_with_checked_contents(server: EndSettings) -> None:
     found: list[Json] = []
-    request = {"op": "fault", "method": "tcp", "streams": 1, "size": 1 << 20, "seed": 3, "limit_s": 20}
+    request = {
+        "op": "fault",
+        "method": "tcp",
+        "streams": 1,
+        "size": 1 << 20,
+        "seed": 3,
+        "limit_s": 20,
+    }
     ask(server, iter([request]), found.append)
     began, ended = found
     assert ended["completed"] and ended["intact"] and began["begin_s"] < ended["end_s"]
@@ -431,7 +535,9 @@ def test_a_refused_connection_is_an_answer() -> None:
 
 
 class CountedTime:
-    """A clock that goes on by a millisecond whenever it is looked at, so that a window is so many looks."""
+    """A clock that goes on by a millisecond whenever it is looked at, so that a window is so
+    many looks.
+    """
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -468,27 +574,37 @@ class Patient(socket.socket):
         assert limit_s is not None and limit_s > 0
 
 
-def test_a_process_of_the_mix_counts_its_window(server: EndSettings, counted_time: CountedTime) -> None:
+def test_a_process_of_the_mix_counts_its_window(
+    server: EndSettings, counted_time: CountedTime
+) -> None:
     settings = MixSettings(server, "dns", 1, unit_bytes=1000, times=2, warmup_s=0.05, window_s=0.2)
     found = run(settings, counted_time.now_s + 1)
     assert found["failed"] == 0 and found["bytes"] > 0
     assert found["served"] == found["bytes"] / 2000
-    assert set(SEEN) == {"127.0.0.1", "127.0.0.2"} and abs(SEEN["127.0.0.1"] - SEEN["127.0.0.2"]) <= 1
+    assert (
+        set(SEEN) == {"127.0.0.1", "127.0.0.2"} and abs(SEEN["127.0.0.1"] - SEEN["127.0.0.2"]) <= 1
+    )
     assert sum(SEEN.values()) * 2000 > found["bytes"], "what came before the window does not count"
     SEEN.clear()
     found = run(replace(settings, warmup_s=0.2, window_s=0.0), counted_time.now_s + 1)
-    assert found == {"bytes": 0, "served": 0, "failed": 0} and SEEN, "what comes before the window does not count"
+    assert found == {"bytes": 0, "served": 0, "failed": 0} and SEEN, (
+        "what comes before the window does not count"
+    )
 
 
 def test_a_process_of_the_mix_counts_what_fails(counted_time: CountedTime) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    settings = MixSettings(EndSettings(("127.0.0.1",), port), "tcp", 0, 1000, 1, warmup_s=0.0, window_s=0.1)
+    settings = MixSettings(
+        EndSettings(("127.0.0.1",), port), "tcp", 0, 1000, 1, warmup_s=0.0, window_s=0.1
+    )
     found = run(settings, counted_time.now_s + 1)
     assert found["bytes"] == found["served"] == 0
     assert found["failed"] == 9, "each of them pauses 10 ms, and is looked at twice"
     found = run(replace(settings, warmup_s=0.1, window_s=0.0), counted_time.now_s + 1)
-    assert found == {"bytes": 0, "served": 0, "failed": 0}, "what fails before the window does not count"
+    assert found == {"bytes": 0, "served": 0, "failed": 0}, (
+        "what fails before the window does not count"
+    )
 
 
 # ---- what people see
@@ -498,13 +614,41 @@ def measured() -> list[Json]:
     rows = [transfer("tcp", 1, 64 << 20, 90e6), transfer("tcps", 6, 64 << 20, 540e6)]
     rows += [transfer("parallel", 6, 64 << 20, bps, n) for n, bps in ((1, 520e6), (2, 530e6))]
     rows.append(
-        blank_row("transfer", "mptcp", 6, 6, 64 << 20, connection="fresh", setup="include", why_not="none | here")
+        blank_row(
+            "transfer",
+            "mptcp",
+            6,
+            6,
+            64 << 20,
+            connection="fresh",
+            setup="include",
+            why_not="none | here",
+        )
     )
-    fault: Json = {"fault": "one_down", "completed": True, "stall_s": 0.5, "total_s": 2.0, "resent_bytes": 1 << 20}
-    rows += [blank_row("fault", "parallel", 6, 6, 64 << 20, repeat=n, intact=n == 1, **fault) for n in (1, 2)]
+    fault: Json = {
+        "fault": "one_down",
+        "completed": True,
+        "stall_s": 0.5,
+        "total_s": 2.0,
+        "resent_bytes": 1 << 20,
+    }
+    rows += [
+        blank_row("fault", "parallel", 6, 6, 64 << 20, repeat=n, intact=n == 1, **fault)
+        for n in (1, 2)
+    ]
     rows.append(
         blank_row(
-            "mix", "tcp", 6, 1, 56 << 10, short=0, repeat=1, goodput_bps=90e6, served_per_min=12.0, failed=0, uneven=2.0
+            "mix",
+            "tcp",
+            6,
+            1,
+            56 << 10,
+            short=0,
+            repeat=1,
+            goodput_bps=90e6,
+            served_per_min=12.0,
+            failed=0,
+            uneven=2.0,
         )
     )
     rows.append(
@@ -523,7 +667,11 @@ def measured() -> list[Json]:
         )
     )
     for method, value in (("tcp", 50.0), ("parallel", 58.0)):
-        rows.append(blank_row("roundtrip", method, 6, 6, 1024, awake=True, repeat=1, rtt_us=value, rtt_p99_us=99.0))
+        rows.append(
+            blank_row(
+                "roundtrip", method, 6, 6, 1024, awake=True, repeat=1, rtt_us=value, rtt_p99_us=99.0
+            )
+        )
     return compared(rows)
 
 
@@ -548,9 +696,19 @@ def test_a_row_without_its_part_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_the_paper_says() -> None:
-    assert paper_speedup(6, 64 << 20, "include") == "5.6" and paper_speedup(6, 32 << 20, "include") == "-"
-    assert [paper_speedup(6, size << 10, "exclude") for size in (2, 4, 8)] == ["no gain", "-", "gain"]
-    assert paper_speedup(4, 4 << 10, "exclude") == "gain" and paper_speedup(1, 8 << 10, "exclude") == "-"
+    assert (
+        paper_speedup(6, 64 << 20, "include") == "5.6"
+        and paper_speedup(6, 32 << 20, "include") == "-"
+    )
+    assert [paper_speedup(6, size << 10, "exclude") for size in (2, 4, 8)] == [
+        "no gain",
+        "-",
+        "gain",
+    ]
+    assert (
+        paper_speedup(4, 4 << 10, "exclude") == "gain"
+        and paper_speedup(1, 8 << 10, "exclude") == "-"
+    )
 
 
 def test_the_table_for_people() -> None:

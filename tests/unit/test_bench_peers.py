@@ -1,4 +1,6 @@
-"""What each peer can do on the shipped topologies, what those mean for it, and the options that name peers."""
+"""What each peer can do on the shipped topologies, what those mean for it, and the options that
+name peers.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ CANNOT = {
 def test_every_shipped_topology(peer: str, name: str) -> None:
     reason = why_not(peer, topology_of(name))
     expected = CANNOT.get((peer, name))
-    assert (reason is None) if expected is None else (reason is not None and expected in reason), reason
+    assert (reason is None) if expected is None else (reason is not None and expected in reason), (
+        reason
+    )
 
 
 def hosts(**nics: str) -> Topology:
@@ -61,7 +65,10 @@ def hosts(**nics: str) -> Topology:
     lines = ["name: t", "switches: {s0: {}, s1: {}}", "hosts:"]
     for host, switches in nics.items():
         lines.append(f"  {host}:\n    nics:")
-        lines += [f"      - {{name: eth{k}, switch: {s}, rate_bps: 100000000}}" for k, s in enumerate(switches.split())]
+        lines += [
+            f"      - {{name: eth{k}, switch: {s}, rate_bps: 100000000}}"
+            for k, s in enumerate(switches.split())
+        ]
     return parse_topology("\n".join(lines) + "\n")
 
 
@@ -111,10 +118,16 @@ def test_addresses_are_unique_and_networks_symmetric(name: str) -> None:
         for host in topology.hosts
         for network in common_networks(topology, host, host)
     ]
-    assert len(addresses) == len(set(addresses)) == sum(len(spec.nics) for spec in topology.hosts.values())
+    assert (
+        len(addresses)
+        == len(set(addresses))
+        == sum(len(spec.nics) for spec in topology.hosts.values())
+    )
     for one in topology.hosts:
         for other in topology.hosts:
-            assert set(common_networks(topology, one, other)) == set(common_networks(topology, other, one))
+            assert set(common_networks(topology, one, other)) == set(
+                common_networks(topology, other, one)
+            )
 
 
 def test_several_nics_on_one_switch_are_networks_of_their_own() -> None:
@@ -122,12 +135,22 @@ def test_several_nics_on_one_switch_are_networks_of_their_own() -> None:
     assert common_networks(topology, "A", "B") == [("s0", 0), ("s0", 1)]
     assert address_on(topology, "B", ("s0", 1)) == "10.78.1.2"
     mixed = topology_of("mixed")
-    assert common_networks(mixed, "D", "A") == [("s0", 0), ("s1", 0), ("s2", 0)]  # A's second NIC on s2 is for nobody
+    assert common_networks(mixed, "D", "A") == [
+        ("s0", 0),
+        ("s1", 0),
+        ("s2", 0),
+    ]  # A's second NIC on s2 is for nobody
 
 
 @pytest.mark.parametrize(
     ("rates", "expected"),
-    [([100, 100], [1, 1]), ([100, 50], [2, 1]), ([50, 20], [5, 2]), ([1000, 1], [255, 1]), ([7], [1])],
+    [
+        ([100, 100], [1, 1]),
+        ([100, 50], [2, 1]),
+        ([50, 20], [5, 2]),
+        ([1000, 1], [255, 1]),
+        ([7], [1]),
+    ],
 )
 def test_weights_of_paths(rates: list[int], expected: list[int]) -> None:
     assert path_weights(rates) == expected
@@ -144,7 +167,9 @@ def test_weights_are_possible_and_keep_the_ratio(hundreds: list[int]) -> None:
 
 def test_knocking_counts_refusals_and_notices_silence() -> None:
     assert knock("127.0.0.1", 9, 3, 0.5) == 3
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:  # takes one or two, then answers no more
+    with socket.create_server(
+        ("127.0.0.1", 0), backlog=0
+    ) as full:  # takes one or two, then answers no more
         assert knock("127.0.0.1", full.getsockname()[1], 4, 0.2) in (1, 2)
 
 
@@ -157,7 +182,11 @@ def test_strategies_and_peers_by_name() -> None:
     assert contestants("all", "") == {"strategies": STRATEGIES, "peers": (), "autonomous": ()}
     assert contestants("none", "all") == {"strategies": [], "peers": tuple(PEERS), "autonomous": ()}
     both = contestants("max_min", "lcb, ecmp", "ri2n_plus")
-    assert both == {"strategies": ["max_min"], "peers": ("lcb", "ecmp"), "autonomous": ("ri2n_plus",)}
+    assert both == {
+        "strategies": ["max_min"],
+        "peers": ("lcb", "ecmp"),
+        "autonomous": ("ri2n_plus",),
+    }
     assert contestants("none", "", "all")["autonomous"] == tuple(STRATEGIES)
     with pytest.raises(BadInput, match="none: name at least one of --peers"):
         contestants("none", "")
@@ -178,11 +207,13 @@ def test_numbers_of_streams() -> None:
 def test_each_peer_and_number_of_streams_takes_its_time() -> None:
     plain = topology_of("fig4/b")
     base = total_seconds(Fig4Settings([plain], ["max_min"]))
-    assert total_seconds(Fig4Settings([plain], ["max_min"], peers=("lcb",))) == pytest.approx(2 * base)
+    assert total_seconds(Fig4Settings([plain], ["max_min"], peers=("lcb",))) == pytest.approx(
+        2 * base
+    )
     assert total_seconds(Fig4Settings([plain], ["max_min"], streams=(1, 8))) > 1.5 * base
     assert total_seconds(Fig4Settings([plain], [], peers=("lcb",))) == pytest.approx(base)
     faults = ["nic_down"]
     only_peer = failover_seconds(FailoverSettings(plain, faults, [], peers=("lcb",)))
-    assert failover_seconds(FailoverSettings(plain, faults, ["max_min"], peers=("lcb",))) == pytest.approx(
-        2 * only_peer
-    )
+    assert failover_seconds(
+        FailoverSettings(plain, faults, ["max_min"], peers=("lcb",))
+    ) == pytest.approx(2 * only_peer)

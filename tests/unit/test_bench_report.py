@@ -1,4 +1,7 @@
-"""`ri2n bench report`: from files of benches to a page, pictures and small files that make the same page."""
+"""`ri2n bench report`:
+
+from files of benches to a page, pictures and small files that make the same page.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +34,24 @@ def topology(name: str) -> Topology:
     return load_topology(REPOSITORY / "topologies" / "fig4" / f"{name}.yaml")
 
 
-def fig4(path: Path, *, shares: tuple[float, ...] = (0.5, 0.9, 0.7), streams: tuple[int, ...] = (1, 8)) -> Path:
-    """`max_min` and `round_robin` and two peers on b and d, a run per share; one peer cannot do d."""
+def fig4(
+    path: Path, *, shares: tuple[float, ...] = (0.5, 0.9, 0.7), streams: tuple[int, ...] = (1, 8)
+) -> Path:
+    """`max_min` and `round_robin` and two peers on b and d, a run per share; one peer cannot do
+    d.
+    """
     names = ("b", "d")
     settings: Json = {
         "topologies": [topology(name).model_dump(mode="json") for name in names],
         "strategies": ["max_min", "round_robin"],
         "peers": ["mptcp", "lcb"],
-        **{"mode": "flow", "streams": list(streams), "seconds": 10, "warmup": 3, "repeat": len(shares)},
+        **{
+            "mode": "flow",
+            "streams": list(streams),
+            "seconds": 10,
+            "warmup": 3,
+            "repeat": len(shares),
+        },
         **{"pattern": "bulk", "clients": []},
     }
     report = Report("fig4", None, settings)
@@ -48,21 +61,38 @@ def fig4(path: Path, *, shares: tuple[float, ...] = (0.5, 0.9, 0.7), streams: tu
         for strategy in ("mptcp", "lcb", "max_min", "round_robin"):
             peer = strategy in ("mptcp", "lcb")
             for count in streams:
-                key = {"topology": name, "strategy": strategy, "peer": peer, "mode": "flow", "streams": count}
+                key = {
+                    "topology": name,
+                    "strategy": strategy,
+                    "peer": peer,
+                    "mode": "flow",
+                    "streams": count,
+                }
                 if (name, strategy) == ("d", "lcb"):
                     report.add(cannot(key), {}, [])
                     continue
                 for repeat, share in enumerate(shares, start=1):
-                    report.add(measured({**key, "repeat": repeat}, optimum, share, peer), {"iperf3": "bulky"}, [])
+                    report.add(
+                        measured({**key, "repeat": repeat}, optimum, share, peer),
+                        {"iperf3": "bulky"},
+                        [],
+                    )
     report.document["context"]["labs"] = {
         name: {
             "datapath": "netdev",
             "congestion_control": "cubic",
             "qdiscs": {
-                "sw": ["qdisc noqueue 0: dev lo root refcnt 2 ", "qdisc tbf 1: dev A-eth0 root refcnt 3 rate 100Mbit "],
+                "sw": [
+                    "qdisc noqueue 0: dev lo root refcnt 2 ",
+                    "qdisc tbf 1: dev A-eth0 root refcnt 3 rate 100Mbit ",
+                ],
                 "A": ["qdisc netem 8001: dev eth0 root refcnt 3 limit 1000 delay 5us rate 100Mbit"],
             },
-            "offloads": ["Features for eth0:", "rx-checksumming: off", "\ttx-checksum-ipv4: off [fixed]"],
+            "offloads": [
+                "Features for eth0:",
+                "rx-checksumming: off",
+                "\ttx-checksum-ipv4: off [fixed]",
+            ],
             "seed": None,
         }
         for name in names
@@ -78,7 +108,12 @@ def save(report: Report, path: Path) -> Path:
 
 
 def cannot(key: Json) -> Json:
-    nothing = {"total_of_optimum": None, "worst_share": None, "retransmits": None, "slots_moved": None}
+    nothing = {
+        "total_of_optimum": None,
+        "worst_share": None,
+        "retransmits": None,
+        "slots_moved": None,
+    }
     return {**key, "repeat": 0, "why_not": REASON, "clients": {}, "weights": {}, **nothing}
 
 
@@ -89,19 +124,39 @@ def measured(key: Json, optimum: Optimum, share: float, peer: bool) -> Json:
 
 
 def failover(path: Path) -> Path:
-    report = Report("failover", None, {"topology": topology("b").model_dump(mode="json"), "strategies": ["max_min"]})
+    report = Report(
+        "failover",
+        None,
+        {"topology": topology("b").model_dump(mode="json"), "strategies": ["max_min"]},
+    )
     for fault, outage_ms in (("switch_down", 400.0), ("nic_down", 0.0)):
         for strategy, peer, factor in (("max_min", False, 1.0), ("lcb", True, 10.0)):
             for repeat in (1, 2):
-                figures = {"outage_ms": outage_ms * factor, "lost": 4, "sent": 6000, "tcp_stall_ms": 210.5 * repeat}
-                key = {"fault": fault, "strategy": strategy, "peer": peer, "mode": "flow", "repeat": repeat}
+                figures = {
+                    "outage_ms": outage_ms * factor,
+                    "lost": 4,
+                    "sent": 6000,
+                    "tcp_stall_ms": 210.5 * repeat,
+                }
+                key = {
+                    "fault": fault,
+                    "strategy": strategy,
+                    "peer": peer,
+                    "mode": "flow",
+                    "repeat": repeat,
+                }
                 report.add({**key, **figures, "path": "-"}, {}, [])
     return save(report, path)
 
 
 def fig9(path: Path) -> Path:
     """Two phases of ten samples; in the second, C's weights change at its sixth."""
-    settings = {"topology": topology("e").model_dump(mode="json"), "strategy": "max_min", "streams": 8, "phase_s": 1}
+    settings = {
+        "topology": topology("e").model_dump(mode="json"),
+        "strategy": "max_min",
+        "streams": 8,
+        "phase_s": 1,
+    }
     report = Report("fig9", None, settings)
     for number, phase in enumerate(("e: all links", "f: B lost link 1")):
         began_s = 5000.123 + number
@@ -110,15 +165,30 @@ def fig9(path: Path) -> Path:
             share = 0.75 if number and index >= 5 else 0.5
             weights = {"C": {"eth0>eth0": 1 - share, "eth1>eth1": share}}
             samples.append({"time_s": began_s + index / 10, "hbspan_s": 0.25, "weights": weights})
-        row: Json = {"phase": phase, "settle_s": 0.5 if number else None, "settle_hbspan": 2.0 if number else None}
-        row |= {"hbspan_s": 0.25, "weights": samples[-1]["weights"], "goodput_bps": {"C": 95_000_000}}
+        row: Json = {
+            "phase": phase,
+            "settle_s": 0.5 if number else None,
+            "settle_hbspan": 2.0 if number else None,
+        }
+        row |= {
+            "hbspan_s": 0.25,
+            "weights": samples[-1]["weights"],
+            "goodput_bps": {"C": 95_000_000},
+        }
         report.add(row, {"phase": phase, "began_s": began_s, "samples": samples}, [])
     return save(report, path)
 
 
 def cycle(path: Path) -> Path:
     report = Report("cycle", None, {"hosts": 32, "pairs": [31], "seconds": 10.0})
-    row = {"hosts": 32, "active_pairs": 31, "rounds": 20, "cycle_s": 0.051, "cycle_max_s": 0.09, "cpu_s": 0.02}
+    row = {
+        "hosts": 32,
+        "active_pairs": 31,
+        "rounds": 20,
+        "cycle_s": 0.051,
+        "cycle_max_s": 0.09,
+        "cpu_s": 0.02,
+    }
     report.add({**row, "changed_tables": 31, "change_cycle_s": 0.11, "change_cpu_s": 0.07}, [], [])
     return save(report, path)
 
@@ -129,16 +199,27 @@ def files(tmp_path: Path) -> list[Path]:
     made = [fig4(tmp_path / "fig4-virtual.json"), failover(tmp_path / "failover_host.json")]
     made += [fig9(tmp_path / "fig9.json"), cycle(tmp_path / "Cycle of today.json")]
     document = json.loads(made[0].read_text())
-    document["command"] = f"ri2n bench fig4 --kernel virtual --topologies {tmp_path}/b.yaml --json {tmp_path}/x.json"
+    document["command"] = (
+        f"ri2n bench fig4 --kernel virtual --topologies {tmp_path}/b.yaml --json {tmp_path}/x.json"
+    )
     document["settings"]["json_file"] = f"{tmp_path}/x.json"
-    document["context"] |= {"lab_kernel": "virtual", "guest_s": 900.5, "real_s": 7200.25, "kernel": "6.18-outside"}
+    document["context"] |= {
+        "lab_kernel": "virtual",
+        "guest_s": 900.5,
+        "real_s": 7200.25,
+        "kernel": "6.18-outside",
+    }
     document["context"]["guest"] = {"kernel": "6.1-inside", "ovs": "3.1.0", "share": str(tmp_path)}
     made[0].write_text(json.dumps(document))
     return made
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def page_of(files: list[Path]) -> str:
@@ -160,7 +241,9 @@ def table_after(page: str, heading: str) -> list[list[str]]:
 # ---- the same page again
 
 
-def test_the_small_files_make_the_same_page_byte_for_byte(files: list[Path], tmp_path: Path) -> None:
+def test_the_small_files_make_the_same_page_byte_for_byte(
+    files: list[Path], tmp_path: Path
+) -> None:
     written, warnings = write_report(files, tmp_path / "one")
     assert not warnings and {path.suffix for path in written} == {".md", ".svg", ".json"}
     small = sorted((tmp_path / "one" / "results").glob("*.json"))
@@ -179,7 +262,9 @@ def test_the_order_of_the_arguments_does_not_matter(files: list[Path], tmp_path:
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
-def test_small_files_hold_no_raw_data_and_nothing_any_machine_path(files: list[Path], tmp_path: Path) -> None:
+def test_small_files_hold_no_raw_data_and_nothing_any_machine_path(
+    files: list[Path], tmp_path: Path
+) -> None:
     write_report(files, tmp_path / "out")
     for name, content in contents(tmp_path / "out").items():
         assert b"bulky" not in content and str(tmp_path).encode() not in content, name
@@ -193,8 +278,12 @@ def test_the_page_in_the_repository_is_what_its_data_make() -> None:
     data = sorted(docs.glob("results/*.json"))
     made = make_report([load_measurement(path) for path in data]) if data else {}
     for name, text in made.items():
-        assert (docs / name).read_text(encoding="utf-8") == text, f"{name}: ri2n bench report docs/results/*.json"
-    there = {str(path.relative_to(docs)) for path in [*docs.glob("results/*"), *docs.glob("results.md")]}
+        assert (docs / name).read_text(encoding="utf-8") == text, (
+            f"{name}: ri2n bench report docs/results/*.json"
+        )
+    there = {
+        str(path.relative_to(docs)) for path in [*docs.glob("results/*"), *docs.glob("results.md")]
+    }
     assert there == set(made)
 
 
@@ -220,14 +309,19 @@ def test_fig4_ours_come_first_and_a_peer_that_cannot_has_its_reason(files: list[
 
 
 def test_fig4_median_spread_weights_and_the_papers_figures(files: list[Path]) -> None:
-    head, _, *rows = table_after(page_of(files), "#### d: B has link 0 only, C has both (one TCP stream per client)")
+    head, _, *rows = table_after(
+        page_of(files), "#### d: B has link 0 only, C has both (one TCP stream per client)"
+    )
     cells = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
     mine = cells["`round_robin`"]
     assert mine["share of the optimum"] == "0.70 (0.50..0.90)"
     assert mine["B, Mbit/s"] == f"{0.7 * 100 * 1448 / 1514:.1f}"
     assert mine["link 1 : link 0"] == "B 3.0, C 3.0"
     assert mine["paper: share"] == f"{142.9 / (2 * 112.2):.2f}"
-    assert cells["*mptcp*"]["paper: share"] == "-" and cells["*lcb*"]["share of the optimum"] == "no (1)"
+    assert (
+        cells["*mptcp*"]["paper: share"] == "-"
+        and cells["*lcb*"]["share of the optimum"] == "no (1)"
+    )
 
 
 def test_failover_rows_and_old_files_without_peers(tmp_path: Path) -> None:
@@ -246,7 +340,9 @@ def test_failover_rows_and_old_files_without_peers(tmp_path: Path) -> None:
     for row in document["rows"]:
         del row["strategy"], row["peer"]
     path.write_text(json.dumps(document))
-    assert [row[1] for row in table_after(page_of([path]), "## One fault")[2:]] == ["`ri2n_plus`"] * 2
+    assert [row[1] for row in table_after(page_of([path]), "## One fault")[2:]] == [
+        "`ri2n_plus`"
+    ] * 2
 
 
 def test_a_peer_without_udp_has_its_tcp_figures_only(tmp_path: Path) -> None:
@@ -273,7 +369,9 @@ def test_losses_without_end_are_told_from_a_short_outage(tmp_path: Path) -> None
     made = make_report([load_measurement(path)])
     rows = table_after(made["results.md"], "## One fault")[2:]
     assert [row[5] for row in rows] == ["no", "yes", "no", "1 of 2"]
-    assert made["results/failover-host-outage.svg"].count("open-end") == 2 + 1  # and once to explain it
+    assert (
+        made["results/failover-host-outage.svg"].count("open-end") == 2 + 1
+    )  # and once to explain it
     assert "open-end" not in made["results/failover-host-tcp.svg"]
 
 
@@ -282,20 +380,40 @@ def test_fig9_and_cycle(files: list[Path]) -> None:
     phases = table_after(page, "## Links are cut")[2:]
     assert phases[0] == ["e: all links", "never", "-", "0.25", "C 1.0", "95.0"]
     assert phases[1] == ["f: B lost link 1", "0.50", "2.0", "0.25", "C 3.0", "95.0"]
-    assert table_after(page, "## The controller's round")[2] == ["32", "31", "20", "51 (20)", "90", "110 (70)", "31"]
+    assert table_after(page, "## The controller's round")[2] == [
+        "32",
+        "31",
+        "20",
+        "51 (20)",
+        "90",
+        "110 (70)",
+        "31",
+    ]
 
 
 def test_rounds_beside_spinning_programs_say_how_the_controller_settled(tmp_path: Path) -> None:
     path = cycle(tmp_path / "cycle.json")
     document = json.loads(path.read_text())
-    document["rows"][0] |= {"settle_s": 33.1, "connections_dropped": 0, "handler_errors": 2, "nic_deaths": 1}
+    document["rows"][0] |= {
+        "settle_s": 33.1,
+        "connections_dropped": 0,
+        "handler_errors": 2,
+        "nic_deaths": 1,
+    }
     path.write_text(json.dumps(document))
     head, _, row = table_after(page_of([path]), "## The controller's round")
-    assert head[-4:] == ["settled after, s", "connections dropped", "errors of handlers", "NICs taken for dead"]
+    assert head[-4:] == [
+        "settled after, s",
+        "connections dropped",
+        "errors of handlers",
+        "NICs taken for dead",
+    ]
     assert row[-4:] == ["33", "0", "2", "1"]
 
 
-def test_every_table_and_picture_is_followed_by_what_made_it(files: list[Path], tmp_path: Path) -> None:
+def test_every_table_and_picture_is_followed_by_what_made_it(
+    files: list[Path], tmp_path: Path
+) -> None:
     page = page_of(files)
     # Every table but the contexts themselves, and every picture.
     tables = len(re.findall(r"^\| ---", page, flags=re.M)) - len(files)
@@ -305,7 +423,10 @@ def test_every_table_and_picture_is_followed_by_what_made_it(files: list[Path], 
     write_report(files, tmp_path / "out")
     for target in re.findall(r"\]\((results/[^)]*)\)", page):
         assert (tmp_path / "out" / target).is_file()
-    anchors = {re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in re.findall("### (.*)", page)}
+    anchors = {
+        re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-")
+        for title in re.findall("### (.*)", page)
+    }
     assert set(re.findall(r"\]\(#([^)]*)\)", page)) <= anchors
 
 
@@ -327,11 +448,16 @@ def test_the_context_tells_the_guest_from_the_machine(files: list[Path]) -> None
 
 def test_a_file_without_its_command_gets_it_from_its_settings(tmp_path: Path) -> None:
     assert load_measurement(fig4(tmp_path / "x.json")).command == (
-        "ri2n bench fig4 --topologies b,d --strategies max_min,round_robin --peers mptcp,lcb --streams 1,8"
+        "ri2n bench fig4 --topologies b,d --strategies max_min,round_robin --peers mptcp,lcb "
+        "--streams 1,8"
         " --seconds 10 --warmup 3 --repeat 3"
     )
     path = fig4(tmp_path / "x.json")
-    path.write_text(json.dumps({**json.loads(path.read_text()), "settings": {"strategies": [], "peers": ["lcb"]}}))
+    path.write_text(
+        json.dumps(
+            {**json.loads(path.read_text()), "settings": {"strategies": [], "peers": ["lcb"]}}
+        )
+    )
     assert load_measurement(path).command == "ri2n bench fig4 --strategies none --peers lcb"
     assert load_measurement(fig9(tmp_path / "x.json")).command == (
         "ri2n bench fig9 --topology e --strategy max_min --streams 8 --phase-seconds 1"
@@ -343,16 +469,38 @@ def test_a_file_without_its_command_gets_it_from_its_settings(tmp_path: Path) ->
 
 def test_pictures_are_whole_svg_on_white_with_legend_axes_and_units(files: list[Path]) -> None:
     made = make_report([load_measurement(path) for path in files])
-    pictures = {name: ElementTree.fromstring(text) for name, text in made.items() if name.endswith(".svg")}
+    pictures = {
+        name: ElementTree.fromstring(text) for name, text in made.items() if name.endswith(".svg")
+    }
     assert len(pictures) == 7
     for root in pictures.values():
         rect = root.find(f"{SVG}rect")
-        assert rect is not None and rect.attrib == {"width": "100%", "height": "100%", "fill": "#ffffff"}
-    texts = {name: [text.text for text in root.iter(f"{SVG}text")] for name, root in pictures.items()}
-    names = {"round_robin", "max_min", "lcb", "mptcp", "ours:", "peers:", "topology", "no", "share of its fair rate"}
+        assert rect is not None and rect.attrib == {
+            "width": "100%",
+            "height": "100%",
+            "fill": "#ffffff",
+        }
+    texts = {
+        name: [text.text for text in root.iter(f"{SVG}text")] for name, root in pictures.items()
+    }
+    names = {
+        "round_robin",
+        "max_min",
+        "lcb",
+        "mptcp",
+        "ours:",
+        "peers:",
+        "topology",
+        "no",
+        "share of its fair rate",
+    }
     assert names <= set(texts["results/fig4-virtual-worst-8.svg"])
-    assert {"ms, logarithmic", "nic_down", "fault", "10,000"} <= set(texts["results/failover-host-outage.svg"])
-    assert {"eth0", "eth1", "client C", "time, s", "f: B lost link 1"} <= set(texts["results/fig9-host-weights.svg"])
+    assert {"ms, logarithmic", "nic_down", "fault", "10,000"} <= set(
+        texts["results/failover-host-outage.svg"]
+    )
+    assert {"eth0", "eth1", "client C", "time, s", "f: B lost link 1"} <= set(
+        texts["results/fig9-host-weights.svg"]
+    )
 
 
 def drawn(svg: str) -> dict[str, dict[str, str]]:
@@ -367,13 +515,21 @@ def drawn(svg: str) -> dict[str, dict[str, str]]:
 
 def test_bars_are_as_high_as_their_values_and_peers_are_hatched() -> None:
     series = [Series("max_min", True, 3), Series("lcb", False, 0)]
-    values = {("d", "max_min"): Bar(1.0, 1.0, 1.0), ("d", "lcb"): Bar(0.25, 0.2, 0.3), ("h", "lcb"): Bar(None)}
-    svg = bars("t", ["d", "h"], series, values, y_label="share", x_label="topology", mark=Mark(1.0, "best"))
+    values = {
+        ("d", "max_min"): Bar(1.0, 1.0, 1.0),
+        ("d", "lcb"): Bar(0.25, 0.2, 0.3),
+        ("h", "lcb"): Bar(None),
+    }
+    svg = bars(
+        "t", ["d", "h"], series, values, y_label="share", x_label="topology", mark=Mark(1.0, "best")
+    )
     found = drawn(svg)
     assert set(found) == {"d, max_min: 1", "d, lcb: 0.25"}
     ours, peer = found["d, max_min: 1"], found["d, lcb: 0.25"]
     assert float(ours["height"]) == pytest.approx(4 * float(peer["height"]), abs=0.5)
-    assert float(ours["y"]) + float(ours["height"]) == pytest.approx(float(peer["y"]) + float(peer["height"]), abs=0.2)
+    assert float(ours["y"]) + float(ours["height"]) == pytest.approx(
+        float(peer["y"]) + float(peer["height"]), abs=0.2
+    )
     assert float(ours["x"]) + float(ours["width"]) < float(peer["x"])
     assert not ours["fill"].startswith("url") and peer["fill"] == "url(#peer0)"
     assert svg.count('id="peer0"') == 1 and svg.count(">no</text>") == 1
@@ -382,19 +538,29 @@ def test_bars_are_as_high_as_their_values_and_peers_are_hatched() -> None:
 def test_a_logarithmic_decade_is_as_high_as_the_next_and_nothing_is_still_seen() -> None:
     one = [Series("max_min", True, 3)]
     values = {(str(ms), "max_min"): Bar(float(ms), ms, ms) for ms in (0, 10, 100, 1000)}
-    svg = bars("t", ["0", "10", "100", "1000"], one, values, y_label="ms", x_label="fault", log=True)
+    svg = bars(
+        "t", ["0", "10", "100", "1000"], one, values, y_label="ms", x_label="fault", log=True
+    )
     heights = [float(each["height"]) for each in drawn(svg).values()]
-    assert heights[2] == pytest.approx(2 * heights[1], abs=0.2) and heights[3] == pytest.approx(3 * heights[1], abs=0.3)
+    assert heights[2] == pytest.approx(2 * heights[1], abs=0.2) and heights[3] == pytest.approx(
+        3 * heights[1], abs=0.3
+    )
     assert 0 < heights[0] < 5
 
 
 def test_a_strategy_has_one_colour_in_all_pictures(tmp_path: Path) -> None:
     path = fig4(tmp_path / "fig4.json", streams=(8,))
-    fills = {name: each["fill"] for name, each in drawn(make_report([load_measurement(path)])[SMALL]).items()}
+    fills = {
+        name: each["fill"]
+        for name, each in drawn(make_report([load_measurement(path)])[SMALL]).items()
+    }
     document = json.loads(path.read_text())
     document["rows"] = [row for row in document["rows"] if row["strategy"] in ("max_min", "mptcp")]
     path.write_text(json.dumps(document))
-    alone = {name: each["fill"] for name, each in drawn(make_report([load_measurement(path)])[SMALL]).items()}
+    alone = {
+        name: each["fill"]
+        for name, each in drawn(make_report([load_measurement(path)])[SMALL]).items()
+    }
     assert len(alone) == 4 and alone.items() <= fills.items()
 
 
@@ -403,7 +569,9 @@ SMALL = "results/fig4-host-total-8.svg"
 
 def test_shares_hold_until_the_next_sample() -> None:
     panel = Steps("client C", {"eth1": [(0.0, 0.5), (5.0, 1.0)]})
-    root = ElementTree.fromstring(steps("t", [panel], [Mark(0.0, "e"), Mark(5.0, "f")], 10.0, y_label="share"))
+    root = ElementTree.fromstring(
+        steps("t", [panel], [Mark(0.0, "e"), Mark(5.0, "f")], 10.0, y_label="share")
+    )
     line = root.find(f"{SVG}polyline")
     assert line is not None
     points = [tuple(map(float, point.split(","))) for point in line.attrib["points"].split()]
@@ -421,7 +589,9 @@ def test_odd_texts_break_neither_table_nor_picture(tmp_path: Path) -> None:
     assert rows[-1][0] == r"*&lt;b>\| &\`x\`\[a](b)*"
     outside_code = re.sub(r"`[^`\n]*`", "", made["results.md"].replace(r"\`", ""))
     assert "<b>" not in outside_code and "`" not in outside_code
-    assert "<b>|&`x`[a](b)" in [text.text for text in ElementTree.fromstring(made[SMALL]).iter(f"{SVG}text")]
+    assert "<b>|&`x`[a](b)" in [
+        text.text for text in ElementTree.fromstring(made[SMALL]).iter(f"{SVG}text")
+    ]
 
 
 # ---- bad input
@@ -454,7 +624,10 @@ def edited(change: Callable[[Json], object]) -> Callable[[Path], None]:
         (edited(lambda document: document.pop("context")), "context: is missing"),
         (edited(lambda document: document["rows"][2].pop("worst_share")), "rows[2].worst_share"),
         (edited(lambda document: document["rows"][2].update(streams="8")), "rows[2].streams"),
-        (edited(lambda document: document["rows"][2].update(worst_share=float("nan"))), "NaN is no number"),
+        (
+            edited(lambda document: document["rows"][2].update(worst_share=float("nan"))),
+            "NaN is no number",
+        ),
         (edited(lambda document: document["context"].update(labs=[1])), "context.labs"),
     ],
 )
@@ -478,19 +651,27 @@ def ri2n(*arguments: str) -> int:
     return ended.value.code if isinstance(ended.value.code, int) else 0
 
 
-def test_an_incomplete_run_is_marked_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_incomplete_run_is_marked_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = fig4(tmp_path / "fig4-short.json")
     path.write_text(path.read_text().replace('"complete": true', '"complete": false'))
     assert ri2n("bench", "report", str(path), "-o", str(tmp_path / "out")) == 0
     captured = capsys.readouterr()
     assert f"warning: {path}: the run is incomplete" in captured.err
     assert str(tmp_path / "out/results.md") in captured.out.splitlines()
-    assert "## Everybody sends to one host: fig4-short (incomplete)" in (tmp_path / "out/results.md").read_text()
+    assert (
+        "## Everybody sends to one host: fig4-short (incomplete)"
+        in (tmp_path / "out/results.md").read_text()
+    )
 
 
 def test_two_runs_need_two_names(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    one, two = fig4(tmp_path / "fig4-x.json"), fig4(tmp_path / "other" / "fig4-x.json", shares=(0.8,))
+    one, two = (
+        fig4(tmp_path / "fig4-x.json"),
+        fig4(tmp_path / "other" / "fig4-x.json", shares=(0.8,)),
+    )
     with pytest.raises(BadInput, match=r"would be fig4-x\.json.*rename one"):
         write_report([one, two], tmp_path / "out")
     assert not (tmp_path / "out").exists()

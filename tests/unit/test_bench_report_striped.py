@@ -40,10 +40,29 @@ def page_of(path: Path) -> str:
 
 def test_streams(tmp_path: Path) -> None:
     key: Json = {"links_mbps": "100,50", "strategy": "max_min", "peer": False, "mode": "packet"}
-    figures: Json = {**dict.fromkeys(FIGURES), "goodput_bps": 140e6, "retransmits": 3, "out_of_order": 9}
+    figures: Json = {
+        **dict.fromkeys(FIGURES),
+        "goodput_bps": 140e6,
+        "retransmits": 3,
+        "out_of_order": 9,
+    }
     tcp = {**key, "proto": "tcp", "cc": "cubic"}
-    rows = [{**tcp, "repeat": number, **figures, "of_sum": share} for number, share in ((1, 0.97), (2, 0.99))]
-    rows.append({**key, "proto": "udp", "cc": None, "repeat": 1, **figures, "of_sum": 0.9, "lost": 2, "sent": 7})
+    rows = [
+        {**tcp, "repeat": number, **figures, "of_sum": share}
+        for number, share in ((1, 0.97), (2, 0.99))
+    ]
+    rows.append(
+        {
+            **key,
+            "proto": "udp",
+            "cc": None,
+            "repeat": 1,
+            **figures,
+            "of_sum": 0.9,
+            "lost": 2,
+            "sent": 7,
+        }
+    )
     other = {**key, "strategy": "lcb", "peer": True, "mode": None, "proto": "tcp", "cc": "bbr"}
     rows.append(missing_row(other, "no bonding | here", FIGURES))
     page = page_of(written(tmp_path / "stream.json", "stream", rows))
@@ -57,21 +76,56 @@ def test_streams(tmp_path: Path) -> None:
 
 def test_a_stream_beside_spinning_programs_says_what_was_taken_for_dead(tmp_path: Path) -> None:
     key: Json = {"links_mbps": "100,100", "peer": False, "proto": "tcp", "cc": "cubic", "repeat": 1}
-    figures: Json = {**dict.fromkeys(FIGURES), "goodput_bps": 140e6, "of_sum": 0.8, "of_links": 0.82}
-    rows = [{**key, "strategy": "max_min", "mode": "packet", **figures, "link_deaths": 0, "nic_deaths": 1}]
+    figures: Json = {
+        **dict.fromkeys(FIGURES),
+        "goodput_bps": 140e6,
+        "of_sum": 0.8,
+        "of_links": 0.82,
+    }
+    rows = [
+        {
+            **key,
+            "strategy": "max_min",
+            "mode": "packet",
+            **figures,
+            "link_deaths": 0,
+            "nic_deaths": 1,
+        }
+    ]
     rows.append({**key, "strategy": "mptcp", "peer": True, "mode": None, **figures})
-    rows.append(missing_row({**key, "strategy": "lcb", "peer": True, "mode": None}, "no bonding here", FIGURES))
-    head, _, *shown = table_after(page_of(written(tmp_path / "stream.json", "stream", rows)), "## One stream")
-    assert head[-3:] == ["of one link's plain TCP x links", "links taken for dead", "NICs taken for dead"]
+    rows.append(
+        missing_row(
+            {**key, "strategy": "lcb", "peer": True, "mode": None}, "no bonding here", FIGURES
+        )
+    )
+    head, _, *shown = table_after(
+        page_of(written(tmp_path / "stream.json", "stream", rows)), "## One stream"
+    )
+    assert head[-3:] == [
+        "of one link's plain TCP x links",
+        "links taken for dead",
+        "NICs taken for dead",
+    ]
     assert [row[-3:] for row in shown] == [["0.820", "0", "1"], ["0.820", "-", "-"], ["", "", ""]]
 
 
 def test_demand(tmp_path: Path) -> None:
     key = {"topology": "f", "strategy": "max_min", "peer": False, "mode": "packet"}
     shares = {"others_after_stop": 0.98, "worst_after_start": 0.97}
-    rows: list[Json] = [{**key, "repeat": 1, "others_have_it_ms": 30, "all_fair_ms": None, **shares}]
+    rows: list[Json] = [
+        {**key, "repeat": 1, "others_have_it_ms": 30, "all_fair_ms": None, **shares}
+    ]
     rows.append({**key, "repeat": 2, "others_have_it_ms": 50, "all_fair_ms": 80, **shares})
-    rows.append({**key, "strategy": "ri2n_plus", "repeat": 1, **shares, "others_have_it_ms": None, "all_fair_ms": None})
+    rows.append(
+        {
+            **key,
+            "strategy": "ri2n_plus",
+            "repeat": 1,
+            **shares,
+            "others_have_it_ms": None,
+            "all_fair_ms": None,
+        }
+    )
     page = page_of(written(tmp_path / "demand.json", "demand", rows, {"stops": "B"}))
     assert table_after(page, "## A client stops")[2:] == [
         ["f", "`max_min`", "40 (30..50)", "0.980", "80, 1 of 2 never", "0.970"],
@@ -83,8 +137,18 @@ def test_what_the_helper_costs(tmp_path: Path) -> None:
     nothing = dict.fromkeys(helper.FIGURES)
     memory = {"part": "memory", "what": "in order", "userspace_tso": None, "repeat": 1, **nothing}
     flow = {"part": "end to end", "what": "flow", "userspace_tso": True, "repeat": 1, **nothing}
-    measured = {"goodput_bps": 4e9, "of_veth": 0.5, "cpu_s_per_gbit": 0.25, "rtt_us": 60.4, "rtt_awake_us": 30}
-    mptcp = missing_row({"part": "end to end", "what": "mptcp", "userspace_tso": None}, "no mptcpize", helper.FIGURES)
+    measured = {
+        "goodput_bps": 4e9,
+        "of_veth": 0.5,
+        "cpu_s_per_gbit": 0.25,
+        "rtt_us": 60.4,
+        "rtt_awake_us": 30,
+    }
+    mptcp = missing_row(
+        {"part": "end to end", "what": "mptcp", "userspace_tso": None},
+        "no mptcpize",
+        helper.FIGURES,
+    )
     rows = [{**memory, "packets_per_s": 5_500_000}, {**flow, **measured}, mptcp]
     page = page_of(written(tmp_path / "helper.json", "helper", rows))
     assert table_after(page, "| in memory")[2:] == [["in order", "5,500,000"]]
@@ -95,10 +159,27 @@ def test_what_the_helper_costs(tmp_path: Path) -> None:
 
 
 def test_the_death_of_a_helper_has_columns_of_its_own(tmp_path: Path) -> None:
-    key = {"strategy": "max_min", "peer": False, "mode": "packet", "repeat": 1, "lasting": False, "sent": 60_000}
+    key = {
+        "strategy": "max_min",
+        "peer": False,
+        "mode": "packet",
+        "repeat": 1,
+        "lasting": False,
+        "sent": 60_000,
+    }
     figures: Json = {"outage_ms": 40.0, "lost": 5, "out_of_order": 0, "tcp_stall_ms": 60.0}
-    rows: list[Json] = [{**key, "fault": "helper_killed", **figures, "traffic_again_ms": 41.5, "striped_again_s": 0.5}]
-    rows.append({**key, "fault": "nic_down", **figures, "traffic_again_ms": None, "striped_again_s": None})
+    rows: list[Json] = [
+        {
+            **key,
+            "fault": "helper_killed",
+            **figures,
+            "traffic_again_ms": 41.5,
+            "striped_again_s": 0.5,
+        }
+    ]
+    rows.append(
+        {**key, "fault": "nic_down", **figures, "traffic_again_ms": None, "striped_again_s": None}
+    )
     page = page_of(written(tmp_path / "failover.json", "failover", rows))
     assert "10,000 UDP packets per second" in page
     found = table_after(page, "## One fault")

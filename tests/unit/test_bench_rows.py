@@ -48,15 +48,22 @@ def test_a_row_has_the_shares() -> None:
         slots_moved=5,
     )
     assert row["clients"]["B"] == {"goodput_bps": 90_000_000, "share": 0.9}
-    assert (row["total_of_optimum"], row["worst_share"], row["retransmits"], row["slots_moved"]) == (
-        *(0.95, 0.9, 7, 5),
-    )
+    assert (
+        row["total_of_optimum"],
+        row["worst_share"],
+        row["retransmits"],
+        row["slots_moved"],
+    ) == (*(0.95, 0.9, 7, 5),)
 
 
 def test_summary_is_the_median_with_its_spread() -> None:
-    rows = [{"t": "d", "x": value, "y": None} for value in (0.8, 0.9, 0.95)] + [{"t": "h", "x": 1.0, "y": 2}]
+    rows = [{"t": "d", "x": value, "y": None} for value in (0.8, 0.9, 0.95)] + [
+        {"t": "h", "x": 1.0, "y": 2}
+    ]
     summary = summarize(rows, ["t"], ["x", "y"])
-    assert summary[0] == {**{"t": "d", "repeats": 3, "x": 0.9, "x_spread": [0.8, 0.95], "y": None, "y_spread": None}}
+    assert summary[0] == {
+        **{"t": "d", "repeats": 3, "x": 0.9, "x_spread": [0.8, 0.95], "y": None, "y_spread": None}
+    }
     assert summary[1]["y"] == 2
 
 
@@ -68,11 +75,16 @@ def test_weight_of_link_1_to_link_0() -> None:
 
 
 def samples(*shares: float) -> list[tuple[float, dict[str, float]]]:
-    return [(10 + 0.1 * i, {"eth0>eth0": 1 - share, "eth1>eth1": share}) for i, share in enumerate(shares)]
+    return [
+        (10 + 0.1 * i, {"eth0>eth0": 1 - share, "eth1>eth1": share})
+        for i, share in enumerate(shares)
+    ]
 
 
 def test_settling_is_the_first_moment_after_which_nothing_leaves_the_band() -> None:
-    assert settle_time_s(samples(0.5, 0.5, 0.9, 0.5, 0.8, 0.8, 0.81, 0.8, 0.8), 10) == pytest.approx(0.4)
+    assert settle_time_s(
+        samples(0.5, 0.5, 0.9, 0.5, 0.8, 0.8, 0.81, 0.8, 0.8), 10
+    ) == pytest.approx(0.4)
     assert settle_time_s(samples(*[0.7] * 9), 10) == 0
 
 
@@ -90,9 +102,19 @@ def test_a_path_that_went_away_has_to_be_gone_from_the_weights() -> None:
 def test_what_cannot_be_measured_is_a_row_that_says_why() -> None:
     key = {"topology": "d", "strategy": "lcb", "streams": 8}
     row = missing_row(key, "links differ", ["worst_share"], ["clients"])
-    assert row == {**key, "repeat": 0, "why_not": "links differ", "worst_share": None, "clients": {}}
+    assert row == {
+        **key,
+        "repeat": 0,
+        "why_not": "links differ",
+        "worst_share": None,
+        "clients": {},
+    }
     rows = [row, {**key, "strategy": "mptcp", "worst_share": 0.5}]
     lines = summarize(rows, ["strategy"], ["worst_share"])
-    assert (lines[0]["repeats"], lines[0]["why_not"], lines[0]["worst_share"]) == (0, "links differ", None)
+    assert (lines[0]["repeats"], lines[0]["why_not"], lines[0]["worst_share"]) == (
+        0,
+        "links differ",
+        None,
+    )
     assert (lines[1]["repeats"], lines[1]["worst_share"]) == (1, 0.5)
     assert "why_not" not in lines[1]

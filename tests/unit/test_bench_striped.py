@@ -1,4 +1,7 @@
-"""Benches of the helper: what is read off a lab, what a run is judged by, which labs and guests they need."""
+"""Benches of the helper:
+
+what is read off a lab, what a run is judged by, which labs and guests they need.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,14 @@ from ri2n_lab.bench.helper_faults import DOWN_S, HELPER_FAULTS, traffic_again_ms
 from ri2n_lab.bench.meters import netstat_value, parse_drops, parse_pings, round_trips_row
 from ri2n_lab.bench.sampled import BIN_S, receive
 from ri2n_lab.bench.stream import StreamSettings, parse_links, sum_bps, topology_of, udp_rate
-from ri2n_lab.bench.striped import MODES, Autonomous, contender, links_between, usable_links, with_plain
+from ri2n_lab.bench.striped import (
+    MODES,
+    Autonomous,
+    contender,
+    links_between,
+    usable_links,
+    with_plain,
+)
 from ri2n_lab.bench.unshaped import takes_super_packets
 from ri2n_lab.cli import bench as command
 from ri2n_lab.cli import bench_striped
@@ -60,7 +70,12 @@ def test_the_command_line_names_what_there_is() -> None:
 
 
 def test_drops_are_those_of_root_queues() -> None:
-    assert parse_drops('[{"kind":"tbf","root":true,"drops":7},{"kind":"pfifo","parent":"1:1","drops":7}]') == 7
+    assert (
+        parse_drops(
+            '[{"kind":"tbf","root":true,"drops":7},{"kind":"pfifo","parent":"1:1","drops":7}]'
+        )
+        == 7
+    )
     assert parse_drops('[{"kind":"noqueue","root":true}]') == 0
 
 
@@ -71,7 +86,10 @@ def test_a_counter_of_the_kernel() -> None:
 
 
 def test_round_trips() -> None:
-    output = "64 bytes from 10.77.0.1: icmp_seq=1 ttl=64 time=0.25 ms\nx\n64 bytes: icmp_seq=2 ttl=64 time=12 ms\n"
+    output = (
+        "64 bytes from 10.77.0.1: icmp_seq=1 ttl=64 time=0.25 ms\nx\n64 bytes: icmp_seq=2 "
+        "ttl=64 time=12 ms\n"
+    )
     assert parse_pings(output) == [0.25, 12.0]
     row = round_trips_row([0.2, 0.3, 0.4], [float(value) for value in range(1, 101)])
     assert row == {"ping_idle_ms": 0.3, "ping_load_ms": 50.5, "ping_load_p99_ms": 100.0}
@@ -134,7 +152,11 @@ def test_links_as_options() -> None:
 
 def test_the_lab_of_a_stream_and_its_load() -> None:
     topology = topology_of("100,100,10")
-    assert [nic.rate_bps for nic in topology.hosts["B"].nics] == [100_000_000, 100_000_000, 10_000_000]
+    assert [nic.rate_bps for nic in topology.hosts["B"].nics] == [
+        100_000_000,
+        100_000_000,
+        10_000_000,
+    ]
     assert len({nic.switch for nic in topology.hosts["A"].nics}) == 3
     assert sum_bps("100,50") == pytest.approx(150e6 * 1448 / 1514)
     on_the_wire_bps = udp_rate("100,100") * (stream.UDP_BYTES + 8 + 20 + 14 + 22) * 8
@@ -142,7 +164,9 @@ def test_the_lab_of_a_stream_and_its_load() -> None:
 
 
 def test_udp_has_no_congestion_control() -> None:
-    settings = StreamSettings(("100,100",), ["max_min"], protos=("tcp", "udp"), ccs=("cubic", "bbr"))
+    settings = StreamSettings(
+        ("100,100",), ["max_min"], protos=("tcp", "udp"), ccs=("cubic", "bbr")
+    )
     assert settings.streams == [("tcp", "cubic"), ("tcp", "bbr"), ("udp", None)]
 
 
@@ -161,7 +185,10 @@ def test_what_does_not_hold_does_not_count() -> None:
 
 
 def samples(freed_ms: int, fair_ms: int) -> Samples:
-    """B's 50 of 200 Mbit/s go to C `freed_ms` after B stopped at 2.0 s; B has them again `fair_ms` after 4.0 s."""
+    """B's 50 of 200 Mbit/s go to C `freed_ms` after B stopped at 2.0 s.
+
+    B has them again `fair_ms` after 4.0 s.
+    """
     rates: dict[str, list[float]] = {"B": [], "C": []}
     for index in range(700):
         time_ms = index * 10
@@ -190,7 +217,9 @@ def test_a_segment_sent_again_changes_no_share() -> None:
     for index in (450, 480):
         rates = list(steady.rates_bps["C"])
         rates[index : index + 2] = [0.0, 300e6]
-        steady = Samples(steady.bin_s, steady.start_s, {**steady.rates_bps, "C": rates}, steady.accepted_s)
+        steady = Samples(
+            steady.bin_s, steady.start_s, {**steady.rates_bps, "C": rates}, steady.accepted_s
+        )
     assert judge(steady, "B", 200e6, fair, 2.0)["all_fair_ms"] == 90
 
 
@@ -220,7 +249,10 @@ def test_the_receiver_counts_in_bins_of_its_clock(
     thread.join()
     entry = found["clients"][str(port)]
     counted = {number: count for number, count in enumerate(entry["bytes"]) if count}
-    assert counted == {0: 100_000, int(0.503 / BIN_S): 50_000} and entry["accepted_s"] == [100.0, 100.503]
+    assert counted == {0: 100_000, int(0.503 / BIN_S): 50_000} and entry["accepted_s"] == [
+        100.0,
+        100.503,
+    ]
     assert (found["bin_s"], found["start_s"]) == (BIN_S, 100.0)
     read = Samples.of(found, {port: "B"})
     assert sum(read.rates_bps["B"]) * BIN_S == pytest.approx(150_000 * 8)
@@ -237,15 +269,28 @@ def test_ratios_are_to_medians_of_the_same_run() -> None:
         return {**key, **dict.fromkeys(helper.FIGURES), "goodput_bps": bps, **times}
 
     rows = [row("veth", None, 10e9, 20), row("veth", None, 30e9, 20), row("flow", True, 4e9, 50)]
-    rows += [row("flow", False, 1e9, 60), row("packet", True, 5e9, 90), row("packet", False, None, None)]
+    rows += [
+        row("flow", False, 1e9, 60),
+        row("packet", True, 5e9, 90),
+        row("packet", False, None, None),
+    ]
     found = helper.beside(rows)
     assert [each["of_veth"] for each in found] == [0.5, 1.5, 0.2, 0.05, 0.25, None]
     assert [each["rtt_over_flow_us"] for each in found] == [None, None, None, None, 40.0, None]
-    assert [each["rtt_awake_over_flow_us"] for each in found] == [None, None, None, None, 20.0, None]
+    assert [each["rtt_awake_over_flow_us"] for each in found] == [
+        None,
+        None,
+        None,
+        None,
+        20.0,
+        None,
+    ]
     assert helper.beside(rows[2:3])[0]["of_veth"] is None
 
 
-def test_cpus_are_kept_awake_while_the_file_is_open_and_only_where_there_is_one(tmp_path: Path) -> None:
+def test_cpus_are_kept_awake_while_the_file_is_open_and_only_where_there_is_one(
+    tmp_path: Path,
+) -> None:
     device = tmp_path / "cpu_dma_latency"
 
     def is_open() -> bool:
@@ -265,16 +310,24 @@ def test_cpus_are_kept_awake_while_the_file_is_open_and_only_where_there_is_one(
 
 
 def test_rows_of_the_speed_program() -> None:
-    output = 'warming up\n{"what": "in order", "packets_per_s": 6.5e6, "ns": 150}\n{"what": "x", "packets_per_s": 1}\n'
+    output = (
+        'warming up\n{"what": "in order", "packets_per_s": 6.5e6, "ns": 150}\n{"what": "x", '
+        '"packets_per_s": 1}\n'
+    )
     rows = speed_rows(output)
-    assert [(row["what"], row["packets_per_s"]) for row in rows] == [("in order", 6_500_000), ("x", 1)]
+    assert [(row["what"], row["packets_per_s"]) for row in rows] == [
+        ("in order", 6_500_000),
+        ("x", 1),
+    ]
     assert helper.summarized(rows)[0]["part"] == "memory"
     with pytest.raises(KeyError):
         speed_rows('{"what": "in order"}')
 
 
 def test_the_machine_s_work_is_all_but_idling() -> None:
-    assert busy_s("cpu  100 10 200 9999 999 30 40 77 0 0\ncpu0 1 1\n") == pytest.approx(380 * helper.TICK_S)
+    assert busy_s("cpu  100 10 200 9999 999 30 40 77 0 0\ncpu0 1 1\n") == pytest.approx(
+        380 * helper.TICK_S
+    )
 
 
 def test_labs_of_the_helper_bench_and_what_may_be_given_super_packets() -> None:
@@ -282,7 +335,9 @@ def test_labs_of_the_helper_bench_and_what_may_be_given_super_packets() -> None:
     assert labs[:3] == [("veth", None), ("mptcp", None), ("autonomous", None)]
     assert labs[3:] == [("flow", False), ("flow", True), ("packet", False), ("packet", True)]
     assert not takes_super_packets("ri2n", "netdev", False)
-    assert all(takes_super_packets(*each) for each in (("ri2n", "netdev", True), ("none", "netdev", False)))
+    assert all(
+        takes_super_packets(*each) for each in (("ri2n", "netdev", True), ("none", "netdev", False))
+    )
 
 
 # ---- guests
@@ -291,24 +346,41 @@ def test_labs_of_the_helper_bench_and_what_may_be_given_super_packets() -> None:
 def test_cells_of_packet_mode(f: Topology) -> None:
     files = {"f": Path("/x/f.yaml")}
     settings = Fig4Settings(
-        [f], ["max_min"], "packet", streams=(1,), repeat=1, peers=("mptcp",), autonomous=("max_min",), plain=("B",)
+        [f],
+        ["max_min"],
+        "packet",
+        streams=(1,),
+        repeat=1,
+        peers=("mptcp",),
+        autonomous=("max_min",),
+        plain=("B",),
     )
     cells = fig4_cells(settings, files, seed=1)
-    who = [(option(cell, "strategies"), option(cell, "autonomous"), option(cell, "peers")) for cell in cells]
+    who = [
+        (option(cell, "strategies"), option(cell, "autonomous"), option(cell, "peers"))
+        for cell in cells
+    ]
     assert who == [("max_min", None, None), ("none", "max_min", None), ("none", None, "mptcp")]
     assert {(option(cell, "mode"), option(cell, "plain")) for cell in cells} == {("packet", "B")}
     assert not any("--ping" in cell.arguments for cell in cells)
     pinged = fig4_cells(Fig4Settings([f], ["max_min"], repeat=1, ping=True), files, seed=1)
     assert ["--ping" in cell.arguments for cell in pinged] == [True]
-    faults = FailoverSettings(f, ["helper_killed"], ["max_min"], "packet", 1, ("lcb",), ("ri2n_plus",))
+    faults = FailoverSettings(
+        f, ["helper_killed"], ["max_min"], "packet", 1, ("lcb",), ("ri2n_plus",)
+    )
     found = [option(cell, "autonomous") for cell in failover_cells(faults, files, seed=1)]
     assert found == [None, "ri2n_plus", None]
 
 
 def test_cells_of_streams_and_demand(f: Topology) -> None:
-    settings = StreamSettings(("100,100", "100,50"), ["max_min"], ("tcp", "udp"), repeat=2, peers=("lcb",))
+    settings = StreamSettings(
+        ("100,100", "100,50"), ["max_min"], ("tcp", "udp"), repeat=2, peers=("lcb",)
+    )
     cells = stream_cells(settings, seed=3)
-    seen = [(option(cell, "links"), option(cell, "strategies"), option(cell, "peers"), cell.seed) for cell in cells]
+    seen = [
+        (option(cell, "links"), option(cell, "strategies"), option(cell, "peers"), cell.seed)
+        for cell in cells
+    ]
     assert seen == [
         (links, strategies, peers, seed)
         for links in ("100,100", "100,50")
@@ -319,4 +391,6 @@ def test_cells_of_streams_and_demand(f: Topology) -> None:
     demand = DemandSettings(f, ["max_min"], stops="C", pause_s=7, autonomous=("max_min",))
     cells = demand_cells(demand, {"f": Path("/x/f.yaml")}, seed=1)
     assert [option(cell, "strategies") for cell in cells] == ["max_min", "none"]
-    assert all((option(cell, "stops"), option(cell, "pause-seconds")) == ("C", "7") for cell in cells)
+    assert all(
+        (option(cell, "stops"), option(cell, "pause-seconds")) == ("C", "7") for cell in cells
+    )

@@ -1,4 +1,6 @@
-"""`ri2n bench vbft`: who sends to whom, what could be had, what rows, guests, tables and pages say."""
+"""`ri2n bench vbft`: who sends to whom, what could be had, what rows, guests, tables and pages
+say.
+"""
 
 from __future__ import annotations
 
@@ -38,15 +40,22 @@ def fat_tree(leaves: int, uppers: int, hosts: int = 16) -> Topology:
     each = hosts // leaves
     switches: Json = {
         f"leaf{leaf}": {
-            "links": [{"to": f"up{up}", "port": each + up, "rate_bps": RATE} for up in range(1, uppers + 1)]
+            "links": [
+                {"to": f"up{up}", "port": each + up, "rate_bps": RATE}
+                for up in range(1, uppers + 1)
+            ]
         }
         for leaf in range(1, leaves + 1)
     }
     for up in range(1, uppers + 1):
-        links = [{"to": f"leaf{leaf}", "port": leaf, "rate_bps": RATE} for leaf in range(1, leaves + 1)]
+        links = [
+            {"to": f"leaf{leaf}", "port": leaf, "rate_bps": RATE} for leaf in range(1, leaves + 1)
+        ]
         switches[f"up{up}"] = {"links": links}
     nics = {
-        f"n{number + 1}": {"nics": [{"name": "nic0", "switch": f"leaf{number // each + 1}", "rate_bps": RATE}]}
+        f"n{number + 1}": {
+            "nics": [{"name": "nic0", "switch": f"leaf{number // each + 1}", "rate_bps": RATE}]
+        }
         for number in range(hosts)
     }
     name = f"tree-{leaves}" if uppers == 1 else f"vbft-{leaves}-{uppers}"
@@ -79,17 +88,25 @@ def test_all_to_all_and_shifts_are_the_same_pairs() -> None:
     assert sorted(at_once) == sorted(pair for pairs in one_by_one for pair in pairs)
     assert len(set(at_once)) == 240 and all(sender != receiver for sender, receiver in at_once)
     for pairs in one_by_one:
-        assert sorted(sender for sender, _ in pairs) == sorted(HOSTS) == sorted(receiver for _, receiver in pairs)
+        assert (
+            sorted(sender for sender, _ in pairs)
+            == sorted(HOSTS)
+            == sorted(receiver for _, receiver in pairs)
+        )
 
 
 def test_cg_exchanges_both_ways() -> None:
     (pairs,) = phases("cg", HOSTS)
     assert ("n1", "n4") in pairs and ("n4", "n1") in pairs and ("n14", "n11") in pairs
-    assert len(pairs) == 2 * len(CG_PAIRS) and {"n5", "n10", "n15", "n16"}.isdisjoint(sum(pairs, ()))
+    assert len(pairs) == 2 * len(CG_PAIRS) and {"n5", "n10", "n15", "n16"}.isdisjoint(
+        sum(pairs, ())
+    )
 
 
 def test_patterns_need_enough_hosts() -> None:
-    with pytest.raises(BadInput, match="--pattern cg: needs at least 14 hosts, the topology has 13"):
+    with pytest.raises(
+        BadInput, match="--pattern cg: needs at least 14 hosts, the topology has 13"
+    ):
         phases("cg", HOSTS[:13])
     with pytest.raises(BadInput, match="an even number of hosts, the topology has 5"):
         phases("bisection", HOSTS[:5])
@@ -104,7 +121,9 @@ def test_patterns_need_enough_hosts() -> None:
     ("leaves", "uppers", "share"),
     [(2, 1, 1 / 8), (4, 1, 2 / 8), (2, 2, 2 / 8), (2, 4, 4 / 8), (4, 2, 4 / 8), (4, 4, 1.0)],
 )
-def test_bisection_is_bounded_by_the_cables_of_the_sending_half(leaves: int, uppers: int, share: float) -> None:
+def test_bisection_is_bounded_by_the_cables_of_the_sending_half(
+    leaves: int, uppers: int, share: float
+) -> None:
     topology = fat_tree(leaves, uppers)
     flat = pattern_bound(with_flat([topology])[0], "bisection")
     found = pattern_bound(topology, "bisection")
@@ -120,16 +139,23 @@ def test_a_large_total_may_starve_pairs_and_equal_rates_may_not() -> None:
 
 def test_hosts_pass_nothing_on() -> None:
     """Two switches whose only connection is a host with a NIC on each."""
-    ends = {name: [{"name": "e0", "switch": switch, "rate_bps": RATE}] for name, switch in (("A", "s0"), ("B", "s1"))}
+    ends = {
+        name: [{"name": "e0", "switch": switch, "rate_bps": RATE}]
+        for name, switch in (("A", "s0"), ("B", "s1"))
+    }
     both = [{"name": f"e{i}", "switch": f"s{i}", "rate_bps": RATE} for i in range(2)]
     hosts = {name: {"nics": nics} for name, nics in {**ends, "M": both}.items()}
-    topology = Topology.model_validate({"name": "apart", "switches": {"s0": {}, "s1": {}}, "hosts": hosts})
+    topology = Topology.model_validate(
+        {"name": "apart", "switches": {"s0": {}, "s1": {}}, "hosts": hosts}
+    )
     assert bound(topology, [("A", "B")]).total_bps == 0
     assert bound(topology, [("A", "M"), ("B", "M")]).total_bps == pytest.approx(2 * RATE)
 
 
 def test_shift_is_the_mean_of_its_phases() -> None:
-    topology = fat_tree(2, 1, hosts=4)  # shift by 1 and by 3: one pair each way over the cable, by 2: two
+    topology = fat_tree(
+        2, 1, hosts=4
+    )  # shift by 1 and by 3: one pair each way over the cable, by 2: two
     assert pattern_bound(topology, "shift").total_bps == pytest.approx((4 + 2 + 4) / 3 * RATE)
 
 
@@ -151,15 +177,22 @@ def test_queues_hold_the_same_time_at_other_rates() -> None:
     assert {nic.rate_bps for host in topology.hosts.values() for nic in host.nics} == {20_000_000}
     assert {cable.rate_bps for cable in topology.graph.cables()} == {20_000_000}
     assert {nic.queue_frames for host in topology.hosts.values() for nic in host.nics} == {200}
-    assert {switch.port_buffer_bytes for switch in topology.switches.values()} == {30_280}, "20 frames at least"
-    assert {switch.port_buffer_bytes for switch in rescaled(topology, 10**9).switches.values()} == {30_280}
+    assert {switch.port_buffer_bytes for switch in topology.switches.values()} == {30_280}, (
+        "20 frames at least"
+    )
+    assert {switch.port_buffer_bytes for switch in rescaled(topology, 10**9).switches.values()} == {
+        30_280
+    }
 
 
 def test_path_tables_differ_only_where_there_are_circles() -> None:
-    assert [has_choice(each) for each in (fat_tree(2, 1), fat_tree(2, 2), with_flat([fat_tree(2, 2)])[0])] == [
-        *(False, True, False)
-    ]
-    settings = VbftSettings(with_flat([fat_tree(4, 1), fat_tree(2, 2)]), tables=("cyclic", "spread"))
+    assert [
+        has_choice(each)
+        for each in (fat_tree(2, 1), fat_tree(2, 2), with_flat([fat_tree(2, 2)])[0])
+    ] == [*(False, True, False)]
+    settings = VbftSettings(
+        with_flat([fat_tree(4, 1), fat_tree(2, 2)]), tables=("cyclic", "spread")
+    )
     assert [(topology.name, table) for topology, table, _ in labs(settings)] == [
         *(("flat", None), ("tree-4", None), ("vbft-2-2", "cyclic"), ("vbft-2-2", "spread"))
     ]
@@ -170,28 +203,63 @@ def test_path_tables_differ_only_where_there_are_circles() -> None:
 
 def results(*rates: int, window_s: float = 2.0, **more: Any) -> list[PhaseResult]:
     """One phase in which n1 sends to n2, n3, ... so many bytes/s."""
-    received = {("n1", f"n{number}"): int(rate * window_s) for number, rate in enumerate(rates, start=2)}
+    received = {
+        ("n1", f"n{number}"): int(rate * window_s) for number, rate in enumerate(rates, start=2)
+    }
     return [PhaseResult(window_s, received, **more)]
 
 
-def row(topology: str, *rates: int, total_bps: float = 8e6, table: str | None = None, **more: Any) -> Json:
-    key = {"topology": topology, "pattern": "bisection", "table": table, "mode": "flow", "engine": "tcp", "streams": 1}
-    found = vbft_row(results(*rates), Bound(total_bps, 4e5), collective=False, warmup_s=1.0, smooth_s=1.0, hbspan_s=0.5)
+def row(
+    topology: str, *rates: int, total_bps: float = 8e6, table: str | None = None, **more: Any
+) -> Json:
+    key = {
+        "topology": topology,
+        "pattern": "bisection",
+        "table": table,
+        "mode": "flow",
+        "engine": "tcp",
+        "streams": 1,
+    }
+    found = vbft_row(
+        results(*rates),
+        Bound(total_bps, 4e5),
+        collective=False,
+        warmup_s=1.0,
+        smooth_s=1.0,
+        hbspan_s=0.5,
+    )
     return {**key, "repeat": 1, **found, "flooded": 0, "switch_drops": 0, **more}
 
 
 def test_a_row_sums_what_receivers_got() -> None:
     found = row("flat", 40, 60)
     assert (found["bytes_per_s"], found["hosts"]) == (100, {"n2": 40, "n3": 60})
-    assert (found["bound_bytes_per_s"], found["fair_bytes_per_s"], found["of_flat"]) == (1_000_000, 50_000, None)
-    together = vbft_row(results(40, 60), Bound(800.0, 40.0), collective=True, warmup_s=1.0, smooth_s=1.0, hbspan_s=0.5)
+    assert (found["bound_bytes_per_s"], found["fair_bytes_per_s"], found["of_flat"]) == (
+        1_000_000,
+        50_000,
+        None,
+    )
+    together = vbft_row(
+        results(40, 60),
+        Bound(800.0, 40.0),
+        collective=True,
+        warmup_s=1.0,
+        smooth_s=1.0,
+        hbspan_s=0.5,
+    )
     assert together["bound_bytes_per_s"] == 10  # two pairs
 
 
 def test_phases_are_means_and_retransmits_a_sum() -> None:
     two = [*results(40, 60, retransmits=3), *results(20, 20, retransmits=4)]
-    found = vbft_row(two, Bound(800.0, 40.0), collective=False, warmup_s=1.0, smooth_s=1.0, hbspan_s=0.5)
-    assert (found["bytes_per_s"], found["hosts"], found["retransmits"]) == (70, {"n2": 30, "n3": 40}, 7)
+    found = vbft_row(
+        two, Bound(800.0, 40.0), collective=False, warmup_s=1.0, smooth_s=1.0, hbspan_s=0.5
+    )
+    assert (found["bytes_per_s"], found["hosts"], found["retransmits"]) == (
+        70,
+        {"n2": 30, "n3": 40},
+        7,
+    )
     assert (found["worst_pair_bytes_per_s"], found["pair_bytes_per_s"]) == (20, 35)
     assert row("flat", 1)["retransmits"] is None
 
@@ -228,20 +296,27 @@ def test_a_rate_has_settled_when_it_stays() -> None:
 
 def test_a_guest_for_each_lab_and_repeat() -> None:
     topologies = [rescaled(each, 20_000_000) for each in with_flat([fat_tree(2, 2)])]
-    settings = VbftSettings(topologies, ("cg",), ("cyclic", "adaptive"), ("flow", "packet"), seconds=4, repeat=2)
+    settings = VbftSettings(
+        topologies, ("cg",), ("cyclic", "adaptive"), ("flow", "packet"), seconds=4, repeat=2
+    )
     files = {each.name: Path(f"/x/{each.name}.yaml") for each in topologies}
     cells = vbft_cells(settings, files, seed=3)
     seen = {
-        (option(c.arguments, "topologies"), option(c.arguments, "tables"), option(c.arguments, "mode")) for c in cells
+        (
+            option(c.arguments, "topologies"),
+            option(c.arguments, "tables"),
+            option(c.arguments, "mode"),
+        )
+        for c in cells
     }
     assert len(cells) == 2 * len(seen) == 12
     assert ("/x/vbft-2-2.yaml", "adaptive", "packet") in seen
     assert ("/x/flat.yaml", "cyclic,adaptive", "flow") in seen
     for cell in cells:
         assert cell.arguments[:2] == ("vbft", "--no-flat") and cell.planned_s > 0
-        assert [option(cell.arguments, name) for name in ("link-mbps", "pattern", "seconds", "repeat")] == [
-            *("20", "cg", "4", "1")
-        ]
+        assert [
+            option(cell.arguments, name) for name in ("link-mbps", "pattern", "seconds", "repeat")
+        ] == [*("20", "cg", "4", "1")]
         assert cell.overlay == {"repeat": cell.seed - 2}
 
 
@@ -250,7 +325,10 @@ def test_a_guest_for_each_lab_and_repeat() -> None:
 
 @pytest.mark.parametrize("datagram_bps", [0, 1_000_000])
 def test_both_ends_count_the_same_window(datagram_bps: int) -> None:
-    """Two hosts on one machine: each sends to the other, one after the other; UDP never more than it was told."""
+    """Two hosts on one machine: each sends to the other, one after the other.
+
+    UDP never more than it was told.
+    """
     addresses = ["127.0.0.1", "127.0.0.2"]
     listeners = [socket.create_server((addresses[0], 0))]
     port = listeners[0].getsockname()[1]
@@ -282,17 +360,22 @@ def test_both_ends_count_the_same_window(datagram_bps: int) -> None:
     assert sum(found[1][0]["bins"]) > found[1][0]["received"][0]  # before and after the window too
     assert sum(found[0][0]["bins"]) == 0
     if datagram_bps:
-        assert sum(found[1][0]["bins"]) * 8 <= datagram_bps * 1.3  # all of 0.1 + 1.0 + 0.2 s, headers not counted
+        assert (
+            sum(found[1][0]["bins"]) * 8 <= datagram_bps * 1.3
+        )  # all of 0.1 + 1.0 + 0.2 s, headers not counted
 
 
 def test_flooded_are_the_frames_for_others() -> None:
     text = """OFPST_FLOW reply (OF1.5) (xid=0x6):
- cookie=0x1, duration=8.3s, table=1, n_packets=5, idle_age=8, priority=186,dl_dst=04:00:00:00:09:01 actions=drop
- cookie=0x2, duration=8.3s, table=1, n_packets=7, idle_age=8, priority=185,dl_src=04:00:00:00:0a:01 actions=drop
- cookie=0x3, duration=8.3s, table=1, n_packets=99, n_bytes=9, priority=85,dl_src=06:00:00:00:0a:01 actions=resubmit(,2)
- cookie=0x4, duration=8.3s, table=1, n_packets=99, n_bytes=9, priority=200,dl_src=06:00:00:00:09:01 actions=drop
+ cookie=0x1, table=1, n_packets=5, idle_age=8, priority=186,dl_dst=04:00:00:00:09:01 actions=drop
+ cookie=0x2, table=1, n_packets=7, idle_age=8, priority=185,dl_src=04:00:00:00:0a:01 actions=drop
+ cookie=0x3, table=1, n_packets=99, priority=85,dl_src=06:00:00:00:0a:01 actions=resubmit(,2)
+ cookie=0x4, table=1, n_packets=99, n_bytes=9, priority=200,dl_src=06:00:00:00:09:01 actions=drop
 """
-    helpers = " cookie=0x5, duration=8.3s, table=1, n_packets=3, n_bytes=9, priority=196,dl_type=0x88b6 actions=drop\n"
+    helpers = (
+        " cookie=0x5, duration=8.3s, table=1, n_packets=3, n_bytes=9, "
+        "priority=196,dl_type=0x88b6 actions=drop\n"
+    )
     assert parse_flooded(text) == 12 and parse_flooded(text + helpers) == 15
     assert parse_flooded("OFPST_FLOW reply (OF1.5) (xid=0x6):\n") == 0
 
@@ -302,7 +385,10 @@ def test_flooded_are_the_frames_for_others() -> None:
 
 def measured() -> list[Json]:
     rows = [row("flat", 100, 100), row("tree-2", 10, 15, total_bps=1e6)]
-    rows += [row("vbft-2-2", 20, rate, table="adaptive", settle_hbspan=2.5, repeat=n) for n, rate in ((1, 30), (2, 20))]
+    rows += [
+        row("vbft-2-2", 20, rate, table="adaptive", settle_hbspan=2.5, repeat=n)
+        for n, rate in ((1, 30), (2, 20))
+    ]
     return compared(rows)
 
 
@@ -310,7 +396,11 @@ def test_the_page_has_the_paper_beside(tmp_path: Path) -> None:
     page = page_of(written(tmp_path / "vbft.json", "vbft", measured(), {"seconds": 2}))
     assert "## VLAN fat trees: vbft-host" in page
     found = table_after(page, "#### bisection, tcp, flow mode")
-    assert [line[:2] for line in found[2:]] == [["flat", "-"], ["tree-2", "-"], ["vbft-2-2", "`adaptive`"]]
+    assert [line[:2] for line in found[2:]] == [
+        ["flat", "-"],
+        ["tree-2", "-"],
+        ["vbft-2-2", "`adaptive`"],
+    ]
     assert found[3][3:7] == ["0.125", "0.125", "0.100", "0.100"] and found[3][-1] == "0.12"
     assert found[4][3] == "0.225 (0.200..0.250)" and found[4][-2] == "2.5" and found[4][-1] == "-"
 

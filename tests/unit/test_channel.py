@@ -1,4 +1,7 @@
-"""A switch's connection: what is sent to it, in which order and how much of it, and which answers belong to what."""
+"""A switch's connection:
+
+what is sent to it, in which order and how much of it, and which answers belong to what.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,9 @@ def channel(switch: Switch) -> Iterator[Channel]:
 
 def part(xid: int | None, more: bool, what: int = ofp.OFPMP_FLOW_DESC, size: int = 100) -> Any:
     flags = ofp.OFPMPF_REPLY_MORE if more else 0
-    return SimpleNamespace(xid=xid, flags=flags, msg_type=ofp.OFPT_MULTIPART_REPLY, type=what, buf=bytes(size))
+    return SimpleNamespace(
+        xid=xid, flags=flags, msg_type=ofp.OFPT_MULTIPART_REPLY, type=what, buf=bytes(size)
+    )
 
 
 def test_a_reply_is_whole_with_its_last_part(channel: Channel) -> None:
@@ -148,7 +153,9 @@ def test_open_requests_are_bounded(channel: Channel, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    "odd", [{"type": ofp.OFPMP_PORT_STATS}, {"msg_type": ofp.OFPT_BARRIER_REPLY, "type": None}], ids=["kind", "barrier"]
+    "odd",
+    [{"type": ofp.OFPMP_PORT_STATS}, {"msg_type": ofp.OFPT_BARRIER_REPLY, "type": None}],
+    ids=["kind", "barrier"],
 )
 def test_who_answers_something_else_than_was_asked_is_given_up(
     channel: Channel, switch: Switch, odd: dict[str, Any]
@@ -163,7 +170,9 @@ def test_who_answers_something_else_than_was_asked_is_given_up(
         future.result(LONG_S)
 
 
-def test_a_reply_that_does_not_end_is_given_up(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reply_that_does_not_end_is_given_up(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The bound is on all unfinished replies together; what was finished no longer counts."""
     monkeypatch.setattr(module, "_MAX_REPLY_BYTES", 10_000)
     for _ in range(20):
@@ -183,7 +192,9 @@ def test_a_reply_that_does_not_end_is_given_up(channel: Channel, monkeypatch: py
             future.result(LONG_S)
 
 
-def test_replies_that_fail_give_their_room_back(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replies_that_fail_give_their_room_back(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_MAX_REPLY_BYTES", 10_000)
     for _ in range(20):
         request = Request()
@@ -193,7 +204,9 @@ def test_replies_that_fail_give_their_room_back(channel: Channel, monkeypatch: p
     assert not channel.closed
 
 
-def test_a_switch_is_mute_from_its_oldest_open_request_on(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_switch_is_mute_from_its_oldest_open_request_on(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked_s = [107.0, 100.0]
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=asked_s.pop))
     assert channel.mute_s(100.0) == 0.0
@@ -208,7 +221,9 @@ def test_a_switch_is_mute_from_its_oldest_open_request_on(channel: Channel, monk
     assert channel.mute_s(109.0) == 0.0
 
 
-def test_of_all_replies_that_do_not_end_the_longest_goes(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_all_replies_that_do_not_end_the_longest_goes(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever holds little is not given up for what others send."""
     monkeypatch.setattr(module._unfinished, "most_bytes", 2000)
     other_switch = Switch()
@@ -221,7 +236,9 @@ def test_of_all_replies_that_do_not_end_the_longest_goes(channel: Channel, monke
             other.answered(part(xid_of(other), more=True, size=300))
         assert not other.closed
         channel.answered(part(xid_of(channel), more=True, size=300))
-        assert other.closed and not channel.closed and isinstance(endless.exception(), ConnectionError)
+        assert (
+            other.closed and not channel.closed and isinstance(endless.exception(), ConnectionError)
+        )
         channel.answered(part(xid_of(channel), more=True, size=1300))
         channel.answered(part(xid_of(channel), more=False))
         assert len(modest.result(timeout=LONG_S)) == 4
@@ -250,12 +267,20 @@ def xid_of(channel: Channel) -> int:
     ("reason", "counter"),
     [
         ("silent for 5 s", "closed_silent_for"),
-        ("another host has the same MAC address 02:00:00:00:00:01", "closed_another_host_has_the_same_mac_address"),
-        ("another host has the same MAC address aa:bb:cc:dd:ee:ff", "closed_another_host_has_the_same_mac_address"),
+        (
+            "another host has the same MAC address 02:00:00:00:00:01",
+            "closed_another_host_has_the_same_mac_address",
+        ),
+        (
+            "another host has the same MAC address aa:bb:cc:dd:ee:ff",
+            "closed_another_host_has_the_same_mac_address",
+        ),
         ("it has no LOCAL port", "closed_it_has_no_local_port"),
     ],
 )
-def test_closed_connections_are_counted_by_reason(channel: Channel, reason: str, counter: str) -> None:
+def test_closed_connections_are_counted_by_reason(
+    channel: Channel, reason: str, counter: str
+) -> None:
     before = handler_drops[counter]
     channel.close(reason)
     channel.close(reason)

@@ -1,4 +1,7 @@
-"""The command line: bad input is one line on stderr with exit code 2, and answers are what a user needs."""
+"""The command line:
+
+bad input is one line on stderr with exit code 2, and answers are what a user needs.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,15 @@ BAD_INPUT = [
     (("controller", "--log-level", "loud"), "'loud'"),
     (("controller", "--tls-key", "/nonexistent"), "--tls-cert"),
     (
-        ("controller", "--tls-key", "/nonexistent", "--tls-cert", "/nonexistent", "--tls-ca", "/nonexistent"),
+        (
+            "controller",
+            "--tls-key",
+            "/nonexistent",
+            "--tls-cert",
+            "/nonexistent",
+            "--tls-ca",
+            "/nonexistent",
+        ),
         "no such file",
     ),
     (("controller", "--config", "/nonexistent.yaml"), "/nonexistent.yaml: No such file"),
@@ -58,7 +69,10 @@ BAD_INPUT = [
     (("bench", "fig4", "--autonomous", "max_min"), "--mode packet"),
     (("bench", "fig4", "--plain", "B"), "--mode packet"),
     (("bench", "fig4", "--mode", "packet", "--plain", "Z", "--topologies", "d"), "--plain: Z"),
-    (("bench", "fig4", "--ping", "--topologies", "mixed", "--clients", "nobody"), "--clients: nobody"),
+    (
+        ("bench", "fig4", "--ping", "--topologies", "mixed", "--clients", "nobody"),
+        "--clients: nobody",
+    ),
     (("bench", "fig4", "--seconds", "0"), "--seconds"),
     (("bench", "fig4", "--topologies", "mixed", "--pattern", "quiet"), "'quiet'"),
     (("bench", "fig4", "--drop", "oldest,newest"), "'oldest,newest'"),
@@ -76,17 +90,28 @@ BAD_INPUT = [
     (("bench", "fig9", "--topology", "fig4/d"), "B's NIC eth1"),
     (("bench", "vbft", "--topologies", "nosuch"), "nosuch: no such file"),
     (("bench", "vbft", "--topologies", "d", "--pattern", "gather"), "'gather'"),
-    (("bench", "vbft", "--topologies", "d", "--pattern", "cg"), "--pattern cg: needs at least 14 hosts"),
+    (
+        ("bench", "vbft", "--topologies", "d", "--pattern", "cg"),
+        "--pattern cg: needs at least 14 hosts",
+    ),
     (("bench", "vbft", "--topologies", "d", "--tables", "profile"), "'profile'"),
     (("bench", "vbft", "--topologies", "fig4/b,fig4/c"), "topology c: its hosts are others"),
-    (("bench", "vbft", "--topologies", "d", "--pattern", "shift", "--engine", "iperf3"), "--engine iperf3: only with"),
-    (("bench", "vbft", "--engine", "mpi", "--kernel", "virtual"), "--engine mpi: only with --kernel host"),
+    (
+        ("bench", "vbft", "--topologies", "d", "--pattern", "shift", "--engine", "iperf3"),
+        "--engine iperf3: only with",
+    ),
+    (
+        ("bench", "vbft", "--engine", "mpi", "--kernel", "virtual"),
+        "--engine mpi: only with --kernel host",
+    ),
     (("demo", "--topology", "nosuch"), "nosuch"),
     (("demo", "--seconds", "0"), "--seconds"),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "words"), BAD_INPUT, ids=[" ".join(a)[:60] for a, _ in BAD_INPUT])
+@pytest.mark.parametrize(
+    ("arguments", "words"), BAD_INPUT, ids=[" ".join(a)[:60] for a, _ in BAD_INPUT]
+)
 def test_bad_input_is_one_line_and_exit_code_2(arguments: tuple[str, ...], words: str) -> None:
     done = ri2n(*arguments)
     assert done.returncode == 2, done
@@ -105,7 +130,10 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments: tuple[str, ...], words
         ("hosts: {A: {nics: {eth0: {rate_bps: 0}}}}\nslots: 64\n", "hosts.A.nics.eth0.rate_bps"),
         ("name: d\nswitches: {s0: {}}\nhosts: {A: {nics: []}}\n", "hosts.A.nics"),
         ("name: d\nswitches: {s0: {}}\nhosts: {A: {}}\n", "hosts.A.nics: is missing"),
-        ("name: d\nswitches: {s0: {}}\ncolour: red\nhosts: {A: {nics: []}}\n", "colour: unknown key"),
+        (
+            "name: d\nswitches: {s0: {}}\ncolour: red\nhosts: {A: {nics: []}}\n",
+            "colour: unknown key",
+        ),
         ("&a [*a]\n", "mapping"),
     ],
 )
@@ -128,7 +156,9 @@ def test_check_config_takes_both_kinds_and_tells_them_apart(tmp_path: Path) -> N
     topology = ri2n("check-config", "--json", "topologies/fig4/d.yaml")
     assert json.loads(topology.stdout)["kind"] == "topology"
     cluster = tmp_path / "cluster.yaml"
-    cluster.write_text("strategy: ri2n_plus\nhosts: {A: {nics: {eth0: {rate_bps: 1000}}}}\n", encoding="utf-8")
+    cluster.write_text(
+        "strategy: ri2n_plus\nhosts: {A: {nics: {eth0: {rate_bps: 1000}}}}\n", encoding="utf-8"
+    )
     assert kind_of(cluster) == "cluster.yaml"
     done = ri2n("check-config", str(cluster))
     assert done.returncode == 0 and "good cluster.yaml" in done.stdout, done.stderr
@@ -138,7 +168,8 @@ def test_a_lone_nic_is_a_warning_not_an_error(tmp_path: Path) -> None:
     file = tmp_path / "t.yaml"
     file.write_text(
         "name: t\nswitches: {s0: {}, s1: {}}\nhosts:\n"
-        "  A: {nics: [{name: eth0, switch: s0, rate_bps: 1000000}, {name: eth1, switch: s1, rate_bps: 1000000}]}\n"
+        "  A: {nics: [{name: eth0, switch: s0, rate_bps: 1000000}, {name: eth1, switch: s1, "
+        "rate_bps: 1000000}]}\n"
         "  B: {nics: [{name: eth0, switch: s0, rate_bps: 1000000}]}\n",
         encoding="utf-8",
     )
@@ -163,13 +194,27 @@ def test_the_command_itself_does_what_these_tests_see(arguments: tuple[str, ...]
         check=False,
     )
     inside = ri2n(*arguments)
-    assert (done.returncode, done.stdout, done.stderr) == (inside.returncode, inside.stdout, inside.stderr)
+    assert (done.returncode, done.stdout, done.stderr) == (
+        inside.returncode,
+        inside.stdout,
+        inside.stderr,
+    )
 
 
 def test_help_and_version() -> None:
     done = ri2n("--help")
     assert done.returncode == 0
-    for command in ("controller", "lab", "bench", "status", "top", "explain", "doctor", "check-config", "demo"):
+    for command in (
+        "controller",
+        "lab",
+        "bench",
+        "status",
+        "top",
+        "explain",
+        "doctor",
+        "check-config",
+        "demo",
+    ):
         assert command in done.stdout
     assert ri2n("--version").stdout.startswith("ri2n ")
     assert ri2n().returncode == 2
@@ -186,7 +231,9 @@ def test_every_command_explains_itself(command: str) -> None:
     assert done.returncode == 0 and len(done.stdout.splitlines()) > 6
 
 
-def test_ctrl_c_is_130_without_a_word_and_a_gone_reader_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_is_130_without_a_word_and_a_gone_reader_is_no_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
@@ -202,7 +249,9 @@ def test_ctrl_c_is_130_without_a_word_and_a_gone_reader_is_no_error(capsys: pyte
     assert done.stderr == b""
 
 
-def test_errors_of_ours_become_one_line_whatever_they_contain(capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_of_ours_become_one_line_whatever_they_contain(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     def fail() -> None:
         raise NotAvailable("first\nsecond  third")
 
@@ -237,12 +286,26 @@ def test_topologies_are_found_by_their_short_names() -> None:
 def explained(alive: bool = True) -> dict[str, object]:
     def path(nic: str, network: str, up: bool) -> dict[str, object]:
         return {
-            **{"own": nic, "peer": nic, "network": network, "vlan": None, "alive": up, "share": 0.5, "slots": 32},
+            **{
+                "own": nic,
+                "peer": nic,
+                "network": network,
+                "vlan": None,
+                "alive": up,
+                "share": 0.5,
+                "slots": 32,
+            },
             **{"tx_bps": 1e6, "rx_bps": 1e6, "rate_bps": None},
         }
 
     return {
-        **{"ok": True, "src": "B", "dst": "A", "kind": "managed", "reason": "the pair carries traffic"},
+        **{
+            "ok": True,
+            "src": "B",
+            "dst": "A",
+            "kind": "managed",
+            "reason": "the pair carries traffic",
+        },
         "slots": [["eth0", "eth0", None], ["eth1", "eth1", None]] * 32,
         "paths": [path("eth0", "n1", True), path("eth1", "n2", alive)],
     }
@@ -251,7 +314,15 @@ def explained(alive: bool = True) -> dict[str, object]:
 def striped() -> dict[str, object]:
     """The answer of `explain` for a pair with two helpers, one of which has reported one link."""
     told = {
-        **{"heard": True, "usable": False, "striping": True, "sent": 70_001, "received": 2, "lost": 3, "repeated": 4},
+        **{
+            "heard": True,
+            "usable": False,
+            "striping": True,
+            "sent": 70_001,
+            "received": 2,
+            "lost": 3,
+            "repeated": 4,
+        },
         **{"skew_s": 0.0015, "rtt_s": 0.00025, "rate_bps": 9e7, "demand_bps": None},
     }
     answer: dict[str, Any] = explained()
@@ -274,7 +345,9 @@ def test_what_helpers_report_is_shown_of_striped_pairs_alone() -> None:
     assert helper_table([explained()]) is None
 
 
-@pytest.mark.parametrize(("said", "width"), [(None, 160), ("80", 160), ("0", 160), ("wide", 160), ("400", 400)])
+@pytest.mark.parametrize(
+    ("said", "width"), [(None, 160), ("80", 160), ("0", 160), ("wide", 160), ("400", 400)]
+)
 def test_a_table_in_a_pipe_is_wide_enough_whatever_columns_says(
     said: str | None, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,9 +360,22 @@ def test_a_table_in_a_pipe_is_wide_enough_whatever_columns_says(
 
 def test_status_marks_striped_pairs_and_helpers() -> None:
     pair = {**striped(), "active": True}
-    host: dict[str, Any] = {"name": "B", "address": None, "ovs": "3.1.0", "connected": True, "nics": []}
+    host: dict[str, Any] = {
+        "name": "B",
+        "address": None,
+        "ovs": "3.1.0",
+        "connected": True,
+        "nics": [],
+    }
     answer: dict[str, object] = {
-        **{"ok": True, "settled": True, "strategy": "max_min", "hbspan_s": 0.25, "uptime_s": 1.0, "pid": 1},
+        **{
+            "ok": True,
+            "settled": True,
+            "strategy": "max_min",
+            "hbspan_s": 0.25,
+            "uptime_s": 1.0,
+            "pid": 1,
+        },
         **{"networks": [], "problems": [], "counters": {}, "slots_moved": 0},
     }
     for runs, mark in ((True, "B (helper)"), (False, "B (helper down)")):
@@ -299,10 +385,32 @@ def test_status_marks_striped_pairs_and_helpers() -> None:
 
 
 def test_names_that_look_like_markup_are_shown_as_they_are() -> None:
-    nic = {"name": "eth[/]0", "network": "n1", "speed_bps": 10**8, "up": True, "alive": True, "tx_bps": 0, "rx_bps": 0}
-    host = {"name": "B", "address": "[red]", "ovs": "3[/bold]", "connected": True, "helper": None, "nics": [nic]}
+    nic = {
+        "name": "eth[/]0",
+        "network": "n1",
+        "speed_bps": 10**8,
+        "up": True,
+        "alive": True,
+        "tx_bps": 0,
+        "rx_bps": 0,
+    }
+    host = {
+        "name": "B",
+        "address": "[red]",
+        "ovs": "3[/bold]",
+        "connected": True,
+        "helper": None,
+        "nics": [nic],
+    }
     answer: dict[str, Any] = {
-        **{"ok": True, "settled": True, "strategy": "max_min", "hbspan_s": 0.25, "uptime_s": 1.0, "pid": 1},
+        **{
+            "ok": True,
+            "settled": True,
+            "strategy": "max_min",
+            "hbspan_s": 0.25,
+            "uptime_s": 1.0,
+            "pid": 1,
+        },
         **{"hosts": [host], "pairs": [], "networks": [], "counters": {}, "slots_moved": 0},
         "problems": [{"severity": "warning", "text": "B: [/] is odd", "advice": ""}],
     }
@@ -313,7 +421,14 @@ def test_names_that_look_like_markup_are_shown_as_they_are() -> None:
 
 def test_status_of_an_empty_controller_can_be_shown_and_another_version_is_one_line() -> None:
     empty: dict[str, object] = {
-        **{"ok": True, "settled": False, "strategy": "max_min", "hbspan_s": 0.25, "uptime_s": 1.0, "pid": 1},
+        **{
+            "ok": True,
+            "settled": False,
+            "strategy": "max_min",
+            "hbspan_s": 0.25,
+            "uptime_s": 1.0,
+            "pid": 1,
+        },
         **{"hosts": [], "networks": [], "problems": [], "counters": {}},
         **{"pairs": [], "slots_moved": 0},
     }

@@ -20,7 +20,9 @@ from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
 
 @contextmanager
 def listener(serve: Callable[[socket.socket], None]) -> Iterator[Path]:
-    """A unix socket whose connections are each handed to `serve`, on a thread that ends with the block."""
+    """A unix socket whose connections are each handed to `serve`, on a thread that ends with the
+    block.
+    """
     with tempfile.TemporaryDirectory(prefix="ri2n-") as folder:
         path = Path(folder) / "controller.sock"
         with socket.socket(socket.AF_UNIX) as server:
@@ -111,7 +113,9 @@ GARBAGE = st.one_of(
     st.just(b"[" * 100_000 + b"\n"),
     st.recursive(
         st.none() | st.booleans() | st.floats() | st.text(max_size=20),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["ok", "error"]), inner),
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["ok", "error"]), inner)
+        ),
         max_leaves=8,
     ).map(lambda value: json.dumps(value).encode() + b"\n"),
 )

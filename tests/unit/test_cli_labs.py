@@ -53,7 +53,11 @@ def test_without_the_package_of_labs(monkeypatch: pytest.MonkeyPatch) -> None:
         (("status", "--lab", "x"), f"--lab: {missing}"),
         (("doctor", "--lab", "x"), f"--lab: {missing}"),
         (("doctor", "--kernel", "uml"), f"--kernel: {missing}"),
-        (("status",), "no controller is running (/nonexistent/absent.sock, no lab); start one with `ri2n controller`"),
+        (
+            ("status",),
+            "no controller is running (/nonexistent/absent.sock, no lab); start one with `ri2n "
+            "controller`",
+        ),
     ):
         done = ri2n(*words)
         assert (done.returncode, done.stdout, done.stderr) == (2, "", f"ri2n: {said}\n"), words

@@ -70,14 +70,19 @@ def test_bad_input_is_one_line(tmp_path: Path, arguments: tuple[str, ...], text:
         "CUT": ("cut.yaml", CUT),
         "IDS": ("ids.yaml", CUT.replace("switch: c", "switch: b") + "vlans: {ids: [7]}\n"),
         "ID 0": ("ids.yaml", CUT + "vlans: {ids: [0]}\n"),
-        "GENERATE": ("generate.yaml", "name: x\ngenerate: {hosts: 4096, down: 16, up: 8, stages: 3, layers: 3}\n"),
+        "GENERATE": (
+            "generate.yaml",
+            "name: x\ngenerate: {hosts: 4096, down: 16, up: 8, stages: 3, layers: 3}\n",
+        ),
     }
     if arguments[0] == "IDS":  # two cables, so that there are two trees
         both = files["IDS"][1].replace(
-            "rate_bps: 1000000}]}\n  b", "rate_bps: 1000000}, {to: b, port: 8, rate_bps: 1000000}]}\n  b"
+            "rate_bps: 1000000}]}\n  b",
+            "rate_bps: 1000000}, {to: b, port: 8, rate_bps: 1000000}]}\n  b",
         )
         both = both.replace(
-            "rate_bps: 1000000}]}\n  c", "rate_bps: 1000000}, {to: a, port: 8, rate_bps: 1000000}]}\n  c"
+            "rate_bps: 1000000}]}\n  c",
+            "rate_bps: 1000000}, {to: a, port: 8, rate_bps: 1000000}]}\n  c",
         )
         files["IDS"] = ("ids.yaml", both)
     if arguments[0] in files:

@@ -1,4 +1,7 @@
-"""Bytes on the OpenFlow connection and on the wire: against os-ken's encoder, there and back, and against garbage."""
+"""Bytes on the OpenFlow connection and on the wire:
+
+against os-ken's encoder, there and back, and against garbage.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,16 @@ from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.openflow import ofp, parser
 from ri2n_sdn.fabric.model import PathKey
 from ri2n_sdn.pipeline.layout import IN_PORT, PLAIN_PORT, path_register
-from ri2n_sdn.pipeline.messages import Bucket, CopyField, Goto, Group, Output, PushVlan, SetField, ToGroup
+from ri2n_sdn.pipeline.messages import (
+    Bucket,
+    CopyField,
+    Goto,
+    Group,
+    Output,
+    PushVlan,
+    SetField,
+    ToGroup,
+)
 from ri2n_sdn.pipeline.plan import slot_group
 
 MAC = "04:00:00:00:01:01"
@@ -80,11 +92,17 @@ def test_the_groups_of_striped_pairs_are_encoded_as_os_ken_does() -> None:
         return [parser.OFPGroupBucketPropWatch(type_=kind, watch=what)]
 
     back = [
-        parser.OFPActionCopyField(48, 0, 0, [parser.OFPOxmId("eth_src"), parser.OFPOxmId("eth_dst")]),
+        parser.OFPActionCopyField(
+            48, 0, 0, [parser.OFPOxmId("eth_src"), parser.OFPOxmId("eth_dst")]
+        ),
         parser.OFPActionSetField(eth_src=MAC),
         parser.OFPActionOutput(ofp.OFPP_IN_PORT, 0xFFFF),
     ]
-    actions = [[parser.OFPActionOutput(PLAIN_PORT, 0xFFFF)], back, [parser.OFPActionGroup(0x10000001)]]
+    actions = [
+        [parser.OFPActionOutput(PLAIN_PORT, 0xFFFF)],
+        back,
+        [parser.OFPActionGroup(0x10000001)],
+    ]
     watched = [
         watch(ofp.OFPGBPT_WATCH_PORT, PLAIN_PORT),
         watch(ofp.OFPGBPT_WATCH_PORT, 1),
@@ -129,17 +147,26 @@ def test_a_tags_priority_is_no_part_of_its_vlan(control: int) -> None:
 
 @given(
     st.integers(0, 0xFFFFFFFF),
-    st.lists(st.tuples(st.integers(1, 1023), st.integers(1, 1023), st.integers(0, 4094)), min_size=1, max_size=64),
+    st.lists(
+        st.tuples(st.integers(1, 1023), st.integers(1, 1023), st.integers(0, 4094)),
+        min_size=1,
+        max_size=64,
+    ),
     st.lists(st.tuples(st.integers(1, 0xFFFF), st.booleans()), min_size=1, max_size=5),
 )
-def test_groups_come_back_as_they_were(number: int, slots: list[PathKey], ports: list[tuple[int, bool]]) -> None:
+def test_groups_come_back_as_they_were(
+    number: int, slots: list[PathKey], ports: list[tuple[int, bool]]
+) -> None:
     """Several in one reply, which os-ken's own decoder loses."""
     failover = Group(
         number ^ 1,
         Group.FAST_FAILOVER,
         (
             *(Bucket(port, (Output(port),) if sends else ()) for port, sends in ports),
-            *(Bucket(own, (PushVlan(), SetField("vlan_vid", 4096 + vlan), Output(own))) for own, _, vlan in slots),
+            *(
+                Bucket(own, (PushVlan(), SetField("vlan_vid", 4096 + vlan), Output(own)))
+                for own, _, vlan in slots
+            ),
             Bucket(1, (Goto(5),)),
         ),
     )
@@ -154,7 +181,9 @@ def test_actions_that_are_not_ours_make_a_group_differ() -> None:
     entry = described(mine)
     body = entry[16:]
     actions_end = 8 + 16
-    strange = body[:2] + struct.pack("!H", 24) + body[4:actions_end] + drop_vlan + body[actions_end:]
+    strange = (
+        body[:2] + struct.pack("!H", 24) + body[4:actions_end] + drop_vlan + body[actions_end:]
+    )
     strange = struct.pack("!H", len(strange)) + strange[2:]
     head = struct.pack("!HBxIH6x", 16 + len(strange), 3, 5, len(strange))
     assert codec.read_groups(entry) == [mine]
@@ -166,7 +195,8 @@ def flow_entry(table: int, cookie: int, packets: int, octets: int, match: bytes 
     match_length = 4 + len(match)
     encoded = struct.pack("!HH", 1, match_length) + match + bytes(-match_length % 8)
     fields = b"".join(
-        struct.pack("!HBBQ", 0x8002, field << 1, 8, value) for field, value in ((0, 1), (4, packets), (5, octets))
+        struct.pack("!HBBQ", 0x8002, field << 1, 8, value)
+        for field, value in ((0, 1), (4, packets), (5, octets))
     )
     stats = struct.pack("!2xH", 4 + len(fields)) + fields
     stats += bytes(-len(stats) % 8)
@@ -176,7 +206,12 @@ def flow_entry(table: int, cookie: int, packets: int, octets: int, match: bytes 
     return head + encoded + stats + instructions
 
 
-@given(st.lists(st.tuples(st.integers(0, 254), *[st.integers(0, 2**64 - 1)] * 3, st.binary(max_size=60)), max_size=5))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 254), *[st.integers(0, 2**64 - 1)] * 3, st.binary(max_size=60)),
+        max_size=5,
+    )
+)
 def test_flow_counters_come_back(rows: list[tuple[int, int, int, int, bytes]]) -> None:
     body = b"".join(flow_entry(*row) for row in rows)
     assert codec.read_flow_counters(body) == [codec.FlowCounters(*row[:4]) for row in rows]
@@ -203,7 +238,9 @@ def test_garbage_is_refused_and_nothing_worse(data: bytes) -> None:
 
 @given(st.data())
 def test_damaged_replies_are_refused_or_read(data: st.DataObject) -> None:
-    body = bytearray(described(slot_group(1, [(1, 1, 0), (2, 2, 0)])) + flow_entry(3, 1, 2, 3, b"abcd"))
+    body = bytearray(
+        described(slot_group(1, [(1, 1, 0), (2, 2, 0)])) + flow_entry(3, 1, 2, 3, b"abcd")
+    )
     for _ in range(data.draw(st.integers(1, 8))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     test_garbage_is_refused_and_nothing_worse.hypothesis.inner_test(bytes(body))  # type: ignore[attr-defined]
@@ -211,7 +248,9 @@ def test_damaged_replies_are_refused_or_read(data: st.DataObject) -> None:
 
 def test_unknown_register_or_action_in_a_bucket_is_a_bug_of_ours() -> None:
     with pytest.raises(TypeError):
-        codec.group_mod(0, Group(1, Group.SELECT, (Bucket(1, (SetField("ipv4_src", "10.0.0.1"),)),)), 1)
+        codec.group_mod(
+            0, Group(1, Group.SELECT, (Bucket(1, (SetField("ipv4_src", "10.0.0.1"),)),)), 1
+        )
 
 
 class _Datapath:

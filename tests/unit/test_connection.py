@@ -51,7 +51,10 @@ class Clock:
 
 
 class Line:
-    """A channel that keeps what is done with it; its host answers a barrier after `answers_after_s`."""
+    """A channel that keeps what is done with it.
+
+    Its host answers a barrier after `answers_after_s`.
+    """
 
     address = "192.0.2.1"
 
@@ -96,13 +99,18 @@ class Line:
 
 
 def member(name: str, line: Line, dpid: int = 1, ports: tuple[int, ...] = ()) -> Member:
-    of_host = {number: Port(number, f"e{number}", f"04:00:00:00:{dpid:02x}:{number:02x}", True, 0) for number in ports}
+    of_host = {
+        number: Port(number, f"e{number}", f"04:00:00:00:{dpid:02x}:{number:02x}", True, 0)
+        for number in ports
+    }
     return Member(name, dpid, f"02:00:00:00:00:{dpid:02x}", "3.1.0", of_host, cast(Channel, line))
 
 
 def told(line: Line, **message: Any) -> Any:
     """An event of os-ken with a message of a switch."""
-    return SimpleNamespace(msg=SimpleNamespace(datapath=SimpleNamespace(ri2n_channel=line), **message))
+    return SimpleNamespace(
+        msg=SimpleNamespace(datapath=SimpleNamespace(ri2n_channel=line), **message)
+    )
 
 
 def texts(app: ConnectionApp) -> list[str]:
@@ -130,12 +138,16 @@ def app(clock: Clock, tmp_path: Path) -> ConnectionApp:
 
 
 @pytest.mark.parametrize("where", ["handled", "read"])
-def test_a_host_that_says_nothing_for_five_seconds_is_given_up(app: ConnectionApp, clock: Clock, where: str) -> None:
+def test_a_host_that_says_nothing_for_five_seconds_is_given_up(
+    app: ConnectionApp, clock: Clock, where: str
+) -> None:
     quiet, lively = Line(clock.now_s), Line(clock.now_s)
     app.cluster.members = {"A": member("A", quiet), "B": member("B", lively, 2)}
     for tick in range(1, 11):
         clock.now_s += 0.5
-        lively.heard_s, lively.datapath.heard_s = (clock.now_s, 0.0) if where == "handled" else (0.0, clock.now_s)
+        lively.heard_s, lively.datapath.heard_s = (
+            (clock.now_s, 0.0) if where == "handled" else (0.0, clock.now_s)
+        )
         app._tick()
         assert quiet.echoes == tick and not quiet.closed
     clock.now_s += 0.5
@@ -144,7 +156,9 @@ def test_a_host_that_says_nothing_for_five_seconds_is_given_up(app: ConnectionAp
     assert not lively.closed and lively.echoes == 11
 
 
-def test_a_controller_that_was_held_up_takes_no_host_for_silent(app: ConnectionApp, clock: Clock) -> None:
+def test_a_controller_that_was_held_up_takes_no_host_for_silent(
+    app: ConnectionApp, clock: Clock
+) -> None:
     line = Line(clock.now_s)
     app.cluster.members = {"A": member("A", line)}
     clock.now_s += 60.0  # the machine slept; what the host said meanwhile is not read yet
@@ -171,7 +185,9 @@ def test_who_lives_keeps_its_place(
     assert any("refused" in text and "the same name" in text for text in texts(app)) == stays
 
 
-def test_who_is_heard_keeps_its_place_though_its_answer_is_late(app: ConnectionApp, clock: Clock) -> None:
+def test_who_is_heard_keeps_its_place_though_its_answer_is_late(
+    app: ConnectionApp, clock: Clock
+) -> None:
     """Its thread has read a word of it, and what it answers waits behind a crowd."""
     old, new = Line(clock.now_s), Line(clock.now_s)
     first, second = member("A", old), member("A", new, 2)
@@ -181,7 +197,9 @@ def test_who_is_heard_keeps_its_place_though_its_answer_is_late(app: ConnectionA
     assert app.cluster.members["A"] is first and new.closed
 
 
-def port_status(line: Line, number: int, *, reason: int = ofp.OFPPR_MODIFY, state: int = 0, config: int = 0) -> Any:
+def port_status(
+    line: Line, number: int, *, reason: int = ofp.OFPPR_MODIFY, state: int = 0, config: int = 0
+) -> Any:
     described = SimpleNamespace(
         port_no=number,
         name=f"e{number}".encode(),
@@ -216,7 +234,9 @@ def test_a_nic_that_loses_its_carrier_or_gets_it_again_is_noticed(
     assert not app.cluster.wiring.knows(("A", 2))
 
 
-def test_nics_that_went_while_a_host_was_away_are_forgotten(app: ConnectionApp, clock: Clock) -> None:
+def test_nics_that_went_while_a_host_was_away_are_forgotten(
+    app: ConnectionApp, clock: Clock
+) -> None:
     app.cluster.members = {"A": member("A", Line(clock.now_s), ports=(1, 2))}
     app.cluster.members["A"].accepts_wire = True
     for number in (1, 2):
@@ -247,17 +267,24 @@ def test_a_helper_that_hangs_still_does_when_its_host_connects_again_and_another
     app._admit(host(line))
     assert app.cluster.fabric().hosts["A"].helper_hangs
     tap(WIRE_PORT, ofp.OFPPS_LINK_DOWN)
-    assert not app.cluster.fabric().hosts["A"].helper_up and not app.cluster.fabric().hosts["A"].helper_hangs
+    assert (
+        not app.cluster.fabric().hosts["A"].helper_up
+        and not app.cluster.fabric().hosts["A"].helper_hangs
+    )
     tap(WIRE_PORT, 0)
     assert app.cluster.fabric().hosts["A"].helper_up
 
 
-def test_a_row_that_was_refused_makes_its_host_be_read_again(app: ConnectionApp, clock: Clock) -> None:
+def test_a_row_that_was_refused_makes_its_host_be_read_again(
+    app: ConnectionApp, clock: Clock
+) -> None:
     line = Line(clock.now_s)
     host = member("A", line)
     host.installed, host.dirty = Installed({}, {}), False
     app.cluster.members = {"A": host}
-    app.refused(told(line, xid=REQUESTED, type=1, code=2, data=b""))  # somebody waits for that answer
+    app.refused(
+        told(line, xid=REQUESTED, type=1, code=2, data=b"")
+    )  # somebody waits for that answer
     assert host.installed is not None and not host.dirty
     app.refused(told(line, xid=REQUESTED + 1, type=1, code=2, data=b""))
     assert host.installed is None and host.dirty and clock.now_s < host.retry_s <= clock.now_s + 2
@@ -296,7 +323,9 @@ HANDLERS = ("state_changed", "replied", "echoed", "refused", "port_changed")
 
 
 @pytest.mark.parametrize("handler", HANDLERS)
-def test_a_message_that_is_handed_out_before_its_channel_is_made(app: ConnectionApp, handler: str) -> None:
+def test_a_message_that_is_handed_out_before_its_channel_is_made(
+    app: ConnectionApp, handler: str
+) -> None:
     """os-ken may do so: nothing is known of the sender yet, so it says nothing that counts."""
     app.cluster.members = {"A": member("A", Line(0.0), ports=(1,))}
     event = port_status(cast(Line, None), 1, state=ofp.OFPPS_LINK_DOWN)

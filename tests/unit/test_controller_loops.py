@@ -1,4 +1,7 @@
-"""Discovery and the helpers' news, turn by turn, on hosts that a test makes up; when the controller takes charge."""
+"""Discovery and the helpers' news, turn by turn, on hosts that a test makes up.
+
+When the controller takes charge.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,14 @@ from ri2n_sdn.fabric.model import NicId
 from ri2n_sdn.fabric.yamlfile import parse_model
 from ri2n_sdn.pipeline.crc32c import crc32c
 from ri2n_sdn.pipeline.helper_frames import Report, ReportEntry
-from ri2n_sdn.pipeline.layout import COOKIE_PLACED, HELPER_VLAN, LOCAL, WIRE_PORT, Table, path_register
+from ri2n_sdn.pipeline.layout import (
+    COOKIE_PLACED,
+    HELPER_VLAN,
+    LOCAL,
+    WIRE_PORT,
+    Table,
+    path_register,
+)
 from ri2n_sdn.pipeline.messages import Group
 from ri2n_sdn.pipeline.placement import FIN_TIMEOUT_S, IDLE_TIMEOUT_S, Connection, path_of_cookie
 from tests.unit.commands import REPOSITORY
@@ -64,7 +74,10 @@ def channel_of(cluster: Cluster, name: str) -> FakeChannel:
 
 
 class Wires:
-    """In place of discovery.wiring.Wiring: asks for the probes that a test names, and keeps what it is told."""
+    """In place of discovery.wiring.Wiring:
+
+    asks for the probes that a test names, and keeps what it is told.
+    """
 
     def __init__(self) -> None:
         self.lag_s = -1.0
@@ -101,19 +114,33 @@ def wires(app: DiscoveryApp) -> Wires:
     return cast(Wires, app.cluster.wiring)
 
 
-def packet_in(app: DiscoveryApp, receiver: str, port: int, frame: bytes, dpid: int | None = None) -> FakeChannel:
+def packet_in(
+    app: DiscoveryApp, receiver: str, port: int, frame: bytes, dpid: int | None = None
+) -> FakeChannel:
     channel = channel_of(app.cluster, receiver)
-    datapath = SimpleNamespace(id=app.cluster.members[receiver].dpid if dpid is None else dpid, ri2n_channel=channel)
-    app.packet_in(SimpleNamespace(msg=SimpleNamespace(datapath=datapath, match={"in_port": port}, data=frame)))
+    datapath = SimpleNamespace(
+        id=app.cluster.members[receiver].dpid if dpid is None else dpid, ri2n_channel=channel
+    )
+    app.packet_in(
+        SimpleNamespace(msg=SimpleNamespace(datapath=datapath, match={"in_port": port}, data=frame))
+    )
     return channel
 
 
-def test_a_frame_counts_by_the_connection_of_its_host_alone(finder: DiscoveryApp, clock: Clock) -> None:
-    """Who says it has a host's datapath ID is not that host before it was let in, and may never be."""
+def test_a_frame_counts_by_the_connection_of_its_host_alone(
+    finder: DiscoveryApp, clock: Clock
+) -> None:
+    """Who says it has a host's datapath ID is not that host before it was let in, and may never
+    be.
+    """
     datapath = SimpleNamespace(id=ord("B"), ri2n_channel=FakeChannel())
     for port in (2, WIRE_PORT, LOCAL):
         frame = probe(finder, ProbeKind.FLOODED, clock.now_s)
-        finder.packet_in(SimpleNamespace(msg=SimpleNamespace(datapath=datapath, match={"in_port": port}, data=frame)))
+        finder.packet_in(
+            SimpleNamespace(
+                msg=SimpleNamespace(datapath=datapath, match={"in_port": port}, data=frame)
+            )
+        )
     counters = finder.cluster.counters
     assert not wires(finder).heard_of
     assert counters == {"packet_ins": 3, "dropped_packet_in_of_stranger": 3}
@@ -124,8 +151,14 @@ def test_a_frame_or_an_echo_before_its_channel_is_made(finder: DiscoveryApp, clo
     datapath = SimpleNamespace(id=ord("B"), ri2n_channel=None)
     before, frame = sum(handler_errors.values()), probe(finder, ProbeKind.FLOODED, clock.now_s)
     for port in (2, WIRE_PORT, LOCAL):
-        finder.packet_in(SimpleNamespace(msg=SimpleNamespace(datapath=datapath, match={"in_port": port}, data=frame)))
-    finder.echoed(SimpleNamespace(msg=SimpleNamespace(datapath=datapath, data=struct.pack("!d", clock.now_s))))
+        finder.packet_in(
+            SimpleNamespace(
+                msg=SimpleNamespace(datapath=datapath, match={"in_port": port}, data=frame)
+            )
+        )
+    finder.echoed(
+        SimpleNamespace(msg=SimpleNamespace(datapath=datapath, data=struct.pack("!d", clock.now_s)))
+    )
     assert sum(handler_errors.values()) == before and not wires(finder).heard_of
     assert finder.cluster.counters["dropped_packet_in_of_stranger"] == 3
 
@@ -143,11 +176,15 @@ def test_a_probe_tells_its_two_ends_and_whether_it_was_flooded(
     channel = packet_in(finder, "B", 2, probe(finder, kind, clock.now_s))
     assert wires(finder).heard_of == [(("A", 1), ("B", 2), flooded, clock.now_s)]
     assert channel.heard_s == clock.now_s and finder.cluster.counters["packet_ins"] == 1
-    assert [text for _, _, text in finder.cluster.events] == ["A:eth0 is on n1"] and not wires(finder).events
+    assert [text for _, _, text in finder.cluster.events] == ["A:eth0 is on n1"] and not wires(
+        finder
+    ).events
     assert finder.cluster.members["A"].dirty and not wires(finder).changed
 
 
-def test_probes_of_strangers_and_trees_and_garbage_are_no_wiring(finder: DiscoveryApp, clock: Clock) -> None:
+def test_probes_of_strangers_and_trees_and_garbage_are_no_wiring(
+    finder: DiscoveryApp, clock: Clock
+) -> None:
     packet_in(finder, "B", 2, probe(finder, ProbeKind.FLOODED, clock.now_s, dpid=0x99))
     packet_in(finder, "B", 2, probe(finder, ProbeKind.FLOODED, clock.now_s), dpid=0x99)
     packet_in(finder, "B", 2, probe(finder, ProbeKind.TREE, clock.now_s))
@@ -158,10 +195,14 @@ def test_probes_of_strangers_and_trees_and_garbage_are_no_wiring(finder: Discove
     assert not wires(finder).heard_of
     assert (counters["dropped_probe_of_stranger"], counters["dropped_probe_old"]) == (2, 1)
     assert counters["dropped_probe_truncated"] == 1 and counters["packet_ins"] == 6
-    assert wires(finder).strangers == [(("B", 2), clock.now_s)] * 2, "an old one and garbage; not those of a stranger's"
+    assert wires(finder).strangers == [(("B", 2), clock.now_s)] * 2, (
+        "an old one and garbage; not those of a stranger's"
+    )
 
 
-def test_frames_of_a_helper_and_of_the_host_itself_are_for_others(finder: DiscoveryApp, clock: Clock) -> None:
+def test_frames_of_a_helper_and_of_the_host_itself_are_for_others(
+    finder: DiscoveryApp, clock: Clock
+) -> None:
     frame = probe(finder, ProbeKind.FLOODED, clock.now_s)
     packet_in(finder, "B", WIRE_PORT, frame)
     packet_in(finder, "B", LOCAL, frame)
@@ -175,11 +216,18 @@ def test_frames_of_a_helper_and_of_the_host_itself_are_for_others(finder: Discov
 
 
 @pytest.mark.parametrize(("old", "lag_s"), [(3, 0.01), (6, 0.5)])
-def test_this_machine_lags_when_most_probes_are_old(finder: DiscoveryApp, clock: Clock, old: int, lag_s: float) -> None:
+def test_this_machine_lags_when_most_probes_are_old(
+    finder: DiscoveryApp, clock: Clock, old: int, lag_s: float
+) -> None:
     finder._turn()
     assert wires(finder).lag_s == 0.0
     for number in range(9):
-        packet_in(finder, "B", 2, probe(finder, ProbeKind.FLOODED, clock.now_s - (0.5 if number < old else 0.01)))
+        packet_in(
+            finder,
+            "B",
+            2,
+            probe(finder, ProbeKind.FLOODED, clock.now_s - (0.5 if number < old else 0.01)),
+        )
     finder._turn()
     assert wires(finder).lag_s == pytest.approx(lag_s)
     assert finder.cluster.counters["discovery_lags"] == (lag_s > 0.1)
@@ -206,18 +254,29 @@ def test_probes_go_out_of_the_nics_that_are_asked_for(finder: DiscoveryApp, cloc
         (ProbeKind.RING, ord("A"), 2),
     ]
     assert frames[1][:12].hex(":") == "04:00:00:00:42:01:04:00:00:00:41:02"
-    assert finder.cluster.counters["probes_sent"] == 2 and not channel_of(finder.cluster, "B").sent_bytes
+    assert (
+        finder.cluster.counters["probes_sent"] == 2
+        and not channel_of(finder.cluster, "B").sent_bytes
+    )
 
 
-def test_hosts_under_test_are_asked_for_an_echo_behind_their_probes(finder: DiscoveryApp, clock: Clock) -> None:
+def test_hosts_under_test_are_asked_for_an_echo_behind_their_probes(
+    finder: DiscoveryApp, clock: Clock
+) -> None:
     wires(finder).hosts_under_test = {"A", "Z"}
     finder._turn()
     a = channel_of(finder.cluster, "A")
     (echo,) = a.sent
-    assert not channel_of(finder.cluster, "B").sent and wires(finder).answered == dict.fromkeys("ABC", -1e9)
+    assert not channel_of(finder.cluster, "B").sent and wires(finder).answered == dict.fromkeys(
+        "ABC", -1e9
+    )
 
     def answer(data: bytes) -> None:
-        finder.echoed(SimpleNamespace(msg=SimpleNamespace(data=data, datapath=SimpleNamespace(ri2n_channel=a))))
+        finder.echoed(
+            SimpleNamespace(
+                msg=SimpleNamespace(data=data, datapath=SimpleNamespace(ri2n_channel=a))
+            )
+        )
 
     answer(b"")
     answer(struct.pack("!d", clock.now_s + 1))  # from the future
@@ -269,7 +328,9 @@ def test_declared_hosts_are_waited_for_and_no_longer(clock: Clock) -> None:
 @pytest.mark.parametrize("declared", [False, True])
 def test_nobody_waits_with_taking_charge_for_a_mute_host(clock: Clock, declared: bool) -> None:
     """It counts as one that is not there: neither does the controller begin because it is."""
-    config = parse_model(f"hosts: {'{A: {}, B: {}, C: {}}' if declared else '{}'}", ClusterConfig, "cluster.yaml")
+    config = parse_model(
+        f"hosts: {'{A: {}, B: {}, C: {}}' if declared else '{}'}", ClusterConfig, "cluster.yaml"
+    )
     cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel(), "C": FakeChannel()}, config)
     cluster.started, cluster.started_s = False, clock.now_s
     for name in "AB":
@@ -282,8 +343,13 @@ def test_nobody_waits_with_taking_charge_for_a_mute_host(clock: Clock, declared:
 
 
 @pytest.mark.parametrize("mute_s", [0.0, 0.6])
-def test_who_is_quickest_does_not_make_a_controller_begin_without_the_others(clock: Clock, mute_s: float) -> None:
-    """A host on no network with others may be anybody: those with rows in use have the time that they need to come."""
+def test_who_is_quickest_does_not_make_a_controller_begin_without_the_others(
+    clock: Clock, mute_s: float
+) -> None:
+    """A host on no network with others may be anybody:
+
+    those with rows in use have the time that they need to come.
+    """
     cluster = cluster_of({"X": FakeChannel()})
     cluster.started, cluster.started_s = False, clock.now_s
     cluster.members["X"].reports_probes = True
@@ -322,7 +388,11 @@ def test_a_nics_rate_is_the_declared_one_else_what_it_says() -> None:
     config = parse_model("hosts: {A: {nics: {eth0: {rate_bps: 7}}}}", ClusterConfig, "cluster.yaml")
     cluster = cluster_of({"A": FakeChannel()}, config, nics=3)
     cluster.members["A"].ports[3].speed_bps = 0
-    assert [nic.rate_bps for nic in cluster.fabric().hosts["A"].nics] == [7, 100_000_000, 1_000_000_000]
+    assert [nic.rate_bps for nic in cluster.fabric().hosts["A"].nics] == [
+        7,
+        100_000_000,
+        1_000_000_000,
+    ]
 
 
 # ---- news for helpers
@@ -348,7 +418,10 @@ def told(app: StripingApp, name: str) -> list[bytes]:
     while data:
         length = int.from_bytes(data[2:4], "big")
         frame, vlan = codec.untagged(data[PACKET_OUT_HEAD:length])
-        assert vlan == HELPER_VLAN and data[:4] == codec.packet_out(WIRE_PORT, codec.tagged(frame, vlan), 1)[:4]
+        assert (
+            vlan == HELPER_VLAN
+            and data[:4] == codec.packet_out(WIRE_PORT, codec.tagged(frame, vlan), 1)[:4]
+        )
         frames.append(frame)
         data = data[length:]
     return frames
@@ -390,7 +463,9 @@ def test_a_strategy_that_was_changed_is_told_at_once(teller: StripingApp) -> Non
     assert len(news) == 1 and mac_in("A") in news[0]
 
 
-def test_a_helper_that_is_gone_is_forgotten_and_one_that_is_back_hears_all(teller: StripingApp) -> None:
+def test_a_helper_that_is_gone_is_forgotten_and_one_that_is_back_hears_all(
+    teller: StripingApp,
+) -> None:
     first = told(teller, "A")
     teller.cluster.members["A"].taps[102] = False
     teller.cluster.topology_changed()
@@ -417,9 +492,13 @@ def test_a_host_that_left_is_said_to_be_gone(teller: StripingApp, clock: Clock) 
     assert not any(mac_in("B") in frame for frame in frames)
 
 
-def test_a_report_is_kept_when_it_is_of_the_host_that_it_came_from(teller: StripingApp, clock: Clock) -> None:
+def test_a_report_is_kept_when_it_is_of_the_host_that_it_came_from(
+    teller: StripingApp, clock: Clock
+) -> None:
     def report(mac: str) -> bytes:
-        before, after = (bytes.fromhex(each.replace(":", "")) for each in (REPORT["report"]["mac"], mac))
+        before, after = (
+            bytes.fromhex(each.replace(":", "")) for each in (REPORT["report"]["mac"], mac)
+        )
         frame = bytes.fromhex("".join(REPORT["hex"])).replace(before, after)
         return frame[:16] + crc32c(frame[12:16] + frame[20:]).to_bytes(4, "big") + frame[20:]
 
@@ -430,7 +509,10 @@ def test_a_report_is_kept_when_it_is_of_the_host_that_it_came_from(teller: Strip
     assert not cluster.measured.reports and cluster.counters["dropped_report_of_stranger"] == 2
     assert cluster.counters["dropped_report_malformed"] == 1
     striping.take_report(cluster, ord("A"), report(host_mac("A")), clock.now_s)
-    assert cluster.measured.reports["A"].heard_s == clock.now_s and cluster.counters["helper_reports"] == 1
+    assert (
+        cluster.measured.reports["A"].heard_s == clock.now_s
+        and cluster.counters["helper_reports"] == 1
+    )
 
 
 def test_a_helper_that_reports_a_peer_of_an_earlier_controller_hears_that_it_is_gone(
@@ -446,14 +528,19 @@ def test_a_helper_that_reports_a_peer_of_an_earlier_controller_hears_that_it_is_
 def test_a_helper_that_was_told_by_a_later_clock_is_told_all_again_with_its_own(
     teller: StripingApp, clock: Clock
 ) -> None:
-    """Else it would refuse all, for as long as the clock was set back; the other helper is not concerned."""
+    """Else it would refuse all, for as long as the clock was set back.
+
+    The other helper is not concerned.
+    """
     first = told(teller, "A")
     ahead = teller._generation + 86_400
     said = teller.cluster.measured.reports["A"] = Reported()
     said.take(Report(0, host_mac("A"), ahead, ()), clock.now_s)
     again = told(teller, "A")
     assert [generation_in(frame) for frame in again] == [ahead] * len(first)
-    assert [without_generation(frame) for frame in again] == [without_generation(frame) for frame in first]
+    assert [without_generation(frame) for frame in again] == [
+        without_generation(frame) for frame in first
+    ]
     assert told(teller, "A") == [] and told(teller, "B") == [], "once"
     assert [text for _, _, text in teller.cluster.events][-1].startswith(
         "A: its helper was told by a clock that went 864"
@@ -462,7 +549,9 @@ def test_a_helper_that_was_told_by_a_later_clock_is_told_all_again_with_its_own(
     teller.cluster.loop.set_strategy("round_robin")
     assert [generation_in(frame) for frame in told(teller, "A")] == [ahead]
     teller.cluster.measured.reports["B"] = Reported()
-    teller.cluster.measured.reports["B"].take(Report(0, host_mac("B"), teller._generation, ()), clock.now_s)
+    teller.cluster.measured.reports["B"].take(
+        Report(0, host_mac("B"), teller._generation, ()), clock.now_s
+    )
     assert told(teller, "B") == [], "it believes this controller"
 
 
@@ -503,14 +592,25 @@ def test_many_helpers_are_told_again_more_rarely(
 def test_a_placed_row_is_above_learned_ones_and_ends_by_itself(source: str) -> None:
     connection = Connection(source, 80, source[:-1] + "2", 40001, host_mac("B"))
     datapath = FakeChannel().datapath
-    added, deleted = add_placed(datapath, connection, (3, 4, 102)), delete_placed(datapath, connection)
+    added, deleted = (
+        add_placed(datapath, connection, (3, 4, 102)),
+        delete_placed(datapath, connection),
+    )
     assert (added.table_id, added.command, added.priority) == (Table.PLACED, ofp.OFPFC_ADD, 20)
     assert (added.idle_timeout, added.hard_timeout) == (IDLE_TIMEOUT_S, 0)
     assert added.cookie >> 48 == COOKIE_PLACED >> 48 and path_of_cookie(added.cookie) == (3, 4, 102)
     register, ending = added.instructions[0].actions
     assert register.value == path_register(3, 4, 102) and register.key == "reg1"
     assert (ending.fin_idle_timeout, ending.fin_hard_timeout) == (FIN_TIMEOUT_S, 0)
-    assert (deleted.table_id, deleted.command, deleted.priority) == (Table.PLACED, ofp.OFPFC_DELETE_STRICT, 20)
+    assert (deleted.table_id, deleted.command, deleted.priority) == (
+        Table.PLACED,
+        ofp.OFPFC_DELETE_STRICT,
+        20,
+    )
     fields = dict(added.match.items())
     assert fields == dict(deleted.match.items()) == connection.match
-    assert json.dumps(added.to_jsondict()) and fields["tcp_src"] == 80 and fields["eth_dst"] == host_mac("B")
+    assert (
+        json.dumps(added.to_jsondict())
+        and fields["tcp_src"] == 80
+        and fields["eth_dst"] == host_mac("B")
+    )

@@ -1,4 +1,7 @@
-"""`./dev install` and `./dev setup`: what each asks pip for, in a checkout whose pip only writes that down."""
+"""`./dev install` and `./dev setup`:
+
+what each asks pip for, in a checkout whose pip only writes that down.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,10 @@ def checkout(tmp_path: Path) -> Path:
 def dev(checkout: Path, *argv: str, code: int = 0) -> tuple[list[str], str]:
     """What it asked pip for, and what it said."""
     (checkout / "asked").unlink(missing_ok=True)
-    env = {"PATH": f"{checkout}/programs:{os.environ['PATH']}:/usr/sbin:/sbin", "HOME": str(checkout)}
+    env = {
+        "PATH": f"{checkout}/programs:{os.environ['PATH']}:/usr/sbin:/sbin",
+        "HOME": str(checkout),
+    }
     done = subprocess.run(["./dev", *argv], cwd=checkout, capture_output=True, text=True, env=env)
     assert done.returncode == code, done
     asked = checkout / "asked"

@@ -14,7 +14,10 @@ from tests.run.__main__ import _parser as run_parser
 from tests.run.tiers import TIERS
 from tests.unit.commands import REPOSITORY, ri2n
 
-OURS = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/operations.md")]
+OURS = [
+    REPOSITORY / name
+    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/operations.md")
+]
 
 
 def ids(path: Path) -> str:
@@ -32,7 +35,9 @@ def test_links_lead_somewhere(file: Path) -> None:
 def test_promises_name_tests_that_are_there() -> None:
     """docs/security.md: the last column of each row."""
     rows = [
-        line for line in (REPOSITORY / "docs/security.md").read_text(encoding="utf-8").splitlines() if line[:1] == "|"
+        line
+        for line in (REPOSITORY / "docs/security.md").read_text(encoding="utf-8").splitlines()
+        if line[:1] == "|"
     ]
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[-2])}
     sources = [*REPOSITORY.glob("tests/**/test_*.py"), *REPOSITORY.glob("reorder/**/*.rs")]
@@ -56,7 +61,9 @@ def commands_in(text: str) -> set[tuple[str, ...]]:
 
 @pytest.mark.parametrize("file", OURS, ids=ids)
 def test_commands_and_their_options_exist(file: Path) -> None:
-    code = "\n".join(re.findall(r"```.*?```|`[^`\n]+`", file.read_text(encoding="utf-8"), flags=re.S))
+    code = "\n".join(
+        re.findall(r"```.*?```|`[^`\n]+`", file.read_text(encoding="utf-8"), flags=re.S)
+    )
     for words in commands_in(code):
         group = words[0] in ("lab", "bench") and len(words) > 1
         command = tuple(word.rstrip(",;") for word in (words[:2] if group else words[:1]))
@@ -64,18 +71,27 @@ def test_commands_and_their_options_exist(file: Path) -> None:
         assert text, f"{file.name}: there is no command `ri2n {' '.join(command)}`"
         options = [word.split("=")[0] for word in words if word.startswith("--") and len(word) > 2]
         for option in options:
-            assert re.search(rf"{re.escape(option)}\b", text), f"{file.name}: ri2n {command} has no {option}"
+            assert re.search(rf"{re.escape(option)}\b", text), (
+                f"{file.name}: ri2n {command} has no {option}"
+            )
 
 
 # ---- ./dev
 
-MANUALS = sorted({REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *REPOSITORY.glob("docs/*.md")})
+MANUALS = sorted(
+    {REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *REPOSITORY.glob("docs/*.md")}
+)
 
 
 @cache
 def help_of_dev() -> str:
-    """What `./dev help` prints: a line `  COMMAND ...` for each command, its options in it and in the lines below."""
-    done = subprocess.run(["./dev", "help"], capture_output=True, text=True, cwd=REPOSITORY, check=False)
+    """What `./dev help` prints:
+
+    a line `  COMMAND ...` for each command, its options in it and in the lines below.
+    """
+    done = subprocess.run(
+        ["./dev", "help"], capture_output=True, text=True, cwd=REPOSITORY, check=False
+    )
     assert done.returncode == 0 and "usage: ./dev" in done.stdout, done
     return done.stdout
 
@@ -103,12 +119,16 @@ def test_commands_options_and_tiers_of_dev_exist(file: Path) -> None:
         assert command in commands, f"{file.name}: there is no `./dev {command}`"
         for word in words:
             option = word.partition("=")[0]
-            known = not option.startswith("--") or re.search(rf"(?<![\w-]){option}(?![\w-])", commands[command])
+            known = not option.startswith("--") or re.search(
+                rf"(?<![\w-]){option}(?![\w-])", commands[command]
+            )
             assert known, f"{file.name}: `./dev help` has no {option} of {command}"
         named = re.findall(r"--tier[ =](\S+)", line)
         assert set(named) <= set(tiers), f"{file.name}: {line}: the tiers are {', '.join(tiers)}"
     called = set(re.findall(r"\btiers? `([^`]+)`", text))
-    assert called <= set(tiers), f"{file.name}: the tiers are {', '.join(tiers)}, not {', '.join(called)}"
+    assert called <= set(tiers), (
+        f"{file.name}: the tiers are {', '.join(tiers)}, not {', '.join(called)}"
+    )
 
 
 def test_the_help_of_dev_and_the_runner_name_the_same_tiers_and_options() -> None:
@@ -126,7 +146,9 @@ PROSE = [file for file in MANUALS if file.name != "results.md"]  # which a progr
 def test_prose_has_at_most_100_columns(file: Path) -> None:
     """But for tables, and commands in blocks."""
     prose = re.sub(r"^ *```.*?^ *```$", "", file.read_text(encoding="utf-8"), flags=re.M | re.S)
-    assert not [line for line in prose.splitlines() if len(line) > 100 and not line.lstrip().startswith("|")]
+    assert not [
+        line for line in prose.splitlines() if len(line) > 100 and not line.lstrip().startswith("|")
+    ]
 
 
 def section(title: str) -> str:
@@ -138,31 +160,45 @@ def section(title: str) -> str:
 
 
 def test_contributing_lists_the_tiers() -> None:
-    """Each in a table row or a list item that begins with its name: "| `unit` | ..." or "* `unit`: ..."."""
+    """Each in a table row or a list item that begins with its name: "| `unit` | ..." or "* `unit`:
+
+    ...".
+    """
     assert re.findall(r"^(?:\| |[*-] )`([a-z-]+)`", section("Tests"), flags=re.M) == dev_tiers()
 
 
 def test_contributing_names_the_markers() -> None:
-    markers = re.findall(r'^    "([a-z]+): ', (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"), flags=re.M)
+    markers = re.findall(
+        r'^    "([a-z]+): ', (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"), flags=re.M
+    )
     assert len(markers) >= 3
     for marker in markers:
         assert f"`{marker}`" in section("Tests"), marker
 
 
 def folders_with_files(parent: Path) -> set[str]:
-    """Folders that git keeps: not those it ignores, nor what is left of a removed one; hidden ones are tools' own."""
+    """Folders that git keeps: not those it ignores, nor what is left of a removed one.
+
+    Hidden ones are tools' own.
+    """
     ignored = (REPOSITORY / ".gitignore").read_text(encoding="utf-8").split()
 
     def kept(path: Path) -> bool:
         return not any(path.match(pattern.rstrip("/")) for pattern in ignored)
 
     def filled(folder: Path) -> bool:
-        return any(kept(path) and (path.is_file() or (path.is_dir() and filled(path))) for path in folder.iterdir())
+        return any(
+            kept(path) and (path.is_file() or (path.is_dir() and filled(path)))
+            for path in folder.iterdir()
+        )
 
     return {
         path.name
         for path in parent.iterdir()
-        if path.is_dir() and kept(path) and (path.name == ".ci" or not path.name.startswith(".")) and filled(path)
+        if path.is_dir()
+        and kept(path)
+        and (path.name == ".ci" or not path.name.startswith("."))
+        and filled(path)
     }
 
 
@@ -180,7 +216,9 @@ def test_the_map_of_folders_is_that_of_the_repository() -> None:
     for name in ("ri2n_sdn", "ri2n_lab", "ri2n_parallel"):
         package = {entry.split("/")[1] for entry in entries if entry.startswith(f"{name}/")} - {""}
         modules = {path.name for path in (REPOSITORY / name).glob("*.py")} - {"__init__.py"}
-        assert package == folders_with_files(REPOSITORY / name) | (modules if name == "ri2n_sdn" else set()), name
+        assert package == folders_with_files(REPOSITORY / name) | (
+            modules if name == "ri2n_sdn" else set()
+        ), name
 
 
 def test_the_first_screen_of_the_readme_has_the_two_commands() -> None:
@@ -197,12 +235,28 @@ def test_every_key_of_cluster_yaml_is_explained() -> None:
 def test_host_up_options_in_the_documentation_exist() -> None:
     text = (REPOSITORY / "docs/operations.md").read_text(encoding="utf-8")
     script = REPOSITORY / "ovs-host-scripts" / "host-up"
-    help_text = subprocess.run([str(script), "--help"], capture_output=True, text=True, check=False).stdout
-    used = {word for line in re.findall(r"host-up ([^`\n#]*)", text) for word in line.split() if word[:2] == "--"}
+    help_text = subprocess.run(
+        [str(script), "--help"], capture_output=True, text=True, check=False
+    ).stdout
+    used = {
+        word
+        for line in re.findall(r"host-up ([^`\n#]*)", text)
+        for word in line.split()
+        if word[:2] == "--"
+    }
     assert used and all(option in help_text for option in used), used
 
 
 def test_no_registry_host_and_no_path_of_a_machine_is_in_the_tree() -> None:
-    for name in ("dev", ".ci/run", "requirements.lock", "setup.cfg", "pyproject.toml", *map(str, OURS)):
+    for name in (
+        "dev",
+        ".ci/run",
+        "requirements.lock",
+        "setup.cfg",
+        "pyproject.toml",
+        *map(str, OURS),
+    ):
         text = (REPOSITORY / name).read_text(encoding="utf-8")
-        assert not re.search(r"index-url|/home/|/work/|/root/|pypi\.org|deb\.debian\.org", text), name
+        assert not re.search(r"index-url|/home/|/work/|/root/|pypi\.org|deb\.debian\.org", text), (
+            name
+        )

@@ -19,10 +19,19 @@ def test_whoever_floods_takes_places_from_nobody_else() -> None:
 
 def test_an_address_that_holds_as_many_places_as_another_pays_for_its_own_newcomer() -> None:
     door: Doorkeeper[str] = Doorkeeper(4)
-    for connection, address in (("a0", "192.0.2.1"), ("a1", "192.0.2.1"), ("b0", "192.0.2.2"), ("b1", "192.0.2.2")):
+    for connection, address in (
+        ("a0", "192.0.2.1"),
+        ("a1", "192.0.2.1"),
+        ("b0", "192.0.2.2"),
+        ("b1", "192.0.2.2"),
+    ):
         assert door.comes(connection, address, 15.0) is None
-    assert door.comes("b2", "192.0.2.2", 15.0) == "b0", "though the oldest of all is of the other address"
-    assert door.comes("c0", "192.0.2.3", 15.0) == "a0", "who has none yet gets the oldest place of either"
+    assert door.comes("b2", "192.0.2.2", 15.0) == "b0", (
+        "though the oldest of all is of the other address"
+    )
+    assert door.comes("c0", "192.0.2.3", 15.0) == "a0", (
+        "who has none yet gets the oldest place of either"
+    )
 
 
 def test_who_is_known_keeps_its_place_and_then_the_new_one_is_turned_away() -> None:
@@ -66,7 +75,9 @@ def test_hosts_that_matter_to_nobody_make_room_where_no_stranger_is_left() -> No
     assert door.is_full and door.comes("late", "192.0.2.2", 15.0) == "late"
     assert door.comes("back", "192.0.2.2", 15.0, fakes) == "fake0"
     door.admitted("back")
-    assert door.comes("fake3", "192.0.2.66", 15.0, fakes) == "fake1"  # whoever floods takes its own places
+    assert (
+        door.comes("fake3", "192.0.2.66", 15.0, fakes) == "fake1"
+    )  # whoever floods takes its own places
     assert len(door) == 4
 
 
@@ -75,7 +86,9 @@ def test_a_flood_of_polite_ones_does_not_take_the_place_of_who_is_just_greeting(
     polite(door, "fake0", "fake1", "fake2")
     assert door.comes("greeting", "192.0.2.1", 15.0) is None
     for number in range(3, 9):
-        taken = door.comes(f"fake{number}", "192.0.2.66", 15.0, {f"fake{each}" for each in range(9)})
+        taken = door.comes(
+            f"fake{number}", "192.0.2.66", 15.0, {f"fake{each}" for each in range(9)}
+        )
         assert taken == f"fake{number - 3}"
         door.admitted(f"fake{number}")
 

@@ -13,12 +13,15 @@ from ri2n_sdn.pipeline.dphash import HashBuild, dp_hash, five_tuple_hash, slot_o
 @pytest.mark.parametrize(
     ("build", "rss_v4", "hash_v4", "rss_v6", "hash_v6"),
     [
-        # portable: agreed with a live OVS 3.1.0 by tests/sandbox; sse42: printed by a C program on the intrinsics
+        # portable: agreed with a live OVS 3.1.0 by tests/sandbox; sse42: printed by a C program on
+        # the intrinsics
         ("portable", 3362599027, 806258325, 1194043432, 4166731775),
         ("sse42", 769732591, 1923363167, 3703503474, 3310092152),
     ],
 )
-def test_known_values(build: HashBuild, rss_v4: int, hash_v4: int, rss_v6: int, hash_v6: int) -> None:
+def test_known_values(
+    build: HashBuild, rss_v4: int, hash_v4: int, rss_v6: int, hash_v6: int
+) -> None:
     assert five_tuple_hash("10.77.0.2", "10.77.0.1", 6, 5201, 40000, build=build) == rss_v4
     assert dp_hash(rss_v4, build=build) == hash_v4
     assert five_tuple_hash("fd77::2", "fd77::1", 17, 5201, 40000, build=build) == rss_v6
@@ -26,8 +29,12 @@ def test_known_values(build: HashBuild, rss_v4: int, hash_v4: int, rss_v6: int, 
 
 
 def test_ports_count_only_for_protocols_that_have_them() -> None:
-    assert five_tuple_hash("10.0.0.1", "10.0.0.2", 47, 1, 2) == five_tuple_hash("10.0.0.1", "10.0.0.2", 47)
-    assert five_tuple_hash("10.0.0.1", "10.0.0.2", 17, 1, 2) != five_tuple_hash("10.0.0.1", "10.0.0.2", 17)
+    assert five_tuple_hash("10.0.0.1", "10.0.0.2", 47, 1, 2) == five_tuple_hash(
+        "10.0.0.1", "10.0.0.2", 47
+    )
+    assert five_tuple_hash("10.0.0.1", "10.0.0.2", 17, 1, 2) != five_tuple_hash(
+        "10.0.0.1", "10.0.0.2", 17
+    )
 
 
 @given(
@@ -48,7 +55,9 @@ def test_slot_is_in_range_and_halving_the_table_keeps_the_low_bits(
 
 
 def test_many_udp_flows_spread_over_the_slots() -> None:
-    slots = [slot_of("10.77.0.2", "10.77.0.1", 17, port, 5201, slots=64) for port in range(20000, 26400)]
+    slots = [
+        slot_of("10.77.0.2", "10.77.0.1", 17, port, 5201, slots=64) for port in range(20000, 26400)
+    ]
     counts = [slots.count(slot) for slot in range(64)]
     assert min(counts) > 60 and max(counts) < 150, counts
 
@@ -66,7 +75,9 @@ def test_many_udp_flows_spread_over_the_slots() -> None:
         (("10.0.0.1", "10.0.0.2", 6, 1, 2), 512, "512"),
     ],
 )
-def test_bad_input_is_named(arguments: tuple[str, str, int, int, int], slots: int, words: str) -> None:
+def test_bad_input_is_named(
+    arguments: tuple[str, str, int, int, int], slots: int, words: str
+) -> None:
     with pytest.raises(BadInput, match=words) as error:
         slot_of(*arguments, slots=slots)
     assert "\n" not in str(error.value)

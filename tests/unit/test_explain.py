@@ -33,7 +33,15 @@ def fabric(second_lives: bool = True, helpers: bool = False, **more: Any) -> Fab
     hosts = {}
     for number, name in enumerate("AB", 1):
         nics = tuple(
-            Nic(name, f"eth{n - 1}", n, f"04:00:00:00:0{number}:0{n}", 10**8, n == 1 or second_lives, f"n{n}")
+            Nic(
+                name,
+                f"eth{n - 1}",
+                n,
+                f"04:00:00:00:0{number}:0{n}",
+                10**8,
+                n == 1 or second_lives,
+                f"n{n}",
+            )
             for n in (1, 2)
         )
         mac = f"06:00:00:00:0{number}:00"
@@ -55,7 +63,10 @@ def test_slot_and_nic_are_named() -> None:
     said = "\n".join(verdict.why)
     assert verdict.slot == SLOT and verdict.path is not None and verdict.path.own.name == own
     assert f"tcp 10.77.0.2:40001 -> 10.77.0.1:5201: hash slot {SLOT} of 64" in said
-    assert f"leaves B by {own} and reaches A at {own} over n{1 + SLOT % 2}; this path's share of the pair is" in said
+    assert (
+        f"leaves B by {own} and reaches A at {own} over n{1 + SLOT % 2}; this path's share of the "
+        "pair is" in said
+    )
     assert said.endswith("75.0% (32 slots)" if SLOT % 2 else "25.0% (32 slots)")
     assert "dead" not in said and "weighted by max_min" in verdict.reason
 
@@ -66,7 +77,10 @@ def test_the_next_slot_on_a_live_path_is_taken_as_open_vswitch_does() -> None:
     dead = replace(pair(fabric(second_lives=False)), slots=tuple(slots))
     verdict = explain(dead, FLOW, datapath="netdev")
     said = "\n".join(verdict.why)
-    assert "belongs to eth1 -> eth1" in said and f"next slot on a live path is {(SLOT + 2) % 64}" in said
+    assert (
+        "belongs to eth1 -> eth1" in said
+        and f"next slot on a live path is {(SLOT + 2) % 64}" in said
+    )
     assert "leaves B by eth0" in said and verdict.slot == SLOT
     assert "; 1 of 2 paths are dead" in verdict.reason
 
@@ -74,13 +88,20 @@ def test_the_next_slot_on_a_live_path_is_taken_as_open_vswitch_does() -> None:
 def test_without_a_path_or_of_others() -> None:
     whole = fabric()
     hosts = whole.hosts.items()
-    down = {name: replace(host, nics=tuple(replace(nic, up=False) for nic in host.nics)) for name, host in hosts}
+    down = {
+        name: replace(host, nics=tuple(replace(nic, up=False) for nic in host.nics))
+        for name, host in hosts
+    }
     assert text(pair(Fabric(down)), FLOW).endswith("every path is dead: packets are dropped")
     apart = {**whole.hosts, "A": replace(whole.hosts["A"], nics=())}
-    assert pair_verdict(Pair(Fabric(apart), "B", "A")).why == ("B cannot reach A: B and A have no common network",)
+    assert pair_verdict(Pair(Fabric(apart), "B", "A")).why == (
+        "B cannot reach A: B and A have no common network",
+    )
     unmanaged = explain(Pair(whole, "B", "R"), FLOW)
     assert unmanaged.kind == "unmanaged" and unmanaged.path is None
-    assert unmanaged.why[0].startswith("R is not a managed host: sent by the NIC on which its address was heard last")
+    assert unmanaged.why[0].startswith(
+        "R is not a managed host: sent by the NIC on which its address was heard last"
+    )
 
 
 def test_the_row_of_a_placed_connection_decides_whatever_its_hash() -> None:
@@ -93,7 +114,10 @@ def test_the_row_of_a_placed_connection_decides_whatever_its_hash() -> None:
         said = "\n".join(verdict.why)
         assert f"tcp 10.77.0.2:40001 -> 10.77.0.1:5201: {says}" in said and verdict.slot is None
         assert said.endswith("leaves B by eth1 and reaches A at eth1 over n2, whatever its hash")
-    assert "TCP connections to ports 5201 of A go each by the NIC that had the fewest" in pair_verdict(placing).reason
+    assert (
+        "TCP connections to ports 5201 of A go each by the NIC that had the fewest"
+        in pair_verdict(placing).reason
+    )
 
 
 @pytest.mark.parametrize(
@@ -133,7 +157,11 @@ def test_what_decides() -> None:
     assert decider(kept, "B", "A", 6, 1, 5201) is Decider.SLOTS
     assert decider(kept, "B", "A", 17, 1, 5201) is Decider.HELPERS
     placing = fabric(helpers=True, placement=PLACING)
-    assert decider(placing, "B", "A", 6, 1, 5201) is decider(placing, "A", "B", 6, 5201, 1) is Decider.ROW
+    assert (
+        decider(placing, "B", "A", 6, 1, 5201)
+        is decider(placing, "A", "B", 6, 5201, 1)
+        is Decider.ROW
+    )
     assert decider(placing, "B", "A", 17, 1, 5201) is Decider.HELPERS
     assert "keeps one link (by_flows in cluster.yaml)" in explain(pair(kept), FLOW).why[1]
     assert "both helpers run: packet by packet" in pair_verdict(pair(kept)).reason
@@ -154,7 +182,9 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalApi]:
         channel = FakeChannel()
         channel.address = f"10.255.0.{number}"
         mac = f"06:00:00:00:0{number}:00"
-        cluster.members[name] = Member(name, number, mac, "3.1.0", ports, cast(Channel, channel), datapath="netdev")
+        cluster.members[name] = Member(
+            name, number, mac, "3.1.0", ports, cast(Channel, channel), datapath="netdev"
+        )
         monkeypatch.setitem(cluster.wiring._nics, (name, 1), _Nic(True, True, 0.0, network=1))
     made = LocalApi(cluster)
     yield made
@@ -167,7 +197,9 @@ def ask(api: LocalApi, **values: Any) -> dict[str, Any]:
 
 def test_a_flow_is_explained_in_one_request(api: LocalApi) -> None:
     answer = ask(api, flow={"protocol": 6, "sport": 40001, "dport": 5201})
-    assert answer["flow"] == "tcp 10.255.0.2:40001 -> 10.255.0.1:5201"  # the addresses from which they connect
+    assert (
+        answer["flow"] == "tcp 10.255.0.2:40001 -> 10.255.0.1:5201"
+    )  # the addresses from which they connect
     assert answer["slot"] == slot_of("10.255.0.2", "10.255.0.1", 6, 40001, 5201, slots=64)
     assert answer["path"] == {"own": "eth0", "peer": "eth0", "vlan": None, "network": "n1"}
     assert any("leaves B by eth0 and reaches A at eth0" in line for line in answer["why"])
@@ -179,7 +211,9 @@ def test_a_flow_is_explained_in_one_request(api: LocalApi) -> None:
 
 def test_of_a_pair_alone_no_flow_is_told(api: LocalApi) -> None:
     answer = ask(api)
-    assert answer["kind"] == "managed" and answer["flow"] is answer["slot"] is answer["path"] is None
+    assert (
+        answer["kind"] == "managed" and answer["flow"] is answer["slot"] is answer["path"] is None
+    )
     assert len(answer["why"]) == 1 and len(answer["slots"]) == 64
     assert ask(api, dst="R", flow={"protocol": 6})["kind"] == "unmanaged"
     assert ask(api, dst="B")["error"] == "B: source and destination are the same host"
@@ -189,7 +223,10 @@ def test_of_a_pair_alone_no_flow_is_told(api: LocalApi) -> None:
 def test_an_address_that_is_not_known_is_asked_for(api: LocalApi) -> None:
     api._cluster.members["A"].channel = None
     assert ask(api, flow={"protocol": 6})["error"] == "the address of A is not known; give --dst-ip"
-    assert ask(api, flow={"protocol": 6, "dst_ip": "10.0.0.1"})["flow"] == "tcp 10.255.0.2:0 -> 10.0.0.1:0"
+    assert (
+        ask(api, flow={"protocol": 6, "dst_ip": "10.0.0.1"})["flow"]
+        == "tcp 10.255.0.2:0 -> 10.0.0.1:0"
+    )
 
 
 @pytest.mark.parametrize(
@@ -197,7 +234,10 @@ def test_an_address_that_is_not_known_is_asked_for(api: LocalApi) -> None:
     [
         ([], "flow: must have protocol"),
         ({}, "flow: must have protocol"),
-        ({"protocol": 6, "colour": 1}, "flow: must have protocol, and may have datapath, dport, dst_ip"),
+        (
+            {"protocol": 6, "colour": 1},
+            "flow: must have protocol, and may have datapath, dport, dst_ip",
+        ),
         ({"protocol": 256}, "flow.protocol: must be 0 to 255"),
         ({"protocol": True}, "flow.protocol: must be 0 to 255"),
         ({"protocol": 6, "sport": -1}, "flow.sport: must be 0 to 65535"),

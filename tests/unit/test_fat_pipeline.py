@@ -1,4 +1,7 @@
-"""What happens to frames in a network of several switches under the planned flows: tags on, tags off, one copy each."""
+"""What happens to frames in a network of several switches under the planned flows:
+
+tags on, tags off, one copy each.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ from tests.unit.vlan.worlds import three_stages
 
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 
-shapes = st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3)).filter(lambda s: s[0] * s[2] > 1)
+shapes = st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3)).filter(
+    lambda s: s[0] * s[2] > 1
+)
 tables = st.sampled_from(["cyclic", "spread"])
 
 
@@ -30,7 +35,9 @@ def between(cluster: FatCluster, a: str, b: str, slot: int = 0) -> Frame:
 
 @settings(max_examples=40, deadline=None)
 @given(shapes, tables, st.integers(0, 63))
-def test_every_slot_delivers_once_untagged_and_unflooded(shape: tuple[int, int, int], table: str, slot: int) -> None:
+def test_every_slot_delivers_once_untagged_and_unflooded(
+    shape: tuple[int, int, int], table: str, slot: int
+) -> None:
     cluster = FatCluster(*shape, table=table)
     for a, b in permutations(cluster.hosts, 2):
         frame = between(cluster, a, b, slot)
@@ -68,7 +75,12 @@ def test_a_way_over_a_slower_link_between_switches_gets_fewer_slots() -> None:
 
 def test_paths_are_counted_apart_at_both_ends() -> None:
     cluster = FatCluster(2, 2, 1)
-    rows = [flow for bridge in cluster.bridges.values() for flow in bridge.wanted.flows.values() if flow.counts]
+    rows = [
+        flow
+        for bridge in cluster.bridges.values()
+        for flow in bridge.wanted.flows.values()
+        if flow.counts
+    ]
     counted = [flow.counts for flow in rows if flow.counts is not None]
     for what in (SENT, RECEIVED):
         assert sorted(path for kind, _, path in counted if kind == what) == [
@@ -94,7 +106,9 @@ def test_frames_of_a_vlan_that_nobody_expects_are_delivered_too() -> None:
 def test_broadcast_comes_once(shape: tuple[int, int, int], eth_type: int) -> None:
     cluster = FatCluster(*shape)
     frame = Frame(cluster.hosts["n1"].mac, BROADCAST, eth_type, payload="hello")
-    assert sorted(cluster.send("n1", frame)) == sorted((name, frame) for name in cluster.hosts if name != "n1")
+    assert sorted(cluster.send("n1", frame)) == sorted(
+        (name, frame) for name in cluster.hosts if name != "n1"
+    )
 
 
 def test_arp_goes_along_two_trees_and_survives_the_death_of_either() -> None:
@@ -102,7 +116,9 @@ def test_arp_goes_along_two_trees_and_survives_the_death_of_either() -> None:
         trees = FatCluster(4, 4, 1).routing.trees
         cables = trees.cable[broken][trees.cable[broken] >= 0].tolist()
         cluster = FatCluster(4, 4, 1)
-        cluster.switches.dead = {(tree, 2 * cable + side) for cable in cables for side in (0, 1) for tree in range(4)}
+        cluster.switches.dead = {
+            (tree, 2 * cable + side) for cable in cables for side in (0, 1) for tree in range(4)
+        }
         arp = Frame(cluster.hosts["n1"].mac, BROADCAST, 0x0806, payload="who has")
         assert {name for name, _ in cluster.send("n1", arp)} == {"n2", "n3", "n4"}, broken
 
@@ -129,7 +145,10 @@ def test_what_must_arrive_is_flooded_along_two_whole_trees_before_two_that_share
 
 @pytest.mark.parametrize("way", ["sending", "receiving"])
 def test_broadcast_takes_a_vlan_that_no_hosts_port_lacks(way: str) -> None:
-    """A port that is dead in the first tree cuts one host off, so the next tree is taken; not for a port elsewhere."""
+    """A port that is dead in the first tree cuts one host off, so the next tree is taken.
+
+    Not for a port elsewhere.
+    """
     for host, tree in (("n3", 1), ("elsewhere", 0)):
         port = frozenset({((host, 1), 0)})
         dead = DeadParts(sending=port) if way == "sending" else DeadParts(receiving=port)
@@ -143,7 +162,12 @@ def dead_upper(cluster: FatCluster, name: str) -> DeadParts:
     graph = cluster.routing.trees.graph
     place = graph.index[name]
     cables = [cable for _, cable in graph.neighbours[place]]
-    links = {(tree, 2 * c + side) for c in cables for side in (0, 1) for tree in range(cluster.routing.trees.count)}
+    links = {
+        (tree, 2 * c + side)
+        for c in cables
+        for side in (0, 1)
+        for tree in range(cluster.routing.trees.count)
+    }
     return DeadParts(frozenset(links))
 
 
@@ -158,14 +182,18 @@ def test_no_pair_uses_a_dead_switch(table: str, name: str) -> None:
             assert cluster.send(a, frame) == [(b, frame)]
     everybody = sorted(cluster.hosts)
     hello = Frame(cluster.hosts["n1"].mac, BROADCAST, payload="hello")
-    assert sorted(name for name, _ in cluster.send("n1", hello)) == [name for name in everybody if name != "n1"]
+    assert sorted(name for name, _ in cluster.send("n1", hello)) == [
+        name for name in everybody if name != "n1"
+    ]
 
 
 def test_a_port_that_does_not_send_in_one_vlan_is_left_in_that_one_alone() -> None:
     whole = FatCluster(2, 4, 2)
     trees = [path.route.vlan for path in whole.fabric.paths("n1", "n3")]
     cluster = FatCluster(2, 4, 2, dead=DeadParts(sending=frozenset({(("n1", 1), 2)})))
-    assert [path.alive for path in cluster.fabric.paths("n1", "n3")] == [vlan != 103 for vlan in trees]
+    assert [path.alive for path in cluster.fabric.paths("n1", "n3")] == [
+        vlan != 103 for vlan in trees
+    ]
     assert all(path.alive for path in cluster.fabric.paths("n3", "n1"))
 
 
@@ -176,9 +204,13 @@ def test_helpers_stripe_over_vlans() -> None:
     for number, path in links.items():
         cluster.taps.clear()
         cluster.switches.crossed.clear()
-        stripe = Frame(cluster.hosts["n1"].mac, cluster.hosts["n2"].mac, 0x88B6, tags=((number + 1, 0),))
+        stripe = Frame(
+            cluster.hosts["n1"].mac, cluster.hosts["n2"].mac, 0x88B6, tags=((number + 1, 0),)
+        )
         assert cluster.send("n1", stripe, in_port=102) == []
-        assert cluster.taps == [("n2", 102, Frame(stripe.eth_src, stripe.eth_dst, 0x88B6, tags=((1, 0),)))]
+        assert cluster.taps == [
+            ("n2", 102, Frame(stripe.eth_src, stripe.eth_dst, 0x88B6, tags=((1, 0),)))
+        ]
         assert tuple(cluster.switches.crossed) == path.route.links
 
 
@@ -187,15 +219,21 @@ def test_a_frame_for_a_dead_helper_comes_back_in_a_vlan_that_leads_there() -> No
     cluster.bridges["n2"].carrier -= {101, 102}
     for number in cluster.fabric.links("n1", "n2"):
         cluster.taps.clear()
-        stripe = Frame(cluster.hosts["n1"].mac, cluster.hosts["n2"].mac, 0x88B6, tags=((number + 1, 0),))
+        stripe = Frame(
+            cluster.hosts["n1"].mac, cluster.hosts["n2"].mac, 0x88B6, tags=((number + 1, 0),)
+        )
         cluster.send("n1", stripe, in_port=102)
-        assert [(host, port, frame.tags) for host, port, frame in cluster.taps] == [("n1", 102, ((1, 7),))]
+        assert [(host, port, frame.tags) for host, port, frame in cluster.taps] == [
+            ("n1", 102, ((1, 7),))
+        ]
 
 
 def test_probes_of_every_vlan_reach_the_controller() -> None:
     cluster = FatCluster(2, 2, 1)
     for tags in ((), ((102, 0),)):
-        probe = Frame(cluster.hosts["n1"].nics[0].mac, cluster.hosts["n2"].nics[0].mac, 0x88B5, tags=tags)
+        probe = Frame(
+            cluster.hosts["n1"].nics[0].mac, cluster.hosts["n2"].nics[0].mac, 0x88B5, tags=tags
+        )
         out = cluster.bridges["n2"].receive(probe, 1)
         assert out == [(CONTROLLER, probe)]
 
@@ -203,7 +241,9 @@ def test_probes_of_every_vlan_reach_the_controller() -> None:
 def test_announcements_reach_no_program() -> None:
     cluster = FatCluster(2, 2, 2, announced=False)
     for tags in ((), ((102, 0),)):
-        announcement = Frame(cluster.hosts["n1"].nics[0].mac, "03:00:00:52:49:33", 0x88B7, tags=tags)
+        announcement = Frame(
+            cluster.hosts["n1"].nics[0].mac, "03:00:00:52:49:33", 0x88B7, tags=tags
+        )
         assert cluster.send_from_nic("n1", announcement) == []
 
 
@@ -212,12 +252,19 @@ def test_what_switches_flood_is_dropped_by_a_row_that_announcements_do_not_hit()
     cluster = FatCluster(2, 2, 2)
     hosts = cluster.hosts
     between_others = Frame(hosts["n1"].nics[0].mac, hosts["n2"].nics[0].mac)
-    for frame, priority in ((between_others, 185), (Frame(between_others.eth_src, ANNOUNCED_TO, 0x88B7), 190)):
+    for frame, priority in (
+        (between_others, 185),
+        (Frame(between_others.eth_src, ANNOUNCED_TO, 0x88B7), 190),
+    ):
         for tags in ((), ((102, 0),)):
             came = replace(frame, tags=tags)
             assert cluster.bridges["n4"].receive(came, 1) == []
             rows = cluster.bridges["n4"].wanted.flows.values()
-            hit = [r for r in rows if r.table == Table.RECEIVE and r.priority >= priority and would_match(r, frame)]
+            hit = [
+                r
+                for r in rows
+                if r.table == Table.RECEIVE and r.priority >= priority and would_match(r, frame)
+            ]
             assert [row.priority for row in hit] == [priority]
 
 
@@ -230,5 +277,9 @@ def test_one_switch_needs_no_rows_for_vlans() -> None:
     cluster = FatCluster(2, 1, 2)
     assert all(path.route.vlan == UNTAGGED for path in cluster.fabric.paths("n1", "n3"))
     assert cluster.fabric.paths("n1", "n2")[0].route == Route()
-    tags = [flow for flow in cluster.bridges["n1"].wanted.flows.values() if dict(flow.match).get("vlan_vid", 0)]
+    tags = [
+        flow
+        for flow in cluster.bridges["n1"].wanted.flows.values()
+        if dict(flow.match).get("vlan_vid", 0)
+    ]
     assert not [flow for flow in tags if flow.table == Table.CLASSIFY]

@@ -1,4 +1,7 @@
-"""What the controller makes of declared switches: trees, who may use which, tables of programs, errors in one line."""
+"""What the controller makes of declared switches:
+
+trees, who may use which, tables of programs, errors in one line.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,15 @@ def made(**vlans: Any) -> tuple[FatTree, Fabric]:
     for number, (name, host) in enumerate(config.hosts.items(), 1):
         switch = host.nics["nic0"].switch
         assert switch is not None
-        nic = Nic(name, "nic0", 1, f"04:00:00:00:{number:02x}:01", 10**8, network=tree.network(switch), switch=switch)
+        nic = Nic(
+            name,
+            "nic0",
+            1,
+            f"04:00:00:00:{number:02x}:01",
+            10**8,
+            network=tree.network(switch),
+            switch=switch,
+        )
         hosts[name] = Host(name, number, f"06:00:00:00:{number:02x}:00", (nic,), accepts_wire=True)
     nics = {nic.id: tree.trees_at(str(nic.switch)) for host in hosts.values() for nic in host.nics}
     now_s = 0.0
@@ -81,13 +92,19 @@ def test_adaptive_gives_each_of_the_papers_pairs_links_of_its_own() -> None:
     assert len(used) == len(set(used)), "two pairs share a cable"
 
 
-def test_a_pair_gets_a_vlan_in_which_the_switches_know_both_its_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pair_gets_a_vlan_in_which_the_switches_know_both_its_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Where they know one, they flood what is sent to the other."""
     tree, fabric = made(table="adaptive")
-    monkeypatch.setattr(tree.priming, "ready", lambda nic, number, now_s: number == 2 or nic[0] == "n1")
+    monkeypatch.setattr(
+        tree.priming, "ready", lambda nic, number, now_s: number == 2 or nic[0] == "n1"
+    )
     active = [("n1", f"n{receiver}") for receiver in (5, 9, 13)]
     tree.choose(5.0, fabric, active, {pair: {fabric.paths(*pair)[0].key: 50e6} for pair in active})
-    allowed = {path.route.vlan for pair in active for path in fabric.paths(*pair) if tree.allows(path)}
+    allowed = {
+        path.route.vlan for pair in active for path in fabric.paths(*pair) if tree.allows(path)
+    }
     assert allowed == {tree.tag(2)}
 
 
@@ -120,7 +137,9 @@ def test_a_profile_is_followed(tmp_path: Path) -> None:
     file = tmp_path / "run.csv"
     file.write_text("sender,receiver,bytes\n" + "".join(f"n{a},n{b},1000\n" for a, b in CG))
     _, fabric = made(table="profile", profile=str(file))
-    used = [link for a, b in CG for path in fabric.paths(f"n{a}", f"n{b}") for link in path.route.links]
+    used = [
+        link for a, b in CG for path in fabric.paths(f"n{a}", f"n{b}") for link in path.route.links
+    ]
     assert len(used) == len(set(used)) == 10
     assert len(fabric.paths("n1", "n16")) == 1, "a pair that was not recorded has the cyclic rule's"
 
@@ -128,19 +147,30 @@ def test_a_profile_is_followed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"vlans": {"table": "profile"}}, "vlans.profile: the table profile needs a recorded matrix"),
+        (
+            {"vlans": {"table": "profile"}},
+            "vlans.profile: the table profile needs a recorded matrix",
+        ),
         ({"vlans": {"ids": [10, 11]}}, "vlans.ids: 2 VLAN IDs for 4 trees"),
         ({"vlans": {"ids": [0, 11]}}, "vlans.ids[0]"),
         ({"vlans": {"first": 4095}}, "vlans.first"),
         ({"vlans": {"first": 4093}}, "vlans.first: 4 VLAN IDs from 4093 on would pass 4094"),
         ({"vlans": {"table": "best"}}, "vlans.table"),
         ({"vlans": {"colour": 1}}, "vlans.colour: unknown key"),
-        ({"switches.up1.links": []}, "switches.leaf1.links: port 5 is wired to up1, but up1 has no such link to leaf1"),
+        (
+            {"switches.up1.links": []},
+            "switches.leaf1.links: port 5 is wired to up1, but up1 has no such link to leaf1",
+        ),
         ({"switches.leaf1.links": []}, "but leaf1 has no such link to up"),
-        ({"hosts.n1.nics.nic0.switch": "leaf9"}, "hosts.n1.nics.nic0.switch: no switch 'leaf9' in switches"),
+        (
+            {"hosts.n1.nics.nic0.switch": "leaf9"},
+            "hosts.n1.nics.nic0.switch: no switch 'leaf9' in switches",
+        ),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+def test_what_is_wrong_is_said_in_one_line(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
     document = json.loads(json.dumps(written()))
     for path, value in change.items():
         *parents, last = path.split(".")
@@ -191,8 +221,14 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
         ({"owner": "a", "pairs": [["n1", "n2"]]}, "pairs: must be a list"),
         ({"owner": "a", "pairs": [["n1", 2, 101]]}, "pairs: must be a list"),
         ({"owner": "a", "pairs": [["n1", "n99", 101]]}, "pairs: no host n99"),
-        ({"owner": "a", "pairs": [["n1", "n1", 101]]}, "pairs: n1 n1 is there twice, or is no pair"),
-        ({"owner": "a", "pairs": [["n1", "n2", 101], ["n1", "n2", 102]]}, "pairs: n1 n2 is there twice"),
+        (
+            {"owner": "a", "pairs": [["n1", "n1", 101]]},
+            "pairs: n1 n1 is there twice, or is no pair",
+        ),
+        (
+            {"owner": "a", "pairs": [["n1", "n2", 101], ["n1", "n2", 102]]},
+            "pairs: n1 n2 is there twice",
+        ),
         ({"owner": "a", "pairs": [["n1", "n2", 999]]}, "n1 n2: there is no VLAN 999"),
         ({"owner": "a", "pairs": [["n1", "n2", "101"]]}, "n1 n2: there is no VLAN -1"),
         ({"owner": "a", "pairs": [["n1", "n2", 101]], "lease": 1}, "pairs: must be a list"),
@@ -204,7 +240,9 @@ def test_bad_tables_change_nothing(cluster: Cluster, request_: dict[str, Any], s
     with pytest.raises(BadInput) as caught:
         local_vlans.set_table(cluster, request_, Leases())
     assert said in str(caught.value)
-    assert cluster.fat_tree is not None and cluster.fat_tree.adaptive.table_vlan(("n1", "n9")) == 103
+    assert (
+        cluster.fat_tree is not None and cluster.fat_tree.adaptive.table_vlan(("n1", "n9")) == 103
+    )
 
 
 def test_a_lease_ends_with_its_connection_and_others_stay(cluster: Cluster) -> None:
@@ -219,10 +257,14 @@ def test_a_lease_ends_with_its_connection_and_others_stay(cluster: Cluster) -> N
     assert cluster.fat_tree.adaptive.tables == {}
 
 
-def test_a_table_that_is_set_again_without_a_lease_outlives_its_connection(cluster: Cluster) -> None:
+def test_a_table_that_is_set_again_without_a_lease_outlives_its_connection(
+    cluster: Cluster,
+) -> None:
     leases = Leases()
     for lease in (True, False):
-        local_vlans.set_table(cluster, {"owner": "job", "pairs": [["n1", "n9", 103]], "lease": lease}, leases)
+        local_vlans.set_table(
+            cluster, {"owner": "job", "pairs": [["n1", "n9", 103]], "lease": lease}, leases
+        )
     leases.end(cluster)
     assert cluster.fat_tree is not None and cluster.fat_tree.adaptive.tables == {"job": 1}
 
@@ -245,7 +287,9 @@ def test_a_table_that_another_connection_has_set_meanwhile_is_not_the_first_ones
 
 def test_who_has_given_its_lease_back_holds_nothing(cluster: Cluster) -> None:
     leases = Leases()
-    local_vlans.set_table(cluster, {"owner": "job", "pairs": [["n1", "n9", 103]], "lease": True}, leases)
+    local_vlans.set_table(
+        cluster, {"owner": "job", "pairs": [["n1", "n9", 103]], "lease": True}, leases
+    )
     assert leases.held(cluster) == ["job"]
     local_vlans.set_table(cluster, {"owner": "job", "pairs": []}, leases)
     assert leases.held(cluster) == []

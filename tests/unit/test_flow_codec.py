@@ -29,10 +29,25 @@ def fabric(hosts: int) -> Fabric:
     def host(number: int) -> Host:
         name = f"h{number}"
         nics = tuple(
-            Nic(name, f"e{port}", port, f"04:00:00:00:{number:02x}:{port:02x}", 10**9, network=f"n{port}")
+            Nic(
+                name,
+                f"e{port}",
+                port,
+                f"04:00:00:00:{number:02x}:{port:02x}",
+                10**9,
+                network=f"n{port}",
+            )
             for port in (1, 2)
         )
-        return Host(name, number, f"02:00:00:00:00:{number:02x}", nics, accepts_wire=True, helper=True, helper_up=True)
+        return Host(
+            name,
+            number,
+            f"02:00:00:00:00:{number:02x}",
+            nics,
+            accepts_wire=True,
+            helper=True,
+            helper_up=True,
+        )
 
     return Fabric({made.name: made for made in map(host, range(1, hosts + 1))})
 
@@ -52,7 +67,12 @@ def test_rows_of_a_plan_are_the_bytes_of_os_ken_and_those_of_pairs_need_it_not()
 @pytest.mark.parametrize(
     "flow",
     [
-        row(Table.CLASSIFY, 110, {"in_port": 1, "vlan_vid": 0x1065}, [PopVlan(), Goto(Table.RECEIVE)]),
+        row(
+            Table.CLASSIFY,
+            110,
+            {"in_port": 1, "vlan_vid": 0x1065},
+            [PopVlan(), Goto(Table.RECEIVE)],
+        ),
         row(Table.SEND, 220, {"eth_type": 0x0800, "ip_proto": 6, "tcp_src": 6653}, []),
         row(Table.LEARN, 100, {}, [Learn(Table.LEARNED, "reg2", 300, 1)]),
         row(Table.SEND, 100, {"reg5": 1}, []),

@@ -76,7 +76,9 @@ def test_what_a_switch_says_is_bounded_until_it_is_known_who_it_is(
     echo = struct.pack("!BBHI", ofp.OFP_VERSION, ofp.OFPT_ECHO_REPLY, 600, 1) + bytes(592)
     said = [echo] * 5
     line = SimpleNamespace(
-        setsockopt=lambda *_: None, settimeout=lambda _: None, recv=lambda _: said.pop(0) if said else b""
+        setsockopt=lambda *_: None,
+        settimeout=lambda _: None,
+        recv=lambda _: said.pop(0) if said else b"",
     )
     switch = openflow._Datapath(line, ("192.0.2.1", 40000))
     switch._admitted = lambda: None
@@ -85,7 +87,9 @@ def test_what_a_switch_says_is_bounded_until_it_is_known_who_it_is(
         switch._read()
         assert not said
     else:
-        with pytest.raises(openflow._Malformed, match="more than 1000 bytes before it was known who it is"):
+        with pytest.raises(
+            openflow._Malformed, match="more than 1000 bytes before it was known who it is"
+        ):
             switch._read()
         assert len(said) == 3
 
@@ -105,7 +109,9 @@ def test_a_loop_survives_failures_and_counts_them(cluster: Cluster) -> None:
     assert not cluster.wake.stop.is_set()
 
 
-def test_a_loop_that_fails_at_every_turn_ends_the_controller(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_that_fails_at_every_turn_ends_the_controller(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cluster.wake.stop, "wait", lambda timeout=None: cluster.wake.stop.is_set())
 
     turns: list[int] = []
@@ -127,13 +133,17 @@ def test_a_loop_that_fails_at_every_turn_ends_the_controller(cluster: Cluster, m
         st.binary(max_size=100),
         st.recursive(
             st.none() | st.booleans() | st.integers() | st.text(max_size=9),
-            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+            lambda inner: (
+                st.lists(inner, max_size=3)
+                | st.dictionaries(st.text(max_size=9), inner, max_size=3)
+            ),
             max_leaves=5,
         ).map(lambda value: json.dumps(value).encode()),
         st.fixed_dictionaries(
             {"op": st.sampled_from(["status", "explain", "strategy", "events"])},
             optional={
-                key: st.none() | st.integers() | st.text(max_size=9) for key in ("src", "dst", "name", "since", "flow")
+                key: st.none() | st.integers() | st.text(max_size=9)
+                for key in ("src", "dst", "name", "since", "flow")
             },
         ).map(lambda value: json.dumps(value).encode()),
     )

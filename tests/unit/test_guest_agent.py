@@ -1,4 +1,7 @@
-"""The agent of a guest and the client's relay, joined by a socket on this machine: no guest, no root."""
+"""The agent of a guest and the client's relay, joined by a socket on this machine:
+
+no guest, no root.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,9 @@ class Line:
 
     def start(self, argv: list[str], channel: int = 1, **more: Any) -> None:
         env = {"PATH": os.environ["PATH"]}
-        self.connection.send(json_frame(Kind.RUN, {"argv": argv, "env": env, "cwd": "/", **more}, channel))
+        self.connection.send(
+            json_frame(Kind.RUN, {"argv": argv, "env": env, "cwd": "/", **more}, channel)
+        )
 
     def send(self, kind: Kind, payload: bytes = b"", channel: int = 1) -> None:
         self.connection.send(encode(kind, channel, payload))
@@ -65,7 +70,9 @@ class Line:
                 return frame.json()["code"], bytes(out[Kind.STDOUT]), bytes(out[Kind.STDERR])
             if frame.kind in out:
                 out[frame.kind] += frame.payload
-                self.connection.send(credit(1 if frame.kind is Kind.STDOUT else 2, len(frame.payload), channel))
+                self.connection.send(
+                    credit(1 if frame.kind is Kind.STDOUT else 2, len(frame.payload), channel)
+                )
 
     def run(self, *argv: str, stdin: bytes = b"", **more: Any) -> tuple[int, bytes, bytes]:
         self.start(list(argv), **more)
@@ -76,7 +83,9 @@ class Line:
 
 
 def agent_on(theirs: socket.socket) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", AGENT, str(theirs.fileno())], pass_fds=[theirs.fileno()])
+    return subprocess.Popen(
+        [sys.executable, "-c", AGENT, str(theirs.fileno())], pass_fds=[theirs.fileno()]
+    )
 
 
 @pytest.fixture
@@ -106,7 +115,9 @@ def test_a_command_that_does_not_exist(line: Line) -> None:
     assert b"no-such-program" in err
 
 
-def test_environment_and_folder_are_those_given_and_a_folder_that_is_not_there_is_no_error(line: Line) -> None:
+def test_environment_and_folder_are_those_given_and_a_folder_that_is_not_there_is_no_error(
+    line: Line,
+) -> None:
     where: dict[str, Any] = {"env": {"PATH": os.environ["PATH"], "COLOUR": "blue"}, "cwd": "/usr"}
     assert line.run("sh", "-c", "pwd; echo $COLOUR $HOME", **where)[1] == b"/usr\nblue\n"
     assert line.run("pwd", cwd="/no/such/folder")[1] == b"/\n"
@@ -145,7 +156,10 @@ def test_a_reader_that_gives_no_credit_gets_no_more_than_the_window(line: Line) 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_reach_the_command_and_its_children(line: Line, number: int) -> None:
-    """A shell waits for its child before it looks at a signal; between its fork and exec the child would lose one."""
+    """A shell waits for its child before it looks at a signal.
+
+    Between its fork and exec the child would lose one.
+    """
     child = "trap 'exit 7' INT TERM HUP; echo ready; while :; do sleep 0.1; done"
     line.start(["sh", "-c", f'trap : INT TERM HUP; sh -c "{child}"; echo child $?; exit 5'])
     while line.connection.receive().payload != b"ready\n":
@@ -155,7 +169,9 @@ def test_signals_reach_the_command_and_its_children(line: Line, number: int) -> 
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_a_command_that_heeds_no_signal_is_ended_by_it_also_at_its_first_moment(line: Line, number: int) -> None:
+def test_a_command_that_heeds_no_signal_is_ended_by_it_also_at_its_first_moment(
+    line: Line, number: int
+) -> None:
     line.start(["cat"])
     line.send(Kind.SIGNAL, str(int(number)).encode())
     assert line.finish()[0] == 128 + number
@@ -188,7 +204,9 @@ def test_eight_commands_at_once(line: Line) -> None:
 
 
 def test_a_terminal(line: Line) -> None:
-    line.start(["sh", "-c", "tty; stty size; read word; echo got $word"], tty=True, rows=33, columns=99)
+    line.start(
+        ["sh", "-c", "tty; stty size; read word; echo got $word"], tty=True, rows=33, columns=99
+    )
     line.send(Kind.STDIN, b"hello\r")
     code, out, _ = line.finish()
     assert code == 0
@@ -207,7 +225,14 @@ def test_control_c_on_a_terminal(line: Line) -> None:
 
 @pytest.mark.parametrize(
     "request_",
-    [b"", b"{}", b'{"argv": []}', b'{"argv": [1]}', b'{"argv": ["true"], "env": 3}', b'{"argv": ["true"], "cwd": 3}'],
+    [
+        b"",
+        b"{}",
+        b'{"argv": []}',
+        b'{"argv": [1]}',
+        b'{"argv": ["true"], "env": 3}',
+        b'{"argv": ["true"], "cwd": 3}',
+    ],
 )
 def test_a_bad_request_is_answered_and_the_next_one_works(line: Line, request_: bytes) -> None:
     line.send(Kind.RUN, request_)
@@ -227,9 +252,16 @@ def _error(line: Line) -> bool:
 
 
 def test_garbage_on_the_line_is_no_harm(line: Line) -> None:
-    for garbage in (bytes(1000), b"\xf5\x52" * 500, os.urandom(5000), encode(Kind.STDIN, 77, b"nobody's")):
+    for garbage in (
+        bytes(1000),
+        b"\xf5\x52" * 500,
+        os.urandom(5000),
+        encode(Kind.STDIN, 77, b"nobody's"),
+    ):
         line.connection.send(garbage)
-    line.connection.send(encode(Kind.SIGNAL, 1, b"not a number") + encode(Kind.RUN, 1, bytes(MAX_PAYLOAD))[:500])
+    line.connection.send(
+        encode(Kind.SIGNAL, 1, b"not a number") + encode(Kind.RUN, 1, bytes(MAX_PAYLOAD))[:500]
+    )
     line.connection.send(bytes(MAX_PAYLOAD + 100))  # what the frame that never ended still takes
     assert line.run("echo", "fine")[1] == b"fine\n"
 
@@ -283,7 +315,9 @@ def test_no_stdin_at_all(relayed: Relayed) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_relay_passes_signals_on_and_waits_for_the_end(relayed: Relayed, number: signal.Signals) -> None:
+def test_the_relay_passes_signals_on_and_waits_for_the_end(
+    relayed: Relayed, number: signal.Signals
+) -> None:
     script = "trap 'echo last; exit 5' INT TERM; echo ready; while :; do sleep 0.1; done"
     process = relayed("sh", "-c", script, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     assert process.stdout is not None
@@ -310,7 +344,9 @@ def test_a_terminal_from_outside_to_inside(relayed: Relayed) -> None:
             agent = agent_on(theirs)
             command = [*session, sys.executable, "-c", RELAY, str(ours.fileno())]
             command += ["sh", "-c", "tty >/dev/null && echo yes; read x; echo got-$x"]
-            process = subprocess.Popen(command, pass_fds=[ours.fileno()], stdin=slave, stdout=slave, stderr=slave)
+            process = subprocess.Popen(
+                command, pass_fds=[ours.fileno()], stdin=slave, stdout=slave, stderr=slave
+            )
         os.close(slave)
         seen = b""
         while b"yes" not in seen:

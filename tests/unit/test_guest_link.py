@@ -1,4 +1,6 @@
-"""Frames survive any cut and any garbage around them, and the parser never holds more than one frame."""
+"""Frames survive any cut and any garbage around them, and the parser never holds more than one
+frame.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,18 @@ def fed(parser: Parser, data: bytes, cuts: list[int]) -> list[Frame]:
 
 
 @given(st.lists(FRAMES, max_size=10), CUTS)
-def test_every_frame_arrives_once_and_in_order_wherever_it_is_cut(frames: list[Frame], cuts: list[int]) -> None:
+def test_every_frame_arrives_once_and_in_order_wherever_it_is_cut(
+    frames: list[Frame], cuts: list[int]
+) -> None:
     parser = Parser()
     assert fed(parser, b"".join(map(encoded, frames)), cuts) == frames
     assert (parser.skipped, parser.held) == (0, 0)
 
 
 @given(st.lists(st.tuples(st.binary(max_size=80), FRAMES), max_size=6), CUTS)
-def test_garbage_between_frames_is_skipped(parts: list[tuple[bytes, Frame]], cuts: list[int]) -> None:
+def test_garbage_between_frames_is_skipped(
+    parts: list[tuple[bytes, Frame]], cuts: list[int]
+) -> None:
     parser = Parser()
     line = b"".join(garbage + encoded(frame) for garbage, frame in parts)
     assert fed(parser, line, cuts) == [frame for _, frame in parts]
@@ -41,7 +47,9 @@ def test_garbage_between_frames_is_skipped(parts: list[tuple[bytes, Frame]], cut
 
 
 @given(FRAMES, st.data())
-def test_a_damaged_frame_is_dropped_and_the_next_one_is_read(frame: Frame, data: st.DataObject) -> None:
+def test_a_damaged_frame_is_dropped_and_the_next_one_is_read(
+    frame: Frame, data: st.DataObject
+) -> None:
     damaged = bytearray(encoded(frame))
     damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= data.draw(st.integers(1, 255))
     following = Frame(Kind.PING, 7, b"next")

@@ -1,4 +1,7 @@
-"""Containers and virtual machines with ports of their own: who hears them, whom they hear, what they may not say."""
+"""Containers and virtual machines with ports of their own:
+
+who hears them, whom they hear, what they may not say.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,21 @@ ALSO = Guest(2001, "0e:00:00:00:00:04")
 def with_guests(hosts: dict[str, list[str]], **more: object) -> Cluster:
     """A has two devices of guests, one of them with two addresses, and a macvlan."""
     cluster = Cluster(hosts, {"R": hosts["A"][0]}, **more)  # type: ignore[arg-type]
-    cluster.plug(replace(cluster.hosts["A"], guests=(FIRST, ALSO, SECOND), extra_macs=(MACVLAN,), control_port=6653))
+    cluster.plug(
+        replace(
+            cluster.hosts["A"],
+            guests=(FIRST, ALSO, SECOND),
+            extra_macs=(MACVLAN,),
+            control_port=6653,
+        )
+    )
     cluster.replan(Fabric(cluster.hosts, cluster.fabric.link_numbers))
     return cluster
 
 
-def arrivals(cluster: Cluster, frame: Frame, host: str = "A", port: int = LOCAL) -> Counter[tuple[str, int]]:
+def arrivals(
+    cluster: Cluster, frame: Frame, host: str = "A", port: int = LOCAL
+) -> Counter[tuple[str, int]]:
     """Who gets the frame, and how often."""
     found = cluster.outcome(Sent(host, frame, port))
     return Counter({(name, at): number for (name, at, _), number in found.items()})
@@ -38,7 +50,9 @@ def test_guests_and_all_others_reach_each_other(hosts: dict[str, list[str]]) -> 
     cluster = with_guests(hosts)
     own, router = cluster.hosts["A"].mac, cluster.plain_mac("R")
     for guest in (FIRST, ALSO, SECOND):
-        arrivals(cluster, Frame(guest.mac, BROADCAST, 0x0806), port=guest.port)  # switches learn where it is
+        arrivals(
+            cluster, Frame(guest.mac, BROADCAST, 0x0806), port=guest.port
+        )  # switches learn where it is
         for mac, at in ((own, LOCAL), (MACVLAN, LOCAL)):
             assert arrivals(cluster, Frame(guest.mac, mac), port=guest.port) == {("A", at): 1}
             assert arrivals(cluster, Frame(mac, guest.mac)) == {("A", guest.port): 1}
@@ -50,7 +64,9 @@ def test_guests_and_all_others_reach_each_other(hosts: dict[str, list[str]]) -> 
                 assert arrivals(cluster, Frame(peer, guest.mac), b) == {("A", guest.port): 1}
                 assert arrivals(cluster, Frame(guest.mac, peer), port=guest.port) == {(b, LOCAL): 1}
     for sender, target in ((FIRST, SECOND), (SECOND, ALSO)):
-        assert arrivals(cluster, Frame(sender.mac, target.mac), port=sender.port) == {("A", target.port): 1}
+        assert arrivals(cluster, Frame(sender.mac, target.mac), port=sender.port) == {
+            ("A", target.port): 1
+        }
 
 
 @settings(max_examples=20, deadline=None)
@@ -75,14 +91,23 @@ def test_broadcast_arrives_at_guests_as_at_their_host(hosts: dict[str, list[str]
             if b != "A" and common(cluster, "A", b):
                 found = arrivals(cluster, replace(kind, eth_src=cluster.hosts[b].mac), b)
                 at_a = {at: n for (name, at), n in found.items() if name == "A"}
-                assert at_a.keys() == everyone.keys() and len(set(at_a.values())) == 1, "all hear what their host hears"
+                assert at_a.keys() == everyone.keys() and len(set(at_a.values())) == 1, (
+                    "all hear what their host hears"
+                )
 
 
 def test_a_guest_feigns_neither_another_address_nor_a_probe_nor_a_helper() -> None:
     cluster = with_guests({"A": ["n1", "n2"], "B": ["n1", "n2"]}, helpers=("A", "B"))
     peer = cluster.hosts["B"].mac
     assert arrivals(cluster, Frame(FIRST.mac, peer), port=FIRST.port) == {("B", LOCAL): 1}
-    for mac in (cluster.hosts["A"].mac, cluster.hosts["A"].nics[0].mac, peer, SECOND.mac, MACVLAN, "0e:00:00:00:00:99"):
+    for mac in (
+        cluster.hosts["A"].mac,
+        cluster.hosts["A"].nics[0].mac,
+        peer,
+        SECOND.mac,
+        MACVLAN,
+        "0e:00:00:00:00:99",
+    ):
         for target in (peer, BROADCAST, cluster.hosts["A"].mac):
             assert not arrivals(cluster, Frame(mac, target), port=FIRST.port), mac
     for kind in (ETH_RI2N, ETH_STRIPED):

@@ -25,7 +25,9 @@ from ri2n_sdn.pipeline.helper_frames import (
 )
 from ri2n_sdn.weights.strategies import STRATEGIES
 
-VECTORS = json.loads((Path(__file__).parents[2] / "reorder/tests/vectors.json").read_text(encoding="utf-8"))
+VECTORS = json.loads(
+    (Path(__file__).parents[2] / "reorder/tests/vectors.json").read_text(encoding="utf-8")
+)
 MAC = "02:00:00:00:0a:00"
 
 
@@ -40,7 +42,9 @@ def frame_of(example: dict[str, Any]) -> bytes:
 
 def examples(kind: str) -> list[Any]:
     """Parameters (fields, frame) of the good frames of a kind; there must be some."""
-    found = [pytest.param(e[kind], frame_of(e), id=e["name"]) for e in VECTORS["frames"] if kind in e]
+    found = [
+        pytest.param(e[kind], frame_of(e), id=e["name"]) for e in VECTORS["frames"] if kind in e
+    ]
     assert found, kind
     return found
 
@@ -48,20 +52,26 @@ def examples(kind: str) -> list[Any]:
 def malformed_reports() -> list[Any]:
     """Parameters (frame) of the malformed reports, and of all that is none."""
     frames = [pytest.param(frame_of(e), id=e["why"]) for e in VECTORS["malformed"]]
-    return frames + [pytest.param(frame_of(e), id=e["name"]) for e in VECTORS["frames"] if "report" not in e]
+    return frames + [
+        pytest.param(frame_of(e), id=e["name"]) for e in VECTORS["frames"] if "report" not in e
+    ]
 
 
 @pytest.mark.parametrize(("fields", "frame"), examples("this_host"))
 def test_this_host(fields: dict[str, Any], frame: bytes) -> None:
     nics = [HelperNic(**nic) for nic in fields["nics"]]
-    assert this_host(fields["generation"], fields["mac"], Mode[fields["mode"].upper()], nics) == frame
+    assert (
+        this_host(fields["generation"], fields["mac"], Mode[fields["mode"].upper()], nics) == frame
+    )
 
 
 @pytest.mark.parametrize(("fields", "frame"), examples("peer"))
 def test_peer(fields: dict[str, Any], frame: bytes) -> None:
     links = [HelperLink(**link) for link in fields["links"]]
     assert peer(fields["generation"], fields["mac"], fields["stripe"], links) == frame
-    assert peer(fields["generation"], fields["mac"], fields["stripe"], links[::-1]) == frame, "sorted by number"
+    assert peer(fields["generation"], fields["mac"], fields["stripe"], links[::-1]) == frame, (
+        "sorted by number"
+    )
 
 
 @pytest.mark.parametrize(("fields", "frame"), examples("gone"))
@@ -72,7 +82,9 @@ def test_gone(fields: dict[str, Any], frame: bytes) -> None:
 @pytest.mark.parametrize(("fields", "frame"), examples("report"))
 def test_report(fields: dict[str, Any], frame: bytes) -> None:
     entries = tuple(ReportEntry(**entry) for entry in fields["entries"])
-    assert decode_report(frame) == Report(fields["time_ms"], fields["mac"], fields["generation"], entries)
+    assert decode_report(frame) == Report(
+        fields["time_ms"], fields["mac"], fields["generation"], entries
+    )
 
 
 @pytest.mark.parametrize("frame", malformed_reports())
@@ -83,7 +95,11 @@ def test_what_is_no_report_is_refused(frame: bytes) -> None:
 
 @given(st.binary(max_size=200), st.booleans())
 def test_any_bytes_are_a_report_or_a_value_error(body: bytes, head: bool) -> None:
-    frame = sealed(frame_of(VECTORS["frames"][0])[:14] + b"\x25\x00" + bytes(4) + body) if head else body
+    frame = (
+        sealed(frame_of(VECTORS["frames"][0])[:14] + b"\x25\x00" + bytes(4) + body)
+        if head
+        else body
+    )
     try:
         report = decode_report(frame)
     except ValueError:
@@ -93,7 +109,9 @@ def test_any_bytes_are_a_report_or_a_value_error(body: bytes, head: bool) -> Non
 
 
 def test_a_padded_report_without_entries() -> None:
-    frame = bytes.fromhex("025249324e01020000000a0088b62500" + "00000000" + "0000000003e8020000000a0000000000")
+    frame = bytes.fromhex(
+        "025249324e01020000000a0088b62500" + "00000000" + "0000000003e8020000000a0000000000"
+    )
     assert decode_report(sealed(frame.ljust(60, b"\0"))) == Report(1000, MAC, 0, ())
     with pytest.raises(ValueError, match="0 entries in 61 bytes"):
         decode_report(sealed(frame.ljust(61, b"\0")))
@@ -165,7 +183,9 @@ def test_what_the_helper_would_refuse() -> None:
 
 
 def test_numbers_without_room_are_bounded() -> None:
-    assert peer(1, MAC, True, [link(rate_kbps=1 << 40)]) == peer(1, MAC, True, [link(rate_kbps=NO_LIMIT)])
+    assert peer(1, MAC, True, [link(rate_kbps=1 << 40)]) == peer(
+        1, MAC, True, [link(rate_kbps=NO_LIMIT)]
+    )
     assert gone((1 << 32) + 5, MAC) == gone(5, MAC)
     cut = this_host(1, MAC, Mode.PACED, [HelperNic(1, True, 1, "a" * 15 + "é")])
     assert cut[-16:] == b"a" * 15 + b"\0"

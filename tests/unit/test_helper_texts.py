@@ -1,4 +1,6 @@
-"""What helpers are told and how often, what is kept of their reports, and when a cluster file forbids all that."""
+"""What helpers are told and how often, what is kept of their reports, and when a cluster file
+forbids all that.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def fabric_of(hosts: dict[str, list[str]]) -> Fabric:
 
 @settings(max_examples=40, deadline=None)
 @given(wirings)
-def test_links_without_a_decision_ask_no_more_of_a_nic_than_it_has(hosts: dict[str, list[str]]) -> None:
+def test_links_without_a_decision_ask_no_more_of_a_nic_than_it_has(
+    hosts: dict[str, list[str]],
+) -> None:
     fabric = fabric_of(hosts)
     for a in hosts:
         for b in hosts:
@@ -41,20 +45,33 @@ def test_links_without_a_decision_ask_no_more_of_a_nic_than_it_has(hosts: dict[s
                 for nic in nics_of(fabric.hosts[host]):
                     asked = [link.rate_kbps for link in links if getattr(link, side) == nic.port]
                     assert sum(asked) <= nic.rate_kbps + len(asked)
-            assert not links or abs(sum(link.weight_ppm for link in links) - WHOLE_WEIGHT_PPM) <= len(links)
+            assert not links or abs(
+                sum(link.weight_ppm for link in links) - WHOLE_WEIGHT_PPM
+            ) <= len(links)
             assert all(link.limit_kbps == NO_LIMIT for link in links)
 
 
 def test_a_decision_is_passed_on() -> None:
     fabric = fabric_of({"A": ["n1", "n2"], "B": ["n1", "n2"]})
-    links = links_to(fabric, "A", "B", {(1, 1, 0): 0.25, (2, 2, 0): 0.75}, {(1, 1, 0): 10e6, (2, 2, 0): 30e6})
-    assert [(link.rate_kbps, link.weight_ppm) for link in links] == [(10_000, 250_000), (30_000, 750_000)]
+    links = links_to(
+        fabric, "A", "B", {(1, 1, 0): 0.25, (2, 2, 0): 0.75}, {(1, 1, 0): 10e6, (2, 2, 0): 30e6}
+    )
+    assert [(link.rate_kbps, link.weight_ppm) for link in links] == [
+        (10_000, 250_000),
+        (30_000, 750_000),
+    ]
 
 
 def test_what_lies_between_switches_limits_a_link() -> None:
-    """Two pairs are busy on each tree: a third one may have a third of a cable, or what it was decided to get."""
+    """Two pairs are busy on each tree:
+
+    a third one may have a third of a cable, or what it was decided to get.
+    """
     fabric = FatCluster(2, 2, 4, helpers=[f"n{n}" for n in range(1, 9)]).fabric
-    busy = {(f"n{n}", f"n{n + 4}"): {path.key: 40e6 for path in fabric.paths(f"n{n}", f"n{n + 4}")} for n in (1, 2)}
+    busy = {
+        (f"n{n}", f"n{n + 4}"): {path.key: 40e6 for path in fabric.paths(f"n{n}", f"n{n + 4}")}
+        for n in (1, 2)
+    }
     parts = even_parts(fabric, {**busy, ("n1", "gone"): {(1, 1, 0): 1e6}})
     base, other = (path.key for path in fabric.paths("n3", "n7"))
 
@@ -63,13 +80,19 @@ def test_what_lies_between_switches_limits_a_link() -> None:
 
     assert limits({}, {}) == [NO_LIMIT, NO_LIMIT], "nothing was decided yet"
     assert limits({base: 0.5, other: 0.5}, {base: 1e6, other: 60e6}) == [33_333, 60_000]
-    assert limits({base: 1.0, other: 0.0}, {base: 50e6, other: 0.0}) == [50_000, 0], "one VLAN alone is allowed"
+    assert limits({base: 1.0, other: 0.0}, {base: 50e6, other: 0.0}) == [50_000, 0], (
+        "one VLAN alone is allowed"
+    )
     near = links_to(fabric, "n3", "n4", {(1, 1, 0): 1.0}, {(1, 1, 0): 1e6}, parts)
-    assert [link.limit_kbps for link in near] == [NO_LIMIT], "there is no cable between hosts on one switch"
+    assert [link.limit_kbps for link in near] == [NO_LIMIT], (
+        "there is no cable between hosts on one switch"
+    )
 
 
 def test_the_cable_that_is_shared_by_the_most_limits_a_link() -> None:
-    """One pair is busy on the way up from the sender's switch, two on the way down to the receiver's."""
+    """One pair is busy on the way up from the sender's switch, two on the way down to the
+    receiver's.
+    """
     fabric = FatCluster(3, 1, 2, helpers=[f"n{n}" for n in range(1, 7)]).fabric
     (way,) = (path.key for path in fabric.paths("n2", "n4"))
     parts = even_parts(fabric, {("n1", "n3"): {way: 40e6}, ("n5", "n3"): {way: 40e6}})
@@ -92,7 +115,9 @@ def test_a_dead_link_is_told_and_gets_nothing() -> None:
 
 def test_a_small_change_is_not_worth_a_frame() -> None:
     fabric = fabric_of({"A": ["n1", "n2"], "B": ["n1", "n2"]})
-    told = links_to(fabric, "A", "B", {(1, 1, 0): 0.5, (2, 2, 0): 0.5}, {(1, 1, 0): 50e6, (2, 2, 0): 50e6})
+    told = links_to(
+        fabric, "A", "B", {(1, 1, 0): 0.5, (2, 2, 0): 0.5}, {(1, 1, 0): 50e6, (2, 2, 0): 50e6}
+    )
     assert nearly_equal(told, told)
     for change, equal in (
         ({"rate_kbps": 52_000}, True),
@@ -108,11 +133,14 @@ def test_a_small_change_is_not_worth_a_frame() -> None:
 
 
 def test_a_link_that_loses_all_of_a_small_share_is_told() -> None:
-    """The change is a small one, but the helper would go on sending over a link that is not to be used."""
+    """The change is a small one, but the helper would go on sending over a link that is not to
+    be used.
+    """
     fabric = fabric_of({"A": ["n1", "n2"], "B": ["n1", "n2"]})
     rates = {(1, 1, 0): 10e6, (2, 2, 0): 10e6}
     small, smaller, none = (
-        links_to(fabric, "A", "B", {(1, 1, 0): part, (2, 2, 0): 1 - part}, rates) for part in (0.02, 0.01, 0.0)
+        links_to(fabric, "A", "B", {(1, 1, 0): part, (2, 2, 0): 1 - part}, rates)
+        for part in (0.02, 0.01, 0.0)
     )
     assert nearly_equal(smaller, small)
     assert not nearly_equal(none, small) and not nearly_equal(small, none)
@@ -121,7 +149,9 @@ def test_a_link_that_loses_all_of_a_small_share_is_told() -> None:
 def test_numbers_stay_when_another_nic_joins() -> None:
     before = Cluster({"A": ["n1", "n2"], "B": ["n2"]}, helpers="AB").fabric
     hosts = Cluster({"A": ["n1", "n2"], "B": ["n1", "n2"]}, helpers="AB").hosts
-    b = replace(hosts["B"], nics=(replace(hosts["B"].nics[0], port=2), replace(hosts["B"].nics[1], port=1)))
+    b = replace(
+        hosts["B"], nics=(replace(hosts["B"].nics[0], port=2), replace(hosts["B"].nics[1], port=1))
+    )
     after = number_links(Fabric({**hosts, "B": b}), before.link_numbers)
     assert before.link_numbers["A", "B"] == {(2, 1, 0): 0}
     assert after["A", "B"] == {(2, 1, 0): 0, (1, 2, 0): 1}
@@ -156,7 +186,9 @@ def test_a_peer_that_left_is_said_to_be_gone_three_times() -> None:
     times = []
     told.part(PEER, 7)
     for now_s in range(101, 120, 2):
-        times += [(now_s, frame[20], frame[26:32].hex(":")) for frame in told.due(float(now_s), 2.0)]
+        times += [
+            (now_s, frame[20], frame[26:32].hex(":")) for frame in told.due(float(now_s), 2.0)
+        ]
     assert times == [(now_s, 3, PEER) for now_s in (101, 103, 105)]
     assert not told.texts
 
@@ -205,7 +237,9 @@ def test_reports_take_bounded_room() -> None:
     for group in range(1100):
         said.take(Report(0, "a", 0, tuple(entry(f"{group}", number) for number in range(64))), 1.0)
     assert len(said.links) == 65_536
-    said.take(Report(0, "a", 0, (entry("0", 0, 5), entry("new", 0, 6))), 2.0)  # those that are known are renewed
+    said.take(
+        Report(0, "a", 0, (entry("0", 0, 5), entry("new", 0, 6))), 2.0
+    )  # those that are known are renewed
     known = said.link("0", 0, 2.0)
     assert known is not None and known.sent == 5 and said.link("new", 0, 2.0) is None
 

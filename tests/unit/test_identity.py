@@ -1,4 +1,7 @@
-"""Hosts that are not who they say they are, or cannot be: refused with a line, and the others stay as they are."""
+"""Hosts that are not who they say they are, or cannot be:
+
+refused with a line, and the others stay as they are.
+"""
 
 from __future__ import annotations
 
@@ -49,20 +52,46 @@ def described(
     channel.datapath.ri2n_names = body.pop("certified", None)
     channel.datapath.ports = {0xFFFFFFFE: raw_port(0xFFFFFFFE, mac, b"br")}
     nic_name = body.pop("nic_name", b"eth0")
-    channel.datapath.ports |= {number: raw_port(number, nic, nic_name) for number, nic in nics.items()}
+    channel.datapath.ports |= {
+        number: raw_port(number, nic, nic_name) for number, nic in nics.items()
+    }
     channel.datapath.ports = body.pop("ports", dict)(channel.datapath.ports)
-    said = SimpleNamespace(**{"sw_desc": b"3.1.0", "serial_num": b"netdev/0", "dp_desc": name, **body})
-    reply: Any = SimpleNamespace(exception=lambda: None, result=lambda: [SimpleNamespace(body=said)])
+    said = SimpleNamespace(
+        **{"sw_desc": b"3.1.0", "serial_num": b"netdev/0", "dp_desc": name, **body}
+    )
+    reply: Any = SimpleNamespace(
+        exception=lambda: None, result=lambda: [SimpleNamespace(body=said)]
+    )
     app._described(cast(Channel, channel), reply)
     return channel
 
 
 FAULTS = {
-    "two NICs": ("06:00:00:00:99:00", {1: "04:00:00:00:99:01", 2: "04:00:00:00:99:01"}, "eth0 and eth0 have one MAC"),
-    "a stock bridge": ("04:00:00:00:99:01", {1: "04:00:00:00:99:01"}, "its bridge and eth0 have one MAC address"),
-    "a multicast address": ("06:00:00:00:99:00", {1: "05:00:00:00:99:01"}, "05:00:00:00:99:01, which no NIC may have"),
-    "no address": ("00:00:00:00:00:00", {1: "04:00:00:00:99:01"}, "00:00:00:00:00:00, which no NIC may have"),
-    "all ones": ("06:00:00:00:99:00", {1: "ff:ff:ff:ff:ff:ff"}, "ff:ff:ff:ff:ff:ff, which no NIC may have"),
+    "two NICs": (
+        "06:00:00:00:99:00",
+        {1: "04:00:00:00:99:01", 2: "04:00:00:00:99:01"},
+        "eth0 and eth0 have one MAC",
+    ),
+    "a stock bridge": (
+        "04:00:00:00:99:01",
+        {1: "04:00:00:00:99:01"},
+        "its bridge and eth0 have one MAC address",
+    ),
+    "a multicast address": (
+        "06:00:00:00:99:00",
+        {1: "05:00:00:00:99:01"},
+        "05:00:00:00:99:01, which no NIC may have",
+    ),
+    "no address": (
+        "00:00:00:00:00:00",
+        {1: "04:00:00:00:99:01"},
+        "00:00:00:00:00:00, which no NIC may have",
+    ),
+    "all ones": (
+        "06:00:00:00:99:00",
+        {1: "ff:ff:ff:ff:ff:ff"},
+        "ff:ff:ff:ff:ff:ff, which no NIC may have",
+    ),
 }
 
 
@@ -73,11 +102,17 @@ def test_addresses_that_cannot_be_a_hosts_are_refused_with_what_to_do(
     channel = described(app, b"D\0", mac, nics)
     assert channel.closed and not channel.known and "D" not in app.cluster.members
     (warning,) = problem_texts(app.cluster)
-    assert said in warning and warning.startswith("D at 192.0.2.9 refused: ") and warning.endswith("run host-up there")
+    assert (
+        said in warning
+        and warning.startswith("D at 192.0.2.9 refused: ")
+        and warning.endswith("run host-up there")
+    )
 
 
 def test_a_host_in_order_is_let_in_and_known_to_the_listener(app: ConnectionApp) -> None:
-    channel = described(app, b"D\0\0", "06:00:00:00:99:00", {1: "04:00:00:00:99:01", 2: "04:00:00:00:99:02"})
+    channel = described(
+        app, b"D\0\0", "06:00:00:00:99:00", {1: "04:00:00:00:99:01", 2: "04:00:00:00:99:02"}
+    )
     assert channel.known and not channel.closed and app.cluster.members["D"].ports.keys() == {1, 2}
 
 
@@ -89,7 +124,9 @@ def test_a_host_that_was_on_no_network_with_others_is_forgotten_when_it_leaves(
     if declared:
         app.cluster.config = parse_model("hosts: {D: {}}", ClusterConfig, "cluster.yaml")
     network = app.cluster.wiring.network
-    monkeypatch.setattr(app.cluster.wiring, "network", lambda nic: network(nic) if wired or nic[0] != "D" else "n77")
+    monkeypatch.setattr(
+        app.cluster.wiring, "network", lambda nic: network(nic) if wired or nic[0] != "D" else "n77"
+    )
     channel = described(app, b"D\0", "06:00:00:00:99:00", {1: "04:00:00:00:99:01"})
     datapath = SimpleNamespace(ri2n_channel=channel)
     app.state_changed(SimpleNamespace(state=DEAD_DISPATCHER, datapath=datapath))
@@ -115,7 +152,9 @@ def test_a_port_that_comes_while_its_host_is_let_in_is_no_obstacle(app: Connecti
 def status_of(app: ConnectionApp, name: str, number: int, mac: str) -> None:
     channel = channel_of(app.cluster, name)
     datapath = SimpleNamespace(ri2n_channel=channel)
-    message = SimpleNamespace(datapath=datapath, desc=raw_port(number, mac), reason=ofp.OFPPR_MODIFY)
+    message = SimpleNamespace(
+        datapath=datapath, desc=raw_port(number, mac), reason=ofp.OFPPR_MODIFY
+    )
     app.port_changed(SimpleNamespace(msg=message))
 
 
@@ -141,7 +180,10 @@ def test_a_nic_that_is_given_anothers_address_costs_its_host_the_connection(
 
 def test_a_nic_with_an_address_of_its_own_is_taken(app: ConnectionApp) -> None:
     status_of(app, "A", 1, "04:00:00:00:41:77")
-    assert app.cluster.members["A"].ports[1].mac == "04:00:00:00:41:77" and not channel_of(app.cluster, "A").closed
+    assert (
+        app.cluster.members["A"].ports[1].mac == "04:00:00:00:41:77"
+        and not channel_of(app.cluster, "A").closed
+    )
 
 
 def leave(app: ConnectionApp, name: str) -> None:
@@ -150,7 +192,13 @@ def leave(app: ConnectionApp, name: str) -> None:
 
 def test_a_host_that_has_another_name_now_takes_its_ghost_along(app: ConnectionApp) -> None:
     leave(app, "A")
-    new = described(app, b"renamed", host_mac("A"), {1: "04:00:00:00:41:01", 2: "04:00:00:00:41:02"}, dpid=ord("A"))
+    new = described(
+        app,
+        b"renamed",
+        host_mac("A"),
+        {1: "04:00:00:00:41:01", 2: "04:00:00:00:41:02"},
+        dpid=ord("A"),
+    )
     assert new.known and set(app.cluster.members) == {"renamed", "B", "C"}
     assert not [line for line in problem_texts(app.cluster) if "one MAC" in line]
 
@@ -161,7 +209,8 @@ def test_what_belongs_to_a_host_that_is_away_is_nobody_elses(app: ConnectionApp)
     thief = described(app, b"D", "06:00:00:00:99:00", {1: "04:00:00:00:41:01"})
     assert thief.closed and "D" not in app.cluster.members
     assert any(
-        "D at 192.0.2.9 refused: A at an unknown address, not connected now," in w for w in problem_texts(app.cluster)
+        "D at 192.0.2.9 refused: A at an unknown address, not connected now," in w
+        for w in problem_texts(app.cluster)
     )
 
 
@@ -192,10 +241,15 @@ def test_other_hosts_rows_show_who_was_here_before(app: ConnectionApp) -> None:
     channel = honest(app)
     assert channel.known and not channel.closed and stolen.closed
     assert app.cluster.members["D"].ports.keys() == {2} and app.cluster.members["D"].channel is None
-    assert any("D at 192.0.2.1 refused: A at 192.0.2.1 has the same MAC" in line for line in problem_texts(app.cluster))
+    assert any(
+        "D at 192.0.2.1 refused: A at 192.0.2.1 has the same MAC" in line
+        for line in problem_texts(app.cluster)
+    )
 
 
-def test_a_nic_that_a_host_lost_in_a_contest_is_none_of_the_wirings_any_more(app: ConnectionApp) -> None:
+def test_a_nic_that_a_host_lost_in_a_contest_is_none_of_the_wirings_any_more(
+    app: ConnectionApp,
+) -> None:
     """When the host has it again, it may be plugged in elsewhere."""
     thief_first(app)
     wiring = app.cluster.wiring = Wiring()
@@ -255,7 +309,10 @@ def test_a_certificate_speaks_for_the_hosts_that_it_names(
     assert channel.known is admitted and channel.closed is not admitted
     assert ("D" in app.cluster.members) is admitted
     if not admitted:
-        assert any("D at 192.0.2.9 refused: its certificate is for" in line for line in problem_texts(app.cluster))
+        assert any(
+            "D at 192.0.2.9 refused: its certificate is for" in line
+            for line in problem_texts(app.cluster)
+        )
 
 
 @pytest.mark.parametrize(
@@ -263,8 +320,13 @@ def test_a_certificate_speaks_for_the_hosts_that_it_names(
     [(("B", "c.example"), {"B", "c.example"}), (("B id:1234",), {"B"}), ((), {"A"})],
     ids=["two", "of ovs-pki", "none"],
 )
-def test_the_common_name_counts_in_certificates_without_dns_names_alone(dns: tuple[str, ...], names: set[str]) -> None:
-    """Who signs looks at the DNS names; the common name may be anything then, another host's name too."""
+def test_the_common_name_counts_in_certificates_without_dns_names_alone(
+    dns: tuple[str, ...], names: set[str]
+) -> None:
+    """Who signs looks at the DNS names.
+
+    The common name may be anything then, another host's name too.
+    """
     certificate = {
         "subject": ((("organizationName", "C"),), (("commonName", "A id:77"),)),
         "subjectAltName": (("IP Address", "192.0.2.7"), *(("DNS", each) for each in dns)),
@@ -293,7 +355,10 @@ def test_plain_text_stays_as_it_is(raw: bytes | str) -> None:
 
 def test_a_switch_that_describes_much_is_cut_short() -> None:
     assert len(identity.printable(b"x" * 10_000)) == 255
-    assert identity.printable(b"\xff\xfe") == "\\ufffd\\ufffd" or identity.printable(b"\xff\xfe") == "\ufffd\ufffd"
+    assert (
+        identity.printable(b"\xff\xfe") == "\\ufffd\\ufffd"
+        or identity.printable(b"\xff\xfe") == "\ufffd\ufffd"
+    )
 
 
 def test_wiring_of_a_forgotten_host_goes_with_it(app: ConnectionApp) -> None:
@@ -302,4 +367,8 @@ def test_wiring_of_a_forgotten_host_goes_with_it(app: ConnectionApp) -> None:
     cluster.wiring.set_nic(("B", 1), True, 0.0)
     cluster.measured.reports["B"] = cast(Any, object())
     cluster.forget(cluster.members["B"], "B is gone")
-    assert not cluster.wiring.knows(("B", 1)) and "B" not in cluster.measured.reports and "B" not in cluster.members
+    assert (
+        not cluster.wiring.knows(("B", 1))
+        and "B" not in cluster.measured.reports
+        and "B" not in cluster.members
+    )

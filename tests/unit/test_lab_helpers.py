@@ -15,7 +15,8 @@ TOPOLOGY = """
 name: t
 switches: {s0: , s1: }
 hosts:
-  A: {nics: [{name: eth0, switch: s0, rate_bps: 1000000000}, {name: eth1, switch: s1, rate_bps: 2500000}]}
+  A: {nics: [{name: eth0, switch: s0, rate_bps: 1000000000},
+             {name: eth1, switch: s1, rate_bps: 2500000}]}
   B: {helper: false, nics: [{name: eth0, switch: s0, rate_bps: 100000}]}
   C: {nics: [{name: eth0, switch: s0, rate_bps: 100000}]}
   R: {managed: false, nics: [{name: eth0, switch: s1, rate_bps: 100}]}

@@ -1,4 +1,7 @@
-"""The house's rules: who may import whom, no circles, who may touch os-ken, sockets and the clock, file length."""
+"""The house's rules:
+
+who may import whom, no circles, who may touch os-ken, sockets and the clock, file length.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ REPOSITORY = Path(__file__).parents[2]
 SHIPPED = ("topologies", "ovs-host-scripts")
 """Folders whose files are installed beside the product."""
 
-# A folder may import itself, the single files of BESIDE, and what is listed; folders to come are in it already.
+# A folder may import itself, the single files of BESIDE, and what is listed; folders to come are in
+# it already.
 ALLOWED: dict[str, set[str]] = {
     "ri2n_sdn.fabric": set(),
     "ri2n_sdn.discovery": {"ri2n_sdn.fabric", "ri2n_sdn.vlan"},
@@ -28,10 +32,13 @@ ALLOWED: dict[str, set[str]] = {
     "ri2n_sdn.weights": {"ri2n_sdn.fabric", "ri2n_sdn.rates"},
     "ri2n_sdn.vlan": {"ri2n_sdn.fabric", "ri2n_sdn.rates"},
     "ri2n_sdn.jobs": {"ri2n_sdn.fabric"},
-    "ri2n_sdn.pipeline": {f"ri2n_sdn.{each}" for each in ("fabric", "discovery", "weights", "vlan", "jobs")},
+    "ri2n_sdn.pipeline": {
+        f"ri2n_sdn.{each}" for each in ("fabric", "discovery", "weights", "vlan", "jobs")
+    },
     "ri2n_sdn.store": {f"ri2n_sdn.{each}" for each in ("fabric", "jobs", "vlan")},
     "ri2n_sdn.apps": {
-        f"ri2n_sdn.{each}" for each in ("fabric", "discovery", "weights", "vlan", "jobs", "pipeline", "store")
+        f"ri2n_sdn.{each}"
+        for each in ("fabric", "discovery", "weights", "vlan", "jobs", "pipeline", "store")
     },
     "ri2n_sdn.api": {"ri2n_sdn"},
     "ri2n_sdn.gui": {"ri2n_sdn.api", "ri2n_sdn.store"},
@@ -39,21 +46,48 @@ ALLOWED: dict[str, set[str]] = {
     "ri2n_parallel": set(),
     "ri2n_parallel.copy": {"ri2n_parallel"},
     "ri2n_parallel.cli": {"ri2n_parallel", "ri2n_parallel.copy"},
-    # Labs use the product as a user does: its commands, its controller's socket, its files of topologies.
+    # Labs use the product as a user does: its commands, its controller's socket, its files of
+    # topologies.
     "ri2n_lab.cluster": {"ri2n_sdn.fabric"},
     "ri2n_lab.guests": {"ri2n_sdn.fabric", "ri2n_lab.cluster"},
     "ri2n_lab.traffic": {"ri2n_lab.cluster"},
-    # Benches also look on in the controller (apps.telemetry's Watcher) and know the strategies by name.
+    # Benches also look on in the controller (apps.telemetry's Watcher) and know the strategies by
+    # name.
     "ri2n_lab.bench": {
-        *("ri2n_sdn.fabric", "ri2n_sdn.rates", "ri2n_sdn.weights", "ri2n_sdn.apps", "ri2n_parallel"),
+        *(
+            "ri2n_sdn.fabric",
+            "ri2n_sdn.rates",
+            "ri2n_sdn.weights",
+            "ri2n_sdn.apps",
+            "ri2n_parallel",
+        ),
         *("ri2n_lab.cluster", "ri2n_lab.guests", "ri2n_lab.traffic"),
     },
     "ri2n_lab.cli": {"ri2n_sdn.fabric", "ri2n_sdn.cli", "ri2n_lab"},
 }
-BESIDE = {"ri2n_sdn.errors", "ri2n_sdn.addresses", "ri2n_sdn.client", "ri2n_sdn.shipped", "ri2n_sdn.__version__"}
-PURE = tuple(f"ri2n_sdn.{each}" for each in ("fabric", "rates", "discovery", "weights", "vlan", "jobs", "pipeline"))
+BESIDE = {
+    "ri2n_sdn.errors",
+    "ri2n_sdn.addresses",
+    "ri2n_sdn.client",
+    "ri2n_sdn.shipped",
+    "ri2n_sdn.__version__",
+}
+PURE = tuple(
+    f"ri2n_sdn.{each}"
+    for each in ("fabric", "rates", "discovery", "weights", "vlan", "jobs", "pipeline")
+)
 IMPURE_MODULES = {
-    *("os_ken", "socket", "time", "random", "secrets", "threading", "asyncio", "subprocess", "datetime"),
+    *(
+        "os_ken",
+        "socket",
+        "time",
+        "random",
+        "secrets",
+        "threading",
+        "asyncio",
+        "subprocess",
+        "datetime",
+    ),
     *("select", "selectors", "signal", "ssl", "pyroute2", "ovs"),
     *("ri2n_sdn.client", "ri2n_sdn.shipped"),
 }
@@ -73,7 +107,10 @@ def modules(root: Path = REPOSITORY) -> dict[str, Path]:
 
 
 def imports_of(name: str, known: Modules) -> Iterator[tuple[int, str]]:
-    """(line, dotted name) of every import, at any depth of the file, types' alone, too; relative ones resolved."""
+    """(line, dotted name) of every import, at any depth of the file, types' alone, too.
+
+    Relative ones resolved.
+    """
     path = known[name]
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), filename=str(path))):
@@ -88,7 +125,10 @@ def imports_of(name: str, known: Modules) -> Iterator[tuple[int, str]]:
 
 
 def folder_of(name: str, known: Modules) -> str:
-    """`ri2n_sdn.vlan` for all in that folder; a package itself for its single files but those of BESIDE."""
+    """`ri2n_sdn.vlan` for all in that folder.
+
+    A package itself for its single files but those of BESIDE.
+    """
     if name in BESIDE:
         return name
     parts = name.split(".")
@@ -102,7 +142,9 @@ def only_seeded_random(path: Path) -> bool:
     names = [
         node.attr
         for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "random"
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "random"
     ]
     names += [
         alias.name
@@ -126,14 +168,18 @@ def violations(name: str, known: Modules) -> Iterator[str]:
         top = imported.split(".")[0]
         if top == "os_ken" and folder != "ri2n_sdn.apps":
             yield f"{path}:{line}: only ri2n_sdn/apps/ may import os_ken"
-        if folder in PURE and ({top, imported} & IMPURE_MODULES or top in ("ri2n_lab", "ri2n_parallel")):
+        if folder in PURE and (
+            {top, imported} & IMPURE_MODULES or top in ("ri2n_lab", "ri2n_parallel")
+        ):
             if not (top == "random" and only_seeded_random(path)):
                 yield f"{path}:{line}: {folder} is pure and must not import {imported}"
             continue
         if top not in PACKAGES or name == top or folder in BESIDE:
             continue
         target = folder_of(imported, known)
-        own = target in (folder, f"{top}.__version__") or (target in BESIDE and name.split(".")[0] != "ri2n_parallel")
+        own = target in (folder, f"{top}.__version__") or (
+            target in BESIDE and name.split(".")[0] != "ri2n_parallel"
+        )
         allowed = ALLOWED[folder]
         if not own and target not in allowed and not (top in allowed and top != "ri2n_parallel"):
             yield f"{path}:{line}: {folder} must not import {imported}"
@@ -157,7 +203,9 @@ def circles(known: Modules) -> list[list[str]]:
             seen |= new
             waiting += new
         reached[name] = seen
-    found_circles = {tuple(sorted(other for other in reached[name] if name in reached[other])) for name in graph}
+    found_circles = {
+        tuple(sorted(other for other in reached[name] if name in reached[other])) for name in graph
+    }
     return [list(circle) for circle in sorted(found_circles) if circle]
 
 
@@ -197,7 +245,11 @@ def test_every_file_of_a_shipped_folder_is_installed(folder: str) -> None:
     config = configparser.ConfigParser()
     config.read(REPOSITORY / "setup.cfg")
     listed = {line for files in config["options.data_files"].values() for line in files.split()}
-    there = {str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / folder).rglob("*") if path.is_file()}
+    there = {
+        str(path.relative_to(REPOSITORY))
+        for path in (REPOSITORY / folder).rglob("*")
+        if path.is_file()
+    }
     assert there and there <= listed, there - listed
 
 
@@ -205,11 +257,21 @@ def test_every_file_of_a_shipped_folder_is_installed(folder: str) -> None:
 def test_a_distribution_has_all_its_folders_and_files(package: str) -> None:
     tools = project(package)["tool"]["setuptools"]  # type: ignore[index]
     folder = REPOSITORY / package
-    kept = [path for path in folder.rglob("*") if not re.search(r"__pycache__|egg-info|/build/", str(path))]
+    kept = [
+        path
+        for path in folder.rglob("*")
+        if not re.search(r"__pycache__|egg-info|/build/", str(path))
+    ]
     with_code = {path.parent for path in kept if path.suffix == ".py"}
-    assert set(tools["packages"]) == {".".join(path.relative_to(REPOSITORY).parts) for path in with_code}
+    assert set(tools["packages"]) == {
+        ".".join(path.relative_to(REPOSITORY).parts) for path in with_code
+    }
     data = {path for pattern in tools["package-data"][package] for path in folder.glob(pattern)}
-    rest = {path for path in kept if path.is_file() and path.suffix != ".py" and path.name != "pyproject.toml"}
+    rest = {
+        path
+        for path in kept
+        if path.is_file() and path.suffix != ".py" and path.name != "pyproject.toml"
+    }
     assert data == rest
 
 
@@ -265,6 +327,10 @@ def test_a_circle_is_seen(tmp_path: Path) -> None:
     folder = tmp_path / "ri2n_sdn" / "vlan"
     folder.mkdir(parents=True)
     for name, other in (("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")):
-        lines = ["from typing import TYPE_CHECKING", "if TYPE_CHECKING:", f"    from ri2n_sdn.vlan import {other}"]
+        lines = [
+            "from typing import TYPE_CHECKING",
+            "if TYPE_CHECKING:",
+            f"    from ri2n_sdn.vlan import {other}",
+        ]
         (folder / f"{name}.py").write_text("\n".join(lines))
     assert circles(modules(tmp_path)) == [[f"ri2n_sdn.vlan.{name}" for name in "abc"]]

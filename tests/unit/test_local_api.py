@@ -47,12 +47,16 @@ def test_events_are_told_once(api: LocalApi) -> None:
         api._cluster.note(text)
     events = ask(api, "events")["events"]
     assert [event["text"] for event in events] == ["one", "two", "three"]
-    assert [event["text"] for event in ask(api, "events", since=events[1]["seq"])["events"]] == ["three"]
+    assert [event["text"] for event in ask(api, "events", since=events[1]["seq"])["events"]] == [
+        "three"
+    ]
     assert ask(api, "events", since=events[2]["seq"])["events"] == []
     assert ask(api, "events", since="x")["error"] == "since: must be a number"
 
 
-def test_a_status_may_be_had_without_the_pairs(api: LocalApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_status_may_be_had_without_the_pairs(
+    api: LocalApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster = api._cluster
     ports = {1: Port(1, "e1", "04:00:00:00:00:02", True, 10**9)}
     cluster.members["B"] = Member("B", 2, "02:00:00:00:00:02", "3.1.0", ports)

@@ -17,7 +17,10 @@ BYTES = 1000
 
 
 class World:
-    """Hosts with two NICs, one per network, that send to each other; each directed link loses its part."""
+    """Hosts with two NICs, one per network, that send to each other.
+
+    Each directed link loses its part.
+    """
 
     def __init__(self, hosts: Iterable[str] = HOSTS, seed: int = 1) -> None:
         self.hosts = tuple(hosts)
@@ -38,7 +41,9 @@ class World:
             self._now_s += WINDOW_S
             for a, b in self.pairs:
                 for port in (1, 2):
-                    through = (1 - self.lost.get(f"{a}:{port}>", 0)) * (1 - self.lost.get(f">{b}:{port}", 0))
+                    through = (1 - self.lost.get(f"{a}:{port}>", 0)) * (
+                        1 - self.lost.get(f">{b}:{port}", 0)
+                    )
                     counts = self._counts.setdefault((a, b, port), [0, 0])
                     counts[0] += self.packets
                     counts[1] += self._some(through)
@@ -47,22 +52,43 @@ class World:
 
     def _some(self, through: float) -> int:
         spread = (self.packets * through * (1 - through)) ** 0.5
-        return round(min(self.packets, max(0.0, self._random.gauss(self.packets * through, spread))))
+        return round(
+            min(self.packets, max(0.0, self._random.gauss(self.packets * through, spread)))
+        )
 
     def _step(self) -> None:
         pairs = []
         for a, b in self.pairs:
             paths = []
             for port in (1, 2):
-                told, now = (self._told.setdefault((a, b, port), [0, 0]), self._counts.get((a, b, port), [0, 0]))
-                told[:] = [told[0] if a in self.mute else now[0], told[1] if b in self.mute else now[1]]
+                told, now = (
+                    self._told.setdefault((a, b, port), [0, 0]),
+                    self._counts.get((a, b, port), [0, 0]),
+                )
+                told[:] = [
+                    told[0] if a in self.mute else now[0],
+                    told[1] if b in self.mute else now[1],
+                ]
                 links = (f"{a}:{port}>", f">{b}:{port}")
                 alive = not self.dead.intersection(links)
                 paths.append(
-                    PathCounters((port, port, 0), alive, links, told[0] * BYTES, told[0], told[1] * BYTES, told[1])
+                    PathCounters(
+                        (port, port, 0),
+                        alive,
+                        links,
+                        told[0] * BYTES,
+                        told[0],
+                        told[1] * BYTES,
+                        told[1],
+                    )
                 )
             pairs.append(PairCounters(a, b, tuple(paths), ()))
-        rates = {link: RATE_BPS for a in self.hosts for port in (1, 2) for link in (f"{a}:{port}>", f">{a}:{port}")}
+        rates = {
+            link: RATE_BPS
+            for a in self.hosts
+            for port in (1, 2)
+            for link in (f"{a}:{port}>", f">{a}:{port}")
+        }
         self.watch.step(self._now_s, pairs, set(self.hosts) - self.mute, rates)
 
 
@@ -116,7 +142,7 @@ def test_without_traffic_a_loss_is_kept_for_a_while() -> None:
     assert world.window(3) == []
 
 
-def test_a_loss_is_kept_while_only_some_of_the_links_that_may_be_guilty_are_seen_to_be_in_order() -> None:
+def test_a_loss_is_kept_while_only_some_of_the_suspected_links_are_in_order() -> None:
     world = World("ABC")
     world.pairs = [("A", "B")]
     world.lost["A:1>"] = 0.2
@@ -142,7 +168,9 @@ def test_dead_paths_are_somebody_elses_to_tell() -> None:
 
 
 def test_a_host_that_does_not_answer_is_not_taken_for_a_cable() -> None:
-    """Its counters are old; when it answers again they jump, by more than was sent in that window."""
+    """Its counters are old; when it answers again they jump, by more than was sent in that
+    window.
+    """
     world = World()
     world.window(2)
     world.mute = {"B"}

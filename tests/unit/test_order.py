@@ -1,4 +1,7 @@
-"""Changes of state: `replan` sends frames of every kind through each state between two plans (order_model)."""
+"""Changes of state:
+
+`replan` sends frames of every kind through each state between two plans (order_model).
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,14 @@ def changed(cluster: Cluster, name: str, **changes: object) -> None:
 
 
 def new_nic(host: Host, port: int, network: str | None) -> Nic:
-    return Nic(host.name, f"eth{port}", port, f"04:00:00:00:{host.dpid:02x}:{port:02x}", 10**8, network=network)
+    return Nic(
+        host.name,
+        f"eth{port}",
+        port,
+        f"04:00:00:00:{host.dpid:02x}:{port:02x}",
+        10**8,
+        network=network,
+    )
 
 
 @several
@@ -49,7 +59,9 @@ def test_hosts_come_and_go(hosts: dict[str, list[str]], helpers: bool, placed: b
     """From the start-up rows to rows that accept NICs' addresses, and then peers use them."""
     names = sorted(hosts)
     few = {name: hosts[name] for name in names[:-1]}
-    cluster = Cluster(few, {"R": "n1"}, few if helpers else (), placement={"A": (80,)} if placed else None)
+    cluster = Cluster(
+        few, {"R": "n1"}, few if helpers else (), placement={"A": (80,)} if placed else None
+    )
     late = Cluster(hosts, {"R": "n1"}, hosts if helpers else ()).hosts[names[-1]]
     cluster.plug(late)
     for accepts in (False, True):
@@ -155,7 +167,9 @@ def test_a_nic_moves_to_another_network() -> None:
 
 @pytest.mark.parametrize("tables", [("cyclic", "spread"), ("spread", "cyclic")])
 def test_a_table_of_vlans_changes(tables: tuple[str, str]) -> None:
-    before, after = (FatCluster(2, 3, 2, table=table, per_pair=2, helpers=("n1", "n3")) for table in tables)
+    before, after = (
+        FatCluster(2, 3, 2, table=table, per_pair=2, helpers=("n1", "n3")) for table in tables
+    )
     fabric = after.fabric
     before.replan(replace(fabric, link_numbers=number_links(fabric, before.fabric.link_numbers)))
 
@@ -172,7 +186,9 @@ def test_a_tree_dies_and_comes_back() -> None:
 
 
 def test_a_controller_that_starts_anew_takes_over_what_is_there() -> None:
-    """Rows and groups of an earlier release go, those that somebody deleted come back, and nobody notices."""
+    """Rows and groups of an earlier release go, those that somebody deleted come back, and
+    nobody notices.
+    """
     cluster = Cluster(WIRES, {"R": "n1"}, WIRES)
     bridge, mac = cluster.bridges["A"], cluster.hosts["B"].mac
     planned = bridge.wanted

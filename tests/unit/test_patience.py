@@ -13,7 +13,10 @@ from ri2n_sdn.apps.patience import await_most
 
 
 class Clock:
-    """Virtual time, in which futures are done when it is their time; in place of `time` and `threading.Condition`."""
+    """Virtual time, in which futures are done when it is their time.
+
+    In place of `time` and `threading.Condition`.
+    """
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -89,7 +92,9 @@ def test_a_mute_host_alone_is_not_waited_for_while_many_others_have_work(clock: 
     assert await_most(asked(clock, mute=None), 5.0, bystanders=4) == set()
     assert clock.now_s == 0.5
     assert await_most(asked(clock, late=0.9), 5.0, bystanders=1) == {"late"}
-    assert await_most(asked(clock, A=3.0, B=3.0, C=3.5), 5.0, bystanders=2) == {"A", "B", "C"}, "most are late"
+    assert await_most(asked(clock, A=3.0, B=3.0, C=3.5), 5.0, bystanders=2) == {"A", "B", "C"}, (
+        "most are late"
+    )
 
 
 def test_where_all_are_slow_nobody_is_lost(clock: Clock) -> None:
@@ -104,7 +109,10 @@ def test_no_wait_is_longer_than_its_limit(clock: Clock) -> None:
 
 
 def test_a_host_is_done_when_all_that_it_was_asked_is(clock: Clock) -> None:
-    several = [("A", [clock.future(0.001), clock.future(0.1)]), ("B", [clock.future(0.001), clock.future(None)])]
+    several = [
+        ("A", [clock.future(0.001), clock.future(0.1)]),
+        ("B", [clock.future(0.001), clock.future(None)]),
+    ]
     several.append(("nothing", []))
     assert await_most(several, 5.0) == {"A", "nothing"}
 

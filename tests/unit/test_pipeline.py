@@ -1,4 +1,7 @@
-"""What happens to frames under the planned flows, over random clusters; and that plans are sent once and only once."""
+"""What happens to frames under the planned flows, over random clusters.
+
+And that plans are sent once and only once.
+"""
 
 from __future__ import annotations
 
@@ -31,23 +34,29 @@ ND_MULTICAST = "33:33:ff:00:00:01"
 NAMES = "ABCD"
 TABLE: tuple[PathKey, ...] = ((1, 1, 0), (2, 2, 0))
 
-wirings = st.lists(st.lists(st.sampled_from(["n1", "n2", "n3"]), min_size=1, max_size=4), min_size=2, max_size=4).map(
-    lambda hosts: {NAMES[i]: sorted(wires) for i, wires in enumerate(hosts)}
-)
+wirings = st.lists(
+    st.lists(st.sampled_from(["n1", "n2", "n3"]), min_size=1, max_size=4), min_size=2, max_size=4
+).map(lambda hosts: {NAMES[i]: sorted(wires) for i, wires in enumerate(hosts)})
 
 
 def common(cluster: Cluster, a: str, b: str) -> set[str]:
     """Networks on which both hosts have a NIC with carrier."""
 
     def live(name: str) -> set[str]:
-        return {n.network or "" for n in cluster.hosts[name].nics if n.port in cluster.bridges[name].carrier}
+        return {
+            n.network or ""
+            for n in cluster.hosts[name].nics
+            if n.port in cluster.bridges[name].carrier
+        }
 
     return live(a) & live(b)
 
 
 @settings(max_examples=60, deadline=None)
 @given(wirings, st.integers(0, 63))
-def test_every_slot_delivers_once_with_the_hosts_own_addresses(hosts: dict[str, list[str]], slot: int) -> None:
+def test_every_slot_delivers_once_with_the_hosts_own_addresses(
+    hosts: dict[str, list[str]], slot: int
+) -> None:
     cluster = Cluster(hosts)
     for a in hosts:
         for b in hosts:
@@ -59,11 +68,16 @@ def test_every_slot_delivers_once_with_the_hosts_own_addresses(hosts: dict[str, 
 @settings(max_examples=40, deadline=None)
 @given(wirings, st.permutations(["n1", "n2", "n3"]))
 def test_names_of_networks_are_in_no_row(hosts: dict[str, list[str]], names: list[str]) -> None:
-    """A controller that starts anew may find the same networks in another order: it shall change nothing."""
+    """A controller that starts anew may find the same networks in another order:
+
+    it shall change nothing.
+    """
     other = dict(zip(["n1", "n2", "n3"], names, strict=True))
     fabric = Cluster(hosts).fabric
     named_anew = {
-        name: replace(host, nics=tuple(replace(nic, network=other[nic.network or ""]) for nic in host.nics))
+        name: replace(
+            host, nics=tuple(replace(nic, network=other[nic.network or ""]) for nic in host.nics)
+        )
         for name, host in fabric.hosts.items()
     }
     renamed = replace(fabric, hosts=named_anew)
@@ -89,7 +103,9 @@ def test_switches_never_see_one_address_on_two_ports(hosts: dict[str, list[str]]
 
 @settings(max_examples=40, deadline=None)
 @given(wirings, st.sampled_from([0x0800, 0x88B6, 0x86DD]))
-def test_broadcast_arrives_once_at_every_host_with_a_common_network(hosts: dict[str, list[str]], kind: int) -> None:
+def test_broadcast_arrives_once_at_every_host_with_a_common_network(
+    hosts: dict[str, list[str]], kind: int
+) -> None:
     cluster = Cluster(hosts, plain={"R": "n1"})
     for a in hosts:
         frame = Frame(cluster.hosts[a].mac, BROADCAST, eth_type=kind)
@@ -117,11 +133,15 @@ def test_neighbours_are_found_after_any_cut_without_a_new_plan(
 ) -> None:
     cluster = Cluster(hosts)
     victim = data.draw(st.sampled_from(sorted(hosts)))
-    cluster.cut(victim, data.draw(st.sampled_from([nic.port for nic in cluster.hosts[victim].nics])))
+    cluster.cut(
+        victim, data.draw(st.sampled_from([nic.port for nic in cluster.hosts[victim].nics]))
+    )
     for a in hosts:
         asks = [
             Frame(cluster.hosts[a].mac, BROADCAST, eth_type=0x0806),
-            Frame(cluster.hosts[a].mac, ND_MULTICAST, eth_type=0x86DD, ip_proto=58, icmpv6_type=135),
+            Frame(
+                cluster.hosts[a].mac, ND_MULTICAST, eth_type=0x86DD, ip_proto=58, icmpv6_type=135
+            ),
         ]
         for ask in asks:
             got = {name for name, _ in cluster.send(a, ask)}
@@ -130,7 +150,9 @@ def test_neighbours_are_found_after_any_cut_without_a_new_plan(
         for b in hosts:
             if b != a and common(cluster, a, b):
                 answers = [
-                    replace(ask, eth_src=cluster.hosts[b].mac, eth_dst=cluster.hosts[a].mac, hash=slot)
+                    replace(
+                        ask, eth_src=cluster.hosts[b].mac, eth_dst=cluster.hosts[a].mac, hash=slot
+                    )
                     for ask in asks
                     for slot in (0, 31)
                 ]
@@ -142,19 +164,31 @@ def test_the_controllers_connection_leaves_into_every_network() -> None:
     fabric = Fabric({**cluster.hosts, "B": replace(cluster.hosts["B"], control_port=6653)})
     bridge = cluster.bridges["B"]
     cluster.replan(fabric)
-    other = Frame(cluster.hosts["B"].mac, cluster.hosts["A"].mac, ip_proto=6, ipv4_dst="10.0.0.1", tcp_dst=80)
+    other = Frame(
+        cluster.hosts["B"].mac, cluster.hosts["A"].mac, ip_proto=6, ipv4_dst="10.0.0.1", tcp_dst=80
+    )
     for eth_type in (0x0800, 0x86DD):
-        # By whatever address the controller is reached, and from the controller's own host, by whatever address it is.
-        for ends in ({"tcp_dst": 6653}, {"tcp_dst": 40000, "tcp_src": 6653}, {"tcp_dst": 6653, "ipv4_dst": "10.0.0.2"}):
+        # By whatever address the controller is reached, and from the controller's own host, by
+        # whatever address it is.
+        for ends in (
+            {"tcp_dst": 6653},
+            {"tcp_dst": 40000, "tcp_src": 6653},
+            {"tcp_dst": 6653, "ipv4_dst": "10.0.0.2"},
+        ):
             frame = replace(other, eth_type=eth_type, **ends)
             assert bridge.receive(frame, LOCAL) == [(1, frame), (2, frame)]
         assert len(bridge.receive(replace(other, eth_type=eth_type), LOCAL)) == 1
-        assert len(bridge.receive(replace(other, eth_type=eth_type, ip_proto=17, tcp_dst=6653), LOCAL)) == 1
+        assert (
+            len(bridge.receive(replace(other, eth_type=eth_type, ip_proto=17, tcp_dst=6653), LOCAL))
+            == 1
+        )
 
 
 @settings(max_examples=40, deadline=None)
 @given(wirings, st.integers(0, 63), st.data())
-def test_own_cut_is_survived_without_a_new_plan(hosts: dict[str, list[str]], slot: int, data: st.DataObject) -> None:
+def test_own_cut_is_survived_without_a_new_plan(
+    hosts: dict[str, list[str]], slot: int, data: st.DataObject
+) -> None:
     cluster = Cluster(hosts)
     a = data.draw(st.sampled_from(sorted(hosts)))
     cluster.cut(a, data.draw(st.sampled_from([nic.port for nic in cluster.hosts[a].nics])))
@@ -169,7 +203,9 @@ def test_own_cut_is_survived_without_a_new_plan(hosts: dict[str, list[str]], slo
 def test_plain_hosts_are_reached_both_ways(
     hosts: dict[str, list[str]], at: str, cut: bool, data: st.DataObject
 ) -> None:
-    """Also when the NIC that talks to them loses its carrier and another one on that network takes over."""
+    """Also when the NIC that talks to them loses its carrier and another one on that network
+    takes over.
+    """
     cluster = Cluster(hosts, plain={"R": at})
     router = cluster.plain_mac("R")
     for a in hosts:
@@ -178,7 +214,10 @@ def test_plain_hosts_are_reached_both_ways(
         mac = cluster.hosts[a].mac
         for _ in range(2):
             assert ("R", "ask") in [
-                (name, f.payload) for name, f in cluster.send(a, Frame(mac, BROADCAST, eth_type=0x0806, payload="ask"))
+                (name, f.payload)
+                for name, f in cluster.send(
+                    a, Frame(mac, BROADCAST, eth_type=0x0806, payload="ask")
+                )
             ]
             reply = Frame(router, mac, eth_type=0x0806, payload="reply")
             assert cluster.send("R", reply) == [(a, reply)]
@@ -198,16 +237,23 @@ def test_plain_hosts_are_heard_by_a_nic_that_receives_though_the_first_one_has_c
     cluster.hosts["A"] = replace(host, nics=(replace(first, rx_alive=False), second))
     cluster.networks["n1"].members.discard(("A", first.port))
     cluster.replan(Fabric(cluster.hosts))
-    for frame in (Frame(router, host.mac, payload="data"), Frame(router, BROADCAST, payload="hello")):
+    for frame in (
+        Frame(router, host.mac, payload="data"),
+        Frame(router, BROADCAST, payload="hello"),
+    ):
         assert cluster.send("R", frame) == [("A", frame)]
     answer = Frame(host.mac, router, payload="answer")
     assert cluster.send("A", answer) == [("R", answer)]
-    assert cluster.networks["n1"].table[host.mac] == ("A", second.port), "what answers must arrive, too"
+    assert cluster.networks["n1"].table[host.mac] == ("A", second.port), (
+        "what answers must arrive, too"
+    )
 
 
 @pytest.mark.parametrize("says", [0x0806, 0x0800], ids=["ARP", "IP"])
 def test_a_plain_host_that_moves_is_found_again(says: int) -> None:
-    """By whatever it says: one whose ARP entries are fresh says nothing but IP for half a minute."""
+    """By whatever it says: one whose ARP entries are fresh says nothing but IP for half a
+    minute.
+    """
     cluster = Cluster({"A": ["n1", "n2"]}, plain={"R": "n1"})
     router, mac = cluster.plain_mac("R"), cluster.hosts["A"].mac
     cluster.send("R", Frame(router, BROADCAST, eth_type=0x0806))
@@ -222,7 +268,8 @@ def test_a_plain_host_that_moves_is_found_again(says: int) -> None:
 def test_probes_reach_the_controller_from_wires_only() -> None:
     cluster = Cluster({"A": ["n1", "n1"], "B": ["n1"]})
     bridge = cluster.bridges["A"]
-    # The host's own probe comes back on its other NIC: that is how two NICs on one switch are found.
+    # The host's own probe comes back on its other NIC: that is how two NICs on one switch are
+    # found.
     own = Frame(cluster.hosts["A"].nics[0].mac, "03:00:00:52:49:32", eth_type=0x88B5)
     assert bridge.receive(own, 2) == [(CONTROLLER, own)]
     assert bridge.receive(own, LOCAL) == []
@@ -230,13 +277,20 @@ def test_probes_reach_the_controller_from_wires_only() -> None:
 
 def test_frames_to_another_hosts_address_are_dropped() -> None:
     cluster = Cluster({"A": ["n1"], "B": ["n1"], "C": ["n1"]})
-    for destination in (cluster.hosts["B"].mac, cluster.hosts["B"].nics[0].mac, "0a:00:00:00:00:77"):
+    for destination in (
+        cluster.hosts["B"].mac,
+        cluster.hosts["B"].nics[0].mac,
+        "0a:00:00:00:00:77",
+    ):
         for source in (cluster.hosts["C"].mac, cluster.hosts["C"].nics[0].mac, "0a:00:00:00:00:78"):
             assert cluster.bridges["A"].receive(Frame(source, destination), 1) == []
 
 
 def test_a_flooded_frame_is_taken_by_its_own_nic_alone() -> None:
-    """A switch forgot the address and floods: the copy at the host's other NIC is nobody's, whoever sent it."""
+    """A switch forgot the address and floods:
+
+    the copy at the host's other NIC is nobody's, whoever sent it.
+    """
     cluster = Cluster({"A": ["n1", "n1"], "B": ["n1"]})
     first, second = cluster.hosts["A"].nics
     cluster.hosts["A"] = replace(cluster.hosts["A"], extra_macs=(second.mac,))
@@ -251,13 +305,17 @@ def test_a_flooded_frame_is_taken_by_its_own_nic_alone() -> None:
 def test_of_three_nics_on_one_network_one_takes_broadcast_whichever_are_down(
     managed: bool, down: tuple[int, ...]
 ) -> None:
-    """All of them get a copy. None may step in for one that is down while another one has done so."""
+    """All of them get a copy. None may step in for one that is down while another one has done
+    so.
+    """
     cluster = Cluster({"A": ["n1", "n1", "n1"], "B": ["n1"]}, {"R": "n1"})
     source = cluster.hosts["B"].mac if managed else cluster.plain_mac("R")
     for port in down:
         cluster.cut("A", port)
     frame = Frame(source, BROADCAST)
-    taken = {port: cluster.bridges["A"].receive(frame, port) for port in (1, 2, 3) if port not in down}
+    taken = {
+        port: cluster.bridges["A"].receive(frame, port) for port in (1, 2, 3) if port not in down
+    }
     assert [port for port, out in taken.items() if out] == [min(taken)]
     assert taken[min(taken)] == [(LOCAL, frame)]
 
@@ -283,7 +341,9 @@ def test_a_forged_sender_is_not_taken_for_the_host_itself() -> None:
 def test_a_peer_that_does_not_accept_nic_addresses_gets_the_hosts_own() -> None:
     cluster = Cluster({"A": ["n1"], "B": ["n1"]})
     peer = cluster.hosts["B"]
-    fabric = Fabric({**cluster.hosts, "B": Host(peer.name, peer.dpid, peer.mac, peer.nics, accepts_wire=False)})
+    fabric = Fabric(
+        {**cluster.hosts, "B": Host(peer.name, peer.dpid, peer.mac, peer.nics, accepts_wire=False)}
+    )
     cluster.replan(fabric)
     frame = Frame(cluster.hosts["A"].mac, peer.mac)
     assert cluster.bridges["A"].receive(frame, LOCAL) == [(1, frame)]
@@ -291,7 +351,10 @@ def test_a_peer_that_does_not_accept_nic_addresses_gets_the_hosts_own() -> None:
 
 @pytest.mark.parametrize("connected", [True, False])
 def test_a_host_that_is_away_is_believed_by_its_nics_address(connected: bool) -> None:
-    """After host-down it speaks by it; of one that is connected it is the kernel beside Open vSwitch."""
+    """After host-down it speaks by it.
+
+    Of one that is connected it is the kernel beside Open vSwitch.
+    """
     cluster = Cluster({"A": ["n1", "n2"], "B": ["n1", "n2"]})
     cluster.hosts["A"] = replace(cluster.hosts["A"], connected=connected)
     cluster.replan(Fabric(cluster.hosts))
@@ -334,10 +397,14 @@ def test_a_containers_frames_go_into_a_network_that_the_peer_receives_from() -> 
 def test_the_kernels_symmetric_hash_is_used_where_there_is_one() -> None:
     cluster = Cluster({"A": ["n1", "n2"], "B": ["n1", "n2"]})
     for algorithm in (0, 1):
-        fabric = Fabric({**cluster.hosts, "A": replace(cluster.hosts["A"], hash_algorithm=algorithm)})
+        fabric = Fabric(
+            {**cluster.hosts, "A": replace(cluster.hosts["A"], hash_algorithm=algorithm)}
+        )
         for pairs in ({}, {"B": ((1, 1, 0), (2, 2, 0)) * 32}):
             groups = plan_host(fabric, "A", pairs, 64).groups.values()
-            assert [group.hash_algorithm for group in groups if group.kind == Group.SELECT] == [algorithm]
+            assert [group.hash_algorithm for group in groups if group.kind == Group.SELECT] == [
+                algorithm
+            ]
 
 
 @settings(max_examples=40, deadline=None)
@@ -357,7 +424,10 @@ def test_a_plan_is_sent_once(hosts: dict[str, list[str]]) -> None:
 
 
 def test_rows_that_differ_in_anything_are_told_apart() -> None:
-    """By their cookies: what has only another priority must be sent as well, and the old one deleted."""
+    """By their cookies:
+
+    what has only another priority must be sent as well, and the old one deleted.
+    """
     rows = [
         row(Table.SEND, 100, {"in_port": 1}, [Output(1)]),
         row(Table.SEND, 110, {"in_port": 1}, [Output(1)]),
@@ -386,10 +456,16 @@ def test_a_difference_is_minimal_and_leaves_foreign_rows_alone() -> None:
 
 def test_a_pairs_new_table_changes_its_group_and_no_row() -> None:
     cluster = Cluster({"A": ["n1", "n2"], "B": ["n1", "n2"]})
-    before, after = (plan_host(cluster.fabric, "A", {"B": slots * 32}, 64) for slots in (TABLE, TABLE[::-1]))
+    before, after = (
+        plan_host(cluster.fabric, "A", {"B": slots * 32}, 64) for slots in (TABLE, TABLE[::-1])
+    )
     installed = apply(difference(before, Installed()), Installed())
     change = difference(after, installed)
-    assert change.modify_groups == [after.groups[pair_group_id("B")]] != [before.groups[pair_group_id("B")]]
+    assert (
+        change.modify_groups
+        == [after.groups[pair_group_id("B")]]
+        != [before.groups[pair_group_id("B")]]
+    )
     assert not (change.add_groups or change.rows or change.delete_groups)
     assert apply(change, installed).groups == after.groups
 
@@ -404,17 +480,25 @@ def test_new_rows_begin_where_frames_leave_and_old_ones_go_from_where_they_come_
     of_another_release = COOKIE_OURS << 48 | 1
     installed.cookies[of_another_release] = 200
     deleted = list(difference(Wanted({}, {}), installed).delete_cookies.values())
-    assert deleted == [200, *sorted(deleted[1:], key=TABLE_ORDER.index, reverse=True)] and len(set(deleted)) > 13
+    assert (
+        deleted == [200, *sorted(deleted[1:], key=TABLE_ORDER.index, reverse=True)]
+        and len(set(deleted)) > 13
+    )
 
 
 def test_a_helper_that_ended_is_left_before_all_hosts_have_answered() -> None:
-    """Its row goes with the rest of what a host sends: until the last phase frames would be striped to nobody."""
+    """Its row goes with the rest of what a host sends:
+
+    until the last phase frames would be striped to nobody.
+    """
     cluster = Cluster({"A": ["n1", "n2"], "B": ["n1", "n2"]}, helpers="AB")
     bridge, a, b = cluster.bridges["A"], cluster.hosts["A"], cluster.hosts["B"]
     frame = Frame(a.mac, b.mac)
     assert cluster.outcome(Sent("A", frame)) == {("A", PLAIN_PORT, frame): 1}
     cluster.plug(replace(b, helper_up=False))
-    change = difference(plan_host(replace(cluster.fabric, hosts=cluster.hosts), "A", {}, 64), bridge.installed)
+    change = difference(
+        plan_host(replace(cluster.fabric, hosts=cluster.hosts), "A", {}, 64), bridge.installed
+    )
     for phase in (Phase.RECEIVE, Phase.SEND):
         for message in (message for batch in batches(part(change, phase)) for message in batch):
             bridge.take(message)
@@ -427,17 +511,25 @@ def test_the_plan_of_an_unwired_host_touches_probes_alone() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4), st.sampled_from([0, 102])), min_size=1, max_size=32),
+    st.lists(
+        st.tuples(st.integers(1, 4), st.integers(1, 4), st.sampled_from([0, 102])),
+        min_size=1,
+        max_size=32,
+    ),
     st.sets(st.tuples(st.integers(1, 4), st.integers(1, 4), st.sampled_from([0, 102])), max_size=6),
 )
-def test_dead_slots_go_where_open_vswitch_sends_them(slots: list[PathKey], dead: set[PathKey]) -> None:
+def test_dead_slots_go_where_open_vswitch_sends_them(
+    slots: list[PathKey], dead: set[PathKey]
+) -> None:
     live = sorted(set(slots) - dead)
     table = next_live(slots, live)
     assert len(table) == len(slots)
     for i, path in enumerate(table):
         if live:
             expected = next(
-                slots[(i + step) % len(slots)] for step in range(len(slots)) if slots[(i + step) % len(slots)] in live
+                slots[(i + step) % len(slots)]
+                for step in range(len(slots))
+                if slots[(i + step) % len(slots)] in live
             )
             assert path == expected
         else:
@@ -456,8 +548,20 @@ def test_a_register_names_one_path(own: int, peer: int, vlan: int) -> None:
 
 def test_two_flows_in_one_place_are_refused() -> None:
     nic = Nic("A", "eth0", 1, "04:00:00:00:01:01", 10**8, network="n1")
-    twin = Host("B", 2, "06:00:00:00:01:00", (Nic("B", "eth0", 1, "04:00:00:00:02:01", 10**8, network="n1"),), True)
-    clone = Host("C", 3, "06:00:00:00:01:00", (Nic("C", "eth0", 1, "04:00:00:00:03:01", 10**8, network="n1"),), True)
+    twin = Host(
+        "B",
+        2,
+        "06:00:00:00:01:00",
+        (Nic("B", "eth0", 1, "04:00:00:00:02:01", 10**8, network="n1"),),
+        True,
+    )
+    clone = Host(
+        "C",
+        3,
+        "06:00:00:00:01:00",
+        (Nic("C", "eth0", 1, "04:00:00:00:03:01", 10**8, network="n1"),),
+        True,
+    )
     fabric = Fabric({"A": Host("A", 1, "06:00:00:00:0a:00", (nic,)), "B": twin, "C": clone})
     with pytest.raises(ValueError, match="two flows"):
         plan_host(fabric, "A", {}, 64)

@@ -1,4 +1,7 @@
-"""Placed connections: which path is chosen, what the rows make of frames, and what of hostile frames and replies."""
+"""Placed connections:
+
+which path is chosen, what the rows make of frames, and what of hostile frames and replies.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,15 @@ PORTS = st.integers(1, 1023)
 
 
 def nic(host: str, port: int, *, up: bool = True) -> Nic:
-    return Nic(host, f"eth{port}", port, f"04:00:00:00:{ord(host):02x}:{port:02x}", 10**8, up=up, network=f"n{port}")
+    return Nic(
+        host,
+        f"eth{port}",
+        port,
+        f"04:00:00:00:{ord(host):02x}:{port:02x}",
+        10**8,
+        up=up,
+        network=f"n{port}",
+    )
 
 
 def paths(count: int, client: str = "B", dead: frozenset[int] = frozenset()) -> list[Path]:
@@ -61,11 +72,17 @@ def test_the_first_connections_go_to_the_lowest_numbers() -> None:
     assert chosen == [1, 2, 3, 4, 5, 6, 1]
 
 
-@given(st.lists(st.tuples(st.sampled_from("BCD"), st.booleans()), max_size=120), st.integers(1, 6), st.data())
+@given(
+    st.lists(st.tuples(st.sampled_from("BCD"), st.booleans()), max_size=120),
+    st.integers(1, 6),
+    st.data(),
+)
 def test_nics_stay_within_one_while_connections_begin(
     steps: list[tuple[str, bool]], count: int, data: st.DataObject
 ) -> None:
-    """Connections that end may leave them uneven; each new one must then go where the fewest are."""
+    """Connections that end may leave them uneven; each new one must then go where the fewest
+    are.
+    """
     open_now: list[tuple[str, Path]] = []
     for client, ends in steps:
         load = Load()
@@ -81,12 +98,21 @@ def test_nics_stay_within_one_while_connections_begin(
         open_now.append((client, path))
     if not any(ends for _, ends in steps):
         counts = Counter(path.own.port for _, path in open_now)
-        assert max(counts.values(), default=0) - min((counts[port] for port in range(1, count + 1)), default=0) <= 1
+        assert (
+            max(counts.values(), default=0)
+            - min((counts[port] for port in range(1, count + 1)), default=0)
+            <= 1
+        )
 
 
 def test_the_peers_nics_and_then_vlans_decide_between_equals() -> None:
     """Two NICs each on one network of several switches: four pairs of NICs, two VLANs."""
-    every = [Path(nic("A", own), nic("B", peer), Route(vlan)) for own in (1, 2) for peer in (1, 2) for vlan in (0, 102)]
+    every = [
+        Path(nic("A", own), nic("B", peer), Route(vlan))
+        for own in (1, 2)
+        for peer in (1, 2)
+        for vlan in (0, 102)
+    ]
     load = Load()
     chosen = []
     for _ in range(8):
@@ -108,14 +134,19 @@ def test_no_dead_path_is_chosen(dead: set[int]) -> None:
 
 def test_the_way_back_is_between_the_same_nics_in_the_same_vlan_if_it_can() -> None:
     into = Path(nic("B", 2), nic("A", 1), Route(102))
-    out = [Path(nic("A", 1), nic("B", peer), Route(vlan)) for peer in (1, 2) for vlan in (0, 101, 102)]
+    out = [
+        Path(nic("A", 1), nic("B", peer), Route(vlan)) for peer in (1, 2) for vlan in (0, 101, 102)
+    ]
     assert way_back(into, out) == (1, 2, 102)
     assert way_back(into, [path for path in out if path.route.vlan != 102]) == (1, 2, 0)
     assert way_back(into, [path for path in out if path.peer.port == 1]) is None
 
 
 def test_the_way_back_is_in_the_same_vlan_though_it_is_dead() -> None:
-    """Until it lives, the pair's slot table decides; then the connection goes both ways by one VLAN again."""
+    """Until it lives, the pair's slot table decides.
+
+    Then the connection goes both ways by one VLAN again.
+    """
     into = Path(nic("B", 2), nic("A", 1), Route(102))
     out = [Path(nic("A", 1), nic("B", 2), Route(vlan, alive=vlan == 101)) for vlan in (0, 101, 102)]
     assert way_back(into, out) == (1, 2, 102)
@@ -127,16 +158,24 @@ def test_a_cookie_tells_the_path(own: int, peer: int, vlan: int) -> None:
     assert path_of_cookie(cookie_of((own, peer, vlan))) == (own, peer, vlan)
 
 
-@pytest.mark.parametrize(("age_s", "packets", "given_up"), [(1, 0, False), (76, 0, True), (1e6, 1, False)])
-def test_what_the_client_never_finished_is_given_up(age_s: float, packets: int, given_up: bool) -> None:
+@pytest.mark.parametrize(
+    ("age_s", "packets", "given_up"), [(1, 0, False), (76, 0, True), (1e6, 1, False)]
+)
+def test_what_the_client_never_finished_is_given_up(
+    age_s: float, packets: int, given_up: bool
+) -> None:
     assert HALF_OPEN_S < 76
-    assert PlacedRow(Connection("a", 1, "b", 2, "m"), (1, 1, 0), age_s, packets).half_open is given_up
+    assert (
+        PlacedRow(Connection("a", 1, "b", 2, "m"), (1, 1, 0), age_s, packets).half_open is given_up
+    )
 
 
 # ---- frames of servers
 
 
-def syn_ack(source: str, target: str, ports: tuple[int, int], *, flags: int = 0x12, options: int = 0) -> bytes:
+def syn_ack(
+    source: str, target: str, ports: tuple[int, int], *, flags: int = 0x12, options: int = 0
+) -> bytes:
     segment = struct.pack("!HHIIBBHHH", *ports, 1, 2, 5 << 4, flags, 1000, 0, 0)
     addresses = ip_address(source).packed + ip_address(target).packed
     if ":" in source:
@@ -144,17 +183,27 @@ def syn_ack(source: str, target: str, ports: tuple[int, int], *, flags: int = 0x
         ether_type = 0x86DD
     else:
         length = 20 + options + len(segment)
-        head = struct.pack("!BBHHHBBH", 0x45 + options // 4, 0, length, 0, 0, 64, 6, 0) + addresses + bytes(options)
+        head = (
+            struct.pack("!BBHHHBBH", 0x45 + options // 4, 0, length, 0, 0, 64, 6, 0)
+            + addresses
+            + bytes(options)
+        )
         ether_type = 0x0800
-    return bytes.fromhex("020000000002020000000001") + struct.pack("!H", ether_type) + head + segment
+    return (
+        bytes.fromhex("020000000002020000000001") + struct.pack("!H", ether_type) + head + segment
+    )
 
 
-@pytest.mark.parametrize(("source", "target", "options"), [("10.0.0.1", "10.0.0.2", 0), ("10.0.0.1", "10.0.0.2", 8)])
+@pytest.mark.parametrize(
+    ("source", "target", "options"), [("10.0.0.1", "10.0.0.2", 0), ("10.0.0.1", "10.0.0.2", 8)]
+)
 def test_an_answer_to_a_request_is_read(source: str, target: str, options: int) -> None:
     found = read_syn_ack(syn_ack(source, target, (80, 5000), options=options))
     assert found == (Connection(source, 80, target, 5000, "02:00:00:00:00:02"), "02:00:00:00:00:01")
     six = read_syn_ack(syn_ack("fd00::1", "fd00::2", (80, 5000)))
-    assert six is not None and six[0] == Connection("fd00::1", 80, "fd00::2", 5000, "02:00:00:00:00:02")
+    assert six is not None and six[0] == Connection(
+        "fd00::1", 80, "fd00::2", 5000, "02:00:00:00:00:02"
+    )
     assert six[0].match["ipv6_src"] == "fd00::1" and six[0].match["eth_type"] == 0x86DD
 
 
@@ -168,10 +217,15 @@ def test_other_frames_are_nobodys_connection() -> None:
     good = syn_ack("10.0.0.1", "10.0.0.2", (80, 5000))
     for flags in (0x02, 0x10, 0x18, 0x11, 0x04):
         assert read_syn_ack(syn_ack("10.0.0.1", "10.0.0.2", (80, 5000), flags=flags)) is None
-    longer = syn_ack("10.0.0.1", "10.0.0.2", (80, 5000), options=8), syn_ack("fd00::1", "fd00::2", (80, 5000))
+    longer = (
+        syn_ack("10.0.0.1", "10.0.0.2", (80, 5000), options=8),
+        syn_ack("fd00::1", "fd00::2", (80, 5000)),
+    )
     for frame in (good, *longer):
         assert not any(read_syn_ack(frame[:length]) for length in range(len(frame)))
-    assert read_syn_ack(good[:20] + b"\x00\x01" + good[22:]) is None  # a later fragment has no ports
+    assert (
+        read_syn_ack(good[:20] + b"\x00\x01" + good[22:]) is None
+    )  # a later fragment has no ports
     assert read_syn_ack(good[:14] + b"\x41" + good[15:]) is None  # a header of four bytes
     assert read_syn_ack(good[:23] + b"\x11" + good[24:]) is None
 
@@ -190,7 +244,10 @@ def stands_in(data: bytes, connection: Connection) -> bool:
     """Whether nothing that is said of a connection is made up."""
     addresses = [ip_address(text).packed for text in (connection.source, connection.target)]
     ports = [struct.pack("!H", port) for port in (connection.source_port, connection.target_port)]
-    return all(part in data for part in (*addresses, *ports, bytes.fromhex(connection.target_mac.replace(":", ""))))
+    return all(
+        part in data
+        for part in (*addresses, *ports, bytes.fromhex(connection.target_mac.replace(":", "")))
+    )
 
 
 @given(st.binary(max_size=120), st.sampled_from([b"", b"\x08\x00E", b"\x86\xdd`"]))
@@ -200,7 +257,12 @@ def test_garbage_is_read_without_an_error(garbage: bytes, head: bytes) -> None:
     assert found is None or stands_in(frame, found[0])
 
 
-@given(st.sampled_from([("10.0.0.1", "10.0.0.2", 0), ("10.0.0.1", "10.0.0.2", 8), ("fd00::1", "fd00::2", 0)]), DAMAGE)
+@given(
+    st.sampled_from(
+        [("10.0.0.1", "10.0.0.2", 0), ("10.0.0.1", "10.0.0.2", 8), ("fd00::1", "fd00::2", 0)]
+    ),
+    DAMAGE,
+)
 def test_a_damaged_answer_is_read_as_it_stands_or_not_at_all(
     ends: tuple[str, str, int], damage: list[tuple[int, int]]
 ) -> None:
@@ -218,9 +280,16 @@ def field(oxm_class: int, number: int, value: bytes) -> bytes:
 
 
 def reply(
-    connection: Connection, *, path: PathKey = (2, 3, 102), packets: int = 7, without: int | None = None
+    connection: Connection,
+    *,
+    path: PathKey = (2, 3, 102),
+    packets: int = 7,
+    without: int | None = None,
 ) -> bytes:
-    """An entry of OFPMP_FLOW_DESC as OpenFlow 1.5 has it: eth_dst, addresses, ports; duration, packets."""
+    """An entry of OFPMP_FLOW_DESC as OpenFlow 1.5 has it: eth_dst, addresses, ports.
+
+    Duration, packets.
+    """
     source, target = (26, 27) if ":" in connection.source else (11, 12)
     values = {
         3: bytes.fromhex(connection.target_mac.replace(":", "")),
@@ -229,10 +298,14 @@ def reply(
         13: struct.pack("!H", connection.source_port),
         14: struct.pack("!H", connection.target_port),
     }
-    oxm = b"".join(field(0x8000, number, value) for number, value in values.items() if number != without)
+    oxm = b"".join(
+        field(0x8000, number, value) for number, value in values.items() if number != without
+    )
     match = struct.pack("!HH", 1, 4 + len(oxm)) + oxm
     match += bytes(-len(match) % 8)
-    said = field(0x8002, 0, struct.pack("!II", 61, 5)) + field(0x8002, 4, struct.pack("!Q", packets))
+    said = field(0x8002, 0, struct.pack("!II", 61, 5)) + field(
+        0x8002, 4, struct.pack("!Q", packets)
+    )
     head = struct.pack("!2xBxHHHHHQ", Table.PLACED, 20, 900, 0, 0, 0, cookie_of(path))
     entry = head + match + struct.pack("!2xH", 4 + len(said)) + said
     return struct.pack("!H", 2 + len(entry)) + entry
@@ -244,13 +317,24 @@ IPV6 = replace(FOUR, source="fd00::1", target="fd00::2")
 
 def test_a_reply_is_read_and_rows_of_no_connection_are_left_out() -> None:
     body = reply(FOUR) + reply(FOUR, without=14) + reply(IPV6, packets=0)
-    assert read_placed(body) == [PlacedRow(FOUR, (2, 3, 102), 61.0, 7), PlacedRow(IPV6, (2, 3, 102), 61.0, 0)]
+    assert read_placed(body) == [
+        PlacedRow(FOUR, (2, 3, 102), 61.0, 7),
+        PlacedRow(IPV6, (2, 3, 102), 61.0, 0),
+    ]
 
 
 @pytest.mark.parametrize(
     ("place", "wrong"),
     [(0, 31), (0, 0xFFFF), (26, 3), (26, 0xFFF0), (62, 14 << 9 | 200), (74, 3), (74, 0xFFFF)],
-    ids=["short", "long", "match short", "match long", "field long", "statistics short", "statistics long"],
+    ids=[
+        "short",
+        "long",
+        "match short",
+        "match long",
+        "field long",
+        "statistics short",
+        "statistics long",
+    ],
 )
 def test_a_length_that_cannot_be_is_a_value_error(place: int, wrong: int) -> None:
     body = reply(FOUR)
@@ -303,7 +387,10 @@ def test_the_row_of_the_highest_priority_decides() -> None:
         return struct.pack("!HHHBBI4x", 25, 16, 1, 1 << 1, 4, path_register(*key))
 
     fin = struct.pack("!HHIHHH2x", 0xFFFF, 16, 0x2320, 19, 1, 0)
-    placed, learned = described(20, cookie_of(path), to(path), fin), described(10, COOKIE_FOLLOWED, fin, to(other))
+    placed, learned = (
+        described(20, cookie_of(path), to(path), fin),
+        described(10, COOKIE_FOLLOWED, fin, to(other)),
+    )
     assert deciding_row(placed + learned) == deciding_row(learned + placed) == (True, path)
     assert deciding_row(learned) == (False, other)
     assert deciding_row(b"") is None and deciding_row(described(10, COOKIE_FOLLOWED, fin)) is None
@@ -315,7 +402,9 @@ def test_the_row_of_the_highest_priority_decides() -> None:
 
 def test_a_connection_is_its_servers() -> None:
     placement = {"A": (80,), "B": ()}
-    assert server_of(placement, "A", 80, "C", 5000) == server_of(placement, "C", 5000, "A", 80) == "A"
+    assert (
+        server_of(placement, "A", 80, "C", 5000) == server_of(placement, "C", 5000, "A", 80) == "A"
+    )
     assert server_of(placement, "A", 5000, "C", 80) is None
     assert server_of(placement, "C", 80, "B", 5000) == "B"
     assert server_of({}, "A", 80, "C", 5000) is None
@@ -324,7 +413,9 @@ def test_a_connection_is_its_servers() -> None:
 # ---- rows
 
 
-def server_frame(cluster: Cluster, client: str, port: int, *, flags: int = 0x10, slot: int = 0) -> Frame:
+def server_frame(
+    cluster: Cluster, client: str, port: int, *, flags: int = 0x10, slot: int = 0
+) -> Frame:
     return Frame(
         cluster.hosts["A"].mac,
         cluster.hosts[client].mac,
@@ -371,9 +462,15 @@ def test_an_answer_goes_on_at_once_and_a_copy_asks_the_controller(placing: Clust
     assert len(out) == 2
     assert placing.send("A", frame) == [("B", frame)]
     # Nothing else does, and not the answers of hosts that nobody placed.
-    for other in (replace(frame, tcp_flags=0x10), replace(frame, ip_proto=17), replace(frame, tags=((7, 0),))):
+    for other in (
+        replace(frame, tcp_flags=0x10),
+        replace(frame, ip_proto=17),
+        replace(frame, tags=((7, 0),)),
+    ):
         assert CONTROLLER not in [port for port, _ in placing.bridges["A"].receive(other, LOCAL)]
-    assert CONTROLLER not in [port for port, _ in placing.bridges["B"].receive(answer_to(frame), LOCAL)]
+    assert CONTROLLER not in [
+        port for port, _ in placing.bridges["B"].receive(answer_to(frame), LOCAL)
+    ]
 
 
 @settings(max_examples=30, deadline=None)
@@ -389,12 +486,16 @@ def test_a_placed_connection_goes_by_its_path_and_the_client_follows(port: int, 
         assert leaves_by(cluster.bridges["B"], replace(back, tcp_flags=flags)) == [port]
     assert cluster.send("B", back) == [("A", back)]
     # The next connection is another one.
-    assert leaves_by(cluster.bridges["B"], replace(back, tcp_src=5001, hash=slot)) == [slot_port(cluster, "B", slot)]
+    assert leaves_by(cluster.bridges["B"], replace(back, tcp_src=5001, hash=slot)) == [
+        slot_port(cluster, "B", slot)
+    ]
 
 
 @pytest.mark.parametrize("reset_by", ["A", "B"])
 def test_a_reset_ends_what_the_other_side_has(placing: Cluster, reset_by: str) -> None:
-    """A row of the side that resets ends by its own packet, which this model leaves to Open vSwitch."""
+    """A row of the side that resets ends by its own packet, which this model leaves to Open
+    vSwitch.
+    """
     frames = [server_frame(placing, "B", port) for port in (5000, 5001)]
     for frame in frames:
         place(placing, frame, 4)
@@ -425,7 +526,9 @@ def test_a_refused_connection_teaches_nothing(placing: Cluster) -> None:
 def test_a_reset_is_no_matter_for_the_controller(placing: Cluster) -> None:
     for flags in (0x04, 0x14):
         reset = replace(answer_to(server_frame(placing, "B", 5000)), tcp_flags=flags)
-        wire = replace(reset, eth_src=placing.hosts["B"].nics[0].mac, eth_dst=placing.hosts["A"].nics[0].mac)
+        wire = replace(
+            reset, eth_src=placing.hosts["B"].nics[0].mac, eth_dst=placing.hosts["A"].nics[0].mac
+        )
         assert placing.bridges["A"].receive(wire, 1) == [(LOCAL, reset)]
 
 
@@ -493,7 +596,9 @@ def test_helpers_are_not_given_placed_services() -> None:
 
 
 def test_without_placement_no_row_is_other_than_before() -> None:
-    """With it, only rows for the frames of services, and what a peer's frames meet on their way in, are."""
+    """With it, only rows for the frames of services, and what a peer's frames meet on their way
+    in, are.
+    """
     hosts = {"A": SIX[:3], "B": SIX[:2], "C": SIX[:3]}
     plain, placing = Cluster(hosts), Cluster(hosts, placement={"A": (80,)})
     for name in hosts:
@@ -511,14 +616,19 @@ def test_without_placement_no_row_is_other_than_before() -> None:
 
 
 def test_connections_of_servers_that_have_not_asked_yet_count_too() -> None:
-    """The controller has just started: A is a client of C by its first NIC, so its own service begins on the other."""
+    """The controller has just started:
+
+    A is a client of C by its first NIC, so its own service begins on the other.
+    """
     of_c = Connection("10.0.0.3", 80, "10.0.0.1", 5000, host_mac("A"))
     a, c = FakeChannel(), FakeChannel(lambda _: parts(reply(of_c, path=(1, 1, 0))))
     config = parse_model("placement: [{hosts: [A, C]}]", ClusterConfig, "cluster.yaml")
     app = PlacementApp()
     app.cluster = cluster_of({"A": a, "B": FakeChannel(), "C": c}, config)
     addresses = bytes.fromhex((host_mac("B") + host_mac("A")).replace(":", ""))
-    take_syn_ack(app.cluster, ord("A"), addresses + syn_ack("10.0.0.1", "10.0.0.2", (80, 5001))[12:])
+    take_syn_ack(
+        app.cluster, ord("A"), addresses + syn_ack("10.0.0.1", "10.0.0.2", (80, 5001))[12:]
+    )
     app._turn()
     assert [path_of_cookie(row.cookie) for row in a.sent] == [(2, 2, 0)]
 
@@ -528,7 +638,8 @@ def test_connections_of_servers_that_have_not_asked_yet_count_too() -> None:
 
 def test_placement_in_cluster_yaml() -> None:
     config = parse_model(
-        "placement: [{hosts: [A, B], ports: [80, 443, 80]}, {hosts: [C], policy: least_connections}]",
+        "placement: [{hosts: [A, B], ports: [80, 443, 80]}, {hosts: [C], policy: "
+        "least_connections}]",
         ClusterConfig,
         "cluster.yaml",
     )

@@ -1,4 +1,7 @@
-"""One turn of the placement app, on hosts that a test makes up: what one of them says harms no other."""
+"""One turn of the placement app, on hosts that a test makes up:
+
+what one of them says harms no other.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ from ri2n_sdn.fabric.yamlfile import parse_model
 from tests.unit.fake_hosts import FakeChannel, cluster_of
 
 
-def test_connections_that_cannot_be_placed_are_their_hosts_own_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_that_cannot_be_placed_are_their_hosts_own_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The other servers' are placed, and the app goes on."""
     config = parse_model("placement: [{hosts: [A, B]}]", ClusterConfig, "cluster.yaml")
     app = PlacementApp()
@@ -34,11 +39,15 @@ def test_connections_that_cannot_be_placed_are_their_hosts_own_fault(monkeypatch
         app.cluster.wake.placement.set()
         app._turn()
     assert placed == ["B", "B"] and app.cluster.counters["host_faults"] == 2
-    assert app.cluster.members["A"].faults == {"its connections cannot be placed": "IndexError: odd\\n"}
+    assert app.cluster.members["A"].faults == {
+        "its connections cannot be placed": "IndexError: odd\\n"
+    }
 
 
 @pytest.mark.parametrize("error", [ValueError("odd"), TypeError("odd"), ConnectionError("closed")])
-def test_a_host_whose_connections_cannot_be_read_keeps_no_other_from_its_own(error: Exception) -> None:
+def test_a_host_whose_connections_cannot_be_read_keeps_no_other_from_its_own(
+    error: Exception,
+) -> None:
     config = parse_model("placement: [{hosts: [A, B]}]", ClusterConfig, "cluster.yaml")
     app = PlacementApp()
     app.cluster = cluster_of({"A": FakeChannel(lambda message: error), "B": FakeChannel()}, config)
@@ -46,7 +55,9 @@ def test_a_host_whose_connections_cannot_be_read_keeps_no_other_from_its_own(err
         app.cluster.syn_acks[ord(name)] = deque([b""])
     app.cluster.wake.placement.set()
     app._turn()
-    assert set(app._placed) == {"B"} and app.cluster.counters["connections_not_placed_stranger"] == 1
+    assert (
+        set(app._placed) == {"B"} and app.cluster.counters["connections_not_placed_stranger"] == 1
+    )
 
 
 def test_what_a_host_has_placed_is_read_again_when_it_connects_anew() -> None:

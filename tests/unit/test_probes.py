@@ -52,8 +52,12 @@ def test_a_replayed_or_future_probe_is_dropped(later_s: float) -> None:
         probes.decode(probes.encode(FLOODED, MAC, None, 1, 1, 10.0), 10.0 + later_s)
 
 
-@pytest.mark.parametrize(("lag_s", "age_s", "taken"), [(0.0, 2.5, False), (3.0, 4.5, True), (3.0, 5.5, False)])
-def test_a_machine_that_is_behind_takes_probes_that_are_older_by_that(lag_s: float, age_s: float, taken: bool) -> None:
+@pytest.mark.parametrize(
+    ("lag_s", "age_s", "taken"), [(0.0, 2.5, False), (3.0, 4.5, True), (3.0, 5.5, False)]
+)
+def test_a_machine_that_is_behind_takes_probes_that_are_older_by_that(
+    lag_s: float, age_s: float, taken: bool
+) -> None:
     probes = ProbeCodec()
     frame = probes.encode(FLOODED, MAC, None, 1, 1, 10.0)
     if taken:
@@ -73,7 +77,11 @@ def test_no_lag_makes_a_probe_of_long_ago_new() -> None:
 def test_no_frame_but_our_own_is_a_probe(noise: bytes, place: int, flip: int, vlan: int) -> None:
     probes = ProbeCodec()
     frame = bytearray(probes.encode(TREE, MAC, MAC, 1, 1, 10.0, vlan))
-    for strange in (noise, bytes(frame[: place % len(frame)]), ProbeCodec().encode(TREE, MAC, MAC, 1, 1, 10.0, vlan)):
+    for strange in (
+        noise,
+        bytes(frame[: place % len(frame)]),
+        ProbeCodec().encode(TREE, MAC, MAC, 1, 1, 10.0, vlan),
+    ):
         with pytest.raises(ValueError, match="probe_"):
             probes.decode(strange, 10.0)
     if (18 if vlan else 14) <= place < len(frame):

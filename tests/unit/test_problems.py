@@ -1,4 +1,6 @@
-"""What `ri2n status` says is wrong, hosts that are refused among it; and who is taken for silent."""
+"""What `ri2n status` says is wrong, hosts that are refused among it; and who is taken for
+silent.
+"""
 
 from __future__ import annotations
 
@@ -67,8 +69,16 @@ def test_a_cluster_in_order_has_nothing_to_warn_of() -> None:
     ("change", "labels", "mac"),
     [
         (lambda b: setattr(b, "mac", host_mac("A")), "A and B", host_mac("A")),
-        (lambda b: setattr(b.ports[2], "mac", "04:00:00:00:41:01"), "A:eth0 and B:eth1", "04:00:00:00:41:01"),
-        (lambda b: setattr(b.ports[1], "mac", host_mac("A").upper()), "A and B:eth0", host_mac("A")),
+        (
+            lambda b: setattr(b.ports[2], "mac", "04:00:00:00:41:01"),
+            "A:eth0 and B:eth1",
+            "04:00:00:00:41:01",
+        ),
+        (
+            lambda b: setattr(b.ports[1], "mac", host_mac("A").upper()),
+            "A and B:eth0",
+            host_mac("A"),
+        ),
     ],
 )
 def test_two_hosts_with_one_mac_are_both_named(change: Any, labels: str, mac: str) -> None:
@@ -84,9 +94,13 @@ def test_a_mac_behind_one_host_that_another_one_has() -> None:
     assert [line.partition(" have one")[0] for line in warnings] == ["A (extra_macs) and B"]
     told = two_hosts()
     told.members["A"].extra_macs = (host_mac("B"),)
-    assert [line.partition(" have one")[0] for line in problem_texts(told)] == ["A (extra_macs) and B"]
+    assert [line.partition(" have one")[0] for line in problem_texts(told)] == [
+        "A (extra_macs) and B"
+    ]
     told.members["A"].extra_macs, told.members["A"].guests = (), (Guest(2001, host_mac("B")),)
-    assert [line.partition(" have one")[0] for line in problem_texts(told)] == ["A (extra_macs) and B"]
+    assert [line.partition(" have one")[0] for line in problem_texts(told)] == [
+        "A (extra_macs) and B"
+    ]
 
 
 @pytest.fixture(autouse=True)
@@ -141,7 +155,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("candidate", "said", "cure"), REFUSED, ids=[who.name for who, _, _ in REFUSED])
+@pytest.mark.parametrize(
+    ("candidate", "said", "cure"), REFUSED, ids=[who.name for who, _, _ in REFUSED]
+)
 def test_a_host_that_is_refused_stands_in_status_with_what_to_do(
     app: ConnectionApp, clock: Clock, candidate: Member, said: str, cure: str
 ) -> None:
@@ -193,15 +209,26 @@ def test_a_host_that_is_let_in_is_no_longer_warned_of(app: ConnectionApp) -> Non
 def test_an_impossible_name_is_refused_with_what_to_do(app: ConnectionApp) -> None:
     channel = FakeChannel()
     local = SimpleNamespace(
-        port_no=0xFFFFFFFE, hw_addr="06:00:00:00:99:00", name=b"br", state=0, config=0, properties=[]
+        port_no=0xFFFFFFFE,
+        hw_addr="06:00:00:00:99:00",
+        name=b"br",
+        state=0,
+        config=0,
+        properties=[],
     )
     channel.datapath.ports = {0xFFFFFFFE: local}
     body = SimpleNamespace(dp_desc=b"two words\0", sw_desc=b"3.1.0", serial_num=b"netdev/0")
-    reply: Any = SimpleNamespace(exception=lambda: None, result=lambda: [SimpleNamespace(body=body)])
+    reply: Any = SimpleNamespace(
+        exception=lambda: None, result=lambda: [SimpleNamespace(body=body)]
+    )
     app._described(cast(Channel, channel), reply)
     assert channel.why_closed == "bad name"
     (warning,) = problem_texts(app.cluster)
-    assert warning == "192.0.2.1: refused, its name 'two words' is not one: give it another with host-up --name"
+    assert (
+        warning
+        == "192.0.2.1: refused, its name 'two words' is not one: give it another with host-up "
+        "--name"
+    )
 
 
 def test_status_shows_what_is_wrong_first(tmp_path: Path) -> None:
@@ -210,7 +237,9 @@ def test_status_shows_what_is_wrong_first(tmp_path: Path) -> None:
     for member in cluster.members.values():
         member.ports[1].rx_bps, member.ports[1].tx_bps = 3e6, 5e6
     text = shown(answer_of(cluster, tmp_path))
-    assert text.startswith("bad: A and B have one MAC address, 06:00:00:00:41:00: give all but one another")
+    assert text.startswith(
+        "bad: A and B have one MAC address, 06:00:00:00:41:00: give all but one another"
+    )
     (row,) = (line for line in text.splitlines() if "A " in line and "eth0" in line)
     assert row.index("5.0 Mbit/s") < row.index("3.0 Mbit/s"), "sending, then receiving"
 
@@ -237,13 +266,20 @@ def test_of_a_host_that_is_away_nothing_is_claimed(tmp_path: Path) -> None:
         member.ports[1].rx_bps = member.ports[1].tx_bps = 3e6
     answer = answer_of(cluster, tmp_path)
     here, away = answer["hosts"]
-    assert (here["nics"][0]["up"], here["nics"][0]["alive"], here["nics"][0]["rx_bps"]) == (True, True, 3e6)
+    assert (here["nics"][0]["up"], here["nics"][0]["alive"], here["nics"][0]["rx_bps"]) == (
+        True,
+        True,
+        3e6,
+    )
     changing = ("up", "alive", "tx_bps", "rx_bps")
     assert [nic[key] for nic in away["nics"] for key in changing] == [None] * 8
     text = shown(answer)
     (row,) = (line for line in text.splitlines() if "B (away)" in line)
     assert "yes" not in row and "3.0 Mbit/s" not in row
-    assert text.splitlines()[0].rstrip() == "bad: B is not connected: run host-status there: it says why"
+    assert (
+        text.splitlines()[0].rstrip()
+        == "bad: B is not connected: run host-status there: it says why"
+    )
 
 
 @pytest.mark.parametrize(
@@ -255,7 +291,11 @@ def test_of_a_host_that_is_away_nothing_is_claimed(tmp_path: Path) -> None:
     ],
 )
 def test_the_exit_code_of_status_is_for_monitoring(
-    change: Any, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    change: Any,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     cluster = two_hosts()
     change(cluster)
@@ -271,7 +311,9 @@ def test_the_json_of_a_controller_of_before_is_shown_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`--json` is what the message about another version sends people to."""
-    monkeypatch.setattr(status_command, "call", lambda *_: {"ok": True, "warnings": ["A is not connected"]})
+    monkeypatch.setattr(
+        status_command, "call", lambda *_: {"ok": True, "warnings": ["A is not connected"]}
+    )
     assert status_command.status(socket=tmp_path / "any.sock", as_json=True) == 0
     assert "A is not connected" in capsys.readouterr().out
 
@@ -319,7 +361,9 @@ def test_a_controller_that_nobody_has_found() -> None:
 
 
 def test_hosts_that_are_away_or_have_never_come() -> None:
-    config = parse_model("{hosts: {C: {}}, placement: [{hosts: [D]}]}", ClusterConfig, "cluster.yaml")
+    config = parse_model(
+        "{hosts: {C: {}}, placement: [{hosts: [D]}]}", ClusterConfig, "cluster.yaml"
+    )
     cluster = cluster_of({"A": FakeChannel(), "B": None}, config)
     assert problem_texts(cluster) == [
         "B is not connected",
@@ -330,7 +374,9 @@ def test_hosts_that_are_away_or_have_never_come() -> None:
 
 def test_many_hosts_that_reach_nobody_do_not_fill_the_screen() -> None:
     cluster = Cluster(ClusterConfig(), "max_min", Path("/nonexistent/controller.sock"))
-    cluster.members = {f"x{number}": Member(f"x{number}", number, host_mac("A"), "", {}) for number in range(10)}
+    cluster.members = {
+        f"x{number}": Member(f"x{number}", number, host_mac("A"), "", {}) for number in range(10)
+    }
     pairs = [text for text in problem_texts(cluster) if "no common network" in text]
     assert len(pairs) == 21 and pairs[-1] == "25 more pairs of hosts have no common network"
 
@@ -338,7 +384,10 @@ def test_many_hosts_that_reach_nobody_do_not_fill_the_screen() -> None:
 def test_nics_and_hosts_that_reach_nobody() -> None:
     cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel()}, nics=1)
     cluster.members["A"].ports.update(member_of("A", 3).ports)
-    assert problem_texts(cluster) == ["network n2 has a single NIC, A:eth1", "network n3 has a single NIC, A:eth2"]
+    assert problem_texts(cluster) == [
+        "network n2 has a single NIC, A:eth1",
+        "network n3 has a single NIC, A:eth2",
+    ]
     del cluster.members["A"].ports[1]
     cluster.topology_changed()
     assert problem_texts(cluster)[0] == "A and B have no common network"
@@ -368,7 +417,10 @@ def test_wiring_that_is_not_as_declared() -> None:
         config = parse_model(text, ClusterConfig, "cluster.yaml")
         return cluster_of({"A": FakeChannel(), "B": FakeChannel(), "C": FakeChannel()}, config)
 
-    right, wrong = "{eth0: {network: x}, eth1: {network: y}}", "{eth0: {network: y}, eth1: {network: x}}"
+    right, wrong = (
+        "{eth0: {network: x}, eth1: {network: y}}",
+        "{eth0: {network: y}, eth1: {network: x}}",
+    )
     assert problem_texts(declared(right, right)) == []
     assert problem_texts(declared(wrong, right)) == [
         "A:eth0 declared on y, found on n1 with NICs of x",
@@ -385,4 +437,10 @@ def test_hosts_that_matter_to_nobody() -> None:
     alone = {("A", 1): "n7", ("D", 1): "n8", ("D", 2): "n8", ("B", 1): "n1", ("C", 2): "n1"}
     cast(Any, cluster.wiring).network = alone.get
     assert [member.name for member in cluster.expendable()] == ["D", "E"]
-    assert [cluster.matters(cluster.members[name]) for name in "ABCDE"] == [True, True, True, False, False]
+    assert [cluster.matters(cluster.members[name]) for name in "ABCDE"] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]

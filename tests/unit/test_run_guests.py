@@ -29,7 +29,10 @@ class FakeGuest:
 def test_a_guest_is_given_up_when_it_neither_speaks_nor_its_clock_moves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A test of ten virtual minutes takes longer than that in silence; one that spins stops the clock."""
+    """A test of ten virtual minutes takes longer than that in silence.
+
+    One that spins stops the clock.
+    """
     now_s = [1000.0]
     monkeypatch.setattr(guests, "Guest", FakeGuest)
     monkeypatch.setattr("tests.run.guests.time.monotonic", lambda: now_s[0])
@@ -46,7 +49,9 @@ def test_a_guest_is_given_up_when_it_neither_speaks_nor_its_clock_moves(
     assert ended is not None and ended[0] == -1 and "its clock has not moved" in ended[1]
 
 
-def test_guests_leave_cpu_to_others_as_long_as_there_are_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guests_leave_cpu_to_others_as_long_as_there_are_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A guest that has next to no CPU says nothing for hours: that is no sign of death."""
     log: list[str] = []
     paces = [guests.Pace.GENTLE] * 4 + [guests.Pace.FULL] * 4
@@ -73,13 +78,17 @@ def test_guests_leave_cpu_to_others_as_long_as_there_are_any(tmp_path: Path, mon
     monkeypatch.setattr("tests.run.guests.os.sched_getaffinity", lambda _: {0})
     kernel = Kernel("virtual", tmp_path, virtual=True)
     own = os.getpriority(os.PRIO_PROCESS, 0)
-    _, broken, cases = guests.run_files(kernel, ["tests/lab/test_x.py"], [], tmp_path, log.append, 1, pace)
+    _, broken, cases = guests.run_files(
+        kernel, ["tests/lab/test_x.py"], [], tmp_path, log.append, 1, pace
+    )
     said = [line for line in log if line.startswith(("nice", "end"))]
     assert said == ["nice 19", "nice 19", f"nice {own}", "end"]
     assert len(cases) == 1 and broken == 1, "it has left no JUnit file"
 
 
-def test_a_run_that_is_stopped_ends_its_guests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_stopped_ends_its_guests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ended: list[str] = []
     looks = iter([guests.Pace.GENTLE, guests.Pace.GENTLE, guests.Pace.STOP])
 

@@ -16,7 +16,8 @@ from tests.run.guests import Pace, Say, by_length
 from tests.run.tally import Case, Outcome, read_cargo, read_junit, summary
 from tests.run.tiers import ROOT, TIERS, Tier, marks, of_a_tier, select
 
-JUNIT = """<?xml version="1.0"?><testsuites><testsuite tests="5" failures="1" errors="1" skipped="1">
+JUNIT = """<?xml version="1.0"?><testsuites>
+<testsuite tests="5" failures="1" errors="1" skipped="1">
 <testcase classname="tests.unit.test_x" name="test_one" time="2.5"/>
 <testcase classname="tests.unit.test_x" name="test_two" time="0.5">
 <failure message="AssertionError: 3&#10;assert 3 == 4">
@@ -37,7 +38,9 @@ def test_junit_files_are_added_up(tmp_path: Path) -> None:
     assert (outcome.passed, outcome.failed, outcome.skipped, outcome.seconds) == (4, 4, 2, 7.0)
     assert outcome.cases[0] == Case("unit/test_x::test_one", 2.5)
     assert outcome.failures == ("unit/test_x::test_two: AssertionError: 3",) * 2
-    assert summary([outcome], 1.0).startswith("FAILED unit: unit/test_x::test_two: AssertionError: 3\n")
+    assert summary([outcome], 1.0).startswith(
+        "FAILED unit: unit/test_x::test_two: AssertionError: 3\n"
+    )
 
 
 @pytest.mark.parametrize("content", [None, "", "<testsuites><test"])
@@ -64,10 +67,15 @@ def test_a_helper_that_does_not_build_is_a_failure() -> None:
 
 def test_the_end_has_a_line_per_tier_the_slowest_tests_and_last_the_sums() -> None:
     cases = tuple(Case(f"t{number}", float(number)) for number in range(20))
-    outcomes = [Outcome("unit", 20, 1, 0, 12.4, cases), Outcome("lab", 0, 0, 7, 0.0, why_skipped="needs root")]
+    outcomes = [
+        Outcome("unit", 20, 1, 0, 12.4, cases),
+        Outcome("lab", 0, 0, 7, 0.0, why_skipped="needs root"),
+    ]
     lines = summary(outcomes, 12.3).splitlines()
     assert lines[-1] == "20 passed, 1 failed, 7 skipped"
-    assert [line.split()[-1] for line in lines if " s  unit" in line] == [f"t{number}" for number in range(19, 9, -1)]
+    assert [line.split()[-1] for line in lines if " s  unit" in line] == [
+        f"t{number}" for number in range(19, 9, -1)
+    ]
     assert ["unit", "20", "1", "0", "12"] in [line.split() for line in lines]
     assert any(line.startswith("lab") and "needs root" in line for line in lines)
 
@@ -117,7 +125,10 @@ def test_a_kernel_that_is_not_built_fails_the_tiers_that_need_it(
 
 @pytest.mark.parametrize("breaks", [False, True])
 def test_guests_run_beside_the_other_tiers_and_have_the_machine_when_those_are_done(
-    breaks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    breaks: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """What they say meanwhile is printed between two tiers; a run that is ended ends them."""
     made = a_run(tmp_path)

@@ -30,7 +30,11 @@ def test_reports_every_second_are_no_silence() -> None:
 def test_a_helper_that_says_nothing_is_silent_and_heard_at_once_when_it_goes_on() -> None:
     silence = Silence(0.0)
     silence.judge(10.0, 10.0)
-    assert not silence.judge(10.0, 10.0 + SILENT_S) and silence.judge(10.0, 10.1 + SILENT_S) and silence.silent
+    assert (
+        not silence.judge(10.0, 10.0 + SILENT_S)
+        and silence.judge(10.0, 10.1 + SILENT_S)
+        and silence.silent
+    )
     assert not silence.judge(10.0, 60.0) and silence.silent and silence.last_s == 10.0
     assert silence.judge(70.0, 69.9) and not silence.silent
 
@@ -79,7 +83,11 @@ def test_one_that_falls_silent_again_and_again_has_to_report_for_longer() -> Non
     for second in range(70):
         silence.judge(now_s + second, now_s + second)
     now_s += 70.0
-    assert silence.judge(now_s - 1, now_s + SILENT_S) and silence.judge(now_s + 9, now_s + 9) and not silence.silent
+    assert (
+        silence.judge(now_s - 1, now_s + SILENT_S)
+        and silence.judge(now_s + 9, now_s + 9)
+        and not silence.silent
+    )
 
 
 def test_a_trial_begins_anew_with_every_gap_in_the_reports() -> None:
@@ -116,7 +124,9 @@ def app(clock: Clock) -> StripingApp:
     return made
 
 
-def pass_time(app: StripingApp, clock: Clock, seconds: float, silent: str = "", unanswered: str = "") -> None:
+def pass_time(
+    app: StripingApp, clock: Clock, seconds: float, silent: str = "", unanswered: str = ""
+) -> None:
     """Time passes: helpers report, and switches answer, but those."""
     for _ in range(round(seconds / 0.5)):
         clock.now_s += 0.5
@@ -133,7 +143,9 @@ def striped(cluster: Cluster) -> bool:
     return cluster.fabric().striped("A", "B")
 
 
-def test_a_silent_helper_is_named_in_status_and_used_again_when_it_reports(app: StripingApp, clock: Clock) -> None:
+def test_a_silent_helper_is_named_in_status_and_used_again_when_it_reports(
+    app: StripingApp, clock: Clock
+) -> None:
     pass_time(app, clock, 5)
     assert striped(app.cluster) and problem_texts(app.cluster) == []
     pass_time(app, clock, 4, silent="A")
@@ -169,7 +181,9 @@ def test_no_helper_is_silent_before_its_host_has_its_rows(app: StripingApp, cloc
     assert not striped(app.cluster)
 
 
-def test_no_helper_is_silent_because_the_controller_was_late(app: StripingApp, clock: Clock) -> None:
+def test_no_helper_is_silent_because_the_controller_was_late(
+    app: StripingApp, clock: Clock
+) -> None:
     pass_time(app, clock, 5)
     for member in app.cluster.members.values():
         clock.now_s += 1.0
@@ -179,7 +193,9 @@ def test_no_helper_is_silent_because_the_controller_was_late(app: StripingApp, c
     assert striped(app.cluster)
 
 
-def test_no_helper_is_silent_before_the_controller_is_in_charge(app: StripingApp, clock: Clock) -> None:
+def test_no_helper_is_silent_before_the_controller_is_in_charge(
+    app: StripingApp, clock: Clock
+) -> None:
     app.cluster.started = False
     pass_time(app, clock, 20, silent="AB")
     app.cluster.started = True

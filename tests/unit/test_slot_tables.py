@@ -11,7 +11,10 @@ from ri2n_sdn.weights.slots import default_slots
 
 
 def path(port: int, up: bool = True, rate_bps: int = 10**8) -> Path:
-    own, peer = (Nic(host, f"eth{port}", port, f"04:00:00:00:00:0{port}", rate_bps, up, f"n{port}") for host in "AB")
+    own, peer = (
+        Nic(host, f"eth{port}", port, f"04:00:00:00:00:0{port}", rate_bps, up, f"n{port}")
+        for host in "AB"
+    )
     return Path(own, peer)
 
 
@@ -40,15 +43,24 @@ PAIRS = st.dictionaries(st.sampled_from([(a, b) for a in "ABC" for b in "ABC" if
 
 @given(PAIRS.map(lambda pairs: {pair: table for pair, table in pairs.items() if table}), PAIRS)
 def test_a_decision_changes_what_differs_and_nothing_else(
-    before: dict[tuple[str, str], tuple[PathKey, ...]], decided: dict[tuple[str, str], tuple[PathKey, ...]]
+    before: dict[tuple[str, str], tuple[PathKey, ...]],
+    decided: dict[tuple[str, str], tuple[PathKey, ...]],
 ) -> None:
     changes = table_changes(before, {pair: (table, 7) for pair, table in decided.items()})
     for pair in before.keys() | decided.keys():
         table = decided.get(pair)
-        kept = before.get(pair) if table == () else table  # nothing decided of a pair that is still active
+        kept = (
+            before.get(pair) if table == () else table
+        )  # nothing decided of a pair that is still active
         assert changes.tables.get(pair) == kept
         told = pair[1] in changes.receivers.get(pair[0], ())
         assert told == (kept is not None and kept != before.get(pair))
-    assert changes.to_plan == {sender for sender, receiver in before if (sender, receiver) not in decided}
-    moved = [pair for pair, table in decided.items() if table and pair in before and before[pair] != table]
+    assert changes.to_plan == {
+        sender for sender, receiver in before if (sender, receiver) not in decided
+    }
+    moved = [
+        pair
+        for pair, table in decided.items()
+        if table and pair in before and before[pair] != table
+    ]
     assert changes.moved == 7 * len(moved)

@@ -1,4 +1,7 @@
-"""Frames of helpers under the planned flows: to the right place, sent back at most once, and never in a circle."""
+"""Frames of helpers under the planned flows:
+
+to the right place, sent back at most once, and never in a circle.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +35,16 @@ WIRES = {"A": ["n1", "n2"], "B": ["n1", "n2"], "C": ["n1"]}
 
 
 def pairs_of(cluster: Cluster) -> list[tuple[str, str]]:
-    return [(a, b) for a in cluster.hosts for b in cluster.hosts if a != b and common(cluster, a, b)]
+    return [
+        (a, b) for a in cluster.hosts for b in cluster.hosts if a != b and common(cluster, a, b)
+    ]
 
 
 def over_link(cluster: Cluster, a: str, b: str, number: int, **fields: object) -> Frame:
     """What the helper of `a` writes to its wire port in order to send to `b`."""
-    frame = Frame(cluster.hosts[a].mac, cluster.hosts[b].mac, eth_type=ETH_STRIPED, tags=((number + 1, 0),))
+    frame = Frame(
+        cluster.hosts[a].mac, cluster.hosts[b].mac, eth_type=ETH_STRIPED, tags=((number + 1, 0),)
+    )
     return replace(frame, **fields)  # type: ignore[arg-type]
 
 
@@ -69,7 +76,9 @@ def test_every_link_leads_to_the_helper_by_its_own_two_nics(hosts: dict[str, lis
             network.table.clear()
         # Flooded by switches that know nothing yet: the copies at other NICs are dropped.
         assert cluster.send(a, over_link(cluster, a, b, number), WIRE_PORT) == []
-        assert cluster.taps == [(b, WIRE_PORT, over_link(cluster, a, b, number, tags=((path.peer.port, 0),)))]
+        assert cluster.taps == [
+            (b, WIRE_PORT, over_link(cluster, a, b, number, tags=((path.peer.port, 0),)))
+        ]
 
 
 def test_what_the_helper_delivers_reaches_its_host_alone() -> None:
@@ -78,7 +87,10 @@ def test_what_the_helper_delivers_reaches_its_host_alone() -> None:
     for target in (mac, BROADCAST):
         frame = Frame(cluster.hosts["B"].mac, target)
         assert cluster.send("A", frame, PLAIN_PORT) == [("A", frame)]
-    for source, target in ((mac, cluster.hosts["B"].mac), (cluster.hosts["B"].mac, cluster.hosts["C"].mac)):
+    for source, target in (
+        (mac, cluster.hosts["B"].mac),
+        (cluster.hosts["B"].mac, cluster.hosts["C"].mac),
+    ):
         assert cluster.bridges["A"].receive(Frame(source, target), PLAIN_PORT) == []
 
 
@@ -127,7 +139,9 @@ def test_a_class_of_traffic_keeps_one_link_and_all_else_is_striped(
         frame = replace(Frame(cluster.hosts[a].mac, cluster.hosts[b].mac), **fields)  # type: ignore[arg-type]
         cluster.taps.clear()
         arrived = cluster.send(a, frame)
-        assert (arrived, cluster.taps) == (([(b, frame)], []) if belongs else ([], [(a, PLAIN_PORT, frame)]))
+        assert (arrived, cluster.taps) == (
+            ([(b, frame)], []) if belongs else ([], [(a, PLAIN_PORT, frame)])
+        )
         if "ip_dscp" not in fields:
             ports = (max(frame.tcp_src, frame.udp_src), max(frame.tcp_dst, frame.udp_dst))
             assert traffic.has(frame.ip_proto, *ports) == belongs
@@ -135,7 +149,8 @@ def test_a_class_of_traffic_keeps_one_link_and_all_else_is_striped(
 
 def test_a_host_without_helper_does_not_ask_for_classes() -> None:
     plans = [
-        plan_host(Cluster(WIRES, by_flows=classes).fabric, "A", {}, 64) for classes in ((), (TrafficClass("icmp"),))
+        plan_host(Cluster(WIRES, by_flows=classes).fabric, "A", {}, 64)
+        for classes in ((), (TrafficClass("icmp"),))
     ]
     assert plans[0] == plans[1]
 
@@ -154,15 +169,23 @@ def test_reports_reach_the_controller_without_their_tag() -> None:
     cluster = Cluster(WIRES, helpers=WIRES)
     report = Frame(cluster.hosts["A"].mac, BROADCAST, eth_type=ETH_STRIPED)
     bridge = cluster.bridges["A"]
-    assert bridge.receive(replace(report, tags=((HELPER_VLAN, 0),)), WIRE_PORT) == [(CONTROLLER, report)]
-    assert bridge.receive(replace(report, eth_type=0x0800, tags=((HELPER_VLAN, 0),)), WIRE_PORT) == []
+    assert bridge.receive(replace(report, tags=((HELPER_VLAN, 0),)), WIRE_PORT) == [
+        (CONTROLLER, report)
+    ]
+    assert (
+        bridge.receive(replace(report, eth_type=0x0800, tags=((HELPER_VLAN, 0),)), WIRE_PORT) == []
+    )
 
 
 @pytest.mark.parametrize("port", [1, 2, LOCAL, PLAIN_PORT])
 def test_nobody_else_can_make_a_report_or_a_control_frame(port: int) -> None:
     cluster = Cluster(WIRES, helpers=WIRES)
     for target in (BROADCAST, cluster.hosts["A"].mac, cluster.hosts["A"].nics[0].mac):
-        for source in (cluster.hosts["B"].nics[0].mac, cluster.hosts["B"].mac, cluster.hosts["A"].mac):
+        for source in (
+            cluster.hosts["B"].nics[0].mac,
+            cluster.hosts["B"].mac,
+            cluster.hosts["A"].mac,
+        ):
             frame = Frame(source, target, eth_type=ETH_STRIPED, tags=((HELPER_VLAN, 0),))
             out = cluster.bridges["A"].receive(frame, port)
             assert not [to for to, _ in out if to in (CONTROLLER, WIRE_PORT)]
@@ -180,7 +203,9 @@ def test_probes_do_not_come_out_of_a_helper() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(wirings, st.integers(0, 63))
-def test_without_ones_own_helper_the_slot_table_is_used_at_once(hosts: dict[str, list[str]], slot: int) -> None:
+def test_without_ones_own_helper_the_slot_table_is_used_at_once(
+    hosts: dict[str, list[str]], slot: int
+) -> None:
     cluster = Cluster(hosts, helpers=hosts)
     for a, b in pairs_of(cluster):
         cluster.bridges[a].carrier -= {PLAIN_PORT, WIRE_PORT}
@@ -198,38 +223,57 @@ def test_a_frame_for_a_dead_helper_comes_back_by_its_own_link(hosts: dict[str, l
         cluster.bridges[b].carrier -= {PLAIN_PORT, WIRE_PORT}
         cluster.taps.clear()
         assert cluster.send(a, over_link(cluster, a, b, number), WIRE_PORT) == []
-        back = Frame(cluster.hosts[b].mac, cluster.hosts[a].mac, eth_type=ETH_STRIPED, tags=((path.own.port, 7),))
+        back = Frame(
+            cluster.hosts[b].mac,
+            cluster.hosts[a].mac,
+            eth_type=ETH_STRIPED,
+            tags=((path.own.port, 7),),
+        )
         assert cluster.taps == [(a, WIRE_PORT, back)]
         cluster.bridges[b].carrier |= {PLAIN_PORT, WIRE_PORT}
 
 
 @settings(max_examples=60, deadline=None)
 @given(wirings, st.data())
-def test_no_frame_goes_in_a_circle_whoever_is_dead(hosts: dict[str, list[str]], data: st.DataObject) -> None:
-    """`Cluster.send` fails when a frame does not come to rest. Some plans are of another time, too."""
+def test_no_frame_goes_in_a_circle_whoever_is_dead(
+    hosts: dict[str, list[str]], data: st.DataObject
+) -> None:
+    """`Cluster.send` fails when a frame does not come to rest. Some plans are of another time,
+    too.
+    """
     cluster = Cluster(hosts, helpers=hosts)
     for name in hosts:
         if data.draw(st.booleans()):
             cluster.bridges[name].carrier -= {PLAIN_PORT, WIRE_PORT}
         if data.draw(st.booleans()):
-            others = {n: replace(h, helper=n == name, helper_up=n == name) for n, h in cluster.hosts.items()}
+            others = {
+                n: replace(h, helper=n == name, helper_up=n == name)
+                for n, h in cluster.hosts.items()
+            }
             alone = Fabric(others, number_links(Fabric(others), {}))
             cluster.bridges[name].hold(plan_host(alone, name, {}, 64))
     macs = [nic.mac for host in cluster.hosts.values() for nic in host.nics]
-    macs += [returned_mac(mac) for mac in macs] + [host.mac for host in cluster.hosts.values()] + [BROADCAST]
+    macs += (
+        [returned_mac(mac) for mac in macs]
+        + [host.mac for host in cluster.hosts.values()]
+        + [BROADCAST]
+    )
     frame = Frame(
         data.draw(st.sampled_from(macs)),
         data.draw(st.sampled_from(macs)),
         eth_type=data.draw(st.sampled_from([ETH_STRIPED, 0x0800])),
         hash=data.draw(st.integers(0, 63)),
-        tags=tuple(data.draw(st.lists(st.sampled_from([(0, 7), (1, 0), (HELPER_VLAN, 0)]), max_size=2))),
+        tags=tuple(
+            data.draw(st.lists(st.sampled_from([(0, 7), (1, 0), (HELPER_VLAN, 0)]), max_size=2))
+        ),
     )
     host = data.draw(st.sampled_from(sorted(hosts)))
     ports = [nic.port for nic in cluster.hosts[host].nics] + [LOCAL, PLAIN_PORT, WIRE_PORT]
     port = data.draw(st.sampled_from(ports))
     cluster.taps.clear()
     cluster.send(host, frame, port)
-    # What a TAP said is never given to a TAP of the same host, but when it was sent back, and then it is marked.
+    # What a TAP said is never given to a TAP of the same host, but when it was sent back, and then
+    # it is marked.
     if port in (PLAIN_PORT, WIRE_PORT):
         assert all(copy.tags[0][1] == 7 for name, _, copy in cluster.taps if name == host)
 
@@ -250,7 +294,8 @@ def test_a_frame_that_was_sent_back_is_not_sent_back_again() -> None:
     a, b = cluster.hosts["A"].nics[0], cluster.hosts["B"].nics[0]
     back = Frame(returned_mac(b.mac), a.mac, eth_type=ETH_STRIPED)
     assert cluster.bridges["A"].receive(back, a.port) == []
-    # Not even by a bridge that does not know the peer: nobody takes what is sent to such an address.
+    # Not even by a bridge that does not know the peer: nobody takes what is sent to such an
+    # address.
     known = replace(cluster.hosts["B"], nics=(replace(b, mac="04:00:00:00:99:01"),))
     stranger = Frame(returned_mac("04:00:00:00:98:01"), a.mac, eth_type=ETH_STRIPED)
     ((_, once),) = cluster.bridges["A"].receive(stranger, a.port)
@@ -286,7 +331,9 @@ def test_odd_frames_from_the_wire_are_dropped(change: Callable[[Frame, str], Fra
 
 @settings(max_examples=30, deadline=None)
 @given(wirings, st.data())
-def test_a_host_without_helper_has_the_plan_of_before(hosts: dict[str, list[str]], data: st.DataObject) -> None:
+def test_a_host_without_helper_has_the_plan_of_before(
+    hosts: dict[str, list[str]], data: st.DataObject
+) -> None:
     helpers = data.draw(st.sets(st.sampled_from(sorted(hosts))))
     mixed, before = Cluster(hosts, helpers=helpers), Cluster(hosts)
     for name in set(hosts) - helpers:
@@ -308,8 +355,13 @@ def test_a_peer_whose_helper_does_not_run_is_not_striped_to() -> None:
     frame = Frame(cluster.hosts["A"].mac, cluster.hosts["B"].mac)
     assert cluster.send("A", frame) == [("B", frame)]
     # Heartbeats must pass, so that it is found when it runs again.
-    assert cluster.send("A", over_link(cluster, "A", "B", 0), WIRE_PORT) == [] and cluster.taps[-1][0] == "B"
-    assert not fabric.striped("A", "B") and not fabric.striped("B", "A") and fabric.stripes("B", "A")
+    assert (
+        cluster.send("A", over_link(cluster, "A", "B", 0), WIRE_PORT) == []
+        and cluster.taps[-1][0] == "B"
+    )
+    assert (
+        not fabric.striped("A", "B") and not fabric.striped("B", "A") and fabric.stripes("B", "A")
+    )
     assert fabric.striped("A", "C")
 
 
@@ -323,18 +375,31 @@ def test_nothing_is_given_to_a_helper_that_hangs() -> None:
     for a, b in (("A", "B"), ("B", "A"), ("B", "C")):
         frame = Frame(cluster.hosts[a].mac, cluster.hosts[b].mac)
         cluster.taps.clear()
-        assert cluster.send(a, frame) == [(b, frame)] and not cluster.taps and not fabric.striped(a, b)
+        assert (
+            cluster.send(a, frame) == [(b, frame)] and not cluster.taps and not fabric.striped(a, b)
+        )
     assert fabric.striped("A", "C")
     # What its controller and its peers say still reaches it: so it is found when it goes on.
-    assert cluster.send("A", over_link(cluster, "A", "B", 0), WIRE_PORT) == [] and cluster.taps[-1][0] == "B"
+    assert (
+        cluster.send("A", over_link(cluster, "A", "B", 0), WIRE_PORT) == []
+        and cluster.taps[-1][0] == "B"
+    )
 
 
 def test_stripes_are_counted_as_all_frames_are() -> None:
     cluster = Cluster(WIRES, helpers=WIRES)
     rows = cluster.bridges["A"].wanted.flows.values()
     for what, table in ((SENT, Table.SEND_COUNT), (RECEIVED, Table.RECEIVE_COUNT)):
-        counted = {flow.counts[1:] for flow in rows if flow.table == table and flow.counts and flow.counts[0] == what}
-        paths = {(b, p.key) for b in "BC" for p in cluster.fabric.paths(*(("A", b) if what == SENT else (b, "A")))}
+        counted = {
+            flow.counts[1:]
+            for flow in rows
+            if flow.table == table and flow.counts and flow.counts[0] == what
+        }
+        paths = {
+            (b, p.key)
+            for b in "BC"
+            for p in cluster.fabric.paths(*(("A", b) if what == SENT else (b, "A")))
+        }
         assert counted == paths
     registers = [
         action.value
@@ -349,7 +414,9 @@ def test_stripes_are_counted_as_all_frames_are() -> None:
 
 # ---- numbers of links
 
-keys = st.tuples(st.integers(1, MAX_PORT + 2), st.integers(1, MAX_PORT + 2), st.sampled_from([0, 102, 4000]))
+keys = st.tuples(
+    st.integers(1, MAX_PORT + 2), st.integers(1, MAX_PORT + 2), st.sampled_from([0, 102, 4000])
+)
 
 
 @given(st.sets(keys, max_size=80), st.sets(keys, max_size=80))
@@ -360,7 +427,9 @@ def test_links_that_stay_keep_their_numbers(first: set[PathKey], then: set[PathK
     for paths, numbers in ((first, before), (then, after)):
         allowed = [path for path in paths if max(path[:2]) <= MAX_PORT]
         assert set(numbers) <= set(allowed) and len(numbers) == min(MAX_LINKS, len(allowed))
-        assert len(set(numbers.values())) == len(numbers) and set(numbers.values()) <= set(range(MAX_LINKS))
+        assert len(set(numbers.values())) == len(numbers) and set(numbers.values()) <= set(
+            range(MAX_LINKS)
+        )
     assert list(before.values()) == list(range(len(before)))
 
 
@@ -382,4 +451,6 @@ def test_a_nic_with_a_number_too_high_takes_no_helper_frames() -> None:
     host = Cluster({"A": ["n1"], "B": ["n1"]}, helpers="AB").hosts["A"]
     odd: Host = replace(host, nics=(replace(host.nics[0], port=MAX_PORT + 1),))
     flows = plan_host(Fabric({"A": odd}), "A", {}, 64).flows.values()
-    assert not [flow for flow in flows if flow.table in (Table.TO_HELPER, Table.RETURNED) and flow.match]
+    assert not [
+        flow for flow in flows if flow.table in (Table.TO_HELPER, Table.RETURNED) and flow.match
+    ]

@@ -1,4 +1,6 @@
-"""Telemetry: what is made of the counters that hosts answer with, and of answers that do not come."""
+"""Telemetry: what is made of the counters that hosts answer with, and of answers that do not
+come.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def group_entry(number: int, octets: Iterable[int]) -> bytes:
 
 
 class World:
-    """Two hosts with two NICs each, the counters that their switches would show, and a clock of its own."""
+    """Two hosts with two NICs each, the counters that their switches would show, and a clock of
+    its own.
+    """
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -68,7 +72,9 @@ class World:
             return [SimpleNamespace(body=rows)]
         if isinstance(message, parser.OFPGroupStatsRequest):
             entries = [
-                group_entry(pair_group_id(peer), octets) for (host, peer), octets in self.slots.items() if host == name
+                group_entry(pair_group_id(peer), octets)
+                for (host, peer), octets in self.slots.items()
+                if host == name
             ]
             return parts(*entries)
         if isinstance(message, parser.OFPFlowDescStatsRequest):
@@ -101,9 +107,13 @@ class World:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     world = World()
-    monkeypatch.setattr(telemetry, "time", SimpleNamespace(monotonic=lambda: world.now_s, thread_time=lambda: 0.0))
+    monkeypatch.setattr(
+        telemetry, "time", SimpleNamespace(monotonic=lambda: world.now_s, thread_time=lambda: 0.0)
+    )
     for module in (cluster_module, problems):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: world.now_s, time=lambda: 0.0))
+        monkeypatch.setattr(
+            module, "time", SimpleNamespace(monotonic=lambda: world.now_s, time=lambda: 0.0)
+        )
     monkeypatch.setattr(telemetry, "_ANSWER_S", 0.0)  # what is to come is there at once
     return world
 
@@ -132,9 +142,15 @@ def test_a_path_that_loses_packets_is_named_in_status(world: World) -> None:
         return [text for text in problem_texts(world.cluster) if "are lost" in text]
 
     assert pass_time(0.0) == []
-    assert pass_time(0.1) == ["10% of packets are lost in one of: what B:eth0 receives, what A:eth0 sends"]
-    world.silent.add(("B", parser.OFPFlowDescStatsRequest))  # what it counted stays as it was: no word on the cable
-    assert pass_time(0.0) == ["10% of packets are lost in one of: what B:eth0 receives, what A:eth0 sends"]
+    assert pass_time(0.1) == [
+        "10% of packets are lost in one of: what B:eth0 receives, what A:eth0 sends"
+    ]
+    world.silent.add(
+        ("B", parser.OFPFlowDescStatsRequest)
+    )  # what it counted stays as it was: no word on the cable
+    assert pass_time(0.0) == [
+        "10% of packets are lost in one of: what B:eth0 receives, what A:eth0 sends"
+    ]
     world.silent.clear()
     assert pass_time(0.0) == []
 
@@ -158,14 +174,19 @@ def test_a_nics_rates_are_its_own_counters_over_the_time_between_them(world: Wor
     assert (nic.tx_bps, nic.rx_bps) == (4_000, 2_000), "over both rounds"
 
 
-def test_a_host_whose_tables_were_emptied_is_sent_no_more_frames_with_nic_addresses(world: World) -> None:
+def test_a_host_whose_tables_were_emptied_is_sent_no_more_frames_with_nic_addresses(
+    world: World,
+) -> None:
     world.round()
     emptied, other = world.cluster.members["A"], world.cluster.members["B"]
     world.cluster.wake.trunk.clear()
     world.canary["A"] = False
     world.round()
     assert emptied.installed is None and emptied.dirty and not emptied.accepts_wire
-    assert not world.cluster.fabric().hosts["A"].accepts_wire and world.cluster.fabric().hosts["B"].accepts_wire
+    assert (
+        not world.cluster.fabric().hosts["A"].accepts_wire
+        and world.cluster.fabric().hosts["B"].accepts_wire
+    )
     assert other.installed is not None and other.dirty, "its rows for A are others now"
     assert world.cluster.wake.trunk.is_set()
     assert [text for _, _, text in world.cluster.events] == ["A: its tables were emptied"]
@@ -180,7 +201,11 @@ def test_a_host_that_does_not_answer_properly_was_not_emptied(world: World, how:
     world.round()
     world.sent[AB_ONE] = 2_000_000
     world.canary["A"] = False
-    for kind in (parser.OFPFlowDescStatsRequest, parser.OFPGroupStatsRequest, parser.OFPPortStatsRequest):
+    for kind in (
+        parser.OFPFlowDescStatsRequest,
+        parser.OFPGroupStatsRequest,
+        parser.OFPPortStatsRequest,
+    ):
         if how == "garbled":
             world.garbled.add("A")
         else:
@@ -220,7 +245,9 @@ def taken(world: World) -> dict[tuple[str, str], tuple[int, ...]]:
 
 
 def test_bytes_per_slot_are_those_since_the_last_round_with_this_table(world: World) -> None:
-    assert not any(isinstance(message, parser.OFPGroupStatsRequest) for message in world.channels["A"].asked)
+    assert not any(
+        isinstance(message, parser.OFPGroupStatsRequest) for message in world.channels["A"].asked
+    )
     table = default_slots([ONE, TWO], [1.0, 1.0], 64)
     world.cluster.pair_slots[AB] = table
     world.slots[AB] = [10] * 64
@@ -242,7 +269,9 @@ def test_group_counters_are_asked_for_where_a_pair_has_a_table_of_its_own(world:
     world.cluster.pair_slots[AB] = default_slots([ONE, TWO], [1.0, 1.0], 64)
     for name, channel in world.channels.items():
         world.app._ask(world.cluster.members[name])
-        assert any(isinstance(message, parser.OFPGroupStatsRequest) for message in channel.asked) == (name == "A")
+        assert any(
+            isinstance(message, parser.OFPGroupStatsRequest) for message in channel.asked
+        ) == (name == "A")
 
 
 def test_what_the_loop_is_told_of_a_pair(world: World) -> None:
@@ -255,7 +284,12 @@ def test_what_the_loop_is_told_of_a_pair(world: World) -> None:
     assert set(pairs) == {AB, ("B", "A")}
     one, two = pairs[AB].paths
     assert (one.path, one.alive, one.links) == (ONE, True, ("A:1>", ">B:1"))
-    assert (one.sent_bytes, one.sent_packets, one.received_bytes, one.received_packets) == (3_000, 2, 1_500, 1)
+    assert (one.sent_bytes, one.sent_packets, one.received_bytes, one.received_packets) == (
+        3_000,
+        2,
+        1_500,
+        1,
+    )
     assert (two.path, two.alive, two.sent_bytes) == (TWO, False, 0)
     assert pairs[AB].slot_bytes == (7,) * 64 and pairs["B", "A"].slot_bytes is None
     assert pairs[AB].slots == (ONE,) * 64
@@ -307,7 +341,11 @@ def test_a_counter_that_a_switch_does_not_know_is_no_traffic(world: World) -> No
     world.cluster.pair_slots[AB] = table  # it has no traffic of note
     world.slots[AB] = [UNKNOWN] * 64
     world.round()
-    assert world.cluster.measured.rates[AB][ONE].tx_bps == world.cluster.measured.rates[AB][ONE].rx_bps == 0
+    assert (
+        world.cluster.measured.rates[AB][ONE].tx_bps
+        == world.cluster.measured.rates[AB][ONE].rx_bps
+        == 0
+    )
     assert world.cluster.members["A"].ports[1].tx_bytes == 1000
     assert world.cluster.counters["dropped_counter_unknown"] == 4
     assert not any(member.faults for member in world.cluster.members.values())
@@ -319,7 +357,9 @@ def test_a_mute_host_is_not_asked_again_and_keeps_its_values(world: World) -> No
     asked = {name: len(channel.asked) for name, channel in world.channels.items()}
     world.channels["A"].mute_for_s = 0.6
     world.round()
-    assert len(world.channels["A"].asked) == asked["A"] and len(world.channels["B"].asked) > asked["B"]
+    assert (
+        len(world.channels["A"].asked) == asked["A"] and len(world.channels["B"].asked) > asked["B"]
+    )
     assert ("A", "B") in world.cluster.measured.rates and world.cluster.counters["cycles"] == 2
     world.channels["A"].mute_for_s = 0.0
     world.round()
@@ -369,8 +409,13 @@ def test_tables_that_are_emptied_again_and_again_are_made_ever_later(world: Worl
         waits.append(member.retry_s - world.now_s)
     assert waits == [0, 1, 2, 4, 8, 16, 30, 30, 30]
     said = [text for _, _, text in world.cluster.events if "emptied" in text]
-    assert len(said) == 6 and said[1] == "A: its tables were emptied again, and are made again in 1 s"
-    assert any("A: its tables are emptied again and again" in warning for warning in problem_texts(world.cluster))
+    assert (
+        len(said) == 6 and said[1] == "A: its tables were emptied again, and are made again in 1 s"
+    )
+    assert any(
+        "A: its tables are emptied again and again" in warning
+        for warning in problem_texts(world.cluster)
+    )
     world.now_s += 61.0
     assert not any("again and again" in warning for warning in problem_texts(world.cluster))
     world.now_s -= 61.0
@@ -379,7 +424,9 @@ def test_tables_that_are_emptied_again_and_again_are_made_ever_later(world: Worl
     assert member.retry_s == world.now_s
 
 
-def test_rounds_begin_when_the_hosts_have_their_rows_or_have_had_the_time_for_it(world: World) -> None:
+def test_rounds_begin_when_the_hosts_have_their_rows_or_have_had_the_time_for_it(
+    world: World,
+) -> None:
     def may_count(after_s: float) -> bool:
         return world.app._may_count(1000.0 + after_s)
 
@@ -397,7 +444,9 @@ def test_rounds_begin_when_the_hosts_have_their_rows_or_have_had_the_time_for_it
     assert [late.app._may_count(now_s) for now_s in (1.0, 30.0, 32.0)] == [False, False, True]
 
 
-def test_pairs_of_a_host_that_cannot_be_counted_are_left_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pairs_of_a_host_that_cannot_be_counted_are_left_out(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pairs_of = world.app._pairs_of
 
     def odd(sender: str, *rest: Any) -> Any:
@@ -408,11 +457,15 @@ def test_pairs_of_a_host_that_cannot_be_counted_are_left_out(world: World, monke
     monkeypatch.setattr(world.app, "_pairs_of", odd)
     world.round()
     assert {sender for sender, _ in world.cluster.measured.rates} == {"B"}
-    assert world.cluster.members["A"].faults == {"what it sends cannot be counted": "TypeError: odd\\x1b[31m"}
+    assert world.cluster.members["A"].faults == {
+        "what it sends cannot be counted": "TypeError: odd\\x1b[31m"
+    }
 
 
 @pytest.mark.parametrize("where", ["step", "capacities"])
-def test_weights_that_cannot_be_decided_end_nothing(world: World, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+def test_weights_that_cannot_be_decided_end_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
     """One host's figures may be at fault, and would be there again after a restart."""
     world.round()
     slots = dict(world.cluster.pair_slots)
@@ -427,13 +480,20 @@ def test_weights_that_cannot_be_decided_end_nothing(world: World, monkeypatch: p
             patch.setattr("ri2n_sdn.fabric.model.Fabric.capacities_bps", odd)
         for _ in range(30):
             world.round()
-        said = "no weights can be decided, and slot tables stay as they are: ZeroDivisionError: division by zero"
+        said = (
+            "no weights can be decided, and slot tables stay as they are: ZeroDivisionError: "
+            "division by zero"
+        )
         assert said in problem_texts(world.cluster) and world.cluster.pair_slots == slots
     world.round()
-    assert said not in problem_texts(world.cluster) and world.cluster.counters["cluster_faults"] == 30
+    assert (
+        said not in problem_texts(world.cluster) and world.cluster.counters["cluster_faults"] == 30
+    )
 
 
-def test_a_host_that_makes_no_sense_is_no_part_of_the_fabric(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_makes_no_sense_is_no_part_of_the_fabric(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     of_host = world.cluster._host
 
     def odd(member: Any, declared: Any) -> Any:
@@ -446,5 +506,6 @@ def test_a_host_that_makes_no_sense_is_no_part_of_the_fabric(world: World, monke
     world.round()
     assert set(world.cluster.fabric().hosts) == {"B"}
     assert any(
-        line.startswith("A: what it says of itself makes no sense: KeyError") for line in problem_texts(world.cluster)
+        line.startswith("A: what it says of itself makes no sense: KeyError")
+        for line in problem_texts(world.cluster)
     )

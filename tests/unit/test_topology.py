@@ -25,16 +25,25 @@ def test_what_a_file_means() -> None:
     topology = parse_topology(GOOD)
     assert list(topology.hosts) == ["A", "B", "R"]
     assert topology.managed_hosts() == ["A", "B"]
-    assert [topology.address(host) for host in topology.hosts] == ["10.77.0.1", "10.77.0.2", "10.77.0.3"]
+    assert [topology.address(host) for host in topology.hosts] == [
+        "10.77.0.1",
+        "10.77.0.2",
+        "10.77.0.3",
+    ]
     assert topology.address6("R") == "fd77::3"
     assert topology.switches["s1"].port_buffer_bytes == 131_072
-    assert [(host, nic.name) for host, nic in topology.nics_on("s1")] == [("A", "eth1"), ("R", "eth0")]
+    assert [(host, nic.name) for host, nic in topology.nics_on("s1")] == [
+        ("A", "eth1"),
+        ("R", "eth0"),
+    ]
     with pytest.raises(KeyError):
         topology.address("Q")
 
 
 def test_a_nic_without_a_port_gets_the_lowest_that_no_other_is_given_anywhere_in_the_file() -> None:
-    topology = parse_topology(GOOD.replace("B: {nics: [{name: eth0,", "B: {nics: [{name: eth0, port: 1,"))
+    topology = parse_topology(
+        GOOD.replace("B: {nics: [{name: eth0,", "B: {nics: [{name: eth0, port: 1,")
+    )
     assert topology.port_numbers == {
         ("A", "eth0"): ("s0", 2),
         ("A", "eth1"): ("s1", 1),
@@ -59,14 +68,22 @@ def test_it_survives_being_stored() -> None:
             "B: {nics: []}",
             "hosts.B.nics: a host needs at least",
         ),
-        ("B: {nics: [{name: eth0, switch: s0, rate_bps: 100}]}", "B: {}", "hosts.B.nics: is missing"),
+        (
+            "B: {nics: [{name: eth0, switch: s0, rate_bps: 100}]}",
+            "B: {}",
+            "hosts.B.nics: is missing",
+        ),
         ("rate_bps: 200", "rate_bps: 0", "hosts.A.nics[1].rate_bps: "),
         ("rate_bps: 200", "rate_bps: -5", "hosts.A.nics[1].rate_bps: "),
         ("rate_bps: 200", "rate_bps: fast", "hosts.A.nics[1].rate_bps: "),
         ("name: eth1", "name: eth0", "hosts.A.nics[1].name: duplicate NIC name 'eth0'"),
         ("name: eth1", "name: mgmt0", "hosts.A.nics[1].name: 'mgmt0' is reserved"),
         ("name: eth1", "name: a-very-long-device-name", "hosts.A.nics[1].name: "),
-        ("switch: s1, rate_bps: 200", "switch: s7, rate_bps: 200", "hosts.A.nics[1].switch: no switch 's7'"),
+        (
+            "switch: s1, rate_bps: 200",
+            "switch: s7, rate_bps: 200",
+            "hosts.A.nics[1].switch: no switch 's7'",
+        ),
         ("  B: {", "  A: {", "duplicate key 'A'"),
         ("  B: {", "  sw: {", "hosts.sw: this name is reserved"),
         ("  B: {", "  b-2: {", "hosts.b-2"),
@@ -79,7 +96,9 @@ def test_it_survives_being_stored() -> None:
         ),
     ],
 )
-def test_mistakes_are_one_line_with_the_key(old: str, new: str, message: str, tmp_path: Path) -> None:
+def test_mistakes_are_one_line_with_the_key(
+    old: str, new: str, message: str, tmp_path: Path
+) -> None:
     assert old in GOOD
     path = tmp_path / "topology.yaml"
     path.write_text(GOOD.replace(old, new, 1))
@@ -92,9 +111,15 @@ def test_mistakes_are_one_line_with_the_key(old: str, new: str, message: str, tm
 
 
 def test_warnings() -> None:
-    assert parse_topology(GOOD).warnings() == ["hosts B and R share no network: they cannot reach each other"]
-    lonely = GOOD.replace("  R: {managed: false, nics: [{name: eth0, switch: s1, rate_bps: 100}]}\n", "")
-    assert parse_topology(lonely).warnings() == ["switches.s1: A:eth1 is its only NIC, so it reaches nobody there"]
+    assert parse_topology(GOOD).warnings() == [
+        "hosts B and R share no network: they cannot reach each other"
+    ]
+    lonely = GOOD.replace(
+        "  R: {managed: false, nics: [{name: eth0, switch: s1, rate_bps: 100}]}\n", ""
+    )
+    assert parse_topology(lonely).warnings() == [
+        "switches.s1: A:eth1 is its only NIC, so it reaches nobody there"
+    ]
     empty = GOOD.replace("s1: }", "s1: , s2: }")
     assert "switches.s2: no NIC is plugged into it" in parse_topology(empty).warnings()
 
@@ -111,11 +136,17 @@ hosts:
   B: {nics: [{name: eth0, switch: s1, rate_bps: 100}]}
   C: {nics: [{name: eth0, switch: s2, rate_bps: 100}]}
 """
-    assert parse_topology(text).warnings() == ["hosts B and C share no network: they cannot reach each other"]
+    assert parse_topology(text).warnings() == [
+        "hosts B and C share no network: they cannot reach each other"
+    ]
 
 
-@pytest.mark.parametrize(("old", "new", "line"), [("  B: {", "  A: {", 6), ("name: t", "name: [t", 3)])
-def test_what_is_no_yaml_is_told_with_the_line_as_editors_count(old: str, new: str, line: int) -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "line"), [("  B: {", "  A: {", 6), ("name: t", "name: [t", 3)]
+)
+def test_what_is_no_yaml_is_told_with_the_line_as_editors_count(
+    old: str, new: str, line: int
+) -> None:
     with pytest.raises(BadInput, match=rf"^lab:{line}: "):
         parse_topology(GOOD.replace(old, new, 1), "lab")
 
@@ -137,7 +168,9 @@ FIGURE_4 = {
 def test_figure_4(name: str) -> None:
     topology = load_topology(TOPOLOGIES / "fig4" / f"{name}.yaml")
     assert topology.name == name
-    links = {host: [int(nic.switch[1:]) for nic in spec.nics] for host, spec in topology.hosts.items()}
+    links = {
+        host: [int(nic.switch[1:]) for nic in spec.nics] for host, spec in topology.hosts.items()
+    }
     assert links == FIGURE_4[name]
     nics = [nic for spec in topology.hosts.values() for nic in spec.nics]
     assert all(nic.name == f"eth{nic.switch[1:]}" and nic.rate_bps == 100_000_000 for nic in nics)
@@ -146,7 +179,11 @@ def test_figure_4(name: str) -> None:
 def test_the_other_shipped_topologies() -> None:
     one_switch = load_topology(TOPOLOGIES / "one-switch.yaml")
     assert {len(spec.nics) for spec in one_switch.hosts.values()} == {2}
-    assert (len(one_switch.hosts), list(one_switch.switches), one_switch.warnings()) == (4, ["s0"], [])
+    assert (len(one_switch.hosts), list(one_switch.switches), one_switch.warnings()) == (
+        4,
+        ["s0"],
+        [],
+    )
     mixed = load_topology(TOPOLOGIES / "mixed.yaml")
     counts = sorted(len(spec.nics) for spec in mixed.hosts.values() if spec.managed)
     assert counts == [1, 2, 3, 4]
@@ -158,7 +195,9 @@ def test_the_other_shipped_topologies() -> None:
 def test_with_drop_changes_that_alone() -> None:
     topology = parse_topology(GOOD)
     newest = topology.with_drop("newest")
-    assert {name: (spec.port_buffer_bytes, spec.drop) for name, spec in newest.switches.items()} == {
+    assert {
+        name: (spec.port_buffer_bytes, spec.drop) for name, spec in newest.switches.items()
+    } == {
         "s0": (65_536, "newest"),
         "s1": (131_072, "newest"),
     }

@@ -47,11 +47,18 @@ from tests.unit.fake_hosts import FakeChannel, cluster_of, plan
 
 Said = tuple[str, str, int]
 """(host, what, of which cookie or group)."""
-_COMMANDS = {codec.OFPGC_ADD: "group", codec.OFPGC_MODIFY: "modify", codec.OFPGC_DELETE: "delete group"}
+_COMMANDS = {
+    codec.OFPGC_ADD: "group",
+    codec.OFPGC_MODIFY: "modify",
+    codec.OFPGC_DELETE: "delete group",
+}
 
 
 class Switch:
-    """In place of a channel: keeps what is sent, and calls `on_done` when somebody has waited for its answer."""
+    """In place of a channel:
+
+    keeps what is sent, and calls `on_done` when somebody has waited for its answer.
+    """
 
     def __init__(self, name: str, log: list[Said]) -> None:
         self.name, self.log = name, log
@@ -159,7 +166,11 @@ def said(name: str, message: Message) -> Said:
     if isinstance(message, DeleteFlows):
         return (name, "delete row", message.cookie)
     if isinstance(message, AddGroup | ModifyGroup):
-        return (name, "group" if isinstance(message, AddGroup) else "modify", message.group.group_id)
+        return (
+            name,
+            "group" if isinstance(message, AddGroup) else "modify",
+            message.group.group_id,
+        )
     return (name, "delete group", message.group_id)
 
 
@@ -169,7 +180,9 @@ def expected(changes: dict[str, Change]) -> list[Said]:
         waited = []
         for name, change in changes.items():
             for number, batch in enumerate(batches(part(change, phase))):
-                log += [(name, "barrier", 0)] * bool(number) + [said(name, message) for message in batch]
+                log += [(name, "barrier", 0)] * bool(number) + [
+                    said(name, message) for message in batch
+                ]
             if part(change, phase) or phase is Phase.SEND:
                 waited.append(name)
         log += [(name, "asked", 0) for name in waited] + [(name, "answered", 0) for name in waited]
@@ -182,9 +195,15 @@ def model() -> bridge_model.Cluster:
 
 
 def other(model: bridge_model.Cluster) -> Fabric:
-    """One NIC of A has another address: rows are added, replaced and deleted at both hosts, and groups changed."""
+    """One NIC of A has another address:
+
+    rows are added, replaced and deleted at both hosts, and groups changed.
+    """
     first, second = model.hosts["A"].nics
-    hosts = {**model.hosts, "A": replace(model.hosts["A"], nics=(replace(first, mac="04:00:00:00:01:99"), second))}
+    hosts = {
+        **model.hosts,
+        "A": replace(model.hosts["A"], nics=(replace(first, mac="04:00:00:00:01:99"), second)),
+    }
     return replace(model.fabric, hosts=hosts)
 
 
@@ -203,7 +222,9 @@ def test_all_hosts_take_a_phase_before_any_takes_the_next(model: bridge_model.Cl
         )
 
 
-def test_a_turn_follows_one_fabric_and_what_changes_meanwhile_is_for_the_next(model: bridge_model.Cluster) -> None:
+def test_a_turn_follows_one_fabric_and_what_changes_meanwhile_is_for_the_next(
+    model: bridge_model.Cluster,
+) -> None:
     trunk = Trunk(model)
     before, trunk.fabric = trunk.fabric, other(model)
     changes = trunk.changes(trunk.fabric)
@@ -219,7 +240,9 @@ def test_a_turn_follows_one_fabric_and_what_changes_meanwhile_is_for_the_next(mo
     assert all(member.dirty for member in trunk.cluster.members.values())
 
 
-def test_a_host_that_does_not_answer_is_read_again_and_left_out(model: bridge_model.Cluster) -> None:
+def test_a_host_that_does_not_answer_is_read_again_and_left_out(
+    model: bridge_model.Cluster,
+) -> None:
     trunk = Trunk(model)
     trunk.fabric = other(model)
 
@@ -245,7 +268,9 @@ def test_a_host_whose_rows_cannot_be_sent_is_read_again_and_everybody_else_goes_
     odd = trunk.cluster.members.pop("B")
     assert odd.installed is None and odd.dirty and odd.retry_s > 0 and not odd.busy
     assert odd.faults == {"its rows cannot be sent": "RuntimeError: broken"}
-    assert not any(member.dirty or member.busy or member.faults for member in trunk.cluster.members.values())
+    assert not any(
+        member.dirty or member.busy or member.faults for member in trunk.cluster.members.values()
+    )
     trunk.cluster.members["B"] = odd
     assert trunk.cluster.counters["host_faults"] == 1
 
@@ -282,7 +307,9 @@ def test_a_mute_host_is_asked_nothing_and_waited_for_by_nobody(model: bridge_mod
     trunk.fabric = other(model)
     trunk.switches["B"].mute_for_s = 0.6
     trunk.turn()
-    assert not [entry for entry in trunk.log if entry[0] == "B"] and trunk.cluster.members["B"].dirty
+    assert (
+        not [entry for entry in trunk.log if entry[0] == "B"] and trunk.cluster.members["B"].dirty
+    )
     assert not any(member.dirty for name, member in trunk.cluster.members.items() if name != "B")
     trunk.switches["B"].mute_for_s = 0.4
     trunk.turn()
@@ -307,7 +334,9 @@ def test_a_host_that_says_late_what_it_holds_is_asked_once_and_holds_nobody_up(
     for _ in range(2):
         trunk.turn()
         assert late.installed is None and late.dirty and len(switch.requests) == 3
-        assert not any(member.dirty for name, member in trunk.cluster.members.items() if name != "B")
+        assert not any(
+            member.dirty for name, member in trunk.cluster.members.items() if name != "B"
+        )
     assert waited == [(["B"], len(trunk.switches) - 1)], "once"
     for request in switch.requests:
         request.set_result([])
@@ -316,7 +345,9 @@ def test_a_host_that_says_late_what_it_holds_is_asked_once_and_holds_nobody_up(
     assert [entry for entry in trunk.log if entry[:2] == ("B", "row")], "it held nothing"
 
 
-def test_a_host_that_falls_mute_in_a_turn_leaves_the_others_their_change(model: bridge_model.Cluster) -> None:
+def test_a_host_that_falls_mute_in_a_turn_leaves_the_others_their_change(
+    model: bridge_model.Cluster,
+) -> None:
     trunk = Trunk(model)
     trunk.fabric = other(model)
     trunk.switches["B"].answers = False
@@ -327,7 +358,9 @@ def test_a_host_that_falls_mute_in_a_turn_leaves_the_others_their_change(model: 
     assert not any(member.dirty for name, member in trunk.cluster.members.items() if name != "B")
 
 
-def test_what_an_earlier_controller_left_stays_until_there_is_a_whole_plan(model: bridge_model.Cluster) -> None:
+def test_what_an_earlier_controller_left_stays_until_there_is_a_whole_plan(
+    model: bridge_model.Cluster,
+) -> None:
     trunk = Trunk(model)
     trunk.cluster.started = False
     trunk.turn()
@@ -382,16 +415,27 @@ def test_groups_whose_rows_go_one_after_the_other_go_together_when_the_last_ones
 
 
 @pytest.mark.parametrize("accepted", [False, True])
-@pytest.mark.parametrize(("held", "accepts"), [("all", True), ("nothing", False), ("all but one", None)])
+@pytest.mark.parametrize(
+    ("held", "accepts"), [("all", True), ("nothing", False), ("all but one", None)]
+)
 def test_what_a_host_holds_tells_whether_it_can_be_sent_frames_with_nic_addresses(
     model: bridge_model.Cluster, held: str, accepts: bool | None, accepted: bool
 ) -> None:
-    """Of a host that lacks a row something may have changed; one that has none of them has lost all."""
+    """Of a host that lacks a row something may have changed.
+
+    One that has none of them has lost all.
+    """
     trunk = Trunk(model)
     member = trunk.cluster.members["B"]
     assert member.installed is not None
-    receiving = [cookie for cookie, table in member.installed.cookies.items() if table == Table.RECEIVE_COUNT]
-    for cookie in {"all": [], "nothing": list(member.installed.cookies), "all but one": receiving[:1]}[held]:
+    receiving = [
+        cookie for cookie, table in member.installed.cookies.items() if table == Table.RECEIVE_COUNT
+    ]
+    for cookie in {
+        "all": [],
+        "nothing": list(member.installed.cookies),
+        "all but one": receiving[:1],
+    }[held]:
         del member.installed.cookies[cookie]
     member.accepts_wire = accepted
     trunk.app._adopt([member])
@@ -399,7 +443,9 @@ def test_what_a_host_holds_tells_whether_it_can_be_sent_frames_with_nic_addresse
 
 
 @pytest.mark.parametrize("slots", [64, 32])
-def test_tables_of_an_earlier_controller_are_taken_over_where_they_have_as_many_slots(slots: int) -> None:
+def test_tables_of_an_earlier_controller_are_taken_over_where_they_have_as_many_slots(
+    slots: int,
+) -> None:
     """The number of slots may have been changed in cluster.yaml since."""
     cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel()})
     table = default_slots([(1, 1, 0), (2, 2, 0)], [3.0, 1.0], slots)
@@ -449,7 +495,9 @@ def test_rows_that_somebody_else_changes_again_and_again_stand_in_status(
     def audit(*, changed: bool) -> list[str]:
         member.audited_s = time.monotonic() - 11.0
         assert member.wanted is not None
-        trunk.app._accepted(member, member.wanted, difference(member.wanted, Installed() if changed else whole))
+        trunk.app._accepted(
+            member, member.wanted, difference(member.wanted, Installed() if changed else whole)
+        )
         return [line for line in problem_texts(trunk.cluster) if "changes its rows" in line]
 
     assert not audit(changed=True)  # once is an accident
@@ -458,8 +506,13 @@ def test_rows_that_somebody_else_changes_again_and_again_stand_in_status(
 
 
 @pytest.mark.parametrize("state", ["at rest", "busy", "dirty"])
-def test_a_new_table_is_sent_unless_a_turn_is_about_to_send_it(model: bridge_model.Cluster, state: str) -> None:
-    """A turn plans with the table that it finds: what is sent beside it might come before the group, or undo it."""
+def test_a_new_table_is_sent_unless_a_turn_is_about_to_send_it(
+    model: bridge_model.Cluster, state: str
+) -> None:
+    """A turn plans with the table that it finds:
+
+    what is sent beside it might come before the group, or undo it.
+    """
     trunk = Trunk(model)
     table = tuple(path.key for path in model.fabric.paths("A", "B")) * 32
     trunk.cluster.pair_slots["A", "B"] = table
@@ -470,7 +523,10 @@ def test_a_new_table_is_sent_unless_a_turn_is_about_to_send_it(model: bridge_mod
     barriers = send_slots(trunk.cluster, {("A", "B"): PairDecision({}, None, table[::-1], 64)})
     assert trunk.cluster.pair_slots["A", "B"] == table[::-1]
     if state == "at rest":
-        assert trunk.log == [("A", "modify", pair_group_id("B")), ("A", "asked", 0)] and len(barriers) == 1
+        assert (
+            trunk.log == [("A", "modify", pair_group_id("B")), ("A", "asked", 0)]
+            and len(barriers) == 1
+        )
         assert not member.dirty
     else:
         assert not trunk.log and not barriers
@@ -487,18 +543,32 @@ def test_a_host_that_cannot_be_sent_its_tables_is_read_again_and_the_others_get_
     trunk.turn()
     trunk.log.clear()
     trunk.switches["A"].breaks = True
-    barriers = send_slots(trunk.cluster, {pair: PairDecision({}, None, tables[pair][::-1], 64) for pair in pairs})
-    assert len(barriers) == 1 and trunk.log == [("B", "modify", pair_group_id("A")), ("B", "asked", 0)]
+    barriers = send_slots(
+        trunk.cluster, {pair: PairDecision({}, None, tables[pair][::-1], 64) for pair in pairs}
+    )
+    assert len(barriers) == 1 and trunk.log == [
+        ("B", "modify", pair_group_id("A")),
+        ("B", "asked", 0),
+    ]
     odd = trunk.cluster.members["A"]
-    assert odd.installed is None and odd.dirty and odd.retry_s > 0 and not trunk.cluster.members["B"].dirty
+    assert (
+        odd.installed is None
+        and odd.dirty
+        and odd.retry_s > 0
+        and not trunk.cluster.members["B"].dirty
+    )
     assert list(odd.faults) == ["its slot tables cannot be sent"]
 
 
-def test_a_table_that_changes_nothing_but_dead_slots_is_not_sent(model: bridge_model.Cluster) -> None:
+def test_a_table_that_changes_nothing_but_dead_slots_is_not_sent(
+    model: bridge_model.Cluster,
+) -> None:
     trunk = Trunk(model)
     one, other = (path.key for path in model.fabric.paths("A", "B"))
     dead = tuple(replace(nic, up=nic.port != other[0]) for nic in model.hosts["A"].nics)
-    trunk.fabric = replace(model.fabric, hosts={**model.hosts, "A": replace(model.hosts["A"], nics=dead)})
+    trunk.fabric = replace(
+        model.fabric, hosts={**model.hosts, "A": replace(model.hosts["A"], nics=dead)}
+    )
     trunk.cluster.pair_slots["A", "B"] = (one,) * 64
     trunk.turn()
     trunk.log.clear()
@@ -509,7 +579,10 @@ def test_a_table_that_changes_nothing_but_dead_slots_is_not_sent(model: bridge_m
 def test_others_may_have_the_lock_while_hosts_are_planned(
     model: bridge_model.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With many hosts that is much work: a machine that is busy besides would keep signs of life waiting."""
+    """With many hosts that is much work:
+
+    a machine that is busy besides would keep signs of life waiting.
+    """
     trunk = Trunk(model)
     trunk.fabric = other(model)
     planned: list[str] = []
@@ -547,7 +620,9 @@ def test_of_many_hosts_few_are_audited_at_once_and_none_is_forgotten() -> None:
         seen += [member.name for member in due]
         for member in due:
             member.audited_s = now_s
-    assert seen == [f"h{number:02}" for number in reversed(range(20))], "those first that were longest ago"
+    assert seen == [f"h{number:02}" for number in reversed(range(20))], (
+        "those first that were longest ago"
+    )
     assert trunk.app._due_for_audit(now_s + 9.0) == []
     assert len(trunk.app._due_for_audit(now_s + 11.0)) < 20
     trunk.cluster.started = False

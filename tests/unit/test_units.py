@@ -1,4 +1,7 @@
-"""The systemd units that are installed with the host scripts: what they may do, and that they are what the docs say."""
+"""The systemd units that are installed with the host scripts:
+
+what they may do, and that they are what the docs say.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,20 @@ import pytest
 SCRIPTS = Path(__file__).resolve().parents[2] / "ovs-host-scripts"
 MAX_EXPOSED = 30  # tenths, of 100: below 3 out of 10
 
-pytestmark = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+pytestmark = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="needs systemd-analyze"
+)
 
 
 @pytest.mark.parametrize("name", ["ri2n-controller.service", "ri2n-reorder.service"])
 def test_a_service_has_hardly_more_powers_than_it_needs(name: str) -> None:
-    argv = ["systemd-analyze", "security", "--no-pager", "--offline=true", f"--threshold={MAX_EXPOSED}"]
+    argv = [
+        "systemd-analyze",
+        "security",
+        "--no-pager",
+        "--offline=true",
+        f"--threshold={MAX_EXPOSED}",
+    ]
     done = subprocess.run([*argv, str(SCRIPTS / name)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -1,4 +1,7 @@
-"""What the VLAN app sends: probes and announcements of every NIC in every VLAN, and what it makes of silence."""
+"""What the VLAN app sends:
+
+probes and announcements of every NIC in every VLAN, and what it makes of silence.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,8 @@ class Line:
         return 1
 
     def send_bytes(self, data: bytes) -> None:
-        # header 8, buffer 4, length of actions 2, padding 2, match 16, then the action: type 2, length 2, port 4
+        # header 8, buffer 4, length of actions 2, padding 2, match 16, then the action: type 2,
+        # length 2, port 4
         (actions,) = struct.unpack_from("!H", data, 12)
         (port,) = struct.unpack_from("!I", data, 36)
         self.frames.append((port, data[32 + actions :]))
@@ -86,7 +90,11 @@ class World:
 
     def everybody(self) -> set[tuple[str, int]]:
         assert self.tree is not None
-        return {(name, tag_of(self.tree.trees, tree)) for name in self.lines for tree in range(self.tree.trees.count)}
+        return {
+            (name, tag_of(self.tree.trees, tree))
+            for name in self.lines
+            for tree in range(self.tree.trees.count)
+        }
 
 
 @pytest.fixture
@@ -99,7 +107,9 @@ def test_every_nic_is_announced_in_every_vlan_and_again_after_a_change(world: Wo
     assert world.announced() == world.everybody()
     world.run(2.0)
     assert len(world.announced()) < len(world.everybody()) / 2  # they are repeated, but not at once
-    world.fabric = Fabric(world.fabric.hosts, routing=world.fabric.routing)  # a switch may have forgotten them
+    world.fabric = Fabric(
+        world.fabric.hosts, routing=world.fabric.routing
+    )  # a switch may have forgotten them
     world.run(2.0)
     assert world.announced() == world.everybody()
 
@@ -112,20 +122,28 @@ def test_nothing_is_sent_before_the_controller_is_in_charge(world: World) -> Non
 
 def test_probes_go_from_nic_to_nic_in_the_vlan_that_they_name(world: World) -> None:
     world.run(1.0)
-    macs = {bytes.fromhex(host.nics[0].mac.replace(":", "")) for host in world.fabric.hosts.values()}
+    macs = {
+        bytes.fromhex(host.nics[0].mac.replace(":", "")) for host in world.fabric.hosts.values()
+    }
     seen = set()
     for name, line in world.lines.items():
         for port, frame in line.frames:
             if untagged(frame)[0][12:14] == OUI_EXTENDED.to_bytes(2, "big"):
                 continue
             probe = world.cluster.probes.decode(frame, world.now_s)
-            assert (probe.kind, probe.dpid, probe.port) == (ProbeKind.TREE, world.fabric.hosts[name].dpid, port)
+            assert (probe.kind, probe.dpid, probe.port) == (
+                ProbeKind.TREE,
+                world.fabric.hosts[name].dpid,
+                port,
+            )
             assert frame[:6] in macs and frame[:6] != frame[6:12]
             seen.add(probe.vlan)
     assert seen == {vlan for _, vlan in world.everybody()}
 
 
-def test_vlans_are_judged_by_how_far_this_machine_is_behind_with_reading_probes(world: World) -> None:
+def test_vlans_are_judged_by_how_far_this_machine_is_behind_with_reading_probes(
+    world: World,
+) -> None:
     assert world.tree is not None
     world.cluster.wiring.lag_s = 1.5
     world.run(0.025)
@@ -138,9 +156,15 @@ def test_a_port_that_is_dead_in_one_direction_is_taken_over_as_such(
 ) -> None:
     assert world.tree is not None
     nic: NicId = ("n1", 1)
-    monkeypatch.setattr(type(world.tree.liveness), "dead_ports", property(lambda _: frozenset({(nic, 2, direction)})))
+    monkeypatch.setattr(
+        type(world.tree.liveness),
+        "dead_ports",
+        property(lambda _: frozenset({(nic, 2, direction)})),
+    )
     assert world.tree.found_dead()
     dead = world.tree.dead
     assert not world.tree.found_dead()  # the same as before
     only = frozenset({(nic, 2)})
-    assert (dead.sending, dead.receiving) == ((only, frozenset()) if direction == "tx" else (frozenset(), only))
+    assert (dead.sending, dead.receiving) == (
+        (only, frozenset()) if direction == "tx" else (frozenset(), only)
+    )

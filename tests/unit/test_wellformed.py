@@ -64,14 +64,20 @@ BAD = {
     "hello, an element too long": message(w.HELLO, struct.pack("!HHI", 1, 9, 0)),
     "hello, cut off": message(w.HELLO, b"\0\1"),
     "ports, length 0": multipart(w.PORT_DESCRIPTION, port(length=0)),
-    "ports, a property of 0": multipart(w.PORT_DESCRIPTION, port(properties=struct.pack("!HHI", 0, 0, 0))),
-    "ports, a property too long": multipart(w.PORT_DESCRIPTION, port(properties=struct.pack("!HHI", 0, 9, 0))),
+    "ports, a property of 0": multipart(
+        w.PORT_DESCRIPTION, port(properties=struct.pack("!HHI", 0, 0, 0))
+    ),
+    "ports, a property too long": multipart(
+        w.PORT_DESCRIPTION, port(properties=struct.pack("!HHI", 0, 9, 0))
+    ),
     "ports, a property that reaches into the next port": multipart(
         w.PORT_DESCRIPTION, port(properties=struct.pack("!HHI", 0, 16, 0)) + port(2)
     ),
     "ports, cut off": multipart(w.PORT_DESCRIPTION, port()[:39]),
     "port statistics, length 0": multipart(w.PORT_STATS, port_stats(length=0)),
-    "port statistics, a property of 1": multipart(w.PORT_STATS, port_stats(struct.pack("!HHI", 0, 1, 0))),
+    "port statistics, a property of 1": multipart(
+        w.PORT_STATS, port_stats(struct.pack("!HHI", 0, 1, 0))
+    ),
     "port statistics, cut off": multipart(w.PORT_STATS, bytes(79)),
     "description, short": multipart(w.DESCRIPTION, bytes(1055)),
     "multipart, cut off": message(w.MULTIPART_REPLY, b"\0\0"),
@@ -121,7 +127,10 @@ def test_of_other_versions_little_is_read(kind: int) -> None:
 def test_what_is_let_through_is_parsed_or_refused_and_never_for_ever(
     name: str, changes: list[tuple[int, int]], cut: int
 ) -> None:
-    """Mutated messages: the check says no, or os-ken's parser comes to an end, with a message or an exception."""
+    """Mutated messages:
+
+    the check says no, or os-ken's parser comes to an end, with a message or an exception.
+    """
     data = bytearray(GOOD[name])
     for position, value in changes:
         data[position % len(data)] = value

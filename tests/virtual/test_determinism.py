@@ -1,4 +1,7 @@
-"""Virtual time: the same run twice gives the same figures to the last digit, another seed others; sleeping is free."""
+"""Virtual time: the same run twice gives the same figures to the last digit, another seed others.
+
+Sleeping is free.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ from ri2n_lab.guests.kernels import Kernel
 ETC_NETNS = Path("/etc/netns")
 SLEEP_S = 600
 LIMIT_S = 590.0  # so a second of sleep costs less than a real one, or the guest is ended
-# Each reading of the clock moves it, and making a folder that is there takes fewer than making a new one.
+# Each reading of the clock moves it, and making a folder that is there takes fewer than making a
+# new one.
 SAY = """
 import os, time
 os.makedirs("/etc/netns/ri2n-x")
@@ -53,7 +57,10 @@ def folder_of_a_lab() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def told(virtual: Kernel) -> list[Told]:
-    """Three guests: of the first two, one runs beside a lab of the machine itself; the third has another seed."""
+    """Three guests: of the first two, one runs beside a lab of the machine itself.
+
+    The third has another seed.
+    """
 
     def start(seed: int) -> Guest:
         command = f"sleep {SLEEP_S}; exec {sys.executable} -c '{SAY}'"
@@ -91,14 +98,34 @@ def test_sleeping_costs_nothing(told: list[Told]) -> None:
 
 def bench(path: Path, cpu: int) -> subprocess.Popen[bytes]:
     """A short `ri2n bench fig4` on one CPU: a second of four streams over two links."""
-    command = ["taskset", "-c", str(cpu), sys.executable, "-m", "ri2n_sdn.cli.main", "bench", "fig4"]
-    command += ["--kernel", "virtual", "--topologies", "b", "--strategies", "max_min", "--streams", "4"]
+    command = [
+        "taskset",
+        "-c",
+        str(cpu),
+        sys.executable,
+        "-m",
+        "ri2n_sdn.cli.main",
+        "bench",
+        "fig4",
+    ]
+    command += [
+        "--kernel",
+        "virtual",
+        "--topologies",
+        "b",
+        "--strategies",
+        "max_min",
+        "--streams",
+        "4",
+    ]
     command += ["--seconds", "1", "--warmup", "1", "--json", str(path)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 def test_the_same_run_twice_gives_the_same_table(virtual: Kernel, tmp_path: Path) -> None:
-    """To the last digit, with what each second's figures were and how long the guest took by its own clock."""
+    """To the last digit, with what each second's figures were and how long the guest took by its
+    own clock.
+    """
     paths = [tmp_path / f"{number}.json" for number in (1, 2)]
     cpus = sorted(os.sched_getaffinity(0))
     for process in [bench(path, cpus[number % len(cpus)]) for number, path in enumerate(paths)]:

@@ -1,4 +1,7 @@
-"""What our changes to the guests' kernel must not change: clocks, registers, memory and signals of programs."""
+"""What our changes to the guests' kernel must not change:
+
+clocks, registers, memory and signals of programs.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +42,16 @@ def asked(clock):  # the kernel, past what programs read by themselves
 offset = time.time_ns() - time.monotonic_ns() + 256  # the second was read later
 read = []
 for _ in range(500):
-    read += [time.monotonic_ns(), asked(1), time.monotonic_ns(), time.time_ns() - offset, asked(0) - offset]
+    read += [time.monotonic_ns(), asked(1), time.monotonic_ns()]
+    read += [time.time_ns() - offset, asked(0) - offset]
 print(json.dumps(read))
 """
 
 
 def test_a_program_and_the_kernel_read_one_clock(virtual: Kernel, tmp_path: Path) -> None:
-    """Each reading costs the same, whoever makes it; only a tick of the kernel's may come between."""
+    """Each reading costs the same, whoever makes it; only a tick of the kernel's may come
+    between.
+    """
     read = said(virtual, CLOCKS, tmp_path)
     assert isinstance(read, list)
     steps = [after - before for before, after in pairwise(read)]
@@ -69,7 +75,9 @@ print(json.dumps(late))
 """
 
 
-def test_a_program_that_reads_the_clock_again_and_again_hears_its_alarm(kernel: Kernel, tmp_path: Path) -> None:
+def test_a_program_that_reads_the_clock_again_and_again_hears_its_alarm(
+    kernel: Kernel, tmp_path: Path
+) -> None:
     late = said(kernel, ALARMS, tmp_path)
     assert isinstance(late, list) and min(late) >= 0
     if kernel.virtual:
@@ -117,7 +125,9 @@ def write(number):
         right[area, page] = value = draw.randbytes(8)
         areas[area][page * PAGE : page * PAGE + 8] = value
 def wrong():
-    return sum(areas[area][page * PAGE : page * PAGE + 8] != value for (area, page), value in right.items())
+    return sum(
+        areas[area][page * PAGE : page * PAGE + 8] != value
+        for (area, page), value in right.items())
 write(3000)
 results = []
 for _ in range(5):

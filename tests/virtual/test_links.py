@@ -18,7 +18,8 @@ from ri2n_sdn.fabric.topology import load_topology
 from ri2n_lab.cluster import Lab
 from ri2n_lab.traffic.iperf import IperfRun
 with Lab.create(load_topology(Path(sys.argv[1]))) as lab:
-    print(IperfRun(lab, "A", ["B"], streams=4, seconds=2).results(skip_s=0.5, window_s=1)["B"].goodput_bps)
+    run = IperfRun(lab, "A", ["B"], streams=4, seconds=2)
+    print(run.results(skip_s=0.5, window_s=1)["B"].goodput_bps)
 """
 
 

@@ -1,4 +1,7 @@
-"""What RI2N is measured against: other ways to use several links, each set up in a lab as its own manual says."""
+"""What RI2N is measured against:
+
+other ways to use several links, each set up in a lab as its own manual says.
+"""
 
 from __future__ import annotations
 

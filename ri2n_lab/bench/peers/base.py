@@ -1,4 +1,7 @@
-"""What all peers share: their one signature, the networks they see, and how a lab of theirs is known to work."""
+"""What all peers share:
+
+their one signature, the networks they see, and how a lab of theirs is known to work.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ __all__ = [
 ]
 
 BRIDGE = "br-peer"
-"""The bridge of a peer that runs Open vSwitch; with a hyphen, which no NIC of a topology has in its name."""
+"""The bridge of a peer that runs Open vSwitch.
+
+With a hyphen, which no NIC of a topology has in its name.
+"""
 
 SERVER = "A"
 """The host that receives in every bench."""
@@ -44,11 +50,16 @@ CLOSED_PORT = 9  # nobody listens there, so a host that gets through is refused 
 TCP_RMEM = "4096 131072 6291456"
 
 Network = tuple[str, int]
-"""A switch, and which of a host's NICs on that switch: two NICs on one switch are in two networks."""
+"""A switch, and which of a host's NICs on that switch: two NICs on one switch are in two
+networks.
+"""
 
 
 class Peer(Protocol):
-    """One way to use several links. `why_not`, `topology` and `target` are pure; `lacks` looks at this machine."""
+    """One way to use several links. `why_not`, `topology` and `target` are pure.
+
+    `lacks` looks at this machine.
+    """
 
     name: str
     title: str
@@ -57,7 +68,10 @@ class Peer(Protocol):
     udp: bool  # whether it carries UDP at all
 
     def why_not(self, topology: Topology, server: str, clients: Sequence[str]) -> str | None:
-        """Why it cannot carry traffic from `clients` to `server` on this topology, in one sentence; None: it can."""
+        """Why it cannot carry traffic from `clients` to `server` on this topology, in one sentence.
+
+        None: it can.
+        """
 
     def lacks(self) -> str | None:
         """What this machine lacks for it, in one sentence; None when it has all."""
@@ -75,16 +89,25 @@ class Peer(Protocol):
         """The IPv4 address that `client` connects to."""
 
     def whole(self, lab: Lab, client: str, server: str) -> str | None:
-        """None when every link that the peer sees between the two carries packets, else what is missing."""
+        """None when every link that the peer sees between the two carries packets, else what is
+        missing.
+        """
 
 
-def await_whole(peer: Peer, lab: Lab, clients: Sequence[str], server: str, timeout_s: float = WHOLE_S) -> None:
-    """Wait until every client reaches the server over every link; NotAvailable, with the reason, when never."""
+def await_whole(
+    peer: Peer, lab: Lab, clients: Sequence[str], server: str, timeout_s: float = WHOLE_S
+) -> None:
+    """Wait until every client reaches the server over every link.
+
+    NotAvailable, with the reason, when never.
+    """
     deadline = time.monotonic() + timeout_s
     for client in clients:
         while (missing := peer.whole(lab, client, server)) is not None:
             if time.monotonic() > deadline:
-                raise NotAvailable(f"peer {peer.name}: not working {timeout_s:g} s after its set-up: {missing}")
+                raise NotAvailable(
+                    f"peer {peer.name}: not working {timeout_s:g} s after its set-up: {missing}"
+                )
             time.sleep(0.1)
 
 
@@ -108,12 +131,17 @@ def common_networks(topology: Topology, one: str, other: str) -> list[Network]:
 
 def address_on(topology: Topology, host: str, network: Network) -> str:
     """The host's address in that network, of one /24 per network."""
-    known = list(dict.fromkeys(each for name in topology.hosts for each in networks(topology, name)))
+    known = list(
+        dict.fromkeys(each for name in topology.hosts for each in networks(topology, name))
+    )
     return f"10.78.{known.index(network)}.{topology.number(host)}"
 
 
 def no_common_network(topology: Topology, server: str, clients: Sequence[str]) -> str | None:
-    """The reason why no peer at all works when a client shares no switch with the server; None when all do."""
+    """The reason why no peer at all works when a client shares no switch with the server.
+
+    None when all do.
+    """
     for client in clients:
         if not common_networks(topology, client, server):
             return f"{client} and {server} share no network"
@@ -124,7 +152,10 @@ def no_common_network(topology: Topology, server: str, clients: Sequence[str]) -
 
 
 def tune(lab: Lab, host: str, *settings: str) -> None:
-    """The sysctls of every peer's hosts, and more of them: receive buffers, no memory of earlier connections."""
+    """The sysctls of every peer's hosts, and more of them:
+
+    receive buffers, no memory of earlier connections.
+    """
     common = [f"net.ipv4.tcp_rmem={TCP_RMEM}", "net.ipv4.tcp_no_metrics_save=1"]
     common += [f"net.ipv4.conf.{which}.rp_filter=0" for which in ("all", "default")]
     nics = [f"net.ipv4.conf.{nic.name}.rp_filter=0" for nic in lab.topology.hosts[host].nics]
@@ -133,20 +164,28 @@ def tune(lab: Lab, host: str, *settings: str) -> None:
 
 def clear_address(lab: Lab, host: str) -> None:
     """Take the host's addresses from its first NIC, where a lab puts them."""
-    ip_batch([f"addr flush dev {lab.topology.hosts[host].nics[0].name} scope global"], lab.namespace(host))
+    ip_batch(
+        [f"addr flush dev {lab.topology.hosts[host].nics[0].name} scope global"],
+        lab.namespace(host),
+    )
 
 
 def hide_nics(lab: Lab, host: str) -> None:
     """Let nobody but Open vSwitch see what the host's NICs receive.
 
-    On the netdev datapath it reads copies: the kernel would answer ARP with the NICs' own MACs, behind which there is
-    no address, and take packets in that the bridge delivers too.
+    On the netdev datapath it reads copies: the kernel would answer ARP with the NICs' own MACs,
+    behind which there is no address, and take packets in that the bridge delivers too.
     """
     if lab.datapath != "netdev":
         return
     names = [nic.name for nic in lab.topology.hosts[host].nics]
-    chain = 'add chain netdev peer {0} {{ type filter hook ingress device "{0}" priority 0; policy drop; }}'
-    lab.exec(host, ["nft", "; ".join(["add table netdev peer", *(chain.format(name) for name in names)])])
+    chain = (
+        'add chain netdev peer {0} {{ type filter hook ingress device "{0}" priority 0; policy '
+        "drop; }}"
+    )
+    lab.exec(
+        host, ["nft", "; ".join(["add table netdev peer", *(chain.format(name) for name in names)])]
+    )
 
 
 def kernel_lacks(device: str, *options: str) -> bool:
@@ -171,7 +210,8 @@ def pings(lab: Lab, host: str, address: str, *options: str, count: int = 1) -> b
 def flows_pass(lab: Lab, host: str, address: str, count: int = FLOWS) -> bool:
     """Whether `count` new TCP connections all reach the host at `address`, which must refuse each.
 
-    Their ports differ, so where a hash chooses the link, all links are used but for a chance of 2 in 2 ** `count`.
+    Their ports differ, so where a hash chooses the link, all links are used but for a chance of 2
+    in 2 ** `count`.
     """
     module = [sys.executable, "-m", "ri2n_lab.bench.peers.knock", address]
     argv = [*module, str(CLOSED_PORT), str(count), str(FLOW_LIMIT_S)]
@@ -179,7 +219,10 @@ def flows_pass(lab: Lab, host: str, address: str, count: int = FLOWS) -> bool:
 
 
 def losses(lab: Lab, client: str, server: str, pings_count: int = 1) -> str | None:
-    """What `whole` says when pings or new flows from client to server's one address are lost; None when none are."""
+    """What `whole` says when pings or new flows from client to server's one address are lost.
+
+    None when none are.
+    """
     address = lab.address(server)
     if pings(lab, client, address, count=pings_count) and flows_pass(lab, client, address):
         return None

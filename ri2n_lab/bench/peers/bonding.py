@@ -21,7 +21,8 @@ def lacks_bonding() -> str | None:
 
 
 def bond_hosts(lab: Lab, options: str) -> None:
-    """Make each managed host's NICs one bond with `options` (as of `ip link add type bond`), with its address.
+    """Make each managed host's NICs one bond with `options` (as of `ip link add type bond`), with
+    its address.
 
     Queueing disciplines and offloads stay with the NICs.
     """
@@ -37,5 +38,7 @@ def bond_hosts(lab: Lab, options: str) -> None:
 
 def members(lab: Lab, host: str) -> dict[str, dict[str, Any]]:
     """The state of each NIC in its bond, as the kernel tells it (`ip -details -json link`)."""
-    links = json.loads(lab.exec(host, ["ip", "-details", "-json", "link", "show", "master", BOND]).stdout)
+    links = json.loads(
+        lab.exec(host, ["ip", "-details", "-json", "link", "show", "master", BOND]).stdout
+    )
     return {link["ifname"]: link["linkinfo"]["info_slave_data"] for link in links}

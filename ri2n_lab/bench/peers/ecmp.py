@@ -1,10 +1,19 @@
-"""Linux routing over equal or weighted paths: a nexthop group per destination, flows by their layer 4 hash."""
+"""Linux routing over equal or weighted paths:
+
+a nexthop group per destination, flows by their layer 4 hash.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ri2n_lab.bench.peers.base import address_on, common_networks, flows_pass, networks, no_common_network
+from ri2n_lab.bench.peers.base import (
+    address_on,
+    common_networks,
+    flows_pass,
+    networks,
+    no_common_network,
+)
 from ri2n_lab.bench.peers.subnets import number_nics, silent_network
 from ri2n_lab.cluster import Lab
 from ri2n_lab.cluster.run import CommandFailed, ip_batch, run
@@ -17,10 +26,12 @@ MAX_WEIGHT = 255
 
 
 class Ecmp:
-    """Each host has an address of its own on `lo`, each network a subnet; routes are static, without a daemon.
+    """Each host has an address of its own on `lo`, each network a subnet; routes are static,
+    without a daemon.
 
-    The kernel leaves out a next hop whose neighbour does not answer ARP, which takes it 5 to 10 s to find out. It
-    forgets routes over a NIC that is set down; `mend` writes them again, as a routing daemon would.
+    The kernel leaves out a next hop whose neighbour does not answer ARP, which takes it 5 to 10 s
+    to find out. It forgets routes over a NIC that is set down; `mend` writes them again, as a
+    routing daemon would.
     """
 
     name = "ecmp"
@@ -73,10 +84,17 @@ class Ecmp:
 
 
 def path_weights(rates_bps: Sequence[int]) -> list[int]:
-    """Whole weights from 1 to 255, as near to the ratios of the rates as the fastest path's 255 allows."""
+    """Whole weights from 1 to 255, as near to the ratios of the rates as the fastest path's 255
+    allows.
+    """
     greatest = max(rates_bps)
     small = next(
-        (n for n in range(1, MAX_WEIGHT + 1) if all((rate * n) % greatest == 0 for rate in rates_bps)), MAX_WEIGHT
+        (
+            n
+            for n in range(1, MAX_WEIGHT + 1)
+            if all((rate * n) % greatest == 0 for rate in rates_bps)
+        ),
+        MAX_WEIGHT,
     )
     return [max(1, round(rate * small / greatest)) for rate in rates_bps]
 
@@ -94,7 +112,10 @@ def _routes(lab: Lab, host: str) -> list[str]:
         rates = [min(own[network].rate_bps, there[network].rate_bps) for network in common]
         for network, weight in zip(common, path_weights(rates), strict=True):
             number += 1
-            lines.append(f"nexthop add id {number} via {address_on(topology, peer, network)} dev {own[network].name}")
+            lines.append(
+                f"nexthop add id {number} via {address_on(topology, peer, network)} dev "
+                f"{own[network].name}"
+            )
             members.append(f"{number},{weight}")
         number += 1
         lines.append(f"nexthop add id {number} group {'/'.join(members)}")

@@ -1,6 +1,8 @@
-"""`python -m ri2n_lab.bench.peers.knock ADDRESS PORT COUNT SECONDS`: does every connection reach the other host?
+"""`python -m ri2n_lab.bench.peers.knock ADDRESS PORT COUNT SECONDS`: does every connection reach
+the other host?
 
-The status is 0 when COUNT connections to a port where nobody listens are each refused, or accepted, within SECONDS.
+The status is 0 when COUNT connections to a port where nobody listens are each refused, or accepted,
+within SECONDS.
 """
 
 from __future__ import annotations
@@ -12,7 +14,10 @@ __all__ = ["knock", "main"]
 
 
 def knock(address: str, port: int, count: int, limit_s: float) -> int:
-    """How many of `count` connections, one after the other, got an answer; ends at the first without one."""
+    """How many of `count` connections, one after the other, got an answer.
+
+    Ends at the first without one.
+    """
     for number in range(count):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:
             connection.settimeout(limit_s)

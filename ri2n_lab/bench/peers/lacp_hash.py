@@ -16,7 +16,10 @@ COLLECTING_AND_DISTRIBUTING = 0x30
 
 
 class LacpHash:
-    """Every host is one 802.3ad bond; its partner is a bond of the one stacked switch, which hashes flows back."""
+    """Every host is one 802.3ad bond.
+
+    Its partner is a bond of the one stacked switch, which hashes flows back.
+    """
 
     name = "lacp_hash"
     title = f"Linux bonding, 802.3ad, layer 3+4 hash ({NEEDS})"
@@ -25,7 +28,9 @@ class LacpHash:
     udp = True
 
     def why_not(self, topology: Topology, server: str, clients: Sequence[str]) -> str | None:
-        """802.3ad bundles only links of one speed; any number of them, as the switches are stacked."""
+        """802.3ad bundles only links of one speed; any number of them, as the switches are
+        stacked.
+        """
         for host in (server, *clients):
             rates = sorted({nic.rate_bps / 1e6 for nic in topology.hosts[host].nics})
             if len(rates) > 1:
@@ -59,7 +64,10 @@ class LacpHash:
             states = members(lab, host)
             for nic, state in states.items() if len(states) > 1 else ():
                 agreed = state["ad_actor_oper_port_state"] & state["ad_partner_oper_port_state"]
-                if state["mii_status"] != "UP" or agreed & COLLECTING_AND_DISTRIBUTING != COLLECTING_AND_DISTRIBUTING:
+                if (
+                    state["mii_status"] != "UP"
+                    or agreed & COLLECTING_AND_DISTRIBUTING != COLLECTING_AND_DISTRIBUTING
+                ):
                     return f"LACP does not use {host}:{nic}"
             if disabled := disabled_members(lab, host):
                 return f"LACP at the switch does not use {', '.join(disabled)}"

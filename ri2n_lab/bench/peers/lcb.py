@@ -1,4 +1,7 @@
-"""Linux channel bonding, balance-rr: packets of one flow in turn over all links, the oldest of the peers."""
+"""Linux channel bonding, balance-rr:
+
+packets of one flow in turn over all links, the oldest of the peers.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,11 @@ PINGS_PER_LINK = 4
 
 
 class Lcb:
-    """Every host is one bond, every switch a network of its own: no LACP, no switch configuration, as on clusters.
+    """Every host is one bond, every switch a network of its own: no LACP, no switch configuration,
+    as on clusters.
 
-    What a host sends on link k can only arrive on link k of the other host, so all hosts must be alike.
+    What a host sends on link k can only arrive on link k of the other host, so all hosts must be
+    alike.
     """
 
     name = "lcb"
@@ -27,7 +32,9 @@ class Lcb:
     udp = True
 
     def why_not(self, topology: Topology, server: str, clients: Sequence[str]) -> str | None:
-        """Round robin needs the same number of links everywhere, link k of every host on switch k."""
+        """Round robin needs the same number of links everywhere, link k of every host on switch
+        k.
+        """
         first = [nic.switch for nic in topology.hosts[server].nics]
         for host, spec in topology.hosts.items():
             count = len(spec.nics)
@@ -35,10 +42,16 @@ class Lcb:
                 numbers = f"{server} has {len(first)} and {host} {count}"
                 return f"balance-rr needs the same number of links on all hosts, and {numbers}"
         if len(set(first)) < len(first):
-            return f"balance-rr needs a switch of its own for each link, and {server} has several on one"
+            return (
+                f"balance-rr needs a switch of its own for each link, and {server} has several "
+                "on one"
+            )
         for host, spec in topology.hosts.items():
             if [nic.switch for nic in spec.nics] != first:
-                return f"balance-rr needs link k of every host on one switch, and {host}'s are not where {server}'s are"
+                return (
+                    f"balance-rr needs link k of every host on one switch, and {host}'s are not "
+                    f"where {server}'s are"
+                )
         return None
 
     def lacks(self) -> str | None:
@@ -61,7 +74,10 @@ class Lcb:
         return lab.address(server)
 
     def whole(self, lab: Lab, client: str, server: str) -> str | None:
-        """All NICs up in both bonds, and no packet of many lost: consecutive ones take all links in turn."""
+        """All NICs up in both bonds, and no packet of many lost:
+
+        consecutive ones take all links in turn.
+        """
         for host in (client, server):
             for nic, state in members(lab, host).items():
                 if state["mii_status"] != "UP":

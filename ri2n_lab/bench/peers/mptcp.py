@@ -1,4 +1,7 @@
-"""Multipath TCP of the Linux kernel: one connection, a subflow per network, scheduled by the sender."""
+"""Multipath TCP of the Linux kernel:
+
+one connection, a subflow per network, scheduled by the sender.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ SUBFLOWS = 4
 
 
 class Mptcp:
-    """One subnet per network; the server signals its further addresses, clients open subflows from theirs."""
+    """One subnet per network.
+
+    The server signals its further addresses, clients open subflows from theirs.
+    """
 
     name = "mptcp"
     title = "Multipath TCP"
@@ -61,7 +67,9 @@ class Mptcp:
             for network in others:
                 nic = networks(topology, host)[network].name
                 kind = "signal" if host == SERVER else "subflow"
-                lines.append(f"mptcp endpoint add {address_on(topology, host, network)} dev {nic} {kind}")
+                lines.append(
+                    f"mptcp endpoint add {address_on(topology, host, network)} dev {nic} {kind}"
+                )
             ip_batch(lines, lab.namespace(host))
 
     def mend(self, lab: Lab) -> None:

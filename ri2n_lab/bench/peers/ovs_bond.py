@@ -1,11 +1,21 @@
-"""Open vSwitch's own bond, balance-tcp: flows by hash, moved between links every ten seconds by their load."""
+"""Open vSwitch's own bond, balance-tcp:
+
+flows by hash, moved between links every ten seconds by their load.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from ri2n_lab.bench.peers.base import BRIDGE, clear_address, hide_nics, losses, no_common_network, tune
+from ri2n_lab.bench.peers.base import (
+    BRIDGE,
+    clear_address,
+    hide_nics,
+    losses,
+    no_common_network,
+    tune,
+)
 from ri2n_lab.bench.peers.stacked import NEEDS, bundle_ports, disabled_members, stacked
 from ri2n_lab.cluster import Lab
 from ri2n_lab.cluster.run import ip_batch
@@ -46,12 +56,43 @@ class OvsBond:
             hide_nics(lab, host)
             nics = [nic.name for nic in lab.topology.hosts[host].nics]
             args = ["--", "--id=@noop", "create", "QoS", "type=linux-noop"]
-            args += ["--", "add-br", BRIDGE, "--", "set", "bridge", BRIDGE, f"datapath_type={lab.datapath}"]
+            args += [
+                "--",
+                "add-br",
+                BRIDGE,
+                "--",
+                "set",
+                "bridge",
+                BRIDGE,
+                f"datapath_type={lab.datapath}",
+            ]
             if len(nics) > 1:
-                args += ["--", "add-bond", BRIDGE, BOND, *nics, "bond_mode=balance-tcp", "lacp=active"]
-                args += ["other_config:lacp-time=fast", "other_config:bond-detect-mode=carrier", "qos=@noop"]
+                args += [
+                    "--",
+                    "add-bond",
+                    BRIDGE,
+                    BOND,
+                    *nics,
+                    "bond_mode=balance-tcp",
+                    "lacp=active",
+                ]
+                args += [
+                    "other_config:lacp-time=fast",
+                    "other_config:bond-detect-mode=carrier",
+                    "qos=@noop",
+                ]
             else:
-                args += ["--", "add-port", BRIDGE, nics[0], "--", "set", "port", nics[0], "qos=@noop"]
+                args += [
+                    "--",
+                    "add-port",
+                    BRIDGE,
+                    nics[0],
+                    "--",
+                    "set",
+                    "port",
+                    nics[0],
+                    "qos=@noop",
+                ]
             lab.vsctl(host, *args)
             lab.exec(host, ["ethtool", "-K", BRIDGE, "tso", "off", "gso", "off", "gro", "off"])
             lines = [f"addr add {lab.address(host)}/24 brd + dev {BRIDGE}", f"link set {BRIDGE} up"]

@@ -1,10 +1,20 @@
-"""Open vSwitch select groups with equal weights and static flows: what one can write by hand without a controller."""
+"""Open vSwitch select groups with equal weights and static flows:
+
+what one can write by hand without a controller.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ri2n_lab.bench.peers.base import BRIDGE, clear_address, hide_nics, losses, no_common_network, tune
+from ri2n_lab.bench.peers.base import (
+    BRIDGE,
+    clear_address,
+    hide_nics,
+    losses,
+    no_common_network,
+    tune,
+)
 from ri2n_lab.cluster import Lab
 from ri2n_lab.cluster.plan import nic_mac
 from ri2n_lab.cluster.run import ip_batch
@@ -14,9 +24,11 @@ __all__ = ["OvsEqual"]
 
 
 class OvsEqual:
-    """Per destination one select group (dp_hash) with a bucket of weight 1 per common link, watched by carrier.
+    """Per destination one select group (dp_hash) with a bucket of weight 1 per common link, watched
+    by carrier.
 
-    A host has one MAC, which a switch knows behind one port: of several NICs on one switch only the first is used.
+    A host has one MAC, which a switch knows behind one port: of several NICs on one switch only the
+    first is used.
     """
 
     name = "ovs_equal"
@@ -32,7 +44,10 @@ class OvsEqual:
         several = [host for host in (server, *clients) if len(topology.hosts[host].nics) > 1]
         if several and all(len(_links(topology, host)) == 1 for host in several):
             host = several[0]
-            return f"a host's one MAC is behind one port of a switch, and all NICs of {host} are on one switch"
+            return (
+                f"a host's one MAC is behind one port of a switch, and all NICs of {host} are "
+                "on one switch"
+            )
         return None
 
     def lacks(self) -> str | None:
@@ -44,13 +59,16 @@ class OvsEqual:
         return topology
 
     def set_up(self, lab: Lab) -> None:
-        """A bridge per managed host with static flows and groups, and static neighbours everywhere."""
+        """A bridge per managed host with static flows and groups, and static neighbours
+        everywhere.
+        """
         for host, spec in lab.topology.hosts.items():
             tune(lab, host)
             device = _make_bridge(lab, host) if spec.managed else spec.nics[0].name
             others = [name for name in lab.topology.hosts if name != host]
             entries = [
-                f"neigh replace {lab.address(name)} lladdr {_mac(lab.topology, name)} dev {device}" for name in others
+                f"neigh replace {lab.address(name)} lladdr {_mac(lab.topology, name)} dev {device}"
+                for name in others
             ]
             ip_batch(entries, lab.namespace(host))
 
@@ -81,7 +99,11 @@ def _links(topology: Topology, host: str) -> dict[str, NicSpec]:
 def _mac(topology: Topology, host: str) -> str:
     """The MAC behind which a host is reached: its bridge's, or a plain host's NIC's."""
     spec = topology.hosts[host]
-    return f"02:00:00:00:00:{topology.number(host):02x}" if spec.managed else nic_mac(topology, host, spec.nics[0].name)
+    return (
+        f"02:00:00:00:00:{topology.number(host):02x}"
+        if spec.managed
+        else nic_mac(topology, host, spec.nics[0].name)
+    )
 
 
 def _make_bridge(lab: Lab, host: str) -> str:
@@ -91,7 +113,14 @@ def _make_bridge(lab: Lab, host: str) -> str:
     own = _links(topology, host)
     ports = {switch: number for number, switch in enumerate(own, start=1)}
     args = ["--", "--id=@noop", "create", "QoS", "type=linux-noop", "--", "add-br", BRIDGE]
-    args += ["--", "set", "bridge", BRIDGE, "fail_mode=secure", "protocols=OpenFlow10,OpenFlow13,OpenFlow15"]
+    args += [
+        "--",
+        "set",
+        "bridge",
+        BRIDGE,
+        "fail_mode=secure",
+        "protocols=OpenFlow10,OpenFlow13,OpenFlow15",
+    ]
     args += [f"datapath_type={lab.datapath}", f'other_config:hwaddr="{_mac(topology, host)}"']
     for switch, nic in own.items():
         args += ["--", "add-port", BRIDGE, nic.name, "--", "set", "port", nic.name, "qos=@noop"]
@@ -103,9 +132,14 @@ def _make_bridge(lab: Lab, host: str) -> str:
         if peer == host or not common:
             continue
         number = topology.number(peer)
-        buckets = [f"bucket=bucket_id:{port},weight:1,watch_port:{port},actions=output:{port}" for port in common]
+        buckets = [
+            f"bucket=bucket_id:{port},weight:1,watch_port:{port},actions=output:{port}"
+            for port in common
+        ]
         groups.append(f"group_id={number},type=select,selection_method=dp_hash,{','.join(buckets)}")
-        flows.append(f"priority=20,in_port=LOCAL,dl_dst={_mac(topology, peer)},actions=group:{number}")
+        flows.append(
+            f"priority=20,in_port=LOCAL,dl_dst={_mac(topology, peer)},actions=group:{number}"
+        )
     lab.ofctl(host, "add-groups", BRIDGE, "-", input="\n".join(groups) + "\n")
     lab.ofctl(host, "add-flows", BRIDGE, "-", input="\n".join(flows) + "\n")
     lab.exec(host, ["ethtool", "-K", BRIDGE, "tso", "off", "gso", "off", "gro", "off"])

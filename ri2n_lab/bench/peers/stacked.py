@@ -15,18 +15,23 @@ NEEDS = "best case: all switches stacked as one (MLAG), which plain switches can
 
 
 def stacked(topology: Topology) -> Topology:
-    """The same hosts and rates, with all NICs on one switch: what LACP needs, and more than plain switches are.
+    """The same hosts and rates, with all NICs on one switch: what LACP needs, and more than plain
+    switches are.
 
-    It has the smallest port buffer of the switches that it replaces. A frame may enter on any link and leave on any,
-    so it can carry more than the topology it stands for.
+    It has the smallest port buffer of the switches that it replaces. A frame may enter on any link
+    and leave on any, so it can carry more than the topology it stands for.
     """
     if len(topology.switches) == 1:
         return topology
     name = next(iter(topology.switches))
     buffer_bytes = min(switch.port_buffer_bytes for switch in topology.switches.values())
-    drop = max(topology.switches.values(), key=lambda switch: switch.drop == "newest").drop  # the worst of both
+    drop = max(
+        topology.switches.values(), key=lambda switch: switch.drop == "newest"
+    ).drop  # the worst of both
     hosts = {
-        host: spec.model_copy(update={"nics": tuple(nic.model_copy(update={"switch": name}) for nic in spec.nics)})
+        host: spec.model_copy(
+            update={"nics": tuple(nic.model_copy(update={"switch": name}) for nic in spec.nics)}
+        )
         for host, spec in topology.hosts.items()
     }
     changes = {
@@ -38,7 +43,9 @@ def stacked(topology: Topology) -> Topology:
 
 
 def bundle_ports(lab: Lab) -> None:
-    """Make the ports of each managed host with several NICs one LACP bond (balance-tcp) of the one switch."""
+    """Make the ports of each managed host with several NICs one LACP bond (balance-tcp) of the
+    one switch.
+    """
     switch = next(iter(lab.topology.switches))
     # linux-noop: Open vSwitch leaves the ports' own shaping alone.
     args = ["--", "--id=@noop", "create", "QoS", "type=linux-noop"]
@@ -55,11 +62,18 @@ def bundle_ports(lab: Lab) -> None:
 
 
 def disabled_members(lab: Lab, host: str) -> list[str]:
-    """The switch's ports to `host` that do not carry traffic, by the switch's own view; none for a host with one."""
+    """The switch's ports to `host` that do not carry traffic, by the switch's own view.
+
+    None for a host with one.
+    """
     if host not in _bundled(lab):
         return []
     ports = [port.device for port in switch_ports(lab.topology) if port.host == host]
-    enabled = set(re.findall(r"^(?:member|slave) (\S+): enabled", lab.appctl("sw", "bond/show", _bond(host)), re.M))
+    enabled = set(
+        re.findall(
+            r"^(?:member|slave) (\S+): enabled", lab.appctl("sw", "bond/show", _bond(host)), re.M
+        )
+    )
     return [port for port in ports if port not in enabled]
 
 

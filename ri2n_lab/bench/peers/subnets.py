@@ -1,8 +1,18 @@
-"""One IPv4 subnet per network: what peers need that choose between addresses or routes, not between links."""
+"""One IPv4 subnet per network:
+
+what peers need that choose between addresses or routes, not between links.
+"""
 
 from __future__ import annotations
 
-from ri2n_lab.bench.peers.base import address_on, clear_address, common_networks, networks, pings, tune
+from ri2n_lab.bench.peers.base import (
+    address_on,
+    clear_address,
+    common_networks,
+    networks,
+    pings,
+    tune,
+)
 from ri2n_lab.cluster import Lab
 from ri2n_lab.cluster.run import ip_batch
 
@@ -10,7 +20,8 @@ __all__ = ["number_nics", "silent_network"]
 
 
 def number_nics(lab: Lab, host: str, *settings: str) -> None:
-    """Give each NIC of a host its address in its network, and the host its sysctls, those in `settings` too.
+    """Give each NIC of a host its address in its network, and the host its sysctls, those in
+    `settings` too.
 
     Where a host has several NICs on one switch, each answers ARP for its own address only.
     """
@@ -20,12 +31,18 @@ def number_nics(lab: Lab, host: str, *settings: str) -> None:
     tune(lab, host, *settings)
     clear_address(lab, host)
     nics = networks(topology, host)
-    lines = [f"addr add {address_on(topology, host, network)}/24 dev {nic.name}" for network, nic in nics.items()]
+    lines = [
+        f"addr add {address_on(topology, host, network)}/24 dev {nic.name}"
+        for network, nic in nics.items()
+    ]
     ip_batch(lines, lab.namespace(host))
 
 
 def silent_network(lab: Lab, client: str, server: str) -> str | None:
-    """The first common network in which the server does not answer the client, in words; None when all work."""
+    """The first common network in which the server does not answer the client, in words.
+
+    None when all work.
+    """
     for network in common_networks(lab.topology, client, server):
         nic = networks(lab.topology, client)[network].name
         if not pings(lab, client, address_on(lab.topology, server, network), "-I", nic):

@@ -1,4 +1,7 @@
-"""Switches' configuration files, one per switch, in the language of each vendor; pure: text out of `SwitchPorts`."""
+"""Switches' configuration files, one per switch, in the language of each vendor; pure:
+
+text out of `SwitchPorts`.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +37,10 @@ def write(
 ) -> str:
     """The configuration of one switch in the language of `vendor`, one of VENDORS.
 
-    Ports are called as the vendor calls them, or by `port_format` (`{port}` is the number, `{port0}` one less,
-    `{switch}` the switch), or by `devices` (port -> name, for every port of the switch). `datapath_type` is for ovs
-    alone. BadInput, one line, for an unknown vendor, names that it cannot have, VLANs that it keeps for itself, and
-    times or sizes it cannot set.
+    Ports are called as the vendor calls them, or by `port_format` (`{port}` is the number,
+    `{port0}` one less, `{switch}` the switch), or by `devices` (port -> name, for every port of the
+    switch). `datapath_type` is for ovs alone. BadInput, one line, for an unknown vendor, names that
+    it cannot have, VLANs that it keeps for itself, and times or sizes it cannot set.
     """
     kind = vendor_named(vendor)
     _check(kind, switch)
@@ -62,7 +65,11 @@ def file_name(vendor: str, switch: SwitchPorts) -> str:
 
 
 def port_names(
-    vendor: str, switch: SwitchPorts, *, port_format: str | None = None, devices: Mapping[int, str] | None = None
+    vendor: str,
+    switch: SwitchPorts,
+    *,
+    port_format: str | None = None,
+    devices: Mapping[int, str] | None = None,
 ) -> Names:
     """Of each port of `switch` its name; see `write`."""
     kind = vendor_named(vendor)
@@ -72,7 +79,8 @@ def port_names(
     elif port_format is not None:
         parts = _template(port_format)
         names = {
-            port.number: "".join(_field(part, port.number, switch.name) for part in parts) for port in switch.ports
+            port.number: "".join(_field(part, port.number, switch.name) for part in parts)
+            for port in switch.ports
         }
         source = f"--port-format {port_format}"
     else:
@@ -82,7 +90,9 @@ def port_names(
         if not name:
             raise BadInput(f"{source}: no name for port {number} of {switch.name}")
         if not kind.is_name.fullmatch(name):
-            raise BadInput(f"{source}: {name!r} cannot be a port of {vendor} ({kind.port_name(5)!r} could)")
+            raise BadInput(
+                f"{source}: {name!r} cannot be a port of {vendor} ({kind.port_name(5)!r} could)"
+            )
         if kind.script and name == switch.name:
             raise BadInput(f"{source}: {name!r} is both a port and the bridge")
     if len(set(names.values())) < len(names):
@@ -94,28 +104,36 @@ def _check(kind: Vendor, switch: SwitchPorts) -> None:
     for number in switch.ids:
         if number == DEFAULT_VLAN:
             raise BadInput(
-                f"vlans: VLAN {number} is where switches put whatever is not configured: {kind.name} needs another"
+                f"vlans: VLAN {number} is where switches put whatever is not configured: "
+                f"{kind.name} needs another"
             )
         if number in kind.reserved:
-            raise BadInput(f"vlans: VLAN {number} cannot be used with {kind.name}: {kind.reserved[number]}")
+            raise BadInput(
+                f"vlans: VLAN {number} cannot be used with {kind.name}: {kind.reserved[number]}"
+            )
     # A switch that remembers longer than asked for does no harm, one that forgets sooner floods.
     longest = kind.ageing_s[1]
     if switch.ageing_s > longest:
         raise BadInput(
-            f"vlans.ageing_s: {switch.ageing_s:g} s cannot be had: {kind.name} forgets after {longest} s at most"
+            f"vlans.ageing_s: {switch.ageing_s:g} s cannot be had: {kind.name} forgets after "
+            f"{longest} s at most"
         )
     if kind.mac_table is not None and switch.mac_table > kind.mac_table:
         raise BadInput(
-            f"vlans.mac_table: {kind.name} remembers {kind.mac_table} addresses at most, not {switch.mac_table}"
+            f"vlans.mac_table: {kind.name} remembers {kind.mac_table} addresses at most, not "
+            f"{switch.mac_table}"
         )
 
 
 def _template(port_format: str) -> list[str]:
     """The template cut into text and fields; BadInput for other braces, or for no field at all."""
     parts = re.split(r"(\{port0?\}|\{switch\})", port_format)
-    if not {"{port}", "{port0}"} & set(parts) or any(brace in part for part in parts[::2] for brace in "{}"):
+    if not {"{port}", "{port0}"} & set(parts) or any(
+        brace in part for part in parts[::2] for brace in "{}"
+    ):
         raise BadInput(
-            f"--port-format {port_format}: must contain {{port}} or {{port0}}, and no other braces but {{switch}}"
+            f"--port-format {port_format}: must contain {{port}} or {{port0}}, and no other braces "
+            f"but {{switch}}"
         )
     return parts
 

@@ -1,4 +1,7 @@
-"""What the writers of all vendors share: what a vendor is, lists of VLANs, and text that is safe in every format."""
+"""What the writers of all vendors share:
+
+what a vendor is, lists of VLANs, and text that is safe in every format.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,21 @@ Names: TypeAlias = Mapping[int, str]
 """Of each port of a switch, by number, what the switch calls it."""
 
 LINE = 80
-"""Characters of a line with a list of VLANs: they wrap where a terminal does, and well before switches stop reading."""
+"""Characters of a line with a list of VLANs:
+
+they wrap where a terminal does, and well before switches stop reading.
+"""
 
 INDENT = 3  # of which so many may stand before what `wrapped` yields
 
 
 @dataclass(frozen=True)
 class Vendor:
-    """A kind of switch: `text` writes a switch's file, `port_name` says what it calls a port, `is_name` what it may.
+    """A kind of switch: `text` writes a switch's file, `port_name` says what it calls a port,
+    `is_name` what it may.
 
-    `reserved` says why an ID cannot be used. Addresses stay for at least and at most `ageing_s` seconds and there are
-    at most `mac_table` of them, where the configuration says how many.
+    `reserved` says why an ID cannot be used. Addresses stay for at least and at most `ageing_s`
+    seconds and there are at most `mac_table` of them, where the configuration says how many.
     """
 
     name: str
@@ -57,7 +64,10 @@ def listed(ids: Iterable[int]) -> str:
 
 
 def wrapped(first: str, more: str, ids: Iterable[int], after: str = "") -> Iterator[str]:
-    """Lines that together list the IDs, the first after `first`, others after `more`; indented no longer than LINE."""
+    """Lines that together list the IDs, the first after `first`, others after `more`.
+
+    Indented no longer than LINE.
+    """
     start, line = first, ""
     for part in ranges(ids):
         longer = f"{line},{part}" if line else part
@@ -75,5 +85,8 @@ def safe(text: str) -> str:
 
 
 def seconds(switch: SwitchPorts, least: int) -> int:
-    """The ageing time that is set: whole seconds, no fewer than asked for or than the `least` of the vendor."""
+    """The ageing time that is set:
+
+    whole seconds, no fewer than asked for or than the `least` of the vendor.
+    """
     return max(least, math.ceil(switch.ageing_s))

@@ -24,7 +24,10 @@ HEADER = """\
 
 
 def text(switch: SwitchPorts, names: Names) -> str:
-    """The file of one switch, for `configure` or `copy ... running-config`; BadInput when EOS is left without IDs."""
+    """The file of one switch, for `configure` or `copy ... running-config`.
+
+    BadInput when EOS is left without IDs.
+    """
     lines = [HEADER.format(name=switch.name)]
     lines += _internal(switch)
     lines += wrapped("no spanning-tree vlan-id ", "no spanning-tree vlan-id ", switch.ids)
@@ -53,7 +56,8 @@ def _internal(switch: SwitchPorts) -> list[str]:
             break
     if best[1] == 0:
         raise BadInput(
-            f"switches.{switch.name}: VLANs up to 4094 leave eos none for itself ({FIRST_INTERNAL} or higher)"
+            f"switches.{switch.name}: VLANs up to 4094 leave eos none for itself ({FIRST_INTERNAL} "
+            "or higher)"
         )
     return [f"vlan internal order ascending range {best[0]} {best[0] + best[1] - 1}"]
 
@@ -70,10 +74,14 @@ def _port(port: SwitchPort) -> Iterator[str]:
     else:
         yield "switchport mode trunk"
         native = (
-            "no switchport trunk native vlan" if port.native is None else f"switchport trunk native vlan {port.native}"
+            "no switchport trunk native vlan"
+            if port.native is None
+            else f"switchport trunk native vlan {port.native}"
         )
         yield native
-        yield from wrapped("switchport trunk allowed vlan ", "switchport trunk allowed vlan add ", port.carried)
+        yield from wrapped(
+            "switchport trunk allowed vlan ", "switchport trunk allowed vlan add ", port.carried
+        )
     if port.to_host:
         yield "spanning-tree portfast"
         yield "spanning-tree bpduguard enable"

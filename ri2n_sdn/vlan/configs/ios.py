@@ -26,10 +26,17 @@ HEADER = """\
 def text(switch: SwitchPorts, names: Names) -> str:
     """The file of one switch, to be pasted in configuration mode or copied to running-config."""
     order = [number for number, _ in switch.vlans]
-    lines = [HEADER.format(name=switch.name), "vtp mode transparent", "spanning-tree mode rapid-pvst"]
+    lines = [
+        HEADER.format(name=switch.name),
+        "vtp mode transparent",
+        "spanning-tree mode rapid-pvst",
+    ]
     lines += wrapped("spanning-tree vlan ", "spanning-tree vlan ", order[:INSTANCES])
     if order[INSTANCES:]:
-        lines.append(f"! Small switches run {INSTANCES} spanning trees: these VLANs, free of loops as well, have none.")
+        lines.append(
+            f"! Small switches run {INSTANCES} spanning trees: these VLANs, free of loops as well, "
+            "have none."
+        )
         lines += wrapped("no spanning-tree vlan ", "no spanning-tree vlan ", order[INSTANCES:])
     lines += [f"mac address-table aging-time {seconds(switch, AGEING_S[0])}", "!"]
     for number, name in sorted(switch.vlans):
@@ -52,10 +59,14 @@ def _port(port: SwitchPort) -> Iterator[str]:
     else:
         yield "switchport mode trunk"
         native = (
-            "no switchport trunk native vlan" if port.native is None else f"switchport trunk native vlan {port.native}"
+            "no switchport trunk native vlan"
+            if port.native is None
+            else f"switchport trunk native vlan {port.native}"
         )
         yield native
-        yield from wrapped("switchport trunk allowed vlan ", "switchport trunk allowed vlan add ", port.carried)
+        yield from wrapped(
+            "switchport trunk allowed vlan ", "switchport trunk allowed vlan add ", port.carried
+        )
     yield "switchport nonegotiate"
     if port.to_host:
         yield "spanning-tree portfast" if port.is_access else "spanning-tree portfast trunk"
@@ -73,5 +84,7 @@ IOS = Vendor(
     port_name=lambda port: f"GigabitEthernet1/0/{port}",
     is_name=re.compile(r"[A-Za-z]{2,30}[0-9]+(/[0-9]+){0,3}"),
     ageing_s=AGEING_S,
-    reserved=dict.fromkeys(range(1002, 1006), f"{listed(range(1002, 1006))} are kept for FDDI and Token Ring"),
+    reserved=dict.fromkeys(
+        range(1002, 1006), f"{listed(range(1002, 1006))} are kept for FDDI and Token Ring"
+    ),
 )

@@ -13,7 +13,8 @@ __all__ = ["JUNOS"]
 AGEING_S = (10, 1_000_000)
 
 HEADER = """\
-# {name}: written by ri2n vlan switch-config for Junos (ELS: EX2300 to EX4600, QFX5000); use "load set".
+# {name}: written by ri2n vlan switch-config for Junos (ELS: EX2300 to EX4600, QFX5000).
+# Load it with "load set".
 # Each VLAN is free of loops, all together are not: RSTP, one tree for all, would block cables that
 # are needed and is off. BPDU protection, which works without it, guards the ports of hosts.
 # Junos learns addresses per VLAN; a trunk drops untagged frames where it has no native-vlan-id, and

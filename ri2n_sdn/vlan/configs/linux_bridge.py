@@ -33,8 +33,10 @@ def text(switch: SwitchPorts, names: Names) -> str:
     ageing = 100 * seconds(switch, AGEING_S[0])  # the kernel counts it in 1/100 s
     lines = [
         HEADER.format(name=switch.name),
-        f"ip link show dev {bridge} >/dev/null 2>&1 || ip link add name {bridge} type bridge vlan_filtering 1",
-        f"ip link set dev {bridge} type bridge vlan_filtering 1 vlan_default_pvid 0 stp_state 0 ageing_time {ageing}",
+        f"ip link show dev {bridge} >/dev/null 2>&1 || ip link add name {bridge} type bridge "
+        "vlan_filtering 1",
+        f"ip link set dev {bridge} type bridge vlan_filtering 1 vlan_default_pvid 0 stp_state 0 "
+        f"ageing_time {ageing}",
         f"ip link set dev {bridge} up",
     ]
     for port in switch.ports:

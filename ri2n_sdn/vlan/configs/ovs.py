@@ -26,7 +26,10 @@ set -eu
 
 
 def text(switch: SwitchPorts, names: Names, datapath_type: str | None = None) -> str:
-    """The script of one switch, to be run as root where the ports' devices are; OVS_RUNDIR tells which Open vSwitch."""
+    """The script of one switch, to be run as root where the ports' devices are.
+
+    OVS_RUNDIR tells which Open vSwitch.
+    """
     bridge = shlex.quote(switch.name)
     settings = [
         "stp_enable=false",
@@ -59,7 +62,11 @@ def _port(port: SwitchPort, device: str, bridge: str) -> Iterator[str]:
     if port.is_access:
         settings = ["vlan_mode=access", f"tag={port.native}", "trunks=[]"]
     elif port.native is not None:
-        settings = ["vlan_mode=native-untagged", f"tag={port.native}", f"trunks={_list(port.carried)}"]
+        settings = [
+            "vlan_mode=native-untagged",
+            f"tag={port.native}",
+            f"trunks={_list(port.carried)}",
+        ]
     else:
         settings = ["vlan_mode=trunk", "tag=[]", f"trunks={_list(port.carried)}"]
     settings.append(f'external_ids:ri2n-plugged="{description}"')

@@ -53,7 +53,10 @@ def _port(port: SwitchPort, of_switch: tuple[int, ...]) -> Iterator[str]:
         yield f"switchport access vlan {port.native}"
     else:
         yield "switchport mode general"
-        add, remove = "switchport general allowed vlan add ", "switchport general allowed vlan remove "
+        add, remove = (
+            "switchport general allowed vlan add ",
+            "switchport general allowed vlan remove ",
+        )
         # "add" leaves in what was there before; what it can know of are this switch's VLANs.
         yield from wrapped(remove, remove, set(of_switch) - set(port.carried))
         yield from wrapped(add, add, port.tagged, after=" tagged")
@@ -62,7 +65,8 @@ def _port(port: SwitchPort, of_switch: tuple[int, ...]) -> Iterator[str]:
         yield "switchport forbidden default-vlan"
         if port.native is not None:
             yield f"switchport general pvid {port.native}"
-        yield f"switchport general acceptable-frame-type {'tagged-only' if port.native is None else 'all'}"
+        accepted = "tagged-only" if port.native is None else "all"
+        yield f"switchport general acceptable-frame-type {accepted}"
         yield "no switchport general ingress-filtering disable"
     if port.to_host:
         yield "no spanning-tree disable"

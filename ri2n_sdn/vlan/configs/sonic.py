@@ -1,9 +1,10 @@
 """SONiC: a fragment of config_db.json, for `config load`.
 
-JSON has no room for comments. SONiC runs no spanning tree unless one is set up, and then one per VLAN (PVST), so that
-nothing blocks the cables; without one it has no BPDU guard either, and the ports of hosts have none here. It learns
-addresses per VLAN and drops frames of VLANs that a port is no member of. `config load` adds to what is there: entries
-of INTERFACE and VLAN_MEMBER that these ports have from before have to be removed by hand.
+JSON has no room for comments. SONiC runs no spanning tree unless one is set up, and then one per
+VLAN (PVST), so that nothing blocks the cables; without one it has no BPDU guard either, and the
+ports of hosts have none here. It learns addresses per VLAN and drops frames of VLANs that a port is
+no member of. `config load` adds to what is there: entries of INTERFACE and VLAN_MEMBER that these
+ports have from before have to be removed by hand.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ NOTE = "loop-free by itself: no spanning tree, or one per VLAN"
 def text(switch: SwitchPorts, names: Names) -> str:
     """The fragment of one switch, as JSON."""
     members = {
-        f"Vlan{number}|{names[port.number]}": {"tagging_mode": "untagged" if number == port.native else "tagged"}
+        f"Vlan{number}|{names[port.number]}": {
+            "tagging_mode": "untagged" if number == port.native else "tagged"
+        }
         for number in switch.ids
         for port in switch.ports
         if number in port.carried

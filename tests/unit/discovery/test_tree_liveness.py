@@ -1,4 +1,7 @@
-"""Liveness of trees in simulated fabrics: cables, directions, switches and VLANs fail; hosts and probes are late."""
+"""Liveness of trees in simulated fabrics: cables, directions, switches and VLANs fail.
+
+Hosts and probes are late.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,15 @@ Port = tuple[NicId, int, Direction]
 class World:
     """Probes cross the trees of a fabric in `delay_s`; some get lost.
 
-    `cut` are (tree, directed link) and `missing` are ports that forward nothing, `broken` are dead switches. Hosts that
-    are `stalled` report late though they answer echo requests; `frozen` ones do nothing at all until then, and
-    afterwards `speed` things a tick in the order in which they were asked.
+    `cut` are (tree, directed link) and `missing` are ports that forward nothing, `broken` are dead
+    switches. Hosts that are `stalled` report late though they answer echo requests; `frozen` ones
+    do nothing at all until then, and afterwards `speed` things a tick in the order in which they
+    were asked.
     """
 
-    def __init__(self, fabric: Fabric, loss: float = 0.0, config: LivenessSettings | None = None) -> None:
+    def __init__(
+        self, fabric: Fabric, loss: float = 0.0, config: LivenessSettings | None = None
+    ) -> None:
         self.fabric, self.trees = fabric, fabric.trees
         self.liveness = TreeLiveness(self.trees, config)
         self.now_s, self.loss, self.delay_s = 100.0, loss, 0.001
@@ -42,7 +48,9 @@ class World:
         self.frozen: dict[str, float] = {}
         self.speed = 10**9
         self.answering = True
-        self.asked: dict[str, deque[TreeProbe | float]] = {nic[0]: deque() for nic in fabric.leaf_of}
+        self.asked: dict[str, deque[TreeProbe | float]] = {
+            nic[0]: deque() for nic in fabric.leaf_of
+        }
         self.answered: dict[str, float] = {}
         self.reports: list[tuple[float, TreeProbe]] = []
         self.log: list[str] = []
@@ -63,7 +71,9 @@ class World:
         for host in self.liveness.hosts_under_test:
             self.asked[host].append(self.now_s)
         for host, asked in self.asked.items():
-            for _ in range(min(self.speed, len(asked)) if self.now_s >= self.frozen.get(host, 0.0) else 0):
+            for _ in range(
+                min(self.speed, len(asked)) if self.now_s >= self.frozen.get(host, 0.0) else 0
+            ):
                 thing = asked.popleft()
                 if isinstance(thing, TreeProbe):
                     self._send(thing)
@@ -104,13 +114,16 @@ class World:
         """Pairs of leaves whose NICs work that are not as they should be; dead ports too."""
         names = self.trees.graph.names
         found = [
-            f"{names[a]} to {names[b]} in tree {tree} {'works' if self.works(tree, a, b) else 'is dead'}"
+            f"{names[a]} to {names[b]} in tree {tree} "
+            f"{'works' if self.works(tree, a, b) else 'is dead'}"
             for tree, a, b in self.pairs()
             if self.liveness.way_alive(tree, a, b) != self.works(tree, a, b)
         ]
         return found + [f"port {port}" for port in sorted(self.missing ^ self.liveness.dead_ports)]
 
-    def cut_cable(self, a: str, b: str, trees: Iterable[int] | None = None, both: bool = True) -> None:
+    def cut_cable(
+        self, a: str, b: str, trees: Iterable[int] | None = None, both: bool = True
+    ) -> None:
         link = self.fabric.link(a, b)
         for tree in range(self.trees.count) if trees is None else trees:
             self.cut |= {(tree, link), (tree, link ^ 1)} if both else {(tree, link)}
@@ -133,7 +146,11 @@ def until_right(world: World, limit_s: float) -> float:
     start_s = world.now_s
     while world.wrong():
         world.run(TICK_S)
-        assert world.now_s - start_s < limit_s, (world.wrong()[:5], sorted(world.liveness.dead), world.log)
+        assert world.now_s - start_s < limit_s, (
+            world.wrong()[:5],
+            sorted(world.liveness.dead),
+            world.log,
+        )
     return world.now_s - start_s
 
 
@@ -154,12 +171,16 @@ def test_a_dead_upper_switch_is_known_within_six_tenths_of_a_second_whenever_it_
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(["vbft", "three stages", "ring"]), st.data())
-def test_any_single_fault_is_found_exactly_and_forgotten_when_healed(name: str, data: st.DataObject) -> None:
+def test_any_single_fault_is_found_exactly_and_forgotten_when_healed(
+    name: str, data: st.DataObject
+) -> None:
     fabric = FABRICS[name]
     graph = fabric.graph
     world = World(fabric)
     world.run(0.5 + TICK_S * data.draw(st.integers(0, 12), label="ticks"))
-    kind = data.draw(st.sampled_from(["cable", "direction", "vlan on cable", "switch", "port", "port one way"]))
+    kind = data.draw(
+        st.sampled_from(["cable", "direction", "vlan on cable", "switch", "port", "port one way"])
+    )
     tree = data.draw(st.integers(0, fabric.trees.count - 1), label="tree")
     if kind == "switch":
         upper = sorted(set(range(len(graph.names))) - set(fabric.leaf_of.values()))
@@ -173,7 +194,11 @@ def test_any_single_fault_is_found_exactly_and_forgotten_when_healed(name: str, 
     else:
         link = data.draw(st.integers(0, 2 * len(graph.rate_bps) - 1), label="link")
         trees = [tree] if kind == "vlan on cable" else range(fabric.trees.count)
-        world.cut |= {(t, each) for t in trees for each in ([link] if kind == "direction" else [link, link ^ 1])}
+        world.cut |= {
+            (t, each)
+            for t in trees
+            for each in ([link] if kind == "direction" else [link, link ^ 1])
+        }
     world.run(1.0)
     assert not world.wrong()
     world.run(1.0)
@@ -190,7 +215,9 @@ def test_any_single_fault_is_found_exactly_and_forgotten_when_healed(name: str, 
 def test_no_pair_that_works_stays_dead_under_several_faults(name: str, data: st.DataObject) -> None:
     fabric = FABRICS[name]
     world = settled(fabric)
-    links = st.tuples(st.integers(0, fabric.trees.count - 1), st.integers(0, 2 * len(fabric.graph.rate_bps) - 1))
+    links = st.tuples(
+        st.integers(0, fabric.trees.count - 1), st.integers(0, 2 * len(fabric.graph.rate_bps) - 1)
+    )
     world.cut = data.draw(st.sets(links, max_size=6))
     world.run(3.0)
     assert not world.wrong()
@@ -240,7 +267,9 @@ def test_networks_that_share_vlans_do_not_disturb_each_other() -> None:
     world.broken.add(world.fabric.switch("v1"))
     world.run(1.0)
     assert not world.wrong()
-    assert world.log == ["v1: nothing gets through any of its cables"]  # two cables in a row: nobody can tell
+    assert world.log == [
+        "v1: nothing gets through any of its cables"
+    ]  # two cables in a row: nobody can tell
 
 
 @pytest.mark.parametrize("loss", [0.01, 0.05])
@@ -286,7 +315,9 @@ def test_late_hosts_are_no_verdict(kind: str, hosts: int) -> None:
 
 @pytest.mark.parametrize("speed", [1, 2, 4])
 def test_hosts_that_are_behind_with_what_they_were_asked_are_no_verdict(speed: int) -> None:
-    """Probes over what is suspect are still waiting in the host while others of its probes arrive."""
+    """Probes over what is suspect are still waiting in the host while others of its probes
+    arrive.
+    """
     for hosts in (1, 3):
         world = settled(worlds.vbft(3, 3, hosts))
         for freeze_s in (0.2, 0.4, 0.7):
@@ -329,7 +360,9 @@ def test_a_controller_that_was_stopped_blames_nobody() -> None:
 
 
 @pytest.mark.parametrize("delay_s", [0.3, 0.8])
-def test_probes_that_are_read_late_kill_nothing_and_real_faults_are_still_found(delay_s: float) -> None:
+def test_probes_that_are_read_late_kill_nothing_and_real_faults_are_still_found(
+    delay_s: float,
+) -> None:
     world = World(FABRICS["vbft"])
     world.delay_s = world.liveness.lag_s = delay_s
     world.run(10.0)
@@ -349,7 +382,9 @@ def test_a_nic_that_works_in_no_vlan_is_none_of_the_trees_business() -> None:
             world.missing |= {(("h01", 1), tree, "tx"), (("h01", 1), tree, "rx")}
         world.run(5.0)
         assert not world.liveness.dead and not world.liveness.dead_ports and world.log == []
-        world.liveness.set_nics(world.fabric.leaf_of, [nic for nic in world.fabric.leaf_of if nic != ("h01", 1)])
+        world.liveness.set_nics(
+            world.fabric.leaf_of, [nic for nic in world.fabric.leaf_of if nic != ("h01", 1)]
+        )
         world.broken.add(world.fabric.switch("up1"))
         world.run(1.0)
         alive = {int(leaf) for nic, leaf in world.fabric.leaf_of.items() if nic != ("h01", 1)}
@@ -357,7 +392,9 @@ def test_a_nic_that_works_in_no_vlan_is_none_of_the_trees_business() -> None:
 
 
 @pytest.mark.parametrize("hears", [True, False])
-def test_lost_probes_accuse_nothing_from_when_the_nic_hears_nothing_in_any_other_vlan_either(hears: bool) -> None:
+def test_lost_probes_accuse_nothing_from_when_the_nic_hears_nothing_in_any_other_vlan_either(
+    hears: bool,
+) -> None:
     """Then it is rather its host that is late, or itself."""
     fabric = FABRICS["vbft"]
     known = TreeState(fabric.trees)
@@ -427,7 +464,9 @@ def test_two_hosts_only() -> None:
 def test_leaves_without_nics_are_skipped_and_join_later() -> None:
     world = World(FABRICS["vbft"])
     nobody = world.fabric.switch("leaf2")
-    world.liveness.set_nics(world.fabric.leaf_of, [n for n, leaf in world.fabric.leaf_of.items() if leaf != nobody])
+    world.liveness.set_nics(
+        world.fabric.leaf_of, [n for n, leaf in world.fabric.leaf_of.items() if leaf != nobody]
+    )
     world.cut_cable("leaf2", "up1")
     world.run(2.0)
     assert not world.liveness.dead
@@ -437,9 +476,14 @@ def test_leaves_without_nics_are_skipped_and_join_later() -> None:
 
 
 def test_a_vlan_that_a_whole_leaf_lacks_is_no_vlan_of_its_cable() -> None:
-    """With no NIC that works in it nobody can tell the ports from the cable; one that does exonerates the cable."""
+    """With no NIC that works in it nobody can tell the ports from the cable.
+
+    One that does exonerates the cable.
+    """
     world = settled(FABRICS["vbft"])
-    nics = [nic for nic, leaf in world.fabric.leaf_of.items() if leaf == world.fabric.switch("leaf2")]
+    nics = [
+        nic for nic, leaf in world.fabric.leaf_of.items() if leaf == world.fabric.switch("leaf2")
+    ]
     world.missing = {(nic, 1, way) for nic in nics[1:] for way in ("tx", "rx")}
     world.run(4.0)
     assert not world.wrong()

@@ -17,7 +17,9 @@ def test_the_ring_crosses_every_link_between_leaves_once(name: str) -> None:
         leaves = sorted(set(fabric.leaf_of.values()))
         crossed = [link for a, b in ways.ring(leaves) for link in ways.way(a, b)]
         assert len(set(crossed)) == len(crossed)
-        between = {link for a in leaves for b in leaves if ways.joined(a, b) for link in ways.way(a, b)}
+        between = {
+            link for a in leaves for b in leaves if ways.joined(a, b) for link in ways.way(a, b)
+        }
         assert set(crossed) == between
 
 

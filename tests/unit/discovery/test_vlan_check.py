@@ -1,4 +1,6 @@
-"""`ri2n vlan check` against model switches with ports, VLANs, cables and address tables, some of them wrong."""
+"""`ri2n vlan check` against model switches with ports, VLANs, cables and address tables, some of
+them wrong.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ Port = tuple[int, int]
 
 
 class Plant:
-    """Switches as they are configured and cabled, which may not be as planned; `shared` ones learn regardless of VLAN.
+    """Switches as they are configured and cabled, which may not be as planned; `shared` ones learn
+    regardless of VLAN.
 
     `one_way` are ports that send nothing.
     """
@@ -33,10 +36,15 @@ class Plant:
             ends = (fabric.switch(cable.a), cable.a_port), (fabric.switch(cable.b), cable.b_port)
             for one, other in (ends, ends[::-1]):
                 self.wires[one] = other
-                self.vlans[one] = {t for t in range(trees.count) if cable.number in trees.cable[t].tolist()}
+                self.vlans[one] = {
+                    t for t in range(trees.count) if cable.number in trees.cable[t].tolist()
+                }
         self.port_of: dict[NicId, Port] = {}
         for nic, leaf in sorted(fabric.leaf_of.items()):
-            port = (leaf, 1 + max((number for switch, number in self.vlans if switch == leaf), default=0))
+            port = (
+                leaf,
+                1 + max((number for switch, number in self.vlans if switch == leaf), default=0),
+            )
             self.vlans[port] = set(range(trees.count))
             self.port_of[nic] = port
         self.nic_at = {port: nic for nic, port in self.port_of.items()}
@@ -70,7 +78,11 @@ class Plant:
             which = -1 if switch in self.shared else tree
             self.tables[switch, source, which] = port[1]
             known = None if target is None else self.tables.get((switch, target, which))
-            out = [each for each in self.vlans if each[0] == switch] if known is None else [(switch, known)]
+            out = (
+                [each for each in self.vlans if each[0] == switch]
+                if known is None
+                else [(switch, known)]
+            )
             for each in out:
                 if each == port or tree not in self.vlans[each] or each in self.one_way:
                     continue
@@ -85,7 +97,11 @@ class Plant:
         for nic in self.port_of:
             for tree in range(self.fabric.trees.count):
                 self.send(nic, tree, str(nic), None)
-        heard = {p for p in probes if p.target in self.send(p.sender, p.tree, str(p.sender), str(p.target))}
+        heard = {
+            p
+            for p in probes
+            if p.target in self.send(p.sender, p.tree, str(p.sender), str(p.target))
+        }
         return findings(self.fabric.trees, self.fabric.leaf_of, probes, heard, self.label)
 
     def check_learning(self) -> list[str]:
@@ -93,7 +109,9 @@ class Plant:
         arrived = set()
         for number, test in enumerate(tests):
             for place, step in enumerate(test.steps):
-                got = self.send(step.sender, step.tree, step.source or str(step.sender), step.target)
+                got = self.send(
+                    step.sender, step.tree, step.source or str(step.sender), step.target
+                )
                 if step.expect in got:
                     arrived.add((number, place))
         return learning_findings(tests, arrived)
@@ -140,8 +158,10 @@ def test_cables_that_are_swapped() -> None:
     plant = Plant(worlds.vbft(4, 4))
     plant.swap(plant.port("leaf1", "up1"), plant.port("leaf1", "up2"))
     assert plant.check() == [
-        "leaf1 port 1 seems not to lead to up1: cut, or wrong cable, or swapped with the other one of leaf1",
-        "leaf1 port 2 seems not to lead to up2: cut, or wrong cable, or swapped with the other one of leaf1",
+        "leaf1 port 1 seems not to lead to up1: cut, or wrong cable, or swapped with the other one "
+        "of leaf1",
+        "leaf1 port 2 seems not to lead to up2: cut, or wrong cable, or swapped with the other one "
+        "of leaf1",
     ]
 
 
@@ -163,7 +183,8 @@ def test_a_dead_switch_and_a_nic_that_is_not_there() -> None:
         plant.unplug(plant.port("up1", leaf))
     plant.vlans[plant.port_of["h01", 1]].clear()
     assert plant.check() == [
-        "leaf1 port 5 (h01:nic0): nothing works, in any VLAN: not plugged in there, or its host's fault",
+        "leaf1 port 5 (h01:nic0): nothing works, in any VLAN: not plugged in there, or its host's "
+        "fault",
         "up1: nothing gets through it: is dead",
     ]
 
@@ -179,7 +200,8 @@ def test_a_nic_to_which_nothing_gets_accuses_no_cable_of_its_leaf() -> None:
     plant = Plant(worlds.vbft(3, 3, hosts=1))
     plant.one_way.add(plant.port_of["h02", 1])
     assert plant.check() == [
-        "leaf2 port 4 (h02:nic0): nothing arrives, in any VLAN: not plugged in there, or its host's fault"
+        "leaf2 port 4 (h02:nic0): nothing arrives, in any VLAN: not plugged in there, or its "
+        "host's fault"
     ]
 
 
@@ -188,7 +210,9 @@ def test_a_leaf_that_learns_for_all_vlans_together(hosts: int) -> None:
     for name in ("leaf1", "leaf4"):
         plant = Plant(worlds.vbft(4, 4, hosts))
         plant.shared.add(plant.fabric.switch(name))
-        assert plant.check_learning() == [f"{name}: learns MACs for all VLANs together (shared learning)"]
+        assert plant.check_learning() == [
+            f"{name}: learns MACs for all VLANs together (shared learning)"
+        ]
 
 
 def test_switches_behind_a_leaf_that_learns_for_all_vlans_together_are_not_named() -> None:
@@ -209,5 +233,7 @@ def test_strangers_probes_change_nothing() -> None:
     fabric = worlds.vbft(2, 2)
     probes = sweep(fabric.trees, fabric.leaf_of)
     nics = sorted(fabric.leaf_of)
-    strange = {TreeProbe(a, b, 1) for a, b in permutations([nics[0], nics[-1], ("x", 1)], 2)} - set(probes)
+    strange = {TreeProbe(a, b, 1) for a, b in permutations([nics[0], nics[-1], ("x", 1)], 2)} - set(
+        probes
+    )
     assert findings(fabric.trees, fabric.leaf_of, probes, {*probes, *strange}) == []

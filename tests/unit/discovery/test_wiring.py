@@ -1,4 +1,7 @@
-"""Discovery and liveness in a simulated network: cuts, silent drops, moved cables, merged and split networks."""
+"""Discovery and liveness in a simulated network:
+
+cuts, silent drops, moved cables, merged and split networks.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,9 @@ TICK_S = 0.025
 class World:
     """NICs on networks; probes take 1 ms. `mute` NICs cannot send, `deaf` ones cannot receive.
 
-    The probes of a host that is `stalled` are late, though it answers echo requests; one that is `frozen` does nothing
-    at all until then, and afterwards does `speed` things a tick in the order in which it was asked.
+    The probes of a host that is `stalled` are late, though it answers echo requests; one that is
+    `frozen` does nothing at all until then, and afterwards does `speed` things a tick in the order
+    in which it was asked.
     """
 
     def __init__(self, wires: dict[NicId, str]) -> None:
@@ -38,7 +42,9 @@ class World:
         self.answered: dict[str, float] = {}
         self.echoes_s = 0.0  # when all are asked next
         self.delayed: list[tuple[float, NicId, NicId, bool]] = []
-        self.flooded: set[NicId] = set()  # so full of strangers' probes that none of ours is reported
+        self.flooded: set[NicId] = (
+            set()
+        )  # so full of strangers' probes that none of ours is reported
         for nic in sorted(wires):
             self.wiring.set_nic(nic, True, self.now_s)
 
@@ -87,8 +93,14 @@ class World:
             if nic[0] in self.silent_hosts or probe.target not in (None, nic):
                 continue
             self.reports += 1
-            late_s = [late.get(host, 0.0) for late in (self.stalled, self.frozen) for host in (nic[0], probe.sender[0])]
-            self.delayed.append((max(self.now_s, *late_s) + self.delay_s, probe.sender, nic, probe.target is None))
+            late_s = [
+                late.get(host, 0.0)
+                for late in (self.stalled, self.frozen)
+                for host in (nic[0], probe.sender[0])
+            ]
+            self.delayed.append(
+                (max(self.now_s, *late_s) + self.delay_s, probe.sender, nic, probe.target is None)
+            )
 
     def learned(self) -> dict[str, set[NicId]]:
         found: dict[str, set[NicId]] = {}
@@ -103,7 +115,11 @@ class World:
         return sorted(map(sorted, actual.values())) == sorted(map(sorted, self.learned().values()))
 
     def dead(self) -> dict[NicId, tuple[bool, bool]]:
-        return {nic: self.wiring.alive(nic) for nic in self.wires if self.wiring.alive(nic) != (True, True)}
+        return {
+            nic: self.wiring.alive(nic)
+            for nic in self.wires
+            if self.wiring.alive(nic) != (True, True)
+        }
 
 
 def two_networks(hosts: int) -> dict[NicId, str]:
@@ -166,7 +182,9 @@ def test_a_controller_that_is_behind_asks_for_less() -> None:
 
 @pytest.mark.parametrize("hosts", [2, 3, 8])
 @pytest.mark.parametrize("directions", ["both", "mute", "deaf"])
-def test_a_silent_drop_is_noticed_within_a_second_and_forgiven_when_it_ends(hosts: int, directions: str) -> None:
+def test_a_silent_drop_is_noticed_within_a_second_and_forgiven_when_it_ends(
+    hosts: int, directions: str
+) -> None:
     world = settled(two_networks(hosts))
     victim = ("h001", 1)
     if directions != "deaf":
@@ -189,7 +207,10 @@ def test_a_silent_drop_is_noticed_within_a_second_and_forgiven_when_it_ends(host
 
 @pytest.mark.parametrize("direction", ["mute", "deaf"])
 def test_a_nic_that_fails_again_has_to_prove_itself_anew(direction: str) -> None:
-    """What it showed when it came back the first time counts for nothing: one probe that got through is no recovery."""
+    """What it showed when it came back the first time counts for nothing:
+
+    one probe that got through is no recovery.
+    """
     world = settled(two_networks(4))
     victim, other = ("h001", 1), ("h002", 1)
     broken = world.mute if direction == "mute" else world.deaf
@@ -211,7 +232,10 @@ def test_a_nic_that_fails_again_has_to_prove_itself_anew(direction: str) -> None
 
 @pytest.mark.parametrize("broken", [False, True])
 def test_who_is_flooded_with_strange_probes_is_not_judged_by_silence(broken: bool) -> None:
-    """A whole network, with one of its NICs dead when the flood begins or none; it is judged when the flood is over."""
+    """A whole network, with one of its NICs dead when the flood begins or none.
+
+    It is judged when the flood is over.
+    """
     world = settled(two_networks(4))
     victim = ("h001", 1)
     if broken:
@@ -312,8 +336,13 @@ def test_a_moved_cable_is_followed() -> None:
 @pytest.mark.parametrize("delay_s", [0.001, 0.3, 0.8], ids=["quiet", "late", "later"])
 @pytest.mark.parametrize("hosts", [3, 4, 12])
 @pytest.mark.parametrize("host", ["h000", "h001"], ids=["beacons", "another"])
-def test_two_cables_of_a_host_that_are_swapped_join_no_networks(host: str, hosts: int, delay_s: float) -> None:
-    """h000 floods both networks, then each into the other one: since its own no longer hears it, they are not one."""
+def test_two_cables_of_a_host_that_are_swapped_join_no_networks(
+    host: str, hosts: int, delay_s: float
+) -> None:
+    """h000 floods both networks, then each into the other one:
+
+    since its own no longer hears it, they are not one.
+    """
     for step in range(20):
         world = settled(two_networks(hosts))
         world.delay_s = world.wiring.lag_s = delay_s
@@ -324,7 +353,9 @@ def test_two_cables_of_a_host_that_are_swapped_join_no_networks(host: str, hosts
         assert not any("one network" in text for text in world.log), (step, world.log)
 
 
-@pytest.mark.parametrize(("hosts", "host"), [(2, "h000"), (2, "h001"), (4, "h000"), (4, "h003"), (200, "h000")])
+@pytest.mark.parametrize(
+    ("hosts", "host"), [(2, "h000"), (2, "h001"), (4, "h000"), (4, "h003"), (200, "h000")]
+)
 def test_swapped_cables_are_found_within_a_second(hosts: int, host: str) -> None:
     """Many hosts: their networks are asked less often, one round of all takes 0.4 s."""
     for step in range(40 if hosts < 100 else 2):
@@ -360,7 +391,9 @@ def test_networks_that_are_joined_become_one_and_part_again() -> None:
 
 
 @pytest.mark.parametrize(("sender", "receiver"), [("h000", "h001"), ("h001", "h000")])
-def test_floods_of_another_network_that_stray_here_now_and_then_join_no_networks(sender: str, receiver: str) -> None:
+def test_floods_of_another_network_that_stray_here_now_and_then_join_no_networks(
+    sender: str, receiver: str
+) -> None:
     """h001 hears its own network's in between; h000 is the one who sends them."""
     world = settled(two_networks(4))
     for _ in range(4):
@@ -370,7 +403,9 @@ def test_floods_of_another_network_that_stray_here_now_and_then_join_no_networks
 
 
 def test_floods_of_another_network_between_those_of_the_own_one_join_no_networks() -> None:
-    """They come as often as the own network's, but a NIC that hears its own as well is not on a network with them."""
+    """They come as often as the own network's, but a NIC that hears its own as well is not on a
+    network with them.
+    """
     world = settled(two_networks(4))
     for _ in range(5):
         world.wiring.heard(("h000", 2), ("h001", 1), True, world.now_s)
@@ -387,10 +422,11 @@ def test_silence_of_a_host_is_not_blamed_on_its_nics() -> None:
 
 @pytest.mark.parametrize("lost", ["h000", "h001"])
 def test_who_loses_its_control_connection_cuts_nobody_off(lost: str) -> None:
-    """At any moment between two beacons; h000 sends them. Its data still flows, and so does everybody's.
+    """At any moment between two beacons; h000 sends them. Its data still flows, and so does
+    everybody's.
 
-    The connection counts as lost after five seconds; then its NICs can no longer be asked. When it is back, the beacons
-    that nobody could report meanwhile say nothing.
+    The connection counts as lost after five seconds; then its NICs can no longer be asked. When it
+    is back, the beacons that nobody could report meanwhile say nothing.
     """
     for step in range(20):
         world = settled(two_networks(4))
@@ -443,7 +479,10 @@ def test_a_host_that_is_late_for_a_moment_is_not_blamed_on_its_nics() -> None:
 
 
 def test_a_host_that_becomes_late_while_a_nic_is_looked_into_is_not_blamed_on_it() -> None:
-    """Its other NIC was heard at the start of the inquiry: that says nothing of what was sent later."""
+    """Its other NIC was heard at the start of the inquiry:
+
+    that says nothing of what was sent later.
+    """
     world = settled(two_networks(8))
     world.deaf.add(("h001", 1))
     while "h001" not in world.wiring.hosts_under_test:
@@ -455,8 +494,13 @@ def test_a_host_that_becomes_late_while_a_nic_is_looked_into_is_not_blamed_on_it
 
 
 @pytest.mark.parametrize("speed", [2, 8, 30])
-def test_hosts_that_are_behind_with_what_they_were_asked_are_not_blamed_on_their_nics(speed: int) -> None:
-    """All at once, as on a machine that stops, or when a controller asks much of all: signs of life come in between."""
+def test_hosts_that_are_behind_with_what_they_were_asked_are_not_blamed_on_their_nics(
+    speed: int,
+) -> None:
+    """All at once, as on a machine that stops, or when a controller asks much of all:
+
+    signs of life come in between.
+    """
     world = settled({**two_networks(8), **{(f"single{i}", 1): "net1" for i in range(4)}})
     for freeze_s in (0.3, 0.38, 0.5, 0.8):
         for step in range(4):
@@ -468,7 +512,11 @@ def test_hosts_that_are_behind_with_what_they_were_asked_are_not_blamed_on_their
                 assert world.now_s < world.frozen["h001"] + 60
             world.run(1.0)
             world.speed = 10**9
-            assert not [line for line in world.log if "nothing" in line], (freeze_s, step, world.log)
+            assert not [line for line in world.log if "nothing" in line], (
+                freeze_s,
+                step,
+                world.log,
+            )
     world.mute.add(("h001", 1))
     world.run(0.7)
     assert world.dead() == {("h001", 1): (False, True)}
@@ -492,7 +540,7 @@ def test_a_host_that_loses_all_its_nics_at_once_is_found_within_two_seconds() ->
     assert set(world.dead()) == victims
 
 
-def test_two_nics_of_a_host_that_fail_together_are_found_within_a_second_while_a_third_is_heard() -> None:
+def test_two_nics_of_a_host_that_fail_together_are_found_within_a_second() -> None:
     """The third one says that it is not the host that is late."""
     world = settled({(f"h{i:03}", port): f"net{port}" for i in range(4) for port in (1, 2, 3)})
     victims = {("h001", 1), ("h001", 2)}
@@ -526,7 +574,11 @@ def test_strange_reports_change_nothing() -> None:
     nics: Iterable[NicId] = [("h000", 1), ("nobody", 1), ("h000", 9)]
     for sender in nics:
         for receiver in nics:
-            if "nobody" in (sender[0], receiver[0]) or 9 in (sender[1], receiver[1]) or sender == receiver:
+            if (
+                "nobody" in (sender[0], receiver[0])
+                or 9 in (sender[1], receiver[1])
+                or sender == receiver
+            ):
                 world.wiring.heard(sender, receiver, True, world.now_s)
     assert world.agrees()
 
@@ -544,7 +596,9 @@ def test_removed_nics_are_forgotten() -> None:
 
 
 @pytest.mark.parametrize("delay_s", [0.3, 0.8])
-def test_probes_that_are_read_late_kill_nobody_and_real_faults_are_still_found(delay_s: float) -> None:
+def test_probes_that_are_read_late_kill_nobody_and_real_faults_are_still_found(
+    delay_s: float,
+) -> None:
     world = settled(two_networks(4))
     world.delay_s = world.wiring.lag_s = delay_s
     world.run(6.0)
@@ -564,7 +618,9 @@ def test_nics_that_were_taken_for_dead_are_counted() -> None:
 
 @pytest.mark.parametrize("delay_s", [0.5, 1.5])
 def test_late_reports_of_a_flood_do_not_call_for_more_floods(delay_s: float) -> None:
-    """On a busy machine each would bring as many reports as there are NICs, and be read later than the one before."""
+    """On a busy machine each would bring as many reports as there are NICs, and be read later
+    than the one before.
+    """
     world = World(two_networks(40))
     world.delay_s = world.wiring.lag_s = delay_s
     world.run(8.0)
@@ -577,7 +633,9 @@ def test_a_flood_of_a_host_that_is_held_up_is_waited_for_but_not_for_ever() -> N
     world = World({("A", 1): "x", ("B", 1): "x", ("C", 1): "x"})
     world.frozen["A"] = world.now_s + 0.6
     world.run(0.5)
-    assert {world.wiring.network(nic) for nic in world.wires} == {"n1", None}, "one was founded, and no other"
+    assert {world.wiring.network(nic) for nic in world.wires} == {"n1", None}, (
+        "one was founded, and no other"
+    )
     world.run(1.0)
     assert world.wiring.settled and world.agrees() and world.wiring.network(("B", 1)) == "n1"
     never = World({("A", 1): "x", ("B", 1): "x", ("C", 1): "x"})

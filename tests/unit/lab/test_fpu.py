@@ -27,7 +27,9 @@ def test_the_kernel_has_room_for_every_cpu_known() -> None:
 
 
 @pytest.mark.parametrize(("size", "verdict"), [(2_432, "ok"), (11_008, "ok"), (ROOM_BYTES, "bad")])
-def test_doctor_says_whether_there_is_room(monkeypatch: pytest.MonkeyPatch, size: int, verdict: str) -> None:
+def test_doctor_says_whether_there_is_room(
+    monkeypatch: pytest.MonkeyPatch, size: int, verdict: str
+) -> None:
     monkeypatch.setattr(guest_doctor, "host_fpu_bytes", lambda: size)
     finding = guest_doctor._fpu("h")
     assert finding.verdict == verdict and str(size) in finding.seen
@@ -43,7 +45,9 @@ def test_doctor_says_when_this_machine_does_not_tell(monkeypatch: pytest.MonkeyP
     assert finding.verdict == "warning" and "not permitted" in finding.seen
 
 
-def test_doctor_says_how_to_build_a_kernel_that_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_doctor_says_how_to_build_a_kernel_that_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("RI2N_GUEST_KERNEL", str(tmp_path / "none"))
     (finding,) = guest_doctor.examine_guest("uml")
     assert finding.verdict == "bad" and "build-guest-kernel builds it" in finding.advice

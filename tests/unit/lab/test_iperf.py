@@ -20,13 +20,19 @@ class Ended:
 
 
 def run(folder: Path, clients: dict[str, tuple[float, list[float]]]) -> IperfRun:
-    """A run of which all is written: of each client the time it began, and its goodput second by second."""
+    """A run of which all is written:
+
+    of each client the time it began, and its goodput second by second.
+    """
     made = IperfRun.__new__(IperfRun)
     made.server, made.clients, made.streams, made.seconds = "A", list(clients), 1, 14.0
     children: list[Any] = [Ended() for _ in range(2 * len(clients))]
     made._folder, made._first_port, made._children = folder, 5201, children
     for port, (began_s, rates) in enumerate(clients.values(), start=5201):
-        intervals = [{"sum": {"start": k, "end": k + 1, "bits_per_second": rate}} for k, rate in enumerate(rates)]
+        intervals = [
+            {"sum": {"start": k, "end": k + 1, "bits_per_second": rate}}
+            for k, rate in enumerate(rates)
+        ]
         path = folder / f"iperf-server-{port}.json"
         path.write_text(json.dumps({"intervals": intervals}))
         os.utime(path, (began_s + len(rates), began_s + len(rates)))

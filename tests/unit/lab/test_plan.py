@@ -1,4 +1,7 @@
-"""Names, numbers and faults of a lab, worked out without making one; the controller's API asked over a socket."""
+"""Names, numbers and faults of a lab, worked out without making one.
+
+The controller's API asked over a socket.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,9 @@ def test_ports_and_macs_are_unique_and_short(mixed: Topology) -> None:
     assert all(len(port.device) <= 15 for port in ports)
     macs = [port.mac for port in ports] + [plan.nic_mac(mixed, host, nic) for host, nic in nics]
     assert len(set(macs)) == len(macs)
-    assert all(int(mac[:2], 16) & 3 == 0 for mac in macs)  # as bought: unicast, not locally administered
+    assert all(
+        int(mac[:2], 16) & 3 == 0 for mac in macs
+    )  # as bought: unicast, not locally administered
 
 
 def test_long_names_still_fit() -> None:
@@ -72,10 +77,15 @@ def test_queues_on_the_kernel_datapath() -> None:
     rate, jitter = plan.nic_queue(NicSpec(name="x", switch="s0", rate_bps=100_000_000), "system")
     for line, rate_bps in ((rate, "100000000bit"), (jitter, "10000000000bit")):
         words = line.split()
-        assert (words[words.index("rate") + 1], words[words.index("limit") + 1]) == (rate_bps, "1000")
+        assert (words[words.index("rate") + 1], words[words.index("limit") + 1]) == (
+            rate_bps,
+            "1000",
+        )
     assert "parent 1:1" in jitter
     assert "delay 60.560us 60.560us" in jitter  # 0 to 121 us: a full frame's time at this rate
-    *_, tiny = plan.switch_queue("x", 100_000_000, SwitchSpec(port_buffer_bytes=3_100, drop="newest"))
+    *_, tiny = plan.switch_queue(
+        "x", 100_000_000, SwitchSpec(port_buffer_bytes=3_100, drop="newest")
+    )
     assert tiny.endswith("pfifo limit 2")
 
 
@@ -96,7 +106,9 @@ def test_lab_names() -> None:
 
 def fault(topology: Topology, kind: str, **where: Any) -> Fault:
     """check_fault with what is not named left out."""
-    return check_fault(topology, kind, **{"host": None, "nic": None, "switch": None, "loss": None, **where})
+    return check_fault(
+        topology, kind, **{"host": None, "nic": None, "switch": None, "loss": None, **where}
+    )
 
 
 def test_faults_name_their_place(mixed: Topology) -> None:
@@ -109,7 +121,12 @@ def test_faults_name_their_place(mixed: Topology) -> None:
     for wrong in ({"host": "R"}, {"host": "Q"}, {}):
         with pytest.raises(BadInput):
             fault(mixed, "control", **wrong)
-    for wrong in ({"host": "Q", "nic": "eth0"}, {"host": "A"}, {"host": "A", "nic": "eth4"}, {"switch": "s1"}):
+    for wrong in (
+        {"host": "Q", "nic": "eth0"},
+        {"host": "A"},
+        {"host": "A", "nic": "eth4"},
+        {"switch": "s1"},
+    ):
         with pytest.raises(BadInput):
             fault(mixed, "nic_down", **wrong)
     for loss in (None, 0, -1, 101):
@@ -177,7 +194,11 @@ def test_ready_means_all_of_it(controller: FakeController, tmp_path: Path) -> No
     controller.status = {"ok": False, "error": "starting"}
     assert "starting" in why()
     assert "last words" in why()
-    controller.status = {"ok": True, "settled": True, "hosts": [host("A"), host("B", connected=False)]}
+    controller.status = {
+        "ok": True,
+        "settled": True,
+        "hosts": [host("A"), host("B", connected=False)],
+    }
     assert "not connected: B" in why()
     controller.status = {"ok": True, "settled": True, "hosts": [host("A"), host("B", None)]}
     assert "network not known of B:eth0" in why()
@@ -192,7 +213,9 @@ def test_ready_means_all_of_it(controller: FakeController, tmp_path: Path) -> No
 
 
 def test_too_many_hosts_for_a_lab() -> None:
-    hosts = "".join(f"  h{n}: {{nics: [{{name: eth0, switch: s0, rate_bps: 1}}]}}\n" for n in range(254))
+    hosts = "".join(
+        f"  h{n}: {{nics: [{{name: eth0, switch: s0, rate_bps: 1}}]}}\n" for n in range(254)
+    )
     topology = parse_topology(f"name: t\nswitches: {{s0: }}\nhosts:\n{hosts}")
     with pytest.raises(BadInput, match="topology t: 254 hosts, a lab has 253 at most"):
         plan.check_size(topology)

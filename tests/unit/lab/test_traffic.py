@@ -23,7 +23,9 @@ def arrivals(*packets: tuple[int, int, float]) -> list[tuple[int, int, int, int]
 
 
 def test_a_clean_stream() -> None:
-    counts = analyse(arrivals((0, 0, 1), (1, 0, 2), (0, 1, 3), (1, 1, 4), (0, 2, 5)), (5, 0, 4 * MS))
+    counts = analyse(
+        arrivals((0, 0, 1), (1, 0, 2), (0, 1, 3), (1, 1, 4), (0, 2, 5)), (5, 0, 4 * MS)
+    )
     assert (counts["sent"], counts["received"], counts["lost"]) == (5, 5, 0)
     assert (counts["duplicates"], counts["out_of_order"], counts["lost_runs"]) == (0, 0, [])
     assert [flow["sent"] for flow in counts["flows"]] == [3, 2]
@@ -56,10 +58,19 @@ def test_nothing_arrived() -> None:
 def sender(sent: int, flows: int) -> dict[str, Any]:
     """A sender's report: one packet per ms from second 1 on."""
     offsets = [1000 * index for index in range(sent)]
-    return {"sent": sent, "flows": flows, "errors": 0, "late_ms": 0.0, "first_ns": 10**9, "offsets_us": offsets}
+    return {
+        "sent": sent,
+        "flows": flows,
+        "errors": 0,
+        "late_ms": 0.0,
+        "first_ns": 10**9,
+        "offsets_us": offsets,
+    }
 
 
-def merged(packets: list[tuple[int, int, int, int]], sent: int, flows: int, *, end: bool = True) -> StreamResult:
+def merged(
+    packets: list[tuple[int, int, int, int]], sent: int, flows: int, *, end: bool = True
+) -> StreamResult:
     """Both sides' reports as one result."""
     marker = (sent, 10**9, 10**9 + (sent - 1) * MS) if end else None
     return _merge(sender(sent, flows), analyse(packets, marker))
@@ -122,7 +133,9 @@ def test_a_stream_over_loopback() -> None:
     assert result["received"] > 0
 
 
-def test_a_receiver_ends_when_packets_and_end_marker_stay_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_receiver_ends_when_packets_and_end_marker_stay_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A stream whose path died for good."""
     monkeypatch.setattr(traffic, "SILENCE_S", 0.2)
     thread, port, results = receiving(timeout_s=10_000)
@@ -134,10 +147,14 @@ def test_a_receiver_ends_when_packets_and_end_marker_stay_away(monkeypatch: pyte
     assert (results[0]["received"], results[0]["lost"], results[0]["complete"]) == (1, 4, False)
 
 
-def test_a_receiver_goes_on_when_the_clock_of_its_stamps_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_receiver_goes_on_when_the_clock_of_its_stamps_is_set_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     stamps, day_ns = iter(range(10**9)), 86_400_000_000_000
     stamp_ns = traffic._stamp_ns
-    monkeypatch.setattr(traffic, "_stamp_ns", lambda extra: stamp_ns(extra) - (day_ns if next(stamps) > 2 else 0))
+    monkeypatch.setattr(
+        traffic, "_stamp_ns", lambda extra: stamp_ns(extra) - (day_ns if next(stamps) > 2 else 0)
+    )
     thread, port, results = receiving(timeout_s=120)
     send("127.0.0.1", port=port, pps=100, seconds=0.2, size=100)
     thread.join()
@@ -146,7 +163,11 @@ def test_a_receiver_goes_on_when_the_clock_of_its_stamps_is_set_back(monkeypatch
 
 def report(*seconds: tuple[float, float, float]) -> dict[str, Any]:
     """A server's report with intervals (start, end, bit/s)."""
-    return {"intervals": [{"sum": {"start": a, "end": b, "bits_per_second": rate}} for a, b, rate in seconds]}
+    return {
+        "intervals": [
+            {"sum": {"start": a, "end": b, "bits_per_second": rate}} for a, b, rate in seconds
+        ]
+    }
 
 
 def test_window() -> None:

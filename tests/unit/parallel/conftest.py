@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from ri2n_parallel import caretaker, connect, connection, dial, engine, link, links, listener, session
+from ri2n_parallel import (
+    caretaker,
+    connect,
+    connection,
+    dial,
+    engine,
+    link,
+    links,
+    listener,
+    session,
+)
 from ri2n_parallel.copy import channel, server
 from tests.unit.parallel import worlds
 
@@ -24,7 +34,19 @@ def patient_dialing(monkeypatch: pytest.MonkeyPatch) -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> worlds.Clock:
     """The clock of the whole library, for tests of what happens after a time."""
     found = worlds.Clock()
-    for module in (caretaker, channel, connect, connection, dial, engine, link, links, listener, server, session):
+    for module in (
+        caretaker,
+        channel,
+        connect,
+        connection,
+        dial,
+        engine,
+        link,
+        links,
+        listener,
+        server,
+        session,
+    ):
         monkeypatch.setattr(module, "time", found)
     return found
 
@@ -46,22 +68,46 @@ def served(tmp_path: Path) -> Path:
 def _certificate(folder: Path, name: str) -> tuple[Path, Path]:
     cert, key = folder / f"{name}.pem", folder / f"{name}.key"
     names = "subjectAltName=DNS:localhost,IP:127.0.0.1"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command += ["-days", "2", "-keyout", str(key), "-out", str(cert), "-subj", f"/CN={name}", "-addext", names]
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+    ]
+    command += [
+        "-days",
+        "2",
+        "-keyout",
+        str(key),
+        "-out",
+        str(cert),
+        "-subj",
+        f"/CN={name}",
+        "-addext",
+        names,
+    ]
     subprocess.run(command, check=True, capture_output=True)
     return cert, key
 
 
 @pytest.fixture(scope="session")
 def tls_server(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
-    """A server's context; its certificate is for localhost and 127.0.0.1 and known to `tls_client`."""
+    """A server's context; its certificate is for localhost and 127.0.0.1 and known to
+    `tls_client`.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*_certificate(tmp_path_factory.getbasetemp(), "server"))
     return context
 
 
 @pytest.fixture(scope="session")
-def tls_strict_server(tls_server: ssl.SSLContext, tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
+def tls_strict_server(
+    tls_server: ssl.SSLContext, tmp_path_factory: pytest.TempPathFactory
+) -> ssl.SSLContext:
     """The same, for clients with a certificate only."""
     folder = tmp_path_factory.getbasetemp()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -72,6 +118,8 @@ def tls_strict_server(tls_server: ssl.SSLContext, tmp_path_factory: pytest.TempP
 
 
 @pytest.fixture(scope="session")
-def tls_client(tls_server: ssl.SSLContext, tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
+def tls_client(
+    tls_server: ssl.SSLContext, tmp_path_factory: pytest.TempPathFactory
+) -> ssl.SSLContext:
     """A client's context that trusts the server's certificate only."""
     return ssl.create_default_context(cafile=str(tmp_path_factory.getbasetemp() / "server.pem"))

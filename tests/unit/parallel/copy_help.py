@@ -21,7 +21,9 @@ UMASK = 0o022
 HELLO = encode(Hello(2, "ri2n-copy"))
 
 
-def wait_until(condition: Callable[[], bool], what: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
+def wait_until(
+    condition: Callable[[], bool], what: Callable[[], object], timeout_s: float = PATIENCE_S
+) -> None:
     """Wait for a condition; show `what()` when it does not come."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():
@@ -30,7 +32,10 @@ def wait_until(condition: Callable[[], bool], what: Callable[[], object], timeou
 
 
 class Connector:
-    """Makes connections to a server: gives the client's end, and the server's end to whoever accepts."""
+    """Makes connections to a server:
+
+    gives the client's end, and the server's end to whoever accepts.
+    """
 
     def __init__(self) -> None:
         self._waiting: queue.Queue[socket.socket | None] = queue.Queue()
@@ -104,7 +109,11 @@ def serving(directory: Path, **options: Any) -> Iterator[Serving]:
         folder.close()
     assert not thread.is_alive()
     wait_until(lambda: not server.sessions, lambda: server.sessions)
-    left = [each for each in threading.enumerate() if each.name.startswith("ri2n-copy") and each not in before]
+    left = [
+        each
+        for each in threading.enumerate()
+        if each.name.startswith("ri2n-copy") and each not in before
+    ]
     assert not left, left
     assert descriptors() == open_before
     assert not server.counters["bugs"], running.said

@@ -1,9 +1,11 @@
-"""Random and mutated bytes into both ends of a session: `python -m tests.unit.parallel.fuzz --seconds N [--seed S]`.
+"""Random and mutated bytes into both ends of a session: `python -m tests.unit.parallel.fuzz
+--seconds N [--seed S]`.
 
-Each case comes from a seed: a legal conversation (chunks in any order, twice, over any link, with acknowledgements,
-pings and an end), of which some frames are then changed, cut, doubled, left out, or put where they do not belong; or
-greetings and answers treated the same way. A case fails when it crashes, hangs, grows, takes bytes for others, or
-disturbs anybody else. The seed of a case that fails is printed; `--seed S --cases 1` runs it again.
+Each case comes from a seed: a legal conversation (chunks in any order, twice, over any link, with
+acknowledgements, pings and an end), of which some frames are then changed, cut, doubled, left out,
+or put where they do not belong; or greetings and answers treated the same way. A case fails when it
+crashes, hangs, grows, takes bytes for others, or disturbs anybody else. The seed of a case that
+fails is printed; `--seed S --cases 1` runs it again.
 """
 
 from __future__ import annotations
@@ -50,13 +52,52 @@ from ri2n_parallel.frames import (
     Greeting,
     Reply,
 )
-from tests.unit.parallel.raw import WINDOW, Hand, client_by_hand, early_by_hand, exactly, frame, server_by_hand
-from tests.unit.parallel.worlds import PATIENCE_S, connect, in_thread, p_all, resident_bytes, serving, wait_until
+from tests.unit.parallel.raw import (
+    WINDOW,
+    Hand,
+    client_by_hand,
+    early_by_hand,
+    exactly,
+    frame,
+    server_by_hand,
+)
+from tests.unit.parallel.worlds import (
+    PATIENCE_S,
+    connect,
+    in_thread,
+    p_all,
+    resident_bytes,
+    serving,
+    wait_until,
+)
 
 __all__ = ["Watch", "run_case", "run_cases"]
 
-BORDERS = [0, 1, 2, 31, 32, 33, 255, MAX_CHUNK - 1, MAX_CHUNK, MAX_CHUNK + 1, WINDOW - 1, WINDOW, WINDOW + 1]
-BORDERS += [(1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 62, (1 << 63) - 1, 1 << 63, (1 << 64) - 1]
+BORDERS = [
+    0,
+    1,
+    2,
+    31,
+    32,
+    33,
+    255,
+    MAX_CHUNK - 1,
+    MAX_CHUNK,
+    MAX_CHUNK + 1,
+    WINDOW - 1,
+    WINDOW,
+    WINDOW + 1,
+]
+BORDERS += [
+    (1 << 31) - 1,
+    1 << 31,
+    (1 << 32) - 1,
+    1 << 32,
+    1 << 62,
+    (1 << 63) - 1,
+    1 << 63,
+    (1 << 64) - 1,
+]
 ENDS = (ProtocolError, ConnectionResetError, ConnectionAbortedError, AllLinksLost)
 GROWTH_BYTES = 64 << 20
 
@@ -93,9 +134,16 @@ def conversation(chance: random.Random, data: bytes) -> list[bytes]:
         at += size
     del frames[200:]
     reach = chance.choice([0, 1, 5, 200])
-    frames = [one for _, one in sorted((place + chance.uniform(0, reach), one) for place, one in enumerate(frames))]
+    frames = [
+        one
+        for _, one in sorted(
+            (place + chance.uniform(0, reach), one) for place, one in enumerate(frames)
+        )
+    ]
     for _ in range(chance.randint(0, 5)):
-        other = chance.choice([frame(ACK), frame(PING, chance.choice(BORDERS)), frame(PONG, 5), *frames[:3]])
+        other = chance.choice(
+            [frame(ACK), frame(PING, chance.choice(BORDERS)), frame(PONG, 5), *frames[:3]]
+        )
         frames.insert(chance.randint(0, len(frames)), other)
     if chance.random() < 0.5:
         frames.insert(chance.randint(0, len(frames)), frame(FIN, min(at, len(data))))
@@ -114,7 +162,9 @@ def changed(chance: random.Random, frames: list[bytes]) -> list[bytes]:
         fields = list(FRAME.unpack_from(one))
         which = chance.randrange(5)
         most = [255, (1 << 32) - 1, (1 << 64) - 1, (1 << 64) - 1, (1 << 64) - 1][which]
-        fields[which] = min(most, max(0, chance.choice([*BORDERS, fields[which] + 1, fields[which] - 1])))
+        fields[which] = min(
+            most, max(0, chance.choice([*BORDERS, fields[which] + 1, fields[which] - 1]))
+        )
         one[: FRAME.size] = FRAME.pack(*fields)
     elif how == 2:
         del one[chance.randrange(len(one) + 1) :]
@@ -132,12 +182,15 @@ def changed(chance: random.Random, frames: list[bytes]) -> list[bytes]:
         one = bytearray(chance.randbytes(chance.choice([1, 32, 33, 1000])))
     elif how == 8:
         ranges = b"".join(
-            struct.pack("!QQ", *chance.choices(BORDERS, k=2)) for _ in range(chance.choice([1, 2, 32, 33]))
+            struct.pack("!QQ", *chance.choices(BORDERS, k=2))
+            for _ in range(chance.choice([1, 2, 32, 33]))
         )
         one = bytearray(frame(ACK, payload=ranges[: chance.choice([len(ranges), 15])]))
     else:
         text = chance.randbytes(chance.choice([0, 5, 200, 201]))
-        one = bytearray(frame(chance.choice([ABORT, FIN, PONG, 0, 7]), chance.choice(BORDERS), text))
+        one = bytearray(
+            frame(chance.choice([ABORT, FIN, PONG, 0, 7]), chance.choice(BORDERS), text)
+        )
     frames[place] = bytes(one)
     return frames
 
@@ -170,7 +223,11 @@ def _session(chance: random.Random, end: str, listener: ParallelListener) -> str
         if end == "client":
             sock, hand = stack.enter_context(server_by_hand(links))
         else:
-            hand = early_by_hand(listener.address) if end == "early" else client_by_hand(listener.address, links)
+            hand = (
+                early_by_hand(listener.address)
+                if end == "early"
+                else client_by_hand(listener.address, links)
+            )
             stack.callback(hand.close)
             sock = _accepted(listener, hand)
             stack.callback(sock.abort)
@@ -185,7 +242,14 @@ def _accepted(listener: ParallelListener, hand: Hand) -> ParallelSocket:
     return sock
 
 
-def _talk(chance: random.Random, sock: ParallelSocket, hand: Hand, frames: list[bytes], data: bytes, wrong: int) -> str:
+def _talk(
+    chance: random.Random,
+    sock: ParallelSocket,
+    hand: Hand,
+    frames: list[bytes],
+    data: bytes,
+    wrong: int,
+) -> str:
     sock.settimeout(chance.choice([0.0, 0.001]))
     got = bytearray()
     sent = [0] * len(hand.links)
@@ -219,9 +283,15 @@ def _talk(chance: random.Random, sock: ParallelSocket, hand: Hand, frames: list[
         error, ended = _take(sock, got, 1 << 20)
         _bounded(sock)
         welcome = 0 if session._rejoin is None else REPLY.size
-        links = [session.control] if hand.links == [hand.control] else [session.links.get(k) for k in range(len(sent))]
+        links = (
+            [session.control]
+            if hand.links == [hand.control]
+            else [session.links.get(k) for k in range(len(sent))]
+        )
         come = [-1 if link is None else link.received_bytes - welcome for link in links]
-        if closed or all(-1 in (have,) or have >= want for have, want in zip(come, sent, strict=True)):
+        if closed or all(
+            -1 in (have,) or have >= want for have, want in zip(come, sent, strict=True)
+        ):
             error, ended = (error, ended) if error or ended else _take(sock, got, 1 << 20)
             break
         assert time.monotonic() < deadline_s, f"it hangs: {come} of {sent} bytes have come"
@@ -243,7 +313,10 @@ def _talk(chance: random.Random, sock: ParallelSocket, hand: Hand, frames: list[
 
 
 def _take(sock: ParallelSocket, got: bytearray, most: int) -> tuple[BaseException | None, bool]:
-    """Read what is there: the error, whether it was the end. Other errors than those of ENDS go on to the caller."""
+    """Read what is there: the error, whether it was the end.
+
+    Other errors than those of ENDS go on to the caller.
+    """
     try:
         while part := sock.recv(most):
             got += part
@@ -278,7 +351,10 @@ def _greeting(chance: random.Random, listener: ParallelListener) -> str:
     if chance.random() < 0.2:
         data += chance.randbytes(100)
     said = b""
-    with socket.create_connection(listener.address, PATIENCE_S) as stream, contextlib.suppress(OSError):
+    with (
+        socket.create_connection(listener.address, PATIENCE_S) as stream,
+        contextlib.suppress(OSError),
+    ):
         stream.sendall(data)
         stream.shutdown(socket.SHUT_WR)
         said = exactly(stream, REPLY.size)
@@ -292,7 +368,9 @@ def _greeting(chance: random.Random, listener: ParallelListener) -> str:
 def _answer(chance: random.Random) -> str:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         endpoints = (Endpoint(*listening.getsockname()),) * chance.choice([1, 2])
-        data = bytearray(Reply(OK, MAX_CHUNK, WINDOW, chance.randbytes(SESSION_BYTES), endpoints).pack())
+        data = bytearray(
+            Reply(OK, MAX_CHUNK, WINDOW, chance.randbytes(SESSION_BYTES), endpoints).pack()
+        )
         for _ in range(chance.choice([1, 1, 2, 5])):
             data[chance.randrange(len(data))] = chance.choice([0, 1, 255, chance.randrange(256)])
         if chance.random() < 0.2:
@@ -311,7 +389,13 @@ def _answer(chance: random.Random) -> str:
         try:
             create_connection(listening.getsockname(), Qos(2), timeout_s=0.2).abort()
             outcome = "connected"
-        except (ProtocolError, HandshakeRefused, AllLinksLost, TimeoutError, ConnectionError) as error:
+        except (
+            ProtocolError,
+            HandshakeRefused,
+            AllLinksLost,
+            TimeoutError,
+            ConnectionError,
+        ) as error:
             assert "\n" not in str(error)
             outcome = type(error).__name__
         serving_.result()
@@ -343,17 +427,24 @@ def run_cases(seeds: Iterator[int], *, seconds: float | None = None) -> Counter[
 
 def main() -> None:
     """Run by hand."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=int(time.time()) << 20)
     parser.add_argument("--cases", type=int, default=1 << 30)
     options = parser.parse_args()
     print(f"seeds from {options.seed}")
     began_s = time.monotonic()
-    outcomes = run_cases(iter(range(options.seed, options.seed + options.cases)), seconds=options.seconds)
+    outcomes = run_cases(
+        iter(range(options.seed, options.seed + options.cases)), seconds=options.seconds
+    )
     for outcome, count in outcomes.most_common():
         print(f"{count:8}  {outcome}")
-    print(f"{outcomes.total():8}  cases in {time.monotonic() - began_s:.0f} s, {resident_bytes() >> 20} MiB resident")
+    print(
+        f"{outcomes.total():8}  cases in {time.monotonic() - began_s:.0f} s, "
+        f"{resident_bytes() >> 20} MiB resident"
+    )
 
 
 if __name__ == "__main__":

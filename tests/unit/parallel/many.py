@@ -1,7 +1,8 @@
-"""A thousand transfers at once, in a process of their own: `python -m tests.unit.parallel.many threads|asyncio COUNT`.
+"""A thousand transfers at once, in a process of their own: `python -m tests.unit.parallel.many
+threads|asyncio COUNT`.
 
-Each has its own connection over two loopback addresses, its own bytes, and a checksum that comes back. What is left
-afterwards of threads and descriptors is printed as JSON.
+Each has its own connection over two loopback addresses, its own bytes, and a checksum that comes
+back. What is left afterwards of threads and descriptors is printed as JSON.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ import threading
 import time
 
 from ri2n_parallel import Qos, caretaker, create_connection, create_listener
-from ri2n_parallel.aio import ParallelReader, ParallelWriter, open_parallel_connection, start_parallel_server
+from ri2n_parallel.aio import (
+    ParallelReader,
+    ParallelWriter,
+    open_parallel_connection,
+    start_parallel_server,
+)
 from tests.unit.parallel.worlds import PATIENCE_S, addresses, descriptors, noise, p_all
 
 DESCRIPTORS = 1 << 15
@@ -31,7 +37,10 @@ def size_of(number: int) -> int:
 
 
 def with_threads(count: int) -> int:
-    """A thread for each end, all connected before the first transfer begins; how many checksums were right."""
+    """A thread for each end, all connected before the first transfer begins.
+
+    How many checksums were right.
+    """
     right, all_there = [0], threading.Barrier(count, timeout=TIMEOUT_S)
     lock = threading.Lock()
     with create_listener(("127.0.0.1", 0), addresses=addresses(LINKS), backlog=count) as listener:
@@ -80,7 +89,9 @@ def with_asyncio(count: int) -> int:
 
         async def client(number: int) -> bool:
             data = noise(size_of(number), number)
-            reader, writer = await open_parallel_connection(server.address, Qos(LINKS), timeout_s=TIMEOUT_S)
+            reader, writer = await open_parallel_connection(
+                server.address, Qos(LINKS), timeout_s=TIMEOUT_S
+            )
             connected[0] += 1
             if connected[0] == count:
                 all_there.set()

@@ -25,12 +25,23 @@ from ri2n_parallel.frames import (
 )
 from tests.unit.parallel.worlds import PATIENCE_S, connect, in_thread, serving
 
-__all__ = ["WINDOW", "Hand", "client_by_hand", "early_by_hand", "exactly", "frame", "hand_at", "server_by_hand"]
+__all__ = [
+    "WINDOW",
+    "Hand",
+    "client_by_hand",
+    "early_by_hand",
+    "exactly",
+    "frame",
+    "hand_at",
+    "server_by_hand",
+]
 
 WINDOW = 1 << 20
 
 
-def frame(kind: int, sequence: int = 0, payload: bytes = b"", *, ack: int = 0, limit: int = WINDOW) -> bytes:
+def frame(
+    kind: int, sequence: int = 0, payload: bytes = b"", *, ack: int = 0, limit: int = WINDOW
+) -> bytes:
     """A frame, whose length is that of its payload."""
     return FRAME.pack(kind, len(payload), sequence, ack, limit) + payload
 
@@ -64,7 +75,9 @@ class Hand:
             one.close()
 
 
-def _greet(address: tuple[str, int], kind: int, values: dict[str, Any], data: bytes) -> tuple[socket.socket, Reply]:
+def _greet(
+    address: tuple[str, int], kind: int, values: dict[str, Any], data: bytes
+) -> tuple[socket.socket, Reply]:
     control = socket.create_connection(address, PATIENCE_S)
     control.sendall(Greeting(kind, session=bytes(SESSION_BYTES), **values).pack() + data)
     head = exactly(control, REPLY.size)
@@ -74,8 +87,16 @@ def _greet(address: tuple[str, int], kind: int, values: dict[str, Any], data: by
 
 
 def early_by_hand(address: tuple[str, int], data: bytes = b"", **greeting: int) -> Hand:
-    """Greets a listener, with these first frames, and connects no link: the control connection is in its place."""
-    values: dict[str, Any] = {"parallelism": 1, "chunk_most": MAX_CHUNK, "window": WINDOW, **greeting}
+    """Greets a listener, with these first frames, and connects no link:
+
+    the control connection is in its place.
+    """
+    values: dict[str, Any] = {
+        "parallelism": 1,
+        "chunk_most": MAX_CHUNK,
+        "window": WINDOW,
+        **greeting,
+    }
     control, reply = _greet(address, EARLY, values, data)
     return Hand(control, [control], reply.session)
 
@@ -94,7 +115,9 @@ def client_by_hand(address: tuple[str, int], links: int = 1, **greeting: Any) ->
 
 
 @contextmanager
-def server_by_hand(links: int = 1, *, welcome: bytes = b"", **client: Any) -> Iterator[tuple[ParallelSocket, Hand]]:
+def server_by_hand(
+    links: int = 1, *, welcome: bytes = b"", **client: Any
+) -> Iterator[tuple[ParallelSocket, Hand]]:
     """A real client at a server made by hand, which answers its links with `welcome`."""
     session = bytes(range(SESSION_BYTES))
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -139,8 +162,12 @@ def _answer_later(listening: socket.socket, hand: Hand) -> None:
 
 
 @contextmanager
-def hand_at(end: str, links: int = 1) -> Iterator[tuple[ParallelSocket, Hand, ParallelListener | None]]:
-    """(socket under test, its peer by hand, the listener): the socket is the `end` that is named."""
+def hand_at(
+    end: str, links: int = 1
+) -> Iterator[tuple[ParallelSocket, Hand, ParallelListener | None]]:
+    """(socket under test, its peer by hand, the listener): the socket is the `end` that is
+    named.
+    """
     if end == "client":
         with server_by_hand(links) as (near, hand):
             near.settimeout(PATIENCE_S)

@@ -1,9 +1,9 @@
 """A relay between a client and a server on loopback addresses, whose links can be cut in two ways.
 
-It has one address for each of the server's, each with a port of its own, and writes these into the server's answer, so
-that clients connect to it. `swallow`: the connections stay and nothing passes, and new ones are not answered; TCP
-itself is content, since this machine's kernel acknowledges what it can keep. `reset`: connections are reset, new ones
-refused.
+It has one address for each of the server's, each with a port of its own, and writes these into the
+server's answer, so that clients connect to it. `swallow`: the connections stay and nothing passes,
+and new ones are not answered; TCP itself is content, since this machine's kernel acknowledges what
+it can keep. `reset`: connections are reset, new ones refused.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class _Flow:
         self.ended = [False, False]  # what the client sends, what the server sends
         self.shut = [False, False]  # so for the client, for the server
         self.head: bytes | None = b""  # of what the client said, until it is known what this is
-        self.answer: bytes | None = None  # of the server's, which is changed before the client gets it
+        self.answer: bytes | None = (
+            None  # of the server's, which is changed before the client gets it
+        )
 
 
 def _hold(address: str) -> socket.socket:
@@ -99,7 +101,10 @@ class Relay:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -152,7 +157,11 @@ class Relay:
             if self.modes[flow.address] != PASS:
                 continue
             for place, end in enumerate(flow.ends):
-                wanted = selectors.EVENT_READ if not flow.ended[place] and not flow.waiting[1 - place] else 0
+                wanted = (
+                    selectors.EVENT_READ
+                    if not flow.ended[place] and not flow.waiting[1 - place]
+                    else 0
+                )
                 wanted |= selectors.EVENT_WRITE if flow.waiting[place] else 0
                 if wanted:
                     selector.register(end, wanted, flow)
@@ -216,5 +225,8 @@ class Relay:
             reply = Reply.unpack(flow.answer[:size])
             places = [self.at(mine[each.address]) for each in reply.endpoints]
             endpoints = tuple(Endpoint(*each) for each in places)
-            part, flow.answer = replace(reply, endpoints=endpoints).pack() + flow.answer[size:], None
+            part, flow.answer = (
+                replace(reply, endpoints=endpoints).pack() + flow.answer[size:],
+                None,
+            )
         return part

@@ -1,4 +1,7 @@
-"""Streams for asyncio: the calls, limits, back-pressure both ways, ends and errors, servers, many connections."""
+"""Streams for asyncio:
+
+the calls, limits, back-pressure both ways, ends and errors, servers, many connections.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,16 @@ import pytest
 
 from ri2n_parallel import AllLinksLost, HandshakeRefused, Qos, aio, aio_transport
 from ri2n_parallel.aio import ParallelReader, ParallelServer, ParallelWriter, streams
-from tests.unit.parallel.worlds import PATIENCE_S, Clock, addresses, digest, noise, pair, rounds, wait_until
+from tests.unit.parallel.worlds import (
+    PATIENCE_S,
+    Clock,
+    addresses,
+    digest,
+    noise,
+    pair,
+    rounds,
+    wait_until,
+)
 
 MB = 1 << 20
 open_parallel_connection = functools.partial(aio.open_parallel_connection, timeout_s=PATIENCE_S)
@@ -26,7 +38,9 @@ Ends = tuple[ParallelReader, ParallelWriter]
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
-    """In a loop of its own, in debug mode, which complains about what takes long or was never awaited."""
+    """In a loop of its own, in debug mode, which complains about what takes long or was never
+    awaited.
+    """
 
     async def timed() -> None:
         await asyncio.wait_for(_awaitable(test), 2 * PATIENCE_S)
@@ -50,7 +64,9 @@ async def connected(
     ) as serving:
         near = await open_parallel_connection(serving.address, Qos(links), **client)
         far = await arrived.get()
-        await asyncio.to_thread(wait_until, "links", lambda: len(far[1].get_extra_info("links")) == links)
+        await asyncio.to_thread(
+            wait_until, "links", lambda: len(far[1].get_extra_info("links")) == links
+        )
         try:
             yield near, far, serving
         finally:
@@ -67,7 +83,10 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 def is_stuck(writer: ParallelWriter, theirs: ParallelWriter) -> bool:
-    """Whether nothing more can go before the peer's program reads: its window is full, and the sender knows it."""
+    """Whether nothing more can go before the peer's program reads:
+
+    its window is full, and the sender knows it.
+    """
     mine, other = writer.get_extra_info("socket")._session, theirs.get_extra_info("socket")._session
     paused = not theirs.transport.is_reading()  # type: ignore[attr-defined]
     return paused and other.incoming.ready == other.incoming.window and mine.outgoing.room == 0
@@ -135,7 +154,10 @@ def test_a_line_longer_than_the_limit() -> None:
 
 
 def test_back_pressure_reaches_the_writer() -> None:
-    """Nobody reads: what is kept at both ends is bounded, drain waits, and goes on when somebody does."""
+    """Nobody reads:
+
+    what is kept at both ends is bounded, drain waits, and goes on when somebody does.
+    """
 
     async def test() -> None:
         server = {"window_bytes": 1 << 18, "limit_bytes": 1 << 16}
@@ -189,7 +211,9 @@ def test_nothing_runs_while_nothing_happens() -> None:
             await until(lambda: is_stuck(writer, theirs))
             loop = asyncio.get_running_loop()
             with rounds(writer.get_extra_info("socket")._session) as wait:
-                waiting = loop.run_in_executor(None, wait, 3)  # until what came first has been dealt with
+                waiting = loop.run_in_executor(
+                    None, wait, 3
+                )  # until what came first has been dealt with
                 await waiting
                 turns = _count_turns(loop)
                 await loop.run_in_executor(None, wait, 10)
@@ -264,7 +288,9 @@ def test_a_peer_that_has_sent_all_and_is_gone_is_no_error() -> None:
             far[1].write(b"all")
             far[1].close()
             assert await near[0].read() == b"all"
-            await asyncio.wait_for(near[1].wait_closed(), PATIENCE_S)  # a second after its links have gone
+            await asyncio.wait_for(
+                near[1].wait_closed(), PATIENCE_S
+            )  # a second after its links have gone
             with pytest.raises(ConnectionResetError):
                 near[1].write(b"x")
                 await near[1].drain()
@@ -303,7 +329,11 @@ def test_a_peer_that_has_sent_all_and_took_nothing_of_what_went_out_is_one() -> 
 def test_extra_info() -> None:
     async def test() -> None:
         async with connected(2) as ((_, writer), (_, other), serving):
-            assert writer.get_extra_info("peername") == serving.address == other.get_extra_info("sockname")
+            assert (
+                writer.get_extra_info("peername")
+                == serving.address
+                == other.get_extra_info("sockname")
+            )
             assert other.get_extra_info("peername") == writer.get_extra_info("sockname")
             assert [link.number for link in writer.get_extra_info("links")] == [0, 1]
             assert writer.get_extra_info("counters")["duplicates"] == 0
@@ -320,11 +350,19 @@ def test_extra_info() -> None:
 def test_with_tls(tls_server: ssl.SSLContext, tls_client: ssl.SSLContext) -> None:
     async def test() -> None:
         data = noise(8 * MB)
-        async with connected(server={"ssl_context": tls_server}, ssl_context=tls_client) as (near, far, serving):
-            got = await asyncio.gather(near[0].read(), far[0].read(), send(near[1], data), send(far[1], data))
+        async with connected(server={"ssl_context": tls_server}, ssl_context=tls_client) as (
+            near,
+            far,
+            serving,
+        ):
+            got = await asyncio.gather(
+                near[0].read(), far[0].read(), send(near[1], data), send(far[1], data)
+            )
             assert [digest(each) for each in got[:2]] == [digest(data)] * 2
             with pytest.raises(HandshakeRefused, match=r"self.signed"):
-                await open_parallel_connection(serving.address, ssl_context=ssl.create_default_context())
+                await open_parallel_connection(
+                    serving.address, ssl_context=ssl.create_default_context()
+                )
 
     run(test)
 
@@ -396,7 +434,9 @@ def test_a_connection_that_is_there_too_late_is_aborted() -> None:
 
     async def test() -> None:
         arrived: asyncio.Queue[Ends] = asyncio.Queue()
-        async with await start_parallel_server(lambda *ends: arrived.put_nowait(ends), ("127.0.0.1", 0)) as server:
+        async with await start_parallel_server(
+            lambda *ends: arrived.put_nowait(ends), ("127.0.0.1", 0)
+        ) as server:
             connecting = asyncio.create_task(open_parallel_connection(server.address))
             await asyncio.sleep(0)
             connecting.cancel()
@@ -413,7 +453,9 @@ def test_a_connection_that_is_there_too_late_is_aborted() -> None:
 def test_a_server_with_coroutines() -> None:
     async def test() -> None:
         failures: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: failures.append(context)
+        )
 
         async def serve(reader: ParallelReader, writer: ParallelWriter) -> None:
             async for line in reader:
@@ -472,7 +514,9 @@ def test_serve_forever_until_it_is_cancelled() -> None:
 def test_a_callback_that_fails() -> None:
     async def test() -> None:
         failures: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: failures.append(context)
+        )
 
         def fail(reader: ParallelReader, writer: ParallelWriter) -> None:
             raise KeyError("on purpose")
@@ -531,7 +575,9 @@ def test_two_hundred_connections_need_no_threads() -> None:
             writer.close()
             await writer.wait_closed()
 
-        async with await start_parallel_server(serve, ("127.0.0.1", 0), addresses=addresses(2)) as server:
+        async with await start_parallel_server(
+            serve, ("127.0.0.1", 0), addresses=addresses(2)
+        ) as server:
             await asyncio.gather(*(client(number) for number in range(200)))
         assert most == 2, "one of the listener and the caretaker"
 

@@ -1,4 +1,7 @@
-"""The library needs Python alone: every module but the commands' is imported without any installed package."""
+"""The library needs Python alone:
+
+every module but the commands' is imported without any installed package.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ import importlib, sys
 from pathlib import Path
 root = Path(sys.argv[1])
 sys.path.append(str(root))
-files = [file for file in (root / "ri2n_parallel").rglob("*.py") if not {"cli", "build"} & {*file.parts}]
+all_files = (root / "ri2n_parallel").rglob("*.py")
+files = [file for file in all_files if not {"cli", "build"} & {*file.parts}]
 for file in files:
     importlib.import_module(".".join(file.relative_to(root).with_suffix("").parts).removesuffix(".__init__"))
 print(len(files))
@@ -27,7 +31,10 @@ def test_the_library_is_imported_without_any_other_package() -> None:
 
 
 def test_the_command_says_what_it_needs() -> None:
-    command = "import sys; sys.path.append(sys.argv.pop(1)); from ri2n_parallel.cli.main import main; main()"
+    command = (
+        "import sys; sys.path.append(sys.argv.pop(1)); from ri2n_parallel.cli.main import "
+        "main; main()"
+    )
     alone = [sys.executable, "-I", "-S", "-c", command, str(REPOSITORY), "serve", "."]
     done = subprocess.run(alone, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")

@@ -1,4 +1,7 @@
-"""ParallelSocket as a socket: all calls, both directions, half-close, time-outs, files, threads, forks."""
+"""ParallelSocket as a socket:
+
+all calls, both directions, half-close, time-outs, files, threads, forks.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,10 @@ def test_a_large_transfer_arrives(links: int) -> None:
 
 @pytest.mark.parametrize("megabytes", [32, pytest.param(200, marks=pytest.mark.long)])
 def test_both_directions_at_once_with_a_thread_for_each(megabytes: int) -> None:
-    """Eight windows of bytes, or fifty: each direction waits for room that only the other one's reader gives."""
+    """Eight windows of bytes, or fifty:
+
+    each direction waits for room that only the other one's reader gives.
+    """
     data = {0: noise(megabytes * MB, 1), 1: noise(megabytes * MB, 2)}
     with pair(3) as ends:
         reading = [in_thread(lambda end=end: digest(read_all(end))) for end in ends]  # type: ignore[misc]
@@ -211,7 +217,9 @@ def stop(far: ParallelSocket, near: ParallelSocket) -> None:
 
 @pytest.mark.parametrize("method", ["select", "poll", "epoll"])
 def test_non_blocking_with_select(method: str) -> None:
-    """One thread moves 8 MB each way over both ends, with nothing but readiness of the descriptors."""
+    """One thread moves 8 MB each way over both ends, with nothing but readiness of the
+    descriptors.
+    """
     data = noise(8 * MB)
     with pair(3, server={"window_bytes": 1 << 18}, window_bytes=1 << 18) as ends:
         for end in ends:
@@ -262,7 +270,9 @@ def test_the_descriptor_is_readable_while_there_is_something_to_take_and_only_th
         near.sendall(b"abc")
         assert select.select([fd], [], [], PATIENCE_S)[0]
         assert far.recv(1) == b"a"
-        assert select.select([fd], [], [], PATIENCE_S)[0]  # also when the rest came with the first byte
+        assert select.select([fd], [], [], PATIENCE_S)[
+            0
+        ]  # also when the rest came with the first byte
         assert far.recv(9) == b"bc"
         wait_until("quiet", lambda: _quiet(far, fd))
         near.abort()
@@ -286,7 +296,9 @@ def fill(sock: ParallelSocket) -> int:
 
 
 def test_the_descriptor_tells_of_room_that_somebody_else_has_seen_first() -> None:
-    """Acknowledgements may be taken by the caretaker, before whoever waits at the descriptor is woken."""
+    """Acknowledgements may be taken by the caretaker, before whoever waits at the descriptor is
+    woken.
+    """
     with pair(2, server={"window_bytes": 1 << 16}) as (near, far):
         fd = near.fileno()
         assert fill(near) == 1 << 16
@@ -306,7 +318,10 @@ def test_the_descriptor_tells_of_room_that_somebody_else_has_seen_first() -> Non
 
 
 def test_the_descriptor_tells_when_busy_links_take_more() -> None:
-    """Links are full before the window is, and no word comes from the peer: only the kernel knows of the room."""
+    """Links are full before the window is, and no word comes from the peer:
+
+    only the kernel knows of the room.
+    """
     with pair(2, server={"window_bytes": 1 << 28}) as (near, far):
         fd = near.fileno()
         with far._session.lock:  # so that nobody reads there but this test
@@ -326,7 +341,9 @@ def test_the_descriptor_tells_when_busy_links_take_more() -> None:
                         stream.recv(1 << 16)
                 if not select.select([fd], [], [], 0)[0]:
                     return 0
-                with contextlib.suppress(BlockingIOError):  # of the link that is better, and still full
+                with contextlib.suppress(
+                    BlockingIOError
+                ):  # of the link that is better, and still full
                     return near.send(bytes(1000))
                 return 0
 
@@ -434,7 +451,10 @@ def test_closing_wakes_a_thread_that_waits_for_room() -> None:
 
 
 def test_a_connection_that_was_forgotten_is_closed() -> None:
-    """What was sent is delivered; nothing is done where it is collected, which may be within any lock."""
+    """What was sent is delivered.
+
+    Nothing is done where it is collected, which may be within any lock.
+    """
     with serving(2) as listener:
         near = connect(listener.address, Qos(2))
         with listener.accept(PATIENCE_S) as far:
@@ -469,7 +489,11 @@ def test_after_abort_every_call_says_that_it_is_closed() -> None:
 @pytest.mark.filterwarnings("ignore:This process.*fork:DeprecationWarning")
 def test_a_fork_leaves_the_connection_to_the_parent() -> None:
     """The child's copy says so and closes nothing; the child can have connections of its own."""
-    with serving(2) as listener, connect(listener.address, Qos(2)) as near, listener.accept(PATIENCE_S) as far:
+    with (
+        serving(2) as listener,
+        connect(listener.address, Qos(2)) as near,
+        listener.accept(PATIENCE_S) as far,
+    ):
         near.sendall(b"before")
         assert p_read(far, 6) == b"before"
         pid = os.fork()

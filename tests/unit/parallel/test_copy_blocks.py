@@ -1,4 +1,7 @@
-"""Resuming: whatever an interrupted copy left, the result is the source, and only what differs is sent."""
+"""Resuming:
+
+whatever an interrupted copy left, the result is the source, and only what differs is sent.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ def small_blocks() -> Iterator[None]:
 def copied(
     source: bytes, part: bytes | None, old: bytes | None = None
 ) -> tuple[bytes, Transferred, Transferred, list[int]]:
-    """Send a file to where `part` was left: what arrived, what both ends say, and the bytes told of."""
+    """Send a file to where `part` was left:
+
+    what arrived, what both ends say, and the bytes told of.
+    """
     with TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
         base = Path(scratch)
         (base / "source").write_bytes(source)
@@ -48,14 +54,18 @@ def copied(
         ends = [stack.enter_context(end) for end in socket.socketpair()]
         place = stack.enter_context(contextlib.closing(Folder(base, 0o022)))
         file = stack.enter_context(contextlib.closing(open_source(str(base / "source"), "source")))
-        target = stack.enter_context(contextlib.closing(place.open_target("target", len(source), 0o644, None)))
+        target = stack.enter_context(
+            contextlib.closing(place.open_target("target", len(source), 0o644, None))
+        )
         told: list[int] = []
         sent: list[Transferred] = []
         thread = threading.Thread(
             target=lambda: sent.append(send_file(Channel(ends[0], PATIENCE_S), file, told.append))
         )
         thread.start()
-        received = receive_file(Channel(ends[1], PATIENCE_S), target, len(source), lambda size_bytes: None)
+        received = receive_file(
+            Channel(ends[1], PATIENCE_S), target, len(source), lambda size_bytes: None
+        )
         thread.join()
         assert sorted(os.listdir(base)) == ["source", "target"]  # noqa: PTH208
         return (base / "target").read_bytes(), sent[0], received, told
@@ -63,9 +73,13 @@ def copied(
 
 @settings(max_examples=60)
 @given(st.binary(max_size=SMALL * (2 * GROUP + 5)), st.data())
-def test_a_resumed_copy_is_the_source_and_moves_only_blocks_that_differ(source: bytes, data: st.DataObject) -> None:
+def test_a_resumed_copy_is_the_source_and_moves_only_blocks_that_differ(
+    source: bytes, data: st.DataObject
+) -> None:
     part = bytearray(source[: data.draw(st.integers(0, len(source)))])
-    for at in data.draw(st.lists(st.integers(0, max(0, len(part) - 1)), max_size=6)) if part else []:
+    for at in (
+        data.draw(st.lists(st.integers(0, max(0, len(part) - 1)), max_size=6)) if part else []
+    ):
         part[at] ^= 1
     part += data.draw(st.binary(max_size=3 * SMALL))
     found, sent, received, told = copied(source, bytes(part))
@@ -73,7 +87,11 @@ def test_a_resumed_copy_is_the_source_and_moves_only_blocks_that_differ(source: 
     count = blocks.block_count(len(source))
     places = [slice(index * SMALL, min((index + 1) * SMALL, len(source))) for index in range(count)]
     kept = sum(len(source[place]) for place in places if part[place] == source[place])
-    assert received == sent and received.kept_bytes == kept and received.moved_bytes == len(source) - kept
+    assert (
+        received == sent
+        and received.kept_bytes == kept
+        and received.moved_bytes == len(source) - kept
+    )
     assert sum(told) == len(source)
     own = b"".join(blocks.digest(source[place]) for place in places)
     assert received.digest == blocks.root(own, len(source)).hex()
@@ -88,10 +106,14 @@ def test_an_old_file_of_the_same_size_is_compared_first(source: bytes, data: st.
     found, sent, received, told = copied(source, None, bytes(old))
     places = [slice(at, at + SMALL) for at in range(0, len(source), SMALL)]
     assert found == source and received == sent and sum(told) == len(source)
-    assert received.moved_bytes == sum(len(source[place]) for place in places if source[place] != old[place])
+    assert received.moved_bytes == sum(
+        len(source[place]) for place in places if source[place] != old[place]
+    )
 
 
-def test_an_old_file_that_somebody_changes_meanwhile_is_not_taken_for_the_new_one(tmp_path: Path) -> None:
+def test_an_old_file_that_somebody_changes_meanwhile_is_not_taken_for_the_new_one(
+    tmp_path: Path,
+) -> None:
     data = os.urandom(4 * SMALL)
     (tmp_path / "target").write_bytes(data)
     with contextlib.closing(Folder(tmp_path, 0o022)) as place:
@@ -100,10 +122,14 @@ def test_an_old_file_that_somebody_changes_meanwhile_is_not_taken_for_the_new_on
             assert target.there_bytes == len(data)
             target.write(memoryview(data[:SMALL]), 0)
             (tmp_path / "target").write_bytes(os.urandom(len(data)))
-            digests = b"".join(blocks.digest(data[at : at + SMALL]) for at in range(0, len(data), SMALL))
+            digests = b"".join(
+                blocks.digest(data[at : at + SMALL]) for at in range(0, len(data), SMALL)
+            )
             with pytest.raises(Refused, match="changed by somebody else"):
                 target.commit(len(data), [1, 2, 3], digests)
-    assert (tmp_path / "target").stat().st_size == len(data) and (tmp_path / "target").read_bytes() != data
+    assert (tmp_path / "target").stat().st_size == len(data) and (
+        tmp_path / "target"
+    ).read_bytes() != data
 
 
 def test_a_peer_that_breaks_the_rules_is_not_talked_to_any_more(tmp_path: Path) -> None:
@@ -125,7 +151,9 @@ def test_a_copy_from_scratch_moves_all_once() -> None:
 
 @given(st.integers(0, 10 * SMALL), st.integers(0, 12 * SMALL))
 def test_blocks_cover_a_file_exactly(size_bytes: int, part_bytes: int) -> None:
-    sizes = [blocks.block_bytes(index, size_bytes) for index in range(blocks.block_count(size_bytes))]
+    sizes = [
+        blocks.block_bytes(index, size_bytes) for index in range(blocks.block_count(size_bytes))
+    ]
     assert sum(sizes) == size_bytes and all(1 <= size <= SMALL for size in sizes)
     left = blocks.left_over(part_bytes, size_bytes)
     assert 0 <= left <= len(sizes) and sum(sizes[:left]) <= part_bytes
@@ -134,7 +162,12 @@ def test_blocks_cover_a_file_exactly(size_bytes: int, part_bytes: int) -> None:
 
 def test_the_digest_of_the_whole_depends_on_order_and_size() -> None:
     one, other = blocks.digest(b"1"), blocks.digest(b"2")
-    assert len({blocks.root(one + other, 9), blocks.root(other + one, 9), blocks.root(one + other, 10)}) == 3
+    assert (
+        len(
+            {blocks.root(one + other, 9), blocks.root(other + one, 9), blocks.root(one + other, 10)}
+        )
+        == 3
+    )
 
 
 EVENTS = st.lists(
@@ -151,7 +184,10 @@ EVENTS = st.lists(
 def test_no_order_of_blocks_makes_an_incomplete_file_whole(
     size_bytes: int, events: list[tuple[str, int, bool]]
 ) -> None:
-    """A hostile sender may say what it likes: `finish` believes only in files of which every block is right."""
+    """A hostile sender may say what it likes:
+
+    `finish` believes only in files of which every block is right.
+    """
     intake = Intake(size_bytes)
     count = blocks.block_count(size_bytes)
     right: dict[int, bytes] = {}

@@ -1,7 +1,7 @@
 """`ri2n serve` and `ri2n cp` over loopback addresses: what a user sees, also when either is killed.
 
-Servers are processes, and so are clients that get a signal or have fewer rights than the tests; other clients run in
-this process, by the same code.
+Servers are processes, and so are clients that get a signal or have fewer rights than the tests;
+other clients run in this process, by the same code.
 """
 
 from __future__ import annotations
@@ -33,8 +33,14 @@ from tests.unit.parallel.relay import PASS, SWALLOW, Relay
 from tests.unit.parallel.worlds import PATIENCE_S
 
 REPOSITORY = Path(__file__).parents[3]
-ENVIRONMENT = {**os.environ, "COLUMNS": "200", "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(REPOSITORY)}
-# Ctrl-C is heard: whoever runs the tests in the background of a script ignores it, and children inherit that.
+ENVIRONMENT = {
+    **os.environ,
+    "COLUMNS": "200",
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONPATH": str(REPOSITORY),
+}
+# Ctrl-C is heard: whoever runs the tests in the background of a script ignores it, and children
+# inherit that.
 ALONE = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -54,7 +60,14 @@ Done: TypeAlias = "subprocess.CompletedProcess[str]"
 def run(*argv: str, **kwargs: Any) -> Done:
     pipe = subprocess.PIPE
     return subprocess.run(
-        argv, env=ENVIRONMENT, stdout=pipe, stderr=pipe, text=True, timeout=2 * PATIENCE_S, check=False, **kwargs
+        argv,
+        env=ENVIRONMENT,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        timeout=2 * PATIENCE_S,
+        check=False,
+        **kwargs,
     )
 
 
@@ -86,12 +99,19 @@ def one_line(done: Done) -> str:
 
 
 class Served:
-    """A server in a process of its own; without a token unless options say what token, MAKES_ONE that it makes one."""
+    """A server in a process of its own.
+
+    Without a token unless options say what token, MAKES_ONE that it makes one.
+    """
 
     def __init__(self, directory: Path, *options: str | Path, **kwargs: Any) -> None:
         argv = [*COMMAND, "serve", str(directory), "--listen", "127.0.0.1:0"]
         argv += [str(each) for each in options if each != MAKES_ONE]
-        argv += [] if {MAKES_ONE, "--token-file", "--no-token"} & {*map(str, options)} else ["--no-token"]
+        argv += (
+            []
+            if {MAKES_ONE, "--token-file", "--no-token"} & {*map(str, options)}
+            else ["--no-token"]
+        )
         pipe = subprocess.PIPE
         self.process: subprocess.Popen[str] = subprocess.Popen(
             argv, env=ENVIRONMENT, stdout=pipe, stderr=pipe, text=True, **kwargs
@@ -159,8 +179,17 @@ def test_a_directory_goes_over_four_links_and_comes_back_the_same(tmp_path: Path
     (source / "link").symlink_to("big")
     (source / "big").chmod(0o640)
     os.utime(source / "deep", ns=(7, 7))
-    with serve(tmp_path / "served", *(word for link in LINKS for word in ("--address", link))) as server:
-        options = ["-r", "-p", "--json", "--streams", "4", *(word for link in LINKS for word in ("--source", link))]
+    with serve(
+        tmp_path / "served", *(word for link in LINKS for word in ("--address", link))
+    ) as server:
+        options = [
+            "-r",
+            "-p",
+            "--json",
+            "--streams",
+            "4",
+            *(word for link in LINKS for word in ("--source", link)),
+        ]
         there = good(cp(*options, source, server.at("")))
         back = good(cp(*options, server.at("tree"), tmp_path / "back"))
         again = good(cp(*options, source, server.at("")))
@@ -169,7 +198,9 @@ def test_a_directory_goes_over_four_links_and_comes_back_the_same(tmp_path: Path
         assert code == 0 and "files_received 6" in said and "files_sent 3" in said
     for found in (there, back):
         assert (found["files"], found["directories"], found["failures"]) == (3, 4, [])
-        assert {link["remote"].split(":")[0] for link in found["links"] if link["number"] < 64} >= set(LINKS)
+        assert {
+            link["remote"].split(":")[0] for link in found["links"] if link["number"] < 64
+        } >= set(LINKS)
     assert len(there["skipped"]) == 1 and not back["skipped"]
     (source / "link").unlink()
     for copy in (tmp_path / "served" / "tree", tmp_path / "back"):
@@ -196,10 +227,19 @@ def test_where_files_go_is_as_with_cp(tmp_path: Path) -> None:
         assert "No such file" in one_line(cp(one, server.at("absent/one")))
         assert "is not on the server" in one_line(cp(server.at("absent"), tmp_path / "to"))
         assert "two of the sources" in one_line(cp(one, one, server.at("d")))
-        assert "is no directory" in one_line(cp(server.at("new"), server.at("d/one"), tmp_path / "one"))
-    found = {str(path.relative_to(served)): path.read_bytes() for path in served.rglob("*") if path.is_file()}
+        assert "is no directory" in one_line(
+            cp(server.at("new"), server.at("d/one"), tmp_path / "one")
+        )
+    found = {
+        str(path.relative_to(served)): path.read_bytes()
+        for path in served.rglob("*")
+        if path.is_file()
+    }
     assert found == {"new": b"1", "d/one": b"1", "d/two": b"2"}
-    assert {path.name: path.read_bytes() for path in (tmp_path / "to").iterdir()} == {"one": b"1", "new": b"1"}
+    assert {path.name: path.read_bytes() for path in (tmp_path / "to").iterdir()} == {
+        "one": b"1",
+        "new": b"1",
+    }
 
 
 def test_what_fails_is_named_and_the_rest_is_copied(tmp_path: Path) -> None:
@@ -217,7 +257,19 @@ def test_what_fails_is_named_and_the_rest_is_copied(tmp_path: Path) -> None:
 def test_a_token_and_tls(tmp_path: Path) -> None:
     cert, key, token, wrong = (tmp_path / name for name in ("cert", "key", "token", "wrong"))
     subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-keyout", str(key), "-out"]
+    make = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-keyout",
+        str(key),
+        "-out",
+    ]
     subprocess.run([*make, str(cert), *subject], check=True, capture_output=True)
     for path, text in ((token, "sesame\n"), (wrong, "barley")):
         path.write_text(text)
@@ -229,7 +281,9 @@ def test_a_token_and_tls(tmp_path: Path) -> None:
         good(cp("--json", "--ca", cert, "--token-file", token, file, server.at("a")))
         assert "the server wants a token" in one_line(cp("--ca", cert, file, server.at("b")))
         told = one_line(cp("--ca", cert, "--token-file", wrong, file, server.at("b")))
-        assert told.endswith(f"127.0.0.1:{server.port}: the server has another token (--token-file)")
+        assert told.endswith(
+            f"127.0.0.1:{server.port}: the server has another token (--token-file)"
+        )
         assert "TLS" in one_line(cp("--token-file", token, file, server.at("b")))
         other = tmp_path / "other"
         subprocess.run([*make, str(other), *subject], check=True, capture_output=True)
@@ -247,15 +301,21 @@ def test_a_server_makes_a_token_unless_told_otherwise(tmp_path: Path) -> None:
         with serve(tmp_path / "served", MAKES_ONE) as server:
             assert "(token)" in server.line
             token = re.fullmatch(r"token of this run: ([0-9a-f]{40})\n", server.says())
-            assert token and f"ri2n cp --token-file FILE SRC HOST:{server.port}:NAME" in server.says()
+            assert (
+                token and f"ri2n cp --token-file FILE SRC HOST:{server.port}:NAME" in server.says()
+            )
             assert "the server wants a token" in one_line(cp(tmp_path / "file", server.at("a")))
             assert "the server wants a token" in one_line(cp(server.at(""), "-r", tmp_path / "got"))
             tokens.add(token[1])
             (tmp_path / "token").write_text(token[1])
             (tmp_path / "token").chmod(0o600)
-            good(cp("--json", "--token-file", tmp_path / "token", tmp_path / "file", server.at("b")))
+            good(
+                cp("--json", "--token-file", tmp_path / "token", tmp_path / "file", server.at("b"))
+            )
     assert len(tokens) == 2
-    assert not (tmp_path / "got").exists() and [path.name for path in (tmp_path / "served").iterdir()] == ["b"]
+    assert not (tmp_path / "got").exists() and [
+        path.name for path in (tmp_path / "served").iterdir()
+    ] == ["b"]
 
 
 def test_a_token_that_others_can_read_is_told(tmp_path: Path) -> None:
@@ -264,7 +324,9 @@ def test_a_token_that_others_can_read_is_told(tmp_path: Path) -> None:
     for mode, told in ((0o600, False), (0o640, True), (0o604, True)):
         token.chmod(mode)
         done = cp("--token-file", token, token, "127.0.0.1:1:a")
-        assert ("others can read it (chmod 600)" in done.stderr) == told and "nobody listens" in done.stderr
+        assert (
+            "others can read it (chmod 600)" in done.stderr
+        ) == told and "nobody listens" in done.stderr
 
 
 def test_without_a_token_only_when_told_so(tmp_path: Path) -> None:
@@ -310,12 +372,16 @@ def half_way(server: Served, count: int) -> Iterator[Relay]:
 
 def start(*arguments: str | Path) -> subprocess.Popen[str]:
     """`ri2n cp` as a process."""
-    return subprocess.Popen([*COMMAND, "cp", *map(str, arguments)], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [*COMMAND, "cp", *map(str, arguments)], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
+    )
 
 
 @pytest.mark.parametrize("direction", ["upload", "download"])
 @pytest.mark.parametrize("victim", ["client", "server"])
-def test_after_a_kill_the_old_file_is_there_and_the_copy_goes_on(tmp_path: Path, victim: str, direction: str) -> None:
+def test_after_a_kill_the_old_file_is_there_and_the_copy_goes_on(
+    tmp_path: Path, victim: str, direction: str
+) -> None:
     served, count = tmp_path / "served", 12
     served.mkdir()
     upload = direction == "upload"
@@ -340,7 +406,11 @@ def test_after_a_kill_the_old_file_is_there_and_the_copy_goes_on(tmp_path: Path,
             _, said = client.communicate(timeout=PATIENCE_S)
         assert client.returncode == (-signal.SIGKILL if victim == "client" else 2), said
         if victim == "server":
-            assert "connection was lost" in said and "goes on where it stopped" in said and said.count("\n") == 1
+            assert (
+                "connection was lost" in said
+                and "goes on where it stopped" in said
+                and said.count("\n") == 1
+            )
             server.end()
         assert target.read_bytes() == b"what was there before"
         if victim == "client":
@@ -348,7 +418,10 @@ def test_after_a_kill_the_old_file_is_there_and_the_copy_goes_on(tmp_path: Path,
     if victim == "server":
         with serve(served) as again:
             found = good(cp("--json", *pair(again)))
-    assert found["kept_bytes"] >= BLOCK and found["moved_bytes"] + found["kept_bytes"] == source.stat().st_size
+    assert (
+        found["kept_bytes"] >= BLOCK
+        and found["moved_bytes"] + found["kept_bytes"] == source.stat().st_size
+    )
     assert found["moved_bytes"] >= BLOCK
     assert same(source, target) and not part.exists()
 
@@ -417,7 +490,10 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_behind(tmp_path: Path) -> No
 
 
 def without_privileges() -> None:
-    """Root may everything: give up what makes it ignore permissions (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH)."""
+    """Root may everything:
+
+    give up what makes it ignore permissions (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH).
+    """
     for capability in (1, 2) if os.geteuid() == 0 else ():
         assert ctypes.CDLL(None, use_errno=True).prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0
 
@@ -432,13 +508,17 @@ def test_no_permission_is_one_line(tmp_path: Path) -> None:
     with serve(served, preexec_fn=without_privileges) as server:
         assert "secret: Permission denied" in one_line(cp(server.at("secret"), tmp_path / "y"))
         assert "closed/x: Permission denied" in one_line(cp(file, server.at("closed/x")))
-        good(cp("--json", file, server.at("secret")))  # the directory's permission counts: it is replaced
+        good(
+            cp("--json", file, server.at("secret"))
+        )  # the directory's permission counts: it is replaced
         _, _, said = server.end()
         assert "refused_permission 2" in said
     assert not (tmp_path / "y").exists() and not list((served / "closed").iterdir())
     assert (served / "secret").stat().st_mode & 0o777 == 0
     served.chmod(0o555)
-    done = run(*COMMAND, "serve", str(served), "--listen", "127.0.0.1:0", preexec_fn=without_privileges)
+    done = run(
+        *COMMAND, "serve", str(served), "--listen", "127.0.0.1:0", preexec_fn=without_privileges
+    )
     assert "no permission to write (see --read-only)" in one_line(done)
     served.chmod(0o755)
 
@@ -456,9 +536,18 @@ BAD: list[tuple[list[str], str]] = [
     (["cp", "setup.cfg", "127.0.0.1:70000:a"], "port"),
     (["cp", "setup.cfg", "no-such-host.invalid:a"], "no-such-host.invalid: no such host"),
     (["cp", "--streams", "0", "setup.cfg", "127.0.0.1:1:a"], "--streams"),
-    (["cp", "--source", "192.0.2.1", "setup.cfg", "127.0.0.1:1:a"], "Cannot assign requested address"),
-    (["cp", "--network", "10.0.0.0/33", "setup.cfg", "127.0.0.1:1:a"], "--network 10.0.0.0/33: must be a network"),
-    (["cp", "--token-file", "/nonexistent", "setup.cfg", "127.0.0.1:1:a"], "--token-file /nonexistent"),
+    (
+        ["cp", "--source", "192.0.2.1", "setup.cfg", "127.0.0.1:1:a"],
+        "Cannot assign requested address",
+    ),
+    (
+        ["cp", "--network", "10.0.0.0/33", "setup.cfg", "127.0.0.1:1:a"],
+        "--network 10.0.0.0/33: must be a network",
+    ),
+    (
+        ["cp", "--token-file", "/nonexistent", "setup.cfg", "127.0.0.1:1:a"],
+        "--token-file /nonexistent",
+    ),
     (["cp", "--ca", "/nonexistent", "setup.cfg", "127.0.0.1:1:a"], "--ca /nonexistent"),
     (["cp", "--ca", "setup.cfg", "setup.cfg", "127.0.0.1:1:a"], "no certificate"),
     (["serve", "/nonexistent"], "/nonexistent: No such file"),
@@ -466,7 +555,10 @@ BAD: list[tuple[list[str], str]] = [
     (["serve", ".", "--listen", "here"], "ADDR:PORT"),
     (["serve", ".", "--listen", "127.0.0.1:65536"], "65535"),
     (["serve", ".", "--listen", "192.0.2.1:0"], "--listen 192.0.2.1:0"),
-    (["serve", ".", "--no-token", "--token-file", "setup.cfg"], "--no-token, --token-file: give one of them"),
+    (
+        ["serve", ".", "--no-token", "--token-file", "setup.cfg"],
+        "--no-token, --token-file: give one of them",
+    ),
     (["serve", ".", "--cert", "x"], "--key"),
     (["serve", ".", "--cert", "/nonexistent", "--key", "/nonexistent"], "--cert /nonexistent"),
     (["serve", ".", "--cert", "setup.cfg", "--key", "setup.cfg"], "--cert setup.cfg"),
@@ -475,7 +567,9 @@ BAD: list[tuple[list[str], str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "words"), BAD, ids=[" ".join(a)[:50] for a, _ in BAD])
-def test_mistakes_are_one_line(arguments: list[str], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_are_one_line(
+    arguments: list[str], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(REPOSITORY)
     assert words in one_line(here(*arguments))
 
@@ -484,7 +578,9 @@ def test_a_mistake_is_one_line_of_the_process_too() -> None:
     assert "neither SRC nor DST is remote" in one_line(run(*COMMAND, "cp", "a", "b"))
 
 
-@pytest.mark.parametrize("greeting", [b"220 some.host ESMTP\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n" * 100, b""])
+@pytest.mark.parametrize(
+    "greeting", [b"220 some.host ESMTP\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n" * 100, b""]
+)
 def test_a_port_of_something_else_is_one_line(greeting: bytes, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x")
     with socket.create_server(("127.0.0.1", 0)) as other:

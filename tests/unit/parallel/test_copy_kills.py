@@ -1,6 +1,8 @@
-"""A thousand `kill -9` of `ri2n serve` and of `ri2n cp`, in turn, at random moments: a file is the old or the new one.
+"""A thousand `kill -9` of `ri2n serve` and of `ri2n cp`, in turn, at random moments: a file is the
+old or the new one.
 
-`RI2N_ATTACK_SEED` chooses other moments, `RI2N_ATTACK_KILLS` another number of each for the long run.
+`RI2N_ATTACK_SEED` chooses other moments, `RI2N_ATTACK_KILLS` another number of each for the long
+run.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from .test_copy_commands import cp, good, many_blocks, part_of, same, serve, sta
 from .worlds import PATIENCE_S
 
 SEED = int(os.environ.get("RI2N_ATTACK_SEED", "20261124"))
-KILLS_OF_EACH = [3, pytest.param(int(os.environ.get("RI2N_ATTACK_KILLS", "1000")), marks=pytest.mark.long)]
+KILLS_OF_EACH = [
+    3,
+    pytest.param(int(os.environ.get("RI2N_ATTACK_KILLS", "1000")), marks=pytest.mark.long),
+]
 BLOCKS = 16
 OLD = b"what was there before"
 IN_A_ROW = 3  # kills before a copy may come to its end
@@ -51,14 +56,21 @@ def test_a_file_is_the_old_or_the_new_one_whoever_is_killed(tmp_path: Path, of_e
                 client.communicate(timeout=PATIENCE_S)
             done += 1
             new = target.stat().st_size != len(OLD)
-            assert same(source, target) if new else target.read_bytes() == OLD, f"seed {SEED}: after {done} kills"
+            assert same(source, target) if new else target.read_bytes() == OLD, (
+                f"seed {SEED}: after {done} kills"
+            )
             if new:
                 complete += 1
                 target.write_bytes(OLD)
         with serve(served) as server:
             good(cp("--json", source, server.at("target")))
         assert same(source, target), f"seed {SEED}: after {done} kills"
-        assert [path.name for path in served.iterdir()] == ["target"] and not part_of(served, "target").exists()
+        assert [path.name for path in served.iterdir()] == ["target"] and not part_of(
+            served, "target"
+        ).exists()
         target.write_bytes(OLD)
     assert killed == {"serve": of_each, "cp": of_each}
-    print(f"seed {SEED}: {killed} kills in {time.monotonic() - began_s:.0f} s, {complete} came too late for the file")
+    print(
+        f"seed {SEED}: {killed} kills in {time.monotonic() - began_s:.0f} s, {complete} came too "
+        "late for the file"
+    )

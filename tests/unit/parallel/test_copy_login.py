@@ -1,4 +1,7 @@
-"""Clients of a copy server that have not said hello: what is taken of them, for how long, and how many there may be."""
+"""Clients of a copy server that have not said hello:
+
+what is taken of them, for how long, and how many there may be.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,18 @@ from tests.unit.parallel.worlds import PATIENCE_S, Clock, in_thread
 
 
 @pytest.mark.parametrize("words", [b"", b"\0\0", HELLO[:-1]])
-def test_a_client_has_less_time_to_say_hello(served: Path, words: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_has_less_time_to_say_hello(
+    served: Path, words: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server_module, "LOGIN_S", 0.3)
     with serving(served, timeout_s=10 * PATIENCE_S) as running:
         end = running.connect()
         end.sendall(words)
         read_all(end)
         counters = running.server.counters
-        wait_until(lambda: (counters["logins_timed_out"], counters["timeouts"]) == (1, 0), lambda: counters)
+        wait_until(
+            lambda: (counters["logins_timed_out"], counters["timeouts"]) == (1, 0), lambda: counters
+        )
 
 
 @pytest.mark.parametrize("first", [Wait(), Stat(""), Done()])
@@ -33,7 +40,10 @@ def test_nothing_but_hello_is_taken_before_hello(served: Path, first: Message) -
     """Who asked to wait held a place for hours."""
     with serving(served, timeout_s=10 * PATIENCE_S) as running:
         assert b'"protocol"' in say(running, encode(first) + HELLO + encode(Stat("")))
-        wait_until(lambda: running.server.counters["refused_protocol"] == 1, lambda: running.server.counters)
+        wait_until(
+            lambda: running.server.counters["refused_protocol"] == 1,
+            lambda: running.server.counters,
+        )
 
 
 def test_a_first_message_is_short(served: Path) -> None:
@@ -41,7 +51,9 @@ def test_a_first_message_is_short(served: Path) -> None:
         assert b"a first message of 1025 bytes" in say(running, HEADER.pack(1025))
 
 
-def test_clients_that_say_nothing_take_no_places_of_transfers(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_that_say_nothing_take_no_places_of_transfers(
+    served: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nor those of other addresses: the oldest of the address that has most makes room."""
     monkeypatch.setattr(server_module, "MAX_LOGINS", 6)
     monkeypatch.setattr(server_module, "LOGINS_OF_ONE", 4)
@@ -77,25 +89,36 @@ def test_a_peer_may_ask_to_wait_for_an_hour_in_all(clock: Clock) -> None:
         channel = Channel(near, 10 * channel_module.MAX_WAIT_S)
         waiting = in_thread(channel.receive_answer)
         far.sendall(encode(Wait()))
-        wait_until(lambda: channel.received_bytes >= len(encode(Wait())), lambda: channel.received_bytes)
+        wait_until(
+            lambda: channel.received_bytes >= len(encode(Wait())), lambda: channel.received_bytes
+        )
         clock.let_pass(channel_module.MAX_WAIT_S + 1)
         far.sendall(encode(Wait()))
         with pytest.raises(ProtocolViolation, match="for ever"):
             waiting.result()
 
 
-def test_a_message_that_comes_byte_by_byte_has_the_same_time_out(served: Path, clock: Clock) -> None:
+def test_a_message_that_comes_byte_by_byte_has_the_same_time_out(
+    served: Path, clock: Clock
+) -> None:
     with serving(served, timeout_s=PATIENCE_S) as running:
         end = running.connect()
-        wait_until(lambda: running.server.counters["sessions"] == 1, lambda: running.server.counters)
+        wait_until(
+            lambda: running.server.counters["sessions"] == 1, lambda: running.server.counters
+        )
         data, sent = HELLO, 0  # in the time that there is for it
         with contextlib.suppress(ConnectionError):
             for sent in range(len(data)):
-                end.settimeout(0.05 if sent < 6 else 10.0)  # by then time is up; the server may need a while to see it
+                end.settimeout(
+                    0.05 if sent < 6 else 10.0
+                )  # by then time is up; the server may need a while to see it
                 end.sendall(data[sent : sent + 1])
                 with contextlib.suppress(TimeoutError):
                     assert end.recv(1) == b""
                     break
                 clock.let_pass(server_module.LOGIN_S / 4)
         assert 1 < sent < len(data) - 1
-        wait_until(lambda: running.server.counters["logins_timed_out"] == 1, lambda: running.server.counters)
+        wait_until(
+            lambda: running.server.counters["logins_timed_out"] == 1,
+            lambda: running.server.counters,
+        )

@@ -1,4 +1,7 @@
-"""The copy protocol's messages: what is written can be read, and nothing else is taken for a message."""
+"""The copy protocol's messages:
+
+what is written can be read, and nothing else is taken for a message.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,9 @@ BY_KIND: dict[type[m.Message], st.SearchStrategy[m.Message]] = {
     m.Touch: st.builds(m.Touch, NAMES, MODES, TIMES),
     m.Put: st.builds(m.Put, NAMES, SIZES, MODES, st.none() | TIMES),
     m.Offer: st.builds(m.Offer, SIZES, MODES, TIMES),
-    m.Have: st.builds(m.Have, SIZES, st.lists(hexes(32), max_size=m.MAX_DIGESTS).map(tuple), st.booleans()),
+    m.Have: st.builds(
+        m.Have, SIZES, st.lists(hexes(32), max_size=m.MAX_DIGESTS).map(tuple), st.booleans()
+    ),
     m.Block: st.builds(m.Block, SIZES, st.integers(1, 4 << 20)),
     m.Got: st.builds(m.Got, SIZES, st.booleans()),
     m.End: st.builds(m.End, hexes(32)),
@@ -58,22 +63,30 @@ def test_every_kind_of_message_is_tried_above() -> None:
 
 
 @given(MESSAGES, st.data())
-def test_an_unknown_a_missing_or_a_wrong_key_is_refused(message: m.Message, data: st.DataObject) -> None:
+def test_an_unknown_a_missing_or_a_wrong_key_is_refused(
+    message: m.Message, data: st.DataObject
+) -> None:
     good = document(message)
     with pytest.raises(m.ProtocolViolation, match="unknown key"):
         m.decode(json.dumps({**good, "colour": 1}).encode())
     if fields(message):
         key = data.draw(st.sampled_from([item.name for item in fields(message)]))
         with pytest.raises(m.ProtocolViolation, match="is missing"):
-            m.decode(json.dumps({name: value for name, value in good.items() if name != key}).encode())
-        wrong = data.draw(st.sampled_from([1.5, {}, {"a": 1}, -(2**70), 2**70, ["x", ["y"]], "z" * 5000]))
+            m.decode(
+                json.dumps({name: value for name, value in good.items() if name != key}).encode()
+            )
+        wrong = data.draw(
+            st.sampled_from([1.5, {}, {"a": 1}, -(2**70), 2**70, ["x", ["y"]], "z" * 5000])
+        )
         with pytest.raises(m.ProtocolViolation, match=key):
             m.decode(json.dumps({**good, key: wrong}).encode())
 
 
 @given(
     st.binary(max_size=300)
-    | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(lambda x: json.dumps(x).encode())
+    | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(
+        lambda x: json.dumps(x).encode()
+    )
 )
 def test_anything_else_is_refused_and_nothing_worse(text: bytes) -> None:
     with pytest.raises(m.Refused):
@@ -81,7 +94,9 @@ def test_anything_else_is_refused_and_nothing_worse(text: bytes) -> None:
 
 
 @given(MESSAGES, st.data())
-def test_a_changed_byte_is_another_message_or_refused(message: m.Message, data: st.DataObject) -> None:
+def test_a_changed_byte_is_another_message_or_refused(
+    message: m.Message, data: st.DataObject
+) -> None:
     text = bytearray(m.encode(message)[m.HEADER_BYTES :])
     text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.integers(0, 255))
     try:

@@ -1,4 +1,7 @@
-"""Names from peers: whatever they are, nothing outside of the directory is reached; HOST:NAME of a command line."""
+"""Names from peers: whatever they are, nothing outside of the directory is reached.
+
+HOST:NAME of a command line.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,28 @@ from ri2n_parallel.copy.names import (
 from ri2n_parallel.errors import BadInput
 
 PIECES = st.sampled_from(
-    ["..", ".", "", "/", "a", "b.txt", "\0", "x" * 254, "é" * 120, "\udcff", "\ud800", "~", "-r", "\n"]
+    [
+        "..",
+        ".",
+        "",
+        "/",
+        "a",
+        "b.txt",
+        "\0",
+        "x" * 254,
+        "é" * 120,
+        "\udcff",
+        "\ud800",
+        "~",
+        "-r",
+        "\n",
+    ]
 )
-NAMES = st.one_of(st.text(max_size=300), st.lists(PIECES, max_size=120).map("/".join), st.lists(PIECES).map("".join))
+NAMES = st.one_of(
+    st.text(max_size=300),
+    st.lists(PIECES, max_size=120).map("/".join),
+    st.lists(PIECES).map("".join),
+)
 
 
 @given(NAMES)
@@ -45,7 +67,19 @@ def test_a_name_is_refused_or_stays_below(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("/etc/passwd", "..", "../x", "a/../../b", "a/..", "\0", "a\0b", "\ud800", "x" * 256, "é" * 128, "a/" * 101),
+        *(
+            "/etc/passwd",
+            "..",
+            "../x",
+            "a/../../b",
+            "a/..",
+            "\0",
+            "a\0b",
+            "\ud800",
+            "x" * 256,
+            "é" * 128,
+            "a/" * 101,
+        ),
         *("/".join(["x" * 200] * 21), ".a.ri2n-part", "d/.a.ri2n-part", ".a.ri2n-part/x", "//x"),
     ],
     ids=lambda name: printable(name)[:20],
@@ -75,7 +109,9 @@ def test_odd_names_that_are_harmless_are_taken(name: str, parts: tuple[str, ...]
 
 
 @given(st.text(st.characters(exclude_characters="/\0", codec="utf-8"), min_size=1, max_size=255))
-def test_an_unfinished_copy_has_a_name_that_can_be_made_and_that_nobody_can_ask_for(name: str) -> None:
+def test_an_unfinished_copy_has_a_name_that_can_be_made_and_that_nobody_can_ask_for(
+    name: str,
+) -> None:
     part = part_name(name)
     assert len(os.fsencode(part)) <= MAX_COMPONENT_BYTES and "/" not in part
     assert is_part_name(part)
@@ -108,14 +144,21 @@ def test_what_is_remote(text: str, expected: Remote | None) -> None:
     assert parse_remote(text) == expected
 
 
-@pytest.mark.parametrize("text", [":a", "host:0:a", "host:65536:a", "host:99999999999999999999:a", "[]:a"])
+@pytest.mark.parametrize(
+    "text", [":a", "host:0:a", "host:65536:a", "host:99999999999999999999:a", "[]:a"]
+)
 def test_places_that_cannot_be(text: str) -> None:
     with pytest.raises(BadInput):
         parse_remote(text)
 
 
 def test_joined_names_and_what_is_shown_of_them() -> None:
-    assert [join("", "a"), join("d", "a"), join("d/", "a"), join("/", "a")] == ["a", "d/a", "d/a", "a"]
+    assert [join("", "a"), join("d", "a"), join("d/", "a"), join("/", "a")] == [
+        "a",
+        "d/a",
+        "d/a",
+        "a",
+    ]
     assert printable("a\x1b[31m\nb\udcff") == "a?[31m?b?"
     assert len(printable("x" * 10_000)) < 200
     assert str(Remote("::1", 7, "x")) == "[::1]:7"

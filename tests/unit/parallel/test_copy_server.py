@@ -1,4 +1,7 @@
-"""The copy server and its clients: what is copied, what is refused, and that nobody ends it or leaves its directory."""
+"""The copy server and its clients:
+
+what is copied, what is refused, and that nobody ends it or leaves its directory.
+"""
 
 from __future__ import annotations
 
@@ -50,13 +53,19 @@ def quiet(_size_bytes: int) -> None:
 
 
 def put(
-    session: Session, path: Path, name: str, told: Callable[[int], None] = quiet, preserve: bool = False
+    session: Session,
+    path: Path,
+    name: str,
+    told: Callable[[int], None] = quiet,
+    preserve: bool = False,
 ) -> dict[str, Any]:
     with contextlib.closing(open_source(str(path), path.name)) as source:
         return vars(session.put(source, name, told, preserve))
 
 
-def get(session: Session, name: str, directory: Path, local: str, preserve: bool = False) -> dict[str, Any]:
+def get(
+    session: Session, name: str, directory: Path, local: str, preserve: bool = False
+) -> dict[str, Any]:
     with contextlib.closing(Folder(directory, UMASK)) as folder:
         return vars(session.get(name, folder, local, quiet, preserve))
 
@@ -64,7 +73,9 @@ def get(session: Session, name: str, directory: Path, local: str, preserve: bool
 def tree(directory: Path) -> dict[str, object]:
     """Everything below a directory, links not followed: what may not change."""
     return {
-        str(path.relative_to(directory)): path.readlink() if path.is_symlink() else path.is_file() and path.read_bytes()
+        str(path.relative_to(directory)): path.readlink()
+        if path.is_symlink()
+        else path.is_file() and path.read_bytes()
         for path in sorted(directory.rglob("*"))
         if not path.is_fifo()
     }
@@ -74,7 +85,9 @@ def tree(directory: Path) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("size_bytes", [0, 1, 5000, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 17])
-def test_files_of_all_sizes_go_there_and_back(served: Path, tmp_path: Path, size_bytes: int) -> None:
+def test_files_of_all_sizes_go_there_and_back(
+    served: Path, tmp_path: Path, size_bytes: int
+) -> None:
     source = tmp_path / "source"
     source.write_bytes(os.urandom(size_bytes))
     with serving(served) as running:
@@ -83,11 +96,15 @@ def test_files_of_all_sizes_go_there_and_back(served: Path, tmp_path: Path, size
         assert sent["moved_bytes"] == size_bytes and sent["kept_bytes"] == 0
         assert get(session, "a", tmp_path, "back")["digest"] == sent["digest"]
         counters = running.server.counters
-        wait_until(lambda: counters["files_received"] == counters["files_sent"] == 1, lambda: counters)
+        wait_until(
+            lambda: counters["files_received"] == counters["files_sent"] == 1, lambda: counters
+        )
     assert (tmp_path / "back").read_bytes() == source.read_bytes() == (served / "a").read_bytes()
 
 
-def test_mode_and_mtime_are_kept_when_asked_and_as_with_cp_otherwise(served: Path, tmp_path: Path) -> None:
+def test_mode_and_mtime_are_kept_when_asked_and_as_with_cp_otherwise(
+    served: Path, tmp_path: Path
+) -> None:
     source = tmp_path / "source"
     source.write_bytes(b"x")
     source.chmod(0o757)
@@ -104,13 +121,18 @@ def test_mode_and_mtime_are_kept_when_asked_and_as_with_cp_otherwise(served: Pat
         get(session, "kept", tmp_path, "back", preserve=True)
         assert session.status("kept").mtime_ns == source.stat().st_mtime_ns
     for path in (served / "kept", tmp_path / "back"):
-        assert (path.stat().st_mode & 0o777, path.stat().st_mtime_ns) == (0o757, source.stat().st_mtime_ns)
+        assert (path.stat().st_mode & 0o777, path.stat().st_mtime_ns) == (
+            0o757,
+            source.stat().st_mtime_ns,
+        )
     assert (served / "new").stat().st_mode & 0o777 == 0o757 & ~UMASK
     assert (served / "there").stat().st_mode & 0o777 == 0o640
     assert ((served / "d").stat().st_mode & 0o777, (served / "d").stat().st_mtime_ns) == (0o711, 42)
 
 
-def test_who_has_the_old_file_open_keeps_it_and_a_link_is_replaced_not_followed(served: Path, tmp_path: Path) -> None:
+def test_who_has_the_old_file_open_keeps_it_and_a_link_is_replaced_not_followed(
+    served: Path, tmp_path: Path
+) -> None:
     source, outside = tmp_path / "source", tmp_path / "outside"
     source.write_bytes(b"new")
     outside.write_bytes(b"outside")
@@ -179,10 +201,15 @@ def test_no_request_leaves_the_directory(served: Path, tmp_path: Path, name: str
         for refused in refusals:
             with pytest.raises(Refused) as caught:
                 refused()
-            assert caught.value.code in ("name", "kind", "missing") and len(str(caught.value).splitlines()) == 1
+            assert (
+                caught.value.code in ("name", "kind", "missing")
+                and len(str(caught.value).splitlines()) == 1
+            )
         put(session, source, "good")  # the same session goes on
         counters = running.server.counters
-        assert sum(count for key, count in dict(counters).items() if key.startswith("refused_")) == len(refusals)
+        assert sum(
+            count for key, count in dict(counters).items() if key.startswith("refused_")
+        ) == len(refusals)
     assert tree(outside) == before and not (tmp_path / "stolen").exists()
     assert sorted(path.name for path in served.iterdir()) == ["good", "link", "pipe"]
 
@@ -258,13 +285,18 @@ def test_a_thousand_transfers_are_under_way_and_one_more_is_told_busy(served: Pa
             session.channel.send(Block(0, len(data)))
             session.channel.send_raw(data + told)
             session.channel.send(End(blocks.root(told, len(data)).hex()))
-        wait_until(lambda: running.server.counters["files_received"] == most, lambda: running.server.counters)
+        wait_until(
+            lambda: running.server.counters["files_received"] == most,
+            lambda: running.server.counters,
+        )
         for session in sessions:
             session.close()
         wait_until(lambda: not running.server.sessions, lambda: running.server.sessions)
         assert running.session().status("f999").size == len(data)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert sorted(path.name for path in served.iterdir()) == sorted(f"f{number}" for number in range(most))
+    assert sorted(path.name for path in served.iterdir()) == sorted(
+        f"f{number}" for number in range(most)
+    )
 
 
 # ---- two at once, and those that are gone
@@ -319,7 +351,9 @@ def test_a_copy_does_not_disturb_one_that_works(
             putting.join(0.2)
         with pytest.raises(Refused, match="another copy writes it") as caught:
             putting.result()
-        assert caught.value.code == "busy" and not running.server.counters["taken_over"] and sent > 3
+        assert (
+            caught.value.code == "busy" and not running.server.counters["taken_over"] and sent > 3
+        )
         writer.send_raw(b"x" * (6000 - sent) + blocks.digest(b"x" * 6000))
         writer.expect(Got)
         writer.send(End(blocks.root(blocks.digest(b"x" * 6000), 6000).hex()))
@@ -352,11 +386,15 @@ def test_a_flipped_bit_is_noticed_and_the_block_sent_again(served: Path, tmp_pat
     with serving(served) as running:
         session = running.session(wrap=lambda end: Flipping(end, 1))
         assert put(session, source, "a")["repeated_blocks"] == 1
-        wait_until(lambda: running.server.counters["repeated_blocks"] == 1, lambda: running.server.counters)
+        wait_until(
+            lambda: running.server.counters["repeated_blocks"] == 1, lambda: running.server.counters
+        )
     assert (served / "a").read_bytes() == source.read_bytes()
 
 
-def test_bits_that_flip_all_the_time_end_in_a_clear_line_and_leave_the_old_file(served: Path, tmp_path: Path) -> None:
+def test_bits_that_flip_all_the_time_end_in_a_clear_line_and_leave_the_old_file(
+    served: Path, tmp_path: Path
+) -> None:
     source = tmp_path / "source"
     source.write_bytes(os.urandom(6000))
     (served / "a").write_bytes(b"old")
@@ -381,7 +419,9 @@ def rewrite_in_place(path: Path) -> None:
     os.utime(path, ns=(1, 1))  # a clock tick later, as it were
 
 
-@pytest.mark.parametrize("change", [grow, rewrite_in_place, lambda path: os.truncate(path, SHORT + 5)])
+@pytest.mark.parametrize(
+    "change", [grow, rewrite_in_place, lambda path: os.truncate(path, SHORT + 5)]
+)
 def test_a_source_that_changes_is_refused_and_the_old_file_stays(
     served: Path, tmp_path: Path, change: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -437,7 +477,10 @@ def bytes_of(items: Iterable[Message | bytes]) -> bytes:
 
 
 def renamed(item: Message | bytes, name: str) -> Message | bytes:
-    """The same, when it does not make anything new; its length is in the message, so that bytes alone will not do."""
+    """The same, when it does not make anything new.
+
+    Its length is in the message, so that bytes alone will not do.
+    """
     if isinstance(item, MkDir | Put) and item.name.startswith("inner/"):
         return replace(item, name=name)
     return item
@@ -500,7 +543,10 @@ def test_the_unchanged_conversation_does_what_it_says(hostile: tuple[Serving, Pa
 def test_the_one_line_for_a_peer_that_speaks_something_else(served: Path) -> None:
     with serving(served) as running:
         assert b"no copy protocol" in say(running, b"GET / HTTP/1.0\r\n\r\n")
-        wait_until(lambda: running.server.counters["refused_protocol"] == 1, lambda: running.server.counters)
+        wait_until(
+            lambda: running.server.counters["refused_protocol"] == 1,
+            lambda: running.server.counters,
+        )
 
 
 @pytest.mark.parametrize("words", [HELLO, HELLO + PUT[:-9]])
@@ -509,4 +555,6 @@ def test_silent_clients_are_closed_after_the_time_out(served: Path, words: bytes
         end = running.connect()
         end.sendall(words)
         read_all(end)  # ends when the server closes
-        wait_until(lambda: running.server.counters["timeouts"] == 1, lambda: running.server.counters)
+        wait_until(
+            lambda: running.server.counters["timeouts"] == 1, lambda: running.server.counters
+        )

@@ -1,4 +1,7 @@
-"""How many may wait who have not said who they are: bounds, who makes room, and a slow obvious model of both."""
+"""How many may wait who have not said who they are:
+
+bounds, who makes room, and a slow obvious model of both.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,17 @@ from ri2n_parallel import Qos, listener
 from ri2n_parallel.crowds import Crowds, crowd_of
 from tests.unit.parallel.worlds import PATIENCE_S, connect, serving, wait_until
 
-STEPS = st.lists(st.tuples(st.sampled_from("abbccc"), st.sampled_from([0, 0, 0, 1]), st.integers(0, 20)), min_size=25)
+STEPS = st.lists(
+    st.tuples(st.sampled_from("abbccc"), st.sampled_from([0, 0, 0, 1]), st.integers(0, 20)),
+    min_size=25,
+)
 
 
 @given(STEPS, st.integers(1, 8), st.integers(1, 5))
 def test_as_a_slow_obvious_model(steps: list[tuple[str, int, int]], most: int, of_one: int) -> None:
-    """Whoever makes room is the oldest of its address, which has as many as it may or as many as any has."""
+    """Whoever makes room is the oldest of its address, which has as many as it may or as many as
+    any has.
+    """
     crowds: Crowds[int] = Crowds(most, of_one)
     model: list[tuple[int, str]] = []
     for number, (crowd, leaves, which) in enumerate(steps):
@@ -60,15 +68,22 @@ def test_what_counts_as_one_address(address: str, crowd: str) -> None:
     assert crowd_of(address) == crowd
 
 
-def test_silent_connections_of_one_address_take_no_places_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_connections_of_one_address_take_no_places_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(listener, "MAX_PENDING", 12)
     monkeypatch.setattr(listener, "PENDING_OF_ONE", 8)
     with serving(1, handshake_timeout_s=PATIENCE_S) as listening, contextlib.ExitStack() as stack:
 
         def come(source: str) -> socket.socket:
             before = len(listening._pending) + listening.counters["pending_dropped"]
-            made = socket.create_connection(listening.address, PATIENCE_S, source_address=(source, 0))
-            wait_until("accepted", lambda: len(listening._pending) + listening.counters["pending_dropped"] > before)
+            made = socket.create_connection(
+                listening.address, PATIENCE_S, source_address=(source, 0)
+            )
+            wait_until(
+                "accepted",
+                lambda: len(listening._pending) + listening.counters["pending_dropped"] > before,
+            )
             return stack.enter_context(made)
 
         others = [come("127.0.0.8") for _ in range(3)]

@@ -1,4 +1,7 @@
-"""Where links are dialled from and to: the nearest own address, and an address of the server that can be reached."""
+"""Where links are dialled from and to:
+
+the nearest own address, and an address of the server that can be reached.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,18 @@ from tests.unit.parallel.worlds import PATIENCE_S, addresses, connect, p_all, se
         ("fd00::9", ["fd00::1"] * 3),
     ],
 )
-def test_a_link_leaves_from_the_nearest_address_and_the_nearest_take_turns(remote: str, expected: list[str]) -> None:
+def test_a_link_leaves_from_the_nearest_address_and_the_nearest_take_turns(
+    remote: str, expected: list[str]
+) -> None:
     client = Client(("10.0.1.1", "10.0.2.1", "10.0.1.2", "fd00::1"))
     assert [client.source(number, remote) for number in range(3)] == expected
 
 
 def test_an_address_that_is_out_of_reach_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server names one to which there is no way from here: the next attempt goes to the next one."""
+    """The server names one to which there is no way from here:
+
+    the next attempt goes to the next one.
+    """
     far_away = "127.0.0.2"
 
     class Socket(socket.socket):

@@ -1,4 +1,6 @@
-"""A connection's first bytes, which go with the greeting and are answered before there is a link."""
+"""A connection's first bytes, which go with the greeting and are answered before there is a
+link.
+"""
 
 from __future__ import annotations
 
@@ -71,10 +73,14 @@ def early_client(address: tuple[str, int], data: bytes) -> Iterator[Hand]:
 def early_server(
     data: bytes, *, endpoints: tuple[Endpoint, ...] = (), **client: Any
 ) -> Iterator[tuple[ParallelSocket, socket.socket, socket.socket]]:
-    """(a real client that has sent `data` early, its control connection at a server made by hand, who listens)."""
+    """(a real client that has sent `data` early, its control connection at a server made by
+    hand, who listens).
+    """
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(PATIENCE_S)
-        connecting = in_thread(lambda: connect(listening.getsockname(), Qos(1), data=data, **client))
+        connecting = in_thread(
+            lambda: connect(listening.getsockname(), Qos(1), data=data, **client)
+        )
         control, _ = listening.accept()
         with control:
             control.settimeout(PATIENCE_S)
@@ -101,7 +107,9 @@ def accept_link(listening: socket.socket) -> socket.socket:
 
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("links", [1, 3])
-@pytest.mark.parametrize("count", [1, 2000, FIRST_BYTES, FIRST_BYTES + 1, EARLY_BYTES, EARLY_BYTES + 1, 3 * MB])
+@pytest.mark.parametrize(
+    "count", [1, 2000, FIRST_BYTES, FIRST_BYTES + 1, EARLY_BYTES, EARLY_BYTES + 1, 3 * MB]
+)
 def test_first_bytes_and_their_answer(
     count: int, links: int, tls: bool, tls_server: ssl.SSLContext, tls_client: ssl.SSLContext
 ) -> None:
@@ -116,7 +124,9 @@ def test_first_bytes_and_their_answer(
                 far.sendall(b"bye")
 
         serving_one = in_thread(serve)
-        with connect(listener.address, Qos(links), data=data, ssl_context=tls_client if tls else None) as near:
+        with connect(
+            listener.address, Qos(links), data=data, ssl_context=tls_client if tls else None
+        ) as near:
             assert digest(p_all(near, count)) == digest(data[::-1])
             near.sendall(b"more")
             near.shutdown(socket.SHUT_WR)
@@ -128,7 +138,10 @@ def test_first_bytes_and_their_answer(
 
 def test_a_server_answers_before_there_is_a_link() -> None:
     """As much as TCP would send at once; the rest waits for the links that it chose."""
-    with serving(1) as listener, early_client(listener.address, frame(DATA, 0, b"question")) as hand:
+    with (
+        serving(1) as listener,
+        early_client(listener.address, frame(DATA, 0, b"question")) as hand,
+    ):
         control = hand.control
         with listener.accept(PATIENCE_S) as far:
             assert p_all(far, 8) == b"question" and not far.links
@@ -145,7 +158,9 @@ def test_a_server_answers_before_there_is_a_link() -> None:
                 wait_until("joined", lambda: far.links)
                 assert far.send(b"more") == 4
                 hand.links = [link]
-                assert (DATA, FIRST_BYTES, b"more") in ((kind, at, part) for kind, at, _, _, part in hand.frames())
+                assert (DATA, FIRST_BYTES, b"more") in (
+                    (kind, at, part) for kind, at, _, _, part in hand.frames()
+                )
                 far.abort()
 
 
@@ -158,11 +173,19 @@ def test_a_client_has_its_answer_before_there_is_a_link() -> None:
 
 def test_flush_asks_over_the_control_connection() -> None:
     """While links take their time: nobody accepts at the address that the server names."""
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, socket.socket() as one, socket.socket() as other:
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=0) as full,
+        socket.socket() as one,
+        socket.socket() as other,
+    ):
         for each in (one, other):
             each.setblocking(False)
             each.connect_ex(full.getsockname())
-        with early_server(b"question", endpoints=(Endpoint(*full.getsockname()),)) as (near, control, _):
+        with early_server(b"question", endpoints=(Endpoint(*full.getsockname()),)) as (
+            near,
+            control,
+            _,
+        ):
             flushing = in_thread(lambda: near.flush(PATIENCE_S))
             while (got := received(control))[0] != PING:
                 assert got[0] == ACK
@@ -181,7 +204,9 @@ def test_what_the_control_connection_swallowed_goes_over_a_link() -> None:
         assert near.counters["resent_bytes"] == 8 and near.counters["links_lost"] == 0
 
 
-def test_what_is_stuck_on_the_control_connection_goes_over_a_link(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_stuck_on_the_control_connection_goes_over_a_link(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """TCP itself finds no fault on loopback; how it finds one is the same for all links."""
     with early_server(b"question") as (near, _, listening), accept_link(listening) as link:
         wait_until("joined", lambda: near.links)
@@ -222,7 +247,9 @@ def test_windows_are_never_less_than_the_first_bytes() -> None:
         near = connect(listener.address, data=noise(EARLY_BYTES), window_bytes=100)
         with near, listener.accept(PATIENCE_S) as far:
             far.sendall(noise(FIRST_BYTES))
-            assert p_all(far, EARLY_BYTES) == noise(EARLY_BYTES) and p_all(near, FIRST_BYTES) == noise(FIRST_BYTES)
+            assert p_all(far, EARLY_BYTES) == noise(EARLY_BYTES) and p_all(
+                near, FIRST_BYTES
+            ) == noise(FIRST_BYTES)
 
 
 @pytest.mark.parametrize(
@@ -241,14 +268,20 @@ def test_rules_hold_on_the_control_connection_too(said: bytes, why: str) -> None
             with pytest.raises(ProtocolError, match=rf"^the control connection \(127.*{why}"):
                 read_all(far)
             far.abort()
-        with connect(listener.address, data=b"others go on") as near, listener.accept(PATIENCE_S) as far:
+        with (
+            connect(listener.address, data=b"others go on") as near,
+            listener.accept(PATIENCE_S) as far,
+        ):
             assert p_all(far, 12) == b"others go on"
             near.abort()
 
 
 def test_a_client_that_makes_no_link_is_let_go(clock: Clock) -> None:
     with serving(1, handshake_timeout_s=PATIENCE_S, link_timeout_s=10 * PATIENCE_S) as listener:
-        with early_client(listener.address, frame(DATA, 0, b"question")), listener.accept(PATIENCE_S) as far:
+        with (
+            early_client(listener.address, frame(DATA, 0, b"question")),
+            listener.accept(PATIENCE_S) as far,
+        ):
             assert p_all(far, 8) == b"question"
             clock.let_pass(0.9 * PATIENCE_S)
             assert listener.counters["sessions_open"] == 1

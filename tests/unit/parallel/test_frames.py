@@ -1,4 +1,7 @@
-"""Greetings, answers and acknowledgements: what was packed is read again, and anything else is refused."""
+"""Greetings, answers and acknowledgements:
+
+what was packed is read again, and anything else is refused.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +41,18 @@ CHUNKS = st.integers(1, MAX_CHUNK)
 TOKENS = st.binary(min_size=16, max_size=16)
 ENDPOINTS = st.builds(Endpoint, st.ip_addresses().map(str), st.integers(1, 65535))
 GREETINGS = st.builds(
-    Greeting, st.sampled_from([HELLO, JOIN]), st.integers(0, 65535), CHUNKS, WINDOWS, TOKENS, st.integers(0, 2**32 - 1)
+    Greeting,
+    st.sampled_from([HELLO, JOIN]),
+    st.integers(0, 65535),
+    CHUNKS,
+    WINDOWS,
+    TOKENS,
+    st.integers(0, 2**32 - 1),
 )
 FEW = st.lists(ENDPOINTS, max_size=4)
-MANY = st.tuples(FEW, st.integers(5, MAX_ENDPOINTS)).map(lambda of: (of[0] * MAX_ENDPOINTS)[: of[1]])
+MANY = st.tuples(FEW, st.integers(5, MAX_ENDPOINTS)).map(
+    lambda of: (of[0] * MAX_ENDPOINTS)[: of[1]]
+)
 REPLIES = st.builds(Reply, st.integers(0, 255), CHUNKS, WINDOWS, TOKENS, (FEW | MANY).map(tuple))
 
 
@@ -70,7 +81,9 @@ def test_any_bytes_as_a_greeting(data: bytes) -> None:
 
 
 @given(GREETINGS, st.integers(0, GREETING.size - 1), st.integers(0, 255))
-def test_a_changed_byte_of_a_greeting_is_refused_or_another_greeting(greeting: Greeting, at: int, value: int) -> None:
+def test_a_changed_byte_of_a_greeting_is_refused_or_another_greeting(
+    greeting: Greeting, at: int, value: int
+) -> None:
     data = bytearray(greeting.pack())
     data[at] = value
     try:
@@ -82,7 +95,9 @@ def test_a_changed_byte_of_a_greeting_is_refused_or_another_greeting(greeting: G
 
 
 @given(REPLIES, st.data())
-def test_changed_bytes_of_a_reply_are_refused_or_another_reply(reply: Reply, data: st.DataObject) -> None:
+def test_changed_bytes_of_a_reply_are_refused_or_another_reply(
+    reply: Reply, data: st.DataObject
+) -> None:
     changed = bytearray(reply.pack())
     for _ in range(data.draw(st.integers(1, 4))):
         changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))

@@ -1,4 +1,7 @@
-"""A fixed set of fuzzed conversations, greetings and answers; fuzz.py says what a case is and runs more by hand."""
+"""A fixed set of fuzzed conversations, greetings and answers.
+
+Fuzz.py says what a case is and runs more by hand.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,11 @@ def test_fuzzed_peers(cases: int) -> None:
     assert outcomes.total() == cases
     kinds = {outcome.partition(":")[0] for outcome in outcomes}
     assert kinds == {"server", "client", "early", "greeting", "answer"}
-    for wanted in ("server: all well", "client: all well", "server: waits for more", "greeting: status 0"):
+    for wanted in (
+        "server: all well",
+        "client: all well",
+        "server: waits for more",
+        "greeting: status 0",
+    ):
         assert outcomes[wanted], f"no case has ended with: {wanted}; {outcomes}"
     assert len(outcomes) > 20, outcomes

@@ -1,4 +1,7 @@
-"""Peers that speak something else, break the rules, or are merely slow: one clear error, and everybody else goes on."""
+"""Peers that speak something else, break the rules, or are merely slow:
+
+one clear error, and everybody else goes on.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +123,17 @@ def test_something_else_is_dropped_at_once_without_a_word(data: bytes) -> None:
         (Greeting(JOIN, 1, MAX_CHUNK, WINDOW, bytes(16)).pack(), UNKNOWN_SESSION),
         (Greeting(JOIN, 1, MAX_CHUNK, WINDOW, noise(16), 3).pack(), UNKNOWN_SESSION),
     ],
-    ids=["version", "kind", "no links", "70 links", "no chunk", "long chunk", "no window", "zeros", "unknown"],
+    ids=[
+        "version",
+        "kind",
+        "no links",
+        "70 links",
+        "no chunk",
+        "long chunk",
+        "no window",
+        "zeros",
+        "unknown",
+    ],
 )
 def test_greetings_that_are_refused_are_told_why(data: bytes, status: int) -> None:
     with serving(1) as listening:
@@ -134,7 +147,9 @@ def test_links_with_numbers_that_nobody_asked_for() -> None:
     with serving(1) as listening:
         hand = client_by_hand(listening.address, 1)
         for number in (64, 70, 1 << 31, (1 << 32) - 1):
-            said = answer(listening.address, Greeting(JOIN, 1, MAX_CHUNK, WINDOW, hand.session, number).pack())
+            said = answer(
+                listening.address, Greeting(JOIN, 1, MAX_CHUNK, WINDOW, hand.session, number).pack()
+            )
             assert Reply.unpack(said).status == BAD_GREETING
         with listening.accept(PATIENCE_S) as far:
             assert len(far.links) == 1
@@ -142,7 +157,10 @@ def test_links_with_numbers_that_nobody_asked_for() -> None:
 
 
 def test_three_hundred_silent_connections(clock: Clock) -> None:
-    """More than may wait: the oldest make room, the others end in time, and clients are served all the while."""
+    """More than may wait:
+
+    the oldest make room, the others end in time, and clients are served all the while.
+    """
     with serving(1, backlog=512, handshake_timeout_s=PATIENCE_S) as listening:
         silent = [socket.create_connection(listening.address, PATIENCE_S) for _ in range(300)]
         try:
@@ -162,7 +180,12 @@ def test_three_hundred_silent_connections(clock: Clock) -> None:
                 one.close()
         counters = listening.counters
         assert counters["greetings_timed_out"] > 200
-        assert counters["pending_dropped"] + counters["greetings_timed_out"] + counters["greetings_failed"] == 300
+        assert (
+            counters["pending_dropped"]
+            + counters["greetings_timed_out"]
+            + counters["greetings_failed"]
+            == 300
+        )
         serves(listening)
 
 
@@ -180,7 +203,13 @@ def test_a_greeting_byte_by_byte(clock: Clock) -> None:
             for part in range(2):
                 assert listening.counters["greetings_timed_out"] == 0
                 dribbles.sendall(HELLO_BYTES[part : part + 1])
-                wait_until("heard", lambda: [len(one.data) for one in listening._pending.values()] == [part + 1])  # noqa: B023
+                heard = [part + 1]
+                wait_until(
+                    "heard",
+                    lambda heard=heard: (  # type: ignore[misc]
+                        [len(one.data) for one in listening._pending.values()] == heard
+                    ),
+                )
                 clock.let_pass(0.6 * PATIENCE_S)
             with contextlib.suppress(ConnectionResetError):
                 assert dribbles.recv(1) == b""
@@ -240,7 +269,8 @@ while not listener.counters.get("accept_failed") and not listener.counters["gree
 for one in crowd:
     one.close()
 near = far = None
-while far is None:  # who comes before enough of the crowd is gone may be sent away, or not be let in for a second
+# Who comes before enough of the crowd is gone may be sent away, or not be let in for a second.
+while far is None:
     try:
         near = create_connection(listener.address, Qos(2), timeout_s=PATIENCE_S)
         near.sendall(b"served")
@@ -263,7 +293,9 @@ near.abort(); far.abort(); listener.close()
 def test_a_server_without_descriptors_serves_again_when_there_are_some() -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     command = [sys.executable, "-c", FEW, str(PATIENCE_S)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=250, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("crowd") and not done.stderr
 
@@ -274,20 +306,53 @@ def test_a_server_without_descriptors_serves_again_when_there_are_some() -> None
 @pytest.mark.parametrize(
     ("said", "error", "why"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", ProtocolError, "something else: it answered b'HTTP"),
+        (
+            b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n",
+            ProtocolError,
+            "something else: it answered b'HTTP",
+        ),
         (b"SSH-2.0-OpenSSH_9.2p1\r\n", ProtocolError, "closed the connection instead of answering"),
         (b"", ProtocolError, "closed the connection instead of answering"),
         (b"RI2P\x02" + Reply(0).pack()[5:], ProtocolError, "version 2, here is version 1"),
         (Reply(FULL).pack(), HandshakeRefused, "as many connections as it allows"),
         (Reply(99).pack(), HandshakeRefused, "status 99"),
         (Reply(0).pack(), ProtocolError, "named no address"),
-        (Reply(0, endpoints=(Endpoint("127.0.0.1", 1),)).pack()[:-1], ProtocolError, "closed the connection"),
-        (Reply(0, endpoints=(Endpoint("127.0.0.1", 0),)).pack(), ProtocolError, "an address that is none"),
-        (Reply(0).pack()[:6] + struct.pack("!H", 65) + bytes(2000), ProtocolError, "65 addresses, more than 64"),
+        (
+            Reply(0, endpoints=(Endpoint("127.0.0.1", 1),)).pack()[:-1],
+            ProtocolError,
+            "closed the connection",
+        ),
+        (
+            Reply(0, endpoints=(Endpoint("127.0.0.1", 0),)).pack(),
+            ProtocolError,
+            "an address that is none",
+        ),
+        (
+            Reply(0).pack()[:6] + struct.pack("!H", 65) + bytes(2000),
+            ProtocolError,
+            "65 addresses, more than 64",
+        ),
         (Reply(0, window=0, endpoints=(Endpoint("::1", 1),)).pack(), ProtocolError, "no sense"),
-        (Reply(0, endpoints=(Endpoint("127.0.0.1", 1),)).pack(), AllLinksLost, r"link 0 to 127\.0\.0\.1:1: refused"),
+        (
+            Reply(0, endpoints=(Endpoint("127.0.0.1", 1),)).pack(),
+            AllLinksLost,
+            r"link 0 to 127\.0\.0\.1:1: refused",
+        ),
     ],
-    ids=["http", "ssh", "nothing", "version", "full", "99", "none", "cut", "port 0", "65", "no window", "closed port"],
+    ids=[
+        "http",
+        "ssh",
+        "nothing",
+        "version",
+        "full",
+        "99",
+        "none",
+        "cut",
+        "port 0",
+        "65",
+        "no window",
+        "closed port",
+    ],
 )
 def test_servers_that_answer_something_else(said: bytes, error: type[OSError], why: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -333,7 +398,10 @@ def test_servers_that_answer_a_link_with_something_else(said: bytes, why: str) -
 
 @pytest.mark.parametrize("end", ["first", "again"])
 def test_a_server_that_does_not_know_the_session_any_more(end: str) -> None:
-    """As after its restart: there is nothing to wait for, neither the time without links nor the peer's absence."""
+    """As after its restart:
+
+    there is nothing to wait for, neither the time without links nor the peer's absence.
+    """
     unknown = Reply(UNKNOWN_SESSION).pack()
     welcome = {"welcome": unknown} if end == "first" else {}
     with server_by_hand(1, link_timeout_s=10 * PATIENCE_S, **welcome) as (near, hand):
@@ -341,7 +409,9 @@ def test_a_server_that_does_not_know_the_session_any_more(end: str) -> None:
         if end == "again":
             hand.later = unknown
             hand.links[0].close()
-        with pytest.raises(AllLinksLost, match=r"^(link 0 to )?127\.0\.0\.1:\d+: .*does not know this session"):
+        with pytest.raises(
+            AllLinksLost, match=r"^(link 0 to )?127\.0\.0\.1:\d+: .*does not know this session"
+        ):
             near.recv(1)
 
 
@@ -360,7 +430,11 @@ BROKEN = [
     ("overlapping early ones", frame(DATA, 200, CHUNK) + frame(DATA, 250, CHUNK), "overlap"),
     ("never sent", frame(ACK, ack=1), "acknowledges 1 bytes, 0 were sent"),
     ("never sent, by data", frame(DATA, 0, CHUNK, ack=5), "acknowledges 5 bytes, 0 were sent"),
-    ("never sent, in ranges", frame(ACK, payload=struct.pack("!QQ", 10, 20)), "acknowledges 20 bytes"),
+    (
+        "never sent, in ranges",
+        frame(ACK, payload=struct.pack("!QQ", 10, 20)),
+        "acknowledges 20 bytes",
+    ),
     ("ranges cut off", frame(ACK, payload=bytes(15)), "cut off"),
     ("too many ranges", frame(ACK, payload=bytes(33 * 16)), "kind 2 with 528 bytes"),
     ("kind 0", frame(0), "kind 0"),
@@ -370,7 +444,11 @@ BROKEN = [
     ("pong with a payload", frame(PONG, payload=b"x"), "kind 4 with 1 bytes"),
     ("end with a payload", frame(FIN, payload=b"x"), "kind 5 with 1 bytes"),
     ("long abort", frame(ABORT, payload=bytes(201)), "kind 6 with 201 bytes"),
-    ("end before what came", frame(DATA, 0, CHUNK) + frame(FIN, 99), "99 bytes are all, which is wrong"),
+    (
+        "end before what came",
+        frame(DATA, 0, CHUNK) + frame(FIN, 99),
+        "99 bytes are all, which is wrong",
+    ),
     ("end before early data", frame(DATA, 100, CHUNK) + frame(FIN, 199), "wrong"),
     ("two ends", frame(FIN, 5) + frame(FIN, 6), "6 bytes are all, which is wrong"),
     ("data after the end", frame(FIN, 10) + frame(DATA, 0, CHUNK), "10 are all"),
@@ -378,7 +456,9 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("end", ["server", "client"])
-@pytest.mark.parametrize(("data", "why"), [each[1:] for each in BROKEN], ids=[each[0] for each in BROKEN])
+@pytest.mark.parametrize(
+    ("data", "why"), [each[1:] for each in BROKEN], ids=[each[0] for each in BROKEN]
+)
 def test_a_broken_rule_ends_this_session_only(end: str, data: bytes, why: str) -> None:
     with hand_at(end) as (sock, hand, listening), pair(1) as (near, far):
         hand.links[0].sendall(data)
@@ -397,7 +477,9 @@ def test_a_broken_rule_ends_this_session_only(end: str, data: bytes, why: str) -
 
 
 @pytest.mark.parametrize("end", ["server", "client"])
-@pytest.mark.parametrize("said", [frame(0), frame(200), frame(DATA, 1 << 40, b"x"), frame(FIN, payload=b"x")])
+@pytest.mark.parametrize(
+    "said", [frame(0), frame(200), frame(DATA, 1 << 40, b"x"), frame(FIN, payload=b"x")]
+)
 def test_the_control_connection_has_the_rules_of_links(end: str, said: bytes) -> None:
     with hand_at(end) as (sock, hand, _):
         hand.control.sendall(said)
@@ -417,7 +499,9 @@ def test_an_abort_says_why_and_cannot_write_to_the_terminal(end: str) -> None:
 @pytest.mark.parametrize("end", ["server", "client"])
 def test_frames_byte_by_byte(end: str) -> None:
     with hand_at(end) as (sock, hand, _):
-        data = frame(DATA, 0, b"hello") + frame(PING, 7) + frame(DATA, 5, b" world") + frame(FIN, 11)
+        data = (
+            frame(DATA, 0, b"hello") + frame(PING, 7) + frame(DATA, 5, b" world") + frame(FIN, 11)
+        )
         hand.links[0].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for place in range(len(data)):
             hand.links[0].sendall(data[place : place + 1])
@@ -444,7 +528,9 @@ def test_duplicates_are_counted_and_harmless() -> None:
 
 
 def test_a_peer_that_takes_everything_and_acknowledges_nothing() -> None:
-    """It allows more than there is in the world; what waits for its word is bounded all the same."""
+    """It allows more than there is in the world; what waits for its word is bounded all the
+    same.
+    """
     with server_by_hand(2) as (near, hand):
         hand.links[0].sendall(frame(ACK, limit=1 << 62))
         taking = [in_thread(lambda link=link: _drain(hand.links[link])) for link in range(2)]  # type: ignore[misc]
@@ -495,7 +581,9 @@ def test_a_peer_that_asks_and_asks_and_reads_no_answer(end: str, question: bytes
         questions = question * 4096
 
         def ask() -> bool:
-            hand.links[0].sendall(questions)  # which never blocks for ever: the session reads whatever happens
+            hand.links[0].sendall(
+                questions
+            )  # which never blocks for ever: the session reads whatever happens
             with contextlib.suppress(BlockingIOError):
                 sock.recv(1)
             return len(link.out) >= MAX_OUT

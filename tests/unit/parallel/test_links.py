@@ -1,11 +1,11 @@
 """Links that are cut: what they swallowed goes over the others, and they come back by themselves.
 
-The relay's cuts are harder to see than a pulled cable: its kernel acknowledges what nobody will ever deliver, so TCP
-has nothing to complain of, and only the peer's silence on that link tells. How fast a silent wire is found is a matter
-for labs.
+The relay's cuts are harder to see than a pulled cable: its kernel acknowledges what nobody will
+ever deliver, so TCP has nothing to complain of, and only the peer's silence on that link tells. How
+fast a silent wire is found is a matter for labs.
 
-Only the machine decides how much a link carries before it is cut, and when a cut is seen: what is sent goes on until
-that has happened.
+Only the machine decides how much a link carries before it is cut, and when a cut is seen: what is
+sent goes on until that has happened.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ from tests.unit.parallel.worlds import (
 
 MB = 1 << 20
 CUT_BYTES = 1 << 15  # that each link carries before it is cut
-CONTROL = "127.0.2.250"  # of the relay: what the session begins with goes through an address of its own
+CONTROL = (
+    "127.0.2.250"  # of the relay: what the session begins with goes through an address of its own
+)
 NEVER_S = 10 * PATIENCE_S
 
 
@@ -60,7 +62,10 @@ def never_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
 def relayed(
     links: int = 3, *, server: dict[str, Any] | None = None, **client: Any
 ) -> Iterator[tuple[Relay, ParallelSocket, ParallelSocket, ParallelListener]]:
-    """(relay, client, server, listener): all connections pass through the relay, link k by its k-th address."""
+    """(relay, client, server, listener):
+
+    all connections pass through the relay, link k by its k-th address.
+    """
     far_names = addresses(links, "127.0.1")
     options = {"addresses": far_names, **(server or {})}
     with serving(**options) as listener:
@@ -81,7 +86,9 @@ def near_names(links: int) -> list[str]:
     return addresses(links, "127.0.2")
 
 
-def transfer_until(near: ParallelSocket, far: ParallelSocket, what: str, condition: Callable[[], Any]) -> None:
+def transfer_until(
+    near: ParallelSocket, far: ParallelSocket, what: str, condition: Callable[[], Any]
+) -> None:
     """Send until something has happened."""
     with sending(near, far):
         wait_until(what, condition)
@@ -126,11 +133,17 @@ def test_all_reset_and_one_restored(never_abandoned: None) -> None:
 
 
 def test_all_silent_for_seconds_and_one_restored(clock: Clock) -> None:
-    """With nobody heard it is the peer that may be busy: nothing is over (test_session.py has the rule)."""
+    """With nobody heard it is the peer that may be busy:
+
+    nothing is over (test_session.py has the rule).
+    """
     with relayed(3) as (relay, near, far, _):
         relay.after(CUT_BYTES, SWALLOW, *near_names(3))
         with sending(near, far):
-            wait_until("all are cut", lambda: [relay.modes[each] for each in near_names(3)] == [SWALLOW] * 3)
+            wait_until(
+                "all are cut",
+                lambda: [relay.modes[each] for each in near_names(3)] == [SWALLOW] * 3,
+            )
             with rounds(near._session) as wait:
                 wait(5)
                 passed = dict(relay.passed)
@@ -160,21 +173,31 @@ def test_a_link_rejoins_once_it_is_restored(mode: str, monkeypatch: pytest.Monke
         wait_until("it is found", lambda: state(near)[0] != "up" and state(far).get(0) != "up")
         assert near.links[0].why
         # What connects and does not answer is not taken for a link.
-        wait_until("it was dialled", lambda: ("no answer" if mode == SWALLOW else "refused") in failed)
+        wait_until(
+            "it was dialled", lambda: ("no answer" if mode == SWALLOW else "refused") in failed
+        )
         assert near.counters["links_rejoined"] == 0 and state(near)[0] != "up"
         relay.set(PASS, first)
-        wait_until("it is back", lambda: set(state(near).values()) == set(state(far).values()) == {"up"})
-        wait_until("counted", lambda: listener.connections == dict.fromkeys(addresses(3, "127.0.1"), 1))
+        wait_until(
+            "it is back", lambda: set(state(near).values()) == set(state(far).values()) == {"up"}
+        )
+        wait_until(
+            "counted", lambda: listener.connections == dict.fromkeys(addresses(3, "127.0.1"), 1)
+        )
         before = [link.sent_bytes for link in near.links]
 
         def all_used() -> bool:
-            return all(link.sent_bytes > old + MB for link, old in zip(near.links, before, strict=True))
+            return all(
+                link.sent_bytes > old + MB for link, old in zip(near.links, before, strict=True)
+            )
 
         transfer_until(near, far, "all carry again", all_used)
 
 
 def test_links_that_die_all_the_time() -> None:
-    """Each link is reset and restored over and over, never all at once, until twelve have come back."""
+    """Each link is reset and restored over and over, never all at once, until twelve have come
+    back.
+    """
     with relayed(3) as (relay, near, far, _), sending(near, far):
         for turn in range(12):
             relay.set(RESET, near_names(3)[turn % 3])
@@ -183,8 +206,16 @@ def test_links_that_die_all_the_time() -> None:
 
 
 def test_without_any_link_it_ends_and_names_each() -> None:
-    """Long before the time that is allowed without links, since each was refused: nobody is there any more."""
-    with relayed(2, link_timeout_s=NEVER_S, server={"link_timeout_s": NEVER_S}) as (relay, near, far, _):
+    """Long before the time that is allowed without links, since each was refused:
+
+    nobody is there any more.
+    """
+    with relayed(2, link_timeout_s=NEVER_S, server={"link_timeout_s": NEVER_S}) as (
+        relay,
+        near,
+        far,
+        _,
+    ):
         relay.set(RESET, *near_names(2), CONTROL)
         for end in (near, far):
             with pytest.raises(AllLinksLost, match=r"link 0 .*link 1 "):
@@ -194,9 +225,19 @@ def test_without_any_link_it_ends_and_names_each() -> None:
 
 
 @pytest.mark.parametrize("why", ["No route to host", "closed by the peer"])
-def test_without_any_link_it_waits_as_long_as_it_may(clock: Clock, why: str, never_abandoned: None) -> None:
-    """Links that the network lost, not the peer, may come back: not before the time is over is it the end."""
-    with relayed(2, link_timeout_s=NEVER_S, server={"link_timeout_s": NEVER_S}) as (_, near, far, _):
+def test_without_any_link_it_waits_as_long_as_it_may(
+    clock: Clock, why: str, never_abandoned: None
+) -> None:
+    """Links that the network lost, not the peer, may come back:
+
+    not before the time is over is it the end.
+    """
+    with relayed(2, link_timeout_s=NEVER_S, server={"link_timeout_s": NEVER_S}) as (
+        _,
+        near,
+        far,
+        _,
+    ):
         with near._session.lock:
             near._session._rejoin = None
             for link in list(near._session.links.values()):
@@ -206,7 +247,9 @@ def test_without_any_link_it_waits_as_long_as_it_may(clock: Clock, why: str, nev
             wait(3)
             assert not near._session.broken
             clock.let_pass(0.2 * NEVER_S)
-        with pytest.raises(AllLinksLost, match=rf"^no link for \d+\.\d s: link 0 .*: {why}; link 1 .*: {why}$"):
+        with pytest.raises(
+            AllLinksLost, match=rf"^no link for \d+\.\d s: link 0 .*: {why}; link 1 .*: {why}$"
+        ):
             near.recv(1)
         assert far  # who may have learnt it or not
 
@@ -225,7 +268,9 @@ with create_connection(("127.0.0.1", int(sys.argv[1])), Qos(3)) as sock:
 
 @pytest.mark.parametrize("what", ["send", "recv"])
 def test_a_peer_that_is_killed(what: str) -> None:
-    """With nobody left to say anything the error comes soon all the same, and says what became of the links."""
+    """With nobody left to say anything the error comes soon all the same, and says what became
+    of the links.
+    """
     with serving(3, link_timeout_s=NEVER_S) as listener:
         command = [sys.executable, "-c", PEER, str(listener.address[1]), what]
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
@@ -253,7 +298,10 @@ def test_a_peer_that_is_killed(what: str) -> None:
 
 
 def test_a_server_that_is_gone() -> None:
-    """Its listener is closed and its end aborted: the client learns it, though it tries to come back."""
+    """Its listener is closed and its end aborted:
+
+    the client learns it, though it tries to come back.
+    """
     with serving(2) as listener:
         near = connect(listener.address, Qos(2), link_timeout_s=NEVER_S)
         far = listener.accept(PATIENCE_S)
@@ -270,7 +318,9 @@ def test_a_server_that_is_gone() -> None:
         far.abort()
 
 
-def test_a_link_for_which_there_was_no_descriptor_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_for_which_there_was_no_descriptor_comes_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     scarce = iter([OSError(errno.EMFILE, "Too many open files")])
     real = socket.socket
 

@@ -13,7 +13,9 @@ import pytest
 from tests.unit.parallel.many import LINKS
 
 COUNT = 1000
-DESCRIPTORS = 2 * COUNT * (LINKS + 4) + 100  # of both ends: links, the control connection, two epolls and an event
+DESCRIPTORS = (
+    2 * COUNT * (LINKS + 4) + 100
+)  # of both ends: links, the control connection, two epolls and an event
 
 
 @pytest.mark.parametrize("how", ["threads", "asyncio"])
@@ -22,7 +24,9 @@ def test_a_thousand_concurrent_transfers(how: str) -> None:
         pytest.skip(f"needs a hard limit of {DESCRIPTORS} descriptors")
     command = [sys.executable, "-m", "tests.unit.parallel.many", how, str(COUNT)]
     folder = Path(__file__).parents[3]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=280, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     result = json.loads(done.stdout)
     assert result["right"] == COUNT

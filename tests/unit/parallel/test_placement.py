@@ -1,4 +1,6 @@
-"""Which interfaces connections get: the paper's rule and the others, as data and with a listener."""
+"""Which interfaces connections get: the paper's rule and the others, as data and with a
+listener.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,30 @@ from hypothesis import strategies as st
 from ri2n_parallel import ParallelSocket, Qos, create_listener
 from ri2n_parallel.errors import BadInput
 from ri2n_parallel.frames import HELLO, MAX_CHUNK, REPLY, SESSION_BYTES, Greeting
-from ri2n_parallel.placement import RULES, InterfaceLoad, least_bytes, least_connections, order, weights
+from ri2n_parallel.placement import (
+    RULES,
+    InterfaceLoad,
+    least_bytes,
+    least_connections,
+    order,
+    weights,
+)
 from tests.unit.parallel.raw import exactly
-from tests.unit.parallel.worlds import PATIENCE_S, Clock, addresses, connect, noise, p_all, serving, wait_until
+from tests.unit.parallel.worlds import (
+    PATIENCE_S,
+    Clock,
+    addresses,
+    connect,
+    noise,
+    p_all,
+    serving,
+    wait_until,
+)
 
 LOADS = st.lists(
-    st.builds(InterfaceLoad, st.integers(0, 50), st.integers(0, 1 << 40), st.floats(0, 10)), min_size=1, max_size=10
+    st.builds(InterfaceLoad, st.integers(0, 50), st.integers(0, 1 << 40), st.floats(0, 10)),
+    min_size=1,
+    max_size=10,
 )
 
 
@@ -41,21 +61,31 @@ def test_bytes_and_weights() -> None:
         counts[place] += 1
     assert counts == [30, 10, 0]
     assert weights([InterfaceLoad(weight=0), InterfaceLoad(weight=0)]) == 0
-    assert weights([InterfaceLoad(weight=1), InterfaceLoad(weight=3)]) == 1, "the first one of all counts, too"
+    assert weights([InterfaceLoad(weight=1), InterfaceLoad(weight=3)]) == 1, (
+        "the first one of all counts, too"
+    )
 
 
 @given(LOADS, st.sampled_from(sorted(RULES)), st.integers(1, 64))
-def test_one_client_uses_every_interface_before_any_twice(loads: list[InterfaceLoad], rule: str, count: int) -> None:
+def test_one_client_uses_every_interface_before_any_twice(
+    loads: list[InterfaceLoad], rule: str, count: int
+) -> None:
     before = [(load.connections, load.bytes, load.weight) for load in loads]
     found = order(RULES[rule], loads, count)
     times = Counter(found)
     assert len(found) == count
-    assert max(times[place] for place in range(len(loads))) - min(times[place] for place in range(len(loads))) <= 1
+    assert (
+        max(times[place] for place in range(len(loads)))
+        - min(times[place] for place in range(len(loads)))
+        <= 1
+    )
     assert [(load.connections, load.bytes, load.weight) for load in loads] == before
 
 
 @given(st.integers(1, 8), st.lists(st.tuples(st.integers(1, 8), st.booleans()), max_size=60))
-def test_interfaces_stay_within_one_connection_of_each_other(count: int, clients: list[tuple[int, bool]]) -> None:
+def test_interfaces_stay_within_one_connection_of_each_other(
+    count: int, clients: list[tuple[int, bool]]
+) -> None:
     """While clients come; those that go leave what they leave, and newcomers fill it up."""
     loads = [InterfaceLoad() for _ in range(count)]
     for links, _ in clients:
@@ -66,7 +96,9 @@ def test_interfaces_stay_within_one_connection_of_each_other(count: int, clients
 
 
 def test_72_connections_on_six_interfaces_are_within_one() -> None:
-    """3 hosts with 24 clients each, as in the paper's figure 9, one link each, some of which go and others come."""
+    """3 hosts with 24 clients each, as in the paper's figure 9, one link each, some of which go
+    and others come.
+    """
     names = addresses(6)
     with serving(6) as listener:
         clients: list[ParallelSocket] = []
@@ -134,7 +166,9 @@ def test_weights_by_address() -> None:
 
 
 @pytest.mark.parametrize("port", ["any", "named"])
-def test_a_port_that_is_taken_at_another_address(port: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_is_taken_at_another_address(
+    port: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where any port will do it takes one that is free at all addresses."""
     names, tried = addresses(3), list[int]()
     real = socket.create_server

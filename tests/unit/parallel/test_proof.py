@@ -1,4 +1,7 @@
-"""Tokens: both ends prove that they know it, on every connection, before anything else is said or done."""
+"""Tokens:
+
+both ends prove that they know it, on every connection, before anything else is said or done.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,17 @@ from ri2n_parallel.frames import (
 )
 from ri2n_parallel.proof import NONCE_BYTES, PROOF_BYTES
 from tests.unit.parallel.raw import WINDOW, exactly, frame
-from tests.unit.parallel.worlds import PATIENCE_S, connect, digest, in_thread, noise, p_all, pair, serving, wait_until
+from tests.unit.parallel.worlds import (
+    PATIENCE_S,
+    connect,
+    digest,
+    in_thread,
+    noise,
+    p_all,
+    pair,
+    serving,
+    wait_until,
+)
 
 TOKEN = "a long word that nobody guesses"
 KEY = TOKEN.encode()
@@ -57,14 +70,19 @@ ASKED = GREETING.size + NONCE_BYTES
 CHALLENGED = REPLY.size + NONCE_BYTES + PROOF_BYTES
 
 
-def greeting(kind: int, session: bytes = bytes(SESSION_BYTES), link: int = 0, *, proves: bool = True) -> bytes:
+def greeting(
+    kind: int, session: bytes = bytes(SESSION_BYTES), link: int = 0, *, proves: bool = True
+) -> bytes:
     made = Greeting(kind, 1, MAX_CHUNK, WINDOW, session, link, proves).pack()
     return made + NONCE if proves else made
 
 
 def served(listening: ParallelListener) -> None:
     """A client with the token is served."""
-    with connect(listening.address, Qos(2), token=TOKEN) as near, listening.accept(PATIENCE_S) as far:
+    with (
+        connect(listening.address, Qos(2), token=TOKEN) as near,
+        listening.accept(PATIENCE_S) as far,
+    ):
         near.sendall(b"ping")
         assert p_all(far, 4) == b"ping"
 
@@ -110,7 +128,9 @@ def test_ends_with_the_same_token(
     data, more = noise(count), noise(300_000, 2)
     with serving(3, token=TOKEN, ssl_context=tls_server if tls else None) as listening:
         context = tls_client if tls else None
-        connecting = in_thread(lambda: connect(listening.address, Qos(3), data=data, token=KEY, ssl_context=context))
+        connecting = in_thread(
+            lambda: connect(listening.address, Qos(3), data=data, token=KEY, ssl_context=context)
+        )
         with listening.accept(PATIENCE_S) as far, connecting.result() as near:
             near.sendall(more)
             assert digest(p_all(far, count + len(more))) == digest(data + more)
@@ -119,7 +139,11 @@ def test_ends_with_the_same_token(
             wait_until("links", lambda: len(near.links) == len(far.links) == 3)
             near.abort()
         counters = listening.counters
-        assert (counters["tokens_missing"], counters["tokens_wrong"], counters["greetings_refused"]) == (0, 0, 0)
+        assert (
+            counters["tokens_missing"],
+            counters["tokens_wrong"],
+            counters["greetings_refused"],
+        ) == (0, 0, 0)
 
 
 def test_links_that_die_come_back() -> None:
@@ -142,7 +166,9 @@ def test_asyncio_and_the_papers_calls() -> None:
         async with await start_parallel_server(serve, ("127.0.0.1", 0), token=TOKEN) as server:
             with pytest.raises(TokenRefused):
                 await open_parallel_connection(server.address)
-            reader, writer = await open_parallel_connection(server.address, Qos(2), data=b"hello", token=TOKEN)
+            reader, writer = await open_parallel_connection(
+                server.address, Qos(2), data=b"hello", token=TOKEN
+            )
             answer: bytes = await reader.read()
             writer.close()
             return answer
@@ -192,9 +218,15 @@ def test_a_client_with_another_token_is_refused(token: str, data: bytes) -> None
 @pytest.mark.parametrize("kind", [HELLO, EARLY])
 @pytest.mark.parametrize("how", ["noise", "server's", "of another connection", "early data"])
 def test_a_proof_that_is_none(kind: int, how: str) -> None:
-    """Made up; the server's own, sent back; right, but for another connection; the frames that should come after it."""
+    """Made up; the server's own, sent back; right, but for another connection.
+
+    The frames that should come after it.
+    """
     with serving(1, token=TOKEN) as listening:
-        with Asking(listening.address, greeting(kind)) as asking, Asking(listening.address, greeting(kind)) as other:
+        with (
+            Asking(listening.address, greeting(kind)) as asking,
+            Asking(listening.address, greeting(kind)) as other,
+        ):
             assert asking.status == CHALLENGE and asking.name != other.name
             nobody(listening)
             said = {
@@ -221,7 +253,9 @@ def test_a_proof_is_bound_to_all_that_was_said_and_to_who_says_it() -> None:
             assert asking.answer[-PROOF_BYTES:] != proof.proof_of_server(KEY, bytes(changed))
     made = [proof.proof_of_server, proof.proof_of_client, proof.session_key, proof.proof_of_answer]
     assert len({one(KEY, asking.said) for one in made}) == len(made)
-    assert len({proof.proof_of_client(key, asking.said) for key in (KEY, KEY + b"x", KEY[:-1])}) == 3
+    assert (
+        len({proof.proof_of_client(key, asking.said) for key in (KEY, KEY + b"x", KEY[:-1])}) == 3
+    )
 
 
 # ---- a client and servers that it does not believe
@@ -229,7 +263,10 @@ def test_a_proof_is_bound_to_all_that_was_said_and_to_who_says_it() -> None:
 
 @contextmanager
 def pretender(*said: bytes) -> Iterator[tuple[tuple[str, int], list[bytes]]]:
-    """A server that knows no token: after each of a client's words it says one of these; all that the client said."""
+    """A server that knows no token: after each of a client's words it says one of these.
+
+    All that the client said.
+    """
     heard: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(PATIENCE_S)
@@ -258,7 +295,10 @@ ASKS = Reply(CHALLENGE).pack() + NONCE
     [
         (HERE, "the server does not prove that it knows the token"),
         (ASKS + bytes(PROOF_BYTES), "the server has another token"),
-        (ASKS + proof.proof_of_server(b"x", greeting(HELLO) + ASKS), "the server has another token"),
+        (
+            ASKS + proof.proof_of_server(b"x", greeting(HELLO) + ASKS),
+            "the server has another token",
+        ),
         (Reply(BAD_GREETING).pack(), "it did not understand the greeting"),
     ],
     ids=["lets anybody in", "noise", "another token", "older"],
@@ -266,7 +306,10 @@ ASKS = Reply(CHALLENGE).pack() + NONCE
 def test_a_server_that_does_not_know_the_token_gets_nothing(word: bytes, why: str) -> None:
     """Neither the token, nor a proof, nor first bytes."""
     where = r"^127\.0\.0\.1:\d+: "
-    with pretender(word) as (address, heard), pytest.raises(HandshakeRefused, match=f"{where}{why}$"):
+    with (
+        pretender(word) as (address, heard),
+        pytest.raises(HandshakeRefused, match=f"{where}{why}$"),
+    ):
         connect(address, data=b"first bytes", token=TOKEN)
     (said,) = heard
     assert said[5] == EARLY | PROVE and len(said) == ASKED
@@ -282,15 +325,23 @@ def test_a_server_without_a_token_is_refused() -> None:
 
 
 def test_a_proof_that_is_sent_back_is_none() -> None:
-    """Somebody in between who knows no token lets the client itself make the server's proof: the roles differ."""
+    """Somebody in between who knows no token lets the client itself make the server's proof:
+
+    the roles differ.
+    """
     with serving(1, token=TOKEN) as listening, Asking(listening.address, greeting(HELLO)) as asking:
         said = asking.said
-    with pretender(ASKS + proof.proof_of_client(KEY, said)) as (address, heard), pytest.raises(TokenRefused):
+    with (
+        pretender(ASKS + proof.proof_of_client(KEY, said)) as (address, heard),
+        pytest.raises(TokenRefused),
+    ):
         connect(address, token=TOKEN)
     assert len(heard) == 1
 
 
-@pytest.mark.parametrize("place", [5, REPLY.size + 4, -PROOF_BYTES - 1, -1], ids=["status", "address", "end", "proof"])
+@pytest.mark.parametrize(
+    "place", [5, REPLY.size + 4, -PROOF_BYTES - 1, -1], ids=["status", "address", "end", "proof"]
+)
 def test_an_answer_that_was_changed_on_its_way(place: int) -> None:
     """Somebody in between passes the proofs on and names other addresses."""
     with serving(1, token=TOKEN) as listening, socket.create_server(("127.0.0.1", 0)) as between:
@@ -339,24 +390,37 @@ def test_who_reads_the_network_cannot_join() -> None:
                 assert link.status_after(spoken) == OK
                 with Asking(listening.address, greeting(JOIN, name)) as again:
                     assert again.status_after(spoken + frame(DATA, 0, b"forged")) == TOKEN_WRONG
-                with Asking(listening.address, greeting(JOIN, name)) as again:  # the token alone does not do either
+                with Asking(
+                    listening.address, greeting(JOIN, name)
+                ) as again:  # the token alone does not do either
                     assert again.status_after(proof.proof_of_client(KEY, again.said)) == TOKEN_WRONG
-                with Asking(listening.address, greeting(JOIN, name, 1)) as again:  # nor the session's key for link 0
+                with Asking(
+                    listening.address, greeting(JOIN, name, 1)
+                ) as again:  # nor the session's key for link 0
                     assert again.status_after(proof.proof_of_client(key, link.said)) == TOKEN_WRONG
                 link.stream.sendall(frame(DATA, 0, b"from its client"))
                 assert p_all(far, 15) == b"from its client" and len(far.links) == 1
                 far.abort()
         counters = listening.counters
-        assert (counters["tokens_missing"], counters["tokens_wrong"], counters["links"]) == (1, 3, 1)
+        assert (counters["tokens_missing"], counters["tokens_wrong"], counters["links"]) == (
+            1,
+            3,
+            1,
+        )
 
 
 def test_a_link_to_no_session() -> None:
-    with serving(1, token=TOKEN) as listening, socket.create_connection(listening.address, PATIENCE_S) as stream:
+    with (
+        serving(1, token=TOKEN) as listening,
+        socket.create_connection(listening.address, PATIENCE_S) as stream,
+    ):
         stream.sendall(greeting(JOIN, noise(SESSION_BYTES)))
         assert Reply.unpack(exactly(stream, REPLY.size)).status == UNKNOWN_SESSION
 
 
-@pytest.mark.parametrize("word", [Reply(OK).pack(), ASKS + bytes(PROOF_BYTES)], ids=["without", "wrong"])
+@pytest.mark.parametrize(
+    "word", [Reply(OK).pack(), ASKS + bytes(PROOF_BYTES)], ids=["without", "wrong"]
+)
 def test_nothing_goes_over_a_link_to_somebody_else(word: bytes) -> None:
     """Who has taken the address of one of the server's NICs, say."""
     with pretender(word) as (elsewhere, heard), socket.create_server(("127.0.0.1", 0)) as listening:
@@ -369,12 +433,18 @@ def test_nothing_goes_over_a_link_to_somebody_else(word: bytes) -> None:
                 said = exactly(control, ASKED) + ASKS
                 control.sendall(ASKS + proof.proof_of_server(KEY, said))
                 assert exactly(control, PROOF_BYTES) == proof.proof_of_client(KEY, said)
-                answer = Reply(OK, MAX_CHUNK, WINDOW, bytes(SESSION_BYTES), (Endpoint(*elsewhere),)).pack()
-                control.sendall(answer + proof.proof_of_answer(proof.session_key(KEY, said), answer))
+                answer = Reply(
+                    OK, MAX_CHUNK, WINDOW, bytes(SESSION_BYTES), (Endpoint(*elsewhere),)
+                ).pack()
+                control.sendall(
+                    answer + proof.proof_of_answer(proof.session_key(KEY, said), answer)
+                )
                 exactly(control, FRAME.size)
 
         serving_one = in_thread(serve)
-        with pytest.raises(AllLinksLost, match=r"refused: what listens there does not prove that it is the server$"):
+        with pytest.raises(
+            AllLinksLost, match=r"refused: what listens there does not prove that it is the server$"
+        ):
             connect(listening.getsockname(), token=TOKEN)
         serving_one.result()
     assert [len(said) for said in heard] == [ASKED]

@@ -1,4 +1,6 @@
-"""Which of the addresses that a server names a client connects to, and what becomes of the others."""
+"""Which of the addresses that a server names a client connects to, and what becomes of the
+others.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ from tests.unit.parallel.worlds import PATIENCE_S, in_thread, wait_until
 from tests.unit.parallel.worlds import connect as patient_connect
 
 OWN: list[Interface] = [
-    *map(ipaddress.ip_interface, ["127.0.0.1/8", "10.0.1.5/24", "10.0.2.5/24", "192.0.2.4/31", "169.254.3.3/16"]),
+    *map(
+        ipaddress.ip_interface,
+        ["127.0.0.1/8", "10.0.1.5/24", "10.0.2.5/24", "192.0.2.4/31", "169.254.3.3/16"],
+    ),
     *map(ipaddress.ip_interface, ["::1/128", "fd00:1::5/64"]),
 ]
 
@@ -54,7 +59,11 @@ NEAR, FAR, HERE = "10.0.1.9", "198.51.100.9", "127.0.0.1"
         (NEAR, "::ffff:127.0.0.1", False),
         (NEAR, "0.0.0.0", False),
         (NEAR, "::", False),
-        (NEAR, "10.0.1.5", False),  # an own address: what listens there may think that only this host can ask
+        (
+            NEAR,
+            "10.0.1.5",
+            False,
+        ),  # an own address: what listens there may think that only this host can ask
         (NEAR, "fd00:1::5", False),
         (NEAR, "10.0.1.255", False),
         (NEAR, "10.0.1.0", False),
@@ -76,12 +85,15 @@ def test_where_links_may_go(asked: str, named: str, is_sensible: bool) -> None:
     door, spare = Endpoint(asked, 7000), Endpoint(asked, 1)
     found = sensible([Endpoint(named, 7), spare], door, own)
     assert found == ([Endpoint(named, 7), spare] if is_sensible else [spare])
-    assert sensible([Endpoint(named, 7)], door, own) == [Endpoint(named, 7) if is_sensible else door]
+    assert sensible([Endpoint(named, 7)], door, own) == [
+        Endpoint(named, 7) if is_sensible else door
+    ]
 
 
 def test_networks_that_the_program_names() -> None:
     named = [
-        Endpoint(each, 7) for each in ("10.9.1.1", "10.8.1.1", "127.0.0.1", "224.0.0.1", "fd00:9::1", "10.9.255.255")
+        Endpoint(each, 7)
+        for each in ("10.9.1.1", "10.8.1.1", "127.0.0.1", "224.0.0.1", "fd00:9::1", "10.9.255.255")
     ]
     networks = networks_of(["10.9.1.7/16", "fd00:9::/32", "127.0.0.0/8", "224.0.0.0/4"])
     found = sensible(named, Endpoint(NEAR, 7), own, networks)
@@ -113,7 +125,10 @@ def test_this_host_has_interfaces() -> None:
 
 
 def test_a_client_does_not_knock_at_every_door(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server by hand names others; links go to the address that was asked for, and the rest is counted."""
+    """A server by hand names others.
+
+    Links go to the address that was asked for, and the rest is counted.
+    """
     knocked: list[Any] = []
 
     class Socket(socket.socket):
@@ -130,7 +145,9 @@ def test_a_client_does_not_knock_at_every_door(monkeypatch: pytest.MonkeyPatch) 
         streams = [listening.accept()[0]]
         exactly(streams[0], GREETING.size)
         door = Endpoint(*listening.getsockname())
-        streams[0].sendall(Reply(OK, MAX_CHUNK, WINDOW, bytes(SESSION_BYTES), (*others, door)).pack())
+        streams[0].sendall(
+            Reply(OK, MAX_CHUNK, WINDOW, bytes(SESSION_BYTES), (*others, door)).pack()
+        )
         for _ in range(3):
             streams.append(listening.accept()[0])
             Greeting.unpack(exactly(streams[-1], GREETING.size))

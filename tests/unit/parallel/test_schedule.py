@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ri2n_parallel.frames import MAX_CHUNK
-from ri2n_parallel.schedule import FIRST_BYTES, SEGMENT_BYTES, LinkLoad, chunk_bytes, early_bytes, pick
+from ri2n_parallel.schedule import (
+    FIRST_BYTES,
+    SEGMENT_BYTES,
+    LinkLoad,
+    chunk_bytes,
+    early_bytes,
+    pick,
+)
 
 BUFFER_BYTES = 1 << 17  # what a link takes before it is busy
 RATES = st.lists(st.floats(1e5, 1e9), min_size=1, max_size=8)
@@ -19,7 +26,9 @@ LOADS = st.lists(
 
 
 @given(st.integers(1, 1 << 30), st.integers(1, 64), st.floats(1e4, 1e10), st.integers(1, MAX_CHUNK))
-def test_a_chunk_is_never_empty_nor_longer_than_allowed(remaining: int, links: int, rate: float, most: int) -> None:
+def test_a_chunk_is_never_empty_nor_longer_than_allowed(
+    remaining: int, links: int, rate: float, most: int
+) -> None:
     size = chunk_bytes(remaining, links, rate, most)
     assert 1 <= size <= min(remaining, most)
 
@@ -38,7 +47,9 @@ def test_a_chunk_fills_its_segments_unless_it_is_the_longest_or_the_last(
 
 
 @given(st.integers(1, 1 << 24), st.integers(2, 64))
-def test_as_long_as_it_fills_a_segment_a_chunk_is_half_of_an_even_share(remaining: int, links: int) -> None:
+def test_as_long_as_it_fills_a_segment_a_chunk_is_half_of_an_even_share(
+    remaining: int, links: int
+) -> None:
     """The other half is for the end, when it is known which links are faster."""
     half = remaining / (2 * links)
     size = chunk_bytes(remaining, links, 0.0, MAX_CHUNK)
@@ -69,13 +80,18 @@ def test_only_links_that_take_more_are_chosen(links: list[LinkLoad], size: int, 
 
 
 @given(LOADS, st.integers(1, MAX_CHUNK))
-def test_with_endless_data_no_link_that_takes_more_is_left_idle(links: list[LinkLoad], size: int) -> None:
+def test_with_endless_data_no_link_that_takes_more_is_left_idle(
+    links: list[LinkLoad], size: int
+) -> None:
     if any(link.writable for link in links):
         assert pick(links, size, 1 << 60) is not None
 
 
 def simulate(rates: list[float], total: int) -> tuple[list[float], list[int]]:
-    """Send `total` bytes at once, as a session does: when each link has ended, and what each carried."""
+    """Send `total` bytes at once, as a session does:
+
+    when each link has ended, and what each carried.
+    """
     links = [LinkLoad(0.0, rate, True) for rate in rates]
     now_s, remaining, carried, ended = 0.0, total, [0] * len(rates), [0.0] * len(rates)
     mean = sum(rates) / len(rates)
@@ -83,7 +99,11 @@ def simulate(rates: list[float], total: int) -> tuple[list[float], list[int]]:
         size = chunk_bytes(remaining, len(links), mean, MAX_CHUNK)
         place = pick(links, size, remaining)
         if place is None:
-            step_s = min(max(link.backlog_bytes - BUFFER_BYTES, 1.0) / link.rate for link in links if not link.writable)
+            step_s = min(
+                max(link.backlog_bytes - BUFFER_BYTES, 1.0) / link.rate
+                for link in links
+                if not link.writable
+            )
             now_s += step_s
             for link in links:
                 link.backlog_bytes = max(0.0, link.backlog_bytes - step_s * link.rate)
@@ -99,14 +119,20 @@ def simulate(rates: list[float], total: int) -> tuple[list[float], list[int]]:
 
 @given(RATES, st.integers(1, 1 << 25))
 def test_every_byte_is_sent_once_and_links_end_together(rates: list[float], total: int) -> None:
-    """The whole takes no longer than the ideal over the links that were worth using, and two chunks on the slowest."""
+    """The whole takes no longer than the ideal over the links that were worth using, and two
+    chunks on the slowest.
+    """
     ended, carried = simulate(rates, total)
     assert sum(carried) == total
     used = [rate for rate, count in zip(rates, carried, strict=True) if count]
     mean = sum(rates) / len(rates)
-    longest = max(2 * SEGMENT_BYTES, mean * 1e-4, SEGMENT_BYTES + MAX_CHUNK if total > MAX_CHUNK else 0)
+    longest = max(
+        2 * SEGMENT_BYTES, mean * 1e-4, SEGMENT_BYTES + MAX_CHUNK if total > MAX_CHUNK else 0
+    )
     assert max(ended) <= total / sum(used) + 2 * longest / min(used)
-    assert max(ended) <= (total + longest) / max(rates) + longest / min(used)  # never slower than the fastest alone
+    assert max(ended) <= (total + longest) / max(rates) + longest / min(
+        used
+    )  # never slower than the fastest alone
 
 
 def test_a_slow_link_beside_several_fast_ones_does_not_hold_up_the_end() -> None:
@@ -124,7 +150,9 @@ def test_equal_links_carry_equal_parts(count: int) -> None:
 
 
 def test_a_slow_link_does_not_hold_up_the_end() -> None:
-    """100 Mbit/s beside 10 Gbit/s, where the paper's even split takes fifty times as long as the fast one alone."""
+    """100 Mbit/s beside 10 Gbit/s, where the paper's even split takes fifty times as long as the
+    fast one alone.
+    """
     total = 8 << 20
     ended, carried = simulate([1.25e7, 1.25e9], total)
     assert max(ended) <= 1.05 * total / 1.25e9
@@ -135,14 +163,19 @@ def test_a_small_message_takes_the_shorter_queue() -> None:
     links = [LinkLoad(5000, 1e6, True), LinkLoad(0, 1e6, True), LinkLoad(0, 1e6, False)]
     assert pick(links, 100, 100) == 1
     links[1].writable = False
-    assert pick(links, 100, 100) is None  # sooner there by waiting for a moment than behind 5000 bytes
+    assert (
+        pick(links, 100, 100) is None
+    )  # sooner there by waiting for a moment than behind 5000 bytes
     assert pick(links, 100, 100_000) == 0
     assert pick([LinkLoad(0, 1e6, False)], 1, 1) is None
 
 
 @given(st.integers(1, 1 << 22), st.integers(1, 64), st.floats(0, 1))
 def test_what_goes_before_there_is_a_link(count: int, links: int, round_trip_s: float) -> None:
-    """All of what TCP would send at once; never more than there is or may go; more over a longer way."""
+    """All of what TCP would send at once; never more than there is or may go.
+
+    More over a longer way.
+    """
     found = early_bytes(count, links, round_trip_s, MAX_CHUNK)
     assert 1 <= found <= min(count, MAX_CHUNK)
     assert found == count or count > FIRST_BYTES

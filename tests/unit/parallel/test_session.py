@@ -12,7 +12,16 @@ from ri2n_parallel import ParallelError, ParallelSocket, caretaker
 from ri2n_parallel import link as link_module
 from ri2n_parallel.engine import TAKEN_PART
 from ri2n_parallel.frames import ABORT, ACK, DATA, FIN, MAX_CHUNK, PING
-from ri2n_parallel.link import BYTES_ACKED, DELIVERY_RATE, RATED_S, SILENT_S, SUSPECT, TCP_INFO, UP, Link
+from ri2n_parallel.link import (
+    BYTES_ACKED,
+    DELIVERY_RATE,
+    RATED_S,
+    SILENT_S,
+    SUSPECT,
+    TCP_INFO,
+    UP,
+    Link,
+)
 from ri2n_parallel.session import ANSWER_S, PING_S
 from tests.unit.parallel.raw import WINDOW, frame, hand_at
 from tests.unit.parallel.worlds import Clock, p_all, pair, wait_until
@@ -22,8 +31,13 @@ assert PING_S < STEP_S and ANSWER_S < STEP_S < SILENT_S < 2 * STEP_S
 
 
 @contextmanager
-def uncared(clock: Clock, links: int = 3) -> Iterator[tuple[ParallelSocket, ParallelSocket, Callable[[float], None]]]:
-    """(near, far, step): nobody cares for them; `step(seconds)` lets time pass and cares for near then."""
+def uncared(
+    clock: Clock, links: int = 3
+) -> Iterator[tuple[ParallelSocket, ParallelSocket, Callable[[float], None]]]:
+    """(near, far, step): nobody cares for them.
+
+    `step(seconds)` lets time pass and cares for near then.
+    """
     with pair(links) as (near, far):
         for end in (near, far):
             caretaker.remove(end._session)
@@ -48,7 +62,9 @@ def states(end: ParallelSocket) -> list[str]:
     return [link.state for link in end.links]
 
 
-def test_a_link_that_is_silent_while_others_answer_is_suspected_until_it_answers(clock: Clock) -> None:
+def test_a_link_that_is_silent_while_others_answer_is_suspected_until_it_answers(
+    clock: Clock,
+) -> None:
     with uncared(clock) as (near, far, step):
         mute = far._session.links[0].fd
         far._session.events.unregister(mute)  # nobody reads there
@@ -56,7 +72,9 @@ def test_a_link_that_is_silent_while_others_answer_is_suspected_until_it_answers
             step(STEP_S)
             hears(far)
         assert states(near) == [UP] * 3
-        for _ in range(4):  # the kernel may take its time to acknowledge pings, which are on their way as long
+        for _ in range(
+            4
+        ):  # the kernel may take its time to acknowledge pings, which are on their way as long
             if SUSPECT not in states(near):
                 step(STEP_S)
                 hears(far)
@@ -179,7 +197,9 @@ def test_the_end_is_told_again_when_its_link_dies() -> None:
         hand.links[1].sendall(frame(DATA, 0, b"x"))
         assert p_all(sock, 1) == b"x"
         sock.shutdown(socket.SHUT_WR)
-        assert FIN in (kind for kind, *_ in hand.frames(1)), "answers go where the last question came from"
+        assert FIN in (kind for kind, *_ in hand.frames(1)), (
+            "answers go where the last question came from"
+        )
         hand.links[1].close()
 
         def is_lost() -> bool:
@@ -191,7 +211,7 @@ def test_the_end_is_told_again_when_its_link_dies() -> None:
         assert [kind for kind, *_ in hand.frames(0)] == [FIN, ABORT]
 
 
-def test_a_sender_that_waits_for_room_is_told_when_the_program_has_taken_a_quarter_of_the_window() -> None:
+def test_a_sender_that_waits_hears_when_a_quarter_of_the_window_is_free() -> None:
     """With the window full nothing comes that would be acknowledged anyway."""
     with hand_at("server") as (sock, hand, _):
         session = sock._session
@@ -210,17 +230,24 @@ def test_a_sender_that_waits_for_room_is_told_when_the_program_has_taken_a_quart
         assert session._told == WINDOW, "too little to speak of"
         p_all(sock, 1)
         assert session._told == WINDOW + quarter
-        said = next((kind, ack, limit) for kind, _, ack, limit, _ in hand.frames() if limit > WINDOW)
+        said = next(
+            (kind, ack, limit) for kind, _, ack, limit, _ in hand.frames() if limit > WINDOW
+        )
         assert said == (ACK, WINDOW, WINDOW + quarter)
 
 
 @pytest.mark.parametrize("messages", [1, 2])
 def test_data_tell_how_far_their_receiver_may_send(messages: int) -> None:
-    """Though they acknowledge nothing new: alone, which is the short way of dialogues, and one behind the other."""
+    """Though they acknowledge nothing new:
+
+    alone, which is the short way of dialogues, and one behind the other.
+    """
     with hand_at("client") as (sock, hand, _):
         caretaker.remove(sock._session)
         hand.links[0].sendall(frame(DATA, 0, b"x"))
         assert p_all(sock, 1) == b"x"
-        hand.links[0].sendall(b"".join(frame(DATA, 1 + place, b"y", limit=WINDOW + 5) for place in range(messages)))
+        hand.links[0].sendall(
+            b"".join(frame(DATA, 1 + place, b"y", limit=WINDOW + 5) for place in range(messages))
+        )
         assert p_all(sock, messages) == b"y" * messages
         assert sock._session.outgoing.limit == WINDOW + 5

@@ -1,4 +1,6 @@
-"""Laws of the two directions, over random losses, duplicates, orders and link deaths, against an obvious model."""
+"""Laws of the two directions, over random losses, duplicates, orders and link deaths, against an
+obvious model.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,16 @@ DATA = noise(5000)
 
 
 class Wire:
-    """A sender and a receiver with links between them that keep order, lose what is on them, and are slow at random."""
+    """A sender and a receiver with links between them that keep order, lose what is on them, and
+    are slow at random.
+    """
 
     def __init__(self, links: int) -> None:
         self.outgoing, self.incoming = Outgoing(WINDOW), Incoming(WINDOW)
         self.links: list[deque[tuple[int, bytes]]] = [deque() for _ in range(links)]
-        self.back: deque[tuple[int, int, bytes]] = deque()  # acknowledgements, which may overtake each other
+        self.back: deque[tuple[int, int, bytes]] = (
+            deque()
+        )  # acknowledgements, which may overtake each other
         self.got = b""
         self.sent = 0
 
@@ -43,7 +49,9 @@ class Wire:
             assert new == (self.incoming.next > before)
 
     def acknowledge(self) -> None:
-        self.back.append((self.incoming.ack, self.incoming.limit, pack_ranges(self.incoming.ranges())))
+        self.back.append(
+            (self.incoming.ack, self.incoming.limit, pack_ranges(self.incoming.ranges()))
+        )
 
     def hear(self, place: int) -> None:
         if self.back:
@@ -87,7 +95,10 @@ class Wire:
 
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["send", "arrive", "ack", "hear", "die", "again", "take"]), st.integers(0, 400)),
+    st.tuples(
+        st.sampled_from(["send", "arrive", "ack", "hear", "die", "again", "take"]),
+        st.integers(0, 400),
+    ),
     max_size=150,
 )
 
@@ -112,7 +123,9 @@ def test_everything_arrives_once_and_in_order(steps: list[tuple[str, int]], link
         else:
             wire.take(number, into=number % 2 > 0)
         wire.check()
-    for link in range(links):  # from here on all goes well, once each link has died and lost what it had
+    for link in range(
+        links
+    ):  # from here on all goes well, once each link has died and lost what it had
         wire.die(link, swallows=True)
     while len(wire.got) < len(DATA):
         before = len(wire.got), wire.sent, wire.incoming.next
@@ -186,7 +199,9 @@ def test_any_chunks_are_taken_or_refused_as_the_model_says(chunks: list[tuple[in
 def test_a_range_frees_exactly_the_chunks_it_covers(sizes: list[int], data: st.DataObject) -> None:
     outgoing = Outgoing(WINDOW)
     chunks = [outgoing.cut(bytes(size), 0) for size in sizes]
-    first, end = sorted(data.draw(st.tuples(st.integers(0, outgoing.next), st.integers(0, outgoing.next))))
+    first, end = sorted(
+        data.draw(st.tuples(st.integers(0, outgoing.next), st.integers(0, outgoing.next)))
+    )
     outgoing.acknowledge(0, WINDOW, [(first, end)])
     outgoing.lost(0)
     again = []
@@ -194,7 +209,11 @@ def test_a_range_frees_exactly_the_chunks_it_covers(sizes: list[int], data: st.D
         chunk.link = 1
         again.append(chunk)
     starts = [chunk.sequence for chunk in chunks]
-    kept = [chunk for chunk in chunks if first not in starts or not first <= chunk.sequence < chunk.end <= end]
+    kept = [
+        chunk
+        for chunk in chunks
+        if first not in starts or not first <= chunk.sequence < chunk.end <= end
+    ]
     assert again == kept
 
 
@@ -220,7 +239,8 @@ def test_acknowledgements_that_overtook_each_other_take_nothing_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ack", "ranges"), [(11, []), (1 << 63, []), (0, [(5, 11)]), (0, [(0, 1 << 63)]), (10, [(10, 12)])]
+    ("ack", "ranges"),
+    [(11, []), (1 << 63, []), (0, [(5, 11)]), (0, [(0, 1 << 63)]), (10, [(10, 12)])],
 )
 def test_acknowledgements_of_what_was_never_sent(ack: int, ranges: list[tuple[int, int]]) -> None:
     outgoing = Outgoing(100)

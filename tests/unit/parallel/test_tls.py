@@ -1,4 +1,7 @@
-"""TLS on every link: data intact, wrong certificates and mixed-up ends refused, links that die and come back."""
+"""TLS on every link:
+
+data intact, wrong certificates and mixed-up ends refused, links that die and come back.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,17 @@ from contextlib import ExitStack
 import pytest
 
 from ri2n_parallel import HandshakeRefused, ParallelError, ParallelSocket, ProtocolError, Qos
-from ri2n_parallel.frames import ACK, FRAME, HELLO, JOIN, MAX_CHUNK, REPLY, SESSION_BYTES, Greeting, Reply
+from ri2n_parallel.frames import (
+    ACK,
+    FRAME,
+    HELLO,
+    JOIN,
+    MAX_CHUNK,
+    REPLY,
+    SESSION_BYTES,
+    Greeting,
+    Reply,
+)
 from tests.unit.parallel.worlds import (
     PATIENCE_S,
     Clock,
@@ -36,21 +49,31 @@ def cut(sock: ParallelSocket, number: int) -> None:
 
 
 @pytest.mark.parametrize("way", ["up", "down", "both"])
-def test_a_transfer_over_three_links(tls_server: ssl.SSLContext, tls_client: ssl.SSLContext, way: str) -> None:
-    with pair(3, server={"ssl_context": tls_server}, ssl_context=tls_client) as (near, far), ExitStack() as stack:
+def test_a_transfer_over_three_links(
+    tls_server: ssl.SSLContext, tls_client: ssl.SSLContext, way: str
+) -> None:
+    with (
+        pair(3, server={"ssl_context": tls_server}, ssl_context=tls_client) as (near, far),
+        ExitStack() as stack,
+    ):
         ways = {"up": [(near, far)], "down": [(far, near)], "both": [(near, far), (far, near)]}[way]
         for sender, reader in ways:
             stack.enter_context(sending(sender, reader))
 
         def enough() -> bool:
-            """How they share it is a matter of rates, which loopback has none of: each has more than one chunk."""
+            """How they share it is a matter of rates, which loopback has none of:
+
+            each has more than one chunk.
+            """
             sent = [[link.sent_bytes for link in sender.links] for sender, _ in ways]
             return all(sum(each) > 20 * MB and min(each) > 2 * MAX_CHUNK for each in sent)
 
         wait_until("each carries its part", enough)
 
 
-def test_small_messages_and_half_close(tls_server: ssl.SSLContext, tls_client: ssl.SSLContext) -> None:
+def test_small_messages_and_half_close(
+    tls_server: ssl.SSLContext, tls_client: ssl.SSLContext
+) -> None:
     with pair(2, server={"ssl_context": tls_server}, ssl_context=tls_client) as (near, far):
         began_s = time.monotonic()
         for count in (1, 1000, 1417, 20000, 70000):
@@ -82,7 +105,9 @@ def test_links_that_die_come_back(tls_server: ssl.SSLContext, tls_client: ssl.SS
 
 
 def test_back_pressure(tls_server: ssl.SSLContext, tls_client: ssl.SSLContext) -> None:
-    with pair(2, server={"ssl_context": tls_server, "window_bytes": 1 << 18}, ssl_context=tls_client) as (near, far):
+    with pair(
+        2, server={"ssl_context": tls_server, "window_bytes": 1 << 18}, ssl_context=tls_client
+    ) as (near, far):
         near.setblocking(False)
         with pytest.raises(BlockingIOError):
             while True:
@@ -95,12 +120,16 @@ def test_back_pressure(tls_server: ssl.SSLContext, tls_client: ssl.SSLContext) -
 
 def test_a_certificate_of_somebody_else_is_refused(tls_server: ssl.SSLContext) -> None:
     with serving(1, ssl_context=tls_server) as listener:
-        with pytest.raises(HandshakeRefused, match=r"^127\.0\.0\.1:\d+: TLS: .*self.signed certificate[^\n]*$"):
+        with pytest.raises(
+            HandshakeRefused, match=r"^127\.0\.0\.1:\d+: TLS: .*self.signed certificate[^\n]*$"
+        ):
             connect(listener.address, ssl_context=ssl.create_default_context())
         wait_until("counted", lambda: listener.counters["greetings_failed"] == 1)
 
 
-def test_a_certificate_for_another_name_is_refused(tls_server: ssl.SSLContext, tls_client: ssl.SSLContext) -> None:
+def test_a_certificate_for_another_name_is_refused(
+    tls_server: ssl.SSLContext, tls_client: ssl.SSLContext
+) -> None:
     with serving(1, ssl_context=tls_server) as listener:
         with pytest.raises(HandshakeRefused, match=r"TLS: Hostname mismatch.*'example\.org'"):
             connect(listener.address, ssl_context=tls_client, server_hostname="example.org")
@@ -111,7 +140,9 @@ def test_a_certificate_for_another_name_is_refused(tls_server: ssl.SSLContext, t
                 near.recv(1)
 
 
-def test_a_client_certificate_that_is_missing(tls_strict_server: ssl.SSLContext, tls_client: ssl.SSLContext) -> None:
+def test_a_client_certificate_that_is_missing(
+    tls_strict_server: ssl.SSLContext, tls_client: ssl.SSLContext
+) -> None:
     """With TLS 1.3 the client only learns it after its own part of the handshake."""
     with serving(1, ssl_context=tls_strict_server) as listener:
         with pytest.raises(ParallelError, match=r"^127\.0\.0\.1:\d+: [^\n]*$"):
@@ -133,7 +164,9 @@ def test_plain_to_a_tls_server(tls_server: ssl.SSLContext) -> None:
         wait_until("counted", lambda: listener.counters["greetings_failed"] == 1)
 
 
-def test_a_handshake_that_stops_half_way(tls_server: ssl.SSLContext, tls_client: ssl.SSLContext, clock: Clock) -> None:
+def test_a_handshake_that_stops_half_way(
+    tls_server: ssl.SSLContext, tls_client: ssl.SSLContext, clock: Clock
+) -> None:
     """It is dropped in time, and others do not wait for it."""
     with serving(1, ssl_context=tls_server, handshake_timeout_s=PATIENCE_S) as listener:
         with socket.create_connection(listener.address) as silent:
@@ -153,7 +186,10 @@ def test_a_handshake_that_stops_half_way(tls_server: ssl.SSLContext, tls_client:
 def test_frames_that_came_in_one_record_with_the_greeting(
     tls_server: ssl.SSLContext, tls_client: ssl.SSLContext
 ) -> None:
-    """TLS has read them from the kernel with the greeting: no epoll tells, and they count all the same."""
+    """TLS has read them from the kernel with the greeting:
+
+    no epoll tells, and they count all the same.
+    """
     with serving(1, ssl_context=tls_server) as listener:
 
         def connected() -> ssl.SSLSocket:
@@ -171,12 +207,19 @@ def test_frames_that_came_in_one_record_with_the_greeting(
             far.abort()
 
 
-def test_qos_of_links_that_need_the_hostname(tls_server: ssl.SSLContext, tls_client: ssl.SSLContext) -> None:
-    """Data connections go to other addresses than the one that was asked for; the name is the same."""
+def test_qos_of_links_that_need_the_hostname(
+    tls_server: ssl.SSLContext, tls_client: ssl.SSLContext
+) -> None:
+    """Data connections go to other addresses than the one that was asked for; the name is the
+    same.
+    """
     names = ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
     with serving(3, ssl_context=tls_server, addresses=names) as listener:
         address = ("127.0.0.1", listener.address[1])
-        with connect(address, Qos(3), ssl_context=tls_client) as near, listener.accept(PATIENCE_S) as far:
+        with (
+            connect(address, Qos(3), ssl_context=tls_client) as near,
+            listener.accept(PATIENCE_S) as far,
+        ):
             wait_until("links", lambda: len(far.links) == 3)
             assert {link.local.split(":")[0] for link in far.links} == set(names)
             near.sendall(b"x")

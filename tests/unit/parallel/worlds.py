@@ -1,4 +1,7 @@
-"""What the tests of parallel connections share: pairs of ends, checksums, waiting for conditions, counting leaks."""
+"""What the tests of parallel connections share:
+
+pairs of ends, checksums, waiting for conditions, counting leaks.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,8 @@ PATIENCE_S = 120.0
 
 
 class Clock:
-    """Stands for the module `time` where the library reads it: real time, and ahead by what a test lets pass.
+    """Stands for the module `time` where the library reads it: real time, and ahead by what a test
+    lets pass.
 
     Once it is still, only what a test lets pass passes.
     """
@@ -104,12 +108,20 @@ def descriptors() -> dict[int, str]:
 
 @contextmanager
 def no_leaks() -> Iterator[None]:
-    """Fails when threads, descriptors or sessions that are cared for are left over, after a while to end."""
+    """Fails when threads, descriptors or sessions that are cared for are left over, after a
+    while to end.
+    """
     before, threads = set(descriptors()), set(threading.enumerate())
     yield
     wait_until("sessions left", lambda: not caretaker.count())
-    wait_until("threads left", lambda: not [one for one in threading.enumerate() if one not in threads] or None)
-    wait_until("descriptors left", lambda: not {k: v for k, v in descriptors().items() if k not in before} or None)
+    wait_until(
+        "threads left",
+        lambda: not [one for one in threading.enumerate() if one not in threads] or None,
+    )
+    wait_until(
+        "descriptors left",
+        lambda: not {k: v for k, v in descriptors().items() if k not in before} or None,
+    )
 
 
 @contextmanager
@@ -144,7 +156,8 @@ def pair(
 
 @contextmanager
 def rounds(session: Session) -> Iterator[Callable[[int], None]]:
-    """Counts how often the caretaker looks after a session; what is yielded waits until it has so many times more.
+    """Counts how often the caretaker looks after a session; what is yielded waits until it has so
+    many times more.
 
     What must not happen "for a while" must not happen in so many rounds, however long they take.
     """
@@ -203,7 +216,9 @@ def in_thread(run: Callable[[], Any]) -> Running:
 
 def resident_bytes() -> int:
     """Memory of this process that is there."""
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGESIZE")
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf(
+        "SC_PAGESIZE"
+    )
 
 
 def p_all(sock: ParallelSocket, count: int) -> bytes:

@@ -1,4 +1,6 @@
-"""Graphs of switches for tests: known ones, random ones, and the fat trees of ri2n_sdn.vlan.large."""
+"""Graphs of switches for tests: known ones, random ones, and the fat trees of
+ri2n_sdn.vlan.large.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,16 @@ def graph_of(switches: int, cables: Iterable[tuple[int, int]]) -> SwitchGraph:
 
 
 def torus(side: int) -> SwitchGraph:
-    cells = nx.convert_node_labels_to_integers(nx.grid_2d_graph(side, side, periodic=True), ordering="sorted")
+    cells = nx.convert_node_labels_to_integers(
+        nx.grid_2d_graph(side, side, periodic=True), ordering="sorted"
+    )
     return graph_of(side * side, cells.edges())
 
 
 def generated(hosts: int, down: int, up: int, stages: int) -> Generated:
-    return fat_tree(FatTree(name="ft-x", generate=FatTreeSpec(hosts=hosts, down=down, up=up, stages=stages)))
+    return fat_tree(
+        FatTree(name="ft-x", generate=FatTreeSpec(hosts=hosts, down=down, up=up, stages=stages))
+    )
 
 
 @st.composite
@@ -42,12 +48,17 @@ def networks(draw: st.DrawFn, most: int = 7) -> tuple[SwitchGraph, list[int]]:
     order = draw(st.permutations(range(size)))
     cables = [(order[place], order[draw(st.integers(0, place - 1))]) for place in range(1, size)]
     switch = st.integers(0, size - 1)
-    cables += draw(st.lists(st.tuples(switch, switch).filter(lambda cable: cable[0] != cable[1]), max_size=2 * size))
+    cables += draw(
+        st.lists(
+            st.tuples(switch, switch).filter(lambda cable: cable[0] != cable[1]), max_size=2 * size
+        )
+    )
     return graph_of(size, cables), draw(st.lists(switch, min_size=1, max_size=size, unique=True))
 
 
 def check_trees(trees: Trees, leaves: Iterable[int]) -> None:
-    """Every set has, in every network that it reaches at all, one tree: no circle, one piece, all of the leaves.
+    """Every set has, in every network that it reaches at all, one tree: no circle, one piece, all
+    of the leaves.
 
     Looked at as sets of cables with networkx: independent of parents and depths.
     """

@@ -1,4 +1,7 @@
-"""VBFT(n, m) for the tests of the assignment: its graph, its trees, and pairs' ways as arrays and by name."""
+"""VBFT(n, m) for the tests of the assignment:
+
+its graph, its trees, and pairs' ways as arrays and by name.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ CG_BOTH_WAYS = CG + [(b, a) for a, b in CG]
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Trees, the leaf of every host (numbered from 0), and capacities: switch links, then the NICs' two directions."""
+    """Trees, the leaf of every host (numbered from 0), and capacities:
+
+    switch links, then the NICs' two directions.
+    """
 
     trees: Trees
     leaf: tuple[int, ...]
@@ -47,7 +53,9 @@ class Network:
         """Names of the links, in order."""
         graph = self.trees.graph
         switch_links = [graph.link_name(link) for link in range(2 * len(graph.ends))]
-        return switch_links + [name for host in range(len(self.leaf)) for name in (f"h{host}>", f">h{host}")]
+        return switch_links + [
+            name for host in range(len(self.leaf)) for name in (f"h{host}>", f">h{host}")
+        ]
 
     @property
     def by_name(self) -> dict[str, float]:
@@ -55,7 +63,10 @@ class Network:
         return dict(zip(self.names, self.capacity.tolist(), strict=True))
 
     def pair_ways(
-        self, pairs: Sequence[tuple[int, int]], rate: Sequence[float], dead: frozenset[int] = frozenset()
+        self,
+        pairs: Sequence[tuple[int, int]],
+        rate: Sequence[float],
+        dead: frozenset[int] = frozenset(),
     ) -> list[PairWays]:
         """Pairs of hosts as `Adaptive` reads them; the VLANs `dead` are so for everybody."""
         names = self.names
@@ -65,7 +76,11 @@ class Network:
                 key(a, b),
                 float(rate[row]),
                 tuple(
-                    (vlan, tuple(names[link] for link in links[row, t] if link >= 0), vlan not in dead)
+                    (
+                        vlan,
+                        tuple(names[link] for link in links[row, t] if link >= 0),
+                        vlan not in dead,
+                    )
                     for t, vlan in enumerate(self.trees.vlans)
                 ),
             )
@@ -83,19 +98,25 @@ def vbft(leaves: int, uppers: int, hosts: int = 16) -> Network:
     down = [LinkSpec(to=f"leaf{n}", port=n + 1, rate_bps=int(RATE)) for n in range(leaves)]
     switches = {
         f"leaf{n}": SwitchSpec(
-            links=tuple(LinkSpec(to=f"up{m}", port=100 + m, rate_bps=int(RATE)) for m in range(uppers))
+            links=tuple(
+                LinkSpec(to=f"up{m}", port=100 + m, rate_bps=int(RATE)) for m in range(uppers)
+            )
         )
         for n in range(leaves)
     }
     switches.update({f"up{m}": SwitchSpec(links=tuple(down)) for m in range(uppers)})
     graph = switch_graph(switches)
     cables = [_at(graph, leaves + m) for m in range(uppers)]
-    trees = trees_from_cables(graph, tuple(range(1, uppers + 1)), cables, [[leaves + m] for m in range(uppers)])
+    trees = trees_from_cables(
+        graph, tuple(range(1, uppers + 1)), cables, [[leaves + m] for m in range(uppers)]
+    )
     return _network(trees, hosts, leaves)
 
 
 def three_stages() -> Network:
-    """32 hosts on 8 leaves; 4 pods of 2 leaves and 2 middle switches; 4 top switches, so 4 trees."""
+    """32 hosts on 8 leaves; 4 pods of 2 leaves and 2 middle switches; 4 top switches, so 4
+    trees.
+    """
     links: dict[str, list[LinkSpec]] = {}
 
     def join(lower: str, upper: str) -> None:
@@ -122,9 +143,15 @@ def three_stages() -> Network:
 
 
 def lp_bound(
-    demand: FloatArray, candidates: IntArray, links: IntArray, capacity: FloatArray, counted: BoolArray
+    demand: FloatArray,
+    candidates: IntArray,
+    links: IntArray,
+    capacity: FloatArray,
+    counted: BoolArray,
 ) -> float:
-    """The least possible utilisation of the fullest of the links `counted` (E,) if pairs could be split."""
+    """The least possible utilisation of the fullest of the links `counted` (E,) if pairs could
+    be split.
+    """
     pairs, width = candidates.shape
     pair, column, place = np.nonzero((links >= 0) & (candidates >= 0)[:, :, None])
     link = links[pair, column, place]
@@ -141,7 +168,9 @@ def lp_bound(
         ),
         (len(capacity), size + 1),
     )
-    whole: Any = coo_array((np.ones(size), (np.repeat(np.arange(pairs), width), np.arange(size))), (pairs, size + 1))
+    whole: Any = coo_array(
+        (np.ones(size), (np.repeat(np.arange(pairs), width), np.arange(size))), (pairs, size + 1)
+    )
     bounds = [(0.0, float(there)) for there in candidates.reshape(-1) >= 0] + [(0.0, np.inf)]
     answer = linprog(
         np.append(np.zeros(size), 1.0),
@@ -163,5 +192,7 @@ def _at(graph: SwitchGraph, switch: int) -> list[int]:
 def _network(trees: Trees, hosts: int, leaves: int) -> Network:
     graph = trees.graph
     leaf = tuple(host * leaves // hosts for host in range(hosts))
-    capacity = np.concatenate([np.repeat(graph.rate_bps, 2), np.full(2 * hosts, RATE)]).astype(np.float64)
+    capacity = np.concatenate([np.repeat(graph.rate_bps, 2), np.full(2 * hosts, RATE)]).astype(
+        np.float64
+    )
     return Network(trees, leaf, capacity)

@@ -1,4 +1,7 @@
-"""Read switches' configurations as the switches would: what each port has in the end, whatever was set there before."""
+"""Read switches' configurations as the switches would:
+
+what each port has in the end, whatever was set there before.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,9 @@ def _interfaces(text: str) -> dict[str, list[str]]:
 
 def cisco_like(text: str) -> dict[str, PortState]:
     """IOS and EOS."""
-    defined = {int(line.split()[1]) for line in text.splitlines() if re.fullmatch(r"vlan \d+", line)}
+    defined = {
+        int(line.split()[1]) for line in text.splitlines() if re.fullmatch(r"vlan \d+", line)
+    }
     result = {}
     for name, lines in _interfaces(text).items():
         state = PortState()
@@ -101,9 +106,14 @@ KNOWN_CISCO = {
 
 
 def powerconnect(text: str) -> dict[str, PortState]:
-    """PowerConnect 5500; before, every port was in all of the switch's VLANs and untagged in VLAN 1."""
+    """PowerConnect 5500.
+
+    Before, every port was in all of the switch's VLANs and untagged in VLAN 1.
+    """
     database = text.partition("vlan database\n")[2].partition("exit\n")[0]
-    defined = frozenset[int]().union(*(numbers(line.removeprefix("vlan ")) for line in database.splitlines()))
+    defined = frozenset[int]().union(
+        *(numbers(line.removeprefix("vlan ")) for line in database.splitlines())
+    )
     result = {}
     for name, lines in _interfaces(text).items():
         state = PortState()
@@ -121,7 +131,9 @@ def powerconnect(text: str) -> dict[str, PortState]:
                 untagged -= numbers(words[5])
             elif words[:5] == ["switchport", "general", "allowed", "vlan", "add"]:
                 assert numbers(words[5]) <= defined
-                add_to, take_from = (tagged, untagged) if words[6] == "tagged" else (untagged, tagged)
+                add_to, take_from = (
+                    (tagged, untagged) if words[6] == "tagged" else (untagged, tagged)
+                )
                 assert words[6] in ("tagged", "untagged")
                 add_to |= numbers(words[5])
                 take_from -= numbers(words[5])
@@ -141,7 +153,11 @@ def powerconnect(text: str) -> dict[str, PortState]:
             elif line == "spanning-tree bpduguard enable":
                 state.guarded = True
             else:
-                assert line in ("spanning-tree disable", "no spanning-tree disable", "spanning-tree portfast"), line
+                assert line in (
+                    "spanning-tree disable",
+                    "no spanning-tree disable",
+                    "spanning-tree portfast",
+                ), line
         if state.shut:
             pass
         elif mode == "access":
@@ -156,7 +172,9 @@ def powerconnect(text: str) -> dict[str, PortState]:
 
 
 def junos(text: str) -> dict[str, PortState]:
-    """Junos, ELS; before, every port was shut, guarded, and in a stale VLAN, tagged and untagged."""
+    """Junos, ELS; before, every port was shut, guarded, and in a stale VLAN, tagged and
+    untagged.
+    """
     result: dict[str, PortState] = {}
     mode: dict[str, str] = {}
     native: dict[str, int | None] = {}
@@ -164,7 +182,9 @@ def junos(text: str) -> dict[str, PortState]:
     defined = {int(line.split()[-1]) for line in text.splitlines() if line.startswith("set vlans ")}
     switching = "unit 0 family ethernet-switching"
     for line in text.splitlines():
-        if line.startswith("#") or line.startswith(("set vlans ", "set protocols rstp ", "set protocols l2-learning ")):
+        if line.startswith("#") or line.startswith(
+            ("set vlans ", "set protocols rstp ", "set protocols l2-learning ")
+        ):
             continue
         verb, _, rest = line.partition(" ")
         if rest.startswith("protocols layer2-control bpdu-block interface "):
@@ -206,7 +226,9 @@ def sonic(text: str) -> dict[str, PortState]:
     """SONiC's config_db.json."""
     document = json.loads(text)
     result = {
-        name: PortState(shut={"up": False, "down": True}[port["admin_status"]], description=port["description"])
+        name: PortState(
+            shut={"up": False, "down": True}[port["admin_status"]], description=port["description"]
+        )
         for name, port in document["PORT"].items()
     }
     for key, member in document["VLAN_MEMBER"].items():
@@ -231,7 +253,10 @@ exec 3>&1 >/dev/null
 
 
 def commands_of(script: str) -> list[list[str]]:
-    """The commands that bash runs for a script, as lists of words; the commands themselves do nothing."""
+    """The commands that bash runs for a script, as lists of words.
+
+    The commands themselves do nothing.
+    """
     done = subprocess.run(
         [BASH],
         input=RECORD + script,
@@ -249,7 +274,9 @@ def linux_bridge(text: str) -> dict[str, PortState]:
     """A Linux bridge; before, every device was down and had a stale VLAN, and VLAN 1 untagged."""
     result: dict[str, PortState] = {}
     pvid: dict[str, int | None] = {}
-    tags: dict[str, dict[int, bool]] = {}  # of each device its VLANs, and whether they leave with a tag
+    tags: dict[
+        str, dict[int, bool]
+    ] = {}  # of each device its VLANs, and whether they leave with a tag
     attached: dict[str, bool] = {}
     created = ""
     filters = False
@@ -259,9 +286,15 @@ def linux_bridge(text: str) -> dict[str, PortState]:
                 pass
             case ["ip", "link", "add", "name", bridge, "type", "bridge", "vlan_filtering", "1"]:
                 created = bridge
-            case ["ip", "link", "set", "dev", bridge, "type", "bridge", *settings] if bridge == created:
+            case ["ip", "link", "set", "dev", bridge, "type", "bridge", *settings] if (
+                bridge == created
+            ):
                 as_set = dict(zip(settings[::2], settings[1::2], strict=True))
-                filters = (as_set["vlan_filtering"], as_set["vlan_default_pvid"], as_set["stp_state"]) == (
+                filters = (
+                    as_set["vlan_filtering"],
+                    as_set["vlan_default_pvid"],
+                    as_set["stp_state"],
+                ) == (
                     "1",
                     "0",
                     "0",
@@ -291,7 +324,9 @@ def linux_bridge(text: str) -> dict[str, PortState]:
                 tags[device] |= dict.fromkeys(numbers(vids), True)
                 pvid[device] = None if pvid[device] in numbers(vids) else pvid[device]
             case ["bridge", "vlan", "del", "dev", device, "vid", vids]:
-                tags[device] = {vid: tagged for vid, tagged in tags[device].items() if vid not in numbers(vids)}
+                tags[device] = {
+                    vid: tagged for vid, tagged in tags[device].items() if vid not in numbers(vids)
+                }
                 pvid[device] = None if pvid[device] in numbers(vids) else pvid[device]
             case _:
                 raise AssertionError(command)
@@ -316,18 +351,43 @@ def ovs(text: str) -> dict[str, PortState]:
             case ["ip", "link", "set", "dev", device, direction]:
                 state = result.setdefault(device, PortState())
                 state.shut = {"up": False, "down": True}[direction]
-            case ["ovs-vsctl", "--may-exist", "add-br", bridge, "--", "set", "Bridge", same, *settings]:
+            case [
+                "ovs-vsctl",
+                "--may-exist",
+                "add-br",
+                bridge,
+                "--",
+                "set",
+                "Bridge",
+                same,
+                *settings,
+            ]:
                 assert bridge == same
                 bridges[bridge] = dict(setting.split("=", 1) for setting in settings)
             case ["ovs-vsctl", "--if-exists", "del-port", bridge, device]:
                 assert bridge in bridges
-            case ["ovs-vsctl", "--may-exist", "add-port", bridge, device, "--", "set", "Port", same, *settings]:
+            case [
+                "ovs-vsctl",
+                "--may-exist",
+                "add-port",
+                bridge,
+                device,
+                "--",
+                "set",
+                "Port",
+                same,
+                *settings,
+            ]:
                 assert bridge in bridges and device == same
                 ports[device] = dict(setting.split("=", 1) for setting in settings)
             case _:
                 raise AssertionError(command)
     (only,) = bridges.values()
-    assert (only["stp_enable"], only["rstp_enable"], only["flood_vlans"]) == ("false", "false", "[]")
+    assert (only["stp_enable"], only["rstp_enable"], only["flood_vlans"]) == (
+        "false",
+        "false",
+        "[]",
+    )
     for device, columns in ports.items():
         state = result[device]
         state.description = columns["external_ids:ri2n-plugged"].strip('"')

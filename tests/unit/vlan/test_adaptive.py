@@ -1,4 +1,7 @@
-"""`Adaptive` in its loop: conflicts go within three steps, noise moves nobody, dead ways and programs' tables."""
+"""`Adaptive` in its loop:
+
+conflicts go within three steps, noise moves nobody, dead ways and programs' tables.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,9 @@ def chosen_links(network: Network, pairs: Pairs, vlan: dict[PairKey, int]) -> In
 
 def elastic_rates(network: Network, pairs: Pairs, vlan: dict[PairKey, int]) -> FloatArray:
     """What pairs get that always send as fast as they can."""
-    return fair_rates(np.full(len(pairs), np.inf), chosen_links(network, pairs, vlan), network.capacity)
+    return fair_rates(
+        np.full(len(pairs), np.inf), chosen_links(network, pairs, vlan), network.capacity
+    )
 
 
 def alone(network: Network, pairs: Pairs) -> FloatArray:
@@ -60,7 +65,11 @@ def test_cg_reaches_every_pairs_full_rate_in_three_steps_and_then_stays() -> Non
         assert decision.vlan == vlan
 
 
-@given(st.permutations(range(16)), st.lists(st.integers(1, 4), min_size=16, max_size=16), st.integers(0, 2**32 - 1))
+@given(
+    st.permutations(range(16)),
+    st.lists(st.integers(1, 4), min_size=16, max_size=16),
+    st.integers(0, 2**32 - 1),
+)
 @settings(max_examples=10, deadline=None)
 def test_any_permutation_from_any_start_settles_at_full_rate(
     permutation: list[int], start: list[int], seed: int
@@ -103,7 +112,9 @@ def test_a_dead_upper_switch_is_left_at_once_and_by_its_own_pairs_only() -> None
     assert set(without.moved) == {pair for pair, vlan in first.vlan.items() if vlan == gone}
     assert gone not in without.vlan.values()
     assert without.fullest_after == pytest.approx(1.0)
-    nothing = adaptive.step(2.0, VBFT44.pair_ways(pairs, rates, frozenset({1, 2, 3, 4})), VBFT44.by_name)
+    nothing = adaptive.step(
+        2.0, VBFT44.pair_ways(pairs, rates, frozenset({1, 2, 3, 4})), VBFT44.by_name
+    )
     assert nothing.vlan == {}
     back = adaptive.step(3.0, VBFT44.pair_ways(pairs, rates), VBFT44.by_name)
     assert set(back.vlan) == set(first.vlan)
@@ -112,7 +123,9 @@ def test_a_dead_upper_switch_is_left_at_once_and_by_its_own_pairs_only() -> None
 def test_the_log_says_which_link_is_fullest() -> None:
     pairs = [(0, 4), (1, 5)]
     ways = VBFT44.pair_ways(pairs, [RATE / 2] * 2)
-    decision = Adaptive().step(0.0, [PairWays(p.key, p.rate_bps, p.candidates, 2) for p in ways], VBFT44.by_name)
+    decision = Adaptive().step(
+        0.0, [PairWays(p.key, p.rate_bps, p.candidates, 2) for p in ways], VBFT44.by_name
+    )
     assert decision.fullest_before == pytest.approx(2.0)
     assert decision.fullest_after == pytest.approx(1.0)
     assert len(decision.moved) == 1
@@ -163,7 +176,11 @@ def test_a_pair_goes_back_once_when_its_table_is_cleared() -> None:
 def test_a_table_does_not_hold_at_a_dead_way() -> None:
     adaptive = Adaptive(vlans=VBFT44.trees.vlans)
     adaptive.set_table("job", {key(0, 4): 2})
-    for dead, there in ((frozenset[int](), True), (frozenset({2}), False), (frozenset[int](), True)):
+    for dead, there in (
+        (frozenset[int](), True),
+        (frozenset({2}), False),
+        (frozenset[int](), True),
+    ):
         decision = adaptive.step(0.0, VBFT44.pair_ways([(0, 4)], [RATE], dead), VBFT44.by_name)
         assert (decision.vlan[key(0, 4)] == 2) is there
 
@@ -213,7 +230,9 @@ def test_an_elastic_pair_on_a_shared_uplink_is_seen_as_wanting_its_hosts_rate() 
     way = chosen_links(VBFT44, pairs, vlan)
     ends = np.where(way >= 2 * len(VBFT44.trees.graph.ends), way, -1)
     rate = np.array([0.5, 0.5, 0.5]) * RATE
-    assert estimate_demands(rate, way, ends, VBFT44.capacity) == pytest.approx(np.array([1.0, 0.5, 0.5]) * RATE)
+    assert estimate_demands(rate, way, ends, VBFT44.capacity) == pytest.approx(
+        np.array([1.0, 0.5, 0.5]) * RATE
+    )
     calm = np.array([0.2, 0.1, 0.3]) * RATE
     assert estimate_demands(calm, way, ends, VBFT44.capacity) == pytest.approx(calm)
     beside_a_stronger_one = np.array([0.85, 0.1, 0.3]) * RATE
@@ -221,7 +240,9 @@ def test_an_elastic_pair_on_a_shared_uplink_is_seen_as_wanting_its_hosts_rate() 
         np.array([1.0, 0.2, 0.3]) * RATE
     )
     just_a_ping = np.array([0.99, 0.0001, 0.3]) * RATE
-    assert estimate_demands(just_a_ping, way, ends, VBFT44.capacity)[1] == pytest.approx(0.0001 * RATE)
+    assert estimate_demands(just_a_ping, way, ends, VBFT44.capacity)[1] == pytest.approx(
+        0.0001 * RATE
+    )
 
 
 def test_a_pair_that_sends_more_than_its_fair_share_is_seen_as_wanting_no_less() -> None:
@@ -230,11 +251,15 @@ def test_a_pair_that_sends_more_than_its_fair_share_is_seen_as_wanting_no_less()
     way = chosen_links(VBFT44, pairs, {key(1, 5): 1, key(2, 5): 2})
     ends = np.where(way >= 2 * len(VBFT44.trees.graph.ends), way, -1)
     rate = np.array([0.65, 0.35]) * RATE
-    assert estimate_demands(rate, way, ends, VBFT44.capacity) == pytest.approx(np.array([0.65, 0.5]) * RATE)
+    assert estimate_demands(rate, way, ends, VBFT44.capacity) == pytest.approx(
+        np.array([0.65, 0.5]) * RATE
+    )
 
 
 def test_a_pair_that_is_held_down_is_seen_as_wanting_no_less_than_it_sends() -> None:
-    """Beside a stronger pair on uplink 0, to a host whose link 1 four others, held up by their own, want to fill."""
+    """Beside a stronger pair on uplink 0, to a host whose link 1 four others, held up by their
+    own, want to fill.
+    """
     capacity = np.array([1.0, 1.0, 1.0, 0.5]) * RATE
     way = np.array([[0, 1], [0, 2]] + [[3, 1]] * 4)
     ends = np.array([[1], [2]] + [[1]] * 4)
@@ -243,13 +268,24 @@ def test_a_pair_that_is_held_down_is_seen_as_wanting_no_less_than_it_sends() -> 
     assert want == pytest.approx(np.array([0.28, 1.0] + [0.2] * 4) * RATE)
 
 
-@given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), min_size=1, max_size=10, unique=True), st.data())
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 15), st.integers(0, 15)), min_size=1, max_size=10, unique=True
+    ),
+    st.data(),
+)
 @settings(max_examples=40, deadline=None)
-def test_fair_rates_are_those_of_the_exact_solver(pairs: list[tuple[int, int]], data: st.DataObject) -> None:
+def test_fair_rates_are_those_of_the_exact_solver(
+    pairs: list[tuple[int, int]], data: st.DataObject
+) -> None:
     vlan = {key(a, b): data.draw(st.integers(1, 4)) for a, b in pairs}
-    want = np.array([data.draw(st.sampled_from([0.0, 0.1, 0.4, 1.0, np.inf])) for _ in pairs]) * RATE
+    want = (
+        np.array([data.draw(st.sampled_from([0.0, 0.1, 0.4, 1.0, np.inf])) for _ in pairs]) * RATE
+    )
     want = np.nan_to_num(want, nan=0.0, posinf=np.inf)
     way = chosen_links(VBFT44, pairs, vlan)
-    network = FairNetwork(way[:, None].astype(np.int64), np.ones((len(pairs), 1), dtype=np.bool_), VBFT44.capacity)
+    network = FairNetwork(
+        way[:, None].astype(np.int64), np.ones((len(pairs), 1), dtype=np.bool_), VBFT44.capacity
+    )
     (exact,), _ = max_min_rates(network, np.minimum(want, 10 * RATE))
     assert fair_rates(want, way, VBFT44.capacity) == pytest.approx(exact, abs=1e-4 * RATE)

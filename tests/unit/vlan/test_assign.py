@@ -1,4 +1,7 @@
-"""The assignment of pairs to VLANs: near the best there is, few moves, and the same answer when asked again."""
+"""The assignment of pairs to VLANs:
+
+near the best there is, few moves, and the same answer when asked again.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,24 @@ from hypothesis import strategies as st
 
 from ri2n_sdn.rates.arrays import FloatArray, IntArray
 from ri2n_sdn.vlan.assign import assign
-from tests.unit.vlan.networks import CG_BOTH_WAYS, CG_CYCLIC, RATE, Network, lp_bound, three_stages, vbft
+from tests.unit.vlan.networks import (
+    CG_BOTH_WAYS,
+    CG_CYCLIC,
+    RATE,
+    Network,
+    lp_bound,
+    three_stages,
+    vbft,
+)
 
 VBFT44 = vbft(4, 4)
-VBFT = {(2, 2): vbft(2, 2), (2, 4): vbft(2, 4), (4, 2): vbft(4, 2), (4, 4): VBFT44, (8, 4): vbft(8, 4, 32)}
+VBFT = {
+    (2, 2): vbft(2, 2),
+    (2, 4): vbft(2, 4),
+    (4, 2): vbft(4, 2),
+    (4, 4): VBFT44,
+    (8, 4): vbft(8, 4, 32),
+}
 FT32 = three_stages()
 
 
@@ -27,9 +44,18 @@ def equal(pairs: list[tuple[int, int]]) -> FloatArray:
 
 
 @st.composite
-def demands_on(draw: st.DrawFn, network: Network, most: int) -> tuple[list[tuple[int, int]], FloatArray]:
+def demands_on(
+    draw: st.DrawFn, network: Network, most: int
+) -> tuple[list[tuple[int, int]], FloatArray]:
     host = st.integers(0, len(network.leaf) - 1)
-    pairs = draw(st.lists(st.tuples(host, host).filter(lambda p: p[0] != p[1]), min_size=1, max_size=most, unique=True))
+    pairs = draw(
+        st.lists(
+            st.tuples(host, host).filter(lambda p: p[0] != p[1]),
+            min_size=1,
+            max_size=most,
+            unique=True,
+        )
+    )
     rate = st.sampled_from([1.0, 1.0, 0.5, 0.3, 0.1, 0.0]) | st.floats(0.01, 1.0)
     demand = draw(st.lists(rate, min_size=len(pairs), max_size=len(pairs)))
     return pairs, np.array(demand) * RATE
@@ -54,25 +80,35 @@ def test_cg_pairs_leave_the_papers_table_for_one_without_conflicts() -> None:
 
 @given(st.sampled_from(sorted(VBFT)), st.data(), st.booleans())
 @settings(max_examples=80, deadline=None)
-def test_permutations_reach_the_least_load_there_is(shape: tuple[int, int], data: st.DataObject, fresh: bool) -> None:
+def test_permutations_reach_the_least_load_there_is(
+    shape: tuple[int, int], data: st.DataObject, fresh: bool
+) -> None:
     network = VBFT[shape]
     hosts = len(network.leaf)
     pairs = crossing(network, data.draw(st.permutations(range(hosts))))
     if not pairs:
         return
     start = (
-        None if fresh else np.array(data.draw(st.lists(st.integers(0, shape[1] - 1), min_size=hosts, max_size=hosts)))
+        None
+        if fresh
+        else np.array(
+            data.draw(st.lists(st.integers(0, shape[1] - 1), min_size=hosts, max_size=hosts))
+        )
     )
     current = None if start is None else start[: len(pairs)]
     answer = assign(equal(pairs), *network.ways(pairs), network.capacity, current)
     sent = np.bincount([network.leaf[a] for a, _ in pairs])
     received = np.bincount([network.leaf[b] for _, b in pairs])
-    assert answer.fullest_choosable == pytest.approx(-(-max(sent.max(), received.max()) // shape[1]))
+    assert answer.fullest_choosable == pytest.approx(
+        -(-max(sent.max(), received.max()) // shape[1])
+    )
 
 
 @given(demands_on(VBFT44, 6))
 @settings(max_examples=40, deadline=None)
-def test_small_cases_are_as_good_as_trying_everything(case: tuple[list[tuple[int, int]], FloatArray]) -> None:
+def test_small_cases_are_as_good_as_trying_everything(
+    case: tuple[list[tuple[int, int]], FloatArray],
+) -> None:
     pairs, demand = case
     candidates, links = VBFT44.ways(pairs)
     answer = assign(demand, candidates, links, VBFT44.capacity)
@@ -80,7 +116,9 @@ def test_small_cases_are_as_good_as_trying_everything(case: tuple[list[tuple[int
     load = np.zeros((len(every), len(VBFT44.capacity) + 1))
     for pair in range(len(pairs)):
         for place in range(links.shape[2]):
-            np.add.at(load, (np.arange(len(every)), links[pair, every[:, pair], place]), demand[pair])
+            np.add.at(
+                load, (np.arange(len(every)), links[pair, every[:, pair], place]), demand[pair]
+            )
     load[:, -1] = 0.0
     best = (load[:, :-1] / VBFT44.capacity)[:, answer.choosable].max(axis=1, initial=0.0).min()
     assert answer.fullest_choosable <= 1.01 * best + 1e-9
@@ -127,13 +165,17 @@ def test_laws(case: tuple[list[tuple[int, int]], FloatArray], data: st.DataObjec
     assert (answer.choice[~has_one] == -1).all()
     assert (candidates[has_one, answer.choice[has_one]] >= 0).all()
     assert (answer.moved == (current >= 0) & has_one & (answer.choice != current)).all()
-    assert answer.utilisation == pytest.approx(loads(demand, links, answer.choice) / FT32.capacity, abs=1e-9)
+    assert answer.utilisation == pytest.approx(
+        loads(demand, links, answer.choice) / FT32.capacity, abs=1e-9
+    )
     assert (answer.before >= -1e-12).all()
     stays = has_one & (current >= 0) & (current < 4)
     stays[stays] &= candidates[stays, current[stays]] >= 0
     if stays[has_one].all():  # nobody had to move: then no move made anything worse
         assert answer.fullest_choosable <= answer.before[answer.choosable].max(initial=0.0) + 1e-9
-        once_more = assign(demand, candidates, links, FT32.capacity, answer.choice, hysteresis=hysteresis)
+        once_more = assign(
+            demand, candidates, links, FT32.capacity, answer.choice, hysteresis=hysteresis
+        )
         assert once_more.fullest_choosable <= answer.fullest_choosable + 1e-9
     same = assign(demand, candidates, links, FT32.capacity, current, hysteresis=hysteresis)
     assert (same.choice == answer.choice).all()
@@ -166,8 +208,16 @@ def test_gains_below_the_hysteresis_and_links_that_are_empty_enough_move_nobody(
     demand = np.array([0.3, 0.2]) * RATE
     ways = VBFT44.ways(pairs)
     together = np.zeros(2, dtype=np.int64)
-    for hysteresis, enough, moves in ((0.0, 0.0, 1), (0.25, 0.0, 1), (0.35, 0.0, 0), (0.0, 0.45, 1), (0.0, 0.55, 0)):
-        answer = assign(demand, *ways, VBFT44.capacity, together, hysteresis=hysteresis, enough=enough)
+    for hysteresis, enough, moves in (
+        (0.0, 0.0, 1),
+        (0.25, 0.0, 1),
+        (0.35, 0.0, 0),
+        (0.0, 0.45, 1),
+        (0.0, 0.55, 0),
+    ):
+        answer = assign(
+            demand, *ways, VBFT44.capacity, together, hysteresis=hysteresis, enough=enough
+        )
         assert answer.moved.sum() == moves
 
 
@@ -187,7 +237,9 @@ def test_a_slower_uplink_carries_less() -> None:
     network = VBFT[4, 2]
     candidates, links = network.ways(pairs)
     capacity = network.capacity.copy()
-    slow = {int(e) for row in links[:, 0] for e in row if 0 <= e < 2 * len(network.trees.graph.ends)}
+    slow = {
+        int(e) for row in links[:, 0] for e in row if 0 <= e < 2 * len(network.trees.graph.ends)
+    }
     capacity[list(slow)] /= 3.0
     answer = assign(equal(pairs) / 8, candidates, links, capacity)
     assert (answer.choice == 0).sum() == 2
@@ -197,6 +249,12 @@ def test_a_slower_uplink_carries_less() -> None:
 @pytest.mark.parametrize("shape", [(0, 4, 3), (3, 0, 2), (3, 2, 0)])
 def test_nothing_to_choose(shape: tuple[int, int, int]) -> None:
     pairs, width, _ = shape
-    answer = assign(np.ones(pairs), np.zeros((pairs, width), np.int64), np.zeros(shape, np.int64), np.ones(2), None)
+    answer = assign(
+        np.ones(pairs),
+        np.zeros((pairs, width), np.int64),
+        np.zeros(shape, np.int64),
+        np.ones(2),
+        None,
+    )
     assert answer.choice.tolist() == [0 if width else -1] * pairs
     assert answer.fullest_choosable == 0.0

@@ -1,4 +1,8 @@
-"""Trees: that they are trees, that fat trees get the paper's, and that others use cables as evenly as any could."""
+"""Trees:
+
+that they are trees, that fat trees get the paper's, and that others use cables as evenly as any
+could.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +38,8 @@ def partitions(items: list[int]) -> Iterator[list[list[int]]]:
 def least_maximum(graph: SwitchGraph, trees: int) -> int:
     """The least that the most used cable can be used by so many spanning trees.
 
-    Tutte and Nash-Williams: cables taken c times hold T spanning trees exactly when, however the switches are put
-    into n groups, c times the cables between groups are at least T (n - 1).
+    Tutte and Nash-Williams: cables taken c times hold T spanning trees exactly when, however the
+    switches are put into n groups, c times the cables between groups are at least T (n - 1).
     """
     worst = 0
     for groups in partitions(list(range(len(graph.names)))):
@@ -48,7 +52,9 @@ def least_maximum(graph: SwitchGraph, trees: int) -> int:
 
 @given(networks(), st.integers(1, 9))
 @settings(deadline=None)
-def test_trees_of_random_graphs_are_trees(network: tuple[SwitchGraph, list[int]], limit: int) -> None:
+def test_trees_of_random_graphs_are_trees(
+    network: tuple[SwitchGraph, list[int]], limit: int
+) -> None:
     graph, leaves = network
     trees = build_trees(graph, leaves, VlanSpec(limit=limit))
     assert 1 <= trees.count <= limit
@@ -63,7 +69,9 @@ def test_trees_of_random_graphs_are_trees(network: tuple[SwitchGraph, list[int]]
 
 @given(networks(), st.integers(1, 7))
 @settings(deadline=None, max_examples=60)
-def test_no_cable_is_used_more_than_it_has_to_be(network: tuple[SwitchGraph, list[int]], limit: int) -> None:
+def test_no_cable_is_used_more_than_it_has_to_be(
+    network: tuple[SwitchGraph, list[int]], limit: int
+) -> None:
     graph, _ = network
     everywhere = list(range(len(graph.names)))
     trees = build_trees(graph, everywhere, VlanSpec(limit=limit))
@@ -95,8 +103,14 @@ def test_known_graphs_are_used_evenly(graph: SwitchGraph, uses: tuple[int, int])
 def test_a_full_mesh_has_stars_and_a_torus_short_ways() -> None:
     mesh = build_trees(graph_of(9, nx.complete_graph(9).edges()), range(9), VlanSpec())
     assert longest_ways(mesh, np.arange(9, dtype=np.int32)).max() == 2
-    # A tree of shortest ways from its root is at most twice as wide as the torus is (4), also when evened out.
-    assert longest_ways(build_trees(torus(4), range(16), VlanSpec()), np.arange(16, dtype=np.int32)).max() <= 8
+    # A tree of shortest ways from its root is at most twice as wide as the torus is (4), also when
+    # evened out.
+    assert (
+        longest_ways(
+            build_trees(torus(4), range(16), VlanSpec()), np.arange(16, dtype=np.int32)
+        ).max()
+        <= 8
+    )
 
 
 def test_64_switches_without_levels() -> None:
@@ -114,13 +128,18 @@ def test_a_tree_of_switches_is_its_only_tree() -> None:
 def test_cables_side_by_side_are_all_used() -> None:
     direct = build_trees(graph_of(2, [(0, 1)] * 3), [0, 1], VlanSpec())
     assert (direct.count, direct.uses.tolist()) == (3, [1, 1, 1])
-    over_a_top_switch = build_trees(graph_of(3, [(0, 2), (0, 2), (1, 2), (1, 2)]), [0, 1], VlanSpec())
+    over_a_top_switch = build_trees(
+        graph_of(3, [(0, 2), (0, 2), (1, 2), (1, 2)]), [0, 1], VlanSpec()
+    )
     assert (over_a_top_switch.count, over_a_top_switch.uses.tolist()) == (2, [1, 1, 1, 1])
 
 
 def test_a_folded_clos_has_several_ways_down_and_uses_all() -> None:
-    # Two pods of two leaves (0, 1; 2, 3) and two middle switches (4, 5; 6, 7), each wired to both tops (8, 9).
-    cables = [(leaf + 2 * pod, mid + 2 * pod) for pod in (0, 1) for leaf in (0, 1) for mid in (4, 5)]
+    # Two pods of two leaves (0, 1; 2, 3) and two middle switches (4, 5; 6, 7), each wired to both
+    # tops (8, 9).
+    cables = [
+        (leaf + 2 * pod, mid + 2 * pod) for pod in (0, 1) for leaf in (0, 1) for mid in (4, 5)
+    ]
     cables += [(mid, top) for mid in (4, 5, 6, 7) for top in (8, 9)]
     graph = graph_of(10, cables)
     trees = build_trees(graph, range(4), VlanSpec())
@@ -145,13 +164,17 @@ def test_a_folded_clos_has_several_ways_down_and_uses_all() -> None:
         ("torus_9", 9, None, None),
     ],
 )
-def test_the_shipped_networks(name: str, count: int, roots: list[str] | None, longest: int | None) -> None:
+def test_the_shipped_networks(
+    name: str, count: int, roots: list[str] | None, longest: int | None
+) -> None:
     topology = load_topology(VBFT / f"{name}.yaml")
     assert topology.name == name.replace("_", "-")
     assert topology.warnings() == []
     assert list(topology.hosts) == [f"n{number}" for number in range(1, len(topology.hosts) + 1)]
     trees = topology_trees(topology)
-    leaves = [topology.graph.index[nic.switch] for spec in topology.hosts.values() for nic in spec.nics]
+    leaves = [
+        topology.graph.index[nic.switch] for spec in topology.hosts.values() for nic in spec.nics
+    ]
     check_trees(trees, leaves)
     assert trees.count == count
     if roots is not None:
@@ -166,21 +189,30 @@ def test_every_vbft_has_one_cable_from_each_leaf_to_each_upper_switch() -> None:
         for m in (2, 4):
             topology = load_topology(VBFT / f"vbft_{n}_{m}.yaml")
             pairs = sorted((cable.a, cable.b) for cable in topology.graph.cables())
-            assert pairs == [(f"leaf{i}", f"up{j}") for i in range(1, n + 1) for j in range(1, m + 1)]
+            assert pairs == [
+                (f"leaf{i}", f"up{j}") for i in range(1, n + 1) for j in range(1, m + 1)
+            ]
             assert [len(topology.nics_on(f"leaf{i}")) for i in range(1, n + 1)] == [16 // n] * n
 
 
-def test_neighbouring_trees_of_a_fat_tree_leave_a_leaf_by_different_cables_however_its_tops_are_numbered() -> None:
-    """Leaves 0 and 1, each below two middle switches; of the tops 6 to 9 the first and the last join the same two."""
+def test_neighbouring_trees_leave_a_leaf_by_different_cables_however_tops_are_numbered() -> None:
+    """Leaves 0 and 1, each below two middle switches.
+
+    Of the tops 6 to 9 the first and the last join the same two.
+    """
     below = [(0, 2), (0, 3), (1, 4), (1, 5)]
     above = [(2, 6), (4, 6), (3, 7), (5, 7), (3, 8), (5, 8), (2, 9), (4, 9)]
     trees = build_trees(graph_of(10, below + above), [0, 1], VlanSpec())
     assert trees.parent[:, 0].tolist() == [2, 3, 2, 3]
 
 
-@pytest.mark.parametrize(("hosts", "down", "up", "stages"), [(64, 4, 4, 3), (96, 4, 3, 3), (32, 2, 3, 4)])
+@pytest.mark.parametrize(
+    ("hosts", "down", "up", "stages"), [(64, 4, 4, 3), (96, 4, 3, 3), (32, 2, 3, 4)]
+)
 @pytest.mark.parametrize("limit", [1, 3, 5, 6, 8, 256])
-def test_thinned_fat_trees_use_each_level_evenly(hosts: int, down: int, up: int, stages: int, limit: int) -> None:
+def test_thinned_fat_trees_use_each_level_evenly(
+    hosts: int, down: int, up: int, stages: int, limit: int
+) -> None:
     fabric = generated(hosts, down, up, stages)
     leaves = sorted(set(fabric.leaf.tolist()))
     trees = build_trees(fabric.graph, leaves, VlanSpec(limit=limit))
@@ -196,7 +228,11 @@ def test_thinned_fat_trees_use_each_level_evenly(hosts: int, down: int, up: int,
 
 def test_thinned_graphs_without_levels() -> None:
     trees = build_trees(torus(3), range(9), VlanSpec(limit=4))
-    assert (trees.count, trees.uses.min(), trees.uses.max()) == (4, 1, 2)  # 4 trees of 8 cables over 18
+    assert (trees.count, trees.uses.min(), trees.uses.max()) == (
+        4,
+        1,
+        2,
+    )  # 4 trees of 8 cables over 18
     assert build_trees(torus(3), range(9), VlanSpec(), trees=2).count == 2
 
 
@@ -236,14 +272,19 @@ hosts:
 
 
 def test_bad_input_names_the_element() -> None:
-    with pytest.raises(ValueError, match=r"^switches\.c: is not connected with a, so hosts h1 and h2 cannot reach"):
+    with pytest.raises(
+        ValueError, match=r"^switches\.c: is not connected with a, so hosts h1 and h2 cannot reach"
+    ):
         topology_trees(parse_topology(CABLE))
     together = CABLE.replace(
-        "nics: [{name: eth0, switch: c", "nics: [{name: eth1, switch: b, rate_bps: 1}, {name: eth0, switch: c"
+        "nics: [{name: eth0, switch: c",
+        "nics: [{name: eth1, switch: b, rate_bps: 1}, {name: eth0, switch: c",
     )
     assert topology_trees(parse_topology(together)).count == 1  # c is a second network of h2's
     check_reach(graph_of(2, []), {"h1": [0], "h2": [1]})  # no cables at all: networks by design
-    with pytest.raises(ValueError, match=r"^vlans\.limit: 5 trees need as many VLAN IDs, the limit is 4"):
+    with pytest.raises(
+        ValueError, match=r"^vlans\.limit: 5 trees need as many VLAN IDs, the limit is 4"
+    ):
         build_trees(torus(3), range(9), VlanSpec(limit=4), trees=5)
     with pytest.raises(ValueError, match=r"vlans\.ids: 2 VLAN IDs for 9 trees"):
         build_trees(torus(3), range(9), VlanSpec(ids=(5, 6)))

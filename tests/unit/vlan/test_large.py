@@ -1,4 +1,7 @@
-"""Generated fat trees: the paper's 4,096 hosts, 65,536 hosts, any others, and files that say them wrong."""
+"""Generated fat trees:
+
+the paper's 4,096 hosts, 65,536 hosts, any others, and files that say them wrong.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,11 @@ def test_the_papers_4096_hosts() -> None:
     plan = make_plan(fabric)
     network = plan.networks[0]
     assert len(plan.vlans) == network.trees == 64
-    assert (network.switches, network.hosts, network.cables) == ((256, 128, 64), 4096, 256 * 8 + 128 * 8)
+    assert (network.switches, network.hosts, network.cables) == (
+        (256, 128, 64),
+        4096,
+        256 * 8 + 128 * 8,
+    )
     assert (network.unused_cables, network.unused_switches, network.longest_way) == (0, 0, 4)
     assert sorted(network.roots) == sorted(f"top{number}" for number in range(1, 65))
     check_trees(plan.trees, sorted(set(fabric.leaf.tolist())))
@@ -46,18 +53,28 @@ def test_65536_hosts() -> None:
     plan = make_plan(fabric)
     network = plan.networks[0]
     assert len(plan.vlans) == network.trees == 256
-    assert (network.switches, network.hosts, network.longest_way) == ((4096, 2048, 1024, 512), 65_536, 6)
+    assert (network.switches, network.hosts, network.longest_way) == (
+        (4096, 2048, 1024, 512),
+        65_536,
+        6,
+    )
     assert (network.unused_switches, network.unused_cables) == (256, 256 * 16)
     trees, leaves = plan.trees, np.unique(fabric.leaf)
     assert (trees.depth[:, leaves] == 3).all()
-    for cables, uses in ((slice(0, 32_768), {32}), (slice(32_768, 49_152), {4}), (slice(49_152, None), {0, 1})):
+    for cables, uses in (
+        (slice(0, 32_768), {32}),
+        (slice(32_768, 49_152), {4}),
+        (slice(49_152, None), {0, 1}),
+    ):
         assert set(trees.uses[cables].tolist()) == uses
     assert any("256 of 512" in note for note in plan.notes)
 
 
 @given(st.integers(2, 6), st.integers(1, 4), st.integers(1, 4), st.integers(2, 4))
 @settings(deadline=None, max_examples=40)
-def test_any_of_them_has_one_tree_per_top_switch(joined: int, down: int, up: int, stages: int) -> None:
+def test_any_of_them_has_one_tree_per_top_switch(
+    joined: int, down: int, up: int, stages: int
+) -> None:
     hosts = joined * down ** (stages - 1)
     assume(joined <= down + up and hosts <= 400)
     fabric = generated(hosts, down, up, stages)
@@ -74,11 +91,23 @@ def test_any_of_them_has_one_tree_per_top_switch(joined: int, down: int, up: int
     [
         ("{hosts: 4096, down: 16, up: 8}", "generate.stages: is missing"),
         ("{hosts: 4096, down: 16, up: 8, stages: 3, layers: 3}", "generate.layers: unknown key"),
-        ("{hosts: 4000, down: 16, up: 8, stages: 3}", "generate: hosts: 4000 is no multiple of 256"),
-        ("{hosts: 16384, down: 16, up: 8, stages: 3}", "generate: hosts: a top switch would join 64 parts"),
+        (
+            "{hosts: 4000, down: 16, up: 8, stages: 3}",
+            "generate: hosts: 4000 is no multiple of 256",
+        ),
+        (
+            "{hosts: 16384, down: 16, up: 8, stages: 3}",
+            "generate: hosts: a top switch would join 64 parts",
+        ),
         ("{hosts: 4096, down: 16, up: 0, stages: 3}", "generate.up"),
-        ("{hosts: 2, down: 1, up: 1000, stages: 8}", "generate: up: 2002002002002002002000 cables between switches"),
-        ("{hosts: 2, down: 1, up: 708, stages: 3}", "generate: up: 1003944 cables between switches, more than 1000000"),
+        (
+            "{hosts: 2, down: 1, up: 1000, stages: 8}",
+            "generate: up: 2002002002002002002000 cables between switches",
+        ),
+        (
+            "{hosts: 2, down: 1, up: 708, stages: 3}",
+            "generate: up: 1003944 cables between switches, more than 1000000",
+        ),
         ("{hosts: 4096, down: 16, up: 8, stages: 3}\nhosts: {}", "hosts: unknown key"),
     ],
 )

@@ -18,7 +18,9 @@ from tests.unit.vlan.graphs import generated, networks, torus
 TABLES = [("cyclic", 1), ("spread", 1), ("adaptive", 3)]
 
 
-def one_by_one(trees: Trees, leaf: list[int], host: list[int], managed: list[bool], table: str, k: int) -> list[int]:
+def one_by_one(
+    trees: Trees, leaf: list[int], host: list[int], managed: list[bool], table: str, k: int
+) -> list[int]:
     known: list[set[tuple[int, int]]] = [set() for _ in trees.graph.names]
     component = trees.graph.component
     for nic, at in enumerate(leaf):
@@ -56,9 +58,13 @@ def test_counts_are_those_of_all_pairs(
 
 @pytest.mark.parametrize(("table", "per_pair"), TABLES)
 @pytest.mark.parametrize("levelled", [True, False])
-def test_counting_hosts_together(monkeypatch: pytest.MonkeyPatch, table: str, per_pair: int, levelled: bool) -> None:
+def test_counting_hosts_together(
+    monkeypatch: pytest.MonkeyPatch, table: str, per_pair: int, levelled: bool
+) -> None:
     fabric = generated(64, 4, 2, 3)
-    graph, leaf = (fabric.graph, fabric.leaf.tolist()) if levelled else (torus(3), [*range(9), *range(9)])
+    graph, leaf = (
+        (fabric.graph, fabric.leaf.tolist()) if levelled else (torus(3), [*range(9), *range(9)])
+    )
     host = list(range(1, len(leaf) + 1))
     trees = build_trees(graph, leaf, VlanSpec())
     truth = one_by_one(trees, leaf, host, [True] * len(leaf), table, per_pair)
@@ -73,7 +79,9 @@ def test_counting_hosts_together(monkeypatch: pytest.MonkeyPatch, table: str, pe
         assert found.entries.tolist() == truth
 
 
-def test_where_hosts_are_counted_together_several_nics_of_one_make_it_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_hosts_are_counted_together_several_nics_of_one_make_it_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     graph, leaf, host = torus(3), [*range(9), *range(1, 9), 0], [*range(1, 10), *range(1, 10)]
     trees = build_trees(graph, leaf, VlanSpec())
     truth = one_by_one(trees, leaf, host, [True] * len(leaf), "spread", 1)
@@ -90,4 +98,10 @@ def test_networks_are_counted_apart() -> None:
     leaf, host = [0, 1, 4, 4], [1, 2, 1, 2]
     trees = build_trees(graph, leaf, VlanSpec())
     found = mac_entries(trees, *arrays(leaf, host), "spread", 4)
-    assert found.entries.tolist() == [4, 4, 2, 2, 2]  # the base tree's top, 2, and the other's, 3, see both hosts
+    assert found.entries.tolist() == [
+        4,
+        4,
+        2,
+        2,
+        2,
+    ]  # the base tree's top, 2, and the other's, 3, see both hosts

@@ -14,7 +14,14 @@ from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.switches import LinkSpec, SwitchSpec, VlanSpec, switch_graph
 from ri2n_sdn.vlan.assign import assign
 from ri2n_sdn.vlan.build import build_trees
-from ri2n_sdn.vlan.matrix import TrafficMatrix, matrix_text, profile_choice, read_matrix, read_pairs, write_matrix
+from ri2n_sdn.vlan.matrix import (
+    TrafficMatrix,
+    matrix_text,
+    profile_choice,
+    read_matrix,
+    read_pairs,
+    write_matrix,
+)
 from ri2n_sdn.vlan.profile import profile_trees
 from tests.unit.vlan.networks import vbft
 
@@ -37,7 +44,10 @@ def test_csv_with_comments(tmp_path: Path) -> None:
 
 
 def test_json_lines(tmp_path: Path) -> None:
-    text = '{"sender": "A", "receiver": "C", "bytes": 7}\n\n{"receiver": "A", "sender": "C", "bytes": 8}\n'
+    text = (
+        '{"sender": "A", "receiver": "C", "bytes": 7}\n\n{"receiver": "A", "sender": "C", '
+        '"bytes": 8}\n'
+    )
     matrix = read_matrix(file(tmp_path, text), HOSTS)
     assert matrix.pairs == (("A", "C"), ("C", "A"))
     assert matrix.sent_bytes.tolist() == [7, 8]
@@ -45,12 +55,18 @@ def test_json_lines(tmp_path: Path) -> None:
 
 
 NAMES = st.text("ABCxyz019", min_size=1, max_size=8)
-ENTRIES = st.dictionaries(st.tuples(NAMES, NAMES).filter(lambda p: p[0] != p[1]), st.integers(0, 2**63 - 1), max_size=9)
+ENTRIES = st.dictionaries(
+    st.tuples(NAMES, NAMES).filter(lambda p: p[0] != p[1]), st.integers(0, 2**63 - 1), max_size=9
+)
 
 
 @given(ENTRIES, st.sampled_from([None, 0.25, 2.0, 3600.0]))
-def test_what_is_written_reads_the_same(entries: dict[tuple[str, str], int], interval_s: float | None) -> None:
-    matrix = TrafficMatrix(tuple(entries), np.array(list(entries.values()), dtype=np.int64), interval_s)
+def test_what_is_written_reads_the_same(
+    entries: dict[tuple[str, str], int], interval_s: float | None
+) -> None:
+    matrix = TrafficMatrix(
+        tuple(entries), np.array(list(entries.values()), dtype=np.int64), interval_s
+    )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "m.csv"
         write_matrix(path, matrix)
@@ -66,23 +82,44 @@ def test_what_is_written_reads_the_same(entries: dict[tuple[str, str], int], int
     [
         ("", "m.csv: is empty; the first line must be sender,receiver,bytes"),
         ("# nothing\n", "m.csv: is empty"),
-        ("from,to,bytes\n", "m.csv:1: the first line must be sender,receiver,bytes, is 'from,to,bytes'"),
+        (
+            "from,to,bytes\n",
+            "m.csv:1: the first line must be sender,receiver,bytes, is 'from,to,bytes'",
+        ),
         ("sender,receiver,bytes\nA,B\n", "m.csv:2: must have 3 columns"),
-        ("sender,receiver,bytes\nA,B,-1\n", "m.csv:2: bytes: must be a whole number from 0 on, is '-1'"),
+        (
+            "sender,receiver,bytes\nA,B,-1\n",
+            "m.csv:2: bytes: must be a whole number from 0 on, is '-1'",
+        ),
         ("sender,receiver,bytes\nA,B,1e3\n", "m.csv:2: bytes: must be"),
-        ("sender,receiver,bytes\nA,B,9999999999999999999999\n", "m.csv:2: bytes: must be a whole number from 0 to"),
+        (
+            "sender,receiver,bytes\nA,B,9999999999999999999999\n",
+            "m.csv:2: bytes: must be a whole number from 0 to",
+        ),
         ("sender,receiver,bytes\nA,D,1\n", "m.csv:2: receiver: no host 'D'"),
         ("sender,receiver,bytes\n,B,1\n", "m.csv:2: sender: is empty"),
         ("sender,receiver,bytes\nA,A,1\n", "m.csv:2: A is both sender and receiver"),
         ("sender,receiver,bytes\nA,B,1\n\nA,B,2\n", "m.csv:4: pair A B is in line 2 already"),
-        ("# interval_s=0\nsender,receiver,bytes\n", "m.csv:1: interval_s: must be a number above 0, is '0'"),
-        ("# interval_s=1\n# interval_s=2\nsender,receiver,bytes\n", "m.csv:2: interval_s is there twice"),
+        (
+            "# interval_s=0\nsender,receiver,bytes\n",
+            "m.csv:1: interval_s: must be a number above 0, is '0'",
+        ),
+        (
+            "# interval_s=1\n# interval_s=2\nsender,receiver,bytes\n",
+            "m.csv:2: interval_s is there twice",
+        ),
         ('{"sender": "A"\n', "m.csv:1: is not JSON"),
         ('{"sender": "A", "receiver": "B", "byte": 1}\n', "m.csv:1: byte: unknown key"),
         ('{"sender": "A", "receiver": "B"}\n', "m.csv:1: bytes: is missing"),
         ('{"sender": 1, "receiver": "B", "bytes": 1}\n', "m.csv:1: sender: must be a host's name"),
-        ('{"sender": "A", "receiver": "B", "bytes": true}\n', "m.csv:1: bytes: must be a whole number"),
-        ('{"sender": "A", "receiver": "B", "bytes": 1}\n[1]\n', "m.csv:2: must be an object with the keys"),
+        (
+            '{"sender": "A", "receiver": "B", "bytes": true}\n',
+            "m.csv:1: bytes: must be a whole number",
+        ),
+        (
+            '{"sender": "A", "receiver": "B", "bytes": 1}\n[1]\n',
+            "m.csv:2: must be an object with the keys",
+        ),
     ],
 )
 def test_faults_name_file_and_line(tmp_path: Path, text: str, words: str) -> None:
@@ -135,10 +172,15 @@ def test_profile_separates_the_pairs_that_sent_much() -> None:
     network = vbft(4, 2)
     pairs = [(0, 4), (1, 5), (2, 6), (3, 7)]
     candidates, links = network.ways(pairs)
-    matrix = TrafficMatrix(tuple((f"h{a}", f"h{b}") for a, b in pairs), np.array([900, 100, 10, 1000]))
+    matrix = TrafficMatrix(
+        tuple((f"h{a}", f"h{b}") for a, b in pairs), np.array([900, 100, 10, 1000])
+    )
     choice = profile_choice(matrix, candidates, links, network.capacity)
     assert choice[0] == choice[1] != choice[3]
-    assert (choice == assign(matrix.sent_bytes.astype(np.float64), candidates, links, network.capacity).choice).all()
+    assert (
+        choice
+        == assign(matrix.sent_bytes.astype(np.float64), candidates, links, network.capacity).choice
+    ).all()
 
 
 @pytest.mark.parametrize("slow", [0, 1])
@@ -148,7 +190,9 @@ def test_a_recorded_pair_goes_by_the_faster_of_two_upper_switches(slow: int, oth
 
     def spec(ends: list[tuple[str, int]]) -> SwitchSpec:
         return SwitchSpec(
-            links=tuple(LinkSpec(to=to, port=n, rate_bps=rate) for n, (to, rate) in enumerate(ends, start=1))
+            links=tuple(
+                LinkSpec(to=to, port=n, rate_bps=rate) for n, (to, rate) in enumerate(ends, start=1)
+            )
         )
 
     leaf = spec([("up0", rates[0]), ("up1", rates[1])])

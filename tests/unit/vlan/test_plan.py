@@ -1,4 +1,7 @@
-"""Plans: figures of known networks, thinning when MAC tables overflow, and refusal when nothing fits."""
+"""Plans:
+
+figures of known networks, thinning when MAC tables overflow, and refusal when nothing fits.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,26 @@ TOPOLOGIES = Path(__file__).resolve().parents[3] / "topologies"
 def test_a_vbft() -> None:
     plan = make_plan(load_topology(TOPOLOGIES / "vbft" / "vbft_4_2.yaml"))
     (network,) = plan.networks
-    assert (plan.vlans, plan.table, plan.per_pair, plan.mac_exact, plan.notes) == ((101, 102), "adaptive", 4, True, ())
+    assert (plan.vlans, plan.table, plan.per_pair, plan.mac_exact, plan.notes) == (
+        (101, 102),
+        "adaptive",
+        4,
+        True,
+        (),
+    )
     assert (network.name, network.levelled, network.switches) == ("leaf1", True, (4, 2))
-    assert (network.hosts, network.nics, network.trees, network.roots) == (16, 16, 2, ("up1", "up2"))
-    assert (network.cables, network.uses_min, network.uses_max, network.unused_cables) == (8, 1, 1, 0)
+    assert (network.hosts, network.nics, network.trees, network.roots) == (
+        16,
+        16,
+        2,
+        ("up1", "up2"),
+    )
+    assert (network.cables, network.uses_min, network.uses_max, network.unused_cables) == (
+        8,
+        1,
+        1,
+        0,
+    )
     assert (network.longest_way, network.mac_entries) == (2, 32)
     document = plan.to_json()
     assert json.loads(json.dumps(document))["networks"][0]["roots"] == ["up1", "up2"]
@@ -34,7 +53,10 @@ def test_a_vbft() -> None:
 
 def test_separate_switches_are_networks_of_their_own() -> None:
     plan = make_plan(load_topology(TOPOLOGIES / "fig4" / "d.yaml"))
-    assert [(network.name, network.hosts, network.trees) for network in plan.networks] == [("s0", 3, 1), ("s1", 2, 1)]
+    assert [(network.name, network.hosts, network.trees) for network in plan.networks] == [
+        ("s0", 3, 1),
+        ("s1", 2, 1),
+    ]
     assert len(plan.vlans) == 1
 
 
@@ -43,7 +65,10 @@ def test_hosts_apart_are_refused() -> None:
     text = text.replace("switches:\n", "switches:\n  alone: {}\n").replace(
         "n16: {nics: [{name: nic0, switch: leaf2", "n16: {nics: [{name: nic0, switch: alone"
     )
-    with pytest.raises(ValueError, match=r"^switches\.alone: is not connected with leaf1, so hosts n1 and n16 cannot"):
+    with pytest.raises(
+        ValueError,
+        match=r"^switches\.alone: is not connected with leaf1, so hosts n1 and n16 cannot",
+    ):
         make_plan(parse_topology(text))
 
 
@@ -73,14 +98,19 @@ def test_full_tables_take_vlans_from_pairs(table: str) -> None:
         assert plan.per_pair == fits >= wanted
         assert plan.networks[0].mac_entries == entries
         assert any("VLANs that a pair uses" in note for note in plan.notes) == (fits < 8)
-    with pytest.raises(ValueError, match=rf"^switches\.\w+: {needed[0]} MAC table entries .* limit is {needed[0] - 1}"):
+    with pytest.raises(
+        ValueError,
+        match=rf"^switches\.\w+: {needed[0]} MAC table entries .* limit is {needed[0] - 1}",
+    ):
         make_plan(fabric, VlanSpec.model_validate({"table": table, "mac_table": needed[0] - 1}))
 
 
 def test_cyclic_is_refused_and_not_thinned() -> None:
     topology = load_topology(TOPOLOGIES / "vbft" / "vbft_4_4.yaml")
     assert make_plan(topology, VlanSpec(table="cyclic")).per_pair == 1
-    with pytest.raises(ValueError, match=r"^switches\.leaf1: \d+ MAC table entries.* the limit is 20 \(passed in"):
+    with pytest.raises(
+        ValueError, match=r"^switches\.leaf1: \d+ MAC table entries.* the limit is 20 \(passed in"
+    ):
         make_plan(topology, VlanSpec(table="cyclic", mac_table=20))
 
 

@@ -1,4 +1,7 @@
-"""Priming against a model of switches that learn, forget and flood: no unicast frame is flooded after the start."""
+"""Priming against a model of switches that learn, forget and flood:
+
+no unicast frame is flooded after the start.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ class Switches:
 
     def __init__(self, fabric: Fabric, ageing_s: float) -> None:
         self.trees, self.leaf_of, self.ageing_s = fabric.trees, fabric.leaf_of, ageing_s
-        self.tables: list[dict[tuple[NicId, int], tuple[int | NicId, float]]] = [{} for _ in fabric.graph.names]
+        self.tables: list[dict[tuple[NicId, int], tuple[int | NicId, float]]] = [
+            {} for _ in fabric.graph.names
+        ]
         self.ports: list[list[list[int | NicId]]] = []
         for tree in range(self.trees.count):
             ports: list[list[int | NicId]] = [[] for _ in fabric.graph.names]
@@ -87,7 +92,12 @@ class World:
         names = sorted(self.nics)
         half = len(names) // 2
         self.pairs = [
-            Pair(names[i], names[(i + half + i % 3) % len(names)], i % 2 == 0, 0.3 + i % 5 * settings.ageing_s / 7)
+            Pair(
+                names[i],
+                names[(i + half + i % 3) % len(names)],
+                i % 2 == 0,
+                0.3 + i % 5 * settings.ageing_s / 7,
+            )
             for i in range(half)
         ]
         self.now_s, self.flooded, self.primes_flooded, self.data = 1000.0, 0, 0, 0
@@ -114,7 +124,9 @@ class World:
             return
         for way in (0, 1):
             tree = pair.wanted[way]
-            if tree != pair.trees[way] and all(self.priming.ready(nic, tree, now_s) for nic in (pair.a, pair.b)):
+            if tree != pair.trees[way] and all(
+                self.priming.ready(nic, tree, now_s) for nic in (pair.a, pair.b)
+            ):
                 pair.trees[way] = tree
                 self.moves += 1
         if now_s < pair.next_s:
@@ -175,7 +187,9 @@ def test_switches_that_forget_everything_are_taught_again(regime: str, told: boo
     assert (world.flooded == 0) == told
 
 
-def ticked(priming: Priming, nics: dict[NicId, int], in_use: set[Use], seconds: float) -> list[tuple[float, Prime]]:
+def ticked(
+    priming: Priming, nics: dict[NicId, int], in_use: set[Use], seconds: float
+) -> list[tuple[float, Prime]]:
     """The frames of so many seconds, ticked every 25 ms from where it was."""
     found = []
     start_s = getattr(priming, "_last_s", None) or 0.0
@@ -194,7 +208,9 @@ def test_announcements_are_paced_and_spread() -> None:
     priming = Priming(PrimingSettings(ageing_s=300.0))
     start = ticked(priming, nics, set(), 2.5)
     assert priming.everywhere
-    assert {(frame.sender, frame.tree) for _, frame in start} == {(nic, tree) for nic in nics for tree in range(4)}
+    assert {(frame.sender, frame.tree) for _, frame in start} == {
+        (nic, tree) for nic in nics for tree in range(4)
+    }
     in_tick: dict[float, int] = {}
     for now_s, _ in start:
         in_tick[now_s] = in_tick.get(now_s, 0) + 1
@@ -217,10 +233,16 @@ def test_where_all_is_too_much_only_what_is_used_is_announced() -> None:
     assert {frame.sender for frame in frames if frame.tree == 0} == set(nics)
     assert priming.ready(a, 7, 1.0) and priming.ready(a, 0, 1.0) and not priming.ready(a, 8, 1.0)
     later = [frame for _, frame in ticked(priming, nics, {(b, a, 7)}, 300.0)]
-    assert 3 <= later.count(Prime(a, b, 7)) <= 4 and later.count(Prime(a, b, 7)) == later.count(Prime(b, a, 7))
+    assert 3 <= later.count(Prime(a, b, 7)) <= 4 and later.count(Prime(a, b, 7)) == later.count(
+        Prime(b, a, 7)
+    )
     assert not [frame for frame in later if frame.tree and frame.target is None]
-    assert not priming.ready(a, 7, 301.0)  # other switches than those on the pair's way have forgotten it
-    assert Prime(a, None, 7) in [frame for _, frame in ticked(priming, nics, {(a, b, 7), (a, ("h0002", 1), 7)}, 1.0)]
+    assert not priming.ready(
+        a, 7, 301.0
+    )  # other switches than those on the pair's way have forgotten it
+    assert Prime(a, None, 7) in [
+        frame for _, frame in ticked(priming, nics, {(a, b, 7), (a, ("h0002", 1), 7)}, 1.0)
+    ]
 
 
 def test_no_unicast_before_both_ends_are_announced() -> None:
@@ -285,7 +307,12 @@ def test_nics_that_are_gone_are_forgotten_and_new_ones_are_announced_at_once() -
 def test_networks_with_fewer_trees_are_announced_in_those() -> None:
     nics: dict[NicId, int] = {("a", 1): 3, ("b", 1): 1}
     frames = [frame for _, frame in ticked(Priming(), nics, {(("a", 1), ("b", 1), 2)}, 1.0)]
-    assert {(frame.sender[0], frame.tree) for frame in frames} == {("a", 0), ("a", 1), ("a", 2), ("b", 0)}
+    assert {(frame.sender[0], frame.tree) for frame in frames} == {
+        ("a", 0),
+        ("a", 1),
+        ("a", 2),
+        ("b", 0),
+    }
 
 
 def test_pairs_ask_for_no_tree_that_one_of_their_nics_is_not_in() -> None:

@@ -1,4 +1,7 @@
-"""Switch configurations: whole files as they were looked through once, and what switches would make of any of them."""
+"""Switch configurations:
+
+whole files as they were looked through once, and what switches would make of any of them.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +34,15 @@ UPDATE = "GOLDEN_UPDATE"  # set it to write the files anew, then read what git s
 VBFT = """
 name: vbft22
 switches:
-  leaf1: {links: [{to: up1, port: 5, rate_bps: 1000000000}, {to: up2, port: 6, rate_bps: 1000000000}]}
+  leaf1: {links: [{to: up1, port: 5, rate_bps: 1000000000},
+                  {to: up2, port: 6, rate_bps: 1000000000}]}
   leaf2:
     links:
       - {to: up1, port: 5, rate_bps: 1000000000}
       - {to: up2, port: 6, rate_bps: 1000000000}
       - {to: up2, port: 7, rate_bps: 1000000000}
-  up1: {links: [{to: leaf1, port: 1, rate_bps: 1000000000}, {to: leaf2, port: 2, rate_bps: 1000000000}]}
+  up1: {links: [{to: leaf1, port: 1, rate_bps: 1000000000},
+                {to: leaf2, port: 2, rate_bps: 1000000000}]}
   up2:
     links:
       - {to: leaf1, port: 1, rate_bps: 1000000000}
@@ -81,7 +86,11 @@ def assert_means(vendor: str, text: str, ports: dict[str, SwitchPort]) -> None:
     for name, port in ports.items():
         state = found[name]
         wanted = PortState(port.native, frozenset(port.tagged), port.shut)
-        assert (state.untagged, state.tagged, state.shut) == (wanted.untagged, wanted.tagged, wanted.shut), name
+        assert (state.untagged, state.tagged, state.shut) == (
+            wanted.untagged,
+            wanted.tagged,
+            wanted.shut,
+        ), name
         if not (vendor == "ovs" and port.shut):
             assert state.description == port.description
         if vendor in ("ios", "eos", "powerconnect", "junos"):
@@ -100,7 +109,11 @@ def test_ports_of_a_small_fat_tree(vbft: dict[str, SwitchPorts]) -> None:
     assert ports[6] == SwitchPort(6, "up2 port 2", False, None, (102,), False, rate)
     assert ports[7] == SwitchPort(7, "up2 port 3", False, None, (), True, rate)
     assert ports[8] == SwitchPort(8, "router:eth0", True, 101, (), False, rate)
-    assert [port.description for port in vbft["leaf2"].ports][:3] == ["n3 nic0", "n4 nic0", "to up1 port 2"]
+    assert [port.description for port in vbft["leaf2"].ports][:3] == [
+        "n3 nic0",
+        "n4 nic0",
+        "to up1 port 2",
+    ]
     assert vbft["leaf2"].vlans == ((101, "ri2n-base"), (102, "ri2n-tree1"))
     assert vbft["up2"].vlans == ((102, "ri2n-tree1"),)
     assert [(port.number, port.carried, port.shut) for port in vbft["up2"].ports] == [
@@ -114,7 +127,9 @@ def test_a_leaf_that_the_first_tree_leaves_out_is_named() -> None:
     topology = parse_topology(VBFT)
     graph = topology.graph
     trees = trees_from_cables(graph, (101,), [[0]], [[graph.index["up1"]]])
-    with pytest.raises(ValueError, match=r"^switches\.leaf2: n3:nic0 is plugged into it, but VLAN 101 ends before$"):
+    with pytest.raises(
+        ValueError, match=r"^switches\.leaf2: n3:nic0 is plugged into it, but VLAN 101 ends before$"
+    ):
         switch_ports(topology, trees)
 
 
@@ -138,8 +153,15 @@ def test_a_vlan_is_on_both_ends_of_its_trees_cables_and_on_no_other(
         for near, far in ((one, other), (other, one)):
             ends = links[f"s{near}"]
             ends.append({"to": f"s{far}", "port": len(ends) + 1, "rate_bps": 10**9})
-    hosts = {f"n{n}": {"nics": [{"name": "e", "switch": f"s{n}", "rate_bps": 10**9}]} for n in range(switches)}
-    written = {"name": "x", "switches": {name: {"links": of} for name, of in links.items()}, "hosts": hosts}
+    hosts = {
+        f"n{n}": {"nics": [{"name": "e", "switch": f"s{n}", "rate_bps": 10**9}]}
+        for n in range(switches)
+    }
+    written = {
+        "name": "x",
+        "switches": {name: {"links": of} for name, of in links.items()},
+        "hosts": hosts,
+    }
     topology = Topology.model_validate(written)
     graph = topology.graph
 
@@ -153,11 +175,16 @@ def test_a_vlan_is_on_both_ends_of_its_trees_cables_and_on_no_other(
                 part = [b if place == a else place for place in part]
         chosen.append(tree)
     vlans = tuple(range(201, 201 + count))
-    found = {s.name: s for s in switch_ports(topology, trees_from_cables(graph, vlans, chosen, [[0]] * count))}
+    found = {
+        s.name: s
+        for s in switch_ports(topology, trees_from_cables(graph, vlans, chosen, [[0]] * count))
+    }
 
     on_port = {(name, port.number): port for name, switch in found.items() for port in switch.ports}
     for link in graph.cables():
-        wanted = tuple(vlan for vlan, tree in zip(vlans, chosen, strict=True) if link.number in tree)
+        wanted = tuple(
+            vlan for vlan, tree in zip(vlans, chosen, strict=True) if link.number in tree
+        )
         for end in ((link.a, link.a_port), (link.b, link.b_port)):
             port = on_port.pop(end)
             assert (port.native, port.tagged, port.shut) == (None, wanted, not wanted)
@@ -191,7 +218,9 @@ def test_scripts_are_good_bash(vendor: str, tmp_path: Path, vbft: dict[str, Swit
     script = tmp_path / "script"
     for switch in vbft.values():
         script.write_text(write(vendor, switch))
-        done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["bash", "-n", str(script)], capture_output=True, text=True, check=False
+        )
         assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -204,7 +233,9 @@ SOME_IDS = st.lists(st.integers(2, 1001), min_size=1, max_size=40, unique=True)
 def any_switch(draw: st.DrawFn) -> SwitchPorts:
     ids = draw(SOME_IDS)
     ports = []
-    for number in draw(st.lists(st.integers(1, 60), min_size=1, max_size=6, unique=True).map(sorted)):
+    for number in draw(
+        st.lists(st.integers(1, 60), min_size=1, max_size=6, unique=True).map(sorted)
+    ):
         kind = draw(st.sampled_from(["managed", "router", "cable", "spare"]))
         some = draw(st.sets(st.sampled_from(ids), min_size=1))
         if kind in ("managed", "router"):
@@ -212,7 +243,9 @@ def any_switch(draw: st.DrawFn) -> SwitchPorts:
             ports.append(SwitchPort(number, f"h{number}:nic0", True, ids[0], tagged, False, 10**9))
         else:
             tagged = tuple(sorted(some)) if kind == "cable" else ()
-            ports.append(SwitchPort(number, f"up{number} port 3", False, None, tagged, not tagged, 10**9))
+            ports.append(
+                SwitchPort(number, f"up{number} port 3", False, None, tagged, not tagged, 10**9)
+            )
     vlans = tuple((vlan, f"ri2n-tree{place}") for place, vlan in enumerate(ids))
     return SwitchPorts("leaf1", tuple(ports), vlans, 300.0, 8192)
 
@@ -234,7 +267,9 @@ def test_256_vlans(vendor: str, step: int) -> None:
     ids = tuple(range(101, 101 + 256 * step, step))
     host = SwitchPort(1, "n1:nic0", True, 101, ids[1:], False, 10**9)
     cable = SwitchPort(2, "up1 port 3", False, None, ids, False, 10**9)
-    switch = SwitchPorts("leaf1", (host, cable), tuple((vlan, f"t{vlan}") for vlan in ids), 300.0, 8192)
+    switch = SwitchPorts(
+        "leaf1", (host, cable), tuple((vlan, f"t{vlan}") for vlan in ids), 300.0, 8192
+    )
     text = write(vendor, switch)
     assert_means(vendor, text, names_of(vendor, switch))
     if vendor in ("ios", "eos", "powerconnect"):
@@ -247,11 +282,14 @@ def test_256_vlans(vendor: str, step: int) -> None:
         with_tree = [line for line in text.splitlines() if line.startswith("spanning-tree vlan ")]
         without = [line for line in text.splitlines() if line.startswith("no spanning-tree vlan ")]
         listed_ids = [
-            set[int]().union(*(numbers(line.split()[-1]) for line in lines)) for lines in (with_tree, without)
+            set[int]().union(*(numbers(line.split()[-1]) for line in lines))
+            for lines in (with_tree, without)
         ]
         assert listed_ids == [set(ids[:64]), set(ids[64:])]
     if vendor == "eos":
-        without = [line for line in text.splitlines() if line.startswith("no spanning-tree vlan-id ")]
+        without = [
+            line for line in text.splitlines() if line.startswith("no spanning-tree vlan-id ")
+        ]
         assert set[int]().union(*(numbers(line.split()[-1]) for line in without)) == set(ids)
 
 
@@ -275,7 +313,11 @@ def test_text_from_outside_stays_text() -> None:
     switch = SwitchPorts("leaf1", (nasty,), ((101, "base"),), 300.0, 8192)
     for vendor in VENDORS:
         text = write(vendor, switch)
-        assert "n1 ___reboot__x____" in text.replace("`", "_") and "$(" not in text and "!\n\n" not in text
+        assert (
+            "n1 ___reboot__x____" in text.replace("`", "_")
+            and "$(" not in text
+            and "!\n\n" not in text
+        )
         PARSERS[vendor](text)
 
 
@@ -283,13 +325,23 @@ def test_text_from_outside_stays_text() -> None:
 
 
 def test_devices_of_a_lab(vbft: dict[str, SwitchPorts]) -> None:
-    devices = {1: "n3-nic0", 2: "n4-nic0", 5: "leaf2-up1", 6: "leaf2-up2", 7: "leaf2-up2b", 8: "router-eth0"}
+    devices = {
+        1: "n3-nic0",
+        2: "n4-nic0",
+        5: "leaf2-up1",
+        6: "leaf2-up2",
+        7: "leaf2-up2b",
+        8: "router-eth0",
+    }
     ports = {devices[port.number]: port for port in vbft["leaf2"].ports}
     for vendor in ("linux-bridge", "ovs"):
         assert_means(vendor, write(vendor, vbft["leaf2"], devices=devices), ports)
     text = write("ovs", vbft["leaf2"], devices=devices, datapath_type="netdev")
     first = commands_of(text)[0]
-    assert first[:4] == ["ovs-vsctl", "--may-exist", "add-br", "leaf2"] and "datapath_type=netdev" in first
+    assert (
+        first[:4] == ["ovs-vsctl", "--may-exist", "add-br", "leaf2"]
+        and "datapath_type=netdev" in first
+    )
     assert "datapath_type" not in write("ovs", vbft["leaf2"])
 
 
@@ -329,14 +381,43 @@ def test_ageing(vendor: str, ageing_s: float, expected: str, vbft: dict[str, Swi
 @pytest.mark.parametrize(
     ("vendor", "changes", "message"),
     [
-        ("ios", {"vlans": ((1003, "x"),)}, "vlans: VLAN 1003 cannot be used with ios: 1002-1005 are kept for"),
+        (
+            "ios",
+            {"vlans": ((1003, "x"),)},
+            "vlans: VLAN 1003 cannot be used with ios: 1002-1005 are kept for",
+        ),
         ("junos", {"vlans": ((1, "x"),)}, "vlans: VLAN 1 is where switches put"),
-        ("eos", {"vlans": tuple((v, "x") for v in range(1006, 4095))}, "switches.up1: VLANs up to 4094 leave eos none"),
-        ("powerconnect", {"ageing_s": 401.0}, "vlans.ageing_s: 401 s cannot be had: powerconnect forgets after 400 s"),
-        ("ovs", {"ageing_s": 7200.0}, "vlans.ageing_s: 7200 s cannot be had: ovs forgets after 3600 s"),
-        ("sonic", {"ageing_s": 601.0}, "vlans.ageing_s: 601 s cannot be had: sonic forgets after 600 s"),
-        ("ovs", {"mac_table": 2_000_000}, "vlans.mac_table: ovs remembers 1000000 addresses at most, not 2000000"),
-        ("cumulus", {}, "--vendor: unknown 'cumulus'; choose from ios, eos, powerconnect, junos, sonic, linux-bridge"),
+        (
+            "eos",
+            {"vlans": tuple((v, "x") for v in range(1006, 4095))},
+            "switches.up1: VLANs up to 4094 leave eos none",
+        ),
+        (
+            "powerconnect",
+            {"ageing_s": 401.0},
+            "vlans.ageing_s: 401 s cannot be had: powerconnect forgets after 400 s",
+        ),
+        (
+            "ovs",
+            {"ageing_s": 7200.0},
+            "vlans.ageing_s: 7200 s cannot be had: ovs forgets after 3600 s",
+        ),
+        (
+            "sonic",
+            {"ageing_s": 601.0},
+            "vlans.ageing_s: 601 s cannot be had: sonic forgets after 600 s",
+        ),
+        (
+            "ovs",
+            {"mac_table": 2_000_000},
+            "vlans.mac_table: ovs remembers 1000000 addresses at most, not 2000000",
+        ),
+        (
+            "cumulus",
+            {},
+            "--vendor: unknown 'cumulus'; choose from ios, eos, powerconnect, junos, sonic, "
+            "linux-bridge",
+        ),
     ],
 )
 def test_what_a_vendor_cannot_do(
@@ -365,9 +446,13 @@ def test_only_ovs_has_a_datapath_type(vbft: dict[str, SwitchPorts]) -> None:
 def test_eos_keeps_its_own_vlans_off_ours(
     ids: tuple[int, ...], expected: str | None, vbft: dict[str, SwitchPorts]
 ) -> None:
-    text = write("eos", replace(vbft["up1"], vlans=tuple((number, f"t{number}") for number in ids), ports=()))
+    text = write(
+        "eos", replace(vbft["up1"], vlans=tuple((number, f"t{number}") for number in ids), ports=())
+    )
     lines = [line for line in text.splitlines() if line.startswith("vlan internal ")]
-    assert lines == ([] if expected is None else [f"vlan internal order ascending range {expected}"])
+    assert lines == (
+        [] if expected is None else [f"vlan internal order ascending range {expected}"]
+    )
 
 
 # ---- names of ports ----
@@ -392,7 +477,9 @@ def test_eos_keeps_its_own_vlans_off_ours(
         ("ovs", "{switch}-{port}", "leaf2-5"),
     ],
 )
-def test_port_names(vendor: str, port_format: str | None, expected: str, vbft: dict[str, SwitchPorts]) -> None:
+def test_port_names(
+    vendor: str, port_format: str | None, expected: str, vbft: dict[str, SwitchPorts]
+) -> None:
     names = {port.number: port for port in vbft["leaf2"].ports}
     found = PARSERS[vendor](write(vendor, vbft["leaf2"], port_format=port_format))
     assert found[expected].tagged == set(names[5].tagged)
@@ -419,23 +506,36 @@ def test_bad_port_formats(port_format: str, vbft: dict[str, SwitchPorts]) -> Non
     with pytest.raises(BadInput) as caught:
         write("ovs", vbft["up1"], port_format=port_format)
     assert str(caught.value) == (
-        f"--port-format {port_format}: must contain {{port}} or {{port0}}, and no other braces but {{switch}}"
+        f"--port-format {port_format}: must contain {{port}} or {{port0}}, and no other braces but "
+        f"{{switch}}"
     )
 
 
 @pytest.mark.parametrize(
     ("vendor", "port_format"),
-    [("ovs", "a b{port}"), ("ovs", "a/{port}"), ("ios", "x;reload{port}"), ("junos", "ge{port}"), ("sonic", "p{port}")],
+    [
+        ("ovs", "a b{port}"),
+        ("ovs", "a/{port}"),
+        ("ios", "x;reload{port}"),
+        ("junos", "ge{port}"),
+        ("sonic", "p{port}"),
+    ],
 )
-def test_formats_that_give_no_name_of_the_vendor(vendor: str, port_format: str, vbft: dict[str, SwitchPorts]) -> None:
-    with pytest.raises(BadInput, match=r"^--port-format .*: '.*' cannot be a port of \S+ \('\S+' could\)$"):
+def test_formats_that_give_no_name_of_the_vendor(
+    vendor: str, port_format: str, vbft: dict[str, SwitchPorts]
+) -> None:
+    with pytest.raises(
+        BadInput, match=r"^--port-format .*: '.*' cannot be a port of \S+ \('\S+' could\)$"
+    ):
         write(vendor, vbft["up1"], port_format=port_format)
 
 
 # ---- files ----
 
 
-def test_files_are_written_once_and_not_overwritten(tmp_path: Path, vbft: dict[str, SwitchPorts]) -> None:
+def test_files_are_written_once_and_not_overwritten(
+    tmp_path: Path, vbft: dict[str, SwitchPorts]
+) -> None:
     folder = tmp_path / "new" / "folder"
     switches = list(vbft.values())
     paths = [folder / f"{name}.sh" for name in vbft]
@@ -450,11 +550,15 @@ def test_files_are_written_once_and_not_overwritten(tmp_path: Path, vbft: dict[s
         write_files(switches, "ovs", folder)
     assert str(caught.value) == f"{paths[3]}: is there and differs; --force overwrites it"
     assert paths[3].read_text() == "mine" and not paths[0].exists()
-    assert write_files(switches, "ovs", folder, force=True) == [(path, path in (paths[0], paths[3])) for path in paths]
+    assert write_files(switches, "ovs", folder, force=True) == [
+        (path, path in (paths[0], paths[3])) for path in paths
+    ]
     assert sorted(folder.iterdir()) == sorted(paths)  # and no draft
 
 
-def test_nothing_is_written_when_one_switch_cannot_be(tmp_path: Path, vbft: dict[str, SwitchPorts]) -> None:
+def test_nothing_is_written_when_one_switch_cannot_be(
+    tmp_path: Path, vbft: dict[str, SwitchPorts]
+) -> None:
     bad = replace(vbft["up2"], vlans=((1002, "x"),))
     with pytest.raises(BadInput, match="VLAN 1002"):
         write_files([vbft["up1"], bad], "ios", tmp_path / "out")
@@ -481,18 +585,25 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out.splitlines() == [
         f"{out}/{name}.json: written" for name in ("leaf1", "leaf2", "up1", "up2")
     ]
-    # Whichever trees were built: hosts have the base VLAN untagged, and each VLAN joins the two leaves.
+    # Whichever trees were built: hosts have the base VLAN untagged, and each VLAN joins the two
+    # leaves.
     documents = {path.stem: json.loads(path.read_text()) for path in out.iterdir()}
     vlans = sorted(documents["leaf1"]["VLAN"])
     assert len(vlans) >= 2 and sorted(documents["leaf2"]["VLAN"]) == vlans
     assert documents["leaf1"]["VLAN_MEMBER"]["Vlan101|Ethernet0"] == {"tagging_mode": "untagged"}
     for vlan in vlans:
         assert all(
-            any(f"{vlan}|Ethernet{4 * (port - 1)}" in documents[leaf]["VLAN_MEMBER"] for port in (5, 6, 7))
+            any(
+                f"{vlan}|Ethernet{4 * (port - 1)}" in documents[leaf]["VLAN_MEMBER"]
+                for port in (5, 6, 7)
+            )
             for leaf in ("leaf1", "leaf2")
         )
     assert run_guarded(lambda: switch_config(str(source), "nosuch", out)) == 2
-    assert capsys.readouterr().err == f"ri2n: --vendor: unknown 'nosuch'; choose from {', '.join(VENDORS)}\n"
+    assert (
+        capsys.readouterr().err
+        == f"ri2n: --vendor: unknown 'nosuch'; choose from {', '.join(VENDORS)}\n"
+    )
 
 
 def test_arrays_of_trees_are_left_alone(vbft: dict[str, SwitchPorts]) -> None:

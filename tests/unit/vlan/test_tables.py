@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from ri2n_sdn.fabric.switches import SwitchGraph, VlanSpec
 from ri2n_sdn.fabric.topology import load_topology
 from ri2n_sdn.vlan.build import build_trees, topology_trees
-from ri2n_sdn.vlan.tables import candidates, cyclic, host_vlan, pair_candidates, pair_cyclic, spread_start
+from ri2n_sdn.vlan.tables import (
+    candidates,
+    cyclic,
+    host_vlan,
+    pair_candidates,
+    pair_cyclic,
+    spread_start,
+)
 from tests.unit.vlan.graphs import generated, graph_of, networks
 
 VBFT = Path(__file__).resolve().parents[3] / "topologies" / "vbft"
@@ -24,9 +31,10 @@ SEVERAL = ["spread", "adaptive", "profile"]
 def test_the_exchange_pairs_of_cg(m: int, row: list[int]) -> None:
     """VFREC-Net, table 3: nodes 0..15, IDs 1..m in order of nodes, the lower node's ID.
 
-    The table's m = 4 column ends in 2 for 11-14. No cyclic dealing gives that: node 11 has the ID of nodes 3 and 7,
-    which is 4 in rows 3-12 and 7-13, and node 14 that of nodes 2 and 6, which is 3 in rows 2-8 and 6-9. `2(*)` is what
-    the m = 2 column rightly has in that row: a slip of the pen. All other eleven entries are the rule's.
+    The table's m = 4 column ends in 2 for 11-14. No cyclic dealing gives that: node 11 has the ID
+    of nodes 3 and 7, which is 4 in rows 3-12 and 7-13, and node 14 that of nodes 2 and 6, which is
+    3 in rows 2-8 and 6-9. `2(*)` is what the m = 2 column rightly has in that row: a slip of the
+    pen. All other eleven entries are the rule's.
     """
     for n in (2, 4):
         topology = load_topology(VBFT / f"vbft_{n}_{m}.yaml")
@@ -66,7 +74,11 @@ def test_both_hosts_agree(
     else:
         assert len(found) == (1 if table == "cyclic" else min(per_pair, trees.count))
     if table == "cyclic":
-        assert cyclic(trees, a, b, leaf_a, leaf_b).tolist() == list(found) == [pair_cyclic(trees, a, b, leaf_a, leaf_b)]
+        assert (
+            cyclic(trees, a, b, leaf_a, leaf_b).tolist()
+            == list(found)
+            == [pair_cyclic(trees, a, b, leaf_a, leaf_b)]
+        )
 
 
 @given(st.integers(1, 40), st.integers(1, 4))
@@ -77,7 +89,9 @@ def test_over_all_pairs_every_tree_comes_first_equally_often(trees: int, times: 
     starts = spread_start(a, b, count)
     assert np.array_equal(starts, spread_start(b, a, count))
     assert np.ptp(np.bincount(starts, minlength=trees)) == 0
-    assert np.array_equal(starts, spread_start(a + 6 * trees, b + 2 * trees, count))  # depends on (a, b) mod 2 trees
+    assert np.array_equal(
+        starts, spread_start(a + 6 * trees, b + 2 * trees, count)
+    )  # depends on (a, b) mod 2 trees
     shift = 1 + int(starts.sum()) % (hosts - 1)
     i = np.arange(1, hosts + 1)
     of_shift = spread_start(i, (i - 1 + shift) % hosts + 1, np.full(hosts, trees))

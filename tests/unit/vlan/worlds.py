@@ -1,4 +1,7 @@
-"""Fabrics for tests of ri2n_sdn.vlan: VBFT, a fat tree of three stages, a ring, a forest; NICs on the leaves."""
+"""Fabrics for tests of ri2n_sdn.vlan: VBFT, a fat tree of three stages, a ring, a forest.
+
+NICs on the leaves.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,9 @@ def fabric(
     trees: Sequence[tuple[Sequence[str], Sequence[tuple[str, str]]]],
     nics: Mapping[str, int],
 ) -> Fabric:
-    """`trees`: of each its roots and its cables; `nics`: how many single-NIC hosts each leaf has."""
+    """`trees`: of each its roots and its cables; `nics`: how many single-NIC hosts each leaf
+    has.
+    """
     names = list(dict.fromkeys(name for cable in cables for name in cable))
     graph = graph_of(cables, names)
     number = {}
@@ -76,13 +81,28 @@ def vbft(n: int, m: int, hosts: int = 4) -> Fabric:
 
 
 def three_stages(hosts: int = 2) -> Fabric:
-    """8 leaves in 4 pods of 2 leaves and 2 middle switches, 4 tops: the first two join the pods' first middles."""
-    below = [(f"leaf{2 * pod + i + 1}", f"mid{2 * pod + k + 1}") for pod in range(4) for i in (0, 1) for k in (0, 1)]
-    above = [(f"mid{2 * pod + k + 1}", f"top{2 * k + j + 1}") for pod in range(4) for k in (0, 1) for j in (0, 1)]
+    """8 leaves in 4 pods of 2 leaves and 2 middle switches, 4 tops:
+
+    the first two join the pods' first middles.
+    """
+    below = [
+        (f"leaf{2 * pod + i + 1}", f"mid{2 * pod + k + 1}")
+        for pod in range(4)
+        for i in (0, 1)
+        for k in (0, 1)
+    ]
+    above = [
+        (f"mid{2 * pod + k + 1}", f"top{2 * k + j + 1}")
+        for pod in range(4)
+        for k in (0, 1)
+        for j in (0, 1)
+    ]
     trees = []
     for top in range(4):
         mids = [f"mid{2 * pod + top // 2 + 1}" for pod in range(4)]
-        of_tree = [cable for cable in below if cable[1] in mids] + [(mid, f"top{top + 1}") for mid in mids]
+        of_tree = [cable for cable in below if cable[1] in mids] + [
+            (mid, f"top{top + 1}") for mid in mids
+        ]
         trees.append(([f"top{top + 1}"], of_tree))
     return fabric(below + above, trees, {f"leaf{i + 1}": hosts for i in range(8)})
 
@@ -91,12 +111,18 @@ def ring(size: int = 6, hosts: int = 2) -> Fabric:
     """A ring of switches with NICs on each; every tree leaves another cable out."""
     names = [f"s{i + 1}" for i in range(size)]
     cables = [(names[i], names[(i + 1) % size]) for i in range(size)]
-    trees = [([names[0]], [cable for k, cable in enumerate(cables) if k != left_out]) for left_out in range(size)]
+    trees = [
+        ([names[0]], [cable for k, cable in enumerate(cables) if k != left_out])
+        for left_out in range(size)
+    ]
     return fabric(cables, trees, dict.fromkeys(names, hosts))
 
 
 def forest() -> Fabric:
-    """Two networks: one with three trees, one with two, so the third set is in the first network only."""
+    """Two networks:
+
+    one with three trees, one with two, so the third set is in the first network only.
+    """
     cables = [(f"a{i}", f"u{k}") for i in (1, 2, 3) for k in (1, 2, 3)] + [
         (f"b{i}", f"v{k}") for i in (1, 2) for k in (1, 2)
     ]

@@ -19,7 +19,10 @@ PRODUCT = str(Path(weights.__file__).parent)
 
 
 def work_of(call: Callable[[], object]) -> int:
-    """How many lines of ri2n_sdn.weights a call runs: a measure of its time that is the same on every machine."""
+    """How many lines of ri2n_sdn.weights a call runs:
+
+    a measure of its time that is the same on every machine.
+    """
     lines = 0
 
     def count(frame: FrameType, event: str, argument: object) -> Any:
@@ -44,16 +47,24 @@ BYTES = st.sampled_from([0.0, 0.0, 1.0, 100.0, 1e4, 1.1e7, 1.2e7, 1e9])
 
 @st.composite
 def samples(draw: st.DrawFn) -> tuple[TrafficSample, FloatArray]:
-    """A sample of a random cluster with one switch per network (asymmetric, some paths dead), and previous shares."""
+    """A sample of a random cluster with one switch per network (asymmetric, some paths dead),
+    and previous shares.
+    """
     hosts = draw(st.integers(2, 5))
-    nics = [draw(st.sets(st.integers(0, 3), min_size=1, max_size=4).map(sorted)) for _ in range(hosts)]
-    pairs = [(s, r) for s in range(hosts) for r in range(hosts) if s != r and set(nics[s]) & set(nics[r])]
+    nics = [
+        draw(st.sets(st.integers(0, 3), min_size=1, max_size=4).map(sorted)) for _ in range(hosts)
+    ]
+    pairs = [
+        (s, r) for s in range(hosts) for r in range(hosts) if s != r and set(nics[s]) & set(nics[r])
+    ]
     if not pairs:
         nics = [[0] for _ in range(hosts)]
         pairs = [(0, 1), (1, 0)]
     pairs = draw(st.lists(st.sampled_from(pairs), min_size=1, max_size=8, unique=True))
     width = max(len(set(nics[s]) & set(nics[r])) for s, r in pairs) + draw(st.integers(0, 1))
-    capacity = draw(st.lists(st.sampled_from([1e7, 1e8, 1e8, 1e9]), min_size=hosts * 8, max_size=hosts * 8))
+    capacity = draw(
+        st.lists(st.sampled_from([1e7, 1e8, 1e8, 1e9]), min_size=hosts * 8, max_size=hosts * 8)
+    )
     shape = (len(pairs), width)
     links = np.full((*shape, 2), -1, dtype=np.int64)
     alive = np.zeros(shape, dtype=np.bool_)
@@ -96,7 +107,10 @@ def figure_4(
     mbit: Mapping[str, Sequence[float]],
     down: Sequence[tuple[str, int]] = (),
 ) -> tuple[TrafficSample, FloatArray]:
-    """Clients that send `mbit` on links 0 and 1 to a server with both; all of it arrived. Previous shares are equal."""
+    """Clients that send `mbit` on links 0 and 1 to a server with both; all of it arrived.
+
+    Previous shares are equal.
+    """
     names = list(clients)
     shape = (len(names), 2)
     alive = np.array([[k in clients[c] and (c, k) not in down for k in (0, 1)] for c in names])

@@ -14,8 +14,12 @@ from ri2n_sdn.weights.split import even_split, project_to_shares
 from tests.unit.weights.samples import work_of
 
 
-def reference_rates(links: IntArray, alive: BoolArray, capacity: FloatArray, demand: FloatArray) -> FloatArray:
-    """Max-min fair rates from the definition; a demand is a link that all paths of its pair cross."""
+def reference_rates(
+    links: IntArray, alive: BoolArray, capacity: FloatArray, demand: FloatArray
+) -> FloatArray:
+    """Max-min fair rates from the definition; a demand is a link that all paths of its pair
+    cross.
+    """
     pairs, paths = alive.shape
     columns = [(i, k) for i in range(pairs) for k in range(paths) if alive[i, k]]
     crosses = np.zeros((len(capacity) + pairs, len(columns)))
@@ -28,7 +32,9 @@ def reference_rates(links: IntArray, alive: BoolArray, capacity: FloatArray, dem
 
 @st.composite
 def networks(draw: st.DrawFn) -> tuple[IntArray, BoolArray, FloatArray, FloatArray]:
-    """Pairs whose paths are arbitrary sets of links (several switch stages), some dead, and demands."""
+    """Pairs whose paths are arbitrary sets of links (several switch stages), some dead, and
+    demands.
+    """
     links = draw(st.integers(2, 9))
     pairs, paths = draw(st.integers(1, 6)), draw(st.integers(1, 3))
     ids = st.lists(st.integers(0, links - 1), min_size=1, max_size=3, unique=True)
@@ -37,7 +43,12 @@ def networks(draw: st.DrawFn) -> tuple[IntArray, BoolArray, FloatArray, FloatArr
         for k in range(paths):
             chosen = draw(ids)
             table[i, k, : len(chosen)] = chosen
-    alive = np.array([[draw(st.sampled_from([True, True, True, False])) for _ in range(paths)] for _ in range(pairs)])
+    alive = np.array(
+        [
+            [draw(st.sampled_from([True, True, True, False])) for _ in range(paths)]
+            for _ in range(pairs)
+        ]
+    )
     capacity = np.array([draw(st.sampled_from([0.1, 0.5, 1.0, 1.0, 0.7])) for _ in range(links)])
     demand = np.array([draw(st.sampled_from([0.01, 0.2, 0.33, 5.0, 5.0])) for _ in range(pairs)])
     return table, alive, capacity, demand
@@ -45,14 +56,18 @@ def networks(draw: st.DrawFn) -> tuple[IntArray, BoolArray, FloatArray, FloatArr
 
 @settings(max_examples=50)
 @given(case=networks())
-def test_rates_are_those_of_the_lp(case: tuple[IntArray, BoolArray, FloatArray, FloatArray]) -> None:
+def test_rates_are_those_of_the_lp(
+    case: tuple[IntArray, BoolArray, FloatArray, FloatArray],
+) -> None:
     _check_against_the_lp(case)
 
 
 @pytest.mark.long
 @settings(max_examples=2000)
 @given(case=networks())
-def test_rates_are_those_of_the_lp_in_many_networks(case: tuple[IntArray, BoolArray, FloatArray, FloatArray]) -> None:
+def test_rates_are_those_of_the_lp_in_many_networks(
+    case: tuple[IntArray, BoolArray, FloatArray, FloatArray],
+) -> None:
     _check_against_the_lp(case)
 
 
@@ -66,8 +81,16 @@ def _check_against_the_lp(case: tuple[IntArray, BoolArray, FloatArray, FloatArra
 
 
 def cluster(nics: list[list[int]], capacity: FloatArray) -> tuple[IntArray, BoolArray]:
-    """All pairs of hosts that share a network: paths (own NIC, peer's NIC); link ids host*8+k out, host*8+4+k in."""
-    pairs = [(s, r) for s in range(len(nics)) for r in range(len(nics)) if s != r and set(nics[s]) & set(nics[r])]
+    """All pairs of hosts that share a network: paths (own NIC, peer's NIC).
+
+    Link ids host*8+k out, host*8+4+k in.
+    """
+    pairs = [
+        (s, r)
+        for s in range(len(nics))
+        for r in range(len(nics))
+        if s != r and set(nics[s]) & set(nics[r])
+    ]
     links = np.full((len(pairs), 4, 2), -1, dtype=np.int64)
     for row, (s, r) in enumerate(pairs):
         for k in set(nics[s]) & set(nics[r]):
@@ -92,10 +115,15 @@ def test_rates_in_asymmetric_clusters(nics: list[list[int]], seed: int) -> None:
 
 
 def test_rerouting_while_filling() -> None:
-    """B can use link 0 only, C both: with a fixed half-and-half split B would get 2/3; rerouting gives each a link."""
+    """B can use link 0 only, C both: with a fixed half-and-half split B would get 2/3.
+
+    Rerouting gives each a link.
+    """
     links = np.array([[[0, -1], [-1, -1]], [[0, -1], [1, -1]]])
     alive = np.array([[True, False], [True, True]])
-    (rate,), split = max_min_rates(Network(links, alive, np.array([1.0, 1.0])), np.array([np.inf, np.inf]))
+    (rate,), split = max_min_rates(
+        Network(links, alive, np.array([1.0, 1.0])), np.array([np.inf, np.inf])
+    )
     np.testing.assert_allclose(rate, [1.0, 1.0])
     np.testing.assert_allclose(split, [[1.0, 0.0], [0.0, 1.0]], atol=1e-9)
 
@@ -120,7 +148,10 @@ def test_a_round_limit_still_gives_rates_that_fit() -> None:
 
 
 def test_rates_that_a_round_limit_left_unrouted_are_cut_back_to_what_their_paths_carry() -> None:
-    """Any two of the pairs could have a whole link each; that all three cannot shows only when they are routed."""
+    """Any two of the pairs could have a whole link each.
+
+    That all three cannot shows only when they are routed.
+    """
     links = np.array([[[1, 2], [0, -1]], [[0, -1], [3, -1]], [[2, 3], [2, 3]]])
     network = Network(links, np.ones((3, 2), dtype=np.bool_), np.ones(4))
     wanted = np.full(3, np.inf)
@@ -138,7 +169,9 @@ def test_nobody_has_a_path() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(case=networks(), seed=st.integers(0, 1000))
-def test_split_routes_the_rates(case: tuple[IntArray, BoolArray, FloatArray, FloatArray], seed: int) -> None:
+def test_split_routes_the_rates(
+    case: tuple[IntArray, BoolArray, FloatArray, FloatArray], seed: int
+) -> None:
     links, alive, capacity, demand = case
     network = Network(links, alive, capacity)
     (rate,), _ = max_min_rates(network, demand)
@@ -150,12 +183,16 @@ def test_split_routes_the_rates(case: tuple[IntArray, BoolArray, FloatArray, Flo
 
 @settings(max_examples=60, deadline=None)
 @given(case=networks(), steps=st.sampled_from([0, 3, 15]))
-def test_a_guessed_split_changes_no_rate(case: tuple[IntArray, BoolArray, FloatArray, FloatArray], steps: int) -> None:
+def test_a_guessed_split_changes_no_rate(
+    case: tuple[IntArray, BoolArray, FloatArray, FloatArray], steps: int
+) -> None:
     links, alive, capacity, demand = case
     network = Network(links, alive, capacity)
     near = project_to_shares(np.ones(alive.shape), alive)
     (rate,), _ = max_min_rates(network, demand)
-    (guessed,), split = max_min_rates(network, demand, guess=lambda r: even_split(network, r, near, steps=steps))
+    (guessed,), split = max_min_rates(
+        network, demand, guess=lambda r: even_split(network, r, near, steps=steps)
+    )
     np.testing.assert_allclose(guessed, rate, atol=1e-5)
     assert (network.load(split) <= capacity + 1e-6).all()
 
@@ -178,7 +215,11 @@ def test_projection_is_the_nearest_point(wish: list[float], mask: int) -> None:
     if not alive.any():
         assert (share == 0.0).all()
         return
-    assert share.sum() == pytest.approx(1.0) and (share >= 0.0).all() and (share[~alive[0]] == 0.0).all()
+    assert (
+        share.sum() == pytest.approx(1.0)
+        and (share >= 0.0).all()
+        and (share[~alive[0]] == 0.0).all()
+    )
     # Optimality: used paths lose the same amount, unused ones would lose no more.
     loss = np.array(wish) - share
     used = share > 0.0
@@ -186,23 +227,36 @@ def test_projection_is_the_nearest_point(wish: list[float], mask: int) -> None:
     assert (loss[alive[0] & ~used] <= loss[used].max() + 1e-9).all()
 
 
-def test_the_work_of_sharing_a_cluster_grows_as_its_pairs_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No linear program where the even split routes the rates: with 992 pairs each would take 30 ms."""
+def test_the_work_of_sharing_a_cluster_grows_as_its_pairs_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No linear program where the even split routes the rates:
+
+    with 992 pairs each would take 30 ms.
+    """
     programs: list[int] = []
-    monkeypatch.setattr("ri2n_sdn.rates.many_paths.linprog", lambda *args, **more: programs.append(1))
+    monkeypatch.setattr(
+        "ri2n_sdn.rates.many_paths.linprog", lambda *args, **more: programs.append(1)
+    )
     work = {}
     for hosts in (8, 32):
         random = np.random.default_rng(1)
         links, alive = cluster([[0, 1, 2, 3]] * hosts, np.full(hosts * 8, 1e8))
-        demand = np.where(random.random(len(links)) < 0.5, random.uniform(1e5, 3e7, len(links)), np.inf)
-        work[hosts] = _lines_of_sharing(Network(links, alive, np.full(hosts * 8, 1e8)), demand) / len(links)
+        demand = np.where(
+            random.random(len(links)) < 0.5, random.uniform(1e5, 3e7, len(links)), np.inf
+        )
+        work[hosts] = _lines_of_sharing(
+            Network(links, alive, np.full(hosts * 8, 1e8)), demand
+        ) / len(links)
     assert len(links) == 992 and not programs
     assert work[32] <= 1.1 * work[8] and work[32] < 60, work
 
 
 def _lines_of_sharing(network: Network, demand: FloatArray) -> int:
     near = network.alive / 4.0
-    return work_of(lambda: max_min_rates(network, demand, guess=lambda rate: even_split(network, rate, near)))
+    return work_of(
+        lambda: max_min_rates(network, demand, guess=lambda rate: even_split(network, rate, near))
+    )
 
 
 def test_a_link_that_a_path_names_twice_is_used_once() -> None:

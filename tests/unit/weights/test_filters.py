@@ -64,14 +64,27 @@ def test_hysteresis_follows_at_once_where_told() -> None:
 
 def test_hbspan_doubles_while_quiet_and_shrinks_at_once() -> None:
     span = HbSpan(0.25, 4.0, quiet_steps=2)
-    assert [span.step(False) for _ in range(10)] == [0.25, 0.5, 0.5, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 4.0]
+    assert [span.step(False) for _ in range(10)] == [
+        0.25,
+        0.5,
+        0.5,
+        1.0,
+        1.0,
+        2.0,
+        2.0,
+        4.0,
+        4.0,
+        4.0,
+    ]
     assert span.step(True) == 0.25
     assert span.step(False) == 0.25
 
 
 def test_quiet_steps_are_counted_anew_after_a_change() -> None:
     span = HbSpan(0.25, 4.0, quiet_steps=3)
-    assert [span.step(changed) for changed in (False, False, True, False, False, False)] == [0.25] * 5 + [0.5]
+    assert [span.step(changed) for changed in (False, False, True, False, False, False)] == [
+        0.25
+    ] * 5 + [0.5]
 
 
 def test_hbspan_keeps_to_a_limit_but_not_below_the_minimum() -> None:

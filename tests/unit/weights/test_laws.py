@@ -1,4 +1,6 @@
-"""Laws that every weight strategy obeys, and each strategy's own arithmetic on the paper's examples."""
+"""Laws that every weight strategy obeys, and each strategy's own arithmetic on the paper's
+examples.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def test_shares_are_shares(name: str, case: tuple[TrafficSample, FloatArray]) ->
         load = np.zeros(len(sample.capacity_bps))
         for pair, path in zip(*np.nonzero(sample.alive), strict=True):
             load[sample.path_links[pair, path]] += answer.rate_bps[pair, path]
-        assert (load <= sample.capacity_bps * 1.001 + 1e-4 * sample.capacity_bps.max()).all(), "a link is overloaded"
+        assert (load <= sample.capacity_bps * 1.001 + 1e-4 * sample.capacity_bps.max()).all(), (
+            "a link is overloaded"
+        )
 
 
 @ALL
@@ -54,14 +58,18 @@ def test_shares_fit_a_slot_table(name: str, case: tuple[TrafficSample, FloatArra
         table = assign(share.tolist(), alive.tolist(), None, None, n).slots
         if alive.any():
             counts = np.bincount(table, minlength=len(share))
-            assert (np.abs(counts - share * n) < 1.0 + 2.0 * len(share) * (share.min() * n < 1.0)).all()
+            assert (
+                np.abs(counts - share * n) < 1.0 + 2.0 * len(share) * (share.min() * n < 1.0)
+            ).all()
             assert ((counts > 0) == (share > 0.0)).all()
 
 
 @ALL
 @settings(max_examples=40, deadline=None)
 @given(case=samples(), seed=st.integers(0, 2**32 - 1))
-def test_order_does_not_matter(name: str, case: tuple[TrafficSample, FloatArray], seed: int) -> None:
+def test_order_does_not_matter(
+    name: str, case: tuple[TrafficSample, FloatArray], seed: int
+) -> None:
     sample, previous = case
     random = np.random.default_rng(seed)
     rows = random.permutation(sample.pairs)
@@ -108,7 +116,9 @@ def test_no_pairs_at_all(name: str) -> None:
 
 
 def test_unknown_strategy_is_named_with_the_choices() -> None:
-    with pytest.raises(BadInput, match=r"unknown strategy 'fastest': choose one of round_robin, ri2n_plus,"):
+    with pytest.raises(
+        BadInput, match=r"unknown strategy 'fastest': choose one of round_robin, ri2n_plus,"
+    ):
         strategy("fastest")
 
 
@@ -119,9 +129,17 @@ H = {"B": [0], "C": [0, 1], "D": [0]}
 
 @pytest.mark.parametrize(
     ("clients", "client", "one_to_zero"),
-    [(D, 1, 2.0), (F, 1, 1.5), (F, 2, 1.5), (H, 1, 3.0), ({"B": [0], "C": [0, 1], "D": [1]}, 1, 1.0)],
+    [
+        (D, 1, 2.0),
+        (F, 1, 1.5),
+        (F, 2, 1.5),
+        (H, 1, 3.0),
+        ({"B": [0], "C": [0, 1], "D": [1]}, 1, 1.0),
+    ],
 )
-def test_ri2n_plus_gives_table_6(clients: dict[str, list[int]], client: int, one_to_zero: float) -> None:
+def test_ri2n_plus_gives_table_6(
+    clients: dict[str, list[int]], client: int, one_to_zero: float
+) -> None:
     sample, previous = figure_4(clients, {name: [10, 10] for name in clients})
     share = ri2n_plus.weights(sample, previous).share
     assert share[client, 1] / share[client, 0] == pytest.approx(one_to_zero)
@@ -144,7 +162,10 @@ def test_paper_formula_by_hand() -> None:
 
 
 def test_no_path_counts_as_one_on_which_more_arrives_than_was_sent() -> None:
-    """The sender's counter may have been read before the receiver's: then as if all of it had arrived."""
+    """The sender's counter may have been read before the receiver's:
+
+    then as if all of it had arrived.
+    """
     all_arrived, _ = figure_4(D, {"B": [60, 0], "C": [24, 90]})
     sent = all_arrived.sent_bytes.copy()
     sent[1, 0] /= 2
@@ -168,7 +189,9 @@ def test_ri2n_plus_plus_keeps_the_weights_of_a_pair_of_which_nothing_arrived() -
     sample, _ = figure_4({"B": [0, 1], "C": [0, 1]}, {"B": [50, 50], "C": [95, 95]})
     received = sample.received_bytes.copy()
     received[0] = 0.0
-    share = ri2n_plus_plus.weights(replace(sample, received_bytes=received), np.array([[0.3, 0.7], [0.5, 0.5]])).share
+    share = ri2n_plus_plus.weights(
+        replace(sample, received_bytes=received), np.array([[0.3, 0.7], [0.5, 0.5]])
+    ).share
     np.testing.assert_allclose(share[0], [0.3, 0.7])
 
 
@@ -182,7 +205,9 @@ def test_ri2n_plus_plus_keeps_weights_until_they_were_measured() -> None:
 
 def test_ri2n_plus_plus_restarts_a_path_that_comes_back_with_an_equal_share() -> None:
     sample, _ = figure_4({"B": [0, 1]}, {"B": [95, 0]})
-    np.testing.assert_allclose(ri2n_plus_plus.weights(sample, np.array([[1.0, 0.0]])).share, [[0.5, 0.5]])
+    np.testing.assert_allclose(
+        ri2n_plus_plus.weights(sample, np.array([[1.0, 0.0]])).share, [[0.5, 0.5]]
+    )
 
 
 def test_ri2n_plus_plus_finds_a_link_that_its_user_has_left() -> None:
@@ -192,12 +217,17 @@ def test_ri2n_plus_plus_finds_a_link_that_its_user_has_left() -> None:
     np.testing.assert_allclose(share[1], [0.5, 0.5])
 
 
-def test_ri2n_plus_plus_finds_a_link_that_its_user_has_left_though_a_lone_packet_there_did_not_arrive() -> None:
-    """So little says nothing of the link: it may be on its way, or have been counted by the sender alone."""
+def test_ri2n_plus_plus_finds_an_unused_link_though_a_lone_packet_there_was_lost() -> None:
+    """So little says nothing of the link:
+
+    it may be on its way, or have been counted by the sender alone.
+    """
     sample, _ = figure_4(D, {"B": [0, 0], "C": [0, 95]})
     sent = sample.sent_bytes.copy()
     sent[1, 0] = 1500.0
-    share = ri2n_plus_plus.weights(replace(sample, sent_bytes=sent), np.array([[1.0, 0.0], [0.02, 0.98]])).share
+    share = ri2n_plus_plus.weights(
+        replace(sample, sent_bytes=sent), np.array([[1.0, 0.0], [0.02, 0.98]])
+    ).share
     np.testing.assert_allclose(share[1], [0.5, 0.5])
 
 
@@ -205,7 +235,11 @@ def test_ri2n_plus_plus_finds_a_link_that_its_user_has_left_though_a_lone_packet
     ("clients", "mbit", "expected"),
     [
         ({"B": [0, 1]}, {"B": [60, 90]}, {0: [0.5, 0.5]}),
-        ({"B": [0, 1], "C": [0, 1]}, {"B": [50, 50], "C": [45, 45]}, {0: [0.5, 0.5], 1: [0.5, 0.5]}),
+        (
+            {"B": [0, 1], "C": [0, 1]},
+            {"B": [50, 50], "C": [45, 45]},
+            {0: [0.5, 0.5], 1: [0.5, 0.5]},
+        ),
         (D, {"B": [60, 0], "C": [35, 95]}, {1: [0.02, 0.98]}),
         (F, {"B": [40, 0], "C": [25, 48], "D": [30, 48]}, {1: [0.25, 0.75], 2: [0.25, 0.75]}),
         (
@@ -242,7 +276,10 @@ def test_max_min_takes_no_pair_for_held_up_by_a_link_that_it_only_probes() -> No
 
 
 def test_max_min_keeps_room_for_a_pair_that_pauses() -> None:
-    """B sends in bursts: what it sent in the last seconds counts, though it sends nothing at the moment."""
+    """B sends in bursts:
+
+    what it sent in the last seconds counts, though it sends nothing at the moment.
+    """
     sample, previous = figure_4(D, {"B": [0, 0], "C": [95, 95]})
     often = replace(sample, slow_bps=np.array([[60e6, 0.0], [95e6, 95e6]]))
     never = max_min.weights(sample, previous).share
@@ -252,7 +289,10 @@ def test_max_min_keeps_room_for_a_pair_that_pauses() -> None:
 
 
 def test_max_min_gives_a_squeezed_pair_its_share_within_a_few_steps() -> None:
-    """B's one stream gets 1/17 of link 0 beside 16 of C: it must not be taken for a pair that wants no more."""
+    """B's one stream gets 1/17 of link 0 beside 16 of C:
+
+    it must not be taken for a pair that wants no more.
+    """
     b, c0, steps = 6.0, 90.0, 0
     sample, previous = figure_4(D, {"B": [b, 0], "C": [c0, 96]})
     while b < 90 and steps < 6:
@@ -268,5 +308,7 @@ def test_max_min_gives_a_squeezed_pair_its_share_within_a_few_steps() -> None:
 def test_floor_keeps_shares_above_it() -> None:
     alive = np.array([[True, True, True], [True, False, False]])
     share = to_shares(np.array([[0.0, 1.0, 3.0], [0.0, 0.0, 0.0]]), alive, 0.02)
-    np.testing.assert_allclose(share[0], [0.02, 0.02 + 0.94 * 0.23 / 0.96, 0.02 + 0.94 * 0.73 / 0.96])
+    np.testing.assert_allclose(
+        share[0], [0.02, 0.02 + 0.94 * 0.23 / 0.96, 0.02 + 0.94 * 0.73 / 0.96]
+    )
     np.testing.assert_allclose(share[1], [1.0, 0.0, 0.0])

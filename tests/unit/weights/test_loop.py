@@ -1,4 +1,6 @@
-"""The loop: who gets decisions, odd counters, tables that stay put, HBSPAN, and time for 992 pairs."""
+"""The loop: who gets decisions, odd counters, tables that stay put, HBSPAN, and time for 992
+pairs.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ class Feed:
         self.now_s += elapsed_s
         for key, paths in self.mbit.items():
             for path, rate in paths.items():
-                self.sent[key][path] += rate * 1e6 / 8 * (elapsed_s if counted_s is None else counted_s)
+                self.sent[key][path] += (
+                    rate * 1e6 / 8 * (elapsed_s if counted_s is None else counted_s)
+                )
         decision = self.loop.step(self.now_s, self.counters(), CAPACITY)
         for key, wanted in decision.pairs.items():
             self.slots[key] = wanted.slots
@@ -120,13 +124,18 @@ def test_constant_traffic_moves_slots_at_most_once(name: str) -> None:
     feed.pair("B", "A", n1=60.0)
     feed.pair("C", "A", n1=35.0, n2=95.0)
     moved = [sum(p.moved for p in feed.step().pairs.values()) for _ in range(40)]
-    late = moved[20:] if name == "ri2n_plus_plus" else moved[8:]  # it goes on from what each weight brought
+    late = (
+        moved[20:] if name == "ri2n_plus_plus" else moved[8:]
+    )  # it goes on from what each weight brought
     assert not any(late), moved
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_counters_that_alias_with_the_polls_change_nothing(name: str) -> None:
-    """OVS refreshes counters about every 0.25 s: a poll may see nothing and the next one twice as much."""
+    """OVS refreshes counters about every 0.25 s:
+
+    a poll may see nothing and the next one twice as much.
+    """
     feed = Feed(WeightLoop(LoopSettings(strategy=name)))
     b, c = feed.pair("B", "A", n1=48.0), feed.pair("C", "A", n1=48.0, n2=96.0)
     for _ in range(30):
@@ -168,7 +177,9 @@ def test_a_dead_path_loses_its_slots_and_gets_them_back(feed: Feed) -> None:
         feed.step()
     feed.dead.clear()
     decision = feed.step(0.01)
-    assert decision.pairs[c].slots.count((2, 2, 0)) == 32, "max-min knows the capacity: no probing first"
+    assert decision.pairs[c].slots.count((2, 2, 0)) == 32, (
+        "max-min knows the capacity: no probing first"
+    )
 
 
 def test_a_dead_path_has_no_share_however_small_it_was(feed: Feed) -> None:
@@ -189,7 +200,11 @@ def test_all_paths_dead_keeps_the_table(feed: Feed) -> None:
     before = feed.slots[c]
     feed.dead |= {(c, (1, 1, 0)), (c, (2, 2, 0))}
     answer = feed.step().pairs[c]
-    assert answer.share == {(1, 1, 0): 0.0, (2, 2, 0): 0.0} and answer.slots == before and answer.moved == 0
+    assert (
+        answer.share == {(1, 1, 0): 0.0, (2, 2, 0): 0.0}
+        and answer.slots == before
+        and answer.moved == 0
+    )
 
 
 def test_counters_that_are_reset_are_no_negative_traffic(feed: Feed) -> None:
@@ -204,7 +219,10 @@ def test_counters_that_are_reset_are_no_negative_traffic(feed: Feed) -> None:
 
 
 def test_a_host_that_was_away_does_not_look_like_a_flood(feed: Feed) -> None:
-    """B's counters stand still for 5 s and then show all of it at once; C's share must not suffer for seconds."""
+    """B's counters stand still for 5 s and then show all of it at once.
+
+    C's share must not suffer for seconds.
+    """
     b, c = feed.pair("B", "A", n1=1.0), feed.pair("C", "A", n1=90.0, n2=95.0)
     for _ in range(8):
         feed.step()
@@ -219,26 +237,37 @@ def test_a_host_that_was_away_does_not_look_like_a_flood(feed: Feed) -> None:
 
 
 def test_a_receiver_that_was_away_reports_no_more_than_its_link_carries() -> None:
-    """Its counters stand still for 5 s, which counts as silence, and then show all of it; the sender's went on."""
+    """Its counters stand still for 5 s, which counts as silence, and then show all of it.
+
+    The sender's went on.
+    """
     memory = PairMemory(10.0)
     path = PathCounters((1, 1, 0), True, ("C:1>", ">A:1"), 0, 0, 0, 0)
     most = 0.0
     for step in range(40):
         sent = step * 2_500_000  # 80 Mbit/s
         received = min(sent, 8 * 2_500_000) if step < 28 else sent
-        pair = PairCounters("C", "A", (replace(path, sent_bytes=sent, received_bytes=received),), ((1, 1, 0),))
+        pair = PairCounters(
+            "C", "A", (replace(path, sent_bytes=sent, received_bytes=received),), ((1, 1, 0),)
+        )
         memory.update(step * 0.25, [pair], CAPACITY)
         most = max(most, float(memory.sample(np.array([True])).received_bytes.max()))
-    assert 0.99 * 10_000_000 < most <= 12_500_000, "bytes in the window of a second, over a link of 100 Mbit/s"
+    assert 0.99 * 10_000_000 < most <= 12_500_000, (
+        "bytes in the window of a second, over a link of 100 Mbit/s"
+    )
 
 
 def test_a_receiver_that_counts_more_rarely_than_the_sender_loses_nothing() -> None:
-    """Over a link that is nearly full, its steps are larger than what the link carries between two of the sender's."""
+    """Over a link that is nearly full, its steps are larger than what the link carries between
+    two of the sender's.
+    """
     memory = PairMemory(10.0)
     path = PathCounters((1, 1, 0), True, ("C:1>", ">A:1"), 0, 0, 0, 0)
     for step in range(41):
         sent, received = step * 2_500_000, step // 2 * 5_000_000  # 80 of 100 Mbit/s
-        pair = PairCounters("C", "A", (replace(path, sent_bytes=sent, received_bytes=received),), ((1, 1, 0),))
+        pair = PairCounters(
+            "C", "A", (replace(path, sent_bytes=sent, received_bytes=received),), ((1, 1, 0),)
+        )
         memory.update(step * 0.25, [pair], CAPACITY)
     sample = memory.sample(np.array([True]))
     assert sample.sent_bytes[0, 0] == pytest.approx(10_000_000)
@@ -278,12 +307,18 @@ def test_odd_inputs_never_raise(feed: Feed) -> None:
     loop.step(0.1, [PairCounters("X", "Y", (), ())], {})
     loop.step(0.1, [PairCounters("X", "Y", (path,), ())], {})
     loop.step(0.1, [PairCounters("X", "Y", (replace(path, sent_bytes=10**7),), ())], {"X:1>": 0.0})
-    decision = loop.step(0.6, [PairCounters("X", "Y", (replace(path, sent_bytes=2 * 10**7),), ())], {})
+    decision = loop.step(
+        0.6, [PairCounters("X", "Y", (replace(path, sent_bytes=2 * 10**7),), ())], {}
+    )
     assert decision.pairs["X", "Y"].slots == ((1, 1, 0),) * 64
     second = replace(path, path=(2, 2, 0), links=("X:2>", ">Y:2"))
-    decision = loop.step(0.9, [PairCounters("X", "Y", (second, path), ((9, 9, 0),) * 64, (1,) * 16)], {})
+    decision = loop.step(
+        0.9, [PairCounters("X", "Y", (second, path), ((9, 9, 0),) * 64, (1,) * 16)], {}
+    )
     assert set(decision.pairs["X", "Y"].slots) == {(1, 1, 0), (2, 2, 0)}
-    loop.step(0.4, [PairCounters("X", "Y", (second, path), ((1, 1, 0),) * 64)], {})  # the clock went back
+    loop.step(
+        0.4, [PairCounters("X", "Y", (second, path), ((1, 1, 0),) * 64)], {}
+    )  # the clock went back
 
 
 def test_paths_may_come_in_another_order(feed: Feed) -> None:
@@ -312,7 +347,9 @@ def test_bytes_of_slots_are_ignored_once_after_a_change(feed: Feed) -> None:
 
 
 def test_bytes_of_slots_are_remembered_for_seconds_and_no_longer(feed: Feed) -> None:
-    """Two flows that are counted at every other poll, never together, share a path until both are known."""
+    """Two flows that are counted at every other poll, never together, share a path until both
+    are known.
+    """
     c = feed.pair("C", "A", n1=48.0, n2=48.0)
     for _ in range(8):
         feed.step()
@@ -332,7 +369,9 @@ def test_bytes_of_slots_are_remembered_for_seconds_and_no_longer(feed: Feed) -> 
 
 
 def test_busy_slots_move_ever_more_rarely_when_it_does_not_help() -> None:
-    """Flows that show up on path 1 whatever is moved away from there must not be thrown to and fro."""
+    """Flows that show up on path 1 whatever is moved away from there must not be thrown to and
+    fro.
+    """
     feed = Feed(WeightLoop(LoopSettings(strategy="round_robin")))
     c = feed.pair("C", "A", n1=48.0, n2=48.0)
     times = []
@@ -346,8 +385,12 @@ def test_busy_slots_move_ever_more_rarely_when_it_does_not_help() -> None:
     assert waited_s == [1.0, 2.0, 4.0, 8.0, 16.0, 16.0, 16.0]
 
 
-def test_an_adopted_pairs_busy_slots_are_left_alone_for_a_second_and_then_moved_two_at_a_time() -> None:
-    """All flows are on path 1, and with a pair of this controller's own all would be spread at once."""
+def test_an_adopted_pairs_busy_slots_are_left_alone_for_a_second_and_then_moved_two_at_a_time() -> (
+    None
+):
+    """All flows are on path 1, and with a pair of this controller's own all would be spread at
+    once.
+    """
     feed = Feed(WeightLoop(LoopSettings(strategy="round_robin")))
     c = feed.pair("C", "A", n1=95.0, n2=0.0)
     feed.loop.adopt(0.0, c, feed.slots[c], feed.mbit[c])
@@ -391,19 +434,32 @@ def test_new_traffic_shrinks_hbspan(feed: Feed) -> None:
 def test_ri2n_plus_counts_peers_at_the_receivers_nic_whatever_switches_are_between() -> None:
     def pair(sender: str, nics: Sequence[int], sent: int) -> PairCounters:
         paths = [
-            PathCounters((k, k, 0), True, (f"{sender}:{k}>", f"leaf{sender}>up{k}", f">A:{k}"), sent, 0, sent, 0)
+            PathCounters(
+                (k, k, 0),
+                True,
+                (f"{sender}:{k}>", f"leaf{sender}>up{k}", f">A:{k}"),
+                sent,
+                0,
+                sent,
+                0,
+            )
             for k in nics
         ]
         return PairCounters(sender, "A", tuple(paths), ())
 
     loop = WeightLoop(LoopSettings(strategy="ri2n_plus"))
     for step in range(2):
-        decision = loop.step(step * 0.25, [pair("B", [1], step * 10**6), pair("C", [1, 2], step * 10**6)], CAPACITY)
+        decision = loop.step(
+            step * 0.25, [pair("B", [1], step * 10**6), pair("C", [1, 2], step * 10**6)], CAPACITY
+        )
     assert decision.pairs["C", "A"].share == pytest.approx({(1, 1, 0): 1 / 3, (2, 2, 0): 2 / 3})
 
 
 def test_traffic_that_ends_shrinks_hbspan() -> None:
-    """The pair stays active and its shares stay as they are: that its links are empty now is all that is new."""
+    """The pair stays active and its shares stay as they are:
+
+    that its links are empty now is all that is new.
+    """
     feed = Feed(WeightLoop(LoopSettings(strategy="round_robin")))
     feed.pair("C", "A", n1=60.0, n2=60.0)
     decision = feed.step()
@@ -417,7 +473,12 @@ def test_traffic_that_ends_shrinks_hbspan() -> None:
 def test_strategies_change_at_run_time(feed: Feed) -> None:
     feed.pair("B", "A", n1=60.0)
     c = feed.pair("C", "A", n1=35.0, n2=95.0)
-    for name, share in (("max_min", 0.02), ("round_robin", 0.5), ("ri2n_plus", 1 / 3), ("max_min", 0.02)):
+    for name, share in (
+        ("max_min", 0.02),
+        ("round_robin", 0.5),
+        ("ri2n_plus", 1 / 3),
+        ("max_min", 0.02),
+    ):
         feed.loop.set_strategy(name)
         for _ in range(6):
             decision = feed.step()
@@ -438,7 +499,9 @@ def test_a_new_strategy_is_followed_at_once_by_however_little_it_differs(feed: F
 
 def test_default_slots_are_by_capacity_and_the_same_everywhere() -> None:
     table = default_slots([(1, 1, 0), (2, 2, 0), (3, 1, 0)], [1e9, 1e8, 1e8], 64)
-    assert len(table) == 64 and table.count((1, 1, 0)) == 54  # 53.3, and the first of three equal remainders
+    assert (
+        len(table) == 64 and table.count((1, 1, 0)) == 54
+    )  # 53.3, and the first of three equal remainders
     assert default_slots([(3, 1, 0), (1, 1, 0), (2, 2, 0)], [1e8, 1e9, 1e8], 64) == table
     assert default_slots([(1, 1, 0), (2, 2, 0)], [0.0, 0.0], 16).count((1, 1, 0)) == 8
     assert default_slots([], [], 64) == ()
@@ -450,12 +513,21 @@ class Crowd:
     def __init__(self, hosts: int, strategy: str) -> None:
         names = [f"h{host}" for host in range(hosts)]
         self.nics = range(1, 5)
-        self.capacity = {link: 1e8 for name in names for k in self.nics for link in (f"{name}:{k}>", f">{name}:{k}")}
+        self.capacity = {
+            link: 1e8
+            for name in names
+            for k in self.nics
+            for link in (f"{name}:{k}>", f">{name}:{k}")
+        }
         self.random = np.random.default_rng(7)
-        self.pairs = [(sender, receiver) for sender in names for receiver in names if sender != receiver]
+        self.pairs = [
+            (sender, receiver) for sender in names for receiver in names if sender != receiver
+        ]
         few = self.random.uniform(0.2, 6.0, len(self.pairs))
         self.mbit = np.where(self.random.random(len(self.pairs)) < 0.5, few, 400 / hosts)
-        self.tables = dict.fromkeys(self.pairs, default_slots([(k, k, 0) for k in self.nics], [1e8] * 4))
+        self.tables = dict.fromkeys(
+            self.pairs, default_slots([(k, k, 0) for k in self.nics], [1e8] * 4)
+        )
         self.loop = WeightLoop(LoopSettings(strategy=strategy))
         self.steps = 0
 
@@ -491,11 +563,18 @@ class Crowd:
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_the_work_of_a_step_grows_as_the_pairs_do(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """2,500 lines of Python for each pair at most; with 992 pairs that is 0.2 s of one core of a small machine."""
+def test_the_work_of_a_step_grows_as_the_pairs_do(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2,500 lines of Python for each pair at most.
+
+    With 992 pairs that is 0.2 s of one core of a small machine.
+    """
     programs: list[int] = []
     newton: list[int] = []
-    monkeypatch.setattr("ri2n_sdn.rates.many_paths.linprog", lambda *args, **more: programs.append(1))
+    monkeypatch.setattr(
+        "ri2n_sdn.rates.many_paths.linprog", lambda *args, **more: programs.append(1)
+    )
     newton_step = split._newton_step
 
     def counted(*args: Any) -> FloatArray:

@@ -1,4 +1,7 @@
-"""The simulated figures 4 and 9 and table 8: the regression test of every strategy; -s prints the table and charts."""
+"""The simulated figures 4 and 9 and table 8: the regression test of every strategy.
+
+-s prints the table and charts.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,9 @@ def test_snapshot(topology: str, name: str) -> None:
     worst, shares = SNAPSHOT[topology, name]
     one = simulated(topology, name)
     assert one.worst_share == pytest.approx(worst, abs=0.03)
-    assert {c: pytest.approx(s, abs=0.05) for c, s in shares.items()} == {c: one.final_share(c, 1) for c in shares}
+    assert {c: pytest.approx(s, abs=0.05) for c, s in shares.items()} == {
+        c: one.final_share(c, 1) for c in shares
+    }
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
@@ -72,7 +77,10 @@ def test_max_min_is_near_the_optimum(topology: str) -> None:
 
 @pytest.mark.parametrize("seed", [13, 14, 15])
 def test_no_flow_stays_where_only_probes_belong(seed: int) -> None:
-    """C's share of link 0 falls to its floor in steps; held a little above it, with 13, one flow stayed: B had 0.9."""
+    """C's share of link 0 falls to its floor in steps.
+
+    Held a little above it, with 13, one flow stayed: B had 0.9.
+    """
     one = run("d", "max_min", seed=seed)
     assert one.final_share("C", 1) == pytest.approx(0.98, abs=0.001)
     assert one.worst_share > 0.98, table([one])
@@ -80,15 +88,23 @@ def test_no_flow_stays_where_only_probes_belong(seed: int) -> None:
 
 @pytest.mark.parametrize("topology", "dfh")
 def test_ri2n_plus_plus_beats_round_robin(topology: str) -> None:
-    assert simulated(topology, "ri2n_plus_plus").worst_share > simulated(topology, "round_robin").worst_share + 0.05
-    assert simulated(topology, "ri2n_plus").worst_share > simulated(topology, "round_robin").worst_share
+    assert (
+        simulated(topology, "ri2n_plus_plus").worst_share
+        > simulated(topology, "round_robin").worst_share + 0.05
+    )
+    assert (
+        simulated(topology, "ri2n_plus").worst_share
+        > simulated(topology, "round_robin").worst_share
+    )
 
 
 @pytest.mark.parametrize("name", ["ri2n_plus", "ri2n_plus_plus", "max_min"])
 def test_weights_point_where_table_6_does(name: str) -> None:
     """Link 1 to link 0: d > 1, f > 1 for C and D, h largest."""
     runs = {topology: simulated(topology, name) for topology in "dfh"}
-    ratio = {t: one.final_share("C", 1) / max(one.final_share("C", 0), 1e-9) for t, one in runs.items()}
+    ratio = {
+        t: one.final_share("C", 1) / max(one.final_share("C", 0), 1e-9) for t, one in runs.items()
+    }
     assert ratio["d"] > 1.5 and ratio["f"] > 1.2 and ratio["h"] > 2.0
     assert runs["f"].final_share("D", 1) > 0.55
     assert ratio["h"] >= ratio["d"] * 0.99 > ratio["f"] * 0.99
@@ -109,12 +125,22 @@ def test_table_8_a_pinging_neighbour_costs_nothing(name: str) -> None:
 def test_cold_start_is_over_in_a_second_and_a_half() -> None:
     for topology, expected in (("d", 0.98), ("f", 0.75), ("h", 0.98)):
         one = run(topology, "max_min", seed=SEED, seconds=4.0)
-        near = [abs(share["C"][2, 2, 0] - expected) <= 0.06 for t, share in one.shares if t >= 1.5 and "C" in share]
+        near = [
+            abs(share["C"][2, 2, 0] - expected) <= 0.06
+            for t, share in one.shares
+            if t >= 1.5 and "C" in share
+        ]
         assert near and all(near), f"{topology}: {one.shares}"
 
 
 # figure 9: what C's and D's share of link 1 should be from each change on
-PHASES = ((0.0, 0.5, 0.5), (20.0, 0.75, 0.75), (40.0, 0.98, 0.0), (60.0, 0.75, 0.75), (80.0, 0.5, 0.5))
+PHASES = (
+    (0.0, 0.5, 0.5),
+    (20.0, 0.75, 0.75),
+    (40.0, 0.98, 0.0),
+    (60.0, 0.75, 0.75),
+    (80.0, 0.5, 0.5),
+)
 
 
 def test_figure_9_settles_within_two_intervals_both_ways() -> None:
@@ -126,10 +152,14 @@ def test_figure_9_settles_within_two_intervals_both_ways() -> None:
     for (start, c, d), end in zip(PHASES, ends, strict=True):
         within = [(t, s) for t, s in one.shares if start <= t < end and "C" in s]
         settled = [
-            abs(s["C"].get((2, 2, 0), 0.0) - c) <= 0.1 and abs(s["D"].get((2, 2, 0), 0.0) - d) <= 0.1 for _, s in within
+            abs(s["C"].get((2, 2, 0), 0.0) - c) <= 0.1
+            and abs(s["D"].get((2, 2, 0), 0.0) - d) <= 0.1
+            for _, s in within
         ]
         first_steady = next(t for i, (t, _) in enumerate(within) if all(settled[i:]))
-        assert first_steady - start <= (2 * 0.25 if start else 1.5), f"phase at {start} s settled at {first_steady}"
+        assert first_steady - start <= (2 * 0.25 if start else 1.5), (
+            f"phase at {start} s settled at {first_steady}"
+        )
     last = [rates for t, rates in one.goodput_over_time if t >= 85.0]
     for client in "BCD":
         mean = sum(r[client] for r in last) / len(last)
@@ -141,7 +171,9 @@ def test_figure_9_of_ri2n_plus_plus_follows_and_recovers() -> None:
     print("\n" + chart(one))
 
     def share_at(at_s: float, client: str) -> float:
-        return next(s for t, s in reversed(one.shares) if t <= at_s and client in s)[client].get((2, 2, 0), 0.0)
+        return next(s for t, s in reversed(one.shares) if t <= at_s and client in s)[client].get(
+            (2, 2, 0), 0.0
+        )
 
     assert share_at(38.0, "C") > 0.6 and share_at(38.0, "D") > 0.6 and share_at(38.0, "B") == 0.0
     assert share_at(58.0, "C") > 0.75 and share_at(58.0, "D") == 0.0

@@ -1,4 +1,7 @@
-"""Slot tables: fewest moves, idle slots first, shares met in bytes, and where a dead path's slots fall."""
+"""Slot tables:
+
+fewest moves, idle slots first, shares met in bytes, and where a dead path's slots fall.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ri2n_sdn.weights.slots import SlotTable, apportion, assign, fallback_counts, flow_weights, layout
+from ri2n_sdn.weights.slots import (
+    SlotTable,
+    apportion,
+    assign,
+    fallback_counts,
+    flow_weights,
+    layout,
+)
 
 SIZES = st.sampled_from([16, 32, 64, 128, 256])
 
@@ -35,12 +45,22 @@ def test_counts_are_the_shares_by_largest_remainder(share: list[float], n: int) 
 
 
 def test_a_slot_too_many_stays_where_it_is() -> None:
-    """Three equal shares of 16 slots leave one over: it goes to the path that has one more now, else to the first."""
+    """Three equal shares of 16 slots leave one over:
+
+    it goes to the path that has one more now, else to the first.
+    """
     even = [1 / 3] * 3
-    assert apportion(even, 16) == apportion(even, 16, [5, 5, 5]) == apportion(even, 16, [6, 5, 5]) == [6, 5, 5]
+    assert (
+        apportion(even, 16)
+        == apportion(even, 16, [5, 5, 5])
+        == apportion(even, 16, [6, 5, 5])
+        == [6, 5, 5]
+    )
     assert apportion(even, 16, [5, 6, 5]) == [5, 6, 5]
     assert apportion(even, 16, [5, 5, 6]) == apportion(even, 16, [0, 0, 16]) == [5, 5, 6]
-    assert apportion([0.35, 0.35, 0.3], 16, [0, 10, 6]) == [5, 6, 5], "5.6, 5.6 and 4.8: the largest remainder first"
+    assert apportion([0.35, 0.35, 0.3], 16, [0, 10, 6]) == [5, 6, 5], (
+        "5.6, 5.6 and 4.8: the largest remainder first"
+    )
     for table in ((1, 2, 0) * 5 + (1,), (2, 0, 1) * 5 + (2,)):
         assert assign(even, [True] * 3, table, None, 16) == SlotTable(table, 0, 0)
 
@@ -65,7 +85,9 @@ def test_a_changed_vector_moves_the_fewest_slots(data: st.DataObject, n: int) ->
     new = assign(share, alive, old, None, n)
     have, want = counts_of(old, len(share)), counts_of(new.slots, len(share))
     assert new.moved == sum(a != b for a, b in zip(old, new.slots, strict=True))
-    assert new.moved == sum(max(0, b - a) for a, b in zip(have, want, strict=True)), "more moved than had to"
+    assert new.moved == sum(max(0, b - a) for a, b in zip(have, want, strict=True)), (
+        "more moved than had to"
+    )
     living = [s if a else 0.0 for s, a in zip(share, alive, strict=True)]
     ideal = apportion([s / sum(living) for s in living], n, have)
     assert want == ideal
@@ -85,7 +107,9 @@ def test_dead_paths_get_no_slot_and_all_dead_keeps_the_table(share: list[float],
     if any(a and s > 0 for a, s in zip(alive, share, strict=True)):
         assert all(alive[k] for k in new.slots)
         kept = [a for a, b in zip(old, new.slots, strict=True) if a == b]
-        assert len(kept) >= sum(1 for k in old if alive[k]) - len(share), "slots of live paths were shuffled"
+        assert len(kept) >= sum(1 for k in old if alive[k]) - len(share), (
+            "slots of live paths were shuffled"
+        )
     else:
         assert new == SlotTable(old, 0)
 
@@ -113,7 +137,14 @@ def fallback_error(slots: tuple[int, ...], paths: int) -> float:
             continue
         got = fallback_counts(slots, dead, paths)
         assert sum(got) == count[dead] and got[dead] == 0
-        off = sum(abs(got[k] - count[dead] * count[k] / (n - count[dead])) for k in range(paths) if k != dead) / 2
+        off = (
+            sum(
+                abs(got[k] - count[dead] * count[k] / (n - count[dead]))
+                for k in range(paths)
+                if k != dead
+            )
+            / 2
+        )
         worst = max(worst, off / n)
     return worst
 
@@ -138,7 +169,10 @@ def test_fallback_counts_do_what_open_vswitch_does(slots: list[int], dead: int) 
 @pytest.mark.parametrize("paths", [2, 3, 4, 8])
 @pytest.mark.parametrize("n", [64, 128, 256])
 def test_a_fresh_table_spreads_a_dead_paths_load(paths: int, n: int) -> None:
-    """Three equal paths in order 0,1,2,0,1,2 give ALL of a dead path to one neighbour: half of its load misplaced."""
+    """Three equal paths in order 0,1,2,0,1,2 give ALL of a dead path to one neighbour:
+
+    half of its load misplaced.
+    """
     round_robin = tuple(k % paths for k in range(n))
     fresh = layout(tuple(apportion([1.0 / paths] * paths, n)))
     assert fallback_error(fresh, paths) <= 0.04
@@ -148,9 +182,11 @@ def test_a_fresh_table_spreads_a_dead_paths_load(paths: int, n: int) -> None:
 
 @pytest.mark.parametrize("tables", [100, pytest.param(400, marks=pytest.mark.long)])
 def test_the_spread_stays_good_while_slots_move(tables: int) -> None:
-    """Of many tables after 1..6 random changes, 95 % misplace under a tenth of all slots when a path dies.
+    """Of many tables after 1..6 random changes, 95 % misplace under a tenth of all slots when a
+    path dies.
 
-    Left out: tables where one path has over three quarters; its heirs then stand on a few slots only.
+    Left out: tables where one path has over three quarters; its heirs then stand on a few slots
+    only.
     """
     errors = []
     for seed in range(tables):
@@ -179,8 +215,13 @@ def test_the_same_counts_give_the_same_table_everywhere() -> None:
 # ---- bytes ----
 
 
-def flows(on: list[int], n: int = 64, weight: float = 1000.0) -> tuple[tuple[int, ...], list[float]]:
-    """A half-and-half table, and bytes on the first slots of the wanted paths: flow i runs on path on[i]."""
+def flows(
+    on: list[int], n: int = 64, weight: float = 1000.0
+) -> tuple[tuple[int, ...], list[float]]:
+    """A half-and-half table, and bytes on the first slots of the wanted paths:
+
+    flow i runs on path on[i].
+    """
     table = layout((n // 2, n // 2))
     traffic = [0.0] * n
     free = {k: [s for s in range(n) if table[s] == k] for k in (0, 1)}
@@ -196,7 +237,9 @@ def bytes_of(slots: tuple[int, ...], traffic: list[float]) -> list[float]:
 def test_idle_slots_move_first() -> None:
     table, traffic = flows([0, 0, 1, 1])
     new = assign([0.35, 0.65], [True, True], table, traffic, 64)
-    assert new.moved == 10 and new.busy_moved == 0  # 32 -> 22 slots on path 0, none of the two busy ones
+    assert (
+        new.moved == 10 and new.busy_moved == 0
+    )  # 32 -> 22 slots on path 0, none of the two busy ones
 
 
 def test_five_and_three_flows_that_fill_both_links_stay() -> None:
@@ -254,7 +297,9 @@ def test_no_flow_moves_to_a_full_path_where_flows_are_slower() -> None:
 
 def test_flows_on_full_paths_weigh_the_same_wherever_they_are() -> None:
     traffic, table = [8.0, 12.0, 30.0, 0.0, 24.0, 1.0], [0, 0, 1, 0, 1, 2]
-    assert flow_weights(traffic, table, [True, True, False]) == pytest.approx([21.6, 32.4, 30.0, 0.0, 24.0, 1.0])
+    assert flow_weights(traffic, table, [True, True, False]) == pytest.approx(
+        [21.6, 32.4, 30.0, 0.0, 24.0, 1.0]
+    )
     assert flow_weights(traffic, table, [False, False, False]) == traffic
     assert flow_weights([0.0] * 4, [0, 1, 0, 1], [True, True]) == [0.0] * 4
     assert flow_weights([1.0, 2.0], [-1, 0], [True]) == [1.0, 2.0]
@@ -284,7 +329,11 @@ def test_busy_slots_of_a_dead_path_are_dealt_by_weight() -> None:
     st.lists(st.sampled_from([0.0, 0.0, 0.0, 10.0, 500.0, 9000.0]), min_size=64, max_size=64),
 )
 def test_steps_come_to_rest(share: list[float], traffic: list[float]) -> None:
-    """With the same shares and bytes, the second table is the last: nothing moves back and forth."""
+    """With the same shares and bytes, the second table is the last: nothing moves back and
+    forth.
+    """
     alive = [True] * len(share)
-    first = assign(share, alive, layout(tuple(apportion([1 / len(share)] * len(share), 64))), traffic, 64)
+    first = assign(
+        share, alive, layout(tuple(apportion([1 / len(share)] * len(share), 64))), traffic, 64
+    )
     assert assign(share, alive, first.slots, traffic, 64).moved == 0
