@@ -133,13 +133,13 @@ impl Counted {
     }
 
     /// A frame with number `seq` came in; how many before it are lost.
-    pub fn came(&mut self, now: Nanos, seq: Seq) -> u32 {
+    pub fn received(&mut self, now: Nanos, seq: Seq) -> u32 {
         self.up_to(now, seq, 1, false)
     }
 
     /// A heartbeat said that `next` comes next, on a link that keeps the order; how many before it
     /// are lost.
-    pub fn told(&mut self, now: Nanos, next: Seq) -> u32 {
+    pub fn announced(&mut self, now: Nanos, next: Seq) -> u32 {
         if self.next.is_some_and(|known| next.is_before(known)) {
             self.behind = self.behind.saturating_add(1);
             if self.behind >= AGREE {
@@ -240,10 +240,11 @@ impl Position {
         found
     }
 
-    /// The clock was set back.
-    pub fn set_back(&mut self, now: Nanos) {
-        if let Some(denied) = &mut self.denied {
-            denied.since = denied.since.min(now);
+    /// The clock was set back to `now`.
+    pub fn settle_clock(&mut self, now: Nanos) {
+        let Self { denied, ahead: _ } = self; // old claims look new, for once
+        if let Some(Denied { since, said: _ }) = denied.as_deref_mut() {
+            *since = (*since).min(now);
         }
     }
 }
@@ -323,7 +324,7 @@ mod tests {
         }
         assert_eq!(position.denied(26 * MS, 1, 20 * MS), None);
         assert_eq!(position.denied(26 * MS, 0, 0), None, "nobody is there who could deny");
-        position.set_back(MS);
+        position.settle_clock(MS);
         assert_eq!(position.denied(20 * MS, 1, 20 * MS), None);
         assert_eq!(position.denied(21 * MS, 1, 20 * MS), Some(Seq(400)));
     }
@@ -371,27 +372,27 @@ mod tests {
     #[test]
     fn losses_of_a_link_are_counted_and_a_wrong_number_is_not_a_loss() {
         let mut link = Counted::default();
-        assert_eq!((link.came(0, Seq(7)), link.next()), (0, Some(Seq(8))));
-        assert_eq!((link.came(0, Seq(10)), link.told(0, Seq(12))), (2, 1));
-        assert_eq!((link.came(0, Seq(11)), link.next()), (0, Some(Seq(12))), "late");
-        assert_eq!((link.told(0, Seq(1 << 30)), link.next()), (0, Some(Seq(12))));
-        let real: Vec<u32> = (0..3).map(|n| link.came(0, Seq(1012 + n))).collect();
+        assert_eq!((link.received(0, Seq(7)), link.next()), (0, Some(Seq(8))));
+        assert_eq!((link.received(0, Seq(10)), link.announced(0, Seq(12))), (2, 1));
+        assert_eq!((link.received(0, Seq(11)), link.next()), (0, Some(Seq(12))), "late");
+        assert_eq!((link.announced(0, Seq(1 << 30)), link.next()), (0, Some(Seq(12))));
+        let real: Vec<u32> = (0..3).map(|n| link.received(0, Seq(1012 + n))).collect();
         assert_eq!(real, [0, 0, 1002]);
         // It said so three times that this is not so.
-        let denied: Vec<u32> = (0..3).map(|_| link.told(0, Seq(20))).collect();
+        let denied: Vec<u32> = (0..3).map(|_| link.announced(0, Seq(20))).collect();
         assert_eq!((denied, link.next()), (vec![0, 0, 0], Some(Seq(20))));
-        assert_eq!(link.came(0, Seq(22)), 2);
+        assert_eq!(link.received(0, Seq(22)), 2);
     }
 
     #[test]
     fn a_link_is_taken_back_by_denials_in_a_row_alone() {
         let mut link = Counted::default();
-        link.came(0, Seq(100));
+        link.received(0, Seq(100));
         // A heartbeat that was overtaken now and then says nothing against those in between.
         for _ in 0..5 {
-            assert_eq!(link.told(0, Seq(90)), 0);
-            assert_eq!(link.told(0, Seq(91)), 0);
-            assert_eq!(link.told(0, Seq(101)), 0);
+            assert_eq!(link.announced(0, Seq(90)), 0);
+            assert_eq!(link.announced(0, Seq(91)), 0);
+            assert_eq!(link.announced(0, Seq(101)), 0);
         }
         assert_eq!(link.next(), Some(Seq(101)));
     }

@@ -1,21 +1,29 @@
-//! The helper's core: frames of the host and of the links in, frames for both out, all by the clock
-//! that is passed in.
+//! The helper's core: it takes frames of the host and of the links, and gives frames for both. Its
+//! only clock is the time that is passed in.
 //!
-//! One [`Engine`] per process. It owns a [`peer::Peer`] per other host; what concerns all of them
-//! (the own NICs, what their receivers grant, memory) is here. `send`, `receive`, `beats`,
-//! `control`, `report`, `greet` and `time` hold a part each.
+//! A process has one [`Engine`], which owns a `Peer` for every other host. What concerns all peers
+//! (this host's NICs, what may be sent to it, memory) is in this file; `send`, `receive`, `beats`,
+//! `control`, `report`, `greet`, `strategy`, `status` and `time` have a part of the engine each. A
+//! `Peer` consists of its links and of `session`, `liveness`, `schedule`, `tx` and `rx`.
 
+mod addressing;
 mod beats;
 mod control;
 mod greet;
-pub mod link;
-pub mod peer;
+mod link;
+mod liveness;
+mod meter;
+mod peer;
 mod receive;
 mod report;
+mod rx;
+mod schedule;
 mod send;
+mod session;
 mod status;
-pub mod strategy;
+mod strategy;
 mod time;
+mod tx;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -23,37 +31,30 @@ use crate::counters::Counters;
 use crate::driver::{Driver, Sink};
 use crate::grants::{GrantLink, Granter};
 use crate::offload::vnet::VnetHdr;
-use crate::reorder::ReorderBuffer;
-use crate::ring::{Limits, Ring};
-use crate::sched::fair::FairQueue;
-use crate::sched::paced::{NicBuckets, Paced};
-use crate::sched::queue::QueueSettings;
-use crate::sched::weighted::Weighted;
+use crate::sched::paced::NicBuckets;
 use crate::sched::Bucket;
 use crate::seq::Seq;
 pub use crate::wire::Mode;
-use crate::wire::{Mac, Tag, MAX_LINKS};
+use crate::wire::{Mac, Tag};
 use crate::Nanos;
 
+use addressing::Addressing;
 use link::Link;
-use peer::{Meter, Peer};
+use peer::Peer;
 
 pub(crate) const MS: Nanos = 1_000_000;
-/// Heartbeats while there is data, and while there is none.
+/// Time between heartbeats while there is data.
 const FAST_NS: Nanos = 10 * MS;
+/// Time between heartbeats while there is none.
 const IDLE_NS: Nanos = 1000 * MS;
-/// A turn that comes so long after it was due is late.
+/// A turn is late if it comes this long after it was due.
 const LATE_NS: Nanos = 2 * MS;
-/// A frame is not repeated again within so much time.
+/// A frame that was repeated is not repeated again within this time.
 const AGAIN_NS: Nanos = 2 * MS;
-/// How long traffic counts as going on after the last frame.
+/// Traffic counts as going on for this long after its last frame.
 const ACTIVE_NS: Nanos = 100 * MS;
-/// Heartbeats at the fast interval after traffic ended: what was lost last is found by them.
-const BEATS_AFTER: u8 = 3;
-/// Peers, at most, and hosts of whose newest control is known when it was made.
+/// The most peers. Also the most hosts for which the age of the newest control is known.
 const MAX_PEERS: usize = 4096;
-/// Frames of a reorder buffer; a peer that is further ahead has lost its receiver.
-const REORDER_SLOTS: usize = 16_384;
 
 /// What does not change while the helper runs.
 #[derive(Debug, Clone)]
@@ -109,8 +110,7 @@ pub struct Engine {
     granter: Granter<Mac>,
     peers: Vec<Peer>,
     by_mac: HashMap<Mac, usize>,
-    /// Without a bridge: which peer a NIC's MAC belongs to.
-    by_nic: HashMap<Mac, usize>,
+    addressing: Addressing,
     /// Generation of the newest control about each peer, and about those that went last:
     /// `MAX_PEERS` in all.
     generations: HashMap<Mac, u32>,
@@ -154,7 +154,7 @@ impl Engine {
             granter: Granter::new(Default::default()),
             peers: Vec::new(),
             by_mac: HashMap::new(),
-            by_nic: HashMap::new(),
+            addressing: Addressing::new(&settings),
             generations: HashMap::new(),
             host_generation: 0,
             segments: Vec::new(),
@@ -193,7 +193,8 @@ impl Engine {
         self.nic_buckets.set(now, port, rate_bps as u64);
         self.granter.set_nic(port, if up { rate_bps } else { 0.0 });
         if self.nics.get(&port).is_some_and(|old| old.rate_kbps != rate_kbps) {
-            self.peers.iter_mut().for_each(|peer| peer.beat_now = true); // heartbeats say what may be sent
+            // Heartbeats say what may be sent.
+            self.peers.iter_mut().for_each(|peer| peer.beats.send_at_once());
         }
         let nic = Nic { name: name.into(), mac, rate_kbps, up, arrived: (0, 0) };
         self.nics
@@ -226,57 +227,8 @@ impl Engine {
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
         let session = ((self.sessions >> 32) as u32).max(1);
-        let quarter = self.settings.max_memory / 4;
-        self.peers.push(Peer {
-            mac,
-            session,
-            met_ns: now,
-            theirs: 0,
-            theirs_heard: 0,
-            candidate: None,
-            ask_at: None,
-            knows_us: false,
-            stripe: self.settings.autonomous,
-            holds: false,
-            gone: false,
-            links: Vec::new(),
-            next: self.settings.first,
-            link_sequences: [self.settings.first; MAX_LINKS],
-            next_heartbeat: self.settings.first,
-            queue: FairQueue::new(QueueSettings { max_bytes: quarter, ..QueueSettings::default() }),
-            again: std::collections::VecDeque::new(),
-            chosen: None,
-            ring: Ring::new(Limits {
-                keep_ns: self.settings.keep_ns,
-                min_ns: AGAIN_NS,
-                max_bytes: quarter,
-            }),
-            paced: Paced::new(self.settings.longest + self.settings.overhead),
-            weighted: Weighted::new(self.settings.longest),
-            short_ns: None,
-            sent_ns: None,
-            offered: Meter::default(),
-            next_broadcast: 0,
-            reorder: ReorderBuffer::new(REORDER_SLOTS, quarter),
-            position: Default::default(),
-            doubted: Vec::new(),
-            come_ns: None,
-            fast_since: now,
-            gap_at: None,
-            broadcasts: Default::default(),
-            arrived: Vec::new(),
-            round: 0,
-            round_ns: 0,
-            quiet: false,
-            usable_ns: 0,
-            beat_at: now,
-            beat_ns: 0,
-            beat_now: true,
-            ask_reply: true,
-            beats_left: 0,
-            silent_since: now,
-            span_sent: Vec::new(),
-        });
+        let striped = !self.addressing.has_controller();
+        self.peers.push(Peer::new(now, mac, session, striped, &self.settings));
         let number = self.peers.len() - 1;
         self.by_mac.insert(mac, number);
         number
@@ -287,14 +239,9 @@ impl Engine {
         let Some(number) = self.by_mac.remove(&mac) else { return };
         self.granter.remove_peer(mac);
         self.peers.swap_remove(number);
-        self.by_nic.retain(|_, owner| *owner != number);
+        self.addressing.remove_peer(number, self.peers.len());
         if let Some(moved) = self.peers.get(number) {
             self.by_mac.insert(moved.mac, number);
-            let was = self.peers.len();
-            self.by_nic
-                .values_mut()
-                .filter(|owner| **owner == was)
-                .for_each(|owner| *owner = number);
         }
         self.grants_now = true;
     }
@@ -309,26 +256,25 @@ impl Engine {
                     == (link.number, link.own_port, link.peer_port)
             };
             link.own_up = self.nics.get(&link.own_port).is_none_or(|nic| nic.up);
-            link.next_sequence = peer.link_sequences[usize::from(link.number)];
+            link.next_sequence = peer.tx.link_sequence(link.number);
             if let Some(old) = peer.links.iter().find(|old| same(old)) {
-                let (told, peer_nic) = (link.told, link.peer_nic);
+                let (configured, peer_nic) = (link.configured, link.peer_nic);
                 link = old.clone();
-                link.told = told;
+                link.configured = configured;
                 link.peer_nic = peer_nic;
             }
             links.push(link);
         }
         links.sort_by_key(|link| link.number);
         for old in &peer.links {
-            // A link that comes back goes on where it was, or its frames would look old.
-            peer.link_sequences[usize::from(old.number)] = old.next_sequence;
+            peer.tx.keep_link_sequence(old);
             if !links.iter().any(|link| link.number == old.number) {
-                peer.reorder.link_gone(old.number);
-                peer.paced.remove(old.number);
+                peer.rx.link_gone(old.number);
+                peer.tx.remove_link(old.number);
             }
         }
         peer.links = links;
-        peer.beat_now = true;
+        peer.beats.send_at_once();
         self.tell_granter(number);
         self.set_rates(now, number);
     }
@@ -369,8 +315,8 @@ impl Engine {
             let own = self.nics.get(&link.own_port).map_or(u32::MAX, |nic| nic.rate_kbps);
             let heir = usable & link.bit() != 0;
             let rate = link.rate_kbps().max(if heir { inherited_kbps } else { 0 }).min(own);
-            peer.paced.set(now, link.number, u64::from(rate) * 1000);
-            peer.weighted.set(link.number, link.told.weight);
+            peer.tx.set_rate(now, link.number, u64::from(rate) * 1000);
+            peer.tx.set_weight(link.number, link.configured.weight);
         }
     }
 
@@ -383,7 +329,9 @@ impl Engine {
         self.grants_at = now + FAST_NS;
         if self.granter.update(now) && self.grants_now {
             for peer in &mut self.peers {
-                peer.beat_now |= peer.is_active(now, ACTIVE_NS);
+                if peer.is_active(now, ACTIVE_NS) {
+                    peer.beats.send_at_once();
+                }
             }
         }
         self.grants_now = false;
@@ -400,8 +348,8 @@ impl Engine {
             return;
         }
         for peer in &mut self.peers {
-            peer.ring.expire(now);
-            while let Some(buffer) = peer.ring.reclaim() {
+            peer.tx.ring.expire(now);
+            while let Some(buffer) = peer.tx.ring.reclaim() {
                 out.done(buffer);
             }
         }
@@ -418,13 +366,14 @@ impl Engine {
             {
                 link.own_up = up;
                 if !up {
-                    peer.reorder.link_gone(link.number);
+                    peer.rx.link_gone(link.number);
                     gone.push(link.number);
                 }
-                peer.beat_now = true;
+                peer.beats.send_at_once();
             }
+            // The peer would ask for what was sent over these links, but later.
             for link in gone {
-                self.repeat_after(number, link);
+                peer.tx.repeat_link(link);
             }
         }
     }
@@ -432,7 +381,7 @@ impl Engine {
     /// Time passes: everything that is due. Returns when something is due next.
     fn turn(&mut self, now: Nanos, out: &mut dyn Sink) -> Nanos {
         self.settle_clock(now);
-        if self.settings.autonomous {
+        if self.addressing.greets() {
             self.greet(now, out);
         }
         self.renew_weights(now);

@@ -41,8 +41,10 @@ pub const OVERHEAD: usize = 22;
 pub const MAX_LINKS: usize = 64;
 /// Highest port number of a host's NIC.
 pub const MAX_PORT: u8 = 62;
+/// Bytes of an Ethernet header: two addresses and an EtherType.
+pub const ETHERNET: usize = 14;
 /// Bytes of the longest frame: an Ethernet header and the longest IPv4 packet.
-pub const MAX_FRAME: usize = 14 + 0xffff;
+pub const MAX_FRAME: usize = ETHERNET + 0xffff;
 /// Bytes of the shortest frame without a payload: shorter ones are padded by who sends them, so
 /// that their checksum covers what Ethernet would pad.
 pub const MIN_FRAME: usize = 60;

@@ -1,6 +1,6 @@
 //! What the controller says: which NICs this host has, who its peers are, over which links.
 
-use super::link::{Link, Told};
+use super::link::{Configured, Link};
 use super::{Engine, Mode, MAX_PEERS};
 use crate::wire::{Body, Control, Mac, PeerLink};
 use crate::Nanos;
@@ -54,16 +54,11 @@ impl Engine {
                 };
                 self.remember(control.mac, control.generation);
                 let peer = &mut self.peers[number];
-                if stripe && !peer.stripe {
-                    // Its helper may be a new one, which greets a moment later: frames that waited
-                    // for the one before would be overtaken by those that find it gone. One that
-                    // has been there all along says so at once.
-                    peer.gone = true;
-                    peer.beat_now = true;
-                    peer.ask_reply = true;
+                if peer.session.set_wanted(stripe) {
+                    peer.beats.send_at_once();
+                    peer.beats.ask_for_reply();
                 }
-                peer.stripe = stripe;
-                let links = links.iter().map(told).collect();
+                let links = links.iter().map(configured_link).collect();
                 self.set_links(now, number, links);
             }
             Body::Gone => {
@@ -102,13 +97,16 @@ impl Engine {
         if self.mode != mode {
             self.mode = mode;
             // What waits to be repeated in one mode is not repeated in the other.
-            self.peers.iter_mut().for_each(super::Peer::forget_repeats);
+            self.peers.iter_mut().for_each(|peer| peer.tx.forget_repeats());
         }
     }
 }
 
-fn told(link: &PeerLink) -> Link {
-    let told =
-        Told { rate_kbps: link.rate_kbps, limit_kbps: link.limit_kbps, weight: link.weight_ppm };
-    Link::new(link.number, link.own_port, link.peer_port, told)
+fn configured_link(link: &PeerLink) -> Link {
+    let configured = Configured {
+        rate_kbps: link.rate_kbps,
+        limit_kbps: link.limit_kbps,
+        weight: link.weight_ppm,
+    };
+    Link::new(link.number, link.own_port, link.peer_port, configured)
 }

@@ -1,6 +1,6 @@
 //! Without a controller: greetings on every NIC tell who is there, and by which NICs.
 
-use super::link::{Link, Told};
+use super::link::{Configured, Link};
 use super::{Engine, IDLE_NS, MAX_PEERS};
 use crate::driver::{Out, Sink};
 use crate::seq::Seq;
@@ -67,9 +67,11 @@ impl Engine {
             return false;
         }
         self.newcomers.spend(1);
-        let strangers = self.peers.iter().filter(|peer| peer.theirs == 0);
+        let strangers = self.peers.iter().filter(|peer| peer.session.remote() == 0);
         if strangers.clone().count() >= STRANGERS {
-            if let Some(first) = strangers.min_by_key(|peer| peer.met_ns).map(|peer| peer.mac) {
+            if let Some(first) =
+                strangers.min_by_key(|peer| peer.liveness.met_ns()).map(|peer| peer.mac)
+            {
                 self.remove_peer(first);
             }
         }
@@ -82,7 +84,7 @@ impl Engine {
         let position =
             self.nics.keys().position(|known| *known == port).and_then(|at| u8::try_from(at).ok());
         let position = position.zip(u8::try_from(beat.cnt).ok());
-        let Some((mine, theirs)) = position.filter(|(mine, theirs)| mine.max(theirs) < &MAX_NICS)
+        let Some((mine, remote)) = position.filter(|(mine, remote)| mine.max(remote) < &MAX_NICS)
         else {
             self.counters.bad_link += 1;
             return;
@@ -108,8 +110,8 @@ impl Engine {
                 self.add_peer(now, beat.own)
             }
         };
-        let link_number = if own < beat.own { 8 * mine + theirs } else { 8 * theirs + mine };
-        self.peers[number].silent_since = now;
+        let link_number = if own < beat.own { 8 * mine + remote } else { 8 * remote + mine };
+        self.peers[number].liveness.silent_from(now);
         let own_kbps = self.nics.get(&port).map_or(NO_LIMIT, |nic| nic.rate_kbps);
         let (src, limit_kbps) = (beat.src, beat.limit_kbps);
         let link = self.peers[number].link_mut(link_number);
@@ -118,26 +120,24 @@ impl Engine {
             return;
         }
         let known = self.peers[number].link(link_number);
-        let known = known.map(|link| (link.peer_nic, link.told.limit_kbps));
+        let known = known.map(|link| (link.peer_nic, link.configured.limit_kbps));
         if let Some((old, _)) = known.filter(|known| known.0 != beat.src) {
-            if self.by_nic.get(&old) == Some(&number) {
-                self.by_nic.remove(&old);
-            }
+            self.addressing.release(old, number);
         }
         // Every time: whoever claimed the NIC in between, by mistake or not, has it no longer.
-        self.by_nic.insert(beat.src, number);
+        self.addressing.claim(beat.src, number);
         if known == Some((beat.src, beat.limit_kbps)) {
             return;
         }
         let rate_kbps = own_kbps.min(beat.limit_kbps);
         let mut links: Vec<Link> = self.peers[number].links.clone();
         links.retain(|old| old.number != link_number);
-        let told = Told {
+        let configured = Configured {
             rate_kbps,
             limit_kbps: beat.limit_kbps,
             weight: first_weight(rate_kbps, &links),
         };
-        let mut link = Link::new(link_number, port, theirs, told);
+        let mut link = Link::new(link_number, port, remote, configured);
         link.peer_nic = beat.src;
         links.push(link);
         self.set_links(now, number, links);
@@ -148,9 +148,11 @@ impl Engine {
 /// weight to theirs. That is the rate itself as long as no weights were computed, which are in
 /// another unit.
 fn first_weight(rate_kbps: u32, others: &[Link]) -> u32 {
-    let sum =
-        |of: fn(&Told) -> u32| others.iter().map(|link| u128::from(of(&link.told))).sum::<u128>();
-    let (rates, weights) = (sum(|told| told.rate_kbps), sum(|told| told.weight));
+    let sum = |of: fn(&Configured) -> u32| {
+        others.iter().map(|link| u128::from(of(&link.configured))).sum::<u128>()
+    };
+    let (rates, weights) =
+        (sum(|configured| configured.rate_kbps), sum(|configured| configured.weight));
     if rates == 0 || weights == 0 {
         return rate_kbps;
     }

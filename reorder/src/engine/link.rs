@@ -1,29 +1,30 @@
-//! One link of a pair of hosts, as this host sees it: what was sent, what came in, who hears whom.
+//! One link of a pair of hosts, as this host sees it: what was sent, what arrived, who hears whom.
 
+use super::MS;
 use crate::belief::{Counted, Newer, Rising};
 use crate::seq::Seq;
 use crate::wire::{Heartbeat, Mac, NO_LIMIT};
 use crate::Nanos;
 
-/// Heartbeats may be missed twice; the third one's absence is a dead link.
-pub const MISSED: u64 = 3;
-const MS: Nanos = 1_000_000;
-/// A greeting comes every second: this is two of them after the first.
+/// Two heartbeats may be missing. When the third one is missing, too, the link is silent.
+const MISSED: u64 = 3;
+/// How long greetings have to contradict what is known of a working link. They come every second,
+/// so this is two of them after the first.
 const INSISTS_NS: Nanos = 1_500 * MS;
-/// How long a link whose peer is silent altogether counts as late, not as dead: a process may get
-/// no CPU for so long.
-pub const LATE_NS: Nanos = 200 * MS;
-/// How much of the difference of the ways counts, at most.
-const SKEW_NS: Nanos = 50 * MS;
-/// Rounds of heartbeats that the peer sent over other links, at least, before one that has none of
+/// How long a link whose peer is silent on all links counts as late and not as dead: a process may
+/// get no CPU for so long.
+const LATE_NS: Nanos = 200 * MS;
+/// How much of the difference between the ways of two links counts, at most.
+const MAX_SKEW_NS: Nanos = 50 * MS;
+/// Rounds of heartbeats that the peer has to send over other links before a link without any of
 /// them is dead.
 const ROUNDS: u32 = 3;
-/// How much of a new round-trip time goes into the smoothed one.
+/// One part in this many of a new time goes into the smoothed one.
 const SMOOTH: i64 = 8;
 
 /// A link: a pair of NICs, one of each host. Its number is the same in both directions.
 #[derive(Debug, Clone)]
-pub struct Link {
+pub(super) struct Link {
     /// Its number, 0 to 63.
     pub number: u8,
     /// Port number of this host's NIC.
@@ -32,21 +33,18 @@ pub struct Link {
     pub peer_port: u8,
     /// MAC of the peer's NIC; only used without a bridge.
     pub peer_nic: Mac,
-    /// What a greeting says of the peer's NIC in contradiction to `peer_nic` and `told`, and since
-    /// when.
-    claimed: Option<(Mac, u32, Nanos)>,
-    /// What the controller wants: rate to begin with, most that may ever be sent (kbit/s), weight.
-    pub told: Told,
+    /// What greetings say of the peer's end in contradiction to what is known.
+    claimed: Option<Claimed>,
+    /// What the controller wants, or what a greeting said.
+    pub configured: Configured,
 
     /// Link sequence of the next data frame.
     pub next_sequence: Seq,
-    /// Data frames and bytes sent.
+    /// Data frames that were sent.
     pub sent_frames: u64,
-    /// Bytes of data frames sent.
-    pub sent_bytes: u64,
-    /// Frames sent again over this link.
+    /// Frames of those that were sent before.
     pub repeated: u64,
-    /// Data frames that came in at the peer by this link, in all of our session.
+    /// Data frames that arrived at the peer by this link, in all of our session.
     pub arrived_frames: u32,
     /// The peer says that it hears us here.
     pub heard_by_peer: bool,
@@ -55,80 +53,86 @@ pub struct Link {
 
     /// What the peer may send here at most, as far as it knows, in kbit/s.
     pub limit_kbps: u32,
-    /// When something last came in.
+    /// When something last arrived.
     heard_ns: Option<Nanos>,
-    /// The peer's round in which something last came in, and when its first one after that was
-    /// heard on another link.
+    /// The peer's round in which something last arrived.
     round: u32,
+    /// When the first round after that one began, as another link says.
     missed_since: Option<Nanos>,
     /// How often the peer promises to say something here.
     pub interval_ns: Nanos,
     /// This host's NIC has carrier.
     pub own_up: bool,
-    /// Something came in within three intervals.
+    /// Something arrived within three intervals, or the peer is excused.
     pub hears: bool,
-    /// Data frames and bytes that came in.
-    pub come_frames: u64,
-    /// Bytes of data frames that came in, as on the wire.
-    pub come_bytes: u64,
-    /// Link sequences of the peer: what came in, and what was left out.
+    /// Data frames that arrived.
+    pub received_frames: u64,
+    /// The peer's link sequences: which arrived, and which were left out.
     pub sequence: Counted,
-    /// Data frames that did not come in: gaps in the link sequence.
+    /// Data frames that were lost: gaps in the link sequence.
     pub lost: u64,
 
-    /// Numbers of the peer's heartbeats.
+    /// Sequences of the peer's heartbeats.
     heartbeats: Rising,
-    /// The peer's clock in its newest heartbeat (us), and when that came in.
-    pub their_time: Option<(u32, Nanos)>,
-    /// Smoothed round-trip time.
+    /// The peer's clock in its newest heartbeat (us), and when that arrived.
+    pub remote_time: Option<(u32, Nanos)>,
+    /// The smoothed round-trip time.
     pub round_trip_ns: Option<Nanos>,
-    /// Difference of the clocks plus the way here, in us, smoothed; only differences between links
-    /// mean something.
+    /// The time from the peer to here plus the difference of the two clocks, in us, smoothed. Only
+    /// differences between links mean something.
     pub way_us: Option<i64>,
-    /// Mean deviation of the way here from `way_us`.
+    /// Mean deviation of that from `way_us`.
     way_var_us: i64,
-    /// What RI2N's strategies know of the peer's end (SPEC.md: `cnt`, `arrive`, `path_total`,
-    /// `arrive_total`).
-    pub theirs: Counts,
+    /// What the peer says for RI2N+ and RI2N++.
+    pub remote_counts: RemoteCounts,
 }
 
-/// What the controller told of a link.
+/// What greetings say of the peer's end of a link.
+#[derive(Debug, Clone, Copy)]
+struct Claimed {
+    nic: Mac,
+    limit_kbps: u32,
+    /// Since when they say so.
+    since_ns: Nanos,
+}
+
+/// How a link is configured: by the controller, or by greetings where there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
-    /// What to begin with, kbit/s.
+pub(super) struct Configured {
+    /// The rate to begin with, in kbit/s.
     pub rate_kbps: u32,
-    /// Never more, kbit/s; `u32::MAX` for no limit.
+    /// Never send more, in kbit/s; `NO_LIMIT` if there is no such limit.
     pub limit_kbps: u32,
-    /// Of 1,000,000.
+    /// The link's weight; in parts of 1,000,000 if a controller gave it.
     pub weight: u32,
 }
 
-/// The heartbeat's fields of RI2N+ and RI2N++, as the peer sent them.
+/// The heartbeat's fields for RI2N+ and RI2N++ (SPEC.md: `cnt`, `arrive`, `path_total`,
+/// `arrive_total`), as the peer sent them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Peers whose traffic comes in by the NIC.
+pub struct RemoteCounts {
+    /// Hosts whose traffic arrives at the peer by the NIC of this link.
     pub peers: u16,
-    /// kB of ours by this link.
-    pub arrive: u32,
-    /// kB of all by this link's NIC.
-    pub path_total: u32,
-    /// kB of all by all NICs.
-    pub arrive_total: u32,
+    /// kB of ours that arrived by this link.
+    pub arrive_kb: u32,
+    /// kB from all hosts that arrived by the NIC of this link.
+    pub path_total_kb: u32,
+    /// kB from all hosts that arrived by all NICs.
+    pub arrive_total_kb: u32,
 }
 
 impl Link {
-    /// A link of which nothing was heard yet.
-    pub fn new(number: u8, own_port: u8, peer_port: u8, told: Told) -> Self {
+    /// A link on which nothing was heard yet.
+    pub fn new(number: u8, own_port: u8, peer_port: u8, configured: Configured) -> Self {
         Link {
             number,
             own_port,
             peer_port,
             peer_nic: Mac::default(),
             claimed: None,
-            told,
+            configured,
             next_sequence: Seq(0),
             sent_frames: 0,
-            sent_bytes: 0,
             repeated: 0,
             arrived_frames: 0,
             heard_by_peer: false,
@@ -140,16 +144,15 @@ impl Link {
             interval_ns: 1000 * MS,
             own_up: true,
             hears: false,
-            come_frames: 0,
-            come_bytes: 0,
+            received_frames: 0,
             sequence: Counted::default(),
             lost: 0,
             heartbeats: Rising::default(),
-            their_time: None,
+            remote_time: None,
             round_trip_ns: None,
             way_us: None,
             way_var_us: 0,
-            theirs: Counts::default(),
+            remote_counts: RemoteCounts::default(),
         }
     }
 
@@ -158,7 +161,7 @@ impl Link {
         1 << self.number
     }
 
-    /// Something came in, in the peer's `round`; true if the link was not heard before.
+    /// Something arrived, in the peer's `round`; true if the link was not heard before.
     pub fn heard(&mut self, now: Nanos, round: u32) -> bool {
         self.heard_ns = Some(now);
         self.round = round;
@@ -166,7 +169,7 @@ impl Link {
         !std::mem::replace(&mut self.hears, true)
     }
 
-    /// The peer began a round, as another link says.
+    /// The peer began a round, and said so on another link.
     pub fn is_missed(&mut self, now: Nanos) {
         self.missed_since.get_or_insert(now);
     }
@@ -178,24 +181,26 @@ impl Link {
         self.missed_since = self.missed_since.map(later);
     }
 
-    /// From when on silence is more than a missing heartbeat or two, `interval_ns` at most between
-    /// them since `since`. As a retransmission timer does, it gives a link that is sometimes late
-    /// more time, by four times the mean deviation.
+    /// From when on silence means more than one or two missing heartbeats. These are at most
+    /// `interval_ns` apart since `since`.
+    ///
+    /// A link whose heartbeats come irregularly has more time, four times their mean deviation, as
+    /// a retransmission timer does it.
     pub fn silent_at(&self, since: Nanos, interval_ns: Nanos) -> Option<Nanos> {
         let heard = self.heard_ns.filter(|_| self.hears)?;
         let slow = heard.saturating_add(MISSED * self.interval_ns);
         let fast = heard.saturating_add(MISSED * interval_ns.min(self.interval_ns));
-        // A shorter interval holds from the moment on at which it became known.
+        // A shorter interval counts from the moment at which it became known.
         let silent = fast.max(since.saturating_add(MISSED * interval_ns).min(slow));
         Some(silent.saturating_add((4000 * self.way_var_us.unsigned_abs()).min(LATE_NS)))
     }
 
-    /// When the link counts as dead unless something comes in; the peer is in `round`, and its
-    /// fastest link's way takes `fastest_us` (as `way_us` counts).
+    /// When the link counts as dead unless something arrives. The peer is in `round`, and the way
+    /// of its fastest link takes `fastest_us` (in the terms of `way_us`).
     ///
-    /// A peer that says nothing on any link is late, or gone, and nothing can be said of its links.
-    /// One that goes on, on others, has sent its heartbeats over all of them: they are late by the
-    /// difference of the ways at most.
+    /// A peer that is silent on all links is late, or gone, and nothing can be said about its
+    /// links. A peer that speaks on other links has sent its heartbeats over all of them, so here
+    /// they can be late by no more than the difference of the ways.
     pub fn dies_at(
         &self,
         since: Nanos,
@@ -207,11 +212,12 @@ impl Link {
         let missed = self.missed_since.filter(|_| round.wrapping_sub(self.round) >= ROUNDS);
         let Some(missed) = missed else { return Some(silent.saturating_add(LATE_NS)) };
         let skew_us = self.way_us.map_or(0, |way| way - fastest_us).max(0).unsigned_abs();
-        let all = (MISSED - 1) * interval_ns.min(self.interval_ns) + (1000 * skew_us).min(SKEW_NS);
+        let all =
+            (MISSED - 1) * interval_ns.min(self.interval_ns) + (1000 * skew_us).min(MAX_SKEW_NS);
         Some(silent.max(missed.saturating_add(all)))
     }
 
-    /// Whether it is silent for too long, as `dies_at` says; it is dead then.
+    /// Whether the time that `dies_at` gave is over. The link is dead then.
     pub fn dies(&mut self, now: Nanos, at: Option<Nanos>) -> bool {
         if at.is_none_or(|at| now < at) {
             return false;
@@ -221,41 +227,42 @@ impl Link {
         true
     }
 
-    /// Whether greetings that say another NIC or limit (kbit/s) of the peer's end are to be
-    /// believed: on a link that is dead at once; on one that works when its heartbeats say so too,
-    /// or greetings have said nothing else for a while.
+    /// Whether to believe a greeting that names another NIC or limit (kbit/s) of the peer's end.
+    ///
+    /// Anybody can send a greeting. On a dead link it is believed at once. On a link that works it
+    /// is believed when the link's heartbeats say the same, or when greetings have said nothing
+    /// else for a while.
     pub fn believes(&mut self, now: Nanos, nic: Mac, limit_kbps: u32, own_kbps: u32) -> bool {
-        if (nic, limit_kbps) == (self.peer_nic, self.told.limit_kbps) {
+        if (nic, limit_kbps) == (self.peer_nic, self.configured.limit_kbps) {
             self.claimed = None;
             return true;
         }
-        let since =
-            self.claimed.filter(|old| (old.0, old.1) == (nic, limit_kbps)).map_or(now, |old| old.2);
-        self.claimed = Some((nic, limit_kbps, since));
+        let same = self.claimed.filter(|old| (old.nic, old.limit_kbps) == (nic, limit_kbps));
+        let since_ns = same.map_or(now, |old| old.since_ns);
+        self.claimed = Some(Claimed { nic, limit_kbps, since_ns });
         let confirmed = nic == self.peer_nic && self.limit_kbps == limit_kbps.min(own_kbps);
-        !self.hears || confirmed || now.saturating_sub(since) >= INSISTS_NS
+        !self.hears || confirmed || now.saturating_sub(since_ns) >= INSISTS_NS
     }
 
-    /// Count a data frame that came in; the number of frames that are now known to be lost before
-    /// it.
-    pub fn came(&mut self, now: Nanos, link_sequence: Seq, bytes: usize) -> u32 {
-        self.come_frames += 1;
-        self.come_bytes += bytes as u64;
-        let lost = self.sequence.came(now, link_sequence);
+    /// Counts a data frame that arrived. Returns how many frames before it are now known to be
+    /// lost.
+    pub fn received(&mut self, now: Nanos, link_sequence: Seq) -> u32 {
+        self.received_frames += 1;
+        let lost = self.sequence.received(now, link_sequence);
         self.lost += u64::from(lost);
         lost
     }
 
-    /// Take what a heartbeat says of the link's liveness and clocks, if it is newer than the last.
-    /// `timely`: it did not wait for this process, so that its way can be measured.
+    /// Takes what a heartbeat says of the link's liveness and clocks, if it is newer than the last
+    /// one. `timely`: it did not wait for this process, so the time that it took can be measured.
     pub fn heartbeat(&mut self, now: Nanos, beat: &Heartbeat, timely: bool) -> Newer {
         let newer = self.heartbeats.take(now, beat.seq, !self.hears);
         if newer != Newer::Yes {
             return newer;
         }
-        self.lost += u64::from(self.sequence.told(now, beat.link_next));
+        self.lost += u64::from(self.sequence.announced(now, beat.link_next));
         self.interval_ns = Nanos::from(beat.next_within_ms.max(1)) * MS;
-        self.their_time = Some((beat.time_us, now));
+        self.remote_time = Some((beat.time_us, now));
         if timely {
             self.measure_way(i64::from((now / 1000) as u32) - i64::from(beat.time_us));
         }
@@ -273,11 +280,11 @@ impl Link {
         self.arrived_frames = beat.frames_in;
         self.limit_kbps = beat.limit_kbps;
         self.grant_kbps = (beat.grant_kbps != NO_LIMIT).then_some(beat.grant_kbps);
-        self.theirs = Counts {
+        self.remote_counts = RemoteCounts {
             peers: beat.cnt,
-            arrive: beat.arrive_kb,
-            path_total: beat.path_total_kb,
-            arrive_total: beat.arrive_total_kb,
+            arrive_kb: beat.arrive_kb,
+            path_total_kb: beat.path_total_kb,
+            arrive_total_kb: beat.arrive_total_kb,
         };
         Newer::Yes
     }
@@ -285,7 +292,7 @@ impl Link {
     fn measure_way(&mut self, way_us: i64) {
         let old = self.way_us.filter(|old| (way_us - old).abs() < 1_000_000);
         let Some(old) = old else {
-            // The first, or the clocks' lower halves wrapped, or one of them was set: begin again.
+            // It is the first, or one of the two 32-bit clocks wrapped round, or one was set.
             self.way_us = Some(way_us);
             return;
         };
@@ -293,19 +300,60 @@ impl Link {
         self.way_us = Some(old + (way_us - old) / SMOOTH);
     }
 
-    /// The peer began anew: what is known of its sending is void.
+    /// The peer's helper began anew: what is known of its sending is void.
     pub fn peer_restarted(&mut self) {
         self.heartbeats = Rising::default();
         self.sequence = Counted::default();
-        self.their_time = None;
+        self.remote_time = None;
         self.way_us = None;
         self.way_var_us = 0;
         self.grant_kbps = None;
         self.heard_by_peer = false;
     }
 
-    /// What may be sent here now, in kbit/s: granted, else told, never over the limit.
+    /// What may be sent here now, in kbit/s: what the peer grants, or what was configured if it has
+    /// granted nothing yet; never more than the configured limit.
     pub fn rate_kbps(&self) -> u32 {
-        self.grant_kbps.unwrap_or(self.told.rate_kbps).min(self.told.limit_kbps)
+        self.grant_kbps.unwrap_or(self.configured.rate_kbps).min(self.configured.limit_kbps)
+    }
+
+    /// The clock was set back to `now`; the peer is in `peer_round`. A link that lives counts as
+    /// heard now.
+    pub fn settle_clock(&mut self, now: Nanos, peer_round: u32) {
+        let Self {
+            heard_ns,
+            round,
+            missed_since,
+            hears,
+            claimed: _,     // in the future it is believed later, which does no harm
+            heartbeats: _,  // old claims look new, for once
+            sequence: _,    // the same
+            remote_time: _, // the next heartbeat replaces it
+            number: _,
+            own_port: _,
+            peer_port: _,
+            peer_nic: _,
+            configured: _,
+            next_sequence: _,
+            sent_frames: _,
+            repeated: _,
+            arrived_frames: _,
+            heard_by_peer: _,
+            grant_kbps: _,
+            limit_kbps: _,
+            interval_ns: _,
+            own_up: _,
+            received_frames: _,
+            lost: _,
+            round_trip_ns: _,
+            way_us: _,
+            way_var_us: _,
+            remote_counts: _,
+        } = self;
+        if *hears {
+            *heard_ns = Some(now);
+            *round = peer_round;
+            *missed_since = None;
+        }
     }
 }

@@ -1,13 +1,13 @@
 //! What the controller is told, once a second, and soon after one was refused.
 
-use super::{Engine, IDLE_NS};
+use super::{Engine, IDLE_NS, MS};
 use crate::driver::{Out, Sink};
 use crate::wire::report::{HEARD, MAX_ENTRIES, STRIPING, USABLE};
 use crate::wire::{Report, ReportEntry};
 use crate::Nanos;
 
 /// How soon after a refusal.
-const SOON_NS: Nanos = 100_000_000;
+const SOON_NS: Nanos = 100 * MS;
 
 impl Engine {
     /// Send the report when it is due.
@@ -16,11 +16,11 @@ impl Engine {
             return;
         }
         self.report_at = now + IDLE_NS;
-        let Some(own) = self.own.filter(|_| !self.settings.autonomous) else { return };
+        let Some(own) = self.own.filter(|_| self.addressing.has_controller()) else { return };
         let mut entries = Vec::new();
         for number in 0..self.peers.len() {
-            let demand_kbps = self.demand_kbps(now, number);
-            let peer = &self.peers[number];
+            let peer = &mut self.peers[number];
+            let demand_kbps = peer.tx.demand_kbps(now);
             let usable = peer.usable();
             let fastest = peer.links.iter().filter_map(|link| link.way_us).min().unwrap_or(0);
             for link in &peer.links {
@@ -32,7 +32,7 @@ impl Engine {
                     link: link.number,
                     flags,
                     sent: link.sent_frames as u32,
-                    received: link.come_frames as u32,
+                    received: link.received_frames as u32,
                     lost: link.lost as u32,
                     repeated: link.repeated as u32,
                     skew_us: link

@@ -1,7 +1,7 @@
-//! From the host to the links: segments, credit, repeats; and the slot table when a peer has no
-//! helper.
+//! From the host to the links: segments, credit and repeats. Frames for a peer without a helper go
+//! to the slot table.
 
-use super::{Engine, Mode, ACTIVE_NS, FAST_NS};
+use super::{Engine, Mode};
 use crate::driver::{Out, Sink};
 use crate::offload::segment::{finish, segments_in};
 use crate::offload::vnet::VnetHdr;
@@ -9,16 +9,18 @@ use crate::seq::Seq;
 use crate::wire::{self, DataHead, Mac, Repeat, MAX_LINKS};
 use crate::Nanos;
 
-/// How often one frame is sent again.
+/// How often a frame is sent again at most.
 pub(super) const TRIES: u8 = 5;
-/// Frames of one peer in its turn.
+/// Frames that a peer may send in its turn.
 const QUANTUM: usize = 2;
-const ETHERNET: usize = 14;
+/// Credit is looked for again after this time at the earliest.
+const MIN_WAIT_NS: Nanos = 1000;
 
 impl Engine {
-    /// Whether more frames should be read from the host: as long as there is memory for them. A TAP
-    /// that is not read drops what its small ring does not hold, and tells nobody; the peers'
-    /// queues tell TCP, flow by flow.
+    /// Whether more frames should be read from the host: as long as there is memory for them.
+    ///
+    /// A TAP that nobody reads drops what its small ring does not hold, and tells nobody. The
+    /// peers' queues, in contrast, tell TCP to slow down, flow by flow.
     pub(super) fn has_room(&self) -> bool {
         self.held < self.settings.max_memory
     }
@@ -31,8 +33,10 @@ impl Engine {
         frame: Vec<u8>,
         out: &mut dyn Sink,
     ) {
-        let Some(dst) =
-            frame.first_chunk::<6>().map(|bytes| Mac(*bytes)).filter(|_| frame.len() >= ETHERNET)
+        let Some(dst) = frame
+            .first_chunk::<6>()
+            .map(|bytes| Mac(*bytes))
+            .filter(|_| frame.len() >= wire::ETHERNET)
         else {
             self.counters.truncated += 1;
             return out.done(frame);
@@ -41,7 +45,7 @@ impl Engine {
         self.segment(header, frame, &mut segments, out);
         match self.peer_of(dst).filter(|&number| self.peers[number].is_reachable(now)) {
             Some(number) => self.queue(now, number, &mut segments, out),
-            None if !self.settings.autonomous => {
+            None if self.addressing.has_slot_table() => {
                 segments.drain(..).for_each(|segment| self.hand_to_slots(segment, out))
             }
             None if dst.is_multicast() => {
@@ -94,26 +98,15 @@ impl Engine {
     ) {
         let peer = &mut self.peers[number];
         for segment in segments.drain(..) {
-            peer.offered.count(now, segment.len() + wire::OVERHEAD);
             self.held += segment.len();
-            peer.queue.push(now, segment, |refused| {
+            peer.tx.enqueue(now, segment, |refused| {
                 self.counters.queue_full += 1;
                 out.done(refused);
             });
         }
-        // Sent at the end of the batch, when all peers take turns.
-        peer.beat_now |= peer.sent_ns.is_none_or(|at| now.saturating_sub(at) >= ACTIVE_NS);
-        peer.sent_ns = Some(now);
-    }
-
-    /// What was sent over links of a NIC that has no carrier any more goes out again over others,
-    /// unless it is known to have arrived: the peer would ask for it, but later.
-    pub(super) fn repeat_after(&mut self, number: usize, link: u8) {
-        let peer = &mut self.peers[number];
-        for seq in peer.ring.on_link(link) {
-            if peer.ring.queue_for_repeat(seq) {
-                peer.again.push_back(seq);
-            }
+        // The frames leave at the end of the batch, when all peers take turns.
+        if peer.tx.traffic_begins(now) {
+            peer.beats.send_at_once();
         }
     }
 
@@ -135,41 +128,39 @@ impl Engine {
             going = false;
             for at in 0..peers {
                 let number = (self.turn + at) % peers;
-                let peer = &self.peers[number];
-                if !(peer.queue.is_empty() && peer.again.is_empty()) {
+                if self.peers[number].tx.has_frames() {
                     going |= self.pump_peer(now, number, QUANTUM, out) == QUANTUM;
                 }
             }
         }
     }
 
-    /// Send up to `most` frames to a peer; how many went.
-    fn pump_peer(&mut self, now: Nanos, number: usize, most: usize, out: &mut dyn Sink) -> usize {
-        let mut went = 0;
-        while went < most {
+    /// Sends up to `max` frames to a peer. Returns how many left.
+    fn pump_peer(&mut self, now: Nanos, number: usize, max: usize, out: &mut dyn Sink) -> usize {
+        let mut left = 0;
+        while left < max {
             if !self.peers[number].is_reachable(now) {
                 self.strand(number, out);
                 break;
             }
-            if self.peers[number].quiet {
-                break; // what goes out now may find nobody, and there is time to see
+            if self.peers[number].liveness.is_quiet() {
+                break; // frames that leave now may find nobody, and there is time to see
             }
-            let sent = if self.peers[number].again.is_empty() {
-                self.send_next(now, number, out)
-            } else {
-                self.send_again(now, number, out)
+            let sent = match self.peers[number].tx.next_repeat() {
+                Some(seq) => self.send_again(now, number, seq, out),
+                None => self.send_next(now, number, out),
             };
             if !sent {
                 break;
             }
-            went += 1;
+            left += 1;
         }
-        went
+        left
     }
 
-    /// Which link carries the next frame of `bytes`; none while there is no credit (noted then).
+    /// The link that carries the next frame of `bytes`: if there is another one, none of those in
+    /// `not`. While there is no credit it is none, and the engine knows when to look again.
     fn choose(&mut self, now: Nanos, number: usize, bytes: usize, not: u64) -> Option<u8> {
-        let mode = self.mode;
         let peer = &mut self.peers[number];
         let usable = peer.usable();
         if usable == 0 {
@@ -180,34 +171,19 @@ impl Engine {
         for link in &peer.links {
             ports[usize::from(link.number)] = link.own_port;
         }
-        let buckets = &mut self.nic_buckets;
-        buckets.refill(now);
-        let ready = |link: u8| buckets.ready(ports[usize::from(link)]);
-        let found = if mode == Mode::Paced {
-            peer.paced.pick(now, bytes, wanted, ready)
-        } else {
-            // Weights say which link, its NIC says when: what goes out faster is dropped by the
-            // NIC's queue.
-            let chosen = peer.chosen.filter(|link| wanted & (1 << link) != 0);
-            peer.chosen = chosen.or_else(|| peer.weighted.pick(bytes, wanted));
-            peer.chosen.filter(|link| ready(*link)).inspect(|_| peer.chosen = None)
-        };
-        if found.is_none() {
-            peer.short_ns = Some(now);
-            let nic_at = |link: u8| buckets.ready_at(now, ports[usize::from(link)]);
-            // By weight the link is chosen already, and no other one's NIC is waited for.
-            let at = match peer.chosen {
-                Some(link) if mode != Mode::Paced => nic_at(link),
-                _ => peer.paced.next_ready(now, wanted, nic_at),
-            };
-            let at = at.max(now + 1000);
-            self.credit_at = Some(self.credit_at.map_or(at, |old| old.min(at)));
+        match peer.tx.choose(now, self.mode, bytes, wanted, &ports, &mut self.nic_buckets) {
+            Ok(link) => Some(link),
+            Err(at) => {
+                let at = at.max(now + MIN_WAIT_NS);
+                self.credit_at = Some(self.credit_at.map_or(at, |old| old.min(at)));
+                None
+            }
         }
-        found
     }
 
+    /// Sends the frame that waits first, for the first time. False if it has to wait.
     fn send_next(&mut self, now: Nanos, number: usize, out: &mut dyn Sink) -> bool {
-        let Some(head) = self.peers[number].queue.head_bytes() else { return false };
+        let Some(head) = self.peers[number].tx.queue.head_bytes() else { return false };
         let Some(link) =
             self.choose(now, number, head + wire::OVERHEAD + self.settings.overhead, 0)
         else {
@@ -215,33 +191,31 @@ impl Engine {
         };
         let counters = &mut self.counters;
         let peer = &mut self.peers[number];
-        let (drops, marks) = (peer.queue.drops(), peer.queue.marks());
-        let frame = peer.queue.pop(now, |dropped| out.done(dropped));
-        counters.queue_drops += peer.queue.drops() - drops;
-        counters.queue_marks += peer.queue.marks() - marks;
+        let queue = &mut peer.tx.queue;
+        let (drops, marks) = (queue.drops(), queue.marks());
+        let frame = queue.pop(now, |dropped| out.done(dropped));
+        counters.queue_drops += queue.drops() - drops;
+        counters.queue_marks += queue.marks() - marks;
         let Some(mut frame) = frame else { return false };
         let mut flags = 0;
-        if !peer.queue.is_empty()
-            || peer.short_ns.is_some_and(|at| now.saturating_sub(at) < FAST_NS)
-        {
+        if peer.tx.has_more(now) {
             flags |= wire::data::MORE;
         }
         if self.settings.udp_unordered && is_udp(&frame) {
             flags |= wire::data::UNORDERED;
         }
-        let seq = peer.next;
-        let session = peer.session;
-        peer.next = seq.next();
+        let (session, seq) = (peer.session.own(), peer.tx.take_sequence());
         let link_seq = peer.link(link).map_or(Seq(0), |link| link.next_sequence);
         wire::wrap(&mut frame, &DataHead { flags, link, session, seq, link_seq });
+        let ring = &mut peer.tx.ring;
         if self.held < self.settings.max_memory {
             let mut kept = out.recycle();
             kept.clear();
             kept.extend_from_slice(&frame);
             self.held += kept.len();
-            peer.ring.push(now, seq, link, kept);
+            ring.push(now, seq, link, kept);
         }
-        while let Some(buffer) = peer.ring.reclaim() {
+        while let Some(buffer) = ring.reclaim() {
             out.done(buffer);
         }
         counters.data_out += 1;
@@ -249,21 +223,21 @@ impl Engine {
         true
     }
 
-    fn send_again(&mut self, now: Nanos, number: usize, out: &mut dyn Sink) -> bool {
-        let Some(&seq) = self.peers[number].again.front() else { return false };
+    /// Sends frame `seq` again, unless it is kept no more. False if it has to wait.
+    fn send_again(&mut self, now: Nanos, number: usize, seq: Seq, out: &mut dyn Sink) -> bool {
         let peer = &mut self.peers[number];
-        let Some((bytes, last)) = peer.ring.get(seq).map(|entry| (entry.frame.len(), entry.link))
-        else {
-            peer.again.pop_front();
+        let kept = peer.tx.ring.get(seq).map(|entry| (entry.frame.len(), entry.link));
+        let Some((bytes, last)) = kept else {
+            peer.tx.end_repeat();
             return true;
         };
         let Some(link) = self.choose(now, number, bytes + self.settings.overhead, 1 << last) else {
             return false;
         };
         let peer = &mut self.peers[number];
-        peer.again.pop_front();
+        peer.tx.end_repeat();
         let link_seq = peer.link(link).map_or(Seq(0), |link| link.next_sequence);
-        let Some(entry) = peer.ring.take_for_repeat(seq, now, TRIES) else { return true };
+        let Some(entry) = peer.tx.ring.take_for_repeat(seq, now, TRIES) else { return true };
         entry.link = link;
         let mut frame = out.recycle();
         frame.clear();
@@ -277,59 +251,46 @@ impl Engine {
         true
     }
 
-    /// A frame in its envelope goes out over a link, and is paid for.
+    /// A frame in its envelope leaves over a link, and uses up credit.
     fn put(
         &mut self,
         now: Nanos,
         number: usize,
-        number_of_link: u8,
+        link_number: u8,
         mut frame: Vec<u8>,
         out: &mut dyn Sink,
     ) {
         let own = self.own.unwrap_or_default();
         let peer = &mut self.peers[number];
-        peer.sent_ns = Some(now);
+        peer.tx.sent(now);
         let mac = peer.mac;
-        let Some(link) = peer.links.iter_mut().find(|link| link.number == number_of_link) else {
+        let Some(link) = peer.links.iter_mut().find(|link| link.number == link_number) else {
             return;
         };
         let bytes = frame.len() + self.settings.overhead;
         link.next_sequence = link.next_sequence.next();
         link.sent_frames += 1;
-        link.sent_bytes += frame.len() as u64;
-        if self.settings.autonomous {
-            let src = self.nics.get(&link.own_port).map_or(own, |nic| nic.mac);
-            wire::set_macs(&mut frame, link.peer_nic, src);
-        } else {
-            wire::set_macs(&mut frame, mac, own);
-        }
+        let (dst, src) = self.addressing.addresses(link, mac, own, &self.nics);
+        wire::set_macs(&mut frame, dst, src);
         let own_port = link.own_port;
         if self.mode == Mode::Paced {
-            peer.paced.spent(number_of_link, bytes);
+            peer.tx.spend(link_number, bytes);
         }
         self.nic_buckets.spent(own_port, bytes);
         self.counters.wire_out += 1;
-        out.wire(Out::Link(number_of_link, own_port), frame);
+        out.wire(Out::Link(link_number, own_port), frame);
     }
 
     /// The peer asks for frames again.
     pub(super) fn take_repeat(&mut self, number: usize, request: &Repeat<'_>) {
         self.counters.repeat_requests_in += 1;
         let peer = &mut self.peers[number];
-        if request.session != peer.session || request.asker != peer.theirs {
+        if request.session != peer.session.own() || request.asker != peer.session.remote() {
             self.counters.unknown_session += 1;
             return;
         }
         for (first, frames) in request.ranges.iter() {
-            // Whoever asks for a thousand frames that never were costs no more than who asks for
-            // one.
-            let there = peer.ring.within(first, frames);
-            self.counters.repeat_not_there += u64::from(frames) - there.len() as u64;
-            for seq in there.map(|ahead| first.add(ahead)) {
-                if peer.ring.queue_for_repeat(seq) {
-                    peer.again.push_back(seq);
-                }
-            }
+            self.counters.repeat_not_there += peer.tx.repeat(first, frames);
         }
     }
 
@@ -345,16 +306,17 @@ impl Engine {
     ) {
         self.counters.bounced_in += 1;
         let Some(number) =
-            self.peer_of(src).filter(|&number| self.peers[number].session == session)
+            self.peer_of(src).filter(|&number| self.peers[number].session.own() == session)
         else {
             self.counters.unknown_session += 1;
             return;
         };
         let (mac, own) = (self.peers[number].mac, self.own.unwrap_or_default());
-        self.peers[number].gone = true;
-        self.peers[number].forget_repeats();
-        // What was taken from the ring by a request before must not arrive twice.
-        if self.peers[number].ring.forget(seq) {
+        let peer = &mut self.peers[number];
+        peer.session.helper_is_gone();
+        peer.tx.forget_repeats();
+        // A frame that was repeated already may have arrived, and must not arrive twice.
+        if peer.tx.ring.forget(seq) {
             wire::unwrap(&mut frame);
             wire::set_macs(&mut frame, mac, own);
             self.hand_to_slots(frame, out);
@@ -365,11 +327,11 @@ impl Engine {
     /// The peer cannot be striped to: what waits goes by the slot table, in order (or is dropped,
     /// without a bridge). What was to be repeated is, should a link come back in time.
     pub(super) fn strand(&mut self, number: usize, out: &mut dyn Sink) {
-        for frame in self.peers[number].queue.drain() {
-            if self.settings.autonomous {
-                self.counters.unreachable += 1;
-            } else {
+        for frame in self.peers[number].tx.queue.drain() {
+            if self.addressing.has_slot_table() {
                 self.hand_to_slots(frame, out);
+            } else {
+                self.counters.unreachable += 1;
             }
         }
     }
@@ -378,7 +340,7 @@ impl Engine {
     pub(super) fn hand_over(&mut self, now: Nanos, out: &mut dyn Sink) {
         for number in 0..self.peers.len() {
             self.strand(number, out);
-            self.peers[number].beat_now = true;
+            self.peers[number].beats.send_at_once();
         }
         self.send_beats(now, out);
     }
@@ -388,8 +350,7 @@ impl Engine {
     fn broadcast(&mut self, frame: Vec<u8>, out: &mut dyn Sink) {
         for peer in &mut self.peers {
             let usable = peer.usable();
-            let number = peer.next_broadcast;
-            peer.next_broadcast = number.wrapping_add(1);
+            let number = peer.tx.take_broadcast_sequence();
             for link in peer.links.iter().filter(|link| usable & link.bit() != 0) {
                 let Some(nic) = self.nics.get(&link.own_port) else { continue };
                 let mut copy = out.recycle();
@@ -400,7 +361,7 @@ impl Engine {
                     link.peer_nic,
                     nic.mac,
                     link.number,
-                    peer.session,
+                    peer.session.own(),
                     number,
                 );
                 self.counters.wire_out += 1;

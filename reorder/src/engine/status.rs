@@ -12,7 +12,8 @@ impl Engine {
             .iter()
             .map(|(port, nic)| {
                 json!({
-                    "port": port, "name": nic.name, "rate_bps": u64::from(nic.rate_kbps) * 1000, "up": nic.up,
+                    "port": port, "name": nic.name,
+                    "rate_bps": u64::from(nic.rate_kbps) * 1000, "up": nic.up,
                     "foreign_bps": self.granter.foreign_bps(*port),
                 })
             })
@@ -26,7 +27,7 @@ impl Engine {
         json!({
             "mac": self.own.map(|mac| mac.to_string()),
             "mode": format!("{:?}", self.mode),
-            "autonomous": self.settings.autonomous,
+            "autonomous": !self.addressing.has_controller(),
             "held_bytes": self.held,
             "generations": self.generations.len(),
             "nics": nics,
@@ -45,17 +46,18 @@ impl Engine {
                 json!({
                     "link": link.number, "own_port": link.own_port, "peer_port": link.peer_port,
                     "heard": link.hears, "usable": usable & link.bit() != 0,
-                    "rate_bps": u64::from(link.rate_kbps()) * 1000, "weight_ppm": link.told.weight,
+                    "rate_bps": u64::from(link.rate_kbps()) * 1000, "weight_ppm": link.configured.weight,
                     "granted_bps": self.granter.grant(peer.mac, link.number),
-                    "sent": link.sent_frames, "received": link.come_frames, "lost": link.lost,
+                    "sent": link.sent_frames, "received": link.received_frames, "lost": link.lost,
                     "repeated": link.repeated, "rtt_us": link.round_trip_ns.map(|trip| trip / 1000),
                 })
             })
             .collect();
         json!({
-            "mac": peer.mac.to_string(), "session": peer.session, "their_session": peer.theirs,
-            "striped": peer.is_striped(), "queue_bytes": peer.queue.bytes(), "ring_frames": peer.ring.len(),
-            "reorder_frames": peer.reorder.held(), "links": links,
+            "mac": peer.mac.to_string(), "session": peer.session.own(),
+            "their_session": peer.session.remote(), "striped": peer.is_striped(),
+            "queue_bytes": peer.tx.queue.bytes(), "ring_frames": peer.tx.ring.len(),
+            "reorder_frames": peer.rx.held_frames(), "links": links,
         })
     }
 }

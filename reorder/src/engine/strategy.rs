@@ -1,67 +1,69 @@
 //! The papers' weights, from the heartbeats' counts alone: RI2N, RI2N+ and RI2N++ (SPEC.md 1 to 3).
 
-use super::link::Counts;
+use super::link::RemoteCounts;
 use super::{Engine, Mode};
+use crate::wire::control::WHOLE_WEIGHT_PPM;
 use crate::Nanos;
 
-/// Part of the largest weight that a live link keeps: with none at all it would never be tried
-/// again.
+/// A live link keeps at least this part of the largest weight: without any weight it would never be
+/// tried again.
 const FLOOR: f64 = 0.02;
 
 /// What one link of a pair had in the last HBSPAN.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Seen {
-    /// S_ijk: data frames sent.
+pub(super) struct Seen {
+    /// S_ijk: data frames that were sent.
     pub sent: u64,
-    /// Those of them that arrived, as far as the receiver has said so: it counts all of a session,
-    /// so that this and what was sent are of the same time.
+    /// Those of them that arrived, as the receiver says. It counts all frames of the session, so
+    /// this and `sent` cover the same time.
     pub arrived: u64,
-    /// What the receiver says of it.
-    pub theirs: Counts,
+    /// What else the receiver says.
+    pub remote: RemoteCounts,
 }
 
 /// Weights of a pair's links.
 ///
-/// RI2N+: the inverse of how many peers' traffic comes in by the receiver's NIC. RI2N++: W_ijk =
-/// (R_ijk / Q_jk) A_ijk with A_ijk = R_ijk / S_ijk and Q_jk = R_jk / R_j; nothing sent: as it was
-/// (`None`).
-pub fn weights(mode: Mode, links: &[Seen]) -> Option<Vec<f64>> {
+/// RI2N+: the inverse of the number of hosts whose traffic arrives by the receiver's NIC. RI2N++:
+/// W_ijk = (R_ijk / Q_jk) A_ijk with A_ijk = R_ijk / S_ijk and Q_jk = R_jk / R_j. `None` if nothing
+/// was sent: the weights stay as they are.
+pub(super) fn weights(mode: Mode, links: &[Seen]) -> Option<Vec<f64>> {
     let mut found: Vec<f64> = match mode {
         Mode::Paced | Mode::RoundRobin => links.iter().map(|_| 1.0).collect(),
         Mode::Ri2nPlus => {
-            links.iter().map(|link| 1.0 / f64::from(link.theirs.peers.max(1))).collect()
+            links.iter().map(|link| 1.0 / f64::from(link.remote.peers.max(1))).collect()
         }
         Mode::Ri2nPlusPlus => {
-            if links.iter().all(|link| link.sent == 0 || link.theirs.arrive == 0) {
+            if links.iter().all(|link| link.sent == 0 || link.remote.arrive_kb == 0) {
                 return None;
             }
             links.iter().map(plus_plus).collect()
         }
     };
-    let most = found.iter().copied().fold(0.0, f64::max);
-    if most <= 0.0 {
+    let largest = found.iter().copied().fold(0.0, f64::max);
+    if largest <= 0.0 {
         return None;
     }
     for weight in &mut found {
-        *weight = weight.max(FLOOR * most);
+        *weight = weight.max(FLOOR * largest);
     }
     Some(found)
 }
 
 fn plus_plus(link: &Seen) -> f64 {
-    let arrive = f64::from(link.theirs.arrive);
-    let (path, total) = (f64::from(link.theirs.path_total), f64::from(link.theirs.arrive_total));
+    let arrive = f64::from(link.remote.arrive_kb);
+    let (path, total) =
+        (f64::from(link.remote.path_total_kb), f64::from(link.remote.arrive_total_kb));
     if link.sent == 0 || path <= 0.0 || total <= 0.0 {
         return 0.0;
     }
-    // What was on the way at the beginning may make it more than 1.
+    // Frames that were on the way when the HBSPAN began may make it more than 1.
     let rate = (link.arrived as f64 / link.sent as f64).min(1.0);
     arrive / (path / total) * rate
 }
 
 impl Engine {
-    /// Every HBSPAN: R_ijk and its sums begin anew, and without a controller the weights are
-    /// computed.
+    /// At the end of an HBSPAN, R_ijk and its sums begin anew. Without a controller, the helper
+    /// computes its weights then.
     pub(super) fn renew_weights(&mut self, now: Nanos) {
         if now < self.span_at {
             return;
@@ -72,32 +74,16 @@ impl Engine {
         }
         let mode = self.mode;
         for peer in &mut self.peers {
-            for entry in &mut peer.arrived {
-                (entry.1, entry.2) = (0, entry.1);
+            peer.rx.end_span();
+            let seen = peer.tx.end_span(&peer.links);
+            if self.addressing.has_controller() || mode == Mode::Paced {
+                continue;
             }
-            let mut seen = Vec::with_capacity(peer.links.len());
-            for link in &peer.links {
-                let before = peer.span_sent.iter().find(|entry| entry.0 == link.number);
-                let (sent, arrived) = before
-                    .map_or((link.sent_frames, link.arrived_frames), |entry| (entry.1, entry.2));
-                seen.push(Seen {
-                    sent: link.sent_frames.saturating_sub(sent),
-                    arrived: u64::from(link.arrived_frames.wrapping_sub(arrived)),
-                    theirs: link.theirs,
-                });
-            }
-            peer.span_sent = peer
-                .links
-                .iter()
-                .map(|link| (link.number, link.sent_frames, link.arrived_frames))
-                .collect();
-            if self.settings.autonomous && mode != Mode::Paced {
-                if let Some(found) = weights(mode, &seen) {
-                    let whole: f64 = found.iter().sum();
-                    for (link, weight) in peer.links.iter_mut().zip(found) {
-                        link.told.weight = (weight / whole * 1e6) as u32;
-                        peer.weighted.set(link.number, link.told.weight);
-                    }
+            if let Some(found) = weights(mode, &seen) {
+                let whole: f64 = found.iter().sum();
+                for (link, weight) in peer.links.iter_mut().zip(found) {
+                    link.configured.weight = (weight / whole * f64::from(WHOLE_WEIGHT_PPM)) as u32;
+                    peer.tx.set_weight(link.number, link.configured.weight);
                 }
             }
         }
@@ -112,11 +98,15 @@ mod tests {
         sent: u64,
         arrived: u64,
         peers: u16,
-        arrive: u32,
-        path_total: u32,
-        arrive_total: u32,
+        arrive_kb: u32,
+        path_total_kb: u32,
+        arrive_total_kb: u32,
     ) -> Seen {
-        Seen { sent, arrived, theirs: Counts { peers, arrive, path_total, arrive_total } }
+        Seen {
+            sent,
+            arrived,
+            remote: RemoteCounts { peers, arrive_kb, path_total_kb, arrive_total_kb },
+        }
     }
 
     #[test]

@@ -4,46 +4,63 @@ use super::{Engine, ACTIVE_NS, IDLE_NS, LATE_NS};
 use crate::Nanos;
 
 impl Engine {
-    /// A clock that was set back (it should not be: it is monotonic) must not stop anything for
-    /// long.
+    /// Notices a clock that was set back, and corrects every time that is kept.
+    ///
+    /// The clock is monotonic, so this should not happen; but if it does, nothing may stop for
+    /// long. Whatever keeps times has a `settle_clock`, which names all of its fields: whoever
+    /// adds one has to say there what becomes of it.
     pub(super) fn settle_clock(&mut self, now: Nanos) {
         if now < self.last {
             self.counters.clock_jumps += 1;
-            let due =
-                [&mut self.grants_at, &mut self.report_at, &mut self.greet_at, &mut self.span_at];
-            for at in due {
-                *at = (*at).min(now + IDLE_NS);
-            }
-            for peer in &mut self.peers {
-                peer.beat_at = now;
-                peer.fast_since = now;
-                peer.theirs_heard = peer.theirs_heard.min(now);
-                peer.silent_since = peer.silent_since.min(now);
-                peer.beat_ns = peer.beat_ns.min(now);
-                peer.ask_at = peer.ask_at.map(|_| now);
-                if let Some(candidate) = &mut peer.candidate {
-                    candidate.since = candidate.since.min(now);
-                }
-                peer.gap_at = peer.gap_at.map(|_| now);
-                peer.usable_ns = peer.usable_ns.min(now);
-                let past = [&mut peer.short_ns, &mut peer.sent_ns, &mut peer.come_ns];
-                past.into_iter().for_each(|at| *at = at.map(|at| at.min(now)));
-                peer.offered.set_back(now);
-                peer.position.set_back(now);
-                peer.doubted.iter_mut().for_each(|doubted| doubted.since = doubted.since.min(now));
-                let round = peer.round;
-                for link in &mut peer.links {
-                    if link.hears {
-                        link.heard(now, round);
-                    }
-                }
-            }
+            self.set_clock_back(now);
         }
         self.last = now;
     }
 
-    /// Called first of all: if this process gets its CPU later than it was due, whatever came
-    /// meanwhile waits for it unread, and no silence in that time says anything.
+    fn set_clock_back(&mut self, now: Nanos) {
+        let Self {
+            peers,
+            grants_at,
+            report_at,
+            greet_at,
+            span_at,
+            last: _,        // set by the caller
+            due: _,         // set at the end of this turn
+            credit_at: _,   // set in this turn
+            excused_ns: _,  // nothing is measured until the clock is there again
+            began: _,       // reports say 0 until then
+            nic_buckets: _, // token buckets go on from where the clock is
+            newcomers: _,   // the same
+            granter: _,     // sees by itself what lies in the future
+            settings: _,
+            counters: _,
+            own: _,
+            mode: _,
+            nics: _,
+            by_mac: _,
+            addressing: _,
+            generations: _,
+            host_generation: _,
+            segments: _,
+            ask: _,
+            greetings: _,
+            nic_names: _,
+            turn: _,
+            grants_now: _,
+            sessions: _,
+            held: _,
+            ended: _,
+        } = self;
+        for at in [grants_at, report_at, greet_at, span_at] {
+            *at = (*at).min(now + IDLE_NS);
+        }
+        for peer in peers {
+            peer.settle_clock(now);
+        }
+    }
+
+    /// Called before anything else. If this process gets its CPU later than it was due, whatever
+    /// arrived meanwhile is still unread, so silence in that time says nothing.
     pub(super) fn wake_up(&mut self, now: Nanos) {
         let late_ns = now.saturating_sub(self.due);
         if late_ns < LATE_NS {
@@ -53,13 +70,7 @@ impl Engine {
         self.due = now;
         self.excused_ns = now;
         for peer in &mut self.peers {
-            peer.reorder.excuse(now, late_ns);
-            peer.links.iter_mut().for_each(|link| link.excuse(now, late_ns));
-            // Patience with a silent peer is not used up by that either.
-            peer.usable_ns = peer.usable_ns.saturating_add(late_ns).min(now);
-            peer.doubted
-                .iter_mut()
-                .for_each(|doubted| doubted.since = doubted.since.saturating_add(late_ns).min(now));
+            peer.excuse(now, late_ns);
         }
     }
 
@@ -69,15 +80,15 @@ impl Engine {
         let mut sooner = |at: Nanos| next = next.min(at);
         sooner(self.report_at);
         sooner(self.span_at);
-        if self.settings.autonomous {
+        if self.addressing.greets() {
             sooner(self.greet_at);
         }
         let mut active = false;
         for peer in &self.peers {
-            sooner(if peer.beat_now { now } else { peer.beat_at });
-            peer.gap_at.into_iter().for_each(&mut sooner);
-            peer.ask_at.into_iter().for_each(&mut sooner);
-            let interval_ns = self.their_interval(peer);
+            sooner(peer.beats.due_at(now));
+            peer.rx.due_at().into_iter().for_each(&mut sooner);
+            peer.session.due_at().into_iter().for_each(&mut sooner);
+            let interval_ns = peer.beat_interval_ns();
             let deaths = peer.links.iter().filter_map(|link| peer.dies_at(link, interval_ns));
             deaths.for_each(&mut sooner);
             active |= peer.is_active(now, ACTIVE_NS);

@@ -15,6 +15,8 @@ pub(super) const FLAGS: u8 = REPLY | ACTIVE | HOLD;
 const GREETING: u16 = 0xffff;
 /// Stands for "nothing heard yet".
 const NEVER: u32 = u32::MAX;
+/// The highest age of an echo in us; it stands for everything that is older, too.
+pub const MAX_ECHO_AGE_US: u32 = NEVER - 1;
 
 /// The newest time of the other side that was heard on a link.
 #[derive(Copy, Clone, Debug, Eq, PartialEq)]
@@ -133,7 +135,8 @@ impl Heartbeat {
 
     /// Writes the frame into `out`, in place of what was there.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let echo = self.echo.map_or((0, NEVER), |echo| (echo.time_us, echo.age_us.min(NEVER - 1)));
+        let echo =
+            self.echo.map_or((0, NEVER), |echo| (echo.time_us, echo.age_us.min(MAX_ECHO_AGE_US)));
         out.clear();
         out.extend_from_slice(&head(self.dst, self.src, HEARTBEAT, self.flags));
         out.extend_from_slice(&self.link.map_or(GREETING, u16::from).to_be_bytes());
