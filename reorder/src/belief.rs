@@ -7,6 +7,7 @@
 //! it look old, for good.
 
 use crate::seq::Seq;
+use crate::wire::MAX_LINKS;
 use crate::Nanos;
 
 /// So many frames must say about the same before a jump is believed.
@@ -177,7 +178,7 @@ pub struct Position {
 struct Denied {
     since: Nanos,
     /// What each link said last, and how often.
-    said: [(Seq, u8); 64],
+    said: [(Seq, u8); MAX_LINKS],
 }
 
 impl Position {
@@ -211,7 +212,7 @@ impl Position {
             self.denied = None;
             return true;
         }
-        let fresh = || Box::new(Denied { since: now, said: [(Seq(0), 0); 64] });
+        let fresh = || Box::new(Denied { since: now, said: [(Seq(0), 0); MAX_LINKS] });
         let denied = self.denied.get_or_insert_with(fresh);
         if let Some((said, times)) = denied.said.get_mut(usize::from(link)) {
             (*said, *times) = (next, times.saturating_add(1));

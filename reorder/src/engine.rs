@@ -35,7 +35,7 @@ use crate::sched::paced::NicBuckets;
 use crate::sched::Bucket;
 use crate::seq::Seq;
 pub use crate::wire::Mode;
-use crate::wire::{Mac, Tag};
+use crate::wire::{Mac, Tag, NO_LIMIT};
 use crate::Nanos;
 
 use addressing::Addressing;
@@ -312,7 +312,7 @@ impl Engine {
         let inherited_kbps =
             if alive_kbps == 0 { dead_kbps / usable.count_ones().max(1) } else { 0 };
         for link in &peer.links {
-            let own = self.nics.get(&link.own_port).map_or(u32::MAX, |nic| nic.rate_kbps);
+            let own = self.nics.get(&link.own_port).map_or(NO_LIMIT, |nic| nic.rate_kbps);
             let heir = usable & link.bit() != 0;
             let rate = link.rate_kbps().max(if heir { inherited_kbps } else { 0 }).min(own);
             peer.tx.set_rate(now, link.number, u64::from(rate) * 1000);

@@ -13,10 +13,7 @@ use ri2n_reorder::seq::Seq;
 use ri2n_reorder::sys::signals::Signals;
 use ri2n_reorder::sys::watchdog::{self, Watchdog};
 use ri2n_reorder::sys::{self, Unavailable};
-use ri2n_reorder::wire::{Mac, NO_LIMIT};
-
-/// An Ethernet head, which an MTU does not count.
-const ETHERNET: usize = 14;
+use ri2n_reorder::wire::{Mac, ETHERNET, NO_LIMIT};
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
@@ -100,7 +97,7 @@ fn settings(options: &Options, facts: &Facts) -> Result<Settings, Unavailable> {
     Ok(Settings {
         own: facts.own_mac.map(Mac),
         autonomous,
-        longest: options.mtu_wire + ETHERNET,
+        longest: options.mtu_wire + ETHERNET, // an MTU does not count the Ethernet header
         overhead: options.overhead,
         udp_unordered: options.udp_unordered,
         max_memory: options.max_memory,

@@ -15,10 +15,7 @@ use clock::Clock;
 use links::Links;
 use losses::Losses;
 
-/// Ranges in one request to repeat, at most.
-pub const MAX_RANGES: usize = 128;
-/// Frames in one range of such a request, at most.
-pub const MAX_RANGE: u16 = 1024;
+pub use crate::wire::repeat::{MAX_RANGE, MAX_RANGES};
 
 /// A buffer begins with this many slots and grows with what it has to hold.
 const FIRST_SLOTS: usize = 64;

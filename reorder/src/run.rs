@@ -27,9 +27,6 @@ use log::Level;
 use outlets::Outlets;
 use status::StatusSocket;
 
-/// VLAN ID of what goes to and comes from the controller.
-pub const CONTROLLER_VLAN: u16 = 4094;
-
 /// Makes super-frames of what goes to the host.
 pub trait Merge {
     /// Takes a complete frame, and hands out what is ready.

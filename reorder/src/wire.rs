@@ -25,7 +25,7 @@ pub use malformed::Malformed;
 pub use repeat::{Ranges, Repeat};
 pub use report::{Report, ReportEntry};
 pub use seal::seal;
-pub use tag::{pop_tag, push_tag, read_tag, Tag};
+pub use tag::{pop_tag, push_tag, read_tag, Tag, TAG_LENGTH, TAG_TYPE};
 
 use reader::Reader;
 
@@ -41,8 +41,10 @@ pub const OVERHEAD: usize = 22;
 pub const MAX_LINKS: usize = 64;
 /// Highest port number of a host's NIC.
 pub const MAX_PORT: u8 = 62;
+/// Bytes of the two addresses of an Ethernet header.
+pub const MACS: usize = 12;
 /// Bytes of an Ethernet header: two addresses and an EtherType.
-pub const ETHERNET: usize = 14;
+pub const ETHERNET: usize = MACS + 2;
 /// Bytes of the longest frame: an Ethernet header and the longest IPv4 packet.
 pub const MAX_FRAME: usize = ETHERNET + 0xffff;
 /// Bytes of the shortest frame without a payload: shorter ones are padded by who sends them, so
@@ -106,7 +108,7 @@ pub fn parse(frame: &[u8]) -> Result<Message<'_>, Malformed> {
     let (dst, src) = (rest.mac()?, rest.mac()?);
     match rest.u16()? {
         ETHERTYPE => {}
-        tag @ (0x8100 | 0x88a8 | 0x9100) => return Err(Malformed::Tagged(tag)),
+        tag @ (TAG_TYPE | 0x88a8 | 0x9100) => return Err(Malformed::Tagged(tag)),
         _ => return Err(Malformed::NotOurs),
     }
     if frame.len() > MAX_FRAME {

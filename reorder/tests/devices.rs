@@ -9,14 +9,13 @@ use namespace::{in_namespace, ip, make_tap, make_veth, wait_for};
 use ri2n_reorder::sys::interface::Interfaces;
 use ri2n_reorder::sys::packet::{PacketSocket, Received, BATCH};
 use ri2n_reorder::sys::tap::Tap;
-
-const ETHERTYPE: u16 = 0x88b6;
+use ri2n_reorder::wire::ETHERTYPE;
 
 /// A frame of ours with `length` bytes, the number in it and, if wanted, a tag behind the MACs.
 fn frame(number: u8, length: usize, tag: Option<[u8; 4]>) -> Vec<u8> {
     let mut frame = [[0xff; 6], [2, 0, 0, 0, 0, 2]].concat();
     frame.extend(tag.into_iter().flatten());
-    frame.extend([0x88, 0xb6]);
+    frame.extend(ETHERTYPE.to_be_bytes());
     frame.extend(std::iter::repeat_n(number, length - 14));
     frame
 }

@@ -8,7 +8,7 @@ use common::{figure4, mac, shares, world, Fault, World, LINK_BPS, MS, S};
 use ri2n_reorder::driver::Driver;
 use ri2n_reorder::engine::Mode;
 use ri2n_reorder::seq::Seq;
-use ri2n_reorder::wire::{self, DataHead, Tag};
+use ri2n_reorder::wire::{self, DataHead, Tag, NO_LIMIT};
 
 /// A full frame of a host with an MTU of 1,478.
 const FULL: usize = 1492;
@@ -148,8 +148,8 @@ fn a_dead_link_loses_nothing_and_holds_up_nothing_for_long() {
 #[test]
 fn a_link_that_may_carry_nothing_takes_over_when_the_one_that_may_is_dead() {
     let mut world = two_hosts(&[LINK_BPS; 2], 12);
-    world.introduce_peer(0, 1, &[u32::MAX, 0]);
-    world.introduce_peer(1, 0, &[u32::MAX, 0]);
+    world.introduce_peer(0, 1, &[NO_LIMIT, 0]);
+    world.introduce_peer(1, 0, &[NO_LIMIT, 0]);
     let sent = |world: &mut World| {
         world.engine(1).status()["peers"][0]["links"][1]["sent"].as_u64().unwrap_or(0)
     };

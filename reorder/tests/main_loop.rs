@@ -16,10 +16,8 @@ use ri2n_reorder::sys::interface::Interfaces;
 use ri2n_reorder::sys::packet::{PacketSocket, Received, BATCH};
 use ri2n_reorder::sys::signals::Signals;
 use ri2n_reorder::sys::tap::Tap;
-use ri2n_reorder::wire::Tag;
+use ri2n_reorder::wire::{Tag, ETHERTYPE};
 use ri2n_reorder::Nanos;
-
-const ETHERTYPE: u16 = 0x88b6;
 
 /// What the engine saw, and what it shall do.
 #[derive(Default)]

@@ -6,6 +6,7 @@ mod common;
 
 use common::{world, World, MS, S};
 use ri2n_reorder::engine::Mode;
+use ri2n_reorder::wire::NO_LIMIT;
 
 const FULL: usize = 1492;
 const MBIT: u64 = 1_000_000;
@@ -62,8 +63,8 @@ fn a_helper_wakes_at_most_twice_for_a_frame() {
 fn a_link_that_may_carry_nothing_wakes_nobody() {
     let nics = vec![(0, 100 * MBIT), (1, 40 * MBIT)];
     let mut world = world(&[nics.clone(), nics], Mode::Paced, 5);
-    world.introduce_peer(0, 1, &[0, u32::MAX]);
-    world.introduce_peer(1, 0, &[0, u32::MAX]);
+    world.introduce_peer(0, 1, &[0, NO_LIMIT]);
+    world.introduce_peer(1, 0, &[0, NO_LIMIT]);
     world.run(50 * MS);
     world.send(1, 0, 0, FULL);
     let found = wakes_per_frame(&mut world);

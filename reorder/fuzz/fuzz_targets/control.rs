@@ -4,6 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use ri2n_reorder::wire::control::WHOLE_WEIGHT_PPM;
+use ri2n_reorder::wire::report::MAX_ENTRIES;
 use ri2n_reorder::wire::{
     parse, seal, Body, Message, CONTROLLER_MAC, ETHERTYPE, HELPER_MAC, MAX_LINKS, MAX_PORT, VERSION,
 };
@@ -37,7 +38,7 @@ fuzz_target!(|bytes: &[u8]| {
             let frames: usize = repeat.ranges.iter().map(|(_, frames)| usize::from(frames)).sum();
             assert!((1..=128 * 1024).contains(&frames));
         }
-        Message::Report(report) => assert!(report.entries.len() <= 36),
+        Message::Report(report) => assert!(report.entries.len() <= MAX_ENTRIES),
         other => panic!("read as {other:?}"),
     }
 });

@@ -1,7 +1,7 @@
 //! Without a controller: greetings on every NIC tell who is there, and by which NICs.
 
 use super::link::{Configured, Link};
-use super::{Engine, IDLE_NS, MAX_PEERS};
+use super::{Engine, IDLE_NS, MAX_PEERS, MS};
 use crate::driver::{Out, Sink};
 use crate::seq::Seq;
 use crate::wire::{Heartbeat, Mac, NO_LIMIT};
@@ -45,7 +45,7 @@ impl Engine {
             session: ((self.settings.seed >> 32) as u32).max(1),
             seq: Seq(self.greetings),
             time_us: (now / 1000) as u32,
-            next_within_ms: (IDLE_NS / 1_000_000) as u16,
+            next_within_ms: (IDLE_NS / MS) as u16,
             cnt: position as u16,
             limit_kbps: nic.rate_kbps,
             own,

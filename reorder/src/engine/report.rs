@@ -46,7 +46,7 @@ impl Engine {
                 });
             }
         }
-        let time_ms = (now.saturating_sub(self.began) / 1_000_000) as u32;
+        let time_ms = (now.saturating_sub(self.began) / MS) as u32;
         // Without peers, too: a controller must learn from it why it is refused.
         let none: &[ReportEntry] = &[];
         for part in entries.chunks(MAX_ENTRIES).chain(entries.is_empty().then_some(none)) {

@@ -98,7 +98,7 @@ impl Rx {
 
     /// Data arrives; true if none did for a while, so that the peer has to be told.
     pub(super) fn traffic_begins(&mut self, now: Nanos) -> bool {
-        !self.received_ns.replace(now).is_some_and(|at| now.saturating_sub(at) < ACTIVE_NS)
+        self.received_ns.replace(now).is_none_or(|at| now.saturating_sub(at) >= ACTIVE_NS)
     }
 
     /// Whether data arrived within `span_ns`.

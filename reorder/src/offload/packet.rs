@@ -1,14 +1,13 @@
 //! Where the headers of a TCP or UDP packet lie in an Ethernet frame.
 
 use super::OffloadError;
+use crate::wire::{ETHERNET, TAG_LENGTH, TAG_TYPE};
 
 /// IP protocol number of TCP.
 pub const TCP: u8 = 6;
 /// IP protocol number of UDP.
 pub const UDP: u8 = 17;
 
-const ETHERNET: usize = 14;
-const TAG: usize = 4;
 const IPV6_HEADER: usize = 40;
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
@@ -39,7 +38,10 @@ impl Layout {
     pub fn find(frame: &[u8]) -> Result<Self, OffloadError> {
         let ethertype = u16_at(frame, ETHERNET - 2)?;
         let (ip, ethertype) = match ethertype {
-            0x8100 | 0x88a8 => (ETHERNET + TAG, u16_at(frame, ETHERNET + TAG - 2)?),
+            TAG_TYPE | 0x88a8 => {
+                let ip = ETHERNET + TAG_LENGTH;
+                (ip, u16_at(frame, ip - 2)?)
+            }
             _ => (ETHERNET, ethertype),
         };
         match ethertype {

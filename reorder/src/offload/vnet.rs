@@ -5,6 +5,7 @@
 //! used for reading.
 
 use super::OffloadError;
+use crate::wire::ETHERNET;
 
 const NEEDS_CSUM: u8 = 1;
 const DATA_VALID: u8 = 2;
@@ -13,8 +14,6 @@ const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
 const GSO_ECN: u8 = 0x80;
-/// Destination, source, EtherType.
-const ETHERNET: usize = 14;
 
 /// What a super-frame is to be cut into.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

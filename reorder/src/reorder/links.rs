@@ -1,6 +1,7 @@
 //! How far each link has come.
 
 use crate::seq::Seq;
+use crate::wire::MAX_LINKS;
 
 /// What the links of a session have delivered; links are numbered 0..=63 and others are ignored.
 ///
@@ -12,16 +13,22 @@ use crate::seq::Seq;
 ///   neither the link nor the session.
 #[derive(Debug)]
 pub(super) struct Links {
-    newest: [Seq; 64],
+    newest: [Seq; MAX_LINKS],
     heard: u64,
-    far_next: [Seq; 64],
+    far_next: [Seq; MAX_LINKS],
     far: u64,
     live: u64,
 }
 
 impl Links {
     pub fn new() -> Self {
-        Links { newest: [Seq(0); 64], heard: 0, far_next: [Seq(0); 64], far: 0, live: 0 }
+        Links {
+            newest: [Seq(0); MAX_LINKS],
+            heard: 0,
+            far_next: [Seq(0); MAX_LINKS],
+            far: 0,
+            live: 0,
+        }
     }
 
     /// Says which links are live now; true if one died.
@@ -88,7 +95,7 @@ fn bit(link: u8) -> u64 {
 }
 
 /// The earliest sequence of `links`, if they are all of `live`.
-fn earliest(links: u64, live: u64, of: &[Seq; 64]) -> Option<Seq> {
+fn earliest(links: u64, live: u64, of: &[Seq; MAX_LINKS]) -> Option<Seq> {
     if links != live || live == 0 {
         return None;
     }

@@ -5,12 +5,10 @@ use crate::sys::interface::Interfaces;
 use crate::sys::packet::PacketSocket;
 use crate::sys::tap::Tap;
 use crate::sys::Unavailable;
-use crate::wire::OVERHEAD;
+use crate::wire::{ETHERTYPE, OVERHEAD};
 
 use super::log::{say, Level};
 
-/// EtherType of our frames.
-pub const ETHERTYPE: u16 = 0x88b6;
 /// What a frame of the wire may have besides its payload: Ethernet head, tags of ours and of
 /// others.
 const HEADS: usize = 128;

@@ -14,18 +14,16 @@ use crate::sys::packet::{PacketSocket, Received, BATCH};
 use crate::sys::tap::{Tap, VNET};
 use crate::sys::{reason, Unavailable};
 
-use super::devices::{Devices, Wire, ETHERTYPE};
+use super::devices::{Devices, Wire};
 use super::log::{say, Level};
 use super::pool::Pool;
-use super::{Merge, CONTROLLER_VLAN};
+use super::Merge;
 use crate::driver::{Out, Sink};
 use crate::offload::vnet::VnetHdr;
-use crate::wire::Tag;
+use crate::wire::{Tag, CONTROL_VID, ETHERTYPE, MAX_LINKS, TAG_LENGTH};
 
 /// Frames that may wait until a device takes them.
 const WAITING: usize = 256;
-/// A link number's tag is the number + 1; links are 0 to 63.
-const LINKS: u8 = 64;
 
 /// What became of frames that were to be written to, or were read from, one side.
 #[derive(Clone, Copy, Debug, Default)]
@@ -273,7 +271,7 @@ impl<M: Merge> Outlets<M> {
             let room = frame.capacity();
             let read = wire.tap.read_tagged(&mut frame);
             if let (Ok(tag), true) = (&read, frame.len() < room) {
-                return Ok(Some((tag.map(tag_from), frame)));
+                return Ok(Some((tag.and_then(Tag::from_bytes), frame)));
             }
             self.pool.give(frame);
             match read {
@@ -396,12 +394,12 @@ impl<M: Merge> Sink for Outlets<M> {
     fn wire(&mut self, port: Out, frame: Vec<u8>) {
         let Outlets { wire, pool, .. } = self;
         match (wire, port) {
-            (WireOut::Bridge(tap), Out::Link(link, _)) if link < LINKS => {
+            (WireOut::Bridge(tap), Out::Link(link, _)) if usize::from(link) < MAX_LINKS => {
                 tap.send(Head::Tag(tag_bytes(u16::from(link) + 1)), frame, pool);
             }
             (WireOut::Bridge(tap), Out::Slots) => tap.send(Head::None, frame, pool),
             (WireOut::Bridge(tap), Out::Controller) => {
-                tap.send(Head::Tag(tag_bytes(CONTROLLER_VLAN)), frame, pool)
+                tap.send(Head::Tag(tag_bytes(CONTROL_VID)), frame, pool)
             }
             (WireOut::Nics(nics), Out::Link(_, nic) | Out::Nic(nic))
                 if usize::from(nic) < nics.len() =>
@@ -434,15 +432,9 @@ fn nic_out(name: String, socket: PacketSocket) -> NicOut {
     NicOut { name, mac, socket, queue: VecDeque::new(), count: Counters::default(), waits: false }
 }
 
-/// An 802.1Q tag of priority 0.
-fn tag_bytes(vid: u16) -> [u8; 4] {
-    let [high, low] = vid.to_be_bytes();
-    [0x81, 0x00, high, low]
-}
-
-fn tag_from(bytes: [u8; 4]) -> Tag {
-    let tci = u16::from_be_bytes([bytes[2], bytes[3]]);
-    Tag { vid: tci & 0xfff, pcp: (tci >> 13) as u8 }
+/// The bytes of a tag of priority 0.
+fn tag_bytes(vid: u16) -> [u8; TAG_LENGTH] {
+    Tag { vid, pcp: 0 }.to_bytes()
 }
 
 #[cfg(test)]
@@ -451,8 +443,8 @@ mod tests {
 
     #[test]
     fn a_tag_keeps_vlan_and_priority() {
-        assert_eq!(tag_from(tag_bytes(4094)), Tag { vid: 4094, pcp: 0 });
-        assert_eq!(tag_from([0x81, 0, 0xf0, 0x05]), Tag { vid: 5, pcp: 7 });
+        assert_eq!(Tag::from_bytes(tag_bytes(4094)), Some(Tag { vid: 4094, pcp: 0 }));
+        assert_eq!(Tag::from_bytes([0x81, 0, 0xf0, 0x05]), Some(Tag { vid: 5, pcp: 7 }));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Picks a link for each frame of a peer, at the rates that the receiver granted.
 
 use super::{bits, Bucket};
+use crate::wire::MAX_LINKS;
 use crate::Nanos;
 
 /// Full frames that a bucket is deep at least. More would wait in a slow link, and all behind them
@@ -11,6 +12,9 @@ const DEPTH_FRAMES: u64 = 1;
 const DEPTH_NS: u64 = 500_000;
 /// The part of its own NICs' rates that a host uses, so that no queue builds up in them.
 const NIC_USE: f64 = 0.995;
+
+/// The highest number of a link.
+const LAST_LINK: u8 = MAX_LINKS as u8 - 1;
 
 /// One peer's links, each with a token bucket.
 ///
@@ -30,12 +34,12 @@ impl Paced {
     /// No link has a rate yet; `frame` is what a full frame costs, in bytes with everything that is
     /// counted on the medium.
     pub fn new(frame: usize) -> Self {
-        Self { buckets: Vec::new(), frame: frame as u64, last: 63 }
+        Self { buckets: Vec::new(), frame: frame as u64, last: LAST_LINK }
     }
 
     /// `link` (0..=63, others are ignored) may carry `rate_bps` bit/s from `now` on. 0 stops it.
     pub fn set(&mut self, now: Nanos, link: u8, rate_bps: u64) {
-        if link > 63 {
+        if link > LAST_LINK {
             return;
         }
         let place = usize::from(link);
@@ -79,7 +83,7 @@ impl Paced {
         let mut soonest = Nanos::MAX;
         // Of links that are equally good the next one in turn: a trickle of frames uses all of
         // them.
-        let turned = usable & !(u64::MAX >> (63 - self.last));
+        let turned = usable & !(u64::MAX >> (LAST_LINK - self.last));
         for link in bits(turned).chain(bits(usable & !turned)) {
             let Some(Some(bucket)) = self.buckets.get_mut(usize::from(link)) else { continue };
             bucket.refill(now);

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use super::bits;
+use crate::wire::MAX_LINKS;
 
 /// Frames' worth of bytes by which a link may be ahead of or behind its share; one when weights or
 /// usable links change, so that nothing is made up for in a burst.
@@ -23,8 +24,8 @@ const LARGEST: usize = 65_535;
 /// unless all usable links have weight 0, and then they share equally.
 #[derive(Clone, Debug)]
 pub struct Weighted {
-    weights: [u32; 64],
-    credit: [i64; 64],
+    weights: [u32; MAX_LINKS],
+    credit: [i64; MAX_LINKS],
     most: i64,
     shares: Shares,
 }
@@ -36,15 +37,15 @@ struct Shares {
     /// The links that take part.
     links: u64,
     /// Share of each in 2^-32.
-    fraction: [u64; 64],
+    fraction: [u64; MAX_LINKS],
 }
 
 impl Weighted {
     /// No link has a weight yet; `frame` is the size of a full frame in bytes.
     pub fn new(frame: usize) -> Self {
         let most = MAX_BEHIND * (frame.clamp(64, LARGEST) as u64 * SCALE) as i64;
-        let shares = Shares { usable: 0, links: 0, fraction: [0; 64] };
-        Self { weights: [0; 64], credit: [0; 64], most, shares }
+        let shares = Shares { usable: 0, links: 0, fraction: [0; MAX_LINKS] };
+        Self { weights: [0; MAX_LINKS], credit: [0; MAX_LINKS], most, shares }
     }
 
     /// Gives `link` a weight, in any unit that all links of this peer share; 0 drains it. Links

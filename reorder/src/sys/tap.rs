@@ -7,11 +7,10 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use super::interface::{request, Interfaces};
 use super::{checked, checked_len, Unavailable};
+use crate::wire::{MACS, TAG_LENGTH, TAG_TYPE};
 
 /// Length of the virtio_net header, in bytes.
 pub const VNET: usize = 10;
-/// Where the 802.1Q tag of an Ethernet frame is: behind the two MACs.
-const TAG_AT: usize = 12;
 /// What offloads are asked of the kernel, best first: those with segmentation of UDP came with
 /// Linux 6.2.
 const OFFLOADS: [libc::c_uint; 3] = [
@@ -161,12 +160,12 @@ impl Tap {
 
     /// As [`Tap::read`], of a TAP without virtio_net header: an 802.1Q tag (EtherType 0x8100) is
     /// taken out of the frame and returned. There is always room for 64 bytes.
-    pub fn read_tagged(&self, frame: &mut Vec<u8>) -> io::Result<Option<[u8; 4]>> {
+    pub fn read_tagged(&self, frame: &mut Vec<u8>) -> io::Result<Option<[u8; TAG_LENGTH]>> {
         frame.clear();
         frame.reserve(64);
-        let mut tag = [0; 4];
+        let mut tag = [0; TAG_LENGTH];
         let room = frame.spare_capacity_mut();
-        let (macs, rest) = room.split_at_mut(TAG_AT);
+        let (macs, rest) = room.split_at_mut(MACS);
         let parts = [
             libc::iovec { iov_base: macs.as_mut_ptr().cast(), iov_len: macs.len() },
             libc::iovec { iov_base: tag.as_mut_ptr().cast(), iov_len: tag.len() },
@@ -175,11 +174,11 @@ impl Tap {
         // SAFETY: all parts are writable for the given lengths.
         let length = checked_len(unsafe { libc::readv(self.file.as_raw_fd(), parts.as_ptr(), 3) })?;
         let length = length.min(frame.capacity() + tag.len());
-        let behind = length.saturating_sub(TAG_AT);
+        let behind = length.saturating_sub(MACS);
         // SAFETY: of `length` bytes the kernel wrote min(length, 12) to `macs`, the next 4 to
         // `tag`, the others to `rest`, which follows `macs` in the frame.
         unsafe { frame.set_len(length - behind.min(tag.len())) };
-        if behind >= tag.len() && tag[..2] == [0x81, 0x00] {
+        if behind >= tag.len() && tag[..2] == TAG_TYPE.to_be_bytes() {
             return Ok(Some(tag));
         }
         // Rare: not a tag after all, so these bytes belong into the frame.
@@ -196,8 +195,8 @@ impl Tap {
     }
 
     /// As [`Tap::write`], of a TAP without virtio_net header, with `tag` put in behind the MACs.
-    pub fn write_tagged(&self, tag: [u8; 4], frame: &[u8]) -> io::Result<()> {
-        let (macs, rest) = frame.split_at(TAG_AT.min(frame.len()));
+    pub fn write_tagged(&self, tag: [u8; TAG_LENGTH], frame: &[u8]) -> io::Result<()> {
+        let (macs, rest) = frame.split_at(MACS.min(frame.len()));
         self.write_parts(&[macs, &tag, rest])
     }
 

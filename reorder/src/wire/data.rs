@@ -2,7 +2,7 @@
 
 use super::seal::seal_header;
 use super::{
-    head, link_number, session_number, Mac, Malformed, Reader, DATA, ETHERTYPE, HEAD, HEADER,
+    head, link_number, session_number, Mac, Malformed, Reader, DATA, ETHERTYPE, HEAD, HEADER, MACS,
     OVERHEAD,
 };
 use crate::seq::Seq;
@@ -15,8 +15,6 @@ pub const UNORDERED: u8 = 2;
 pub const MORE: u8 = 4;
 pub(super) const FLAGS: u8 = REPEATED | UNORDERED | MORE;
 
-/// Bytes of destination and source address.
-const MACS: usize = 12;
 /// Where the original frame's EtherType and payload begin in the envelope.
 const INNER: usize = MACS + OVERHEAD;
 

@@ -1,13 +1,13 @@
 //! The 802.1Q tag between bridge and helper.
 
-/// EtherType of the tag.
-const TAG: [u8; 2] = [0x81, 0x00];
-/// Bytes of destination and source address.
-const MACS: usize = 12;
-/// Bytes of a tag.
-const LENGTH: usize = 4;
+use super::MACS;
 
-/// What an 802.1Q tag says; the bit "may be dropped" is not used.
+/// EtherType of the tag.
+pub const TAG_TYPE: u16 = 0x8100;
+/// Bytes of a tag.
+pub const TAG_LENGTH: usize = 4;
+
+/// What an 802.1Q tag says. The bit "may be dropped" is not used.
 #[derive(Copy, Clone, Debug, Eq, PartialEq)]
 pub struct Tag {
     /// VLAN ID, 0..=4095.
@@ -16,29 +16,45 @@ pub struct Tag {
     pub pcp: u8,
 }
 
+impl Tag {
+    /// The tag as it is in a frame. `vid` and `pcp` lose the bits for which it has no room.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; TAG_LENGTH] {
+        let [first, second] = TAG_TYPE.to_be_bytes();
+        let [high, low] = ((u16::from(self.pcp) << 13) | (self.vid & 0xfff)).to_be_bytes();
+        [first, second, high, low]
+    }
+
+    /// Reads a tag; none if the bytes have another EtherType.
+    #[must_use]
+    pub fn from_bytes([first, second, high, low]: [u8; TAG_LENGTH]) -> Option<Self> {
+        if u16::from_be_bytes([first, second]) != TAG_TYPE {
+            return None;
+        }
+        Some(Tag { vid: u16::from_be_bytes([high & 0x0f, low]), pcp: high >> 5 })
+    }
+}
+
 /// The outermost tag of a frame, if it has one and something below it.
 #[must_use]
 pub fn read_tag(frame: &[u8]) -> Option<Tag> {
-    let [0x81, 0x00, high, low, _, _] = *frame.get(MACS..)?.first_chunk::<6>()? else {
-        return None;
-    };
-    Some(Tag { vid: u16::from_be_bytes([high & 0x0f, low]), pcp: high >> 5 })
+    let [first, second, high, low, _, _] = *frame.get(MACS..)?.first_chunk::<6>()?;
+    Tag::from_bytes([first, second, high, low])
 }
 
-/// Puts a tag on a frame; `vid` and `pcp` lose the bits that a tag has no room for.
+/// Puts a tag on a frame. `vid` and `pcp` lose the bits for which a tag has no room.
 pub fn push_tag(frame: &mut Vec<u8>, vid: u16, pcp: u8) {
-    let [high, low] = ((u16::from(pcp) << 13) | (vid & 0xfff)).to_be_bytes();
     let length = frame.len().max(MACS);
-    frame.resize(length + LENGTH, 0);
-    frame.copy_within(MACS..length, MACS + LENGTH);
-    frame[MACS..MACS + LENGTH].copy_from_slice(&[TAG[0], TAG[1], high, low]);
+    frame.resize(length + TAG_LENGTH, 0);
+    frame.copy_within(MACS..length, MACS + TAG_LENGTH);
+    frame[MACS..MACS + TAG_LENGTH].copy_from_slice(&Tag { vid, pcp }.to_bytes());
 }
 
 /// Takes the outermost tag off a frame; a frame without a tag stays as it is.
 pub fn pop_tag(frame: &mut Vec<u8>) -> Option<Tag> {
     let tag = read_tag(frame)?;
-    frame.copy_within(MACS + LENGTH.., MACS);
-    frame.truncate(frame.len() - LENGTH);
+    frame.copy_within(MACS + TAG_LENGTH.., MACS);
+    frame.truncate(frame.len() - TAG_LENGTH);
     Some(tag)
 }
 

@@ -15,7 +15,10 @@ use ri2n_reorder::driver::{Driver, Out, Sink};
 use ri2n_reorder::engine::{Engine, Mode, Settings};
 use ri2n_reorder::offload::vnet::VnetHdr;
 use ri2n_reorder::seq::Seq;
-use ri2n_reorder::wire::{self, Body, Control, Mac, Nic, PeerLink, Tag, CONTROL_VID, NO_LIMIT};
+use ri2n_reorder::wire::{
+    self, Body, Control, Mac, Nic, PeerLink, Tag, BOUNCED_PCP, CONTROL_VID, ETHERNET, ETHERTYPE,
+    NO_LIMIT,
+};
 use ri2n_reorder::Nanos;
 
 pub const MS: Nanos = 1_000_000;
@@ -128,7 +131,7 @@ impl World {
         Settings {
             own: None,
             autonomous: false,
-            longest: 14 + MTU,
+            longest: ETHERNET + MTU,
             overhead: 0,
             udp_unordered: false,
             max_memory: 64 << 20,
@@ -579,7 +582,7 @@ impl World {
 
     fn arrive(&mut self, to: usize, port: u8, from: usize, frame: Vec<u8>) {
         *self.rx_bytes.entry((to, port)).or_default() += frame.len() as u64;
-        if frame[12..14] != [0x88, 0xb6] {
+        if frame[12..14] != ETHERTYPE.to_be_bytes() {
             self.delivered(to, &frame);
             return;
         }
@@ -599,7 +602,12 @@ impl World {
             };
             let mut back = frame;
             wire::set_macs(&mut back, mac(from), mac(to));
-            self.wire_in(from, Some(Tag { vid: u16::from(link.1), pcp: 7 }), link.1, back);
+            self.wire_in(
+                from,
+                Some(Tag { vid: u16::from(link.1), pcp: BOUNCED_PCP }),
+                link.1,
+                back,
+            );
         }
     }
 

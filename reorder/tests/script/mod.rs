@@ -13,7 +13,7 @@ use ri2n_reorder::offload::vnet::VnetHdr;
 use ri2n_reorder::seq::Seq;
 use ri2n_reorder::wire::{
     self, repeat, Body, Control, DataHead, Heartbeat, Mac, Message, Nic, PeerLink, Tag,
-    CONTROL_VID, NO_LIMIT,
+    CONTROL_VID, MAX_LINKS, NO_LIMIT,
 };
 use ri2n_reorder::Nanos;
 
@@ -132,8 +132,8 @@ struct Play<'a> {
     /// The peer's session, and what it would send next.
     theirs: u32,
     next: u32,
-    link_next: [u32; 64],
-    beats: [u32; 64],
+    link_next: [u32; MAX_LINKS],
+    beats: [u32; MAX_LINKS],
     generation: u32,
 }
 
@@ -163,8 +163,8 @@ pub fn run(bytes: &[u8]) -> Counters {
         out: Checked { autonomous, session: 0, sent: VecDeque::new(), delivered: 0 },
         theirs: 7,
         next: if first & 16 != 0 { u32::MAX - 40 } else { 0 },
-        link_next: [0; 64],
-        beats: [0; 64],
+        link_next: [0; MAX_LINKS],
+        beats: [0; MAX_LINKS],
         generation: 1,
     };
     play.begin();
@@ -307,7 +307,7 @@ impl Play<'_> {
             14 => {
                 // The peer begins anew, as far as it goes.
                 self.theirs = self.theirs.wrapping_add(1).max(1);
-                (self.next, self.link_next, self.beats) = (0, [0; 64], [0; 64]);
+                (self.next, self.link_next, self.beats) = (0, [0; MAX_LINKS], [0; MAX_LINKS]);
                 self.beat(link, 0, 0, 0);
             }
             _ => {
