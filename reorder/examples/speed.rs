@@ -118,7 +118,7 @@ struct Receiving {
     policy: Policy,
     ask: Vec<(Seq, u16)>,
     now: Nanos,
-    came: u64,
+    arrived: u64,
     out: u64,
 }
 
@@ -137,7 +137,7 @@ impl Receiving {
             },
             ask: Vec::new(),
             now: 0,
-            came: 0,
+            arrived: 0,
             out: 0,
         }
     }
@@ -155,8 +155,8 @@ impl Receiving {
             black_box(frame);
             self.out += 1;
         }
-        self.came += 1;
-        if self.came % 64 == 0 && self.buffer.is_waiting() {
+        self.arrived += 1;
+        if self.arrived % 64 == 0 && self.buffer.is_waiting() {
             self.buffer.poll(self.now, (1 << LINKS) - 1, &self.policy, &mut self.ask);
         }
     }

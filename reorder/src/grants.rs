@@ -85,7 +85,7 @@ struct Peer {
     links: Vec<GrantLink>,
     /// Bit/s for each link, and what they were when a change was last worth telling.
     grants: Vec<f64>,
-    told: Vec<f64>,
+    announced: Vec<f64>,
     demand_bps: f64,
     /// Bytes that came in since the last update.
     bytes: u64,
@@ -156,7 +156,7 @@ impl<P: Copy + Ord> Granter<P> {
         let known = self.peers.entry(peer).or_insert_with(|| Peer {
             links: Vec::new(),
             grants: Vec::new(),
-            told: Vec::new(),
+            announced: Vec::new(),
             demand_bps: 0.0,
             bytes: 0,
             active_at: None,
@@ -171,7 +171,7 @@ impl<P: Copy + Ord> Granter<P> {
             };
             links.iter().map(rate).collect()
         };
-        (known.grants, known.told) = (kept(&known.grants), kept(&known.told));
+        (known.grants, known.announced) = (kept(&known.grants), kept(&known.announced));
         known.links = links;
     }
 
@@ -259,11 +259,11 @@ impl<P: Copy + Ord> Granter<P> {
             };
             peer.grants =
                 peer.links.iter().zip(rates).map(|(link, rate)| rate.max(least(link))).collect();
-            let worth = |(told, grant): (&f64, &f64)| {
-                (told - grant).abs() > self.settings.worth_telling * told.max(*grant)
+            let worth = |(announced, grant): (&f64, &f64)| {
+                (announced - grant).abs() > self.settings.worth_telling * announced.max(*grant)
             };
-            if peer.told.iter().zip(&peer.grants).any(worth) {
-                peer.told.clone_from(&peer.grants);
+            if peer.announced.iter().zip(&peer.grants).any(worth) {
+                peer.announced.clone_from(&peer.grants);
                 changed = true;
             }
         }

@@ -6,9 +6,7 @@ use std::path::PathBuf;
 use clap::{Parser, ValueEnum};
 
 use crate::sys::interface::NAME_MAX;
-
-/// NICs of one host, at most, without a controller: a link number has 8 positions for each end.
-pub const MAX_NICS: usize = 8;
+use crate::wire::MAX_NICS;
 
 /// Stripes the packets of one connection over several links, and restores their order.
 #[derive(Parser, Debug)]
@@ -249,7 +247,7 @@ fn several_nics(nics: Vec<Nic>, plain: &str) -> Result<Vec<Nic>, String> {
     if nics.is_empty() {
         return Err("--autonomous needs --wire NIC[=RATE],...".into());
     }
-    if nics.len() > MAX_NICS {
+    if nics.len() > usize::from(MAX_NICS) {
         return Err(format!("--wire: {} NICs, at most {MAX_NICS}", nics.len()));
     }
     for (i, nic) in nics.iter().enumerate() {

@@ -32,9 +32,9 @@ fn usable(world: &mut World, host: usize) -> Vec<(u64, u64, u64)> {
 fn weights(world: &mut World, host: usize) -> Vec<f64> {
     let status = world.engine(host).status();
     let links = status["peers"][0]["links"].as_array().unwrap().clone();
-    let told: Vec<f64> = links.iter().map(|link| link["weight_ppm"].as_f64().unwrap()).collect();
-    let whole: f64 = told.iter().sum();
-    told.iter().map(|weight| weight / whole).collect()
+    let weights: Vec<f64> = links.iter().map(|link| link["weight_ppm"].as_f64().unwrap()).collect();
+    let whole: f64 = weights.iter().sum();
+    weights.iter().map(|weight| weight / whole).collect()
 }
 
 #[test]

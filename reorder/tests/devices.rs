@@ -237,10 +237,10 @@ fn packet_sockets_carry_batches_in_order() {
         drops += other.drops().unwrap();
         let mut kept = Vec::new();
         while other.receive(&mut buffers(BATCH, 2048), &mut kept).is_ok() {}
-        let most = flood.len() - kept.len();
+        let max_drops = flood.len() - kept.len();
         assert!(
-            drops as usize <= most,
-            "{drops} drops, but only {most} of {} did not come",
+            drops as usize <= max_drops,
+            "{drops} drops, but only {max_drops} of {} did not come",
             flood.len()
         );
         ip("link set veth0 down");

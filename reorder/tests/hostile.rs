@@ -99,12 +99,12 @@ fn what_was_to_be_repeated_to_a_peer_that_is_not_striped_to_any_more_keeps_nobod
     host.tell_of(11, peer(1), false);
     host.ask_again(peer(1), 50);
     for _ in 0..20 {
-        host.beat(peer(1), THEIR_SESSION);
+        host.beat(peer(1), REMOTE_SESSION);
         host.run(500 * MS);
     }
     let before = host.seen.heartbeats;
     for _ in 0..20 {
-        host.beat(peer(1), THEIR_SESSION);
+        host.beat(peer(1), REMOTE_SESSION);
         host.run(500 * MS);
     }
     assert_eq!(host.seen.heartbeats - before, 10 * usize::from(LINKS));
@@ -127,7 +127,7 @@ fn frames_kept_for_dead_peers_leave_room_for_those_of_the_living() {
     let mut host = Host::new(Settings { max_memory: 256 << 10, ..settings() });
     let talk = |host: &mut Host, number: u32, frames: usize| {
         host.tell_of(10, peer(number), true);
-        host.beat(peer(number), THEIR_SESSION);
+        host.beat(peer(number), REMOTE_SESSION);
         for _ in 0..frames {
             host.send(peer(number), 1);
             host.run(MS / 10);
@@ -197,7 +197,7 @@ fn a_frame_of_an_old_session_that_was_not_believed_is_none_of_the_new_one() {
     );
     // The peer begins anew, near that number.
     let begin =
-        |host: &mut Host| host.beat_as(peer(1), THEIR_SESSION + 1, |beat| beat.next = Seq(200));
+        |host: &mut Host| host.beat_as(peer(1), REMOTE_SESSION + 1, |beat| beat.next = Seq(200));
     begin(&mut host);
     host.run(20 * MS);
     begin(&mut host);
@@ -215,11 +215,11 @@ fn what_a_session_that_is_over_had_granted_holds_no_link_back() {
     let mut host = with_peer(settings());
     let rate =
         |host: &Host| host.described(peer(1)).unwrap()["links"][1]["rate_bps"].as_u64().unwrap();
-    host.beat_as(peer(1), THEIR_SESSION, |beat| beat.grant_kbps = 10_000);
+    host.beat_as(peer(1), REMOTE_SESSION, |beat| beat.grant_kbps = 10_000);
     assert_eq!(rate(&host), 10_000_000);
     // The peer begins anew, and link 1 carries nothing of that yet.
     let begin = |host: &mut Host| {
-        host.beat_as(peer(1), THEIR_SESSION + 1, |beat| {
+        host.beat_as(peer(1), REMOTE_SESSION + 1, |beat| {
             beat.own = peer(1 + u32::from(beat.link == Some(1)))
         });
     };
@@ -236,10 +236,10 @@ fn a_heartbeat_that_is_replayed_changes_nothing() {
     let rate =
         |host: &Host| host.described(peer(1)).unwrap()["links"][1]["rate_bps"].as_u64().unwrap();
     let old = host.beats;
-    host.beat_as(peer(1), THEIR_SESSION, |beat| beat.grant_kbps = 10_000);
-    host.beat_as(peer(1), THEIR_SESSION, |beat| beat.grant_kbps = 20_000);
+    host.beat_as(peer(1), REMOTE_SESSION, |beat| beat.grant_kbps = 10_000);
+    host.beat_as(peer(1), REMOTE_SESSION, |beat| beat.grant_kbps = 20_000);
     host.beats = old;
-    host.beat_as(peer(1), THEIR_SESSION, |beat| (beat.grant_kbps, beat.hears) = (10_000, 0));
+    host.beat_as(peer(1), REMOTE_SESSION, |beat| (beat.grant_kbps, beat.hears) = (10_000, 0));
     assert_eq!((rate(&host), host.counter("old_heartbeats")), (20_000_000, u64::from(LINKS)));
     assert_eq!(host.described(peer(1)).unwrap()["striped"], true);
 }
@@ -248,10 +248,10 @@ fn a_heartbeat_that_is_replayed_changes_nothing() {
 fn a_peer_that_takes_us_for_another_session_is_told_at_once() {
     let mut host = with_peer(settings());
     host.run(5 * S / 2);
-    host.beat(peer(1), THEIR_SESSION);
+    host.beat(peer(1), REMOTE_SESSION);
     host.run(100 * MS);
     let before = host.seen.heartbeats;
-    host.beat_as(peer(1), THEIR_SESSION, |beat| beat.peer_session ^= 1 << 20);
+    host.beat_as(peer(1), REMOTE_SESSION, |beat| beat.peer_session ^= 1 << 20);
     host.run(5 * MS);
     assert_eq!(host.seen.heartbeats - before, usize::from(LINKS), "and not within a second");
 }
@@ -264,7 +264,7 @@ fn whoever_asks_for_frames_that_never_were_gets_none_and_is_counted() {
     let mut frame = Vec::new();
     let ranges =
         [(Seq(40), 30), (Seq(u32::MAX - 4), 10), (Seq(1 << 20), 1024), (Seq(1 << 31), 1024)];
-    repeat::write(OWN, peer(1), host.session_of(peer(1)), THEIR_SESSION, ranges, &mut frame);
+    repeat::write(OWN, peer(1), host.session_of(peer(1)), REMOTE_SESSION, ranges, &mut frame);
     host.wire(1, frame);
     assert_eq!(host.counter("repeat_not_there"), 20 + 5 + 2048);
     host.run(10 * MS);
@@ -282,7 +282,7 @@ fn a_link_that_comes_back_goes_on_with_its_sequence() {
         heads.filter(|head| head.link == link).map(|head| head.link_seq.0).collect()
     };
     let talk = |host: &mut Host| {
-        host.beat(peer(1), THEIR_SESSION);
+        host.beat(peer(1), REMOTE_SESSION);
         for _ in 0..10 {
             host.send(peer(1), 1);
             host.run(MS);
@@ -304,7 +304,7 @@ fn a_link_that_comes_back_goes_on_with_its_sequence() {
 fn every_heartbeat_of_an_unknown_session_is_counted() {
     let mut host = with_peer(settings());
     for times in 1..=5 {
-        host.beat(peer(1), THEIR_SESSION + 1);
+        host.beat(peer(1), REMOTE_SESSION + 1);
         assert_eq!(host.counter("unknown_session"), times * u64::from(LINKS));
     }
 }
@@ -334,7 +334,7 @@ fn a_nics_number_is_not_cut_to_fit() {
     let mut host = with_peer(settings());
     let mut frame = vec![0; 100];
     let head =
-        DataHead { flags: 0, link: 0, session: THEIR_SESSION, seq: Seq(0), link_seq: Seq(0) };
+        DataHead { flags: 0, link: 0, session: REMOTE_SESSION, seq: Seq(0), link_seq: Seq(0) };
     wire::wrap(&mut frame, &head);
     wire::set_macs(&mut frame, OWN, peer(1));
     host.wire(257, frame);
@@ -409,7 +409,7 @@ fn a_nic_that_another_host_claimed_for_a_while_is_its_owners_again() {
     assert_eq!(host.peers(), 1, "the one that claimed it fell silent");
     let mut frame = vec![0; 100];
     let head =
-        DataHead { flags: 0, link: 0, session: THEIR_SESSION, seq: Seq(0), link_seq: Seq(0) };
+        DataHead { flags: 0, link: 0, session: REMOTE_SESSION, seq: Seq(0), link_seq: Seq(0) };
     wire::wrap(&mut frame, &head);
     wire::set_macs(&mut frame, OWN, nic);
     host.engine.on_wire(host.now, None, 1, frame, &mut host.seen);
@@ -429,7 +429,7 @@ fn a_nic_that_was_taken_for_another_one_is_nobodys() {
     for (src, unknown) in [(new, 0), (old, 1)] {
         let mut frame = vec![0; 100];
         let head =
-            DataHead { flags: 0, link: 0, session: THEIR_SESSION, seq: Seq(0), link_seq: Seq(0) };
+            DataHead { flags: 0, link: 0, session: REMOTE_SESSION, seq: Seq(0), link_seq: Seq(0) };
         wire::wrap(&mut frame, &head);
         wire::set_macs(&mut frame, OWN, src);
         host.engine.on_wire(host.now, None, 1, frame, &mut host.seen);

@@ -175,10 +175,10 @@ fn a_link_that_is_late_again_and_again_gets_more_time() {
         world.faults.insert(((1, 1), (0, 1)), Fault { delay_ns, ..Fault::default() });
     };
     // It begins gently: what comes is known by what came.
-    for most_ms in [5, 10, 15, 20, 25, 30, 35, 40, 45, 50] {
+    for max_ms in [5, 10, 15, 20, 25, 30, 35, 40, 45, 50] {
         for _ in 0..10 {
-            delay(&mut world, most_ms * MS);
-            world.run(2 * most_ms * MS);
+            delay(&mut world, max_ms * MS);
+            world.run(2 * max_ms * MS);
             delay(&mut world, 0);
             world.run(20 * MS);
         }

@@ -108,7 +108,7 @@ fn mutate(world: &mut World) {
             // By another NIC, and maybe of a host with another address.
             let other = 3 - port;
             frame[6 + world.random.next() as usize % 4] ^= world.random.next() as u8 & 0xfe;
-            return come(world, host, other, 0, frame);
+            return arrive(world, host, other, 0, frame);
         }
         5 if !world.settings.autonomous && frame[14] & 15 == 1 => {
             // The peer's bridge has no helper, it seems.
@@ -125,7 +125,7 @@ fn mutate(world: &mut World) {
     }
     // The same once more, sometimes: as a switch might.
     for _ in 0..=u8::from(world.random.chance(10.0)) {
-        come(world, host, port, pcp, frame.clone());
+        arrive(world, host, port, pcp, frame.clone());
     }
 }
 
@@ -151,7 +151,7 @@ fn jump(world: &mut World, host: usize) {
         add(&mut frame, at, by);
         add(&mut frame, 30, newer);
         wire::seal(&mut frame);
-        come(world, host, port, 0, frame);
+        arrive(world, host, port, 0, frame);
     }
 }
 
@@ -161,7 +161,7 @@ fn add(frame: &mut [u8], at: usize, by: u32) {
     frame[at..at + 4].copy_from_slice(&number.to_be_bytes());
 }
 
-fn come(world: &mut World, host: usize, port: u8, pcp: u8, frame: Vec<u8>) {
+fn arrive(world: &mut World, host: usize, port: u8, pcp: u8, frame: Vec<u8>) {
     let tag = (!world.settings.autonomous).then_some(Tag { vid: u16::from(port), pcp });
     world.wire_in(host, tag, port, frame);
 }
@@ -269,7 +269,7 @@ fn one_heartbeat(links: usize, change: impl Fn(&mut Vec<u8>)) {
     add(&mut frame, 30, 1);
     wire::seal(&mut frame);
     change(&mut frame);
-    come(&mut world, host, port, 0, frame);
+    arrive(&mut world, host, port, 0, frame);
     world.run(RECOVERY_NS);
     world.clear();
     world.run(S);
@@ -331,7 +331,7 @@ fn what_several_frames_say_that_is_wrong_is_given_up() {
                     add(&mut frame, at, by);
                     add(&mut frame, 30, newer);
                     wire::seal(&mut frame);
-                    come(&mut world, host, port, 0, frame);
+                    arrive(&mut world, host, port, 0, frame);
                 }
                 world.run(RECOVERY_NS);
                 world.clear();
@@ -375,7 +375,7 @@ fn wrong_greetings_cut_nobody() {
     {
         let mut world = pair(true, Mode::Paced, 7);
         for port in 1..=2 {
-            come(&mut world, 0, port, 0, wrong_greeting(port, own, prefix, limit_kbps));
+            arrive(&mut world, 0, port, 0, wrong_greeting(port, own, prefix, limit_kbps));
         }
         world.run(RECOVERY_NS);
         carries_everything(&mut world, &format!("{own} from {prefix}... with {limit_kbps} kbit/s"));
@@ -389,7 +389,7 @@ fn wrong_greetings_are_not_believed_as_long_as_right_ones_come_between() {
         let before = world.engine(0).counters().doubted;
         for _ in 0..10 {
             (1..=2).for_each(|port| {
-                come(&mut world, 0, port, 0, wrong_greeting(port, mac(1), prefix, limit_kbps))
+                arrive(&mut world, 0, port, 0, wrong_greeting(port, mac(1), prefix, limit_kbps))
             });
             world.run(400 * MS);
         }

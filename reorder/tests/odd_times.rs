@@ -190,7 +190,7 @@ fn a_peer_begins_anew_in_the_midst_of_its_sequence_and_wraps() {
 #[test]
 fn sequences_wrap_under_traffic_and_nobody_notices() {
     // By the papers' weights nothing is repeated: what links lose is lost.
-    for (mode, most_lost) in [(Mode::Paced, 4), (Mode::RoundRobin, 450)] {
+    for (mode, max_lost) in [(Mode::Paced, 4), (Mode::RoundRobin, 450)] {
         let nics = alike(2, &[LINK_BPS; 3]);
         let nics: Vec<&[(usize, u64)]> = nics.iter().map(Vec::as_slice).collect();
         // Those of heartbeats and links wrap elsewhere: a link has a third of the frames.
@@ -211,12 +211,12 @@ fn sequences_wrap_under_traffic_and_nobody_notices() {
         );
         let (sent, seen) = (30_000, &world.received[&(1, 0)]);
         assert_eq!((seen.out_of_order, seen.duplicates), (0, 0), "{mode:?} {seen:?}");
-        assert!(seen.frames + seen.lost > sent - 20 && seen.lost <= most_lost, "{mode:?} {seen:?}");
+        assert!(seen.frames + seen.lost > sent - 20 && seen.lost <= max_lost, "{mode:?} {seen:?}");
         assert_eq!(world.engine(0).counters().far_ahead, 0);
     }
 }
 
-fn told(world: &mut World, host: usize, generation: u32, links: &[(u8, u8, u8)]) {
+fn configure(world: &mut World, host: usize, generation: u32, links: &[(u8, u8, u8)]) {
     let links = links.iter().map(|&(number, own_port, peer_port)| PeerLink {
         number,
         own_port,
@@ -248,7 +248,7 @@ fn links_that_change_their_numbers_under_traffic_lose_nothing() {
         world.run(200 * MS);
         world.clear();
         for host in [first, 1 - first] {
-            told(&mut world, host, 9, &[(0, 2, 2), (1, 1, 1)]);
+            configure(&mut world, host, 9, &[(0, 2, 2), (1, 1, 1)]);
             world.run(between * MS);
         }
         world.run(S);
@@ -275,10 +275,10 @@ fn a_link_that_one_host_was_told_to_forget_is_used_again() {
         world.send(1, 0, 10_000, 300);
         world.run(5 * S);
         world.clear();
-        told(&mut world, host, 9, &[(0, 1, 1)]);
+        configure(&mut world, host, 9, &[(0, 1, 1)]);
         world.run(300 * MS);
         in_order_but_for(&world, 1, 0);
-        told(&mut world, host, 10, &[(0, 1, 1), (1, 2, 2)]);
+        configure(&mut world, host, 10, &[(0, 1, 1), (1, 2, 2)]);
         world.run(1500 * MS);
         in_order_but_for(&world, 1, 0);
         let before = sent(&mut world);
@@ -300,13 +300,13 @@ fn a_peer_that_one_host_was_told_to_forget_is_striped_to_again() {
         world.control(host, Control { generation: 9, mac: mac(1 - host), body: Body::Gone });
         world.run(100 * MS);
         world.configure(host);
-        told(&mut world, host, 8, &[(0, 1, 1), (1, 2, 2)]);
+        configure(&mut world, host, 8, &[(0, 1, 1), (1, 2, 2)]);
         assert_eq!(
             world.engine(host).status()["peers"].as_array().unwrap().len(),
             0,
             "that was out of date"
         );
-        told(&mut world, host, 10, &[(0, 1, 1), (1, 2, 2)]);
+        configure(&mut world, host, 10, &[(0, 1, 1), (1, 2, 2)]);
         world.run(300 * MS);
         world.clear();
         world.run(500 * MS);
@@ -329,22 +329,22 @@ fn small(hosts: usize, max_memory: usize) -> World {
 }
 
 /// Bytes that a host held at most in a second.
-fn most_held(world: &mut World) -> u64 {
-    let mut most = 0;
+fn max_held(world: &mut World) -> u64 {
+    let mut max = 0;
     for _ in 0..500 {
         world.run(2 * MS);
         for host in 0..world.engines.len() {
-            most = most.max(world.engine(host).status()["held_bytes"].as_u64().unwrap());
+            max = max.max(world.engine(host).status()["held_bytes"].as_u64().unwrap());
         }
     }
-    most
+    max
 }
 
 #[test]
 fn with_next_to_no_memory_the_slow_link_is_not_waited_for() {
     let mut world = small(2, 32 << 10);
     world.send(1, 0, 5_000, 1000);
-    let held = most_held(&mut world);
+    let held = max_held(&mut world);
     assert!(held <= 32 << 10, "{held} bytes are held");
     let seen = world.received[&(1, 0)].clone();
     assert!(
@@ -358,7 +358,7 @@ fn with_next_to_no_memory_the_slow_link_is_not_waited_for() {
 fn several_peers_together_hold_no_more_than_may_be_held() {
     let mut world = small(6, 64 << 10);
     (1..6).for_each(|host| _ = world.send(host, 0, 3_000, 1000));
-    let held = most_held(&mut world);
+    let held = max_held(&mut world);
     assert!(held <= 64 << 10, "{held} bytes are held");
     assert!((1..6).all(|host| world.received[&(host, 0)].out_of_order == 0));
 }

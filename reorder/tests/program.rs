@@ -98,9 +98,9 @@ fn a_helper_lives_and_ends() {
             Socket(std::env::temp_dir().join(format!("ri2n-program-{}", std::process::id())));
         let socket = socket.0.to_str().unwrap();
         let helper = start(socket);
-        let told = status(socket);
-        assert_eq!(told["pid"], helper.0.id());
-        assert_eq!(told["io"]["plain"]["written"], 0, "{told}");
+        let answer = status(socket);
+        assert_eq!(answer["pid"], helper.0.id());
+        assert_eq!(answer["io"]["plain"]["written"], 0, "{answer}");
 
         let second = program("--plain plain --wire wire").output().unwrap();
         assert_eq!(second.status.code(), Some(1));
@@ -174,19 +174,19 @@ fn a_service_manager_is_told_that_it_lives() {
         let helper = Helper(
             command.env("NOTIFY_SOCKET", &path.0).env("WATCHDOG_USEC", "400000").spawn().unwrap(),
         );
-        let told = || {
+        let notified = || {
             let mut text = [0; 64];
             let length = manager.recv(&mut text).unwrap();
             String::from_utf8(text[..length].to_vec()).unwrap()
         };
-        assert_eq!(told(), "READY=1");
+        assert_eq!(notified(), "READY=1");
         assert_eq!(
-            [told(), told(), told()],
+            [notified(), notified(), notified()],
             ["WATCHDOG=1"; 3],
             "though there is nothing else to do"
         );
         run("kill", &format!("-TERM {}", helper.0.id()));
-        while told() != "STOPPING=1" {}
+        while notified() != "STOPPING=1" {}
         assert_eq!(end(helper).0, Some(0));
     });
 }

@@ -101,7 +101,7 @@ fn run(case: &Case) -> Outcome {
     buffer.start(Seq(case.base));
     let mut ring = Ring::new(Limits { keep_ns: 200 * MS, min_ns: 5 * MS, max_bytes: 1 << 22 });
     let mut outcome = Outcome::default();
-    let (mut sent, mut came) = (0u32, BTreeMap::new());
+    let (mut sent, mut arrived) = (0u32, BTreeMap::new());
     let (mut receiver_live, mut sender_live) = (all, all);
     let end = u64::from(case.frames) * BURST_NS / 8 + 400 * MS;
     network.at(0, Event::Send);
@@ -175,7 +175,7 @@ fn run(case: &Case) -> Outcome {
             }
             Event::Data { link, seq, repeated, unordered } => {
                 let number = seq.0.wrapping_sub(case.base);
-                came.entry(number).or_insert(now);
+                arrived.entry(number).or_insert(now);
                 if unordered {
                     if let Inserted::InOrder(()) | Inserted::Held =
                         buffer.mark(now, seq, link, repeated)
@@ -227,7 +227,7 @@ fn run(case: &Case) -> Outcome {
         outcome.given_up += poll.lost;
         for number in std::iter::from_fn(|| buffer.pop()) {
             outcome.delivered.push(number);
-            outcome.longest_wait = outcome.longest_wait.max(now - came[&number]);
+            outcome.longest_wait = outcome.longest_wait.max(now - arrived[&number]);
         }
         if let Some(next) = poll.next {
             network.at(next, Event::Wake);

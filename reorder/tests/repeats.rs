@@ -44,7 +44,7 @@ fn what_a_link_lost_is_repeated_over_another_one() {
             (0..u32::from(FRAMES)).map(|seq| (seq, link, wire::data::REPEATED)).collect();
         assert_eq!(sent(&host, before), again);
         // Still young enough to be kept, and acknowledged by nobody.
-        host.beat(peer(1), THEIR_SESSION);
+        host.beat(peer(1), REMOTE_SESSION);
     }
 }
 
@@ -63,7 +63,7 @@ fn what_the_only_link_lost_is_repeated_over_it() {
 #[test]
 fn only_the_session_that_is_sent_to_may_ask_for_frames_again() {
     let mut host = sent_by_the_fast_link(4);
-    host.ask_as(THEIR_SESSION + 1, peer(1), 4);
+    host.ask_as(REMOTE_SESSION + 1, peer(1), 4);
     host.run(5 * MS);
     assert_eq!(
         (host.counter("repeated_out"), host.counter("unknown_session")),
@@ -83,7 +83,7 @@ fn a_frame_that_comes_back_ends_what_was_asked_for_before() {
     host.bounce(peer(1), first);
     assert_eq!(host.seen.slots.len(), 1, "the frame itself goes by the slot table");
     // Its helper is there again before any turn: what it wants now, it has to say now.
-    host.beat(peer(1), THEIR_SESSION);
+    host.beat(peer(1), REMOTE_SESSION);
     host.run(5 * MS);
     assert_eq!(host.counter("repeated_out"), 0);
     host.ask_again(peer(1), 4);

@@ -7,7 +7,7 @@ mod host;
 
 use host::*;
 
-const NEW_SESSION: u32 = THEIR_SESSION + 1;
+const NEW_SESSION: u32 = REMOTE_SESSION + 1;
 
 /// A host that was told that its peer's helper has ended, and a moment later that it runs again;
 /// the time of one frame since then. No frame of ours came back meanwhile.
@@ -45,7 +45,7 @@ fn a_helper_that_was_there_all_along_is_asked_and_striped_to_at_once() {
     let before = host.seen.heartbeats;
     host.run(MS);
     assert_eq!(host.seen.heartbeats, before + usize::from(LINKS));
-    host.beat(peer(1), THEIR_SESSION); // its answer
+    host.beat(peer(1), REMOTE_SESSION); // its answer
     host.send(peer(1), 1);
     host.run(MS);
     assert_eq!((host.seen.slots.len(), host.seen.data.len()), (1, 1));

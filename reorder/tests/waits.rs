@@ -14,7 +14,7 @@ use ri2n_reorder::wire::Echo;
 /// was measured by another clock is forgotten.
 fn beats(host: &mut Host, ways_ms: [u32; LINKS as usize], trip_ms: u32, next: u32) {
     let now_us = (host.now / 1000) as u32;
-    host.beat_as(peer(1), THEIR_SESSION, |beat| {
+    host.beat_as(peer(1), REMOTE_SESSION, |beat| {
         beat.time_us = now_us + 10_000_000 - 1000 * ways_ms[usize::from(beat.link.unwrap())];
         beat.echo = Some(Echo { time_us: now_us - 1000 * trip_ms - 500, age_us: 500 });
         beat.next = Seq(next);

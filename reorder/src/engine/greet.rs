@@ -4,7 +4,7 @@ use super::link::{Configured, Link};
 use super::{Engine, IDLE_NS, MAX_PEERS, MS};
 use crate::driver::{Out, Sink};
 use crate::seq::Seq;
-use crate::wire::{Heartbeat, Mac, NO_LIMIT};
+use crate::wire::{Heartbeat, Mac, MAX_NICS, NO_LIMIT};
 use crate::Nanos;
 
 /// Hosts that greeted and did nothing else yet, at most: each costs time in every turn.
@@ -12,8 +12,6 @@ const STRANGERS: usize = 32;
 /// Of those, new ones in a second, and at once.
 pub(super) const NEWCOMERS_PER_S: u64 = 1_000;
 pub(super) const NEWCOMERS: u64 = 64;
-/// NICs of a host that take part.
-const MAX_NICS: u8 = 8;
 
 impl Engine {
     /// Greet everybody on every NIC when that is due, and forget those who said nothing for long.
@@ -81,10 +79,11 @@ impl Engine {
     /// A greeting came in by NIC `port`: there is a link between that NIC and the greeter's.
     pub(super) fn greeted(&mut self, now: Nanos, port: u8, beat: &Heartbeat, out: &mut dyn Sink) {
         let Some(own) = self.own else { return };
-        let position =
-            self.nics.keys().position(|known| *known == port).and_then(|at| u8::try_from(at).ok());
-        let position = position.zip(u8::try_from(beat.cnt).ok());
-        let Some((mine, remote)) = position.filter(|(mine, remote)| mine.max(remote) < &MAX_NICS)
+        let own_position = self.nics.keys().position(|known| *known == port);
+        let own_position = own_position.and_then(|at| u8::try_from(at).ok());
+        let positions = own_position.zip(u8::try_from(beat.cnt).ok());
+        let Some((own_position, remote_position)) =
+            positions.filter(|(own, remote)| own.max(remote) < &MAX_NICS)
         else {
             self.counters.bad_link += 1;
             return;
@@ -110,7 +109,11 @@ impl Engine {
                 self.add_peer(now, beat.own)
             }
         };
-        let link_number = if own < beat.own { 8 * mine + remote } else { 8 * remote + mine };
+        let link_number = if own < beat.own {
+            MAX_NICS * own_position + remote_position
+        } else {
+            MAX_NICS * remote_position + own_position
+        };
         self.peers[number].liveness.silent_from(now);
         let own_kbps = self.nics.get(&port).map_or(NO_LIMIT, |nic| nic.rate_kbps);
         let (src, limit_kbps) = (beat.src, beat.limit_kbps);
@@ -137,7 +140,7 @@ impl Engine {
             limit_kbps: beat.limit_kbps,
             weight: first_weight(rate_kbps, &links),
         };
-        let mut link = Link::new(link_number, port, remote, configured);
+        let mut link = Link::new(link_number, port, remote_position, configured);
         link.peer_nic = beat.src;
         links.push(link);
         self.set_links(now, number, links);

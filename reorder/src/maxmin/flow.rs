@@ -152,20 +152,20 @@ impl Flow {
 
     /// Sends up to `most` from `node` to the sink along rising levels, over as many ways as it
     /// takes. The depth is bounded by the number of nodes.
-    fn send(&mut self, node: usize, sink: usize, most: f64) -> f64 {
+    fn send(&mut self, node: usize, sink: usize, bound: f64) -> f64 {
         if node == sink {
-            return most;
+            return bound;
         }
         let mut sent = 0.0;
         while self.todo[node] != NO_EDGE {
             let edge = self.todo[node];
             let head = self.head[edge];
             if self.room[edge] > NOTHING && self.level[head] == self.level[node] + 1 {
-                let wanted = (most - sent).min(self.room[edge]);
+                let wanted = (bound - sent).min(self.room[edge]);
                 let through = self.send(head, sink, wanted);
                 self.put(edge, through);
                 sent += through;
-                if most - sent <= NOTHING {
+                if bound - sent <= NOTHING {
                     return sent;
                 }
             }

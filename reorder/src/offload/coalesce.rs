@@ -226,7 +226,7 @@ impl Held {
     }
 
     fn merge(&mut self, piece: &Piece, frame: &[u8], max_frame: usize) -> Merge {
-        let most = if piece.layout.protocol == UDP { MAX_UDP } else { MAX_TCP };
+        let max_count = if piece.layout.protocol == UDP { MAX_UDP } else { MAX_TCP };
         let id_step = piece.id.wrapping_sub(self.id);
         let fits = piece.mergeable
             && piece.size <= self.first.size
@@ -247,7 +247,7 @@ impl Held {
         if pushed {
             self.frame[piece.layout.l4 + 13] |= PSH;
         }
-        let full = self.frame.len() + self.first.size > max_frame || self.count == most;
+        let full = self.frame.len() + self.first.size > max_frame || self.count == max_count;
         if pushed || full || piece.size < self.first.size {
             Merge::Complete
         } else {

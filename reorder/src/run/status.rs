@@ -21,15 +21,15 @@ pub const READERS: usize = 5;
 struct Reader {
     stream: UnixStream,
     line: Rc<[u8]>,
-    told: usize,
+    written: usize,
 }
 
 impl Reader {
     /// Tells as much as it takes now; whether there is more.
-    fn tell(&mut self) -> bool {
-        while self.told < self.line.len() {
-            match self.stream.write(&self.line[self.told..]) {
-                Ok(bytes) if bytes > 0 => self.told += bytes,
+    fn write_more(&mut self) -> bool {
+        while self.written < self.line.len() {
+            match self.stream.write(&self.line[self.written..]) {
+                Ok(bytes) if bytes > 0 => self.written += bytes,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
                 _ => return false,
@@ -97,8 +97,8 @@ impl StatusSocket {
             if stream.set_nonblocking(true).is_err() {
                 continue;
             }
-            let mut reader = Reader { stream, line: line.clone(), told: 0 };
-            if reader.tell() {
+            let mut reader = Reader { stream, line: line.clone(), written: 0 };
+            if reader.write_more() {
                 let free = self.readers.iter().position(Option::is_none);
                 let place = free.unwrap_or_else(|| {
                     self.next = (self.next + 1) % READERS;
@@ -120,7 +120,7 @@ impl StatusSocket {
     /// The reader at `place` has room, or is gone.
     pub fn go_on(&mut self, place: usize) {
         if let Some(reader) = self.readers.get_mut(place) {
-            if !reader.as_mut().is_some_and(Reader::tell) {
+            if !reader.as_mut().is_some_and(Reader::write_more) {
                 *reader = None;
             }
         }

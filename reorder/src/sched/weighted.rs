@@ -26,7 +26,7 @@ const LARGEST: usize = 65_535;
 pub struct Weighted {
     weights: [u32; MAX_LINKS],
     credit: [i64; MAX_LINKS],
-    most: i64,
+    max_credit: i64,
     shares: Shares,
 }
 
@@ -43,9 +43,9 @@ struct Shares {
 impl Weighted {
     /// No link has a weight yet; `frame` is the size of a full frame in bytes.
     pub fn new(frame: usize) -> Self {
-        let most = MAX_BEHIND * (frame.clamp(64, LARGEST) as u64 * SCALE) as i64;
+        let max_credit = MAX_BEHIND * (frame.clamp(64, LARGEST) as u64 * SCALE) as i64;
         let shares = Shares { usable: 0, links: 0, fraction: [0; MAX_LINKS] };
-        Self { weights: [0; MAX_LINKS], credit: [0; MAX_LINKS], most, shares }
+        Self { weights: [0; MAX_LINKS], credit: [0; MAX_LINKS], max_credit, shares }
     }
 
     /// Gives `link` a weight, in any unit that all links of this peer share; 0 drains it. Links
@@ -70,13 +70,13 @@ impl Weighted {
             let share = ((size * self.shares.fraction[usize::from(link)]) >> 32) as i64;
             given += share;
             let credit = &mut self.credit[usize::from(link)];
-            *credit = (*credit + share).min(self.most);
+            *credit = (*credit + share).min(self.max_credit);
         }
         let chosen =
             bits(links).max_by_key(|&link| (self.credit[usize::from(link)], Reverse(link)))?;
         // What was given is charged, rounding included, so that credit does not wear away.
         let credit = &mut self.credit[usize::from(chosen)];
-        *credit = (*credit - given).max(-self.most);
+        *credit = (*credit - given).max(-self.max_credit);
         Some(chosen)
     }
 
@@ -92,8 +92,8 @@ impl Weighted {
         for link in bits(links) {
             let place = usize::from(link);
             self.shares.fraction[place] = (of(link) << 32) / total;
-            self.credit[place] =
-                (self.credit[place] - mean).clamp(-self.most / MAX_BEHIND, self.most / MAX_BEHIND);
+            self.credit[place] = (self.credit[place] - mean)
+                .clamp(-self.max_credit / MAX_BEHIND, self.max_credit / MAX_BEHIND);
         }
         (self.shares.usable, self.shares.links) = (usable, links);
     }

@@ -42,11 +42,11 @@ impl Watchdog {
     pub fn tell_manager(&mut self) {
         let text = |name| std::env::var_os(name);
         let Some(path) = text("NOTIFY_SOCKET") else { return };
-        let mine = text("WATCHDOG_PID")
+        let is_ours = text("WATCHDOG_PID")
             .is_none_or(|pid| pid.as_bytes() == std::process::id().to_string().as_bytes());
         let limit_us = text("WATCHDOG_USEC")
             .and_then(|text| text.to_str()?.parse::<u64>().ok())
-            .filter(|_| mine);
+            .filter(|_| is_ours);
         let address = match path.as_bytes() {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
             _ => SocketAddr::from_pathname(path),
@@ -102,10 +102,10 @@ impl Watchdog {
             self.next_ns = now + self.every_ns;
             self.tell(b"WATCHDOG=1");
             let pipe = self.guard.as_mut().and_then(|guard| guard.stdin.as_mut());
-            let told = pipe.map_or(Ok(()), |pipe| pipe.write_all(&[0]));
+            let written = pipe.map_or(Ok(()), |pipe| pipe.write_all(&[0]));
             // A pipe that is full is that of a guard which hangs itself; one without an end is
             // nobody's any more.
-            if told.is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
+            if written.is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
                 self.end_guard();
             }
         }

@@ -221,10 +221,10 @@ impl World {
     pub fn links(&self, a: usize, b: usize) -> Vec<(u8, u8, u8)> {
         let (low, high) = (a.min(b), a.max(b));
         let mut found = Vec::new();
-        for ((host, mine), switch) in &self.nics {
-            for ((other, theirs), their_switch) in &self.nics {
-                if *host == low && *other == high && switch == their_switch {
-                    found.push((found.len() as u8, *mine, *theirs));
+        for ((host, own_port), switch) in &self.nics {
+            for ((other, other_port), other_switch) in &self.nics {
+                if *host == low && *other == high && switch == other_switch {
+                    found.push((found.len() as u8, *own_port, *other_port));
                 }
             }
         }
@@ -395,8 +395,8 @@ impl World {
             let now = self.clock(host);
             let mut some = false;
             let (to, next) = (source.to, source.next);
-            let come = self.received.get(&(host, to)).map_or(0, |seen| seen.next);
-            let mut room = self.window.saturating_sub(next - come.min(next));
+            let received = self.received.get(&(host, to)).map_or(0, |seen| seen.next);
+            let mut room = self.window.saturating_sub(next - received.min(next));
             while room > 0
                 && self.engines[host].as_mut().is_some_and(|engine| engine.wants_plain(now))
             {

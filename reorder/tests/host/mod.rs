@@ -16,7 +16,7 @@ pub const MS: Nanos = 1_000_000;
 pub const S: Nanos = 1_000_000_000;
 pub const OWN: Mac = Mac([2, 0, 0, 0, 0, 1]);
 pub const LINKS: u8 = 2;
-pub const THEIR_SESSION: u32 = 77;
+pub const REMOTE_SESSION: u32 = 77;
 /// The limit of peers, as the engine has it.
 pub const MAX_PEERS: u32 = 4096;
 
@@ -192,14 +192,14 @@ impl Host {
         let mut frame = vec![0; 14 + payload];
         frame[14..18].copy_from_slice(&seq.to_be_bytes());
         let head =
-            DataHead { flags, link: 0, session: THEIR_SESSION, seq: Seq(seq), link_seq: Seq(seq) };
+            DataHead { flags, link: 0, session: REMOTE_SESSION, seq: Seq(seq), link_seq: Seq(seq) };
         wire::wrap(&mut frame, &head);
         wire::set_macs(&mut frame, OWN, mac);
         self.wire(1, frame);
     }
 
     pub fn ask_again(&mut self, mac: Mac, frames: u16) {
-        self.ask_as(THEIR_SESSION, mac, frames);
+        self.ask_as(REMOTE_SESSION, mac, frames);
     }
 
     /// A request of a session of the peer: it wants the first `frames` again.
@@ -258,7 +258,7 @@ impl Host {
 pub fn with_peer(settings: Settings) -> Host {
     let mut host = Host::new(settings);
     host.tell_of(10, peer(1), true);
-    host.beat(peer(1), THEIR_SESSION);
+    host.beat(peer(1), REMOTE_SESSION);
     host.run(MS);
     assert_eq!(host.described(peer(1)).unwrap()["striped"], true);
     host

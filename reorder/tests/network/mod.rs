@@ -227,9 +227,9 @@ impl Network {
             Event::Tells(client) => {
                 let of = &self.clients[client];
                 if !of.dead {
-                    let mine = if of.on { of.demand_bps } else { 0.0 };
+                    let wanted = if of.on { of.demand_bps } else { 0.0 };
                     let granted: f64 = of.paced.rate_bps(u64::MAX) as f64;
-                    self.tell(client, if mine > granted { f64::INFINITY } else { mine });
+                    self.tell(client, if wanted > granted { f64::INFINITY } else { wanted });
                 }
                 self.plan(self.now + HEARTBEAT, Event::Tells(client));
             }

@@ -55,8 +55,8 @@ impl Script<'_> {
         }
     }
 
-    fn bytes(&mut self, most: usize) -> Vec<u8> {
-        let length = usize::from(self.u16()) % (most + 1);
+    fn bytes(&mut self, max: usize) -> Vec<u8> {
+        let length = usize::from(self.u16()) % (max + 1);
         let given = length.min(self.0.len());
         let mut bytes = self.0[..given].to_vec();
         self.0 = &self.0[given..];
@@ -130,7 +130,7 @@ struct Play<'a> {
     engine: Engine,
     out: Checked,
     /// The peer's session, and what it would send next.
-    theirs: u32,
+    remote_session: u32,
     next: u32,
     link_next: [u32; MAX_LINKS],
     beats: [u32; MAX_LINKS],
@@ -161,7 +161,7 @@ pub fn run(bytes: &[u8]) -> Counters {
         now,
         engine: Engine::new(settings, now),
         out: Checked { autonomous, session: 0, sent: VecDeque::new(), delivered: 0 },
-        theirs: 7,
+        remote_session: 7,
         next: if first & 16 != 0 { u32::MAX - 40 } else { 0 },
         link_next: [0; MAX_LINKS],
         beats: [0; MAX_LINKS],
@@ -257,7 +257,7 @@ impl Play<'_> {
                     .collect();
                 let mut frame = Vec::new();
                 let (src, dst) = self.ends(link);
-                repeat::write(dst, src, self.out.session, self.theirs, ranges, &mut frame);
+                repeat::write(dst, src, self.out.session, self.remote_session, ranges, &mut frame);
                 self.wire(link, 0, frame);
             }
             9 => {
@@ -306,7 +306,7 @@ impl Play<'_> {
             }
             14 => {
                 // The peer begins anew, as far as it goes.
-                self.theirs = self.theirs.wrapping_add(1).max(1);
+                self.remote_session = self.remote_session.wrapping_add(1).max(1);
                 (self.next, self.link_next, self.beats) = (0, [0; MAX_LINKS], [0; MAX_LINKS]);
                 self.beat(link, 0, 0, 0);
             }
@@ -362,7 +362,10 @@ impl Play<'_> {
         }
         let mut frame = vec![0x66; 14 + size];
         let link_seq = Seq(self.link_next[at]);
-        wire::wrap(&mut frame, &DataHead { flags, link, session: self.theirs, seq, link_seq });
+        wire::wrap(
+            &mut frame,
+            &DataHead { flags, link, session: self.remote_session, seq, link_seq },
+        );
         self.link_next[at] = self.link_next[at].wrapping_add(1);
         let (src, dst) = self.ends(link);
         wire::set_macs(&mut frame, dst, src);
@@ -377,7 +380,7 @@ impl Play<'_> {
             src,
             flags: flags & 7,
             link: Some(link),
-            session: self.theirs,
+            session: self.remote_session,
             peer_session: self.out.session,
             seq: Seq(self.beats[at]),
             time_us: (self.now / 1000) as u32,
