@@ -1,30 +1,33 @@
-//! What of a peer's numbers is believed: a frame that says something far from what is known is one
-//! of many until others agree, and what was believed is given up when the peer keeps contradicting
-//! it.
+//! Which of a peer's numbers are believed.
 //!
-//! Checksums find what is damaged on the way. What a broken host says, or a frame with bits flipped
-//! in its memory, has the right checksum: without this, one such number would make everything after
-//! it look old, for good.
+//! A checksum finds what was damaged on the way. But a broken host, or one whose memory flips bits,
+//! sends wrong numbers with a right checksum. One such number would make everything after it look
+//! old, for ever.
+//!
+//! So a number that is far from those known is only a claim: it is believed when others agree with
+//! it. And what was believed is given up when the peer keeps contradicting it.
 
 use crate::seq::Seq;
 use crate::wire::MAX_LINKS;
 use crate::Nanos;
 
-/// So many frames must say about the same before a jump is believed.
+/// A jump is believed when this many frames say about the same.
 pub const AGREE: u8 = 3;
-/// A number that is at most so far ahead of what is known is no jump: so much may be lost, or on
-/// the way over other links.
+/// A number that is at most this far ahead of what is known is no jump: so many frames may be lost,
+/// or on the way over other links.
 const NEAR: i32 = 256;
-/// Claims that are at most so far apart agree: the peer goes on sending between them.
+/// Claims that are at most this far apart agree: the peer goes on sending between them.
 const TOGETHER: i32 = 1024;
-/// A claim that is older than this supports no other: longer than three heartbeats of an idle peer
-/// are apart.
+/// A claim that is older than this supports no other. Three heartbeats of an idle peer fit into
+/// this time.
 const REMEMBER_NS: Nanos = 4_000_000_000;
-/// Numbers that rise from an old one are a new beginning when they went on rising for so long:
-/// replayed ones, among those of a living link, do not.
+/// Numbers of heartbeats that rise from an old one are a new beginning if they went on rising for
+/// this long. Replayed numbers, mixed with those of a living link, do not.
 const RISING_NS: Nanos = 15_000_000;
 
-/// Claims that do not fit what is known, as far as they agree with each other.
+/// Claims that do not fit what is known.
+///
+/// Invariant: the last `seen` claims agree with each other, and `last` is the newest of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Claim {
     last: Seq,
@@ -34,8 +37,8 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// One more claim; whether enough agree now. `again`: one with the same number as the last is
-    /// another frame's.
+    /// Takes one more claim. Returns whether enough of them agree now. `again`: a claim that equals
+    /// the last one is from another frame, so it counts too.
     fn hear(&mut self, now: Nanos, claim: Seq, again: bool) -> bool {
         let step = claim.since(self.last);
         if !self.goes_on(now) || !(-TOGETHER..=TOGETHER).contains(&step) {
@@ -50,8 +53,8 @@ impl Claim {
         self.seen >= AGREE
     }
 
-    /// As `hear`, for numbers that can only rise: the same again says nothing, and a lower one that
-    /// all before it were wrong.
+    /// Takes one more claim, for numbers that can only rise. The same number again says nothing,
+    /// and a lower one says that all before it were wrong.
     fn rises(&mut self, now: Nanos, claim: Seq) -> Rise {
         let step = claim.since(self.last);
         if self.goes_on(now) && step == 0 {
@@ -69,7 +72,7 @@ impl Claim {
     }
 
     fn goes_on(&self, now: Nanos) -> bool {
-        // A clock that was set back makes a claim look new, for once.
+        // After the clock was set back, a claim looks new for once.
         self.seen > 0 && now.saturating_sub(self.last_ns) < REMEMBER_NS
     }
 }
@@ -91,7 +94,7 @@ pub enum Newer {
     No,
 }
 
-/// The numbers of a link's heartbeats: each is higher than the last.
+/// The numbers of a link's heartbeats, each of which is higher than the one before.
 #[derive(Clone, Debug, Default)]
 pub struct Rising {
     newest: Option<Seq>,
@@ -99,7 +102,8 @@ pub struct Rising {
 }
 
 impl Rising {
-    /// Number `seq` came in. `silent`: nothing did for so long that any number may have passed.
+    /// Takes a heartbeat's number. `silent`: nothing arrived for so long that any number may have
+    /// passed.
     pub fn take(&mut self, now: Nanos, seq: Seq, silent: bool) -> Newer {
         let step = self.newest.map_or(1, |newest| seq.since(newest));
         let fits = step > 0 && (silent || step <= TOGETHER);
@@ -117,29 +121,30 @@ impl Rising {
     }
 }
 
-/// The numbers of a link's data frames, of which each is one up: what is left out was lost.
+/// The numbers of a link's data frames, each of which is one higher than the one before. What is
+/// left out was lost.
 #[derive(Clone, Debug, Default)]
 pub struct Counted {
-    /// The next one; none before the first of a session.
+    /// The next number; none before the first frame of a session.
     next: Option<Seq>,
     ahead: Claim,
-    /// Heartbeats in a row that said the next one is less than what is believed.
+    /// This many heartbeats in a row said that the next number is lower than `next`.
     behind: u8,
 }
 
 impl Counted {
-    /// What comes next, as far as is known.
+    /// The next number, as far as is known.
     pub fn next(&self) -> Option<Seq> {
         self.next
     }
 
-    /// A frame with number `seq` came in; how many before it are lost.
+    /// A frame with number `seq` arrived. Returns how many frames before it are lost.
     pub fn received(&mut self, now: Nanos, seq: Seq) -> u32 {
         self.up_to(now, seq, 1, false)
     }
 
-    /// A heartbeat said that `next` comes next, on a link that keeps the order; how many before it
-    /// are lost.
+    /// A heartbeat said that `next` comes next, on a link that keeps the order. Returns how many
+    /// frames before it are lost.
     pub fn announced(&mut self, now: Nanos, next: Seq) -> u32 {
         if self.next.is_some_and(|known| next.is_before(known)) {
             self.behind = self.behind.saturating_add(1);
@@ -165,9 +170,10 @@ impl Counted {
 
 /// Where a peer is in the sequence of its session.
 ///
-/// `end` is what the reorder buffer takes for the number after the newest that was sent. On links
-/// that keep the order, whatever said so is confirmed by each later heartbeat of that link: so when
-/// all living links deny it, several times and with nothing newer in between, it was never sent.
+/// `end`, as the methods get it, is the reorder buffer's: the sequence after the newest that was
+/// sent. Links keep the order. So each heartbeat on a link confirms what that link said before.
+/// When all living links deny `end`, several times and without anything newer in between, that
+/// sequence was never sent.
 #[derive(Debug, Default)]
 pub struct Position {
     ahead: Claim,
@@ -177,13 +183,12 @@ pub struct Position {
 #[derive(Debug)]
 struct Denied {
     since: Nanos,
-    /// What each link said last, and how often.
+    /// What each link said last, and how often it denied.
     said: [(Seq, u8); MAX_LINKS],
 }
 
 impl Position {
-    /// A data frame says that all before `seq`, itself included, were sent; whether that is to be
-    /// believed.
+    /// A data frame says that everything before `seq` was sent. Returns whether to believe that.
     pub fn data(&mut self, now: Nanos, end: Seq, seq: Seq) -> bool {
         let beyond = seq.since(end);
         if beyond > NEAR {
@@ -195,14 +200,14 @@ impl Position {
         true
     }
 
-    /// Whether all before `seq` were sent, as far as is believed by now.
+    /// Whether it is believed by now that everything before `seq` was sent.
     pub fn fits(&self, end: Seq, seq: Seq) -> bool {
         let agreed = self.ahead.seen >= AGREE
             && (-TOGETHER..=TOGETHER).contains(&seq.since(self.ahead.last));
         seq.since(end) <= NEAR || agreed
     }
 
-    /// A heartbeat on `link` says that `next` is next to be sent; whether that is to be believed.
+    /// A heartbeat on `link` says that `next` is sent next. Returns whether to believe that.
     pub fn heartbeat(&mut self, now: Nanos, end: Seq, link: u8, next: Seq) -> bool {
         let beyond = next.since(end);
         if beyond > NEAR {
@@ -220,7 +225,7 @@ impl Position {
         true
     }
 
-    /// Where the peer is, when it has contradicted what was believed for `wait_ns` on all `live`
+    /// Where the peer is, if it has contradicted what was believed for `wait_ns` on all `live`
     /// links (a bit each).
     pub fn denied(&mut self, now: Nanos, live: u64, wait_ns: Nanos) -> Option<Seq> {
         let denied = self.denied.as_deref()?;
@@ -338,7 +343,7 @@ mod tests {
         assert_eq!(rising.take(0, Seq(1 << 20), false), Newer::Doubted);
         assert_eq!(rising.take(MS, Seq(10), false), Newer::Yes, "it goes on where it was");
         assert_eq!(rising.take(MS, Seq(1 << 20), true), Newer::Yes, "after a silence");
-        // That was wrong, and everything is old now.
+        // That number was wrong, and the right ones look old now.
         let old: Vec<Newer> = [(10, 12), (11, 12), (20, 14)]
             .map(|(ms, seq)| rising.take(ms * MS, Seq(seq), false))
             .into();
@@ -379,7 +384,7 @@ mod tests {
         assert_eq!((link.announced(0, Seq(1 << 30)), link.next()), (0, Some(Seq(12))));
         let real: Vec<u32> = (0..3).map(|n| link.received(0, Seq(1012 + n))).collect();
         assert_eq!(real, [0, 0, 1002]);
-        // It said so three times that this is not so.
+        // Three heartbeats say that the numbers from 20 on were not sent.
         let denied: Vec<u32> = (0..3).map(|_| link.announced(0, Seq(20))).collect();
         assert_eq!((denied, link.next()), (vec![0, 0, 0], Some(Seq(20))));
         assert_eq!(link.received(0, Seq(22)), 2);
@@ -389,7 +394,7 @@ mod tests {
     fn a_link_is_taken_back_by_denials_in_a_row_alone() {
         let mut link = Counted::default();
         link.received(0, Seq(100));
-        // A heartbeat that was overtaken now and then says nothing against those in between.
+        // A heartbeat that was overtaken says nothing against those that came between.
         for _ in 0..5 {
             assert_eq!(link.announced(0, Seq(90)), 0);
             assert_eq!(link.announced(0, Seq(91)), 0);

@@ -5,8 +5,7 @@ use crate::wire::Malformed;
 /// Makes `Counters` from one line for each counter.
 macro_rules! counters {
     ($($(#[$doc:meta])+ $name:ident,)+) => {
-        /// Numbers since the helper began. All of them only grow, but the engine's gauges are
-        /// elsewhere.
+        /// What happened since the helper began. All numbers only grow.
         #[derive(Clone, Debug, Default, Eq, PartialEq)]
         pub struct Counters {
             $($(#[$doc])+ pub $name: u64,)+
@@ -18,7 +17,7 @@ macro_rules! counters {
                 [$((stringify!($name), self.$name)),+].into_iter()
             }
 
-            /// Adds one to the counter of that name; false when there is none.
+            /// Adds one to the counter with that name; false if there is none.
             pub fn count(&mut self, name: &str) -> bool {
                 match name {
                     $(stringify!($name) => self.$name += 1,)+
@@ -41,58 +40,58 @@ counters! {
     wire_out,
     /// Data frames sent for the first time.
     data_out,
-    /// Data frames that came in, of any kind.
+    /// Data frames that arrived, of any kind.
     data_in,
     /// Frames handed to the slot table, since their destination is not striped to now.
     to_slots,
-    /// Our own frames that a peer's bridge sent back, as there is no helper.
+    /// Own frames that a peer's bridge sent back, since there is no helper.
     bounced_in,
-    /// Heartbeats that came in.
+    /// Heartbeats that arrived.
     heartbeats_in,
     /// Heartbeats sent.
     heartbeats_out,
     /// Control frames obeyed.
     control_in,
-    /// Heartbeats that came late or twice.
+    /// Heartbeats that arrived late or twice.
     old_heartbeats,
-    /// Frames that spoke of numbers far from those that are known: not believed until others agree.
+    /// Frames with a number far from those known, which is not believed until others agree.
     doubted,
-    /// Times that what was believed of a peer's sequence was given up, as all links contradicted
+    /// How often what was believed of a peer's sequence was given up, since all links contradicted
     /// it.
     resyncs,
-    /// Data frames missing in the sequence of their link.
+    /// Data frames that were missing in the sequence of their link.
     lost_on_links,
-    /// Frames of the host that found the queue of their peer full.
+    /// Frames of the host that were dropped, since the queue of their peer was full.
     queue_full,
-    /// Frames of the host that waited for a peer that no link leads to any more.
+    /// Frames of the host that waited for a peer to which no link leads any more.
     unreachable,
-    /// Peers beyond the number that is kept, or strangers that greeted beyond those that are looked
-    /// at in a second.
+    /// Hosts that were not looked at: there were as many peers as may be, or too many strangers
+    /// greeted within a second.
     too_many_peers,
-    /// Turns: times that it was woken by a frame, or because something was due.
+    /// Turns of the main loop: a frame woke it, or something was due.
     wakes,
-    /// Times that it was woken 2 ms or more after it was due: its CPUs are busy.
+    /// How often it was woken 2 ms or more after it was due: the host's CPUs are busy.
     late,
     /// Reports sent to the controller.
     reports_out,
 
-    /// Dropped: ends before its fields do.
+    /// Dropped: the frame ends before its fields do.
     truncated,
-    /// Dropped: longer than its fields, or than any frame.
+    /// Dropped: the frame is longer than its fields, or than any frame.
     oversized,
-    /// Dropped: another version of the format.
+    /// Dropped: the frame has another version of the format.
     wrong_version,
-    /// Dropped: its checksum is not that of what it says.
+    /// Dropped: the checksum does not fit the frame.
     bad_checksum,
-    /// Dropped: a type of frame that does not exist.
+    /// Dropped: there is no such type of frame.
     unknown_type,
-    /// Dropped: a flag that does not exist.
+    /// Dropped: there is no such flag.
     bad_flags,
-    /// Dropped: a link number above 63.
+    /// Dropped: there is no such link, or it has another NIC.
     bad_link,
-    /// Dropped: a session of 0.
+    /// Dropped: the session is 0.
     bad_session,
-    /// Dropped: an address that no host can have.
+    /// Dropped: no host can have that address.
     bad_mac,
     /// Dropped: more entries than there may be, or none where there must be some.
     bad_count,
@@ -102,78 +101,78 @@ counters! {
     unknown_kind,
     /// Dropped: control with a mode that does not exist.
     unknown_mode,
-    /// Dropped: an entry of a control frame or report with a value it cannot have.
+    /// Dropped: a control frame or report has an entry with a value that it cannot have.
     bad_entry,
-    /// Dropped: had a VLAN tag when it came in by a NIC.
+    /// Dropped: the frame had a VLAN tag when it arrived by a NIC.
     tagged,
-    /// Dropped: not a helper's frame.
+    /// Dropped: not a helper's frame, or not one for a helper.
     not_ours,
 
-    /// Dropped, from the host: ends before its headers do.
+    /// Dropped, from the host: the frame ends before its headers do.
     offload_truncated,
-    /// Dropped, from the host: its offload header contradicts itself or the frame.
+    /// Dropped, from the host: the offload header contradicts itself or the frame.
     offload_bad_header,
-    /// Dropped, from the host: to be cut in a way that is not known.
+    /// Dropped, from the host: the frame is to be cut in a way that is not known.
     offload_unknown_gso,
-    /// Dropped, from the host: to be cut in the way of another protocol.
+    /// Dropped, from the host: the frame is to be cut in the way of another protocol.
     offload_wrong_protocol,
-    /// Dropped, from the host: to be cut into pieces of an impossible size.
+    /// Dropped, from the host: the frame is to be cut into pieces of an impossible size.
     offload_bad_gso,
-    /// Dropped, from the host: its checksum's place is outside of it.
+    /// Dropped, from the host: the checksum's place is outside of the frame.
     offload_bad_checksum_place,
     /// Dropped, from the host: a fragment that is to be cut.
     offload_fragment,
     /// Dropped, from the host: longer than the links carry, and not to be cut.
     offload_too_long,
-    /// Dropped, from the host: would be cut into too many pieces.
+    /// Dropped, from the host: the frame would be cut into too many pieces.
     offload_too_many,
 
-    /// Dropped: of a session that is not the peer's.
+    /// Dropped: the session is not the peer's.
     unknown_session,
-    /// Dropped: from a host that is no peer.
+    /// Dropped: the sender is no peer.
     unknown_peer,
     /// Dropped: control that did not come from the controller.
     forged_control,
-    /// Dropped: a report that came in.
+    /// Dropped: a report that arrived here.
     forged_report,
-    /// Dropped: control older than what was obeyed.
+    /// Dropped: control that is older than what was obeyed.
     stale_control,
-    /// Dropped: came in a second time.
+    /// Dropped: the frame arrived a second time.
     duplicate,
-    /// Dropped: older than what was delivered or given up.
+    /// Dropped: the frame's place was delivered or given up before.
     old,
-    /// Dropped: further ahead than the reorder buffer reaches.
+    /// Dropped: the frame is further ahead than the reorder buffer reaches.
     far_ahead,
-    /// Dropped: the reorder buffer is full of bytes.
+    /// Dropped: the reorder buffer has no memory for the frame.
     no_memory,
-    /// Dropped by CoDel or for want of room while waiting for credit.
+    /// Frames that waited for credit and were dropped, by CoDel or for want of room.
     queue_drops,
-    /// Marked (ECN) by CoDel while waiting for credit.
+    /// Frames that waited for credit and were marked (ECN) by CoDel.
     queue_marks,
 
-    /// Frames lost for good: not repeated in time, or not asked for.
+    /// Frames that were lost for good: not repeated in time, or not asked for.
     given_up,
-    /// Repeated frames that came in.
+    /// Repeated frames that arrived.
     repeated_in,
-    /// Frames sent again.
+    /// Frames that were sent again.
     repeated_out,
-    /// Requests to repeat that came in.
+    /// Requests to repeat that arrived.
     repeat_requests_in,
     /// Requests to repeat that were sent.
     repeat_requests_out,
-    /// Frames asked for that are kept no more.
+    /// Frames that were asked for but are kept no more.
     repeat_not_there,
-    /// Times that a peer began a new session.
+    /// How often a peer began a new session.
     restarts,
-    /// Times that a link was declared dead.
+    /// How often a link was declared dead.
     link_deaths,
-    /// Times that the clock jumped.
+    /// How often the clock was set back.
     clock_jumps,
 }
 
 impl Counters {
-    /// Frames that came in, from either side, and those that were sent to the network: what there
-    /// was to wake for.
+    /// Frames that arrived from either side, and those sent to the network: what there was to wake
+    /// for.
     #[must_use]
     pub fn frames(&self) -> u64 {
         self.plain_in
@@ -183,8 +182,8 @@ impl Counters {
             + self.repeat_requests_out
     }
 
-    /// Turns for each frame: about one, and less under load. Many more, and it is awake for
-    /// nothing.
+    /// Turns for each frame: about one, and less under load. If there are many more, the loop is
+    /// awake for nothing.
     #[must_use]
     pub fn wakes_per_frame(&self) -> f64 {
         self.wakes as f64 / self.frames().max(1) as f64

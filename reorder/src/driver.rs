@@ -1,4 +1,4 @@
-//! What the core asks of the devices around it, and they of the core.
+//! What the core asks of the devices around it, and what they ask of the core.
 
 use crate::offload::vnet::VnetHdr;
 use crate::wire::Tag;
@@ -7,22 +7,22 @@ use crate::Nanos;
 /// Where a frame for the wire side goes.
 #[derive(Copy, Clone, Debug, Eq, PartialEq)]
 pub enum Out {
-    /// Over a link: its number, which a bridge goes by, and the port number of this host's NIC.
+    /// Over a link: its number, by which a bridge chooses, and the port number of this host's NIC.
     Link(u8, u8),
     /// To the bridge's slot table.
     Slots,
     /// To the controller.
     Controller,
-    /// By one of this host's NICs, over no link; nowhere with a bridge.
+    /// By one of this host's NICs, over no link. With a bridge, such a frame goes nowhere.
     Nic(u8),
 }
 
 /// Takes what the core sends.
 pub trait Sink {
-    /// A whole frame without the bridge's tag, complete in itself, to the wire side.
+    /// Sends a frame to the wire side: without the bridge's tag, and with complete checksums.
     fn wire(&mut self, to: Out, frame: Vec<u8>);
-    /// A whole frame, complete in itself, to the host. Frames may be merged on the way; order stays
-    /// within a flow.
+    /// Gives a frame to the host, with complete checksums. Frames may be merged on the way; the
+    /// order within a flow stays.
     fn plain(&mut self, frame: Vec<u8>);
     /// An empty buffer for a frame.
     fn recycle(&mut self) -> Vec<u8>;
@@ -30,13 +30,15 @@ pub trait Sink {
     fn done(&mut self, buffer: Vec<u8>);
 }
 
-/// The core: frames in, frames out, by the clock that is passed in.
+/// The core: it takes frames and gives frames. Its only clock is the time that is passed in.
 pub trait Driver {
-    /// A frame of the host, with its offloads.
+    /// Takes a frame of the host, with its offloads.
     fn on_plain(&mut self, now: Nanos, header: &VnetHdr, frame: Vec<u8>, out: &mut dyn Sink);
-    /// A frame from the wire side. With a bridge: with the `tag` it had (taken out of it), `nic`
-    /// means nothing. Without: by the NIC whose port number is `nic`, addressed to its MAC, to all
-    /// or to a group.
+    /// Takes a frame from the wire side.
+    ///
+    /// With a bridge, `tag` is the one that was taken out of the frame, and `nic` means nothing.
+    /// Without, the frame arrived by the NIC with port number `nic`, and is addressed to its MAC,
+    /// to all, or to a group.
     fn on_wire(
         &mut self,
         now: Nanos,
@@ -45,19 +47,19 @@ pub trait Driver {
         frame: Vec<u8>,
         out: &mut dyn Sink,
     );
-    /// Everything that is due; returns when something is due next. To be called after each batch of
-    /// frames.
+    /// Does everything that is due. Returns when something is due next. To be called after each
+    /// batch of frames.
     fn on_tick(&mut self, now: Nanos, out: &mut dyn Sink) -> Nanos;
     /// Whether more frames of the host should be read now.
     fn wants_plain(&mut self, now: Nanos) -> bool;
-    /// A NIC's counter of bytes that came in, and whether it has carrier.
+    /// Takes a NIC's counter of bytes that arrived, and whether the NIC has carrier.
     fn nic_counters(&mut self, now: Nanos, port: u8, rx_bytes: u64, up: bool);
     /// The NIC with that port number has another name now.
     fn nic_renamed(&mut self, port: u8, name: &str);
     /// The NICs whose counters are wanted: port number and name.
     fn nics(&self) -> &[(u8, String)];
-    /// What it says of itself.
+    /// What the core says of itself.
     fn status(&self) -> serde_json::Value;
-    /// The process ends: others are told.
+    /// The process ends: tells the others.
     fn goodbye(&mut self, now: Nanos, out: &mut dyn Sink);
 }

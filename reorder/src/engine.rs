@@ -53,33 +53,33 @@ const LATE_NS: Nanos = 2 * MS;
 const AGAIN_NS: Nanos = 2 * MS;
 /// Traffic counts as going on for this long after its last frame.
 const ACTIVE_NS: Nanos = 100 * MS;
-/// The most peers. Also the most hosts for which the age of the newest control is known.
+/// The most peers. Of as many hosts, the generation of the newest control is known.
 const MAX_PEERS: usize = 4096;
 
 /// What does not change while the helper runs.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The host's own MAC; in a bridge the controller may tell it.
+    /// The host's own MAC. Behind a bridge the controller may tell it later.
     pub own: Option<Mac>,
-    /// No bridge and no controller: the wire side is the NICs themselves.
+    /// There is no bridge and no controller: the wire side consists of the NICs themselves.
     pub autonomous: bool,
-    /// Longest frame on a NIC, with its Ethernet header, in bytes.
+    /// The longest frame on a NIC, with its Ethernet header, in bytes.
     pub longest: usize,
-    /// Bytes that a frame takes on the medium beside its own.
+    /// Bytes that a frame takes on the medium in addition to its own.
     pub overhead: usize,
-    /// UDP is delivered as it comes.
+    /// UDP is delivered at once, in whatever order it arrives.
     pub udp_unordered: bool,
-    /// Bytes of frames that may be held in all.
+    /// Bytes of frames that may be held by all peers together.
     pub max_memory: usize,
-    /// How long sent frames are kept.
+    /// How long frames that were sent are kept for repeats.
     pub keep_ns: Nanos,
-    /// How links are shared out, until a controller says something else.
+    /// How links share the traffic, until a controller says something else.
     pub mode: Mode,
     /// HBSPAN, for RI2N+ and RI2N++ without a controller.
     pub hbspan_ns: Nanos,
-    /// Where session numbers begin: random.
+    /// The seed of the session numbers, which should be random.
     pub seed: u64,
-    /// Where the sequences of a session begin; anywhere will do.
+    /// The first sequence of each session; any will do.
     pub first: Seq,
 }
 
@@ -90,7 +90,7 @@ pub struct Nic {
     pub name: String,
     /// Its MAC; only known without a bridge.
     pub mac: Mac,
-    /// kbit/s.
+    /// Its rate in kbit/s.
     pub rate_kbps: u32,
     /// It has carrier.
     pub up: bool,
@@ -98,7 +98,7 @@ pub struct Nic {
     pub arrived: (u64, u64),
 }
 
-/// The helper, but for its devices.
+/// The helper without its devices.
 pub struct Engine {
     settings: Settings,
     counters: Counters,
@@ -111,38 +111,39 @@ pub struct Engine {
     peers: Vec<Peer>,
     by_mac: HashMap<Mac, usize>,
     addressing: Addressing,
-    /// Generation of the newest control about each peer, and about those that went last:
+    /// The generation of the newest control about each peer, and about peers that are gone: at most
     /// `MAX_PEERS` in all.
     generations: HashMap<Mac, u32>,
     host_generation: u32,
-    /// Kept for their memory.
+    /// Kept for its memory.
     segments: Vec<Vec<u8>>,
     ask: Vec<(Seq, u16)>,
     greetings: u32,
-    /// Credit for hosts that nobody knows.
+    /// Credit for looking at hosts that are not known.
     newcomers: Bucket,
     nic_names: Vec<(u8, String)>,
-    /// Peer whose turn it is to send.
+    /// The peer whose turn it is to send.
     turn: usize,
     grants_at: Nanos,
     grants_now: bool,
     report_at: Nanos,
     greet_at: Nanos,
     span_at: Nanos,
-    /// When credit is there again for something that waits.
+    /// When there will be credit for a frame that waits.
     credit_at: Option<Nanos>,
     sessions: u64,
     last: Nanos,
-    /// When the next turn is due, and when one last came too late.
+    /// When the next turn is due.
     due: Nanos,
+    /// When a turn last was late.
     excused_ns: Nanos,
-    /// Sum of what all peers hold, renewed every turn.
+    /// Bytes that all peers hold, summed up every turn.
     held: usize,
     ended: bool,
 }
 
 impl Engine {
-    /// A helper that knows nobody yet.
+    /// A helper that knows no other host yet.
     pub fn new(settings: Settings, now: Nanos) -> Self {
         Engine {
             own: settings.own,
@@ -179,7 +180,8 @@ impl Engine {
         }
     }
 
-    /// Tell it of a NIC of its own (without a controller; else the controller does).
+    /// Gives the helper a NIC, or changes it. Without a controller somebody else calls this;
+    /// otherwise the controller's frames do.
     pub fn set_nic(
         &mut self,
         now: Nanos,
@@ -210,17 +212,17 @@ impl Engine {
         self.grants_now = true;
     }
 
-    /// Counters of everything that came, went and was dropped.
+    /// Counters of everything that arrived, was sent, or was dropped.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Number of the peer with that MAC.
+    /// The number of the peer with that MAC.
     fn peer_of(&self, mac: Mac) -> Option<usize> {
         self.by_mac.get(&mac).copied()
     }
 
-    /// Add a peer (it must not be there).
+    /// Adds a peer, which must not be there.
     fn add_peer(&mut self, now: Nanos, mac: Mac) -> usize {
         self.sessions = self
             .sessions
@@ -234,7 +236,7 @@ impl Engine {
         number
     }
 
-    /// Forget a peer; the last one takes its place.
+    /// Forgets a peer. The last one gets its number.
     fn remove_peer(&mut self, mac: Mac) {
         let Some(number) = self.by_mac.remove(&mac) else { return };
         self.granter.remove_peer(mac);
@@ -246,7 +248,7 @@ impl Engine {
         self.grants_now = true;
     }
 
-    /// Give a peer these links; what is known of one that was there before stays.
+    /// Gives a peer these links. What is known of a link that was there before stays.
     fn set_links(&mut self, now: Nanos, number: usize, wanted: Vec<Link>) {
         let peer = &mut self.peers[number];
         let mut links = Vec::with_capacity(wanted.len());
@@ -279,11 +281,11 @@ impl Engine {
         self.set_rates(now, number);
     }
 
-    /// What the grants to a peer depend on: its links into our NICs, and what it says it may send
-    /// over each.
+    /// Tells the granter what the grants to a peer depend on: its links into our NICs, and what it
+    /// says it may send over each.
     ///
-    /// Our own limit counts for the other way only: on the way here the frames of a link may cross
-    /// other cables.
+    /// Our own limit counts for the other direction only: on the way here, the frames of a link may
+    /// cross other cables.
     fn tell_granter(&mut self, number: usize) {
         let peer = &self.peers[number];
         let links = peer.links.iter().map(|link| GrantLink {
@@ -296,11 +298,11 @@ impl Engine {
         self.grants_now = true;
     }
 
-    /// Rates and weights of a peer's links, from what was granted and told.
+    /// Sets rates and weights of a peer's links, from what was granted and configured.
     ///
-    /// Links that may carry nothing (a path table has another way) are a reserve: when all that may
-    /// are dead, they have their rates, for the half second until the controller, which knows the
-    /// cables, tells others.
+    /// Links that may carry nothing are a reserve, since a path table has another way for the
+    /// traffic. When all others are dead, they share the rates of those, for the half second until
+    /// the controller, which knows the cables, says otherwise.
     fn set_rates(&mut self, now: Nanos, number: usize) {
         let peer = &mut self.peers[number];
         let usable = peer.usable();
@@ -320,8 +322,8 @@ impl Engine {
         }
     }
 
-    /// What may be sent to us is computed anew, every few milliseconds while there is traffic, or
-    /// at once.
+    /// Decides anew what may be sent to us: every few milliseconds while there is traffic, or at
+    /// once.
     fn renew_grants(&mut self, now: Nanos) {
         if !self.grants_now && now < self.grants_at {
             return;
@@ -341,8 +343,10 @@ impl Engine {
         self.held = self.peers.iter().map(Peer::held_bytes).sum();
     }
 
-    /// When memory gets short: frames that were kept long enough go. Else they do when their peer
-    /// is sent to again, and those of dead peers never would.
+    /// When memory gets short, drops frames that were kept long enough.
+    ///
+    /// Otherwise they are dropped when their peer is sent to again, so those of dead peers would
+    /// stay for ever.
     fn make_room(&mut self, now: Nanos, out: &mut dyn Sink) {
         if self.held < self.settings.max_memory - self.settings.max_memory / 4 {
             return;
@@ -371,14 +375,14 @@ impl Engine {
                 }
                 peer.beats.send_at_once();
             }
-            // The peer would ask for what was sent over these links, but later.
+            // The peer would ask for what was sent over these links, but only later.
             for link in gone {
                 peer.tx.repeat_link(link);
             }
         }
     }
 
-    /// Time passes: everything that is due. Returns when something is due next.
+    /// Does everything that is due. Returns when something is due next.
     fn turn(&mut self, now: Nanos, out: &mut dyn Sink) -> Nanos {
         self.settle_clock(now);
         if self.addressing.greets() {
@@ -438,7 +442,7 @@ impl Driver for Engine {
             let rate_bps = f64::from(nic.rate_kbps) * 1e3;
             self.granter.set_nic(port, if up { rate_bps } else { 0.0 });
         }
-        // The controller may have told of it first.
+        // The controller may have said so first.
         self.carrier(port, up);
         self.granter.nic_total(now, port, rx_bytes);
     }

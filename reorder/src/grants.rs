@@ -1,11 +1,13 @@
-//! The receiver's inner loop: who may send how much over which link, decided anew every few
-//! milliseconds.
+//! The receiver's inner loop: it decides every few milliseconds who may send how much over which
+//! link.
 //!
-//! A receiver sees everybody who sends to it, so it shares its NICs out max-min fairly among those
-//! that have something to send, and tells each by heartbeat. What is left over is granted too, so
-//! that a sender that grows is not held up; together the grants of active senders never exceed the
-//! NICs. Traffic from hosts without a helper is one more sender per NIC, with a demand that lets it
-//! grow.
+//! A receiver sees everybody who sends to it. So it shares its NICs max-min fairly among those that
+//! have something to send, and tells each its share by heartbeat. What is left over is granted too,
+//! so that a sender that grows is not held up. Together, the grants of active senders never exceed
+//! the NICs.
+//!
+//! Traffic from hosts without a helper counts as one more sender for each NIC, with a demand that
+//! lets it grow.
 
 mod foreign;
 
@@ -15,29 +17,29 @@ use crate::maxmin::{max_min, Sender, SenderLink};
 use crate::Nanos;
 use foreign::Foreign;
 
-/// What the inner loop goes by.
+/// The constants of the inner loop.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Part of each NIC's rate that is granted, so that queues in the switches stay empty.
+    /// This part of each NIC's rate is granted. The rest keeps queues in the switches empty.
     pub headroom: f64,
-    /// Part of a NIC's rate that the idle peers may begin with, all together.
+    /// All idle peers together may begin with this part of a NIC's rate.
     pub floor: f64,
-    /// What a sender that wants a finite amount, or a host without a helper, may grow to before the
-    /// next update, of what it has now.
+    /// A sender that wants a finite amount, or a host without a helper, may grow to this multiple
+    /// of what it has now, until the next update.
     pub growth: f64,
-    /// A peer that sent nothing for so long (ns) is idle.
+    /// A peer that sent nothing for this long (ns) is idle.
     pub idle_ns: Nanos,
-    /// A peer that had more to send for two windows of this length (ns) and used little of its
-    /// grant is held up elsewhere.
+    /// A peer that had more to send for two windows of this length (ns), and used little of its
+    /// grant, is held up elsewhere.
     pub window_ns: Nanos,
-    /// It used little: less than this part of its grant.
+    /// A peer uses little of its grant if it uses less than this part of it.
     pub little: f64,
-    /// It is no longer held up elsewhere when it uses this part of a grant of `slack` times what it
-    /// used.
+    /// A peer that is held up elsewhere is granted `slack` times what it used. When it uses this
+    /// part of that grant, it is no longer held up.
     pub much: f64,
     /// See `much`.
     pub slack: f64,
-    /// Relative change of a grant that is worth a heartbeat of its own.
+    /// A grant that changed by more than this part is worth a heartbeat of its own.
     pub worth_telling: f64,
 }
 
@@ -64,11 +66,11 @@ pub struct GrantLink {
     pub link: u8,
     /// This host's NIC at its end.
     pub nic: u8,
-    /// The peer's NIC at its beginning; links with the same one share what the largest of them may
+    /// The peer's NIC at its beginning. Links with the same one share what the largest of them may
     /// carry.
     pub own: u8,
-    /// Most that it may carry, in bit/s: what the controller and the peer know of the way; 0 for a
-    /// dead link.
+    /// The most that it may carry, in bit/s: what the controller and the peer know of the way. 0
+    /// for a dead link.
     pub limit_bps: f64,
 }
 
@@ -83,34 +85,39 @@ struct Nic {
 #[derive(Debug)]
 struct Peer {
     links: Vec<GrantLink>,
-    /// Bit/s for each link, and what they were when a change was last worth telling.
+    /// Bit/s for each link.
     grants: Vec<f64>,
+    /// Bit/s for each link, as they were when a change was last worth a heartbeat.
     announced: Vec<f64>,
     demand_bps: f64,
-    /// Bytes that came in since the last update.
+    /// Bytes that arrived since the last update.
     bytes: u64,
     active_at: Option<Nanos>,
     window: Window,
 }
 
 /// Watches whether a peer that has more to send uses its grant.
+///
+/// A peer may be unable to use its grant: its other NICs, its CPU, or another receiver holds it up.
+/// Then the rest of its share is better given to others. One window of little use may be chance, or
+/// a grant that rose a moment ago; two are not.
 #[derive(Debug, Default)]
 struct Window {
     since: Option<Nanos>,
     bytes: u64,
-    /// The lowest grant of this window and of the one before, in bit/s; 0 if the peer had not more
-    /// to send all the time.
+    /// The lowest grant of this window and of the one before, in bit/s. 0 if the peer did not have
+    /// more to send all the time.
     lowest_bps: f64,
     before_bps: f64,
-    /// What it used in the last window, if it is held up elsewhere.
+    /// What the peer used in the last window, in bit/s, if it is held up elsewhere.
     held_up_bps: Option<f64>,
 }
 
 /// Shares this host's NICs among its peers. `P` identifies a peer.
 ///
-/// Invariants: the grants over links that end at a NIC, of the peers that are not idle, and what is
-/// set aside for hosts without a helper, are `headroom` of its rate at most; idle peers have
-/// `floor` of it more at most. No grant exceeds its link's limit.
+/// Invariants: the grants of peers that are not idle over links to one NIC, and what is set aside
+/// for hosts without a helper, are together at most `headroom` of the NIC's rate. Idle peers have
+/// at most `floor` of it in addition. No grant exceeds its link's limit.
 #[derive(Debug)]
 pub struct Granter<P> {
     settings: Settings,
@@ -119,7 +126,7 @@ pub struct Granter<P> {
 }
 
 impl<P: Copy + Ord> Granter<P> {
-    /// Knows no NICs and no peers yet.
+    /// A granter that knows no NICs and no peers yet.
     pub fn new(settings: Settings) -> Self {
         Self { settings, nics: BTreeMap::new(), peers: BTreeMap::new() }
     }
@@ -129,15 +136,15 @@ impl<P: Copy + Ord> Granter<P> {
         self.nics.entry(nic).or_default().capacity_bps = capacity_bps;
     }
 
-    /// A helper's frame of any kind came in by `nic`: `bytes` as the kernel counts them (no
-    /// preamble, no checksum).
+    /// A helper's frame of any kind arrived by `nic`. `bytes` are as the kernel counts them,
+    /// without preamble and checksum.
     pub fn managed(&mut self, nic: u8, bytes: usize) {
         if let Some(nic) = self.nics.get_mut(&nic) {
             nic.foreign.managed(bytes as u64);
         }
     }
 
-    /// All that ever came in by `nic`, in bytes, from the kernel's counters. Call it just before
+    /// All bytes that ever arrived by `nic`, from the kernel's counters. To be called just before
     /// `update`.
     pub fn nic_total(&mut self, now: Nanos, nic: u8, rx_bytes: u64) {
         if let Some(nic) = self.nics.get_mut(&nic) {
@@ -145,7 +152,7 @@ impl<P: Copy + Ord> Granter<P> {
         }
     }
 
-    /// Bit/s that come in by `nic` from hosts without a helper, smoothed.
+    /// Bit/s that arrive by `nic` from hosts without a helper, smoothed.
     pub fn foreign_bps(&self, nic: u8) -> f64 {
         self.nics.get(&nic).map_or(0.0, |nic| nic.foreign.bps())
     }
@@ -180,7 +187,7 @@ impl<P: Copy + Ord> Granter<P> {
         self.peers.remove(&peer);
     }
 
-    /// `link` of `peer` may carry `limit_bps` bit/s at most from the next update on; 0 if it is
+    /// `link` of `peer` may carry at most `limit_bps` bit/s from the next update on; 0 if it is
     /// dead.
     pub fn set_limit(&mut self, peer: P, link: u8, limit_bps: f64) {
         let links = self.peers.get_mut(&peer).map(|peer| &mut peer.links);
@@ -191,10 +198,10 @@ impl<P: Copy + Ord> Granter<P> {
         }
     }
 
-    /// `peer` would send `demand_bps` bit/s, infinite if it has more than it is granted (the flag
-    /// MORE, or its heartbeat).
+    /// `peer` would send `demand_bps` bit/s. That is infinite if it has more than it is granted, as
+    /// the flag MORE or its heartbeat says.
     ///
-    /// True if it begins to have more, or ends: then all shares change, and `update` should be
+    /// True if it begins or ends to have more. All shares change then, and `update` should be
     /// called soon.
     pub fn demand(&mut self, now: Nanos, peer: P, demand_bps: f64) -> bool {
         let Some(peer) = self.peers.get_mut(&peer) else { return false };
@@ -206,8 +213,8 @@ impl<P: Copy + Ord> Granter<P> {
         changes
     }
 
-    /// A data frame of `peer` came in, of `bytes` as the sender's token buckets count them. Frames
-    /// that were repeated count too.
+    /// A data frame of `peer` arrived. `bytes` are as the sender's token buckets count them.
+    /// Repeated frames count too.
     pub fn arrived(&mut self, peer: P, bytes: usize) {
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.bytes += bytes as u64;
@@ -221,7 +228,8 @@ impl<P: Copy + Ord> Granter<P> {
         peer.grants.get(place).copied()
     }
 
-    /// Shares out again. True if a grant changed so much that it should be told at once.
+    /// Shares the NICs out again. True if a grant changed so much that its peer should be told at
+    /// once.
     pub fn update(&mut self, now: Nanos) -> bool {
         let places: Vec<u8> = self.nics.keys().copied().collect();
         let capacity: Vec<f64> = self
@@ -270,7 +278,7 @@ impl<P: Copy + Ord> Granter<P> {
         changed
     }
 
-    /// Bit/s by NIC that a peer may begin with over each of its links.
+    /// Bit/s with which a peer may begin over each of its links, by NIC.
     fn floors(&self, places: &[u8]) -> BTreeMap<u8, f64> {
         let links = |nic: u8| {
             self.peers.values().flat_map(|peer| &peer.links).filter(|link| link.nic == nic).count()
@@ -287,7 +295,7 @@ impl<P: Copy + Ord> Granter<P> {
 }
 
 impl Peer {
-    /// Counts what came in since the last update.
+    /// Counts what arrived since the last update.
     fn look_back(&mut self, now: Nanos, settings: &Settings) {
         if self.bytes > 0 {
             self.active_at = Some(now);
@@ -298,7 +306,7 @@ impl Peer {
         self.window.count(now, std::mem::take(&mut self.bytes), grant, settings);
     }
 
-    /// Bit/s for which it competes: with some room to grow, and a little to begin with.
+    /// Bit/s for which the peer competes. It has some room to grow, and a little to begin with.
     fn wants(&self, settings: &Settings, floor: f64) -> f64 {
         let demand = self.demand_bps * settings.growth + floor;
         self.window.held_up_bps.map_or(demand, |used| demand.min(used * settings.slack + floor))
@@ -319,8 +327,8 @@ impl Peer {
 }
 
 impl Window {
-    /// `bytes` came in since the last update from a peer that was granted `grant_bps` (0: it had no
-    /// more to send).
+    /// `bytes` arrived since the last update from a peer that was granted `grant_bps`. That is 0 if
+    /// the peer had no more to send.
     fn count(&mut self, now: Nanos, bytes: u64, grant_bps: f64, settings: &Settings) {
         let since = *self.since.get_or_insert(now);
         self.bytes += bytes;
@@ -333,7 +341,7 @@ impl Window {
             return;
         }
         let used = self.bytes as f64 * 8e9 / passed.max(1) as f64;
-        // A grant that rose takes a while to be used, so the window before counts as well.
+        // A grant that rose is used only after a while, so the window before counts as well.
         let granted = self.lowest_bps.min(self.before_bps);
         let enough = if self.held_up_bps.is_some() { settings.much } else { settings.little };
         self.held_up_bps =

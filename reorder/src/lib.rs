@@ -1,7 +1,7 @@
 //! Stripes the packets of one connection over several links, and restores their order.
 //!
-//! The pure parts know bytes, sequence numbers and `now`; devices and the clock live in [`sys`] and
-//! [`run`].
+//! Most modules are pure: they know bytes, sequence numbers and `now`. Devices and the clock are in
+//! [`sys`] and [`run`].
 
 #![deny(unsafe_code)]
 

@@ -68,7 +68,7 @@ fn start(options: &Options) -> Result<(), Unavailable> {
         let rate_kbps = u32::try_from(nic.rate_bps / 1000).unwrap_or(NO_LIMIT - 1);
         engine.set_nic(now, nic.port, &nic.name, Mac(nic.mac), rate_kbps, true);
     }
-    // A kernel that takes no UDP super-frames from us has them cut into datagrams by nobody.
+    // If the kernel takes no UDP super-frames from us, nobody would cut them into datagrams.
     let merge = match options.gro {
         true => {
             coalesce::Settings { udp: devices.plain.takes_udp(), ..coalesce::Settings::default() }

@@ -1,45 +1,49 @@
-//! Max-min fair rates of senders that share a receiver's NICs, and an even split of each over its
-//! links.
+//! Max-min fair rates of senders that share a receiver's NICs, and an even split of each rate over
+//! the sender's links.
 //!
-//! Every rate is as large as can be without making a smaller one smaller still. A level is lowered
-//! until a maximum flow carries it (each cut that is in the way gives the next level to try, so it
-//! ends after a few), whoever cannot get more is done, and the level rises again for the others.
-//! The totals are unique; of the splits that carry them, the one taken is near the one in
+//! Every rate is as large as it can be without making a smaller one smaller still. The algorithm
+//! raises all rates to one level. While no maximum flow carries that level, it lowers it to what
+//! the cut in the way allows, which ends after a few cuts. Senders that cannot get more are done,
+//! and the level rises again for the others.
+//!
+//! The totals are unique, but many splits carry them. The one that is taken is near the one in
 //! proportion to the links' limits, by prices on full NICs. It depends continuously on the input,
-//! so that small changes of demand move little traffic.
+//! so small changes of demand move little traffic.
 
 mod flow;
 mod split;
 
 use flow::Flow;
 
-/// All rates are computed as parts of the sum of the NICs; a difference as small as this is none.
+/// All rates are computed as parts of the sum of the NICs. A difference this small is none.
 const TINY: f64 = 1e-9;
 /// A link of a sender: from one of its own NICs to one of the receiver's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SenderLink {
-    /// Index of the receiver's NIC; one that does not exist carries nothing.
+    /// Index of the receiver's NIC. A NIC that does not exist carries nothing.
     pub nic: usize,
-    /// Index of the sender's own NIC in `Sender::own_bps`; one that is not there has no limit.
+    /// Index of the sender's own NIC in `Sender::own_bps`. A NIC that is not there has no limit.
     pub own: usize,
-    /// Most that the link carries, in bit/s; may be infinite.
+    /// The most that the link carries, in bit/s; may be infinite.
     pub limit_bps: f64,
 }
 
-/// Who wants to send.
+/// One who wants to send.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sender {
     /// What it would send, in bit/s; may be infinite.
     pub demand_bps: f64,
-    /// Rates of its own NICs in bit/s, as far as known.
+    /// Rates of its own NICs in bit/s, as far as they are known.
     pub own_bps: Vec<f64>,
     /// Its links to the receiver.
     pub links: Vec<SenderLink>,
 }
 
-/// Bit/s for each link of each sender: the totals of the senders are max-min fair within the
-/// receiver's NICs (`nics_bps`), the links' limits, the senders' NICs and their demands. What is
-/// negative or no number counts as 0.
+/// Bit/s for each link of each sender.
+///
+/// The totals of the senders are max-min fair within the receiver's NICs (`nics_bps`), the links'
+/// limits, the senders' NICs and their demands. A value that is negative or not a number counts as
+/// 0.
 pub fn max_min(nics_bps: &[f64], senders: &[Sender]) -> Vec<Vec<f64>> {
     let unit: f64 = nics_bps.iter().copied().map(amount).sum();
     if unit <= 0.0 {
@@ -61,13 +65,13 @@ fn amount(value: f64) -> f64 {
     }
 }
 
-/// A link, with everything that only it depends on worked into its limit.
+/// A link. Its limit includes everything that depends on this link alone.
 struct Link {
     nic: usize,
     group: Option<usize>,
     limit: f64,
     edge: usize,
-    /// Where its edge begins: its sender or, if that one's NIC has several links, the NIC.
+    /// Where its edge begins: at its sender, or at the sender's NIC if that one has several links.
     tail: usize,
 }
 
@@ -77,13 +81,13 @@ struct Group {
     edge: usize,
 }
 
-/// The problem in parts of the sum of all NICs, as a flow network: source, senders, their NICs with
-/// several links, NICs, sink.
+/// The problem in parts of the sum of all NICs. As a flow network it has a source, the senders,
+/// those of their NICs that have several links, the receiver's NICs, and a sink.
 struct Problem {
     flow: Flow,
     nics: Vec<f64>,
     nic_edges: Vec<usize>,
-    /// First link of each sender, and one past the last link at the end.
+    /// The first link of each sender; at the end, one past the last link.
     first: Vec<usize>,
     links: Vec<Link>,
     groups: Vec<Group>,
@@ -171,7 +175,7 @@ impl Problem {
                 {
                     let demand = self.demands[sender];
                     let satisfied = demand <= level + TINY;
-                    // Nobody found in the first pass can only be the fault of rounding: end it
+                    // If the first pass finds nobody, that can only be due to rounding: end it
                     // there.
                     if satisfied || tight[sender] || !grows[self.node(sender)] || pass == 1 {
                         *total = demand.min(level);
@@ -194,7 +198,7 @@ impl Problem {
     }
 
     /// The highest level that all `open` senders can have together, up to their demands, while the
-    /// others keep their totals; and who is in the last cut that was in the way.
+    /// others keep their totals. Also who is in the last cut that was in the way.
     fn highest_level(&mut self, totals: &[f64], open: &[bool]) -> (f64, Vec<bool>) {
         let count = totals.len();
         let mut tight = vec![false; count];
@@ -239,7 +243,7 @@ impl Problem {
         (level, tight)
     }
 
-    /// Sends as much of `wanted` as there is room for, from nothing; returns the sum.
+    /// Sends as much of `wanted` as there is room for, in an empty network. Returns the sum.
     fn carry(&mut self, wanted: &[f64]) -> f64 {
         self.flow.clear();
         for (&edge, &wanted) in self.source_edges.iter().zip(wanted) {
@@ -253,8 +257,8 @@ impl Problem {
     }
 }
 
-/// The level at which `sum(min(demand, level))` is `amount`; the highest demand if they are less
-/// all together.
+/// The level at which `sum(min(demand, level))` is `amount`; the highest demand if all of them
+/// together are less.
 fn water_level(demands: &[f64], amount: f64) -> f64 {
     let mut sorted = demands.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,8 +1,8 @@
 //! Puts the frames of one session back in order, and decides which of them are lost.
 //!
-//! Links are FIFO. So a sequence is lost as soon as **every** live link has delivered something
-//! that was sent after it: no timer is needed while all links have traffic. A link that is silent
-//! holds the decision up for a bounded time.
+//! Links keep the order of their own frames. So a sequence is lost as soon as **every** live link
+//! has delivered something that was sent after it: while all links have traffic, no timer is
+//! needed. A link that is silent holds the decision up for a bounded time.
 
 pub(crate) mod clock;
 mod gaps;
@@ -17,9 +17,9 @@ use losses::Losses;
 
 pub use crate::wire::repeat::{MAX_RANGE, MAX_RANGES};
 
-/// A buffer begins with this many slots and grows with what it has to hold.
+/// A buffer begins with this many slots, and grows with what it has to hold.
 const FIRST_SLOTS: usize = 64;
-/// The most slots that may be asked for: sequences have to stay comparable.
+/// The most slots that may be asked for. With more, sequences could not be compared.
 const MAX_SLOTS: usize = 1 << 24;
 
 /// How losses are found and what is done about them.
@@ -30,23 +30,23 @@ pub struct Policy {
     pub skew_ns: Nanos,
     /// Ask for every lost frame again.
     pub repair: bool,
-    /// Ask for those that were missing when a link died, or were found missing within `give_up_ns`
-    /// of that (the sender hears of it later), whatever `repair` says.
+    /// Ask for frames that were missing when a link died, whatever `repair` says. This includes
+    /// frames found missing within `give_up_ns` after that, since the sender hears of it later.
     pub repair_dead: bool,
-    /// How long (ns) an answer may take before the request is made again.
+    /// How long (ns) an answer may take before the request is sent again.
     pub retry_ns: Nanos,
-    /// How long (ns) a lost frame is waited for at most.
+    /// A lost frame is given up after this time (ns).
     pub give_up_ns: Nanos,
-    /// How often it is asked for; 0: never.
+    /// How often a lost frame is asked for; 0: never.
     pub tries: u8,
 }
 
 /// What became of a frame.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Inserted<T> {
-    /// It is the next one: to be delivered now, before what [`ReorderBuffer::pop`] gives.
+    /// It is the next one, and to be delivered now, before what [`ReorderBuffer::pop`] gives.
     InOrder(T),
-    /// It waits for others (after [`ReorderBuffer::mark`]: its place does).
+    /// It waits for others. After [`ReorderBuffer::mark`], its place does.
     Held,
     /// It is here already.
     Duplicate,
@@ -54,7 +54,7 @@ pub enum Inserted<T> {
     Old,
     /// Its sequence is further ahead than there are slots.
     FarAhead,
-    /// It would have to wait and there is no room: it counts as missing.
+    /// It would have to wait, but there is no room. It counts as missing.
     NoMemory,
 }
 
@@ -63,19 +63,19 @@ pub enum Inserted<T> {
 pub struct Poll {
     /// Frames given up now.
     pub lost: u32,
-    /// When to poll again if nothing comes in till then; `None`: no need.
+    /// When to poll again if nothing arrives until then; `None`: never.
     pub next: Option<Nanos>,
 }
 
-/// The frames of one session that came too early.
+/// The frames of one session that arrived too early.
 ///
 /// After each `insert` or `mark` that gave `InOrder`, and after each `poll`, call
 /// [`pop`](Self::pop) until it has nothing more.
 ///
 /// Invariants:
-/// * Each sequence from `next` up to but not `end` is in one state: in a slot, or in `losses`, or
-///   in none of them when there is nothing left to deliver (marked or given up). Those from `end`
-///   on are not known to have been sent.
+/// * Each sequence from `next` on and before `end` is in one state. It is in a slot, or in
+///   `losses`, or in neither when there is nothing left to deliver (it was marked, or given up).
+///   Sequences from `end` on are not known to have been sent.
 /// * `end` is at most `limit` ahead of `next`, so there are at most `limit` slots and runs of
 ///   missing sequences.
 /// * `bytes` is the sum over the `held` frames in slots, and at most `max_bytes`.
@@ -94,8 +94,8 @@ pub struct ReorderBuffer<T> {
 }
 
 impl<T> ReorderBuffer<T> {
-    /// A buffer for at most `slots` sequences (rounded up to a power of two) and `max_bytes` bytes
-    /// of held frames, that begins with sequence 0.
+    /// A buffer that begins with sequence 0. It has at most `slots` sequences (rounded up to a
+    /// power of two) and holds at most `max_bytes` bytes of frames.
     pub fn new(slots: usize, max_bytes: usize) -> Self {
         ReorderBuffer {
             slots: Vec::new(),
@@ -111,7 +111,7 @@ impl<T> ReorderBuffer<T> {
         }
     }
 
-    /// Begins anew, with `next`: a new session. What is held is dropped.
+    /// A new session begins with sequence `next`. Frames that are held are dropped.
     pub fn start(&mut self, next: Seq) {
         self.slots.clear();
         (self.next, self.end) = (next, next);
@@ -119,7 +119,7 @@ impl<T> ReorderBuffer<T> {
         (self.losses, self.links) = (Losses::default(), Links::new());
     }
 
-    /// The next sequence to be delivered: all before it were delivered or given up.
+    /// The sequence that is delivered next. All before it were delivered or given up.
     pub fn next(&self) -> Seq {
         self.next
     }
@@ -129,8 +129,8 @@ impl<T> ReorderBuffer<T> {
         self.end
     }
 
-    /// What was said to have been sent from `to` on was not: goes on from there. What is held of it
-    /// is dropped; tells how many frames that were.
+    /// Sequences from `to` on were never sent, whatever was said: goes on from there. Frames that
+    /// are held from there on are dropped; returns how many.
     pub fn withdraw(&mut self, to: Seq) -> usize {
         let before = self.held;
         if to.is_before(self.next) {
@@ -139,7 +139,7 @@ impl<T> ReorderBuffer<T> {
         }
         let mut seq = to;
         while seq.is_before(self.end) && self.held > 0 {
-            // Those beyond the slots are missing, or there is nothing left to deliver.
+            // Sequences beyond the slots are missing, or there is nothing left to deliver.
             let slot = self.slot(seq);
             if seq.since(self.next) as usize >= self.slots.len() {
                 break;
@@ -158,7 +158,7 @@ impl<T> ReorderBuffer<T> {
         before - self.held
     }
 
-    /// Whether something is missing: a sequence from `next` on was sent and did not come.
+    /// Whether something is missing: a sequence from `next` on was sent and did not arrive.
     pub fn is_waiting(&self) -> bool {
         self.next != self.end
     }
@@ -173,7 +173,7 @@ impl<T> ReorderBuffer<T> {
         self.bytes
     }
 
-    /// Takes a frame of `bytes` bytes that came in by `link`. `repeated`: it was sent before, so it
+    /// Takes a frame of `bytes` bytes that arrived by `link`. `repeated`: it was sent before, so it
     /// says nothing about what was sent over that link.
     #[inline]
     pub fn insert(
@@ -202,8 +202,8 @@ impl<T> ReorderBuffer<T> {
         }
     }
 
-    /// Fills the place of a frame that need not wait: the caller delivers it if this says `InOrder`
-    /// or `Held`.
+    /// Fills the place of a frame that need not wait. The caller delivers the frame if this returns
+    /// `InOrder` or `Held`.
     pub fn mark(&mut self, now: Nanos, seq: Seq, link: u8, repeated: bool) -> Inserted<()> {
         self.place(now, seq, link, repeated, true)
     }
@@ -235,20 +235,20 @@ impl<T> ReorderBuffer<T> {
         }
     }
 
-    /// Whatever came in within `late_ns` before `now` was not looked at: nothing that is missing
-    /// was waited for then.
+    /// Frames that arrived within `late_ns` before `now` were not looked at, so missing frames were
+    /// not waited for in that time.
     pub fn excuse(&mut self, now: Nanos, late_ns: Nanos) {
         self.clock.skip(now, late_ns);
     }
 
-    /// `link` died: nothing more is expected from it, and what is missing now may have been on it.
+    /// `link` died. Nothing more is expected from it, and what is missing now may have been on it.
     pub fn link_gone(&mut self, link: u8) {
         self.links.gone(link);
         self.losses.link_died(self.clock.passed());
     }
 
-    /// Decides what is lost, given the set of `live` links; one that was in it and is not any more
-    /// died. Adds what is to be asked for (first sequence, number of frames) to `ask`, up to
+    /// Decides what is lost, given the set of `live` links. A link that was in it and is not any
+    /// more died. Adds what is to be asked for (first sequence, number of frames) to `ask`, up to
     /// [`MAX_RANGES`] in all.
     pub fn poll(
         &mut self,
@@ -273,8 +273,8 @@ impl<T> ReorderBuffer<T> {
         Poll { lost, next: self.losses.next_due(policy).map(|due| self.clock.outer(due)) }
     }
 
-    /// Finds the place of a frame and takes it out of what is missing. `fits`: there is room if it
-    /// has to wait.
+    /// Finds the place of a frame, and takes the frame out of what is missing. `fits`: there is
+    /// room if the frame has to wait.
     #[inline]
     fn place(
         &mut self,
@@ -318,7 +318,7 @@ impl<T> ReorderBuffer<T> {
         Inserted::InOrder(())
     }
 
-    /// All sequences before `to` were sent: those that are new are missing.
+    /// All sequences before `to` were sent. Those that are new are missing.
     fn miss_up_to(&mut self, now: Nanos, to: Seq) {
         if self.end != to {
             self.losses.miss(now, self.end, to);
@@ -327,14 +327,14 @@ impl<T> ReorderBuffer<T> {
     }
 
     /// Gives up the oldest missing frames when three quarters of the slots or bytes are taken: one
-    /// that does not come must not cost all that come after it. What can be delivered then takes
-    /// nothing any more.
+    /// frame that does not arrive must not cost all that follow it. Frames that can be delivered
+    /// then take no memory any more.
     fn relieve(&mut self) -> u32 {
         let room = (self.limit - self.limit / 4) as u32;
         let mut lost = self.losses.give_up_before(Seq(self.end.0.wrapping_sub(room)));
         let mut over = self.bytes.saturating_sub(self.max_bytes - self.max_bytes / 4);
         let mut seq = self.next;
-        // All that is held comes before a sequence that has no slot of its own: `over` is 0 by
+        // All frames that are held come before a sequence without a slot of its own: `over` is 0 by
         // then.
         while over > 0 {
             let bound = self.bound();
@@ -356,8 +356,8 @@ impl<T> ReorderBuffer<T> {
         lost
     }
 
-    /// Every live link speaks of sequences beyond the slots: gives up all that is missing, since it
-    /// was sent too long ago, and goes on at `to` once what is held was popped.
+    /// Every live link speaks of sequences beyond the slots. Gives up all that is missing, since it
+    /// was sent too long ago, and goes on at `to` once the frames that are held were popped.
     fn jump(&mut self, to: Seq) -> u32 {
         let skipped = to.since(self.end);
         if to.since(self.next) <= self.limit as i32 || skipped <= 0 {
@@ -377,7 +377,7 @@ impl<T> ReorderBuffer<T> {
         self.losses.first().unwrap_or(self.end)
     }
 
-    /// Moves `next` over what has nothing left to deliver.
+    /// Moves `next` past sequences that have nothing left to deliver.
     #[inline]
     fn settle(&mut self) {
         let bound = self.bound();
@@ -394,14 +394,14 @@ impl<T> ReorderBuffer<T> {
         seq.0 as usize & self.slots.len().wrapping_sub(1)
     }
 
-    /// The slot of a sequence; makes more of them if there is none for it yet.
+    /// The slot of a sequence. Makes more slots if there is none for it yet.
     fn make_slot(&mut self, seq: Seq) -> usize {
         let ahead = seq.since(self.next) as usize;
         let old_size = self.slots.len();
         if ahead >= old_size {
             let mut old = std::mem::take(&mut self.slots);
             self.slots.resize_with((ahead + 1).next_power_of_two().max(FIRST_SLOTS), || None);
-            // All that is held is less than `old_size` ahead of `next`.
+            // All frames that are held are less than `old_size` ahead of `next`.
             let mut at = self.next;
             for _ in 0..old_size {
                 let slot = self.slot(at);

@@ -1,4 +1,4 @@
-//! The frames of one session that were sent lately, for those that have to be sent again.
+//! The frames of one session that were sent lately. Some of them may have to be sent again.
 
 use std::collections::VecDeque;
 use std::mem::{size_of, take};
@@ -7,16 +7,16 @@ use crate::reorder::clock::Clock;
 use crate::seq::Seq;
 use crate::Nanos;
 
-/// Buffers that are kept for reuse, at most.
+/// At most this many buffers are kept for reuse.
 const MAX_SPARE: usize = 256;
 
 /// How much a ring keeps.
 #[derive(Copy, Clone, Debug)]
 pub struct Limits {
-    /// How long (ns) after it was first sent a frame is kept if it is not acknowledged.
+    /// A frame that is not acknowledged is kept for this long (ns) after it was first sent.
     pub keep_ns: Nanos,
-    /// How long (ns) after a frame was repeated it is not repeated again: the request may have been
-    /// on its way already.
+    /// A frame that was repeated is not repeated again for this long (ns): the request may have
+    /// been on its way already.
     pub min_ns: Nanos,
     /// Memory (bytes) for frames and spare buffers together.
     pub max_bytes: usize,
@@ -25,7 +25,7 @@ pub struct Limits {
 /// A frame that was sent.
 #[derive(Debug)]
 pub struct Entry {
-    /// The link it was sent over last; whoever repeats it puts the new one here.
+    /// The link over which it was last sent. Whoever repeats it puts the new link here.
     pub link: u8,
     /// The frame as it was sent.
     pub frame: Vec<u8>,
@@ -40,9 +40,10 @@ pub struct Entry {
 ///
 /// Invariants:
 /// * `entries[i]` has the sequence `first + i`.
-/// * `bytes` is the memory of all entries, `spare_bytes` of all spare buffers; together they are at
-///   most `max_bytes`.
-/// * `pushed` never falls from one entry to the next, so what is too old is always at the front.
+/// * `bytes` is the memory of all entries, and `spare_bytes` that of all spare buffers. Together
+///   they are at most `max_bytes`.
+/// * `pushed` never falls from one entry to the next, so frames that are too old are always at the
+///   front.
 #[derive(Debug)]
 pub struct Ring {
     limits: Limits,
@@ -88,7 +89,7 @@ impl Ring {
         self.index(seq).is_some()
     }
 
-    /// Which of the `count` sequences from `from` on are in the ring, as how far they are from it.
+    /// Which of the `count` sequences from `from` on are in the ring, as distances from `from`.
     pub fn within(&self, from: Seq, count: u16) -> std::ops::Range<u32> {
         let (start, end) = (self.first.since(from), self.end().since(from));
         let place = |at: i32| at.clamp(0, count.into()) as u32;
@@ -100,8 +101,8 @@ impl Ring {
         self.entries.get(self.index(seq)?)
     }
 
-    /// The frame has found another way, so it is never to be repeated; false if it is not in the
-    /// ring or was repeated.
+    /// The frame goes another way now, so it is never to be repeated. False if it is not in the
+    /// ring, or was repeated already.
     pub fn forget(&mut self, seq: Seq) -> bool {
         let Some(entry) = self.index(seq).and_then(|at| self.entries.get_mut(at)) else {
             return false;
@@ -112,7 +113,7 @@ impl Ring {
     }
 
     /// Adds a frame that is sent now. A sequence that does not follow the last one begins a new
-    /// session: what was in the ring is dropped.
+    /// session, and drops everything that was in the ring.
     pub fn push(&mut self, now: Nanos, seq: Seq, link: u8, frame: Vec<u8>) {
         let now = self.clock.read(now);
         if seq != self.end() {
@@ -137,8 +138,8 @@ impl Ring {
         self.trim_spare();
     }
 
-    /// The other side has (or gave up) all before `expected`: tells how many frames this frees.
-    /// What was never sent cannot be acknowledged, and frees nothing.
+    /// The other side has everything before `expected`, or has given it up. Returns how many frames
+    /// this frees. A sequence that was never sent cannot be acknowledged, and frees nothing.
     pub fn ack(&mut self, expected: Seq) -> usize {
         let count = expected.since(self.first);
         if count <= 0 || count as usize > self.entries.len() {
@@ -148,13 +149,13 @@ impl Ring {
         count as usize
     }
 
-    /// Frees what is too old; `push` does so too.
+    /// Frees frames that are too old. `push` does so too.
     pub fn expire(&mut self, now: Nanos) {
         let now = self.clock.read(now);
         self.drop_old(now);
     }
 
-    /// Notes that the frame is to be sent again; false if it is not here, or that was noted
+    /// Notes that the frame is to be sent again. False if it is not here, or if that was noted
     /// already.
     pub fn queue_for_repeat(&mut self, seq: Seq) -> bool {
         let Some(entry) = self.index(seq).and_then(|at| self.entries.get_mut(at)) else {
@@ -163,15 +164,15 @@ impl Ring {
         !std::mem::replace(&mut entry.queued, true)
     }
 
-    /// It is not to be sent again after all.
+    /// Notes that the frame is not to be sent again after all.
     pub fn unqueue(&mut self, seq: Seq) {
         if let Some(entry) = self.index(seq).and_then(|at| self.entries.get_mut(at)) {
             entry.queued = false;
         }
     }
 
-    /// The frame, to be sent again now: if it is here, was repeated less than `tries` times, and
-    /// not just before.
+    /// The frame, to be sent again now. None if it is not here, was repeated `tries` times already,
+    /// or was repeated a moment ago.
     pub fn take_for_repeat(&mut self, seq: Seq, now: Nanos, tries: u8) -> Option<&mut Entry> {
         let now = self.clock.read(now);
         let at = self.index(seq)?;
@@ -229,7 +230,7 @@ impl Ring {
         self.trim_spare();
     }
 
-    /// Spare buffers go before frames.
+    /// Spare buffers are freed before frames are.
     fn trim_spare(&mut self) {
         while self.bytes + self.spare_bytes > self.limits.max_bytes && self.reclaim().is_some() {}
     }

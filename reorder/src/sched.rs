@@ -1,5 +1,5 @@
-//! Decides which frame goes next, and over which link: token buckets, paced and weighted choice,
-//! and the queues in front.
+//! Decides which frame is next, and over which link: token buckets, paced and weighted choice, and
+//! the queues in front of them.
 
 pub mod bucket;
 pub mod fair;
@@ -13,7 +13,7 @@ pub use paced::{NicBuckets, Paced};
 pub use queue::{Queue, QueueSettings};
 pub use weighted::Weighted;
 
-/// Links (or NICs) of a bit mask, lowest first.
+/// The links (or NICs) of a bit mask, lowest first.
 pub fn bits(mut mask: u64) -> impl Iterator<Item = u8> {
     std::iter::from_fn(move || {
         let lowest = mask.trailing_zeros();

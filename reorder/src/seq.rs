@@ -1,7 +1,6 @@
 //! Serial numbers: 32 bits that wrap round.
 
-/// The number of a frame, which wraps round; the only place where such numbers are added and
-/// compared.
+/// The number of a frame, which wraps round. Such numbers are added and compared in this file only.
 ///
 /// Two numbers compare rightly as long as they are less than 2^31 apart. That is why `Seq` has no
 /// `Ord`.
@@ -22,7 +21,7 @@ impl Seq {
         self.add(1)
     }
 
-    /// How many frames this one is after `other`; below zero when it is before it.
+    /// How many frames this one is after `other`; negative if it is before it.
     #[must_use]
     pub fn since(self, other: Self) -> i32 {
         self.0.wrapping_sub(other.0) as i32

@@ -187,7 +187,7 @@ impl Engine {
                 self.begin(now, number, beat);
                 return true;
             }
-            // The peer will learn of us, and then greet anew.
+            // The peer will hear of our session, and greet anew.
             Verdict::ForPredecessor => peer.beats.answer(now),
             Verdict::NewCandidate => {
                 peer.beats.answer(now);
@@ -228,7 +228,7 @@ impl Engine {
         match link.heartbeat(now, beat, timely) {
             Newer::Yes => {}
             Newer::Doubted => {
-                // Whatever else it says: the link lives.
+                // Whatever else the heartbeat says, it shows that the link lives.
                 self.counters.doubted += 1;
                 peer.hear(now, link_number);
                 return;
@@ -293,7 +293,7 @@ impl Engine {
         }
     }
 
-    /// Sequence that a peer expects next, for tests.
+    /// The sequence that is expected next from a peer; for tests.
     pub fn expected_of(&self, mac: Mac) -> Option<Seq> {
         self.peer_of(mac).map(|number| self.peers[number].rx.next())
     }

@@ -6,8 +6,8 @@ use crate::wire::{Body, Control, Mac, PeerLink};
 use crate::Nanos;
 
 impl Engine {
-    /// A control frame; from nobody but the bridge, so what it says is done unless it is out of
-    /// date.
+    /// Takes a control frame. Only the bridge can have handed it on, so it is obeyed unless it is
+    /// out of date.
     pub(super) fn take_control(&mut self, now: Nanos, control: Control) {
         self.counters.control_in += 1;
         let newest = match control.body {
@@ -68,9 +68,10 @@ impl Engine {
         }
     }
 
-    /// Control that is older than this is out of date from now on. Peers that are gone are
-    /// remembered as long as there is room beside those that exist: a controller that tells of ever
-    /// new ones must not fill the memory.
+    /// Remembers that control about `mac` older than `generation` is out of date.
+    ///
+    /// Peers that are gone are remembered as long as there is room beside those that exist: a
+    /// controller that tells of ever new peers must not fill the memory.
     fn remember(&mut self, mac: Mac, generation: u32) {
         if self.generations.len() >= MAX_PEERS && !self.generations.contains_key(&mac) {
             let peers = &self.by_mac;
@@ -79,8 +80,8 @@ impl Engine {
             if ages.is_empty() {
                 return; // there are as many peers as there may be, and this is none of them
             }
-            // The older half goes: its replay is the less likely, and one by one would take long
-            // with many.
+            // The older half goes, since it is less likely to be replayed. To remove them one by
+            // one would take long.
             let middle = ages.len() / 2;
             let middle = *ages.select_nth_unstable(middle).1;
             self.generations.retain(|mac, age| *age > middle || peers.contains_key(mac));
@@ -88,7 +89,7 @@ impl Engine {
         self.generations.insert(mac, generation);
     }
 
-    /// The newest of all that was believed.
+    /// The newest generation of all control that was obeyed.
     pub(super) fn newest_generation(&self) -> u32 {
         self.generations.values().copied().fold(self.host_generation, u32::max)
     }
@@ -96,7 +97,7 @@ impl Engine {
     fn set_mode(&mut self, mode: Mode) {
         if self.mode != mode {
             self.mode = mode;
-            // What waits to be repeated in one mode is not repeated in the other.
+            // What is to be repeated in one mode is not repeated in the other.
             self.peers.iter_mut().for_each(|peer| peer.tx.forget_repeats());
         }
     }

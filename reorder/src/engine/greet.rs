@@ -7,14 +7,15 @@ use crate::seq::Seq;
 use crate::wire::{Heartbeat, Mac, MAX_NICS, NO_LIMIT};
 use crate::Nanos;
 
-/// Hosts that greeted and did nothing else yet, at most: each costs time in every turn.
-const STRANGERS: usize = 32;
-/// Of those, new ones in a second, and at once.
+/// The most hosts that greeted and did nothing else yet. Each costs time in every turn.
+const MAX_STRANGERS: usize = 32;
+/// New hosts that are looked at in a second.
 pub(super) const NEWCOMERS_PER_S: u64 = 1_000;
+/// New hosts that are looked at in a burst.
 pub(super) const NEWCOMERS: u64 = 64;
 
 impl Engine {
-    /// Greet everybody on every NIC when that is due, and forget those who said nothing for long.
+    /// Greets everybody on every NIC when that is due, and forgets peers that were silent for long.
     pub(super) fn greet(&mut self, now: Nanos, out: &mut dyn Sink) {
         if now < self.greet_at || self.ended {
             return;
@@ -29,7 +30,7 @@ impl Engine {
         self.greetings = self.greetings.wrapping_add(1);
     }
 
-    /// Greet somebody, or everybody, on one NIC.
+    /// Greets somebody, or everybody, on one NIC.
     fn greet_by(&mut self, now: Nanos, own: Mac, port: u8, dst: Mac, out: &mut dyn Sink) {
         let Some((position, (_, nic))) =
             self.nics.iter().enumerate().find(|(_, (known, _))| **known == port)
@@ -56,9 +57,12 @@ impl Engine {
         out.wire(Out::Nic(port), frame);
     }
 
-    /// Whether one more host that nobody knows is to be looked at: so many a second, and so many at
-    /// a time. One that has said nothing but greetings makes room, the first of them: whoever is
-    /// there answers within milliseconds.
+    /// Whether to look at one more host that is not known.
+    ///
+    /// Anybody can send greetings, from as many addresses as he likes. So only a number of new
+    /// hosts is looked at in a second, and only a number of strangers is kept. The stranger that
+    /// was met first makes room: a host that is really there answers within milliseconds, and is no
+    /// stranger then.
     fn admits(&mut self, now: Nanos) -> bool {
         self.newcomers.refill(now);
         if !self.newcomers.has_credit() || self.peers.len() >= MAX_PEERS {
@@ -66,7 +70,7 @@ impl Engine {
         }
         self.newcomers.spend(1);
         let strangers = self.peers.iter().filter(|peer| peer.session.remote() == 0);
-        if strangers.clone().count() >= STRANGERS {
+        if strangers.clone().count() >= MAX_STRANGERS {
             if let Some(first) =
                 strangers.min_by_key(|peer| peer.liveness.met_ns()).map(|peer| peer.mac)
             {
@@ -76,7 +80,7 @@ impl Engine {
         true
     }
 
-    /// A greeting came in by NIC `port`: there is a link between that NIC and the greeter's.
+    /// A greeting arrived by NIC `port`: there is a link between that NIC and the greeter's.
     pub(super) fn greeted(&mut self, now: Nanos, port: u8, beat: &Heartbeat, out: &mut dyn Sink) {
         let Some(own) = self.own else { return };
         let own_position = self.nics.keys().position(|known| *known == port);
@@ -89,7 +93,7 @@ impl Engine {
             return;
         };
         if beat.src == Mac::NONE || beat.src.is_multicast() {
-            // What is sent back would go to many.
+            // An answer would go to many hosts.
             self.counters.bad_mac += 1;
             return;
         }
@@ -103,7 +107,7 @@ impl Engine {
                 return;
             }
             None => {
-                // At once, and not within a second: who knows us can answer before others take its
+                // A host that knows us can answer at once then, before other strangers take its
                 // place.
                 self.greet_by(now, own, port, beat.src, out);
                 self.add_peer(now, beat.own)
@@ -127,7 +131,7 @@ impl Engine {
         if let Some((old, _)) = known.filter(|known| known.0 != beat.src) {
             self.addressing.release(old, number);
         }
-        // Every time: whoever claimed the NIC in between, by mistake or not, has it no longer.
+        // This is done every time: who claimed the NIC in between, by mistake or not, loses it.
         self.addressing.claim(beat.src, number);
         if known == Some((beat.src, beat.limit_kbps)) {
             return;
@@ -147,9 +151,9 @@ impl Engine {
     }
 }
 
-/// The weight of a link until the next HBSPAN: as its rate is to those of the `others`, so is its
-/// weight to theirs. That is the rate itself as long as no weights were computed, which are in
-/// another unit.
+/// The weight of a new link until the next HBSPAN: its weight is to those of the `others` as its
+/// rate is to theirs. As long as no weights were computed (they have another unit), that is the
+/// rate itself.
 fn first_weight(rate_kbps: u32, others: &[Link]) -> u32 {
     let sum = |of: fn(&Configured) -> u32| {
         others.iter().map(|link| u128::from(of(&link.configured))).sum::<u128>()

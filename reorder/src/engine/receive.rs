@@ -31,7 +31,7 @@ const DENIED_NS: Nanos = 20 * MS;
 const REQUEST_LINKS: usize = 2;
 
 impl Engine {
-    /// A frame from the wire side.
+    /// Takes a frame from the wire side.
     pub(super) fn take_wire(
         &mut self,
         now: Nanos,
@@ -193,13 +193,17 @@ impl Engine {
         }
     }
 
-    /// A frame for the host.
+    /// Gives a frame to the host.
     pub(super) fn deliver(&mut self, frame: Vec<u8>, out: &mut dyn Sink) {
         self.counters.plain_out += 1;
         out.plain(frame);
     }
 
-    /// Decides what is lost, and asks for it or goes on without it.
+    /// Decides which frames are lost, and asks for them or goes on without them.
+    ///
+    /// A frame is lost when all living links have delivered something newer. A silent link holds
+    /// that decision up, but no longer than its heartbeat may take: the time between two, and twice
+    /// the difference of the ways.
     pub(super) fn close_gaps(&mut self, now: Nanos, number: usize, out: &mut dyn Sink) {
         let peer = &mut self.peers[number];
         if peer.rx.due_at().is_none_or(|at| at > now) {
@@ -233,7 +237,7 @@ impl Engine {
         self.ask = ask;
     }
 
-    /// Sends a request to repeat over two usable links at once: it is small, and a lost one costs
+    /// Sends a request to repeat over two usable links at once. It is small, and a lost one costs
     /// the time until the next.
     fn request_repeats(&mut self, number: usize, ask: &[(Seq, u16)], out: &mut dyn Sink) {
         let own = self.own.unwrap_or_default();

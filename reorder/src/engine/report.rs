@@ -1,4 +1,4 @@
-//! What the controller is told, once a second, and soon after one was refused.
+//! The report to the controller: once a second, and soon after control was refused.
 
 use super::{Engine, IDLE_NS, MS};
 use crate::driver::{Out, Sink};
@@ -6,11 +6,11 @@ use crate::wire::report::{HEARD, MAX_ENTRIES, STRIPING, USABLE};
 use crate::wire::{Report, ReportEntry};
 use crate::Nanos;
 
-/// How soon after a refusal.
+/// After refused control, the report is sent within this time.
 const SOON_NS: Nanos = 100 * MS;
 
 impl Engine {
-    /// Send the report when it is due.
+    /// Sends the report when it is due.
     pub(super) fn report(&mut self, now: Nanos, out: &mut dyn Sink) {
         if now < self.report_at {
             return;
@@ -47,7 +47,7 @@ impl Engine {
             }
         }
         let time_ms = (now.saturating_sub(self.began) / MS) as u32;
-        // Without peers, too: a controller must learn from it why it is refused.
+        // A report is sent without peers, too: a controller must learn from it why it is refused.
         let none: &[ReportEntry] = &[];
         for part in entries.chunks(MAX_ENTRIES).chain(entries.is_empty().then_some(none)) {
             let mut frame = out.recycle();
@@ -58,7 +58,7 @@ impl Engine {
         }
     }
 
-    /// Let the controller know soon that it is refused: its clock was set back, maybe.
+    /// Lets the controller know soon that it is refused. Its clock may have been set back.
     pub(super) fn report_soon(&mut self, now: Nanos) {
         self.report_at = self.report_at.min(now + SOON_NS);
     }

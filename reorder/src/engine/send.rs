@@ -25,7 +25,7 @@ impl Engine {
         self.held < self.settings.max_memory
     }
 
-    /// A frame of the host, with its offloads.
+    /// Takes a frame of the host, with its offloads.
     pub(super) fn take_plain(
         &mut self,
         now: Nanos,
@@ -59,7 +59,7 @@ impl Engine {
         self.segments = segments;
     }
 
-    /// Cut a frame of the host into frames that fit the wire in their envelopes, with complete
+    /// Cuts a frame of the host into frames that fit the wire in their envelopes, with complete
     /// checksums.
     fn segment(
         &mut self,
@@ -88,7 +88,7 @@ impl Engine {
         }
     }
 
-    /// Frames for a peer wait for credit, and go when there is some.
+    /// Frames for a peer wait for credit, and leave when there is some.
     fn queue(
         &mut self,
         now: Nanos,
@@ -115,7 +115,7 @@ impl Engine {
         out.wire(Out::Slots, frame);
     }
 
-    /// Send what there is credit for, peers in turn.
+    /// Sends the frames for which there is credit. Peers take turns.
     pub(super) fn pump(&mut self, now: Nanos, out: &mut dyn Sink) {
         let peers = self.peers.len();
         self.credit_at = None;
@@ -295,7 +295,7 @@ impl Engine {
     }
 
     /// One of our own data frames came back: its receiver has no helper now. The host's frame goes
-    /// by the slot table.
+    /// to the slot table.
     pub(super) fn take_bounced(
         &mut self,
         src: Mac,
@@ -324,8 +324,8 @@ impl Engine {
         self.strand(number, out);
     }
 
-    /// The peer cannot be striped to: what waits goes by the slot table, in order (or is dropped,
-    /// without a bridge). What was to be repeated is, should a link come back in time.
+    /// The peer cannot be striped to. What waits for it goes to the slot table, in order, or is
+    /// dropped where there is none. What is to be repeated stays, should a link come back in time.
     pub(super) fn strand(&mut self, number: usize, out: &mut dyn Sink) {
         for frame in self.peers[number].tx.queue.drain() {
             if self.addressing.has_slot_table() {
@@ -336,7 +336,8 @@ impl Engine {
         }
     }
 
-    /// The helper ends: peers stop sending to it, and everything that waits goes by the slot table.
+    /// The helper ends. Peers are told to stop sending to it, and everything that waits goes to the
+    /// slot table.
     pub(super) fn hand_over(&mut self, now: Nanos, out: &mut dyn Sink) {
         for number in 0..self.peers.len() {
             self.strand(number, out);
@@ -345,8 +346,8 @@ impl Engine {
         self.send_beats(now, out);
     }
 
-    /// Without a bridge: a broadcast or multicast goes to every peer over every usable link but one
-    /// copy counts.
+    /// Sends a broadcast or multicast to every peer over every usable link; the peer delivers one
+    /// copy. Only without a bridge.
     fn broadcast(&mut self, frame: Vec<u8>, out: &mut dyn Sink) {
         for peer in &mut self.peers {
             let usable = peer.usable();
@@ -372,7 +373,7 @@ impl Engine {
     }
 }
 
-/// Whether an unwrapped frame is UDP (a fragment too: its parts must not wait either).
+/// Whether an unwrapped frame is UDP. A fragment of UDP counts too: its parts must not wait either.
 fn is_udp(frame: &[u8]) -> bool {
     match frame.get(12..14) {
         Some([0x08, 0x00]) => frame.get(23) == Some(&17),

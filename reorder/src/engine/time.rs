@@ -74,7 +74,7 @@ impl Engine {
         }
     }
 
-    /// When something is due next.
+    /// When something is due next. It also becomes the time by which lateness is measured.
     pub(super) fn deadline(&mut self, now: Nanos) -> Nanos {
         let mut next = now + IDLE_NS;
         let mut sooner = |at: Nanos| next = next.min(at);

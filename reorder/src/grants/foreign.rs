@@ -1,35 +1,35 @@
-//! How much of a NIC's traffic comes from hosts without a helper: what the kernel counted less what
-//! helpers sent.
+//! How much of a NIC's traffic comes from hosts without a helper: what the kernel counted, less
+//! what helpers sent.
 
 use super::Settings;
 use crate::Nanos;
 
-/// Samples that are closer than this (ns) are too noisy.
+/// Samples that are closer together than this (ns) are too noisy.
 const CLOSEST: Nanos = 4_000_000;
-/// Time constants in ns: a sender that grows is noticed soon, one that pauses is not robbed of its
+/// Time constants in ns. A sender that grows is noticed soon; one that pauses does not lose its
 /// share at once.
 const RISE: f64 = 20e6;
 const FALL: f64 = 40e6;
-/// Part of the NIC's rate below which it is no traffic worth room: broadcasts, heartbeats of
+/// Traffic below this part of the NIC's rate gets no room: it is broadcasts, and heartbeats of
 /// others.
 const IGNORED: f64 = 0.005;
 
-/// Part of an excess that was counted but proved to be none which is forgiven with each sample.
+/// With each sample, one part in this many of an excess that proved to be none is forgiven.
 const FORGIVEN: i64 = 200;
 
 /// Measures one NIC.
 ///
 /// The kernel counts frames before the helper does. So the difference of the two, which should only
-/// ever grow, jumps up by what waits in between and falls again. Therefore a sample counts as no
-/// more than the one after it, and only what exceeds all that was counted before is new: noise of
-/// some size costs its size once, not with each sample.
+/// ever grow, jumps up by what waits in between, and falls again. Therefore a sample counts as no
+/// more than the one after it, and only what exceeds all that was counted before is new. Noise of
+/// some size then costs its size once, and not with each sample.
 #[derive(Debug, Default)]
 pub struct Foreign {
     managed: u64,
     total: u64,
-    /// Time, and total less managed, oldest first.
+    /// The time, and all bytes less those of helpers; the oldest sample first.
     samples: [Option<(Nanos, i64)>; 3],
-    /// What was counted so far, as a difference; `None` before the third sample.
+    /// The difference up to which bytes were counted; none before the third sample.
     counted: Option<i64>,
     bps: f64,
 }
@@ -40,8 +40,7 @@ impl Foreign {
         self.managed = self.managed.wrapping_add(bytes);
     }
 
-    /// Takes the kernel's count. One that went back, or a clock that did, starts the measurement
-    /// again.
+    /// Takes the kernel's count. If it went back, or the clock did, the measurement starts again.
     pub fn total(&mut self, now: Nanos, rx_bytes: u64) {
         let newest = self.samples[2].map(|(at, _)| at);
         if newest.is_some_and(|at| now < at) || rx_bytes < self.total {
@@ -62,7 +61,7 @@ impl Foreign {
         }
     }
 
-    /// `bytes` came in within `passed` ns.
+    /// `bytes` arrived within `passed` ns.
     fn smooth(&mut self, passed: f64, bytes: f64) {
         let now_bps = bytes * 8e9 / passed;
         let constant = if now_bps > self.bps { RISE } else { FALL };
@@ -74,8 +73,8 @@ impl Foreign {
         self.bps
     }
 
-    /// Bit/s for which it competes on a NIC of `capacity_bps`: it may grow like a peer; nothing if
-    /// it is too little.
+    /// Bit/s for which this traffic competes on a NIC of `capacity_bps`. It may grow like a peer;
+    /// too little traffic counts as none.
     pub fn wants(&self, capacity_bps: f64, settings: &Settings) -> f64 {
         if self.bps < IGNORED * capacity_bps {
             return 0.0;
@@ -91,8 +90,8 @@ mod tests {
     const MS: Nanos = 1_000_000;
     const GIGABIT: f64 = 1e9;
 
-    /// Ten ms of traffic each: bytes of helpers, of others, and what the helper has not read yet of
-    /// its own.
+    /// Runs 10 ms of traffic for each entry: bytes of helpers, bytes of others, and bytes of
+    /// helpers that the helper has not read yet.
     fn run(
         foreign: &mut Foreign,
         begin: Nanos,
@@ -123,7 +122,8 @@ mod tests {
     #[test]
     fn what_waits_to_be_read_is_no_foreign_traffic() {
         let mut foreign = Foreign::default();
-        // Up to 64 full frames that the kernel counted and the helper did not yet, in no order.
+        // Up to 64 full frames that the kernel counted and the helper did not read yet, in no
+        // order.
         let unread = (0..400u64).map(|n| (1_000_000, 0, n * 7_919 % 65 * 1_514));
         let mut worst = 0.0;
         for (n, interval) in unread.enumerate() {

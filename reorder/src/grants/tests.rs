@@ -39,7 +39,7 @@ fn who_begins_has_its_share_at_the_next_update() {
     assert!(!granter.demand(0, 'C', f64::INFINITY));
     assert!(granter.demand(0, 'D', f64::INFINITY));
     granter.update(0);
-    // B has no demand: nothing is left over, so it may begin with its floor, 2 % / 3.
+    // B has no demand. Nothing is left over, so it may begin with its floor, 2 % / 3.
     assert!((total(&granter, 'B') - 0.02 / 3.0).abs() < 1e-6);
     assert!((total(&granter, 'C') - 0.995).abs() < 1e-4);
     assert!(granter.demand(MS, 'B', f64::INFINITY));

@@ -1,15 +1,15 @@
-//! Maximum flow in a small network (Dinic), which can go on from a flow that is there.
+//! Maximum flow in a small network (Dinic's algorithm), which can go on from a flow that is there.
 
-/// Room that is none, in parts of all capacity: what rounding leaves.
+/// Room this small, in parts of all capacity, is what rounding leaves, and counts as none.
 pub const NOTHING: f64 = 1e-13;
 
 const NO_EDGE: usize = usize::MAX;
 
 /// A network and a flow in it.
 ///
-/// Invariants: edge `e` and `e ^ 1` are one another's way back; the room of both together is the
-/// capacity; room is never negative. The flow is kept at every node but the source and the sink, by
-/// `fill` always, by `put` if its caller does.
+/// Invariants: edge `e` and `e ^ 1` are each other's way back; the room of both together is the
+/// capacity; room is never negative. What flows into a node flows out of it, except at the source
+/// and the sink: `fill` sees to it, and so does the caller of `put`.
 pub struct Flow {
     first: Vec<usize>,
     next: Vec<usize>,
@@ -77,14 +77,14 @@ impl Flow {
         self.room[edge] = capacity;
     }
 
-    /// Sends `amount` over `edge` alone; the caller sees to the other edges. Rounding may not take
+    /// Sends `amount` over `edge` alone; the caller sees to the other edges. Rounding does not take
     /// room below 0.
     pub fn put(&mut self, edge: usize, amount: f64) {
         self.room[edge] = (self.room[edge] - amount).max(0.0);
         self.room[edge ^ 1] += amount;
     }
 
-    /// Adds flow until no more fits; returns all that leaves `source`.
+    /// Adds flow until no more fits. Returns all that leaves `source`.
     pub fn fill(&mut self, source: usize, sink: usize) -> f64 {
         while self.find_levels(source, sink) {
             self.todo.clone_from(&self.first);
@@ -127,7 +127,7 @@ impl Flow {
         seen
     }
 
-    /// Distances from the source, plus 1; whether the sink can be reached.
+    /// Finds the distances from the source, plus 1. Returns whether the sink can be reached.
     fn find_levels(&mut self, source: usize, sink: usize) -> bool {
         self.level.fill(0);
         self.level[source] = 1;
@@ -150,8 +150,8 @@ impl Flow {
         self.level[sink] != 0
     }
 
-    /// Sends up to `most` from `node` to the sink along rising levels, over as many ways as it
-    /// takes. The depth is bounded by the number of nodes.
+    /// Sends up to `bound` from `node` to the sink along rising levels, over as many ways as
+    /// needed. The depth is bounded by the number of nodes.
     fn send(&mut self, node: usize, sink: usize, bound: f64) -> f64 {
         if node == sink {
             return bound;

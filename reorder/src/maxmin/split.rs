@@ -5,17 +5,17 @@ use std::ops::Range;
 
 use super::{Link, Problem, FIRST_NIC, SINK, SOURCE, TINY};
 
-/// Rounds of price changes until what does not fit yet is moved by flow alone.
+/// Prices change in at most this many rounds. What does not fit then is moved by flow alone.
 const PRICE_ROUNDS: usize = 40;
-/// Price rounds end when no NIC is fuller than this over its capacity.
+/// Price rounds end when no NIC exceeds its capacity by more than this part.
 const CLOSE: f64 = 1e-5;
-/// Natural logarithm of the largest change of a price in the first round, and the part of it that
-/// is allowed after a round that brought the loads no nearer: Newton's steps may swing about the
-/// prices that fit.
+/// The natural logarithm of the largest change of a price in the first round.
 const LONGEST_STEP: f64 = 2.0;
+/// After a round that brought the loads no nearer, only this part of that step is allowed: Newton's
+/// steps may swing about the prices that fit.
 const SHORTER: f64 = 0.5;
-/// What keeps the equations for the steps solvable when all NICs are full, and only ratios of
-/// prices matter.
+/// Keeps the equations for the steps solvable when all NICs are full, and only ratios of prices
+/// matter.
 const RIDGE: f64 = 1e-9;
 
 impl Problem {
@@ -41,8 +41,8 @@ impl Problem {
     }
 
     /// Which links can carry anything at all at these totals: those that do, and those through
-    /// which the flow can be sent round a circle. Prices alone would come near the zeros of the
-    /// others only slowly.
+    /// which flow can be sent round a circle. For the others, prices alone would come near 0 only
+    /// slowly.
     fn useful(&self) -> Vec<bool> {
         let circles: Vec<Vec<bool>> =
             (0..self.nics.len()).map(|nic| self.flow.reached(FIRST_NIC + nic, TINY)).collect();
@@ -55,8 +55,8 @@ impl Problem {
             .collect()
     }
 
-    /// Shares of each sender's total in proportion to the limits of its links, the fuller NICs at a
-    /// price that makes them fit.
+    /// Shares of each sender's total in proportion to the limits of its links. Fuller NICs have a
+    /// price that makes their loads fit.
     fn priced(&self, totals: &[f64], useful: &[bool]) -> Vec<f64> {
         let mut shares = vec![0.0; self.links.len()];
         let mut weights = vec![0.0; self.links.len()];
@@ -84,8 +84,8 @@ impl Problem {
         shares
     }
 
-    /// The places of a link's prices among all prices: the NICs', then those of NICs that links of
-    /// a sender share.
+    /// The places of a link's prices among all prices: first those of the receiver's NICs, then
+    /// those of NICs that several links of a sender share.
     fn priced_by(&self, link: &Link) -> impl Iterator<Item = usize> {
         std::iter::once(link.nic).chain(link.group.map(|group| self.nics.len() + group))
     }
@@ -95,7 +95,7 @@ impl Problem {
         shares[range.clone()].fill(0.0);
         let mut left = total;
         let mut weight: f64 = weights[range.clone()].iter().sum();
-        // A round ends it, or fills a link for good.
+        // Each round is the last, or fills a link for good.
         for _ in range.clone() {
             if left <= 0.0 || weight <= 0.0 {
                 break;
@@ -125,7 +125,7 @@ impl Problem {
         }
     }
 
-    /// Scales down what is still too much for a NIC.
+    /// Scales down the shares that are still too much for a NIC.
     fn fit(&self, shares: &mut [f64]) {
         let scale = |load: &[f64], capacity: &dyn Fn(usize) -> f64| -> Vec<f64> {
             load.iter()
@@ -154,16 +154,16 @@ impl Problem {
 
 /// What makes the links of full NICs less attractive.
 ///
-/// The prices minimise a convex function whose slope is load less capacity, so Newton's steps lead
-/// there, also where NICs can only become dearer together.
+/// The prices minimise a convex function whose slope is the load less the capacity. So Newton's
+/// steps lead to the minimum, even where NICs can only become dearer together.
 struct Prices {
     capacity: Vec<f64>,
     /// At most 1, which is the price of a NIC that is not full.
     factor: Vec<f64>,
-    /// Where each one is among the equations of this round, if it is.
+    /// Where each price is among the equations of this round, if it is.
     row: Vec<Option<usize>>,
     longest_step: f64,
-    /// How far off the worst one was in the last round, in parts of its capacity.
+    /// How far off the worst load was in the last round, in parts of its capacity.
     misfit: f64,
 }
 
@@ -181,7 +181,7 @@ impl Prices {
         }
     }
 
-    /// Goes a step to the prices at which all loads fit; whether one was far off.
+    /// Goes one step towards the prices at which all loads fit. Returns whether one was far off.
     fn adjust(&mut self, problem: &Problem, shares: &[f64]) -> bool {
         let mut load = vec![0.0; self.capacity.len()];
         for (link, share) in problem.links.iter().zip(shares) {
@@ -214,7 +214,7 @@ impl Prices {
         true
     }
 
-    /// How the load of each active price answers to a small relative change of each.
+    /// How the load of each active price answers to a small relative change of each price.
     fn slopes(&self, problem: &Problem, shares: &[f64], count: usize) -> Vec<Vec<f64>> {
         let mut slopes = vec![vec![0.0; count]; count];
         let mut sums: Vec<(usize, f64)> = Vec::new();

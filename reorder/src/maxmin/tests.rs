@@ -92,9 +92,9 @@ fn nonsense_counts_as_nothing() {
     assert!(max_min(&[LINK], &[]).is_empty());
 }
 
-/// The obvious way: raise the level in small steps by bisection; who cannot have more when all
-/// others stay is done. Whether rates are possible is asked of Hoffman's condition: for every set
-/// of NICs, what cannot go to the others must fit.
+/// The obvious way: raise the level in small steps by bisection; a sender that cannot have more
+/// while all others stay is done. Hoffman's condition says whether rates are possible: for every
+/// set of NICs, what cannot go to the others must fit.
 fn slow(nics: &[f64], senders: &[Sender]) -> Vec<f64> {
     let possible = |rates: &[f64]| {
         (0u32..1 << nics.len()).all(|set| {
@@ -111,8 +111,8 @@ fn slow(nics: &[f64], senders: &[Sender]) -> Vec<f64> {
                             .filter(|link| link.own == own && set >> link.nic & 1 == 0);
                         links.map(|link| link.limit_bps).sum::<f64>().min(sender.own_bps[own])
                     };
-                    // Whoever cannot send at all is in no set; the empty set of NICs bounds each
-                    // alone.
+                    // A sender that cannot send at all is in no set. The empty set of NICs bounds
+                    // each sender alone.
                     (rate - (0..sender.own_bps.len()).map(elsewhere).sum::<f64>()).max(0.0)
                 })
                 .sum();
@@ -165,8 +165,8 @@ fn problems() -> impl Strategy<Value = (Vec<f64>, Vec<Sender>)> {
     })
 }
 
-/// As most clusters are: a link from a NIC of each sender's own to some of the NICs, and no other
-/// limits.
+/// Most clusters are like this: each sender has a NIC of its own for each link to some of the
+/// receiver's NICs, and there are no other limits.
 fn plain_problems() -> impl Strategy<Value = (Vec<f64>, Vec<Sender>)> {
     let bps = prop_oneof![Just(1.0), Just(10.0), 0.1..20.0f64];
     let demand = prop_oneof![Just(1e3), 0.1..20.0f64];

@@ -2,13 +2,14 @@
 
 use crate::Nanos;
 
-/// A longer step counts as this much: nothing that is timed here lasts as long, and the sum cannot
+/// A longer step counts as this much. Nothing that is timed here lasts as long, and the sum cannot
 /// overflow.
 const LONGEST_STEP_NS: Nanos = 3_600_000_000_000;
 
-/// Counts the time that passed. A step backwards counts as nothing, and what comes after it counts
-/// again, so a clock that jumps neither stalls a timer nor fires one early by more than its own
-/// step forward.
+/// Counts the time that passed.
+///
+/// A step backwards counts as nothing, and the time after it counts again. So a clock that jumps
+/// does not stall a timer, and fires one early by no more than its own step forward.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clock {
     last: Nanos,
@@ -28,7 +29,7 @@ impl Clock {
         self.last = self.last.saturating_add(ns).min(now.max(self.last));
     }
 
-    /// What it showed when it was last read.
+    /// What this clock showed when it was last read.
     pub fn passed(&self) -> Nanos {
         self.passed
     }

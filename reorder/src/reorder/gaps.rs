@@ -5,16 +5,16 @@ use std::collections::VecDeque;
 use crate::seq::Seq;
 use crate::Nanos;
 
-/// A run of missing sequences, `first` up to but not `end`; never empty.
+/// A run of missing sequences: from `first` on, and before `end`. It is never empty.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Gap {
     pub first: Seq,
     pub end: Seq,
-    /// When the run got into the set it is in.
+    /// When the run was put into the set in which it is.
     pub since: Nanos,
-    /// When it was last asked for, if `tries` is not 0.
+    /// When the run was last asked for, if `tries` is not 0.
     pub asked: Nanos,
-    /// How often it was asked for.
+    /// How often the run was asked for.
     pub tries: u8,
 }
 
@@ -24,7 +24,7 @@ impl Gap {
     }
 }
 
-/// Runs in the order of their sequences; none overlap.
+/// Runs in the order of their sequences. No two overlap.
 #[derive(Debug, Default)]
 pub(super) struct Gaps(VecDeque<Gap>);
 
@@ -48,7 +48,7 @@ impl Gaps {
         self.0.push_back(gap);
     }
 
-    /// Takes the first run, or as much of it as lies before `bound`.
+    /// Takes the first run, or the part of it before `bound`.
     pub fn cut_front(&mut self, bound: Seq) -> Option<Gap> {
         let front = self.0.front_mut()?;
         if !front.first.is_before(bound) {
@@ -62,7 +62,7 @@ impl Gaps {
         Some(cut)
     }
 
-    /// Takes out all from `bound` on.
+    /// Removes all sequences from `bound` on.
     pub fn cut_back(&mut self, bound: Seq) {
         while let Some(last) = self.0.back_mut() {
             if last.first.is_before(bound) {
@@ -75,7 +75,7 @@ impl Gaps {
         }
     }
 
-    /// Keeps the runs for which `keep` says so; it may change all but their sequences.
+    /// Keeps the runs for which `keep` returns true. It may change everything but their sequences.
     pub fn retain(&mut self, keep: impl FnMut(&mut Gap) -> bool) {
         self.0.retain_mut(keep);
     }
@@ -84,7 +84,7 @@ impl Gaps {
         self.find(seq).is_some()
     }
 
-    /// Takes one sequence out; false if it is not in the set.
+    /// Takes one sequence out. False if it is not in the set.
     pub fn take(&mut self, seq: Seq) -> bool {
         let Some(at) = self.find(seq) else { return false };
         let gap = &mut self.0[at];
@@ -104,7 +104,7 @@ impl Gaps {
     }
 
     fn find(&self, seq: Seq) -> Option<usize> {
-        // Links are FIFO, so what comes late is nearly always in the first run.
+        // Links keep their order, so a frame that is late is nearly always in the first run.
         let front = self.0.front()?;
         let at = if seq.is_before(front.end) {
             0

@@ -1,16 +1,16 @@
-//! How far each link has come.
+//! How far each link has delivered.
 
 use crate::seq::Seq;
 use crate::wire::MAX_LINKS;
 
-/// What the links of a session have delivered; links are numbered 0..=63 and others are ignored.
+/// What the links of a session have delivered. Links have the numbers 0 to 63; others are ignored.
 ///
 /// Invariants:
-/// * `newest[l]` (if bit l of `heard` is set): whatever was sent over link l before this sequence
-///   has come or is lost.
-/// * `far_next[l]` (if bit l of `far` is set): the latest heartbeat on link l spoke of this
-///   sequence, which was beyond all slots. It is not in `newest`: one wrong heartbeat must spoil
-///   neither the link nor the session.
+/// * `newest[l]`, if bit l of `heard` is set: what was sent over link l before this sequence has
+///   arrived or is lost.
+/// * `far_next[l]`, if bit l of `far` is set: the latest heartbeat on link l spoke of this
+///   sequence, which was beyond all slots. It is not in `newest`, since one wrong heartbeat must
+///   spoil neither the link nor the session.
 #[derive(Debug)]
 pub(super) struct Links {
     newest: [Seq; MAX_LINKS],
@@ -31,7 +31,7 @@ impl Links {
         }
     }
 
-    /// Says which links are live now; true if one died.
+    /// Sets which links are live now. True if one died.
     pub fn set_live(&mut self, live: u64) -> bool {
         let died = self.live & !live != 0;
         self.live = live;
@@ -46,7 +46,7 @@ impl Links {
         self.live &= others;
     }
 
-    /// All that was sent over `link` before `seq` has come or is lost.
+    /// Everything that was sent over `link` before `seq` has arrived or is lost.
     pub fn delivered(&mut self, link: u8, seq: Seq) {
         let Some(newest) = self.newest.get_mut(usize::from(link)) else { return };
         if self.heard & bit(link) == 0 || newest.is_before(seq) {
@@ -55,7 +55,7 @@ impl Links {
         }
     }
 
-    /// A heartbeat on `link` spoke of `next_seq`, which is within the slots or not (`far`).
+    /// A heartbeat on `link` spoke of `next_seq`, which is beyond the slots (`far`) or not.
     pub fn heartbeat(&mut self, link: u8, next_seq: Seq, far: bool) {
         let Some(far_next) = self.far_next.get_mut(usize::from(link)) else { return };
         if far {
@@ -67,8 +67,8 @@ impl Links {
         }
     }
 
-    /// Everything before `next` is settled. What a link said about that means nothing any more, and
-    /// must be forgotten before it would look new, 2^31 frames later.
+    /// Everything before `next` is settled. What a link said about that means nothing any more. It
+    /// must be forgotten, or it would look new 2^31 frames later.
     pub fn forget_before(&mut self, next: Seq) {
         for newest in &mut self.newest {
             if newest.is_before(next) {
@@ -77,14 +77,14 @@ impl Links {
         }
     }
 
-    /// All before this has come or is lost, as every live link says; `None` if one of them (or all)
-    /// said nothing yet.
+    /// Everything before this sequence has arrived or is lost, as every live link says. `None` if a
+    /// live link has said nothing yet, or if there is none.
     pub fn horizon(&self) -> Option<Seq> {
         earliest(self.live & self.heard, self.live, &self.newest)
     }
 
-    /// From where to go on, when the latest heartbeats of all live links spoke of sequences beyond
-    /// the slots.
+    /// Where to go on, if the latest heartbeats of all live links spoke of sequences beyond the
+    /// slots.
     pub fn far_horizon(&self) -> Option<Seq> {
         earliest(self.live & self.far, self.live, &self.far_next)
     }
@@ -94,7 +94,7 @@ fn bit(link: u8) -> u64 {
     1u64.checked_shl(link.into()).unwrap_or(0)
 }
 
-/// The earliest sequence of `links`, if they are all of `live`.
+/// The earliest sequence of `links`, if they are the same as `live`.
 fn earliest(links: u64, live: u64, of: &[Seq; MAX_LINKS]) -> Option<Seq> {
     if links != live || live == 0 {
         return None;

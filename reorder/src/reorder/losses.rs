@@ -7,14 +7,14 @@ use crate::Nanos;
 
 /// The missing sequences of a session. Times are those of the buffer's own clock.
 ///
-/// Invariant: all of `wanted` comes before all of `missing`, and in both `since` never falls from
-/// one run to the next, because what is behind was missed later. So what the rule calls lost is
-/// always a first part of `missing`.
+/// Invariant: all of `wanted` comes before all of `missing`. In both, `since` never falls from one
+/// run to the next, because what is behind was missed later. So what the rule calls lost is always
+/// a first part of `missing`.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
-    /// Not come, not decided.
+    /// Sequences that did not arrive, and about which nothing is decided.
     missing: Gaps,
-    /// Lost, and asked for.
+    /// Sequences that are lost, and asked for.
     wanted: Gaps,
     /// When `wanted` has to be looked at again.
     due: Nanos,
@@ -32,8 +32,8 @@ impl Losses {
         self.wanted.front().or_else(|| self.missing.front()).map(|gap| gap.first)
     }
 
-    /// The sequences from `first` up to but not `end` (at least one) are missing, and come after
-    /// all that were before.
+    /// The sequences from `first` on and before `end` (at least one) are missing. They come after
+    /// all that were added before.
     pub fn miss(&mut self, now: Nanos, first: Seq, end: Seq) {
         self.missing.push(Gap { first, end, since: now, asked: 0, tries: 0 });
     }
@@ -42,7 +42,7 @@ impl Losses {
         self.wanted.contains(seq) || self.missing.contains(seq)
     }
 
-    /// A missing frame came; false if it was not missing.
+    /// A missing frame arrived. False if it was not missing.
     pub fn take(&mut self, seq: Seq) -> bool {
         self.wanted.take(seq) || self.missing.take(seq)
     }
@@ -51,13 +51,13 @@ impl Losses {
         self.gone_at = Some(now);
     }
 
-    /// Gives up the first run: what follows it, and how many it were.
+    /// Gives up the first run. Returns the sequence behind it, and how many frames it had.
     pub fn give_up_first(&mut self) -> Option<(Seq, u32)> {
         let gap = self.wanted.pop_front().or_else(|| self.missing.pop_front())?;
         Some((gap.end, gap.len()))
     }
 
-    /// Gives up all before `bound`.
+    /// Gives up everything before `bound`. Returns how many frames that are.
     pub fn give_up_before(&mut self, bound: Seq) -> u32 {
         let mut lost = 0;
         for gaps in [&mut self.wanted, &mut self.missing] {
@@ -68,14 +68,15 @@ impl Losses {
         lost
     }
 
-    /// Those from `bound` on are not missing: they were never sent.
+    /// Sequences from `bound` on are not missing: they were never sent.
     pub fn withdraw(&mut self, bound: Seq) {
         self.missing.cut_back(bound);
         self.wanted.cut_back(bound);
     }
 
-    /// Applies the loss rule: all before `horizon` is lost, and what silent links have held up too
-    /// long. It is wanted from now on, or given up; tells how many were.
+    /// Applies the loss rule: everything before `horizon` is lost, and so is what silent links have
+    /// held up too long. It is wanted from now on, or given up. Returns how many frames are given
+    /// up.
     pub fn decide(&mut self, now: Nanos, horizon: Option<Seq>, policy: &Policy) -> u32 {
         let mut lost = 0;
         while let Some(first) = self.missing.front() {
@@ -101,7 +102,8 @@ impl Losses {
         lost
     }
 
-    /// Asks for what is wanted, and gives up what did not come; tells how many were given up.
+    /// Asks for what is wanted, and gives up what did not arrive in time. Returns how many frames
+    /// are given up.
     pub fn chase(&mut self, now: Nanos, policy: &Policy, ask: &mut Vec<(Seq, u16)>) -> u32 {
         if self.wanted.is_empty() || now < self.due {
             return 0;
@@ -118,7 +120,7 @@ impl Losses {
                 gap.tries += 1;
                 gap.asked = now;
             }
-            // What the request had no room for is asked for in the next.
+            // What did not fit into the request is asked for in the next.
             let again =
                 if may_ask && !asked { now } else { gap.asked.saturating_add(policy.retry_ns) };
             due = due.min(again).min(gap.since.saturating_add(policy.give_up_ns));
@@ -128,7 +130,7 @@ impl Losses {
         lost
     }
 
-    /// When there is something to decide or to ask for, if nothing comes till then.
+    /// When there is something to decide or to ask for, if nothing arrives until then.
     pub fn next_due(&self, policy: &Policy) -> Option<Nanos> {
         let decide = self.missing.front().map(|gap| gap.since.saturating_add(policy.skew_ns));
         let chase = (!self.wanted.is_empty()).then_some(self.due);
@@ -136,7 +138,8 @@ impl Losses {
     }
 }
 
-/// Adds a run to a request, to the last range of it where they touch; false if the request is full.
+/// Adds a run to a request; if it follows the last range there, to that. False if the request is
+/// full.
 fn add_range(ask: &mut Vec<(Seq, u16)>, gap: &Gap) -> bool {
     let len = gap.len() as u16;
     if let Some((first, count)) = ask.last_mut() {

@@ -2,21 +2,22 @@
 
 use crate::Nanos;
 
-/// Nano-bytes in a byte: at one byte per second a nanosecond is worth one nano-byte, so refilling
+/// Nano-bytes in a byte. At one byte per second a nanosecond is worth one nano-byte, so refilling
 /// needs no division.
 const NANO: i64 = 1_000_000_000;
-/// Deepest bucket in bytes; keeps credit and what is added to it far inside an `i64`.
+/// The depth of the deepest bucket, in bytes. It keeps credit, and what is added to it, far inside
+/// an `i64`.
 const MAX_DEPTH: u64 = 1 << 32;
 
 /// Credit in bytes that grows at a rate, up to a depth.
 ///
-/// Invariants: `credit <= depth`, whatever the clock does; credit that was not given by the clock
-/// moving forward comes from nowhere else; `credit > -(2^32)` bytes, so a debt is paid in bounded
-/// time at any rate but 0.
+/// Invariants: `credit <= depth`, whatever the clock does. Only a clock that goes forward gives
+/// credit. `credit > -(2^32)` bytes, so a debt is paid in bounded time at any rate but 0.
 #[derive(Clone, Debug)]
 pub struct Bucket {
     rate: u64,
-    /// Nanoseconds per nano-byte: the choice of a link divides by the rate once per link and frame.
+    /// Nanoseconds per nano-byte. Kept because the choice of a link would divide by the rate, once
+    /// for each link and frame.
     pace: f64,
     depth: i64,
     credit: i64,
@@ -35,7 +36,7 @@ impl Bucket {
         self.rate
     }
 
-    /// Goes on with another rate (bytes per second) and depth (bytes); what was earned until `now`
+    /// Goes on with another rate (bytes per second) and depth (bytes). What was earned until `now`
     /// counts at the old rate.
     pub fn set(&mut self, now: Nanos, rate: u64, depth: u64) {
         self.refill(now);
@@ -44,8 +45,8 @@ impl Bucket {
         self.credit = self.credit.min(self.depth);
     }
 
-    /// Adds what was earned since the last call. A clock that went back earns nothing and starts
-    /// again from there.
+    /// Adds what was earned since the last call. A clock that was set back earns nothing, and earns
+    /// again from there on.
     pub fn refill(&mut self, now: Nanos) {
         let passed = now.saturating_sub(self.last);
         self.last = now;
@@ -53,7 +54,7 @@ impl Bucket {
         self.credit = self.credit.saturating_add(earned).min(self.depth);
     }
 
-    /// Whether a frame may be sent now: any credit at all will do, the frame may leave a debt.
+    /// Whether a frame may be sent now. Any credit at all will do: the frame may leave a debt.
     pub fn has_credit(&self) -> bool {
         self.credit > 0
     }
@@ -63,8 +64,8 @@ impl Bucket {
         self.credit = (self.credit - nano(bytes as u64)).max(-nano(MAX_DEPTH));
     }
 
-    /// When there is credit again: `now` if there is some, `Nanos::MAX` at rate 0. Call after
-    /// `refill(now)`.
+    /// When there will be credit: `now` if there is some, `Nanos::MAX` at rate 0. To be called
+    /// after `refill(now)`.
     pub fn ready_at(&self, now: Nanos) -> Nanos {
         if self.has_credit() {
             return now;
@@ -76,8 +77,8 @@ impl Bucket {
         }
     }
 
-    /// Nanoseconds at this rate until the bucket would be full if `bytes` more were spent: how long
-    /// a link takes to carry what was put on it. `Nanos::MAX` at rate 0.
+    /// Nanoseconds at this rate until the bucket would be full, if `bytes` more were spent: the
+    /// time that a link takes to carry what was put on it. `Nanos::MAX` at rate 0.
     pub fn time_to_full(&self, bytes: usize) -> Nanos {
         let missing = self.depth - self.credit + nano(bytes as u64);
         match (missing, self.rate) {
@@ -139,8 +140,7 @@ mod tests {
     }
 
     proptest! {
-        /// What was sent is never more than the rate allows plus the depth and one frame, to the
-        /// byte.
+        /// To the byte, never more is sent than the rate allows, plus the depth and one frame.
         #[test]
         fn never_more_than_rate_and_depth(rate in 1u64..2_000_000_000, frames in prop::collection::vec((0u64..2_000_000, 60usize..1_514), 1..200)) {
             let depth = 6_056;
@@ -158,8 +158,8 @@ mod tests {
             }
         }
 
-        /// A sender that always has something gets the whole rate, exactly, however often the
-        /// bucket is looked at.
+        /// A sender that always has something gets exactly the whole rate, however often the bucket
+        /// is looked at.
         #[test]
         fn gets_the_whole_rate(rate in 1_000u64..1_000_000_000, steps in prop::collection::vec(1u64..100_000, 50..300)) {
             let mut bucket = Bucket::new(0, rate, 10_000);

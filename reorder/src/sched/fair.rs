@@ -1,29 +1,29 @@
-//! Frames of one peer that wait for credit, by flow: each flow has its own CoDel queue, and they
-//! take turns (RFC 8290).
+//! Frames of one peer that wait for credit, by flow. Each flow has its own CoDel queue, and the
+//! flows take turns (RFC 8290).
 //!
-//! The kernel's fq_codel cannot stand in for it: a TAP takes frames from its queueing discipline at
-//! once and drops what its ring does not hold, so nothing ever waits in the former.
+//! The kernel's fq_codel cannot do this: a TAP takes frames from its queueing discipline at once,
+//! and drops what its ring does not hold. So nothing ever waits in the queueing discipline.
 
 use std::collections::VecDeque;
 
 use super::queue::{Queue, QueueSettings};
 use crate::Nanos;
 
-/// Flows are told apart by a hash of so many values.
+/// Flows are told apart by a hash with this many values.
 const FLOWS: usize = 256;
 /// Bytes that a flow sends in its turn.
 const QUANTUM: i64 = 1514;
 
 /// One peer's frames.
 ///
-/// Invariants: a flow is in `fresh` or `old`, once, exactly when its queue is not empty or it was
-/// not yet found empty in its turn; `frames` and `bytes` are the sums over all flows and within the
-/// limits; within a flow, frames leave in the order they came in.
+/// Invariants: a flow is once in `fresh` or `old` exactly when its queue is not empty, or was not
+/// yet found empty in its turn. `frames` and `bytes` are the sums over all flows, and within the
+/// limits. Within a flow, frames leave in the order in which they arrived.
 #[derive(Debug)]
 pub struct FairQueue {
     settings: QueueSettings,
     flows: Vec<Option<Flow>>,
-    /// Flows that began lately go first, which is what keeps a lone packet's wait short.
+    /// Flows that began lately go first: this keeps the wait of a lone packet short.
     fresh: VecDeque<usize>,
     old: VecDeque<usize>,
     frames: usize,
@@ -40,7 +40,7 @@ struct Flow {
 }
 
 impl FairQueue {
-    /// An empty queue; `settings` hold for each flow, the limits for all of them together.
+    /// An empty queue. `settings` hold for each flow, and the limits for all of them together, too.
     pub fn new(settings: QueueSettings) -> Self {
         Self {
             settings,
@@ -69,18 +69,18 @@ impl FairQueue {
         self.bytes
     }
 
-    /// Frames that were dropped, for a wait that was too long or a queue that was full.
+    /// Frames that were dropped, because they waited too long or the queue was full.
     pub fn drops(&self) -> u64 {
         self.drops
     }
 
-    /// Frames that were marked (ECN, congestion experienced) instead.
+    /// Frames that were marked (ECN, congestion experienced) instead of dropped.
     pub fn marks(&self) -> u64 {
         self.marks
     }
 
-    /// Puts a frame at the end of its flow. When there is no room the longest flow pays: its oldest
-    /// frame goes to `dropped`.
+    /// Puts a frame at the end of its flow. If there is no room, the longest flow loses its oldest
+    /// frame, which goes to `dropped`.
     pub fn push(&mut self, now: Nanos, frame: Vec<u8>, mut dropped: impl FnMut(Vec<u8>)) {
         if self.flows.is_empty() {
             self.flows.resize_with(FLOWS, || None);
@@ -116,13 +116,13 @@ impl FairQueue {
         }
     }
 
-    /// Size in bytes of the frame that is next.
+    /// Size in bytes of the next frame.
     pub fn head_bytes(&mut self) -> Option<usize> {
         let place = self.turn()?;
         self.flows[place].as_ref()?.queue.head_bytes()
     }
 
-    /// Takes the frame that is next. Those that CoDel drops before it go to `dropped`.
+    /// Takes the next frame. Frames that CoDel drops before it go to `dropped`.
     pub fn pop(&mut self, now: Nanos, mut dropped: impl FnMut(Vec<u8>)) -> Option<Vec<u8>> {
         while let Some(place) = self.turn() {
             let Some(flow) = self.flows[place].as_mut() else { continue };
@@ -170,8 +170,8 @@ impl FairQueue {
             };
             if flow.queue.is_empty() {
                 list.pop_front();
-                // A flow that was fresh stays for a round, or it could be fresh again at once and
-                // starve the others.
+                // A flow that was fresh stays for a round. Otherwise it could be fresh again at
+                // once, and starve the others.
                 if is_fresh && !self.old.is_empty() {
                     self.old.push_back(place);
                 } else {
@@ -187,7 +187,7 @@ impl FairQueue {
         }
     }
 
-    /// Takes the oldest frame of the flow that holds most.
+    /// Takes the oldest frame of the flow that holds the most bytes.
     fn shorten(&mut self) -> Option<Vec<u8>> {
         let longest = self.flows.iter_mut().flatten().max_by_key(|flow| flow.queue.bytes())?;
         let frame = longest.queue.drop_head()?;
@@ -198,8 +198,8 @@ impl FairQueue {
     }
 }
 
-/// Which flow a frame belongs to: addresses, protocol and ports of IP packets, the EtherType of
-/// others.
+/// The flow to which a frame belongs: by addresses, protocol and ports of IP packets, by the
+/// EtherType of others.
 fn flow_of(frame: &[u8]) -> usize {
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
     let mut mix = |bytes: &[u8]| {
@@ -308,8 +308,8 @@ mod tests {
             let other = port(&frame) == ports[1];
             sent[usize::from(other)] += frame.len();
             waits &= !other;
-            // As soon as its queue is seen empty, which is when a frame of the first flow goes, it
-            // has one again.
+            // As soon as the flow's queue is seen empty, which is when a frame of the first flow
+            // leaves, it gets another frame.
             if !other && !waits {
                 queue.push(0, packet(ports[1], 1514, 0), |_| panic!("dropped"));
                 waits = true;
@@ -344,7 +344,8 @@ mod tests {
     }
 
     proptest! {
-        /// Order within flows, sums, and nothing is left behind: against what was pushed.
+        /// Compared with what was pushed: order within flows, the sums, and that nothing is left
+        /// behind.
         #[test]
         fn nothing_is_lost_or_overtaken(steps in prop::collection::vec((0u16..8, 60usize..1514, any::<bool>()), 1..400)) {
             let mut queue = FairQueue::new(QueueSettings::default());

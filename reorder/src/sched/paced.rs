@@ -4,13 +4,13 @@ use super::{bits, Bucket};
 use crate::wire::MAX_LINKS;
 use crate::Nanos;
 
-/// Full frames that a bucket is deep at least. More would wait in a slow link, and all behind them
-/// at the receiver.
+/// A bucket is at least this many full frames deep. More would wait in a slow link, and everything
+/// behind them at the receiver.
 const DEPTH_FRAMES: u64 = 1;
-/// What a bucket is deep at least in time: timers wake up late, by 50 us or on a busy machine some
-/// hundred, and credit must not spill over meanwhile.
+/// A bucket is at least this deep in time. Timers wake up late, by 50 us or on a busy machine by
+/// some hundred, and credit must not spill over meanwhile.
 const DEPTH_NS: u64 = 500_000;
-/// The part of its own NICs' rates that a host uses, so that no queue builds up in them.
+/// A host uses this part of its own NICs' rates, so that no queue builds up in them.
 const NIC_USE: f64 = 0.995;
 
 /// The highest number of a link.
@@ -18,10 +18,13 @@ const LAST_LINK: u8 = MAX_LINKS as u8 - 1;
 
 /// One peer's links, each with a token bucket.
 ///
-/// Invariants: a link without a rate is never picked; over any time, a link carries no more than
-/// its rate, its depth (`DEPTH_FRAMES` full frames, or `DEPTH_NS` at its rate) and one frame; a
-/// peer with frames waiting wastes no link's rate as long as `pick` is called by `next_ready` plus
-/// `DEPTH_NS`.
+/// Pacing keeps queues out of the network: what waits, waits in this host, where CoDel sees it and
+/// where it can still take another link.
+///
+/// Invariants: a link without a rate is never picked. Over any time, a link carries no more than
+/// its rate, its depth (`DEPTH_FRAMES` full frames, or `DEPTH_NS` at its rate) and one frame. A
+/// peer with frames that wait wastes no link's rate as long as `pick` is called by `next_ready`
+/// plus `DEPTH_NS`.
 #[derive(Clone, Debug)]
 pub struct Paced {
     buckets: Vec<Option<Bucket>>,
@@ -31,13 +34,13 @@ pub struct Paced {
 }
 
 impl Paced {
-    /// No link has a rate yet; `frame` is what a full frame costs, in bytes with everything that is
-    /// counted on the medium.
+    /// No link has a rate yet. `frame` is what a full frame costs, in bytes, with everything that
+    /// counts on the medium.
     pub fn new(frame: usize) -> Self {
         Self { buckets: Vec::new(), frame: frame as u64, last: LAST_LINK }
     }
 
-    /// `link` (0..=63, others are ignored) may carry `rate_bps` bit/s from `now` on. 0 stops it.
+    /// `link` (0..=63, others are ignored) may carry `rate_bps` bit/s from `now` on; 0 stops it.
     pub fn set(&mut self, now: Nanos, link: u8, rate_bps: u64) {
         if link > LAST_LINK {
             return;
@@ -54,7 +57,7 @@ impl Paced {
         }
     }
 
-    /// Takes `link` away: it cannot be picked until it is `set` again, and then starts with a full
+    /// Takes `link` away. It cannot be picked until it is `set` again, and then starts with a full
     /// bucket.
     pub fn remove(&mut self, link: u8) {
         if let Some(place) = self.buckets.get_mut(usize::from(link)) {
@@ -67,11 +70,12 @@ impl Paced {
         bits(usable).filter_map(|link| self.bucket(link)).map(|bucket| bucket.rate() * 8).sum()
     }
 
-    /// The link for a frame of `bytes`: of those in `usable` (a bit each) that have credit and
-    /// whose own NIC has time (`nic_ready(link)`), the one on which the frame is through first.
+    /// The link for a frame of `bytes`. Of the links in `usable` (a bit each) that have credit, and
+    /// whose own NIC has time (`nic_ready(link)`), it is the one that has carried the frame first.
     ///
-    /// Links of one rate are so taken by most credit. A lone frame takes the fastest one, and not,
-    /// as by most credit in time, the slowest. Call `spent` when the frame was sent.
+    /// Among links of one rate, this is the one with the most credit. A lone frame takes the
+    /// fastest link; by the most credit in time it would take the slowest. Call `spent` when the
+    /// frame was sent.
     pub fn pick(
         &mut self,
         now: Nanos,
@@ -81,7 +85,7 @@ impl Paced {
     ) -> Option<u8> {
         let mut best = None;
         let mut soonest = Nanos::MAX;
-        // Of links that are equally good the next one in turn: a trickle of frames uses all of
+        // Among equally good links, the next one in turn is taken: a trickle of frames uses all of
         // them.
         let turned = usable & !(u64::MAX >> (LAST_LINK - self.last));
         for link in bits(turned).chain(bits(usable & !turned)) {
@@ -99,19 +103,20 @@ impl Paced {
         best
     }
 
-    /// Charges `link` with `bytes`, repeated frames and heartbeats included; it may go into debt.
+    /// Charges `link` with `bytes`, for repeated frames and heartbeats, too. The link may go into
+    /// debt.
     pub fn spent(&mut self, link: u8, bytes: usize) {
         if let Some(Some(bucket)) = self.buckets.get_mut(usize::from(link)) {
             bucket.spend(bytes);
         }
     }
 
-    /// When `pick` will find a link of those in `usable`: `now` if it does, `Nanos::MAX` if it
-    /// never will.
+    /// When `pick` will find a link among those in `usable`: `now` if it does now, `Nanos::MAX` if
+    /// it never will.
     ///
-    /// That is when the first of them has credit while its own NIC has time (from
-    /// `nic_ready_at(link)` on): the first link's time and the first NIC's say nothing together,
-    /// when they are not of one link.
+    /// That is when the first of them has credit and its own NIC has time (from
+    /// `nic_ready_at(link)` on). The first time of any link and the first time of any NIC would say
+    /// nothing, if the two do not belong together.
     pub fn next_ready(
         &mut self,
         now: Nanos,
@@ -134,14 +139,14 @@ impl Paced {
     }
 }
 
-/// The host's own NICs, which all peers share, each with a token bucket at `NIC_USE` of its rate.
+/// The host's own NICs, which all peers share. Each has a token bucket at `NIC_USE` of its rate.
 #[derive(Clone, Debug)]
 pub struct NicBuckets {
     nics: Paced,
 }
 
 impl NicBuckets {
-    /// No NIC has a rate yet; `frame` as for `Paced`.
+    /// No NIC has a rate yet. `frame` is as for `Paced`.
     pub fn new(frame: usize) -> Self {
         Self { nics: Paced::new(frame) }
     }
@@ -156,7 +161,7 @@ impl NicBuckets {
         self.nics.remove(nic);
     }
 
-    /// Earns credit until `now`: once per turn is enough, `ready` does not look at the clock.
+    /// Adds credit until `now`. Once per turn is enough, since `ready` does not look at the clock.
     pub fn refill(&mut self, now: Nanos) {
         self.nics.buckets.iter_mut().flatten().for_each(|bucket| bucket.refill(now));
     }
@@ -171,7 +176,7 @@ impl NicBuckets {
         self.nics.spent(nic, bytes);
     }
 
-    /// When `nic` has credit: `now` if it has.
+    /// When `nic` has credit: `now` if it has some.
     pub fn ready_at(&self, now: Nanos, nic: u8) -> Nanos {
         self.nics.bucket(nic).map_or(now, |bucket| bucket.ready_at(now))
     }
@@ -196,7 +201,8 @@ mod tests {
         links
     }
 
-    /// Sends full frames as soon as they may go, from 0 to `until`; returns (time, link) of each.
+    /// Sends full frames as soon as they may leave, from 0 to `until`. Returns the time and link of
+    /// each.
     fn send(links: &mut Paced, until: Nanos, usable: u64) -> Vec<(Nanos, u8)> {
         let (mut now, mut sent) = (0, Vec::new());
         loop {
@@ -270,7 +276,8 @@ mod tests {
 
     #[test]
     fn the_time_of_a_link_and_that_of_another_ones_nic_are_not_mixed() {
-        // Link 0 has credit and its NIC none for a while; link 1 the other way round.
+        // Link 0 has credit, but its NIC has none for a while; with link 1 it is the other way
+        // round.
         let mut links = paced(&[100_000_000, 100_000_000]);
         links.spent(1, 10 * FULL);
         let at = links.next_ready(0, 0b11, |link| if link == 0 { 5 * MS } else { 0 });
@@ -287,8 +294,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever link and NIC have: nothing is picked before the time that was said, and
-        /// something is at that time.
+        /// Whatever links and NICs have, nothing is picked before the time that was said, and
+        /// something is picked at that time.
         #[test]
         fn a_link_is_picked_at_the_time_that_was_said(
             rates in prop::collection::vec(prop_oneof![Just(0u64), 1_000_000u64..10_000_000_000], 1..5),
@@ -309,7 +316,7 @@ mod tests {
             }
         }
 
-        /// With frames waiting, every link carries its whole rate, in bursts no longer than the
+        /// While frames wait, every link carries its whole rate, in bursts no longer than the
         /// depth.
         #[test]
         fn every_link_carries_its_rate(rates in prop::collection::vec(1_000_000u64..10_000_000_000, 1..5), late in 0u64..150_000) {

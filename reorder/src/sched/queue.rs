@@ -1,5 +1,5 @@
-//! Frames of one peer that wait for credit: first in, first out, kept short by CoDel (RFC 8289)
-//! with ECN.
+//! Frames of one peer that wait for credit: first in, first out. CoDel (RFC 8289) with ECN keeps
+//! the queue short.
 
 use std::collections::VecDeque;
 
@@ -8,16 +8,16 @@ use crate::Nanos;
 /// How long and how large a queue may get.
 #[derive(Clone, Debug)]
 pub struct QueueSettings {
-    /// Waiting time in ns that is fine for ever.
+    /// Frames may wait for this long (ns) all the time.
     pub target_ns: Nanos,
-    /// Time in ns for which the wait must have been longer than that before the first frame pays
-    /// for it.
+    /// The wait must have been longer than `target_ns` for this long (ns) before the first frame is
+    /// marked or dropped.
     pub interval_ns: Nanos,
-    /// Most frames.
+    /// The most frames.
     pub max_frames: usize,
-    /// Most bytes.
+    /// The most bytes.
     pub max_bytes: usize,
-    /// A queue of so few bytes is never too long: one full frame.
+    /// A queue with no more bytes than one full frame is never too long.
     pub full_frame: usize,
 }
 
@@ -35,15 +35,15 @@ impl Default for QueueSettings {
 
 /// A queue of frames.
 ///
-/// Invariants: never more frames or bytes than the settings say; `bytes` is the sum of the frames';
-/// frames leave in the order they came in; CoDel takes from the head, and never the last full
-/// frame's worth.
+/// Invariants: there are never more frames or bytes than the settings say. `bytes` is the sum over
+/// the frames. Frames leave in the order in which they arrived. CoDel takes frames from the head,
+/// and never from a queue of one full frame's bytes.
 #[derive(Debug)]
 pub struct Queue {
     settings: QueueSettings,
     frames: VecDeque<(Nanos, Vec<u8>)>,
     bytes: usize,
-    /// When the wait will have been too long for a whole interval; `None`: it is short enough.
+    /// When the wait will have been too long for a whole interval; none while it is short enough.
     first_above: Option<Nanos>,
     dropping: bool,
     drop_next: Nanos,
@@ -90,7 +90,8 @@ impl Queue {
         self.frames.front().map(|(_, frame)| frame.len())
     }
 
-    /// Nanoseconds that it takes to send what waits at `rate_bps` bit/s; `Nanos::MAX` at rate 0.
+    /// Nanoseconds that it takes to send everything that waits at `rate_bps` bit/s; `Nanos::MAX` at
+    /// rate 0.
     pub fn backlog_ns(&self, rate_bps: u64) -> Nanos {
         if self.bytes == 0 {
             return 0;
@@ -100,18 +101,18 @@ impl Queue {
             .map_or(Nanos::MAX, |ns| ns.min(u128::from(Nanos::MAX)) as Nanos)
     }
 
-    /// Frames that were dropped, for a wait that was too long or a queue that was full, since the
-    /// queue was made.
+    /// Frames that were dropped since the queue was made, because they waited too long or the queue
+    /// was full.
     pub fn drops(&self) -> u64 {
         self.drops
     }
 
-    /// Frames that were marked (ECN, congestion experienced) instead.
+    /// Frames that were marked (ECN, congestion experienced) instead of dropped.
     pub fn marks(&self) -> u64 {
         self.marks
     }
 
-    /// Puts a frame (from its Ethernet header on) at the end; gives it back if the queue is full,
+    /// Puts a frame (from its Ethernet header on) at the end. If the queue is full, gives it back,
     /// which counts as a drop.
     pub fn push(&mut self, now: Nanos, frame: Vec<u8>) -> Result<(), Vec<u8>> {
         if self.frames.len() >= self.settings.max_frames
@@ -125,7 +126,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Takes the frame that is to be sent now. Those that CoDel drops before it go to `dropped`,
+    /// Takes the frame that is to be sent now. Frames that CoDel drops before it go to `dropped`,
     /// for reuse.
     pub fn pop(&mut self, now: Nanos, mut dropped: impl FnMut(Vec<u8>)) -> Option<Vec<u8>> {
         let Some((mut frame, mut too_long)) = self.take(now) else {
@@ -134,8 +135,8 @@ impl Queue {
         };
         if !self.dropping {
             if too_long {
-                // Soon after the last time: go on about where it was left, the senders have not
-                // changed much.
+                // It drops again soon after the last time, so it goes on about where it was: the
+                // senders have not changed much.
                 let since = now.saturating_sub(self.drop_next);
                 let again = self.count.saturating_sub(self.last_count);
                 self.count =
@@ -167,7 +168,7 @@ impl Queue {
         Some(frame)
     }
 
-    /// Takes the oldest frame for want of room, which counts as a drop.
+    /// Takes the oldest frame to make room, which counts as a drop.
     pub fn drop_head(&mut self) -> Option<Vec<u8>> {
         let (_, frame) = self.frames.pop_front()?;
         self.bytes -= frame.len();
@@ -210,8 +211,7 @@ impl Queue {
             return None;
         };
         self.bytes -= frame.len();
-        // A clock that went back makes waits look short, for as long as the frames from before
-        // last.
+        // After the clock was set back, waits look short until the frames from before are gone.
         if now.saturating_sub(since) < self.settings.target_ns
             || self.bytes <= self.settings.full_frame
         {
@@ -219,7 +219,7 @@ impl Queue {
             return Some((frame, false));
         }
         let deadline = now.saturating_add(self.settings.interval_ns);
-        // A deadline further away than an interval is from before the clock went back.
+        // A deadline further away than an interval is from before the clock was set back.
         match self.first_above {
             Some(first) if first <= deadline => Some((frame, now >= first)),
             _ => {
@@ -229,7 +229,7 @@ impl Queue {
         }
     }
 
-    /// When the next one pays, after one did at `then`.
+    /// When the next frame is marked or dropped, after one was at `then`.
     fn control_law(&self, then: Nanos) -> Nanos {
         then.saturating_add(
             (self.settings.interval_ns as f64 / f64::from(self.count.max(1)).sqrt()) as Nanos,
@@ -238,8 +238,8 @@ impl Queue {
 }
 
 /// Sets "congestion experienced" in the IPv4 or IPv6 header of a frame that begins with its
-/// Ethernet header, with or without a VLAN tag. False if the packet cannot carry the mark (not IP,
-/// or not ECN-capable).
+/// Ethernet header, with or without a VLAN tag. False if the packet cannot carry the mark: it is
+/// not IP, or not ECN-capable.
 pub fn mark_congestion(frame: &mut [u8]) -> bool {
     let (ethertype, ip) = match frame.get(12..14) {
         Some([0x81, 0x00]) => (frame.get(16..18), 18),

@@ -5,23 +5,25 @@ use std::cmp::Reverse;
 use super::bits;
 use crate::wire::MAX_LINKS;
 
-/// Frames' worth of bytes by which a link may be ahead of or behind its share; one when weights or
-/// usable links change, so that nothing is made up for in a burst.
+/// Bytes by which a link may be ahead of its share or behind it, in full frames. One full frame
+/// when weights or usable links change, so that no burst makes up for the past.
 const MAX_BEHIND: i64 = 4;
 
-/// Credit is kept in such parts of a byte, so that a millionth of a small frame is not rounded
-/// away.
+/// Credit is kept in such parts of a byte, so that a millionth of a small frame does not round to
+/// nothing.
 const SCALE: u64 = 1 << 15;
-/// Larger frames, which do not exist, count as this many bytes.
+/// Larger frames do not exist. If there is one, it counts as this many bytes.
 const LARGEST: usize = 65_535;
 
 /// Shares bytes among links in proportion to their weights.
 ///
-/// Each frame credits every usable link with its share of the bytes and charges the link that
-/// carries it, which is the one with the most credit. Invariants: of frames of one size, no link
-/// carries more than the paper's C = ceil(weight / least weight) in a row (frames of all sizes:
-/// what makes the bytes right, within `MAX_BEHIND` full frames); a link of weight 0 carries nothing
-/// unless all usable links have weight 0, and then they share equally.
+/// Each frame gives every usable link its share of the bytes as credit, and charges the link that
+/// carries it, which is the one with the most credit.
+///
+/// Invariants: with frames of one size, no link carries more than the paper's C = ceil(weight /
+/// least weight) in a row. With frames of all sizes, it carries what makes the bytes right, within
+/// `MAX_BEHIND` full frames. A link of weight 0 carries nothing, unless all usable links have
+/// weight 0; then they share equally.
 #[derive(Clone, Debug)]
 pub struct Weighted {
     weights: [u32; MAX_LINKS],
@@ -36,20 +38,20 @@ struct Shares {
     usable: u64,
     /// The links that take part.
     links: u64,
-    /// Share of each in 2^-32.
+    /// Share of each link, in parts of 2^-32.
     fraction: [u64; MAX_LINKS],
 }
 
 impl Weighted {
-    /// No link has a weight yet; `frame` is the size of a full frame in bytes.
+    /// No link has a weight yet. `frame` is the size of a full frame in bytes.
     pub fn new(frame: usize) -> Self {
         let max_credit = MAX_BEHIND * (frame.clamp(64, LARGEST) as u64 * SCALE) as i64;
         let shares = Shares { usable: 0, links: 0, fraction: [0; MAX_LINKS] };
         Self { weights: [0; MAX_LINKS], credit: [0; MAX_LINKS], max_credit, shares }
     }
 
-    /// Gives `link` a weight, in any unit that all links of this peer share; 0 drains it. Links
-    /// over 63 do not exist.
+    /// Gives `link` a weight, in any unit that all links of this peer share. Weight 0 drains it.
+    /// Links over 63 do not exist.
     pub fn set(&mut self, link: u8, weight: u32) {
         if let Some(place) = self.weights.get_mut(usize::from(link)) {
             *place = weight;
@@ -57,8 +59,8 @@ impl Weighted {
         }
     }
 
-    /// The link among `usable` (a bit each) that carries the next frame, which is charged to it;
-    /// `None` if none is usable.
+    /// The link among `usable` (a bit each) that carries the next frame. The frame is charged to
+    /// it. `None` if no link is usable.
     pub fn pick(&mut self, bytes: usize, usable: u64) -> Option<u8> {
         if usable != self.shares.usable {
             self.share_out(usable);
@@ -74,7 +76,8 @@ impl Weighted {
         }
         let chosen =
             bits(links).max_by_key(|&link| (self.credit[usize::from(link)], Reverse(link)))?;
-        // What was given is charged, rounding included, so that credit does not wear away.
+        // The chosen link is charged what all links were given, rounding included, so that the sum
+        // stays.
         let credit = &mut self.credit[usize::from(chosen)];
         *credit = (*credit - given).max(-self.max_credit);
         Some(chosen)
@@ -143,7 +146,7 @@ mod tests {
     }
 
     proptest! {
-        /// Bytes follow the weights, and nothing comes in longer bursts than the paper's C.
+        /// Bytes follow the weights, and nothing is sent in longer bursts than the paper's C.
         #[test]
         fn bytes_follow_weights(weights in prop::collection::vec(1u32..20, 2..6), sizes in prop::collection::vec(60usize..1_514, 1..20)) {
             let mut links = weighted(&weights);
@@ -154,8 +157,7 @@ mod tests {
             let (mut last, mut row) = (None, 0);
             let frames = 4_000;
             for n in 0..frames {
-                // Sizes come in random order, not in a period that could beat with the links'
-                // turns.
+                // Sizes come in random order: a period could beat with the links' turns.
                 let size = sizes[(n * 7_919 + n / 13) % sizes.len()];
                 let link = links.pick(size, usable);
                 row = if link == last { row + size } else { size };

@@ -31,8 +31,8 @@ fn ones_sum(bytes: &[u8]) -> u16 {
     ((sum & 0xffff) + (sum >> 16)) as u16
 }
 
-/// 12 Mbit/s come in (1,000 bytes every 667 us), 8 Mbit/s go out (one per ms), for `ms`; returns
-/// the queue and what came out.
+/// For `ms`, 12 Mbit/s arrive (1,000 bytes every 667 us) and 8 Mbit/s leave (one frame per ms).
+/// Returns the queue, what left it, and how many frames were dropped.
 fn overload(ecn: u8, ms: u64) -> (Queue, Vec<Vec<u8>>, usize) {
     let mut queue = Queue::new(QueueSettings::default());
     let (mut out, mut dropped, mut sent) = (Vec::new(), 0, 0u32);
@@ -61,8 +61,8 @@ fn a_short_queue_is_left_alone() {
 
 #[test]
 fn a_standing_queue_is_dropped_from_at_the_pace_of_the_control_law() {
-    // The wait is over 5 ms from 10 ms on, so the first falls at 110 ms, the others 100 / sqrt(n)
-    // ms later each.
+    // The wait is over 5 ms from 10 ms on. So the first frame is dropped at 110 ms, and each
+    // further one 100 / sqrt(n) ms later.
     let (queue, out, dropped) = overload(0, 400);
     let law: f64 = (1..=100)
         .scan(0.0, |at, n| {
@@ -109,7 +109,7 @@ fn a_queue_that_empties_leaves_the_dropping_state() {
 
 #[test]
 fn a_queue_that_is_too_long_again_and_again_is_not_dropped_from_faster_each_time() {
-    // Each time it goes on about where the last one, and that alone, was left. Loads as in
+    // Each time, it goes on about where the last time, and only that one, ended. Loads are as in
     // `overload`, 100 ms apart.
     let mut queue = Queue::new(QueueSettings::default());
     let mut each = Vec::new();
@@ -204,7 +204,7 @@ proptest! {
         prop_assert_eq!(ones_sum(&frame[14..34]), 0xffff);
     }
 
-    /// Bytes are counted right and every frame comes out once, in order, or is dropped once.
+    /// Bytes are counted right, and every frame leaves once, in order, or is dropped once.
     #[test]
     fn accounts_for_every_frame(ops in prop::collection::vec((any::<bool>(), 0u64..40, 60usize..1_500), 1..400)) {
         let mut queue = Queue::new(QueueSettings { max_frames: 50, max_bytes: 40_000, interval_ns: 20 * MS, ..QueueSettings::default() });
