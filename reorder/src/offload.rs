@@ -1,9 +1,9 @@
 //! What a network card does for its kernel, done for the TAP: cutting, merging and checksums.
 //!
-//! The kernel hands over super-frames of up to 64 KB with checksums half done, described by a
-//! [`vnet::VnetHdr`]. [`segment`] makes frames for the wire of them; [`coalesce`] makes
-//! super-frames of what came in. None of it trusts the frame: lengths and offsets are checked
-//! against what is there, and each way to fail has a counter.
+//! The kernel hands over super-frames of up to 64 KB with partial checksums, which a
+//! [`vnet::VnetHdr`] describes. [`segment`] makes frames for the wire of them, and [`coalesce`]
+//! makes super-frames of frames that arrived. Neither trusts a frame: lengths and offsets are
+//! checked against what is there, and each way to fail has a counter.
 
 use std::fmt;
 
@@ -13,30 +13,30 @@ pub mod packet;
 pub mod segment;
 pub mod vnet;
 
-/// Bytes that a new buffer has beyond its frame: the helper's header and the bridge's tag go in
-/// without a copy.
+/// A new buffer has this many bytes beyond its frame, so that the helper's header and the bridge's
+/// tag go in without a copy.
 pub const SPARE: usize = 32;
 
 /// Why a frame from the TAP was refused.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum OffloadError {
-    /// Shorter than its headers say, or than the vnet header itself.
+    /// It is shorter than its headers say, or than the vnet header itself.
     Truncated,
-    /// An IP, TCP or UDP header that contradicts itself.
+    /// Its IP, TCP or UDP header contradicts itself.
     BadHeader,
-    /// A kind of super-frame that was never offered to the kernel.
+    /// It is a kind of super-frame that was never offered to the kernel.
     UnknownGso,
-    /// A super-frame whose packet is not of the kind that its vnet header names.
+    /// It is a super-frame whose packet is not of the kind that its vnet header names.
     WrongProtocol,
-    /// A super-frame without a partial checksum, or with segments of no bytes.
+    /// It is a super-frame without a partial checksum, or with segments of no bytes.
     BadGso,
-    /// A checksum that begins or lies where the packet's does not.
+    /// Its checksum begins or lies where the packet's does not.
     BadChecksumPlace,
-    /// An IP fragment as a super-frame.
+    /// It is an IP fragment as a super-frame.
     Fragment,
-    /// A frame, or a segment of one, that is longer than the wire's frames may be.
+    /// It, or a segment of it, is longer than the wire's frames may be.
     TooLong,
-    /// More than [`segment::MAX_SEGMENTS`].
+    /// It has more than [`segment::MAX_SEGMENTS`] segments.
     TooMany,
 }
 

@@ -1,4 +1,4 @@
-//! What the command line says, checked: nothing behind this file sees a value that makes no sense.
+//! The command line, checked: no other module sees a value that makes no sense.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,11 +15,11 @@ struct Arguments {
     /// Work without controller and Open vSwitch, on the NICs named by --wire
     #[arg(long)]
     autonomous: bool,
-    /// TAP that the host sends and receives by; made when it is not there (only with --autonomous)
+    /// TAP by which the host sends and receives; made if it is not there (only with --autonomous)
     #[arg(long, value_name = "TAP", default_value = "ri2n-plain", value_parser = interface_name)]
     plain: String,
-    /// TAP to the bridge [default: ri2n-wire]; with --autonomous the NICs, with rates where these
-    /// do not know them
+    /// TAP to the bridge [default: ri2n-wire]; with --autonomous the NICs, with rates if they do
+    /// not know them
     #[arg(long, value_name = "TAP | NIC[=RATE],...", value_delimiter = ',', value_parser = wire)]
     wire: Vec<Nic>,
     /// The host's own MAC [default: what the controller says; with --autonomous that of the --plain
@@ -29,20 +29,21 @@ struct Arguments {
     /// Longest payload of a frame that the NICs carry
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(600..=16000))]
     mtu_wire: u16,
-    /// What a frame takes on the cable besides its bytes: preamble, checksum and gap on Ethernet
+    /// Bytes that a frame takes on the cable in addition to its own: preamble, checksum and gap on
+    /// Ethernet
     #[arg(long, value_name = "BYTES", default_value_t = 24, value_parser = clap::value_parser!(u16).range(0..=256))]
     overhead: u16,
-    /// Deliver UDP as it comes in, in any order
+    /// Deliver UDP as it arrives, in any order
     #[arg(long)]
     udp_unordered: bool,
-    /// Memory for all frames held, in bytes or with K, M, G
+    /// Memory for all frames that are held, in bytes or with K, M, G
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = memory)]
     max_memory: u64,
     /// Merge packets into super-frames for the host, and take super-frames from it; off for a
     /// bridge with datapath netdev
     #[arg(long, value_name = "on|off", default_value = "on")]
     gro: Switch,
-    /// Time that sent frames are kept to be sent again; 0: repair nothing
+    /// How long frames that were sent are kept for repeats; 0: repair nothing
     #[arg(long, value_name = "MS", default_value_t = 50, value_parser = clap::value_parser!(u16).range(0..=5000))]
     repair_ms: u16,
     /// How frames are spread over the links (only with --autonomous: otherwise the controller says)
@@ -55,17 +56,17 @@ struct Arguments {
     /// Keep the --plain TAP when this process ends (only with --autonomous)
     #[arg(long)]
     persistent: bool,
-    /// Unix socket that tells each who connects the state, as one line of JSON
+    /// Unix socket that tells everybody who connects the state, as one line of JSON
     #[arg(long, value_name = "PATH", value_parser = socket_path)]
     status: Option<PathBuf>,
-    /// End this process, by another one, when it does not move for so long; 0: never. A bridge
-    /// sends by the slot table then
+    /// Let another process end this one when it hangs for so long; 0: never. A bridge sends by the
+    /// slot table then
     #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u16))]
     watchdog_ms: u16,
-    /// Come before all programs without real-time priority, if that is allowed
+    /// Run before all programs without real-time priority, if that is allowed
     #[arg(long)]
     realtime: bool,
-    /// What goes to standard error
+    /// How much goes to standard error
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: LogLevel,
 }
@@ -93,38 +94,38 @@ pub enum Strategy {
 /// How much goes to standard error.
 #[derive(ValueEnum, Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum LogLevel {
-    /// What ends the process.
+    /// Errors that end the process.
     Error,
-    /// What an administrator should see to.
+    /// Warnings that an administrator should look into.
     Warn,
-    /// Start, end, peers that come and go.
+    /// Start, end, and peers that come and go.
     Info,
     /// Links, rates, sessions.
     Debug,
 }
 
-/// A NIC as named on the command line.
+/// A NIC, as named on the command line.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Nic {
-    /// Interface.
+    /// The interface's name.
     pub name: String,
-    /// What it carries, in bit/s; `None`: ask the NIC.
+    /// What its cable carries, in bit/s; `None`: ask the NIC.
     pub rate_bps: Option<u64>,
 }
 
-/// Where frames go to and come from.
+/// Where frames go and come from.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Mode {
-    /// A TAP to the bridge, a controller in charge.
+    /// A TAP to the bridge, with a controller in charge.
     Bridge {
         /// Name of the TAP.
         wire: String,
     },
-    /// The NICs themselves, nobody in charge.
+    /// The NICs themselves, with nobody in charge.
     Autonomous {
-        /// At least one, [`MAX_NICS`] at most, no name twice.
+        /// At least one and at most [`MAX_NICS`]; no name twice.
         nics: Vec<Nic>,
-        /// What decides.
+        /// How the links share the traffic.
         strategy: Strategy,
         /// Keep the plain TAP at the end.
         persistent: bool,
@@ -134,47 +135,47 @@ pub enum Mode {
 /// The whole command line.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Options {
-    /// Bridge or NICs.
+    /// A bridge, or NICs.
     pub mode: Mode,
     /// Name of the TAP to the host.
     pub plain: String,
-    /// The host's own MAC, if given.
+    /// The host's own MAC, if it was given.
     pub mac: Option<[u8; 6]>,
-    /// Longest payload of a frame on the NICs, in bytes, without the Ethernet head.
+    /// Longest payload of a frame on the NICs, in bytes, without the Ethernet header.
     pub mtu_wire: usize,
-    /// What a frame takes on the cable besides its bytes, in bytes.
+    /// Bytes that a frame takes on the cable in addition to its own.
     pub overhead: usize,
-    /// UDP need not be put in order.
+    /// UDP is not put in order.
     pub udp_unordered: bool,
-    /// Memory for all frames held, in bytes.
+    /// Memory for all frames that are held, in bytes.
     pub max_memory: usize,
-    /// Super-frames to and from the host.
+    /// Super-frames go to and from the host.
     pub gro: bool,
-    /// How long sent frames are kept, in ms; 0: nothing is repaired.
+    /// How long frames that were sent are kept, in ms; 0: nothing is repaired.
     pub repair_ms: u64,
-    /// Span of the weights' counters, in ms.
+    /// Time over which traffic is counted for weights, in ms.
     pub hbspan_ms: u64,
-    /// Status socket.
+    /// Path of the status socket.
     pub status: Option<PathBuf>,
     /// How long the process may hang until another one ends it, in ms; 0: for ever.
     pub watchdog_ms: u64,
-    /// Real-time priority.
+    /// The main loop has real-time priority.
     pub realtime: bool,
-    /// What goes to standard error.
+    /// How much goes to standard error.
     pub log_level: LogLevel,
 }
 
 /// Why there are no options.
 #[derive(Debug, Eq, PartialEq)]
 pub enum NoOptions {
-    /// --help or --version was asked for: this text, to standard output.
+    /// --help or --version was asked for: this text goes to standard output.
     Asked(String),
-    /// One line on what is wrong.
+    /// One line that says what is wrong.
     Wrong(String),
 }
 
 impl Options {
-    /// Reads a command line; `args` begins with the program's name.
+    /// Reads a command line. `args` begins with the program's name.
     pub fn parse<I, T>(args: I) -> Result<Options, NoOptions>
     where
         I: IntoIterator<Item = T>,
@@ -261,7 +262,7 @@ fn several_nics(nics: Vec<Nic>, plain: &str) -> Result<Vec<Nic>, String> {
     Ok(nics)
 }
 
-/// clap's message without its "error: ", usage and further hints, on one line.
+/// clap's message on one line, without its "error: ", usage and further hints.
 fn one_line(text: &str) -> String {
     let wanted = text
         .split("\n\nUsage:")
@@ -296,7 +297,7 @@ fn wire(text: &str) -> Result<Nic, String> {
     Ok(Nic { name: interface_name(name)?, rate_bps })
 }
 
-/// A number with at most one letter of `units` behind it, times what that stands for.
+/// A number that may have a letter of `units` behind it, multiplied by what that stands for.
 fn with_unit(text: &str, units: &[(char, u64)]) -> Option<f64> {
     let (number, factor) =
         match units.iter().find(|(unit, _)| text.to_ascii_uppercase().ends_with(*unit)) {
@@ -340,7 +341,7 @@ fn mac(text: &str) -> Result<[u8; 6], String> {
 }
 
 fn socket_path(text: &str) -> Result<PathBuf, String> {
-    // 108 bytes with the zero at the end, in the kernel's struct sockaddr_un.
+    // The kernel's struct sockaddr_un has 108 bytes, with the zero at the end.
     if text.is_empty() || text.len() > 107 {
         return Err("not a path of a socket (1 to 107 bytes)".into());
     }

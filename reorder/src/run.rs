@@ -1,8 +1,8 @@
-//! The main loop: carries frames between the devices and the engine, and wakes it when its time has
-//! come.
+//! The main loop: it carries frames between the devices and the engine, and wakes the engine when
+//! something is due.
 //!
-//! The engine is a [`Driver`]: it is told what came in and when, and hands what goes out to a
-//! [`Sink`]. It never waits, reads no clock and touches no device, so that tests drive it with any
+//! The engine is a [`Driver`]: it is told what arrived and when, and hands the frames that leave to
+//! a [`Sink`]. It never waits, reads no clock and touches no device, so tests drive it with any
 //! times and any frames.
 
 pub mod devices;
@@ -31,7 +31,7 @@ use status::StatusSocket;
 pub trait Merge {
     /// Takes a complete frame, and hands out what is ready.
     fn push(&mut self, frame: Vec<u8>, out: &mut dyn FnMut(VnetHdr, Vec<u8>));
-    /// Hands out all that is left: nothing more comes for now.
+    /// Hands out everything that is left: nothing more arrives for now.
     fn flush(&mut self, out: &mut dyn FnMut(VnetHdr, Vec<u8>));
 }
 
@@ -60,20 +60,21 @@ impl Merge for Unmerged {
 const PLAIN: u64 = 0;
 const SIGNALS: u64 = 1;
 const STATUS: u64 = 2;
-/// The first of those who read the status slowly; the others follow.
+/// The first of those who read the status slowly. The others follow.
 const READER: u64 = 3;
-/// The wire TAP, or the first NIC; the others follow.
+/// The wire TAP, or the first NIC. The others follow.
 const WIRE: u64 = 8;
 const _: () = assert!(READER + status::READERS as u64 <= WIRE);
 
-/// How often NICs are looked at while there is traffic, and otherwise.
+/// How often NICs are looked at while there is traffic.
 const COUNT_BUSY: Nanos = 10_000_000;
+/// How often NICs are looked at otherwise.
 const COUNT_IDLE: Nanos = 1_000_000_000;
 
 /// The devices, the engine, and what goes between them.
 ///
 /// A turn reads at most [`BATCH`] frames from each side, so neither starves the other, and writes
-/// all that the engine hands out. What cannot be written waits in a queue of bounded length.
+/// everything that the engine hands out. What cannot be written waits in a queue of bounded length.
 pub struct Loop<D, M> {
     driver: D,
     out: Outlets<M>,
@@ -91,7 +92,7 @@ pub struct Loop<D, M> {
 }
 
 impl<D: Driver, M: Merge> Loop<D, M> {
-    /// Puts everything together.
+    /// A loop over these devices and this engine.
     pub fn new(
         devices: Devices,
         driver: D,
@@ -136,7 +137,7 @@ impl<D: Driver, M: Merge> Loop<D, M> {
         })
     }
 
-    /// Tells of every turn, from now on, whoever must know that it is not the last.
+    /// From now on, `watchdog` is told of every turn.
     pub fn watched_by(&mut self, watchdog: Watchdog) {
         self.watchdog = watchdog;
     }
@@ -152,8 +153,8 @@ impl<D: Driver, M: Merge> Loop<D, M> {
         Ok(())
     }
 
-    /// Lets the engine do what is due, waits, and hands it what came in. `false`: somebody wants us
-    /// to stop.
+    /// Lets the engine do what is due, waits, and hands the engine what arrived. `false` if
+    /// somebody wants us to stop.
     pub fn turn(&mut self) -> Result<bool, Unavailable> {
         let now = sys::now();
         let deadline = self.driver.on_tick(now, &mut self.out);
@@ -206,7 +207,7 @@ impl<D: Driver, M: Merge> Loop<D, M> {
     }
 
     fn read_plain(&mut self) -> Result<(), Unavailable> {
-        // Not asked for and yet something to read: an error, which must be seen.
+        // The device was not asked for and has something to read: an error, which must be seen.
         let unasked = !self.watched[0].read;
         for _ in 0..BATCH {
             let now = sys::now();
@@ -253,7 +254,7 @@ impl<D: Driver, M: Merge> Loop<D, M> {
         let states: Vec<_> =
             wanted.iter().map(|(nic, name)| (*nic, self.nics.is_up(name))).collect();
         for (nic, up) in states {
-            // A NIC that is gone keeps nothing to count on.
+            // A NIC that is gone has no count to go on from.
             let bytes =
                 found.iter().find(|(found, _)| *found == nic).map_or(0, |(_, bytes)| *bytes);
             self.driver.nic_counters(now, nic, bytes, up);
@@ -285,7 +286,8 @@ impl<D: Driver, M: Merge> Loop<D, M> {
         Ok(go_on)
     }
 
-    /// What the engine says of itself, and what the devices did to frames, which it does not see.
+    /// What the engine says of itself, and what the devices did to frames, which the engine does
+    /// not see.
     pub fn status(&self) -> serde_json::Value {
         let mut value = self.driver.status();
         if let Some(object) = value.as_object_mut() {

@@ -1,7 +1,7 @@
-//! What needs the kernel: TAPs, packet sockets, interfaces, epoll, signals. The only place with
-//! `unsafe`.
+//! Everything that needs the kernel: TAPs, packet sockets, interfaces, epoll, signals. The only
+//! place with `unsafe`.
 //!
-//! Nothing here knows what a frame means. Every descriptor is non-blocking and closed on exec.
+//! Nothing here knows what a frame means. Every descriptor is non-blocking, and closed on exec.
 
 pub mod interface;
 pub mod packet;
@@ -16,7 +16,7 @@ use std::io;
 
 use crate::Nanos;
 
-/// A device, or a right, that is not there: one line that says what to do about it.
+/// A device or a right is missing: one line that says what to do about it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Unavailable(pub String);
 
@@ -29,7 +29,7 @@ impl fmt::Display for Unavailable {
 impl std::error::Error for Unavailable {}
 
 impl Unavailable {
-    /// "WHAT: the kernel's reason", and what a missing right or module takes.
+    /// The text "WHAT: the kernel's reason", with the right or module that is missing.
     pub fn because(what: impl fmt::Display, error: &io::Error) -> Self {
         let hint = match error.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => {
@@ -50,7 +50,8 @@ pub fn reason(error: &io::Error) -> String {
     }
 }
 
-/// Nanoseconds of CLOCK_MONOTONIC: never goes back, stands still while the machine sleeps.
+/// Nanoseconds of CLOCK_MONOTONIC, which never goes back, and stands still while the machine
+/// sleeps.
 pub fn now() -> Nanos {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as Nanos * 1_000_000_000 + time.tv_nsec as Nanos
@@ -67,7 +68,7 @@ pub fn random() -> io::Result<u64> {
     }
 }
 
-/// A system call's result, -1 meaning that errno has the reason.
+/// A system call's result. -1 means that errno has the reason.
 fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 {
         return Err(io::Error::last_os_error());
@@ -75,7 +76,7 @@ fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
     Ok(result)
 }
 
-/// As [`checked`], of a call that returns a length.
+/// Does the same as [`checked`], for a call that returns a length.
 fn checked_len(result: libc::ssize_t) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }

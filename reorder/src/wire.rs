@@ -1,8 +1,8 @@
-//! The frames that helpers send each other and the controller: `docs/wire-format.md` in code.
+//! The frames that helpers send to each other and to the controller: `docs/wire-format.md` in code.
 //!
-//! Nothing here trusts a frame: [`parse`] checks its checksum before anything else that it says,
-//! then every field that has values it cannot have, never panics, and says why a frame is refused.
-//! What needs memory of earlier frames (sessions, peers, generations) is the engine's.
+//! Nothing here trusts a frame. [`parse`] checks its checksum before anything else, and then every
+//! field that can have a wrong value. It never panics, and says why a frame is refused. What needs
+//! memory of earlier frames (sessions, peers, generations) is left to the engine.
 
 pub mod broadcast;
 pub mod control;
@@ -33,9 +33,9 @@ use reader::Reader;
 pub const ETHERTYPE: u16 = 0x88b6;
 /// Version of the format.
 pub const VERSION: u8 = 2;
-/// Bytes of a data frame, or of a broadcast, before the original frame's payload.
+/// Bytes before the original frame's payload, in a data frame or a broadcast.
 pub const HEADER: usize = 36;
-/// Bytes that a data frame, or a broadcast, is longer than the original frame.
+/// Bytes by which a data frame or a broadcast is longer than the original frame.
 pub const OVERHEAD: usize = 22;
 /// Links of a pair of hosts are numbered below this.
 pub const MAX_LINKS: usize = 64;
@@ -50,14 +50,14 @@ pub const MACS: usize = 12;
 pub const ETHERNET: usize = MACS + 2;
 /// Bytes of the longest frame: an Ethernet header and the longest IPv4 packet.
 pub const MAX_FRAME: usize = ETHERNET + 0xffff;
-/// Bytes of the shortest frame without a payload: shorter ones are padded by who sends them, so
-/// that their checksum covers what Ethernet would pad.
+/// Bytes of the shortest frame without a payload. Its sender pads a shorter one, so that the
+/// checksum covers what Ethernet would pad.
 pub const MIN_FRAME: usize = 60;
-/// A rate in kbit/s that stands for "not bounded here"; compares rightly as the highest number.
+/// A rate in kbit/s that stands for "no limit here". As the highest number, it compares rightly.
 pub const NO_LIMIT: u32 = u32::MAX;
-/// VLAN ID of what goes to and comes from the controller on the wire port.
+/// VLAN ID of frames to and from the controller on the wire port.
 pub const CONTROL_VID: u16 = 4094;
-/// Priority with which the bridge hands back our own frames.
+/// Priority of our own frames that the bridge sends back.
 pub const BOUNCED_PCP: u8 = 7;
 /// Stands for the controller in the addresses of control frames and reports.
 pub const CONTROLLER_MAC: Mac = Mac([0x02, 0x52, 0x49, 0x32, 0x4e, 0x01]);
@@ -76,22 +76,22 @@ const HEAD: usize = 20;
 /// A frame of the helper, read.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Message<'a> {
-    /// A frame of the session, in its envelope.
+    /// A frame of a session, in its envelope.
     Data(Data<'a>),
     /// A sign of life over one link, with the numbers that the other side needs.
     Heartbeat(Heartbeat),
     /// The other side misses frames.
     Repeat(Repeat<'a>),
-    /// What the controller wants. Only to be believed with VLAN ID [`CONTROL_VID`].
+    /// What the controller wants. To be believed with VLAN ID [`CONTROL_VID`] only.
     Control(Control),
-    /// What a helper tells the controller. Nothing that a helper should get.
+    /// What a helper tells the controller. No helper should receive one.
     Report(Report),
     /// A broadcast or multicast frame, without a controller.
     Broadcast(Broadcast<'a>),
 }
 
 impl Message<'_> {
-    /// Writes the frame into `out`, in place of what was there.
+    /// Writes the frame into `out`, and removes what was there.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Data(data) => data.encode(out),
@@ -104,7 +104,7 @@ impl Message<'_> {
     }
 }
 
-/// Reads a frame that begins with its Ethernet header; the bridge's tag must be off already
+/// Reads a frame that begins with its Ethernet header. The bridge's tag must be off already
 /// ([`pop_tag`]).
 pub fn parse(frame: &[u8]) -> Result<Message<'_>, Malformed> {
     let mut rest = Reader::new(frame);
@@ -141,7 +141,7 @@ pub fn parse(frame: &[u8]) -> Result<Message<'_>, Malformed> {
     }
 }
 
-/// The first bytes of every frame of the helper, but for the checksum: see [`seal`].
+/// The first bytes of every frame of the helper, without the checksum: see [`seal`].
 fn head(dst: Mac, src: Mac, kind: u8, flags: u8) -> [u8; HEAD] {
     let mut bytes = [0; HEAD];
     bytes[..6].copy_from_slice(&dst.0);
@@ -152,7 +152,7 @@ fn head(dst: Mac, src: Mac, kind: u8, flags: u8) -> [u8; HEAD] {
     bytes
 }
 
-/// A link number as it is on the wire, if links can have it.
+/// A link number as it is on the wire, if a link can have it.
 fn link_number(number: u16) -> Result<u8, Malformed> {
     u8::try_from(number)
         .ok()

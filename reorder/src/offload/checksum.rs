@@ -1,15 +1,15 @@
 //! The Internet checksum (RFC 1071), its update in place (RFC 1624), and partial checksums.
 //!
-//! A **sum** here is a ones' complement sum of 16-bit big-endian words, not inverted; what lies in
-//! a packet is the inverse of a sum. Two sums are added with [`add`]; a piece's sum may be added to
+//! A **sum** here is a ones' complement sum of 16-bit big-endian words, not inverted. A packet
+//! holds the inverse of a sum. Two sums are added with [`add`]; the sum of a piece may be added to
 //! another's only if the piece begins at an even offset.
 
 use super::OffloadError;
 
-/// The sum of `bytes`; a last odd byte counts as the upper half of a word.
+/// The sum of `bytes`. A last odd byte counts as the upper half of a word.
 pub fn sum(bytes: &[u8]) -> u16 {
-    // The sum does not depend on the byte order but for a swap at the end, nor on the width of the
-    // words (RFC 1071, 2): 32-bit words into 64-bit lanes never overflow, and the compiler makes
+    // The sum depends on the byte order only by a swap at the end, and not at all on the width of
+    // the words (RFC 1071, 2). 32-bit words in 64-bit lanes never overflow, and the compiler makes
     // vector code of the inner loop.
     let mut lanes = [0u64; 8];
     let mut blocks = bytes.chunks_exact(32);
@@ -29,7 +29,7 @@ pub fn sum(bytes: &[u8]) -> u16 {
     u16::from_be(fold(total))
 }
 
-/// 64 bits folded to 16, carries added at the other end.
+/// Folds 64 bits to 16. Carries are added at the other end.
 fn fold(total: u64) -> u16 {
     let mut value = total;
     while value > 0xffff {
@@ -38,13 +38,13 @@ fn fold(total: u64) -> u16 {
     value as u16
 }
 
-/// Two sums added.
+/// Adds two sums.
 pub fn add(a: u16, b: u16) -> u16 {
     let (value, carry) = a.overflowing_add(b);
     value + u16::from(carry)
 }
 
-/// The sum without what `b` had added to it.
+/// Takes out of a sum what `b` had added to it.
 pub fn subtract(a: u16, b: u16) -> u16 {
     add(a, !b)
 }
@@ -54,22 +54,22 @@ pub fn update(checksum: u16, old: u16, new: u16) -> u16 {
     !add(add(!checksum, !old), new)
 }
 
-/// The sum of the pseudo-header of TCP or UDP: `addresses` are the source and the destination, one
-/// after the other (8 bytes in IPv4, 32 in IPv6), `length` the bytes of the TCP or UDP header and
-/// payload.
+/// The sum of the pseudo-header of TCP or UDP. `addresses` are the source and the destination, one
+/// after the other (8 bytes in IPv4, 32 in IPv6). `length` is the number of bytes of the TCP or UDP
+/// header and payload.
 pub fn pseudo_header(addresses: &[u8], protocol: u8, length: u16) -> u16 {
     add(add(sum(addresses), u16::from(protocol)), length)
 }
 
-/// Completes a partial checksum: the 16 bits at `start + offset`, which hold the pseudo-header's
+/// Completes a partial checksum. The 16 bits at `start + offset`, which hold the pseudo-header's
 /// sum, become the checksum of everything from `start` on.
 pub fn complete(frame: &mut [u8], start: usize, offset: usize) -> Result<(), OffloadError> {
     let part = frame.get_mut(start..).ok_or(OffloadError::BadChecksumPlace)?;
     let checksum = !sum(part);
     let end = offset.checked_add(2).ok_or(OffloadError::BadChecksumPlace)?;
     let place = part.get_mut(offset..end).ok_or(OffloadError::BadChecksumPlace)?;
-    // As the kernel does for all protocols: 0 and 0xffff are the same number, and to UDP 0 means no
-    // checksum.
+    // As in the kernel, for all protocols: 0 and 0xffff are the same number, but to UDP 0 means
+    // that there is no checksum.
     place.copy_from_slice(&if checksum == 0 { 0xffff } else { checksum }.to_be_bytes());
     Ok(())
 }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// RFC 1071 as it is written: 16 bits at a time.
+    /// RFC 1071 word for word: 16 bits at a time.
     fn slow(bytes: &[u8]) -> u16 {
         let mut total = 0u32;
         for pair in bytes.chunks(2) {
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn completes_a_udp_datagram() {
-        // 192.0.2.1:1 to 192.0.2.2:2, "hi"; worked out by hand.
+        // From 192.0.2.1:1 to 192.0.2.2:2, "hi". The sum was worked out by hand.
         let length = 10;
         let pseudo = pseudo_header(&[192, 0, 2, 1, 192, 0, 2, 2], 17, length);
         let mut datagram = vec![0, 1, 0, 2, 0, 10, 0, 0, b'h', b'i'];
@@ -157,7 +157,7 @@ mod tests {
 
         #[test]
         fn subtract_undoes_add(a in 1u16.., b: u16) {
-            // `a` is not 0: of the two zeros of ones' complement only 0xffff comes out.
+            // `a` is not 0: of the two zeros of ones' complement, only 0xffff comes out.
             prop_assert_eq!(subtract(add(a, b), b), a);
         }
     }

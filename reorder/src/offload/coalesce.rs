@@ -1,28 +1,28 @@
 //! Merges consecutive frames of a flow into super-frames for the TAP, as GRO does in the kernel.
 //!
-//! Only what [`super::segment`] would cut into the same frames again is merged: equal headers,
-//! contiguous TCP sequence numbers or UDP datagrams of one size, right checksums. Three things may
-//! differ afterwards: the IPv4 identification of packets that must not be fragmented, which says
-//! nothing (RFC 6864); which of the two zeros of ones' complement a checksum is; and the order of
-//! frames of **different** flows.
+//! Frames are merged only if [`super::segment`] would cut the result into the same frames again:
+//! with equal headers, contiguous TCP sequence numbers or UDP datagrams of one size, and right
+//! checksums. Three things may differ afterwards: the IPv4 identification of packets that must not
+//! be fragmented, which says nothing (RFC 6864); which of the two zeros of ones' complement a
+//! checksum is; and the order of frames of **different** flows.
 
 use super::checksum::{add, pseudo_header, sum};
 use super::packet::{put_u16, Layout, TCP, UDP};
 use super::vnet::{Gso, VnetHdr};
 
-/// Super-frames under construction at most; one more flow hands on the oldest.
+/// The most super-frames under construction. With one more flow, the oldest is handed on.
 pub const MAX_FLOWS: usize = 8;
-/// TCP segments in a super-frame at most: what [`super::segment`] cuts.
+/// The most TCP segments in a super-frame: as many as [`super::segment`] cuts.
 pub const MAX_TCP: usize = super::segment::MAX_SEGMENTS;
-/// UDP datagrams in a super-frame at most: what every kernel accepts (`UDP_MAX_SEGMENTS` was 64
-/// before Linux 6.9).
+/// The most UDP datagrams in a super-frame: as many as every kernel accepts (`UDP_MAX_SEGMENTS` was
+/// 64 before Linux 6.9).
 pub const MAX_UDP: usize = 64;
-/// The longest IP packet, and so the limit to a super-frame, a little below.
+/// Bytes of the longest IP packet. A super-frame has to be a little shorter.
 const MAX_FRAME: usize = 65_535;
 /// TCP segments with less payload are not merged: the kernel refuses to cut them
 /// (`TCP_MIN_GSO_SIZE`).
 const MIN_SEGMENT: usize = 8;
-/// Emptied buffers kept for [`Coalescer::reclaim`].
+/// The most emptied buffers that are kept for [`Coalescer::reclaim`].
 const MAX_SPARE: usize = 64;
 
 const PSH: u8 = 0x08;
@@ -33,16 +33,16 @@ const DONT_FRAGMENT: u8 = 0x40;
 /// What is merged.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Settings {
-    /// Bytes of a super-frame at most, counted from the destination MAC.
+    /// The most bytes of a super-frame, counted from the destination MAC.
     pub max_frame: usize,
     /// Merge TCP segments.
     pub tcp: bool,
-    /// Merge UDP datagrams: for kernels with USO (6.2) only.
+    /// Merge UDP datagrams. Only for kernels with USO (6.2).
     pub udp: bool,
 }
 
 impl Settings {
-    /// Merges nothing: each frame is handed on as it is.
+    /// Settings that merge nothing: each frame is handed on as it is.
     pub fn off() -> Self {
         Self { max_frame: 0, tcp: false, udp: false }
     }
@@ -54,34 +54,34 @@ impl Default for Settings {
     }
 }
 
-/// Frames being merged.
+/// Frames that are being merged.
 ///
 /// Invariants: at most one super-frame of a flow is held, and frames of a flow are handed on in the
-/// order in which they were pushed; at most [`MAX_FLOWS`] super-frames of [`Settings::max_frame`]
+/// order in which they were pushed. At most [`MAX_FLOWS`] super-frames of [`Settings::max_frame`]
 /// bytes are held.
 #[derive(Debug)]
 pub struct Coalescer {
     settings: Settings,
-    /// The oldest first.
+    /// The oldest is first.
     held: Vec<Held>,
     spare: Vec<Vec<u8>>,
 }
 
 impl Coalescer {
-    /// Holds nothing yet.
+    /// A coalescer that holds nothing yet.
     pub fn new(settings: Settings) -> Self {
         let settings = Settings { max_frame: settings.max_frame.min(MAX_FRAME), ..settings };
         Self { settings, held: Vec::with_capacity(MAX_FLOWS), spare: Vec::new() }
     }
 
-    /// Takes a complete frame. Hands on what it completes or must not overtake, and keeps it only
-    /// if the flow's next frame might be merged with it.
+    /// Takes a complete frame. Hands on what the frame completes or must not overtake, and keeps
+    /// the frame only if the flow's next one might be merged with it.
     pub fn push(&mut self, frame: Vec<u8>, out: &mut impl FnMut(VnetHdr, Vec<u8>)) {
         if !self.settings.tcp && !self.settings.udp {
             return out(VnetHdr::default(), frame);
         }
         let Some(piece) = Piece::read(&frame) else {
-            // Of unknown flow: a fragment, or ARP.
+            // The flow is not known: this is a fragment, or ARP.
             self.flush(out);
             return out(VnetHdr::default(), frame);
         };
@@ -104,7 +104,7 @@ impl Coalescer {
         self.held.push(Held::new(piece, frame));
     }
 
-    /// Hands on all that is held, the oldest first; to be called at the end of each batch.
+    /// Hands on everything that is held, the oldest first. To be called at the end of each batch.
     pub fn flush(&mut self, out: &mut impl FnMut(VnetHdr, Vec<u8>)) {
         for held in self.held.drain(..) {
             held.hand_on(out);
@@ -116,7 +116,7 @@ impl Coalescer {
         self.held.is_empty()
     }
 
-    /// The buffer of a frame that was merged into another, for use again.
+    /// The buffer of a frame that was merged into another, for reuse.
     pub fn reclaim(&mut self) -> Option<Vec<u8>> {
         self.spare.pop()
     }
@@ -128,7 +128,7 @@ impl Coalescer {
     }
 }
 
-/// What matters of a TCP or UDP frame.
+/// The fields of a TCP or UDP frame that matter here.
 #[derive(Debug)]
 struct Piece {
     layout: Layout,
@@ -142,12 +142,12 @@ struct Piece {
     flags: u8,
     /// IPv4 identification; 0 in IPv6.
     id: u16,
-    /// Nothing in its headers forbids to merge it.
+    /// Nothing in its headers forbids merging it.
     mergeable: bool,
 }
 
 impl Piece {
-    /// `None`: not a whole TCP or UDP header over IP without fragments.
+    /// Reads a frame. `None` if it has no whole TCP or UDP header over IP without fragments.
     fn read(frame: &[u8]) -> Option<Self> {
         let layout = Layout::find(frame).ok()?;
         let payload = layout.payload(frame).ok()?;
@@ -168,7 +168,7 @@ impl Piece {
         Some(Self { layout, payload, size, sequence, flags, id, mergeable: whole && mergeable })
     }
 
-    /// Whether frames after it might be merged with it.
+    /// Whether frames that follow might be merged with it.
     fn may_begin(&self, settings: &Settings) -> bool {
         let wanted = if self.layout.protocol == TCP { settings.tcp } else { settings.udp };
         let room = self.payload + 2 * self.size <= settings.max_frame;
@@ -185,18 +185,19 @@ impl Piece {
 }
 
 enum Merge {
-    /// Merged; the next one may be as well.
+    /// It was merged, and the next one may be as well.
     More,
-    /// Merged; it was the last.
+    /// It was merged, and was the last one.
     Complete,
-    /// Not merged.
+    /// It was not merged.
     Refused,
 }
 
 /// A super-frame under construction.
 ///
-/// Invariants: `first.mergeable`; while `count` is 1 the frame is as it came in; else all of its
-/// checksums were right, `verified` is set, and only the payload and PSH were changed since.
+/// Invariants: `first.mergeable` holds. While `count` is 1, the frame is as it arrived. Otherwise
+/// all its checksums were right, `verified` is set, and only the payload and PSH have changed
+/// since.
 #[derive(Debug)]
 struct Held {
     first: Piece,
@@ -256,7 +257,7 @@ impl Held {
     }
 
     /// Whether all fields are equal that are not a length, a checksum, an identification, PSH or
-    /// the TCP sequence number; the last must be the next one.
+    /// the TCP sequence number. The latter must be the next one.
     fn has_headers_of(&self, piece: &Piece, frame: &[u8]) -> bool {
         let Layout { ip, l4, v6, protocol, .. } = piece.layout;
         if self.first.layout.ip != ip || self.first.payload != piece.payload {
@@ -278,8 +279,8 @@ impl Held {
         same_ip && if protocol == TCP { same_tcp() } else { same(l4, l4 + 4) }
     }
 
-    /// Whether the IPv4 identification goes on as it must: one up each time, or, where nothing may
-    /// be fragmented, never.
+    /// Whether the IPv4 identification goes on as it must: it rises by one each time or, where
+    /// nothing may be fragmented, stays.
     fn may_step(&self, step: u16, piece: &Piece, frame: &[u8]) -> bool {
         if piece.layout.v6 {
             return true;

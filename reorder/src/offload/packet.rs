@@ -16,25 +16,25 @@ const DESTINATION_OPTIONS: u8 = 60;
 
 /// Where the headers of a packet lie, in bytes from the frame's beginning.
 ///
-/// Invariant: `ip < l4`, the IP header and its addresses lie before `l4`, and `l4` is at most the
+/// Invariant: `ip < l4`; the IP header and its addresses lie before `l4`; and `l4` is at most the
 /// frame's length.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Layout {
-    /// The IP header: 14, or 18 behind a VLAN tag.
+    /// Where the IP header begins: at 14, or at 18 behind a VLAN tag.
     pub ip: usize,
-    /// The header behind IP's: TCP's, UDP's or another's.
+    /// Where the header behind IP's begins: TCP's, UDP's or another one.
     pub l4: usize,
-    /// The packet's end as its IP header has it; may be anywhere.
+    /// Where the packet ends according to its IP header. That may be anywhere.
     pub end: usize,
-    /// IPv6, not IPv4.
+    /// The packet is IPv6, not IPv4.
     pub v6: bool,
-    /// Of the header at `l4`.
+    /// The protocol of the header at `l4`.
     pub protocol: u8,
 }
 
 impl Layout {
-    /// Finds the headers: at most one VLAN tag, IPv4 with its options or IPv6 with its extension
-    /// headers. Nothing from `l4` on is looked at.
+    /// Finds the headers, behind at most one VLAN tag: IPv4 with its options, or IPv6 with its
+    /// extension headers. Nothing from `l4` on is looked at.
     pub fn find(frame: &[u8]) -> Result<Self, OffloadError> {
         let ethertype = u16_at(frame, ETHERNET - 2)?;
         let (ip, ethertype) = match ethertype {
@@ -57,7 +57,7 @@ impl Layout {
         if header[0] >> 4 != 4 || length < header.len() {
             return Err(OffloadError::BadHeader);
         }
-        // All but the last fragment have MF, all but the first an offset.
+        // All fragments but the last have MF, and all but the first have an offset.
         if u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0 {
             return Err(OffloadError::Fragment);
         }
@@ -105,7 +105,7 @@ impl Layout {
         self.l4 - self.ip != if self.v6 { IPV6_HEADER } else { 20 }
     }
 
-    /// Where the payload of a TCP or UDP packet begins; its whole header is then in the frame.
+    /// Where the payload of a TCP or UDP packet begins. Its whole header is in the frame then.
     pub fn payload(&self, frame: &[u8]) -> Result<usize, OffloadError> {
         let length = match self.protocol {
             UDP => 8,
@@ -122,7 +122,7 @@ impl Layout {
         }
     }
 
-    /// Where the checksum lies, from `l4`.
+    /// Where the checksum lies, counted from `l4`.
     pub fn checksum_offset(&self) -> usize {
         if self.protocol == UDP {
             6

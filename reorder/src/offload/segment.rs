@@ -1,24 +1,24 @@
 //! Cuts super-frames from the TAP into frames for the wire, and completes checksums.
 //!
-//! What a network card does for TSO and USO: each segment gets the headers with its own lengths,
-//! IPv4 identification, TCP sequence number and checksums. A super-frame is refused whole or cut
-//! whole.
+//! This is what a network card does for TSO and USO: each segment gets the headers, with its own
+//! lengths, IPv4 identification, TCP sequence number and checksums. A super-frame is cut as a
+//! whole, or refused as a whole.
 
 use super::checksum::{add, complete, subtract, sum};
 use super::packet::{put_u16, u16_at, Layout, TCP, UDP};
 use super::vnet::{Gso, VnetHdr};
 use super::{OffloadError, SPARE};
 
-/// A super-frame of more segments is refused: 64 KB of segments of 64 bytes.
+/// A super-frame with more segments is refused. This many are 64 KB in segments of 64 bytes.
 pub const MAX_SEGMENTS: usize = 1024;
 
 const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
 const CWR: u8 = 0x80;
 
-/// Hands the frames that `frame` stands for to `out`, in order, and returns their number: its
-/// segments, or a copy with a complete checksum. Each is at most `max_frame` bytes long, counted
-/// from the destination MAC. After an error, none was handed over.
+/// Hands the frames for which `frame` stands to `out`, in order: its segments, or a copy with a
+/// complete checksum. Returns their number. Each is at most `max_frame` bytes long, counted from
+/// the destination MAC. After an error, none was handed over.
 pub fn segments(
     hdr: &VnetHdr,
     frame: &[u8],
@@ -28,8 +28,8 @@ pub fn segments(
     segments_in(hdr, frame, max_frame, &mut Vec::new, out)
 }
 
-/// [`segments`] in buffers that `buffers` supplies; what they hold is overwritten. Buffers grow as
-/// needed, and have [`SPARE`] bytes to spare.
+/// Does the same as [`segments`], in buffers that `buffers` supplies. What they hold is
+/// overwritten. Buffers grow as needed, and have [`SPARE`] bytes to spare.
 pub fn segments_in(
     hdr: &VnetHdr,
     frame: &[u8],
@@ -51,8 +51,8 @@ pub fn segments_in(
     Ok(1)
 }
 
-/// Makes an ordinary frame, no super-frame, fit for the wire where it is: [`segments`] without the
-/// copy.
+/// Makes an ordinary frame, which is no super-frame, fit for the wire where it is: as [`segments`],
+/// without the copy.
 pub fn finish(hdr: &VnetHdr, frame: &mut [u8], max_frame: usize) -> Result<(), OffloadError> {
     if hdr.is_gso() {
         return Err(OffloadError::BadGso);
@@ -87,13 +87,13 @@ fn filled(mut buffer: Vec<u8>, parts: &[&[u8]]) -> Vec<u8> {
 
 /// How a super-frame is cut.
 ///
-/// Invariant: all headers lie before `payload`, which lies in the frame; no segment is longer than
+/// Invariant: all headers lie before `payload`, which lies in the frame. No segment is longer than
 /// an IP packet can be.
 struct Cut {
     layout: Layout,
     /// Where the payload begins.
     payload: usize,
-    /// Payload bytes of each segment but the last.
+    /// Payload bytes of each segment except the last.
     size: usize,
     count: usize,
     /// The sum of the pseudo-header without its length.
@@ -118,8 +118,8 @@ impl Cut {
         if place != (layout.l4, layout.checksum_offset()) {
             return Err(OffloadError::BadChecksumPlace);
         }
-        // As in the kernel, the frame's length counts, not the IP header's, which need not be right
-        // in a super-frame.
+        // As in the kernel, the frame's length counts. The IP header's need not be right in a
+        // super-frame.
         let bytes = frame.len() - payload;
         let size = usize::from(hdr.gso_size);
         let longest_packet = usize::from(u16::MAX) + if layout.v6 { 40 } else { 0 };
@@ -130,8 +130,8 @@ impl Cut {
         if count > MAX_SEGMENTS {
             return Err(OffloadError::TooMany);
         }
-        // What the kernel put there counts, rather than a sum of our own: with an IPv6 routing
-        // header, the destination of the pseudo-header is not that of the IP header.
+        // The sum that the kernel put there counts, not one of our own: with an IPv6 routing
+        // header, the destination in the pseudo-header is not that of the IP header.
         let partial = u16_at(frame, layout.l4 + layout.checksum_offset())?;
         let seed = subtract(partial, (frame.len() - layout.l4) as u16);
         Ok(Self { layout, payload, size, count, seed })
@@ -170,7 +170,7 @@ impl Cut {
         let place = l4 + self.layout.checksum_offset();
         put_u16(&mut segment, place, add(self.seed, l4_length));
         let checksum = match !sum(&segment[l4..]) {
-            // To UDP, 0 means no checksum.
+            // To UDP, 0 means that there is no checksum.
             0 if self.layout.protocol == UDP => 0xffff,
             checksum => checksum,
         };

@@ -1,8 +1,8 @@
 //! The header that the kernel puts before each frame of a TAP with `IFF_VNET_HDR` (`struct
 //! virtio_net_hdr`).
 //!
-//! Ten bytes in the byte order of the machine. Its `hdr_len` is a hint, often wrong, and is not
-//! used for reading.
+//! It has ten bytes, in the byte order of the machine. Its `hdr_len` is a hint, is often wrong, and
+//! is not used for reading.
 
 use super::OffloadError;
 use crate::wire::ETHERNET;
@@ -15,7 +15,7 @@ const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 
-/// What a super-frame is to be cut into.
+/// What a super-frame is cut into.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Gso {
     /// Nothing: it is one frame.
@@ -29,8 +29,8 @@ pub enum Gso {
     Udp,
 }
 
-/// What the kernel says, or is told, about the frame that follows. The default: an ordinary,
-/// complete frame.
+/// What the kernel says about the frame that follows, or is told about it. The default is an
+/// ordinary, complete frame.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct VnetHdr {
     /// The checksum at `csum_start + csum_offset` holds the sum of the pseudo-header alone.
@@ -43,11 +43,12 @@ pub struct VnetHdr {
     pub ecn: bool,
     /// Bytes of all headers before the payload; a hint.
     pub hdr_len: u16,
-    /// Payload bytes of each segment but the last.
+    /// Payload bytes of each segment except the last.
     pub gso_size: u16,
-    /// Where the checksummed part begins, from the frame's beginning; it goes to the frame's end.
+    /// Where the part with the checksum begins, counted from the frame's beginning. It ends with
+    /// the frame.
     pub csum_start: u16,
-    /// Where the checksum lies, from `csum_start`.
+    /// Where the checksum lies, counted from `csum_start`.
     pub csum_offset: u16,
 }
 
@@ -55,7 +56,7 @@ impl VnetHdr {
     /// Bytes before each frame.
     pub const LEN: usize = 10;
 
-    /// Reads the header that `bytes` begin with. Flags that say nothing about sending are ignored.
+    /// Reads the header with which `bytes` begin. Flags that say nothing about sending are ignored.
     pub fn parse(bytes: &[u8]) -> Result<Self, OffloadError> {
         let head: &[u8; Self::LEN] = bytes.first_chunk().ok_or(OffloadError::Truncated)?;
         let [flags, kind, ..] = *head;
@@ -104,8 +105,8 @@ impl VnetHdr {
         self.gso != Gso::None
     }
 
-    /// Whether what the header says can be true of `frame`, as far as it can be told without
-    /// reading the packet.
+    /// Checks whether the header can be true of `frame`, as far as that shows without reading the
+    /// packet.
     pub fn check(&self, frame: &[u8]) -> Result<(), OffloadError> {
         if frame.len() < ETHERNET {
             return Err(OffloadError::Truncated);
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// As Linux lays it out on this machine: a TCPv4 super-frame with ECN.
+    /// A TCPv4 super-frame with ECN, as Linux lays it out on this machine.
     #[test]
     fn reads_what_the_kernel_writes() {
         let mut bytes = vec![1, 0x81];

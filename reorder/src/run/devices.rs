@@ -1,4 +1,4 @@
-//! Opens what the options name, and tells the engine what it needs to know of it.
+//! Opens the devices that the options name, and finds out what the engine needs to know of them.
 
 use crate::options::{Mode, Nic, Options};
 use crate::sys::interface::Interfaces;
@@ -9,8 +9,8 @@ use crate::wire::{ETHERTYPE, OVERHEAD};
 
 use super::log::{say, Level};
 
-/// What a frame of the wire may have besides its payload: Ethernet head, tags of ours and of
-/// others.
+/// Bytes that a frame of the wire may have in addition to its payload: the Ethernet header, and
+/// tags of ours and of others.
 const HEADS: usize = 128;
 
 /// The wire side.
@@ -25,9 +25,9 @@ pub enum Wire {
 /// All devices.
 #[derive(Debug)]
 pub struct Devices {
-    /// To the host.
+    /// The TAP to the host.
     pub plain: Tap,
-    /// To the others.
+    /// The way to the other hosts.
     pub wire: Wire,
     /// Room that a frame of the wire needs, in bytes.
     pub frame_room: usize,
@@ -38,25 +38,25 @@ pub struct Devices {
 pub struct OwnNic {
     /// Its port: its position among the NICs, from 0.
     pub port: u8,
-    /// Interface.
+    /// The interface's name.
     pub name: String,
-    /// What its frames have as source.
+    /// The source address of its frames.
     pub mac: [u8; 6],
-    /// What its cable carries.
+    /// What its cable carries, in bit/s.
     pub rate_bps: u64,
 }
 
-/// What the devices say that the engine needs to know.
+/// What the engine needs to know of the devices.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Facts {
-    /// The host's own MAC: by option, or that of the plain TAP without a bridge.
+    /// The host's own MAC: from the options or, without a bridge, from the plain TAP.
     pub own_mac: Option<[u8; 6]>,
     /// Without a bridge: the NICs.
     pub nics: Vec<OwnNic>,
 }
 
 impl Devices {
-    /// Needs CAP_NET_ADMIN, without a bridge CAP_NET_RAW as well.
+    /// Opens the devices. Needs CAP_NET_ADMIN; without a bridge, CAP_NET_RAW as well.
     pub fn open(options: &Options) -> Result<(Devices, Facts), Unavailable> {
         let frame_room = (options.mtu_wire + HEADS).max(2048);
         match &options.mode {
@@ -104,7 +104,7 @@ fn own_nic(interfaces: &Interfaces, port: u8, nic: &Nic) -> Result<OwnNic, Unava
     Ok(OwnNic { port, name, mac, rate_bps })
 }
 
-/// The TAP to the host, made and set up if it was not there, and the host's MAC.
+/// The TAP to the host, which is made and set up if it was not there, and the host's MAC.
 fn own_plain(
     interfaces: &Interfaces,
     options: &Options,
@@ -134,8 +134,8 @@ fn own_plain(
     Ok((tap, mac))
 }
 
-/// A MAC for the host that is the same whenever the helper starts (others keep it in their tables),
-/// locally administered, and not the NIC's own.
+/// A MAC for the host: locally administered, not the NIC's own, and the same whenever the helper
+/// starts, since others keep it in their tables.
 fn lasting_mac(nic: [u8; 6]) -> [u8; 6] {
     let mut mac = nic;
     mac[0] = (mac[0] | 0x02) ^ 0x40;

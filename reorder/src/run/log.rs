@@ -8,17 +8,17 @@ pub use crate::options::LogLevel as Level;
 
 static SHOWN: AtomicU8 = AtomicU8::new(Level::Info as u8);
 
-/// From now on show what is as important as `level`, or more.
+/// From now on, shows lines that are as important as `level`, or more.
 pub fn show(level: Level) {
     SHOWN.store(level as u8, Ordering::Relaxed);
 }
 
-/// Would a line of this level be shown? Ask before gathering what is costly.
+/// Whether a line of this level would be shown. To be asked before gathering what is costly.
 pub fn shows(level: Level) -> bool {
     level as u8 <= SHOWN.load(Ordering::Relaxed)
 }
 
-/// Writes one line. Nobody reading standard error is no reason to end.
+/// Writes one line. If nobody reads standard error, that is no reason to end.
 pub fn say(level: Level, text: Arguments<'_>) {
     if shows(level) {
         let _ = writeln!(std::io::stderr().lock(), "ri2n-reorder: {text}");

@@ -1,7 +1,7 @@
-//! The devices behind the engine's [`Sink`]: reads into pooled buffers, merges, batches, and what
-//! cannot be written.
+//! The devices behind the engine's [`Sink`]: reading into pooled buffers, merging, batches, and
+//! frames that cannot be written.
 //!
-//! Everything is bounded: [`WAITING`] frames wait for a device, more are dropped and counted.
+//! Everything is bounded: [`WAITING`] frames wait for a device; more are dropped and counted.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,10 +22,10 @@ use crate::driver::{Out, Sink};
 use crate::offload::vnet::VnetHdr;
 use crate::wire::{Tag, CONTROL_VID, ETHERTYPE, MAX_LINKS, TAG_LENGTH};
 
-/// Frames that may wait until a device takes them.
+/// The most frames that wait for a device.
 const WAITING: usize = 256;
 
-/// What became of frames that were to be written to, or were read from, one side.
+/// What became of frames that were to be written to one side, or were read from it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counters {
     /// Written.
@@ -34,11 +34,11 @@ struct Counters {
     full: u64,
     /// Dropped: the device was down.
     down: u64,
-    /// Dropped: the kernel did not want it.
+    /// Dropped: the kernel refused it.
     refused: u64,
-    /// Came in longer than it may be, and was dropped.
+    /// Dropped: it arrived longer than it may be.
     oversized: u64,
-    /// Came in by a NIC but for another one or in another VLAN, and was dropped.
+    /// Dropped: it arrived by a NIC, but for another one or in another VLAN.
     foreign: u64,
     /// Lost by the kernel before it could be read (packet sockets).
     overrun: u64,
@@ -65,12 +65,12 @@ impl Counters {
 /// Why a frame was not written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Trouble {
-    /// Later it may be.
+    /// It may be written later.
     Wait,
     Full,
     Down,
     Refused,
-    /// The device exists no more.
+    /// The device does not exist any more.
     Gone,
 }
 
@@ -84,7 +84,7 @@ fn trouble(error: &io::Error) -> Trouble {
     }
 }
 
-/// What a frame gets on its way to a TAP.
+/// What is put before a frame on its way to a TAP.
 #[derive(Clone, Copy, Debug)]
 enum Head {
     None,
@@ -92,7 +92,9 @@ enum Head {
     Tag([u8; 4]),
 }
 
-/// A TAP and the frames that wait for it. Frames go out in order: while one waits, all do.
+/// A TAP and the frames that wait for it.
+///
+/// Invariant: frames leave in order, so while one waits, all do.
 struct TapOut {
     tap: Tap,
     waiting: VecDeque<(Head, Vec<u8>)>,
@@ -116,7 +118,8 @@ impl TapOut {
         pool.give(frame);
     }
 
-    /// `Err`: it has to wait. Anything else that goes wrong is counted, and done with.
+    /// Writes a frame. `Err`: it has to wait. Any other failure is counted, and the frame is done
+    /// with.
     fn write(&mut self, head: Head, frame: &[u8]) -> Result<(), ()> {
         let result = match head {
             Head::None => self.tap.write(&[0; VNET], frame),
@@ -144,7 +147,7 @@ impl TapOut {
         }
     }
 
-    /// An error that reading gave: nothing to read is none.
+    /// Judges an error of a read. If there was nothing to read, that is none.
     fn read_error(&self, error: &io::Error) -> Result<(), Unavailable> {
         match trouble(error) {
             Trouble::Wait => Ok(()),
@@ -153,10 +156,10 @@ impl TapOut {
     }
 }
 
-/// A NIC and the frames of this turn, or that wait for it.
+/// A NIC, and the frames of this turn or those that wait for it.
 struct NicOut {
     name: String,
-    /// By which it is known when both its name and its number are others.
+    /// The NIC is known by it when both its name and its number have changed.
     mac: Option<[u8; 6]>,
     socket: PacketSocket,
     queue: VecDeque<Vec<u8>>,
@@ -187,7 +190,7 @@ impl NicOut {
                     break;
                 }
                 Err(error) => {
-                    // It is about the first frame: leave that out.
+                    // The error is about the first frame: leave that out.
                     self.count.lost(trouble(&error));
                     self.queue.pop_front().into_iter().for_each(|frame| pool.give(frame));
                     continue;
@@ -207,7 +210,7 @@ enum WireOut {
 /// A frame, and the tag that it had.
 type Tagged = (Option<Tag>, Vec<u8>);
 
-/// All devices as the loop and the engine see them.
+/// All devices, as the loop and the engine see them.
 pub(super) struct Outlets<M> {
     merge: M,
     plain: TapOut,
@@ -215,7 +218,7 @@ pub(super) struct Outlets<M> {
     pool: Pool,
     /// Empty buffers for the next frames of the NICs.
     spare: Vec<Vec<u8>>,
-    /// Frames for a port where there is nothing.
+    /// Frames for a port that does not exist.
     no_such_port: u64,
 }
 
@@ -281,8 +284,8 @@ impl<M: Merge> Outlets<M> {
         }
     }
 
-    /// The next frames of the NIC at `port`; none when it has an error, which is temporary: it may
-    /// come up again.
+    /// Reads the next frames of the NIC at `port`. If the NIC has an error, there are none for now:
+    /// it may come up again.
     pub(super) fn receive(&mut self, port: usize, received: &mut Vec<Received>) {
         let WireOut::Nics(nics) = &mut self.wire else { return };
         let Some(nic) = nics.get_mut(port) else { return };
@@ -310,7 +313,7 @@ impl<M: Merge> Outlets<M> {
         }
     }
 
-    /// Has a device gone away without which there is nothing left to do?
+    /// Whether a device is gone without which there is nothing left to do.
     pub(super) fn fatal(&self) -> Result<(), Unavailable> {
         let wire = match &self.wire {
             WireOut::Bridge(wire) => Some(&**wire),
@@ -344,10 +347,11 @@ impl<M: Merge> Outlets<M> {
         }
     }
 
-    /// Opens NICs again that were removed and made again, and finds those that have another name:
-    /// by the number of the interface, which stays, or by the MAC. Returns the ports of those that
-    /// were opened, and of those that were renamed. Also asks the kernel for its drops, which it
-    /// counts from zero each time.
+    /// Opens NICs again that were removed and made again. Finds NICs that have another name: by the
+    /// number of the interface, which stays, or by the MAC. Returns the ports of those that were
+    /// opened, and of those that were renamed.
+    ///
+    /// Also asks the kernel for the frames that it dropped, which it counts from zero each time.
     pub(super) fn reopen(&mut self, interfaces: &Interfaces) -> (Vec<usize>, Vec<(usize, String)>) {
         let WireOut::Nics(nics) = &mut self.wire else { return Default::default() };
         let (mut opened, mut renamed) = (Vec::new(), Vec::new());

@@ -1,14 +1,16 @@
-//! Buffers used again: two sizes, for frames of the wire and for super-frames.
+//! Buffers for reuse, in two sizes: for frames of the wire and for super-frames.
 
-/// Longest super-frame of the kernel, 64 KB of IP packet with Ethernet head and tags, and some to
-/// see one too long.
+/// Bytes of the kernel's longest super-frame: an IP packet of 64 KB with Ethernet header and tags.
+/// Some more show that one is too long.
 pub(super) const LARGE: usize = 65536 + 64;
-/// Kept at most, of each size.
+/// The most buffers of each size that are kept.
 const KEPT_SMALL: usize = 1024;
 const KEPT_LARGE: usize = 16;
 
-/// Invariant: every buffer in `small` is empty and has room for `small_room` bytes, every one in
-/// `large` for [`LARGE`].
+/// Buffers that are not used now.
+///
+/// Invariant: every buffer in `small` is empty and has room for `small_room` bytes, and every one
+/// in `large` for [`LARGE`].
 #[derive(Debug)]
 pub(super) struct Pool {
     small: Vec<Vec<u8>>,
@@ -17,7 +19,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// `small_room`: bytes that the longest frame of the wire needs.
+    /// A pool without buffers. `small_room`: bytes that the longest frame of the wire needs.
     pub(super) fn new(small_room: usize) -> Self {
         Pool { small: Vec::new(), large: Vec::new(), small_room }
     }
@@ -32,7 +34,7 @@ impl Pool {
         self.large.pop().unwrap_or_else(|| Vec::with_capacity(LARGE))
     }
 
-    /// Takes a buffer back; frees it when there are enough, or when it fits neither size.
+    /// Takes a buffer back. Frees it if there are enough, or if it fits neither size.
     pub(super) fn give(&mut self, mut buffer: Vec<u8>) {
         buffer.clear();
         let room = buffer.capacity();
@@ -45,10 +47,10 @@ impl Pool {
         }
     }
 
-    /// The frame in a buffer of its size: a short one does not occupy a large buffer while it waits
-    /// somewhere.
+    /// Puts a frame into a buffer of its size: a short one shall not occupy a large buffer while it
+    /// waits somewhere.
     pub(super) fn fit(&mut self, frame: Vec<u8>) -> Vec<u8> {
-        // Some bytes stay free for the head that is put into it.
+        // Some bytes stay free for the header that is put before it.
         if frame.len() + 64 > self.small_room {
             return frame;
         }

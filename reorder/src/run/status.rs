@@ -1,4 +1,4 @@
-//! The status socket: one line to whoever connects.
+//! The status socket: it writes one line to everybody who connects.
 
 use std::fs;
 use std::io::{self, Write};
@@ -10,13 +10,13 @@ use std::rc::Rc;
 
 use crate::sys::Unavailable;
 
-/// Connections accepted in a turn; others wait for the next.
+/// Connections that are accepted in a turn. Others wait for the next.
 const AT_ONCE: usize = 16;
-/// Readers that have not taken all of it yet, at most: with one more, the one that has waited
-/// longest goes without the rest.
+/// The most readers that have not taken the whole line yet. With one more, the one that has waited
+/// longest does not get the rest.
 pub const READERS: usize = 5;
 
-/// A reader, and what it has still to be told.
+/// A reader, and the line that it gets.
 #[derive(Debug)]
 struct Reader {
     stream: UnixStream,
@@ -25,7 +25,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Tells as much as it takes now; whether there is more.
+    /// Writes as much as the reader takes now. Returns whether there is more.
     fn write_more(&mut self) -> bool {
         while self.written < self.line.len() {
             match self.stream.write(&self.line[self.written..]) {
@@ -39,19 +39,19 @@ impl Reader {
     }
 }
 
-/// A listening Unix socket; its file is removed in the end.
+/// A listening Unix socket. Its file is removed in the end.
 #[derive(Debug)]
 pub struct StatusSocket {
     listener: UnixListener,
-    /// By their places, of which one that is free is nobody's.
+    /// Readers by their places. A place may be free.
     readers: [Option<Reader>; READERS],
     next: usize,
     path: PathBuf,
 }
 
 impl StatusSocket {
-    /// Listens at `path`. What a killed process left there is replaced, a living one's is not, nor
-    /// any other file.
+    /// Listens at `path`. A socket that a killed process left there is replaced. A living process's
+    /// socket is not, nor is any other file.
     pub fn bind(path: &Path) -> Result<Self, Unavailable> {
         let failed = |error: io::Error| {
             Unavailable::because(format_args!("status socket {}", path.display()), &error)
@@ -87,8 +87,8 @@ impl StatusSocket {
         })
     }
 
-    /// Tells the line to everybody who waits. Whoever does not take all of it at once is a reader
-    /// from then on: its place is given, to be watched for room.
+    /// Writes the line to everybody who waits. Who does not take all of it at once is a reader from
+    /// then on. Returns the places of new readers, which are to be watched for room.
     pub fn answer(&mut self, line: &str) -> Vec<usize> {
         let line: Rc<[u8]> = format!("{line}\n").into_bytes().into();
         let mut slow = Vec::new();
@@ -221,7 +221,7 @@ mod tests {
             (0..3 * READERS).map(|_| UnixStream::connect(&path).unwrap()).collect();
         let places = socket.answer(&"x".repeat(5_000_000));
         assert!((1..=READERS).contains(&places.len()), "{places:?}");
-        // The last that came is still told.
+        // The reader that came last still gets the line.
         let mut last = readers.pop().unwrap();
         drop(readers);
         let (mut bytes, mut part) = (0, [0; 50_000]);

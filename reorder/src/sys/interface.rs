@@ -1,7 +1,7 @@
-//! Network interfaces by name: MAC, MTU, state, speed, and how much came in by them.
+//! Network interfaces by name: MAC, MTU, state, speed, and bytes that arrived.
 //!
-//! By ioctl and /proc/self/net rather than /sys/class/net: that shows the network namespace it was
-//! mounted in, which need not be ours (`nsenter --net`, `unshare --net`).
+//! It uses ioctl and /proc/self/net, not /sys/class/net. The latter shows the network namespace in
+//! which it was mounted, which need not be ours (`nsenter --net`, `unshare --net`).
 
 use std::fs::File;
 use std::io;
@@ -10,10 +10,10 @@ use std::os::unix::fs::FileExt;
 
 use super::checked;
 
-/// Longest name of an interface, in bytes.
+/// Bytes of the longest name of an interface.
 pub const NAME_MAX: usize = libc::IFNAMSIZ - 1;
 
-/// Asks and tells the kernel about the interfaces of this process's network namespace.
+/// Asks the kernel about the interfaces of this process's network namespace, and changes them.
 #[derive(Debug)]
 pub struct Interfaces {
     socket: OwnedFd,
@@ -21,12 +21,12 @@ pub struct Interfaces {
     text: Vec<u8>,
 }
 
-/// What the kernel answers to ETHTOOL_GSET (`struct ethtool_cmd`), as 32-bit words; 3 has the
-/// speed's lower half in its first two bytes, 7 the upper half.
+/// What the kernel answers to ETHTOOL_GSET (`struct ethtool_cmd`), as 32-bit words. Word 3 has the
+/// speed's lower half in its first two bytes, and word 7 the upper half.
 type EthtoolCommand = [u32; 11];
 const ETHTOOL_GSET: u32 = 1;
 
-/// An ioctl's request about one interface; fails when the name cannot be one.
+/// A request about one interface for an ioctl. Fails if no interface can have that name.
 pub(super) fn request(name: &str) -> io::Result<libc::ifreq> {
     if name.is_empty() || name.len() > NAME_MAX || name.as_bytes().contains(&0) {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -40,7 +40,7 @@ pub(super) fn request(name: &str) -> io::Result<libc::ifreq> {
 }
 
 impl Interfaces {
-    /// Needs no capability, but for what `set_...` changes (CAP_NET_ADMIN).
+    /// Needs no capability, except for what `set_...` changes (CAP_NET_ADMIN).
     pub fn open() -> io::Result<Self> {
         // SAFETY: takes numbers alone; the descriptor that it returns is ours.
         let socket = unsafe {
@@ -51,7 +51,7 @@ impl Interfaces {
         Ok(Interfaces { socket, table: File::open("/proc/self/net/dev")?, text: Vec::new() })
     }
 
-    /// `command` on `name`, which reads from and writes to `ifreq`.
+    /// Asks `command` of `name`, which reads and writes `ifreq`.
     fn ask(&self, command: libc::c_ulong, ifreq: &mut libc::ifreq) -> io::Result<()> {
         // SAFETY: the commands used here read and write one ifreq (SIOCETHTOOL: and the buffer it
         // points to).
@@ -59,7 +59,7 @@ impl Interfaces {
             .map(drop)
     }
 
-    /// The interface's number; `ENODEV` when there is none of this name.
+    /// The interface's number; `ENODEV` if none has this name.
     pub fn index(&self, name: &str) -> io::Result<i32> {
         let mut ifreq = request(name)?;
         self.ask(libc::SIOCGIFINDEX, &mut ifreq)?;
@@ -67,7 +67,7 @@ impl Interfaces {
         Ok(unsafe { ifreq.ifr_ifru.ifru_ifindex })
     }
 
-    /// The name of the interface with that number; `ENODEV` when there is none.
+    /// The name of the interface with that number; `ENODEV` if there is none.
     pub fn name(&self, index: i32) -> io::Result<String> {
         // SAFETY: ifreq is plain old data, all zeros is a valid value.
         let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -141,14 +141,14 @@ impl Interfaces {
         Ok(libc::c_int::from(unsafe { ifreq.ifr_ifru.ifru_flags }))
     }
 
-    /// Is the interface up, and does it have a carrier? An interface that is not there is not. The
-    /// kernel may take a second to say so.
+    /// Whether the interface is up and has a carrier. An interface that does not exist is not up.
+    /// The kernel may take a second to notice.
     pub fn is_up(&self, name: &str) -> bool {
         let wanted = libc::IFF_UP | libc::IFF_RUNNING;
         self.flags(name).is_ok_and(|flags| flags & wanted == wanted)
     }
 
-    /// `ip link set NAME up`
+    /// Does the same as `ip link set NAME up`.
     pub fn set_up(&self, name: &str) -> io::Result<()> {
         let flags = self.flags(name)? | libc::IFF_UP;
         let mut ifreq = request(name)?;
@@ -156,7 +156,7 @@ impl Interfaces {
         self.ask(libc::SIOCSIFFLAGS, &mut ifreq)
     }
 
-    /// What the interface says of its speed, in bit/s; `None` when it does not know.
+    /// The speed that the interface reports, in bit/s; `None` if it does not know.
     pub fn speed_bps(&self, name: &str) -> Option<u64> {
         let mut command: EthtoolCommand = [0; 11];
         command[0] = ETHTOOL_GSET;
@@ -170,8 +170,8 @@ impl Interfaces {
         (mbps != 0 && mbps != u32::MAX && mbps != 0xffff).then(|| u64::from(mbps) * 1_000_000)
     }
 
-    /// Calls `each(name, bytes)` with what came in by every interface since it exists: frames with
-    /// their Ethernet head, without preamble and FCS.
+    /// Calls `each(name, bytes)` with the bytes that have arrived by every interface since it
+    /// exists. They count frames with their Ethernet header, without preamble and FCS.
     pub fn rx_bytes(&mut self, mut each: impl FnMut(&str, u64)) -> io::Result<()> {
         let mut read = 0;
         loop {
@@ -192,7 +192,7 @@ impl Interfaces {
     }
 }
 
-/// "  eth0: 1234 5 ..." of /proc/net/dev: the name and the first number.
+/// Reads " eth0: 1234 5 ..." of /proc/net/dev: the name and the first number.
 fn parse_line(line: &str) -> Option<(&str, u64)> {
     let (name, numbers) = line.rsplit_once(": ")?;
     Some((name.trim_start(), numbers.split_ascii_whitespace().next()?.parse().ok()?))

@@ -7,25 +7,26 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use super::interface::Interfaces;
 use super::{checked, Unavailable};
 
-/// Frames per system call, at most.
+/// The most frames per system call.
 pub const BATCH: usize = 64;
-/// What may wait in the socket, in bytes of the kernel's memory: some 10 ms at 1 Gbit/s.
+/// Bytes of the kernel's memory for frames that wait in the socket: about 10 ms at 1 Gbit/s.
 const RECEIVE_BUFFER: libc::c_int = 4 << 20;
 const SEND_BUFFER: libc::c_int = 1 << 20;
 
-/// A frame that came in.
+/// A frame that arrived.
 #[derive(Debug, Default, Eq, PartialEq)]
 pub struct Received {
-    /// From the destination MAC on, without FCS.
+    /// The frame from the destination MAC on, without FCS.
     pub frame: Vec<u8>,
-    /// It was longer than the buffer that it was given, its end is missing.
+    /// The frame was longer than its buffer, so its end is missing.
     pub cut_off: bool,
-    /// It is not for this NIC: another MAC's, or it came with a VLAN tag (which the kernel has
+    /// The frame is not for this NIC: it has another MAC, or had a VLAN tag (which the kernel has
     /// taken out).
     pub foreign: bool,
 }
 
-/// A socket that gets all frames of one EtherType that come in by one NIC, and none that go out.
+/// A socket that gets all frames of one EtherType that arrive by one NIC, and none that leave by
+/// it.
 #[derive(Debug)]
 pub struct PacketSocket {
     socket: OwnedFd,
@@ -35,8 +36,9 @@ pub struct PacketSocket {
 impl PacketSocket {
     /// Opens `name` for frames of `ethertype`. Needs CAP_NET_RAW.
     ///
-    /// The NIC takes all frames while the socket is open (promiscuous): so its counters show all
-    /// that the cable carries, other hosts' flooded frames too. Those come marked as foreign.
+    /// The NIC takes all frames while the socket is open (promiscuous mode). So its counters show
+    /// everything that the cable carries, with frames for other hosts that were flooded. These are
+    /// marked as foreign.
     pub fn open(name: &str, ethertype: u16) -> Result<Self, Unavailable> {
         let failed = |error: io::Error| Unavailable::because(format_args!("NIC {name}"), &error);
         let index =
@@ -55,7 +57,8 @@ impl PacketSocket {
     fn configure(&self, ethertype: u16) -> io::Result<()> {
         let yes: libc::c_int = 1;
         self.set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &yes)?;
-        // With CAP_NET_ADMIN over the system's limit; otherwise as much as it allows.
+        // With CAP_NET_ADMIN this goes over the system's limit; otherwise it gets what the limit
+        // allows.
         if self.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &RECEIVE_BUFFER).is_err() {
             self.set(libc::SOL_SOCKET, libc::SO_RCVBUF, &RECEIVE_BUFFER)?;
         }
@@ -96,8 +99,8 @@ impl PacketSocket {
         .map(drop)
     }
 
-    /// The NIC's number; a NIC that was removed and made again has another, and this socket no
-    /// longer serves it.
+    /// The NIC's number. A NIC that was removed and made again has another, and this socket does
+    /// not serve it any more.
     pub fn index(&self) -> i32 {
         self.index
     }
@@ -120,8 +123,8 @@ impl PacketSocket {
         Ok(u64::from(stats.tp_drops))
     }
 
-    /// Reads up to [`BATCH`] frames into buffers taken from the end of `spare`, and appends them to
-    /// `got`. `WouldBlock`: nothing there.
+    /// Reads up to [`BATCH`] frames into buffers from the end of `spare`, and appends them to
+    /// `got`. `WouldBlock`: there is nothing to read.
     pub fn receive(&self, spare: &mut Vec<Vec<u8>>, got: &mut Vec<Received>) -> io::Result<()> {
         // SAFETY: these are plain old data, all zeros is a valid value.
         let mut messages: [libc::mmsghdr; BATCH] = unsafe { mem::zeroed() };
@@ -167,8 +170,8 @@ impl PacketSocket {
         Ok(())
     }
 
-    /// Sends the frames, [`BATCH`] at most, and returns how many went; an error is about the first
-    /// of them. `WouldBlock`: no room now.
+    /// Sends the frames, at most [`BATCH`], and returns how many were sent. An error is about the
+    /// first of them. `WouldBlock`: there is no room now.
     pub fn send<'a>(&self, frames: impl Iterator<Item = &'a [u8]>) -> io::Result<usize> {
         // SAFETY: these are plain old data, all zeros is a valid value.
         let mut messages: [libc::mmsghdr; BATCH] = unsafe { mem::zeroed() };

@@ -1,4 +1,4 @@
-//! Waits for descriptors and for a moment in time: epoll and a timerfd.
+//! Waits for descriptors and for a point in time, with epoll and a timerfd.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,21 +21,21 @@ pub struct Interest {
     pub write: bool,
 }
 
-/// What became possible on a descriptor, by the token that it was added with.
+/// What became possible on a descriptor.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Ready {
-    /// Who.
+    /// The token with which the descriptor was added.
     pub token: u64,
-    /// A read tells something: a frame, or the error that the descriptor has.
+    /// Reading gives something: a frame, or the error that the descriptor has.
     pub read: bool,
-    /// A write may succeed.
+    /// Writing may succeed.
     pub write: bool,
 }
 
 /// Waits for many descriptors and one deadline.
 ///
-/// The timer is set anew only when the deadline comes nearer: a deadline that moves away with each
-/// frame costs one idle wake-up then, not a system call per frame.
+/// The timer is set anew only when the deadline comes nearer. So a deadline that moves away with
+/// each frame costs one idle wake-up later, and not a system call per frame.
 pub struct Poller {
     epoll: OwnedFd,
     timer: OwnedFd,
@@ -58,18 +58,18 @@ impl Poller {
         Ok(Poller { epoll, timer, armed: NEVER, events: Vec::with_capacity(80) })
     }
 
-    /// Watches `fd`, whose events will carry `token` (not `u64::MAX`).
+    /// Watches `fd`. Its events have this `token`, which is not `u64::MAX`.
     pub fn add(&self, fd: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, fd, epoll::EventData::new_u64(token), flags(interest))?)
     }
 
-    /// Watches `fd`, added before, for something else.
+    /// Watches `fd`, which was added before, for something else.
     pub fn change(&self, fd: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
         Ok(epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(token), flags(interest))?)
     }
 
-    /// Waits until a descriptor is ready or `deadline` (`Nanos::MAX`: none) has come, and lists
-    /// what is ready. It may return early with nothing.
+    /// Waits until a descriptor is ready or `deadline` has come (`Nanos::MAX`: there is none), and
+    /// lists what is ready. It may return early with nothing.
     pub fn wait(&mut self, deadline: Nanos, ready: &mut Vec<Ready>) -> io::Result<()> {
         ready.clear();
         let past = deadline <= now();

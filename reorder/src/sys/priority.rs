@@ -4,11 +4,11 @@ use std::io;
 
 use super::checked;
 
-/// The lowest of the real-time priorities comes before everything that has none.
+/// The lowest real-time priority comes before everything that has none.
 const PRIORITY: libc::c_int = 1;
 
-/// From now on this thread comes before all that have no real-time priority; processes that it
-/// starts do not. Needs CAP_SYS_NICE. The kernel leaves the others a twentieth of the time whatever
+/// From now on, this thread comes before all that have no real-time priority. Processes that it
+/// starts do not. Needs CAP_SYS_NICE. The kernel leaves a twentieth of the time to others, whatever
 /// such a thread does.
 pub fn take_real_time() -> io::Result<()> {
     // SAFETY: sched_param is plain old data, and only read during the call.

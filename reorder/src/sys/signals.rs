@@ -1,4 +1,4 @@
-//! Signals as something to read: to end, and to show the state.
+//! Signals that are read like data: those that end this process, and one that shows its state.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -16,15 +16,15 @@ pub enum Signal {
 
 /// SIGTERM, SIGINT and SIGUSR1, kept from their usual effect.
 ///
-/// They are blocked in the thread that calls `take`, so call it before other threads are made:
-/// those inherit it.
+/// They are blocked in the thread that calls `take`. So call it before other threads are made,
+/// which inherit that.
 #[derive(Debug)]
 pub struct Signals {
     fd: OwnedFd,
 }
 
 impl Signals {
-    /// From now on they are read here.
+    /// From now on, these signals are read here.
     pub fn take() -> io::Result<Self> {
         // SAFETY: the set is made valid by sigemptyset before it is used, and lives on the stack
         // for all calls; the descriptor that signalfd returns is ours.
@@ -43,7 +43,7 @@ impl Signals {
         }
     }
 
-    /// The next one that came, if any.
+    /// The next signal that arrived, if any.
     pub fn next(&self) -> io::Result<Option<Signal>> {
         // SAFETY: signalfd_siginfo is plain old data, all zeros is a valid value.
         let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };

@@ -1,4 +1,4 @@
-//! TAP devices: one frame per call, with the offloads of virtio_net where asked for.
+//! TAP devices: one frame per call, with the offloads of virtio_net where wanted.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,7 +11,7 @@ use crate::wire::{MACS, TAG_LENGTH, TAG_TYPE};
 
 /// Length of the virtio_net header, in bytes.
 pub const VNET: usize = 10;
-/// What offloads are asked of the kernel, best first: those with segmentation of UDP came with
+/// Offloads that the kernel is asked for, best first. Those with segmentation of UDP came with
 /// Linux 6.2.
 const OFFLOADS: [libc::c_uint; 3] = [
     libc::TUN_F_CSUM
@@ -24,29 +24,30 @@ const OFFLOADS: [libc::c_uint; 3] = [
     libc::TUN_F_CSUM,
 ];
 
-/// A TAP that this process holds; its carrier is on while it does.
+/// A TAP that this process holds. As long as it does, the TAP has carrier.
 ///
-/// With `vnet_hdr`, every frame has 10 bytes of virtio_net header in the machine's byte order
-/// before it.
+/// With `vnet_hdr`, every frame has 10 bytes of virtio_net header before it, in the machine's byte
+/// order.
 #[derive(Debug)]
 pub struct Tap {
     file: File,
     name: String,
     vnet_hdr: bool,
-    /// What of OFFLOADS the kernel took.
+    /// Those of OFFLOADS that the kernel took.
     offloads: libc::c_uint,
 }
 
 impl Tap {
-    /// Takes the TAP `name`, which somebody (`host-up`) has made, persistent and up. Needs
+    /// Takes the TAP `name`, which somebody (`host-up`) has made persistent and up. Needs
     /// CAP_NET_ADMIN, unless the TAP belongs to this user.
     ///
-    /// `offloads`: the kernel may hand over super-frames and partial checksums, and takes them;
-    /// without it every frame is at most the MTU long and complete. It needs `vnet_hdr`.
+    /// With `offloads`, the kernel may hand over super-frames and partial checksums, and takes
+    /// them. Otherwise every frame is complete, and at most as long as the MTU. `offloads` needs
+    /// `vnet_hdr`.
     pub fn open(name: &str, vnet_hdr: bool, offloads: bool) -> Result<Self, Unavailable> {
         let here = Interfaces::open().and_then(|interfaces| interfaces.index(name));
         match here {
-            // Otherwise TUNSETIFF would make one, which the bridge does not know.
+            // Otherwise TUNSETIFF would make a TAP that the bridge does not know.
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Err(Unavailable(format!(
                 "there is no interface {name}: make it with host-up --helper"
             ))),
@@ -55,8 +56,8 @@ impl Tap {
         }
     }
 
-    /// Takes the TAP `name`, or makes it when it is not there. It goes with this process, unless it
-    /// was there before. Returns whether it was made. Needs CAP_NET_ADMIN.
+    /// Takes the TAP `name`, or makes it if it is not there. A TAP that was made goes with this
+    /// process. Returns whether it was made. Needs CAP_NET_ADMIN.
     pub fn open_or_make(
         name: &str,
         vnet_hdr: bool,
@@ -91,7 +92,7 @@ impl Tap {
         Ok(tap)
     }
 
-    /// Header and offloads stay with a persistent TAP, so they are set even to what is the default.
+    /// Header and offloads stay with a persistent TAP. So they are set even to their defaults.
     fn configure(&mut self, offloads: bool) -> io::Result<()> {
         let fd = self.file.as_raw_fd();
         if self.vnet_hdr {
@@ -113,7 +114,7 @@ impl Tap {
         Ok(())
     }
 
-    /// Does the kernel take super-frames of UDP datagrams (Linux 6.2)?
+    /// Whether the kernel takes super-frames of UDP datagrams (Linux 6.2).
     pub fn takes_udp(&self) -> bool {
         self.offloads & libc::TUN_F_USO4 != 0
     }
@@ -123,7 +124,7 @@ impl Tap {
         &self.name
     }
 
-    /// Does a virtio_net header come before each frame?
+    /// Whether a virtio_net header comes before each frame.
     pub fn has_vnet_hdr(&self) -> bool {
         self.vnet_hdr
     }
@@ -139,7 +140,7 @@ impl Tap {
 
     /// Reads one frame that the kernel sends out by this TAP into the capacity of `frame`, and its
     /// header (zeros on a TAP without). A frame that fills the whole capacity was cut off.
-    /// `WouldBlock`: nothing there.
+    /// `WouldBlock`: there is nothing to read.
     pub fn read(&self, header: &mut [u8; VNET], frame: &mut Vec<u8>) -> io::Result<()> {
         frame.clear();
         *header = [0; VNET];
@@ -158,8 +159,9 @@ impl Tap {
         Ok(())
     }
 
-    /// As [`Tap::read`], of a TAP without virtio_net header: an 802.1Q tag (EtherType 0x8100) is
-    /// taken out of the frame and returned. There is always room for 64 bytes.
+    /// Does the same as [`Tap::read`], for a TAP without virtio_net header. An 802.1Q tag
+    /// (EtherType 0x8100) is taken out of the frame and returned. There is always room for 64
+    /// bytes.
     pub fn read_tagged(&self, frame: &mut Vec<u8>) -> io::Result<Option<[u8; TAG_LENGTH]>> {
         frame.clear();
         frame.reserve(64);
@@ -181,20 +183,21 @@ impl Tap {
         if behind >= tag.len() && tag[..2] == TAG_TYPE.to_be_bytes() {
             return Ok(Some(tag));
         }
-        // Rare: not a tag after all, so these bytes belong into the frame.
+        // This is rare: it is no tag, so these bytes belong to the frame.
         frame
             .splice(length - behind..length - behind, tag[..behind.min(tag.len())].iter().copied());
         Ok(None)
     }
 
-    /// Gives one frame to the kernel, as if it came in by this TAP. The header counts only on a TAP
-    /// with one.
+    /// Gives one frame to the kernel, as if it arrived by this TAP. The header counts only on a TAP
+    /// that has one.
     pub fn write(&self, header: &[u8; VNET], frame: &[u8]) -> io::Result<()> {
         let head = if self.vnet_hdr { &header[..] } else { &[] };
         self.write_parts(&[head, frame])
     }
 
-    /// As [`Tap::write`], of a TAP without virtio_net header, with `tag` put in behind the MACs.
+    /// Does the same as [`Tap::write`], for a TAP without virtio_net header. `tag` is put in behind
+    /// the MACs.
     pub fn write_tagged(&self, tag: [u8; TAG_LENGTH], frame: &[u8]) -> io::Result<()> {
         let (macs, rest) = frame.split_at(MACS.min(frame.len()));
         self.write_parts(&[macs, &tag, rest])

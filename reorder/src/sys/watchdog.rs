@@ -1,10 +1,10 @@
 //! A helper that hangs must not keep its TAPs: while it holds them the bridge sends it frames, and
 //! nobody takes them.
 //!
-//! Two that see to it, both of which are told again and again that the loop turns: the service
-//! manager (systemd's protocol, a datagram to `$NOTIFY_SOCKET`), and a small process of our own,
-//! the guard, which needs no manager. Nothing inside a process helps when it is stopped, or waits
-//! in the kernel.
+//! Two others see to that, and are told again and again that the loop turns: the service manager
+//! (systemd's protocol, a datagram to `$NOTIFY_SOCKET`), and a small process of our own, the guard,
+//! which needs no manager. Nothing inside a process helps when the process is stopped, or waits in
+//! the kernel.
 
 use std::io::{self, Read, Write};
 use std::os::linux::net::SocketAddrExt;
@@ -19,26 +19,27 @@ use rustix::time::Timespec;
 use super::now;
 use crate::Nanos;
 
-/// First argument of the guard's own command line.
+/// The first argument of the guard's command line.
 pub const GUARD: &str = "--guard";
 
-/// Says that the loop turns to whom it concerns.
+/// Tells those who watch this process that the loop turns.
 #[derive(Debug, Default)]
 pub struct Watchdog {
     manager: Option<UnixDatagram>,
     guard: Option<Child>,
-    /// How often to say it; 0: never.
+    /// How often they are told; 0: never.
     every_ns: Nanos,
     next_ns: Nanos,
 }
 
 impl Watchdog {
-    /// Nobody is told anything.
+    /// Nobody is told anything so far.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The service manager that started this process is told, if there is one and it wants to be.
+    /// From now on, the service manager that started this process is told, if there is one and it
+    /// wants that.
     pub fn tell_manager(&mut self) {
         let text = |name| std::env::var_os(name);
         let Some(path) = text("NOTIFY_SOCKET") else { return };
@@ -62,7 +63,7 @@ impl Watchdog {
         }
     }
 
-    /// A guard is started that kills this process when it does not move for `limit_ms`.
+    /// Starts a guard, which kills this process when it does not move for `limit_ms`.
     pub fn start_guard(&mut self, limit_ms: u64) -> io::Result<()> {
         let mut guard = Command::new("/proc/self/exe")
             .args([GUARD, &std::process::id().to_string(), &limit_ms.to_string()])
@@ -77,23 +78,23 @@ impl Watchdog {
         Ok(())
     }
 
-    /// Four times as often as somebody would lose patience.
+    /// They are told four times as often as they would lose patience.
     fn within(&mut self, limit_ns: Nanos) {
         let every_ns = (limit_ns / 4).max(1_000_000);
         self.every_ns = if self.every_ns == 0 { every_ns } else { self.every_ns.min(every_ns) };
     }
 
-    /// Everything is there.
+    /// Tells that everything is ready.
     pub fn ready(&self) {
         self.tell(b"READY=1");
     }
 
-    /// It is about to end.
+    /// Tells that the process is about to end.
     pub fn stopping(&self) {
         self.tell(b"STOPPING=1");
     }
 
-    /// The loop turns; when it has to say so again.
+    /// Tells that the loop turns, if that is due. Returns when it is due next.
     pub fn alive(&mut self, now: Nanos) -> Nanos {
         if self.every_ns == 0 {
             return Nanos::MAX;
@@ -103,8 +104,8 @@ impl Watchdog {
             self.tell(b"WATCHDOG=1");
             let pipe = self.guard.as_mut().and_then(|guard| guard.stdin.as_mut());
             let written = pipe.map_or(Ok(()), |pipe| pipe.write_all(&[0]));
-            // A pipe that is full is that of a guard which hangs itself; one without an end is
-            // nobody's any more.
+            // A full pipe belongs to a guard that hangs itself. A pipe without a reader has no
+            // guard any more.
             if written.is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
                 self.end_guard();
             }
@@ -113,7 +114,7 @@ impl Watchdog {
     }
 
     fn tell(&self, what: &[u8]) {
-        // Whether it listens is the manager's business.
+        // Whether the manager listens is its own business.
         let _ = self.manager.as_ref().map(|socket| socket.send(what));
     }
 
@@ -131,11 +132,11 @@ impl Drop for Watchdog {
     }
 }
 
-/// The guard: ends when its parent does, and kills it when that says nothing for the limit. Gives
-/// what it did.
+/// The guard: it ends when its parent does, and kills the parent when that says nothing for the
+/// limit. Returns what it did.
 ///
-/// `arguments`: the parent's process ID and the limit in ms. Whoever judges asks first whether it
-/// was late itself.
+/// `arguments`: the parent's process ID, and the limit in ms. Before the guard kills, it asks
+/// whether it was late itself.
 pub fn guard(mut arguments: impl Iterator<Item = String>) -> Option<String> {
     let parent: libc::pid_t = arguments.next()?.parse().ok()?;
     let limit = Duration::from_millis(arguments.next()?.parse().ok()?);
@@ -147,7 +148,8 @@ pub fn guard(mut arguments: impl Iterator<Item = String>) -> Option<String> {
         let before = now();
         let mut wanted = [PollFd::new(&pipe, PollFlags::IN)];
         match poll(&mut wanted, Some(&timeout)) {
-            Ok(0) if now().saturating_sub(before) > limit_ns + limit_ns / 4 => {} // late itself: once more
+            // The guard was late itself, so the parent has the limit once more.
+            Ok(0) if now().saturating_sub(before) > limit_ns + limit_ns / 4 => {}
             Ok(0) => {
                 // SAFETY: both take no pointers. The parent is asked for by its ID while it is the
                 // parent: that ID is nobody else's as long as it is.

@@ -3,25 +3,25 @@
 use super::data::make_room;
 use super::{head, link_number, seal, session_number, Mac, Malformed, Reader, BROADCAST, HEAD};
 
-/// A broadcast or multicast frame in its envelope, read. [`unwrap`](super::unwrap) takes it out of
-/// it.
+/// A broadcast or multicast frame in its envelope, as it was read. [`unwrap`](super::unwrap) takes
+/// the frame out of the envelope.
 #[derive(Copy, Clone, Debug, Eq, PartialEq)]
 pub struct Broadcast<'a> {
-    /// The NIC it goes to.
+    /// The NIC to which it goes.
     pub dst: Mac,
-    /// The NIC it comes from.
+    /// The NIC from which it comes.
     pub src: Mac,
-    /// Number of the link it was sent over, below 64.
+    /// Number of the link over which it was sent, below 64.
     pub link: u8,
     /// Number of the session, not 0.
     pub session: u32,
-    /// Number among the broadcasts of the session, wrapping round.
+    /// Its number among the broadcasts of the session, wrapping round.
     pub number: u16,
     /// Destination of the original frame: a group.
     pub group: Mac,
     /// EtherType of the original frame.
     pub ethertype: u16,
-    /// Payload of the original frame, and Ethernet's padding.
+    /// Payload of the original frame, with Ethernet's padding.
     pub payload: &'a [u8],
 }
 
@@ -46,7 +46,7 @@ impl<'a> Broadcast<'a> {
         })
     }
 
-    /// Writes the frame into `out`, in place of what was there.
+    /// Writes the frame into `out`, and removes what was there.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.clear();
         out.extend_from_slice(&self.group.0);
@@ -57,8 +57,8 @@ impl<'a> Broadcast<'a> {
     }
 }
 
-/// Puts a broadcast or multicast frame into the envelope that goes from NIC `src` to NIC `dst`.
-/// What is shorter than an Ethernet header is padded to one with zeros.
+/// Puts a broadcast or multicast frame into the envelope that goes from NIC `src` to NIC `dst`. A
+/// frame that is shorter than an Ethernet header is first padded to one with zeros.
 pub fn wrap_broadcast(
     frame: &mut Vec<u8>,
     dst: Mac,

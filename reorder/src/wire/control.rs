@@ -9,7 +9,7 @@ const THIS_HOST: u8 = 1;
 const PEER: u8 = 2;
 const GONE: u8 = 3;
 
-/// Weights are parts of this.
+/// Weights are parts of this number.
 pub const WHOLE_WEIGHT_PPM: u32 = 1_000_000;
 /// Bytes of a NIC's name.
 const NAME: usize = 16;
@@ -17,9 +17,10 @@ const NAME: usize = 16;
 /// A control frame.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Control {
-    /// Grows; a frame with a lower one than the last of the same kind and peer is stale.
+    /// It only grows. A frame with a lower one than the last frame of the same kind and peer is
+    /// stale.
     pub generation: u32,
-    /// The host's own address, or that of the peer it is about.
+    /// The host's own address, or that of the peer in question.
     pub mac: Mac,
     /// What it says.
     pub body: Body,
@@ -37,7 +38,8 @@ pub enum Body {
     },
     /// A peer and the links to it.
     Peer {
-        /// Whether frames for it are striped over the links; if not, they go by the slot table.
+        /// Whether frames for the peer are striped over the links. Otherwise they go by the slot
+        /// table.
         stripe: bool,
         /// The links, in order of their numbers.
         links: Vec<PeerLink>,
@@ -51,7 +53,7 @@ pub enum Body {
 pub enum Mode {
     /// At the rates that were granted: `max_min`.
     Paced,
-    /// By weights that are all the same.
+    /// By equal weights.
     RoundRobin,
     /// By the weights of RI2N+.
     Ri2nPlus,
@@ -83,11 +85,11 @@ pub struct PeerLink {
     pub peer_port: u8,
     /// Whether it works, as far as the controller knows.
     pub alive: bool,
-    /// kbit/s to begin with, before the first grant.
+    /// The rate in kbit/s to begin with, before the first grant.
     pub rate_kbps: u32,
-    /// Never more kbit/s than this; [`NO_LIMIT`](super::NO_LIMIT) if there is none.
+    /// Never send more kbit/s than this; [`NO_LIMIT`](super::NO_LIMIT) if there is no such limit.
     pub limit_kbps: u32,
-    /// Weight, as parts of 1,000,000.
+    /// Its weight, in parts of 1,000,000.
     pub weight_ppm: u32,
 }
 
@@ -120,7 +122,7 @@ impl Control {
         Ok(Self { generation, mac, body })
     }
 
-    /// Writes the frame into `out`, in place of what was there. At most 62 NICs, 64 links and 16
+    /// Writes the frame into `out`, and removes what was there. At most 62 NICs, 64 links and 16
     /// bytes of a name fit.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (kind, count) = match &self.body {
@@ -166,7 +168,7 @@ fn read_nics(count: u8, rest: &mut Reader<'_>) -> Result<Vec<Nic>, Malformed> {
     Ok(nics)
 }
 
-/// Reads links, whose numbers grow.
+/// Reads links, whose numbers rise.
 fn read_links(count: u8, rest: &mut Reader<'_>) -> Result<Vec<PeerLink>, Malformed> {
     if usize::from(count) > MAX_LINKS {
         return Err(Malformed::BadCount);

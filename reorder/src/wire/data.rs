@@ -7,37 +7,37 @@ use super::{
 };
 use crate::seq::Seq;
 
-/// Flag: sent before.
+/// Flag: the frame was sent before.
 pub const REPEATED: u8 = 1;
-/// Flag: to be delivered at once, without waiting for those before it.
+/// Flag: deliver the frame at once, without waiting for those before it.
 pub const UNORDERED: u8 = 2;
-/// Flag: the sender has more that waits for credit.
+/// Flag: the sender has more frames, which wait for credit.
 pub const MORE: u8 = 4;
 pub(super) const FLAGS: u8 = REPEATED | UNORDERED | MORE;
 
 /// Where the original frame's EtherType and payload begin in the envelope.
 const INNER: usize = MACS + OVERHEAD;
 
-/// A data frame, read.
+/// A data frame, as it was read.
 #[derive(Copy, Clone, Debug, Eq, PartialEq)]
 pub struct Data<'a> {
-    /// Where the frame goes: a NIC, or a host between bridge and helper.
+    /// Where the frame goes: to a NIC or, between bridge and helper, to a host.
     pub dst: Mac,
-    /// Where the frame comes from: a NIC, or a host between bridge and helper.
+    /// Where the frame comes from: a NIC or, between bridge and helper, a host.
     pub src: Mac,
     /// [`REPEATED`], [`UNORDERED`], [`MORE`].
     pub flags: u8,
-    /// Number of the link it was sent over, below 64.
+    /// Number of the link over which it was sent, below 64.
     pub link: u8,
     /// Number of the session, not 0.
     pub session: u32,
-    /// Number in the session.
+    /// Its sequence in the session.
     pub seq: Seq,
-    /// Number among the session's frames on this link.
+    /// Its sequence among the session's frames on this link.
     pub link_seq: Seq,
     /// EtherType of the original frame.
     pub ethertype: u16,
-    /// Payload of the original frame, and Ethernet's padding.
+    /// Payload of the original frame, with Ethernet's padding.
     pub payload: &'a [u8],
 }
 
@@ -50,14 +50,14 @@ pub struct DataHead {
     pub link: u8,
     /// Number of the session, not 0.
     pub session: u32,
-    /// Number in the session.
+    /// Its sequence in the session.
     pub seq: Seq,
-    /// Number among the session's frames on this link.
+    /// Its sequence among the session's frames on this link.
     pub link_seq: Seq,
 }
 
 impl DataHead {
-    /// Bytes 12 to 34: all of the envelope but the addresses and, yet, the checksum.
+    /// Bytes 12 to 34: the whole envelope without the addresses and, so far, without the checksum.
     fn bytes(&self) -> [u8; OVERHEAD] {
         let mut bytes = [0; OVERHEAD];
         bytes[..HEAD - MACS].copy_from_slice(&head(Mac::NONE, Mac::NONE, DATA, self.flags)[MACS..]);
@@ -96,7 +96,7 @@ impl<'a> Data<'a> {
         DataHead { flags, link, session, seq, link_seq }
     }
 
-    /// Writes all that comes before the payload.
+    /// Writes everything before the payload.
     pub fn write_header(&self, out: &mut [u8; HEADER]) {
         out[..6].copy_from_slice(&self.dst.0);
         out[6..MACS].copy_from_slice(&self.src.0);
@@ -105,7 +105,7 @@ impl<'a> Data<'a> {
         seal_header(out);
     }
 
-    /// Writes the frame into `out`, in place of what was there.
+    /// Writes the frame into `out`, and removes what was there.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut header = [0; HEADER];
         self.write_header(&mut header);
@@ -115,8 +115,8 @@ impl<'a> Data<'a> {
     }
 }
 
-/// Puts an Ethernet frame into its envelope; the addresses stay. What is shorter than an Ethernet
-/// header is padded to one with zeros.
+/// Puts an Ethernet frame into its envelope. The addresses stay. A frame that is shorter than an
+/// Ethernet header is first padded to one with zeros.
 pub fn wrap(frame: &mut Vec<u8>, head: &DataHead) {
     make_room(frame);
     if let Some(header) = frame.first_chunk_mut::<HEADER>() {
@@ -125,15 +125,16 @@ pub fn wrap(frame: &mut Vec<u8>, head: &DataHead) {
     }
 }
 
-/// Moves all behind the addresses back by the length of the envelope.
+/// Moves everything behind the addresses back by the length of the envelope.
 pub(super) fn make_room(frame: &mut Vec<u8>) {
     let length = frame.len().max(HEADER - OVERHEAD);
     frame.resize(length + OVERHEAD, 0);
     frame.copy_within(MACS..length, INNER);
 }
 
-/// Takes a data frame, or a broadcast, that [`parse`](super::parse) has read out of its envelope.
-/// The addresses stay: see [`set_macs`]. What is too short for an envelope stays as it is.
+/// Takes a data frame or a broadcast out of its envelope, after [`parse`](super::parse) has read
+/// it. The addresses stay: see [`set_macs`]. A frame that is too short for an envelope does not
+/// change.
 pub fn unwrap(frame: &mut Vec<u8>) {
     if frame.len() >= HEADER {
         frame.copy_within(INNER.., MACS);
@@ -141,7 +142,7 @@ pub fn unwrap(frame: &mut Vec<u8>) {
     }
 }
 
-/// Changes the addresses of a frame. What is too short for addresses stays as it is.
+/// Changes the addresses of a frame. A frame that is too short for addresses does not change.
 pub fn set_macs(frame: &mut [u8], dst: Mac, src: Mac) {
     if let Some(macs) = frame.first_chunk_mut::<MACS>() {
         macs[..6].copy_from_slice(&dst.0);
@@ -149,7 +150,7 @@ pub fn set_macs(frame: &mut [u8], dst: Mac, src: Mac) {
     }
 }
 
-/// Changes the envelope of a data frame that is sent again, maybe over another link.
+/// Changes the envelope of a data frame that is sent again, perhaps over another link.
 pub fn rewrite(frame: &mut [u8], link: u8, link_seq: Seq, flags: u8) {
     if let Some(header) = frame.first_chunk_mut::<HEADER>() {
         debug_assert_eq!(header[MACS..14], ETHERTYPE.to_be_bytes());

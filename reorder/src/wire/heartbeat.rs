@@ -7,7 +7,7 @@ use crate::seq::Seq;
 pub const REPLY: u8 = 1;
 /// Flag: there is data in one of the two directions.
 pub const ACTIVE: u8 = 2;
-/// Flag: the receiver is to hand its frames for the sender to the slot table for now.
+/// Flag: the receiver shall hand its frames for the sender to the slot table for now.
 pub const HOLD: u8 = 4;
 pub(super) const FLAGS: u8 = REPLY | ACTIVE | HOLD;
 
@@ -15,7 +15,7 @@ pub(super) const FLAGS: u8 = REPLY | ACTIVE | HOLD;
 const GREETING: u16 = 0xffff;
 /// Stands for "nothing heard yet".
 const NEVER: u32 = u32::MAX;
-/// The highest age of an echo in us; it stands for everything that is older, too.
+/// The highest age of an echo, in us. It stands for all higher ages, too.
 pub const MAX_ECHO_AGE_US: u32 = NEVER - 1;
 
 /// The newest time of the other side that was heard on a link.
@@ -23,16 +23,17 @@ pub const MAX_ECHO_AGE_US: u32 = NEVER - 1;
 pub struct Echo {
     /// That time, in us of the other side's clock, wrapping round.
     pub time_us: u32,
-    /// us since it came in; 0xFFFF_FFFE stands for that or more.
+    /// us since that heartbeat arrived; [`MAX_ECHO_AGE_US`] stands for that or more.
     pub age_us: u32,
 }
 
 /// A heartbeat, or a greeting. "Sender" and "receiver" are those of the heartbeat.
 #[derive(Copy, Clone, Debug, Default, Eq, PartialEq)]
 pub struct Heartbeat {
-    /// Where the frame goes: a NIC, or a host between bridge and helper; everybody for a greeting.
+    /// Where the frame goes: to a NIC or, between bridge and helper, to a host; a greeting goes to
+    /// everybody.
     pub dst: Mac,
-    /// Where the frame comes from: a NIC, or a host between bridge and helper.
+    /// Where the frame comes from: a NIC or, between bridge and helper, a host.
     pub src: Mac,
     /// [`REPLY`], [`ACTIVE`], [`HOLD`].
     pub flags: u8,
@@ -40,9 +41,9 @@ pub struct Heartbeat {
     pub link: Option<u8>,
     /// Session of the sender, not 0.
     pub session: u32,
-    /// Session of the receiver as the sender knows it, 0 if it does not.
+    /// Session of the receiver as the sender knows it; 0 if it knows none.
     pub peer_session: u32,
-    /// Number among the heartbeats of the session and link.
+    /// Its sequence among the heartbeats of the session, over all links.
     pub seq: Seq,
     /// When it was sent, in us of the sender's monotonic clock, wrapping round.
     pub time_us: u32,
@@ -50,34 +51,35 @@ pub struct Heartbeat {
     pub echo: Option<Echo>,
     /// ms until the next heartbeat on this link, at the latest.
     pub next_within_ms: u16,
-    /// Peers whose traffic comes in by the sender's NIC of this link; in a greeting the position of
+    /// Hosts whose traffic arrives by the sender's NIC of this link. In a greeting: the position of
     /// that NIC.
     pub cnt: u16,
     /// Links on which the sender hears the receiver, a bit each.
     pub hears: u64,
-    /// What the sender's next data frame will have.
+    /// The sequence of the sender's next data frame.
     pub next: Seq,
-    /// What the sender's next data frame on this link will have.
+    /// The link sequence of the sender's next data frame on this link.
     pub link_next: Seq,
-    /// All of the receiver's data frames before it were delivered or given up.
+    /// All data frames of the receiver before this sequence were delivered or given up.
     pub expected: Seq,
-    /// R_ijk: kB of the receiver's data that came in by this link in the last HBSPAN.
+    /// R_ijk: kB of the receiver's data that arrived by this link in the last HBSPAN.
     pub arrive_kb: u32,
-    /// R_jk: kB that came in by the sender's NIC of this link from all peers in the last HBSPAN.
+    /// R_jk: kB that arrived by the sender's NIC of this link from all peers in the last HBSPAN.
     pub path_total_kb: u32,
-    /// R_j: kB that came in by all NICs of the sender from all peers in the last HBSPAN.
+    /// R_j: kB that arrived by all NICs of the sender from all peers in the last HBSPAN.
     pub arrive_total_kb: u32,
-    /// What the receiver may send over this link; [`NO_LIMIT`](super::NO_LIMIT): what the
-    /// controller told it.
+    /// kbit/s that the receiver may send over this link; [`NO_LIMIT`](super::NO_LIMIT): the rate
+    /// that the controller configured.
     pub grant_kbps: u32,
-    /// What the sender may send over this link at most, as far as it knows; `NO_LIMIT` if it knows
-    /// none.
+    /// kbit/s that the sender may send over this link at most, as far as it knows; `NO_LIMIT` if it
+    /// knows of no limit.
     pub limit_kbps: u32,
-    /// What the sender would send to the receiver; `NO_LIMIT`: more than it is granted.
+    /// kbit/s that the sender would send to the receiver; `NO_LIMIT` if that is more than it is
+    /// granted.
     pub demand_kbps: u32,
-    /// Data frames of the receiver's session that came in by this link.
+    /// Data frames of the receiver's session that arrived by this link.
     pub frames_in: u32,
-    /// Highest link sequence of the receiver that came in by this link, plus 1.
+    /// The highest link sequence of the receiver that arrived by this link, plus 1.
     pub link_expected: Seq,
     /// The sending host's own address.
     pub own: Mac,
@@ -133,7 +135,7 @@ impl Heartbeat {
         Ok(heartbeat)
     }
 
-    /// Writes the frame into `out`, in place of what was there.
+    /// Writes the frame into `out`, and removes what was there.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let echo =
             self.echo.map_or((0, NEVER), |echo| (echo.time_us, echo.age_us.min(MAX_ECHO_AGE_US)));

@@ -3,17 +3,17 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// An Ethernet address. Ordered as numbers: "the lower MAC" of the documents.
+/// An Ethernet address. Addresses are ordered as numbers: "the lower MAC" in the documents.
 #[derive(Copy, Clone, Eq, PartialEq, Ord, PartialOrd, Hash, Default)]
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// No host's address: stands for "none" where an address may be missing.
+    /// No host's address. It stands for "none" where an address may be missing.
     pub const NONE: Self = Self([0; 6]);
     /// Everybody's address.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
-    /// Whether it is a group's address; everybody's is one too.
+    /// Whether it is a group's address. Everybody's address is one, too.
     #[must_use]
     pub fn is_multicast(self) -> bool {
         self.0[0] & 1 != 0
@@ -33,7 +33,7 @@ impl fmt::Debug for Mac {
     }
 }
 
-/// A text that is no Ethernet address.
+/// A text that is not an Ethernet address.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct BadMac(String);
 

@@ -2,47 +2,47 @@
 
 use super::Mac;
 
-/// Why a frame is no frame of the helper; each reason has its counter.
+/// Why a frame is not a frame of the helper. Each reason has its own counter.
 #[derive(Copy, Clone, Debug, Eq, PartialEq)]
 pub enum Malformed {
-    /// Ends before its fields do.
+    /// It ends before its fields do.
     Truncated,
-    /// Longer than its fields, or than any frame.
+    /// It is longer than its fields, or than any frame.
     Oversized,
-    /// Has another EtherType.
+    /// It has another EtherType.
     NotOurs,
-    /// Has a VLAN tag of this EtherType below the bridge's own.
+    /// It has a VLAN tag of this EtherType below the bridge's own.
     Tagged(u16),
-    /// Is of this version of the format.
+    /// It has this version of the format.
     Version(u8),
-    /// Has a checksum that is not that of its header, or of all of it: something was changed on the
-    /// way.
+    /// It has another checksum than its header (or all of it, by its type) demands: something was
+    /// changed on the way.
     Checksum,
-    /// Is of this type, which does not exist.
+    /// It has this type, which does not exist.
     Type(u8),
-    /// Has these flags, one of which does not exist.
+    /// It has these flags, one of which does not exist.
     Flags(u8),
-    /// Has this link number, which is too high.
+    /// It has this link number, which is too high.
     Link(u16),
-    /// Is of session 0, or without one.
+    /// It has session 0.
     Session,
-    /// Has this address where a host's own must be.
+    /// It has this address where a host's own must be.
     Mac(Mac),
-    /// Has more entries than there may be, or none where there must be some.
+    /// It has more entries than there may be, or none where there must be some.
     BadCount,
-    /// Asks for no frames, or for too many in one range.
+    /// It asks for no frames, or for too many in one range.
     BadRange,
-    /// Is control of this kind, which does not exist.
+    /// It is control of this kind, which does not exist.
     Kind(u8),
-    /// Is control with this mode, which does not exist.
+    /// It is control with this mode, which does not exist.
     Mode(u8),
-    /// Has an entry with a value it cannot have: a port, link, weight, flag or name, or the same
-    /// twice.
+    /// It has an entry with a value that this cannot have (a port, link, weight, flag or name), or
+    /// the same entry twice.
     BadEntry,
 }
 
 impl Malformed {
-    /// One of each.
+    /// One example of each reason.
     #[cfg(test)]
     pub const EXAMPLES: [Self; 16] = [
         Self::Truncated,
@@ -63,7 +63,7 @@ impl Malformed {
         Self::BadEntry,
     ];
 
-    /// Name of the counter of this reason.
+    /// The name of this reason's counter.
     #[must_use]
     pub fn counter(&self) -> &'static str {
         match self {

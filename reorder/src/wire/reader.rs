@@ -2,7 +2,8 @@
 
 use super::{Mac, Malformed, MIN_FRAME};
 
-/// What is left of a frame. Every `take` that finds too few bytes says [`Malformed::Truncated`].
+/// The rest of a frame. Every method that needs more bytes than there are returns
+/// [`Malformed::Truncated`].
 #[derive(Copy, Clone)]
 pub(super) struct Reader<'a> {
     left: &'a [u8],
@@ -46,19 +47,19 @@ impl<'a> Reader<'a> {
         self.array().map(Mac)
     }
 
-    /// A byte of flags of an entry, of which only `known` ones exist.
+    /// Reads a byte with the flags of an entry, of which only `known` ones exist.
     pub fn entry_flags(&mut self, known: u8) -> Result<u8, Malformed> {
         self.u8().and_then(
             |flags| if flags & !known == 0 { Ok(flags) } else { Err(Malformed::BadEntry) },
         )
     }
 
-    /// All that is left.
+    /// Everything that is left.
     pub fn rest(self) -> &'a [u8] {
         self.left
     }
 
-    /// The end of the fields: what is left can only be Ethernet's padding.
+    /// Checks that the fields are over: only Ethernet's padding may be left.
     pub fn end(self) -> Result<(), Malformed> {
         if self.left.is_empty() || self.frame_len <= MIN_FRAME {
             return Ok(());

@@ -3,30 +3,30 @@
 use super::{head, seal, session_number, Mac, Malformed, Reader, HEAD, REPEAT};
 use crate::seq::Seq;
 
-/// Ranges in one request, at most.
+/// The most ranges in one request.
 pub const MAX_RANGES: usize = 128;
-/// Frames in one range, at most.
+/// The most frames in one range.
 pub const MAX_RANGE: u16 = 1024;
 /// Bytes of a range.
 const RANGE: usize = 6;
 
-/// A request to repeat frames, read.
+/// A request to repeat frames, as it was read.
 #[derive(Copy, Clone, Debug, Eq, PartialEq)]
 pub struct Repeat<'a> {
-    /// Where the frame goes: a NIC, or a host between bridge and helper.
+    /// Where the frame goes: to a NIC or, between bridge and helper, to a host.
     pub dst: Mac,
-    /// Where the frame comes from: a NIC, or a host between bridge and helper.
+    /// Where the frame comes from: a NIC or, between bridge and helper, a host.
     pub src: Mac,
     /// Session whose frames are asked for, not 0.
     pub session: u32,
-    /// Session of who asks, not 0.
+    /// Session of the one who asks, not 0.
     pub asker: u32,
-    /// What is asked for.
+    /// The frames that are asked for.
     pub ranges: Ranges<'a>,
 }
 
-/// Ranges of frames that are asked for: 1 to 128, of 1 to 1024 frames each, in their form on the
-/// wire.
+/// Ranges of frames that are asked for, as they are on the wire: 1 to 128 ranges of 1 to 1024
+/// frames each.
 #[derive(Copy, Clone, Debug, Eq, PartialEq)]
 pub struct Ranges<'a>(&'a [u8]);
 
@@ -43,7 +43,7 @@ impl<'a> Ranges<'a> {
         Ok(ranges)
     }
 
-    /// First number and number of frames of each range.
+    /// The first sequence and the number of frames of each range.
     pub fn iter(&self) -> impl Iterator<Item = (Seq, u16)> + 'a {
         self.0.chunks_exact(RANGE).map(|range| {
             let first = [range[0], range[1], range[2], range[3]];
@@ -62,15 +62,15 @@ impl<'a> Repeat<'a> {
         Ok(Self { dst, src, session, asker, ranges })
     }
 
-    /// Writes the frame into `out`, in place of what was there.
+    /// Writes the frame into `out`, and removes what was there.
     pub fn encode(&self, out: &mut Vec<u8>) {
         write(self.dst, self.src, self.session, self.asker, self.ranges.iter(), out);
     }
 }
 
-/// Writes a request into `out`, in place of what was there. A longer range is split; what does not
-/// fit into one request is left out and must be asked for again. Says how many ranges it wrote: 0
-/// makes no valid frame.
+/// Writes a request into `out`, and removes what was there. A range that is too long is split. What
+/// does not fit into one request is left out, and must be asked for again. Returns how many ranges
+/// it wrote; 0 makes no valid frame.
 pub fn write(
     dst: Mac,
     src: Mac,

@@ -2,14 +2,14 @@
 
 use super::{head, host_mac, seal, Mac, Malformed, Reader, CONTROLLER_MAC, MAX_LINKS, REPORT};
 
-/// Entry's flag: the peer is heard on this link.
+/// An entry's flag: the peer is heard on this link.
 pub const HEARD: u8 = 1;
-/// Entry's flag: the link can be used to send.
+/// An entry's flag: frames can be sent over the link.
 pub const USABLE: u8 = 2;
-/// Entry's flag: frames for this peer are striped.
+/// An entry's flag: frames for this peer are striped.
 pub const STRIPING: u8 = 4;
 
-/// Entries of one report, at most: more of them are told in several reports of the same time.
+/// The most entries of one report. More of them go into several reports of the same time.
 pub const MAX_ENTRIES: usize = 36;
 
 /// A report, or a part of one.
@@ -21,11 +21,12 @@ pub struct Report {
     pub mac: Mac,
     /// Control that is older than this is refused.
     pub generation: u32,
-    /// One for each peer and link, 36 at most.
+    /// An entry for each peer and link, at most 36.
     pub entries: Vec<ReportEntry>,
 }
 
-/// How a link to a peer does. Numbers of frames are since the helper began and wrap round.
+/// The state of a link to a peer. Numbers of frames count from the helper's beginning, and wrap
+/// round.
 #[derive(Copy, Clone, Debug, Default, Eq, PartialEq)]
 pub struct ReportEntry {
     /// The peer's own address.
@@ -36,20 +37,20 @@ pub struct ReportEntry {
     pub flags: u8,
     /// Data frames sent over it.
     pub sent: u32,
-    /// Data frames that came in by it.
+    /// Data frames that arrived by it.
     pub received: u32,
-    /// Data frames lost on it, of those that came in by it.
+    /// Data frames of the peer that were lost on it.
     pub lost: u32,
     /// Data frames sent again over it.
     pub repeated: u32,
-    /// us that frames take longer on it than on the peer's fastest link.
+    /// us by which frames take longer on it than on the peer's fastest link.
     pub skew_us: u32,
     /// Smoothed round trip in us.
     pub rtt_us: u32,
-    /// The rate it sends at, in kbit/s.
+    /// The rate at which it is used, in kbit/s.
     pub rate_kbps: u32,
-    /// What would be sent to the peer, in kbit/s; [`NO_LIMIT`](super::NO_LIMIT): more than is
-    /// granted.
+    /// What would be sent to the peer, in kbit/s; [`NO_LIMIT`](super::NO_LIMIT) if that is more
+    /// than is granted.
     pub demand_kbps: u32,
 }
 
@@ -67,7 +68,7 @@ impl Report {
         Ok(Self { time_ms, mac, generation, entries })
     }
 
-    /// Writes the frame into `out`, in place of what was there. Entries after the 36th are left
+    /// Writes the frame into `out`, and removes what was there. Entries after the 36th are left
     /// out.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let entries = &self.entries[..self.entries.len().min(MAX_ENTRIES)];

@@ -50,7 +50,7 @@ pub fn push_tag(frame: &mut Vec<u8>, vid: u16, pcp: u8) {
     frame[MACS..MACS + TAG_LENGTH].copy_from_slice(&Tag { vid, pcp }.to_bytes());
 }
 
-/// Takes the outermost tag off a frame; a frame without a tag stays as it is.
+/// Takes the outermost tag off a frame. A frame without a tag does not change.
 pub fn pop_tag(frame: &mut Vec<u8>) -> Option<Tag> {
     let tag = read_tag(frame)?;
     frame.copy_within(MACS + TAG_LENGTH.., MACS);

@@ -1,4 +1,4 @@
-//! Laws of all frames; `tests/vectors.json` has examples of each.
+//! Laws that hold for all frames; `tests/vectors.json` has examples of each type.
 
 use super::*;
 use crate::seq::Seq;
@@ -145,7 +145,7 @@ fn report() -> impl Strategy<Value = Report> {
     )
 }
 
-/// Ranges in their form on the wire, and what they say.
+/// Ranges, from which a request is made.
 fn ranges() -> impl Strategy<Value = Vec<(Seq, u16)>> {
     vec((seq(), 1..=repeat::MAX_RANGE), 1..=repeat::MAX_RANGES)
 }
@@ -180,7 +180,7 @@ fn valid_frame() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// A frame that can be read says the same when it is written and read again.
+/// A frame that can be read says the same after it was written and read again.
 fn check_stable(frame: &[u8]) -> Result<(), TestCaseError> {
     if let Ok(message) = parse(frame) {
         let mut again = vec![0xff; 3];
@@ -313,7 +313,7 @@ proptest! {
         check_stable(&damaged)?;
     }
 
-    /// Up to five bits, wherever they are: five is what CRC32C promises for frames as long as
+    /// Up to five bits change, anywhere: five is what CRC32C promises to find in frames as long as
     /// these.
     #[test]
     fn no_frame_with_flipped_bits_is_believed(frame in valid_frame(), bits in vec(any::<prop::sample::Index>(), 1..=5)) {
