@@ -1,8 +1,8 @@
-//! How many packets a core handles in memory: scheduler, reorder buffer, both, and two whole
-//! engines.
+//! How many packets a core handles in memory: the scheduler, the reorder buffer, both, and two
+//! whole engines.
 //!
-//! `cargo run --release --example speed`: a line of JSON per row, the median of some runs and their
-//! spread.
+//! `cargo run --release --example speed` prints a line of JSON per row, with the median of some
+//! runs and their spread.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -23,7 +23,8 @@ const BYTES: usize = 1_500;
 const LINKS: u8 = 4;
 /// 4 links of 10 Gbit/s.
 const NS_PER_FRAME: Nanos = 310;
-/// How many frames later than the others the frames of one link come, in the rows with reordering.
+/// In the rows with reordering, the frames of one link arrive this many frames later than the
+/// others.
 const LATE: usize = 64;
 
 fn main() {
@@ -46,7 +47,7 @@ fn main() {
     }
 }
 
-/// Measures `FRAMES` frames, again and again.
+/// Measures `FRAMES` frames several times.
 fn row(name: &str, mut run: impl FnMut()) {
     let mut rates: Vec<f64> = (0..RUNS)
         .map(|_| {
@@ -66,7 +67,7 @@ fn row(name: &str, mut run: impl FnMut()) {
     );
 }
 
-/// Queue, choice of the link and ring of one peer.
+/// The queue, the choice of the link, and the ring of one peer.
 struct Sending {
     queue: Queue,
     paced: Paced,
@@ -90,8 +91,8 @@ impl Sending {
         }
     }
 
-    /// One frame in and out: its sequence and link. The peer acknowledges 64 frames at a time, as
-    /// heartbeats would more.
+    /// Takes one frame in and out. Returns its sequence and link. The peer acknowledges 64 frames
+    /// at a time; heartbeats would acknowledge more.
     fn next(&mut self) -> (Seq, u8) {
         self.now += NS_PER_FRAME;
         let mut frame = self.spare.pop().unwrap_or_default();
@@ -112,7 +113,8 @@ impl Sending {
     }
 }
 
-/// Takes frames as (sequence, link), and looks for gaps every 64, as the engine does every batch.
+/// Takes frames as (sequence, link), and looks for gaps after every 64, as the engine does after
+/// every batch.
 struct Receiving {
     buffer: ReorderBuffer<[u8; 24]>,
     policy: Policy,
@@ -166,7 +168,7 @@ fn in_order() -> impl Iterator<Item = (Seq, u8)> {
     (0..FRAMES as u32).map(|at| (Seq(at), (at % u32::from(LINKS)) as u8))
 }
 
-/// What was sent over link 3 comes `LATE` frames of that link later.
+/// Frames as (sequence, link). Those of link 3 arrive `LATE` frames of that link later.
 fn one_link_late() -> impl Iterator<Item = (Seq, u8)> {
     let late = LATE as u32 * u32::from(LINKS);
     in_order().filter_map(move |(seq, link)| {
@@ -188,7 +190,7 @@ fn receive(frames: impl Iterator<Item = (Seq, u8)>) {
     );
 }
 
-/// Each frame is sent and taken; those of link 3 `late` frames of that link later.
+/// Sends and takes each frame. Those of link 3 arrive `late` frames of that link later.
 fn both(late: usize) {
     let mut sending = Sending::new();
     let mut receiving = Receiving::new();
@@ -275,7 +277,7 @@ impl Pair {
         pair
     }
 
-    /// Time passes, and everything on the wires is taken.
+    /// Lets time pass, and takes everything that is on the wires.
     fn turn(&mut self, span: Nanos) {
         self.now += span;
         for host in 0..2 {
@@ -287,7 +289,7 @@ impl Pair {
             }
             self.boxes[host].wire = sent;
             self.delivered += std::mem::take(&mut self.boxes[other].plain);
-            // Buffers end up at the receiver; the sender's device would have had them back.
+            // Buffers end up at the receiver. The sender's device would have given them back.
             while self.boxes[host].spare.len() < 256 {
                 let Some(buffer) = self.boxes[other].spare.pop() else { break };
                 self.boxes[host].spare.push(buffer);
@@ -295,7 +297,7 @@ impl Pair {
         }
     }
 
-    /// Send frames in batches of 64, at a rate that the links have.
+    /// Sends frames in batches of 64, at a rate that the links have.
     fn carry(&mut self, frames: u64, bytes: usize) {
         for _ in 0..frames / 64 {
             for _ in 0..64 {

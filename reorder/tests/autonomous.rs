@@ -41,7 +41,8 @@ fn weights(world: &mut World, host: usize) -> Vec<f64> {
 fn two_hosts_find_each_other_at_once() {
     let mut world = strangers(&alike(2, &[LINK_BPS; 2]), Mode::Paced, 1);
     world.run(20 * MS);
-    // Numbers: 8 x position of the NIC of the host with the lower MAC + the other's.
+    // A number is 8 x the position of the NIC of the host with the lower MAC + the position of the
+    // other's.
     assert_eq!(usable(&mut world, 0), [(0, 1, 0), (9, 2, 1)]);
     assert_eq!(usable(&mut world, 1), [(0, 1, 0), (9, 2, 1)]);
     for host in 0..2 {
@@ -158,7 +159,7 @@ fn a_host_that_is_silent_for_ten_seconds_is_forgotten_and_met_again() {
     world.restart(1);
     world.run(1200 * MS);
     assert_eq!(peers(&mut world), 2);
-    // What was learned of the one that stayed is still right.
+    // What was learned of the host that stayed is still right.
     for from in [1, 2] {
         world.send(from, 0, 1000, 300);
     }
@@ -186,7 +187,7 @@ fn a_helper_that_begins_anew_is_striped_to_again() {
     }
 }
 
-/// Figure 4 (d): B has link 0 alone, C both. What C's weights are after some HBSPANs.
+/// Figure 4 (d): B has link 0 alone, and C has both. Returns C's weights after some HBSPANs.
 fn weights_of_c(mode: Mode, b_pps: u64) -> (Vec<f64>, World) {
     let mut world = friends(&figure4('d'), mode, 19);
     world.send(1, 0, b_pps, FULL);
@@ -198,7 +199,7 @@ fn weights_of_c(mode: Mode, b_pps: u64) -> (Vec<f64>, World) {
 
 #[test]
 fn ri2n_plus_counts_who_sends() {
-    // Two hosts' traffic comes in by A's first NIC, one's by its second: 1/2 to 1.
+    // Traffic of two hosts arrives by A's first NIC, and of one host by its second: 1/2 to 1.
     let (found, _) = weights_of_c(Mode::Ri2nPlus, 3_000);
     assert!((found[0] - 1.0 / 3.0).abs() < 0.01, "{found:?}");
 }
@@ -221,8 +222,7 @@ fn ri2n_plus_plus_leaves_the_crowded_link() {
 
 #[test]
 fn a_nic_that_joins_late_begins_with_its_part_of_the_weight() {
-    // An HBSPAN is over: weights are parts of a million, which a rate in kbit/s must not stand
-    // beside.
+    // After an HBSPAN, weights are parts of a million. A rate in kbit/s must not stand beside them.
     for mode in [Mode::RoundRobin, Mode::Ri2nPlus, Mode::Ri2nPlusPlus] {
         for late_bps in [LINK_BPS, 100 * LINK_BPS] {
             let mut world = friends(&alike(2, &[late_bps]), mode, 29);

@@ -1,9 +1,8 @@
-//! The fuzz targets themselves, compiled here as they are and run over every input of their
-//! corpora.
+//! The fuzz targets, compiled here as they are, and run over every input of their corpora.
 //!
-//! Their crate needs a nightly compiler and libFuzzer to fuzz. What stands in for that here is a
-//! macro of the same name, so that a target that does not compile, or an input that it refuses,
-//! fails in an ordinary `cargo test`.
+//! To fuzz, their crate needs a nightly compiler and libFuzzer. Here, a macro of the same name
+//! stands in for that. So a target that does not compile, or an input that it refuses, fails in an
+//! ordinary `cargo test`.
 
 #![allow(unused_attributes)] // `no_main` is for the fuzz crate
 
@@ -22,7 +21,7 @@ mod segment;
 #[path = "../fuzz/fuzz_targets/wire.rs"]
 mod wire;
 
-/// What libFuzzer's macro of that name is given, as a function.
+/// Makes a function of what libFuzzer's macro of that name is given.
 macro_rules! fuzz_target {
     (|$bytes:ident: &[u8]| $body:block) => {
         pub fn target($bytes: &[u8]) $body
@@ -32,7 +31,8 @@ pub(crate) use fuzz_target;
 
 type Target = fn(&[u8]);
 
-/// Every target, and the inputs that are committed for it at least: fewer, and some were lost.
+/// Every target, and how many inputs are committed for it at least. If there are fewer, some were
+/// lost.
 const TARGETS: [(&str, Target, usize); 5] = [
     ("coalesce", coalesce::target, 6),
     ("control", control::target, 35),
@@ -55,7 +55,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Run one target over all its inputs.
+/// Runs one target over all its inputs.
 fn replay(name: &str) {
     let (_, target, least) = TARGETS.into_iter().find(|entry| entry.0 == name).expect("a target");
     let folder = fuzz().join("corpus").join(name);

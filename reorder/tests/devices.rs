@@ -11,7 +11,7 @@ use ri2n_reorder::sys::packet::{PacketSocket, Received, BATCH};
 use ri2n_reorder::sys::tap::Tap;
 use ri2n_reorder::wire::ETHERTYPE;
 
-/// A frame of ours with `length` bytes, the number in it and, if wanted, a tag behind the MACs.
+/// A helper's frame of `length` bytes with the number in it and, if wanted, a tag behind the MACs.
 fn frame(number: u8, length: usize, tag: Option<[u8; 4]>) -> Vec<u8> {
     let mut frame = [[0xff; 6], [2, 0, 0, 0, 0, 2]].concat();
     frame.extend(tag.into_iter().flatten());
@@ -36,7 +36,7 @@ fn receive(socket: &PacketSocket, wanted: usize, room: usize) -> Vec<Received> {
     got
 }
 
-/// Sends them all: a busy machine has no room for them at times.
+/// Sends all frames, even if a busy machine has no room for them at times.
 fn send_all(socket: &PacketSocket, frames: &[Vec<u8>]) {
     let mut done = 0;
     while done < frames.len() {
@@ -88,7 +88,7 @@ fn a_taps_frames_have_their_tag_apart() {
             ErrorKind::WouldBlock
         );
 
-        // Short ones: shorter than the MACs, cut within the tag.
+        // These are short: shorter than the MACs, or cut within the tag.
         for length in [14, 15, 16, 17] {
             let sent = frame(6, length, None);
             socket.send(std::iter::once(&sent[..])).unwrap();
@@ -155,8 +155,8 @@ fn offloads_are_taken_and_given_back() {
         let with = Tap::open("plain", true, true).unwrap();
         let (header, mut frame) = read(&with);
         assert_eq!(header[0], 1, "the checksum is left to us: {header:?}");
-        // Back as an answer: both MACs and addresses swapped, so the partial checksum stays as it
-        // is.
+        // It goes back as an answer. Both MACs and both addresses are swapped, so the partial
+        // checksum stays as it is.
         for (a, b) in [
             (0, 6),
             (1, 7),
@@ -179,8 +179,8 @@ fn offloads_are_taken_and_given_back() {
             (&b"hello, other side"[..], "10.9.0.2:7777")
         );
         drop(with);
-        // A persistent TAP remembers offloads: they must not be left on for a bridge that cannot do
-        // them.
+        // A persistent TAP remembers its offloads. They must not be left on for a bridge that
+        // cannot use them.
         let (header, frame) = read(&Tap::open("plain", true, false).unwrap());
         assert_eq!(header[..2], [0, 0]);
         let without = Tap::open("plain", false, false).unwrap();
@@ -232,8 +232,8 @@ fn packet_sockets_carry_batches_in_order() {
             drops += other.drops().unwrap();
             (drops > 0).then_some(())
         });
-        // Each is counted once: they are no more than did not come. Whatever is still on its way
-        // comes meanwhile.
+        // Each is counted once: there are no more drops than frames that did not arrive. Frames
+        // that are still on their way arrive meanwhile.
         drops += other.drops().unwrap();
         let mut kept = Vec::new();
         while other.receive(&mut buffers(BATCH, 2048), &mut kept).is_ok() {}

@@ -27,8 +27,8 @@ fn whole(world: &World, from: usize, to: usize) {
 
 #[test]
 fn one_stream_has_the_sum_of_its_links() {
-    // Windows as TCP would find them: enough for the slowest link's way, but no wait of 5 ms for
-    // CoDel.
+    // These windows are as TCP would find them: enough for the way of the slowest link, but with no
+    // wait of 5 ms for CoDel.
     let cases = [
         (vec![100, 100], 80),
         (vec![100, 50], 60),
@@ -144,7 +144,8 @@ fn a_dead_link_loses_nothing_and_holds_up_nothing_for_long() {
     }
 }
 
-/// The controller allows one link alone (a path table of a fat tree); the other is there.
+/// The controller allows one link alone, as a path table of a fat tree does. The other link is
+/// there.
 #[test]
 fn a_link_that_may_carry_nothing_takes_over_when_the_one_that_may_is_dead() {
     let mut world = two_hosts(&[LINK_BPS; 2], 12);
@@ -291,7 +292,7 @@ fn what_is_replayed_or_forged_costs_a_counter_and_no_more() {
 
 #[test]
 fn a_plain_host_keeps_its_part_of_a_link() {
-    // B has no helper and sends 40 Mbit/s; it might want a quarter more, all else is C's.
+    // B has no helper and sends 40 Mbit/s. It might want a quarter more, so C has the rest.
     let mut world = world(&figure4('d'), Mode::Paced, 31);
     world.make_plain(1);
     world.run(50 * MS);

@@ -1,5 +1,5 @@
-//! One engine among strangers: controllers that are confused, frames that lie, peers that die;
-//! bounded memory and few frames.
+//! One engine among strangers: controllers that are confused, frames that lie, and peers that die.
+//! Memory stays bounded, and few frames are sent.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,13 +19,13 @@ fn control_of_ever_new_hosts_is_kept_of_no_more_than_there_may_be() {
     }
     let known = host.engine.status()["generations"].as_u64().unwrap();
     assert!(known <= u64::from(MAX_PEERS), "{known} are kept");
-    // What was told of the peer that exists is remembered: no replay of older control takes its
+    // The generation of the peer that exists is remembered: no replay of older control takes its
     // links.
     host.control(9, peer(1), Body::Peer { stripe: false, links: Vec::new() });
     host.control(9, peer(1), Body::Gone);
     assert_eq!(host.counter("stale_control"), 2);
     assert_eq!(host.described(peer(1)).unwrap()["striped"], true);
-    // Of those that are gone, the latest are.
+    // Of peers that are gone, the latest are remembered.
     let last = 3 * MAX_PEERS - 1;
     host.tell_of(19 + last, peer(last), true);
     assert_eq!(host.counter("stale_control"), 3);
@@ -45,8 +45,8 @@ fn a_controller_that_is_refused_hears_within_a_quarter_second_from_where_to_go_o
     host.tell_of(1_000_000, peer(1), true);
     host.run(2 * S);
     assert_eq!(host.seen.reports.last().unwrap().generation, 1_000_000, "the newest of all");
-    // A controller that begins anew, with its clock a day back, and says all it knows ten times a
-    // second.
+    // A controller begins anew, with its clock a day back, and says everything that it knows ten
+    // times a second.
     host.seen.reports.clear();
     for _ in 0..10 {
         host.tell_rates(913_600, peer(1), false, [500; LINKS as usize]);
@@ -70,7 +70,7 @@ fn a_peer_too_many_costs_a_counter_until_another_one_goes() {
     assert_eq!(host.counter("too_many_peers"), 100);
     let refused = MAX_PEERS + 1;
     host.control(10, peer(0), Body::Gone);
-    // It was refused, not obeyed: what was said of it then is not newer than this.
+    // That control was refused and not obeyed, so its generation does not make this one stale.
     host.control(9, peer(refused), Body::Peer { stripe: true, links: Vec::new() });
     assert!(host.described(peer(refused)).is_some());
     let status = host.engine.status();
@@ -138,7 +138,7 @@ fn frames_kept_for_dead_peers_leave_room_for_those_of_the_living() {
     talk(&mut host, 8, 40);
     let kept = host.described(peer(8)).unwrap()["ring_frames"].as_u64().unwrap();
     assert_eq!(kept, 40, "frames that can be repeated");
-    // What waits for others finds room, too.
+    // Frames that wait for others find room, too.
     host.data(peer(8), 1, 0, 1_400);
     host.data(peer(8), 2, 0, 1_400);
     assert_eq!(host.counter("no_memory"), 0);
@@ -148,17 +148,17 @@ fn frames_kept_for_dead_peers_leave_room_for_those_of_the_living() {
 #[test]
 fn what_need_not_wait_is_delivered_once_however_little_memory_there_is() {
     let mut host = with_peer(Settings { max_memory: 8_000, ..settings() });
-    // Sequence 0 is missing; a quarter of the memory is for what waits for it.
+    // Sequence 0 is missing. A quarter of the memory is for frames that wait for it.
     host.data(peer(1), 1, 0, 1_400);
     host.data(peer(1), 2, 0, 1_400);
     assert_eq!(host.counter("no_memory"), 1, "the buffer of this peer is full");
     host.data(peer(1), 3, wire::data::UNORDERED, 1_400);
     assert_eq!(host.seen.plain.len(), 1, "at once");
-    // What is sent again is in order, whatever it was first.
+    // A frame that is sent again is delivered in order, whatever it was at first.
     host.data(peer(1), 3, wire::data::REPEATED, 1_400);
     host.data(peer(1), 3, wire::data::REPEATED | wire::data::UNORDERED, 1_400);
     assert_eq!((host.seen.plain.len(), host.counter("duplicate")), (1, 2));
-    // All memory is taken, by frames that were sent.
+    // Frames that were sent take all memory.
     host.send(peer(1), 20);
     host.data(peer(1), 4, wire::data::UNORDERED, 1_400);
     host.data(peer(1), 4, wire::data::REPEATED, 1_400);
@@ -217,7 +217,7 @@ fn what_a_session_that_is_over_had_granted_holds_no_link_back() {
         |host: &Host| host.described(peer(1)).unwrap()["links"][1]["rate_bps"].as_u64().unwrap();
     host.beat_as(peer(1), REMOTE_SESSION, |beat| beat.grant_kbps = 10_000);
     assert_eq!(rate(&host), 10_000_000);
-    // The peer begins anew, and link 1 carries nothing of that yet.
+    // The peer begins anew, and link 1 carries nothing of the new session yet.
     let begin = |host: &mut Host| {
         host.beat_as(peer(1), REMOTE_SESSION + 1, |beat| {
             beat.own = peer(1 + u32::from(beat.link == Some(1)))
@@ -316,13 +316,14 @@ fn strangers_are_not_answered_more_often_than_friends() {
     host.run(MS);
     let before = host.seen.heartbeats;
     for session in 1_000..2_000 {
-        // A session of a known helper that is not its own, and data of one that nobody knows.
+        // Here are a session of a known helper that is not its own, and data of one that is not
+        // known.
         host.beat(peer(1), session);
         host.data(peer(2), 0, 0, 100);
         host.run(MS / 500);
     }
     let answers = host.seen.heartbeats - before;
-    // 2 ms, 2 peers.
+    // That is for 2 ms and 2 peers.
     assert!(
         (1..=6 * usize::from(LINKS)).contains(&answers),
         "{answers} heartbeats to 3,000 frames"

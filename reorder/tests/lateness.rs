@@ -1,5 +1,5 @@
-//! Late is not dead: hosts whose CPUs are busy find no link dead, lose nothing, and still find
-//! those that are.
+//! Late is not dead: hosts whose CPUs are busy find no link dead and lose nothing. They still find
+//! links that are dead.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ const PPS: u64 = 2_000;
 const SIZE: usize = 200;
 /// How long a helper may be without CPU.
 const STALL_NS: Nanos = 200 * MS;
-/// Three heartbeats that are missing, as ever.
+/// Three heartbeats that are missing, as always.
 const DETECTED_NS: Nanos = 31 * MS;
 
 fn pair(autonomous: bool, mode: Mode, links: usize, seed: u64) -> World {
@@ -36,7 +36,7 @@ fn unharmed(world: &mut World, what: &str) {
     let known = |host: usize| counters[host].iter().filter(|entry| entry.1 > 0).collect::<Vec<_>>();
     for (way, seen) in &world.received {
         let state = format!("{:?}\n{:?}", known(0), known(1));
-        // A frame that waited for 100 ms may be CoDel's, in its queue.
+        // If a frame waited for 100 ms, CoDel may have dropped it in its queue.
         let dropped = counters[way.0].queue_drops;
         assert!(
             seen.lost == dropped && dropped <= 2 && seen.out_of_order == 0 && seen.frames > 0,
@@ -47,7 +47,7 @@ fn unharmed(world: &mut World, what: &str) {
     assert!(counters.iter().all(|counters| counters.given_up == 0), "{what}");
 }
 
-/// Every kind of pair; the names are for whoever reads a failure.
+/// Runs a test with every kind of pair. The name is for whoever reads a failure.
 fn pairs(test: impl Fn(&mut World, &str)) {
     for (autonomous, mode) in [(false, Mode::Paced), (true, Mode::Paced), (false, Mode::RoundRobin)]
     {
@@ -91,7 +91,7 @@ fn hosts_without_cpu_at_random_times_find_nobody_dead() {
             if world.has_cpu(host) {
                 world.stall(host, span);
             }
-            // Whoever was without has a little before the next time.
+            // A host that was without CPU has some for a moment before the next time.
             world.run(pause);
             while !(world.has_cpu(0) || world.has_cpu(1)) {
                 world.run(MS);
@@ -102,7 +102,7 @@ fn hosts_without_cpu_at_random_times_find_nobody_dead() {
     });
 }
 
-/// As programs that compute leave it: a few milliseconds in some tens.
+/// The CPU as programs that compute leave it: none for a few milliseconds in some tens.
 #[test]
 fn a_little_cpu_now_and_then_is_enough() {
     pairs(|world, what| {
@@ -115,7 +115,7 @@ fn a_little_cpu_now_and_then_is_enough() {
     });
 }
 
-/// One of two links is cut in one direction; until its receiver knows.
+/// Cuts one of two links in one direction. Returns the time until its receiver knows.
 fn detected(world: &mut World) -> Nanos {
     let before = deaths(world);
     world.faults.insert(((1, 1), (0, 1)), Fault { blackhole: true, ..Fault::default() });
@@ -135,7 +135,7 @@ fn a_dead_link_is_found_as_soon_as_ever_when_nobody_is_late() {
             world.send(1, 0, PPS, SIZE);
             world.run(300 * MS);
             if late {
-                // Long ago, it was.
+                // The stall was long ago.
                 world.stall(0, STALL_NS);
                 world.run(S);
             }
@@ -163,18 +163,18 @@ fn a_dead_link_is_found_while_its_hosts_are_late_now_and_then() {
     assert_eq!(links, 1, "and the other one is not");
 }
 
-/// A link whose frames are held up by others' load is late, not dead, and the time it is given
-/// follows what it needs.
+/// A link whose frames are held up by the load of others is late and not dead. The time that it is
+/// given follows what it needs.
 #[test]
 fn a_link_that_is_late_again_and_again_gets_more_time() {
     let mut world = pair(false, Mode::Paced, 2, 7);
     world.send(0, 1, PPS, SIZE);
     world.run(300 * MS);
-    // What comes back is heartbeats alone.
+    // In this direction there are heartbeats alone.
     let delay = |world: &mut World, delay_ns| {
         world.faults.insert(((1, 1), (0, 1)), Fault { delay_ns, ..Fault::default() });
     };
-    // It begins gently: what comes is known by what came.
+    // The delay begins gently: what arrived tells what will.
     for max_ms in [5, 10, 15, 20, 25, 30, 35, 40, 45, 50] {
         for _ in 0..10 {
             delay(&mut world, max_ms * MS);
@@ -186,7 +186,7 @@ fn a_link_that_is_late_again_and_again_gets_more_time() {
     assert_eq!(deaths(&mut world), 0);
 }
 
-/// The peer is gone altogether: frames wait as long as ever, and then find their other way.
+/// The peer is gone altogether. Frames wait as long as always, and then take their other way.
 #[test]
 fn a_peer_that_is_gone_is_given_up_as_soon_as_ever() {
     for links in 1..=2 {
@@ -208,8 +208,8 @@ fn a_peer_that_is_gone_is_given_up_as_soon_as_ever() {
     }
 }
 
-/// More than its queues hold comes while it has no CPU, if it is sent: what is for a silent peer
-/// waits instead.
+/// More is sent than the peer's queues hold while it has no CPU. Frames for a silent peer wait
+/// instead.
 #[test]
 fn a_peer_that_is_silent_is_not_flooded() {
     for links in 1..=2 {
@@ -227,7 +227,8 @@ fn a_peer_that_is_silent_is_not_flooded() {
     }
 }
 
-/// What is missing when a host loses its CPU, and comes meanwhile, is not lost: nobody looked.
+/// Frames that are missing when a host loses its CPU, and arrive meanwhile, are not lost: nobody
+/// looked.
 #[test]
 fn what_came_while_its_host_had_no_cpu_is_not_given_up() {
     let mut world = pair(false, Mode::RoundRobin, 2, 13);

@@ -30,7 +30,7 @@ struct Seen {
     copies: usize,
 }
 
-/// Passes what the host sends to one port, and what comes in to the host.
+/// Passes frames of the host to one port, and frames that arrive to the host.
 #[derive(Clone)]
 struct Passing(Rc<RefCell<Seen>>, Vec<(u8, String)>);
 
@@ -99,7 +99,7 @@ fn start(arguments: &str, nics: &[(u8, &str)], to: Out) -> Running {
     Running { main_loop, seen, facts }
 }
 
-/// A whole frame to everybody, of the EtherType that the test's sockets hear.
+/// A frame to everybody, with the EtherType for which the test's sockets listen.
 fn frame(number: u8, length: usize) -> Vec<u8> {
     let mut frame = [[0xff; 6], [2, 0, 0, 0, 0, 2]].concat();
     frame.extend(ETHERTYPE.to_be_bytes());
@@ -207,7 +207,7 @@ fn without_credit_the_host_waits_in_its_tap() {
             turn_until(&mut [&mut helper], &bridge, 100)
                 == (0..100).map(|i| frame(i, 100)).collect::<Vec<_>>()
         );
-        // A TAP that goes away meanwhile is noticed as soon as something is wanted of it.
+        // A TAP that goes away meanwhile is noticed as soon as it is used.
         helper.seen.borrow_mut().refuses = true;
         helper.main_loop.turn().unwrap();
         ip("link delete plain");
@@ -258,7 +258,7 @@ fn two_helpers_without_a_bridge() {
             counted(&b.seen.borrow()).then_some(())
         });
 
-        // A NIC that was away, and another with its name, are used again.
+        // A NIC that was away is used again, even if another one has its name now.
         ip("link delete a1");
         make_veth("a1", "b1");
         wait_for("a frame over the new NIC", || {
@@ -302,7 +302,7 @@ fn a_nic_that_is_renamed_or_made_anew_under_another_name_is_used_on() {
         send(&host, &frame(2, 100));
         turn_until(&mut [&mut a], &other, 1);
 
-        // Another one that has its MAC, as after a driver was loaded again.
+        // Here another NIC has its MAC, as after a driver was loaded again.
         drop(other);
         ip("link delete uplink");
         make_veth("c0", "d0");

@@ -1,7 +1,7 @@
-//! Pairs of engines that get damaged, forged and repeated frames between the real ones: whatever
+//! Pairs of engines that get damaged, forged and repeated frames among the real ones. Whatever
 //! those lead to, the pair carries everything again within 200 ms.
 //!
-//! Ten million of them: `cargo test --release --test mutations -- --include-ignored`.
+//! For ten million of them: `cargo test --release --test mutations -- --include-ignored`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,15 +14,16 @@ use ri2n_reorder::engine::Mode;
 use ri2n_reorder::wire::{self, Heartbeat, Mac, Tag, BOUNCED_PCP};
 use ri2n_reorder::Nanos;
 
-/// How soon everything must be as if nothing had been.
+/// After this time, everything must be as if nothing had happened.
 const RECOVERY_NS: Nanos = 200 * MS;
 const PPS: u64 = 2_000;
 const SIZE: usize = 200;
-/// Mutated frames before each recovery, and how many come in a millisecond.
+/// Mutated frames before each recovery.
 const ROUND: usize = 400;
+/// Mutated frames in a millisecond.
 const AT_ONCE: usize = 20;
 
-/// Where the numbers of a heartbeat are that somebody might get wrong, and how long they are.
+/// Where a heartbeat has numbers that somebody might get wrong, and how long they are, in bytes.
 const OF_HEARTBEATS: [(usize, usize); 19] = [
     (15, 1),
     (20, 2),
@@ -49,7 +50,7 @@ const OF_REQUESTS: [(usize, usize); 4] = [(22, 4), (26, 4), (30, 4), (34, 2)];
 const OF_BROADCASTS: [(usize, usize); 3] = [(20, 2), (22, 4), (26, 2)];
 const TYPES: [&[(usize, usize)]; 4] = [&OF_DATA, &OF_HEARTBEATS, &OF_REQUESTS, &OF_BROADCASTS];
 
-/// A pair with data both ways, over two links.
+/// A pair with data in both directions, over two links.
 fn pair(autonomous: bool, mode: Mode, seed: u64) -> World {
     let hosts = alike(2, &[LINK_BPS; 2]);
     let mut world =
@@ -62,7 +63,8 @@ fn pair(autonomous: bool, mode: Mode, seed: u64) -> World {
     world
 }
 
-/// One number of a frame of type `kind` becomes another, and the checksum what it must be then.
+/// Changes one number of a frame to another one, and gives the frame the checksum that it needs
+/// then.
 fn forge(world: &mut World, frame: &mut Vec<u8>) {
     let fields = match frame[14] & 15 {
         1 => TYPES[0],
@@ -87,12 +89,12 @@ fn forge(world: &mut World, frame: &mut Vec<u8>) {
     wire::seal(frame);
 }
 
-/// One more frame comes in that the pair did not send so.
+/// Gives the pair one more frame, which it did not send like this.
 fn mutate(world: &mut World) {
     let tapped = world.tap.as_ref().unwrap();
     let (mut host, port, mut frame) = tapped[world.random.next() as usize % tapped.len()].clone();
     let has_payload = matches!(frame[14] & 15, 1 | 6);
-    // What the host's payload says is none of the helper's business, and checked by others.
+    // The host's payload is no business of the helper's, and others check it.
     let ours = if has_payload { 34 } else { frame.len() };
     let mut pcp = 0;
     match world.random.next() % 16 {
@@ -105,13 +107,13 @@ fn mutate(world: &mut World) {
         2 => frame.truncate(world.random.next() as usize % frame.len()),
         3 => {} // twice
         4 => {
-            // By another NIC, and maybe of a host with another address.
+            // By another NIC, and perhaps from a host with another address.
             let other = 3 - port;
             frame[6 + world.random.next() as usize % 4] ^= world.random.next() as u8 & 0xfe;
             return arrive(world, host, other, 0, frame);
         }
         5 if !world.settings.autonomous && frame[14] & 15 == 1 => {
-            // The peer's bridge has no helper, it seems.
+            // It looks as if the peer's bridge had no helper.
             host = 1 - host;
             wire::set_macs(&mut frame, common::mac(host), common::mac(1 - host));
             pcp = BOUNCED_PCP;
@@ -123,13 +125,13 @@ fn mutate(world: &mut World) {
         7 => return jump(world, host),
         _ => forge(world, &mut frame),
     }
-    // The same once more, sometimes: as a switch might.
+    // Sometimes the same frame arrives once more, as a switch might repeat it.
     for _ in 0..=u8::from(world.random.chance(10.0)) {
         arrive(world, host, port, pcp, frame.clone());
     }
 }
 
-/// Several frames agree on what is not so.
+/// Several frames agree on something that is not true.
 fn jump(world: &mut World, host: usize) {
     let by = (world.random.next() % 100_000) as u32 >> (world.random.next() % 12);
     let by = if world.random.chance(30.0) { by.wrapping_neg() } else { by };
@@ -155,7 +157,7 @@ fn jump(world: &mut World, host: usize) {
     }
 }
 
-/// Adds to the number of 4 bytes at `at`.
+/// Adds `by` to the number of 4 bytes at `at`.
 fn add(frame: &mut [u8], at: usize, by: u32) {
     let number = u32::from_be_bytes(frame[at..at + 4].try_into().unwrap()).wrapping_add(by);
     frame[at..at + 4].copy_from_slice(&number.to_be_bytes());
@@ -166,7 +168,7 @@ fn arrive(world: &mut World, host: usize, port: u8, pcp: u8, frame: Vec<u8>) {
     world.wire_in(host, tag, port, frame);
 }
 
-/// Everything arrives, once and in order, both ways and over all links.
+/// Checks that everything arrives, once and in order, in both directions and over all links.
 fn carries_everything(world: &mut World, what: &str) {
     let slots = world.to_slots;
     world.clear();
@@ -210,7 +212,7 @@ fn rounds(autonomous: bool, mode: Mode, seed: u64, frames: usize) {
             }
         }
         world.run(RECOVERY_NS);
-        // What was repeated out of its time counts as one more than was sent.
+        // A frame that was repeated at a wrong time counts as one more than was sent.
         carries_everything(&mut world, &format!("seed {seed}, round {round}"));
     }
     let counters = world.engine(0).counters();
@@ -253,7 +255,7 @@ fn a_pair_recovers_from_ten_million_mutated_frames() {
     }
 }
 
-/// What is wrong in the one heartbeat of a pair, by a link.
+/// Changes the one heartbeat of a pair, by a link.
 fn one_heartbeat(links: usize, change: impl Fn(&mut Vec<u8>)) {
     let hosts = alike(2, &[LINK_BPS; 2][..links]);
     let mut world = common::world(&hosts, Mode::Paced, 5);
@@ -265,7 +267,7 @@ fn one_heartbeat(links: usize, change: impl Fn(&mut Vec<u8>)) {
     let tapped = world.tap.as_ref().unwrap();
     let (host, port, mut frame) =
         tapped.iter().find(|entry| entry.2[14] & 15 == 2).unwrap().clone();
-    // Newer than the newest, as if it had come in its place.
+    // It is newer than the newest one, as if it had arrived in its place.
     add(&mut frame, 30, 1);
     wire::seal(&mut frame);
     change(&mut frame);
@@ -293,7 +295,7 @@ fn one_flipped_bit_of_next_cuts_nobody() {
     }
 }
 
-/// A trickle, in which nothing is soon behind what was wrongly believed.
+/// There is only a trickle, in which nothing soon exceeds what was wrongly believed.
 #[test]
 fn what_several_frames_say_that_is_wrong_is_given_up() {
     const SLOW: u64 = 200;
@@ -347,7 +349,7 @@ fn what_several_frames_say_that_is_wrong_is_given_up() {
     }
 }
 
-/// A greeting in the name of `own` that says another NIC or limit of the peer's end than the right
+/// A greeting in the name of `own` that names another NIC or limit of the peer's end than the right
 /// ones do.
 fn wrong_greeting(port: u8, own: Mac, prefix: u8, limit_kbps: u32) -> Vec<u8> {
     let Mac([_, rest @ ..]) = nic_mac(1, port);

@@ -1,5 +1,5 @@
-//! Clocks that jump, sequences that wrap, controls that change links under traffic, memory that is
-//! too small, forgeries.
+//! Clocks that jump, sequences that wrap, control that changes links under traffic, too little
+//! memory, and forgeries.
 
 #![allow(clippy::unwrap_used)]
 
@@ -102,7 +102,7 @@ fn demand_is_not_for_ever_when_the_clock_goes_back() {
     assert!(c > 1.8e8, "B wants next to nothing, but C has {c}");
 }
 
-/// As a helper of host 1 would send it over link 0 or 1.
+/// Sends frames as a helper of host 1 would, over link 0 or 1.
 struct Imposter {
     session: u32,
     beats: u32,
@@ -163,7 +163,7 @@ fn a_peer_begins_anew_in_the_midst_of_its_sequence_and_wraps() {
     }
     world.received.clear();
     assert_eq!(world.engine(0).counters().restarts, 1);
-    // 100 frames in pairs that come the wrong way round; sequence 0, the 50th, is lost.
+    // 100 frames arrive in pairs, each pair in the wrong order. Sequence 0, the 50th, is lost.
     for pair in 0..50u32 {
         for (link, at) in [(1, 2 * pair + 1), (0, 2 * pair)] {
             if at != 50 {
@@ -189,11 +189,11 @@ fn a_peer_begins_anew_in_the_midst_of_its_sequence_and_wraps() {
 
 #[test]
 fn sequences_wrap_under_traffic_and_nobody_notices() {
-    // By the papers' weights nothing is repeated: what links lose is lost.
+    // With the papers' weights nothing is repeated: what links lose is lost.
     for (mode, max_lost) in [(Mode::Paced, 4), (Mode::RoundRobin, 450)] {
         let nics = alike(2, &[LINK_BPS; 3]);
         let nics: Vec<&[(usize, u64)]> = nics.iter().map(Vec::as_slice).collect();
-        // Those of heartbeats and links wrap elsewhere: a link has a third of the frames.
+        // The sequences of heartbeats and links wrap elsewhere: a link has a third of the frames.
         let first = Seq(u32::MAX - 6_000);
         let mut world = World::with(&nics, Settings { first, ..World::usual(mode, 21) });
         for port in 1..=3 {
@@ -230,7 +230,7 @@ fn configure(world: &mut World, host: usize, generation: u32, links: &[(u8, u8, 
     world.control(host, Control { generation, mac: mac(1 - host), body });
 }
 
-/// Frames that host 1 sent over its links (by number) since it has them.
+/// Frames that host 1 has sent over its links, by number.
 fn sent(world: &mut World) -> Vec<(u64, u64)> {
     let status = world.engine(1).status();
     let links = status["peers"][0]["links"].as_array().unwrap();
@@ -321,14 +321,14 @@ fn small(hosts: usize, max_memory: usize) -> World {
     let settings = world(&alike(2, &[LINK_BPS]), Mode::Paced, 23).settings;
     let mut made = World::with(&nics, Settings { max_memory, ..settings });
     for host in 1..hosts {
-        // The second link is 8 ms longer, so much has to wait.
+        // The second link takes 8 ms longer, so much has to wait.
         made.faults.insert(((host, 2), (0, 2)), Fault { delay_ns: 8 * MS, ..Fault::default() });
     }
     made.run(50 * MS);
     made
 }
 
-/// Bytes that a host held at most in a second.
+/// The most bytes that a host held within a second.
 fn max_held(world: &mut World) -> u64 {
     let mut max = 0;
     for _ in 0..500 {
@@ -363,7 +363,7 @@ fn several_peers_together_hold_no_more_than_may_be_held() {
     assert!((1..6).all(|host| world.received[&(host, 0)].out_of_order == 0));
 }
 
-/// Whether a host takes a broadcast of its peer with that number for a new one.
+/// Whether a host takes its peer's broadcast with that number for a new one.
 fn is_new_broadcast(world: &mut World, number: u16) -> bool {
     let session = world.engine(0).status()["peers"][0]["their_session"].as_u64().unwrap() as u32;
     let before = world.broadcasts.get(&(1, 0)).copied().unwrap_or(0);
@@ -392,7 +392,7 @@ fn what_comes_64_broadcasts_late_is_known() {
 #[test]
 fn a_number_that_broadcasts_come_to_again_is_new_again() {
     let mut world = friends(&alike(2, &[LINK_BPS; 2]), Mode::Paced, 29);
-    // They wrap round after 65,536; copies come within a tenth of a second.
+    // Numbers wrap round after 65,536. Copies arrive within a tenth of a second.
     for (elapsed_ms, new) in [(0, true), (90, false), (20, true), (90, false), (20, true)] {
         world.run(elapsed_ms * MS);
         assert_eq!(is_new_broadcast(&mut world, 100), new);
@@ -425,8 +425,8 @@ fn what_was_to_be_repeated_when_all_links_went_is_repeated_when_they_are_back() 
     (1..=2).for_each(|port| world.cut((1, port), true));
     world.run(3 * MS);
     (1..=2).for_each(|port| world.cut((1, port), false));
-    // Both carriers go for a moment: what is on the way is to be sent again, and then there is no
-    // link to do so.
+    // Both carriers are gone for a moment. What is on the way has to be sent again, and then there
+    // is no link for that.
     world.carriers(1, &[1, 2], false);
     world.carriers(1, &[1, 2], true);
     world.run(500 * MS);

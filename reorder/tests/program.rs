@@ -20,7 +20,7 @@ fn program(arguments: &str) -> Command {
     command
 }
 
-/// The only line that it wrote.
+/// The only line that the program wrote.
 fn line(output: &Output) -> String {
     let text = String::from_utf8(output.stderr.clone()).unwrap();
     assert!(text.starts_with("ri2n-reorder: ") && text.trim_end().lines().count() == 1, "{text}");
@@ -48,7 +48,7 @@ fn a_missing_device_is_one_line_and_1() {
     assert!(line(&output).contains("there is no interface"), "{output:?}");
 }
 
-/// Ends the process when the test fails before it has ended.
+/// Ends the process if the test fails before the process has ended.
 struct Helper(Child);
 
 impl Drop for Helper {
@@ -58,7 +58,7 @@ impl Drop for Helper {
     }
 }
 
-/// What a killed helper leaves is removed, whatever becomes of the test.
+/// Removes what a killed helper leaves, whatever becomes of the test.
 struct Socket(std::path::PathBuf);
 
 impl Drop for Socket {
@@ -81,7 +81,7 @@ fn status(socket: &str) -> serde_json::Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// What it said, and its exit code.
+/// The exit code, and what the process wrote.
 fn end(mut helper: Helper) -> (Option<i32>, String) {
     let code = wait_for("the end", || helper.0.try_wait().unwrap()).code();
     let mut text = String::new();
@@ -113,7 +113,7 @@ fn a_helper_lives_and_ends() {
         assert!(text.contains("\"io\""), "SIGUSR1 shows the state: {text}");
         assert!(!std::path::Path::new(socket).exists());
 
-        // Killed, it leaves a socket that nobody answers; the next one takes its place.
+        // A killed process leaves a socket that nobody answers. The next process takes its place.
         let helper = start(socket);
         status(socket);
         drop(helper);
@@ -153,7 +153,7 @@ fn a_helper_that_hangs_is_ended_and_its_taps_lose_their_carrier() {
         helper.0.stderr.take().unwrap().read_to_string(&mut text).unwrap();
         assert!(text.contains("it did not move for 2000 ms: killed by its watchdog"), "{text}");
 
-        // One that ends in order takes its watchdog along, which has nothing to say.
+        // A process that ends in order takes its watchdog along, which writes nothing.
         let helper = Helper(program(&options.replace("2000", "60000")).spawn().unwrap());
         status(socket);
         run("kill", &format!("-TERM {}", helper.0.id()));
@@ -203,8 +203,8 @@ fn real_time_priority_is_taken_or_one_line_says_that_it_is_not() {
         let helper = Helper(program(&options).spawn().unwrap());
         status(socket);
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", helper.0.id())).unwrap();
-        // Behind the name, which may have spaces: the 41st of all is the policy, of which 2 is
-        // round robin.
+        // The fields are counted from behind the name, which may have spaces. The 41st of all is
+        // the policy, of which 2 is round robin.
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
         let real_time = fields[41 - 3] == "2";
         run("kill", &format!("-TERM {}", helper.0.id()));

@@ -5,7 +5,7 @@ mod network;
 
 use network::{Network, MS};
 
-/// Name, the links that each client has, and their shares in links.
+/// The name, the links that each client has, and their shares in links.
 type Topology = (&'static str, &'static [&'static [u8]], &'static [f64]);
 
 /// The paper's topologies; the server has both links.
@@ -56,8 +56,8 @@ fn all_begin_at_once_and_have_their_shares_within_50_ms() {
 
 #[test]
 fn a_share_that_falls_free_is_used_and_given_back() {
-    // The heartbeats of a sender and the updates of the receiver have no common beat, so try
-    // several phases.
+    // A sender's heartbeats and the receiver's updates have no common beat, so several phases are
+    // tried.
     for phase in 0..7 {
         let mut network = Network::new(2, F);
         (0..3).for_each(|client| network.start(client));

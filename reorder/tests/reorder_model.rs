@@ -1,4 +1,4 @@
-//! The reorder buffer does exactly what a slow, obvious model does, whatever comes.
+//! The reorder buffer does exactly what a slow, obvious model does, whatever arrives.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use ri2n_reorder::Nanos;
 
 const MS: Nanos = 1_000_000;
 
-/// What is known of one sequence that is not done with; positions do not wrap.
+/// The state of a sequence that is not done with. Positions do not wrap.
 #[derive(Clone, Debug, PartialEq)]
 enum State {
     Missing { since: Nanos },
@@ -63,7 +63,7 @@ impl Model {
         self.end = self.end.max(end);
     }
 
-    /// `item`: `None` for a frame that is delivered at once.
+    /// Inserts a frame. `item` is `None` for a frame that is delivered at once.
     fn insert(
         &mut self,
         at: i64,
@@ -184,7 +184,7 @@ impl Model {
         lost
     }
 
-    /// Gives what was lost, what is asked for, and when something is due next.
+    /// Returns what was lost, what is asked for, and when something is due next.
     fn poll(&mut self, live: u64, policy: &Policy) -> (u32, Vec<i64>, Option<Nanos>) {
         let now = self.passed;
         if self.live & !live != 0 {
@@ -350,8 +350,8 @@ proptest! {
                     prop_assert!(ask.windows(2).all(|two| two[0].0.add(two[0].1.into()).is_before(two[1].0)));
                     let all = ask.iter().flat_map(|(first, count)| (0..*count).map(|at| first.add(at.into())));
                     prop_assert_eq!(all.collect::<Vec<_>>(), want.into_iter().map(seq).collect::<Vec<_>>());
-                    // It may be early when what it waited for came, but never late, and never
-                    // without end.
+                    // It may be early if what it waited for arrived, but never late, and never for
+                    // ever.
                     let due = due.map(|due| now + (due - model.passed));
                     prop_assert_eq!(got.next.is_some(), due.is_some());
                     prop_assert!(got.next <= due);
@@ -360,7 +360,7 @@ proptest! {
                 Op::Wait { ns } => now += ns,
                 Op::Back { ns } => now = now.saturating_sub(ns),
             }
-            // Not every call reads the clock; both are to see each change of it.
+            // Not every call reads the clock, and both have to see each change of it.
             model.clock(now);
             buffer.newer(now, 63, buffer.next());
             loop {
@@ -411,7 +411,7 @@ fn what_can_be_delivered_costs_no_other_frame() {
     let mut buffer = ReorderBuffer::new(16, 100);
     buffer.insert(0, Seq(1), 0, false, 90, ());
     buffer.newer(0, 0, Seq(14));
-    // More than three quarters of the slots and of the bytes are taken. Without frame 0 neither is.
+    // More than three quarters of the slots and of the bytes are taken. Without frame 0, fewer are.
     assert_eq!(buffer.poll(0, 0b11, &paced(), &mut Vec::new()).lost, 1);
     assert_eq!((buffer.pop(), buffer.next(), buffer.is_waiting()), (Some(()), Seq(2), true));
 }
@@ -431,7 +431,7 @@ fn one_wrong_heartbeat_does_not_end_a_session_but_all_links_together_move_it() {
     buffer.newer(0, 1, Seq(1 << 20));
     assert_eq!(buffer.poll(0, 0b11, &paced(), &mut Vec::new()), Poll::default());
     assert_eq!(buffer.insert(0, Seq(0), 0, false, 1, ()), Inserted::InOrder(()));
-    // Link 1 holds decisions up as before: what it said is not believed.
+    // Link 1 holds decisions up as before, since what it said is not believed.
     buffer.insert(0, Seq(2), 0, false, 1, ());
     assert_eq!(buffer.poll(0, 0b11, &paced(), &mut Vec::new()).next, Some(20 * MS));
     buffer.newer(0, 0, Seq(1 << 20));

@@ -1,4 +1,5 @@
-//! The ring and the reorder buffer over simulated FIFO links that lose, duplicate, delay and die.
+//! The ring and the reorder buffer over simulated links that keep the order, and lose, duplicate,
+//! delay and die.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,13 +10,13 @@ use ri2n_reorder::seq::Seq;
 use ri2n_reorder::Nanos;
 
 const MS: Nanos = 1_000_000;
-/// Between two frames: they all get a burst of eight, then a pause.
+/// The time between two bursts: all links get a burst of eight frames, then there is a pause.
 const BURST_NS: Nanos = 400_000;
 const HEARTBEAT_NS: Nanos = 10 * MS;
-/// From the death of a link until the receiver, and then the sender, know of it.
+/// The time from the death of a link until the receiver knows of it, and then the sender.
 const DETECT_NS: Nanos = 30 * MS;
 const TELL_NS: Nanos = 5 * MS;
-/// Longer than any delay, a heartbeat more, and a death: what timers decide is then never wrong.
+/// Longer than any delay, one more heartbeat, and a death. So timers never decide wrongly.
 const SKEW_NS: Nanos = 45 * MS;
 
 #[derive(Clone, Debug)]
@@ -25,11 +26,11 @@ struct Case {
     seed: u64,
     /// One-way delay (ns) of each link.
     delays: Vec<Nanos>,
-    /// Of 1000 first sendings, how many are lost.
+    /// Of 1000 frames that are sent for the first time, this many are lost.
     loss: u64,
-    /// Of 1000 frames, how many come twice.
+    /// Of 1000 frames, this many arrive twice.
     twice: u64,
-    /// Of 1000 frames, how many need not wait.
+    /// Of 1000 frames, this many need not wait.
     unordered: u64,
     /// A link that dies, and when.
     death: Option<(u8, Nanos)>,
@@ -51,10 +52,11 @@ enum Event {
 
 #[derive(Debug, Default, PartialEq)]
 struct Outcome {
-    /// In the order of delivery, with what need not wait apart.
+    /// Frames in the order of delivery, without those that need not wait.
     delivered: Vec<u32>,
     unordered: Vec<u32>,
-    /// Lost in the network at the first sending: over living links, and over one that died.
+    /// Frames that the network lost when they were first sent: over living links, and over one that
+    /// died.
     dropped: BTreeSet<u32>,
     died: BTreeSet<u32>,
     asked: BTreeSet<u32>,
@@ -195,8 +197,8 @@ fn run(case: &Case) -> Outcome {
                     .flat_map(|(first, count)| (0..*count).map(|at| first.add(at.into())))
                 {
                     if let Some(entry) = ring.take_for_repeat(seq, now, 3) {
-                        // Over another link than before: that one may be dead and the sender not
-                        // know it yet.
+                        // It takes another link than before, which may be dead without the sender
+                        // knowing.
                         let others = sender_live & !(1 << entry.link);
                         let link =
                             living(&mut network, if others != 0 { others } else { sender_live });
@@ -220,7 +222,7 @@ fn run(case: &Case) -> Outcome {
             }
             Event::Wake => {}
         }
-        // As the engine does after each batch.
+        // The engine does this after each batch.
         outcome.delivered.extend(std::iter::from_fn(|| buffer.pop()));
         let mut ask = Vec::new();
         let poll = buffer.poll(now, receiver_live, &policy, &mut ask);
@@ -266,7 +268,8 @@ fn case() -> impl Strategy<Value = Case> {
     )
 }
 
-/// What was delivered is in order, nothing came twice, and nothing is missing but `lost`.
+/// Checks that what was delivered is in order, that nothing arrived twice, and that nothing is
+/// missing except `lost`.
 fn check(case: &Case, outcome: &Outcome, lost: &BTreeSet<u32>) -> Result<(), TestCaseError> {
     prop_assert!(outcome.delivered.windows(2).all(|two| two[0] < two[1]), "out of order or twice");
     let mut all: Vec<u32> = outcome.delivered.iter().chain(&outcome.unordered).copied().collect();
@@ -285,7 +288,7 @@ proptest! {
         let outcome = run(&case);
         check(&case, &outcome, &outcome.dropped)?;
         prop_assert!(outcome.asked.is_empty());
-        // Every link has a heartbeat each 10 ms: then no timer is needed.
+        // Every link has a heartbeat each 10 ms, so no timer is needed.
         prop_assert!(outcome.longest_wait <= HEARTBEAT_NS + 9 * MS, "waited {} ns", outcome.longest_wait);
     }
 

@@ -1,4 +1,4 @@
-//! Frames that are sent again: over which link, for whom, and until when; and how a peer is told
+//! Frames that are sent again: over which link, for whom, and until when. Also how a peer hears
 //! that more is to come.
 
 #![allow(clippy::unwrap_used)]
@@ -10,7 +10,7 @@ use ri2n_reorder::driver::Driver;
 use ri2n_reorder::engine::Mode;
 use ri2n_reorder::wire::{self, Data, Message};
 
-/// What was sent from the `from`-th data frame on: sequence, link, flags.
+/// What was sent from the `from`-th data frame on: sequence, link, and flags.
 fn sent(host: &Host, from: usize) -> Vec<(u32, u8, u8)> {
     let parts = |frame: &Vec<u8>| match wire::parse(frame).unwrap() {
         Message::Data(Data { seq, link, flags, .. }) => (seq.0, link, flags),
@@ -19,7 +19,8 @@ fn sent(host: &Host, from: usize) -> Vec<(u32, u8, u8)> {
     host.seen.data[from..].iter().map(parts).collect()
 }
 
-/// A host that sent `frames` to a peer whose first link is much faster: all by that one.
+/// A host that sent `frames` frames to a peer whose first link is much faster: all went over that
+/// one.
 fn sent_by_the_fast_link(frames: u16) -> Host {
     let mut host = with_peer(settings());
     host.tell_rates(11, peer(1), true, [1_000_000, 10_000]);
@@ -35,7 +36,8 @@ fn sent_by_the_fast_link(frames: u16) -> Host {
 fn what_a_link_lost_is_repeated_over_another_one() {
     const FRAMES: u16 = 20;
     let mut host = sent_by_the_fast_link(FRAMES);
-    // Again and again: each time not by the link that had it last, however much faster that is.
+    // A frame that is repeated again and again never takes the link that had it last, however much
+    // faster that is.
     for link in [1, 0, 1] {
         let before = host.seen.data.len();
         host.ask_again(peer(1), FRAMES);
@@ -43,7 +45,7 @@ fn what_a_link_lost_is_repeated_over_another_one() {
         let again: Vec<_> =
             (0..u32::from(FRAMES)).map(|seq| (seq, link, wire::data::REPEATED)).collect();
         assert_eq!(sent(&host, before), again);
-        // Still young enough to be kept, and acknowledged by nobody.
+        // The frame is still young enough to be kept, and nobody has acknowledged it.
         host.beat(peer(1), REMOTE_SESSION);
     }
 }
@@ -82,7 +84,7 @@ fn a_frame_that_comes_back_ends_what_was_asked_for_before() {
     host.ask_again(peer(1), 4);
     host.bounce(peer(1), first);
     assert_eq!(host.seen.slots.len(), 1, "the frame itself goes by the slot table");
-    // Its helper is there again before any turn: what it wants now, it has to say now.
+    // Its helper is there again before any turn. What it wants now, it has to ask for now.
     host.beat(peer(1), REMOTE_SESSION);
     host.run(5 * MS);
     assert_eq!(host.counter("repeated_out"), 0);
@@ -110,7 +112,7 @@ fn a_frame_that_waited_for_credit_says_that_there_is_more_even_if_it_is_the_last
     host.run(8 * MS);
     let flags: Vec<u8> = sent(&host, 0).iter().map(|frame| frame.2).collect();
     assert_eq!(flags, [wire::data::MORE; FRAMES], "all waited, the last one behind nothing");
-    // Nothing waited for ten milliseconds: there is no more.
+    // Nothing waited for ten milliseconds, so there is no more.
     host.run(10 * MS);
     host.send(peer(1), 1);
     host.run(MS);

@@ -1,4 +1,4 @@
-//! A peer's helper ends, and another one begins: frames go by the slot table in between, at once
+//! A peer's helper ends, and another one begins. In between, frames go by the slot table, at once
 //! and in order.
 
 #![allow(clippy::unwrap_used)]
@@ -9,8 +9,8 @@ use host::*;
 
 const NEW_SESSION: u32 = REMOTE_SESSION + 1;
 
-/// A host that was told that its peer's helper has ended, and a moment later that it runs again;
-/// the time of one frame since then. No frame of ours came back meanwhile.
+/// A host that was told that its peer's helper has ended, and a moment later that it runs again. It
+/// has sent one frame since then, and none of its frames came back meanwhile.
 fn told_of_an_end() -> Host {
     let mut host = with_peer(settings());
     host.tell_of(11, peer(1), false);
@@ -30,7 +30,7 @@ fn nothing_waits_for_a_helper_that_has_not_said_a_word() {
         sent += 1;
         host.run(MS);
         assert_eq!((host.seen.slots.len(), host.seen.data.len()), (sent, 0));
-        // It knows nobody yet, and its predecessor does not answer.
+        // The new helper knows nobody yet, and its predecessor does not answer.
         host.beat_as(peer(1), NEW_SESSION, |beat| beat.peer_session = 0);
     }
     host.beat(peer(1), NEW_SESSION);

@@ -100,7 +100,7 @@ proptest! {
                     end += 1;
                 }
             }
-            // Not every call reads the clock; the ring is to see each change of it.
+            // Not every call reads the clock, and the ring has to see each change of it.
             ring.take_for_repeat(Seq(0), now, 0);
             prop_assert_eq!(ring.len(), sent.len());
             for link in 0..3 {
@@ -122,8 +122,8 @@ proptest! {
             ring.push(0, Seq(at as u32), 0, frame);
             prop_assert!(ring.bytes() <= limits.max_bytes);
             prop_assert!(ring.contains(Seq(at as u32)));
-            // Nothing goes as long as there is room: even with what is reused, no frame takes more
-            // than 8 kB.
+            // Nothing is dropped as long as there is room. Even with reused buffers, no frame takes
+            // more than 8 kB.
             prop_assert!(ring.len() == before + 1 || ring.bytes() > limits.max_bytes - 8192);
         }
     }

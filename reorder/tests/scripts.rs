@@ -8,7 +8,7 @@ use std::path::Path;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// What the corpus must lead to: else it tests less than it seems to.
+/// What the corpus must lead to. Otherwise it tests less than it seems to.
 const REACHED: [&str; 16] = [
     "data_in",
     "data_out",

@@ -1,9 +1,9 @@
-//! Memory stays flat: over a long time with every kind of trouble, and whatever strangers send.
+//! Memory stays flat, over a long time with every kind of trouble, and whatever strangers send.
 //!
-//! Ten simulated minutes: `cargo test --release --test soak -- --include-ignored`.
+//! For ten simulated minutes: `cargo test --release --test soak -- --include-ignored`.
 
 #![allow(clippy::unwrap_used)]
-// Only an allocator can say what is allocated, and that trait is unsafe.
+// Only an allocator knows what is allocated, and its trait is unsafe.
 #![allow(unsafe_code)]
 
 mod common;
@@ -18,7 +18,7 @@ use ri2n_reorder::engine::Mode;
 use ri2n_reorder::seq::Seq;
 use ri2n_reorder::wire::{self, DataHead, Heartbeat, Mac, Tag};
 
-/// Counts what each thread has allocated: tests run side by side.
+/// Counts what each thread has allocated, since tests run side by side.
 struct Counting;
 
 thread_local! {
@@ -26,11 +26,11 @@ thread_local! {
 }
 
 fn count(bytes: isize) {
-    // At the end of a thread its counter is gone before its last memory is.
+    // At the end of a thread, its counter is gone before its last memory is.
     let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
 }
 
-// SAFETY: everything is handed on to the system's allocator as it is.
+// SAFETY: every call is handed on unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
@@ -56,8 +56,8 @@ fn held(world: &mut World, host: usize) -> u64 {
     world.engine(host).status()["held_bytes"].as_u64().unwrap()
 }
 
-/// What goes on for a minute: 1 % of loss and of duplicates everywhere, one link 3 ms longer, the
-/// other one down for a second in every five, and once a helper that is killed.
+/// What happens in a minute: 1 % of loss and of duplicates everywhere, one link that takes 3 ms
+/// longer, the other one down for a second in every five, and once a helper that is killed.
 fn minute(world: &mut World, at: usize) {
     let usual = |port: u8| Fault {
         loss_percent: 1.0,
@@ -108,8 +108,8 @@ fn soak(mut world: World, minutes: usize, pps: u64) {
         println!("{from} to {to}: {seen:?}");
         let sent = minutes as u64 * 60 * pps;
         assert!(seen.frames > sent * 98 / 100, "of {sent} frames {} came", seen.frames);
-        // A helper that begins anew does not know what its forerunner delivered; else everything is
-        // in order.
+        // A helper that begins anew does not know what its predecessor delivered. Everything else
+        // is in order.
         assert!(seen.out_of_order <= minutes as u64 * 10, "{seen:?}");
     }
     let grown = levels[minutes - 1] - levels[0];
@@ -185,7 +185,7 @@ fn hosts_that_nobody_knows_are_forgotten_with_all_that_was_kept_for_them() {
         assert_eq!(peers(world), 1);
         live()
     };
-    // The list of peers keeps its own room.
+    // The list of peers keeps the room that it once had.
     let first = flood(&mut world);
     let grown = flood(&mut world) - first;
     assert!(grown < 64 << 10, "{grown} bytes more");

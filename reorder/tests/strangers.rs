@@ -18,7 +18,7 @@ fn some_mac(random: &mut Random) -> Mac {
     Mac([2, 7, bytes[2], bytes[3], bytes[4], bytes[5]])
 }
 
-/// 5,000 greetings a second for that long, to every host and on every NIC in turn.
+/// Sends 5,000 greetings a second for `millis`, to every host and by every NIC in turn.
 fn flood(world: &mut World, random: &mut Random, millis: usize) {
     for _ in 0..millis {
         for at in 0..5 {
@@ -88,7 +88,7 @@ fn helpers_that_start_during_a_flood_find_each_other() {
                 );
             }
         }
-        // They stay together.
+        // The two hosts stay together.
         world.send(1, 0, 1_000, 500);
         world.clear();
         flood(&mut world, &mut random, 1_000);

@@ -1,4 +1,4 @@
-//! The examples of `vectors.json`, which the controller's side is tested with as well.
+//! The examples of `vectors.json`, with which the controller's side is tested as well.
 
 use ri2n_reorder::seq::Seq;
 use ri2n_reorder::wire::{
@@ -11,7 +11,7 @@ fn vectors() -> Value {
     serde_json::from_str(include_str!("vectors.json")).unwrap()
 }
 
-/// The bytes of a text of hex digits, in which spaces are of no matter.
+/// The bytes of a text of hex digits, in which spaces do not count.
 fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex.bytes().filter(|byte| *byte != b' ').collect();
     digits
@@ -29,7 +29,7 @@ fn frame_of(example: &Value) -> Vec<u8> {
         .collect()
 }
 
-/// A field that is a number of the type that is asked for.
+/// A field that is a number of the wanted type.
 fn number<T: TryFrom<u64>>(fields: &Value, name: &str) -> T {
     let value = fields[name].as_u64().unwrap_or_else(|| panic!("{name} of {fields}"));
     T::try_from(value).unwrap_or_else(|_| panic!("{name} of {fields}"))
@@ -149,8 +149,8 @@ fn encoded(message: &Message<'_>) -> Vec<u8> {
     frame
 }
 
-/// What an example's fields are on the wire. A request is compared by itself, as its ranges borrow
-/// from a frame.
+/// The bytes on the wire of an example's fields. A request is compared by itself, as its ranges
+/// borrow from a frame.
 fn written(example: &Value) -> Vec<u8> {
     let Some((kind, fields)) =
         example.as_object().unwrap().iter().find(|(key, _)| !["name", "hex"].contains(&&key[..]))

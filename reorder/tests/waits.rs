@@ -1,4 +1,4 @@
-//! How long what is missing is waited for: by the difference of the links' ways, and by the round
+//! How long a missing frame is waited for: by the difference of the links' ways, and by the round
 //! trip of a request.
 
 #![allow(clippy::unwrap_used)]
@@ -9,9 +9,9 @@ use host::*;
 use ri2n_reorder::seq::Seq;
 use ri2n_reorder::wire::Echo;
 
-/// Heartbeats that say how long the way was here over each link, and there and back over all of
-/// them, in milliseconds. The peer's clock is ten seconds ahead: only differences count, and what
-/// was measured by another clock is forgotten.
+/// Gives the engine heartbeats that took `ways_ms` over each link to here, and `trip_ms` there and
+/// back. The peer's clock is ten seconds ahead: only differences count, and what was measured by
+/// another clock is forgotten.
 fn beats(host: &mut Host, ways_ms: [u32; LINKS as usize], trip_ms: u32, next: u32) {
     let now_us = (host.now / 1000) as u32;
     host.beat_as(peer(1), REMOTE_SESSION, |beat| {
@@ -21,7 +21,7 @@ fn beats(host: &mut Host, ways_ms: [u32; LINKS as usize], trip_ms: u32, next: u3
     });
 }
 
-/// Milliseconds until there was a request to repeat after the ones that were there, tried up to 99.
+/// Milliseconds until there is a new request to repeat; 99 at most.
 fn until_asked(host: &mut Host) -> u64 {
     let before = host.seen.requests;
     let waited = (1..100).find(|_| {
@@ -36,7 +36,7 @@ fn a_link_that_is_longer_is_waited_for_longer() {
     for (ways_ms, wait_ms) in [([3, 3], 12), ([3, 11], 28), ([11, 3], 28), ([3, 90], 50)] {
         let mut host = with_peer(settings());
         beats(&mut host, ways_ms, 1, 0);
-        // Frame 0 is missing; it may be on link 1, of which nothing is heard.
+        // Frame 0 is missing. It may be on link 1, on which nothing is heard.
         host.data(peer(1), 1, 0, 100);
         assert_eq!(until_asked(&mut host), wait_ms, "{ways_ms:?}");
     }
@@ -46,7 +46,7 @@ fn a_link_that_is_longer_is_waited_for_longer() {
 fn a_request_is_made_again_after_two_round_trips() {
     for (trip_ms, wait_ms) in [(1, 8), (10, 20), (20, 40), (40, 50)] {
         let mut host = with_peer(settings());
-        // Both links say that frame 0 was sent: it is asked for at once.
+        // Both links say that frame 0 was sent, so it is asked for at once.
         beats(&mut host, [1, 1], trip_ms, 1);
         host.run(MS / 2);
         assert_eq!(host.seen.requests, usize::from(LINKS), "{trip_ms} ms");

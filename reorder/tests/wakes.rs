@@ -1,4 +1,5 @@
-//! How often a helper wakes: about once for a frame, whatever its NICs are and share.
+//! How often a helper wakes: about once for each frame, whatever its NICs are, and whatever links
+//! share them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,10 +11,10 @@ use ri2n_reorder::wire::NO_LIMIT;
 
 const FULL: usize = 1492;
 const MBIT: u64 = 1_000_000;
-/// Turns for each frame that is sent or comes in, at most.
+/// The most turns for each frame that is sent or arrives.
 const BOUND: f64 = 2.0;
 
-/// Turns, and frames of all kinds that came in from either side or were sent.
+/// Turns, and frames of all kinds that arrived from either side or were sent.
 fn counted(world: &mut World, host: usize) -> [u64; 2] {
     let counters = world.engine(host).counters();
     [counters.wakes, counters.frames()]
@@ -34,7 +35,7 @@ fn wakes_per_frame(world: &mut World) -> [f64; 2] {
 fn a_helper_wakes_at_most_twice_for_a_frame() {
     for mode in [Mode::Paced, Mode::RoundRobin] {
         for rates in [&[100, 100][..], &[100, 40], &[100, 20, 70], &[10, 100]] {
-            // One switch for all: each pair of NICs is a link, and links share NICs.
+            // All NICs are on one switch, so each pair of NICs is a link, and links share NICs.
             for shared in [false, true] {
                 let nic = |(at, rate): (usize, &u64)| (if shared { 0 } else { at }, rate * MBIT);
                 let nics: Vec<(usize, u64)> = rates.iter().enumerate().map(nic).collect();

@@ -1,5 +1,5 @@
-//! Packets of a few flows, with changes, woven together: merged and cut again, they are the same.
-//! Input: the longest super-frame in 2 bytes, then 8 bytes for each step (see [`step`]).
+//! Packets of a few flows, with changes, are woven together. Merged and cut again, they are the
+//! same. Input: 2 bytes for the longest super-frame, then 8 bytes for each step (see [`step`]).
 
 #![no_main]
 
@@ -16,7 +16,7 @@ mod packets;
 
 use packets::{pattern, slow_sum, Packet, ACK};
 
-/// No segment is longer: the sizes below, and headers.
+/// No segment is longer than the sizes below and headers.
 const MAX_SEGMENT: usize = 4096;
 
 fuzz_target!(|data: &[u8]| {
@@ -44,8 +44,8 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(by_flow(cut), by_flow(sent));
 });
 
-/// The next frame of a flow. The bytes: flow; size (2); kind of change, and what to change (2); its
-/// value; a bit to flush afterwards.
+/// The next frame of a flow. The bytes are: flow; size (2); kind of change, and what to change (2);
+/// its value; a bit that says to flush afterwards.
 fn step(flows: &mut [Packet], bytes: &[u8]) -> Vec<u8> {
     let count = flows.len();
     let head = &mut flows[usize::from(bytes[0]) % count];
@@ -78,9 +78,9 @@ fn step(flows: &mut [Packet], bytes: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Frames by the protocol, addresses and ports that they have now, in order. What may differ is
+/// Frames in order, by the protocol, addresses and ports that they have now. What may differ is
 /// made equal: the identification of packets that must not be fragmented, and TCP checksums of
-/// 0xffff, which is 0.
+/// 0xffff, which stand for 0.
 fn by_flow(frames: Vec<Vec<u8>>) -> BTreeMap<Vec<u8>, Vec<Vec<u8>>> {
     let mut flows: BTreeMap<Vec<u8>, Vec<Vec<u8>>> = BTreeMap::new();
     for mut frame in frames {

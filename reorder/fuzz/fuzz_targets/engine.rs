@@ -1,4 +1,4 @@
-//! A script of frames, times and controls: nothing panics, memory stays bounded, no time stands
+//! A script of frames, times and controls. Nothing panics, memory stays bounded, and no time stands
 //! still.
 #![no_main]
 

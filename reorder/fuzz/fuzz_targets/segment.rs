@@ -1,5 +1,5 @@
-//! Any vnet header before any frame: segments fit, and hold the whole payload.
-//! Input: 10 bytes of header, 2 of the longest frame, the frame.
+//! Any vnet header before any frame. Segments fit, and hold the whole payload. Input: 10 bytes of
+//! header, 2 bytes for the length of the longest frame, the frame.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Any frame: it is refused, or says the same when it is written and read again; tags and envelopes
+//! Any frame. It is refused, or says the same when it is written and read again. Tags and envelopes
 //! come off and on.
 #![no_main]
 
@@ -16,8 +16,8 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(tagged, bytes);
     }
     if parse(&frame).is_err() {
-        // Nothing that is made at random has its checksum: what it says otherwise is looked at with
-        // the right one.
+        // Nothing that is made at random has its checksum. With the right one, what the frame says
+        // is looked at, too.
         seal(&mut frame);
     }
     let Ok(message) = parse(&frame) else {

@@ -1,4 +1,4 @@
-//! Hosts without a bridge and a controller: their helpers have the NICs, and find each other.
+//! Hosts without a bridge and a controller. Their helpers have the NICs, and find each other.
 
 use super::{mac, Fault, Outbox, Port, World, MS};
 use ri2n_reorder::driver::{Driver, Out};
@@ -11,7 +11,7 @@ pub fn nic_mac(host: usize, port: u8) -> Mac {
     Mac([2, 0, 0, 1, port, host as u8 + 1])
 }
 
-/// Hosts that begin now; nobody knows anybody.
+/// Hosts that begin now. None knows another.
 pub fn strangers(hosts: &[Vec<(usize, u64)>], mode: Mode, seed: u64) -> World {
     let hosts: Vec<&[(usize, u64)]> = hosts.iter().map(Vec::as_slice).collect();
     World::with(&hosts, Settings { autonomous: true, ..World::usual(mode, seed) })
@@ -25,7 +25,7 @@ pub fn friends(hosts: &[Vec<(usize, u64)>], mode: Mode, seed: u64) -> World {
 }
 
 impl World {
-    /// Tell a helper of its NICs.
+    /// Tells a helper its NICs.
     pub(super) fn introduce(&mut self, host: usize) {
         let now = self.clock(host);
         let nics: Vec<(u8, u32)> = self
@@ -47,7 +47,7 @@ impl World {
         self.tick(host);
     }
 
-    /// A host gets one more NIC, on that switch.
+    /// Gives a host one more NIC, on that switch.
     pub fn add_nic(&mut self, host: usize, switch: usize, rate_bps: u64) {
         let port = self.nics.keys().filter(|nic| nic.0 == host).count() as u8 + 1;
         self.nics.insert((host, port), switch);
@@ -58,13 +58,14 @@ impl World {
         self.set_rate(host, port, rate_bps);
     }
 
-    /// A host takes a NIC of its for one of this rate.
+    /// Replaces a NIC of a host by one with this rate.
     pub fn set_rate(&mut self, host: usize, port: u8, rate_bps: u64) {
         self.rates.insert((host, port), rate_bps);
         self.introduce(host);
     }
 
-    /// What a helper sends goes by the destination's MAC; greetings to everybody on the switch.
+    /// Carries a helper's frame by the MAC of its destination, or a greeting to everybody on the
+    /// switch.
     pub(super) fn by_nics(&mut self, host: usize, to: Out, frame: Vec<u8>) {
         match to {
             Out::Nic(port) => {
@@ -105,7 +106,7 @@ impl World {
         self.carry(host, out);
     }
 
-    /// The helper of a host is asked to end, and does.
+    /// The helper of a host is asked to end, and ends.
     pub fn leave(&mut self, host: usize) {
         let now = self.clock(host);
         let mut out = Outbox { wire: Vec::new(), plain: Vec::new() };
@@ -114,7 +115,7 @@ impl World {
         self.kill(host);
     }
 
-    /// A host sees carriers of its NICs go or come, and does what is to be done then.
+    /// A host sees the carriers of its NICs go or come, and does what is due then.
     pub fn carriers(&mut self, host: usize, ports: &[u8], up: bool) {
         let now = self.clock(host);
         let mut out = Outbox { wire: Vec::new(), plain: Vec::new() };
@@ -126,7 +127,7 @@ impl World {
         self.carry(host, out);
     }
 
-    /// Nothing goes through a NIC any more (or again), and nobody is told.
+    /// Nothing passes a NIC any more (or it does again), and nobody is told.
     pub fn cut(&mut self, nic: (usize, u8), cut: bool) {
         let others: Vec<(usize, u8)> =
             self.nics.keys().filter(|other| other.0 != nic.0).copied().collect();

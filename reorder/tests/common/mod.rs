@@ -1,5 +1,5 @@
-//! A cluster in memory: engines, shaped links, switches with finite buffers, faults; in simulated
-//! time, from a seed.
+//! A cluster in memory: engines, shaped links, switches with finite buffers, and faults. Time is
+//! simulated, and chance follows a seed.
 
 #![allow(dead_code, clippy::unwrap_used)]
 
@@ -28,15 +28,15 @@ pub use figure4::{figure4, shares};
 pub use parts::{Fault, Random, Received, Source};
 use stalls::Input;
 
-/// Rate of a link unless said.
+/// The rate of a link, unless a test gives another.
 pub const LINK_BPS: u64 = 100_000_000;
 const DELAY_NS: Nanos = 10_000;
 const BUFFER_BYTES: usize = 131_072;
 const MTU: usize = 1500;
-/// Frames that a source without a rate has on the way: its wait stays below CoDel's 5 ms at 50
-/// Mbit/s.
+/// A source without a rate has this many frames on the way. At 50 Mbit/s, its wait stays below
+/// CoDel's 5 ms.
 const WINDOW: u64 = 16;
-/// Frames that a tap keeps.
+/// The frames that a tap keeps.
 const TAPPED: usize = 100;
 
 /// A place where frames wait to be sent at a rate.
@@ -81,7 +81,7 @@ type Place = (usize, u8);
 pub struct World {
     pub now: Nanos,
     pub engines: Vec<Option<Engine>>,
-    /// (host, port) -> switch.
+    /// The switch of each (host, port).
     nics: BTreeMap<(usize, u8), usize>,
     ports: Vec<Port>,
     out_port: BTreeMap<(usize, u8), usize>,
@@ -102,17 +102,19 @@ pub struct World {
     rates: BTreeMap<(usize, u8), u64>,
     rx_bytes: BTreeMap<(usize, u8), u64>,
     counters_at: Nanos,
-    /// How far a host's clock is ahead, in ns.
+    /// By how many ns each host's clock is ahead.
     pub clocks: Vec<i64>,
-    /// Broadcasts that came out, by (from, host).
+    /// Broadcasts that were delivered, by (from, host).
     pub broadcasts: BTreeMap<(usize, usize), u64>,
-    /// Frames that a source without a rate has on the way at most.
+    /// The most frames that a source without a rate has on the way.
     pub window: u64,
-    /// Until when a host has no CPU, and what waits for it meanwhile; what found no room there.
+    /// Until when a host has no CPU.
     stalled: Vec<Nanos>,
+    /// What waits for a host that has no CPU.
     inputs: Vec<VecDeque<Input>>,
+    /// Frames for which there was no room there.
     pub overruns: u64,
-    /// The newest frames of helpers that came in (host, port, frame), when somebody wants them.
+    /// The newest frames of helpers that arrived (host, port, frame), if a test wants them.
     pub tap: Option<VecDeque<(usize, u8, Vec<u8>)>>,
 }
 
@@ -121,12 +123,12 @@ pub fn mac(host: usize) -> Mac {
 }
 
 impl World {
-    /// `hosts`: for each the (switch, rate) of its NICs, ports 1, 2, ...
+    /// A world. `hosts` has the (switch, rate) of each host's NICs, which are ports 1, 2, ...
     pub fn new(hosts: &[&[(usize, u64)]], mode: Mode, seed: u64) -> Self {
         Self::with(hosts, Self::usual(mode, seed))
     }
 
-    /// Settings of a helper with a bridge.
+    /// The settings of a helper with a bridge.
     pub fn usual(mode: Mode, seed: u64) -> Settings {
         Settings {
             own: None,
@@ -143,7 +145,7 @@ impl World {
         }
     }
 
-    /// With these settings of every host, but for what differs between hosts.
+    /// A world in which every host has these settings, except for what differs between hosts.
     pub fn with(hosts: &[&[(usize, u64)]], settings: Settings) -> Self {
         let (mode, seed) = (settings.mode, settings.seed);
         let mut world = World {
@@ -200,12 +202,12 @@ impl World {
         Engine::new(Settings { seed, own, ..self.settings.clone() }, self.clock(host))
     }
 
-    /// What a host takes the time for.
+    /// The time as a host's clock shows it.
     pub fn clock(&self, host: usize) -> Nanos {
         self.now.saturating_add_signed(self.clocks[host])
     }
 
-    /// A host without a helper: its traffic is sent as it is.
+    /// Makes a host one without a helper. Its traffic is sent as it is.
     pub fn make_plain(&mut self, host: usize) {
         self.engines[host] = None;
         self.plain_hosts.push(host);
@@ -217,7 +219,7 @@ impl World {
         }
     }
 
-    /// The links between two hosts: (number, own port, peer's port), from the first one's view.
+    /// The links between two hosts as (number, own port, peer's port), as the first one sees them.
     pub fn links(&self, a: usize, b: usize) -> Vec<(u8, u8, u8)> {
         let (low, high) = (a.min(b), a.max(b));
         let mut found = Vec::new();
@@ -234,7 +236,7 @@ impl World {
         found
     }
 
-    /// What the controller tells a host.
+    /// Tells a host everything that the controller would.
     pub fn configure(&mut self, host: usize) {
         if self.settings.autonomous {
             return self.introduce(host);
@@ -255,8 +257,8 @@ impl World {
         }
     }
 
-    /// The controller tells a host its links to another one; `limits_kbps` are of those links in
-    /// order, else there is none.
+    /// Tells a host its links to another one, as the controller would. `limits_kbps` are those of
+    /// the first links; the others have none.
     pub fn introduce_peer(&mut self, host: usize, other: usize, limits_kbps: &[u32]) {
         let links = self.links(host, other);
         let whole: u64 = links.iter().map(|link| self.rates[&(host, link.1)]).sum();
@@ -286,11 +288,12 @@ impl World {
         self.wire_in(host, Some(Tag { vid: CONTROL_VID, pcp: 0 }), 0, frame);
     }
 
-    /// The helper of a host is killed, or begins anew.
+    /// Kills the helper of a host.
     pub fn kill(&mut self, host: usize) {
         self.engines[host] = None;
     }
 
+    /// A new helper of a host begins.
     pub fn restart(&mut self, host: usize) {
         let seed = self.random.next();
         self.engines[host] = Some(self.new_engine(host, seed));
@@ -302,7 +305,7 @@ impl World {
         self.engines[host].as_mut().unwrap()
     }
 
-    /// Begin to send; the number of the source.
+    /// Begins to send. Returns the number of the source.
     pub fn send(&mut self, from: usize, to: usize, pps: u64, size: usize) -> usize {
         self.sources.push(Source { from, to, pps, size, on: true, next: 0 });
         let number = self.sources.len() - 1;
@@ -325,7 +328,7 @@ impl World {
         self.payloads.insert(self.serial, event);
     }
 
-    /// Let time pass.
+    /// Lets time pass.
     pub fn run(&mut self, span: Nanos) {
         let end = self.now + span;
         for host in 0..self.engines.len() {
@@ -378,14 +381,15 @@ impl World {
         self.feed(host);
     }
 
-    /// A host is to be asked again at `next` by its clock.
+    /// A host has to be asked again at `next` by its own clock.
     fn tick_later(&mut self, host: usize, next: Nanos) {
         let next = self.now + next.saturating_sub(self.clock(host)).max(1000);
         self.tick_at[host] = next;
         self.at(next, Event::Tick(host));
     }
 
-    /// Sources that send as much as they can, a window ahead of what was received.
+    /// Lets sources send that send as much as they can. They are a window ahead of what was
+    /// received.
     fn feed(&mut self, host: usize) {
         for number in 0..self.sources.len() {
             let source = &self.sources[number];
@@ -405,7 +409,7 @@ impl World {
                 room -= 1;
             }
             if some {
-                // What was taken sets a new deadline.
+                // Frames that were taken set a new deadline.
                 let mut out = Outbox { wire: Vec::new(), plain: Vec::new() };
                 let Some(engine) = self.engines[host].as_mut() else { return };
                 let next = engine.on_tick(now, &mut out);
@@ -550,7 +554,7 @@ impl World {
         self.ports[at].bytes -= frame.len();
         self.serve(at);
         if at == self.out_port[&(from, from_port)] {
-            // At the switch; its port to the receiver is next.
+            // The frame is at the switch, and goes to the switch's port to the receiver next.
             let fault =
                 self.faults.get(&((from, from_port), (to, to_port))).copied().unwrap_or_default();
             if fault.blackhole
@@ -594,9 +598,9 @@ impl World {
             let tag = (!self.settings.autonomous).then_some(Tag { vid: u16::from(port), pcp: 0 });
             self.wire_in(to, tag, port, frame);
         } else if self.settings.autonomous {
-            // Nobody takes it.
+            // Nobody takes the frame.
         } else if self.engines[from].is_some() && !self.plain_hosts.contains(&to) {
-            // The bridge sends back what its helper does not take, once.
+            // The bridge sends back, once, what its helper does not take.
             let Some(link) = self.links(from, to).into_iter().find(|link| link.2 == port) else {
                 return;
             };

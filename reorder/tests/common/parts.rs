@@ -1,4 +1,4 @@
-//! What a simulated network is made of.
+//! The parts of a simulated network.
 
 use super::{Nanos, World};
 
@@ -18,7 +18,7 @@ impl Random {
     }
 }
 
-/// What is wrong with a link from one NIC to another (host, port) -> (host, port).
+/// What is wrong with a link, from one NIC (host, port) to another.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fault {
     pub blackhole: bool,
@@ -39,7 +39,7 @@ pub struct Source {
     pub(super) next: u64,
 }
 
-/// What came out at a host from another.
+/// The frames of one host that another one's helper delivered.
 #[derive(Default, Debug, Clone)]
 pub struct Received {
     pub frames: u64,
@@ -58,15 +58,15 @@ impl World {
         self.ports.iter().map(|port| port.drops).sum()
     }
 
-    /// Begin to count anew; sequences go on.
+    /// Begins to count anew. Sequences go on.
     pub fn clear(&mut self) {
         for seen in self.received.values_mut() {
             *seen = Received { next: seen.next, last_ns: self.now, ..Received::default() };
         }
     }
 
-    /// bit/s of payload-carrying frames that came out at `to` from `from` since `clear`, `since` ns
-    /// ago.
+    /// bit/s of frames with payload that `to` received from `from` since `clear`, which was `since`
+    /// ns ago.
     pub fn rate_bps(&self, from: usize, to: usize, since: Nanos) -> f64 {
         self.received.get(&(from, to)).map_or(0.0, |seen| seen.bytes as f64 * 8e9 / since as f64)
     }

@@ -6,8 +6,9 @@ use ri2n_reorder::offload::vnet::VnetHdr;
 use ri2n_reorder::wire::Tag;
 use ri2n_reorder::Nanos;
 
-/// Frames that wait for a host without CPU, and how many of them are read at a time.
+/// The most frames that wait for a host without CPU.
 const QUEUE_FRAMES: usize = 1000;
+/// Frames that are read at a time.
 const BATCH: usize = 64;
 
 /// What waits while a host has no CPU.
@@ -17,7 +18,7 @@ pub(super) enum Input {
 }
 
 impl World {
-    /// A host has no CPU for that long: what comes waits in queues of bounded length.
+    /// A host has no CPU for that long. What arrives waits in queues of bounded length.
     pub fn stall(&mut self, host: usize, span: Nanos) {
         self.stalled[host] = self.stalled[host].max(self.now + span);
         self.at(self.stalled[host], Event::Wake(host));
@@ -36,7 +37,7 @@ impl World {
         }
     }
 
-    /// As the main loop does: it looks at what is due, reads a batch, and so on.
+    /// Does what the main loop does: it looks at what is due, reads a batch, and so on.
     pub(super) fn wake(&mut self, host: usize) {
         if !self.has_cpu(host) {
             return;

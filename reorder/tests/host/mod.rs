@@ -1,4 +1,4 @@
-//! One engine, its time, and the peers that a test plays; what the engine sent is kept.
+//! One engine, its time, and the peers that a test plays. Everything that the engine sent is kept.
 
 #![allow(dead_code, clippy::unwrap_used)] // each test binary uses some of it
 
@@ -17,7 +17,7 @@ pub const S: Nanos = 1_000_000_000;
 pub const OWN: Mac = Mac([2, 0, 0, 0, 0, 1]);
 pub const LINKS: u8 = 2;
 pub const REMOTE_SESSION: u32 = 77;
-/// The limit of peers, as the engine has it.
+/// The most peers, as the engine has it.
 pub const MAX_PEERS: u32 = 4096;
 
 /// What an engine sent.
@@ -27,9 +27,9 @@ pub struct Seen {
     pub requests: usize,
     pub data: Vec<Vec<u8>>,
     pub plain: Vec<Vec<u8>>,
-    /// What goes by the slot table.
+    /// Frames that went to the slot table.
     pub slots: Vec<Vec<u8>>,
-    /// What the controller was told.
+    /// Reports to the controller.
     pub reports: Vec<Report>,
 }
 
@@ -102,7 +102,7 @@ impl Host {
         host
     }
 
-    /// The host's own NICs, and a mode.
+    /// Tells the host its own NICs, and a mode.
     pub fn this_host(&mut self, generation: u32, mode: Mode) {
         let nics = (1..=LINKS).map(|port| Nic {
             port,
@@ -123,7 +123,7 @@ impl Host {
         self.tell_rates(generation, mac, stripe, [1_000_000; LINKS as usize]);
     }
 
-    /// As `tell_of`, with these rates (kbit/s) of the links.
+    /// Does the same as `tell_of`, with these rates (kbit/s) of the links.
     pub fn tell_rates(
         &mut self,
         generation: u32,
@@ -134,7 +134,7 @@ impl Host {
         self.tell_links(generation, mac, stripe, &rates_kbps);
     }
 
-    /// As `tell_of`, of so many links only.
+    /// Does the same as `tell_of`, with this many links only.
     pub fn tell_of_first(&mut self, generation: u32, mac: Mac, links: usize) {
         self.tell_links(generation, mac, true, &[1_000_000; LINKS as usize][..links]);
     }
@@ -156,12 +156,12 @@ impl Host {
         self.engine.on_wire(self.now, Some(Tag { vid, pcp: 0 }), 0, frame, &mut self.seen);
     }
 
-    /// Heartbeats of a peer, over all links.
+    /// Gives the engine heartbeats of a peer, over all links.
     pub fn beat(&mut self, mac: Mac, session: u32) {
         self.beat_as(mac, session, |_| {});
     }
 
-    /// As `beat`, with something changed in each.
+    /// Does the same as `beat`, with something changed in each heartbeat.
     pub fn beat_as(&mut self, mac: Mac, session: u32, change: impl Fn(&mut Heartbeat)) {
         let ours = self.session_of(mac);
         for link in 0..LINKS {
@@ -202,21 +202,22 @@ impl Host {
         self.ask_as(REMOTE_SESSION, mac, frames);
     }
 
-    /// A request of a session of the peer: it wants the first `frames` again.
+    /// Gives the engine a request of a session of the peer, which wants the first `frames` frames
+    /// again.
     pub fn ask_as(&mut self, session: u32, mac: Mac, frames: u16) {
         let mut frame = Vec::new();
         repeat::write(OWN, mac, self.session_of(mac), session, [(Seq(0), frames)], &mut frame);
         self.wire(1, frame);
     }
 
-    /// A frame that was sent comes back from a peer without a helper.
+    /// Gives the engine a frame of its own that comes back from a peer without a helper.
     pub fn bounce(&mut self, mac: Mac, mut frame: Vec<u8>) {
         wire::set_macs(&mut frame, OWN, mac);
         let tag = Tag { vid: 1, pcp: wire::BOUNCED_PCP };
         self.engine.on_wire(self.now, Some(tag), 0, frame, &mut self.seen);
     }
 
-    /// Frames of the host for a peer.
+    /// Gives the engine frames of the host for a peer.
     pub fn send(&mut self, mac: Mac, frames: usize) {
         for _ in 0..frames {
             let frame =
@@ -226,7 +227,7 @@ impl Host {
         }
     }
 
-    /// Time passes, with turns when the engine wants them.
+    /// Lets time pass, with turns when the engine wants them.
     pub fn run(&mut self, span: Nanos) {
         let end = self.now + span;
         loop {
@@ -254,7 +255,7 @@ impl Host {
     }
 }
 
-/// A host with a peer that is striped to.
+/// A host with a peer to which frames are striped.
 pub fn with_peer(settings: Settings) -> Host {
     let mut host = Host::new(settings);
     host.tell_of(10, peer(1), true);

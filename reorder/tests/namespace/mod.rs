@@ -1,4 +1,4 @@
-//! A network namespace of its own for a test (it runs itself again inside), and devices in it.
+//! A network namespace of its own for a test, which runs itself again inside, and devices in it.
 
 #![allow(dead_code)] // each test binary uses some of it
 
@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use ri2n_reorder::sys::interface::Interfaces;
 
 const INSIDE: &str = "RI2N_TEST_NAMESPACE";
-/// Nothing that is waited for takes long; this is for what never comes, on a machine however busy.
+/// Nothing for which a test waits takes long. This is for what never happens, on a machine that may
+/// be very busy.
 const DEADLINE: Duration = Duration::from_secs(180);
 
 /// Runs `body` of the test called `name` in a namespace of its own, as root. Without root, or where
 /// namespaces are not allowed, it says so on standard error (past the test runner, which would hide
-/// it) and nothing is tested.
+/// it), and nothing is tested.
 pub fn in_namespace(name: &str, body: impl FnOnce()) {
     if std::env::var(INSIDE).is_ok_and(|inside| inside == name) {
         body();
@@ -26,8 +27,8 @@ pub fn in_namespace(name: &str, body: impl FnOnce()) {
         return;
     }
     let test = std::env::current_exe().unwrap();
-    // On one CPU: frames that two CPUs sent over a veth may come in any order when the machine is
-    // busy.
+    // On one CPU: when the machine is busy, frames that two CPUs sent over a veth may arrive in any
+    // order.
     let output = Command::new("unshare")
         .args(["--net", "taskset", "--cpu-list", &some_cpu()])
         .arg(test)
@@ -44,12 +45,12 @@ pub fn in_namespace(name: &str, body: impl FnOnce()) {
     assert!(text.contains("1 passed"), "the test's name is wrong: {name}\n{text}");
 }
 
-/// `ip` with these words; it must work.
+/// Runs `ip` with these words, which must succeed.
 pub fn ip(words: &str) {
     run("ip", words);
 }
 
-/// A program with these words; it must work.
+/// Runs a program with these words, which must succeed.
 pub fn run(program: &str, words: &str) {
     let output = Command::new(program).args(words.split_whitespace()).output().unwrap();
     assert!(
@@ -59,15 +60,16 @@ pub fn run(program: &str, words: &str) {
     );
 }
 
-/// A CPU that this process may use: the one that it was on last.
+/// A CPU that this process may use: the one on which it ran last.
 fn some_cpu() -> String {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
-    // From behind the name, which may have spaces in it, as the 3rd: the 39th is the CPU.
+    // The fields are counted from behind the name, which may have spaces, as the 3rd. The 39th is
+    // the CPU.
     let (_, fields) = stat.rsplit_once(')').unwrap();
     fields.split_whitespace().nth(39 - 3).unwrap().to_owned()
 }
 
-/// Calls `attempt` until it gives something; fails after `DEADLINE`.
+/// Calls `attempt` until it gives something. Fails after `DEADLINE`.
 pub fn wait_for<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
@@ -79,14 +81,14 @@ pub fn wait_for<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A persistent TAP, up, quiet.
+/// Makes a persistent TAP that is up and quiet.
 pub fn make_tap(name: &str) {
     ip(&format!("tuntap add {name} mode tap"));
     quiet(name);
     ip(&format!("link set {name} up"));
 }
 
-/// A pair of veths, up, quiet, with carrier.
+/// Makes a pair of veths that are up and quiet, with carrier.
 pub fn make_veth(one: &str, other: &str) {
     ip(&format!("link add {one} type veth peer name {other}"));
     for name in [one, other] {
@@ -97,7 +99,7 @@ pub fn make_veth(one: &str, other: &str) {
     wait_for("the carrier", || (interfaces.is_up(one) && interfaces.is_up(other)).then_some(()));
 }
 
-/// No IPv6 on an interface: the kernel sends nothing on its own.
+/// Turns IPv6 off on an interface, so that the kernel sends nothing on its own.
 pub fn quiet(name: &str) {
     std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1").unwrap();
 }

@@ -1,5 +1,5 @@
 //! A server with some links of 100 Mbit/s, switches with 128 KB for each port, paced clients, and a
-//! TCP-like one.
+//! client that behaves like TCP.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -11,10 +11,10 @@ use ri2n_reorder::Nanos;
 pub const MS: Nanos = 1_000_000;
 const LINK_BPS: f64 = 100e6;
 const FRAME: usize = 1_514;
-/// Time on a link of a full frame.
+/// The time that a full frame takes on a link.
 const FRAME_NS: Nanos = FRAME as u64 * 80;
 const PORT_BUFFER: usize = 131_072;
-/// One way through cables and a switch.
+/// The time of one way through cables and a switch.
 const DELAY: Nanos = 20_000;
 const HEARTBEAT: Nanos = 10 * MS;
 /// The sender without a helper.
@@ -32,7 +32,7 @@ enum Event {
     Granted(usize),
     /// The server looks at its counters.
     Update,
-    /// A TCP segment's acknowledgement or loss comes to light.
+    /// The acknowledgement or the loss of a TCP segment becomes known.
     Acknowledged,
     Missed,
 }
@@ -42,7 +42,7 @@ struct Client {
     paced: Paced,
     on: bool,
     dead: bool,
-    /// What the application has to send, if it is not endless.
+    /// What the application has to send, if that is not endless.
     demand_bps: f64,
     wants: Bucket,
     /// What something between the hosts lets through.
@@ -64,7 +64,7 @@ struct Foreign {
     window: f64,
     in_flight: usize,
     recovers_until: Nanos,
-    /// When its own NIC has sent what it was given.
+    /// When its own NIC has sent everything that it was given.
     nic_free: Nanos,
     delivered: usize,
 }
@@ -138,12 +138,12 @@ impl Network {
         self.dropped
     }
 
-    /// Most bytes that waited in one switch port.
+    /// The most bytes that waited in one switch port.
     pub fn longest_queue(&self) -> usize {
         self.longest
     }
 
-    /// `client` has no end of data from now on.
+    /// `client` has endless data from now on.
     pub fn start(&mut self, client: usize) {
         self.start_at(client, f64::INFINITY);
     }
@@ -162,13 +162,13 @@ impl Network {
         self.clients[client].on = false;
     }
 
-    /// `client` sends nothing any more, no heartbeat either.
+    /// `client` sends nothing any more, not even heartbeats.
     pub fn kill(&mut self, client: usize) {
         self.clients[client].on = false;
         self.clients[client].dead = true;
     }
 
-    /// Something lets through no more than `bps` of what `client` has.
+    /// Something lets through no more than `bps` of the data of `client`.
     pub fn hold_up(&mut self, client: usize, bps: f64) {
         let bucket = Bucket::new(self.now, (bps.min(1e12) / 8.0) as u64, 4 * FRAME as u64);
         self.clients[client].elsewhere = bps.is_finite().then_some(bucket);
@@ -190,7 +190,7 @@ impl Network {
         self.clients.iter_mut().for_each(|client| client.delivered = 0);
     }
 
-    /// What was delivered of `client`, in links.
+    /// What was delivered from `client`, in links.
     pub fn share(&self, client: usize) -> f64 {
         self.in_links(self.clients[client].delivered)
     }
@@ -265,7 +265,7 @@ impl Network {
         }
     }
 
-    /// The server hears what a client wants.
+    /// The server hears what a client wants to send.
     fn tell(&mut self, client: usize, demand_bps: f64) {
         if self.granter.demand(self.now, client, demand_bps) && self.granter.update(self.now) {
             self.announce();
@@ -348,7 +348,8 @@ impl Network {
 
     fn send_foreign(&mut self) {
         while self.foreign.on && (self.foreign.in_flight as f64) < self.foreign.window.floor() {
-            // Its own NIC takes a frame's time for each; up to a frame of it may be ahead.
+            // Its own NIC takes a frame's time for each frame. The sender may be ahead of it by up
+            // to one frame.
             if self.foreign.nic_free > self.now + FRAME_NS {
                 break;
             }

@@ -24,7 +24,7 @@ fn coalesce(packets: &[Packet]) -> Handed {
     coalesce_with(Settings::default(), &packets.iter().map(Packet::frame).collect::<Vec<_>>())
 }
 
-/// Asserts that the packets are handed on one by one as they came.
+/// Asserts that the packets are handed on one by one, as they arrived.
 #[track_caller]
 fn left_alone(packets: &[Packet]) {
     let alone: Handed = packets.iter().map(|packet| (VnetHdr::default(), packet.frame())).collect();
@@ -179,7 +179,7 @@ fn a_wrong_checksum_is_handed_on_alone_and_unmarked() {
         let packet = Packet { udp, v6, ..Packet::default() };
         let train = packet.train(&[500; 5]);
         for bad in 0..5 {
-            // The last payload byte; in IPv4, the checksum of the IP header too.
+            // These are the last payload byte and, in IPv4, the checksum of the IP header.
             for at in [packet.l4() + 507, 24] {
                 if v6 && at == 24 {
                     continue;
@@ -213,7 +213,8 @@ fn a_udp_datagram_without_a_checksum_is_left_alone() {
     assert_eq!(coalesce_with(Settings::default(), &frames).len(), 2);
 }
 
-/// A UDP length short of the IP packet's, in which the rest is none of the datagram's.
+/// A UDP length that is shorter than the IP packet. What is behind it does not belong to the
+/// datagram.
 #[test]
 fn a_udp_datagram_with_a_tail_is_left_alone() {
     let packet = Packet { udp: true, ..Packet::default() };
@@ -223,7 +224,7 @@ fn a_udp_datagram_with_a_tail_is_left_alone() {
         .map(|packet| {
             let (mut frame, length, checksum) = (packet.frame(), packet.l4() + 4, packet.l4() + 6);
             frame[length + 1] -= 2;
-            // Right for who takes the whole packet for the datagram.
+            // It is right for those who take the whole packet for the datagram.
             let value = u16::from_be_bytes([frame[checksum], frame[checksum + 1]]);
             frame[checksum..checksum + 2].copy_from_slice(&update(value, 508, 506).to_be_bytes());
             frame
@@ -250,7 +251,7 @@ fn frames_of_a_flow_never_overtake_each_other() {
         coalesce(&train),
         [merged(&train[..2]), alone, (VnetHdr::default(), train[3].frame())]
     );
-    // Behind IP options, too.
+    // The same is done behind IP options.
     let mut train = Packet::default().train(&[500, 500, 500]);
     train[2].ip_options = vec![1, 1, 1, 0];
     assert_eq!(coalesce(&train), [merged(&train[..2]), (VnetHdr::default(), train[2].frame())]);
@@ -284,7 +285,7 @@ fn flows_are_merged_side_by_side_and_their_number_is_bounded() {
     };
     let all: Handed = trains.iter().map(|train| merged(train)).collect();
     assert_eq!(coalesce(&woven(MAX_FLOWS)), all[..MAX_FLOWS]);
-    // One flow more than there is room for: each makes way for the next.
+    // There is one flow more than there is room for. Each makes room for the next.
     assert_eq!(coalesce(&woven(MAX_FLOWS + 1)).len(), 2 * (MAX_FLOWS + 1));
 }
 

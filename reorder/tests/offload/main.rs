@@ -1,4 +1,4 @@
-//! The offloads against packets built by hand: what is cut, what is merged, and that one undoes the
+//! The offloads with packets built by hand: what is cut, what is merged, and that one undoes the
 //! other.
 
 mod coalesce;

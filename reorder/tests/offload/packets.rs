@@ -9,14 +9,14 @@ pub const ACK: u8 = 0x10;
 pub const ECE: u8 = 0x40;
 pub const CWR: u8 = 0x80;
 
-/// What a frame is made of; the default is a TCP segment over IPv4.
+/// The parts of a frame. The default is a TCP segment over IPv4.
 #[derive(Clone, Debug)]
 pub struct Packet {
     pub udp: bool,
     pub v6: bool,
     /// VLAN tag.
     pub tag: Option<u16>,
-    /// The source port; each has hosts of its own as well.
+    /// The source port. Each has hosts of its own as well.
     pub flow: u8,
     /// ToS or traffic class.
     pub tos: u8,
@@ -29,9 +29,9 @@ pub struct Packet {
     pub ack: u32,
     pub flags: u8,
     pub window: u16,
-    /// IPv4 options or IPv6 extension headers (then with `next_header`).
+    /// IPv4 options, or IPv6 extension headers (together with `next_header`).
     pub ip_options: Vec<u8>,
-    /// The IPv6 header's, where an extension header comes first.
+    /// The next header in the IPv6 header, if an extension header comes first.
     pub next_header: Option<u8>,
     pub tcp_options: Vec<u8>,
     pub payload: Vec<u8>,
@@ -85,7 +85,7 @@ impl Packet {
         }
     }
 
-    /// The TCP or UDP header and the payload; the checksum is the pseudo-header's sum.
+    /// The TCP or UDP header and the payload. The checksum is the pseudo-header's sum.
     fn partial_l4(&self) -> Vec<u8> {
         let mut bytes = [4000 + u16::from(self.flow), 5001].map(u16::to_be_bytes).concat();
         if self.udp {
@@ -178,8 +178,8 @@ impl Packet {
         (hdr, self.with_l4(&self.partial_l4()))
     }
 
-    /// The next `sizes.len()` packets of the same flow, this one's headers first, payloads of the
-    /// given sizes.
+    /// The next `sizes.len()` packets of the same flow. This one's headers come first, and the
+    /// payloads have the given sizes.
     pub fn train(&self, sizes: &[usize]) -> Vec<Packet> {
         let mut next = self.clone();
         let mut train = vec![];
@@ -198,7 +198,7 @@ pub fn pattern(size: usize, salt: usize) -> Vec<u8> {
     (0..size).map(|at| (at * 31 + at / 256 + salt * 7 + 1) as u8).collect()
 }
 
-/// RFC 1071 as it is written.
+/// RFC 1071 word for word.
 pub fn slow_sum(bytes: &[u8]) -> u16 {
     let mut total = 0u32;
     for pair in bytes.chunks(2) {

@@ -1,4 +1,4 @@
-//! Merged and cut again, frames are what they were.
+//! Frames that were merged and cut again are what they were.
 
 use std::collections::BTreeMap;
 
@@ -80,9 +80,9 @@ fn frames(flows: &[(bool, bool, bool, bool)], events: &[(usize, Change)]) -> Vec
     frames
 }
 
-/// Frames by the protocol, addresses and ports that they have now (a corrupt frame may say
-/// anything), in order. Identifications of packets that must not be fragmented are made 0, since
-/// they may differ.
+/// Frames in order, by the protocol, addresses and ports that they have now (a corrupt frame may
+/// say anything). Identifications of packets that must not be fragmented are made 0, since they may
+/// differ.
 fn by_flow(frames: impl IntoIterator<Item = Vec<u8>>) -> BTreeMap<Vec<u8>, Vec<Vec<u8>>> {
     let mut flows: BTreeMap<Vec<u8>, Vec<Vec<u8>>> = BTreeMap::new();
     for mut frame in frames {

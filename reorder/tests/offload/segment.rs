@@ -55,7 +55,7 @@ fn tcp_over_ipv4() {
 
 #[test]
 fn tcp_over_ipv6_behind_an_extension_header() {
-    // Destination options: next header TCP, 8 bytes, padding.
+    // These are destination options: next header TCP, 8 bytes, padding.
     let ip_options = vec![6, 0, 1, 4, 0, 0, 0, 0];
     let packet = Packet {
         v6: true,
@@ -81,14 +81,14 @@ fn udp_behind_a_vlan_tag_and_ip_options() {
     assert_eq!(cut(&hdr, &frame, 1518).unwrap(), wanted(&packet, 1200));
 }
 
-/// To UDP, a checksum of 0 means none: it is written 0xffff. TCP's stays 0.
+/// To UDP, a checksum of 0 means that there is none, so 0xffff is written. TCP's stays 0.
 #[test]
 fn a_checksum_that_comes_to_zero() {
     for (udp, written) in [(true, [0xff, 0xff]), (false, [0, 0])] {
         let mut packet = Packet { udp, payload: pattern(100, 0), ..Packet::default() };
         let place = packet.l4() + if udp { 6 } else { 16 };
         let before = packet.frame();
-        // A sum that is all ones, since the first word of the payload is higher by the checksum.
+        // The sum is all ones, since the first word of the payload is higher by the checksum.
         let word = add(u16_at(&packet.payload, 0), u16_at(&before, place));
         packet.payload[..2].copy_from_slice(&word.to_be_bytes());
         let (hdr, frame) = packet.super_frame(100);
@@ -261,7 +261,7 @@ proptest! {
         prop_assert_eq!(cut(&hdr, &frame, 1518).unwrap(), wanted(&packet, usize::from(gso_size)));
     }
 
-    /// Whatever a header and a frame say, there is no panic, and every frame that comes out fits.
+    /// Whatever a header and a frame say, there is no panic, and every frame that is made fits.
     #[test]
     fn survives_any_change(
         (udp, v6) in any::<(bool, bool)>(),

@@ -1,8 +1,8 @@
-//! An engine driven by a script of bytes: frames, times and controls as anybody might send them,
-//! and what must hold.
+//! An engine that a script of bytes drives, with frames, times and control as anybody might send
+//! them, and what must hold then.
 //!
-//! The fuzz target `engine` runs scripts that it invents, `tests/scripts.rs` the committed and
-//! random ones.
+//! The fuzz target `engine` runs scripts that it invents, and `tests/scripts.rs` runs the committed
+//! ones and random ones.
 
 use std::collections::VecDeque;
 
@@ -23,8 +23,8 @@ const OTHER: Mac = Mac([2, 0, 0, 0, 0, 3]);
 const MAX_MEMORY: usize = 256 << 10;
 const LONGEST: usize = 1514;
 const MODES: [Mode; 4] = [Mode::Paced, Mode::RoundRobin, Mode::Ri2nPlus, Mode::Ri2nPlusPlus];
-/// Time that a script may take, with more frames than it can be: none of it may be a loop without
-/// end.
+/// The most steps that a script may take, which are more than it can have frames: none of it may be
+/// an endless loop.
 const MAX_STEPS: usize = 4096;
 const MAX_TURNS: usize = 64;
 
@@ -46,7 +46,7 @@ impl Script<'_> {
         u32::from(self.u16()) << 16 | u32::from(self.u16())
     }
 
-    /// Small or large, either with one byte or with five.
+    /// A number that is small or large, with one byte or with five.
     fn spread(&mut self) -> u32 {
         match self.u8() {
             small @ 0..=239 => u32::from(small),
@@ -129,7 +129,7 @@ struct Play<'a> {
     now: Nanos,
     engine: Engine,
     out: Checked,
-    /// The peer's session, and what it would send next.
+    /// The peer's session. What follows is what it would send next.
     remote_session: u32,
     next: u32,
     link_next: [u32; MAX_LINKS],
@@ -137,7 +137,7 @@ struct Play<'a> {
     generation: u32,
 }
 
-/// Run a script to its end; what was counted.
+/// Runs a script to its end. Returns the counters.
 pub fn run(bytes: &[u8]) -> Counters {
     let mut script = Script(bytes);
     let first = script.u8();
@@ -176,14 +176,14 @@ pub fn run(bytes: &[u8]) -> Counters {
         play.turn();
     }
     play.check_memory();
-    // Whatever came: it serves a peer that begins anew.
+    // Whatever arrived, the engine serves a peer that begins anew.
     play.settle();
     play.engine.counters().clone()
 }
 
 impl Play<'_> {
-    /// The state in which most scripts are worth something: two NICs, a peer with two links that
-    /// are heard both ways.
+    /// The state from which most scripts test something: two NICs, and a peer with two links that
+    /// are heard in both directions.
     fn begin(&mut self) {
         if self.out.autonomous {
             for port in 1..=2 {
@@ -305,7 +305,7 @@ impl Play<'_> {
                 self.engine.nic_counters(self.now, 1 + (kind >> 4 & 1), bytes, kind & 32 == 0);
             }
             14 => {
-                // The peer begins anew, as far as it goes.
+                // The peer begins anew, as far as this script plays it.
                 self.remote_session = self.remote_session.wrapping_add(1).max(1);
                 (self.next, self.link_next, self.beats) = (0, [0; MAX_LINKS], [0; MAX_LINKS]);
                 self.beat(link, 0, 0, 0);
@@ -322,7 +322,8 @@ impl Play<'_> {
         self.both()[usize::from(which)]
     }
 
-    /// Let everything that is due be done, and time pass to what is next; never stays where it is.
+    /// Does everything that is due, and lets time pass until something is due next. Time never
+    /// stays where it is.
     fn turn(&mut self) {
         let next = self.engine.on_tick(self.now, &mut self.out);
         assert!(next > self.now, "due at {next}, now {}", self.now);
@@ -333,7 +334,7 @@ impl Play<'_> {
         assert!(held <= MAX_MEMORY as u64, "{held} bytes are held");
     }
 
-    /// (The peer's MAC, the host's) as a link's frames have them.
+    /// The peer's MAC and the host's, as a link's frames have them.
     fn ends(&self, link: u8) -> (Mac, Mac) {
         let port = 1 + u8::from(link == self.both()[1]);
         if self.out.autonomous {
@@ -449,7 +450,7 @@ impl Play<'_> {
         self.control(mac, Body::Peer { stripe: true, links: links.iter().map(link).collect() });
     }
 
-    /// The engine goes on for a second by its own deadlines, and does not do so for nothing.
+    /// The engine goes on for a second by its own deadlines, and does not wake for nothing.
     fn settle(&mut self) {
         let end = self.now + 1_000_000_000;
         let mut turns = 0;
