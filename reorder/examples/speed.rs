@@ -61,7 +61,8 @@ fn row(name: &str, mut run: impl FnMut()) {
     println!(
         "{}",
         serde_json::json!({
-            "what": name, "packets_per_s": median.round(), "lowest": low.round(), "highest": high.round(),
+            "what": name, "packets_per_s": median.round(),
+            "lowest": low.round(), "highest": high.round(),
             "ns_per_packet": (1e10 / median).round() / 10.0,
         })
     );

@@ -27,11 +27,13 @@ struct Arguments {
     #[arg(long, value_parser = mac)]
     mac: Option<[u8; 6]>,
     /// Longest payload of a frame that the NICs carry
-    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(600..=16000))]
+    #[arg(long, value_name = "BYTES", default_value_t = 1500)]
+    #[arg(value_parser = clap::value_parser!(u16).range(600..=16000))]
     mtu_wire: u16,
     /// Bytes that a frame takes on the cable in addition to its own: preamble, checksum and gap on
     /// Ethernet
-    #[arg(long, value_name = "BYTES", default_value_t = 24, value_parser = clap::value_parser!(u16).range(0..=256))]
+    #[arg(long, value_name = "BYTES", default_value_t = 24)]
+    #[arg(value_parser = clap::value_parser!(u16).range(0..=256))]
     overhead: u16,
     /// Deliver UDP as it arrives, in any order
     #[arg(long)]
@@ -44,14 +46,16 @@ struct Arguments {
     #[arg(long, value_name = "on|off", default_value = "on")]
     gro: Switch,
     /// How long frames that were sent are kept for repeats; 0: repair nothing
-    #[arg(long, value_name = "MS", default_value_t = 50, value_parser = clap::value_parser!(u16).range(0..=5000))]
+    #[arg(long, value_name = "MS", default_value_t = 50)]
+    #[arg(value_parser = clap::value_parser!(u16).range(0..=5000))]
     repair_ms: u16,
     /// How frames are spread over the links (only with --autonomous: otherwise the controller says)
     /// [default: max_min]
     #[arg(long)]
     strategy: Option<Strategy>,
     /// Time over which traffic is counted for weights
-    #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u16).range(100..=60000))]
+    #[arg(long, value_name = "MS", default_value_t = 2000)]
+    #[arg(value_parser = clap::value_parser!(u16).range(100..=60000))]
     hbspan_ms: u16,
     /// Keep the --plain TAP when this process ends (only with --autonomous)
     #[arg(long)]

@@ -9,7 +9,8 @@ pub struct Seq(pub u32);
 
 impl Seq {
     /// The number `frames` after this one.
-    #[allow(clippy::should_implement_trait)] // `+` would invite adding two numbers, which means nothing
+    // With `+` one might add two numbers, which means nothing.
+    #[allow(clippy::should_implement_trait)]
     #[must_use]
     pub fn add(self, frames: u32) -> Self {
         Self(self.0.wrapping_add(frames))

@@ -39,8 +39,8 @@ pub const HEADER: usize = 36;
 pub const OVERHEAD: usize = 22;
 /// Links of a pair of hosts are numbered below this.
 pub const MAX_LINKS: usize = 64;
-/// Without a controller, this many NICs of a host take part. A link's number is `MAX_NICS` times the
-/// position of the one NIC plus the position of the other.
+/// Without a controller, this many NICs of a host take part. A link's number is `MAX_NICS` times
+/// the position of the one NIC plus the position of the other.
 pub const MAX_NICS: u8 = 8;
 /// Highest port number of a host's NIC.
 pub const MAX_PORT: u8 = 62;

@@ -258,7 +258,13 @@ enum Op {
 
 fn ahead(limit: usize) -> impl Strategy<Value = i64> {
     let limit = limit as i64;
-    prop_oneof![6 => 0i64..6, 6 => 0..limit, 1 => -6i64..0, 1 => limit - 2..limit + 3, 1 => limit..1 << 30]
+    prop_oneof![
+        6 => 0i64..6,
+        6 => 0..limit,
+        1 => -6i64..0,
+        1 => limit - 2..limit + 3,
+        1 => limit..1 << 30,
+    ]
 }
 
 fn op(limit: usize) -> impl Strategy<Value = Op> {
@@ -306,8 +312,17 @@ proptest! {
         let mut buffer = ReorderBuffer::new(limit, max_bytes);
         buffer.start(seq(0));
         let mut model = Model {
-            limit: limit as i64, max_bytes, next: 0, end: 0, states: BTreeMap::new(), newest: BTreeMap::new(),
-            far: BTreeMap::new(), live: 0, gone_at: None, last: 0, passed: 0,
+            limit: limit as i64,
+            max_bytes,
+            next: 0,
+            end: 0,
+            states: BTreeMap::new(),
+            newest: BTreeMap::new(),
+            far: BTreeMap::new(),
+            live: 0,
+            gone_at: None,
+            last: 0,
+            passed: 0,
         };
         let mut now: Nanos = 5_000 * MS;
         model.clock(now);
@@ -347,9 +362,16 @@ proptest! {
                     let (lost, want, due) = model.poll(live, &policy);
                     prop_assert_eq!(got.lost, lost);
                     prop_assert!(ask.len() <= MAX_RANGES);
-                    prop_assert!(ask.windows(2).all(|two| two[0].0.add(two[0].1.into()).is_before(two[1].0)));
-                    let all = ask.iter().flat_map(|(first, count)| (0..*count).map(|at| first.add(at.into())));
-                    prop_assert_eq!(all.collect::<Vec<_>>(), want.into_iter().map(seq).collect::<Vec<_>>());
+                    prop_assert!(ask
+                        .windows(2)
+                        .all(|two| two[0].0.add(two[0].1.into()).is_before(two[1].0)));
+                    let all = ask
+                        .iter()
+                        .flat_map(|(first, count)| (0..*count).map(|at| first.add(at.into())));
+                    prop_assert_eq!(
+                        all.collect::<Vec<_>>(),
+                        want.into_iter().map(seq).collect::<Vec<_>>()
+                    );
                     // It may be early if what it waited for arrived, but never late, and never for
                     // ever.
                     let due = due.map(|due| now + (due - model.passed));

@@ -289,7 +289,11 @@ proptest! {
         check(&case, &outcome, &outcome.dropped)?;
         prop_assert!(outcome.asked.is_empty());
         // Every link has a heartbeat each 10 ms, so no timer is needed.
-        prop_assert!(outcome.longest_wait <= HEARTBEAT_NS + 9 * MS, "waited {} ns", outcome.longest_wait);
+        prop_assert!(
+            outcome.longest_wait <= HEARTBEAT_NS + 9 * MS,
+            "waited {} ns",
+            outcome.longest_wait
+        );
     }
 
     #[test]
@@ -300,7 +304,11 @@ proptest! {
     }
 
     #[test]
-    fn a_link_that_dies_loses_nothing_and_other_losses_are_passed_on(case in case(), when in 0..80 * MS, link in 0u8..4) {
+    fn a_link_that_dies_loses_nothing_and_other_losses_are_passed_on(
+        case in case(),
+        when in 0..80 * MS,
+        link in 0u8..4,
+    ) {
         let mut case = case;
         case.delays.push(MS);
         let death = Some((link % case.delays.len() as u8, when));

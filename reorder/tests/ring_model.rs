@@ -33,18 +33,22 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         10 => (0u8..3, any::<u8>()).prop_map(|(link, body)| Op::Push { link, body }),
         2 => (-3i64..40).prop_map(|back| Op::Ack { back }),
-        4 => (-2i64..40, 0u8..3, 0u8..3).prop_map(|(back, tries, link)| Op::Repeat { back, tries, link }),
+        4 => (-2i64..40, 0u8..3, 0u8..3)
+            .prop_map(|(back, tries, link)| Op::Repeat { back, tries, link }),
         1 => Just(Op::Expire),
         3 => (0..10 * MS).prop_map(|ns| Op::Wait { ns }),
         1 => (0..1000 * MS).prop_map(|ns| Op::Back { ns }),
-        1 => prop::bool::weighted(0.1).prop_map(|again| if again { Op::Restart } else { Op::Expire }),
+        1 => prop::bool::weighted(0.1)
+            .prop_map(|again| if again { Op::Restart } else { Op::Expire }),
     ]
 }
 
 proptest! {
     #[test]
-    fn does_what_the_model_does(base in prop_oneof![any::<u32>(), u32::MAX - 50..=u32::MAX],
-                                ops in prop::collection::vec(op(), 1..300)) {
+    fn does_what_the_model_does(
+        base in prop_oneof![any::<u32>(), u32::MAX - 50..=u32::MAX],
+        ops in prop::collection::vec(op(), 1..300),
+    ) {
         let mut base = base;
         let mut ring = Ring::new(Limits { keep_ns: KEEP, min_ns: MIN, max_bytes: 1 << 20 });
         let mut sent: Vec<Sent> = Vec::new();
@@ -69,14 +73,21 @@ proptest! {
                     prop_assert_eq!(freed, before - sent.len());
                 }
                 Op::Repeat { back, tries, link } => {
-                    let entry = ring.take_for_repeat(Seq(base.wrapping_add((end - back) as u32)), now, tries);
+                    let entry = ring.take_for_repeat(
+                        Seq(base.wrapping_add((end - back) as u32)),
+                        now,
+                        tries,
+                    );
                     let want = sent.iter_mut().find(|sent| sent.at == end - back).filter(|sent| {
                         sent.repeated.len() < tries.into()
                             && sent.repeated.last().is_none_or(|last| passed - last >= MIN)
                     });
                     prop_assert_eq!(entry.is_some(), want.is_some());
                     if let (Some(entry), Some(want)) = (entry, want) {
-                        prop_assert_eq!((entry.link, &entry.frame[..]), (want.link, &[want.body][..]));
+                        prop_assert_eq!(
+                            (entry.link, &entry.frame[..]),
+                            (want.link, &[want.body][..])
+                        );
                         entry.link = link;
                         want.link = link;
                         want.repeated.push(passed);
@@ -96,7 +107,13 @@ proptest! {
                     base = base.wrapping_add(end as u32).wrapping_add(1_000_000);
                     end = 0;
                     ring.push(now, Seq(base), 0, vec![1]);
-                    sent = vec![Sent { at: 0, link: 0, body: 1, pushed: passed, repeated: Vec::new() }];
+                    sent = vec![Sent {
+                        at: 0,
+                        link: 0,
+                        body: 1,
+                        pushed: passed,
+                        repeated: Vec::new(),
+                    }];
                     end += 1;
                 }
             }
@@ -105,14 +122,17 @@ proptest! {
             prop_assert_eq!(ring.len(), sent.len());
             for link in 0..3 {
                 let want = sent.iter().filter(|sent| sent.link == link);
-                let want: Vec<Seq> = want.map(|sent| Seq(base.wrapping_add(sent.at as u32))).collect();
+                let want: Vec<Seq> =
+                    want.map(|sent| Seq(base.wrapping_add(sent.at as u32))).collect();
                 prop_assert_eq!(ring.on_link(link), want);
             }
         }
     }
 
     #[test]
-    fn memory_is_bounded_and_the_youngest_stay(sizes in prop::collection::vec(0usize..3000, 1..400)) {
+    fn memory_is_bounded_and_the_youngest_stay(
+        sizes in prop::collection::vec(0usize..3000, 1..400),
+    ) {
         let limits = Limits { keep_ns: KEEP, min_ns: MIN, max_bytes: 100_000 };
         let mut ring = Ring::new(limits);
         for (at, size) in sizes.iter().enumerate() {

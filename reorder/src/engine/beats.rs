@@ -124,8 +124,8 @@ impl Engine {
             };
             let mut frame = out.recycle();
             beat.encode(&mut frame);
-            // On a slow link, heartbeats are a percent of the rate. They are part of it, and not sent
-            // on top of it.
+            // On a slow link, heartbeats are a percent of the rate. They are part of it, and not
+            // sent on top of it.
             let bytes = frame.len() + self.settings.overhead;
             peer.tx.spend(link.number, bytes);
             self.nic_buckets.spent(link.own_port, bytes);
@@ -279,8 +279,8 @@ impl Engine {
         }
     }
 
-    /// Forgets peers of which nothing was heard for long. Only without a controller, which otherwise
-    /// says who is gone.
+    /// Forgets peers of which nothing was heard for long. Only without a controller, which
+    /// otherwise says who is gone.
     pub(super) fn forget_silent(&mut self, now: Nanos) {
         let gone: Vec<Mac> = self
             .peers

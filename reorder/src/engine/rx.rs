@@ -1,5 +1,5 @@
-//! What arrives from a peer: its sequence as far as it is believed, the frames that wait for others,
-//! and broadcasts.
+//! What arrives from a peer: its sequence as far as it is believed, the frames that wait for
+//! others, and broadcasts.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -147,8 +147,9 @@ impl Rx {
         believed
     }
 
-    /// Keeps a frame whose sequence is not believed, if there is `room`. Buffers that are not needed
-    /// any more go to `done`: there are never so many frames here that they would be believed.
+    /// Keeps a frame whose sequence is not believed, if there is `room`. Buffers that are not
+    /// needed any more go to `done`: there are never so many frames here that they would be
+    /// believed.
     pub(super) fn doubt(
         &mut self,
         now: Nanos,

@@ -46,7 +46,8 @@ impl Engine {
                 json!({
                     "link": link.number, "own_port": link.own_port, "peer_port": link.peer_port,
                     "heard": link.hears, "usable": usable & link.bit() != 0,
-                    "rate_bps": u64::from(link.rate_kbps()) * 1000, "weight_ppm": link.configured.weight,
+                    "rate_bps": u64::from(link.rate_kbps()) * 1000,
+                    "weight_ppm": link.configured.weight,
                     "granted_bps": self.granter.grant(peer.mac, link.number),
                     "sent": link.sent_frames, "received": link.received_frames, "lost": link.lost,
                     "repeated": link.repeated, "rtt_us": link.round_trip_ns.map(|trip| trip / 1000),

@@ -166,7 +166,9 @@ proptest! {
             match op {
                 Op::Peer(peer, links) => granter.set_peer(peer, links),
                 Op::Gone(peer) => granter.remove_peer(peer),
-                Op::Demand(peer, bps) => { granter.demand(now, peer, bps); }
+                Op::Demand(peer, bps) => {
+                    granter.demand(now, peer, bps);
+                }
                 Op::Arrived(peer, bytes) => granter.arrived(peer, bytes),
                 Op::Nic(nic, bps) => granter.set_nic(nic, bps),
                 Op::Total(nic, bytes) => {
@@ -179,16 +181,30 @@ proptest! {
                     let settings = &granter.settings;
                     for (&nic, state) in &granter.nics {
                         let of = |idle: bool| -> f64 {
-                            let peers = granter.peers.values().filter(|peer| peer.active_at.is_none_or(|at| now - at > settings.idle_ns) == idle);
-                            peers.flat_map(|peer| peer.links.iter().zip(&peer.grants)).filter(|(link, _)| link.nic == nic).map(|(_, grant)| grant).sum()
+                            let peers = granter.peers.values().filter(|peer| {
+                                peer.active_at.is_none_or(|at| now - at > settings.idle_ns) == idle
+                            });
+                            peers
+                                .flat_map(|peer| peer.links.iter().zip(&peer.grants))
+                                .filter(|(link, _)| link.nic == nic)
+                                .map(|(_, grant)| grant)
+                                .sum()
                         };
                         let (capacity, idle) = (state.capacity_bps, of(true));
                         prop_assert!(of(false) <= capacity * settings.headroom * 1.000_001);
-                        prop_assert!(of(false) + idle <= capacity * (settings.headroom + settings.floor) * 1.000_001);
+                        prop_assert!(
+                            of(false) + idle
+                                <= capacity * (settings.headroom + settings.floor) * 1.000_001
+                        );
                     }
                     for peer in granter.peers.values() {
                         prop_assert_eq!(peer.links.len(), peer.grants.len());
-                        prop_assert!(peer.links.iter().zip(&peer.grants).all(|(link, &grant)| grant >= 0.0 && grant <= link.limit_bps * 1.000_001));
+                        prop_assert!(peer
+                            .links
+                            .iter()
+                            .zip(&peer.grants)
+                            .all(|(link, &grant)| grant >= 0.0
+                                && grant <= link.limit_bps * 1.000_001));
                     }
                 }
             }

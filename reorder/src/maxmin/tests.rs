@@ -206,7 +206,10 @@ proptest! {
             prop_assert!(own.iter().zip(&sender.own_bps).all(|(load, bps)| *load <= bps + 1e-6));
             prop_assert!(links.iter().sum::<f64>() <= sender.demand_bps + 1e-6);
         }
-        prop_assert!(load.iter().zip(&nics).all(|(load, bps)| *load <= bps + 1e-6), "{load:?} {nics:?}");
+        prop_assert!(
+            load.iter().zip(&nics).all(|(load, bps)| *load <= bps + 1e-6),
+            "{load:?} {nics:?}"
+        );
     }
 
     /// Equal senders get equal links, and small changes of a demand change little. (Where many
@@ -222,7 +225,11 @@ proptest! {
         }
         let mut nudged = senders.clone();
         nudged[0].demand_bps += nudge;
-        let change = totals(&max_min(&nics, &nudged)).iter().zip(totals(&max_min(&nics, &senders))).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        let change = totals(&max_min(&nics, &nudged))
+            .iter()
+            .zip(totals(&max_min(&nics, &senders)))
+            .map(|(a, b)| (a - b).abs())
+            .fold(0.0, f64::max);
         prop_assert!(change < 1e-3, "{change}");
     }
 }

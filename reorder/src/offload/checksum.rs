@@ -141,14 +141,21 @@ mod tests {
         }
 
         #[test]
-        fn pieces_at_even_offsets_add_up(bytes in proptest::collection::vec(any::<u8>(), 0..200), at in 0usize..100) {
+        fn pieces_at_even_offsets_add_up(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+            at in 0usize..100,
+        ) {
             let (head, tail) = bytes.split_at((2 * at).min(bytes.len() & !1));
             prop_assert_eq!(add(sum(head), sum(tail)), sum(&bytes));
         }
 
         #[test]
-        fn an_update_is_as_good_as_a_new_sum(mut words in proptest::collection::vec(1u16..0xffff, 2..20), new in 1u16..0xffff) {
-            let bytes = |words: &[u16]| words.iter().flat_map(|w| w.to_be_bytes()).collect::<Vec<u8>>();
+        fn an_update_is_as_good_as_a_new_sum(
+            mut words in proptest::collection::vec(1u16..0xffff, 2..20),
+            new in 1u16..0xffff,
+        ) {
+            let bytes =
+                |words: &[u16]| words.iter().flat_map(|w| w.to_be_bytes()).collect::<Vec<u8>>();
             let checksum = !sum(&bytes(&words));
             let old = std::mem::replace(&mut words[1], new);
             let updated = update(checksum, old, new);

@@ -41,9 +41,9 @@ fn nics_have_rates_where_they_are_given() {
 #[test]
 fn everything_can_be_set() {
     let options = parse(
-        "--plain p --wire w --mac 02:00:00:00:00:0A --mtu-wire 9000 --overhead 0 --udp-unordered --max-memory 1.5M \
-         --gro off --repair-ms 0 --hbspan-ms 250 --status /run/s --log-level debug \
-         --watchdog-ms 500 --realtime",
+        "--plain p --wire w --mac 02:00:00:00:00:0A --mtu-wire 9000 --overhead 0 --udp-unordered \
+         --max-memory 1.5M --gro off --repair-ms 0 --hbspan-ms 250 --status /run/s \
+         --log-level debug --watchdog-ms 500 --realtime",
     );
     let expected = Options {
         mode: Mode::Bridge { wire: "w".into() },
@@ -108,9 +108,8 @@ fn help_and_version_are_no_mistakes() {
     assert!(
         matches!(parse("--help"), Err(NoOptions::Asked(text)) if text.contains("--udp-unordered"))
     );
-    assert!(
-        matches!(parse("--version"), Err(NoOptions::Asked(text)) if text.starts_with("ri2n-reorder "))
-    );
+    let Err(NoOptions::Asked(version)) = parse("--version") else { panic!("no version") };
+    assert!(version.starts_with("ri2n-reorder "));
 }
 
 #[test]
@@ -142,7 +141,9 @@ proptest! {
 
     #[test]
     fn any_value_of_an_option_is_read_or_refused(
-        option in proptest::sample::select(vec!["--wire", "--mac", "--max-memory", "--plain", "--status"]),
+        option in proptest::sample::select(vec![
+            "--wire", "--mac", "--max-memory", "--plain", "--status",
+        ]),
         value in "[0-9a-zA-Z=,.:/é -]{0,20}",
     ) {
         let _ = Options::parse(["ri2n-reorder", "--autonomous", option, &value]);

@@ -390,7 +390,9 @@ impl<M: Merge> Outlets<M> {
                 nics.iter().map(|nic| (nic.name.clone(), nic.count.value())).collect()
             }
         };
-        json!({ "plain": self.plain.count.value(), "wire": wire, "no_such_port": self.no_such_port })
+        json!({
+            "plain": self.plain.count.value(), "wire": wire, "no_such_port": self.no_such_port,
+        })
     }
 }
 

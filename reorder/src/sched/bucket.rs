@@ -106,7 +106,8 @@ mod tests {
         assert!(bucket.has_credit());
         bucket.spend(1_000);
         assert!(!bucket.has_credit());
-        assert_eq!(bucket.ready_at(0), 999_000_001); // 999 bytes of debt, and a billionth of a byte more
+        // There are 999 bytes of debt, and a billionth of a byte more.
+        assert_eq!(bucket.ready_at(0), 999_000_001);
         bucket.refill(999_000_000);
         assert!(!bucket.has_credit());
         bucket.refill(999_000_001);
@@ -142,7 +143,10 @@ mod tests {
     proptest! {
         /// To the byte, never more is sent than the rate allows, plus the depth and one frame.
         #[test]
-        fn never_more_than_rate_and_depth(rate in 1u64..2_000_000_000, frames in prop::collection::vec((0u64..2_000_000, 60usize..1_514), 1..200)) {
+        fn never_more_than_rate_and_depth(
+            rate in 1u64..2_000_000_000,
+            frames in prop::collection::vec((0u64..2_000_000, 60usize..1_514), 1..200),
+        ) {
             let depth = 6_056;
             let mut bucket = Bucket::new(0, rate, depth);
             let (mut now, mut sent) = (0u64, 0u64);
@@ -153,7 +157,8 @@ mod tests {
                     bucket.spend(bytes);
                     sent += bytes as u64;
                 }
-                let allowed = u128::from(now) * u128::from(rate) / 1_000_000_000 + u128::from(depth) + 1_514;
+                let allowed =
+                    u128::from(now) * u128::from(rate) / 1_000_000_000 + u128::from(depth) + 1_514;
                 prop_assert!(u128::from(sent) <= allowed, "{sent} sent, {allowed} allowed");
             }
         }
@@ -161,7 +166,10 @@ mod tests {
         /// A sender that always has something gets exactly the whole rate, however often the bucket
         /// is looked at.
         #[test]
-        fn gets_the_whole_rate(rate in 1_000u64..1_000_000_000, steps in prop::collection::vec(1u64..100_000, 50..300)) {
+        fn gets_the_whole_rate(
+            rate in 1_000u64..1_000_000_000,
+            steps in prop::collection::vec(1u64..100_000, 50..300),
+        ) {
             let mut bucket = Bucket::new(0, rate, 10_000);
             let (mut now, mut sent) = (0u64, 0u64);
             for step in steps {
@@ -180,11 +188,18 @@ mod tests {
         }
 
         #[test]
-        fn any_order_of_times_and_sizes_is_survived(ops in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>(), any::<usize>()), 1..50)) {
+        fn any_order_of_times_and_sizes_is_survived(
+            ops in prop::collection::vec(
+                (any::<u64>(), any::<u64>(), any::<u64>(), any::<usize>()),
+                1..50,
+            ),
+        ) {
             let mut bucket = Bucket::new(0, 1, 1);
             for (now, rate, depth, bytes) in ops {
                 bucket.set(now, rate, depth);
-                prop_assert!(bucket.time_to_full(0) == 0 || bucket.credit < bucket.depth || rate == 0);
+                prop_assert!(
+                    bucket.time_to_full(0) == 0 || bucket.credit < bucket.depth || rate == 0
+                );
                 bucket.spend(bytes);
                 let ready = bucket.ready_at(now);
                 prop_assert!(ready >= now);

@@ -347,7 +347,9 @@ mod tests {
         /// Compared with what was pushed: order within flows, the sums, and that nothing is left
         /// behind.
         #[test]
-        fn nothing_is_lost_or_overtaken(steps in prop::collection::vec((0u16..8, 60usize..1514, any::<bool>()), 1..400)) {
+        fn nothing_is_lost_or_overtaken(
+            steps in prop::collection::vec((0u16..8, 60usize..1514, any::<bool>()), 1..400),
+        ) {
             let mut queue = FairQueue::new(QueueSettings::default());
             let mut waiting: Vec<VecDeque<(usize, u8)>> = vec![VecDeque::new(); 8];
             let mut count = [0u8; 8];
@@ -365,7 +367,10 @@ mod tests {
                 }
                 let held: usize = waiting.iter().map(VecDeque::len).sum();
                 let bytes: usize = waiting.iter().flatten().map(|frame| frame.0).sum();
-                prop_assert_eq!((queue.len(), queue.bytes(), queue.is_empty()), (held, bytes, held == 0));
+                prop_assert_eq!(
+                    (queue.len(), queue.bytes(), queue.is_empty()),
+                    (held, bytes, held == 0)
+                );
             }
         }
     }

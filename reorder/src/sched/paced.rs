@@ -298,7 +298,10 @@ mod tests {
         /// something is picked at that time.
         #[test]
         fn a_link_is_picked_at_the_time_that_was_said(
-            rates in prop::collection::vec(prop_oneof![Just(0u64), 1_000_000u64..10_000_000_000], 1..5),
+            rates in prop::collection::vec(
+                prop_oneof![Just(0u64), 1_000_000u64..10_000_000_000],
+                1..5,
+            ),
             debts in prop::collection::vec((0usize..100_000, 0..2 * MS), 5),
         ) {
             let mut links = paced(&rates);
@@ -309,7 +312,11 @@ mod tests {
             let nic_at = |link: u8| debts[usize::from(link)].1;
             let at = links.next_ready(0, usable, nic_at);
             if at > 0 {
-                prop_assert_eq!(links.pick(at.min(1_000 * MS) - 1, FULL, usable, |link| nic_at(link) < at.min(1_000 * MS)), None);
+                prop_assert_eq!(
+                    links.pick(at.min(1_000 * MS) - 1, FULL, usable, |link| nic_at(link)
+                        < at.min(1_000 * MS)),
+                    None
+                );
             }
             if at < Nanos::MAX {
                 prop_assert!(links.pick(at, FULL, usable, |link| nic_at(link) <= at).is_some());
@@ -319,7 +326,10 @@ mod tests {
         /// While frames wait, every link carries its whole rate, in bursts no longer than the
         /// depth.
         #[test]
-        fn every_link_carries_its_rate(rates in prop::collection::vec(1_000_000u64..10_000_000_000, 1..5), late in 0u64..150_000) {
+        fn every_link_carries_its_rate(
+            rates in prop::collection::vec(1_000_000u64..10_000_000_000, 1..5),
+            late in 0u64..150_000,
+        ) {
             let mut links = paced(&rates);
             let usable = (1u64 << rates.len()) - 1;
             let mut carried = vec![0u64; rates.len()];
@@ -339,7 +349,10 @@ mod tests {
             for (link, &rate) in rates.iter().enumerate() {
                 let earned = rate as f64 / 8.0 * 0.02;
                 let slack = (depth(rate / 8, FULL as u64) + FULL as u64) as f64;
-                prop_assert!((carried[link] as f64 - earned).abs() <= slack + 1.0, "{carried:?} {rates:?}");
+                prop_assert!(
+                    (carried[link] as f64 - earned).abs() <= slack + 1.0,
+                    "{carried:?} {rates:?}"
+                );
             }
         }
     }

@@ -148,10 +148,13 @@ mod tests {
     proptest! {
         /// Bytes follow the weights, and nothing is sent in longer bursts than the paper's C.
         #[test]
-        fn bytes_follow_weights(weights in prop::collection::vec(1u32..20, 2..6), sizes in prop::collection::vec(60usize..1_514, 1..20)) {
+        fn bytes_follow_weights(
+            weights in prop::collection::vec(1u32..20, 2..6),
+            sizes in prop::collection::vec(60usize..1_514, 1..20),
+        ) {
             let mut links = weighted(&weights);
             let total: u32 = weights.iter().sum();
-                let least = *weights.iter().min().unwrap_or(&1);
+            let least = *weights.iter().min().unwrap_or(&1);
             let usable = (1 << weights.len()) - 1;
             let mut carried = vec![0f64; weights.len()];
             let (mut last, mut row) = (None, 0);
@@ -169,12 +172,18 @@ mod tests {
             let sum: f64 = carried.iter().sum();
             for (link, &weight) in weights.iter().enumerate() {
                 let share = f64::from(weight) / f64::from(total);
-                prop_assert!((carried[link] / sum - share).abs() < 0.02, "{carried:?} for {weights:?}");
+                prop_assert!(
+                    (carried[link] / sum - share).abs() < 0.02,
+                    "{carried:?} for {weights:?}"
+                );
             }
         }
 
         #[test]
-        fn bursts_of_one_size_are_no_longer_than_c(weights in prop::collection::vec(1u32..100_000, 2..6), size in 60usize..1_514) {
+        fn bursts_of_one_size_are_no_longer_than_c(
+            weights in prop::collection::vec(1u32..100_000, 2..6),
+            size in 60usize..1_514,
+        ) {
             let mut links = weighted(&weights);
             let least = *weights.iter().min().unwrap_or(&1);
             let (mut last, mut row) = (None, 0);
@@ -182,12 +191,20 @@ mod tests {
                 let link = links.pick(size, (1 << weights.len()) - 1);
                 row = if link == last { row + 1 } else { 1 };
                 last = link;
-                prop_assert!(link.is_some_and(|link| row <= weights[usize::from(link)].div_ceil(least)), "{row} on {link:?}");
+                prop_assert!(
+                    link.is_some_and(|link| row <= weights[usize::from(link)].div_ceil(least)),
+                    "{row} on {link:?}"
+                );
             }
         }
 
         #[test]
-        fn a_pick_is_usable_whatever_comes(ops in prop::collection::vec((any::<u8>(), any::<u32>(), any::<usize>(), any::<u64>()), 1..60)) {
+        fn a_pick_is_usable_whatever_comes(
+            ops in prop::collection::vec(
+                (any::<u8>(), any::<u32>(), any::<usize>(), any::<u64>()),
+                1..60,
+            ),
+        ) {
             let mut links = Weighted::new(1_514);
             for (link, weight, bytes, usable) in ops {
                 links.set(link, weight);

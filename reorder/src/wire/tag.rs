@@ -86,7 +86,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pop_undoes_push(frame in prop::collection::vec(any::<u8>(), 14..200), vid in 0u16..4096, pcp in 0u8..8) {
+        fn pop_undoes_push(
+            frame in prop::collection::vec(any::<u8>(), 14..200),
+            vid in 0u16..4096,
+            pcp in 0u8..8,
+        ) {
             let mut tagged = frame.clone();
             push_tag(&mut tagged, vid, pcp);
             prop_assert_eq!(tagged.len(), frame.len() + 4);

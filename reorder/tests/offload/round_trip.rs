@@ -27,7 +27,8 @@ fn change() -> impl Strategy<Value = Change> {
         20 => Just(Change::None),
         1 => Just(Change::Lost),
         1 => Just(Change::Twice),
-        2 => prop::sample::select(vec![ACK | PSH, ACK | FIN, ACK | ECE, ACK | CWR, 0]).prop_map(Change::Flags),
+        2 => prop::sample::select(vec![ACK | PSH, ACK | FIN, ACK | ECE, ACK | CWR, 0])
+            .prop_map(Change::Flags),
         2 => (0usize..300).prop_map(Change::Size),
         1 => Just(Change::Ack),
         1 => Just(Change::Congested),

@@ -192,7 +192,11 @@ fn a_clock_that_goes_back_stops_nothing() {
 
 proptest! {
     #[test]
-    fn marking_keeps_the_checksum_and_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..80), ecn in 1u8..3, header in any::<[u8; 20]>()) {
+    fn marking_keeps_the_checksum_and_never_panics(
+        bytes in prop::collection::vec(any::<u8>(), 0..80),
+        ecn in 1u8..3,
+        header in any::<[u8; 20]>(),
+    ) {
         mark_congestion(&mut bytes.clone());
         let mut frame = ipv4(ecn, 0);
         frame[16..24].copy_from_slice(&header[..8]);
@@ -206,9 +210,17 @@ proptest! {
 
     /// Bytes are counted right, and every frame leaves once, in order, or is dropped once.
     #[test]
-    fn accounts_for_every_frame(ops in prop::collection::vec((any::<bool>(), 0u64..40, 60usize..1_500), 1..400)) {
-        let mut queue = Queue::new(QueueSettings { max_frames: 50, max_bytes: 40_000, interval_ns: 20 * MS, ..QueueSettings::default() });
-        let (mut now, mut refused, mut dropped, mut out, mut pushed) = (0, 0u64, Vec::new(), Vec::new(), 0u64);
+    fn accounts_for_every_frame(
+        ops in prop::collection::vec((any::<bool>(), 0u64..40, 60usize..1_500), 1..400),
+    ) {
+        let mut queue = Queue::new(QueueSettings {
+            max_frames: 50,
+            max_bytes: 40_000,
+            interval_ns: 20 * MS,
+            ..QueueSettings::default()
+        });
+        let (mut now, mut refused, mut dropped, mut out, mut pushed) =
+            (0, 0u64, Vec::new(), Vec::new(), 0u64);
         for (push, wait, size) in ops {
             now += wait * MS / 8;
             if push {
@@ -221,7 +233,10 @@ proptest! {
                 out.extend(got);
             }
             prop_assert!(queue.len() <= 50 && queue.bytes() <= 40_000);
-            prop_assert_eq!(queue.bytes(), queue.frames.iter().map(|(_, frame)| frame.len()).sum::<usize>());
+            prop_assert_eq!(
+                queue.bytes(),
+                queue.frames.iter().map(|(_, frame)| frame.len()).sum::<usize>()
+            );
         }
         prop_assert_eq!(queue.drops(), refused + dropped.len() as u64);
         prop_assert_eq!(pushed, refused + (dropped.len() + out.len() + queue.len()) as u64);
