@@ -113,8 +113,8 @@ fn a_taps_frames_have_their_tag_apart() {
 }
 
 #[test]
-fn what_is_no_free_tap_is_one_line() {
-    in_namespace("what_is_no_free_tap_is_one_line", || {
+fn a_name_without_a_free_tap_is_refused_in_one_line() {
+    in_namespace("a_name_without_a_free_tap_is_refused_in_one_line", || {
         make_tap("mine");
         make_veth("veth0", "veth1");
         let opened = Tap::open("mine", true, true).unwrap();

@@ -259,7 +259,7 @@ fn a_restarted_sender_is_taken_over() {
 }
 
 #[test]
-fn what_is_replayed_or_forged_costs_a_counter_and_no_more() {
+fn a_replayed_or_forged_frame_costs_a_counter_and_no_more() {
     let mut world = two_hosts(&[LINK_BPS; 2], 29);
     world.send(1, 0, 1_000, 300);
     world.run(200 * MS);

@@ -12,7 +12,7 @@ use ri2n_reorder::seq::Seq;
 use ri2n_reorder::wire::{self, repeat, Body, DataHead, Heartbeat, Mac, Message};
 
 #[test]
-fn control_of_ever_new_hosts_is_kept_of_no_more_than_there_may_be() {
+fn control_of_ever_new_hosts_is_remembered_for_a_bounded_number() {
     let mut host = with_peer(settings());
     for number in 2..3 * MAX_PEERS {
         host.control(20 + number, peer(number), Body::Gone);
@@ -92,7 +92,7 @@ fn a_dead_peer_is_not_called_more_often_than_an_idle_one() {
 }
 
 #[test]
-fn what_was_to_be_repeated_to_a_peer_that_is_not_striped_to_any_more_keeps_nobody_awake() {
+fn repeats_for_a_peer_that_is_not_striped_to_any_more_keep_nobody_awake() {
     let mut host = with_peer(settings());
     host.send(peer(1), 50);
     host.run(MS);
@@ -146,7 +146,7 @@ fn frames_kept_for_dead_peers_leave_room_for_those_of_the_living() {
 }
 
 #[test]
-fn what_need_not_wait_is_delivered_once_however_little_memory_there_is() {
+fn frames_that_need_not_wait_are_delivered_once_however_little_memory_there_is() {
     let mut host = with_peer(Settings { max_memory: 8_000, ..settings() });
     // Sequence 0 is missing. A quarter of the memory is for frames that wait for it.
     host.data(peer(1), 1, 0, 1_400);
@@ -211,7 +211,7 @@ fn a_frame_of_an_old_session_that_was_not_believed_is_none_of_the_new_one() {
 }
 
 #[test]
-fn what_a_session_that_is_over_had_granted_holds_no_link_back() {
+fn grants_of_a_session_that_is_over_hold_no_link_back() {
     let mut host = with_peer(settings());
     let rate =
         |host: &Host| host.described(peer(1)).unwrap()["links"][1]["rate_bps"].as_u64().unwrap();
@@ -257,7 +257,7 @@ fn a_peer_that_takes_us_for_another_session_is_told_at_once() {
 }
 
 #[test]
-fn whoever_asks_for_frames_that_never_were_gets_none_and_is_counted() {
+fn requests_for_frames_that_were_never_sent_are_counted_and_get_none() {
     let mut host = with_peer(settings());
     host.send(peer(1), 50);
     host.run(MS);

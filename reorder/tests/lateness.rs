@@ -230,7 +230,7 @@ fn a_peer_that_is_silent_is_not_flooded() {
 /// Frames that are missing when a host loses its CPU, and arrive meanwhile, are not lost: nobody
 /// looked.
 #[test]
-fn what_came_while_its_host_had_no_cpu_is_not_given_up() {
+fn frames_that_arrived_while_their_host_had_no_cpu_are_not_given_up() {
     let mut world = pair(false, Mode::RoundRobin, 2, 13);
     let longer = Fault { delay_ns: 15 * MS, ..Fault::default() };
     world.faults.insert(((1, 1), (0, 1)), longer);

@@ -297,7 +297,7 @@ fn one_flipped_bit_of_next_cuts_nobody() {
 
 /// There is only a trickle, in which nothing soon exceeds what was wrongly believed.
 #[test]
-fn what_several_frames_say_that_is_wrong_is_given_up() {
+fn a_wrong_number_in_several_frames_is_given_up() {
     const SLOW: u64 = 200;
     for links in 1..=2 {
         for by in [

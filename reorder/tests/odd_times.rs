@@ -355,7 +355,7 @@ fn with_next_to_no_memory_the_slow_link_is_not_waited_for() {
 }
 
 #[test]
-fn several_peers_together_hold_no_more_than_may_be_held() {
+fn several_peers_together_hold_no_more_than_the_limit() {
     let mut world = small(6, 64 << 10);
     (1..6).for_each(|host| _ = world.send(host, 0, 3_000, 1000));
     let held = max_held(&mut world);
@@ -374,7 +374,7 @@ fn is_new_broadcast(world: &mut World, number: u16) -> bool {
 }
 
 #[test]
-fn what_comes_64_broadcasts_late_is_known() {
+fn a_broadcast_that_is_64_late_is_known() {
     let mut world = friends(&alike(2, &[LINK_BPS; 2]), Mode::Paced, 29);
     for (number, known) in [
         (100, false),
@@ -390,7 +390,7 @@ fn what_comes_64_broadcasts_late_is_known() {
 }
 
 #[test]
-fn a_number_that_broadcasts_come_to_again_is_new_again() {
+fn a_broadcast_number_that_is_reached_again_is_new_again() {
     let mut world = friends(&alike(2, &[LINK_BPS; 2]), Mode::Paced, 29);
     // Numbers wrap round after 65,536. Copies arrive within a tenth of a second.
     for (elapsed_ms, new) in [(0, true), (90, false), (20, true), (90, false), (20, true)] {
@@ -417,7 +417,7 @@ fn a_helper_that_ends_hands_its_traffic_over_and_is_found_again() {
 }
 
 #[test]
-fn what_was_to_be_repeated_when_all_links_went_is_repeated_when_they_are_back() {
+fn repeats_that_had_no_link_are_sent_when_links_are_back() {
     let mut world = two_hosts(37);
     world.send(1, 0, 10_000, 300);
     world.run(200 * MS);

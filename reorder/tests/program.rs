@@ -28,7 +28,7 @@ fn line(output: &Output) -> String {
 }
 
 #[test]
-fn a_wrong_option_is_one_line_and_2() {
+fn a_wrong_option_gives_one_line_and_exit_code_2() {
     for (arguments, said) in
         [("--gro perhaps", "perhaps"), ("--autonomous", "--wire"), ("--what", "--what")]
     {
@@ -42,7 +42,7 @@ fn a_wrong_option_is_one_line_and_2() {
 }
 
 #[test]
-fn a_missing_device_is_one_line_and_1() {
+fn a_missing_device_gives_one_line_and_exit_code_1() {
     let output = program("--plain no-such-tap").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(line(&output).contains("there is no interface"), "{output:?}");

@@ -464,7 +464,7 @@ fn one_wrong_heartbeat_does_not_end_a_session_but_all_links_together_move_it() {
 }
 
 #[test]
-fn what_an_idle_link_said_long_ago_does_not_come_to_look_new() {
+fn a_number_that_an_idle_link_said_long_ago_never_looks_new() {
     let mut buffer = ReorderBuffer::new(64, 1 << 20);
     buffer.newer(0, 1, Seq(0));
     let mut next = Seq(0);

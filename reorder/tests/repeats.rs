@@ -95,7 +95,7 @@ fn a_frame_that_comes_back_ends_what_was_asked_for_before() {
 }
 
 #[test]
-fn what_was_to_be_repeated_in_one_mode_is_not_in_another() {
+fn repeats_of_one_mode_are_not_sent_in_another() {
     let mut host = sent_by_the_fast_link(4);
     host.ask_again(peer(1), 4);
     host.this_host(2, Mode::RoundRobin);

@@ -64,7 +64,7 @@ fn one_slow_answer_moves_the_round_trip_by_an_eighth() {
 }
 
 #[test]
-fn a_clock_that_goes_back_keeps_nothing_waiting_though_nothing_comes() {
+fn a_clock_that_goes_back_keeps_nothing_waiting_even_without_frames() {
     let mut host = with_peer(settings());
     host.run(S);
     beats(&mut host, [1, 1], 1, 0);

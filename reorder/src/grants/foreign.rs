@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_to_be_read_is_no_foreign_traffic() {
+    fn frames_that_wait_to_be_read_are_no_foreign_traffic() {
         let mut foreign = Foreign::default();
         // Up to 64 full frames that the kernel counted and the helper did not read yet, in no
         // order.

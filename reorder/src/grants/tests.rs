@@ -82,7 +82,7 @@ fn silence_of_30_ms_makes_idle() {
 }
 
 #[test]
-fn several_links_to_a_nic_have_a_part_each_of_what_idle_peers_may_begin_with() {
+fn several_links_to_a_nic_share_the_rate_with_which_idle_peers_may_begin() {
     let mut granter = granter(&[('C', &[0]), ('D', &[0])]);
     granter.set_peer('B', (0..3).map(|own| GrantLink { nic: 0, ..link(own) }).collect());
     granter.demand(0, 'D', f64::INFINITY);

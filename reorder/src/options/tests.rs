@@ -65,7 +65,7 @@ fn everything_can_be_set() {
 }
 
 #[test]
-fn what_makes_no_sense_is_one_line_that_names_the_option() {
+fn a_value_that_makes_no_sense_gives_one_line_with_the_option() {
     for (line, said) in [
         ("--gro maybe", "'--gro <on|off>' [possible values: on, off]"),
         ("--nonsense", "'--nonsense'"),

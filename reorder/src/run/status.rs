@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_that_do_not_read_hold_nothing_up_and_are_no_more_than_some() {
+    fn readers_that_do_not_read_hold_nothing_up_and_are_bounded() {
         let folder = Folder::new("slow");
         let path = folder.0.join("s");
         let mut socket = StatusSocket::bind(&path).unwrap();

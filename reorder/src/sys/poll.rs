@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn room_to_write_and_a_closed_end_are_told() {
+    fn room_to_write_and_a_closed_end_are_reported() {
         let mut poller = Poller::new().unwrap();
         let (here, there) = UnixStream::pair().unwrap();
         poller.add(&there, 1, Interest { read: true, write: true }).unwrap();
