@@ -41,7 +41,7 @@ fn main() {
         row(&format!("two engines, frames of {bytes} bytes"), || pair.carry(FRAMES, bytes));
         assert!(
             pair.delivered as f64 > 0.99 * (RUNS as u64 * FRAMES) as f64,
-            "{} came",
+            "{} arrived",
             pair.delivered
         );
     }

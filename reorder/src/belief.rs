@@ -301,9 +301,9 @@ mod tests {
         assert_eq!(
             deny(&mut position, 50, 1, 425),
             Some(Seq(430)),
-            "the newest that one of them said last"
+            "the newest of what each link said last"
         );
-        assert_eq!(position.denied(60 * MS, 0b11, 0), None, "it is done with");
+        assert_eq!(position.denied(60 * MS, 0b11, 0), None, "the denial is used up");
     }
 
     #[test]
@@ -329,7 +329,7 @@ mod tests {
             position.heartbeat(7 * MS, Seq(1000), 0, Seq(400));
         }
         assert_eq!(position.denied(26 * MS, 1, 20 * MS), None);
-        assert_eq!(position.denied(26 * MS, 0, 0), None, "nobody is there who could deny");
+        assert_eq!(position.denied(26 * MS, 0, 0), None, "there is nobody to deny it");
         position.settle_clock(MS);
         assert_eq!(position.denied(20 * MS, 1, 20 * MS), None);
         assert_eq!(position.denied(21 * MS, 1, 20 * MS), Some(Seq(400)));
@@ -347,7 +347,7 @@ mod tests {
         let old: Vec<Newer> = [(10, 12), (11, 12), (20, 14)]
             .map(|(ms, seq)| rising.take(ms * MS, Seq(seq), false))
             .into();
-        assert_eq!(old, [Newer::No; 3], "the second is the first again");
+        assert_eq!(old, [Newer::No; 3], "the second one repeats the first");
         assert_eq!(rising.take(30 * MS, Seq(16), false), Newer::Yes);
         assert_eq!(rising.take(40 * MS, Seq(18), false), Newer::Yes);
     }

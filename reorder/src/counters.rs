@@ -217,6 +217,6 @@ mod tests {
         assert!(!counters.count("no_such_counter"));
         assert_eq!(counters.far_ahead, 4);
         let names: std::collections::HashSet<_> = counters.iter().map(|(name, _)| name).collect();
-        assert_eq!(names.len(), counters.iter().count(), "a name twice");
+        assert_eq!(names.len(), counters.iter().count(), "no name comes twice");
     }
 }

@@ -99,7 +99,7 @@ fn a_taps_frames_have_their_tag_apart() {
         wait_for("the frame", || tap.read(&mut [0; 10], &mut cut).ok());
         assert!(
             cut == frame(6, 1000, None)[..cut.capacity()],
-            "what fills the whole room was cut off"
+            "a frame that fills the whole room was cut off"
         );
         assert!(tap.write_tagged(tag, &[]).is_err(), "not an Ethernet frame");
         for room in [64, 65, 99] {
@@ -107,7 +107,11 @@ fn a_taps_frames_have_their_tag_apart() {
             let mut small = Vec::new();
             small.reserve_exact(room);
             wait_for("the frame", || tap.read_tagged(&mut small).ok());
-            assert_eq!(small.len(), small.capacity(), "what fills the whole room was cut off");
+            assert_eq!(
+                small.len(),
+                small.capacity(),
+                "a frame that fills the whole room was cut off"
+            );
         }
     });
 }
@@ -125,13 +129,13 @@ fn a_name_without_a_free_tap_is_refused_in_one_line() {
             refused("nothing"),
             "there is no interface nothing: make it with host-up --helper"
         );
-        assert!(Interfaces::open().unwrap().index("nothing").is_err(), "none was made");
+        assert!(Interfaces::open().unwrap().index("nothing").is_err(), "no TAP was made");
         drop(opened);
         Tap::open("mine", false, false).expect("free again");
         let (made, new) = Tap::open_or_make("nothing", false, false).unwrap();
         assert!(new && Interfaces::open().unwrap().index("nothing").is_ok());
         drop(made);
-        assert!(Interfaces::open().unwrap().index("nothing").is_err(), "it goes with who made it");
+        assert!(Interfaces::open().unwrap().index("nothing").is_err(), "it is gone with its owner");
         let missing = PacketSocket::open("nothing", ETHERTYPE).unwrap_err().0;
         assert_eq!(missing, "NIC nothing: No such device");
     });
@@ -240,7 +244,7 @@ fn packet_sockets_carry_batches_in_order() {
         let max_drops = flood.len() - kept.len();
         assert!(
             drops as usize <= max_drops,
-            "{drops} drops, but only {max_drops} of {} did not come",
+            "{drops} drops, but only {max_drops} of {} did not arrive",
             flood.len()
         );
         ip("link set veth0 down");
@@ -261,7 +265,7 @@ fn interfaces_are_changed_and_counted() {
             (interfaces.mac("veth0").unwrap(), interfaces.mtu("veth0").unwrap()),
             ([2, 0, 0, 0, 0, 9], 1478)
         );
-        assert_eq!(interfaces.speed_bps("veth0"), Some(10_000_000_000), "what a veth says");
+        assert_eq!(interfaces.speed_bps("veth0"), Some(10_000_000_000), "a veth reports this");
         ip("link set veth0 down");
         wait_for("both down", || {
             (!interfaces.is_up("veth0") && !interfaces.is_up("veth1")).then_some(())

@@ -157,7 +157,7 @@ fn a_link_that_may_carry_nothing_takes_over_when_the_one_that_may_is_dead() {
     world.run(50 * MS);
     world.send(1, 0, 10_000, 1_000);
     world.run(200 * MS);
-    assert_eq!(sent(&mut world), 0, "it may carry nothing");
+    assert_eq!(sent(&mut world), 0, "the link may carry nothing");
     world.clear();
     let dead = Fault { blackhole: true, ..Fault::default() };
     world.faults.insert(((1, 1), (0, 1)), dead);
@@ -170,7 +170,7 @@ fn a_link_that_may_carry_nothing_takes_over_when_the_one_that_may_is_dead() {
     whole(&world, 1, 0);
     let before = sent(&mut world);
     world.run(200 * MS);
-    assert_eq!(sent(&mut world), before, "it may carry nothing again");
+    assert_eq!(sent(&mut world), before, "the link may carry nothing again");
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn a_killed_peer_is_left_and_found_again() {
     world.run(200 * MS);
     world.kill(0);
     world.run(50 * MS);
-    assert!(world.to_slots > 0, "what comes back goes by the slot table");
+    assert!(world.to_slots > 0, "frames that come back go by the slot table");
     let before = world.to_slots;
     world.run(100 * MS);
     assert!(world.to_slots >= before + 490, "so does everything after it");

@@ -182,7 +182,7 @@ fn the_frame_that_all_others_wait_for_is_taken_though_no_memory_is_left() {
         host.data(peer(1), seq, 0, 1_400);
     }
     let order: Vec<u8> = host.seen.plain.iter().map(|frame| frame[17]).collect();
-    assert_eq!(order, [0, 1, 2], "what would have to wait is refused, and nothing else");
+    assert_eq!(order, [0, 1, 2], "only frames that would have to wait are refused");
     assert_eq!(host.counter("no_memory"), 1);
 }
 
@@ -206,7 +206,7 @@ fn a_frame_of_an_old_session_that_was_not_believed_is_none_of_the_new_one() {
     assert_eq!(
         (host.seen.plain.len(), host.seen.requests),
         (0, 0),
-        "it is not delivered, and nothing is missing"
+        "the frame is not delivered, and nothing is missing"
     );
 }
 
@@ -227,7 +227,7 @@ fn grants_of_a_session_that_is_over_hold_no_link_back() {
     host.run(20 * MS);
     begin(&mut host);
     assert_eq!(host.counter("restarts"), 1);
-    assert_eq!(rate(&host), 1_000_000_000, "as the controller told");
+    assert_eq!(rate(&host), 1_000_000_000, "as the controller configured");
 }
 
 #[test]
@@ -386,11 +386,7 @@ fn greetings_from_where_no_nic_is_cost_a_counter() {
     for src in [Mac::NONE, Mac::BROADCAST, Mac([1, 0, 0x5e, 0, 0, 1])] {
         host.greeted(&greeting(peer(1), src));
     }
-    assert_eq!(
-        (host.peers(), host.counter("bad_mac")),
-        (0, 3),
-        "nothing is to be sent to everybody"
-    );
+    assert_eq!((host.peers(), host.counter("bad_mac")), (0, 3), "no answer may go to everybody");
     for cnt in [8, 255, 256, u16::MAX] {
         host.greeted(&Heartbeat { cnt, ..greeting(peer(1), peer(9)) });
     }
@@ -417,7 +413,7 @@ fn a_nic_that_another_host_claimed_for_a_while_is_its_owners_again() {
     assert_eq!(
         (host.counter("unknown_peer"), host.counter("unknown_session")),
         (0, 1),
-        "it is known whose it is"
+        "its owner is known"
     );
 }
 

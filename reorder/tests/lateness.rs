@@ -122,7 +122,7 @@ fn detected(world: &mut World) -> Nanos {
     let begun = world.now;
     while deaths(world) == before {
         world.run(MS / 10);
-        assert!(world.now - begun < 10 * S, "it is never found");
+        assert!(world.now - begun < 10 * S, "the dead link is never found");
     }
     world.now - begun
 }
@@ -157,10 +157,10 @@ fn a_dead_link_is_found_while_its_hosts_are_late_now_and_then() {
         let host = world.random.next() as usize % 2;
         world.stall(host, 10 * MS);
         world.run(15 * MS);
-        assert!(world.now - begun < 300 * MS, "it is not found");
+        assert!(world.now - begun < 300 * MS, "the dead link is not found");
     }
     let links = world.engine(0).counters().link_deaths;
-    assert_eq!(links, 1, "and the other one is not");
+    assert_eq!(links, 1, "the other link is not dead");
 }
 
 /// A link whose frames are held up by the load of others is late and not dead. The time that it is
@@ -200,7 +200,7 @@ fn a_peer_that_is_gone_is_given_up_as_soon_as_ever() {
         }
         let slots = world.to_slots;
         world.run(200 * MS);
-        assert_eq!(world.to_slots, slots, "it may come back");
+        assert_eq!(world.to_slots, slots, "the peer may come back");
         world.run(42 * MS);
         assert!(world.to_slots > slots, "{links} links: it is still waited for");
         let striped = world.engine(1).counters().link_deaths;

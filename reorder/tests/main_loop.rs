@@ -37,7 +37,7 @@ struct Passing(Rc<RefCell<Seen>>, Vec<(u8, String)>);
 impl Driver for Passing {
     fn on_plain(&mut self, _: Nanos, _: &VnetHdr, frame: Vec<u8>, out: &mut dyn Sink) {
         let mut seen = self.0.borrow_mut();
-        assert!(!seen.refuses, "was told not to read");
+        assert!(!seen.refuses, "the engine wants no frames");
         seen.lengths.push(frame.len());
         for _ in 0..seen.copies {
             let mut copy = out.recycle();
@@ -201,7 +201,7 @@ fn without_credit_the_host_waits_in_its_tap() {
         helper.seen.borrow_mut().refuses = true;
         (0..100).for_each(|i| send(&host, &frame(i, 100)));
         (0..20).for_each(|_| assert!(helper.main_loop.turn().unwrap()));
-        assert!(helper.seen.borrow().lengths.is_empty(), "none was read");
+        assert!(helper.seen.borrow().lengths.is_empty(), "no frame was read");
         helper.seen.borrow_mut().refuses = false;
         assert!(
             turn_until(&mut [&mut helper], &bridge, 100)
@@ -234,7 +234,7 @@ fn two_helpers_without_a_bridge() {
         assert_eq!(
             (nics[0].rate_bps, nics[1].rate_bps),
             (1_000_000_000, 10_000_000_000),
-            "given, and the veth's own"
+            "one rate was given, the other one is the veth's own"
         );
         assert_eq!((nics[1].port, nics[1].mac), (1, interfaces.mac("a1").unwrap()));
         assert_eq!(

@@ -304,7 +304,7 @@ fn a_peer_that_one_host_was_told_to_forget_is_striped_to_again() {
         assert_eq!(
             world.engine(host).status()["peers"].as_array().unwrap().len(),
             0,
-            "that was out of date"
+            "that control was out of date"
         );
         configure(&mut world, host, 10, &[(0, 1, 1), (1, 2, 2)]);
         world.run(300 * MS);

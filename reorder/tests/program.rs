@@ -183,7 +183,7 @@ fn a_service_manager_is_told_that_it_lives() {
         assert_eq!(
             [notified(), notified(), notified()],
             ["WATCHDOG=1"; 3],
-            "though there is nothing else to do"
+            "even though nothing else is due"
         );
         run("kill", &format!("-TERM {}", helper.0.id()));
         while notified() != "STOPPING=1" {}

@@ -70,7 +70,7 @@ fn only_the_session_that_is_sent_to_may_ask_for_frames_again() {
     assert_eq!(
         (host.counter("repeated_out"), host.counter("unknown_session")),
         (0, 1),
-        "its forerunner's"
+        "a request of another session"
     );
     host.ask_again(peer(1), 4);
     host.run(5 * MS);
@@ -91,7 +91,7 @@ fn a_frame_that_comes_back_ends_what_was_asked_for_before() {
     host.ask_again(peer(1), 4);
     host.run(5 * MS);
     let again: Vec<u32> = sent(&host, 4).iter().map(|frame| frame.0).collect();
-    assert_eq!(again, [1, 2, 3], "but never what has gone another way");
+    assert_eq!(again, [1, 2, 3], "a frame that went another way is never repeated");
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn a_frame_that_waited_for_credit_says_that_there_is_more_even_if_it_is_the_last
     host.send(peer(1), FRAMES);
     host.run(8 * MS);
     let flags: Vec<u8> = sent(&host, 0).iter().map(|frame| frame.2).collect();
-    assert_eq!(flags, [wire::data::MORE; FRAMES], "all waited, the last one behind nothing");
+    assert_eq!(flags, [wire::data::MORE; FRAMES], "all frames waited, even the last one");
     // Nothing waited for ten milliseconds, so there is no more.
     host.run(10 * MS);
     host.send(peer(1), 1);

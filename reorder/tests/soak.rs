@@ -107,7 +107,7 @@ fn soak(mut world: World, minutes: usize, pps: u64) {
         let seen = &world.received[&(from, to)];
         println!("{from} to {to}: {seen:?}");
         let sent = minutes as u64 * 60 * pps;
-        assert!(seen.frames > sent * 98 / 100, "of {sent} frames {} came", seen.frames);
+        assert!(seen.frames > sent * 98 / 100, "of {sent} frames {} arrived", seen.frames);
         // A helper that begins anew does not know what its predecessor delivered. Everything else
         // is in order.
         assert!(seen.out_of_order <= minutes as u64 * 10, "{seen:?}");

@@ -26,33 +26,33 @@ const SMOOTH: i64 = 8;
 #[derive(Debug, Clone)]
 pub(super) struct Link {
     /// Its number, 0 to 63.
-    pub number: u8,
+    pub(super) number: u8,
     /// Port number of this host's NIC.
-    pub own_port: u8,
+    pub(super) own_port: u8,
     /// Port number of the peer's NIC.
-    pub peer_port: u8,
+    pub(super) peer_port: u8,
     /// MAC of the peer's NIC; only used without a bridge.
-    pub peer_nic: Mac,
+    pub(super) peer_nic: Mac,
     /// What greetings say of the peer's end in contradiction to what is known.
     claimed: Option<Claimed>,
     /// What the controller wants, or what a greeting said.
-    pub configured: Configured,
+    pub(super) configured: Configured,
 
     /// Link sequence of the next data frame.
-    pub next_sequence: Seq,
+    pub(super) next_sequence: Seq,
     /// Data frames that were sent.
-    pub sent_frames: u64,
+    pub(super) sent_frames: u64,
     /// Frames of those that were sent before.
-    pub repeated: u64,
+    pub(super) repeated: u64,
     /// Data frames that arrived at the peer by this link, in all of our session.
-    pub arrived_frames: u32,
+    pub(super) arrived_frames: u32,
     /// The peer says that it hears us here.
-    pub heard_by_peer: bool,
+    pub(super) heard_by_peer: bool,
     /// What the peer grants, in kbit/s; none before it has said so.
-    pub grant_kbps: Option<u32>,
+    grant_kbps: Option<u32>,
 
     /// What the peer may send here at most, as far as it knows, in kbit/s.
-    pub limit_kbps: u32,
+    pub(super) limit_kbps: u32,
     /// When something last arrived.
     heard_ns: Option<Nanos>,
     /// The peer's round in which something last arrived.
@@ -60,31 +60,31 @@ pub(super) struct Link {
     /// When the first round after that one began, as another link says.
     missed_since: Option<Nanos>,
     /// How often the peer promises to say something here.
-    pub interval_ns: Nanos,
+    pub(super) interval_ns: Nanos,
     /// This host's NIC has carrier.
-    pub own_up: bool,
+    pub(super) own_up: bool,
     /// Something arrived within three intervals, or the peer is excused.
-    pub hears: bool,
+    pub(super) hears: bool,
     /// Data frames that arrived.
-    pub received_frames: u64,
+    pub(super) received_frames: u64,
     /// The peer's link sequences: which arrived, and which were left out.
-    pub sequence: Counted,
+    pub(super) sequence: Counted,
     /// Data frames that were lost: gaps in the link sequence.
-    pub lost: u64,
+    pub(super) lost: u64,
 
     /// Sequences of the peer's heartbeats.
     heartbeats: Rising,
     /// The peer's clock in its newest heartbeat (us), and when that arrived.
-    pub remote_time: Option<(u32, Nanos)>,
+    pub(super) remote_time: Option<(u32, Nanos)>,
     /// The smoothed round-trip time.
-    pub round_trip_ns: Option<Nanos>,
+    pub(super) round_trip_ns: Option<Nanos>,
     /// The time from the peer to here plus the difference of the two clocks, in us, smoothed. Only
     /// differences between links mean something.
-    pub way_us: Option<i64>,
+    pub(super) way_us: Option<i64>,
     /// Mean deviation of that from `way_us`.
     way_var_us: i64,
     /// What the peer says for RI2N+ and RI2N++.
-    pub remote_counts: RemoteCounts,
+    pub(super) remote_counts: RemoteCounts,
 }
 
 /// What greetings say of the peer's end of a link.
@@ -100,30 +100,30 @@ struct Claimed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Configured {
     /// The rate to begin with, in kbit/s.
-    pub rate_kbps: u32,
+    pub(super) rate_kbps: u32,
     /// Never send more, in kbit/s; `NO_LIMIT` if there is no such limit.
-    pub limit_kbps: u32,
+    pub(super) limit_kbps: u32,
     /// The link's weight; in parts of 1,000,000 if a controller gave it.
-    pub weight: u32,
+    pub(super) weight: u32,
 }
 
 /// The heartbeat's fields for RI2N+ and RI2N++ (SPEC.md: `cnt`, `arrive`, `path_total`,
 /// `arrive_total`), as the peer sent them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RemoteCounts {
+pub(super) struct RemoteCounts {
     /// Hosts whose traffic arrives at the peer by the NIC of this link.
-    pub peers: u16,
+    pub(super) peers: u16,
     /// kB of ours that arrived by this link.
-    pub arrive_kb: u32,
+    pub(super) arrive_kb: u32,
     /// kB from all hosts that arrived by the NIC of this link.
-    pub path_total_kb: u32,
+    pub(super) path_total_kb: u32,
     /// kB from all hosts that arrived by all NICs.
-    pub arrive_total_kb: u32,
+    pub(super) arrive_total_kb: u32,
 }
 
 impl Link {
     /// A link on which nothing was heard yet.
-    pub fn new(number: u8, own_port: u8, peer_port: u8, configured: Configured) -> Self {
+    pub(super) fn new(number: u8, own_port: u8, peer_port: u8, configured: Configured) -> Self {
         Link {
             number,
             own_port,
@@ -157,12 +157,12 @@ impl Link {
     }
 
     /// Its bit in a set of links.
-    pub fn bit(&self) -> u64 {
+    pub(super) fn bit(&self) -> u64 {
         1 << self.number
     }
 
     /// Something arrived, in the peer's `round`; true if the link was not heard before.
-    pub fn heard(&mut self, now: Nanos, round: u32) -> bool {
+    pub(super) fn heard(&mut self, now: Nanos, round: u32) -> bool {
         self.heard_ns = Some(now);
         self.round = round;
         self.missed_since = None;
@@ -170,12 +170,12 @@ impl Link {
     }
 
     /// The peer began a round, and said so on another link.
-    pub fn is_missed(&mut self, now: Nanos) {
+    pub(super) fn is_missed(&mut self, now: Nanos) {
         self.missed_since.get_or_insert(now);
     }
 
     /// This process had no CPU for `late_ns` until `now`: silence in that time was its own.
-    pub fn excuse(&mut self, now: Nanos, late_ns: Nanos) {
+    pub(super) fn excuse(&mut self, now: Nanos, late_ns: Nanos) {
         let later = |at: Nanos| at.saturating_add(late_ns).min(now);
         self.heard_ns = self.heard_ns.map(later);
         self.missed_since = self.missed_since.map(later);
@@ -186,7 +186,7 @@ impl Link {
     ///
     /// A link whose heartbeats come irregularly has more time, four times their mean deviation, as
     /// a retransmission timer does it.
-    pub fn silent_at(&self, since: Nanos, interval_ns: Nanos) -> Option<Nanos> {
+    pub(super) fn silent_at(&self, since: Nanos, interval_ns: Nanos) -> Option<Nanos> {
         let heard = self.heard_ns.filter(|_| self.hears)?;
         let slow = heard.saturating_add(MISSED * self.interval_ns);
         let fast = heard.saturating_add(MISSED * interval_ns.min(self.interval_ns));
@@ -201,7 +201,7 @@ impl Link {
     /// A peer that is silent on all links is late, or gone, and nothing can be said about its
     /// links. A peer that speaks on other links has sent its heartbeats over all of them, so here
     /// they can be late by no more than the difference of the ways.
-    pub fn dies_at(
+    pub(super) fn dies_at(
         &self,
         since: Nanos,
         interval_ns: Nanos,
@@ -218,7 +218,7 @@ impl Link {
     }
 
     /// Whether the time that `dies_at` gave is over. The link is dead then.
-    pub fn dies(&mut self, now: Nanos, at: Option<Nanos>) -> bool {
+    pub(super) fn dies(&mut self, now: Nanos, at: Option<Nanos>) -> bool {
         if at.is_none_or(|at| now < at) {
             return false;
         }
@@ -232,7 +232,13 @@ impl Link {
     /// Anybody can send a greeting. On a dead link it is believed at once. On a link that works it
     /// is believed when the link's heartbeats say the same, or when greetings have said nothing
     /// else for a while.
-    pub fn believes(&mut self, now: Nanos, nic: Mac, limit_kbps: u32, own_kbps: u32) -> bool {
+    pub(super) fn believes(
+        &mut self,
+        now: Nanos,
+        nic: Mac,
+        limit_kbps: u32,
+        own_kbps: u32,
+    ) -> bool {
         if (nic, limit_kbps) == (self.peer_nic, self.configured.limit_kbps) {
             self.claimed = None;
             return true;
@@ -246,7 +252,7 @@ impl Link {
 
     /// Counts a data frame that arrived. Returns how many frames before it are now known to be
     /// lost.
-    pub fn received(&mut self, now: Nanos, link_sequence: Seq) -> u32 {
+    pub(super) fn received(&mut self, now: Nanos, link_sequence: Seq) -> u32 {
         self.received_frames += 1;
         let lost = self.sequence.received(now, link_sequence);
         self.lost += u64::from(lost);
@@ -255,7 +261,7 @@ impl Link {
 
     /// Takes what a heartbeat says of the link's liveness and clocks, if it is newer than the last
     /// one. `timely`: it did not wait for this process, so the time that it took can be measured.
-    pub fn heartbeat(&mut self, now: Nanos, beat: &Heartbeat, timely: bool) -> Newer {
+    pub(super) fn heartbeat(&mut self, now: Nanos, beat: &Heartbeat, timely: bool) -> Newer {
         let newer = self.heartbeats.take(now, beat.seq, !self.hears);
         if newer != Newer::Yes {
             return newer;
@@ -301,7 +307,7 @@ impl Link {
     }
 
     /// The peer's helper began anew: what is known of its sending is void.
-    pub fn peer_restarted(&mut self) {
+    pub(super) fn peer_restarted(&mut self) {
         self.heartbeats = Rising::default();
         self.sequence = Counted::default();
         self.remote_time = None;
@@ -313,13 +319,13 @@ impl Link {
 
     /// What may be sent here now, in kbit/s: what the peer grants, or what was configured if it has
     /// granted nothing yet; never more than the configured limit.
-    pub fn rate_kbps(&self) -> u32 {
+    pub(super) fn rate_kbps(&self) -> u32 {
         self.grant_kbps.unwrap_or(self.configured.rate_kbps).min(self.configured.limit_kbps)
     }
 
     /// The clock was set back to `now`; the peer is in `peer_round`. A link that lives counts as
     /// heard now.
-    pub fn settle_clock(&mut self, now: Nanos, peer_round: u32) {
+    pub(super) fn settle_clock(&mut self, now: Nanos, peer_round: u32) {
         let Self {
             heard_ns,
             round,

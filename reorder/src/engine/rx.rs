@@ -23,11 +23,11 @@ const LOOSE_FRAMES: usize = 1024;
 /// A frame of the peer's host, taken out of its envelope.
 pub(super) struct Arrival {
     /// What the envelope said.
-    pub head: DataHead,
+    pub(super) head: DataHead,
     /// The frame's length on the wire, in bytes.
-    pub bytes: usize,
+    pub(super) bytes: usize,
     /// The host's frame.
-    pub frame: Vec<u8>,
+    pub(super) frame: Vec<u8>,
 }
 
 /// A frame that waits until its sequence is believed.

@@ -13,11 +13,11 @@ const ANSWERS_NS: Nanos = MS;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Due {
     /// Time until the next ones, as they promise.
-    pub next_ns: Nanos,
+    pub(super) next_ns: Nanos,
     /// There is data in one of the directions.
-    pub active: bool,
+    pub(super) active: bool,
     /// They ask for an answer.
-    pub reply: bool,
+    pub(super) reply: bool,
 }
 
 /// When heartbeats go out to a peer, over all links at the same time.

@@ -13,12 +13,12 @@ const FLOOR: f64 = 0.02;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Seen {
     /// S_ijk: data frames that were sent.
-    pub sent: u64,
+    pub(super) sent: u64,
     /// Those of them that arrived, as the receiver says. It counts all frames of the session, so
     /// this and `sent` cover the same time.
-    pub arrived: u64,
+    pub(super) arrived: u64,
     /// What else the receiver says.
-    pub remote: RemoteCounts,
+    pub(super) remote: RemoteCounts,
 }
 
 /// Weights of a pair's links.

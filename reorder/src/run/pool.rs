@@ -100,6 +100,6 @@ mod tests {
         assert_eq!(pool.large.len(), 1);
         let mut read = pool.large();
         read.extend_from_slice(&[7; 2000]);
-        assert!(pool.fit(read).capacity() >= LARGE, "no room for a head in a small one");
+        assert!(pool.fit(read).capacity() >= LARGE, "a small buffer has no room for the header");
     }
 }

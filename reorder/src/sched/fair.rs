@@ -340,7 +340,7 @@ mod tests {
             queue.push(0, packet(ports[n % 4], 1000, 0), drop);
             assert!(queue.bytes() <= 10_000, "{}", queue.bytes());
         }
-        assert_eq!((queue.len(), queue.drops()), (10, 10), "though no flow alone has so many");
+        assert_eq!((queue.len(), queue.drops()), (10, 10), "no flow alone has that many");
     }
 
     proptest! {

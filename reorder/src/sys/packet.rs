@@ -43,7 +43,7 @@ impl PacketSocket {
         let failed = |error: io::Error| Unavailable::because(format_args!("NIC {name}"), &error);
         let index =
             Interfaces::open().and_then(|interfaces| interfaces.index(name)).map_err(failed)?;
-        // Protocol 0: nothing comes in before it is bound, so nothing of other NICs does.
+        // Protocol 0: nothing arrives before the socket is bound, so nothing of other NICs does.
         // SAFETY: takes numbers alone; the descriptor that it returns is ours.
         let socket = unsafe {
             let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
