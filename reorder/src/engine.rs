@@ -290,8 +290,8 @@ impl Engine {
         let peer = &self.peers[number];
         let links = peer.links.iter().map(|link| GrantLink {
             link: link.number,
-            nic: link.own_port,
-            own: link.peer_port,
+            own_nic: link.own_port,
+            remote_nic: link.peer_port,
             limit_bps: if link.hears { f64::from(link.limit_kbps) * 1e3 } else { 0.0 },
         });
         self.granter.set_peer(peer.mac, links.collect());

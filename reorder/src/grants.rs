@@ -65,10 +65,10 @@ pub struct GrantLink {
     /// Number of the link.
     pub link: u8,
     /// This host's NIC at its end.
-    pub nic: u8,
+    pub own_nic: u8,
     /// The peer's NIC at its beginning. Links with the same one share what the largest of them may
     /// carry.
-    pub own: u8,
+    pub remote_nic: u8,
     /// The most that it may carry, in bit/s: what the controller and the peer know of the way. 0
     /// for a dead link.
     pub limit_bps: f64,
@@ -242,12 +242,15 @@ impl<P: Copy + Ord> Granter<P> {
         let mut idle = Vec::new();
         for peer in self.peers.values_mut() {
             peer.look_back(now, &self.settings);
-            let rests = peer.active_at.is_none_or(|at| now - at > self.settings.idle_ns);
-            let floor: f64 =
-                peer.links.iter().map(|link| floors.get(&link.nic).copied().unwrap_or(0.0)).sum();
-            let demand_bps = if rests { 0.0 } else { peer.wants(&self.settings, floor) };
+            let is_idle = peer.active_at.is_none_or(|at| now - at > self.settings.idle_ns);
+            let floor: f64 = peer
+                .links
+                .iter()
+                .map(|link| floors.get(&link.own_nic).copied().unwrap_or(0.0))
+                .sum();
+            let demand_bps = if is_idle { 0.0 } else { peer.wants(&self.settings, floor) };
             senders.push(peer.sender(demand_bps, &places));
-            idle.push(rests);
+            idle.push(is_idle);
         }
         for (place, nic) in self.nics.values().enumerate() {
             let demand_bps = nic.foreign.wants(nic.capacity_bps, &self.settings);
@@ -260,7 +263,7 @@ impl<P: Copy + Ord> Granter<P> {
         for ((peer, rates), idle) in self.peers.values_mut().zip(rates).zip(idle) {
             let least = |link: &GrantLink| {
                 if idle {
-                    floors.get(&link.nic).copied().unwrap_or(0.0).min(link.limit_bps)
+                    floors.get(&link.own_nic).copied().unwrap_or(0.0).min(link.limit_bps)
                 } else {
                     0.0
                 }
@@ -281,7 +284,11 @@ impl<P: Copy + Ord> Granter<P> {
     /// Bit/s with which a peer may begin over each of its links, by NIC.
     fn floors(&self, places: &[u8]) -> BTreeMap<u8, f64> {
         let links = |nic: u8| {
-            self.peers.values().flat_map(|peer| &peer.links).filter(|link| link.nic == nic).count()
+            self.peers
+                .values()
+                .flat_map(|peer| &peer.links)
+                .filter(|link| link.own_nic == nic)
+                .count()
         };
         let floor = |&nic: &u8| {
             (
@@ -312,13 +319,14 @@ impl Peer {
         self.window.held_up_bps.map_or(demand, |used| demand.min(used * settings.slack + floor))
     }
 
+    /// The peer as max-min fairness sees it: there, a sender's own NICs are the peer's.
     fn sender(&self, demand_bps: f64, places: &[u8]) -> Sender {
-        let owns = self.links.iter().map(|link| usize::from(link.own) + 1).max().unwrap_or(0);
-        let mut own_bps = vec![0.0; owns];
+        let count = self.links.iter().map(|link| usize::from(link.remote_nic) + 1).max();
+        let mut own_bps = vec![0.0; count.unwrap_or(0)];
         let links = self.links.iter().map(|link| {
-            let own = usize::from(link.own);
+            let own = usize::from(link.remote_nic);
             own_bps[own] = f64::max(own_bps[own], link.limit_bps);
-            let nic = places.binary_search(&link.nic).unwrap_or(usize::MAX);
+            let nic = places.binary_search(&link.own_nic).unwrap_or(usize::MAX);
             SenderLink { nic, own, limit_bps: link.limit_bps }
         });
         let links = links.collect();

@@ -5,7 +5,7 @@ const MS: Nanos = 1_000_000;
 const LINK: f64 = 100e6;
 
 fn link(link: u8) -> GrantLink {
-    GrantLink { link, nic: link, own: link, limit_bps: f64::INFINITY }
+    GrantLink { link, own_nic: link, remote_nic: link, limit_bps: f64::INFINITY }
 }
 
 /// A server with two NICs and peers B, C, ... with these links.
@@ -84,7 +84,7 @@ fn silence_of_30_ms_makes_idle() {
 #[test]
 fn several_links_to_a_nic_share_the_rate_with_which_idle_peers_may_begin() {
     let mut granter = granter(&[('C', &[0]), ('D', &[0])]);
-    granter.set_peer('B', (0..3).map(|own| GrantLink { nic: 0, ..link(own) }).collect());
+    granter.set_peer('B', (0..3).map(|remote| GrantLink { own_nic: 0, ..link(remote) }).collect());
     granter.demand(0, 'D', f64::INFINITY);
     granter.update(0);
     let idle: f64 =
@@ -107,7 +107,7 @@ fn dead_links_and_lost_nics_get_nothing() {
     assert!((total(&granter, 'B') - 0.3).abs() < 1e-6);
     granter.set_peer(
         'B',
-        vec![GrantLink { limit_bps: 0.1 * LINK, ..link(0) }, GrantLink { nic: 9, ..link(4) }],
+        vec![GrantLink { limit_bps: 0.1 * LINK, ..link(0) }, GrantLink { own_nic: 9, ..link(4) }],
     );
     assert_eq!(granter.grant('B', 0), Some(0.1 * LINK));
     granter.update(2);
@@ -139,12 +139,10 @@ enum Op {
 
 fn ops() -> impl Strategy<Value = Op> {
     let bps = || prop_oneof![Just(0.0), Just(LINK), Just(f64::INFINITY), 1e3..1e9f64];
-    let link = (0u8..4, 0u8..3, 0u8..3, bps()).prop_map(|(link, nic, own, limit_bps)| GrantLink {
-        link,
-        nic,
-        own,
-        limit_bps,
-    });
+    let link =
+        (0u8..4, 0u8..3, 0u8..3, bps()).prop_map(|(link, own_nic, remote_nic, limit_bps)| {
+            GrantLink { link, own_nic, remote_nic, limit_bps }
+        });
     prop_oneof![
         (0u8..5, prop::collection::vec(link, 0..4)).prop_map(|(peer, links)| Op::Peer(peer, links)),
         (0u8..5).prop_map(Op::Gone),
@@ -186,7 +184,7 @@ proptest! {
                             });
                             peers
                                 .flat_map(|peer| peer.links.iter().zip(&peer.grants))
-                                .filter(|(link, _)| link.nic == nic)
+                                .filter(|(link, _)| link.own_nic == nic)
                                 .map(|(_, grant)| grant)
                                 .sum()
                         };

@@ -119,7 +119,12 @@ impl Network {
             longest: 0,
         };
         for client in 0..network.clients.len() {
-            let link = |&nic: &u8| GrantLink { link: nic, nic, own: nic, limit_bps: LINK_BPS };
+            let link = |&nic: &u8| GrantLink {
+                link: nic,
+                own_nic: nic,
+                remote_nic: nic,
+                limit_bps: LINK_BPS,
+            };
             network
                 .granter
                 .set_peer(client, network.clients[client].links.iter().map(link).collect());
