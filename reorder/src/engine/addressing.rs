@@ -103,3 +103,33 @@ impl Addressing {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NIC: Mac = Mac([2, 0, 0, 0, 0, 1]);
+    const OTHER: Mac = Mac([2, 0, 0, 0, 0, 2]);
+
+    #[test]
+    fn a_nic_is_its_owners_under_whatever_number() {
+        let mut nics = Addressing::Nics { owners: HashMap::new() };
+        nics.claim(NIC, 0);
+        nics.claim(OTHER, 2);
+        nics.release(OTHER, 1);
+        assert_eq!((nics.owner(NIC), nics.owner(OTHER)), (Some(0), Some(2)));
+        nics.remove_peer(0, 2);
+        assert_eq!((nics.owner(NIC), nics.owner(OTHER)), (None, Some(0)));
+        nics.release(OTHER, 0);
+        assert_eq!(nics.owner(OTHER), None);
+    }
+
+    #[test]
+    fn a_bridge_knows_hosts_and_no_nics() {
+        let mut bridge = Addressing::Bridge;
+        bridge.claim(NIC, 0);
+        let by_mac = HashMap::from([(OTHER, 3)]);
+        assert_eq!((bridge.owner(NIC), bridge.sender(NIC, &by_mac)), (None, None));
+        assert_eq!(bridge.sender(OTHER, &by_mac), Some(3));
+    }
+}

@@ -93,3 +93,36 @@ impl BeatSchedule {
         *beat_ns = (*beat_ns).min(now);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heartbeats_are_fast_while_there_is_data_and_a_little_longer() {
+        let mut schedule = BeatSchedule::new(0);
+        let first = Due { next_ns: FAST_NS, active: true, reply: true };
+        assert_eq!(schedule.take_due(0, true), Some(first));
+        let mut now = 0;
+        for _ in 0..BEATS_AFTER {
+            assert_eq!(schedule.take_due(now + FAST_NS - 1, false), None);
+            now += FAST_NS;
+            let next_ns = schedule.take_due(now, false).map(|due| due.next_ns);
+            assert_eq!(next_ns, Some(FAST_NS));
+        }
+        now += FAST_NS;
+        let last = Due { next_ns: IDLE_NS, active: false, reply: false };
+        assert_eq!(schedule.take_due(now, false), Some(last));
+    }
+
+    #[test]
+    fn answers_are_at_least_a_millisecond_apart() {
+        let mut schedule = BeatSchedule::new(0);
+        assert!(schedule.take_due(IDLE_NS, false).is_some());
+        let asked = IDLE_NS + ANSWERS_NS / 2;
+        schedule.answer(asked);
+        assert_eq!(schedule.due_at(asked), IDLE_NS + ANSWERS_NS);
+        schedule.send_at_once();
+        assert_eq!(schedule.due_at(asked), asked);
+    }
+}

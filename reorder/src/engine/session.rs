@@ -204,3 +204,64 @@ impl Session {
         *ask_at = ask_at.map(|_| now);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: u32 = 5;
+
+    fn begun(now: Nanos) -> Session {
+        let mut session = Session::new(OWN, true);
+        assert_eq!(session.judge(now, 70, 0), Verdict::First);
+        session.begin(now, 70);
+        session
+    }
+
+    #[test]
+    fn a_new_session_counts_when_the_old_one_does_not_answer() {
+        let mut session = begun(0);
+        assert_eq!(session.judge(MS, 71, 0), Verdict::NewCandidate);
+        assert_eq!(session.due_at(), Some(MS + PROBATION_NS));
+        assert_eq!(session.judge(2 * MS, 71, OWN), Verdict::OnProbation);
+        assert!(!session.ends_probation(PROBATION_NS));
+        assert!(session.ends_probation(MS + PROBATION_NS), "the candidate is asked again");
+        assert_eq!(session.judge(MS + PROBATION_NS, 71, OWN), Verdict::Restarted);
+    }
+
+    #[test]
+    fn a_replayed_session_does_not_replace_one_that_answers() {
+        let mut session = begun(0);
+        assert_eq!(session.judge(MS, 69, 0), Verdict::NewCandidate);
+        assert_eq!(session.judge(2 * MS, 70, OWN), Verdict::Current);
+        assert!(!session.ends_probation(MS + PROBATION_NS));
+        assert_eq!(session.judge(MS + PROBATION_NS, 69, 0), Verdict::NewCandidate);
+        assert_eq!(session.judge(MS + PROBATION_NS, 71, OWN + 1), Verdict::ForPredecessor);
+    }
+
+    #[test]
+    fn data_flows_while_the_peer_knows_us_and_wants_it() {
+        let mut session = begun(0);
+        assert!(!session.is_open(), "the peer has not said that it knows us");
+        session.heartbeat(OWN, false);
+        assert!(session.is_open());
+        session.helper_is_gone();
+        assert!(!session.is_open());
+        session.heartbeat(OWN, true);
+        assert!(!session.is_open(), "it has a helper, which ends");
+        session.heartbeat(OWN, false);
+        assert!(!session.set_wanted(false) && !session.is_open());
+        assert!(session.set_wanted(true) && !session.is_open(), "it has to speak first");
+        session.heartbeat(OWN, false);
+        assert!(session.is_open());
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_delays_no_probation() {
+        let mut session = begun(1000 * MS);
+        session.judge(1000 * MS, 71, 0);
+        session.settle_clock(MS);
+        assert_eq!(session.due_at(), Some(MS));
+        assert_eq!(session.judge(MS + PROBATION_NS, 71, 0), Verdict::Restarted);
+    }
+}
