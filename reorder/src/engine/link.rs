@@ -107,8 +107,8 @@ pub(super) struct Configured {
     pub(super) weight: u32,
 }
 
-/// The heartbeat's fields for RI2N+ and RI2N++ (SPEC.md: `cnt`, `arrive`, `path_total`,
-/// `arrive_total`), as the peer sent them.
+/// The heartbeat's fields for RI2N+ and RI2N++, as the peer sent them (docs/wire-format.md: `cnt`,
+/// `arrive`, `path_total`, `arrive_total`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct RemoteCounts {
     /// Hosts whose traffic arrives at the peer by the NIC of this link.

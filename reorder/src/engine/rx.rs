@@ -16,8 +16,8 @@ const REORDER_SLOTS: usize = 16_384;
 /// How long frames wait for others that agree with their sequences.
 const DOUBT_NS: Nanos = 100 * MS;
 /// When more frames than this wait, short ones are copied out of the long buffers in which they
-/// arrived. Memory is counted by the lengths of frames, and thousands of frames that wait are
-/// either a very fast link's or somebody's who wants to fill it.
+/// arrived, since memory is counted by the lengths of frames. If thousands of frames wait, the link
+/// is very fast, or somebody wants to fill the memory.
 const LOOSE_FRAMES: usize = 1024;
 
 /// A frame of the peer's host, taken out of its envelope.
@@ -96,7 +96,7 @@ impl Rx {
         self.reorder.next()
     }
 
-    /// Data arrives; true if none did for a while, so that the peer has to be told.
+    /// Data arrives. True if none did for a while: the peer has to hear of it then.
     pub(super) fn traffic_begins(&mut self, now: Nanos) -> bool {
         self.received_ns.replace(now).is_none_or(|at| now.saturating_sub(at) >= ACTIVE_NS)
     }

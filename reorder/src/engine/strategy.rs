@@ -1,4 +1,5 @@
-//! The papers' weights, from the heartbeats' counts alone: RI2N, RI2N+ and RI2N++ (SPEC.md 1 to 3).
+//! The papers' weights, from the heartbeats' counts alone: RI2N, RI2N+ and RI2N++
+//! (docs/algorithms.md).
 
 use super::link::RemoteCounts;
 use super::{Engine, Mode};

@@ -33,9 +33,9 @@ struct SpanStart {
 /// copy of it stays in `ring` until the peer has it. What the peer asks for again is in `repeats`,
 /// and goes before everything in `queue`.
 ///
-/// Invariants: sequences are given once, in the order in which frames leave; exactly the frames in
-/// `repeats` are noted as queued in `ring`; a link that went and came back goes on with the link
-/// sequence where it was, or its frames would look old.
+/// Invariants: sequences are given once, in the order in which frames leave. The frames that `ring`
+/// notes as queued are exactly those in `repeats` that it still has. A link that went and is back
+/// goes on with the link sequence where it was, or its frames would look old.
 pub(super) struct Tx {
     /// Frames that wait for credit.
     pub(super) queue: FairQueue,
@@ -61,7 +61,7 @@ pub(super) struct Tx {
     short_ns: Option<Nanos>,
     /// When data was last sent, or queued to be.
     sent_ns: Option<Nanos>,
-    /// The rate of what this host has for the peer.
+    /// The rate at which this host has frames for the peer.
     offered: Meter,
     /// What the links had sent when the HBSPAN began.
     span_starts: Vec<SpanStart>,
@@ -154,7 +154,7 @@ impl Tx {
         self.queue.push(now, frame, refused);
     }
 
-    /// Data was queued; true if there was none for a while, so that the peer has to be told.
+    /// Data was queued. True if there was none for a while: the peer has to hear of it then.
     pub(super) fn traffic_begins(&mut self, now: Nanos) -> bool {
         let begins = self.sent_ns.is_none_or(|at| now.saturating_sub(at) >= ACTIVE_NS);
         self.sent_ns = Some(now);
@@ -271,7 +271,7 @@ impl Tx {
         }
     }
 
-    /// Ends the HBSPAN: what each of `links` sent in it, and what of that arrived.
+    /// Ends the HBSPAN. Returns how much each of `links` sent in it, and how much of that arrived.
     pub(super) fn end_span(&mut self, links: &[Link]) -> Vec<Seen> {
         let seen = links.iter().map(|link| {
             let start = self.span_starts.iter().find(|start| start.link == link.number);
