@@ -47,6 +47,24 @@ fn a_clock_that_goes_back_an_hour_costs_nothing() {
 }
 
 #[test]
+fn round_trips_are_measured_after_a_clock_went_back() {
+    let mut world = two_hosts(1);
+    world.clocks[0] += HOUR;
+    world.run(3 * S);
+    world.send(0, 1, 0, 300);
+    world.stall(0, 200 * MS); // measures nothing for a moment, by the clock of then
+    world.run(S);
+    world.clocks[0] -= HOUR;
+    for (from, to) in [((0, 1), (1, 1)), ((0, 2), (1, 2))] {
+        world.faults.insert((from, to), Fault { delay_ns: 20 * MS, ..Fault::default() });
+    }
+    world.run(3 * S);
+    let status = world.engine(0).status();
+    let trip_us = status["peers"][0]["links"][0]["rtt_us"].as_u64().unwrap();
+    assert!(trip_us > 15_000, "a round trip takes 20 ms now, it says {trip_us} us");
+}
+
+#[test]
 fn a_clock_that_goes_ahead_an_hour_is_as_dead_links_for_some_milliseconds() {
     for host in 0..2 {
         let mut world = two_hosts(3);

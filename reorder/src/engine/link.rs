@@ -331,7 +331,7 @@ impl Link {
             round,
             missed_since,
             hears,
-            claimed: _,     // in the future it is believed later, which does no harm
+            claimed,
             heartbeats: _,  // old claims look new, for once
             sequence: _,    // the same
             remote_time: _, // the next heartbeat replaces it
@@ -360,6 +360,9 @@ impl Link {
             *heard_ns = Some(now);
             *round = peer_round;
             *missed_since = None;
+        }
+        if let Some(claimed) = claimed {
+            claimed.since_ns = claimed.since_ns.min(now);
         }
     }
 }

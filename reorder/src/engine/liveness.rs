@@ -117,7 +117,7 @@ impl Liveness {
             usable_ns,
             fast_since_ns,
             silent_since_ns,
-            met_ns: _, // only says who was met first
+            met_ns,
             round: _,
             round_ns: _, // `hear` sees that it lies in the future
             quiet: _,
@@ -125,5 +125,6 @@ impl Liveness {
         *usable_ns = (*usable_ns).min(now);
         *fast_since_ns = now;
         *silent_since_ns = (*silent_since_ns).min(now);
+        *met_ns = (*met_ns).min(now);
     }
 }

@@ -24,10 +24,10 @@ impl Engine {
             report_at,
             greet_at,
             span_at,
+            excused_ns,
             last: _,        // set by the caller
             due: _,         // set at the end of this turn
             credit_at: _,   // set in this turn
-            excused_ns: _,  // nothing is measured until the clock is there again
             began: _,       // reports say 0 until then
             nic_buckets: _, // token buckets go on from where the clock is
             newcomers: _,   // the same
@@ -54,6 +54,7 @@ impl Engine {
         for at in [grants_at, report_at, greet_at, span_at] {
             *at = (*at).min(now + IDLE_NS);
         }
+        *excused_ns = (*excused_ns).min(now);
         for peer in peers {
             peer.settle_clock(now);
         }
