@@ -1,7 +1,8 @@
-"""The brain the controller calls: counters of all pairs in; shares, rates and slot tables of the
-active pairs out.
+"""The weight loop: turns the counters of all pairs into slot tables of the active pairs.
 
-Pure: time comes in as an argument, and the state is bounded by the pairs that are given.
+The controller calls `WeightLoop.step` with the counters that it has polled. The answer has the
+shares, rates and slot tables of the active pairs. The loop is pure: the caller gives the time, and
+the size of the state is bounded by the number of pairs that the caller gives.
 """
 
 from __future__ import annotations
@@ -30,16 +31,20 @@ __all__ = [
     "WeightLoop",
 ]
 
-# time constant of the bytes per slot: TCP flows that share a link differ for a second or two
+# Time constant of the bytes per slot. The rates of TCP flows that share a link differ for a second
+# or two.
 SLOT_MEMORY_S = 2.0
-BUSY_COOLDOWN_S = (
-    1.0  # between moves of busy slots while the shares stand still; doubles up to the next figure
-)
-BUSY_COOLDOWN_MAX_S = 16.0
-BUSY_MOVES = 2  # busy slots moved at once while the shares stand still
-# part of the active pairs that may change in a step without HBSPAN shrinking: in many, some do
+# Pause between two moves of busy slots while the shares stay the same. It doubles with each move,
+# up to MAX_BUSY_COOLDOWN_S.
+BUSY_COOLDOWN_S = 1.0
+MAX_BUSY_COOLDOWN_S = 16.0
+# The number of busy slots that may move at once while the shares stay the same.
+BUSY_MOVES = 2
+# Part of the active pairs that may change in a step before HBSPAN shrinks. Among many pairs, some
+# change in every step.
 RESTLESS = 0.02
-# a link whose load differs by this part of its capacity from its long average: traffic has changed
+# Traffic has changed when the load of a link differs from its long average by this part of the
+# link's capacity.
 SURGE = 0.25
 
 
@@ -51,20 +56,26 @@ class LoopSettings:
     slots: int = 64
     hbspan_min_s: float = 0.25
     hbspan_max_s: float = 4.0
-    hbspan_idle_s: float = 1.0  # with no active pair: new traffic is noticed within this time
-    active_bps: float = 64_000.0  # a pair that sends this much gets its own table
-    inactive_after_s: float = 10.0  # a pair stays active for this long after its traffic ends
-    hysteresis: float = 0.04  # shares that change less are left alone
-    # after its slots moved, a pair's counters are taken to show the new shares from here on
+    # The longest HBSPAN while no pair is active, so that new traffic is noticed within this time.
+    hbspan_idle_s: float = 1.0
+    # A pair that sends at this rate or more is active: it gets a table of its own.
+    active_bps: float = 64_000.0
+    # A pair stays active for this long after its traffic ends.
+    inactive_after_s: float = 10.0
+    # A pair's shares stay as they are while all of them would change by less than this.
+    hysteresis: float = 0.04
+    # A pair's counters show the new shares from this time after its slots moved.
     settle_s: float = 1.25
-    forget_after_s: float = 10.0  # a pair that is no longer given is remembered for this long
+    # A pair that is no longer given is remembered for this long.
+    forget_after_s: float = 10.0
 
 
 @dataclass(frozen=True)
 class PairDecision:
-    """What an active pair should do:
+    """The shares, rates and slot table that an active pair shall use from now on.
 
-    shares and rates per path, and its slot table, `moved` slots from the present.
+    `share` is a part of 1 per path. `rate_bps` is None where the strategy gives no rates. `moved`
+    is the number of slots that differ from the table that is installed.
     """
 
     share: dict[PathKey, float]
@@ -75,7 +86,7 @@ class PairDecision:
 
 @dataclass(frozen=True)
 class Decision:
-    """Decisions for the active pairs, and the time until the next step."""
+    """The decisions for the active pairs, and the time until the next step."""
 
     pairs: dict[PairKey, PairDecision]
     hbspan_s: float
@@ -85,19 +96,17 @@ class Decision:
 class _SlotState:
     """What is remembered of an active pair's slots."""
 
-    traffic: FloatArray | None = None  # (n,) decaying bytes per slot
-    heard_s: float = -math.inf
-    ignore_next: bool = True
-    shares_new: bool = True  # the shares changed and no table was made from bytes since
-    moved_s: float = -math.inf  # last time any slot moved
-    busy_moved_s: float = -math.inf
+    traffic: FloatArray | None = None  # (n,) bytes per slot, which decay with SLOT_MEMORY_S
+    read_s: float = -math.inf  # the time of the last reading of bytes per slot
+    ignore_next: bool = True  # the next reading may hold traffic of the table before
+    shares_new: bool = True  # the shares changed, and no table was made from bytes since then
+    moved_s: float = -math.inf  # the last time that any slot moved
+    busy_moved_s: float = -math.inf  # the last time that a busy slot moved
     cooldown_s: float = BUSY_COOLDOWN_S
 
 
 class WeightLoop:
-    """Calls the strategy over smoothed counters and turns its weights into slot tables, step by
-    step.
-    """
+    """Calls the strategy with smoothed counters and turns its weights into slot tables."""
 
     def __init__(self, settings: LoopSettings | None = None) -> None:
         self.settings = settings or LoopSettings()
@@ -116,7 +125,7 @@ class WeightLoop:
         return self._strategy_name
 
     def set_strategy(self, name: str) -> None:
-        """Change strategy; pairs start anew from shares by capacity.
+        """Change the strategy. All pairs start anew from shares by capacity.
 
         Raises BadInput for an unknown name.
         """
@@ -127,11 +136,10 @@ class WeightLoop:
     def adopt(
         self, now_s: float, pair: PairKey, slots: Sequence[PathKey], alive: Collection[PathKey]
     ) -> None:
-        """Take over an active pair from an earlier controller: its table says which shares are in
-        force.
+        """Take over an active pair whose slot table an earlier controller installed.
 
-        The pair is active as if its traffic had just been seen, and its busy slots are left alone
-        at first.
+        The table says which shares are in force. The pair counts as active, as if its traffic had
+        just been seen, and its busy slots stay where they are at first.
         """
         self._active_until[pair] = now_s + self.settings.inactive_after_s
         self._share[pair] = {path: count / len(slots) for path, count in Counter(slots).items()}
@@ -141,10 +149,10 @@ class WeightLoop:
     def step(
         self, now_s: float, pairs: Sequence[PairCounters], capacity_bps: Mapping[str, float]
     ) -> Decision:
-        """One round: take in counters of all pairs, decide for the active ones.
+        """Take in the counters of all pairs and decide for the active ones.
 
-        Never raises on odd counters (stale, missing, reset); `now_s` may come at irregular
-        intervals.
+        `capacity_bps` has the capacity of each link by its id. Odd counters (stale, missing, reset)
+        raise no error. The steps may come at irregular intervals.
         """
         structure = self._memory.update(now_s, pairs, capacity_bps)
         rows = structure.pairs
@@ -175,11 +183,14 @@ class WeightLoop:
         )
 
     def sent_bps(self) -> dict[PairKey, dict[PathKey, float]]:
-        """What each pair sent over each of its paths as of the last step, on a short average."""
+        """The rate at which each pair sent over each of its paths, as a short average.
+
+        The rates are those of the last step.
+        """
         return self._memory.sent_bps()
 
     def _sample(self, now_s: float, structure: Structure) -> tuple[TrafficSample, FloatArray]:
-        """The strategy's input: the sample and the shares (P, K) in force."""
+        """The input of the strategy: the sample, and the shares (P, K) in force."""
         previous = to_shares(structure.path_capacity_bps, structure.alive)
         settled = np.ones(len(structure.pairs), dtype=np.bool_)
         for row, pair in enumerate(structure.pairs):
@@ -192,9 +203,9 @@ class WeightLoop:
         return self._memory.sample(settled), previous
 
     def _activity(self, now_s: float, structure: Structure) -> tuple[BoolArray, bool]:
-        """Which rows are active (P,), and whether that differs from before.
+        """The rows that are active (P,), and whether they differ from those of the last step.
 
-        Forgets pairs that are gone.
+        Forgets what was remembered of pairs that are not active any more.
         """
         rate = self._memory.fast_bps.sum(axis=1)
         keys = [pair.key for pair in structure.pairs]
@@ -217,24 +228,26 @@ class WeightLoop:
     def _hold(
         self, weights: Weights, previous: FloatArray, active: BoolArray, structure: Structure
     ) -> tuple[FloatArray, BoolArray]:
-        """Apply hysteresis; remembers the shares now in force. New pairs and changed path sets are
-        followed at once.
+        """Apply hysteresis and remember the shares that are now in force.
 
-        So is a share that falls to what only probes a path: held a little above, it would keep a
-        flow there that the path's other pairs should not have to share with, for as long as it
-        lasts.
+        Returns the shares (P, K), and which rows have new ones (P,).
+
+        The shares of a new pair, and of a pair whose set of live paths changed, are followed at
+        once. So are the shares of a pair where one falls to the probing floor. If such a share
+        stayed a little above the floor, one flow would stay on that path for as long as it lasts,
+        and other pairs would have to share the path with it.
         """
-        left = (weights.share <= slot_tables.CLOSED_SHARE) & (previous > slot_tables.CLOSED_SHARE)
+        closes = (weights.share <= slot_tables.CLOSED_SHARE) & (previous > slot_tables.CLOSED_SHARE)
         always = np.zeros(len(structure.pairs), dtype=np.bool_)
         alive: dict[PairKey, frozenset[PathKey]] = {}
         for row in np.flatnonzero(active):
             pair = structure.pairs[row]
-            living = frozenset(path.path for path in pair.paths if path.alive)
-            alive[pair.key] = living
+            live_paths = frozenset(path.path for path in pair.paths if path.alive)
+            alive[pair.key] = live_paths
             always[row] = (
                 pair.key not in self._share
-                or self._alive.get(pair.key) != living
-                or left[row].any()
+                or self._alive.get(pair.key) != live_paths
+                or closes[row].any()
             )
         held, moved = hold_small_changes(weights.share, previous, self.settings.hysteresis, always)
         for row in np.flatnonzero(active & (moved | always)):
@@ -247,10 +260,10 @@ class WeightLoop:
 
     def _surge(self, structure: Structure) -> bool:
         """Whether some link carries clearly more or less than its long average."""
-        load = self._memory.link_load_bps(self._memory.fast_bps) - self._memory.link_load_bps(
+        difference = self._memory.link_load_bps(self._memory.fast_bps) - self._memory.link_load_bps(
             self._memory.slow_bps
         )
-        return bool((np.abs(load) >= SURGE * structure.capacity_bps).any())
+        return bool((np.abs(difference) >= SURGE * structure.capacity_bps).any())
 
     def _decide(
         self,
@@ -262,23 +275,42 @@ class WeightLoop:
         shares_moved: bool,
         crowded: BoolArray,
     ) -> PairDecision:
-        """The slot table of one active pair."""
+        """The decision for one active pair, whose shares are `share` (K,).
+
+        A new table moves flows, and each flow that moves may be reordered. So the number of busy
+        slots that may move depends on why they would move:
+
+        * The shares have changed: all busy slots may move. This holds until a table was made from
+          the bytes per slot, since the first table after a change may have to do without them.
+        * The shares are the same, but the bytes per slot do not fit them: BUSY_MOVES slots may
+          move, then there is a pause, which doubles with each such move. A TCP flow takes what its
+          link leaves it, so its bytes change when it moves. Without the pause the slots of a pair
+          could move back and forth for ever.
+
+        After a move the bytes per slot that were measured before say little, since all flows of the
+        pair run at other rates. They keep a quarter of their weight, and the next reading is
+        ignored, because it still holds traffic of the table before.
+
+        A strategy that gives no rates (those of the papers) derives its shares from the same bytes.
+        For it the flows on full paths are made comparable first (`slots.flow_weights`).
+        """
         state = self._slots[pair.key]
-        self._hear_slots(now_s, pair, state)
+        self._read_slots(now_s, pair, state)
         if shares_moved:
             state.shares_new = True
             state.cooldown_s = BUSY_COOLDOWN_S
         paths = [path.path for path in pair.paths]
-        index = {path: column for column, path in enumerate(paths)}
+        column_of = {path: column for column, path in enumerate(paths)}
         n = self.settings.slots
-        installed = [index.get(slot, -1) for slot in pair.slots] if pair.slots else None
+        installed = [column_of.get(slot, -1) for slot in pair.slots] if pair.slots else None
         shares = share[: len(paths)].tolist()
+        busy_moves: int | None
         if state.shares_new:
-            budget: int | None = None
+            busy_moves = None
         else:
-            budget = BUSY_MOVES if now_s - state.busy_moved_s >= state.cooldown_s else 0
+            busy_moves = BUSY_MOVES if now_s - state.busy_moved_s >= state.cooldown_s else 0
         traffic = state.traffic.tolist() if state.traffic is not None else None
-        if sum(shares) <= 0.0:  # no live path: the table can stay, nothing gets through anyway
+        if sum(shares) <= 0.0:  # no path is alive: the table stays, since nothing gets through
             table = slot_tables.SlotTable(tuple(installed or ()), 0)
             slots, moved = pair.slots, 0
         else:
@@ -287,21 +319,19 @@ class WeightLoop:
             if traffic is not None and installed is not None and weights.rate_bps is None:
                 traffic = slot_tables.flow_weights(traffic, installed, full)
             table = slot_tables.assign(
-                shares, alive, installed, traffic, n, busy_moves=budget, crowded=full
+                shares, alive, installed, traffic, n, busy_moves=busy_moves, crowded=full
             )
-            slots = tuple(paths[k] for k in table.slots)
+            slots = tuple(paths[column] for column in table.slots)
             moved = table.moved if installed is not None and len(installed) == n else n
         if moved:
             state.ignore_next = True
             state.moved_s = now_s
         if table.busy_moved:
             if not state.shares_new:
-                state.cooldown_s = min(2.0 * state.cooldown_s, BUSY_COOLDOWN_MAX_S)
+                state.cooldown_s = min(2.0 * state.cooldown_s, MAX_BUSY_COOLDOWN_S)
             state.busy_moved_s = now_s
             if state.traffic is not None:
-                state.traffic = (
-                    state.traffic * 0.25
-                )  # all flows of the pair will run at other rates now
+                state.traffic = state.traffic * 0.25
         if traffic is not None:
             state.shares_new = False
         rates = weights.rate_bps
@@ -309,26 +339,23 @@ class WeightLoop:
             share={path: float(value) for path, value in zip(paths, shares, strict=True)},
             rate_bps=None
             if rates is None
-            else {p: float(rates[row, k]) for k, p in enumerate(paths)},
+            else {path: float(rates[row, column]) for column, path in enumerate(paths)},
             slots=slots,
             moved=moved,
         )
 
-    def _hear_slots(self, now_s: float, pair: PairCounters, state: _SlotState) -> None:
-        """Take in the bytes per slot, unless they may belong to the table before the last
-        change.
-        """
+    def _read_slots(self, now_s: float, pair: PairCounters, state: _SlotState) -> None:
+        """Take in the bytes per slot, unless they may belong to the table before the last one."""
         if pair.slot_bytes is None or len(pair.slot_bytes) != self.settings.slots:
             return
-        heard = np.array(pair.slot_bytes, dtype=np.float64)
-        elapsed_s = now_s - state.heard_s
-        state.heard_s = now_s
+        slot_bytes = np.maximum(np.array(pair.slot_bytes, dtype=np.float64), 0.0)
+        elapsed_s = now_s - state.read_s
+        state.read_s = now_s
         if state.ignore_next:
             state.ignore_next = False
             return
-        if state.traffic is None or len(state.traffic) != len(heard):
-            state.traffic = np.maximum(heard, 0.0) if heard.any() else None
+        if state.traffic is None or len(state.traffic) != len(slot_bytes):
+            state.traffic = slot_bytes if np.any(pair.slot_bytes) else None
         else:
-            state.traffic = state.traffic * math.exp(
-                -max(elapsed_s, 0.0) / SLOT_MEMORY_S
-            ) + np.maximum(heard, 0.0)
+            decay = math.exp(-max(elapsed_s, 0.0) / SLOT_MEMORY_S)
+            state.traffic = state.traffic * decay + slot_bytes
