@@ -1,1 +1,1 @@
-"""Pure: one file per weight strategy, one signature; slots.py turns weights into slot tables."""
+"""Weight strategies (one file each, one signature), and slot tables made from weights. All pure."""

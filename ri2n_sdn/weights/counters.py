@@ -1,4 +1,4 @@
-"""What the hosts counted of each pair and path: the input of the weight loop."""
+"""The counters of each pair and path, as read from the hosts: the input of the weight loop."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["PairCounters", "PathCounters"]
 
 @dataclass(frozen=True)
 class PathCounters:
-    """One path of a pair: cumulative counters, whether it lives, and the directed links it uses.
+    """One path of a pair: cumulative counters, whether it is alive, and the links that it uses.
 
-    `links` are ids of capacitated links in order: the sender's NIC ("B:1>") first, the receiver's
-    (">A:2") last.
+    `links` has the ids of links with a capacity, in order: the one of the sender's NIC ("B:1>")
+    comes first, the one of the receiver's NIC (">A:2") last.
     """
 
     path: PathKey
@@ -28,11 +28,11 @@ class PathCounters:
 
 @dataclass(frozen=True)
 class PairCounters:
-    """One directed pair; `slots` is the table installed now, `slot_bytes` what each slot carried
-    since the last poll.
+    """The counters of one directed pair, and its slot table.
 
-    `slot_bytes` is None when unknown. After a group was changed its counters hold older traffic:
-    the loop ignores the first `slot_bytes` after its own changes.
+    `slots` is the table that is installed now. `slot_bytes` has the bytes that each slot carried
+    since the last poll; None when unknown. After a group was changed, its counters may hold older
+    traffic, so the loop ignores the first `slot_bytes` after its own changes.
     """
 
     sender: str

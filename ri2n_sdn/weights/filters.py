@@ -1,8 +1,7 @@
-"""Filters between counters and weights: counter differences, moving averages, hysteresis, adaptive
-HBSPAN.
+"""Filters between counters and weights: differences, averages, hysteresis, adaptive HBSPAN.
 
-The paper leaves open what to do with intermittent traffic (section 5): moving averages, an HBSPAN
-that adapts.
+The paper leaves open what to do with intermittent traffic (section 5). It names moving averages and
+an HBSPAN that adapts.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ __all__ = ["HbSpan", "MovingAverage", "counter_delta", "hold_small_changes"]
 
 
 def counter_delta(current: IntArray, last: IntArray) -> IntArray:
-    """What was counted between two readings.
+    """The amount that was counted between two readings.
 
-    A counter that went backwards was reset and counts from 0.
+    A counter that is lower than before was reset, so its present value is the amount.
     """
     return np.where(current >= last, current - last, current)
 
@@ -27,9 +26,9 @@ def counter_delta(current: IntArray, last: IntArray) -> IntArray:
 class MovingAverage:
     """Exponential moving averages of rates, one per element, correct from the first reading on.
 
-    A plain EWMA starts at 0 and needs several time constants to come up; this one divides by the
-    weight of what it has seen, so its first value is the first rate. Elements may be updated after
-    different intervals.
+    A plain exponential average starts at 0 and needs several time constants to reach the rate. This
+    one divides by the weight of the readings so far, so its first value is the first rate. Elements
+    may be updated after different intervals.
     """
 
     def __init__(self, time_constant_s: float, shape: tuple[int, ...]) -> None:
@@ -38,9 +37,9 @@ class MovingAverage:
         self._weight: FloatArray = np.zeros(shape)
 
     def update(self, amount: FloatArray, elapsed_s: FloatArray) -> None:
-        """Add `amount` counted over `elapsed_s` (same shapes).
+        """Add `amount`, counted over `elapsed_s` (arrays of the same shape).
 
-        Elements with no time elapsed are left alone.
+        Elements for which no time has elapsed stay as they are.
         """
         decay = np.exp(-np.maximum(elapsed_s, 0.0) / self.time_constant_s)
         rate = np.divide(amount, elapsed_s, out=np.zeros_like(amount), where=elapsed_s > 0.0)
@@ -49,31 +48,34 @@ class MovingAverage:
 
     @property
     def rate(self) -> FloatArray:
-        """The averages, amount per second; 0 where nothing was read yet."""
+        """The averages, as amount per second; 0 where nothing was read yet."""
         return np.divide(
             self._sum, self._weight, out=np.zeros_like(self._sum), where=self._weight > 0.0
         )
 
     def rearranged(self, take: IntArray) -> MovingAverage:
-        """A copy whose flat element i is this one's flat element take[i]; -1 starts anew.
+        """A copy with the shape of `take`, whose flat element i is this one's element take[i].
 
-        Shape is that of `take`.
+        Where take[i] is -1, the element starts anew.
         """
         other = MovingAverage(self.time_constant_s, take.shape)
-        known = take >= 0
-        other._sum[known] = self._sum.reshape(-1)[take[known]]
-        other._weight[known] = self._weight.reshape(-1)[take[known]]
+        taken = take >= 0
+        other._sum[taken] = self._sum.reshape(-1)[take[taken]]
+        other._weight[taken] = self._weight.reshape(-1)[take[taken]]
         return other
 
 
 def hold_small_changes(
     wanted: FloatArray, held: FloatArray, threshold: float, always: BoolArray
 ) -> tuple[FloatArray, BoolArray]:
-    """Per row (P, K): `held` while no share differs from it by `threshold`, else `wanted`; and
-    which rows moved.
+    """Keep each row of `held` (P, K) until a share in `wanted` (P, K) differs by `threshold`.
 
-    Compared with what is held, not with the last wish, so many small changes in one direction are
-    followed as soon as their sum counts. Rows marked in `always` (P,) are followed at any size.
+    Returns the shares (P, K), and which rows are followed (P,).
+
+    Without hysteresis the noise of counters would move slots, and with them flows, in every step.
+    The wanted shares are compared with the ones in force, not with those wanted last. So many small
+    changes in one direction are followed as soon as their sum reaches the threshold. Rows marked in
+    `always` (P,) are followed at any size.
     """
     difference = np.abs(wanted - held).max(axis=1, initial=0.0)
     moved = (difference >= threshold) | (always & (difference > 0.0))
@@ -82,16 +84,16 @@ def hold_small_changes(
 
 @dataclass
 class HbSpan:
-    """The interval between two weight updates:
+    """The interval between two weight updates (HBSPAN), adapted to the traffic.
 
-    shrinks to the minimum at any change, doubles while all is stable.
+    It shrinks to the minimum at any change, and doubles after `quiet_steps` steps without one. One
+    quiet step is not enough: at the minimum the interval is as short as the time after which Open
+    vSwitch refreshes its counters (about 0.25 s).
     """
 
     min_s: float
     max_s: float
-    quiet_steps: int = (
-        4  # at the minimum OVS's own counter refresh (about 0.25 s) is as coarse as the interval
-    )
+    quiet_steps: int = 4
     value_s: float = 0.0
     _quiet: int = 0
 
@@ -99,7 +101,7 @@ class HbSpan:
         self.value_s = self.value_s or self.min_s
 
     def step(self, changed: bool, limit_s: float | None = None) -> float:
-        """Account for one update and return the next interval, at most `limit_s`."""
+        """Take one update into account and return the next interval, which is at most `limit_s`."""
         if changed:
             self._quiet = 0
             self.value_s = self.min_s

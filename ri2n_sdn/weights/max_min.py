@@ -1,9 +1,9 @@
 """Max-min fair rates per pair and path; weights are their ratios. The default strategy.
 
-The controller sees every pair, so it computes what the papers' heuristics approach: fill all pairs'
-rates together until their demands or their links are full, rerouting while filling
-(rates/many_paths.py), then pick the most even split that is near the present one (split.py). A path
-may be any set of capacitated links.
+The controller sees every pair, so it computes exactly what the papers' heuristics approach. It
+raises the rates of all pairs together until the demand of a pair or a link is full, and reroutes
+the pairs meanwhile (rates/many_paths.py). Then it takes the most even split that is near the
+present one (split.py). A path may be any set of links with capacities.
 """
 
 from __future__ import annotations
@@ -18,25 +18,33 @@ from ri2n_sdn.weights.split import even_split
 
 __all__ = ["FLOOR", "demands", "weights"]
 
-FLOOR = 0.02  # probing share of every live path; idle slots serve it
-HEADROOM_LIMITED = (
-    2.0  # a pair on a saturated link may grow to this multiple of its rate before the next step
-)
-HEADROOM_FREE = (
-    1.3  # a pair that nothing limits sends what it wants; a little more for the next step
-)
-# capacity that nobody demands is kept for pairs in use, up to this multiple of their demand
+# The probing share of every live path. Idle slots serve it.
+FLOOR = 0.02
+# A pair on a full link may grow to this multiple of its rate before the next step.
+HEADROOM_LIMITED = 2.0
+# A pair that no link limits sends what it wants. Its demand is a little more, for the next step.
+HEADROOM_FREE = 1.3
+# Capacity that nobody demands goes to the pairs in use, up to this multiple of their demand.
 SPARE = 10.0
-LEAST_OF_CAPACITY = 1e-5  # demand of a pair that sends nothing, of the largest link
-CARRIES = 0.05  # a path that carries this part of a pair's traffic can limit the pair
-# Newton steps for the even split before an LP is asked whether the rates can be routed at all
+# The demand of a pair that sends nothing, as a part of the largest link's capacity.
+MIN_DEMAND = 1e-5
+# A path can limit a pair when it carries this part of the pair's traffic.
+CARRIES = 0.05
+# A pair on a full link is greedy when its rate is this part of the even part of a link on its
+# paths. The even part is the capacity of a link divided by the number of paths that carry traffic
+# over it.
+GREEDY = 0.1
+# Newton steps for the even split before an LP has to say whether the rates can be routed at all.
 GUESS_STEPS = 15
-ROUNDS = 8  # routing attempts a step may take (15..30 ms each with 1,000 pairs of 4 paths)
+# Routing attempts that a step may take (15..30 ms each with 1,000 pairs of 4 paths).
+ROUNDS = 8
 
 
 def weights(sample: TrafficSample, previous: FloatArray) -> Weights:
-    """Max-min fair rates (P, K) for `demands`, the spare capacity spread over the pairs in use
-    on top.
+    """Max-min fair rates (P, K) within `demands`, and shares in the ratio of these rates.
+
+    Capacity that nobody demands is spread over the pairs in use. `previous` (P, K) has the shares
+    in force. The shares have a floor, the rates have none.
     """
     if sample.pairs == 0:
         return Weights(np.zeros_like(previous), np.zeros_like(previous))
@@ -52,18 +60,23 @@ def weights(sample: TrafficSample, previous: FloatArray) -> Weights:
     rates, routed = max_min_rates(network, demand, demand * SPARE, rounds=ROUNDS, guess=guess)
     rate = rates[-1]
     split = guesses[-1]
-    if not np.allclose(split * rate[:, None], routed, rtol=1e-6, atol=0.0):  # the guess was not it
+    # The last guess did not route the rates, so an LP did: the even split needs all its steps.
+    if not np.allclose(split * rate[:, None], routed, rtol=1e-6, atol=0.0):
         split = even_split(network, rate, near)
     return Weights(to_shares(split, sample.alive, FLOOR), split * rate[:, None])
 
 
 def demands(sample: TrafficSample) -> FloatArray:
-    """(P,) bit/s that each pair would send if it could, from what it sent.
+    """The rate (P,) in bit/s that each pair would send if it could, from what it sent.
 
-    A pair on a saturated link may want any amount: it is given HEADROOM_LIMITED times its rate, so
-    an elastic one doubles per step until it has its fair share, and one that does not want more
-    holds nobody up for more than that. A pair that only pings demands next to nothing (the paper's
-    table 8).
+    A pair that crosses a full link may want more than it gets, but nobody can tell how much. If it
+    has a fair amount of traffic already (GREEDY), it is taken for elastic and demands everything.
+    Else it demands HEADROOM_LIMITED times its rate: an elastic pair then doubles per step until it
+    has its fair share, and a pair that does not want more keeps no more than that from the others.
+    A pair that crosses no full link demands HEADROOM_FREE times its rate. So a pair that only pings
+    demands next to nothing (the paper's table 8).
+
+    The rate of a pair is the larger one of its short and its long average.
     """
     alive = sample.alive
     fast = np.where(alive, sample.fast_bps, 0.0)
@@ -73,12 +86,13 @@ def demands(sample: TrafficSample) -> FloatArray:
     full = np.append(load >= FULL * sample.capacity_bps, False)
     carries = alive & (fast > 0.0) & (fast >= CARRIES * fast.sum(axis=1, keepdims=True))
     limited = (full[links].any(axis=2) & carries).any(axis=1)
-    least = LEAST_OF_CAPACITY * float(sample.capacity_bps.max(initial=0.0))
+    min_demand = MIN_DEMAND * float(sample.capacity_bps.max(initial=0.0))
     users = link_load(carries.astype(np.float64), links, len(sample.capacity_bps))
-    fair = np.append(sample.capacity_bps / np.maximum(users, 1.0), np.inf)
-    lowest = np.where(carries, fair[links].min(axis=2), np.inf).min(axis=1)
-    greedy = limited & (rate >= 0.1 * lowest)
+    even_part = np.append(sample.capacity_bps / np.maximum(users, 1.0), np.inf)
+    lowest = np.where(carries, even_part[links].min(axis=2), np.inf).min(axis=1)
+    greedy = limited & (rate >= GREEDY * lowest)
     want = rate * np.where(limited, HEADROOM_LIMITED, HEADROOM_FREE)
     return np.asarray(
-        np.maximum(np.where(greedy, sample.capacity_bps.sum(), want), least), dtype=np.float64
+        np.maximum(np.where(greedy, sample.capacity_bps.sum(), want), min_demand),
+        dtype=np.float64,
     )

@@ -1,6 +1,6 @@
 """RI2N's round robin as weights: every live path of a pair gets the same share.
 
-The baseline of all comparisons.
+It is the baseline of all comparisons.
 """
 
 from __future__ import annotations
@@ -14,6 +14,6 @@ __all__ = ["weights"]
 def weights(sample: TrafficSample, previous: FloatArray) -> Weights:
     """Equal shares over live paths (RI2N++ paper, section 2.1).
 
-    Counters and `previous` are not looked at.
+    The counters in `sample` and `previous` have no influence.
     """
     return Weights(to_shares(sample.alive.astype(float), sample.alive))

@@ -1,5 +1,6 @@
-"""What every weight strategy reads (`TrafficSample`) and returns (`Weights`), and the one rule all
-of them share: rows over live paths sum to 1, with a floor.
+"""The input (`TrafficSample`) and the output (`Weights`) of every weight strategy.
+
+`to_shares` is the one rule that all strategies share: rows over live paths sum to 1, with a floor.
 """
 
 from __future__ import annotations
@@ -15,41 +16,41 @@ __all__ = ["TrafficSample", "Weights", "to_shares"]
 
 @dataclass(frozen=True)
 class TrafficSample:
-    """Traffic of P directed pairs over up to K paths each; rows with fewer paths are padded (alive
-    False, ids -1).
+    """The traffic of P directed pairs over up to K paths each.
 
-    Counters are what went over each path in the last `interval_s` seconds, already smoothed by the
-    loop. `capacity_bps[e]` is the capacity of directed link e; links, senders' NICs and receivers'
-    NICs share that index.
+    Rows with fewer paths are padded (`alive` is False, ids are -1). Bytes and packets are those of
+    the last `interval_s` seconds, already smoothed by the loop. `capacity_bps[e]` is the capacity
+    of link e. Links between switches, those of senders' NICs and those of receivers' NICs share one
+    index.
     """
 
     interval_s: float
-    sent_bytes: FloatArray  # (P, K) counted by the sender: S_ijk
-    received_bytes: FloatArray  # (P, K) counted by the receiver: R_ijk
+    sent_bytes: FloatArray  # (P, K) S_ijk: counted by the sender
+    received_bytes: FloatArray  # (P, K) R_ijk: counted by the receiver
     sent_packets: FloatArray  # (P, K)
     received_packets: FloatArray  # (P, K)
     alive: BoolArray  # (P, K) False on padding
-    sender: IntArray  # (P,) host index
-    receiver: IntArray  # (P,) host index
-    sender_link: IntArray  # (P, K) the sender's NIC (transmit side), -1 on padding
-    receiver_link: IntArray  # (P, K) the receiver's NIC (receive side), -1 on padding
-    path_links: IntArray  # (P, K, L) every capacitated link of the path, -1 on padding
+    sender: IntArray  # (P,) index of the host
+    receiver: IntArray  # (P,) index of the host
+    sender_link: IntArray  # (P, K) the link of the sender's NIC; -1 on padding
+    receiver_link: IntArray  # (P, K) the link of the receiver's NIC; -1 on padding
+    path_links: IntArray  # (P, K, L) every link of the path that has a capacity; -1 on padding
     capacity_bps: FloatArray  # (E,)
     fast_bps: FloatArray  # (P, K) sent rate, short moving average
     slow_bps: FloatArray  # (P, K) sent rate, long moving average
-    settled: BoolArray  # (P,) the counters were made under the present weights
+    settled: BoolArray  # (P,) whether the counters were made under the present weights
 
     @property
     def pairs(self) -> int:
-        """Number of directed pairs P."""
+        """The number P of directed pairs."""
         return int(self.alive.shape[0])
 
 
 @dataclass(frozen=True)
 class Weights:
-    """A strategy's answer: `share` (P, K), rows sum to 1 over live paths (0 when none lives).
+    """The answer of a strategy: shares (P, K), and rates (P, K) if it computes them.
 
-    Rates (P, K) or None.
+    Rows of `share` sum to 1 over live paths, or to 0 when no path is alive.
     """
 
     share: FloatArray
@@ -57,11 +58,11 @@ class Weights:
 
 
 def to_shares(raw: FloatArray, alive: BoolArray, floor: float = 0.0) -> FloatArray:
-    """Normalise weights `raw` (P, K) to shares: 0 on dead paths, at least `floor` on live ones,
-    rows sum to 1.
+    """Normalise the weights `raw` (P, K) to shares (P, K) whose rows sum to 1.
 
-    A row without any weight is spread equally over its live paths. Shares above the floor keep
-    their value when no path of the row is under it. The floor never takes more than half a row.
+    The share of a dead path is 0, that of a live one at least `floor`. A row without any weight is
+    spread equally over its live paths. Shares keep their value when no path of the row is under the
+    floor. The floor never takes more than half of a row.
     """
     weight = np.where(alive, np.nan_to_num(raw, nan=0.0, posinf=0.0, neginf=0.0), 0.0)
     np.maximum(weight, 0.0, out=weight)

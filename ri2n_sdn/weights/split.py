@@ -1,11 +1,12 @@
-"""Which split of given pair rates over their paths, where many would do: even links, near to the
-split before.
+"""Choose the split of pair rates over their paths that uses links evenly and changes little.
 
-Minimises sum over links of load^2 / capacity (even use) + NEARNESS x sum over pairs of rate x
-|share - previous|^2, subject to load <= capacity. The first term leaves freedom where pairs share
-the same links; the second makes the answer unique, steady from step to step, and independent of the
-order of pairs. Solved by Newton steps on the dual: one price per link, the answer for given prices
-is a projection per pair.
+Many splits route the same rates. This one minimises the sum over links of load^2 / capacity (even
+use) + NEARNESS x the sum over pairs of rate x |share - previous|^2, subject to load <= capacity.
+The first term leaves freedom where pairs share the same links. The second term makes the answer
+unique, steady from step to step, and independent of the order of pairs.
+
+Newton steps on the dual solve it. The dual has one price per link. For given prices, the best split
+is one projection per pair.
 """
 
 from __future__ import annotations
@@ -19,22 +20,25 @@ from ri2n_sdn.rates.many_paths import Network
 
 __all__ = ["even_split", "project_to_shares"]
 
-NEARNESS = 0.1  # weight of staying near the previous split against even use of links
-STEPS = 60  # 3 is the mean, 20 the most seen
-# part of the largest gap that damps a step; any of 0.01..1 converged in all of 400 random networks
+# The weight of staying near the previous split, against even use of links.
+NEARNESS = 0.1
+# The largest number of Newton steps. The mean is 3; at most 20 were seen.
+STEPS = 60
+# The part of the largest gap that damps a step. All values of 0.01..1 converged in all of 400
+# random networks.
 CAUTION = 0.1
-TOLERANCE = (
-    1e-8  # of the largest capacity: how far loads may be from the links' answer to their prices
-)
+# The gap that may be left between the loads of links and their answer to their prices, as a part of
+# the largest capacity.
+TOLERANCE = 1e-8
 
 
 def even_split(
     network: Network, rate: FloatArray, previous: FloatArray, steps: int = STEPS
 ) -> FloatArray:
-    """Shares (P, K) that route `rate` (P,) most evenly, near `previous` (P, K); rows sum to 1 over
-    live paths.
+    """The shares (P, K) that route `rate` (P,) most evenly, near `previous` (P, K).
 
-    When `rate` is not routable, or `steps` are too few, some loads exceed their capacities.
+    Rows sum to 1 over live paths. When `rate` cannot be routed, or `steps` are too few, some loads
+    exceed the capacities of their links.
     """
     scale = float(network.capacity.max(initial=0.0)) or 1.0
     capacity = network.capacity / scale
@@ -47,6 +51,8 @@ def even_split(
         if np.abs(gap).max(initial=0.0) <= TOLERANCE:
             break
         step = _newton_step(network, capacity, curvature, demand, price, share, gap)
+        # Halve the step until the dual's value has risen by a small part of what its slope
+        # promises.
         length = 1.0
         while True:
             tried = price + length * step
@@ -64,9 +70,9 @@ def even_split(
 
 
 def project_to_shares(wish: FloatArray, alive: BoolArray) -> FloatArray:
-    """The shares (P, K) nearest to `wish`:
+    """The shares (P, K) that are nearest to `wish` (P, K).
 
-    >= 0, 0 on dead paths, rows sum to 1 (0 when no path lives).
+    Shares are >= 0, and 0 on dead paths. Rows sum to 1, or to 0 when no path is alive.
     """
     paths = wish.shape[1]
     masked = np.where(alive, wish, -np.inf)
@@ -81,12 +87,13 @@ def project_to_shares(wish: FloatArray, alive: BoolArray) -> FloatArray:
 
 
 def _on_paths(network: Network, price: FloatArray) -> FloatArray:
+    """The sum of link prices (E,) along each path (P, K); 0 on dead paths."""
     prices = network.path_prices(price)
     return np.where(network.alive, prices, 0.0)
 
 
 def _answer(capacity: FloatArray, curvature: FloatArray, price: FloatArray) -> FloatArray:
-    """The load (E,) that each link would take at its price: rising, up to its capacity."""
+    """The load (E,) that each link takes at its price: it rises up to the capacity."""
     return np.minimum(price / curvature, capacity)
 
 
@@ -99,16 +106,17 @@ def _dual(
     price: FloatArray,
     share: FloatArray,
 ) -> tuple[float, FloatArray]:
-    """The dual's value at `price`, whose best split is `share`, and its gradient (E,):
+    """The value of the dual at `price`, and its gradient (E,).
 
-    load minus answer.
+    `share` (P, K) is the best split at these prices. The gradient is the gap: the load of each link
+    minus its answer to its price.
     """
-    wanted = _answer(capacity, curvature, price)
+    answer = _answer(capacity, curvature, price)
     load = network.load(share * demand[:, None])
-    away = np.where(network.alive, share - previous, 0.0)
-    near = 0.5 * NEARNESS * float(demand @ (away**2).sum(axis=1))
-    value = near + float(price @ (load - wanted)) + 0.5 * float(curvature @ wanted**2)
-    return value, load - wanted
+    change = np.where(network.alive, share - previous, 0.0)
+    nearness = 0.5 * NEARNESS * float(demand @ (change**2).sum(axis=1))
+    value = nearness + float(price @ (load - answer)) + 0.5 * float(curvature @ answer**2)
+    return value, load - answer
 
 
 def _newton_step(
@@ -120,7 +128,7 @@ def _newton_step(
     share: FloatArray,
     gap: FloatArray,
 ) -> FloatArray:
-    """Direction (E,) that would close the gap if no path became used or unused."""
+    """The change of prices (E,) that would close the gap if no path became used or unused."""
     used = (share > 0.0) & network.alive
     pairs, paths = used.shape
     weight = np.where(used, (demand / NEARNESS)[:, None], 0.0).reshape(-1)
@@ -132,10 +140,10 @@ def _newton_step(
     per_pair = network.incidence @ belongs.tocsr()
     factor = demand / NEARNESS / np.maximum(used.sum(axis=1), 1)
     slope = per_path - per_pair @ diags_array(factor) @ per_pair.T
-    # Directions in which no used path answers to prices: the further from the goal, the more
-    # careful the step.
+    # In some directions no used path answers to prices, so the matrix is damped. The further the
+    # goal is, the more careful the step is.
     answers = np.where(price / curvature < capacity, 1.0 / curvature, 0.0)
     damped = slope + diags_array(answers + 1e-9 + CAUTION * float(np.abs(gap).max()))
-    # Sparse LU rather than dense Cholesky: one thread. BLAS's threads spin when other programs hold
-    # the cores.
+    # Sparse LU runs in one thread. Dense Cholesky does not, and the threads of BLAS spin while
+    # other programs hold the cores.
     return np.asarray(splu(csc_array(damped)).solve(gap), dtype=np.float64)

@@ -1,4 +1,7 @@
-"""The weight strategies by name; all have one signature: `weights(sample, previous) -> Weights`."""
+"""The weight strategies by name.
+
+All of them have the same signature: `weights(sample, previous) -> Weights`.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
 
 
 def strategy(name: str) -> Strategy:
-    """The strategy called `name`; raises BadInput that lists the names there are."""
+    """The strategy called `name`. For an unknown name it raises BadInput, which lists all names."""
     try:
         return STRATEGIES[name]
     except KeyError:
