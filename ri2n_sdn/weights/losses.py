@@ -1,13 +1,15 @@
-"""Which cable loses packets: found from what senders and receivers count, path by path.
+"""Find the links that lose packets, from what senders and receivers count on each path.
 
-A cable that loses every twentieth packet halves no counter and kills no probe for long, but TCP
-over it crawls. Each path crosses several directed links (the sender's NIC, links between switches,
-the receiver's NIC), and only paths are counted. A link is suspected when every path over it that
-carried enough loses packets: a healthy link is cleared by one path that loses none. Of the suspects
-the one with the most lossy paths takes the blame, its part is taken off its paths, and so on; links
-that no counter can tell apart are named together.
+A cable that loses every twentieth packet halves no counter, and no probe is lost for long. But TCP
+over it is very slow.
 
-A full link loses packets by right, so whatever crosses a link near its rate says nothing.
+Only paths are counted, and each path crosses several links (that of the sender's NIC, those between
+switches, that of the receiver's NIC). A link is suspected when every path over it that carried
+enough packets loses some. One path that loses none shows that all its links are healthy. Of the
+suspected links, the one with the most lossy paths takes the blame. Its loss is taken off its paths,
+and the search goes on with what is left. Links that no counter can tell apart are named together.
+
+A full link has to lose packets. So a path that crosses a link near its rate says nothing.
 """
 
 from __future__ import annotations
@@ -23,11 +25,15 @@ __all__ = ["Loss", "LossSettings", "LossWatch"]
 
 @dataclass(frozen=True)
 class LossSettings:
-    """`least` is the part that is told of, a little under 5 %, since a sample of 5 % may show less;
-    a path is judged by at least `packets` in a window, and is lossy from half of `least`. Links
-    above `full` of their rate are left out. A loss is believed after two windows, and for `keep_s`
-    after the traffic that showed it has ended. Open vSwitch's counters are up to half a second old,
-    and not the same on both ends: a window is many times as long.
+    """The limits by which losses are judged.
+
+    * `window_s`: the length of a window. The counters of Open vSwitch are up to half a second old,
+      and at another age on each host, so a window is many times as long.
+    * `least`: the smallest part of lost packets that is reported. It is a little under 5 %, since a
+      sample of a loss of 5 % may show less. A path is lossy from half of it.
+    * `packets`: a path is judged only when at least so many packets were sent in a window.
+    * `full`: links that carry more than this part of their rate are left out, with their paths.
+    * `keep_s`: a loss is believed for this long after the traffic that showed it has ended.
     """
 
     window_s: float = 20.0
@@ -39,9 +45,10 @@ class LossSettings:
 
 @dataclass(frozen=True)
 class Loss:
-    """`part` of the packets is lost on one of `links`, ids as in `Path.links`.
+    """The part of the packets that is lost on one of `links`.
 
-    Several when nothing tells which.
+    The ids of links are those of `Path.links`. There are several when no counter tells which of
+    them it is.
     """
 
     links: tuple[str, ...]
@@ -59,7 +66,10 @@ _PathId = tuple[str, str, PathKey]
 
 
 class LossWatch:
-    """Pure: the time is given, and the state is one count per path."""
+    """Watches the counters of all pairs for losses.
+
+    It is pure: the caller gives the time. The state is one count per path.
+    """
 
     def __init__(self, settings: LossSettings | None = None) -> None:
         self.settings = settings or LossSettings()
@@ -70,7 +80,7 @@ class LossWatch:
 
     @property
     def losses(self) -> list[Loss]:
-        """What is believed now, the worst first."""
+        """The losses that are believed now, the largest first."""
         return sorted(
             (loss for loss, _ in self._believed.values()), key=lambda loss: (-loss.part, loss.links)
         )
@@ -82,19 +92,20 @@ class LossWatch:
         answered: Collection[str],
         capacities_bps: Mapping[str, float],
     ) -> None:
-        """Take the counters of a round, those of hosts in `answered` being new.
+        """Take in the counters of a round.
 
-        The others' are old and not used.
+        The counters of hosts in `answered` are new. Those of the other hosts are old and not used.
+        `capacities_bps` has the rate of each link by its id.
         """
         window_s = now_s - self._since_s
         if window_s < self.settings.window_s:
             return
         before, self._counts, self._since_s = self._counts, {}, now_s
-        new = set(answered)
-        ways: dict[_PathId, tuple[str, ...]] = {}
-        grown: dict[_PathId, _Count] = {}
+        hosts = set(answered)
+        links_of: dict[_PathId, tuple[str, ...]] = {}
+        counted: dict[_PathId, _Count] = {}
         for pair in pairs:
-            if pair.sender not in new or pair.receiver not in new:
+            if pair.sender not in hosts or pair.receiver not in hosts:
                 continue
             for path in pair.paths:
                 key = (pair.sender, pair.receiver, path.path)
@@ -102,25 +113,33 @@ class LossWatch:
                 self._counts[key] = now
                 then = before.get(key)
                 if path.alive and then is not None:
-                    ways[key] = path.links
-                    grown[key] = _Count(
+                    links_of[key] = path.links
+                    counted[key] = _Count(
                         now.sent_bytes - then.sent_bytes,
                         now.sent_packets - then.sent_packets,
                         now.received_packets - then.received_packets,
                     )
-        self._believe(now_s, self._blamed(ways, grown, window_s, capacities_bps))
+        self._believe(now_s, self._blamed(links_of, counted, window_s, capacities_bps))
 
     def _blamed(
         self,
-        ways: Mapping[_PathId, tuple[str, ...]],
-        grown: Mapping[_PathId, _Count],
+        links_of: Mapping[_PathId, tuple[str, ...]],
+        counted: Mapping[_PathId, _Count],
         window_s: float,
         capacities_bps: Mapping[str, float],
     ) -> tuple[list[Loss], set[str]]:
-        """What was lost in this window, and the links that were seen to lose nothing."""
+        """The losses of this window, and the links that were seen to lose nothing.
+
+        `counted` has what each path counted in the window, `links_of` the links of each path.
+
+        One lossy link makes every path over it lossy, and each such path crosses other links too.
+        Those would be accused as well if each link were judged alone. So links are blamed one by
+        one. The link that explains the most lossy paths comes first; among equals, the one with the
+        largest loss. Then each of its paths is judged by what it loses beyond that.
+        """
         load_bps: dict[str, float] = {}
-        for key, count in grown.items():
-            for link in ways[key]:
+        for key, count in counted.items():
+            for link in links_of[key]:
                 load_bps[link] = load_bps.get(link, 0.0) + count.sent_bytes * 8 / window_s
         crowded = {
             link
@@ -129,54 +148,56 @@ class LossWatch:
         }
         arrived = {
             key: min(1.0, count.received_packets / count.sent_packets)
-            for key, count in grown.items()
+            for key, count in counted.items()
             if count.sent_packets >= self.settings.packets
             and count.received_packets >= 0
-            and not crowded.intersection(ways[key])
+            and not crowded.intersection(links_of[key])
         }
-        weight = {key: grown[key].sent_packets for key in arrived}
-        over: dict[str, list[_PathId]] = {}
+        weight = {key: counted[key].sent_packets for key in arrived}
+        paths_over: dict[str, list[_PathId]] = {}
         for key in arrived:
-            for link in ways[key]:
-                over.setdefault(link, []).append(key)
-        found: list[Loss] = []
+            for link in links_of[key]:
+                paths_over.setdefault(link, []).append(key)
+        losses: list[Loss] = []
         while True:
             lossy = {key for key, part in arrived.items() if 1 - part >= self.settings.least / 2}
-            suspects = {link: keys for link, keys in over.items() if lossy.issuperset(keys)}
-            parts = {
+            suspects = {link: keys for link, keys in paths_over.items() if lossy.issuperset(keys)}
+            lost = {
                 link: 1
                 - sum(arrived[key] * weight[key] for key in keys) / sum(weight[key] for key in keys)
                 for link, keys in suspects.items()
             }
-            parts = {link: part for link, part in parts.items() if part >= self.settings.least}
-            if not parts:
-                return found, {link for link, keys in over.items() if not lossy.issuperset(keys)}
-            most = max(len(suspects[link]) for link in parts)
-            first = max(
-                (link for link in parts if len(suspects[link]) == most),
-                key=lambda link: parts[link],
+            lost = {link: part for link, part in lost.items() if part >= self.settings.least}
+            if not lost:
+                healthy = {link for link, keys in paths_over.items() if not lossy.issuperset(keys)}
+                return losses, healthy
+            max_paths = max(len(suspects[link]) for link in lost)
+            worst = max(
+                (link for link in lost if len(suspects[link]) == max_paths),
+                key=lambda link: lost[link],
             )
-            keys = suspects[first]
-            alike = tuple(sorted(link for link in parts if suspects[link] == keys))
-            found.append(Loss(alike, parts[first]))
+            keys = suspects[worst]
+            alike = tuple(sorted(link for link in lost if suspects[link] == keys))
+            losses.append(Loss(alike, lost[worst]))
             for key in keys:
-                arrived[key] = min(1.0, arrived[key] / max(1e-9, 1 - parts[first]))
+                arrived[key] = min(1.0, arrived[key] / max(1e-9, 1 - lost[worst]))
             for link in alike:
-                del over[link]
+                del paths_over[link]
 
     def _believe(self, now_s: float, blamed: tuple[list[Loss], set[str]]) -> None:
-        """A loss counts from the second window in a row.
+        """Believe a loss from the second window in a row that shows it.
 
-        It ends with a window that shows its links in order.
+        The belief ends with a window that shows that all its links are healthy, or `keep_s` after
+        the last window that showed the loss.
         """
-        found, healthy = blamed
-        for loss in found:
-            same = [links for links in self._believed if set(links) & set(loss.links)]
-            if same or any(set(seen.links) & set(loss.links) for seen in self._seen):
-                for links in same:
+        losses, healthy = blamed
+        for loss in losses:
+            believed = [links for links in self._believed if set(links) & set(loss.links)]
+            if believed or any(set(seen.links) & set(loss.links) for seen in self._seen):
+                for links in believed:
                     del self._believed[links]
                 self._believed[loss.links] = (loss, now_s)
-        self._seen = found
+        self._seen = losses
         for links, (_, seen_s) in list(self._believed.items()):
             if healthy.issuperset(links) or now_s - seen_s > self.settings.keep_s:
                 del self._believed[links]

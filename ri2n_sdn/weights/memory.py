@@ -1,6 +1,6 @@
-"""What the loop remembers of every pair and path:
+"""The memory of the weight loop: last counters and moving averages of every pair and path.
 
-last counters and moving averages, as arrays over pairs x paths.
+They are arrays over pairs x paths.
 """
 
 from __future__ import annotations
@@ -19,38 +19,45 @@ from ri2n_sdn.weights.sample import TrafficSample
 
 __all__ = ["PairMemory", "Structure"]
 
-FAST_S = 0.5  # reacts to new traffic in two steps of 0.25 s
-# S and R of the sample: long enough that counters of two hosts, read at different times, agree
+# Time constant of the short average: it reacts to new traffic within two steps of 0.25 s.
+FAST_S = 0.5
+# Time constant of S and R in the sample. It is long enough that the counters of two hosts agree,
+# though they are read at different times.
 WINDOW_S = 1.0
-SLOW_S = 3.0  # holds a demand up over the gaps of intermittent traffic
-# counters that stand still for less may just not have been refreshed (OVS: every 0.25..0.5 s)
+# Time constant of the long average: it keeps the demand of intermittent traffic over its gaps.
+SLOW_S = 3.0
+# Counters that do not change for a shorter time may not have been refreshed (Open vSwitch does that
+# every 0.25..0.5 s). After this time they count as silence.
 NO_NEWS_S = 0.6
-UNKNOWN_CAPACITY_BPS = 1e9  # when no link's capacity is known
-CHANNELS = 4  # sent bytes, sent packets, received bytes, received packets
+# The capacity of a link when no capacity of any link is known.
+UNKNOWN_CAPACITY_BPS = 1e9
+# Each path has four counters: sent bytes, sent packets, received bytes, received packets.
+CHANNELS = 4
 SENDER_SIDE = np.array([True, True, False, False])
 
 
 @dataclass(frozen=True)
 class Structure:
-    """The pairs of one step as arrays:
+    """The pairs of one step as arrays: rows are pairs, columns are their paths in order.
 
-    rows are `pairs` (given, then remembered ones), columns their paths in order.
+    The pairs that were given come first, then the ones that are only remembered. Rows with fewer
+    paths are padded, as in `TrafficSample`.
     """
 
     pairs: list[PairCounters]
-    alive: BoolArray  # (P, K)
-    path_links: IntArray  # (P, K, L)
-    sender: IntArray  # (P,)
-    receiver: IntArray  # (P,)
+    alive: BoolArray  # (P, K) False on padding
+    path_links: IntArray  # (P, K, L) indices of links; -1 on padding
+    sender: IntArray  # (P,) index of the host
+    receiver: IntArray  # (P,) index of the host
     capacity_bps: FloatArray  # (E,)
-    path_capacity_bps: FloatArray  # (P, K) the narrowest link of each path; 0 on padding
+    path_capacity_bps: FloatArray  # (P, K) the capacity of the narrowest link; 0 on padding
     links: list[str]  # (E,) ids
 
 
 class PairMemory:
-    """Counters to rates for all pairs at once.
+    """Turns counters into rates, for all pairs at once.
 
-    Pairs that are no longer given are kept for a while, unchanged.
+    Pairs that are no longer given are kept unchanged for `forget_after_s`.
     """
 
     def __init__(self, forget_after_s: float) -> None:
@@ -67,16 +74,16 @@ class PairMemory:
 
     @property
     def fast_bps(self) -> FloatArray:
-        """(P, K) sent rate, short average."""
+        """The sent rates (P, K), as a short average."""
         return self._fast.rate * 8.0
 
     @property
     def slow_bps(self) -> FloatArray:
-        """(P, K) sent rate, long average."""
+        """The sent rates (P, K), as a long average."""
         return self._slow.rate * 8.0
 
     def sent_bps(self) -> dict[PairKey, dict[PathKey, float]]:
-        """The same by pair and path, of pairs that sent anything."""
+        """The short averages by pair and path, of all pairs that sent anything."""
         if self._structure is None:
             return {}
         rates = self.fast_bps
@@ -87,12 +94,12 @@ class PairMemory:
         }
 
     def link_load_bps(self, rate_bps: FloatArray) -> FloatArray:
-        """(E,) what the paths' rates (P, K) add up to on each link."""
+        """The load (E,) of each link: the sum of the rates (P, K) of its paths."""
         assert self._structure is not None
         return link_load(rate_bps, self._structure.path_links, len(self._structure.links))
 
     def crowded(self, part: float) -> BoolArray:
-        """(P, K) whether a link of the path carries `part` of its capacity or more."""
+        """Whether a link of each path (P, K) carries at least `part` of its capacity."""
         assert self._structure is not None
         full = np.append(
             self.link_load_bps(self.fast_bps) >= part * self._structure.capacity_bps, False
@@ -102,7 +109,7 @@ class PairMemory:
     def update(
         self, now_s: float, given: Sequence[PairCounters], capacity_bps: Mapping[str, float]
     ) -> Structure:
-        """Take in one reading of all `given` pairs; returns the step's structure."""
+        """Take in one reading of all `given` pairs, and return the structure of the step."""
         for pair in given:
             self._given_s[pair.key] = now_s
         rows = list(given)
@@ -119,7 +126,7 @@ class PairMemory:
         return structure
 
     def sample(self, settled: BoolArray) -> TrafficSample:
-        """The strategies' view of the last update."""
+        """The last update as the strategies see it; `settled` (P,) as in `TrafficSample`."""
         structure = self._structure
         assert structure is not None
         window = self._window.rate * WINDOW_S
@@ -145,7 +152,7 @@ class PairMemory:
     def _rearrange(self, now_s: float, structure: Structure, counters: IntArray) -> None:
         """Bring the arrays into the order of the new rows and columns.
 
-        New elements start with the present reading.
+        New elements start with the present reading, so that their first difference is 0.
         """
         layout = [(pair.key, tuple(path.path for path in pair.paths)) for pair in structure.pairs]
         if layout == self._layout and counters.shape == self._last.shape:
@@ -163,11 +170,11 @@ class PairMemory:
             for column, path in enumerate(paths):
                 if path in old_columns:
                     take[row, column] = old * columns + old_columns[path]
-        known = take >= 0
+        taken = take >= 0
         last = counters.copy()
-        last[known] = self._last.reshape(-1, CHANNELS)[take[known]]
+        last[taken] = self._last.reshape(-1, CHANNELS)[take[taken]]
         channels = np.where(
-            known[:, :, None], take[:, :, None] * CHANNELS + np.arange(CHANNELS), -1
+            taken[:, :, None], take[:, :, None] * CHANNELS + np.arange(CHANNELS), -1
         )
         self._last = last
         self._updated_s = updated_s
@@ -177,9 +184,13 @@ class PairMemory:
         self._layout = layout
 
     def _read(self, now_s: float, structure: Structure, counters: IntArray, given: int) -> None:
-        """Differences to rates.
+        """Add the differences since the last reading to the averages.
 
-        A side whose counters stand still counts only once it has done so for NO_NEWS_S.
+        The two sides of a pair (sender and receiver) are read independently, since each host
+        refreshes its counters at other moments. Open vSwitch refreshes them so seldom that one poll
+        may find nothing new, and the next one twice as much. So a side whose counters have not
+        changed is left out until that has lasted for NO_NEWS_S; then it counts as silence. The
+        first `given` rows are read, the remembered ones are not.
         """
         if not structure.pairs:
             return
@@ -192,18 +203,18 @@ class PairMemory:
         read[given:] = False
         read &= elapsed_s > 0.0
         elapsed_s = np.where(read, elapsed_s, 0.0)
-        # A host that was away reports all it missed at once: no path carries more than its
-        # narrowest link.
-        most = structure.path_capacity_bps / 8.0
+        # A host that was away reports all its traffic at once. No path carries more than its
+        # narrowest link does.
+        max_bytes_per_s = structure.path_capacity_bps / 8.0
         sender_s, receiver_s = elapsed_s[:, :1], elapsed_s[:, 1:]
-        sent = np.minimum(delta[:, :, 0], most * sender_s)
+        sent = np.minimum(delta[:, :, 0], max_bytes_per_s * sender_s)
         shape = sent.shape
         self._fast.update(sent, np.broadcast_to(sender_s, shape))
         self._slow.update(sent, np.broadcast_to(sender_s, shape))
         per_channel_s = np.where(SENDER_SIDE, sender_s[:, :, None], receiver_s[:, :, None])
         amount = delta.copy()
         amount[:, :, 0] = sent
-        amount[:, :, 2] = np.minimum(delta[:, :, 2], most * receiver_s)
+        amount[:, :, 2] = np.minimum(delta[:, :, 2], max_bytes_per_s * receiver_s)
         self._window.update(amount, np.broadcast_to(per_channel_s, amount.shape))
         channel_read = np.where(SENDER_SIDE, read[:, :1], read[:, 1:])[:, None, :]
         self._last = np.where(channel_read, counters, self._last)
@@ -211,7 +222,7 @@ class PairMemory:
 
 
 def _structure(rows: list[PairCounters], capacity_bps: Mapping[str, float]) -> Structure:
-    """Index hosts and links of the rows, in the order they appear."""
+    """The arrays of `rows`; hosts and links get indices in the order in which they appear."""
     width = max((len(pair.paths) for pair in rows), default=1) or 1
     depth = max((len(path.links) for pair in rows for path in pair.paths), default=2) or 2
     hosts: dict[str, int] = {}
@@ -228,10 +239,10 @@ def _structure(rows: list[PairCounters], capacity_bps: Mapping[str, float]) -> S
             flat += no_path[len(ids) :]
             alive[row, column] = path.alive and bool(ids)
         flat += no_path * (width - len(pair.paths))
-    known = [rate for rate in capacity_bps.values() if rate > 0.0]
-    unknown = max(known, default=UNKNOWN_CAPACITY_BPS)
+    known_bps = [rate for rate in capacity_bps.values() if rate > 0.0]
+    default_bps = max(known_bps, default=UNKNOWN_CAPACITY_BPS)
     capacity = np.array(
-        [capacity_bps.get(link, 0.0) or unknown for link in link_ids], dtype=np.float64
+        [capacity_bps.get(link, 0.0) or default_bps for link in link_ids], dtype=np.float64
     )
     path_links = np.array(flat, dtype=np.int64).reshape(len(rows), width, depth)
     narrowest = np.where(path_links >= 0, np.append(capacity, np.inf)[path_links], np.inf).min(
@@ -250,7 +261,7 @@ def _structure(rows: list[PairCounters], capacity_bps: Mapping[str, float]) -> S
 
 
 def _counters(rows: list[PairCounters], width: int) -> IntArray:
-    """(P, K, 4) cumulative counters; 0 on padding."""
+    """The cumulative counters (P, K, CHANNELS); 0 on padding."""
     flat: list[int] = []
     for pair in rows:
         for path in pair.paths:
@@ -260,7 +271,7 @@ def _counters(rows: list[PairCounters], width: int) -> IntArray:
 
 
 def _last_link(path_links: IntArray) -> IntArray:
-    """(P, K) the last link of each path; -1 on padding."""
+    """The index of the last link of each path (P, K); -1 on padding."""
     count = (path_links >= 0).sum(axis=2)
     last = np.take_along_axis(path_links, np.maximum(count - 1, 0)[:, :, None], axis=2)[:, :, 0]
     return np.asarray(np.where(count > 0, last, -1), dtype=np.int64)
