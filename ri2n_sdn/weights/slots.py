@@ -1,10 +1,11 @@
-"""Turn shares into a slot table: the fewest slots move, idle ones first, and busy ones only when
-bytes ask for it.
+"""Turn shares into a slot table, and move as few slots as possible.
 
-A slot is one value of the flow hash; its entry is the index of the path that carries the flows with
-that value. Open vSwitch hands the slots of a dead path to the next live slot, so neighbours are
-mixed: the load of a path that dies spreads over all others by weight before any controller has
-reacted.
+Idle slots move first. Busy slots move only when the bytes that they carry do not fit the shares.
+
+A slot is one value of the flow hash. Its entry is the index of the path that carries the flows with
+that value. Open vSwitch hands the slots of a dead path to the next live slot, so the paths of
+neighbouring slots are mixed. Then the load of a path that dies spreads over all others by weight,
+before a controller has reacted.
 """
 
 from __future__ import annotations
@@ -25,27 +26,34 @@ __all__ = [
     "layout",
 ]
 
-IDLE_OF_MEAN = (
-    0.05  # a slot with less than 5 % of the mean slot's bytes is idle: moving it disturbs nobody
-)
-CLOSED_SHARE = 0.035  # up to here a share is a probing floor: idle slots serve it, busy ones leave
-BYTES_TOLERANCE = 0.04  # misplaced part of a pair's bytes that is not worth reordering a flow
-# a busy slot moves when that takes at least its own bytes off the summed deviation (2 is perfect)
+# A slot with less than this part of the mean slot's bytes is idle: no flow notices when it moves.
+IDLE_OF_MEAN = 0.05
+# Up to this value a share is a probing floor: idle slots serve it, busy ones leave the path.
+CLOSED_SHARE = 0.035
+# Misplaced bytes up to this part of a pair's bytes are not worth the reordering of a flow.
+BYTES_TOLERANCE = 0.04
+# A busy slot moves when that reduces the sum of deviations by at least this multiple of its bytes.
+# A perfect move reduces it by 2.
 CLEAR_GAIN = 1.0
-# of the mean flow elsewhere: a full path that gives its flows less than this is no place for more
+# A full path takes no flow from a path whose mean flow is faster, if the mean flow of the full path
+# has less than this part of that speed.
 SLOWER = 0.7
-SHUFFLES = 24  # fresh layouts tried; the one whose fallbacks spread best is used
-SWAPS = 150  # pairs of slots then tried in each other's place
-CANDIDATES = 12  # idle slots compared when one has to move,
-LAST_MOVES = 4  # for the last few; before that
+# The number of fresh layouts that are tried. The one whose fallbacks spread best is used.
+SHUFFLES = 24
+# The number of pairs of slots that are then tried in each other's place.
+SWAPS = 150
+# The number of idle slots that are compared when one has to move: for the last few moves, and
+# before.
+CANDIDATES = 12
+LAST_MOVES = 4
 CANDIDATES_EARLY = 3
 
 
 @dataclass(frozen=True)
 class SlotTable:
-    """`slots[h]` is the path of hash value h.
+    """A slot table: `slots[h]` is the index of the path for hash value h.
 
-    `moved` of them differ from before, `busy_moved` carried traffic.
+    `moved` slots differ from the table before; `busy_moved` of them carried traffic.
     """
 
     slots: tuple[int, ...]
@@ -63,15 +71,20 @@ def assign(
     busy_moves: int | None = None,
     crowded: Sequence[bool] | None = None,
 ) -> SlotTable:
-    """The slot table of `n` slots for `shares` (one per path), as near to `previous` as the goals
-    allow.
+    """The table of `n` slots for `shares` (one per path), as near to `previous` as possible.
 
-    Goals: no slot on a dead path; slot counts are the shares by largest remainder, at least one
-    slot for a path with a share; with `slot_bytes` (what each slot carried lately) the bytes per
-    path are the shares, as well as whole slots and BYTES_TOLERANCE allow, and at most `busy_moves`
-    busy slots leave a live path (None: no limit). To a path whose links are full (`crowded`) no
-    flow moves that is faster where it is. Entries of `previous` outside the paths are free. With no
-    path alive the previous table stays.
+    The goals:
+
+    * A dead path has no slot.
+    * With `slot_bytes` (the bytes that each slot carried lately), the bytes per path are the
+      shares, as well as whole slots and BYTES_TOLERANCE allow. At most `busy_moves` busy slots
+      leave a live path (None: no limit). No flow moves to a path whose links are full (`crowded`)
+      if the flow is faster where it is.
+    * The number of slots per path follows the shares by largest remainder. A path with a share has
+      at least one slot.
+
+    Entries of `previous` that are no index of a path are free slots. When no path is alive, the
+    previous table stays.
     """
     paths = len(shares)
     share = [s if up and s > 0.0 else 0.0 for s, up in zip(shares, alive, strict=True)]
@@ -85,9 +98,11 @@ def assign(
 
     table = [k if 0 <= k < paths and share[k] > 0.0 else -1 for k in previous]
     weight, busy = _busy_slots(slot_bytes, n)
-    budget = n if busy_moves is None else busy_moves
+    max_moves = n if busy_moves is None else busy_moves
     busy_moved = (
-        _place_bytes(table, share, weight, busy, budget, crowded or [False] * paths) if busy else 0
+        _place_bytes(table, share, weight, busy, max_moves, crowded or [False] * paths)
+        if busy
+        else 0
     )
     busy_count = [0] * paths
     for slot in busy:
@@ -109,11 +124,11 @@ def apportion(
     present: Sequence[int] | None = None,
     least: Sequence[int] | None = None,
 ) -> list[int]:
-    """Whole slots per path that sum to `n`: largest remainder, ties to the path that has more than
-    its floor now.
+    """The whole numbers of slots per path that sum to `n`, by largest remainder.
 
-    A path with a share gets at least one slot (while there are as many slots as paths) and at least
-    `least[k]`. Shares are >= 0 and not all 0.
+    On a tie, the slot goes to a path that has it now: one whose number in `present` is larger than
+    its whole part. A path with a share gets at least one slot (while there are as many slots as
+    paths), and at least `least[k]`. Shares are >= 0 and not all 0.
     """
     paths = len(shares)
     least = [max(1 if s > 0.0 else 0, m) for s, m in zip(shares, least or [0] * paths, strict=True)]
@@ -123,7 +138,7 @@ def apportion(
     count = [0] * paths
     open_paths = [k for k in range(paths) if shares[k] > 0.0]
     rest = n - sum(least[k] for k in range(paths) if shares[k] <= 0.0)
-    # Paths whose quota is under their least get just that; the others share what is left.
+    # Paths whose quota is below their least number get just that number. The others share the rest.
     while True:
         total = sum(shares[k] for k in open_paths)
         quota = {k: rest * shares[k] / total for k in open_paths}
@@ -150,18 +165,19 @@ def apportion(
 
 @lru_cache(maxsize=4096)
 def layout(counts: tuple[int, ...]) -> tuple[int, ...]:
-    """A fresh table with `counts[k]` slots of path k, shuffled so that every path's fallbacks
-    spread by weight.
+    """A fresh table with `counts[k]` slots of path k, whose fallbacks spread by weight.
 
-    Deterministic: the same counts give the same table everywhere.
+    In order 0, 1, 2, 0, 1, 2 one neighbour would inherit all slots of a dead path. So fixed
+    shuffles are tried first, then swaps of two slots in the best one (`_fallback_cost` compares
+    them). The same counts give the same table on every machine.
     """
     ordered = [k for k, count in enumerate(counts) for _ in range(count)]
     best: list[int] = ordered
     if sum(1 for c in counts if c) > 1:
         best_cost = float("inf")
-        for seed in range(
-            SHUFFLES if sum(1 for c in counts if c) > 2 else 1
-        ):  # of two, one inherits all anyway
+        # With two paths, one inherits all slots of the other in any order.
+        shuffles = SHUFFLES if sum(1 for c in counts if c) > 2 else 1
+        for seed in range(shuffles):
             order = _scrambled(len(ordered), seed)
             candidate = [ordered[i] for i in order]
             cost = _fallback_cost(candidate, counts)
@@ -184,12 +200,12 @@ def layout(counts: tuple[int, ...]) -> tuple[int, ...]:
 def flow_weights(
     slot_bytes: Sequence[float], table: Sequence[int], crowded: Sequence[bool]
 ) -> list[float]:
-    """`slot_bytes` with the flows of crowded paths made comparable: each path's mean flow weighs as
-    the fastest path's.
+    """`slot_bytes` in which the flows of full paths are made comparable with the others.
 
-    For weights that are only ratios (the papers'). A flow on a full path gets what the path leaves
-    it: that says nothing about what it would carry elsewhere, and measured bytes would always seem
-    to confirm measured weights.
+    The mean flow of each path in `crowded` gets the weight of the mean flow on the pair's fastest
+    path. This is for weights that are only ratios (those of the papers). A flow on a full path gets
+    what the path leaves it, which says nothing about what it would carry elsewhere. So measured
+    bytes would always seem to confirm weights that were measured with them.
     """
     if len(slot_bytes) != len(table):
         return list(slot_bytes)
@@ -205,46 +221,47 @@ def flow_weights(
 
 
 def fallback_counts(slots: Sequence[int], dead: int, paths: int) -> list[int]:
-    """How many of path `dead`'s slots each path takes over when it dies:
+    """The numbers of slots that each path takes over from path `dead` when that one dies.
 
-    Open vSwitch goes to the next live slot.
+    Open vSwitch hands a dead slot to the next live one. `paths` is the number of paths.
     """
     n = len(slots)
     counts = [0] * paths
     heir = next((k for k in slots if k != dead and k >= 0), None)
     if heir is None:
         return counts
-    for s in range(
-        n - 1, -1, -1
-    ):  # walking down, `heir` is the next slot (wrapping) that is not the dead path's
-        if slots[s] == dead:
+    # On the walk down, `heir` is the path of the next slot (wrapping round) that is not dead.
+    for slot in range(n - 1, -1, -1):
+        if slots[slot] == dead:
             counts[heir] += 1
-        elif slots[s] >= 0:
-            heir = slots[s]
+        elif slots[slot] >= 0:
+            heir = slots[slot]
     return counts
 
 
 def _fallback_cost(slots: Sequence[int], weight: Sequence[float]) -> float:
-    """Sum over paths of squared differences between their slots' heirs and the ideal, by
-    `weight` over the others.
+    """How far the load of paths that die falls from its ideal place.
+
+    It is the sum over paths of the squared differences between the slots that each other path would
+    inherit and the ideal. Ideally the other paths inherit in the ratio of `weight`.
     """
     n, paths = len(slots), len(weight)
-    got = [0] * (paths * paths)
+    inherited = [0] * (paths * paths)
     last = next((s for s in range(n) if slots[s] != slots[s - 1] and slots[s] >= 0), None)
     if last is None:
         return 0.0
-    # One walk down from the start of a run: the heir of a slot is the next path, or its heir when
-    # that is its own.
+    # One walk down from the start of a run of equal slots. The heir of a slot is the path of the
+    # next slot, or the heir of that slot when both have the same path.
     path = heir = slots[last]
     for s in range(last - 1, last - 1 - n, -1):
         k = slots[s]
         if k >= 0:
             if k != path:
                 path, heir = k, path
-            got[k * paths + heir] += 1
+            inherited[k * paths + heir] += 1
     total, cost = sum(weight), 0.0
     for k in range(paths):
-        row = got[k * paths : k * paths + paths]
+        row = inherited[k * paths : k * paths + paths]
         own, others = sum(row), total - weight[k]
         if own and others > 1e-9:
             cost += sum((row[j] - own * weight[j] / others) ** 2 for j in range(paths) if j != k)
@@ -253,8 +270,9 @@ def _fallback_cost(slots: Sequence[int], weight: Sequence[float]) -> float:
 
 @lru_cache(maxsize=1024)
 def _scrambled(n: int, seed: int) -> tuple[int, ...]:
-    """A fixed permutation of 0..n-1 (splitmix64 keys), the same on every machine and Python
-    version.
+    """A fixed permutation of 0..n-1, the same on every machine and Python version.
+
+    Its sort keys are those of splitmix64.
     """
 
     def key(i: int) -> int:
@@ -267,7 +285,7 @@ def _scrambled(n: int, seed: int) -> tuple[int, ...]:
 
 
 def _busy_slots(slot_bytes: Sequence[float] | None, n: int) -> tuple[list[float], list[int]]:
-    """Each slot's part of the bytes, and the busy slots; nothing is busy when bytes are unknown."""
+    """Each slot's part of the bytes, and the busy slots. No slot is busy when bytes are unknown."""
     if slot_bytes is None or len(slot_bytes) != n:
         return [0.0] * n, []
     total = float(sum(slot_bytes))
@@ -283,19 +301,30 @@ def _place_bytes(
     share: Sequence[float],
     weight: Sequence[float],
     busy: Sequence[int],
-    budget: int,
+    max_moves: int,
     crowded: Sequence[bool],
 ) -> int:
-    """Give homeless busy slots a path and move at most `budget` others until bytes fit the shares.
+    """Place the busy slots so that the bytes per path fit the shares. Returns how many moved.
 
-    Returns moves.
+    Busy slots without a path (`table[slot]` is -1) get one first; they do not count as moved. Then
+    at most `max_moves` busy slots leave a live path, one by one:
+
+    * A path with a closed share (CLOSED_SHARE) keeps no busy slot: the one with the most bytes goes
+      first. Else one flow would stay there that the share does not provide for.
+    * After that, the slot moves whose move brings the bytes nearest to the shares (`_best_move`),
+      until less than BYTES_TOLERANCE is misplaced. A moved flow may be reordered, so a smaller gain
+      is not worth it.
+
+    Each slot goes to the path that lacks the most bytes.
     """
     closed = [s <= CLOSED_SHARE for s in share]
     if all(closed):
         closed = [False] * len(share)
-    open_total = sum(s for s, shut in zip(share, closed, strict=True) if not shut)
-    wanted = [0.0 if shut else s / open_total for s, shut in zip(share, closed, strict=True)]
-    usable = [k for k, shut in enumerate(closed) if not shut]
+    open_total = sum(s for s, is_closed in zip(share, closed, strict=True) if not is_closed)
+    wanted = [
+        0.0 if is_closed else s / open_total for s, is_closed in zip(share, closed, strict=True)
+    ]
+    usable = [k for k, is_closed in enumerate(closed) if not is_closed]
     excess = [-w for w in wanted]
     homeless = []
     for slot in busy:
@@ -308,9 +337,9 @@ def _place_bytes(
         table[slot] = heir
         excess[heir] += weight[slot]
 
-    flow = _flow_rates(table, weight, busy, len(share))
+    flow_rates = _flow_rates(table, weight, busy, len(share))
     moves = 0
-    while moves < budget:
+    while moves < max_moves:
         to = min(usable, key=lambda k: (excess[k], k))
         leaving = [s for s in busy if closed[table[s]]]
         if leaving:
@@ -318,7 +347,7 @@ def _place_bytes(
         else:
             if sum(e for e in excess if e > 0.0) < BYTES_TOLERANCE:
                 break
-            slower = [crowded[to] and flow[to] < SLOWER * f for f in flow]
+            slower = [crowded[to] and flow_rates[to] < SLOWER * rate for rate in flow_rates]
             best = _best_move(table, weight, busy, excess, to, slower)
             if best is None:
                 break
@@ -333,7 +362,7 @@ def _place_bytes(
 def _flow_rates(
     table: Sequence[int], weight: Sequence[float], busy: Sequence[int], paths: int
 ) -> list[float]:
-    """Mean bytes of each path's busy slots; inf on paths without any."""
+    """The mean bytes of each path's busy slots; inf on paths without a busy slot."""
     total, count = [0.0] * paths, [0] * paths
     for slot in busy:
         total[table[slot]] += weight[slot]
@@ -349,7 +378,12 @@ def _best_move(
     to: int,
     slower: Sequence[bool],
 ) -> int | None:
-    """The busy slot whose move to path `to` helps most, or None when no move helps clearly."""
+    """The busy slot whose move to path `to` helps most, or None when no move helps clearly.
+
+    A move helps by the amount that it takes off the sum of deviations of the two paths. `excess`
+    has the deviation of each path (bytes it carries minus its share). Where `slower` is set for a
+    path, its flows would be slower at `to`, so they stay.
+    """
     best, best_gain = None, 0.0
     lack = -excess[to]
     for slot in busy:
@@ -373,26 +407,31 @@ def _move_idle(
 ) -> None:
     """Move idle slots, the emptiest first, until every path has `target` slots.
 
-    Keeps neighbours mixed.
+    Slots that carry equally few bytes are compared, and the one moves whose new path harms the
+    spread of fallbacks the least (`_best_place`). Otherwise the neighbours would be less and less
+    mixed with every change, and one path would inherit most of what another one leaves. In a large
+    change, fewer slots are compared until the last few moves.
     """
     n, paths = len(table), len(share)
     order = sorted((s for s in range(n) if s not in busy), key=_emptiest_first(weight, n))
     left = sum(want - have for want, have in zip(target, present, strict=True) if want > have)
-    for pass_free in (True, False):  # homeless slots first: they have to move anyway
+    for only_free in (True, False):  # free slots come first: they have to move anyway
         for to in sorted(range(paths), key=lambda k: present[k] - target[k]):
             while present[to] < target[to]:
                 candidates = []
-                most = 1 if paths == 2 else CANDIDATES if left <= LAST_MOVES else CANDIDATES_EARLY
+                max_candidates = CANDIDATES if left <= LAST_MOVES else CANDIDATES_EARLY
+                if paths == 2:
+                    max_candidates = 1
                 left -= 1
                 for slot in order:
                     source = table[slot]
                     if (
                         source < 0
-                        if pass_free
+                        if only_free
                         else source >= 0 and present[source] > target[source]
                     ):
                         candidates.append(slot)
-                        if len(candidates) == most:
+                        if len(candidates) == max_candidates:
                             break
                 if not candidates:
                     break
@@ -406,9 +445,7 @@ def _move_idle(
 
 
 def _best_place(table: list[int], places: Sequence[int], to: int, share: Sequence[float]) -> int:
-    """The slot of `places` where path `to` does the spread of a dead path's slots the least
-    harm.
-    """
+    """The slot of `places` where path `to` harms the spread of a dead path's slots the least."""
     best, best_cost = places[0], float("inf")
     for slot in places:
         was, table[slot] = table[slot], to
@@ -420,13 +457,14 @@ def _best_place(table: list[int], places: Sequence[int], to: int, share: Sequenc
 
 
 def _emptiest_first(weight: Sequence[float], n: int) -> Callable[[int], tuple[float, int]]:
-    """Sort key: bytes carried, then a fixed scrambled order, so that moved slots do not cluster."""
+    """A sort key: bytes carried, then a fixed mixed order, so that moved slots do not cluster."""
     rank = _ranks(n)
     return lambda slot: (weight[slot], rank[slot])
 
 
 @lru_cache(maxsize=64)
 def _ranks(n: int) -> tuple[int, ...]:
+    """The position of each slot in a fixed mixed order."""
     rank = [0] * n
     for position, slot in enumerate(_scrambled(n, SHUFFLES)):
         rank[slot] = position
@@ -436,17 +474,17 @@ def _ranks(n: int) -> tuple[int, ...]:
 def default_slots(
     paths: Sequence[PathKey], capacity: Sequence[float], n: int = 64
 ) -> tuple[PathKey, ...]:
-    """The table of an inactive pair: slots by capacity, the same on every host for the same paths
-    and capacities.
+    """The table of `n` slots of an inactive pair, by capacity.
 
-    Returns () when there is no path. Paths of capacity 0 get no slot unless all are 0.
+    It is the same on every host for the same paths and capacities. It is () when there is no path.
+    Paths of capacity 0 get no slot, unless all capacities are 0.
     """
     return _default_slots(tuple(sorted(zip(paths, capacity, strict=True))), n)
 
 
 @lru_cache(maxsize=4096)
 def _default_slots(ordered: tuple[tuple[PathKey, float], ...], n: int) -> tuple[PathKey, ...]:
-    """One table serves many pairs, at every round: made once per set of paths and capacities."""
+    """The table, made once per set of paths and capacities: many pairs use it in every round."""
     if not ordered:
         return ()
     weight = [max(float(c), 0.0) for _, c in ordered]
