@@ -1,10 +1,9 @@
-"""Fluid simulation of the paper's figure 4: TCP streams hashed on slots, driving the real
-WeightLoop.
+"""Fluid simulation of the paper's figure 4: TCP streams on slots drive the real WeightLoop.
 
-Streams share links max-min fairly (TCP seen from afar) and approach their rate with a lag; counters
-are seen as Open vSwitch shows them: refreshed every 0.25 s, at another moment on each host, reset
-when a group is changed. `python -m ri2n_sdn.weights.simulate` prints the table and figure 9's
-chart.
+A stream's hash is a slot. Streams share links max-min fairly, as TCP does on average, and approach
+their rate with a lag. Counters are those that Open vSwitch would show: refreshed every 0.25 s, at
+another moment on each host, and reset when a group is changed. `python -m
+ri2n_sdn.weights.simulate` prints the table of figure 4 and the chart of figure 9.
 """
 
 from __future__ import annotations
@@ -29,13 +28,18 @@ from ri2n_sdn.weights.strategies import STRATEGIES
 __all__ = ["FIGURE_4", "FIGURE_9", "Fault", "SimulatedRun", "chart", "run", "table"]
 
 LINK_BPS = 100e6
-GOODPUT = 0.956  # of a link's rate, at 1,500-byte frames
-WIRE = 1.0 / 0.97  # bytes that Open vSwitch counts per byte of goodput
+# Goodput as a part of a link's rate, with frames of 1,500 bytes.
+GOODPUT = 0.956
+# Bytes that Open vSwitch counts per byte of goodput.
+WIRE = 1.0 / 0.97
+# The rate of a client's acknowledgements, as a part of the rate that they acknowledge.
 ACK_PART = 0.025
 PING_BPS = 800.0
 SERVER = "A"
 TICK_S = 0.05
+# Open vSwitch refreshes its counters after this time.
 REFRESH_S = 0.25
+# Time constant with which a stream approaches its fair rate.
 TCP_LAG_S = 0.15
 
 FIGURE_4: Mapping[str, Mapping[str, tuple[int, ...]]] = MappingProxyType(
@@ -54,7 +58,7 @@ FIGURE_4: Mapping[str, Mapping[str, tuple[int, ...]]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Fault:
-    """At `at_s` the link `link` of `host` goes down, or up again."""
+    """At the time `at_s`, the link `link` of `host` goes down, or comes up again."""
 
     at_s: float
     host: str
@@ -62,8 +66,8 @@ class Fault:
     up: bool = False
 
 
-# The paper's figure 9 and its reverse, on e: B loses link 1 (= f), then D (= h), then both get it
-# back.
+# The paper's figure 9 and its reverse, on topology e: B loses link 1 (which makes f), then D loses
+# it (which makes h), then both get it back.
 FIGURE_9 = (
     Fault(20, "B", 1),
     Fault(40, "D", 1),
@@ -74,8 +78,11 @@ FIGURE_9 = (
 
 @dataclass(frozen=True)
 class SimulatedRun:
-    """One run: goodput per client over the measured window, and the shares decided in every
-    step.
+    """One run: the goodput of each client, and the decisions of every step.
+
+    `goodput_bps` and `fair_bps` are those of bulk clients, over the measured window. The lists hold
+    pairs of (time in s, value): the shares by client and path, the goodput by client in bit/s, and
+    HBSPAN in s.
     """
 
     topology: str
@@ -89,30 +96,31 @@ class SimulatedRun:
 
     @property
     def total_of_optimum(self) -> float:
-        """Sum of goodput over the sum of max-min fair rates."""
+        """The sum of goodput, as a part of the sum of max-min fair rates."""
         return sum(self.goodput_bps.values()) / sum(self.fair_bps.values())
 
     @property
     def worst_share(self) -> float:
-        """The worst client's goodput over its max-min fair rate."""
+        """The goodput of the worst client, as a part of its max-min fair rate."""
         return min(self.goodput_bps[c] / self.fair_bps[c] for c in self.fair_bps)
 
     def final_share(self, client: str, link: int) -> float:
-        """The client's last share of link `link` (0, 1)."""
+        """The last share that the client gave link `link` (0 or 1)."""
         share = self.shares[-1][1].get(client, {})
         return sum(s for (own, _, _), s in share.items() if own == link + 1)
 
 
 @dataclass
 class _Pair:
+    """A pair with its slot table, and its counters as they are and as Open vSwitch shows them."""
+
     sender: str
     receiver: str
     paths: list[PathKey]
     slots: list[PathKey]
     sent: dict[PathKey, float] = field(default_factory=dict)
-    shown: dict[str, dict[PathKey, float]] = field(
-        default_factory=dict
-    )  # what each side's OVS shows
+    # By host: the bytes per path that its Open vSwitch shows.
+    shown: dict[str, dict[PathKey, float]] = field(default_factory=dict)
     slot_bytes: list[float] = field(default_factory=list)
     slot_shown: list[float] = field(default_factory=list)
     slot_polled: list[float] = field(default_factory=list)
@@ -126,11 +134,16 @@ class _Pair:
 
 @dataclass
 class _Stream:
+    """A stream of a pair: the slot of its hash, its largest rate, and its present rate.
+
+    Streams share a link in the ratio of `weight`, since TCP is not exactly fair.
+    """
+
     pair: _Pair
     slot: int
-    most_bps: float
+    max_bps: float
     rate_bps: float = 0.0
-    zeal: float = 1.0
+    weight: float = 1.0
 
 
 def run(
@@ -146,11 +159,11 @@ def run(
     unfairness: float = 0.25,
     settings: LoopSettings | None = None,
 ) -> SimulatedRun:
-    """Simulate bulk TCP from every client to A; clients in `pings` only ping. Goodput counts from
-    `from_s` on.
+    """Simulate bulk TCP from every client to host A for `seconds`.
 
-    `unfairness` is the spread of what TCP streams on one link get, drawn anew every second from
-    `seed`.
+    Clients in `pings` only ping. Goodput is counted from the time `from_s` on. `unfairness` is the
+    spread (standard deviation of the logarithm) of the rates that TCP streams get on one link. They
+    are drawn anew every second, from `seed`.
     """
     return _Simulation(topology, strategy, streams, seed, pings, unfairness, settings).run(
         seconds, from_s, faults
@@ -183,8 +196,8 @@ class _Simulation:
         self.streams: list[_Stream] = []
         for client in self.clients:
             for sender, receiver in ((client, SERVER), (SERVER, client)):
-                common = [k for k in self.hosts[sender] if k in self.hosts[receiver]]
-                paths = [(k + 1, k + 1, 0) for k in common]
+                common = [link for link in self.hosts[sender] if link in self.hosts[receiver]]
+                paths = [(link + 1, link + 1, 0) for link in common]
                 slots = list(default_slots(paths, [LINK_BPS] * len(paths), self.n))
                 pair = _Pair(sender, receiver, paths, slots, sent=dict.fromkeys(paths, 0.0))
                 pair.shown = {sender: dict(pair.sent), receiver: dict(pair.sent)}
@@ -193,10 +206,10 @@ class _Simulation:
                 )
                 self.pairs[sender, receiver] = pair
             count = 1 if client in pings else streams
-            most = PING_BPS if client in pings else math.inf
+            max_bps = PING_BPS if client in pings else math.inf
             for _ in range(count):
                 self.streams.append(
-                    _Stream(self.pairs[client, SERVER], self.random.randrange(self.n), most)
+                    _Stream(self.pairs[client, SERVER], self.random.randrange(self.n), max_bps)
                 )
                 back = _Stream(self.pairs[SERVER, client], self.random.randrange(self.n), 0.0)
                 self.streams.append(back)
@@ -204,7 +217,8 @@ class _Simulation:
         self.refresh_at = {host: self.random.uniform(0.0, REFRESH_S) for host in self.hosts}
 
     def run(self, seconds: float, from_s: float, faults: Sequence[Fault]) -> SimulatedRun:
-        got = dict.fromkeys(self.clients, 0.0)
+        """Simulate tick by tick; the controller steps after each HBSPAN and at each fault."""
+        received = dict.fromkeys(self.clients, 0.0)
         shares: list[tuple[float, dict[str, dict[PathKey, float]]]] = []
         over_time: list[tuple[float, dict[str, float]]] = []
         hbspans: list[tuple[float, float]] = []
@@ -217,7 +231,7 @@ class _Simulation:
                 step_at = now  # the controller acts on port events at once
             if tick % round(1.0 / TICK_S) == 0:
                 for stream in self.streams:
-                    stream.zeal = math.exp(self.random.gauss(0.0, self.unfairness))
+                    stream.weight = math.exp(self.random.gauss(0.0, self.unfairness))
             self._flow(now)
             if now >= step_at - 1e-9:
                 step_moved, hbspan_s, share = self._step(now)
@@ -232,12 +246,12 @@ class _Simulation:
             over_time.append((now, rates))
             if now >= from_s:
                 for client in self.clients:
-                    got[client] += rates[client] * TICK_S
+                    received[client] += rates[client] * TICK_S
         window = max(seconds - from_s, TICK_S)
         return SimulatedRun(
             self.topology,
             self.strategy,
-            {c: got[c] / window for c in self.clients if c not in self.pings},
+            {c: received[c] / window for c in self.clients if c not in self.pings},
             self.fair_rates(),
             shares,
             over_time,
@@ -246,7 +260,7 @@ class _Simulation:
         )
 
     def fair_rates(self) -> dict[str, float]:
-        """Max-min fair goodput of the bulk clients with the links that are up now."""
+        """The max-min fair goodput of the bulk clients, with the links that are up now."""
         bulk = [c for c in self.clients if c not in self.pings]
         width = max(len(self.pairs[c, SERVER].paths) for c in bulk)
         ids = {link: i for i, link in enumerate(self.capacity)}
@@ -273,18 +287,18 @@ class _Simulation:
 
     def _flow(self, now: float) -> None:
         """Move the traffic of one tick and refresh what the hosts' switches show."""
-        on: list[tuple[_Stream, PathKey]] = []
+        flowing: list[tuple[_Stream, PathKey]] = []
         for stream in self.streams:
             path = stream.pair.live_slot(stream.slot, self._alive(stream.pair))
             if path is None:
                 stream.rate_bps = 0.0
             else:
-                on.append((stream, path))
-        bulk = [(s, p) for s, p in on if s.pair.receiver == SERVER]
+                flowing.append((stream, path))
+        bulk = [(s, p) for s, p in flowing if s.pair.receiver == SERVER]
         target = _tcp_rates(
             [self._links(s.pair, p) for s, p in bulk],
-            [s.zeal for s, _ in bulk],
-            [s.most_bps for s, _ in bulk],
+            [s.weight for s, _ in bulk],
+            [s.max_bps for s, _ in bulk],
             self.capacity,
         )
         blend = 1.0 - math.exp(-TICK_S / TCP_LAG_S)
@@ -293,14 +307,14 @@ class _Simulation:
         sent_by: dict[str, float] = {}
         for stream, _ in bulk:
             sent_by[stream.pair.sender] = sent_by.get(stream.pair.sender, 0.0) + stream.rate_bps
-        backs: dict[str, int] = {}
-        for stream, _ in on:
+        ack_streams: dict[str, int] = {}
+        for stream, _ in flowing:
             if stream.pair.sender == SERVER:
-                backs[stream.pair.receiver] = backs.get(stream.pair.receiver, 0) + 1
-        for stream, path in on:
+                ack_streams[stream.pair.receiver] = ack_streams.get(stream.pair.receiver, 0) + 1
+        for stream, path in flowing:
             if stream.pair.sender == SERVER:
                 client = stream.pair.receiver
-                stream.rate_bps = ACK_PART * sent_by.get(client, 0.0) / backs[client]
+                stream.rate_bps = ACK_PART * sent_by.get(client, 0.0) / ack_streams[client]
             amount = stream.rate_bps * WIRE * TICK_S / 8.0
             stream.pair.sent[path] += amount
             stream.pair.slot_bytes[stream.slot] += amount
@@ -314,7 +328,10 @@ class _Simulation:
                         pair.slot_shown = list(pair.slot_bytes)
 
     def _step(self, now: float) -> tuple[int, float, dict[str, dict[PathKey, float]]]:
-        """One step of the controller: poll, decide, change tables."""
+        """One step of the controller: poll, decide, change tables.
+
+        Returns how many slots moved, HBSPAN in s, and the shares of each client.
+        """
         given = []
         for pair in self.pairs.values():
             alive = self._alive(pair)
@@ -347,8 +364,8 @@ class _Simulation:
             if wanted.slots != tuple(pair.slots):
                 pair.slots = list(wanted.slots)
                 moved += wanted.moved
-                # MODIFY sets the counters to 0; what was not yet shown of older traffic comes in
-                # afterwards.
+                # The change of a group sets its counters to 0. Older traffic that they did not show
+                # yet is added afterwards.
                 pair.slot_bytes = [
                     a - b for a, b in zip(pair.slot_bytes, pair.slot_shown, strict=True)
                 ]
@@ -360,23 +377,25 @@ class _Simulation:
 
 def _tcp_rates(
     links: Sequence[tuple[str, str]],
-    zeal: Sequence[float],
-    most: Sequence[float],
+    weights: Sequence[float],
+    max_bps: Sequence[float],
     capacity: Mapping[str, float],
 ) -> list[float]:
-    """Weighted max-min goodput of streams, each on one path."""
-    number = {link: place for place, link in enumerate(capacity)}
-    way = np.array([[number[link] for link in each] for each in links], dtype=np.int64).reshape(
+    """The weighted max-min fair goodput of streams, each on one path of `links`, in bit/s."""
+    index = {link: position for position, link in enumerate(capacity)}
+    paths = np.array([[index[link] for link in path] for path in links], dtype=np.int64).reshape(
         len(links), -1
     )
-    room = np.array(list(capacity.values())) * GOODPUT
-    return [float(rate) for rate in fair_rates(np.array(most), way, room, np.array(zeal))]
+    goodput = np.array(list(capacity.values())) * GOODPUT
+    rates = fair_rates(np.array(max_bps), paths, goodput, np.array(weights))
+    return [float(rate) for rate in rates]
 
 
 def table(runs: Sequence[SimulatedRun]) -> str:
-    """One line per run:
+    """A text table with one line per run.
 
-    goodput per client in Mbit/s, total and worst share of the optimum, share of link 1, moves.
+    Columns: total goodput as a part of the optimum, the worst client's share of its fair rate,
+    slots that moved; for each client its goodput in Mbit/s and its share of link 1.
     """
     lines = [
         f"{'top':3} {'strategy':15} {'total':>6} {'worst':>6} {'moved':>6}  client: Mbit/s (share "
@@ -396,9 +415,9 @@ def table(runs: Sequence[SimulatedRun]) -> str:
 
 
 def chart(one: SimulatedRun, link: int = 1, width: int = 90) -> str:
-    """The shares of link `link` over time, one row per client (figure 9):
+    """The shares of link `link` over time, one row of text per client (the paper's figure 9).
 
-    a digit is tenths, * is all.
+    A digit is a share in tenths; * is a share of 1.
     """
     last = one.goodput_over_time[-1][0]
     lines = [f"{one.topology} {one.strategy}: share of link {link} over {last:.0f} s, in tenths"]
