@@ -1,1 +1,1 @@
-"""Pure: what rates over paths add up to on links, and which rates are max-min fair."""
+"""Max-min fair rates, and the load that rates over paths put on links. All pure."""

@@ -1,4 +1,4 @@
-"""The types of arrays that numbers of pairs, paths and links come in."""
+"""The types of the arrays that hold one value for each pair, path or link."""
 
 from __future__ import annotations
 

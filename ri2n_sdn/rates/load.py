@@ -1,4 +1,4 @@
-"""What rates over paths add up to on their links, and from when a link counts as full."""
+"""The load that path rates put on links, and the load from which a link counts as full."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from ri2n_sdn.rates.arrays import FloatArray, IntArray
 __all__ = ["FULL", "link_load"]
 
 FULL = 0.85
-"""Of a link's capacity:
+"""A link is full when it carries this part of its capacity.
 
-from here on its pairs may want more than they get, and more of them only divide it further.
+From there on its pairs may want more than they get, and another pair only divides the link further.
 """
 
 
 def link_load(rate: FloatArray, path_links: IntArray, links: int) -> FloatArray:
-    """(E,) the sum of path rates `rate` (...) on each of `links` links.
+    """The load (E,) of each of `links` links: the sum of the rates of the paths that cross it.
 
-    `path_links` (..., L) is padded with -1.
+    `rate` (...) has the rate of each path. `path_links` (..., L) has the links of each path, padded
+    with -1.
     """
     used = path_links >= 0
     weights = np.broadcast_to(rate[..., None], path_links.shape)[used]

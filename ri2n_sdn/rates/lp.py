@@ -1,6 +1,7 @@
-"""Max-min fair rates by linear programs (HiGHS), from the definition:
+"""Max-min fair rates by linear programs (HiGHS), straight from the definition.
 
-slow, exact, and independent of the rest.
+This is slow and exact, and it shares no code with the fast ways to compute such rates. So tests
+compare those with it.
 """
 
 from __future__ import annotations
@@ -16,17 +17,18 @@ _TOLERANCE = 1e-6
 
 
 def max_min_by_lp(crosses: FloatArray, capacity: FloatArray, belongs: FloatArray) -> FloatArray:
-    """(P,) max-min fair rates of pairs: `belongs` (P, N) has the paths of each, `crosses` (E, N)
-    the links of those.
+    """The max-min fair rates (P,) of pairs that may split over N paths in total.
 
-    Raise all pairs together as far as it goes, fix those that cannot rise further, go on with the
-    others. What a pair wants at most is the capacity of a link that all its paths cross. Capacities
-    near 1 suit the solver's tolerances.
+    `belongs` (P, N) is 1 where a path is one of the pair. `crosses` (E, N) is 1 where a path
+    crosses a link. The rates of all pairs rise together as far as possible. Pairs whose rate cannot
+    rise further are fixed, and the others go on. To limit what a pair wants, give it a link with
+    that capacity that all its paths cross. Capacities near 1 suit the tolerances of the solver.
     """
     columns = belongs.shape[1]
     fixed = np.where(belongs.any(axis=1), -1.0, 0.0)
     while (fixed < 0).any():
-        # variables: the rate of each path, then the common level t; every free pair gets at least t
+        # The variables are the rate of each path, then the common level t. Every free pair gets at
+        # least t.
         free = fixed < 0
         need = np.hstack([-belongs, np.where(free, 1.0, 0.0)[:, None]])
         floor = np.where(free, 0.0, -np.maximum(fixed, 0.0))

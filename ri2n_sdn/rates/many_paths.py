@@ -1,12 +1,16 @@
-"""Exact max-min fair rates of pairs that may split over several paths, each path any set of
-capacitated links.
+"""Exact max-min fair rates of pairs that may split over several paths.
 
-The rates that can be routed are a polytope whose faces are cuts: for any link prices y >= 0, the
+A path may be any set of links with capacities.
+
+The rates that can be routed are a polytope whose faces are cuts. For any link prices y >= 0, the
 sum over pairs of rate x (price of the pair's cheapest path) is at most the sum over links of y x
-capacity. Water-filling is exact and fast over a list of cuts, so: fill over the cuts known, try to
-route the result with one LP, and when that fails its dual is a cut that was missing. Each round
-adds a vertex of the dual, so it ends; the cuts "all links of one NIC set", known from the start,
-are nearly always enough in a cluster with one switch stage.
+capacity. Water-filling over a list of cuts is exact and fast. So the algorithm fills over the cuts
+that it has, and tries to route the result with one LP. When that fails, the dual of the LP is a cut
+that was missing, and the algorithm starts the next round with it. Each round adds a vertex of the
+dual, so the rounds end.
+
+The list starts with the cuts "all links of one set of NICs". They are nearly always enough in a
+cluster with one stage of switches.
 """
 
 from __future__ import annotations
@@ -21,18 +25,20 @@ from ri2n_sdn.rates.arrays import BoolArray, FloatArray, IntArray
 
 __all__ = ["Network", "max_min_rates"]
 
-OVERLOAD = (
-    1e-7  # of the largest capacity: what the routing LP may be off (its own feasibility tolerance)
-)
-UNIONS = 64  # cuts from unions of NIC sets, per set of NICs that belong together
-ROUNDS = 400  # ends the search when a caller names no limit; random small topologies need 1..10
+# The overload that counts as none, as a part of the largest capacity: the feasibility tolerance of
+# the routing LP.
+OVERLOAD = 1e-7
+# The largest number of cuts from unions of NIC sets, per set of NICs that belong together.
+MAX_UNIONS = 64
+# The largest number of rounds when a caller names no limit. Small random topologies need 1..10.
+ROUNDS = 400
 
 
 class Network:
-    """Paths of P pairs over E links, in the form the filling and the routing need.
+    """The paths of P pairs over E links, in the form that the filling and the routing need.
 
-    `path_links` (P, K, L) holds link ids, -1 for none; only `alive` (P, K) paths are used.
-    Capacities are in any unit.
+    `path_links` (P, K, L) holds the indices of links, -1 for none. Only paths that are `alive`
+    (P, K) are used. The capacities (E,) may be in any unit.
     """
 
     def __init__(self, path_links: IntArray, alive: BoolArray, capacity: FloatArray) -> None:
@@ -47,20 +53,20 @@ class Network:
         ones = np.ones(len(path))
         shape = (self.links, self.pairs * self.paths)
         self.incidence = coo_array((ones, (flat_links[path, position], path)), shape=shape).tocsr()
-        self.incidence.data[:] = 1.0  # a link named twice by a path is used once
+        self.incidence.data[:] = 1.0  # a link that a path names twice is used once
 
     def path_prices(self, price: FloatArray) -> FloatArray:
-        """(P, K) sum of link prices (E,) along each path; inf on dead paths."""
+        """The sum of link prices `price` (E,) along each path (P, K); inf on dead paths."""
         total = np.asarray(self.incidence.T @ price).reshape(self.pairs, self.paths)
         return np.where(self.alive, total, np.inf)
 
     def path_maximum(self, value: FloatArray) -> FloatArray:
-        """(P, K) the largest value (E,) on each path; 1 on paths without links."""
+        """The largest `value` (E,) on the links of each path (P, K); 1 on paths without links."""
         padded = np.append(value, 1.0)[self.path_links]
         return np.asarray(padded.max(axis=2), dtype=np.float64)
 
     def load(self, rate: FloatArray) -> FloatArray:
-        """(E,) sum of path rates (P, K) on each link."""
+        """The sum of path rates `rate` (P, K) on each link (E,)."""
         return np.asarray(
             self.incidence @ np.where(self.alive, rate, 0.0).reshape(-1), dtype=np.float64
         )
@@ -72,14 +78,15 @@ def max_min_rates(
     rounds: int = ROUNDS,
     guess: Callable[[FloatArray], FloatArray] | None = None,
 ) -> tuple[list[FloatArray], FloatArray]:
-    """Max-min fair rates (P,) within `demands[0]` (P,), inf allowed; and one split (P, K) of the
-    last rates.
+    """The max-min fair rates (P,) within each of `demands` (P,), and one split (P, K) of the last.
 
-    Further demands fill the capacity that is left: the second result is the max-min fair addition
-    to the first up to `demands[1]`, and so on; results are cumulative. Pairs without a live path
-    get 0. When `rounds` attempts were not enough the last one is cut back, path by path, to what
-    its links carry: feasible, but not exactly max-min. `guess` maps rates (P,) to shares (P, K)
-    that may well route them; when they do, no LP is needed.
+    A demand may be inf. The first rates are max-min fair within `demands[0]`. Further demands fill
+    the capacity that is left: the second rates are the first ones plus the max-min fair addition up
+    to `demands[1]`, and so on. Pairs without a live path get 0.
+
+    When `rounds` attempts were not enough, the last one is cut back, path by path, to what its
+    links carry. It is feasible then, but not exactly max-min fair. `guess` maps rates (P,) to
+    shares (P, K) that probably route them. When they do, no LP is needed.
     """
     scale = float(network.capacity.max(initial=0.0)) or 1.0
     capacity = network.capacity / scale
@@ -113,9 +120,11 @@ def max_min_rates(
 
 
 def _fill(cut: FloatArray, bound: FloatArray, base: FloatArray, limit: FloatArray) -> FloatArray:
-    """Water-filling from `base` (P,) up to `limit` (P,):
+    """Water-filling: raise the rates from `base` (P,) up to `limit` (P,) within all cuts.
 
-    all additions rise together until a cut row (C, P) is full.
+    The rates of all pairs rise by the same amount, until a pair is at its limit or a cut is full.
+    Then the pairs concerned stop, and the others go on. A row of `cut` (C, P) has the coefficients
+    of one cut, `bound` (C,) its bound.
     """
     rate = base.copy()
     growing = limit > base
@@ -130,7 +139,7 @@ def _fill(cut: FloatArray, bound: FloatArray, base: FloatArray, limit: FloatArra
             rise = step[done]
         else:
             if not np.isfinite(tightest):
-                break  # pairs that no cut holds: they have no live path
+                break  # no cut limits the rest of the pairs: they have no live path
             full = level <= tightest * (1.0 + 1e-12) + 1e-15
             done = growing & (cut[full] > 1e-12).any(axis=0)
             rise = np.full(int(done.sum()), tightest)
@@ -142,11 +151,11 @@ def _fill(cut: FloatArray, bound: FloatArray, base: FloatArray, limit: FloatArra
 
 
 def _nic_cuts(network: Network, capacity: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The cuts that any cluster has: each set of links that all live paths of some pair pass at one
-    position.
+    """The cuts that every cluster has, as rows (C, P) of 0 and 1 and bounds (C,).
 
-    For pairs with different NICs of one host, unions of their sets as well. Rows (C, P) of 0 and 1,
-    bounds (C,).
+    Such a cut is a set of links that all live paths of some pair cross at one position, for example
+    all NICs of the sender that the pair can use. Where pairs use different NICs of one host, there
+    are unions of their sets as well.
     """
     by_position: list[dict[frozenset[int], list[int]]] = []
     live = [np.flatnonzero(row).tolist() for row in network.alive]
@@ -173,32 +182,33 @@ def _nic_cuts(network: Network, capacity: FloatArray) -> tuple[FloatArray, Float
 
 
 def _unions(sets: list[frozenset[int]]) -> list[frozenset[int]]:
-    """The sets, and unions of those that overlap or lie in one larger set of the list (bounded
-    per largest set).
+    """The sets, and the unions of those that lie in one larger set of the list.
+
+    There are about MAX_UNIONS unions per largest set. A list of more than 512 sets has no unions.
     """
     largest = (
         [s for s in sets if not any(s < other for other in sets)] if len(sets) <= 512 else sets
     )
-    found = dict.fromkeys(sets)
+    all_sets = dict.fromkeys(sets)
     if len(largest) == len(sets):
-        return list(found)
+        return list(all_sets)
     for whole in largest:
         inside = [s for s in sets if s < whole]
-        closed = dict.fromkeys(inside)
+        unions = dict.fromkeys(inside)
         for one in inside:
-            closed.update(dict.fromkeys([one | other for other in list(closed)]))
-            if len(closed) > UNIONS:
+            unions.update(dict.fromkeys([one | other for other in list(unions)]))
+            if len(unions) > MAX_UNIONS:
                 break
-        found.update(closed)
-    return list(found)
+        all_sets.update(unions)
+    return list(all_sets)
 
 
 def _route(
     network: Network, capacity: FloatArray, rate: FloatArray
 ) -> tuple[FloatArray, float, FloatArray]:
-    """Split `rate` (P,) over paths with the least total overload.
+    """Split `rate` (P,) over paths so that the total overload of links is the least possible.
 
-    Returns the split, the overload and link prices.
+    Returns the split (P, K), the overload and the link prices (E,).
     """
     alive = network.alive.reshape(-1)
     columns = np.flatnonzero(alive)
@@ -223,9 +233,8 @@ def _route(
         b_eq=rate[routed],
         method="highs-ds",
     )
-    if (
-        answer.x is None or answer.fun is None
-    ):  # the solver gave up: the caller cuts the equal split back
+    # The solver gave up, so the caller cuts the equal split back.
+    if answer.x is None or answer.fun is None:
         equal_split = network.alive / np.maximum(network.alive.sum(axis=1, keepdims=True), 1)
         return equal_split * rate[:, None], float("inf"), np.zeros(network.links)
     split[columns] = answer.x[: len(columns)]
@@ -236,7 +245,10 @@ def _route(
 def _cuts_of(
     network: Network, capacity: FloatArray, price: FloatArray
 ) -> list[tuple[FloatArray, float]]:
-    """The cut of these link prices, and of each of its parts that no pair's cheapest paths join."""
+    """The cut of these link prices (E,), and the cuts of its independent parts.
+
+    Two links belong to the same part when the live paths of one pair cross both.
+    """
     price = np.where(price > 1e-9, price, 0.0)
     cuts = [_cut(network, capacity, price)]
     cheapest = cuts[0][0]
@@ -244,13 +256,13 @@ def _cuts_of(
     group = np.arange(network.links)
     priced = np.flatnonzero(cheapest > 1e-9)
     for pair in priced:
-        ids = {
+        priced_links = {
             int(e)
             for k in np.flatnonzero(network.alive[pair])
             for e in links[pair, k]
             if e >= 0 and price[e] > 0
         }
-        roots = {int(group[e]) for e in ids}
+        roots = {int(group[e]) for e in priced_links}
         if len(roots) > 1:
             group[np.isin(group, list(roots))] = min(roots)
     parts = np.unique(group[price > 0.0])
@@ -260,6 +272,6 @@ def _cuts_of(
 
 
 def _cut(network: Network, capacity: FloatArray, price: FloatArray) -> tuple[FloatArray, float]:
-    """Coefficients (P,) and bound of the cut with link prices `price` (E,)."""
+    """The coefficients (P,) and the bound of the cut with link prices `price` (E,)."""
     cheapest = network.path_prices(price).min(axis=1, initial=np.inf)
     return np.where(np.isfinite(cheapest), cheapest, 0.0), float(price @ capacity)

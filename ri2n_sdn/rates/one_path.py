@@ -1,5 +1,6 @@
-"""Max-min fair rates of pairs that use one path each, for thousands of pairs in every step of a
-controller.
+"""Max-min fair rates of pairs that use one path each.
+
+It is fast enough for thousands of pairs in every step of a controller.
 """
 
 from __future__ import annotations
@@ -10,18 +11,20 @@ from ri2n_sdn.rates.arrays import FloatArray, IntArray
 
 __all__ = ["fair_rates"]
 
-ROUNDS = 200  # of filling links; each fills at least one, as a rule most
-NEAR = 1e-9  # parts by which equal rates may differ
+# The largest number of rounds. Each round fills at least one link, as a rule most of them.
+ROUNDS = 200
+# Rates that differ by no more than this part of them count as equal.
+NEAR = 1e-9
 
 
 def fair_rates(
-    want_bps: FloatArray, way: IntArray, capacity_bps: FloatArray, weight: FloatArray | None = None
+    want_bps: FloatArray, path: IntArray, capacity_bps: FloatArray, weight: FloatArray | None = None
 ) -> FloatArray:
-    """(P,) max-min fair rates of pairs that want `want_bps` (P,), inf allowed, over their one way
-    each (P, L).
+    """The max-min fair rates (P,) in bit/s of pairs that want `want_bps` (P,), which may be inf.
 
-    Ways are padded with -1. A pair that no link limits gets what it wants, or the largest capacity
-    if that is inf. Pairs share a link in the ratio of `weight` (P,), equally without.
+    `path` (P, L) has the links of each pair's one path, padded with -1. A pair that no link limits
+    gets what it wants, or the largest capacity if it wants inf. Pairs share a link in the ratio of
+    `weight` (P,), or equally without weights.
     """
     capacity = np.asarray(capacity_bps, dtype=np.float64)
     links = len(capacity)
@@ -31,38 +34,43 @@ def fair_rates(
     want = np.where(np.isfinite(want), want, 0.0)
     rate = np.zeros(len(want))
     room = np.append(capacity, np.inf)
-    some = np.flatnonzero(want > 0.0)
-    place = way[some] % (links + 1)
-    strength = np.ones(len(want)) if weight is None else np.asarray(weight, dtype=np.float64)
-    width = place.shape[1]
+    # The pairs whose rate is open yet, and the links of their paths. Padding is a link of its own,
+    # which has room for everything.
+    pairs = np.flatnonzero(want > 0.0)
+    crossed = path[pairs] % (links + 1)
+    weights = np.ones(len(want)) if weight is None else np.asarray(weight, dtype=np.float64)
+    width = crossed.shape[1]
     for _ in range(ROUNDS):
-        if not len(some):
+        if not len(pairs):
             return rate
         users = np.bincount(
-            place.reshape(-1), np.repeat(strength[some], width), minlength=links + 1
+            crossed.reshape(-1), np.repeat(weights[pairs], width), minlength=links + 1
         )
         share = np.divide(room, users, out=np.full(links + 1, np.inf), where=users > 0)
-        shares = share[place]
+        shares = share[crossed]
         bound = shares.min(axis=1, initial=np.inf)
-        # Shares only grow from here on, so whoever wants no more than its share has it for good.
-        done = want[some] <= bound * strength[some] * (1.0 + NEAR)
+        # Shares only grow from here on, so a pair that wants no more than its share gets just that.
+        done = want[pairs] <= bound * weights[pairs] * (1.0 + NEAR)
         if not done.any():
-            # A link none of whose pairs has less elsewhere is full with these shares. The lowest
-            # share's is one.
+            # A link is full with these shares when none of its pairs has a smaller share on another
+            # link. The link with the smallest share is one of these.
             less = bound[:, None] < shares * (1.0 - NEAR)
             loose = (
-                np.bincount(place.reshape(-1), weights=less.reshape(-1), minlength=links + 1) > 0.0
+                np.bincount(crossed.reshape(-1), weights=less.reshape(-1), minlength=links + 1)
+                > 0.0
             )
-            done = ~(loose | np.isinf(share))[place].all(axis=1)
-        given = np.minimum(want[some], bound * strength[some])
-        rate[some[done]] = given[done]
+            done = ~(loose | np.isinf(share))[crossed].all(axis=1)
+        given = np.minimum(want[pairs], bound * weights[pairs])
+        rate[pairs[done]] = given[done]
         taken = np.repeat(given[done], width)
-        room -= np.bincount(place[done].reshape(-1), weights=taken, minlength=links + 1)
+        room -= np.bincount(crossed[done].reshape(-1), weights=taken, minlength=links + 1)
         np.maximum(room, 0.0, out=room)
-        some, place = some[~done], place[~done]
-    # A chain of links that wait for each other's, longer than a controller's step has time for: all
-    # have their shares.
-    users = np.bincount(place.reshape(-1), np.repeat(strength[some], width), minlength=links + 1)
+        pairs, crossed = pairs[~done], crossed[~done]
+    # In a long chain of links, each waits for the next one. If the rounds were not enough for it,
+    # the pairs that are left get their present shares.
+    users = np.bincount(crossed.reshape(-1), np.repeat(weights[pairs], width), minlength=links + 1)
     share = np.divide(room, users, out=np.full(links + 1, np.inf), where=users > 0)
-    rate[some] = np.minimum(want[some], strength[some] * share[place].min(axis=1, initial=np.inf))
+    rate[pairs] = np.minimum(
+        want[pairs], weights[pairs] * share[crossed].min(axis=1, initial=np.inf)
+    )
     return rate
