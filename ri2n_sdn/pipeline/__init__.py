@@ -1,3 +1,1 @@
-"""Pure: the fabric and its weights as OpenFlow tables and groups, as plain data; their
-difference.
-"""
+"""The fabric and its weights as OpenFlow tables and groups, and how to get there. All pure data."""

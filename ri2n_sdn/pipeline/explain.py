@@ -1,4 +1,4 @@
-"""Which NIC a flow takes and why: a verdict, and the sentences that say it."""
+"""Explain which NIC a flow takes: a verdict, and the sentences that give the reasons."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = [
     "Verdict",
     "decider",
     "explain",
-    "kept",
+    "keeps_one_link",
     "pair_verdict",
 ]
 
 
 @dataclass(frozen=True)
 class Flow:
-    """What a flow's packets have in common; for ICMP the ports are type and code."""
+    """The fields that all packets of a flow share. For ICMP the ports are type and code."""
 
     protocol: int
     src_ip: str
@@ -44,9 +44,9 @@ class Flow:
 
 @dataclass(frozen=True)
 class Row:
-    """The row that places a connection:
+    """A row that places a connection on a path.
 
-    the controller's own, or one that the sender learned from its peer.
+    It comes from the controller, or the sender learned it from its peer.
     """
 
     by_controller: bool
@@ -55,9 +55,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Pair:
-    """What is known of two hosts:
+    """What the controller knows of two hosts, with a direction.
 
-    the slot table in force, whether it is the pair's own, and the paths' shares.
+    `slots` is the slot table in force; `own_table` says whether it is the pair's own or a shared
+    one. `share` has the shares of the paths as decided by `strategy`.
     """
 
     fabric: Fabric
@@ -70,15 +71,17 @@ class Pair:
 
     @property
     def paths(self) -> Sequence[Path]:
+        """All paths of the pair, dead ones too."""
         return self.fabric.paths(self.source, self.target)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`path` is the one that the flow takes, `slot` the slot of its hash; None when that is not
-    said.
+    """How a flow, or all packets of a pair, go.
 
-    `reason` is about the pair, `why` the whole, a sentence each.
+    `path` is the path that the flow takes, and `slot` the slot of its hash; each is None where it
+    does not apply or cannot be predicted. `reason` is a sentence about the pair. `why` is the whole
+    explanation, one sentence each.
     """
 
     kind: Literal["managed", "unmanaged", "none"]
@@ -89,49 +92,52 @@ class Verdict:
 
 
 class Decider(Enum):
-    """What decides which NIC a flow takes."""
+    """The thing that decides which NIC a flow takes."""
 
     HELPERS = "the helpers, packet by packet"
     ROW = "the row of a placed connection, else the slot table"
     SLOTS = "the slot table"
 
 
-def kept(fabric: Fabric, protocol: int, sport: int, dport: int) -> bool:
-    """Whether the flow is of a class that stays with one link, also between helpers."""
-    return any(each.has(protocol, sport, dport) for each in fabric.by_flows)
+def keeps_one_link(fabric: Fabric, protocol: int, sport: int, dport: int) -> bool:
+    """Whether the flow belongs to a class that keeps one link per flow, also between helpers."""
+    return any(traffic.has(protocol, sport, dport) for traffic in fabric.by_flows)
 
 
 def decider(
     fabric: Fabric, source: str, target: str, protocol: int, sport: int, dport: int
 ) -> Decider:
-    """What decides for a flow of two managed hosts."""
+    """The thing that decides for a flow between two managed hosts."""
     if (
         protocol == PROTOCOLS["tcp"]
         and server_of(fabric.placement, source, sport, target, dport) is not None
     ):
         return Decider.ROW
-    if fabric.striped(source, target) and not kept(fabric, protocol, sport, dport):
+    if fabric.striped(source, target) and not keeps_one_link(fabric, protocol, sport, dport):
         return Decider.HELPERS
     return Decider.SLOTS
 
 
 def pair_verdict(pair: Pair) -> Verdict:
-    """How packets of a pair go, whatever their flow."""
+    """How the packets of a pair go, as far as it does not depend on their flow."""
     fabric, source, target = pair.fabric, pair.source, pair.target
     if target not in fabric.hosts:
-        reason = "sent by the NIC on which its address was heard last, else into every network once"
+        reason = (
+            "its frames leave by the NIC on which its address was heard last, "
+            "or into every network once if there is none"
+        )
         return Verdict("unmanaged", reason, (f"{target} is not a managed host: {reason}",))
     if not pair.paths:
         reason = f"{source} and {target} have no common network"
         return Verdict("none", reason, (f"{source} cannot reach {target}: {reason}",))
     reason = (
-        f"the pair carries traffic: a slot table of its own, weighted by {pair.strategy}"
+        f"the pair carries traffic: it has a slot table of its own, weighted by {pair.strategy}"
         if pair.own_table
-        else "no traffic of note: the shared slot table, by the paths' rates"
+        else "the pair carries little traffic: it uses a shared slot table, by the paths' rates"
     )
     if fabric.striped(source, target):
-        reason = f"both helpers run: packet by packet over all links; without them, {reason}"
-    reason += "".join(_placing(fabric, server) for server in (source, target))
+        reason = f"both helpers run: packets go one by one over all links; without them, {reason}"
+    reason += "".join(_placement_text(fabric, server) for server in (source, target))
     dead = sum(not path.alive for path in pair.paths)
     reason += f"; {dead} of {len(pair.paths)} paths are dead" if dead else ""
     why = [f"{source} -> {target}: {reason}"]
@@ -148,18 +154,18 @@ def explain(
     datapath: str | None = None,
     build: HashBuild = "portable",
 ) -> Verdict:
-    """How a flow of a pair goes that helpers do not stripe (see `decider`).
+    """How a flow of a pair goes if helpers do not stripe it (see `decider`).
 
-    `row` places it, where its connection is placed. `datapath` is the sender's, `build` how its
-    Open vSwitch was compiled. BadInput for addresses that cannot be.
+    `row` is the row that places its connection, if there is one. `datapath` is the type of the
+    sender's datapath, None when unknown. `build` says how the sender's Open vSwitch was compiled.
+    Raises BadInput for addresses that are not valid.
     """
     whole = pair_verdict(pair)
     if whole.kind != "managed":
         return whole
     reason, why = whole.reason, list(whole.why)
-    is_kept = kept(pair.fabric, flow.protocol, flow.sport, flow.dport)
-    if is_kept:
-        why.insert(1, "this flow is of a class that keeps one link (by_flows in cluster.yaml)")
+    if keeps_one_link(pair.fabric, flow.protocol, flow.sport, flow.dport):
+        why.insert(1, "this flow belongs to a class that keeps one link (by_flows in cluster.yaml)")
     paths = {path.key: path for path in pair.paths}
     live = {key for key, path in paths.items() if path.alive}
     if not live:
@@ -175,20 +181,20 @@ def explain(
             return Verdict("managed", reason, tuple(why), path=path)
     if datapath == "system":
         why.append(
-            "unknown NIC: the kernel datapath hashes by the socket's random number, nobody can "
-            "predict it"
+            "the NIC is unknown: the kernel datapath hashes by a random number of the socket, and "
+            "nobody can predict it"
         )
         return Verdict("managed", reason, tuple(why))
     count = len(pair.slots)
     slot = slot_of(
         flow.src_ip, flow.dst_ip, flow.protocol, flow.sport, flow.dport, slots=count, build=build
     )
-    belongs = paths[pair.slots[slot]]
+    slot_path = paths[pair.slots[slot]]
     why.append(
-        f"{flow}: hash slot {slot} of {count}, which belongs to {belongs.own.name} -> "
-        f"{belongs.peer.name}{_in(belongs)}"
+        f"{flow}: hash slot {slot} of {count}, which belongs to {slot_path.own.name} -> "
+        f"{slot_path.peer.name}{_vlan_text(slot_path)}"
     )
-    # Open vSwitch takes the next slot whose bucket lives.
+    # Open vSwitch takes the next slot whose bucket is live.
     skipped = next((n for n in range(count) if pair.slots[(slot + n) % count] in live), 0)
     path = paths[pair.slots[(slot + skipped) % count]]
     if skipped:
@@ -197,45 +203,49 @@ def explain(
     why.append(f"{_leaves(pair, path)}; this path's share of the pair is {share}")
     if datapath is None:
         why.append(
-            f"this is so if {pair.source} uses the netdev datapath (--datapath system: nobody can "
-            "predict it)"
+            f"this is so if {pair.source} uses the netdev datapath (with --datapath system nobody "
+            "can predict the NIC)"
         )
     return Verdict("managed", reason, tuple(why), slot, path)
 
 
-def _placing(fabric: Fabric, server: str) -> str:
-    """What is said of a host whose services' connections are placed; empty for others."""
+def _placement_text(fabric: Fabric, server: str) -> str:
+    """The text about a host whose services' connections are placed; empty for other hosts."""
     ports = fabric.placement.get(server)
     if ports is None:
         return ""
-    which = f"to ports {', '.join(map(str, ports))} of" if ports else "to"
+    services = f"to ports {', '.join(map(str, ports))} of" if ports else "to"
     return (
-        f"; TCP connections {which} {server} go each by the NIC that had the fewest when it began"
+        f"; each TCP connection {services} {server} goes by the NIC that had the fewest when it "
+        "began"
     )
 
 
 def _row_text(pair: Pair, row: Row | None, paths: dict[PathKey, Path]) -> str:
+    """The text about the row that places a flow, and whether it decides."""
     if row is None:
         return f"{pair.source} has no row that places it (table 13), so the slot table decides"
-    which = (
+    origin = (
         f"the row that the controller gave {pair.source}"
         if row.by_controller
         else f"the row that {pair.source} learned from {pair.target}"
     )
     path = paths.get(row.path)
     if path is None:
-        return f"{which} places it on a path that is no more; the slot table decides"
-    where = f"{which} places it on {path.own.name} -> {path.peer.name}{_in(path)}"
-    return where + ("" if path.alive else "; that is dead, so the slot table decides")
+        return (
+            f"{origin} places it on a path that does not exist any more, so the slot table decides"
+        )
+    text = f"{origin} places it on {path.own.name} -> {path.peer.name}{_vlan_text(path)}"
+    return text if path.alive else f"{text}, but that path is dead, so the slot table decides"
 
 
 def _leaves(pair: Pair, path: Path) -> str:
+    """The text about the NICs and the network of a path."""
     return (
         f"so it leaves {pair.source} by {path.own.name} and reaches {pair.target} at "
-        f"{path.peer.name} "
-        f"over {path.network}{_in(path)}"
+        f"{path.peer.name} over {path.network}{_vlan_text(path)}"
     )
 
 
-def _in(path: Path) -> str:
+def _vlan_text(path: Path) -> str:
     return f" in VLAN {path.route.vlan}" if path.route.vlan else ""

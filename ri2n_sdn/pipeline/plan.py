@@ -1,6 +1,6 @@
-"""What one host's bridge shall hold:
+"""The flows and groups that one host's bridge shall hold (docs/pipeline.md).
 
-the fabric and the pairs' slot tables as flows and groups (docs/pipeline.md).
+They are computed from the fabric and from the slot tables of the host's pairs.
 """
 
 from __future__ import annotations
@@ -59,13 +59,14 @@ SENT = "sent"
 RECEIVED = "received"
 
 _LEARNED_IDLE_S = 300
+# Kinds of groups: the upper four bits of their ids.
 _PAIR, _SHARED, _NETWORK, _STANDBY = 1, 2, 3, 4
 
 
 def plan_probes_only(host: Host) -> Wanted:
-    """The rows of a host whose wiring is not known yet:
+    """The rows of a host whose wiring is not known yet.
 
-    probes reach the controller, all else is as host-up left it.
+    Probes reach the controller. All other frames go by the start-up rows of `host-up`.
     """
     return _Plan(_probe_flows(), ()).wanted()
 
@@ -78,9 +79,10 @@ def plan_host(
 ) -> Wanted:
     """All flows and groups of host `name`.
 
-    `pair_slots` holds the slot tables of the peers that have a group of their own; all other peers
-    share groups by their choice of paths. `slots` is the number of slots of a shared group. Peers
-    that do not yet accept frames with NIC addresses are reached as unmanaged hosts are.
+    `pair_slots` holds the slot tables of the peers that have a group of their own. All other peers
+    with the same choice of paths share a group, which has `slots` slots. Peers that do not accept
+    frames with the addresses of NICs yet are reached as unmanaged hosts are. Raises ValueError when
+    two flows or groups contradict each other, which is a bug.
     """
     host = fabric.hosts[name]
     attachments = fabric.attachments(name)
@@ -124,8 +126,8 @@ def plan_host(
         plan.add_groups(groups)
         plan.add_flows(_output_flows(host, peer, out))
         if out:
-            # A container's frames, and all for a peer that is not ready: as they are, into one
-            # network alone.
+            # Frames of a container, and all frames for a peer that is not ready, keep their
+            # addresses and go into one network only.
             network = next((path for path in out if path.alive), out[0]).network
             plain = ToGroup(_network_group(attachments[network]).group_id)
             plan.add_flows([row(Table.SEND, 90, {"eth_dst": peer.mac}, [plain])])
@@ -148,14 +150,15 @@ def plan_host(
 
 
 def pair_group_id(receiver: str) -> int:
-    """The id of the group that a pair gets of its own (the sender is the bridge it stands on)."""
+    """The id of the group that a pair has for itself, on the bridge of its sender."""
     return group_id(_PAIR, receiver)
 
 
 def slot_group(number: int, slots: Iterable[PathKey], hash_algorithm: int = 0) -> Group:
-    """A select group whose equal-weight buckets are a slot table.
+    """A select group whose buckets are a slot table.
 
-    Each bucket dies with its own NIC's carrier.
+    All buckets have the same weight. Each one watches the sender's NIC of its path, and is dead
+    while that NIC has no carrier.
     """
     return Group(
         number,
@@ -167,15 +170,18 @@ def slot_group(number: int, slots: Iterable[PathKey], hash_algorithm: int = 0) -
 
 @lru_cache(maxsize=4096)
 def _slot_bucket(own: int, peer: int, vlan: int) -> Bucket:
-    """The bucket of a path:
+    """The bucket of a path, made once for all slots of all groups.
 
-    one for all slots of all groups, since a round may make a thousand groups.
+    A round may make a thousand groups.
     """
     return Bucket(own, (SetField("reg1", path_register(own, peer, vlan)), Goto(Table.SEND_COUNT)))
 
 
 class _Plan:
-    """Collects rows and groups; two rows that want the same place are a bug of ours and refused."""
+    """Collects rows and groups, and refuses two rows that want the same place.
+
+    Open vSwitch would silently keep the last one of them. They are a bug, so ValueError is raised.
+    """
 
     def __init__(self, flows: Iterable[Flow], groups: Iterable[Group]) -> None:
         self._flows: dict[int, Flow] = {}
@@ -185,6 +191,7 @@ class _Plan:
         self.add_groups(groups)
 
     def add_flows(self, flows: Iterable[Flow]) -> None:
+        """Add rows; ValueError for one whose table, priority and match are taken."""
         for flow in flows:
             place = (flow.table, flow.priority, flow.match)
             if place in self._places:
@@ -196,28 +203,32 @@ class _Plan:
             self._flows[flow.cookie] = flow
 
     def add_groups(self, groups: Iterable[Group]) -> None:
+        """Add groups, the same one any number of times; ValueError for two with the same id."""
         for group in groups:
-            known = self._groups.setdefault(group.group_id, group)
-            if known != group:
+            present = self._groups.setdefault(group.group_id, group)
+            if present != group:
                 raise ValueError(f"two groups want the id {group.group_id:#x}")
 
     def wanted(self) -> Wanted:
+        """All that was added."""
         return Wanted(self._flows, self._groups)
 
 
 def _probe_flows() -> Iterator[Flow]:
-    # Only what comes in from the wire is a probe; a process of the host itself cannot make one.
+    """Rows that bring probes to the controller, and the canary."""
+    # Only a frame that comes in from a NIC is a probe. A process of the host itself cannot make
+    # one.
     yield row(Table.CLASSIFY, 1001, {"in_port": LOCAL, "eth_type": ETH_RI2N}, [])
     yield row(Table.CLASSIFY, 1000, {"eth_type": ETH_RI2N}, [ToController()])
-    # Never hit. A poll that does not find it knows that somebody emptied the tables
-    # (pipeline.diff).
+    # No frame hits the canary. A poll that does not find it knows that somebody emptied the tables.
     yield row(Table.CANARY, 1, {"in_port": LOCAL}, [])
 
 
 def _receive_flows(host: Host, attachments: Mapping[str, tuple[Nic, ...]]) -> Iterator[Flow]:
-    """Rows that do not depend on any peer:
+    """Rows for frames that come in, as far as they do not depend on any peer.
 
-    from NICs to the receiving tables, own frames and bridges' frames gone.
+    They lead from the NICs to the receiving tables, and drop the host's own frames and those of
+    bridges.
     """
     yield row(Table.CLASSIFY, 100, {"in_port": LOCAL}, [Goto(Table.SEND)])
     for nic in host.nics:
@@ -228,8 +239,8 @@ def _receive_flows(host: Host, attachments: Mapping[str, tuple[Nic, ...]]) -> It
             {"in_port": nic.port, "eth_dst": nic.mac},
             [SetField("eth_dst", host.mac), Goto(Table.RECEIVE_COUNT)],
         )
-        # Flooded by a switch that forgot the address: the copy at the right NIC is the one that
-        # counts.
+        # A switch that forgot the address floods the frame. The copy at the right NIC is delivered,
+        # and the copies at the other NICs are dropped.
         yield row(Table.RECEIVE, 186, {"eth_dst": nic.mac}, [])
         yield row(Table.RECEIVE, 200, {"eth_src": nic.mac}, [])
     yield row(Table.RECEIVE, 200, {"eth_src": host.mac}, [])
@@ -261,11 +272,10 @@ def _receive_flows(host: Host, attachments: Mapping[str, tuple[Nic, ...]]) -> It
 
 
 def _untag_flows(host: Host, routing: Routing) -> Iterator[Flow]:
-    """Rows that take the fabric's tag off what comes in, and keep its VLAN in reg4; frames without
-    one have 0 there.
+    """Rows that take the fabric's tag off frames that come in, and keep its VLAN ID in reg4.
 
-    Announcements get a row of their own, so that the one for frames between others counts what
-    switches flood.
+    Frames without a tag have 0 there. Announcements have a row of their own, so that the row for
+    frames between other hosts counts what switches flood.
     """
     yield row(Table.RECEIVE, 190, {"eth_dst": ANNOUNCED_TO}, [])
     for nic in host.nics:
@@ -290,11 +300,10 @@ def _receive_from_peer(
     tagged: bool,
     meets: Mapping[PathKey, Sequence[Action]],
 ) -> Iterator[Flow]:
-    """Rows for frames of a managed peer: R_ijk is counted per (peer's NIC, own NIC, VLAN), the
-    peer's own MAC restored.
+    """Rows for frames of a managed peer, which count R_ijk and restore the peer's own MAC.
 
-    `tagged`: networks have several VLANs. `meets` has what frames meet for the sake of placed
-    connections.
+    Each path (peer's NIC, own NIC, VLAN) has a row with a counter of its own. `tagged` says whether
+    networks have several VLANs. `meets` has the actions by path that placed connections need.
     """
     deliver: Action = Goto(Table.TO_HELPER) if host.helper else Output(LOCAL)
     source = SetField("eth_src", peer.mac)
@@ -308,18 +317,20 @@ def _receive_from_peer(
             counts=(RECEIVED, peer.name, path.key),
         )
     for nic in peer.nics:
-        # The wiring may be other than what was learned: never lose a frame for that.
+        # The cables may be plugged in other than the controller has learned. No frame is lost for
+        # that.
         yield _restoring_row(peer.mac, nic.mac, host.helper)
         if peer.connected:
-            # Its kernel's own chatter. Of a host that is away it may be the host itself, by its
-            # NIC's address: after host-down, or started from a rescue system.
+            # These frames are what the peer's kernel sends by itself under its NIC's address. A
+            # peer that is not connected may use that address for all its frames, after host-down or
+            # in a rescue system. So they are dropped only while it is connected.
             yield row(Table.RECEIVE, 185, {"eth_src": nic.mac}, [])
     yield row(Table.NEIGHBOUR, 100, {"eth_src": peer.mac}, [Output(LOCAL), *guests.copies(host)])
     yield row(Table.RECEIVE, 85, {"eth_src": peer.mac}, [Goto(Table.DELIVER)])
 
 
 def _restoring_row(host_mac: str, nic_mac: str, to_helper: bool) -> Flow:
-    """Gives a frame from a peer's NIC that peer's own address back."""
+    """The row that gives a frame from a peer's NIC that peer's own MAC address back."""
     deliver: Action = Goto(Table.TO_HELPER) if to_helper else Output(LOCAL)
     return row(
         Table.RECEIVE_COUNT, 50, {"eth_src": nic_mac}, [SetField("eth_src", host_mac), deliver]
@@ -327,8 +338,9 @@ def _restoring_row(host_mac: str, nic_mac: str, to_helper: bool) -> Flow:
 
 
 def restoring_cookies(host_mac: str, nic_mac: str) -> frozenset[int]:
-    """Cookies of rows, with and without a helper, by which a bridge shows that it knows this NIC
-    as that host's.
+    """The cookies of the rows by which a bridge shows that it knows this NIC as that host's.
+
+    There is one for a host with a helper and one for a host without.
     """
     return frozenset(
         _restoring_row(host_mac, nic_mac, to_helper).cookie for to_helper in (False, True)
@@ -338,12 +350,14 @@ def restoring_cookies(host_mac: str, nic_mac: str) -> frozenset[int]:
 def _broadcast_from_peer(
     fabric: Fabric, peer: Host, attachments: Mapping[str, tuple[Nic, ...]]
 ) -> tuple[list[Flow], list[Group]]:
-    """Broadcast and multicast of a peer are taken from one NIC; the next ones step in when those
-    before lose carrier.
+    """Rows and groups that take a peer's broadcast and multicast from one NIC at a time.
 
-    The peer sends one copy into each of its networks. ARP and neighbour discovery are taken from
-    all (plan of Table.NEIGHBOUR): a second copy does no harm there, and a lost one would cut the
-    pair off.
+    The peer sends one copy into each of its networks, and programs must get exactly one. So one NIC
+    delivers, and each further NIC delivers only while all NICs before it have no carrier. NICs come
+    first on which the peer sends and this host receives.
+
+    ARP and neighbour discovery are taken from all NICs (rows of `Table.NEIGHBOUR`): a second copy
+    does no harm there, and a lost one would cut the pair off.
     """
     of_peer = fabric.attachments(peer.name)
     sends_into = {
@@ -375,8 +389,9 @@ def _broadcast_from_peer(
 
 
 def _output_flows(host: Host, peer: Host, out: Sequence[Path]) -> Iterator[Flow]:
-    """Rows that put the NICs' addresses and the path's tag on and send: S_ijk is counted per
-    path.
+    """Rows that put on the addresses of the NICs and the tag of the path, and send the frame.
+
+    There is one row per path, whose counter is S_ijk.
     """
     for path in out:
         addresses = (SetField("eth_src", path.own.mac), SetField("eth_dst", path.peer.mac))
@@ -390,16 +405,18 @@ def _output_flows(host: Host, peer: Host, out: Sequence[Path]) -> Iterator[Flow]
 
 
 def _tag(vlan: int) -> tuple[Action, ...]:
+    """The actions that put the tag of a VLAN on a frame; none for UNTAGGED."""
     return () if vlan == UNTAGGED else (PushVlan(), SetField("vlan_vid", VLAN_PRESENT | vlan))
 
 
 def _unmanaged_flows(
     host: Host, attachments: Mapping[str, tuple[Nic, ...]], floods: Mapping[str, Sequence[int]]
 ) -> Iterator[Flow]:
-    """Rows for broadcast and for hosts without Open vSwitch: one NIC per network, learned where
-    known.
+    """Rows for broadcast, and for frames to hosts without Open vSwitch.
 
-    `floods` has the VLANs by which each network is flooded, best first.
+    A frame to such a host goes into the network where its address was learned, or into every
+    network if it was not. One NIC per network sends. `floods` has the VLANs by which each network
+    is flooded, best first.
     """
     once = [
         ToGroup(_network_group(members, floods[name][0]).group_id)
@@ -413,16 +430,17 @@ def _unmanaged_flows(
     untagged = [ToGroup(_network_group(members).group_id) for members in attachments.values()]
     here: list[Action] = [Output(LOCAL), *guests.copies(host)] if host.guests else []
     yield row(Table.SEND, 200, {"eth_dst": ALL_MULTICAST}, [*here, *once])
-    # Answers too go into every network: one that was hashed to a path whose far end is dead would
-    # cut the pair off.
+    # Answers go into every network too. If an answer took one path, and that path's far end were
+    # dead, the pair would be cut off.
     yield row(Table.SEND, 210, {"eth_type": ETH_ARP}, [*here, *flood])
     for kind in ND_TYPES:
         match: dict[str, MatchValue] = {"eth_type": ETH_IPV6, "ip_proto": 58, "icmpv6_type": kind}
         yield row(Table.SEND, 210, match, [*here, *flood])
     if host.control_port is not None:
-        # The connection that repairs everything else must not depend on one path. TCP drops the
-        # second copy. The port is all that is asked for: the controller's own host does not know by
-        # which of its addresses others reach it, and nobody knows its address after a move.
+        # The controller's connection repairs everything else, so it must not depend on one path.
+        # TCP drops the second copy. The rows match the port alone: the controller's own host does
+        # not know by which of its addresses others reach it, and nobody knows its address after a
+        # move.
         for eth_type in (ETH_IPV4, ETH_IPV6):
             for end in ("src", "dst"):
                 yield row(
@@ -437,14 +455,14 @@ def _unmanaged_flows(
     for members in attachments.values():
         number = _network_group(members).group_id
         for nic in members:
-            # What was learned on a NIC that died is sent by its network's next one, with or without
-            # a controller.
+            # When the NIC on which the address was learned dies, the next NIC of its network sends,
+            # with or without a controller.
             yield row(Table.SEND_UNMANAGED, 100, {"reg2": nic.port}, [ToGroup(number)])
     yield row(Table.SEND_UNMANAGED, 1, {}, [OutputRegister("reg2")])
 
 
 def _network_group(members: Sequence[Nic], vlan: int = UNTAGGED) -> Group:
-    """Sends by the first NIC of a network that has carrier, into one of the network's VLANs."""
+    """A group that sends by the first NIC of a network that has carrier, in one VLAN."""
     ports = tuple(nic.port for nic in members)
     return Group(
         group_id(_NETWORK, (ports, vlan) if vlan else ports),
@@ -454,9 +472,9 @@ def _network_group(members: Sequence[Nic], vlan: int = UNTAGGED) -> Group:
 
 
 def _standby_group(before: Sequence[Nic], nic: Nic, table: int) -> Group:
-    """Drops while any NIC of `before` has carrier, else goes on in `table`:
+    """A group that drops frames while any NIC of `before` has carrier, else goes on in `table`.
 
-    frames are taken from one NIC at a time.
+    So frames are taken from one NIC at a time, also without a controller.
     """
     ports = tuple(sorted(other.port for other in before))
     buckets = [Bucket(port, ()) for port in ports]
@@ -471,6 +489,7 @@ def _group_to_peer(
     own_slots: tuple[PathKey, ...] | None,
     slots: int,
 ) -> Group:
+    """The select group for frames to a peer: the pair's own one, or a shared one."""
     table = table_in_force(out, own_slots, slots)
     number = group_id(_SHARED, table) if own_slots is None else pair_group_id(peer_name)
     return slot_group(number, table, host.hash_algorithm)

@@ -100,7 +100,7 @@ def test_without_a_path_or_of_others() -> None:
     unmanaged = explain(Pair(whole, "B", "R"), FLOW)
     assert unmanaged.kind == "unmanaged" and unmanaged.path is None
     assert unmanaged.why[0].startswith(
-        "R is not a managed host: sent by the NIC on which its address was heard last"
+        "R is not a managed host: its frames leave by the NIC on which its address was heard last"
     )
 
 
@@ -115,7 +115,7 @@ def test_the_row_of_a_placed_connection_decides_whatever_its_hash() -> None:
         assert f"tcp 10.77.0.2:40001 -> 10.77.0.1:5201: {says}" in said and verdict.slot is None
         assert said.endswith("leaves B by eth1 and reaches A at eth1 over n2, whatever its hash")
     assert (
-        "TCP connections to ports 5201 of A go each by the NIC that had the fewest"
+        "each TCP connection to ports 5201 of A goes by the NIC that had the fewest"
         in pair_verdict(placing).reason
     )
 
@@ -124,8 +124,11 @@ def test_the_row_of_a_placed_connection_decides_whatever_its_hash() -> None:
     ("row", "says"),
     [
         (None, "B has no row that places it (table 13), so the slot table decides"),
-        (Row(True, SECOND), "eth1 -> eth1; that is dead, so the slot table decides"),
-        (Row(True, (2, 2, 102)), "on a path that is no more; the slot table decides"),
+        (Row(True, SECOND), "eth1 -> eth1, but that path is dead, so the slot table decides"),
+        (
+            Row(True, (2, 2, 102)),
+            "on a path that does not exist any more, so the slot table decides",
+        ),
     ],
 )
 def test_the_hash_decides_for_what_no_row_sends(row: Row | None, says: str) -> None:
@@ -164,7 +167,7 @@ def test_what_decides() -> None:
     )
     assert decider(placing, "B", "A", 17, 1, 5201) is Decider.HELPERS
     assert "keeps one link (by_flows in cluster.yaml)" in explain(pair(kept), FLOW).why[1]
-    assert "both helpers run: packet by packet" in pair_verdict(pair(kept)).reason
+    assert "both helpers run: packets go one by one" in pair_verdict(pair(kept)).reason
 
 
 def test_who_does_not_know_the_datapath_says_so() -> None:
