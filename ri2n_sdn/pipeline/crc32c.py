@@ -1,6 +1,6 @@
-"""CRC32C (Castagnoli), as in iSCSI and SCTP:
+"""CRC32C (Castagnoli), the checksum of the helper's frames (docs/wire-format.md).
 
-the checksum of the helper's frames (docs/wire-format.md).
+iSCSI and SCTP use the same checksum.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ _TABLE = tuple(_entry(byte) for byte in range(256))
 
 
 def crc32c(data: bytes) -> int:
-    """The checksum of `data`: some 0.1 ms for a report of 1,500 bytes, which come once a second."""
+    """The checksum of `data`.
+
+    It takes about 0.1 ms for a report of 1,500 bytes. A helper sends a report once a second.
+    """
     value, table = _ONES, _TABLE
     for byte in data:
         value = value >> 8 ^ table[(value ^ byte) & 0xFF]

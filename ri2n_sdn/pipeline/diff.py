@@ -1,10 +1,10 @@
-"""The messages that lead from what bridges hold to what they shall hold, in an order that never
-loses a frame.
+"""The messages that bring a bridge from the rows it has to the rows it shall have.
 
-All bridges take each phase before any of them takes the next one. A bridge takes the messages one
-by one, as they come: Open vSwitch does not reorder those of a connection. Every state on the way
-forwards what it did before or what it will do after (tests/unit/order_model.py sends frames through
-each of them).
+Their order is such that no frame is lost meanwhile. All bridges finish a phase before any of them
+begins the next one. A bridge takes the messages of a connection one by one, in the order in which
+they were sent: Open vSwitch does not reorder them. In every state between, a bridge forwards a
+frame as it did before, or as it will do at the end. tests/unit/order_model.py sends frames through
+each of these states.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ __all__ = [
     "part",
 ]
 
+# The ports of the host itself and of its helper.
 _FROM_HERE = frozenset({("in_port", LOCAL), ("in_port", WIRE_PORT)})
 _TAKEN_FROM_ONE_NIC = (Table.RECEIVE, Table.UNMANAGED)
 _RANK = {table: place for place, table in enumerate(TABLE_ORDER)}
@@ -48,7 +49,7 @@ class Phase(Enum):
 
 @dataclass
 class Installed:
-    """What a bridge holds of ours: the tables of its flows by cookie, and its groups by id."""
+    """The rows and groups of ours on a bridge: the tables of flows by cookie, the groups by id."""
 
     cookies: dict[int, int] = field(default_factory=dict)
     groups: dict[int, Group] = field(default_factory=dict)
@@ -56,12 +57,12 @@ class Installed:
 
 @dataclass(frozen=True)
 class Change:
-    """What to send, in the order of the fields and within each: new groups first, what is no longer
-    wanted last.
+    """The additions, changes and deletions to send, in the order of the fields and within each.
 
-    `late_flows` are rows by which a NIC makes way for another one. `delete_groups` may be left for
-    later, and must be for as long as a datapath's cache may still lead frames to a group whose row
-    was replaced. `delete_cookies` has the tables, as `Installed` does.
+    New groups come first, and deletions last. `late_flows` are rows by which one NIC makes way for
+    another one. `delete_cookies` has the table of each row, as `Installed` does. `delete_groups`
+    may be sent later. They must be sent later for as long as the cache of a datapath may lead
+    frames to a group whose row was replaced.
     """
 
     add_groups: Sequence[Group] = ()
@@ -76,41 +77,41 @@ class Change:
 
     @property
     def rows(self) -> int:
-        """How many rows it adds or deletes."""
+        """The number of rows that the change adds or deletes."""
         return len(self.add_flows) + len(self.late_flows) + len(self.delete_cookies)
 
 
 @dataclass(frozen=True, slots=True)
 class AddGroup:
-    """Refused by Open vSwitch when there is such a group."""
+    """Add a group. Open vSwitch refuses it when there is a group with that id."""
 
     group: Group
 
 
 @dataclass(frozen=True, slots=True)
 class AddFlow:
-    """Replaces the row in its place, if there is one."""
+    """Add a row. It replaces a row with the same table, priority and match, if there is one."""
 
     flow: Flow
 
 
 @dataclass(frozen=True, slots=True)
 class ModifyGroup:
-    """Refused when there is no such group."""
+    """Change a group. Open vSwitch refuses it when there is no group with that id."""
 
     group: Group
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteFlows:
-    """All rows with that cookie, in any table."""
+    """Delete all rows with that cookie, in all tables."""
 
     cookie: int
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroup:
-    """And all rows that lead to it."""
+    """Delete a group, and with it all rows that lead to it."""
 
     group_id: int
 
@@ -119,16 +120,16 @@ Message = AddGroup | AddFlow | ModifyGroup | DeleteFlows | DeleteGroup
 
 
 def difference(wanted: Wanted, installed: Installed) -> Change:
-    """What to send so that a bridge that holds `installed` holds `wanted`. Empty when they are the
-    same.
+    """The change after which a bridge with `installed` has `wanted`. It is empty if they are equal.
 
-    New rows come from where frames leave to where they come in, so that no row leads to where
-    nothing is yet. What is deleted goes the other way. Rows by which a NIC makes way for another
-    one wait until peers send to that one: broadcast may come twice for a moment, and is not lost.
-    Rows with foreign cookies are left alone: they are not ours (`ri2n doctor` names them).
+    New rows are added from where frames leave to where they come in, so that no row leads to a
+    table that is not filled yet. Rows are deleted in the opposite order. Rows by which one NIC
+    makes way for another one are added late, when peers send to that other one. So broadcast may be
+    delivered twice for a moment, but is not lost. Rows with the cookies of others stay, since they
+    are not ours (`ri2n doctor` names them).
     """
     new_flows = [flow for cookie, flow in wanted.flows.items() if cookie not in installed.cookies]
-    # Of a NIC or a peer that is new, nothing was taken before.
+    # From a new NIC or a new peer no broadcast was taken before, so its rows need not be late.
     new = {
         (name, value)
         for flow in new_flows
@@ -166,10 +167,11 @@ def difference(wanted: Wanted, installed: Installed) -> Change:
 
 
 def part(change: Change, phase: Phase) -> Change:
-    """What of a change belongs to a phase."""
+    """The part of a change that belongs to a phase."""
     if phase is Phase.RECEIVE:
         return Change(change.add_groups, [flow for flow in change.add_flows if not _sends(flow)])
-    # A path or a helper that died is left at once, not only when all hosts have answered.
+    # A path or a helper may have died. Its rows are deleted at once, before all hosts have
+    # answered.
     urgent = {
         cookie: table for cookie, table in change.delete_cookies.items() if table == Table.SEND
     }
@@ -185,8 +187,8 @@ def part(change: Change, phase: Phase) -> Change:
 
 
 def batches(change: Change) -> list[list[Message]]:
-    """The messages of a change in the order of sending; a barrier belongs between the lists."""
-    found: tuple[Iterable[Message], ...] = (
+    """The messages of a change, in the order of sending. A barrier belongs between two lists."""
+    by_field: tuple[Iterable[Message], ...] = (
         map(AddGroup, change.add_groups),
         map(AddFlow, change.add_flows),
         map(ModifyGroup, change.modify_groups),
@@ -194,12 +196,13 @@ def batches(change: Change) -> list[list[Message]]:
         map(DeleteFlows, change.delete_cookies),
         map(DeleteGroup, change.delete_groups),
     )
-    return [batch for batch in map(list, found) if batch]
+    return [batch for batch in map(list, by_field) if batch]
 
 
 def apply(change: Change, installed: Installed) -> Installed:
-    """What a bridge holds after `change`: the bookkeeping of a sender, and the model of the
-    tests.
+    """What a bridge holds after `change`, if it held `installed` before.
+
+    Senders keep their books with it, and tests use it as a model.
     """
     groups = {
         **installed.groups,
@@ -219,16 +222,16 @@ def apply(change: Change, installed: Installed) -> Installed:
 
 
 def is_full(wanted: Wanted) -> bool:
-    """It is a host's whole plan, and not only what probes need."""
+    """Whether this is the whole plan of a host, and not only the rows that probes need."""
     return any(flow.table == Table.RECEIVE for flow in wanted.flows.values())
 
 
 def _sends(flow: Flow) -> bool:
-    """The row decides on frames of the host itself or of its helper: without all of these, none of
-    these.
+    """Whether the row decides on frames that the host itself or its helper sends.
 
-    Those of Table.SEND_COUNT replace others when a NIC has a new address, the helper's when a
-    link's number has a new path.
+    These rows belong together, so all of them are added in one phase. A row of Table.SEND_COUNT
+    replaces another one when a NIC has a new address. A row for the helper replaces another one
+    when the number of a helper link has a new path.
     """
     own = not _FROM_HERE.isdisjoint(flow.match) and flow.table == Table.CLASSIFY
     return own or flow.table in (Table.SEND, Table.SEND_COUNT)

@@ -1,17 +1,22 @@
-"""Which slot of a dp_hash select group a flow takes: Open vSwitch's own 5-tuple hash, computed
-here.
+"""Compute which slot of a dp_hash select group a flow takes, as Open vSwitch does.
 
-The userspace datapath (`netdev`) hashes a packet's addresses, protocol and ports (lib/flow.c,
-flow_hash_5tuple, as the packet's "RSS" hash), then mixes that with the group's basis
-(lib/odp-execute.c, OVS_HASH_ALG_L4) and takes the low bits as the index into the group's table
-(ofproto/ofproto-dpif.c, group_setup_dp_hash_table: n buckets of equal weight, n a power of two >=
-16, fill it in bucket order). OVS has two builds of the hash: the portable one, which Debian's amd64
-packages use on every CPU, and the one for compilers that may use SSE4.2 (distributions built for
+The userspace datapath (`netdev`) works in three steps:
+
+1. It hashes the addresses, the protocol and the ports of a packet (lib/flow.c, flow_hash_5tuple).
+   That is the packet's "RSS" hash.
+2. It mixes this hash with the basis of the group (lib/odp-execute.c, OVS_HASH_ALG_L4).
+3. It takes the low bits as the index into the group's table (ofproto/ofproto-dpif.c,
+   group_setup_dp_hash_table). If all buckets have the same weight and their number is a power of
+   two >= 16, they fill the table in their order.
+
+Open vSwitch has two builds of the hash. The portable build is the one of Debian's amd64 packages,
+on every CPU. The other one is for compilers that may use SSE4.2 (distributions built for
 x86-64-v2).
 
-Not predictable, and not computed here: the kernel datapath (algorithm 0 there is the socket's
-random hash), NICs whose driver hands OVS its own RSS hash (DPDK), fragments after the first (they
-have no ports), MPLS, ARM builds with CRC instructions.
+Some hashes cannot be predicted, or are not computed here: those of the kernel datapath (there
+algorithm 0 is the random hash of the socket), of NICs whose driver gives Open vSwitch its own RSS
+hash (DPDK), of fragments after the first (they have no ports), of MPLS, and of ARM builds with CRC
+instructions.
 """
 
 from __future__ import annotations
@@ -25,8 +30,8 @@ __all__ = ["PROTOCOLS", "HashBuild", "dp_hash", "five_tuple_hash", "slot_of"]
 
 HashBuild = Literal["portable", "sse42"]
 
-# IP protocol numbers by the names users type; OVS adds ports (or ICMP type and code) for these
-# only.
+# IP protocol numbers by the names that users type. Only for these protocols does Open vSwitch hash
+# the ports (or the type and code of ICMP).
 PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17, "icmp6": 58, "sctp": 132}
 
 _MASK32 = 0xFFFFFFFF
@@ -45,11 +50,10 @@ def slot_of(
     basis: int = 0,
     build: HashBuild = "portable",
 ) -> int:
-    """The slot, 0..slots-1, that the flow takes in a group of `slots` equal-weight buckets, all of
-    them live.
+    """The slot (0..slots-1) that a flow takes in a group of `slots` buckets.
 
-    For ICMP give the type as `src_port` and the code as `dst_port`. Raises BadInput for an address,
-    port, protocol or slot count that cannot be.
+    All buckets have the same weight and are live. For ICMP, `src_port` is the type and `dst_port`
+    the code. Raises BadInput for an address, port, protocol or number of slots that is not valid.
     """
     if slots < 16 or slots > 256 or slots & (slots - 1):
         raise BadInput(f"slots: must be a power of two from 16 to 256, is {slots}")
@@ -66,9 +70,10 @@ def five_tuple_hash(
     *,
     build: HashBuild = "portable",
 ) -> int:
-    """A packet's 32-bit software "RSS" hash:
+    """The 32-bit software "RSS" hash of a packet.
 
-    OVS's `flow_hash_5tuple(flow, 0)` on a little-endian CPU.
+    It is what `flow_hash_5tuple(flow, 0)` of Open vSwitch returns on a little-endian CPU. Raises
+    BadInput for an address, port or protocol that is not valid.
     """
     try:
         src, dst = ipaddress.ip_address(src_ip), ipaddress.ip_address(dst_ip)
@@ -82,7 +87,7 @@ def five_tuple_hash(
         if not 0 <= port <= 65535:
             raise BadInput(f"port: must be 0..65535, is {port}")
     value = 0
-    # OVS loads fields as they lie in memory: network byte order read by a little-endian CPU.
+    # Open vSwitch loads fields as they are in memory: a little-endian CPU reads network byte order.
     if src.version == 6:
         packed = src.packed + dst.packed
         for offset in range(0, 32, 8):
@@ -98,9 +103,9 @@ def five_tuple_hash(
 
 
 def dp_hash(rss_hash: int, basis: int = 0, *, build: HashBuild = "portable") -> int:
-    """What the datapath's hash action (algorithm L4) makes of an RSS hash:
+    """The hash that the datapath's hash action (algorithm L4) makes of an RSS hash.
 
-    OVS's `hash_int(rss, basis)`.
+    It is what `hash_int(rss, basis)` of Open vSwitch returns.
     """
     if build == "sse42":
         return _finish(_add64(0, (basis << 32) | rss_hash, build), 23, build)
@@ -140,8 +145,9 @@ def _rotate(value: int, bits: int) -> int:
 
 
 def _crc32c(value: int, data: int, length: int) -> int:
-    """The CPU's crc32 instruction: CRC-32C without inversions, over `length` little-endian
-    bytes.
+    """The result of the CPU's crc32 instruction for `length` little-endian bytes of `data`.
+
+    It is CRC-32C without the inversions.
     """
     for byte in data.to_bytes(length, "little"):
         value ^= byte

@@ -1,5 +1,6 @@
-"""Rows for containers and virtual machines that have ports of their own on a host's bridge
-(docs/pipeline.md).
+"""Rows for containers and virtual machines that have ports of their own on a host's bridge.
+
+docs/pipeline.md describes them.
 """
 
 from __future__ import annotations
@@ -14,21 +15,22 @@ __all__ = ["copies", "guest_flows"]
 
 
 def copies(host: Host) -> list[Action]:
-    """Sends a frame to all guests of a host; a frame never leaves by the port that it came in
-    on.
+    """The actions that send a frame to all guests of a host.
+
+    Open vSwitch never sends a frame out of the port that it came in by.
     """
     return [Output(port) for port in _ports(host)]
 
 
 def guest_flows(host: Host) -> Iterator[Flow]:
-    """What guests send, under their own addresses alone, and what they and the host send each
-    other.
+    """Rows for frames that guests send, and for frames between guests and their host.
 
-    On the way to other hosts their frames meet the rows of the host itself, which give them what an
-    unmanaged host gets: their addresses stay, each network has one NIC for them.
+    A guest may send only under its own address. On the way to other hosts its frames meet the rows
+    of the host itself. Those handle them as frames of an unmanaged host: they keep their addresses,
+    and one NIC per network sends them.
     """
     for port in _ports(host):
-        # A guest can feign neither a probe nor a helper.
+        # A guest cannot pretend to be a helper, and cannot send probes.
         for kind in (ETH_RI2N, ETH_STRIPED):
             yield row(Table.CLASSIFY, 1001, {"in_port": port, "eth_type": kind}, [])
     for guest in host.guests:
