@@ -138,6 +138,7 @@ def difference(wanted: Wanted, installed: Installed) -> Change:
     }
 
     def makes_way(flow: Flow) -> bool:
+        """Whether by this row one NIC makes way for another one."""
         stands_by = flow.table in _TAKEN_FROM_ONE_NIC and any(
             isinstance(action, ToGroup) for action in flow.actions
         )

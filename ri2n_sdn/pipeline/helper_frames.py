@@ -1,8 +1,7 @@
-"""Frames between controller and helper: control is written, reports are read (docs/wire-format.md,
-types 4 and 5).
+"""Frames between the controller and a helper: write control frames, read reports.
 
-Each function gives or takes a whole Ethernet frame, without the tag (VLAN ID 4094) that it has on
-the wire port.
+They are types 4 and 5 of docs/wire-format.md. Each function returns or takes a whole Ethernet
+frame, without the tag (VLAN ID 4094) that it has on the wire port.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ __all__ = [
 ]
 
 NO_LIMIT = 0xFFFFFFFF
-"""A rate in kbit/s that stands for "not bounded here"; compares rightly as the highest number."""
+"""A rate in kbit/s that means "no limit". It is the highest number, so it compares correctly."""
 
 WHOLE_WEIGHT_PPM = 1_000_000
 
@@ -68,13 +67,13 @@ class Mode(IntEnum):
 
     @classmethod
     def of_strategy(cls, name: str) -> Mode:
-        """The mode for a weight strategy's name; `max_min` is the one that paces."""
+        """The mode for the name of a weight strategy. `max_min` is the strategy with rates."""
         return cls.PACED if name == "max_min" else cls[name.upper()]
 
 
 @dataclass(frozen=True, slots=True)
 class HelperNic:
-    """A NIC of the helper's own host; `port` is its number at the bridge, 1..62."""
+    """A NIC of the helper's own host. `port` is its number at the bridge, 1..62."""
 
     port: int
     up: bool
@@ -82,16 +81,19 @@ class HelperNic:
     name: str
 
     def encode(self) -> bytes:
-        """The entry on the wire; a name is cut to 16 bytes, between its characters."""
+        """The entry on the wire. A name is cut to 16 bytes at most, between two characters.
+
+        Raises ValueError for a port number that does not fit.
+        """
         name = self.name.encode()[:_NAME_BYTES].decode(errors="ignore").encode()
         return _NIC.pack(_port(self.port), self.up, _kbps(self.rate_kbps), name)
 
 
 @dataclass(frozen=True, slots=True)
 class HelperLink:
-    """A link to a peer: a NIC of each.
+    """A helper link to a peer, between a NIC of the helper's host and a NIC of the peer.
 
-    `limit_kbps` is never exceeded, `rate_kbps` is what to begin with.
+    The helper begins with `rate_kbps` and never exceeds `limit_kbps`.
     """
 
     number: int
@@ -103,9 +105,12 @@ class HelperLink:
     weight_ppm: int
 
     def encode(self) -> bytes:
-        """The entry on the wire."""
+        """The entry on the wire; ValueError for a number, port or weight that does not fit."""
         if not 0 <= self.weight_ppm <= WHOLE_WEIGHT_PPM:
-            raise ValueError(f"link {self.number}: a weight of {self.weight_ppm} ppm")
+            raise ValueError(
+                f"link {self.number}: the weight must be 0..{WHOLE_WEIGHT_PPM} ppm, "
+                f"is {self.weight_ppm} ppm"
+            )
         return _LINK.pack(
             _link(self.number),
             _port(self.own_port),
@@ -119,9 +124,9 @@ class HelperLink:
 
 @dataclass(frozen=True, slots=True)
 class ReportEntry:
-    """How a link to a peer does.
+    """The state of one helper link to a peer.
 
-    Numbers of frames are since the helper began and wrap round at 2**32.
+    Numbers of frames are counted since the helper began, and wrap round at 2**32.
     """
 
     peer: str
@@ -137,15 +142,15 @@ class ReportEntry:
     rtt_us: int
     rate_kbps: int
     demand_kbps: int
-    """What would be sent to the peer; `NO_LIMIT`: more than is granted."""
+    """The rate that would be sent to the peer; `NO_LIMIT` means more than is granted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A helper's report, or a part of one: parts have the same time.
+    """A helper's report, or a part of one. All parts of a report have the same time.
 
-    `time_ms` is since the helper began; control of a lower generation than `generation` is refused
-    there.
+    `time_ms` is the time since the helper began. The helper refuses control frames of a generation
+    that is lower than `generation`.
     """
 
     time_ms: int
@@ -155,51 +160,58 @@ class Report:
 
 
 def this_host(generation: int, mac: str, mode: Mode, nics: Sequence[HelperNic]) -> bytes:
-    """Tells a helper its host's own MAC, how to send, and its NICs."""
+    """The frame that tells a helper its host's own MAC, how to send, and its NICs.
+
+    Raises ValueError for values that do not fit, and for two NICs with the same port.
+    """
     if len({nic.port for nic in nics}) < len(nics):
-        raise ValueError(f"{mac}: a port twice in {nics}")
+        raise ValueError(f"{mac}: two NICs have the same port in {nics}")
     return _control(
         _THIS_HOST, generation, mac, bytes([mode, 0, 0, 0]), [nic.encode() for nic in nics]
     )
 
 
 def peer(generation: int, mac: str, stripe: bool, links: Sequence[HelperLink]) -> bytes:
-    """Tells a helper the links to the peer that has `mac`, and whether to stripe over them."""
+    """The frame that tells a helper the helper links to the peer with the address `mac`.
+
+    `stripe` says whether to stripe over them. Raises ValueError for values that do not fit, and for
+    two links with the same number.
+    """
     if len({link.number for link in links}) < len(links):
-        raise ValueError(f"{mac}: a number twice in {links}")
+        raise ValueError(f"{mac}: two links have the same number in {links}")
     entries = [link.encode() for link in sorted(links, key=lambda link: link.number)]
     return _control(_PEER, generation, mac, bytes([stripe, 0, 0, 0]), entries)
 
 
 def gone(generation: int, mac: str) -> bytes:
-    """Tells a helper that the peer that had `mac` is gone."""
+    """The frame that tells a helper that the peer with the address `mac` is gone."""
     return _control(_GONE, generation, mac, b"", [])
 
 
 def decode_report(frame: bytes) -> Report:
-    """Reads a report; raises ValueError that says what is wrong with it."""
+    """Read a report. Raises ValueError, which says what is wrong with the frame."""
     if len(frame) < _MIN_FRAME:
         raise ValueError(f"report: {len(frame)} bytes are too few")
     _, _, ethertype, version_and_type, flags, checksum = _HEAD_OF_ALL.unpack_from(frame)
     if (ethertype, version_and_type, flags) != (_ETHERTYPE, _REPORT, 0):
         raise ValueError(
-            f"no report: EtherType {ethertype:#06x}, version and type {version_and_type:#04x}, "
+            f"not a report: EtherType {ethertype:#06x}, version and type {version_and_type:#04x}, "
             f"{flags=}"
         )
     if checksum != _checksum(frame):
-        raise ValueError(f"report: the checksum {checksum:#010x} is not that of its bytes")
+        raise ValueError(f"report: the checksum {checksum:#010x} does not fit its bytes")
     count, time_ms, mac, generation = _HEAD_OF_REPORT.unpack_from(frame, _HEAD_OF_ALL.size)
     start = _HEAD_OF_ALL.size + _HEAD_OF_REPORT.size
     end = start + count * _ENTRY.size
     if count > _MAX_ENTRIES or len(frame) < end or len(frame) > max(end, _MIN_FRAME):
-        raise ValueError(f"report: {count} entries in {len(frame)} bytes")
+        raise ValueError(f"report: {count} entries do not fit a frame of {len(frame)} bytes")
     return Report(time_ms, _host_text(mac), generation, tuple(_entries(frame[start:end])))
 
 
 def _entries(raw: bytes) -> Iterator[ReportEntry]:
     for peer_mac, link, flags, *numbers in _ENTRY.iter_unpack(raw):
         if flags & ~(_HEARD | _USABLE | _STRIPING):
-            raise ValueError(f"report: flags {flags:#04x} of a link")
+            raise ValueError(f"report: a link has the unknown flags {flags:#04x}")
         heard, usable, striping = (bool(flags & bit) for bit in (_HEARD, _USABLE, _STRIPING))
         yield ReportEntry(_host_text(peer_mac), _link(link), heard, usable, striping, *numbers)
 
@@ -218,36 +230,36 @@ def _control(
 
 
 def _checksum(frame: bytes) -> int:
-    """CRC32C of all but the addresses and the checksum itself."""
+    """CRC32C of the frame without its addresses and without the checksum itself."""
     return crc32c(frame[_MACS : _CHECKSUM.start] + frame[_CHECKSUM.stop :])
 
 
 def _mac_bytes(mac: str) -> bytes:
     raw = bytes.fromhex(mac.replace(":", ""))
     if len(raw) != 6:
-        raise ValueError(f"{mac!r} is no MAC address")
+        raise ValueError(f"{mac!r} is not a MAC address")
     return raw
 
 
 def _host_text(raw: bytes) -> str:
     """A MAC address that a host can have, as text."""
     if raw[0] & 1 or not any(raw):
-        raise ValueError(f"{raw.hex(':')} is no host's MAC address")
+        raise ValueError(f"{raw.hex(':')} cannot be the MAC address of a host")
     return raw.hex(":")
 
 
 def _port(number: int) -> int:
     if not 1 <= number <= _MAX_PORT:
-        raise ValueError(f"port {number}: a NIC has one from 1 to {_MAX_PORT}")
+        raise ValueError(f"port {number}: the port of a NIC must be 1..{_MAX_PORT}")
     return number
 
 
 def _link(number: int) -> int:
     if not 0 <= number < _MAX_LINKS:
-        raise ValueError(f"link {number}: they are numbered from 0 to {_MAX_LINKS - 1}")
+        raise ValueError(f"link {number}: the number of a link must be 0..{_MAX_LINKS - 1}")
     return number
 
 
 def _kbps(rate: int) -> int:
-    """A rate that has room in a field: one that is higher is as good as no limit."""
+    """The rate as it fits the field. A rate that is too high for it becomes `NO_LIMIT`."""
     return min(max(rate, 0), NO_LIMIT)

@@ -1,6 +1,6 @@
-"""What a helper is told of its host's NICs and of the links to a peer:
+"""The entries that tell a helper about its host's NICs and the helper links to a peer.
 
-the fabric and the weights, as plain data.
+They are made from the fabric and the weights, as plain data.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from ri2n_sdn.pipeline.helper_frames import NO_LIMIT, WHOLE_WEIGHT_PPM, HelperLi
 
 __all__ = ["even_parts", "links_to", "nearly_equal", "nics_of"]
 
+# Smaller changes of rates (as a part) and weights (in ppm) are not worth a frame.
 _RATE_STEP, _WEIGHT_STEP_PPM = 0.05, 20_000
+# A path is busy on a link when it sends at least this part of the link's capacity.
 _BUSY = 0.01
 
 
 def nics_of(host: Host) -> tuple[HelperNic, ...]:
-    """The NICs that a helper may use."""
+    """The NICs of a host that its helper may use."""
     return tuple(
         HelperNic(nic.port, nic.up, _kbps(nic.rate_bps), nic.name)
         for nic in host.nics
@@ -35,14 +37,16 @@ def links_to(
     rate_bps: Mapping[PathKey, float],
     part_bps: Mapping[str, float] | None = None,
 ) -> tuple[HelperLink, ...]:
-    """The links of a pair in order of their numbers, dead ones too.
+    """The helper links of a pair in order of their numbers, dead ones too.
 
-    `share` and `rate_bps` are what the strategy decided. A pair without a decision begins with an
-    even part of each NIC, so that its links together never ask more of a NIC than it has. Receivers
-    share out their own NICs, but do not know the cables between switches: over those, a pair may
-    have no more than its rate, or than one more busy pair's even part (`even_parts`), so that one
-    that was quiet need not wait for the next round; and nothing in a VLAN that its path table does
-    not allow, whose share is 0.
+    `share` and `rate_bps` are the strategy's decision by path. A pair without a decision begins
+    with an even part of each NIC. So its links together never ask more of a NIC than it has.
+
+    A receiver grants rates on its own NICs, but does not know the links between switches. So over
+    those a pair has a limit: its rate, or the even part of one more busy pair (`part_bps`, from
+    `even_parts`) if that is larger. Because of the even part, a pair that was quiet can begin to
+    send without waiting for the next round. In a VLAN that its path table does not allow, where its
+    share is 0, the limit is 0.
     """
     links = fabric.links(sender, receiver)
     even = _even_rates([path for path in links.values() if path.alive])
@@ -54,6 +58,7 @@ def links_to(
     total = sum(weights.values())
 
     def limit_kbps(path: Path) -> int:
+        """The limit of a path over links between switches; NO_LIMIT where it has none."""
         if not path.route.links or path.key not in rate_bps or not part_bps:
             return NO_LIMIT
         if share.get(path.key) == 0.0:
@@ -77,10 +82,11 @@ def links_to(
 def even_parts(
     fabric: Fabric, sent_bps: Mapping[tuple[str, str], Mapping[PathKey, float]]
 ) -> dict[str, float]:
-    """Of each directed link between switches, what one more pair would get if all that are busy on
-    it shared it evenly.
+    """The rate in bit/s that one more busy pair would get on each link between switches.
 
-    A path is busy that sends 1 % or more of the link.
+    It is the even part if that pair and all paths that are busy on the link share it. A path is
+    busy when it sends 1 % or more of the link's capacity. `sent_bps` has the sent rates by pair and
+    path.
     """
     if fabric.routing is None:
         return {}
@@ -94,23 +100,24 @@ def even_parts(
     return {link: rate / (busy[link] + 1) for link, rate in capacity.items()}
 
 
-def nearly_equal(now: Sequence[HelperLink], told: Sequence[HelperLink]) -> bool:
-    """Whether the difference is not worth a frame:
+def nearly_equal(now: Sequence[HelperLink], sent: Sequence[HelperLink]) -> bool:
+    """Whether `now` differs so little from what was `sent` last that it is not worth a frame.
 
-    the same links, rates within 5 %, weights within 2 %.
+    That is so if the links are the same, rates differ by 5 % at most, and weights by 2 % at most.
     """
-    return len(now) == len(told) and all(
+    return len(now) == len(sent) and all(
         (a.number, a.own_port, a.peer_port, a.alive) == (b.number, b.own_port, b.peer_port, b.alive)
         and abs(a.limit_kbps - b.limit_kbps) <= _RATE_STEP * b.limit_kbps
         and (a.limit_kbps == NO_LIMIT) == (b.limit_kbps == NO_LIMIT)
         and abs(a.rate_kbps - b.rate_kbps) <= _RATE_STEP * b.rate_kbps
         and abs(a.weight_ppm - b.weight_ppm) <= _WEIGHT_STEP_PPM
         and (a.weight_ppm == 0) == (b.weight_ppm == 0)
-        for a, b in zip(now, told, strict=True)
+        for a, b in zip(now, sent, strict=True)
     )
 
 
 def _even_rates(paths: Sequence[Path]) -> dict[PathKey, float]:
+    """The rate of each path in bit/s if all paths share both of their NICs evenly."""
     own, peers = Counter(path.own.port for path in paths), Counter(path.peer.port for path in paths)
     return {
         path.key: min(

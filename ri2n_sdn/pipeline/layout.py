@@ -1,6 +1,6 @@
-"""Numbers of the pipeline:
+"""The numbers of the pipeline: tables, cookies, ports, EtherTypes, group ids and registers.
 
-tables, priorities, registers, cookies, EtherType (docs/pipeline.md walks through them).
+docs/pipeline.md describes what they are used for.
 """
 
 from __future__ import annotations
@@ -43,57 +43,60 @@ COOKIE_OURS = 0x5232
 COOKIE_LEARNED = 0x5233
 COOKIE_STARTUP = 0x5249
 STARTUP_RECEIVE = 251
-"""The table of host-up's own rows for what arrives.
+"""The table of the rows of `host-up` for frames that come in.
 
-At priority 100 there is one for each address of the host.
+At priority 100 it has one row for each address of the host.
 """
 COOKIE_PLACED = COOKIE_LEARNED << 48 | 1 << 32
-"""A whole cookie: of rows that place a connection; the lower half is the path (`path_register`)."""
+"""The cookie of rows that place a connection. Its lower 32 bits are the path (`path_register`)."""
 COOKIE_PLACED_MASK = 0xFFFFFFFF << 32
 COOKIE_FOLLOWED = COOKIE_LEARNED << 48 | 2 << 32
-"""A whole cookie: of rows that a host learned from a peer which places its connections."""
+"""The cookie of rows that a host learned from a peer which places its connections."""
 COOKIE_MASK = 0xFFFF << 48
 
 LOCAL = 0xFFFFFFFE
 IN_PORT = 0xFFFFFFF8
-"""As an output: back by the port that the frame came in on."""
+"""As an output: back out of the port that the frame came in by."""
 
 PLAIN_PORT, WIRE_PORT = 101, 102
-"""OpenFlow ports of the helper's two TAPs, `ri2n-plain` and `ri2n-wire`."""
+"""The OpenFlow ports of the helper's two TAPs, `ri2n-plain` and `ri2n-wire`."""
 
 GUEST_PORTS = range(2001, 2257)
-"""OpenFlow ports that `host-up` gives to containers and virtual machines:
+"""The OpenFlow ports that `host-up` gives to containers and virtual machines.
 
-above all that a NIC can have.
+They are higher than any port of a NIC.
 """
 
 VLAN_PRESENT = 0x1000
-"""In a match or a set_field of vlan_vid: there is a tag; 0 alone: there is none."""
+"""In a match or a set_field of `vlan_vid`: the frame has a tag. The value 0 means: it has none."""
 
 HELPER_VLAN = 4094
-"""The VLAN ID on the wire port of what the controller and a helper have to say to each other."""
+"""The VLAN ID that frames between the controller and a helper have on the wire port."""
 
 ETH_IPV4 = 0x0800
 ETH_ARP = 0x0806
 ETH_IPV6 = 0x86DD
 ETH_RI2N = 0x88B5
-"""IEEE's first EtherType for local experiments: our probes."""
+"""The EtherType of our probes: IEEE's first one for local experiments."""
 ETH_STRIPED = 0x88B6
-"""The second: frames between helpers (docs/wire-format.md)."""
+"""The EtherType of frames between helpers (docs/wire-format.md): IEEE's second one."""
 
 ND_TYPES = (133, 134, 135, 136, 137)
-"""ICMPv6 neighbour discovery: router solicitation to redirect."""
+"""The ICMPv6 types of neighbour discovery, from router solicitation to redirect."""
 
 ALL_MULTICAST = ("01:00:00:00:00:00", "01:00:00:00:00:00")
 
 
 class Table:
-    """Table numbers.
+    """The table numbers.
 
-    Receiving: 0 -> 1 -> 3 (managed peers) or 4, 6, 5, 2 (all others). Sending: 0 -> 10 -> group ->
-    30, or 10 -> 11 -> 12 for hosts without Open vSwitch. Between helpers: 0 -> 30 (from ours), 0 ->
-    1 -> 7 -> 3 -> 8 (to ours), 7 -> 9 (sent back to ours). Placed connections: 0 -> 13, then 10
-    (sending); 3 -> 14 (receiving), which learns into 13 or ends what is there.
+    * Frames that come in: 0 -> 1 -> 3 (from managed peers) or 4, 6, 5, 2 (from all others).
+    * Frames that the host sends: 0 -> 10 -> group -> 30, or 10 -> 11 -> 12 for hosts without Open
+      vSwitch.
+    * Frames between helpers: 0 -> 30 (from ours), 0 -> 1 -> 7 -> 3 -> 8 (to ours), 7 -> 9 (sent
+      back to ours).
+    * Placed connections: 0 -> 13, then 10 (sent); 3 -> 14 (received), which learns rows of table 13
+      or ends them.
     """
 
     CLASSIFY = 0
@@ -134,17 +137,23 @@ TABLE_ORDER = (
     Table.SEND,
     Table.CLASSIFY,
 )
-"""The order in which new rows are sent: where a frame goes to before where it comes from."""
+"""The order in which new rows are added.
+
+The table that a frame goes to comes before the table that it comes from.
+"""
 
 
 ANNOUNCED_TO = "03:00:00:52:49:33"
-"""Where NICs announce themselves in a VLAN: nobody's address, for switches alone (vlan.priming)."""
+"""The address to which NICs announce themselves in a VLAN (vlan.priming).
+
+No host has it: the announcements are for switches only.
+"""
 
 
 def path_register(own_port: int, peer_port: int, vlan: int) -> int:
-    """The value of reg1 that stands for a path:
+    """The value of reg1 that stands for a path.
 
-    10 bits of the sender's port, 10 of the receiver's, 12 of the VLAN.
+    From the top: 10 bits are the sender's port, 10 the receiver's port, 12 the VLAN ID.
     """
     return own_port << 22 | peer_port << 12 | vlan
 
@@ -155,9 +164,9 @@ def path_of_register(value: int) -> tuple[int, int, int]:
 
 
 def group_id(kind: int, key: object) -> int:
-    """A group's id from what it is for, the same in every run:
+    """The id of the group of a kind (1..14) for what `key` describes, the same in every run.
 
-    `kind` 1..14 above, 28 bits of a hash below.
+    The upper four bits are the kind, the lower 28 bits a hash of `key`.
     """
     digest = blake2b(repr(key).encode(), digest_size=4).digest()
     return kind << 28 | (int.from_bytes(digest, "big") & 0x0FFFFFFF)
@@ -166,9 +175,9 @@ def group_id(kind: int, key: object) -> int:
 def returned_mac(nic_mac: str) -> str:
     """The source address of frames that the NIC with `nic_mac` sends back to where they came from.
 
-    It is nobody's address, so nothing that is sent to it is taken by anybody: a frame can be sent
-    back only once. A mark in a tag of VLAN 0 would rest on the switches: one that took it off would
-    make a circle of two dead helpers.
+    No host has this address, so no host takes a frame that is sent to it, and a frame can be sent
+    back only once. A mark in a tag of VLAN 0 would depend on the switches: if one removed the tag,
+    two hosts with dead helpers would send the frame to each other for ever.
     """
     digest = blake2b(nic_mac.encode(), digest_size=5).digest()
     return "f2:" + digest.hex(":")

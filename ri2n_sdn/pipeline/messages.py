@@ -1,4 +1,4 @@
-"""OpenFlow tables and groups as plain data; a flow's cookie is the hash of its content."""
+"""OpenFlow tables and groups as plain data. The cookie of a flow is the hash of its content."""
 
 from __future__ import annotations
 
@@ -72,34 +72,35 @@ class PushVlan:
 
 @dataclass(frozen=True, slots=True)
 class PopVlan:
-    """Take the outermost 802.1Q tag off; the match must ask for one."""
+    """Take the outermost 802.1Q tag off. The match must ask for a tag."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goto:
-    """Go on in another table, and come back (`resubmit(,table)`)."""
+    """Look into another table, then come back (`resubmit(,table)`)."""
 
     table: int
 
 
 @dataclass(frozen=True, slots=True)
 class ToGroup:
-    """Hand to a group."""
+    """Hand the frame to a group."""
 
     group_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class OutputRegister:
-    """Send out of the port whose number a register holds."""
+    """Send out of the port whose number is in a register."""
 
     register: str
 
 
 @dataclass(frozen=True, slots=True)
 class Learn:
-    """Remember in `table` that the frame's source is reached by its ingress port (kept in
-    `register`).
+    """Learn a row of `table`: the frame's source is reached by the port that the frame came in by.
+
+    For frames to that source, the row puts the port's number into `register`.
     """
 
     table: int
@@ -110,12 +111,12 @@ class Learn:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Remember in `table` that this TCP connection's packets go back by the path that reg5 holds
-    (into reg1).
+    """Learn a row of `table`: this TCP connection's packets go back by the path in reg5.
 
-    `eth_type` is the address family of the frames that the row matches. The row goes
-    `idle_timeout_s` after the last packet, or `fin_timeout_s` after the last one when a FIN or RST
-    was among them; no more than `limit` are made.
+    For these packets, the row puts the path into reg1. `eth_type` is the address family of the
+    frames that the row with this action matches. The learned row ends `idle_timeout_s` after the
+    last packet, or `fin_timeout_s` after it when a FIN or RST was among the packets. At most
+    `limit` rows are learned.
     """
 
     table: int
@@ -128,12 +129,12 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class LookBack:
-    """Look in `table` as a packet of this TCP connection that goes the other way would, and come
-    back unchanged.
+    """Look into `table` as a packet of this TCP connection in the other direction would.
 
-    The row that is found takes this packet for one of its own, its flags too: so one that ends with
-    a connection ends when the other side resets it. `eth_type` is the address family of the frames
-    that the row matches.
+    The packet comes back unchanged. The row of `table` that matches counts the packet as one of its
+    own, and sees its flags. So a row that ends with its connection ends also when the other side
+    resets the connection. `eth_type` is the address family of the frames that the row with this
+    action matches.
     """
 
     table: int
@@ -142,10 +143,10 @@ class LookBack:
 
 @dataclass(frozen=True, slots=True)
 class Distinguish:
-    """Nothing, for this TCP connection alone: what a datapath caches of this packet holds for no
-    other connection.
+    """Do nothing, but do it for this TCP connection alone.
 
-    `eth_type` is the address family of the frames that the row matches.
+    Then what a datapath caches for this packet holds for no other connection. `eth_type` is the
+    address family of the frames that the row with this action matches.
     """
 
     eth_type: int
@@ -170,9 +171,10 @@ Action = (
 
 @dataclass(frozen=True)
 class Flow:
-    """A table row. `counts` names what its counters mean: (what, peer, path).
+    """A row of a table.
 
-    It is no part of the row.
+    `counts` says what its counters mean: (SENT or RECEIVED of pipeline.plan, peer, path). It is not
+    a part of the row, and does not count when rows are compared.
     """
 
     table: int
@@ -183,10 +185,10 @@ class Flow:
 
     @cached_property
     def cookie(self) -> int:
-        """Ours in the upper 16 bits, 48 bits of the content's hash below.
+        """The cookie of the row: COOKIE_OURS in the upper 16 bits, a hash of the content below.
 
-        What Open vSwitch reports back is not what was sent, so rows are compared by this and not by
-        content.
+        Open vSwitch does not report rows as they were sent, so rows are compared by their cookies
+        and not by their content.
         """
         content = repr((self.table, self.priority, self.match, self.actions)).encode()
         digest = int.from_bytes(blake2b(content, digest_size=6).digest(), "big")
@@ -200,16 +202,16 @@ def row(
     actions: Sequence[Action],
     counts: tuple[str, str, PathKey] | None = None,
 ) -> Flow:
-    """A flow whose match is given in any order."""
+    """A flow from a match whose fields may have any order."""
     return Flow(table, priority, tuple(sorted(match.items())), tuple(actions), counts)
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """One bucket; all have equal weight. It lives while `watch_port` has carrier or a bucket of
-    `watch_group` lives.
+    """One bucket of a group. All buckets of a group have the same weight.
 
-    Buckets of a fast-failover group must watch one of the two (Open vSwitch refuses others).
+    A bucket is live while `watch_port` has carrier, or while a bucket of `watch_group` is live. A
+    bucket of a fast-failover group must watch one of the two (Open vSwitch refuses others).
     """
 
     watch_port: int | None
@@ -221,9 +223,12 @@ class Bucket:
 class Group:
     """A select group (a slot table) or a fast-failover group.
 
-    `hash_algorithm` is the parameter of a select group's dp_hash: 0, the datapath's own choice,
-    which on netdev is the only one that tells UDP flows apart; 1, symmetric L4, on kernels that
-    have it (there 0 is the socket's hash, which is drawn anew at each retransmission time-out).
+    `hash_algorithm` is the parameter of dp_hash in a select group:
+
+    * 0: the datapath's own choice. On netdev it is the only one that tells UDP flows apart. On a
+      kernel datapath it is the hash of the socket, which is drawn anew at each retransmission
+      time-out.
+    * 1: symmetric L4, on kernels that have it.
     """
 
     group_id: int
@@ -237,7 +242,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Wanted:
-    """All that a host's bridge shall hold: flows by cookie, groups by id."""
+    """All rows and groups that a host's bridge shall hold: flows by cookie, groups by id."""
 
     flows: Mapping[int, Flow]
     groups: Mapping[int, Group]

@@ -113,7 +113,7 @@ def test_a_padded_report_without_entries() -> None:
         "025249324e01020000000a0088b62500" + "00000000" + "0000000003e8020000000a0000000000"
     )
     assert decode_report(sealed(frame.ljust(60, b"\0"))) == Report(1000, MAC, 0, ())
-    with pytest.raises(ValueError, match="0 entries in 61 bytes"):
+    with pytest.raises(ValueError, match="0 entries do not fit a frame of 61 bytes"):
         decode_report(sealed(frame.ljust(61, b"\0")))
     with pytest.raises(ValueError, match="59 bytes are too few"):
         decode_report(sealed(frame.ljust(59, b"\0")))
@@ -172,13 +172,13 @@ def test_links_that_cannot_be(changes: dict[str, int], complaint: str) -> None:
 
 def test_what_the_helper_would_refuse() -> None:
     nic = HelperNic(1, True, 1, "eth0")
-    with pytest.raises(ValueError, match="a port twice"):
+    with pytest.raises(ValueError, match="two NICs have the same port"):
         this_host(1, MAC, Mode.PACED, [nic, nic])
-    with pytest.raises(ValueError, match="a number twice"):
+    with pytest.raises(ValueError, match="two links have the same number"):
         peer(1, MAC, True, [link(), link()])
-    with pytest.raises(ValueError, match="no host's MAC"):
+    with pytest.raises(ValueError, match="cannot be the MAC address of a host"):
         gone(1, "ff:ff:ff:ff:ff:ff")
-    with pytest.raises(ValueError, match="no MAC address"):
+    with pytest.raises(ValueError, match="is not a MAC address"):
         gone(1, "02:00")
 
 
