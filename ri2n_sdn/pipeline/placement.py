@@ -1,13 +1,13 @@
-"""Connections placed one by one: each new one of a service goes by the NIC with the fewest; the
-client's host follows.
+"""Place each new connection of a service on the NIC with the fewest connections.
 
-Source: Paradise paper, 3.2.2: the server counts established connections per interface, takes the
-one with the fewest, and the lowest number on a tie. Here the server's host does that for programs
-that know nothing of it.
+The client's host follows: its frames go back by the same path. Source: Paradise paper, section
+3.2.2. There the server counts established connections per interface, and takes the interface with
+the fewest, or the one with the lowest number on a tie. Here the server's host does that, and
+programs need not know.
 
-A row in `Table.PLACED` says by which path one connection's frames go (reg1), and nothing more.
-Whether that path lives is what the rows of `by_path` say, which are planned like all others:
-without one the pair's slot table decides.
+A row in `Table.PLACED` says by which path the frames of one connection go (reg1), and nothing more.
+The rows of `by_path` say whether that path is alive, and they are planned like all other rows.
+Without such a row the pair's slot table decides.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
-from ri2n_sdn.fabric.model import Fabric, Host, Nic, NicId, Path, PathKey
+from ri2n_sdn.fabric.model import Fabric, Host, NicId, Path, PathKey
 from ri2n_sdn.pipeline.layout import (
     COOKIE_FOLLOWED,
     COOKIE_PLACED,
@@ -61,46 +61,48 @@ __all__ = [
     "ended_by_client",
     "follow_flows",
     "host_flows",
-    "meets",
+    "incoming_actions",
+    "path_back",
     "path_of_cookie",
     "read_syn_ack",
     "server_of",
-    "way_back",
 ]
 
 MAX_CONNECTIONS = 4096
-"""Rows of placed connections that a server's host holds, and of followed ones that any host
-learns.
+"""The largest number of rows of placed connections on a server's host.
+
+Any host may learn that many rows of followed connections too.
 """
 
 IDLE_TIMEOUT_S = 900
-"""A connection whose server is silent for longer is forgotten, and goes by the slot table if it
-ever speaks again.
+"""The row of a connection ends when its server has been silent for this long.
+
+If the server sends again, its packets go by the slot table.
 """
 
 FOLLOWED_IDLE_S = 30
-"""The same of a client: what it says then goes by the slot table until the server answers, which
-teaches it anew.
+"""The learned row of a client ends when the client has been silent for this long.
 
-Short, for the row of a connection that has ended may be learned once more: Open vSwitch counts what
-its datapath sent up to 0.5 s later, and when a table changed meanwhile, a server's packet counts as
-one that came after the FIN or RST.
+If the client sends again, its packets go by the slot table until the server answers; then its host
+learns the row anew. The time is short, since the row of a connection that has ended may be learned
+once more. Open vSwitch counts what its datapath sent up to 0.5 s later. When a table changed
+meanwhile, a server's packet counts as one that came after the FIN or RST.
 """
 
 FIN_TIMEOUT_S = 1
-"""How long a connection's row outlives its last packet once the connection was closed."""
+"""The row of a closed connection ends this long after the connection's last packet."""
 
 HALF_OPEN_S = 75.0
-"""A server that sent nothing but its answer to the request for that long has no connection:
+"""A server that has sent only its answer to the request for this long has no connection.
 
-Linux gives up at 63 s.
+Linux gives up after 63 s.
 """
 
 _TCP, _NO_TAG = 6, 0
 _SYN_ACK = (0x12, 0x12)
 _FIN = (0x01, 0x01)
 _RST = (0x04, 0x04)
-_BY_FLOWS = 1  # in reg3: not for the helper, as in pipeline.striping
+_BY_FLOWS = 1  # the value of reg3 that means "not for the helper", as in pipeline.striping
 _LOOK_UP = (SetField("reg3", _BY_FLOWS), Goto(Table.PLACED), Goto(Table.SEND))
 _BY_PATH = 7
 _ETHER = struct.Struct("!6s6sH")
@@ -110,7 +112,7 @@ _ETHER = struct.Struct("!6s6sH")
 class Connection:
     """A TCP connection as the server's host sends its packets: `source` is the server's end.
 
-    Addresses as text.
+    The addresses are text.
     """
 
     source: str
@@ -121,7 +123,7 @@ class Connection:
 
     @property
     def match(self) -> dict[str, MatchValue]:
-        """The match of its row."""
+        """The match of the row that places the connection."""
         prefix, family = ("ipv6", ETH_IPV6) if ":" in self.source else ("ipv4", ETH_IPV4)
         return {
             "eth_type": family,
@@ -136,10 +138,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class PlacedRow:
-    """A row of a placed connection as a switch reports it:
-
-    its path, its age and what it has counted.
-    """
+    """A row of a placed connection as a switch reports it: its path, age and packets."""
 
     connection: Connection
     path: PathKey
@@ -148,29 +147,32 @@ class PlacedRow:
 
     @property
     def half_open(self) -> bool:
-        """The client never came back: only what a server sends after that is counted."""
+        """Whether the client never completed the connection.
+
+        The row counts only packets that the server sends after its answer to the request.
+        """
         return not self.packets and self.age_s > HALF_OPEN_S
 
 
 @dataclass
 class Load:
-    """Placed connections: by NIC, at either end, and by VLAN of those that a host sends."""
+    """The numbers of placed connections: by NIC, at both ends, and by sending host and VLAN."""
 
     nics: Counter[NicId] = field(default_factory=Counter)
     vlans: Counter[tuple[str, int]] = field(default_factory=Counter)
 
     def add(self, server: str, client: str, path: PathKey) -> None:
-        """Count a connection that `server` sends by `path`."""
+        """Count a connection whose packets `server` sends by `path`."""
         self.nics[server, path[0]] += 1
         self.nics[client, path[1]] += 1
         self.vlans[server, path[2]] += 1
 
 
 def choose(paths: Iterable[Path], load: Load) -> Path | None:
-    """The live path whose own NIC has the fewest connections, then whose peer's NIC has, then the
-    least used VLAN.
+    """The live path whose own NIC has the fewest connections; None when no path is alive.
 
-    Each time the lowest number on a tie. None when no path lives.
+    On a tie the NIC with the lowest port wins. Among the paths of that NIC, the same rule decides
+    on the peer's NIC, and then on the VLAN.
     """
 
     def rank(path: Path) -> tuple[int, int, int, int, int, int]:
@@ -193,7 +195,7 @@ def cookie_of(path: PathKey) -> int:
 
 
 def path_of_cookie(cookie: int) -> PathKey:
-    """The path that such a cookie tells."""
+    """The path that the cookie of such a row stands for."""
     return path_of_register(cookie & 0xFFFFFFFF)
 
 
@@ -204,9 +206,9 @@ def server_of(
     target: str,
     target_port: int,
 ) -> str | None:
-    """Which of the two hosts of a TCP connection has it placed, as its server.
+    """The host of a TCP connection that is its server and places it; None when there is none.
 
-    None when neither has.
+    `placement` has the ports of each host that places connections; no ports mean all ports.
     """
     for name, port in ((source, source_port), (target, target_port)):
         if name in placement and (not placement[name] or port in placement[name]):
@@ -215,9 +217,9 @@ def server_of(
 
 
 def read_syn_ack(frame: bytes) -> tuple[Connection, str] | None:
-    """The connection that a server's answer is about, and the frame's source MAC.
+    """The connection whose request a server answers with `frame`, and the frame's source MAC.
 
-    None for any other frame.
+    None for any frame that is not such an answer (a TCP segment with SYN and ACK).
     """
     if len(frame) < 54:
         return None
@@ -245,15 +247,15 @@ def read_syn_ack(frame: bytes) -> tuple[Connection, str] | None:
     ), source_mac.hex(":")
 
 
-# ---- rows and groups (docs/pipeline.md, "Placed connections")
+# ---- Rows and groups (docs/pipeline.md, "Placed connections")
 
 
 def host_flows(host: Host, fabric: Fabric) -> Iterator[Flow]:
-    """Rows of table 0 for what the host sends of such connections, as their server and as a client
-    of others'.
+    """Rows of table 0 for packets of placed connections that the host sends.
 
-    The answer to a request goes on by the slot table, and a copy of it asks the controller: a
-    connection never waits.
+    The host may be their server, or a client of other servers. A server's answer to a request goes
+    by the slot table at once, and a copy of it goes to the controller. So a connection never waits
+    for the controller.
     """
     if host.name in fabric.placement:
         ends: dict[str, MatchValue] = {"in_port": LOCAL, "eth_src": host.mac}
@@ -277,10 +279,10 @@ def host_flows(host: Host, fabric: Fabric) -> Iterator[Flow]:
 def by_path(
     host: Host, peer: Host, out: Sequence[Path], slots: Group
 ) -> tuple[list[Flow], list[Group]]:
-    """A row per live path for frames that shall go by it, and its group: the path while it can,
-    else the table `slots`.
+    """A row per live path for frames that shall go by it, and the groups of these rows.
 
-    All peers with the same table share these groups, since the path is in reg1 already.
+    A group sends by the path while the path's own NIC has carrier, else by the slot table `slots`.
+    All peers with the same table share these groups, since reg1 has the path already.
     """
     flows, groups = [], {}
     for path in out:
@@ -300,9 +302,9 @@ def by_path(
 
 
 def follow_flows(server: Host, ports: Sequence[int]) -> Iterator[Flow]:
-    """Rows that learn from a server's frames by which path the connection's own shall go back.
+    """Rows that learn from a server's frames by which path this host's frames shall go back.
 
-    A RST ends that.
+    A RST of the server ends the learned row.
     """
     for match in _services(ports, "src"):
         eth_type = match["eth_type"]
@@ -311,15 +313,17 @@ def follow_flows(server: Host, ports: Sequence[int]) -> Iterator[Flow]:
             Table.PLACED, eth_type, FOLLOWED_IDLE_S, FIN_TIMEOUT_S, MAX_CONNECTIONS, COOKIE_FOLLOWED
         )
         yield row(Table.FOLLOW, 100, {"eth_src": server.mac, **match}, [follow])
-        # Before that one: nobody answers a RST, so what it taught would stay.
+        # This row has the higher priority. Nobody answers a RST, so a row learned from it would
+        # stay.
         yield row(
             Table.FOLLOW, 110, {"eth_src": server.mac, **match, "tcp_flags": _RST}, _ended(eth_type)
         )
 
 
 def ended_by_client(host: Host, ports: Sequence[int]) -> Iterator[Flow]:
-    """Rows by which a client's RST ends the server's row, which no packet of the server itself
-    will do.
+    """Rows by which a client's RST ends the server's row.
+
+    The server answers no RST, so no packet of its own would end that row.
     """
     for match in _services(ports, "dst"):
         eth_type = match["eth_type"]
@@ -330,46 +334,50 @@ def ended_by_client(host: Host, ports: Sequence[int]) -> Iterator[Flow]:
 
 
 def _ended(eth_type: int) -> list[Action]:
+    """The actions by which a RST ends the row of its connection in the other direction."""
     return [LookBack(Table.PLACED, eth_type)]
 
 
-def meets(places: bool, follows: bool, back: PathKey | None) -> tuple[SetField | Goto, ...]:
-    """What a frame of a peer meets on its way in, besides being delivered.
+def incoming_actions(
+    places: bool, follows: bool, back: PathKey | None
+) -> tuple[SetField | Goto, ...]:
+    """The actions for a frame of a peer that comes in, besides its delivery.
 
-    `places`: this host places connections, which the peer may reset. `follows`: the peer places its
-    own, which go back by the path `back`; None when no path leads there.
+    `places` says that this host places connections, which the peer may reset. `follows` says that
+    the peer places connections, whose frames go back by the path `back` (None: by no path).
     """
     if follows:
         return () if back is None else (SetField("reg5", path_register(*back)), Goto(Table.FOLLOW))
     return (Goto(Table.FOLLOW),) if places else ()
 
 
-def way_back(path: Path, out: Iterable[Path]) -> PathKey | None:
-    """The path of `out` between the same two NICs as `path`, which comes in:
+def path_back(path: Path, out: Iterable[Path]) -> PathKey | None:
+    """The path of `out` that leads back between the two NICs of `path`; None if there is none.
 
-    in the same VLAN if there is one.
+    `path` leads to this host, the paths of `out` lead away from it. A path in the same VLAN comes
+    first, then a live one, then the lowest VLAN.
     """
-    between = [each for each in out if _same(each.own, path.peer) and _same(each.peer, path.own)]
+    between = [
+        other for other in out if other.own.id == path.peer.id and other.peer.id == path.own.id
+    ]
     between.sort(
-        key=lambda each: (each.route.vlan != path.route.vlan, not each.alive, each.route.vlan)
+        key=lambda other: (other.route.vlan != path.route.vlan, not other.alive, other.route.vlan)
     )
     return between[0].key if between else None
 
 
-def _same(one: Nic, other: Nic) -> bool:
-    return one.id == other.id
-
-
 def _look_up(match: Mapping[str, MatchValue]) -> Flow:
+    """The row of table 0 that leads such frames through the table of placed connections."""
     return row(Table.CLASSIFY, 106, match, _LOOK_UP)
 
 
 def _end(match: Mapping[str, MatchValue]) -> Iterator[Flow]:
-    """The same for what ends a client's connection, by rows of their own: so a datapath asks, and
-    its row ends.
+    """Rows like that of `_look_up` for packets that end a client's connection (FIN, RST).
 
-    What a datapath cached before that row was learned holds for 0.25 s more, maybe for many
-    connections at once: that one of them ended meanwhile would be seen by no row.
+    The learned row ends only if it sees such a packet. But what a datapath cached before the row
+    was learned holds for up to 0.25 s more, maybe for many connections at once, and then no row of
+    them would see the packet. So these packets have rows of their own, and what a datapath caches
+    of them holds for one connection only.
     """
     eth_type = match["eth_type"]
     assert isinstance(eth_type, int)
@@ -380,9 +388,9 @@ def _end(match: Mapping[str, MatchValue]) -> Iterator[Flow]:
 
 
 def _services(ports: Sequence[int], end: str) -> Iterator[dict[str, MatchValue]]:
-    """TCP from (`src`) or to (`dst`) these ports, or all, by address family.
+    """Matches of TCP from (`src`) or to (`dst`) these ports, or all ports, by address family.
 
-    Without a tag of the host's own.
+    Frames with a VLAN tag of the host's own do not match.
     """
     for family in (ETH_IPV4, ETH_IPV6):
         match: dict[str, MatchValue] = {"eth_type": family, "ip_proto": _TCP, "vlan_vid": _NO_TAG}

@@ -116,9 +116,12 @@ def plan_host(
         into, out = fabric.paths(peer_name, name), fabric.paths(name, peer_name)
         follows = peer_name in fabric.placement
         places = name in fabric.placement
-        back = {path.key: placement.way_back(path, out) for path in into} if follows else {}
-        meets = {path.key: placement.meets(places, follows, back.get(path.key)) for path in into}
-        plan.add_flows(_receive_from_peer(host, peer, into, fabric.routing is not None, meets))
+        back = {path.key: placement.path_back(path, out) for path in into} if follows else {}
+        incoming = {
+            path.key: placement.incoming_actions(places, follows, back.get(path.key))
+            for path in into
+        }
+        plan.add_flows(_receive_from_peer(host, peer, into, fabric.routing is not None, incoming))
         if follows:
             plan.add_flows(placement.follow_flows(peer, fabric.placement[peer_name]))
         flows, groups = _broadcast_from_peer(fabric, peer, attachments)
@@ -298,12 +301,12 @@ def _receive_from_peer(
     peer: Host,
     into: Sequence[Path],
     tagged: bool,
-    meets: Mapping[PathKey, Sequence[Action]],
+    incoming: Mapping[PathKey, Sequence[Action]],
 ) -> Iterator[Flow]:
     """Rows for frames of a managed peer, which count R_ijk and restore the peer's own MAC.
 
     Each path (peer's NIC, own NIC, VLAN) has a row with a counter of its own. `tagged` says whether
-    networks have several VLANs. `meets` has the actions by path that placed connections need.
+    networks have several VLANs. `incoming` has the actions by path that placed connections need.
     """
     deliver: Action = Goto(Table.TO_HELPER) if host.helper else Output(LOCAL)
     source = SetField("eth_src", peer.mac)
@@ -313,7 +316,7 @@ def _receive_from_peer(
             Table.RECEIVE_COUNT,
             100,
             {**match, "reg4": path.route.vlan} if tagged else match,
-            [source, *meets[path.key], deliver],
+            [source, *incoming[path.key], deliver],
             counts=(RECEIVED, peer.name, path.key),
         )
     for nic in peer.nics:

@@ -1,6 +1,4 @@
-"""Which slot table a pair of hosts uses, and what a decision of the weights changes in all of
-them.
-"""
+"""The slot table that a pair of hosts uses, and the changes that follow from a decision."""
 
 from __future__ import annotations
 
@@ -16,10 +14,10 @@ SlotTable = tuple[PathKey, ...]
 
 
 def table_in_force(paths: Sequence[Path], own: SlotTable | None, slots: int) -> SlotTable:
-    """The table of a pair with these paths: its own, or one that it shares with all that have the
-    same choice of paths.
+    """The slot table of a pair with these paths: its own one, or a shared one.
 
-    Paths that are dead have no slot, unless all are. `slots` is the length of a shared table.
+    All pairs with the same choice of paths share a table. It has `slots` slots. Dead paths have no
+    slot, unless all paths are dead.
     """
     live = [path for path in paths if path.alive] or list(paths)
     keys = [path.key for path in live]
@@ -29,11 +27,11 @@ def table_in_force(paths: Sequence[Path], own: SlotTable | None, slots: int) -> 
 
 
 def next_live(slots: Sequence[PathKey], live: Sequence[PathKey]) -> tuple[PathKey, ...]:
-    """`slots` with every path that is not in `live` replaced by the next slot's that is, wrapping
-    round.
+    """The table `slots` in which the next live slot's path replaces each path that is not live.
 
-    It is what Open vSwitch does with a bucket whose port is down, so nothing moves twice when the
-    controller makes it permanent. With no live path at all the table stays as it is.
+    The search wraps round. Open vSwitch does the same with a bucket whose port is down, so no flow
+    moves twice when the controller makes the change permanent. If no slot has a live path, the
+    paths in `live` take the slots in turn. If `live` is empty, the table stays as it is.
     """
     alive = set(live)
     used = set(slots)
@@ -54,11 +52,12 @@ def next_live(slots: Sequence[PathKey], live: Sequence[PathKey]) -> tuple[PathKe
 
 @dataclass(frozen=True)
 class TableChanges:
-    """`tables` are the pairs' own tables from now on, `moved` how many slots go to another path.
+    """The changes that follow from a decision of the weights.
 
-    `receivers` are those of each sender whose tables are others than before. Senders in `to_plan`
-    have pairs that no longer have a table of their own: rows of theirs lead to another group, so
-    they need a plan.
+    `tables` has the pairs' own tables from now on. `receivers` has, for each sender, the receivers
+    to which its table differs from before. `moved` is the number of slots that go to another path.
+    Senders in `to_plan` have pairs that have no table of their own any more. Rows of such a sender
+    lead to another group from now on, so it needs a new plan.
     """
 
     tables: dict[PairKey, SlotTable]
@@ -70,16 +69,17 @@ class TableChanges:
 def table_changes(
     before: Mapping[PairKey, SlotTable], decided: Mapping[PairKey, tuple[SlotTable, int]]
 ) -> TableChanges:
-    """What follows from a decision: each active pair's table, and how many of its slots moved.
+    """The changes that follow from a decision.
 
-    An empty one is none.
+    `decided` has the table of each active pair, and how many of its slots moved. An empty table
+    means that the pair keeps the table it has.
     """
     tables = {pair: table for pair, table in before.items() if pair in decided}
     receivers: dict[str, list[str]] = {}
     moved = 0
-    for pair, (table, of_pair) in decided.items():
+    for pair, (table, moved_of_pair) in decided.items():
         if table and before.get(pair) != table:
-            moved += of_pair if pair in before else 0
+            moved += moved_of_pair if pair in before else 0
             tables[pair] = table
             receivers.setdefault(pair[0], []).append(pair[1])
     return TableChanges(

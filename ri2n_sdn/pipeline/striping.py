@@ -1,9 +1,8 @@
-"""Rows and groups of hosts with a helper: frames between helpers, and what becomes of them when one
-does not run.
+"""Rows and groups of hosts with a helper, for frames between helpers.
 
-A frame of another helper that finds none here is sent back once (`Table.STRIPED`): its sender
-learns within a round trip that nobody is there. Nothing that a TAP says can get to a TAP again, so
-no frame can go in a circle.
+If a frame of another helper comes in while no helper runs here, it is sent back once
+(`Table.STRIPED`). So its sender learns within a round trip that no helper runs. No frame from a TAP
+can reach a TAP of the same host again, so no frame can go in a circle.
 """
 
 from __future__ import annotations
@@ -51,25 +50,25 @@ __all__ = ["bounce_groups", "host_flows", "peer_flows", "to_helper_first"]
 
 _STRIPED, _BOUNCE = 5, 6
 _NO_TAG = 0
-_BY_FLOWS = 1  # in reg3: not for the helper
-_SENT_BACK = 7  # the tag's priority on the wire port: one of our own frames
+_BY_FLOWS = 1  # the value of reg3 that means "not for the helper"
+_SENT_BACK = 7  # the priority in the tag on the wire port that means "one of our own frames"
 
 
 def host_flows(host: Host, by_flows: Sequence[TrafficClass] = ()) -> Iterator[Flow]:
     """Rows that do not depend on any peer: from the helper's TAPs, and from the NICs to the helper.
 
-    What the host sends that is `by_flows` gets a mark, which the rows that lead to the helper do
-    not want.
+    Frames of a class in `by_flows` that the host sends get a mark in reg3. The rows that lead to
+    the helper match only frames without the mark.
     """
-    for match in (match for each in by_flows for match in _matches(each)):
+    for match in (match for traffic in by_flows for match in _matches(traffic)):
         yield row(
             Table.CLASSIFY,
             105,
             {"in_port": LOCAL, **match},
             [SetField("reg3", _BY_FLOWS), Goto(Table.SEND)],
         )
-    # Neither the host itself nor the other end of a striped connection can feign a helper or a
-    # probe.
+    # Neither the host itself nor the other end of a striped connection can pretend to be a helper
+    # or send a probe.
     yield row(Table.CLASSIFY, 1001, {"in_port": LOCAL, "eth_type": ETH_STRIPED}, [])
     for port in (PLAIN_PORT, WIRE_PORT):
         yield row(Table.CLASSIFY, 1001, {"in_port": port, "eth_type": ETH_RI2N}, [])
@@ -82,8 +81,8 @@ def host_flows(host: Host, by_flows: Sequence[TrafficClass] = ()) -> Iterator[Fl
         {"in_port": WIRE_PORT, "eth_type": ETH_STRIPED, "vlan_vid": VLAN_PRESENT | HELPER_VLAN},
         [PopVlan(), ToController()],
     )
-    # Handed back by the helper: goes as if it had none, since the row that leads to the helper asks
-    # for LOCAL.
+    # A frame that the helper hands back goes by the slot table, since the row that leads to the
+    # helper matches only frames from LOCAL.
     untagged: dict[str, MatchValue] = {
         "in_port": WIRE_PORT,
         "eth_src": host.mac,
@@ -109,7 +108,7 @@ def host_flows(host: Host, by_flows: Sequence[TrafficClass] = ()) -> Iterator[Fl
 
 
 def bounce_groups(host: Host) -> Iterator[Group]:
-    """A group per NIC: to the helper while it runs, else back to the NIC that the frame is from."""
+    """A group per NIC: to the helper while it runs, else back to the NIC that sent the frame."""
     for nic in _usable(host):
         back = (
             CopyField("eth_src", "eth_dst"),
@@ -121,9 +120,10 @@ def bounce_groups(host: Host) -> Iterator[Group]:
 
 
 def peer_flows(peer: Host, links: Mapping[int, Path]) -> Iterator[Flow]:
-    """Rows of a peer that has a helper too, whether it runs or not:
+    """Rows for a peer that has a helper too, whether it runs or not.
 
-    over `links` by their numbers, and sent back.
+    They send the helper's frames over `links` by their numbers, and take frames that the peer sent
+    back.
     """
     for number, path in links.items():
         yield row(
@@ -143,11 +143,11 @@ def peer_flows(peer: Host, links: Mapping[int, Path]) -> Iterator[Flow]:
 
 
 def to_helper_first(host: Host, peer: Host, slots: Group) -> tuple[Flow, Group]:
-    """The row for what the host itself sends to a striped peer, and its group: the helper, else the
-    table `slots`.
+    """The row for frames that the host itself sends to a striped peer, and the group of that row.
 
-    Tagged frames are left to the slot table, since the helper could not hand them back: on its wire
-    port a tag has a meaning of its own.
+    The group sends to the helper while it runs, else by the slot table `slots`. Tagged frames go by
+    the slot table, since the helper could not hand them back: on its wire port a tag has a meaning
+    of its own.
     """
     number = group_id(_STRIPED, slots.group_id)
     buckets = (
@@ -165,26 +165,26 @@ def to_helper_first(host: Host, peer: Host, slots: Group) -> tuple[Flow, Group]:
     )
 
 
-def _matches(each: TrafficClass) -> Iterator[dict[str, MatchValue]]:
-    """A class as matches of OpenFlow:
+def _matches(traffic: TrafficClass) -> Iterator[dict[str, MatchValue]]:
+    """The OpenFlow matches of a class of traffic.
 
-    by address family, and a port once as source and once as destination.
+    There is one per address family, and for a port one as source and one as destination.
     """
     for family, icmp in ((ETH_IPV4, 1), (ETH_IPV6, 58)):
         match: dict[str, MatchValue] = {"eth_type": family}
-        if each.dscp is not None:
-            match["ip_dscp"] = each.dscp
-        if each.proto is not None:
-            match["ip_proto"] = icmp if each.proto == "icmp" else PROTOCOLS[each.proto][0]
-        if each.port is None:
+        if traffic.dscp is not None:
+            match["ip_dscp"] = traffic.dscp
+        if traffic.proto is not None:
+            match["ip_proto"] = icmp if traffic.proto == "icmp" else PROTOCOLS[traffic.proto][0]
+        if traffic.port is None:
             yield match
             continue
         for end in ("src", "dst"):
-            yield {**match, f"{each.proto}_{end}": each.port}
+            yield {**match, f"{traffic.proto}_{end}": traffic.port}
 
 
 def _usable(host: Host) -> Iterator[Nic]:
-    """NICs that links can have: their port numbers fit the helper's tag."""
+    """The NICs that helper links can use: their port numbers fit the helper's tag."""
     return (nic for nic in host.nics if nic.port <= MAX_PORT)
 
 

@@ -29,10 +29,10 @@ from ri2n_sdn.pipeline.placement import (
     PlacedRow,
     choose,
     cookie_of,
+    path_back,
     path_of_cookie,
     read_syn_ack,
     server_of,
-    way_back,
 )
 from ri2n_sdn.pipeline.plan import plan_host
 from tests.unit.bridge_model import CONTROLLER, Bridge, Cluster, Frame, connection_of
@@ -137,9 +137,9 @@ def test_the_way_back_is_between_the_same_nics_in_the_same_vlan_if_it_can() -> N
     out = [
         Path(nic("A", 1), nic("B", peer), Route(vlan)) for peer in (1, 2) for vlan in (0, 101, 102)
     ]
-    assert way_back(into, out) == (1, 2, 102)
-    assert way_back(into, [path for path in out if path.route.vlan != 102]) == (1, 2, 0)
-    assert way_back(into, [path for path in out if path.peer.port == 1]) is None
+    assert path_back(into, out) == (1, 2, 102)
+    assert path_back(into, [path for path in out if path.route.vlan != 102]) == (1, 2, 0)
+    assert path_back(into, [path for path in out if path.peer.port == 1]) is None
 
 
 def test_the_way_back_is_in_the_same_vlan_though_it_is_dead() -> None:
@@ -149,8 +149,8 @@ def test_the_way_back_is_in_the_same_vlan_though_it_is_dead() -> None:
     """
     into = Path(nic("B", 2), nic("A", 1), Route(102))
     out = [Path(nic("A", 1), nic("B", 2), Route(vlan, alive=vlan == 101)) for vlan in (0, 101, 102)]
-    assert way_back(into, out) == (1, 2, 102)
-    assert way_back(into, out[:2]) == (1, 2, 101), "without one of the same VLAN, one that lives"
+    assert path_back(into, out) == (1, 2, 102)
+    assert path_back(into, out[:2]) == (1, 2, 101), "without one of the same VLAN, one that lives"
 
 
 @given(PORTS, PORTS, st.integers(0, 4095))
