@@ -1,1 +1,1 @@
-"""Pure: hosts, NICs, networks, switches and paths; what was configured and what was learned."""
+"""Hosts, NICs, networks, switches and paths: what was configured and what was learned. All pure."""

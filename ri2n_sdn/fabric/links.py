@@ -1,6 +1,6 @@
-"""Numbers of the links between pairs of hosts with helpers:
+"""The numbers of the helper links between pairs of hosts with helpers.
 
-the same in both directions, kept while a link exists.
+They are the same in both directions. A helper link keeps its number as long as it exists.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from ri2n_sdn.fabric.model import Fabric, LinkNumbers, PathKey
 __all__ = ["MAX_LINKS", "MAX_PORT", "number_links", "number_pair"]
 
 MAX_LINKS = 64
-"""Links that a pair can have: the helper keeps sets of links as 64 bits."""
+"""The largest number of helper links of a pair: a helper stores a set of them in 64 bits."""
 
 MAX_PORT = 62
-"""The highest port number of a NIC whose links get numbers."""
+"""The highest port number of a NIC whose paths become helper links."""
 
 
 def number_links(fabric: Fabric, before: LinkNumbers) -> LinkNumbers:
-    """Numbers for all pairs of hosts with a helper; `before` is what this returned last."""
+    """The numbers for all pairs of hosts with a helper. `before` has the numbers so far."""
     names = sorted(name for name, host in fabric.hosts.items() if host.helper)
     result: dict[tuple[str, str], Mapping[PathKey, int]] = {}
     for place, low in enumerate(names):
@@ -31,10 +31,10 @@ def number_links(fabric: Fabric, before: LinkNumbers) -> LinkNumbers:
 
 
 def number_pair(paths: Iterable[PathKey], before: Mapping[PathKey, int]) -> dict[PathKey, int]:
-    """Numbers for one pair's paths: those in `before` keep theirs, new ones get the lowest free
-    ones in order.
+    """The numbers for the paths of one pair, in the order of the numbers.
 
-    Paths beyond the 64th, and those of ports above MAX_PORT, get none.
+    Paths in `before` keep their numbers. New paths get the lowest free numbers, in order. Paths
+    beyond the 64th, and paths with a port above MAX_PORT, get no number.
     """
     wanted = sorted(path for path in paths if max(path[:2]) <= MAX_PORT)
     kept = {path: before[path] for path in wanted if path in before}

@@ -1,6 +1,4 @@
-"""The fabric as the controller sees it now: hosts, NICs, networks, and the paths between two
-hosts.
-"""
+"""The fabric as the controller sees it now: hosts, NICs, networks, and paths between hosts."""
 
 from __future__ import annotations
 
@@ -28,35 +26,33 @@ __all__ = [
 ]
 
 NicId = tuple[str, int]
-"""(host name, OpenFlow port number)."""
+"""A NIC: (name of its host, OpenFlow port number)."""
 
-PairKey: TypeAlias = tuple[str, str]  # (sender host, receiver host)
+PairKey: TypeAlias = tuple[str, str]
+"""A pair: (name of the sender, name of the receiver)."""
+
 PathKey = tuple[int, int, int]
-"""(sender's OpenFlow port, receiver's OpenFlow port, VLAN ID of its frames) of a path between
-two hosts.
-"""
+"""A path of a pair: (sender's OpenFlow port, receiver's OpenFlow port, VLAN ID of its frames)."""
 
 UNTAGGED = 0
-"""In place of a VLAN ID:
+"""The value in place of a VLAN ID that means "no tag".
 
-no tag, as frames of a network's first tree go (and all where a network is one switch).
+Frames of a network's first tree have no tag. If a network is one switch, no frame has one.
 """
 
 MAX_NIC_PORT = 1023
 """The highest port number of a NIC that is used: a path has to fit a register (pipeline.layout)."""
 
 LinkNumbers = Mapping[tuple[str, str], Mapping[PathKey, int]]
-"""(host, host with the greater name) -> (the two ports, VLAN) -> the link's number
-(fabric.links).
-"""
+"""(host, host with the greater name) -> path -> number of the helper link (fabric.links)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """A port of a host's bridge that leads to a switch; what was learned of it is `network` and the
-    two `*_alive`.
+    """A NIC of a managed host: a port of its bridge that is plugged into a switch.
 
-    `switch` is the one that it is plugged into, as declared, where a network has several.
+    The controller learned `network`, `tx_alive` and `rx_alive` by probes. `switch` is the switch
+    that the NIC is plugged into, as configured, where a network has several switches.
     """
 
     host: str
@@ -72,24 +68,23 @@ class Nic:
 
     @property
     def sends(self) -> bool:
-        """Frames sent on this NIC reach its network."""
+        """Whether frames sent on this NIC reach its network."""
         return self.up and self.tx_alive
 
     @property
     def receives(self) -> bool:
-        """Frames for this NIC arrive."""
+        """Whether frames for this NIC arrive."""
         return self.up and self.rx_alive
 
     @property
     def id(self) -> NicId:
+        """The NIC's id: (host name, OpenFlow port number)."""
         return (self.host, self.port)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Guest:
-    """A MAC address of a container or virtual machine that has the OpenFlow port `port` of its
-    host's bridge.
-    """
+    """A container or virtual machine: its OpenFlow port at its host's bridge, and its MAC."""
 
     port: int
     mac: str
@@ -97,17 +92,19 @@ class Guest:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A managed host. `mac` is the one of its LOCAL port, which its IP address belongs to.
+    """A managed host.
 
-    `extra_macs` are behind its LOCAL port (containers with a macvlan there), `guests` behind ports
-    of their own: their frames are handled as those of unmanaged hosts are. `hash_algorithm` is what
-    its select groups hash by (pipeline.messages.Group). `control_port` is the TCP port of its
-    controller, which may be reached over the fabric. `accepts_wire` says that its receiving tables
-    are known to be installed, so that peers may send it frames that carry NIC addresses (before,
-    they must use the host's own). `helper` says that it has the two TAPs of `ri2n-reorder`,
-    `helper_up` that the helper runs, `helper_hangs` that its process holds them and does nothing,
-    and `may_stripe` that the cluster's configuration lets it be used. Rows for helpers' frames do
-    not ask for the latter: what is on its way when striping is turned off still arrives.
+    * `mac`: the address of its LOCAL port, to which its IP address belongs.
+    * `extra_macs`: addresses behind its LOCAL port (containers with a macvlan there). `guests`:
+      those with ports of their own. Their frames are handled as those of unmanaged hosts.
+    * `hash_algorithm`: what its select groups hash by (pipeline.messages.Group).
+    * `control_port`: the TCP port of its controller, which it may reach over the fabric.
+    * `accepts_wire`: its receiving tables are known to be installed, so peers may send it frames
+      that carry the addresses of NICs. Before that, they must use the host's own address.
+    * `helper`: it has the two TAPs of `ri2n-reorder`. `helper_up`: the helper runs. `helper_hangs`:
+      the helper's process holds the TAPs and does nothing. `may_stripe`: the configuration of the
+      cluster allows to use the helper. Rows for frames between helpers do not depend on
+      `may_stripe`, so that frames that are under way when striping is turned off still arrive.
     """
 
     name: str
@@ -126,15 +123,16 @@ class Host:
     helper_hangs: bool = False
 
     def nic(self, port: int) -> Nic | None:
+        """The NIC with an OpenFlow port number; None if there is none."""
         return next((nic for nic in self.nics if nic.port == port), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A way through the switches of a network: the VLAN that leads along it, and the directed links
-    that it crosses.
+    """A way through the switches of a network: its VLAN, and the links that it crosses.
 
-    `rate_bps` is the slowest one's; None when there is none, since both NICs are on one switch.
+    `rate_bps` is the rate of the slowest link. It is None when there is no link, since both NICs
+    are on the same switch.
     """
 
     vlan: int = UNTAGGED
@@ -144,30 +142,26 @@ class Route:
 
 
 class Routing(Protocol):
-    """The ways through networks of several switches (vlan.routing)."""
+    """The routes through networks of several switches (vlan.routing)."""
 
     def vlans(self, nic: Nic) -> tuple[int, ...]:
-        """VLAN IDs with which frames may come in by a NIC."""
+        """The VLAN IDs with which frames may come in by a NIC."""
         ...
 
     def flood_vlans(self, network: str, nics: tuple[Nic, ...]) -> tuple[int, ...]:
-        """VLANs (UNTAGGED among them) that reach all of a network's `nics` now, best first; never
-        empty, two at most.
+        """One or two VLANs that reach all of a network's `nics` now, the best one first.
 
-        Broadcast goes into the first one; what must arrive even while one of them breaks, into
-        both.
+        UNTAGGED may be among them. Broadcast goes into the first VLAN. Frames that must arrive even
+        while one of the VLANs breaks go into both.
         """
         ...
 
     def routes(self, own: Nic, peer: Nic) -> tuple[Route, ...]:
-        """Those that this pair of NICs of one network may use, in order of their VLANs.
-
-        Dead ones too.
-        """
+        """The routes that two NICs of one network may use, dead ones too, in order of VLANs."""
         ...
 
     def capacities_bps(self) -> Mapping[str, float]:
-        """The rate of every directed link between switches, by the names in `Route.links`."""
+        """The rate of every link between switches, by the names in `Route.links`."""
         ...
 
 
@@ -176,8 +170,9 @@ _ONE_SWITCH = (Route(),)
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """From one NIC of the sender to one NIC of the receiver on the same network, along one of
-    its routes.
+    """A path from one NIC of the sender to one NIC of the receiver in the same network.
+
+    It takes one of the routes through that network.
     """
 
     own: Nic
@@ -186,24 +181,28 @@ class Path:
 
     @property
     def key(self) -> PathKey:
+        """The key of the path among those of its pair."""
         return (self.own.port, self.peer.port, self.route.vlan)
 
     @property
     def alive(self) -> bool:
+        """Whether both NICs and the route are alive."""
         return self.own.sends and self.peer.receives and self.route.alive
 
     @property
     def network(self) -> str:
+        """The network of the two NICs."""
         assert self.own.network is not None
         return self.own.network
 
     @property
     def rate_bps(self) -> int:
+        """The rate of the slowest link of the path."""
         return min(self.own.rate_bps, self.peer.rate_bps, self.route.rate_bps or self.own.rate_bps)
 
     @property
     def links(self) -> tuple[str, ...]:
-        """Ids of the directed, capacitated links that the path crosses (weights.loop)."""
+        """The ids of the links that the path crosses, in order (weights.counters)."""
         return (
             f"{self.own.host}:{self.own.port}>",
             *self.route.links,
@@ -213,13 +212,13 @@ class Path:
 
 @dataclass(frozen=True)
 class Fabric:
-    """All managed hosts at one moment; immutable, so that a plan is computed from one consistent
-    view.
+    """All managed hosts at one moment. It is immutable, so that a plan has one consistent view.
 
-    `by_flows` is what helpers are not given, whoever sends it to whom. `routing` knows the ways
-    through networks of several switches; without it every network is one switch. `placement` has
-    the hosts whose TCP services get each new connection placed on a path of its own, and the
-    services' ports; none: all ports (pipeline.placement).
+    * `by_flows`: classes of traffic that helpers do not get, whoever sends them to whom.
+    * `routing`: the routes through networks of several switches. Without it every network is one
+      switch.
+    * `placement`: the hosts whose TCP services have each new connection placed on a path of its
+      own, and the ports of these services. No ports mean all ports (pipeline.placement).
     """
 
     hosts: Mapping[str, Host] = field(default_factory=dict)
@@ -230,28 +229,28 @@ class Fabric:
 
     @cached_property
     def _paths(self) -> dict[tuple[str, str], tuple[Path, ...]]:
-        """Paths that were asked for: every round asks for all pairs, several times."""
+        """The paths of the pairs asked for so far. Every round asks for all pairs several times."""
         return {}
 
     @cached_property
     def networks(self) -> dict[str, tuple[Nic, ...]]:
-        """Members of each network, in order of (host, port)."""
-        found: dict[str, list[Nic]] = {}
+        """The NICs of each network, in order of (host, port)."""
+        nics: dict[str, list[Nic]] = {}
         for name in sorted(self.hosts):
             for nic in self.hosts[name].nics:
                 if nic.network is not None:
-                    found.setdefault(nic.network, []).append(nic)
-        return {name: tuple(found[name]) for name in sorted(found)}
+                    nics.setdefault(nic.network, []).append(nic)
+        return {network: tuple(nics[network]) for network in sorted(nics)}
 
     def paths(self, sender: str, receiver: str) -> tuple[Path, ...]:
         """All paths of a pair, dead ones too, in order of their keys.
 
-        Empty when they share no network.
+        There are none when the two hosts share no network.
         """
-        found = self._paths.get((sender, receiver))
-        if found is None:
-            found = self._paths[sender, receiver] = self._find_paths(sender, receiver)
-        return found
+        paths = self._paths.get((sender, receiver))
+        if paths is None:
+            paths = self._paths[sender, receiver] = self._find_paths(sender, receiver)
+        return paths
 
     def _find_paths(self, sender: str, receiver: str) -> tuple[Path, ...]:
         return tuple(
@@ -263,21 +262,22 @@ class Fabric:
         )
 
     def links(self, sender: str, receiver: str) -> dict[int, Path]:
-        """The paths of a pair that have a number, dead ones too, in order of their numbers."""
+        """The helper links of a pair by number, in order of numbers, dead ones too."""
         swapped = sender > receiver
         numbers = self.link_numbers.get((receiver, sender) if swapped else (sender, receiver), {})
-        found = {}
+        links = {}
         for path in self.paths(sender, receiver) if numbers else ():
             own_port, peer_port, vlan = path.key
             number = numbers.get((peer_port, own_port, vlan) if swapped else path.key)
             if number is not None:
-                found[number] = path
-        return dict(sorted(found.items()))
+                links[number] = path
+        return dict(sorted(links.items()))
 
     def stripes(self, sender: str, receiver: str) -> bool:
-        """Whether `sender` gives its helper what is for `receiver`, as long as its own helper runs.
+        """Whether `sender` gives frames for `receiver` to its helper, as long as that helper runs.
 
-        Its own bridge knows by the TAPs' carrier whether that runs, but not that it hangs.
+        By the carrier of the TAPs, the sender's bridge knows whether its helper runs. It cannot
+        know that the helper hangs.
         """
         one, other = self.hosts[sender], self.hosts[receiver]
         wanted = (
@@ -290,25 +290,26 @@ class Fabric:
         return wanted and other.helper_up and bool(self.links(sender, receiver))
 
     def striped(self, one: str, other: str) -> bool:
-        """Whether both directions go through the helpers now."""
+        """Whether the frames of both directions go through the helpers now."""
         return self.hosts[one].helper_up and self.stripes(one, other) and self.stripes(other, one)
 
     def attachments(self, host: str) -> dict[str, tuple[Nic, ...]]:
-        """A host's NICs by network, the one in charge of broadcast and of unmanaged hosts first
-        (live, lowest port).
+        """The NICs of a host by network.
 
-        Networks are in order of the host's ports, not of their names: a controller that starts anew
-        may find the same networks in another order, and shall change nothing.
+        The first NIC of a network is used for broadcast and for unmanaged hosts. Live NICs come
+        first, then the order is that of ports. The order of networks is that of the host's ports,
+        not of their names: a controller that starts anew may find the same networks in another
+        order, and shall change nothing.
         """
-        found: dict[str, list[Nic]] = {}
+        nics: dict[str, list[Nic]] = {}
         for nic in sorted(self.hosts[host].nics, key=lambda nic: nic.port):
             if nic.network is not None:
-                found.setdefault(nic.network, []).append(nic)
+                nics.setdefault(nic.network, []).append(nic)
         return {
             name: tuple(
                 sorted(members, key=lambda nic: (not (nic.sends and nic.receives), nic.port))
             )
-            for name, members in found.items()
+            for name, members in nics.items()
         }
 
     def unconnected_pairs(self) -> list[tuple[str, str]]:
@@ -317,7 +318,7 @@ class Fabric:
         return [(a, b) for i, a in enumerate(names) for b in names[i + 1 :] if not self.paths(a, b)]
 
     def capacities_bps(self) -> dict[str, float]:
-        """Rate of every directed link, by the ids of `Path.links`."""
+        """The rate of every link, by the ids of `Path.links`."""
         rates = dict(self.routing.capacities_bps()) if self.routing is not None else {}
         for host in self.hosts.values():
             for nic in host.nics:

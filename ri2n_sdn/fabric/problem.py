@@ -1,4 +1,4 @@
-"""What an administrator should look at: how bad it is, what is seen, and what to do about it."""
+"""Problems for an administrator: how bad it is, what was seen, and what to do about it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Literal
 __all__ = ["Problem", "Severity", "exit_code", "worst_first"]
 
 Severity = Literal["bad", "warning"]
-"""`bad`: somebody is without traffic, or nobody can tell; `warning`:
+"""How bad a problem is.
 
-all have what they need, with less to spare.
+`bad`: a host is without traffic, or nobody can tell. `warning`: all hosts have what they need, but
+less is left in reserve.
 """
 
 _EXIT_CODES: dict[Severity, int] = {"warning": 1, "bad": 2}
@@ -19,9 +20,9 @@ _EXIT_CODES: dict[Severity, int] = {"warning": 1, "bad": 2}
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem, in words that name what it is about.
+    """One problem: a text that names the thing with the problem, and advice.
 
-    `advice` is empty where the text says it all.
+    `advice` is empty where the text needs none.
     """
 
     severity: Severity
@@ -33,10 +34,10 @@ class Problem:
 
 
 def worst_first(problems: Iterable[Problem]) -> list[Problem]:
-    """The bad ones before the warnings, each in the order given."""
+    """The problems in the given order, but bad ones before warnings."""
     return sorted(problems, key=lambda problem: -_EXIT_CODES[problem.severity])
 
 
 def exit_code(problems: Iterable[Problem]) -> int:
-    """For monitoring: 0 without a problem, 1 with warnings only, 2 when something is bad."""
+    """The exit code for monitoring: 0 without a problem, 1 with warnings only, 2 with a bad one."""
     return max((_EXIT_CODES[problem.severity] for problem in problems), default=0)

@@ -1,7 +1,4 @@
-"""The switches between hosts and the cables between switches:
-
-as written in YAML, and as a graph of arrays.
-"""
+"""The switches and the cables between them, as written in YAML and as a graph of arrays."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ __all__ = [
 FIRST_VLAN = 101
 
 TABLES = ("cyclic", "spread", "adaptive", "profile")
-"""Path tables by name (ri2n_sdn.vlan)."""
+"""The names of path tables (ri2n_sdn.vlan)."""
 
 VlanId = Annotated[int, Field(ge=1, le=4094)]
 
@@ -39,11 +36,11 @@ SwitchName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]{0,7}$")]
 
 
 class LinkSpec(StrictModel):
-    """One end of a cable to another switch: the switch `to` which it goes, the own `port` it is
-    plugged into.
+    """One end of a cable to another switch.
 
-    The other switch has the other end among its own links. Where several cables join two switches,
-    the first end on one side belongs to the first on the other, and so on.
+    `to` is the other switch, `port` the port of this switch, `rate_bps` the rate in bit/s in each
+    direction. The other switch has the other end among its own links. Where several cables join two
+    switches, the first end on one side belongs to the first end on the other side, and so on.
     """
 
     to: str
@@ -52,9 +49,10 @@ class LinkSpec(StrictModel):
 
 
 class SwitchSpec(StrictModel):
-    """A switch.
+    """A switch, and the cables from it to other switches.
 
-    Each of its ports queues `port_buffer_bytes`, then drops its oldest or newest frame.
+    Each of its ports has a queue of `port_buffer_bytes`. When the queue is full, the port drops the
+    oldest or the newest frame.
     """
 
     port_buffer_bytes: Annotated[int, Field(ge=3_000)] = 131_072
@@ -72,11 +70,11 @@ class SwitchSpec(StrictModel):
 
 
 class VlanSpec(StrictModel):
-    """How the switches' spanning trees are used: one VLAN ID for each.
+    """How the spanning trees of the switches are used. Each tree has a VLAN ID.
 
-    IDs are `ids`, or counted up from `first`; no more than `limit`. `table` says which of its VLANs
-    a pair uses, of at most `per_pair`. Switches forget addresses after `ageing_s` and remember
-    `mac_table` pairs of (address, VLAN).
+    The IDs are `ids`, or are counted up from `first`. There are at most `limit`. The path table
+    `table` says which VLANs a pair uses, at most `per_pair`. Switches forget addresses after
+    `ageing_s`, and store up to `mac_table` pairs of (address, VLAN).
     """
 
     first: VlanId = FIRST_VLAN
@@ -97,19 +95,21 @@ class VlanSpec(StrictModel):
         return value
 
     def numbers(self, count: int) -> tuple[int, ...]:
-        """The IDs of `count` trees; ValueError when there are fewer IDs than that."""
+        """The VLAN IDs of `count` trees. Raises ValueError when there are fewer IDs than that."""
         if self.ids is not None:
             if len(self.ids) < count:
                 raise ValueError(f"vlans.ids: {len(self.ids)} VLAN IDs for {count} trees")
             return self.ids[:count]
         if self.first + count - 1 > 4094:
-            raise ValueError(f"vlans.first: {count} VLAN IDs from {self.first} on would pass 4094")
+            raise ValueError(
+                f"vlans.first: {count} VLAN IDs counted from {self.first} would exceed 4094"
+            )
         return tuple(range(self.first, self.first + count))
 
 
 @dataclass(frozen=True, slots=True)
 class Cable:
-    """A cable between two switches, by name; `a` comes before `b` in the graph's order."""
+    """A cable between two switches, by their names; `a` comes before `b` in the graph's order."""
 
     number: int
     a: str
@@ -121,34 +121,35 @@ class Cable:
 
 @dataclass(frozen=True, eq=False)
 class SwitchGraph:
-    """S switches and C cables.
+    """S switches and C cables as arrays.
 
-    Directed link 2c leads from ends[c, 0] to ends[c, 1], link 2c + 1 back.
+    Link 2c leads from switch ends[c, 0] to switch ends[c, 1], and link 2c + 1 leads back.
     """
 
     names: tuple[str, ...]
-    ends: NDArray[np.int32]  # (C, 2) switches
-    ports: NDArray[np.int32]  # (C, 2) the port at each end
-    rate_bps: NDArray[np.int64]  # (C,)
+    ends: NDArray[np.int32]  # (C, 2) the switches at both ends
+    ports: NDArray[np.int32]  # (C, 2) their ports
+    rate_bps: NDArray[np.int64]  # (C,) in each direction
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """Switches' positions in `names`."""
+        """The position of each switch in `names`."""
         return {name: position for position, name in enumerate(self.names)}
 
     @cached_property
     def neighbours(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """Of each switch: (other switch, cable), in order of cables."""
-        found: list[list[tuple[int, int]]] = [[] for _ in self.names]
+        """The cables of each switch as (other switch, cable), in order of cables."""
+        of_switch: list[list[tuple[int, int]]] = [[] for _ in self.names]
         for cable, (a, b) in enumerate(self.ends.tolist()):
-            found[a].append((b, cable))
-            found[b].append((a, cable))
-        return tuple(map(tuple, found))
+            of_switch[a].append((b, cable))
+            of_switch[b].append((a, cable))
+        return tuple(map(tuple, of_switch))
 
     @cached_property
     def component(self) -> NDArray[np.int32]:
-        """(S,) the number of the connected set that each switch belongs to, counted from 0 in
-        order of switches.
+        """The number of the connected set that each switch (S,) belongs to.
+
+        The sets are counted from 0, in order of switches.
         """
         result = np.full(len(self.names), -1, dtype=np.int32)
         number = 0
@@ -173,42 +174,41 @@ class SwitchGraph:
             yield Cable(number, self.names[a], a_port, self.names[b], b_port, rate)
 
     def link_name(self, link: int) -> str:
-        """A directed link by the switch and the port that it leaves from, as in `leaf1/17>`."""
+        """The name of a link: the switch and the port that it leaves from, as in `leaf1/17>`."""
         cable, back = divmod(link, 2)
         return f"{self.names[self.ends[cable, back]]}/{self.ports[cable, back]}>"
 
 
 def switch_graph(switches: Mapping[str, SwitchSpec]) -> SwitchGraph:
-    """The graph of what was written.
+    """The graph of the switches in a YAML file.
 
-    ValueError, with the key's path, for what does not fit together.
+    Raises ValueError, which names the key's path, when the two ends of a cable do not fit.
     """
     names = tuple(switches)
     index = {name: position for position, name in enumerate(names)}
     ends: list[tuple[int, int]] = []
     ports: list[tuple[int, int]] = []
     rates: list[int] = []
-    to_each = {name: _by_switch(name, spec, index) for name, spec in switches.items()}
-    for one, theirs in to_each.items():
-        for other, mine in theirs.items():
-            back = to_each[other].get(one, [])
-            if len(back) != len(mine):
-                where, link = (
-                    (one, mine[len(back)]) if len(back) < len(mine) else (other, back[len(mine)])
-                )
-                far = other if where == one else one
+    ends_of = {name: _links_by_switch(name, spec, index) for name, spec in switches.items()}
+    for one, links_to in ends_of.items():
+        for other, near_ends in links_to.items():
+            far_ends = ends_of[other].get(one, [])
+            if len(far_ends) != len(near_ends):
+                if len(far_ends) < len(near_ends):
+                    where, far, link = one, other, near_ends[len(far_ends)]
+                else:
+                    where, far, link = other, one, far_ends[len(near_ends)]
                 raise ValueError(
                     f"switches.{where}.links: port {link.port} is wired to {far}, but {far} has no "
                     f"such link to {where}"
                 )
             if index[one] > index[other]:
                 continue
-            for near, far_end in zip(mine, back, strict=True):
+            for near, far_end in zip(near_ends, far_ends, strict=True):
                 if near.rate_bps != far_end.rate_bps:
                     raise ValueError(
                         f"switches.{one}.links: port {near.port} to {other} has {near.rate_bps} "
-                        "bit/s,"
-                        f" the other end {far_end.rate_bps}"
+                        f"bit/s, but the other end has {far_end.rate_bps}"
                     )
                 ends.append((index[one], index[other]))
                 ports.append((near.port, far_end.port))
@@ -221,8 +221,11 @@ def switch_graph(switches: Mapping[str, SwitchSpec]) -> SwitchGraph:
     )
 
 
-def _by_switch(name: str, spec: SwitchSpec, index: Mapping[str, int]) -> dict[str, list[LinkSpec]]:
-    found: dict[str, list[LinkSpec]] = {}
+def _links_by_switch(
+    name: str, spec: SwitchSpec, index: Mapping[str, int]
+) -> dict[str, list[LinkSpec]]:
+    """The links of a switch by the switch they lead to; ValueError for one that is not there."""
+    links: dict[str, list[LinkSpec]] = {}
     for position, link in enumerate(spec.links):
         where = f"switches.{name}.links[{position}].to"
         if link.to not in index:
@@ -231,5 +234,5 @@ def _by_switch(name: str, spec: SwitchSpec, index: Mapping[str, int]) -> dict[st
             )
         if link.to == name:
             raise ValueError(f"{where}: a switch cannot be wired to itself")
-        found.setdefault(link.to, []).append(link)
-    return found
+        links.setdefault(link.to, []).append(link)
+    return links

@@ -1,21 +1,21 @@
-"""The two TAPs between a bridge and the helper ri2n-reorder, as host-up makes them.
+"""The two TAPs between a bridge and the helper, and the bytes that the helper adds to frames.
 
-What it adds to frames.
+`host-up` makes the TAPs, `ri2n-reorder` uses them.
 """
 
 __all__ = ["HELPER_BYTES", "PLAIN_TAP", "TAG_BYTES", "TAP_PORTS", "WIRE_TAP"]
 
 PLAIN_TAP = "ri2n-plain"
-"""The host's frames that are to be striped, and those that came in, in order again."""
+"""The TAP for frames of the host that are to be striped, and for received ones, in order again."""
 
 WIRE_TAP = "ri2n-wire"
-"""The helper's own frames, with a VLAN tag that only the bridge and the helper see."""
+"""The TAP for frames between helpers, with a VLAN tag that only the bridge and the helper see."""
 
 TAP_PORTS = {PLAIN_TAP: 101, WIRE_TAP: 102}
-"""Their OpenFlow port numbers."""
+"""The OpenFlow port numbers of the TAPs."""
 
 HELPER_BYTES = 22
-"""What the helper adds to each frame (docs/wire-format.md)."""
+"""The number of bytes that the helper adds to each frame (docs/wire-format.md)."""
 
 TAG_BYTES = 4
-"""The VLAN tag on the wire TAP."""
+"""The number of bytes of the VLAN tag on the wire TAP."""

@@ -1,4 +1,4 @@
-"""A lab or cluster as written in YAML: switches, hosts, NICs, each NIC's rate and switch."""
+"""A lab or cluster as written in YAML: switches, hosts, NICs, and each NIC's rate and switch."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ NicName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]{0,14}$")]
 
 
 class NicSpec(StrictModel):
-    """A NIC: its device name, the switch it is plugged into, and its rate in bit/s, both ways.
+    """A NIC: its device name, the switch it is plugged into, and its rate in each direction.
 
-    `port` is the switch's; without one it gets the lowest that is free (`Topology.port_numbers`).
-    `queue_frames` is what a lab's NIC holds before it drops, where the kernel can say that exactly.
-    `queue` is how: one for all (`fifo`), or one for each flow (`fair`: fq_codel, which host-up puts
-    on NICs that have no better one).
+    `port` is the port of the switch. Without it, the NIC gets the lowest free port
+    (`Topology.port_numbers`). `queue_frames` is the number of frames that a lab's NIC queues before
+    it drops frames, where the kernel can count that exactly. `queue` is the kind of queue: `fifo`
+    is one queue for all flows, `fair` is one for each flow (fq_codel, which host-up puts on NICs
+    that have no better queue).
     """
 
     name: NicName
@@ -40,11 +41,10 @@ class NicSpec(StrictModel):
 
 
 class HostSpec(StrictModel):
-    """A host and its NICs in order; `managed: false` is a router or appliance without Open vSwitch
-    and has one NIC.
+    """A host and its NICs, in order.
 
-    `helper: false` is a managed host on which ri2n-reorder does not run where it runs on the
-    others.
+    `managed: false` is a router or appliance without Open vSwitch, which has one NIC. `helper:
+    false` is a managed host on which ri2n-reorder does not run, even if it runs on the others.
     """
 
     nics: Annotated[tuple[NicSpec, ...], Field(strict=False)]
@@ -53,9 +53,9 @@ class HostSpec(StrictModel):
 
 
 class Topology(StrictModel):
-    """What was configured. Hosts keep the order of the file.
+    """A lab or cluster as configured.
 
-    It numbers them from 1 and so gives their addresses.
+    Hosts keep the order of the file. Their numbers, from 1 in this order, give their addresses.
     """
 
     name: TopologyName
@@ -65,7 +65,7 @@ class Topology(StrictModel):
     vlans: VlanSpec = VlanSpec()
 
     def with_drop(self, drop: Literal["oldest", "newest"]) -> Topology:
-        """The same, with switches whose ports all drop that frame of a full buffer."""
+        """The same topology, with switches whose ports all drop that frame when a queue is full."""
         switches = {
             name: spec.model_copy(update={"drop": drop}) for name, spec in self.switches.items()
         }
@@ -97,9 +97,9 @@ class Topology(StrictModel):
 
     @cached_property
     def network_of(self) -> dict[str, str]:
-        """Of each switch the network it belongs to, called by its first switch:
+        """The network of each switch, which has the name of its first switch.
 
-        switches joined by cables are one.
+        Switches that cables join are one network.
         """
         first: dict[int, str] = {}
         component = self.graph.component.tolist()
@@ -110,27 +110,28 @@ class Topology(StrictModel):
 
     @cached_property
     def port_numbers(self) -> dict[tuple[str, str], tuple[str, int]]:
-        """(host, NIC) -> (switch, port) of everything that is plugged in."""
+        """The place of each NIC: (host, NIC) -> (switch, port)."""
         taken = {name: {link.port for link in spec.links} for name, spec in self.switches.items()}
         plugged = [(host, nic) for host, spec in self.hosts.items() for nic in spec.nics]
         for _, nic in plugged:
             if nic.port is not None:
                 taken[nic.switch].add(nic.port)
-        following = dict.fromkeys(self.switches, 1)
-        found = {}
+        next_port = dict.fromkeys(self.switches, 1)
+        places = {}
         for host, nic in plugged:
             port = nic.port
             if port is None:
-                port = following[nic.switch]
+                port = next_port[nic.switch]
                 while port in taken[nic.switch]:
                     port += 1
-                following[nic.switch] = port + 1
-            found[host, nic.name] = (nic.switch, port)
-        return found
+                next_port[nic.switch] = port + 1
+            places[host, nic.name] = (nic.switch, port)
+        return places
 
     def number(self, host: str) -> int:
-        """The host's number, counted from 1 in the order of the file; KeyError for an unknown
-        host.
+        """The host's number, counted from 1 in the order of the file.
+
+        Raises KeyError for an unknown host.
         """
         for number, name in enumerate(self.hosts, start=1):
             if name == host:
@@ -154,7 +155,7 @@ class Topology(StrictModel):
         return [host for host, spec in self.hosts.items() if spec.managed and spec.helper]
 
     def nics_on(self, switch: str) -> list[tuple[str, NicSpec]]:
-        """(host, NIC) of everything plugged into `switch`, in order."""
+        """All NICs that are plugged into `switch`, as (host, NIC) in order."""
         return [
             (host, nic)
             for host, spec in self.hosts.items()
@@ -163,11 +164,11 @@ class Topology(StrictModel):
         ]
 
     def warnings(self) -> list[str]:
-        """What works but is probably not meant:
+        """Texts about what works but is probably a mistake.
 
-        networks with fewer than two NICs, pairs that share no network.
+        These are networks with fewer than two NICs, and pairs of hosts that share no network.
         """
-        found = []
+        warnings = []
         on_network: dict[str, list[tuple[str, NicSpec]]] = {
             network: [] for network in self.network_of.values()
         }
@@ -176,10 +177,10 @@ class Topology(StrictModel):
                 on_network[self.network_of[nic.switch]].append((host, nic))
         for switch, plugged in on_network.items():
             if not plugged:
-                found.append(f"switches.{switch}: no NIC is plugged into it")
+                warnings.append(f"switches.{switch}: no NIC is plugged into it")
             elif len(plugged) == 1:
                 host, nic = plugged[0]
-                found.append(
+                warnings.append(
                     f"switches.{switch}: {host}:{nic.name} is its only NIC, so it reaches nobody "
                     "there"
                 )
@@ -188,29 +189,30 @@ class Topology(StrictModel):
             for host, spec in self.hosts.items()
         }
         if len(set(self.network_of.values())) == 1:
-            return found
+            return warnings
         for one, other in combinations(self.hosts, 2):
             if not networks[one] & networks[other]:
-                found.append(
+                warnings.append(
                     f"hosts {one} and {other} share no network: they cannot reach each other"
                 )
-        return found
+        return warnings
 
 
 def load_topology(path: Path) -> Topology:
-    """Read a topology file; BadInput (`FILE: key.path: what is wrong`, one line) when it is
-    wrong.
+    """Read a topology file.
+
+    Raises BadInput with one line (`FILE: key.path: what is wrong`) when the file is wrong.
     """
     return load_model(path, Topology)
 
 
 def parse_topology(text: str, source: str = "topology") -> Topology:
-    """Read topology YAML from a string; `source` names it in errors (BadInput)."""
+    """Read a topology from YAML text. Errors (BadInput) call it by the name `source`."""
     return parse_model(text, Topology, source)
 
 
 def _check_host(host: str, spec: HostSpec, switches: dict[str, SwitchSpec]) -> None:
-    """Raise ValueError, with the key's path, for what one host alone gets wrong."""
+    """Raise ValueError, with the key's path, for an error in the keys of one host."""
     path = f"hosts.{host}"
     if host in RESERVED_HOSTS:
         raise ValueError(f"{path}: this name is reserved")
@@ -233,7 +235,7 @@ def _check_host(host: str, spec: HostSpec, switches: dict[str, SwitchSpec]) -> N
 
 
 def _check_ports(switches: dict[str, SwitchSpec], hosts: dict[str, HostSpec]) -> None:
-    """Raise ValueError for a NIC whose port of a switch is used by something else."""
+    """Raise ValueError for a NIC whose port of a switch is also used by another NIC or a cable."""
     used = {
         (name, link.port): f"the link to {link.to}"
         for name, spec in switches.items()

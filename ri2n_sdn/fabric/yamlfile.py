@@ -1,5 +1,6 @@
-"""Read a YAML file into a frozen pydantic model, with one line per error that names the file and
-the key.
+"""Read a YAML file into a frozen pydantic model.
+
+An error is one line that names the file and the key.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ __all__ = ["StrictModel", "load_model", "parse_model"]
 
 
 class StrictModel(BaseModel):
-    """Base of all file formats:
+    """The base of all file formats.
 
-    unknown keys are errors, values are not coerced, the result is frozen.
+    Unknown keys are errors, values are not converted to other types, and the result is frozen.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -43,7 +44,7 @@ def load_model(path: Path, model: type[ModelT]) -> ModelT:
 
 
 def parse_model(text: str, model: type[ModelT], source: str) -> ModelT:
-    """Read YAML `text` as `model`; `source` names it in errors (BadInput)."""
+    """Read YAML `text` as `model`. Errors (BadInput) call the text by the name `source`."""
     try:
         data = yaml.load(text, Loader=_UniqueKeyLoader)
     except yaml.MarkedYAMLError as error:
@@ -52,7 +53,7 @@ def parse_model(text: str, model: type[ModelT], source: str) -> ModelT:
         raise BadInput(f"{where}: {error.problem or error}") from None
     except yaml.YAMLError as error:
         raise BadInput(f"{source}: {' '.join(str(error).split())}") from None
-    if data is None:  # an empty file, or comments alone: no key is given
+    if data is None:  # The file is empty, or has comments only.
         data = {}
     if not isinstance(data, dict):
         raise BadInput(f"{source}: must be a mapping of keys, is {type(data).__name__}")
@@ -63,12 +64,13 @@ def parse_model(text: str, model: type[ModelT], source: str) -> ModelT:
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """SafeLoader that refuses a key written twice in one mapping.
+    """A SafeLoader that refuses a key that is written twice in one mapping.
 
-    Plain YAML silently keeps the last.
+    Plain YAML silently keeps the last value.
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """The mapping of a YAML node; an error for a key that is not plain or is written twice."""
         seen: set[Hashable] = set()
         for key_node, _ in node.value:
             key: Any = self.construct_object(key_node, deep=True)
@@ -85,7 +87,7 @@ class _UniqueKeyLoader(yaml.SafeLoader):
 
 
 def _first_error(error: ValidationError) -> str:
-    """The first validation error as `key.path: reason`, plus how many more there are."""
+    """The first validation error as `key.path: reason`, and the number of further errors."""
     errors = error.errors(include_url=False)
     first = errors[0]
     path = ""

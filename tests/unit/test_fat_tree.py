@@ -154,7 +154,7 @@ def test_a_profile_is_followed(tmp_path: Path) -> None:
         ({"vlans": {"ids": [10, 11]}}, "vlans.ids: 2 VLAN IDs for 4 trees"),
         ({"vlans": {"ids": [0, 11]}}, "vlans.ids[0]"),
         ({"vlans": {"first": 4095}}, "vlans.first"),
-        ({"vlans": {"first": 4093}}, "vlans.first: 4 VLAN IDs from 4093 on would pass 4094"),
+        ({"vlans": {"first": 4093}}, "vlans.first: 4 VLAN IDs counted from 4093 would exceed 4094"),
         ({"vlans": {"table": "best"}}, "vlans.table"),
         ({"vlans": {"colour": 1}}, "vlans.colour: unknown key"),
         (

@@ -238,7 +238,9 @@ def test_thinned_graphs_without_levels() -> None:
 
 def test_vlan_ids_go_up_to_the_last_one_there_is() -> None:
     assert VlanSpec(first=4091).numbers(4) == (4091, 4092, 4093, 4094)
-    with pytest.raises(ValueError, match=r"^vlans\.first: 4 VLAN IDs from 4092 on would pass 4094"):
+    with pytest.raises(
+        ValueError, match=r"^vlans\.first: 4 VLAN IDs counted from 4092 would exceed 4094"
+    ):
         VlanSpec(first=4092).numbers(4)
 
 
