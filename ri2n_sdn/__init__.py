@@ -1,6 +1,6 @@
-"""The sum of several cheap NICs on several cheap switches, as one IP address:
+"""An Open vSwitch application: several cheap NICs on several cheap switches as one IP address.
 
-an Open vSwitch application.
+Hosts get the sum of their NICs' rates.
 """
 
 __all__ = ["__version__"]

@@ -1,7 +1,4 @@
-"""Addresses of the control network:
-
-in one notation, and what counts as one where places are given out by address.
-"""
+"""IP addresses of the control network: one notation, and which of them count as one address."""
 
 from __future__ import annotations
 
@@ -9,12 +6,14 @@ import ipaddress
 
 __all__ = ["crowd_of", "plain_address"]
 
-SITE_BITS = 64  # of IPv6 addresses: the rest of one is whatever a host likes
+# The leading bits of an IPv6 address that belong to the network. A host can choose the others.
+SITE_BITS = 64
 
 
 def plain_address(address: str) -> str:
-    """IPv4 in its own notation, also from a socket that listens on both families
-    (::ffff:192.0.2.1); no zone.
+    """The address without a zone, and an IPv4 address in its own notation.
+
+    A socket that listens on both families shows IPv4 addresses as ::ffff:192.0.2.1.
     """
     bare = address.partition("%")[0]
     try:
@@ -25,15 +24,16 @@ def plain_address(address: str) -> str:
 
 
 def crowd_of(address: str) -> str:
-    """What counts as one address:
+    """The text that stands for all addresses that count as one.
 
-    of IPv6 the network's part, since a host there has all the others too.
+    An IPv4 address counts as itself. All addresses of an IPv6 network (/64) count as one, since a
+    host in that network can have any of them.
     """
     plain = plain_address(address)
     if ":" not in plain:
         return plain
     try:
-        found = ipaddress.IPv6Address(plain)
+        number = int(ipaddress.IPv6Address(plain))
     except ValueError:
         return plain
-    return str(ipaddress.IPv6Network((int(found) >> SITE_BITS << SITE_BITS, SITE_BITS)))
+    return str(ipaddress.IPv6Network((number >> SITE_BITS << SITE_BITS, SITE_BITS)))

@@ -1,4 +1,4 @@
-"""Talk to a running controller: one JSON object per line over its unix socket."""
+"""Talk to a running controller over its unix socket, with one JSON object per line."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MAX_REPLY_BYTES = 64 << 20
 
 
 def call(path: Path, op: str, *, timeout_s: float = 10.0, **arguments: object) -> dict[str, Any]:
-    """Ask the controller that listens at `path` one thing and return its answer.
+    """Send one request to the controller that listens at `path`, and return its answer.
 
-    Raises NotAvailable when nobody listens, the answer does not come in `timeout_s` or is not one
-    of a controller, and BadInput with the controller's own words when it refuses (an unknown host,
-    an unknown strategy).
+    Raises NotAvailable when nobody listens, when no answer comes within `timeout_s`, or when the
+    answer is not that of a controller. Raises BadInput with the controller's own words when the
+    controller refuses the request (an unknown host, an unknown strategy).
     """
     request = json.dumps({"op": op, **arguments}).encode() + b"\n"
     deadline = time.monotonic() + timeout_s
@@ -45,9 +45,7 @@ def call(path: Path, op: str, *, timeout_s: float = 10.0, **arguments: object) -
         raise NotAvailable(f"{path}: {error.strerror or error}") from None
     try:
         reply = json.loads(line)
-    except ValueError:  # also what json raises for bytes that are not UTF-8
-        raise NotAvailable(f"{path}: what listens there is not a RI2N controller") from None
-    except RecursionError:
+    except (ValueError, RecursionError):  # json raises ValueError also for bytes that are not UTF-8
         raise NotAvailable(f"{path}: what listens there is not a RI2N controller") from None
     if not isinstance(reply, dict) or not isinstance(reply.get("ok"), bool):
         raise NotAvailable(f"{path}: what listens there is not a RI2N controller")
@@ -57,7 +55,7 @@ def call(path: Path, op: str, *, timeout_s: float = 10.0, **arguments: object) -
 
 
 def _read_line(connection: socket.socket, deadline: float) -> bytes:
-    """One line, within the deadline however slowly the bytes drip."""
+    """Read one line before `deadline`, however slowly the bytes come; TimeoutError after it."""
     data = bytearray()
     while b"\n" not in data:
         left_s = deadline - time.monotonic()

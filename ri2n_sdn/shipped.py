@@ -1,6 +1,4 @@
-"""Where the files are that come with the package: topologies, by path or by name, and host
-scripts.
-"""
+"""Find the files that come with the package: topologies and host scripts."""
 
 from __future__ import annotations
 
@@ -19,18 +17,19 @@ FOLDERS = ("", "fig4", "vbft", "large", "parallel")
 
 
 def find_topology(text: str) -> Topology:
-    """`text` as a file, else as a shipped topology: `fig4/d`, `d` (of figure 4), `mixed`.
+    """Load the topology that `text` names: a file, or a shipped topology.
 
-    Raises BadInput.
+    Shipped topologies have names such as `fig4/d`, `d` (of figure 4) and `mixed`. Raises BadInput
+    when there is no such topology, or its file is wrong.
     """
     return load_topology(find_topology_file(text))
 
 
 def find_topology_file(text: str) -> Path:
-    """The file that `text` means: a path, else the name of a shipped one, with or without its
-    folder and `.yaml`.
+    """The file of the topology that `text` names: a file, or a shipped topology.
 
-    Raises BadInput when there is none.
+    The name of a shipped topology may come with or without its folder and `.yaml`. Raises BadInput
+    when there is no such topology.
     """
     path = Path(text)
     if path.is_file():
@@ -40,19 +39,19 @@ def find_topology_file(text: str) -> Path:
         candidate = SHIPPED / folder / f"{name}.yaml"
         if candidate.is_file() and candidate.resolve().is_relative_to(SHIPPED.resolve()):
             return candidate
-    known = ", ".join(
+    names = ", ".join(
         str(file.relative_to(SHIPPED).with_suffix("")) for file in sorted(SHIPPED.rglob("*.yaml"))
     )
     raise BadInput(
-        f"topology {text}: no such file, and not one of {known or '(none are installed)'}"
+        f"topology {text}: no such file, and not one of {names or '(none are installed)'}"
     )
 
 
 def host_script(name: str) -> Path:
-    """host-up or one like it: beside the package in a checkout, else where the package says they
-    were installed.
+    """The path of a host script, such as host-up.
 
-    Raises NotAvailable when it is in neither place.
+    In a checkout the scripts are beside the package, else in the share folder of the installation.
+    Raises NotAvailable when the script is in neither place.
     """
     for folder in (_CHECKOUT, _SHARE):
         script = folder / "ovs-host-scripts" / name
