@@ -42,9 +42,9 @@ _RANK = {table: place for place, table in enumerate(TABLE_ORDER)}
 class Phase(Enum):
     """The steps of a change, in the order of sending."""
 
-    RECEIVE = "what receives is added"
-    SEND = "what the host itself sends goes by the new plan"
-    SWEEP = "what nobody sends to any more is taken away"
+    RECEIVE = "rows that receive are added"
+    SEND = "frames that the host itself sends go by the new plan"
+    SWEEP = "rows that no frame meets any more are deleted"
 
 
 @dataclass

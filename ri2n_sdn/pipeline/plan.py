@@ -64,7 +64,7 @@ _PAIR, _SHARED, _NETWORK, _STANDBY = 1, 2, 3, 4
 
 
 def plan_probes_only(host: Host) -> Wanted:
-    """The rows of a host whose wiring is not known yet.
+    """The rows of a host whose cables are not known yet.
 
     Probes reach the controller. All other frames go by the start-up rows of `host-up`.
     """
@@ -320,8 +320,8 @@ def _receive_from_peer(
             counts=(RECEIVED, peer.name, path.key),
         )
     for nic in peer.nics:
-        # The cables may be plugged in other than the controller has learned. No frame is lost for
-        # that.
+        # The cables may differ from what the controller has learned. Frames are delivered all the
+        # same.
         yield _restoring_row(peer.mac, nic.mac, host.helper)
         if peer.connected:
             # These frames are what the peer's kernel sends by itself under its NIC's address. A

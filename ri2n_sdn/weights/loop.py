@@ -64,7 +64,7 @@ class LoopSettings:
     inactive_after_s: float = 10.0
     # A pair's shares stay as they are while all of them would change by less than this.
     hysteresis: float = 0.04
-    # A pair's counters show the new shares from this time after its slots moved.
+    # After a pair's slots moved, its counters show the new shares only after this time.
     settle_s: float = 1.25
     # A pair that is no longer given is remembered for this long.
     forget_after_s: float = 10.0

@@ -2,8 +2,9 @@
 
 A stream's hash is a slot. Streams share links max-min fairly, as TCP does on average, and approach
 their rate with a lag. Counters are those that Open vSwitch would show: refreshed every 0.25 s, at
-another moment on each host, and reset when a group is changed. `python -m
-ri2n_sdn.weights.simulate` prints the table of figure 4 and the chart of figure 9.
+another moment on each host, and reset when a group is changed.
+
+`python -m ri2n_sdn.weights.simulate` prints the table of figure 4 and the chart of figure 9.
 """
 
 from __future__ import annotations
