@@ -1,3 +1,1 @@
-"""Pure: how dead links, wrong cables and changed wiring are found, for trunks and fat trees
-alike.
-"""
+"""Pure: finds dead links, wrong cables and changed wiring, in trunks and in fat trees."""

@@ -1,98 +1,35 @@
-"""Which NICs share a network, and which of them work: learned from probe frames, at a cost that
-grows with the NICs.
+"""Learns from probe frames which NICs share a network, and which of them work.
 
-Every NIC of a network sends a probe to the next one (a ring), so n NICs cost n probes a round. A
-silent edge of the ring is looked into: its two ends exchange probes with others, which tells a NIC
-that cannot send from one that cannot receive. One NIC per network, its beacon, floods a probe now
-and then: who hears it belongs to the network. NICs of which nothing is known wait for the beacons;
-one that hears none founds a network of its own by flooding.
+* Ring: every NIC of a network sends probes to the next one, so n NICs cost n probes a round. (If
+  all probed all, n hosts would cost n^2.)
+* Inquiry: when an edge of the ring falls silent, its two ends exchange probes with other NICs. That
+  tells a NIC that cannot send from one that cannot receive (edge_inquiry.py).
+* Beacon: one NIC of each network floods a probe into it once a second or so. A NIC that hears it
+  belongs to the network.
+* Discovery: a NIC of which nothing is known waits for the beacons. If it hears none, it founds a
+  network of its own by flooding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
-from ri2n_sdn.discovery.inquiry import Inquiry, Proof
+from ri2n_sdn.discovery.edge_inquiry import EdgeInquiry, WiringSettings
+from ri2n_sdn.discovery.nic_state import Direction, NicState, Probe
 from ri2n_sdn.fabric.model import NicId
 
 __all__ = ["Probe", "Wiring", "WiringSettings"]
 
 
-@dataclass(frozen=True)
-class WiringSettings:
-    """Intervals. `probe_s` is the shortest ring interval; it grows with lag, and so that
-    `probes_per_s` is kept to.
-
-    A silent NIC is judged after `verdict_s`; after `patience_s` when its host's other NICs are
-    silent too, since then it is rather the host (a busy Open vSwitch, a full connection) that is
-    late. A NIC that gets more strange probes than `flood_per_s` is not judged by silence for
-    `flood_s`: its host reports no more than some of all that come.
-    """
-
-    probe_s: float = 0.1
-    probes_per_s: float = 1000.0
-    beacon_s: float = 1.0
-    step_s: float = 0.08
-    gather_s: float = 0.05
-    burst_s: float = 0.025
-    bursts: int = 6
-    verdict_s: float = 0.2
-    patience_s: float = 1.0
-    recover_after: int = 3
-    flood_per_s: int = 200
-    flood_s: float = 1.5
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """A probe to send from NIC `sender`; to NIC `target`, or flooded into the network when None."""
-
-    sender: NicId
-    target: NicId | None
-
-
-@dataclass
-class _Nic:
-    up: bool
-    connected: bool
-    since_s: float
-    network: int | None = None
-    tx_ok: bool = True
-    rx_ok: bool = True
-    tx_s: float = -1e9
-    rx_s: float = -1e9
-    own_rx_s: float = -1e9
-    beacon_s: float = -1e9
-    tx_recovered: int = 0
-    rx_recovered: int = 0
-    conflicts: int = 0
-    conflict_s: float = -1e9
-    conflict_since_s: float = -1e9
-    strange: int = 0
-    strange_since_s: float = -1e9
-    flooded_s: float = -1e9
-
-    @property
-    def usable(self) -> bool:
-        return self.up and self.connected
-
-    @property
-    def healthy(self) -> bool:
-        return self.usable and self.tx_ok and self.rx_ok
-
-
-@dataclass
-class _EdgeInquiry(Inquiry):
-    """A silent edge of a ring under test."""
-
-    proof: Proof = field(default_factory=Proof)
-
-
 class Wiring:
-    """The learned wiring. Pure:
+    """The learned wiring.
 
-    the caller gives the time, sends the probes of `tick` and reports those `heard`.
+    Pure: the caller gives the time, sends the probes that `tick` returns, and reports with `heard`
+    those that arrived.
+
+    `events` are texts for people, `changed` is set with each change; the caller empties and resets
+    them. `deaths` counts the directions of NICs that were taken for dead. `lag_s`, set by the
+    caller, is how late reports of probes are at present.
     """
 
     def __init__(
@@ -101,12 +38,11 @@ class Wiring:
         label: Callable[[NicId], str] = "{0[0]}:{0[1]}".format,
         switch: Callable[[NicId], str | None] = lambda _: None,
     ) -> None:
-        """`label` names a NIC in `events`, `deaths` counts directions of NICs that were taken for
-        dead. `lag_s`, set by the caller, is how late probes are reported at present.
+        """Nothing is known at first; `label` names a NIC in `events`.
 
-        `switch` is what a NIC is plugged into, where that is declared and its network has several:
-        such NICs are judged by others on the same switch alone, and none is cut off for what
-        happens between switches (tree_liveness).
+        `switch` gives the switch that a NIC is plugged into, where that is declared and its network
+        has several switches. Such a NIC is judged only by other NICs of its switch, and it is not
+        cut off for what happens between switches: `TreeLiveness` looks at that.
         """
         self.settings = settings or WiringSettings()
         self._label = label
@@ -115,13 +51,18 @@ class Wiring:
         self.changed = False
         self.deaths = 0
         self.lag_s = 0.0
-        self._nics: dict[NicId, _Nic] = {}
+        self._nics: dict[NicId, NicState] = {}
+        # By network: the NIC that floods, and since when it is the one.
         self._beacons: dict[int, tuple[NicId, float]] = {}
+        # When a probe was last heard on each edge (sender, receiver).
         self._edges: dict[tuple[NicId, NicId], float] = {}
-        self._inquiries: dict[tuple[NicId, NicId], _EdgeInquiry] = {}
+        self._inquiries: dict[tuple[NicId, NicId], EdgeInquiry] = {}
+        # When a NIC without a network was last made known, and the last time that all networks
+        # were asked for such NICs.
         self._newest_s = -1e9
-        self._beaconed_s = -1e9
+        self._asked_networks_s = -1e9
         self._next_step_s = -1e9
+        # The hosts whose floods the next step of discovery waits for, and when they were asked.
         self._flooding: set[str] = set()
         self._flooded_s = -1e9
         self._next_ring_s = -1e9
@@ -134,16 +75,15 @@ class Wiring:
 
     @property
     def settled(self) -> bool:
-        """No NIC that could be asked is without a network."""
+        """Every NIC that can be asked has a network."""
         return not any(nic.usable and nic.network is None for nic in self._nics.values())
 
     @property
     def hosts_under_test(self) -> set[str]:
-        """Hosts that must answer echo requests, sent after the probes, before there is a verdict or
-        a next step.
+        """Hosts that must answer an echo request before there is a verdict or a next step.
 
-        They are at the ends of silent edges, or were asked to flood for NICs of which nothing is
-        known.
+        The caller sends it after the probes. The hosts are at the ends of silent edges, or were
+        asked to flood for NICs of which nothing is known.
         """
         return {nic[0] for edge in self._inquiries for nic in edge} | self._flooding
 
@@ -153,42 +93,44 @@ class Wiring:
         return state is not None and state.connected
 
     def network(self, nic: NicId) -> str | None:
+        """The name of the NIC's network, such as `n1`; None when it is not known."""
         state = self._nics.get(nic)
         return None if state is None or state.network is None else f"n{state.network}"
 
     def alive(self, nic: NicId) -> tuple[bool, bool]:
-        """(what it sends arrives, it receives)."""
+        """(Whether what the NIC sends arrives, whether it receives); a stranger is alive."""
         state = self._nics.get(nic)
         return (True, True) if state is None else (state.tx_ok, state.rx_ok)
 
     # What happens
 
     def set_nic(self, nic: NicId, up: bool, now_s: float) -> None:
-        """A NIC exists (its host is connected) and has carrier or not.
+        """The NIC exists, its host is connected, and it has carrier when `up`.
 
-        One that comes back is on probation: a switch port may take seconds before it forwards. Of a
-        host whose connection comes back nothing was heard meanwhile, so its NICs' silence counts
-        from now on.
+        A NIC whose carrier comes back is on probation: a switch port may take seconds before it
+        forwards. While a host was not connected, nothing could be heard of its NICs, so their
+        silence counts only from now on.
         """
         state = self._nics.get(nic)
         if state is None:
-            self._nics[nic] = _Nic(up, True, now_s)
+            self._nics[nic] = NicState(up, True, now_s)
             self._newest_s = now_s
             self.changed = True
             return
         if not state.connected:
-            self._forgive_nic(state, now_s)
+            state.forgive_probes(now_s)
+            state.beacon_s = max(state.beacon_s, now_s - self.settings.beacon_s)
             if state.network is None:
                 self._newest_s = now_s
         if up and not state.up and state.network is not None:
-            state.tx_ok = state.rx_ok = False
-            state.tx_recovered = state.rx_recovered = 0
+            state.put_on_probation()
         if up != state.up or not state.connected:
             self.changed = True
         state.up, state.connected = up, True
         self._drop_edges(nic)
 
     def remove_nic(self, nic: NicId) -> None:
+        """The NIC is gone; nothing happens when it is not known."""
         if self._nics.pop(nic, None) is not None:
             self._drop_edges(nic)
             self.changed = True
@@ -196,7 +138,7 @@ class Wiring:
     def disconnect(self, host: str) -> None:
         """The host cannot be asked any more.
 
-        What was known of its NICs stays, since they may well work.
+        What is known of its NICs stays as it is, since they may well work.
         """
         for nic, state in self._nics.items():
             if nic[0] == host:
@@ -204,7 +146,7 @@ class Wiring:
                 self._drop_edges(nic)
 
     def heard(self, sender: NicId, receiver: NicId, flooded: bool, now_s: float) -> None:
-        """`receiver` reports a probe of `sender`."""
+        """`receiver` reports a probe of `sender`, which was `flooded` or sent to it alone."""
         tx, rx = self._nics.get(sender), self._nics.get(receiver)
         if tx is None or rx is None or sender == receiver:
             return
@@ -212,7 +154,7 @@ class Wiring:
             self._heard_flood(sender, tx, receiver, rx, now_s)
         if tx.network is None or tx.network != rx.network:
             return
-        tx.tx_s = rx.rx_s = rx.own_rx_s = now_s
+        tx.tx_s = rx.rx_s = now_s
         self._edges[sender, receiver] = now_s
         if not tx.tx_ok:
             tx.tx_recovered += 1
@@ -227,31 +169,26 @@ class Wiring:
                 self._note(f"{self._label(receiver)} receives again")
 
     def strange(self, receiver: NicId, now_s: float) -> None:
-        """`receiver` reports a probe that nobody here has sent."""
+        """`receiver` reports a probe that no NIC here has sent."""
         state = self._nics.get(receiver)
-        if state is None:
-            return
-        if now_s - state.strange_since_s > 1.0:
-            state.strange, state.strange_since_s = 0, now_s
-        state.strange += 1
-        if state.strange > self.settings.flood_per_s:
-            state.flooded_s = now_s
+        if state is not None:
+            state.count_stranger(now_s, self.settings.flood_per_s)
 
     def flooded(self, now_s: float) -> list[NicId]:
-        """NICs that get so many strange probes that silence of others says nothing."""
+        """NICs that receive so many probes of strangers that silence of others says nothing."""
         return [nic for nic, state in self._nics.items() if self._is_flooded(state, now_s)]
 
-    def _is_flooded(self, state: _Nic, now_s: float) -> bool:
+    def _is_flooded(self, state: NicState, now_s: float) -> bool:
         return now_s - state.flooded_s < self.settings.flood_s
 
     def tick(self, now_s: float, answered_s: Callable[[str], float]) -> list[Probe]:
-        """Probes to send now; call it every 25 ms or so, and send `hosts_under_test` an echo
-        request after them.
+        """Returns the probes to send now.
 
-        `answered_s(host)` is when the newest echo request that the host has answered was sent, so
-        that it has done all that it was asked before; every host is sent one at least twice a
-        second. Silence of probes counts for nothing while the host does not answer, or while this
-        loop was not run in time.
+        The caller calls it every 25 ms or so, and sends an echo request to `hosts_under_test` after
+        the probes. Every host is sent one at least twice a second. `answered_s(host)` is when the
+        newest echo request that the host has answered was sent: the host has done all that it was
+        asked before that. Silence does not count while a host does not answer, nor when this method
+        was called too late.
         """
         late_s = (
             now_s - self._last_tick_s - 2 * self.settings.probe_s
@@ -267,8 +204,8 @@ class Wiring:
             probes += self._beacon_round(now_s, answered_s)
         if now_s >= self._next_ring_s:
             rings = self._rings()
-            # A controller that is behind asks for less, or it would only come to reports that are
-            # too old to count.
+            # A controller that is behind asks for less: otherwise the reports that it reads would
+            # all be too old to count.
             interval_s = max(
                 self.settings.probe_s,
                 self.lag_s / 4,
@@ -278,9 +215,8 @@ class Wiring:
             self._round += 1
             for (_, switch), nics in rings.items():
                 if switch is not None and len(nics) == 1:
-                    self._nics[nics[0]].tx_ok = self._nics[nics[0]].rx_ok = (
-                        True  # nobody there who could tell
-                    )
+                    # No other NIC of its switch could tell whether it works.
+                    self._nics[nics[0]].tx_ok = self._nics[nics[0]].rx_ok = True
                 probes += self._ring_round(nics, now_s, interval_s, answered_s)
         probes += self._inquire(now_s, answered_s)
         return probes
@@ -288,17 +224,18 @@ class Wiring:
     # Discovery
 
     def _discover(self, now_s: float, answered_s: Callable[[str], float]) -> list[Probe]:
-        unknown = sorted(
+        """The floods that find the networks of NICs that have none yet, one step at a time."""
+        homeless = sorted(
             nic for nic, state in self._nics.items() if state.usable and state.network is None
         )
-        if not unknown:
+        if not homeless:
             self._flooding.clear()
             return []
         if now_s < self._next_step_s or now_s < self._newest_s + self.settings.gather_s:
             return []
         if self._flooding:
-            # One step after the other: on a busy machine, floods whose reports are late would call
-            # for more of them.
+            # A step waits until the floods of the one before are done. Without that, late reports
+            # on a busy machine would cause more and more floods.
             late = any(answered_s(host) < self._flooded_s for host in self._flooding)
             if late and now_s < self._flooded_s + self.settings.patience_s + 2 * self.lag_s:
                 return []
@@ -307,29 +244,47 @@ class Wiring:
                 self._next_step_s = now_s + self.lag_s
                 return []
         self._next_step_s = now_s + self.settings.step_s
-        probes = self._discovery_step(unknown, now_s, answered_s)
+        probes = self._discovery_step(homeless, now_s, answered_s)
         self._flooding, self._flooded_s = {probe.sender[0] for probe in probes}, now_s
         return probes
 
     def _discovery_step(
-        self, unknown: list[NicId], now_s: float, answered_s: Callable[[str], float]
+        self, homeless: list[NicId], now_s: float, answered_s: Callable[[str], float]
     ) -> list[Probe]:
-        """Ask the networks that are known for new members; without an answer, found one more."""
-        if self._newest_s >= self._beaconed_s and self._members():
-            self._beaconed_s = now_s
+        """Flood the networks that are known; when that was done already, found one more.
+
+        The founder floods its new network twice: every other NIC that hears it is no longer
+        homeless.
+        """
+        if self._newest_s >= self._asked_networks_s and self._members():
+            self._asked_networks_s = now_s
             return self._beacon_round(now_s, answered_s)
-        founder = unknown[0]
+        founder = homeless[0]
         used = {state.network for state in self._nics.values()}
         number = next(n for n in range(1, len(self._nics) + 2) if n not in used)
         self._nics[founder].network = number
         self._beacons[number] = (founder, now_s)
-        self._beaconed_s = now_s
+        self._asked_networks_s = now_s
         self.changed = True
         return [Probe(founder, None), Probe(founder, None)]
 
     def _heard_flood(
-        self, sender: NicId, tx: _Nic, receiver: NicId, rx: _Nic, now_s: float
+        self, sender: NicId, tx: NicState, receiver: NicId, rx: NicState, now_s: float
     ) -> None:
+        """A flooded probe shows that both NICs are in one network now.
+
+        If their networks differed so far, there are three explanations. The receiver has been
+        plugged in elsewhere: it joins the sender's network. The sender has: it joins the receiver's
+        network when it hears a beacon of that. Or the two networks have been connected: they are
+        merged, but only after a second such beacon, since a NIC that has moved looks like that for
+        a moment.
+
+        A NIC that still hears its own network has not moved, and neither has one that its own
+        network still hears. The sender's silence counts after a shorter time than the receiver's:
+        the last probe before a cable was pulled may have been from either. When both are silent,
+        the receiver may just have been waiting for the sender, until an inquiry has had others
+        probe it: so it is given twice the time.
+        """
         if tx.network is None:
             return
         if rx.network == tx.network:
@@ -339,27 +294,22 @@ class Wiring:
         if rx.network is None:
             self._join(receiver, rx, tx.network, now_s)
             return
-        # One of the two NICs has been plugged in elsewhere, or the networks are one. Who still
-        # hears its own network has not moved, nor has who is still heard by its own. The sender's
-        # network is asked for less long, since the last probe before a cable was pulled may have
-        # been from either. When both are silent the receiver may just have been waiting for the
-        # sender, until an inquiry has had others probe it.
         members = self._members()
         fresh_s, silent_s = 2 * self._interval_s + self.lag_s, 3 * self._interval_s + self.lag_s
         others = [
             nic for nic in members.get(tx.network, ()) if nic != sender and self._nics[nic].healthy
         ]
-        astray = bool(others) and now_s - tx.tx_s > fresh_s
+        sender_moved = bool(others) and now_s - tx.tx_s > fresh_s
         alone = len(members.get(rx.network, ())) <= 1
-        if alone or not rx.rx_ok or now_s - rx.own_rx_s > (2 * silent_s if astray else silent_s):
+        if alone or not rx.rx_ok or now_s - rx.rx_s > (2 if sender_moved else 1) * silent_s:
             self._note(f"{self._label(receiver)} moved from n{rx.network} to n{tx.network}")
             self._join(receiver, rx, tx.network, now_s)
             return
-        if astray:
+        if sender_moved:
             return
-        # Networks that are one are flooded once per round, for longer than it takes to see that one
-        # of the two NICs has moved; what strays now and then must not add up. The NIC that floods
-        # its own network hears no flood of it that would say so.
+        # Two networks that have been connected are flooded once per round, for longer than it takes
+        # to see that one of the two NICs has moved. Conflicts that are further apart than a round
+        # do not add up. A beacon hears no flood of its own network, which would end the row.
         if now_s - rx.conflict_s > 1.5 * self.settings.beacon_s + self.lag_s:
             rx.conflicts, rx.conflict_since_s = 0, now_s
         rx.conflict_s = now_s
@@ -375,30 +325,30 @@ class Wiring:
             self._beacons.pop(merged, None)
 
     def _asks_who_moved(self, now_s: float) -> bool:
-        """Whether to flood all networks early:
+        """Whether to flood all networks early: a silent NIC may have been plugged in elsewhere.
 
-        a NIC that fell silent may have been plugged in elsewhere.
+        It is asked after the first burst of an inquiry, and not more often than every quarter of
+        `beacon_s`, or than `probes_per_s` allows when every NIC reports every flood.
         """
         spaced_s = max(self.settings.beacon_s / 4, len(self._nics) / self.settings.probes_per_s)
         return now_s > self._beacons_s + spaced_s and any(
             now_s > inquiry.start_s + self.settings.burst_s for inquiry in self._inquiries.values()
         )
 
-    def _join(self, nic: NicId, state: _Nic, network: int, now_s: float) -> None:
-        state.network = network
-        state.tx_ok = state.rx_ok = True
-        state.conflicts = 0
-        state.rx_s = state.own_rx_s = state.tx_s = state.beacon_s = now_s
+    def _join(self, nic: NicId, state: NicState, network: int, now_s: float) -> None:
+        state.join(network, now_s)
         self._drop_edges(nic)
         self.changed = True
 
     def _beacon_round(self, now_s: float, answered_s: Callable[[str], float]) -> list[Probe]:
-        """Flood each network, and cut off NICs that hear nothing of it.
+        """Flood each network, and cut off the NICs that hear nothing of it.
 
-        A host whose connection to the controller is lost floods nothing, and its reports do not
-        come: neither may be taken for a network that has fallen apart. So the beacon's host must
-        have done what it was asked since a NIC heard it last, and the NIC's host must have answered
-        after that; and a host that does not answer is no beacon.
+        A NIC that no longer hears its network's beacon is in another network now, or in none. But a
+        host that has lost its connection to the controller neither floods nor reports, and that
+        must not be taken for a network that has fallen apart. So a NIC is cut off only when the
+        beacon's host has answered an echo request since the NIC heard it last (it has flooded), and
+        the NIC's own host has answered after that (it would have reported). A host that does not
+        answer is no beacon.
         """
         probes = []
         beacon_s = self.settings.beacon_s
@@ -413,18 +363,18 @@ class Wiring:
             self._beacons[network] = (beacon, since_s)
             probes.append(Probe(beacon, None))
             if now_s - self._nics[beacon].tx_s > 2 * self._interval_s + self.lag_s:
-                # Its own network does not hear it, maybe since it was plugged in elsewhere: another
-                # one floods as well.
+                # The network does not hear its beacon, which may have been plugged in elsewhere:
+                # another NIC floods as well.
                 deputy = max(healthy, key=lambda nic: self._nics[nic].tx_s)
                 if deputy != beacon:
                     probes.append(Probe(deputy, None))
             for nic in nics:
                 state = self._nics[nic]
                 heard_s = max(state.beacon_s, since_s, state.since_s)
-                placed = self._switch(nic) is not None
+                declared = self._switch(nic) is not None
                 if (
                     nic != beacon
-                    and not placed
+                    and not declared
                     and state.healthy
                     and not self._is_flooded(state, now_s)
                     and now_s - heard_s > 3.5 * beacon_s + self.lag_s
@@ -440,25 +390,30 @@ class Wiring:
     # Liveness
 
     def _members(self) -> dict[int, list[NicId]]:
-        """NICs of each network that can be asked, sorted."""
-        found: dict[int, list[NicId]] = {}
+        """By network, its NICs that can be asked, sorted."""
+        members: dict[int, list[NicId]] = {}
         for nic in sorted(self._nics):
             state = self._nics[nic]
             if state.network is not None and state.usable:
-                found.setdefault(state.network, []).append(nic)
-        return found
+                members.setdefault(state.network, []).append(nic)
+        return members
 
     def _rings(self) -> dict[tuple[int, str | None], list[NicId]]:
-        """NICs that probe each other: of one network, and of one switch where that is declared."""
-        found: dict[tuple[int, str | None], list[NicId]] = {}
+        """By network, and by switch where that is declared: the NICs that probe each other."""
+        rings: dict[tuple[int, str | None], list[NicId]] = {}
         for network, nics in self._members().items():
             for nic in nics:
-                found.setdefault((network, self._switch(nic)), []).append(nic)
-        return found
+                rings.setdefault((network, self._switch(nic)), []).append(nic)
+        return rings
 
     def _ring_round(
         self, nics: list[NicId], now_s: float, interval_s: float, answered_s: Callable[[str], float]
     ) -> list[Probe]:
+        """One round of a ring: each healthy NIC probes the next one; silence starts an inquiry.
+
+        A NIC with a dead direction is out of the ring. It exchanges probes with two others a round,
+        other ones each time, which show when it works again.
+        """
         if len(nics) < 2:
             return []
         healthy = [nic for nic in nics if self._nics[nic].healthy]
@@ -470,7 +425,7 @@ class Wiring:
             probes.append(Probe(*edge))
             heard_s = self._edges.setdefault(edge, now_s)
             if now_s - heard_s > 2.6 * interval_s + self.lag_s and edge not in self._inquiries:
-                self._inquiries[edge] = _EdgeInquiry(now_s, self.settings.bursts, now_s)
+                self._inquiries[edge] = EdgeInquiry(*edge, now_s, self.settings)
         current = set(ring)
         members = set(nics)
         for edge in [edge for edge in self._edges if edge[0] in members and edge not in current]:
@@ -479,7 +434,7 @@ class Wiring:
         for nic in nics:
             if not self._nics[nic].healthy:
                 others = [other for other in healthy or nics if other != nic]
-                flooded = any(self._is_flooded(self._nics[each], now_s) for each in nics)
+                flooded = any(self._is_flooded(self._nics[member], now_s) for member in nics)
                 for other in self._some(others, 2):
                     probes += [Probe(nic, other), Probe(other, nic)]
                 self._check_unhealthy(
@@ -490,10 +445,10 @@ class Wiring:
     def _check_unhealthy(
         self, nic: NicId, now_s: float, interval_s: float, answered_s: float
     ) -> None:
-        """A NIC of which one direction is dead is out of the ring: its other direction is judged by
-        its own probes.
+        """Judge both directions of a NIC that is out of the ring by the probes of `_ring_round`.
 
-        Silence counts up to what its host has answered last: who cannot be heard is not judged.
+        One direction of it is dead; the other may die too. Silence counts up to the echo request
+        that its host has answered last: a NIC whose host cannot be heard is not judged.
         """
         state = self._nics[nic]
         limit_s = 6 * interval_s + self.lag_s
@@ -507,15 +462,21 @@ class Wiring:
             state.rx_recovered = 0
 
     def _inquire(self, now_s: float, answered_s: Callable[[str], float]) -> list[Probe]:
+        """Send the probes of all inquiries (edge_inquiry.py), and act on their verdicts.
+
+        An inquiry ends without a verdict when its edge is heard again, or when its ends are no
+        longer in one network.
+        """
+        if not self._inquiries:
+            return []
         probes: list[Probe] = []
-        rings = self._rings() if self._inquiries else {}
-        healthy: dict[str, dict[NicId, _Nic]] = {}
-        for nic, state in self._nics.items() if self._inquiries else ():
+        rings = self._rings()
+        healthy: dict[str, dict[NicId, NicState]] = {}
+        for nic, state in self._nics.items():
             if state.healthy:
                 healthy.setdefault(nic[0], {})[nic] = state
         for edge, inquiry in list(self._inquiries.items()):
-            sender, receiver = edge
-            tx, rx = self._nics[sender], self._nics[receiver]
+            tx, rx = self._nics[inquiry.sender], self._nics[inquiry.receiver]
             if (
                 self._edges.get(edge, -1e9) >= inquiry.start_s
                 or tx.network != rx.network
@@ -524,76 +485,42 @@ class Wiring:
                 del self._inquiries[edge]
                 continue
             if inquiry.due(now_s):
-                # After the bursts at the pace of the ring, up to the verdict: whom others still
-                # reach has not moved.
-                inquiry.burst_sent(
-                    now_s, self.settings.burst_s if inquiry.bursts_left else self._interval_s
-                )
-                ring = rings.get((tx.network, self._switch(sender)), ())
-                others = [nic for nic in ring if nic not in edge]
-                probes.append(Probe(sender, receiver))
-                probes += [Probe(sender, other) for other in self._some(others, 3)]
-                probes += [Probe(other, receiver) for other in self._some(others, 3)]
-            asked_s = inquiry.start_s + self.settings.burst_s
-            counts = inquiry.proof.look(asked_s, now_s, sender[0], receiver[0], answered_s)
-            if (
-                not counts
-                or inquiry.bursts_left
-                or now_s < inquiry.start_s + self.settings.verdict_s + self.lag_s
-            ):
-                continue
-            since_s = inquiry.start_s + self.settings.verdict_s / 2
-            mute, deaf = tx.tx_s < inquiry.start_s, rx.rx_s < inquiry.start_s
-            # A host that fell silent meanwhile was heard on its other NICs before: only what came
-            # since then says that the probes should have come too.
-            if now_s < inquiry.start_s + self.settings.patience_s + self.lag_s and (
-                (mute and _others_silent(healthy, sender, "tx_s", since_s))
-                or (deaf and _others_silent(healthy, receiver, "rx_s", since_s))
-            ):
+                ring = rings.get((tx.network, self._switch(inquiry.sender)), ())
+                others = self._some([nic for nic in ring if nic not in edge], 3)
+                probes += inquiry.burst(others, now_s, self._interval_s)
+            dead = inquiry.verdict(healthy, tx, rx, now_s, self.lag_s, answered_s)
+            if dead is None:
                 continue
             del self._inquiries[edge]
             self._edges[edge] = now_s
-            if self._is_flooded(rx, now_s):
-                continue
-            if mute:
-                self._kill(sender, "tx")
-            if deaf:
-                self._kill(receiver, "rx")
+            if not self._is_flooded(rx, now_s):
+                for nic, direction in dead:
+                    self._kill(nic, direction)
         return probes
 
-    def _kill(self, nic: NicId, direction: str) -> None:
-        state = self._nics[nic]
+    def _kill(self, nic: NicId, direction: Direction) -> None:
+        self._nics[nic].kill(direction)
         self.deaths += 1
-        if direction == "tx":
-            state.tx_ok, state.tx_recovered = False, 0
-            self._note(f"{self._label(nic)}: nothing it sends arrives")
-        else:
-            state.rx_ok, state.rx_recovered = False, 0
-            self._note(f"{self._label(nic)}: nothing arrives")
+        what = "nothing it sends arrives" if direction == "tx" else "nothing arrives"
+        self._note(f"{self._label(nic)}: {what}")
 
     def _some(self, nics: list[NicId], count: int) -> list[NicId]:
-        """Up to `count` of `nics`, others every round."""
+        """Up to `count` of `nics`, other ones every round."""
         start = self._round * count
         return [nics[(start + i) % len(nics)] for i in range(min(count, len(nics)))]
 
     def _forgive(self, now_s: float, late_s: float) -> None:
-        """What was not heard up to now counts for nothing: it is the listener that was late.
+        """Probes that were not heard up to now do not count: it is this loop that was late.
 
-        Silence of beacons goes on where it was: it takes seconds, and who is late all the time must
-        find it, too.
+        Silence of beacons is only set back by `late_s`. It is noticed after seconds, and a
+        controller that is late all the time must notice it, too.
         """
         for edge in self._edges:
             self._edges[edge] = now_s
         for state in self._nics.values():
-            beacon_s = min(now_s, state.beacon_s + late_s)
-            self._forgive_nic(state, now_s)
-            state.beacon_s = beacon_s
+            state.forgive_probes(now_s)
+            state.beacon_s = min(now_s, state.beacon_s + late_s)
         self._inquiries.clear()
-
-    def _forgive_nic(self, state: _Nic, now_s: float) -> None:
-        state.tx_s, state.rx_s = max(state.tx_s, now_s - 0.1), max(state.rx_s, now_s - 0.1)
-        state.own_rx_s = max(state.own_rx_s, now_s - 0.1)
-        state.beacon_s = max(state.beacon_s, now_s - self.settings.beacon_s)
 
     def _drop_edges(self, nic: NicId) -> None:
         for edge in [edge for edge in self._edges if nic in edge]:
@@ -604,13 +531,3 @@ class Wiring:
     def _note(self, text: str) -> None:
         self.events.append(text)
         self.changed = True
-
-
-def _others_silent(
-    healthy: dict[str, dict[NicId, _Nic]], nic: NicId, heard: str, since_s: float
-) -> bool:
-    """The host of `nic` has other healthy NICs, and none of them was heard (`tx_s` or `rx_s`)
-    either.
-    """
-    others = [state for each, state in healthy.get(nic[0], {}).items() if each != nic]
-    return bool(others) and all(getattr(state, heard) < since_s for state in others)

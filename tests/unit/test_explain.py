@@ -14,7 +14,7 @@ from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.local_api import LocalApi
-from ri2n_sdn.discovery.wiring import _Nic
+from ri2n_sdn.discovery.nic_state import NicState
 from ri2n_sdn.fabric.classes import TrafficClass
 from ri2n_sdn.fabric.links import number_links
 from ri2n_sdn.fabric.model import Fabric, Host, Nic, PathKey, Route
@@ -188,7 +188,7 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalApi]:
         cluster.members[name] = Member(
             name, number, mac, "3.1.0", ports, cast(Channel, channel), datapath="netdev"
         )
-        monkeypatch.setitem(cluster.wiring._nics, (name, 1), _Nic(True, True, 0.0, network=1))
+        monkeypatch.setitem(cluster.wiring._nics, (name, 1), NicState(True, True, 0.0, network=1))
     made = LocalApi(cluster)
     yield made
     made.close()

@@ -13,7 +13,7 @@ from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.local_api import LocalApi
-from ri2n_sdn.discovery.wiring import _Nic
+from ri2n_sdn.discovery.nic_state import NicState
 from tests.unit.fake_hosts import FakeChannel
 
 
@@ -61,7 +61,7 @@ def test_a_status_may_be_had_without_the_pairs(
     ports = {1: Port(1, "e1", "04:00:00:00:00:02", True, 10**9)}
     cluster.members["B"] = Member("B", 2, "02:00:00:00:00:02", "3.1.0", ports)
     for nic in (("A", 1), ("B", 1)):
-        monkeypatch.setitem(cluster.wiring._nics, nic, _Nic(True, True, 0.0, network=1))
+        monkeypatch.setitem(cluster.wiring._nics, nic, NicState(True, True, 0.0, network=1))
     cluster.topology_changed()
     whole, short = ask(api, "status"), ask(api, "status", pairs=False)
     assert [(pair["src"], pair["dst"]) for pair in whole["pairs"]] == [("A", "B"), ("B", "A")]
