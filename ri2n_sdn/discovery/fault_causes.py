@@ -1,6 +1,8 @@
-"""Dead links by their physical cause: a switch, a cable, one direction of it, or some of its VLANs.
+"""The physical causes of dead links, and their texts for people.
 
-And in words.
+A dead switch makes links dead in many trees and on many cables. People have to know what to
+replace, so dead links are summed up as few causes: a switch, a cable, one direction of a cable, or
+some of the VLANs of a cable.
 """
 
 from __future__ import annotations
@@ -12,16 +14,16 @@ import numpy as np
 
 from ri2n_sdn.vlan.trees import Trees
 
-__all__ = ["Cause", "causes", "in_words", "vlan_text"]
+__all__ = ["Cause", "find_causes", "in_words", "vlan_text"]
 
 
 @dataclass(frozen=True)
 class Cause:
-    """All cables of `switch` (`cable` is None then), or one cable, seen from its end at `switch`,
-    in some trees.
+    """A switch (`cable` is None), or a cable seen from its end at `switch`, dead in some trees.
 
-    `both` ways or only from `switch` on; `whole` when that is so in all trees of which anything is
-    known. `certain` that the switch itself is dead.
+    A cable is dead in `both` directions, or only from `switch` to its other end. It is `whole` when
+    it is dead in all trees of which anything is known. `certain` says that the switch itself is
+    dead; without it, only all its cables are known to be dead.
     """
 
     switch: int
@@ -32,7 +34,7 @@ class Cause:
     certain: bool = False
 
     def name(self, trees: Trees) -> str:
-        """`up1`, or `leaf1 port 5 to up1`."""
+        """The name of a switch or cable, such as `up1` or `leaf1 port 5 to up1`."""
         graph = trees.graph
         if self.cable is None:
             return graph.names[self.switch]
@@ -41,16 +43,21 @@ class Cause:
         return f"{graph.names[self.switch]} port {graph.ports[self.cable, end]} to {far}"
 
 
-def causes(
+def find_causes(
     trees: Trees,
     dead: Iterable[tuple[int, int]],
     spanned: Callable[[int], Collection[int]],
     leaves: Collection[int],
 ) -> list[Cause]:
-    """What explains the `dead` (tree, directed link), as few things as possible.
+    """The fewest causes that explain the `dead` (tree, directed link).
+
+    A switch is named when all its cables of which anything is known (two at least) are dead as a
+    whole; its cables are not named then. Switches with many such cables come first, and leaves with
+    working NICs last, since these are not dead themselves. With only two dead cables it is not
+    certain that the switch is the cause. All other cables are named one by one.
 
     `spanned(tree)` are the cables that lie between two leaves with NICs: nothing is known of the
-    others. `leaves` are the switches with NICs that work, which are therefore not dead themselves.
+    others. `leaves` are the switches with NICs that work.
     """
     graph = trees.graph
     by_link: dict[int, set[int]] = {}
@@ -58,26 +65,27 @@ def causes(
         by_link.setdefault(link, set()).add(tree)
     crossed: dict[int, set[int]] = {}
 
-    def known(cable: int) -> set[int]:
+    def known_trees(cable: int) -> set[int]:
         """The trees in which something is known of the cable."""
         if cable not in crossed:
             users = np.nonzero((trees.cable == cable).any(axis=1))[0].tolist()
             crossed[cable] = {tree for tree in users if cable in spanned(tree)}
         return crossed[cable]
 
-    def gone(link: int) -> set[int]:
+    def dead_trees(link: int) -> set[int]:
         return by_link.get(link, set())
 
     left = sorted({link // 2 for link in by_link})
     whole = {
         cable
         for cable in left
-        if gone(2 * cable) >= known(cable) and gone(2 * cable + 1) >= known(cable)
+        if dead_trees(2 * cable) >= known_trees(cable)
+        and dead_trees(2 * cable + 1) >= known_trees(cable)
     }
     found = []
     touched = sorted({int(end) for cable in whole for end in graph.ends[cable]})
     cables_of = {
-        switch: [cable for _, cable in graph.neighbours[switch] if known(cable)]
+        switch: [cable for _, cable in graph.neighbours[switch] if known_trees(cable)]
         for switch in touched
     }
     for switch in sorted(
@@ -87,38 +95,38 @@ def causes(
         if len(cables) > 1 and whole.issuperset(cables):
             whole.difference_update(cables)
             left = [cable for cable in left if cable not in cables]
-            all_trees = frozenset(tree for cable in cables for tree in known(cable))
+            all_trees = frozenset(tree for cable in cables for tree in known_trees(cable))
             found.append(
                 Cause(switch, None, all_trees, certain=len(cables) > 2 and switch not in leaves)
             )
     for cable in left:
-        forth, back = gone(2 * cable), gone(2 * cable + 1)
+        forth, back = dead_trees(2 * cable), dead_trees(2 * cable + 1)
         a, b = graph.ends[cable].tolist()
-        below = (
-            a if trees.cable[min(forth | back), a] == cable else b
-        )  # people call it an uplink of that one
-        for switch, which, both in (
+        # The cable is named from its lower end: people call it an uplink of that switch.
+        below = a if trees.cable[min(forth | back), a] == cable else b
+        for switch, in_trees, both in (
             (below, forth & back, True),
             (a, forth - back, False),
             (b, back - forth, False),
         ):
-            if which:
-                found.append(Cause(switch, cable, frozenset(which), both, which >= known(cable)))
+            if in_trees:
+                found.append(
+                    Cause(switch, cable, frozenset(in_trees), both, in_trees >= known_trees(cable))
+                )
     return found
 
 
 def in_words(trees: Trees, cause: Cause) -> tuple[str, str]:
-    """(The element, what is wrong with it and in which VLANs)."""
+    """(The element's name, what is wrong with it and in which VLANs)."""
+    name = cause.name(trees)
     if cause.cable is None:
-        return cause.name(
-            trees
-        ), "is dead" if cause.certain else "nothing gets through any of its cables"
+        return name, "is dead" if cause.certain else "nothing gets through any of its cables"
     vlans = "" if cause.whole else f" in {vlan_text(trees.vlans[tree] for tree in cause.trees)}"
-    return cause.name(trees), ("dead" if cause.both else "nothing gets through this way") + vlans
+    return name, ("dead" if cause.both else "nothing gets through this way") + vlans
 
 
 def vlan_text(vlans: Iterable[int]) -> str:
-    """VLAN 101; VLANs 101, 103; VLANs 101 to 104, 107."""
+    """VLAN IDs for people: `VLAN 101`, `VLANs 101, 103`, or `VLANs 101 to 104, 107`."""
     runs: list[list[int]] = []
     for vlan in sorted(vlans):
         if runs and vlan == runs[-1][-1] + 1:

@@ -1,6 +1,6 @@
-"""Silence under test:
+"""What inquiries into silence share: bursts of further probes, and the proof that silence counts.
 
-further probes in bursts, and the proof that what was not reported did not arrive.
+A probe that was not reported need not have been lost: a host may be late, or not connected.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ _ROUNDING_S = 1e-6
 
 @dataclass
 class Inquiry:
-    """Bursts of probes about something that fell silent.
+    """When to send bursts of probes about something that fell silent.
 
-    What they ask is for the user of this class to say.
+    It begins at `start_s`; `bursts_left` more bursts are planned, the next one at `next_s`.
+    Subclasses say which probes to send.
     """
 
     start_s: float
@@ -25,11 +26,11 @@ class Inquiry:
     next_s: float
 
     def due(self, now_s: float) -> bool:
-        """A burst is to be sent now."""
+        """Whether a burst is to be sent now."""
         return now_s >= self.next_s - _ROUNDING_S
 
     def burst_sent(self, now_s: float, pause_s: float) -> None:
-        """The next one follows after `pause_s`."""
+        """A burst was sent at `now_s`; the next one follows after `pause_s`."""
         self.next_s = now_s + pause_s
         self.bursts_left = max(0, self.bursts_left - 1)
 
@@ -38,14 +39,15 @@ class Inquiry:
 class Proof:
     """Whether probes from one host to another would have been reported by now, had they arrived.
 
-    The sending host has done what it was asked for, and the receiving host has answered something
-    that was asked after that. A sign of life would not do: a host that was held up says much before
-    it comes to what it was asked last.
+    It holds when the sending host has done what it was asked for, and the receiving host has
+    answered an echo request that was sent after that. Any other message of a host is no proof: a
+    host that was held up sends much before it comes to what it was asked last.
     """
 
     executed_s: float | None = None
-    """When the sending host was known to have sent them."""
+    """When the sending host was known to have sent the probes."""
     holds: bool = False
+    """Whether silence counts, as the last `look` found."""
 
     def look(
         self,
@@ -55,7 +57,7 @@ class Proof:
         receiver: str,
         answered_s: Callable[[str], float],
     ) -> bool:
-        """Whether silence of what was asked for at `asked_s` counts.
+        """Whether silence counts, about probes from `sender` to `receiver` asked for at `asked_s`.
 
         `answered_s` is that of `Wiring.tick`.
         """

@@ -1,11 +1,12 @@
-"""Which ways through the switches work in which VLAN: learned from probes, at a cost that grows
-with the leaves.
+"""Learns from probes which paths through the switches work in which VLAN.
 
-In every tree the leaves form a ring in depth-first order: their probes cross each directed link
-between leaves once. Each leaf is represented by one of its NICs, by another one every round. A
-probe that is lost is repeated; when that is lost too, an inquiry sends more of them over other
-ways: what arrives exonerates all that it crossed, and what is left of the ways of the silent ones
-is dead. Probes go on over what is dead, and three that arrive bring it back.
+* Ring: in every tree the leaves form a ring in depth-first order, and each leaf sends a probe to
+  the next. These probes cross each directed link between leaves exactly once, so a round costs one
+  probe for each leaf and tree. (If all leaves probed all, it would cost the square.) One NIC speaks
+  for its leaf, another one every round.
+* Inquiry: a lost probe is repeated; when the repeat is lost too, an inquiry finds the links and
+  ports that are dead (tree_inquiry.py).
+* Recovery: probes go on over everything that is dead. Three that arrive in a row bring it back.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from ri2n_sdn.discovery.nic_state import Direction
 from ri2n_sdn.discovery.tree_inquiry import LivenessSettings, TreeInquiry
-from ri2n_sdn.discovery.tree_state import DEAD_COST, Direction, End, Port, TreeProbe, TreeState
+from ri2n_sdn.discovery.tree_state import DEAD_COST, End, Port, TreeProbe, TreeState
 from ri2n_sdn.fabric.model import NicId
 from ri2n_sdn.vlan.trees import Trees
 
-__all__ = ["Direction", "LivenessSettings", "TreeLiveness", "TreeProbe"]
+__all__ = ["LivenessSettings", "TreeLiveness", "TreeProbe"]
 
 
 @dataclass
@@ -32,10 +34,7 @@ class _Pending:
 
 @dataclass
 class _Dead:
-    """A link or port that is dead:
-
-    how many probes over it were heard in a row, and the newest of them.
-    """
+    """A link or port that is dead: how many probes over it were heard in a row, and the last."""
 
     since_s: float
     heard_s: float = -1e9
@@ -44,11 +43,13 @@ class _Dead:
 
 
 class TreeLiveness:
-    """What works of the trees. Pure: the caller gives the time, sends the probes of `tick` and
-    reports those `heard`.
+    """What works of the trees.
 
-    A NIC of which nothing arrives in any VLAN says nothing about the trees: that is for wiring to
-    find.
+    Pure: the caller gives the time, sends the probes that `tick` returns, and reports with `heard`
+    those that arrived. `events` are texts for people, `changed` is set with each change; the caller
+    empties and resets them. `lag_s`, set by the caller, is how late reports of probes are.
+
+    A NIC that is heard in no VLAN says nothing about the trees: `Wiring` finds such NICs.
     """
 
     def __init__(
@@ -57,31 +58,32 @@ class TreeLiveness:
         settings: LivenessSettings | None = None,
         label: Callable[[NicId], str] = "{0[0]}:{0[1]}".format,
     ) -> None:
-        """`label` names a NIC in `events`.
-
-        `lag_s`, set by the caller, is how late probes are reported at present.
-        """
+        """Nothing is dead at first, and there are no NICs; `label` names a NIC in `events`."""
         self.trees = trees
         self.settings = settings or LivenessSettings()
         self.events: list[str] = []
         self.changed = False
         self.lag_s = 0.0
         self._label = label
-        self._known = TreeState(trees)
+        self._state = TreeState(trees)
         self._dead: dict[tuple[int, int], _Dead] = {}
         self._dead_ports: dict[Port, _Dead] = {}
+        # By tree: the pairs of leaves that probe each other (`_cover`), and the trees for which
+        # they have to be computed anew.
         self._covers: list[list[tuple[int, int]]] = [[] for _ in trees.vlans]
         self._stale: set[int] = set()
+        # All (tree, leaf, leaf) of a round, and where the round has got to.
         self._ring: list[tuple[int, int, int]] = []
         self._place = 0
         self._round = 0
+        # Ring probes that were not heard yet, and the order in which they were sent.
         self._pending: dict[TreeProbe, _Pending] = {}
         self._waiting: deque[tuple[float, TreeProbe]] = deque()
         self._inquiries: dict[int, TreeInquiry] = {}
+        # What the last events said, by element; and when the first and the last change happened
+        # of which events have not told yet.
         self._told: dict[str, str] = {}
-        self._untold: tuple[float, float] | None = (
-            None  # since when, and until when there is something to tell
-        )
+        self._untold: tuple[float, float] | None = None
         self._next_ring_s = self._next_recover_s = -1e9
         self._last_tick_s: float | None = None
 
@@ -89,32 +91,33 @@ class TreeLiveness:
 
     @property
     def dead(self) -> frozenset[tuple[int, int]]:
-        """(tree, directed link) of all that is dead."""
+        """Every dead (tree, directed link)."""
         return frozenset(self._dead)
 
     @property
     def dead_ports(self) -> frozenset[Port]:
-        """(NIC, tree, direction):
+        """Every dead (NIC, tree, direction).
 
-        what it sends in that VLAN, or what is sent to it, does not pass its own leaf.
+        What the NIC sends in that VLAN ("tx"), or what is sent to it ("rx"), does not pass its own
+        leaf.
         """
         return frozenset(self._dead_ports)
 
     @property
     def interval_s(self) -> float:
-        """How long a round of the ring takes."""
+        """How many seconds a round of the ring takes."""
         return max(self.settings.probe_s, len(self._ring) / self.settings.probes_per_s)
 
     @property
     def faults(self) -> list[str]:
-        """What is dead, by its cause, as the last events said."""
+        """What is dead, by its cause, as the last events said: a text for each element."""
         return [f"{element}: {text}" for element, text in sorted(self._told.items())]
 
     @property
     def hosts_under_test(self) -> set[str]:
-        """Hosts that inquiries ask:
+        """Hosts that must answer an echo request before there is a verdict.
 
-        they must answer echo requests, sent after the probes, for a verdict.
+        The caller sends it after the probes.
         """
         return {
             nic[0]
@@ -125,54 +128,52 @@ class TreeLiveness:
         }
 
     def port_alive(self, nic: NicId, tree: int) -> tuple[bool, bool]:
-        """(what the NIC sends in that VLAN passes its leaf, what is sent to it does)."""
-        return self._known.port_alive(nic, tree)
+        """(Whether the NIC's frames in that VLAN pass its leaf, whether frames to it do)."""
+        return self._state.port_alive(nic, tree)
 
-    def way_alive(self, tree: int, a: int, b: int) -> bool:
-        """The tree has a way from leaf a to leaf b and nothing on it is dead.
+    def path_alive(self, tree: int, a: int, b: int) -> bool:
+        """Whether the tree has a path from leaf a to leaf b, and no link of it is dead.
 
-        Ask again for the way back.
+        The path from b to a may be dead all the same.
         """
-        return self._known.way_alive(tree, a, b)
+        return self._state.path_alive(tree, a, b)
 
     # What happens
 
     def set_nics(self, leaf_of: Mapping[NicId, int], usable: Collection[NicId]) -> None:
-        """All NICs with the leaf each is plugged into, and those of them that work and whose
-        host can be asked.
-        """
+        """The leaf that each NIC is plugged into, and the NICs that work and can be asked."""
         usable = frozenset(nic for nic in usable if nic in leaf_of)
-        if usable == self._known.usable and leaf_of == self._known.leaf_of:
+        if usable == self._state.usable and leaf_of == self._state.leaf_of:
             return
-        gone = {nic for nic, leaf in self._known.leaf_of.items() if leaf_of.get(nic) != leaf}
-        self._known.set_nics(leaf_of, usable)
+        gone = {nic for nic, leaf in self._state.leaf_of.items() if leaf_of.get(nic) != leaf}
+        self._state.set_nics(leaf_of, usable)
         for port in [port for port in self._dead_ports if port[0] in gone]:
             del self._dead_ports[port]
-            self._turned(port[1], self._last_tick_s or 0.0)
+            self._changed_in(port[1], self._last_tick_s or 0.0)
         self._pending = {
-            probe: state for probe, state in self._pending.items() if self._known.can(probe)
+            probe: state for probe, state in self._pending.items() if self._state.can(probe)
         }
         for inquiry in self._inquiries.values():
-            inquiry.forget(self._known)
+            inquiry.forget(self._state)
         self._stale.update(range(self.trees.count))
 
     def heard(self, sender: NicId, receiver: NicId, tree: int, now_s: float) -> None:
-        """`receiver` reports a probe of `sender` that came in that tree's VLAN."""
-        a, b = self._known.leaf_of.get(sender), self._known.leaf_of.get(receiver)
+        """`receiver` reports a probe of `sender` that it received in that tree's VLAN."""
+        a, b = self._state.leaf_of.get(sender), self._state.leaf_of.get(receiver)
         if a is None or b is None or sender == receiver or not 0 <= tree < self.trees.count:
             return
-        ways = self._known.of(tree)
-        if a != b and not ways.joined(a, b):
+        paths = self._state.paths(tree)
+        if a != b and not paths.joined(a, b):
             return
         probe = TreeProbe(sender, receiver, tree)
         self._pending.pop(probe, None)
-        dead = self._known.dead_in(tree)
-        way = ways.way(a, b) if dead or tree in self._inquiries else ()
+        dead = self._state.dead_in(tree)
+        path = paths.path(a, b) if dead or tree in self._inquiries else ()
         for inquiry in self._inquiries.values():
-            inquiry.heard(probe, way, now_s)
+            inquiry.heard(probe, path, now_s)
         links = [
             link
-            for link in way
+            for link in path
             if link in dead and self._recovers(self._dead[tree, link], probe, now_s)
         ]
         ports: list[Port] = [(nic, tree, direction) for nic, direction in probe.ends]
@@ -186,15 +187,15 @@ class TreeLiveness:
         for port in ports:
             del self._dead_ports[port]
         if links or ports:
-            self._turned(tree, now_s)
+            self._changed_in(tree, now_s)
 
     def tick(self, now_s: float, answered_s: Callable[[str], float]) -> list[TreeProbe]:
-        """Probes to send now; call it every 25 ms or so, and send `hosts_under_test` an echo
-        request after them.
+        """Returns the probes to send now.
 
-        `answered_s(host)` is when the newest echo request that the host has answered was sent, as
-        for Wiring.tick. Silence counts for nothing while an end's host does not answer, or while
-        this loop was not run in time.
+        The caller calls it every 25 ms or so, and sends an echo request to `hosts_under_test` after
+        the probes. `answered_s(host)` is when the newest echo request that the host has answered
+        was sent, as for `Wiring.tick`. Silence does not count while the host of an end does not
+        answer, nor when this method was called too late.
         """
         settings = self.settings
         if self._last_tick_s is not None and now_s - self._last_tick_s > 2 * settings.probe_s:
@@ -210,7 +211,8 @@ class TreeLiveness:
             probes += self._recovery(now_s)
         probes += self._inquire(now_s, answered_s)
         if self._untold is not None:
-            # What has one cause is found and recovers in pieces: wait for the others.
+            # Things with one cause are found, and recover, one after another. So tell nothing until
+            # all of them are known; otherwise a dead switch would be told as many dead cables.
             first_s, last_s = self._untold
             quiet = not self._inquiries and now_s >= last_s + max(
                 settings.recover_s, self.interval_s / 4
@@ -222,7 +224,7 @@ class TreeLiveness:
     # The ring
 
     def _ring_slice(self, now_s: float) -> list[TreeProbe]:
-        """The next probes of the round: all of it, or as many as `probes_per_s` allows."""
+        """The next probes of the round: all of them, or as many as `probes_per_s` allows."""
         if self._stale:
             for tree in self._stale:
                 self._covers[tree] = self._cover(tree)
@@ -235,7 +237,7 @@ class TreeLiveness:
                 self._round += 1
             tree, a, b = self._ring[self._place]
             self._place += 1
-            senders, receivers = self._known.ends(tree, a, "tx"), self._known.ends(tree, b, "rx")
+            senders, receivers = self._state.ends(tree, a, "tx"), self._state.ends(tree, b, "rx")
             if not senders or not receivers:
                 continue
             turn = self._round + tree
@@ -251,35 +253,42 @@ class TreeLiveness:
         return probes
 
     def _cover(self, tree: int) -> list[tuple[int, int]]:
-        """Pairs of leaves whose live ways cross every link that a live way crosses:
+        """Pairs of leaves whose live paths cross every link that any live path crosses.
 
-        the ring when nothing is dead.
+        When nothing is dead, that is the ring. A ring path over a dead link says nothing about the
+        other links that it crosses, so pairs are added whose paths cross those links and no dead
+        one. Two NICs of a leaf that is alone in its tree probe each other.
         """
-        ways, dead = self._known.of(tree), self._known.dead_in(tree)
-        sources, sinks = self._known.leaves(tree, "tx"), self._known.leaves(tree, "rx")
-        ring = ways.ring(sources & sinks)
-        alone = {leaf for leaf in sources & sinks if ways.joined(leaf, leaf)} - {a for a, _ in ring}
-        pairs = [(leaf, leaf) for leaf in sorted(alone) if len(self._known.nics_at[leaf]) > 1]
+        paths, dead = self._state.paths(tree), self._state.dead_in(tree)
+        sources, sinks = self._state.leaves(tree, "tx"), self._state.leaves(tree, "rx")
+        ring = paths.ring(sources & sinks)
+        alone = {leaf for leaf in sources & sinks if paths.joined(leaf, leaf)} - {
+            a for a, _ in ring
+        }
+        pairs = [(leaf, leaf) for leaf in sorted(alone) if len(self._state.nics_at[leaf]) > 1]
         if not dead and sources == sinks:
             return ring + pairs
         covered: set[int] = set()
         wanted: set[int] = set()
-        for a, b in ways.ring(sources | sinks):
-            way = ways.way(a, b)
-            wanted.update(way)
-            if a in sources and b in sinks and dead.isdisjoint(way):
+        for a, b in paths.ring(sources | sinks):
+            path = paths.path(a, b)
+            wanted.update(path)
+            if a in sources and b in sinks and dead.isdisjoint(path):
                 pairs.append((a, b))
-                covered.update(way)
+                covered.update(path)
         costs = dict.fromkeys(dead, DEAD_COST)
         left = wanted - covered - dead
-        for link, (a, b, cost) in sorted(ways.crossings(left, sources, sinks, costs).items()):
+        for link, (a, b, cost) in sorted(paths.crossings(left, sources, sinks, costs).items()):
             if cost == 0 and link not in covered:
                 pairs.append((a, b))
-                covered.update(ways.way(a, b))
+                covered.update(paths.path(a, b))
         return pairs
 
     def _repeat(self, now_s: float) -> list[TreeProbe]:
-        """Repeat probes that were lost once; those that were lost twice are looked into."""
+        """Repeat the probes that were lost once; begin inquiries into those that were lost twice.
+
+        One loss may be chance, and an inquiry costs many probes.
+        """
         probes = []
         late_s = now_s - self.settings.wait_s - self.lag_s
         silent: dict[int, list[TreeProbe]] = {}
@@ -288,7 +297,7 @@ class TreeLiveness:
             state = self._pending.get(probe)
             if state is None or state.sent_s != sent_s:
                 continue
-            if not self._known.explained(probe):
+            if not self._state.explained(probe):
                 inquiry = self._inquiries.get(probe.tree)
                 if state.tries < 2 or (inquiry is not None and inquiry.turn > 1):
                     state.tries += 1
@@ -306,38 +315,44 @@ class TreeLiveness:
     # Inquiries
 
     def _inquire(self, now_s: float, answered_s: Callable[[str], float]) -> list[TreeProbe]:
+        """Send the probes of all inquiries, and act on the verdicts of those that are over."""
         settings = self.settings
         probes: list[TreeProbe] = []
         calm = [tree for tree in range(self.trees.count) if tree not in self._inquiries]
         for inquiry in list(self._inquiries.values()):
             probes += inquiry.step(
-                self._known, now_s, self.lag_s, calm, settings.probes_per_tick - len(probes)
+                self._state, now_s, self.lag_s, calm, settings.probes_per_tick - len(probes)
             )
             if inquiry.over(now_s, self.lag_s, answered_s):
                 del self._inquiries[inquiry.tree]
-                self._bury(*inquiry.verdict(self._known, self.lag_s), inquiry.tree, now_s)
+                self._mark_dead(*inquiry.verdict(self._state, self.lag_s), inquiry.tree, now_s)
         return probes
 
-    def _bury(
+    def _mark_dead(
         self, links: Collection[int], ports: Collection[End], tree: int, now_s: float
     ) -> None:
-        """An inquiry found these dead."""
+        """An inquiry found these links and ports of the tree dead."""
         self._dead.update({(tree, link): _Dead(now_s) for link in links})
         self._dead_ports.update({(nic, tree, direction): _Dead(now_s) for nic, direction in ports})
         if links or ports:
-            self._turned(tree, now_s)
+            self._changed_in(tree, now_s)
 
     # What is dead
 
     def _recover_interval_s(self) -> float:
-        """Probes over what is dead are no more than a quarter of `probes_per_s`."""
+        """Seconds between probes over one dead thing.
+
+        All of them together are no more than a quarter of `probes_per_s`.
+        """
         count = len(self._dead) + len(self._dead_ports)
         return max(self.settings.recover_s, 4 * count / self.settings.probes_per_s)
 
     def _recovery(self, now_s: float) -> list[TreeProbe]:
-        """A probe over each thing that is dead:
+        """One probe over each link and port that is dead.
 
-        the one that was heard last, or over another way each time.
+        If a probe over it was heard a moment ago, that one is sent again, since several in a row
+        have to be heard. Otherwise the probe takes another path each time: the path itself may
+        cross other dead links.
         """
         interval_s = self._recover_interval_s()
         turn = int(now_s / interval_s)
@@ -348,20 +363,20 @@ class TreeLiveness:
             if (
                 state.probe is not None
                 and state.heard_s >= fresh_s
-                and self._known.can(state.probe)
+                and self._state.can(state.probe)
             ):
                 found[state.probe] = None
             else:
                 wanted.setdefault(tree, []).append(link)
         for tree, links in wanted.items():
-            costs = dict.fromkeys(self._known.dead_in(tree), 1)
-            sources, sinks = self._known.leaves(tree, "tx"), self._known.leaves(tree, "rx")
+            costs = dict.fromkeys(self._state.dead_in(tree), 1)
+            sources, sinks = self._state.leaves(tree, "tx"), self._state.leaves(tree, "rx")
             for a, b, _ in (
-                self._known.of(tree).crossings(links, sources, sinks, costs, turn).values()
+                self._state.paths(tree).crossings(links, sources, sinks, costs, turn).values()
             ):
                 senders, receivers = (
-                    self._known.ends(tree, a, "tx"),
-                    self._known.ends(tree, b, "rx"),
+                    self._state.ends(tree, a, "tx"),
+                    self._state.ends(tree, b, "rx"),
                 )
                 found[
                     TreeProbe(senders[turn % len(senders)], receivers[turn % len(receivers)], tree)
@@ -370,10 +385,10 @@ class TreeLiveness:
             if (
                 state.probe is not None
                 and state.heard_s >= fresh_s
-                and self._known.can(state.probe)
+                and self._state.can(state.probe)
             ):
                 found[state.probe] = None
-            elif nic in self._known.usable:
+            elif nic in self._state.usable:
                 other = self._partner(nic, tree, direction, turn)
                 if other is not None:
                     found[
@@ -384,20 +399,25 @@ class TreeLiveness:
         return list(found)
 
     def _partner(self, nic: NicId, tree: int, direction: Direction, turn: int) -> NicId | None:
-        """A NIC that works in the tree, of the same leaf where there is one, to try the port of
-        another one with.
+        """A NIC with which the dead port of `nic` is tried; None when there is none.
+
+        It works in the tree. It is of the same leaf if that has one, else of a leaf that is reached
+        over live links.
         """
-        leaf, back = self._known.leaf_of[nic], direction == "rx"
+        leaf, back = self._state.leaf_of[nic], direction == "rx"
         far: Direction = "tx" if back else "rx"
-        others = [other for other in self._known.ends(tree, leaf, far) if other != nic]
+        others = [other for other in self._state.ends(tree, leaf, far) if other != nic]
         if not others:
-            for there in sorted(self._known.leaves(tree, far) - {leaf}):
-                if self.way_alive(tree, *((there, leaf) if back else (leaf, there))):
-                    others += self._known.ends(tree, there, far)[:1]
+            for there in sorted(self._state.leaves(tree, far) - {leaf}):
+                if self.path_alive(tree, *((there, leaf) if back else (leaf, there))):
+                    others += self._state.ends(tree, there, far)[:1]
         return others[turn % len(others)] if others else None
 
     def _recovers(self, state: _Dead, probe: TreeProbe, now_s: float) -> bool:
-        """One more was heard; those of the same round count once."""
+        """One more probe over something dead was heard: whether enough were heard in a row.
+
+        Probes of the same round count once; a gap of more than two rounds begins a new row.
+        """
         interval_s = self._recover_interval_s()
         gap_s = now_s - state.heard_s
         if gap_s < interval_s / 2 or now_s < state.since_s + self.lag_s:
@@ -406,17 +426,17 @@ class TreeLiveness:
         state.heard_s, state.probe = now_s, probe
         return state.count >= self.settings.recover_after
 
-    def _turned(self, tree: int, now_s: float) -> None:
-        """Something died or came back."""
-        self._known.set_dead(self._dead, self._dead_ports)
+    def _changed_in(self, tree: int, now_s: float) -> None:
+        """Something died in this tree, or came back."""
+        self._state.set_dead(self._dead, self._dead_ports)
         self._stale.add(tree)
         self.changed = True
         self._untold = (now_s if self._untold is None else self._untold[0], now_s)
 
     def _tell(self) -> None:
-        """Put into words what is different from what was told before."""
+        """Add an event for each element of which something else is wrong than was told before."""
         self._untold = None
-        now = self._known.in_words(self._label)
+        now = self._state.in_words(self._label)
         for element in sorted(self._told.keys() - now.keys()):
             self.events.append(f"{element}: works again")
         for element, text in now.items():
@@ -425,7 +445,7 @@ class TreeLiveness:
         self._told = now
 
     def _forgive(self) -> None:
-        """What was not heard up to now counts for nothing: it is the listener that was late."""
+        """Probes that were not heard up to now do not count: it is this loop that was late."""
         self._pending.clear()
         self._waiting.clear()
         self._inquiries.clear()

@@ -1,7 +1,4 @@
-"""One tree as seen by probes:
-
-the way between two leaves, a ring over all, and which leaves' way crosses a link.
-"""
+"""The paths of one tree: between two leaves, in a ring over all leaves, and over a given link."""
 
 from __future__ import annotations
 
@@ -12,14 +9,15 @@ from ri2n_sdn.vlan.trees import Trees
 __all__ = ["TreePaths"]
 
 _Near = tuple[int, int]
-"""(sum of costs, leaf)."""
+"""(Sum of costs, leaf)."""
 
-_NOBODY: _Near = (1 << 60, -1)
+_NO_LEAF: _Near = (1 << 60, -1)
 
 
 class TreePaths:
-    """Set `number` of the trees in plain lists, which are many times faster than arrays for one
-    way at a time.
+    """Set `number` of the trees, in plain lists.
+
+    Lists are many times faster than arrays when one path at a time is asked for.
     """
 
     def __init__(self, trees: Trees, number: int) -> None:
@@ -44,11 +42,11 @@ class TreePaths:
         self._rank = {switch: rank for rank, switch in enumerate(self._order)}
 
     def joined(self, a: int, b: int) -> bool:
-        """The tree has a way between the two switches."""
+        """Whether the set has a tree with both switches."""
         return self._depth[a] >= 0 and self._root[a] == self._root[b]
 
-    def way(self, a: int, b: int) -> tuple[int, ...]:
-        """The directed links from a to b, which are `joined`, first to last."""
+    def path(self, a: int, b: int) -> tuple[int, ...]:
+        """The directed links of the path from a to b, first to last; the two must be `joined`."""
         up: list[int] = []
         down: list[int] = []
         while a != b:
@@ -61,9 +59,9 @@ class TreePaths:
         return (*up, *reversed(down))
 
     def ring(self, leaves: Iterable[int]) -> list[tuple[int, int]]:
-        """A ring over the leaves of each tree of the set, depth first.
+        """A ring over the leaves of each tree of the set, as pairs (leaf, next leaf), depth first.
 
-        Its ways cross every directed link that lies between any two of the leaves, each exactly
+        Its paths cross every directed link that lies between any two of the leaves, each exactly
         once.
         """
         members: dict[int, list[int]] = {}
@@ -85,12 +83,11 @@ class TreePaths:
         costs: Mapping[int, int],
         turn: int = 0,
     ) -> dict[int, tuple[int, int, int]]:
-        """For each link (a source, a sink, costs): their way crosses it, and as little as possible
-        of what costs.
+        """For each link (source, sink, cost): the cheapest path from a source to a sink over it.
 
-        `costs` are those of directed links, 0 when not named; the link itself is not counted. Links
-        between which and any source or sink there is no way are left out. Among equals another one
-        is taken each `turn`.
+        `costs` are those of directed links, 0 for a link that is not named; the link itself is not
+        counted. A link that no source or no sink is joined with is left out. Among paths of equal
+        cost, another one is taken each `turn`.
         """
         above_of = {}
         for switch in self._order:
@@ -113,16 +110,15 @@ class TreePaths:
     def _nearest(
         self, seeds: Collection[int], costs: Mapping[int, int], turn: int, outward: int
     ) -> tuple[list[_Near], list[_Near]]:
-        """Of each switch the cheapest seed below it (itself included), and the cheapest not below
-        it, from its parent.
+        """By switch: the cheapest seed below it (or itself), and the cheapest of all other seeds.
 
-        Costs are those of the links towards the switch, or with `outward` = 1 of those away from
-        it.
+        The cost of a seed below is that of its path to the switch. The cost of any other seed is
+        that of its path to the switch's parent. Costs are those of the links towards the switch, or
+        with `outward` = 1 of those away from it.
         """
-        below, above = [_NOBODY] * len(self.parent), [_NOBODY] * len(self.parent)
-        candidates: dict[
-            int, list[tuple[int, int, int]]
-        ] = {}  # of each switch: (cost, seed, the child it came by)
+        below, above = [_NO_LEAF] * len(self.parent), [_NO_LEAF] * len(self.parent)
+        # By switch: (cost, seed, the child below which the seed is).
+        candidates: dict[int, list[tuple[int, int, int]]] = {}
         for switch in reversed(self._order):
             near = [(0, switch, -1)] if switch in seeds else []
             for child in self._children[switch]:
@@ -142,7 +138,8 @@ class TreePaths:
             if not near:
                 continue
             best = min(near, key=_cost)
-            second = min((each for each in near if each[2] != best[2]), key=_cost, default=_NOBODY)
+            others = (candidate for candidate in near if candidate[2] != best[2])
+            second = min(others, key=_cost, default=_NO_LEAF)
             for child in self._children[switch]:
                 above[child] = second[:2] if best[2] == child else best[:2]
         return below, above

@@ -1,37 +1,37 @@
-"""What is known of NICs, trees and dead links at one moment:
+"""What is known of NICs, trees and dead links at one moment.
 
-what liveness and its inquiries ask again and again.
+Liveness and its inquiries ask for it again and again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
-from ri2n_sdn.discovery.fault_causes import causes, in_words, vlan_text
+from ri2n_sdn.discovery.fault_causes import find_causes, in_words, vlan_text
+from ri2n_sdn.discovery.nic_state import Direction
 from ri2n_sdn.discovery.tree_paths import TreePaths
 from ri2n_sdn.fabric.model import NicId
 from ri2n_sdn.vlan.trees import Trees
 
-__all__ = ["DEAD_COST", "Direction", "End", "Port", "TreeProbe", "TreeState"]
-
-Direction: TypeAlias = Literal["tx", "rx"]
+__all__ = ["DEAD_COST", "End", "Port", "TreeProbe", "TreeState"]
 
 End: TypeAlias = tuple[NicId, Direction]
+"""One end of a probe: its sender ("tx") or its receiver ("rx")."""
 
 Port: TypeAlias = tuple[NicId, int, Direction]
-"""(NIC, tree, direction)."""
+"""(NIC, tree, direction): what a NIC sends or receives in one VLAN."""
 
 DEAD_COST = 1 << 20
-"""More than any number of suspects on a way (TreePaths.crossings)."""
+"""The cost of a dead link for `TreePaths.crossings`: more than any number of suspects costs."""
 
 
 @dataclass(frozen=True, slots=True)
 class TreeProbe:
-    """A probe to send from NIC `sender` to NIC `target` in VLAN `Trees.vlans[tree]` (tree 0:
+    """A probe to send from NIC `sender` to NIC `target` in VLAN `Trees.vlans[tree]`.
 
-    untagged).
+    In tree 0 it is untagged.
     """
 
     sender: NicId
@@ -40,12 +40,15 @@ class TreeProbe:
 
     @property
     def ends(self) -> tuple[End, End]:
+        """The sender's end and the receiver's."""
         return (self.sender, "tx"), (self.target, "rx")
 
 
 class TreeState:
-    """NICs with their leaves, and what is dead. `nics_at` are the usable NICs of each leaf,
-    sorted.
+    """NICs with their leaves, and what is dead.
+
+    `leaf_of` is the leaf that each NIC is plugged into; `usable` NICs work, and their hosts can be
+    asked; `nics_at` are the usable NICs of each leaf, sorted.
     """
 
     def __init__(self, trees: Trees) -> None:
@@ -53,19 +56,20 @@ class TreeState:
         self.leaf_of: dict[NicId, int] = {}
         self.usable: frozenset[NicId] = frozenset()
         self.nics_at: dict[int, list[NicId]] = {}
-        self._ways: dict[int, TreePaths] = {}
+        self._paths: dict[int, TreePaths] = {}
         self._dead: dict[int, set[int]] = {}
         self._dead_ports: set[Port] = set()
         self._alive: dict[tuple[int, int, int], bool] = {}
 
     def set_nics(self, leaf_of: Mapping[NicId, int], usable: frozenset[NicId]) -> None:
+        """The leaf that each NIC is plugged into, and the NICs that can be asked."""
         self.leaf_of, self.usable = dict(leaf_of), usable
         self.nics_at = {}
         for nic in sorted(usable):
             self.nics_at.setdefault(leaf_of[nic], []).append(nic)
 
     def set_dead(self, dead: Iterable[tuple[int, int]], ports: Iterable[Port]) -> None:
-        """The (tree, directed link) and the ports that are dead."""
+        """Everything that is dead: (tree, directed link) and ports."""
         self._dead, self._dead_ports, self._alive = {}, set(ports), {}
         for tree, link in dead:
             self._dead.setdefault(tree, set()).add(link)
@@ -74,42 +78,46 @@ class TreeState:
         """The dead links of a tree."""
         return self._dead.get(tree, frozenset())
 
-    def of(self, tree: int) -> TreePaths:
-        found = self._ways.get(tree)
-        if found is None:
-            found = self._ways[tree] = TreePaths(self.trees, tree)
-        return found
+    def paths(self, tree: int) -> TreePaths:
+        """The paths of a tree."""
+        paths = self._paths.get(tree)
+        if paths is None:
+            paths = self._paths[tree] = TreePaths(self.trees, tree)
+        return paths
 
-    def way(self, probe: TreeProbe) -> tuple[int, ...]:
+    def path(self, probe: TreeProbe) -> tuple[int, ...]:
         """The directed links that a probe crosses."""
-        return self.of(probe.tree).way(self.leaf_of[probe.sender], self.leaf_of[probe.target])
+        return self.paths(probe.tree).path(self.leaf_of[probe.sender], self.leaf_of[probe.target])
 
-    def way_alive(self, tree: int, a: int, b: int) -> bool:
-        """There is a way from leaf a to leaf b and nothing on it is dead."""
+    def path_alive(self, tree: int, a: int, b: int) -> bool:
+        """Whether there is a path from leaf a to leaf b, and no link of it is dead."""
         dead = self.dead_in(tree)
         if not dead:
-            return self.of(tree).joined(a, b)
+            return self.paths(tree).joined(a, b)
         found = self._alive.get((tree, a, b))
         if found is None:
-            ways = self.of(tree)
-            found = self._alive[tree, a, b] = ways.joined(a, b) and dead.isdisjoint(ways.way(a, b))
+            paths = self.paths(tree)
+            found = self._alive[tree, a, b] = paths.joined(a, b) and dead.isdisjoint(
+                paths.path(a, b)
+            )
         return found
 
     def port_alive(self, nic: NicId, tree: int) -> tuple[bool, bool]:
+        """(Whether the NIC's frames in that tree pass its leaf, whether frames to it do)."""
         return (nic, tree, "tx") not in self._dead_ports, (nic, tree, "rx") not in self._dead_ports
 
     def can(self, probe: TreeProbe) -> bool:
-        """Both NICs are usable."""
+        """Whether the probe can be sent and reported: both its NICs are usable."""
         return probe.sender in self.usable and probe.target in self.usable
 
     def explained(self, probe: TreeProbe) -> bool:
-        """What is known to be dead explains that the probe was lost."""
+        """Whether something that is known to be dead explains that the probe was lost."""
         a, b = self.leaf_of[probe.sender], self.leaf_of[probe.target]
         sends, receives = (
             self.port_alive(probe.sender, probe.tree)[0],
             self.port_alive(probe.target, probe.tree)[1],
         )
-        return not (sends and receives and (a == b or self.way_alive(probe.tree, a, b)))
+        return not (sends and receives and (a == b or self.path_alive(probe.tree, a, b)))
 
     def ends(self, tree: int, leaf: int, direction: Direction) -> list[NicId]:
         """The NICs of a leaf that may send ("tx") or receive ("rx") in the tree."""
@@ -119,23 +127,24 @@ class TreeState:
         return [nic for nic in nics if (nic, tree, direction) not in self._dead_ports]
 
     def leaves(self, tree: int, direction: Direction) -> set[int]:
+        """The leaves with a NIC that may send ("tx") or receive ("rx") in the tree."""
         return {leaf for leaf in self.nics_at if self.ends(tree, leaf, direction)}
 
     def in_words(self, label: Callable[[NicId], str]) -> dict[str, str]:
-        """Each element of which something is dead, and what is wrong with it."""
+        """By name of each element of which something is dead: what is wrong with it."""
         spans: dict[int, set[int]] = {}
 
         def spanned(tree: int) -> set[int]:
             if tree not in spans:
-                ways = self.of(tree)
+                paths = self.paths(tree)
                 spans[tree] = {
-                    link // 2 for a, b in ways.ring(self.nics_at) for link in ways.way(a, b)
+                    link // 2 for a, b in paths.ring(self.nics_at) for link in paths.path(a, b)
                 }
             return spans[tree]
 
         dead = [(tree, link) for tree, links in self._dead.items() for link in links]
         now: dict[str, str] = {}
-        for cause in causes(self.trees, dead, spanned, self.nics_at):
+        for cause in find_causes(self.trees, dead, spanned, self.nics_at):
             element, text = in_words(self.trees, cause)
             now[element] = f"{now[element]}; {text}" if element in now else text
         by_port: dict[tuple[NicId, tuple[bool, bool]], list[int]] = {}

@@ -1,17 +1,16 @@
-"""`ri2n vlan check`: what probes between all NICs say of the switches' ports, cables, VLANs and
-address learning.
+"""`ri2n vlan check`: what probes between all NICs say about the switches.
 
-A probe tells only whether a frame of one VLAN gets from one NIC to another. What arrives exonerates
-all that it crossed by plan; what is left of the ways of those that did not is named. From that
-follows what can be told and what cannot:
+The check finds faults of ports, cables, VLANs and address learning. A probe tells only whether a
+frame of one VLAN gets from one NIC to another. A probe that arrives exonerates all links that its
+planned path crosses; what is left of the paths of the others is named. So:
 
-* A port whose VLAN is missing from one whose cable works in other VLANs: yes. Which end of a cable
-  lacks the VLAN: no.
-* A cable that is cut from one that leads elsewhere: no; two such cables at one switch may be
-  swapped with each other.
-* Cables swapped between ports that carry the same VLANs: not seen, and no harm done.
-* A leaf with a single NIC: not its port from its cable. A NIC that is heard in no VLAN says nothing
-  about switches.
+* The check can tell that one VLAN is missing on a cable that works in other VLANs. It cannot tell
+  which end of the cable lacks it.
+* The check cannot tell a cable that is cut from one that leads elsewhere. Two such cables at one
+  switch may be swapped with each other.
+* The check does not see cables that are swapped between ports with the same VLANs; they do no harm.
+* Where a leaf has a single NIC, the check cannot tell a fault of its port from one of its cable.
+* A NIC that is heard in no VLAN says nothing about switches.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ri2n_sdn.discovery.fault_causes import Cause, causes, vlan_text
+from ri2n_sdn.discovery.fault_causes import Cause, find_causes, vlan_text
 from ri2n_sdn.discovery.tree_liveness import TreeProbe
 from ri2n_sdn.discovery.tree_paths import TreePaths
 from ri2n_sdn.fabric.model import NicId
@@ -38,10 +37,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class LearningStep:
-    """Send a frame from NIC `sender` in a tree's VLAN with that source address, to `target` or to
-    all when None.
+    """A frame to send from NIC `sender` in a tree's VLAN, to address `target` or to all when None.
 
-    The frame must arrive at `expect` unless that is None; source None is the NIC's own address.
+    Its source address is `source`, or the NIC's own when that is None. The frame must arrive at NIC
+    `expect`, unless that is None.
     """
 
     sender: NicId
@@ -53,9 +52,9 @@ class LearningStep:
 
 @dataclass(frozen=True)
 class LearningTest:
-    """Steps, to be done in order, that show whether `switch` keeps addresses per VLAN.
+    """Steps, to be done in order, that show whether `switch` learns addresses per VLAN.
 
-    `others` are on the way too.
+    The frames cross `others`, too; if one of these learns wrongly, the test fails as well.
     """
 
     switch: str
@@ -64,17 +63,19 @@ class LearningTest:
 
 
 def sweep(trees: Trees, leaf_of: Mapping[NicId, int]) -> list[TreeProbe]:
-    """Probes of every NIC in every VLAN, to and from a NIC of its own leaf and one of another
-    leaf.
+    """Probes of every NIC in every VLAN, to and from one NIC of its own leaf and one of another.
+
+    `leaf_of` is the leaf that each NIC is plugged into. Each further NIC of a leaf takes another
+    partner leaf, so that probes cross many cables.
     """
     nics_at = _by_leaf(leaf_of)
     found: dict[TreeProbe, None] = {}
     for tree in range(trees.count):
-        ways = TreePaths(trees, tree)
+        paths = TreePaths(trees, tree)
         rings: dict[int, list[int]] = {}
         for leaf in sorted(nics_at):
-            if ways.joined(leaf, leaf):
-                first = next((other for other in rings if ways.joined(other, leaf)), leaf)
+            if paths.joined(leaf, leaf):
+                first = next((other for other in rings if paths.joined(other, leaf)), leaf)
                 rings.setdefault(first, []).append(leaf)
         for leaves in rings.values():
             for place, leaf in enumerate(leaves):
@@ -99,43 +100,44 @@ def findings(
     heard: Collection[TreeProbe],
     label: Callable[[NicId], str] = "{0[0]}:{0[1]}".format,
 ) -> list[str]:
-    """What is not as it should be, each naming its element; empty when all is well.
+    """Texts that name each element which is not as it should be; none when all is well.
 
-    `sent` are the probes whose hosts at both ends were there to send and report; send each a few
-    times, since one that is lost by chance accuses what it crosses. `label` names a NIC with its
-    switch port, as in `leaf1 port 3 (n3:nic0)`.
+    `sent` are the probes whose two hosts were there to send and report them, `heard` those that
+    arrived at least once. Each should be sent a few times, since a probe that is lost by chance
+    accuses what it crosses. `label` names a NIC with its switch port, as in `leaf1 port 3
+    (n3:nic0)`.
     """
     sent = list(sent)
     heard = frozenset(heard).intersection(sent)
-    every = {tree: TreePaths(trees, tree) for tree in {probe.tree for probe in sent}}
+    paths = {tree: TreePaths(trees, tree) for tree in {probe.tree for probe in sent}}
 
-    def way(probe: TreeProbe) -> tuple[int, ...]:
-        return every[probe.tree].way(leaf_of[probe.sender], leaf_of[probe.target])
+    def path(probe: TreeProbe) -> tuple[int, ...]:
+        return paths[probe.tree].path(leaf_of[probe.sender], leaf_of[probe.target])
 
-    good_links = {(probe.tree, link) for probe in heard for link in way(probe)}
+    good_links = {(probe.tree, link) for probe in heard for link in path(probe)}
     good_tx = {(probe.sender, probe.tree) for probe in heard}
     good_rx = {(probe.target, probe.tree) for probe in heard}
     sends, receives = {nic for nic, _ in good_tx}, {nic for nic, _ in good_rx}
     dead: set[tuple[int, int]] = set()
-    tx: dict[NicId, set[int]] = {}
-    rx: dict[NicId, set[int]] = {}
+    dead_tx: dict[NicId, set[int]] = {}
+    dead_rx: dict[NicId, set[int]] = {}
     lost = [probe for probe in sent if probe not in heard]
     for probe in lost:
         if probe.sender in sends and probe.target in receives:
             dead.update(
-                (probe.tree, link) for link in way(probe) if (probe.tree, link) not in good_links
+                (probe.tree, link) for link in path(probe) if (probe.tree, link) not in good_links
             )
     for probe in lost:
         if probe.sender not in sends or probe.target not in receives:
             continue
-        if not any((probe.tree, link) in dead for link in way(probe)):
+        if not any((probe.tree, link) in dead for link in path(probe)):
             if (probe.sender, probe.tree) not in good_tx:
-                tx.setdefault(probe.sender, set()).add(probe.tree)
+                dead_tx.setdefault(probe.sender, set()).add(probe.tree)
             if (probe.target, probe.tree) not in good_rx:
-                rx.setdefault(probe.target, set()).add(probe.tree)
+                dead_rx.setdefault(probe.target, set()).add(probe.tree)
     spanned: dict[int, set[int]] = {}
     for probe in sent:
-        spanned.setdefault(probe.tree, set()).update(link // 2 for link in way(probe))
+        spanned.setdefault(probe.tree, set()).update(link // 2 for link in path(probe))
     silent = sorted(
         {nic for probe in sent for nic in (probe.sender, probe.target)} - (sends & receives)
     )
@@ -152,35 +154,37 @@ def findings(
         texts.append(
             f"{label(nic)}: {what}, in any VLAN: not plugged in there, or its host's fault"
         )
-    for nic in sorted(tx.keys() | rx.keys()):
-        sent_in, got_in = tx.get(nic, set()), rx.get(nic, set())
-        for which, what in (
-            (sent_in & got_in, "missing"),
-            (sent_in - got_in, "not taken from the host"),
-            (got_in - sent_in, "not given to the host"),
+    for nic in sorted(dead_tx.keys() | dead_rx.keys()):
+        tx_trees, rx_trees = dead_tx.get(nic, set()), dead_rx.get(nic, set())
+        for in_trees, what in (
+            (tx_trees & rx_trees, "missing"),
+            (tx_trees - rx_trees, "not taken from the host"),
+            (rx_trees - tx_trees, "not given to the host"),
         ):
-            if which:
-                vlans = vlan_text(trees.vlans[tree] for tree in which)
-                texts.append(f"{label(nic)}: {vlans} {'are' if len(which) > 1 else 'is'} {what}")
+            if in_trees:
+                vlans = vlan_text(trees.vlans[tree] for tree in in_trees)
+                texts.append(f"{label(nic)}: {vlans} {'are' if len(in_trees) > 1 else 'is'} {what}")
     return texts + _cable_texts(
-        trees, causes(trees, dead, lambda tree: spanned.get(tree, set()), working)
+        trees, find_causes(trees, dead, lambda tree: spanned.get(tree, set()), working)
     )
 
 
 def learning_tests(trees: Trees, leaf_of: Mapping[NicId, int]) -> list[LearningTest]:
-    """For each switch where that can be found out: does it learn addresses for all VLANs together?
+    """Tests that show, where possible, whether a switch learns addresses for all VLANs together.
 
-    NIC A announces an address in VLAN x, NIC B, behind another port, the same one in VLAN y. A
-    frame for it in VLAN x must arrive at A; a switch that learns for all VLANs together sends it
-    towards B, or drops it where it came from there. Leaves need two NICs, others two trees and
-    leaves behind two ports: one that is in one tree does no harm.
+    NIC A announces an address in VLAN x. NIC B, behind another port, announces the same address in
+    VLAN y. A frame to it in VLAN x must arrive at A. A switch that learns for all VLANs together
+    sends it towards B, or drops it when it came from there.
+
+    A leaf can be tested if it has two NICs. Any other switch can be tested if it has leaves behind
+    two ports. A switch that is in one tree only needs no test: it can do no harm.
     """
     nics_at = _by_leaf(leaf_of)
-    ways = [TreePaths(trees, tree) for tree in range(trees.count)]
+    paths = [TreePaths(trees, tree) for tree in range(trees.count)]
     found = []
     for switch, name in enumerate(trees.graph.names):
         mac = f"06:52:49:32:{switch >> 8 & 255:02x}:{switch & 255:02x}"
-        reached = [tree for tree in range(trees.count) if ways[tree].joined(switch, switch)]
+        reached = [tree for tree in range(trees.count) if paths[tree].joined(switch, switch)]
         if len(reached) < 2:
             continue
         at = nics_at.get(switch, [])
@@ -188,7 +192,7 @@ def learning_tests(trees: Trees, leaf_of: Mapping[NicId, int]) -> list[LearningT
             a, b, c = at[0], at[1], at[2] if len(at) > 2 else at[1]
             found.append(LearningTest(name, (), _steps(a, b, c, reached[0], reached[1], mac)))
         elif not at:
-            test = _far_test(trees, ways, nics_at, switch, reached, mac)
+            test = _far_test(trees, paths, nics_at, switch, reached, mac)
             if test is not None:
                 found.append(test)
     return found
@@ -197,10 +201,11 @@ def learning_tests(trees: Trees, leaf_of: Mapping[NicId, int]) -> list[LearningT
 def learning_findings(
     tests: Sequence[LearningTest], arrived: Collection[tuple[int, int]]
 ) -> list[str]:
-    """`arrived` are (test, step) whose frame came to where it was expected. Names the switches that
-    learn wrongly.
+    """Texts that name the switches that learn addresses for all VLANs together.
 
-    Valid only when `findings` are empty: a frame that is lost for another reason looks the same.
+    `arrived` are (number of test, number of step) of the frames that arrived where they should.
+    The texts are valid only when `findings` returns none: a frame that is lost for another reason
+    looks the same.
     """
     failed = [
         test
@@ -231,7 +236,7 @@ def _steps(a: NicId, b: NicId, c: NicId, x: int, y: int, mac: str) -> tuple[Lear
 
 def _far_test(
     trees: Trees,
-    ways: list[TreePaths],
+    paths: list[TreePaths],
     nics_at: Mapping[int, list[NicId]],
     switch: int,
     reached: list[int],
@@ -239,7 +244,11 @@ def _far_test(
 ) -> LearningTest | None:
     """A test of a switch without NICs, from leaves behind different ports of it."""
     behind = [
-        {leaf: ways[tree].way(switch, leaf) for leaf in nics_at if ways[tree].joined(switch, leaf)}
+        {
+            leaf: paths[tree].path(switch, leaf)
+            for leaf in nics_at
+            if paths[tree].joined(switch, leaf)
+        }
         for tree in reached
     ]
     for x, to_x in zip(reached, behind, strict=True):
@@ -254,14 +263,14 @@ def _far_test(
                 crossed = {int(end) for link in (*to_x[a], *to_x[c]) for end in ends[link // 2]} - {
                     switch
                 }
-                others = tuple(trees.graph.names[each] for each in sorted(crossed))
+                others = tuple(trees.graph.names[other] for other in sorted(crossed))
                 nics = nics_at[a][0], nics_at[b][0], nics_at[c][-1]
                 return LearningTest(trees.graph.names[switch], others, _steps(*nics, x, y, mac))
     return None
 
 
 def _cable_texts(trees: Trees, found: list[Cause]) -> list[str]:
-    """Cables of one switch that are dead as a whole may be swapped with each other."""
+    """A text for each cause; two cables of one switch that are dead as a whole may be swapped."""
     texts = []
     dead_at = Counter(
         end for cause in found if _is_cut(cause) for end in trees.graph.ends[cause.cable].tolist()

@@ -20,9 +20,9 @@ from ri2n_sdn.rates.load import link_load
 from ri2n_sdn.vlan.assign import Assignment, assign
 from ri2n_sdn.vlan.demands import estimate_demands
 
-__all__ = ["Adaptive", "AdaptiveSettings", "AdaptiveStep", "PairWays", "Way"]
+__all__ = ["Adaptive", "AdaptiveSettings", "AdaptiveStep", "Candidate", "PairWays"]
 
-Way: TypeAlias = tuple[
+Candidate: TypeAlias = tuple[
     int, tuple[str, ...], bool
 ]  # (VLAN ID, names of the directed links, whether it is alive)
 
@@ -38,7 +38,7 @@ class PairWays:
 
     key: PairKey
     rate_bps: float
-    candidates: tuple[Way, ...]
+    candidates: tuple[Candidate, ...]
     vlan: int | None = None
 
 
@@ -303,7 +303,7 @@ class Adaptive:
         """
         rate = np.fromiter((pair.rate_bps for pair in pairs), dtype=np.float64, count=len(pairs))
         rows = np.arange(len(pairs))
-        way = np.where(used[:, None] >= 0, links[rows, np.maximum(used, 0)], -1)
+        path = np.where(used[:, None] >= 0, links[rows, np.maximum(used, 0)], -1)
         there = vlans >= 0
         base = links[:, 0]
         ends = np.full_like(base, -1)
@@ -311,7 +311,7 @@ class Adaptive:
             link = base[:, place]
             everywhere = ((links == link[:, None, None]).any(axis=2) | ~there).all(axis=1)
             ends[:, place] = np.where(everywhere, link, -1)
-        demand = estimate_demands(rate, way, ends, capacity)
+        demand = estimate_demands(rate, path, ends, capacity)
         known = (self._known.get(pair.key) for pair in pairs)
         old = np.fromiter(
             (k.demand_bps if k else 0.0 for k in known), dtype=np.float64, count=len(pairs)
@@ -339,8 +339,8 @@ def _arrays(
     """VLAN IDs (P, K), link numbers (P, K, L) and whether candidates are alive (P, K)."""
     counts = np.fromiter((len(pair.candidates) for pair in pairs), dtype=np.int64, count=len(pairs))
     given = list(chain.from_iterable(pair.candidates for pair in pairs))
-    ways = [links for _, links, _ in given]
-    lengths = np.fromiter(map(len, ways), dtype=np.int64, count=len(ways))
+    paths = [links for _, links, _ in given]
+    lengths = np.fromiter(map(len, paths), dtype=np.int64, count=len(paths))
     width, length = max(1, int(counts.max(initial=0))), max(1, int(lengths.max(initial=0)))
     shape = (len(pairs), width)
     vlans, alive = np.full(shape, -1, dtype=np.int64), np.zeros(shape, dtype=np.bool_)
@@ -349,7 +349,7 @@ def _arrays(
     vlans[there] = [vlan for vlan, _, _ in given]
     alive[there] = [lives for _, _, lives in given]
     flat = np.full((len(given), length), -1, dtype=np.int64)
-    found = map(index.get, chain.from_iterable(ways), repeat(-1))
+    found = map(index.get, chain.from_iterable(paths), repeat(-1))
     flat[np.arange(length) < lengths[:, None]] = np.fromiter(
         found, dtype=np.int64, count=int(lengths.sum())
     )

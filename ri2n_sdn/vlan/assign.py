@@ -153,26 +153,26 @@ class _State:
         if len(self.valid):
             column = self.valid.argmax(axis=0)
             common = np.where(self.valid.any(axis=0), links[self.rows, column].T, -1)
-            for way in self.free[column, :, self.rows].T:
-                common[common == way] = -1
+            for path in self.free[column, :, self.rows].T:
+                common[common == path] = -1
         self.constant = self._sum(common)
-        self.way = np.full((self.free.shape[1], len(demand)), -1, dtype=np.int64)
+        self.path = np.full((self.free.shape[1], len(demand)), -1, dtype=np.int64)
         self._enter(np.flatnonzero(known), self.choice[known])
         self.utilisation = self.recount()
 
     def recount(self) -> FloatArray:
         """(E + 1,) the utilisations, without what adding and subtracting left behind."""
-        return self.constant + self._sum(self.way)
+        return self.constant + self._sum(self.path)
 
-    def _sum(self, way: IntArray) -> FloatArray:
+    def _sum(self, path: IntArray) -> FloatArray:
         load = np.zeros(len(self.inverse))
-        for link in way:
+        for link in path:
             load += np.bincount(link + 1, weights=self.demand, minlength=len(self.inverse))
         return np.append(load[1:], 0.0) * self.inverse
 
     def _enter(self, some: IntArray, column: IntArray) -> None:
         self.choice[some] = column
-        self.way[:, some] = self.free[column, :, some].T
+        self.path[:, some] = self.free[column, :, some].T
 
     def place(self, turn: int) -> None:
         """Give new pairs, and those whose way is gone, the emptiest of their candidates, the
@@ -211,7 +211,7 @@ class _State:
         since = 0
         while self.rounds > 0:
             self.rounds -= 1
-            own = self.utilisation[self.way].max(axis=0, initial=0.0)
+            own = self.utilisation[self.path].max(axis=0, initial=0.0)
             some = np.flatnonzero(waiting & (own > enough))
             if len(some) > BAND:
                 some = some[np.argpartition(-own[some], BAND)[:BAND]]
@@ -230,9 +230,9 @@ class _State:
             )
             waiting[some[~gaining]] = False
             order = np.flatnonzero(gaining)[np.lexsort((best[gaining], -own[some[gaining]]))]
-            way = self.way[:, some[order]]
+            path = self.path[:, some[order]]
             fullest = (
-                way[self.utilisation[way].argmax(axis=0), np.arange(len(order))]
+                path[self.utilisation[path].argmax(axis=0), np.arange(len(order))]
                 if len(order)
                 else order
             )
@@ -246,14 +246,14 @@ class _State:
         """(P,) not so small, among those on their fullest link, that moving them would only make
         work.
         """
-        step = self.demand * self.inverse[self.way]
+        step = self.demand * self.inverse[self.path]
         squares, sums = np.zeros((2, len(self.inverse)))
-        for link, part in zip(self.way, step, strict=True):
+        for link, part in zip(self.path, step, strict=True):
             squares += np.bincount(link + 1, part * part, minlength=len(self.inverse))
             sums += np.bincount(link + 1, part, minlength=len(self.inverse))
         mean = np.divide(squares, sums, out=np.zeros_like(squares), where=sums > 0.0)
-        place = self.utilisation[self.way].argmax(axis=0)
-        fullest = self.way[place, self.rows]
+        place = self.utilisation[self.path].argmax(axis=0)
+        fullest = self.path[place, self.rows]
         return np.asarray(
             self.decided & (step[place, self.rows] >= SMALL * mean[fullest + 1]), dtype=np.bool_
         )
@@ -274,7 +274,7 @@ class _State:
             some = some[self.valid[home[some], some]] if len(some) else some
             if not len(some):
                 break
-            own = self.utilisation[self.way[:, some]].max(axis=0, initial=0.0)
+            own = self.utilisation[self.path[:, some]].max(axis=0, initial=0.0)
             back = self._after_moving(some)[home[some], np.arange(len(some))]
             kept = back <= own + 1e-9
             some = some[kept][np.argsort(back[kept], kind="stable")]
@@ -314,8 +314,8 @@ class _State:
         its links.
         """
         most, total = np.zeros((2, len(self.valid), len(some)))
-        for column, way in enumerate(self.free[:, :, some]):
-            for link in way:
+        for column, path in enumerate(self.free[:, :, some]):
+            for link in path:
                 level = self.utilisation[link] + self.demand[some] * self.inverse[link]
                 np.maximum(most[column], level, out=most[column])
                 total[column] += level
@@ -327,9 +327,9 @@ class _State:
         Inf: no candidate.
         """
         most = np.zeros((len(self.valid), len(some)))
-        present = self.way[:, some]
-        for column, way in enumerate(self.free[:, :, some]):
-            for link in way:
+        present = self.path[:, some]
+        for column, path in enumerate(self.free[:, :, some]):
+            for link in path:
                 step = self.demand[some] * self.inverse[link]
                 for kept in present:
                     step[link == kept] = 0.0
@@ -345,7 +345,7 @@ class _State:
         for _ in range(PASSES):
             if not len(some):
                 break
-            old = self.way[:, some]
+            old = self.path[:, some]
             fullest = old[self.utilisation[old].argmax(axis=0), np.arange(len(some))]
             new = self.free[column, :, some].T
             for kept in old:
@@ -370,8 +370,8 @@ class _State:
         return moved
 
     def _add(self, some: IntArray, sign: float) -> None:
-        way = self.way[:, some]
-        np.add.at(self.utilisation, way, sign * self.demand[some] * self.inverse[way])
+        path = self.path[:, some]
+        np.add.at(self.utilisation, path, sign * self.demand[some] * self.inverse[path])
 
 
 def _without_common(links: IntArray, valid: BoolArray) -> IntArray:
@@ -387,7 +387,7 @@ def _without_common(links: IntArray, valid: BoolArray) -> IntArray:
         for column in range(width):
             common &= (links[column] == link).any(axis=0) | ~valid[column]
         link[~common] = -2
-        for way in result:
-            way[way == link] = -1
+        for path in result:
+            path[path == link] = -1
     used = (result >= 0).any(axis=(0, 2))
     return np.ascontiguousarray(result[:, used]) if used.any() else result[:, :1]

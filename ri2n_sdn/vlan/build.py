@@ -149,7 +149,7 @@ def _network(
         found = _levelled(graph, level, leaves)
         if found is not None:
             above, roots = found
-            order = _differing(_ways_up(graph, above, level, leaves), min(most, len(roots)))
+            order = _differing(_paths_up(graph, above, level, leaves), min(most, len(roots)))
             return above[order], roots[order]
     return _unlevelled(graph, switches, here & leaf, most)
 
@@ -259,7 +259,7 @@ def _tree_below(
     return above
 
 
-def _ways_up(
+def _paths_up(
     graph: SwitchGraph, above: Int32Array, level: Int32Array, leaves: NDArray[np.int64]
 ) -> Int32Array:
     """(T, N) the cables from some leaves up to the root, the same places in every tree, -1 at
@@ -267,25 +267,25 @@ def _ways_up(
     """
     some = leaves[:: -(-len(leaves) // MAX_SAMPLES)]
     at = np.broadcast_to(some, (len(above), len(some)))
-    ways = []
+    paths = []
     for _ in range(int(level.max())):
         cable = np.take_along_axis(above, at, axis=1)
-        ways.append(cable)
+        paths.append(cable)
         at = np.where(cable >= 0, graph.ends[cable].sum(axis=2) - at, at)
-    return np.concatenate(ways, axis=1)
+    return np.concatenate(paths, axis=1)
 
 
-def _differing(ways: Int32Array, count: int) -> list[int]:
+def _differing(paths: Int32Array, count: int) -> list[int]:
     """`count` of the trees with these ways (T, N), in order: each shares as little as possible with
     all before it.
 
     Among equals it is the one that shares least with the last few. Sharing is counted in cables of
     ways: every level of a fat tree counts the same, however many cables it has.
     """
-    shared, lately = np.zeros(len(ways)), np.zeros(len(ways))
+    shared, lately = np.zeros(len(paths)), np.zeros(len(paths))
     order = [0]
     while len(order) < count:
-        alike = ((ways == ways[order[-1]]) & (ways >= 0)).sum(axis=1)
+        alike = ((paths == paths[order[-1]]) & (paths >= 0)).sum(axis=1)
         shared += alike
         lately = lately / 2 + alike
         shared[order[-1]] = np.inf

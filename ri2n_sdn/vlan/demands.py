@@ -25,7 +25,7 @@ GROWTH = 2.0  # ... this multiple of its rate; one below has what it wants
 
 
 def estimate_demands(
-    rate_bps: FloatArray, way: IntArray, ends: IntArray, capacity_bps: FloatArray
+    rate_bps: FloatArray, path: IntArray, ends: IntArray, capacity_bps: FloatArray
 ) -> FloatArray:
     """(P,) bit/s that each pair would send if only the links of its hosts limited it.
 
@@ -37,13 +37,13 @@ def estimate_demands(
     """
     rate = np.maximum(np.nan_to_num(rate_bps, posinf=0.0), 0.0)
     capacity = np.append(np.asarray(capacity_bps, dtype=np.float64), np.inf)
-    load, squares = (link_load(each, way, len(capacity)) for each in (rate, rate * rate))
+    load, squares = (link_load(each, path, len(capacity)) for each in (rate, rate * rate))
     typical = np.divide(squares, load, out=np.zeros_like(load), where=load > 0.0)
     full = load >= FULL * capacity
     # The fullest links hold a pair back the most, so the lowest of the typical rates on full links
     # is what counts.
     typical[~full] = np.inf
-    level = typical[way].min(axis=1, initial=np.inf)
+    level = typical[path].min(axis=1, initial=np.inf)
     elastic = np.isfinite(level) & (rate >= ELASTIC * level) & (rate > 0.0)
     growing = np.isfinite(level) & ~elastic & (rate >= GROWING * level)
     want = np.where(elastic, np.inf, np.where(growing, GROWTH, 1.0) * rate)

@@ -57,7 +57,7 @@ class Chains:
         self.choice: list[int] = choice.tolist()
         self.settled: list[bool] = settled.tolist()
         self.utilisation: list[float] = utilisation.tolist()
-        self._ways: dict[int, list[tuple[int, ...]]] = {}
+        self._paths: dict[int, list[tuple[int, ...]]] = {}
         self._tree_of: dict[int, list[int]] = {}
         chosen = np.where(
             choice[:, None] >= 0, links[np.arange(len(choice)), np.maximum(choice, 0)], -1
@@ -237,9 +237,9 @@ class Chains:
                 continue
             step = self._demand[pair] * self._inverse[link]
             self._effort -= 1
-            for column, way in enumerate(self._of(pair)):
+            for column, path in enumerate(self._of(pair)):
                 tree = self._tree_of[pair][column]
-                if tree < 0 or (trees is not None and tree not in trees) or link in way:
+                if tree < 0 or (trees is not None and tree not in trees) or link in path:
                     continue
                 harm, _ = self._after(pair, column, limit)
                 key = (harm + max(0.0, excess - step), self._demand[pair], pair, column)
@@ -268,28 +268,28 @@ class Chains:
 
     def _like(self, pair: int, column: int) -> frozenset[int]:
         """The VLANs of those candidates of a pair that share a link with this one."""
-        way = set(self._of(pair)[column])
+        path = set(self._of(pair)[column])
         return frozenset(
             tree
             for tree, other in zip(self._tree(pair), self._of(pair), strict=True)
-            if tree >= 0 and not way.isdisjoint(other)
+            if tree >= 0 and not path.isdisjoint(other)
         )
 
     def _others(self, pair: int, link: int) -> Iterator[int]:
         """The columns of a pair whose ways avoid the link."""
-        for column, way in enumerate(self._of(pair)):
-            if self._tree_of[pair][column] >= 0 and link not in way:
+        for column, path in enumerate(self._of(pair)):
+            if self._tree_of[pair][column] >= 0 and link not in path:
                 yield column
 
     def _of(self, pair: int) -> list[tuple[int, ...]]:
         """The ways of a pair by column."""
-        ways = self._ways.get(pair)
-        if ways is None:
+        paths = self._paths.get(pair)
+        if paths is None:
             self._effort -= 1
-            ways = [tuple(e for e in way if e >= 0) for way in self._links[pair].tolist()]
-            self._ways[pair] = ways
+            paths = [tuple(e for e in path if e >= 0) for path in self._links[pair].tolist()]
+            self._paths[pair] = paths
             self._tree_of[pair] = self._trees[pair].tolist()
-        return ways
+        return paths
 
     def _tree(self, pair: int) -> list[int]:
         self._of(pair)
@@ -306,11 +306,11 @@ class Chains:
         return members
 
     def _move(self, pair: int, column: int) -> None:
-        ways, demand = self._of(pair), self._demand[pair]
-        for link in ways[self.choice[pair]]:
+        paths, demand = self._of(pair), self._demand[pair]
+        for link in paths[self.choice[pair]]:
             del self._on(link)[pair]
             self.utilisation[link] -= demand * self._inverse[link]
-        for link in ways[column]:
+        for link in paths[column]:
             self._on(link)[pair] = None
             self.utilisation[link] += demand * self._inverse[link]
         self.choice[pair] = column

@@ -19,7 +19,7 @@ from ri2n_sdn.vlan.macs import MacCount, mac_entries
 from ri2n_sdn.vlan.tables import width
 from ri2n_sdn.vlan.trees import Int32Array, Trees
 
-__all__ = ["NetworkPlan", "Plan", "longest_ways", "make_plan"]
+__all__ = ["NetworkPlan", "Plan", "longest_paths", "make_plan"]
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def make_plan(source: Topology | Generated, spec: VlanSpec | None = None) -> Pla
     trees = build_trees(graph, np.unique(leaf).tolist(), spec)
     per_pair, macs = _fitting(trees, leaf, host, managed, spec)
     level, levelled = switch_levels(graph, np.unique(leaf).tolist())
-    longest = longest_ways(trees, leaf)
+    longest = longest_paths(trees, leaf)
     networks = []
     notes = []
     for network in np.unique(graph.component[leaf]).tolist():
@@ -115,7 +115,7 @@ def make_plan(source: Topology | Generated, spec: VlanSpec | None = None) -> Pla
     )
 
 
-def longest_ways(trees: Trees, leaf: Int32Array) -> Int32Array:
+def longest_paths(trees: Trees, leaf: Int32Array) -> Int32Array:
     """(T, networks) cables on the longest way between two leaves in each tree, 0 where a network
     has no such tree.
 

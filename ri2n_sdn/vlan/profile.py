@@ -36,11 +36,11 @@ def profile_trees(
     a, b = (np.array([leaf_of[pair[side]] for pair in pairs], dtype=np.int64) for side in (0, 1))
     found = candidates(trees, one, other, a, b, "profile", per_pair).astype(np.int64)
     row, column = np.nonzero(found >= 0)
-    ways = trees.links(
+    paths = trees.links(
         found[row, column].astype(np.int32), a[row].astype(np.int32), b[row].astype(np.int32)
     )
-    links = np.full((*found.shape, ways.shape[1]), -1, dtype=np.int64)
-    links[row, column] = ways
+    links = np.full((*found.shape, paths.shape[1]), -1, dtype=np.int64)
+    links[row, column] = paths
     chosen = profile_choice(
         known, found, links, np.repeat(trees.graph.rate_bps, 2).astype(np.float64)
     )

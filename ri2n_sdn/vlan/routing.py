@@ -47,7 +47,7 @@ class VlanRouting:
     candidates: Candidates
     networks: Mapping[str, tuple[str, ...]]
     dead: DeadParts = DeadParts()
-    _ways: dict[tuple[int, int, int], Route] = field(default_factory=dict)
+    _paths: dict[tuple[int, int, int], Route] = field(default_factory=dict)
 
     def routes(self, own: Nic, peer: Nic) -> tuple[Route, ...]:
         """Ways from NIC to NIC of one network, in order of the trees.
@@ -71,12 +71,12 @@ class VlanRouting:
         return tuple(route for _, route in sorted(found.items()) if route is not None)
 
     def _route(self, tree: int, own: Nic, peer: Nic, a: int, b: int) -> Route | None:
-        way = self._way(tree, a, b)
-        if way is not None and (
+        path = self._path(tree, a, b)
+        if path is not None and (
             (own.id, tree) in self.dead.sending or (peer.id, tree) in self.dead.receiving
         ):
-            return replace(way, alive=False)
-        return way
+            return replace(path, alive=False)
+        return path
 
     def capacities_bps(self) -> Mapping[str, float]:
         """The rate of every directed link between switches."""
@@ -136,21 +136,21 @@ class VlanRouting:
         chosen = (best,) if second is None else (best, second)
         return tuple(tag_of(self.trees, tree) for tree in chosen)
 
-    def _way(self, tree: int, a: int, b: int) -> Route | None:
+    def _path(self, tree: int, a: int, b: int) -> Route | None:
         key = (tree, a, b)
-        if key not in self._ways:
+        if key not in self._paths:
             trees = self.trees
             if trees.depth[tree, a] < 0 or trees.root[tree, a] != trees.root[tree, b]:
                 return None
-            links = trees.way(tree, a, b)
+            links = trees.path(tree, a, b)
             rates = [int(trees.graph.rate_bps[link // 2]) for link in links]
-            self._ways[key] = Route(
+            self._paths[key] = Route(
                 tag_of(trees, tree),
                 tuple(trees.graph.link_name(link) for link in links),
                 not any((tree, link) in self.dead.links for link in links),
                 min(rates, default=None),
             )
-        return self._ways[key]
+        return self._paths[key]
 
 
 def networks_of(trees: Trees, switches: Collection[str]) -> dict[str, tuple[str, ...]]:

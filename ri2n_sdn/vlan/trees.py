@@ -86,7 +86,7 @@ class Trees:
                 end[where] = self.parent[tree[where], end[where]]
         return result[:, : int(filled.max(initial=0))]
 
-    def way(self, tree: int, a: int, b: int) -> tuple[int, ...]:
+    def path(self, tree: int, a: int, b: int) -> tuple[int, ...]:
         """The directed links from switch a to switch b in one tree, first to last.
 
         ValueError when there is no way.

@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ri2n_sdn.discovery.nic_state import Direction
 from ri2n_sdn.discovery.tree_inquiry import TreeInquiry
-from ri2n_sdn.discovery.tree_liveness import Direction, LivenessSettings, TreeLiveness, TreeProbe
+from ri2n_sdn.discovery.tree_liveness import LivenessSettings, TreeLiveness, TreeProbe
 from ri2n_sdn.discovery.tree_state import TreeState
 from ri2n_sdn.fabric.model import NicId
 from tests.unit.vlan import worlds
-from tests.unit.vlan.worlds import FABRICS, Fabric, ways_of
+from tests.unit.vlan.worlds import FABRICS, Fabric, paths_of
 
 TICK_S = 0.025
 Port = tuple[NicId, int, Direction]
@@ -97,12 +98,12 @@ class World:
         self.reports.append((max(self.now_s, *late_s) + self.delay_s, probe))
 
     def works(self, tree: int, a: int, b: int) -> bool:
-        ways = ways_of(self.trees, tree)
-        if not ways.joined(a, b):
+        paths = paths_of(self.trees, tree)
+        if not paths.joined(a, b):
             return False
-        way = ways.way(a, b)
-        crossed = {a, b} | {int(end) for link in way for end in self.trees.graph.ends[link // 2]}
-        return not crossed & self.broken and not any((tree, link) in self.cut for link in way)
+        path = paths.path(a, b)
+        crossed = {a, b} | {int(end) for link in path for end in self.trees.graph.ends[link // 2]}
+        return not crossed & self.broken and not any((tree, link) in self.cut for link in path)
 
     def pairs(self) -> Iterable[tuple[int, int, int]]:
         leaves = sorted(set(self.fabric.leaf_of.values()) - self.broken)
@@ -117,7 +118,7 @@ class World:
             f"{names[a]} to {names[b]} in tree {tree} "
             f"{'works' if self.works(tree, a, b) else 'is dead'}"
             for tree, a, b in self.pairs()
-            if self.liveness.way_alive(tree, a, b) != self.works(tree, a, b)
+            if self.liveness.path_alive(tree, a, b) != self.works(tree, a, b)
         ]
         return found + [f"port {port}" for port in sorted(self.missing ^ self.liveness.dead_ports)]
 
@@ -160,7 +161,7 @@ def test_a_dead_upper_switch_is_known_within_six_tenths_of_a_second_whenever_it_
         world.run(step * TICK_S)
         world.broken.add(world.fabric.switch("up2"))
         assert until_right(world, 0.6) <= 0.6
-        assert not any(world.liveness.way_alive(1, a, b) for _, a, b in world.pairs())
+        assert not any(world.liveness.path_alive(1, a, b) for _, a, b in world.pairs())
         world.run(0.5)
         assert world.log == ["up2: is dead"]
         world.heal()
@@ -242,7 +243,9 @@ def test_events_name_the_cause() -> None:
     world.run(2.0)
     world.log.clear()
     world.cut_cable("mid1", "leaf1", both=False)
-    world.missing = {(("h05", 1), tree, way) for tree in (0, 1, 2) for way in ("tx", "rx")}
+    world.missing = {
+        (("h05", 1), tree, direction) for tree in (0, 1, 2) for direction in ("tx", "rx")
+    }
     world.run(1.5)
     assert sorted(world.log) == [
         "h05:1 on leaf3, VLANs 101 to 103: does not work",
@@ -262,8 +265,8 @@ def test_a_switch_all_of_whose_cables_are_dead_is_not_dead_itself_while_its_own_
 def test_networks_that_share_vlans_do_not_disturb_each_other() -> None:
     world = settled(FABRICS["forest"])
     a, b = world.fabric.switch("b1"), world.fabric.switch("b2")
-    assert not world.liveness.way_alive(2, a, b)  # the set has no tree there
-    assert not world.liveness.way_alive(0, a, world.fabric.switch("a1"))
+    assert not world.liveness.path_alive(2, a, b)  # the set has no tree there
+    assert not world.liveness.path_alive(0, a, world.fabric.switch("a1"))
     world.broken.add(world.fabric.switch("v1"))
     world.run(1.0)
     assert not world.wrong()
@@ -388,7 +391,7 @@ def test_a_nic_that_works_in_no_vlan_is_none_of_the_trees_business() -> None:
         world.broken.add(world.fabric.switch("up1"))
         world.run(1.0)
         alive = {int(leaf) for nic, leaf in world.fabric.leaf_of.items() if nic != ("h01", 1)}
-        assert not any(world.liveness.way_alive(0, a, b) for a, b in permutations(alive, 2))
+        assert not any(world.liveness.path_alive(0, a, b) for a, b in permutations(alive, 2))
 
 
 @pytest.mark.parametrize("hears", [True, False])
@@ -484,7 +487,7 @@ def test_a_vlan_that_a_whole_leaf_lacks_is_no_vlan_of_its_cable() -> None:
     nics = [
         nic for nic, leaf in world.fabric.leaf_of.items() if leaf == world.fabric.switch("leaf2")
     ]
-    world.missing = {(nic, 1, way) for nic in nics[1:] for way in ("tx", "rx")}
+    world.missing = {(nic, 1, direction) for nic in nics[1:] for direction in ("tx", "rx")}
     world.run(4.0)
     assert not world.wrong()
 
@@ -497,7 +500,7 @@ def test_a_switch_that_flaps_comes_back_when_it_is_steady() -> None:
         world.run(0.5)
         world.broken.clear()
         world.run(0.3)
-    assert not world.liveness.way_alive(0, 0, world.fabric.switch("leaf2"))
+    assert not world.liveness.path_alive(0, 0, world.fabric.switch("leaf2"))
     world.run(2.0)
     assert not world.wrong()
 
@@ -531,10 +534,10 @@ def test_probes_from_before_a_links_death_that_are_read_late_do_not_bring_it_bac
 
     world.liveness.lag_s = 1.0
     hear_three()
-    assert not world.liveness.way_alive(0, first, second), "they were sent up to a second ago"
+    assert not world.liveness.path_alive(0, first, second), "they were sent up to a second ago"
     world.run(0.5)
     hear_three()
-    assert world.liveness.way_alive(0, first, second), "these were sent since"
+    assert world.liveness.path_alive(0, first, second), "these were sent since"
 
 
 def test_every_nic_is_tried_in_every_vlan() -> None:

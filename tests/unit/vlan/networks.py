@@ -36,7 +36,7 @@ class Network:
     leaf: tuple[int, ...]
     capacity: FloatArray
 
-    def ways(self, pairs: Sequence[tuple[int, int]]) -> tuple[IntArray, IntArray]:
+    def paths(self, pairs: Sequence[tuple[int, int]]) -> tuple[IntArray, IntArray]:
         """Candidates (P, T) and links (P, T, L) of pairs of hosts."""
         count = self.trees.count
         tree = np.tile(np.arange(count, dtype=np.int32), len(pairs))
@@ -70,7 +70,7 @@ class Network:
     ) -> list[PairWays]:
         """Pairs of hosts as `Adaptive` reads them; the VLANs `dead` are so for everybody."""
         names = self.names
-        _, links = self.ways(pairs)
+        _, links = self.paths(pairs)
         return [
             PairWays(
                 key(a, b),

@@ -27,7 +27,7 @@ Pairs = Sequence[tuple[int, int]]
 
 
 def chosen_links(network: Network, pairs: Pairs, vlan: dict[PairKey, int]) -> IntArray:
-    _, links = network.ways(pairs)
+    _, links = network.paths(pairs)
     return np.array([links[row, vlan[key(a, b)] - 1] for row, (a, b) in enumerate(pairs)])
 
 
@@ -40,7 +40,7 @@ def elastic_rates(network: Network, pairs: Pairs, vlan: dict[PairKey, int]) -> F
 
 def alone(network: Network, pairs: Pairs) -> FloatArray:
     """What they would get if only their hosts' links were in the way."""
-    _, links = network.ways(pairs)
+    _, links = network.paths(pairs)
     ends = np.where(links[:, 0] >= 2 * len(network.trees.graph.ends), links[:, 0], -1)
     return fair_rates(np.full(len(pairs), np.inf), ends, network.capacity)
 
@@ -84,8 +84,8 @@ def test_any_permutation_from_any_start_settles_at_full_rate(
         rates = elastic_rates(VBFT44, pairs, vlan)
         assert step < 3 or rates == pytest.approx(alone(VBFT44, pairs))
         noisy = rates * random.uniform(0.9, 1.1, len(rates))
-        ways = VBFT44.pair_ways(pairs, noisy.tolist())
-        given_pairs = [PairWays(p.key, p.rate_bps, p.candidates, vlan[p.key]) for p in ways]
+        paths = VBFT44.pair_ways(pairs, noisy.tolist())
+        given_pairs = [PairWays(p.key, p.rate_bps, p.candidates, vlan[p.key]) for p in paths]
         decision = adaptive.step(2.0 * step, given_pairs, VBFT44.by_name)
         assert step < 3 or decision.moved == ()
         vlan = decision.vlan
@@ -95,8 +95,8 @@ def test_pairs_that_send_little_stay_where_they_are() -> None:
     pairs = [(0, 4), (1, 5), (2, 6)]
     adaptive = Adaptive()
     for step in range(5):
-        ways = VBFT44.pair_ways(pairs, [0.1 * RATE, 0.2 * RATE, 0.0])
-        given_pairs = [PairWays(p.key, p.rate_bps, p.candidates, 3) for p in ways]
+        paths = VBFT44.pair_ways(pairs, [0.1 * RATE, 0.2 * RATE, 0.0])
+        given_pairs = [PairWays(p.key, p.rate_bps, p.candidates, 3) for p in paths]
         decision = adaptive.step(float(step), given_pairs, VBFT44.by_name)
         assert decision.vlan == {key(a, b): 3 for a, b in pairs}
         assert decision.moved == ()
@@ -122,9 +122,9 @@ def test_a_dead_upper_switch_is_left_at_once_and_by_its_own_pairs_only() -> None
 
 def test_the_log_says_which_link_is_fullest() -> None:
     pairs = [(0, 4), (1, 5)]
-    ways = VBFT44.pair_ways(pairs, [RATE / 2] * 2)
+    paths = VBFT44.pair_ways(pairs, [RATE / 2] * 2)
     decision = Adaptive().step(
-        0.0, [PairWays(p.key, p.rate_bps, p.candidates, 2) for p in ways], VBFT44.by_name
+        0.0, [PairWays(p.key, p.rate_bps, p.candidates, 2) for p in paths], VBFT44.by_name
     )
     assert decision.fullest_before == pytest.approx(2.0)
     assert decision.fullest_after == pytest.approx(1.0)
@@ -135,11 +135,11 @@ def test_the_log_says_which_link_is_fullest() -> None:
 def test_programs_tables_hold_while_they_are_set() -> None:
     pairs = [(0, 4), (1, 5), (2, 6)]
     adaptive = Adaptive(vlans=VBFT44.trees.vlans)
-    ways = VBFT44.pair_ways(pairs, [RATE / 3] * 3)
+    paths = VBFT44.pair_ways(pairs, [RATE / 3] * 3)
     now = iter(range(100))
 
     def step() -> dict[PairKey, int]:
-        return adaptive.step(float(next(now)), ways, VBFT44.by_name).vlan
+        return adaptive.step(float(next(now)), paths, VBFT44.by_name).vlan
 
     own = step()
     assert len(set(own.values())) == 3
@@ -163,12 +163,12 @@ def test_programs_tables_hold_while_they_are_set() -> None:
 
 def test_a_pair_goes_back_once_when_its_table_is_cleared() -> None:
     adaptive = Adaptive(vlans=VBFT44.trees.vlans)
-    ways = VBFT44.pair_ways([(0, 4)], [RATE])
-    own = adaptive.step(0.0, ways, VBFT44.by_name).vlan[key(0, 4)]
+    paths = VBFT44.pair_ways([(0, 4)], [RATE])
+    own = adaptive.step(0.0, paths, VBFT44.by_name).vlan[key(0, 4)]
     adaptive.set_table("job", {key(0, 4): own % 4 + 1})
-    assert adaptive.step(1.0, ways, VBFT44.by_name).moved == (key(0, 4),)
+    assert adaptive.step(1.0, paths, VBFT44.by_name).moved == (key(0, 4),)
     adaptive.clear_table("job")
-    back, after = (adaptive.step(now_s, ways, VBFT44.by_name) for now_s in (2.0, 3.0))
+    back, after = (adaptive.step(now_s, paths, VBFT44.by_name) for now_s in (2.0, 3.0))
     assert back.vlan == after.vlan == {key(0, 4): own}
     assert back.moved == (key(0, 4),) and after.moved == ()
 
@@ -227,20 +227,20 @@ def test_pairs_with_few_or_unknown_links_and_vlans() -> None:
 def test_an_elastic_pair_on_a_shared_uplink_is_seen_as_wanting_its_hosts_rate() -> None:
     pairs = [(0, 4), (1, 5), (2, 5)]
     vlan = {key(0, 4): 1, key(1, 5): 1, key(2, 5): 2}
-    way = chosen_links(VBFT44, pairs, vlan)
-    ends = np.where(way >= 2 * len(VBFT44.trees.graph.ends), way, -1)
+    path = chosen_links(VBFT44, pairs, vlan)
+    ends = np.where(path >= 2 * len(VBFT44.trees.graph.ends), path, -1)
     rate = np.array([0.5, 0.5, 0.5]) * RATE
-    assert estimate_demands(rate, way, ends, VBFT44.capacity) == pytest.approx(
+    assert estimate_demands(rate, path, ends, VBFT44.capacity) == pytest.approx(
         np.array([1.0, 0.5, 0.5]) * RATE
     )
     calm = np.array([0.2, 0.1, 0.3]) * RATE
-    assert estimate_demands(calm, way, ends, VBFT44.capacity) == pytest.approx(calm)
+    assert estimate_demands(calm, path, ends, VBFT44.capacity) == pytest.approx(calm)
     beside_a_stronger_one = np.array([0.85, 0.1, 0.3]) * RATE
-    assert estimate_demands(beside_a_stronger_one, way, ends, VBFT44.capacity) == pytest.approx(
+    assert estimate_demands(beside_a_stronger_one, path, ends, VBFT44.capacity) == pytest.approx(
         np.array([1.0, 0.2, 0.3]) * RATE
     )
     just_a_ping = np.array([0.99, 0.0001, 0.3]) * RATE
-    assert estimate_demands(just_a_ping, way, ends, VBFT44.capacity)[1] == pytest.approx(
+    assert estimate_demands(just_a_ping, path, ends, VBFT44.capacity)[1] == pytest.approx(
         0.0001 * RATE
     )
 
@@ -248,10 +248,10 @@ def test_an_elastic_pair_on_a_shared_uplink_is_seen_as_wanting_its_hosts_rate() 
 def test_a_pair_that_sends_more_than_its_fair_share_is_seen_as_wanting_no_less() -> None:
     """Both fill the link of the host that they send to."""
     pairs = [(1, 5), (2, 5)]
-    way = chosen_links(VBFT44, pairs, {key(1, 5): 1, key(2, 5): 2})
-    ends = np.where(way >= 2 * len(VBFT44.trees.graph.ends), way, -1)
+    path = chosen_links(VBFT44, pairs, {key(1, 5): 1, key(2, 5): 2})
+    ends = np.where(path >= 2 * len(VBFT44.trees.graph.ends), path, -1)
     rate = np.array([0.65, 0.35]) * RATE
-    assert estimate_demands(rate, way, ends, VBFT44.capacity) == pytest.approx(
+    assert estimate_demands(rate, path, ends, VBFT44.capacity) == pytest.approx(
         np.array([0.65, 0.5]) * RATE
     )
 
@@ -261,10 +261,10 @@ def test_a_pair_that_is_held_down_is_seen_as_wanting_no_less_than_it_sends() -> 
     own, want to fill.
     """
     capacity = np.array([1.0, 1.0, 1.0, 0.5]) * RATE
-    way = np.array([[0, 1], [0, 2]] + [[3, 1]] * 4)
+    path = np.array([[0, 1], [0, 2]] + [[3, 1]] * 4)
     ends = np.array([[1], [2]] + [[1]] * 4)
     rate = np.array([0.28, 0.72] + [0.12] * 4) * RATE
-    want = estimate_demands(rate, way, ends, capacity)
+    want = estimate_demands(rate, path, ends, capacity)
     assert want == pytest.approx(np.array([0.28, 1.0] + [0.2] * 4) * RATE)
 
 
@@ -283,9 +283,9 @@ def test_fair_rates_are_those_of_the_exact_solver(
         np.array([data.draw(st.sampled_from([0.0, 0.1, 0.4, 1.0, np.inf])) for _ in pairs]) * RATE
     )
     want = np.nan_to_num(want, nan=0.0, posinf=np.inf)
-    way = chosen_links(VBFT44, pairs, vlan)
+    path = chosen_links(VBFT44, pairs, vlan)
     network = FairNetwork(
-        way[:, None].astype(np.int64), np.ones((len(pairs), 1), dtype=np.bool_), VBFT44.capacity
+        path[:, None].astype(np.int64), np.ones((len(pairs), 1), dtype=np.bool_), VBFT44.capacity
     )
     (exact,), _ = max_min_rates(network, np.minimum(want, 10 * RATE))
-    assert fair_rates(want, way, VBFT44.capacity) == pytest.approx(exact, abs=1e-4 * RATE)
+    assert fair_rates(want, path, VBFT44.capacity) == pytest.approx(exact, abs=1e-4 * RATE)

@@ -63,7 +63,7 @@ def demands_on(
 
 def test_bisection_has_one_pair_per_uplink() -> None:
     pairs = [(host, (host + 8) % 16) for host in range(16)]
-    answer = assign(equal(pairs), *VBFT44.ways(pairs), VBFT44.capacity)
+    answer = assign(equal(pairs), *VBFT44.paths(pairs), VBFT44.capacity)
     assert answer.fullest_choosable == pytest.approx(1.0)
     assert answer.utilisation[answer.choosable] == pytest.approx(1.0)
 
@@ -71,7 +71,7 @@ def test_bisection_has_one_pair_per_uplink() -> None:
 def test_cg_pairs_leave_the_papers_table_for_one_without_conflicts() -> None:
     pairs = [(a - 1, b - 1) for a, b in CG_BOTH_WAYS]
     cyclic = np.array(CG_CYCLIC * 2) - 1
-    answer = assign(equal(pairs), *VBFT44.ways(pairs), VBFT44.capacity, cyclic, hysteresis=0.15)
+    answer = assign(equal(pairs), *VBFT44.paths(pairs), VBFT44.capacity, cyclic, hysteresis=0.15)
     assert answer.before[answer.choosable].max() == pytest.approx(2.0)
     assert answer.fullest_choosable == pytest.approx(1.0)
     assert not answer.moved[[0, 6]].any()  # hosts 1 and 4 are on one switch
@@ -96,7 +96,7 @@ def test_permutations_reach_the_least_load_there_is(
         )
     )
     current = None if start is None else start[: len(pairs)]
-    answer = assign(equal(pairs), *network.ways(pairs), network.capacity, current)
+    answer = assign(equal(pairs), *network.paths(pairs), network.capacity, current)
     sent = np.bincount([network.leaf[a] for a, _ in pairs])
     received = np.bincount([network.leaf[b] for _, b in pairs])
     assert answer.fullest_choosable == pytest.approx(
@@ -110,7 +110,7 @@ def test_small_cases_are_as_good_as_trying_everything(
     case: tuple[list[tuple[int, int]], FloatArray],
 ) -> None:
     pairs, demand = case
-    candidates, links = VBFT44.ways(pairs)
+    candidates, links = VBFT44.paths(pairs)
     answer = assign(demand, candidates, links, VBFT44.capacity)
     every = np.array(list(itertools.product(range(4), repeat=len(pairs))))
     load = np.zeros((len(every), len(VBFT44.capacity) + 1))
@@ -131,7 +131,7 @@ def test_hundred_pairs_are_near_what_split_pairs_could_reach(seed: int) -> None:
         every = list(itertools.permutations(range(len(network.leaf)), 2))
         pairs = [every[k] for k in random.choice(len(every), 100, replace=False)]
         demand = random.uniform(0.1, 1.0, len(pairs)) * RATE
-        candidates, links = network.ways(pairs)
+        candidates, links = network.paths(pairs)
         answer = assign(demand, candidates, links, network.capacity)
         lp = lp_bound(demand, candidates, links, network.capacity, answer.choosable)
         assert lp - 1e-9 <= answer.fullest_choosable <= bound * lp
@@ -143,7 +143,7 @@ def test_three_stages_reach_the_bound_in_whole_pairs(permutation: list[int]) -> 
     pairs = crossing(FT32, permutation)
     if not pairs:
         return
-    candidates, links = FT32.ways(pairs)
+    candidates, links = FT32.paths(pairs)
     answer = assign(equal(pairs), candidates, links, FT32.capacity)
     lp = lp_bound(equal(pairs), candidates, links, FT32.capacity, answer.choosable)
     assert answer.fullest_choosable <= np.ceil(lp - 1e-6) + 1e-9
@@ -153,7 +153,7 @@ def test_three_stages_reach_the_bound_in_whole_pairs(permutation: list[int]) -> 
 @settings(max_examples=40, deadline=None)
 def test_laws(case: tuple[list[tuple[int, int]], FloatArray], data: st.DataObject) -> None:
     pairs, demand = case
-    candidates, links = FT32.ways(pairs)
+    candidates, links = FT32.paths(pairs)
     size = len(pairs)
     allowed = np.array(data.draw(st.lists(st.integers(0, 15), min_size=size, max_size=size)))
     candidates = np.where(allowed[:, None] >> np.arange(4) & 1, candidates, -1)
@@ -192,7 +192,7 @@ def loads(demand: FloatArray, links: IntArray, choice: IntArray) -> FloatArray:
 
 def test_a_settled_assignment_moves_nobody_and_a_dead_way_only_its_own_pairs() -> None:
     pairs = [(host, (host + 4) % 16) for host in range(0, 16, 2)]  # two per leaf: room is left
-    candidates, links = VBFT44.ways(pairs)
+    candidates, links = VBFT44.paths(pairs)
     first = assign(equal(pairs), candidates, links, VBFT44.capacity)
     again = assign(equal(pairs), candidates, links, VBFT44.capacity, first.choice, hysteresis=0.1)
     assert not again.moved.any()
@@ -206,7 +206,7 @@ def test_a_settled_assignment_moves_nobody_and_a_dead_way_only_its_own_pairs() -
 def test_gains_below_the_hysteresis_and_links_that_are_empty_enough_move_nobody() -> None:
     pairs = [(0, 4), (1, 5)]
     demand = np.array([0.3, 0.2]) * RATE
-    ways = VBFT44.ways(pairs)
+    paths = VBFT44.paths(pairs)
     together = np.zeros(2, dtype=np.int64)
     for hysteresis, enough, moves in (
         (0.0, 0.0, 1),
@@ -216,14 +216,14 @@ def test_gains_below_the_hysteresis_and_links_that_are_empty_enough_move_nobody(
         (0.0, 0.55, 0),
     ):
         answer = assign(
-            demand, *ways, VBFT44.capacity, together, hysteresis=hysteresis, enough=enough
+            demand, *paths, VBFT44.capacity, together, hysteresis=hysteresis, enough=enough
         )
         assert answer.moved.sum() == moves
 
 
 def test_pairs_without_a_choice_count_for_the_others() -> None:
     pairs = [(0, 4), (1, 5)]
-    candidates, links = VBFT44.ways(pairs)
+    candidates, links = VBFT44.paths(pairs)
     for fixed in range(4):
         only = candidates.copy()
         only[0] = np.where(np.arange(4) == fixed, only[0], -1)
@@ -235,7 +235,7 @@ def test_pairs_without_a_choice_count_for_the_others() -> None:
 def test_a_slower_uplink_carries_less() -> None:
     pairs = [(host, 4 + host % 4) for host in range(4)] * 1 + [(0, 8), (1, 9), (2, 10), (3, 11)]
     network = VBFT[4, 2]
-    candidates, links = network.ways(pairs)
+    candidates, links = network.paths(pairs)
     capacity = network.capacity.copy()
     slow = {
         int(e) for row in links[:, 0] for e in row if 0 <= e < 2 * len(network.trees.graph.ends)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ri2n_sdn.fabric.switches import SwitchGraph, VlanSpec
 from ri2n_sdn.fabric.topology import load_topology, parse_topology
 from ri2n_sdn.vlan.build import build_trees, check_reach, switch_levels, topology_trees
-from ri2n_sdn.vlan.plan import longest_ways
+from ri2n_sdn.vlan.plan import longest_paths
 from tests.unit.vlan.graphs import check_trees, generated, graph_of, networks, torus
 
 VBFT = Path(__file__).resolve().parents[3] / "topologies" / "vbft"
@@ -63,7 +63,7 @@ def test_trees_of_random_graphs_are_trees(
     for t in range(trees.count):
         for a in leaves:
             for b in leaves:
-                there, back = trees.way(t, a, b), trees.way(t, b, a)
+                there, back = trees.path(t, a, b), trees.path(t, b, a)
                 assert [link ^ 1 for link in reversed(there)] == list(back)
 
 
@@ -102,11 +102,11 @@ def test_known_graphs_are_used_evenly(graph: SwitchGraph, uses: tuple[int, int])
 
 def test_a_full_mesh_has_stars_and_a_torus_short_ways() -> None:
     mesh = build_trees(graph_of(9, nx.complete_graph(9).edges()), range(9), VlanSpec())
-    assert longest_ways(mesh, np.arange(9, dtype=np.int32)).max() == 2
+    assert longest_paths(mesh, np.arange(9, dtype=np.int32)).max() == 2
     # A tree of shortest ways from its root is at most twice as wide as the torus is (4), also when
     # evened out.
     assert (
-        longest_ways(
+        longest_paths(
             build_trees(torus(4), range(16), VlanSpec()), np.arange(16, dtype=np.int32)
         ).max()
         <= 8
@@ -180,7 +180,7 @@ def test_the_shipped_networks(
     if roots is not None:
         assert [topology.graph.names[root] for root in trees.root[:, leaves[0]].tolist()] == roots
     if longest is not None:
-        assert longest_ways(trees, np.array(leaves)).max() == longest
+        assert longest_paths(trees, np.array(leaves)).max() == longest
     assert trees.uses.min(initial=1) >= 1
 
 

@@ -171,7 +171,7 @@ def test_faults_in_lists_of_pairs(tmp_path: Path, text: str, words: str) -> None
 def test_profile_separates_the_pairs_that_sent_much() -> None:
     network = vbft(4, 2)
     pairs = [(0, 4), (1, 5), (2, 6), (3, 7)]
-    candidates, links = network.ways(pairs)
+    candidates, links = network.paths(pairs)
     matrix = TrafficMatrix(
         tuple((f"h{a}", f"h{b}") for a, b in pairs), np.array([900, 100, 10, 1000])
     )

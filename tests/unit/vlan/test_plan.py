@@ -16,7 +16,7 @@ from ri2n_sdn.fabric.switches import SwitchGraph, VlanSpec
 from ri2n_sdn.fabric.topology import load_topology, parse_topology
 from ri2n_sdn.vlan.build import build_trees
 from ri2n_sdn.vlan.macs import mac_entries
-from ri2n_sdn.vlan.plan import longest_ways, make_plan
+from ri2n_sdn.vlan.plan import longest_paths, make_plan
 from tests.unit.vlan.graphs import generated, networks
 
 TOPOLOGIES = Path(__file__).resolve().parents[3] / "topologies"
@@ -119,6 +119,6 @@ def test_cyclic_is_refused_and_not_thinned() -> None:
 def test_the_longest_way_is_that_of_some_pair(network: tuple[SwitchGraph, list[int]]) -> None:
     graph, leaves = network
     trees = build_trees(graph, leaves, VlanSpec())
-    found = longest_ways(trees, np.array(leaves, dtype=np.int32))
+    found = longest_paths(trees, np.array(leaves, dtype=np.int32))
     for t in range(trees.count):
-        assert found[t, 0] == max(len(trees.way(t, a, b)) for a in leaves for b in leaves)
+        assert found[t, 0] == max(len(trees.path(t, a, b)) for a in leaves for b in leaves)

@@ -122,19 +122,19 @@ class World:
             if now_s >= pair.next_s:
                 pair.active, pair.trees, pair.next_s = True, [0, 0], now_s
             return
-        for way in (0, 1):
-            tree = pair.wanted[way]
-            if tree != pair.trees[way] and all(
+        for path in (0, 1):
+            tree = pair.wanted[path]
+            if tree != pair.trees[path] and all(
                 self.priming.ready(nic, tree, now_s) for nic in (pair.a, pair.b)
             ):
-                pair.trees[way] = tree
+                pair.trees[path] = tree
                 self.moves += 1
         if now_s < pair.next_s:
             return
         pair.next_s = now_s + pair.every_s
-        for way, (sender, target) in enumerate(((pair.a, pair.b), (pair.b, pair.a))):
-            if way == 0 or not pair.one_way:
-                flooded, got = self.switches.send(Prime(sender, target, pair.trees[way]), now_s)
+        for path, (sender, target) in enumerate(((pair.a, pair.b), (pair.b, pair.a))):
+            if path == 0 or not pair.one_way:
+                flooded, got = self.switches.send(Prime(sender, target, pair.trees[path]), now_s)
                 assert target in got
                 self.flooded += flooded
                 self.data += 1

@@ -145,6 +145,6 @@ FABRICS = {
 
 
 @cache
-def ways_of(trees: Trees, tree: int) -> TreePaths:
+def paths_of(trees: Trees, tree: int) -> TreePaths:
     """The ways of one tree, made once."""
     return TreePaths(trees, tree)
