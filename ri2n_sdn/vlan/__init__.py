@@ -1,3 +1,1 @@
-"""Pure: VLAN-based fat trees (VFREC-Net, VBFT): spanning trees, path tables, switch
-configurations.
-"""
+"""Pure: VLAN-based fat trees (VFREC-Net, VBFT): trees, path tables, switch configurations."""

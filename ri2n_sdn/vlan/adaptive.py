@@ -1,8 +1,13 @@
-"""The path table `adaptive`: every HBSPAN, the measured traffic of all active pairs is assigned to
-VLANs anew.
+"""The path table `adaptive`: every HBSPAN, all active pairs are assigned to VLANs anew.
 
-Pure: time comes in as an argument, state is bounded. Programs can give pairs a table of their own
-for a while.
+The measured traffic of the pairs decides. `assign` finds VLANs with which the fullest link is as
+empty as possible; this module keeps the choice steady over time. Without that, noise in the
+measurements would move pairs back and forth every HBSPAN. Three rules prevent it
+(`AdaptiveSettings`): a move has to take a part of its load off the fullest link concerned, links
+that are only half full are left alone, and a demand that has changed little counts as unchanged.
+
+Programs can give pairs a table of their own for a while. Pure: the caller gives the time, and the
+state is bounded.
 """
 
 from __future__ import annotations
@@ -22,52 +27,54 @@ from ri2n_sdn.vlan.demands import estimate_demands
 
 __all__ = ["Adaptive", "AdaptiveSettings", "AdaptiveStep", "Candidate", "PairWays"]
 
-Candidate: TypeAlias = tuple[
-    int, tuple[str, ...], bool
-]  # (VLAN ID, names of the directed links, whether it is alive)
+Candidate: TypeAlias = tuple[int, tuple[str, ...], bool]
+"""(VLAN ID, names of the directed links of its path, whether it is alive)."""
 
 
 @dataclass(frozen=True)
 class PairWays:
-    """An active directed pair: what it sent lately, and its candidates: each VLAN once, the links
-    in any order.
-
-    `vlan` is what the pair uses as far as the caller knows; it counts when `Adaptive` has not
-    chosen for it yet.
-    """
+    """An active directed pair: what it sent lately, and the VLANs that it may use."""
 
     key: PairKey
     rate_bps: float
     candidates: tuple[Candidate, ...]
+    """Each VLAN once; the links of its path in any order."""
     vlan: int | None = None
+    """What the pair uses as far as the caller knows; once `Adaptive` has chosen, that counts."""
 
 
 @dataclass(frozen=True)
 class AdaptiveSettings:
     """Constants of the assignment; utilisations are parts of a link's capacity."""
 
-    hysteresis: float = 0.15  # what a move has to take off the fullest link concerned
-    enough: float = 0.5  # links up to this utilisation are left as they are
-    same_rate: float = (
-        0.25  # a demand that changes by less than this part is taken to be the old one
-    )
-    forget_after_s: float = 300.0  # a pair that is no longer given is remembered for this long
-    remember: int = 200_000  # pairs at most; those not given for longest are forgotten first
-    effort: int = 4_000  # exchanges looked at per step (assign.EFFORT)
-    owners: int = 64  # tables of programs at a time
-    table_pairs: int = 100_000  # pairs in one of them
+    hysteresis: float = 0.15
+    """The utilisation that a move has to take off the fullest link concerned."""
+    enough: float = 0.5
+    """Links up to this utilisation are left as they are."""
+    same_rate: float = 0.25
+    """A demand that changes by less than this part is taken to be the old one."""
+    forget_after_s: float = 300.0
+    """A pair that is no longer given is remembered for this long."""
+    remember: int = 200_000
+    """Pairs that are remembered at most; those not given for longest are forgotten first."""
+    effort: int = 4_000
+    """Exchanges that a step may look at (`assign`)."""
+    owners: int = 64
+    """Programs that may have tables at the same time."""
+    table_pairs: int = 100_000
+    """Pairs that one of these tables may have."""
 
 
 @dataclass(frozen=True)
 class AdaptiveStep:
-    """VLANs of the pairs given, by pair; those without a live candidate are missing. `fullest...`
-    are for the log.
+    """What a step decided; the fullest link is for the log.
 
-    They are of the links that choices decide about, by the demands estimated now, before and after
-    the moves.
+    That is the fullest of the links that choices decide about, by the demands estimated now: its
+    utilisation before and after the moves, and its name after them.
     """
 
     vlan: dict[PairKey, int]
+    """By pair; a pair without a live candidate is missing."""
     moved: tuple[PairKey, ...]
     fullest_before: float
     fullest_after: float
@@ -76,16 +83,18 @@ class AdaptiveStep:
 
 @dataclass(slots=True)
 class _Known:
+    """What is remembered of a pair: its own choice, when it was last given, and its demand."""
+
     vlan: int
     seen_s: float
     demand_bps: float = 0.0
 
 
 class Adaptive:
-    """Chooses and remembers a VLAN for every (sender, receiver); `vlans` are the IDs that programs
-    may name.
+    """Chooses and remembers a VLAN for every (sender, receiver).
 
-    `hosts_of` gives the names by which programs' tables know a pair, where pairs are of NICs.
+    `vlans` are the IDs that programs' tables may name. Where pairs are of NICs, `hosts_of` gives
+    the hosts by which programs' tables name a pair.
     """
 
     def __init__(
@@ -97,17 +106,17 @@ class Adaptive:
         self.settings = settings or AdaptiveSettings()
         self.vlans = frozenset(vlans)
         self._hosts_of = hosts_of
-        self._known: dict[
-            PairKey, _Known
-        ] = {}  # the pair's own choice; in order of when it was last given
-        self._shown: dict[
-            PairKey, int
-        ] = {}  # what the last steps answered, where a program's table differs from it
-        self._tables: dict[str, dict[PairKey, int]] = {}  # by owner, the newest last
+        # In order of when each pair was last given.
+        self._known: dict[PairKey, _Known] = {}
+        # The VLAN that the last step gave a pair, where a program's table made it differ from the
+        # pair's own choice.
+        self._shown: dict[PairKey, int] = {}
+        # By owner, the newest table last.
+        self._tables: dict[str, dict[PairKey, int]] = {}
 
     @property
     def tables(self) -> dict[str, int]:
-        """The owners of tables and their numbers of pairs, the newest last."""
+        """By owner of a table, its number of pairs; the newest table last."""
         return {owner: len(table) for owner, table in self._tables.items()}
 
     def __len__(self) -> int:
@@ -115,12 +124,11 @@ class Adaptive:
         return len(self._known)
 
     def set_table(self, owner: str, table: Mapping[PairKey, int]) -> None:
-        """Give pairs the VLANs of a program's table until it is cleared; of several tables the
-        newest counts.
+        """Give pairs the VLANs of a program's table until it is cleared.
 
-        ValueError names the pair and the VLAN that is not among `vlans`, or the bound that is
-        passed; then nothing has changed. A second table of an owner replaces its first and is the
-        newest.
+        Of several tables with a pair, the newest counts. A second table of an owner replaces its
+        first and is the newest. ValueError, and nothing has changed, for a VLAN that is not among
+        `vlans`, too many owners, or too many pairs.
         """
         if owner not in self._tables and len(self._tables) >= self.settings.owners:
             raise ValueError(
@@ -139,9 +147,9 @@ class Adaptive:
         self._tables[owner] = dict(table)
 
     def table_vlan(self, key: PairKey) -> int | None:
-        """The VLAN that the newest table with this pair gives it:
+        """The VLAN that the newest table with this pair gives it; None when no table has the pair.
 
-        it has to be among the pair's candidates then.
+        The caller has to have it among the pair's candidates.
         """
         hosts = self._hosts_of(key)
         return next(
@@ -149,21 +157,20 @@ class Adaptive:
         )
 
     def clear_table(self, owner: str) -> bool:
-        """Forget an owner's table, whose pairs get the next older table's VLAN or their own.
+        """Forget an owner's table; returns whether there was one.
 
-        Whether there was one.
+        Its pairs get the VLAN of the next older table that has them, or their own.
         """
         return self._tables.pop(owner, None) is not None
 
     def step(
         self, now_s: float, pairs: Sequence[PairWays], capacity_bps: Mapping[str, float]
     ) -> AdaptiveStep:
-        """Decide for the pairs that are active now, each given once, over links of these
-        capacities.
+        """Decide for the pairs that are active now, each given once.
 
-        A link that `capacity_bps` does not name limits nobody. Pairs whose way is dead move at
-        once; of the others, those that pay (`AdaptiveSettings.hysteresis`), and nobody that a
-        program's table holds.
+        `capacity_bps` are the capacities of links by name; a link that it does not name limits no
+        pair. A pair whose path is dead moves at once. Any other pair moves only when that pays
+        (`AdaptiveSettings.hysteresis`), and not at all while a program's table holds it.
         """
         if not pairs:
             self._forget(now_s)
@@ -208,27 +215,28 @@ class Adaptive:
         links: IntArray,
         capacity: FloatArray,
     ) -> AdaptiveStep:
-        """Remember what was decided and put it into words."""
+        """Remember what was decided, and describe it."""
         chosen: dict[PairKey, int] = {}
         moved: list[PairKey] = []
         rows = np.arange(len(pairs))
         choice = answer.choice
         vlan_of = vlans[rows, np.maximum(choice, 0)].tolist()
-        # What a pair had before a program's table stays its own, so that it finds it again.
-        aside = (held >= 0) & (held != own)
-        own_of = np.where(aside & (own >= 0), vlans[rows, np.maximum(own, 0)], vlan_of).tolist()
+        # What a pair had before a program's table remains its own choice: it gets that back when
+        # the table is cleared.
+        overruled = (held >= 0) & (held != own)
+        own_of = np.where(overruled & (own >= 0), vlans[rows, np.maximum(own, 0)], vlan_of).tolist()
         moves = ((used >= 0) & (used != choice)).tolist()
         columns = zip(
             pairs,
             choice.tolist(),
             vlan_of,
             own_of,
-            aside.tolist(),
+            overruled.tolist(),
             moves,
             demand.tolist(),
             strict=True,
         )
-        for pair, column, vlan, own_vlan, is_aside, moves_now, demand_bps in columns:
+        for pair, column, vlan, own_vlan, is_overruled, moves_now, demand_bps in columns:
             key = pair.key
             self._known.pop(key, None)
             self._shown.pop(key, None)
@@ -238,7 +246,7 @@ class Adaptive:
             self._known[key] = _Known(own_vlan, now_s, demand_bps)
             if moves_now:
                 moved.append(key)
-            if is_aside:
+            if is_overruled:
                 self._shown[key] = vlan
         self._forget(now_s)
         on = np.flatnonzero(used >= 0)
@@ -255,27 +263,27 @@ class Adaptive:
         )
 
     def _columns(self, pairs: Sequence[PairWays], vlans: IntArray) -> tuple[IntArray, IntArray]:
-        """(P,) the column that carries each pair now, and the one it chose itself.
+        """(P,) the column that carries each pair now, and (P,) the one of its own choice.
 
         -1 where there is none.
         """
-        found = [self._known.get(pair.key) for pair in pairs]
-        mine = [
+        own_vlans = [
             pair.vlan if known is None else known.vlan
-            for pair, known in zip(pairs, found, strict=True)
+            for pair, known in ((pair, self._known.get(pair.key)) for pair in pairs)
         ]
-        own = _column(vlans, mine)
+        own = _column(vlans, own_vlans)
         if not self._shown:
             return own.copy(), own
-        return _column(
-            vlans, [self._shown.get(pair.key, vlan) for pair, vlan in zip(pairs, mine, strict=True)]
-        ), own
+        used_vlans = [
+            self._shown.get(pair.key, vlan) for pair, vlan in zip(pairs, own_vlans, strict=True)
+        ]
+        return _column(vlans, used_vlans), own
 
     def _held(self, pairs: Sequence[PairWays], candidates: IntArray, own: IntArray) -> IntArray:
-        """(P,) the column that a program's table holds the pair at, -1 for none or a dead one.
+        """(P,) the column at which a program's table holds the pair; -1 for none or a dead one.
 
-        In the first step after its table is gone, a pair is held at its old one: others have to
-        make room again.
+        In the first step after its table is gone, a pair is held at its own choice of before: other
+        pairs may have taken its place meanwhile, and have to make room again.
         """
         held = np.full(len(pairs), -1, dtype=np.int64)
         if not self._tables and not self._shown:
@@ -297,30 +305,32 @@ class Adaptive:
         used: IntArray,
         capacity: FloatArray,
     ) -> FloatArray:
-        """(P,) estimated demands.
+        """(P,) estimated demands in bit/s (`estimate_demands`).
 
-        Those that are much as before are as before, so that noise moves nobody.
+        A demand that has changed little is taken to be the old one, so that noise moves no pair.
         """
         rate = np.fromiter((pair.rate_bps for pair in pairs), dtype=np.float64, count=len(pairs))
         rows = np.arange(len(pairs))
         path = np.where(used[:, None] >= 0, links[rows, np.maximum(used, 0)], -1)
-        there = vlans >= 0
-        base = links[:, 0]
-        ends = np.full_like(base, -1)
-        for place in range(base.shape[1]):
-            link = base[:, place]
-            everywhere = ((links == link[:, None, None]).any(axis=2) | ~there).all(axis=1)
-            ends[:, place] = np.where(everywhere, link, -1)
+        is_candidate = vlans >= 0
+        first_path = links[:, 0]
+        ends = np.full_like(first_path, -1)
+        for place in range(first_path.shape[1]):
+            link = first_path[:, place]
+            in_all = ((links == link[:, None, None]).any(axis=2) | ~is_candidate).all(axis=1)
+            ends[:, place] = np.where(in_all, link, -1)
         demand = estimate_demands(rate, path, ends, capacity)
-        known = (self._known.get(pair.key) for pair in pairs)
+        remembered = (self._known.get(pair.key) for pair in pairs)
         old = np.fromiter(
-            (k.demand_bps if k else 0.0 for k in known), dtype=np.float64, count=len(pairs)
+            (known.demand_bps if known else 0.0 for known in remembered),
+            dtype=np.float64,
+            count=len(pairs),
         )
         near = np.maximum(demand, old) <= (1.0 + self.settings.same_rate) * np.minimum(demand, old)
         return np.asarray(np.where(near, old, demand), dtype=np.float64)
 
     def _forget(self, now_s: float) -> None:
-        """Drop pairs that were not given for long, and the oldest when there are too many."""
+        """Forget pairs that were not given for long, and the oldest when there are too many."""
         settings = self.settings
         for key in list(self._known):
             known = self._known[key]
@@ -336,7 +346,11 @@ class Adaptive:
 def _arrays(
     pairs: Sequence[PairWays], index: Mapping[str, int]
 ) -> tuple[IntArray, IntArray, BoolArray]:
-    """VLAN IDs (P, K), link numbers (P, K, L) and whether candidates are alive (P, K)."""
+    """The candidates as arrays: VLAN IDs (P, K), links (P, K, L), whether they are alive (P, K).
+
+    `index` gives the number of a link; -1 stands for a link that it does not have, and beyond the
+    end.
+    """
     counts = np.fromiter((len(pair.candidates) for pair in pairs), dtype=np.int64, count=len(pairs))
     given = list(chain.from_iterable(pair.candidates for pair in pairs))
     paths = [links for _, links, _ in given]
@@ -359,6 +373,6 @@ def _arrays(
 
 def _column(vlans: IntArray, wanted: Sequence[int | None]) -> IntArray:
     """(P,) the column of `vlans` (P, K) with each pair's VLAN, -1 where there is none."""
-    vlan = np.array([-2 if one is None else one for one in wanted], dtype=np.int64)
-    same = vlans == vlan[:, None]
+    wanted_ids = np.array([-2 if vlan is None else vlan for vlan in wanted], dtype=np.int64)
+    same = vlans == wanted_ids[:, None]
     return np.where(same.any(axis=1), same.argmax(axis=1), -1)

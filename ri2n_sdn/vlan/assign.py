@@ -1,9 +1,17 @@
 """Which VLAN each pair uses, so that the fullest link is as empty as possible and few pairs move.
 
-Pairs are not split, so this is a hard problem in general. It is solved in three steps: pairs
-without a VLAN are placed by decreasing demand; pairs on the fullest links move where that lowers
-them; chains of exchanges (chains.py) relieve links that no single pair can leave. Each step lowers
-the utilisations, sorted from the fullest, in lexicographic order.
+Pairs are not split, so the problem is hard in general, and the search is a heuristic. It has three
+steps:
+
+1. `_State.place`: pairs without a VLAN are placed, the largest demand first, each where its fullest
+   link stays emptiest. Large demands are the hardest to place, so small ones fill the gaps later.
+2. `_State.move_singly`: pairs on the fullest links move where that lowers the fullest link
+   concerned. That repairs most of what the order of placing got wrong.
+3. `_State.exchange`: chains of exchanges (exchange_chains.py) relieve links that no single pair can
+   leave without filling another link as much.
+
+After that, moves that later moves made needless are taken back (`_State.take_back`), so that few
+pairs move. Each step lowers the utilisations, sorted from the fullest, in lexicographic order.
 """
 
 from __future__ import annotations
@@ -18,33 +26,44 @@ from ri2n_sdn.vlan.exchange_chains import LEAST_GAIN, Chains
 __all__ = ["EFFORT", "Assignment", "assign"]
 
 
-EFFORT = 20_000  # exchanges that chains may look at: about 3 us each
-PLACINGS = 64  # batches in which new pairs are placed; within one, pairs do not see each other
-ROUNDS = 64  # rounds of single moves; in each, a link gives up or takes in at most one pair
-BAND = 8_000  # pairs looked at in a round, those on the fullest links
-# of the demand-weighted mean demand on its fullest link: a pair below it is not worth moving
+# Exchanges that chains may look at: about 3 us each.
+EFFORT = 20_000
+# Batches in which new pairs are placed; pairs of one batch do not see each other.
+PLACINGS = 64
+# Rounds of single moves. In each pass over a round, a link gives up or takes in at most one pair.
+ROUNDS = 64
+# Pairs looked at in a round: those on the fullest links.
+BAND = 8_000
+# A pair is not worth moving when its demand is below this part of the mean demand on its fullest
+# link, weighted by demand.
 SMALL = 0.05
-PASSES = 4  # over the moves of a round: those that meet none of the moves of earlier passes
-TURNS, TURNS_UP_TO = (
-    4,
-    1_000,
-)  # orders in which so many new pairs at most are tried: a search may end at a dead end
-RETURNS = 3  # rounds of taking moves back that later moves made needless
+# Passes over the moves of a round: each makes the moves that meet none of the earlier passes.
+PASSES = 4
+# A search may end in a dead end, so new pairs are placed in this many orders, and the best result
+# counts. Of more pairs than MAX_TURN_PAIRS only one order is tried, since that takes long.
+TURNS = 4
+MAX_TURN_PAIRS = 1_000
+# Rounds of taking back moves that later moves made needless.
+RETURNS = 3
 
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
-    """The chosen columns, and what they do to the links.
+    """The chosen column of each of P pairs, and the utilisations of E links that follow."""
 
-    `choosable` are the links that some pair's choice decides about; the others (hosts' links, as a
-    rule) have the same load whatever is chosen.
+    choice: IntArray
+    """(P,) the column of the candidates; -1 for a pair without any."""
+    moved: BoolArray
+    """(P,) whether the pair had a choice before and has another one now."""
+    utilisation: FloatArray
+    """(E,) demand on each link / its capacity."""
+    before: FloatArray
+    """(E,) the same for the choices before, of the pairs that had one."""
+    choosable: BoolArray
+    """(E,) whether some pair's choice decides about the link.
+
+    The others (hosts' links, as a rule) have the same load whatever is chosen.
     """
-
-    choice: IntArray  # (P,) column of the candidates; -1 for pairs without any
-    moved: BoolArray  # (P,) had a choice before and has another one now
-    utilisation: FloatArray  # (E,) demand on each link / its capacity
-    before: FloatArray  # (E,) the same for the current choices that there were
-    choosable: BoolArray  # (E,)
 
     @property
     def fullest(self) -> float:
@@ -53,7 +72,7 @@ class Assignment:
 
     @property
     def fullest_choosable(self) -> float:
-        """The largest utilisation of the links that choices decide about; 0 without any."""
+        """The largest utilisation of the choosable links; 0 without any."""
         return float(self.utilisation[self.choosable].max(initial=0.0))
 
 
@@ -68,16 +87,18 @@ def assign(
     enough: float = 0.0,
     effort: int = EFFORT,
 ) -> Assignment:
-    """Choose one candidate for each of P pairs.
+    """Choose one candidate for each of P pairs; the same arguments give the same answer.
 
     `demand_bps` (P,) is what each pair would send if it could (demands.py). `candidates` (P, K)
-    names each candidate's VLAN or tree by a number, -1 where there is none or it must not be used;
-    `links` (P, K, L) are the directed links of its way, each once, -1 beyond the end, of capacities
-    `capacity_bps` (E,), 0 for one that is to be avoided. `current` (P,) is the column in use, -1
-    for a new pair. One whose column is not a candidate (any more) moves in any case; others when
-    that, or a chain of exchanges they are part of, lowers the fullest link concerned by more than
-    `hysteresis` (of its capacity). Links up to the utilisation `enough` are left as they are.
-    `effort` bounds the chains of one try. The same arguments give the same answer.
+    names each candidate's VLAN or tree by a number, -1 where there is none or it must not be used.
+    `links` (P, K, L) are the directed links of the candidate's path, each once, -1 beyond the end.
+    `capacity_bps` (E,) are their capacities, 0 for a link to be avoided. `current` (P,) is the
+    column in use, -1 for a new pair.
+
+    A pair whose current column is no candidate (any more) moves in any case. Any other pair moves
+    only when that, or a chain of exchanges with it, lowers the fullest link concerned by more than
+    `hysteresis` (a part of its capacity). Links up to the utilisation `enough` are left as they
+    are. `effort` is the number of exchanges that the chains of one try may look at.
     """
     pairs = len(candidates)
     demand = np.maximum(np.nan_to_num(np.asarray(demand_bps, dtype=np.float64), posinf=0.0), 0.0)
@@ -86,14 +107,15 @@ def assign(
     capacity = np.asarray(capacity_bps, dtype=np.float64)
     lowest = float(capacity[capacity > 0.0].min(initial=np.inf))
     usable = np.maximum(capacity, 1e-6 * lowest if np.isfinite(lowest) else 1.0)
-    inverse = np.append(1.0 / usable, 0.0)  # the last for padding
+    # The last entry is for padding: index -1 finds it.
+    inverse = np.append(1.0 / usable, 0.0)
     present = (
         np.full(pairs, -1, dtype=np.int64)
         if current is None
         else np.asarray(current, dtype=np.int64)
     )
     best: Assignment | None = None
-    for turn in range(TURNS if pairs <= TURNS_UP_TO and not (present >= 0).any() else 1):
+    for turn in range(TURNS if pairs <= MAX_TURN_PAIRS and not (present >= 0).any() else 1):
         state = _State(demand, candidates, links, inverse, present)
         before = state.utilisation.copy()
         left = effort
@@ -107,9 +129,11 @@ def assign(
         choosable = np.zeros(len(inverse), dtype=np.bool_)
         choosable[state.free] = True
         moved = (present >= 0) & (state.choice >= 0) & (state.choice != present)
-        found = Assignment(state.choice, moved, state.utilisation[:-1], before[:-1], choosable[:-1])
-        if best is None or found.fullest_choosable < best.fullest_choosable:
-            best = found
+        result = Assignment(
+            state.choice, moved, state.utilisation[:-1], before[:-1], choosable[:-1]
+        )
+        if best is None or result.fullest_choosable < best.fullest_choosable:
+            best = result
         if best.fullest_choosable <= enough:
             break
     assert best is not None
@@ -117,11 +141,13 @@ def assign(
 
 
 class _State:
-    """Choices so far, and the utilisation of all links with one entry more, 0, which padding (-1)
-    finds.
+    """The choices so far, and the utilisations of all links.
 
-    Arrays have pairs on their last axis: numpy is several times faster that way round when the
-    others are short.
+    `utilisation` (E + 1,) has one more entry, 0, which padding (-1) finds. `valid` (K, P) tells
+    where there are candidates, `free` (K, L', P) are their links without those that all candidates
+    of a pair have in common, and `path` (L', P) are these links of the chosen candidate. Pairs are
+    on the last axis: numpy is several times faster then, since the other axes are short. `settled`
+    pairs have not moved so far; `decided` ones have a choice that makes a difference.
     """
 
     def __init__(
@@ -135,20 +161,18 @@ class _State:
         self.demand, self.inverse = demand, inverse
         self.candidates = candidates
         self.valid = np.ascontiguousarray(candidates.T >= 0)  # (K, P)
-        self.free = _without_common(
-            np.ascontiguousarray(links.transpose(1, 2, 0)), self.valid
-        )  # (K, L, P)
+        self.free = _without_common(np.ascontiguousarray(links.transpose(1, 2, 0)), self.valid)
         self.rows = np.arange(len(demand))
         self.rounds = ROUNDS
-        known = (present >= 0) & (present < len(self.valid))
+        placed = (present >= 0) & (present < len(self.valid))
         if len(self.valid):
-            known &= self.valid[np.where(known, present, 0), self.rows]
-        self.choice = np.where(known, present, -1)
-        self.settled = known.copy()
+            placed &= self.valid[np.where(placed, present, 0), self.rows]
+        self.choice = np.where(placed, present, -1)
+        self.settled = placed.copy()
         self.decided = (
             (self.valid.sum(axis=0) > 1) & (self.free >= 0).any(axis=(0, 1)) & (demand > 0.0)
         )
-        # What is on links that no choice of the pair changes anything about.
+        # The load of each pair on the links that all its candidates have in common.
         common = np.full((links.shape[2], len(demand)), -1, dtype=np.int64)
         if len(self.valid):
             column = self.valid.argmax(axis=0)
@@ -157,11 +181,11 @@ class _State:
                 common[common == path] = -1
         self.constant = self._sum(common)
         self.path = np.full((self.free.shape[1], len(demand)), -1, dtype=np.int64)
-        self._enter(np.flatnonzero(known), self.choice[known])
+        self._enter(np.flatnonzero(placed), self.choice[placed])
         self.utilisation = self.recount()
 
     def recount(self) -> FloatArray:
-        """(E + 1,) the utilisations, without what adding and subtracting left behind."""
+        """(E + 1,) the utilisations, without the rounding errors of adding and subtracting."""
         return self.constant + self._sum(self.path)
 
     def _sum(self, path: IntArray) -> FloatArray:
@@ -175,24 +199,23 @@ class _State:
         self.path[:, some] = self.free[column, :, some].T
 
     def place(self, turn: int) -> None:
-        """Give new pairs, and those whose way is gone, the emptiest of their candidates, the
-        largest demand first.
+        """Place new pairs, and those whose path is gone, on the emptiest of their candidates.
 
-        Equal demands come in another order in each `turn`.
+        The largest demand comes first. Equal demands come in another order in each `turn`.
         """
         new = np.flatnonzero((self.choice < 0) & self.valid.any(axis=0))
         if not len(new):
             return
-        # Neighbours in the order are from different places, so that a batch's pairs seldom meet on
-        # a link.
+        # Pairs with equal demands are scrambled, so that neighbours in the order, which are in one
+        # batch and do not see each other, seldom meet on a link.
         scrambled = (new * (2654435761 + 2000006 * turn)) % 4294967291
         new = new[np.lexsort((scrambled, -self.demand[new]))]
         batch = max(1, -(-len(new) // PLACINGS)) if len(new) > PLACINGS else 1
         for start in range(0, len(new), batch):
             some = new[start : start + batch]
             after, total = self._after_placing(some)
-            # Between equals: the way that is emptier in sum, then any, but not the same one for
-            # everybody.
+            # Between candidates with equal fullest links: the one whose links are emptier in sum;
+            # then any, but not the same one for all pairs.
             cost = (
                 after
                 + 1e-3 * total
@@ -203,8 +226,10 @@ class _State:
             self._add(some, 1.0)
 
     def move_singly(self, hysteresis: float, enough: float) -> None:
-        """Move pairs off the fullest links, one per link and round, while that lowers the links
-        they use.
+        """Move pairs off the fullest links while that lowers the fullest link that they use.
+
+        In each round, only the best pair moves off each link. Otherwise many pairs would leave a
+        full link for the same empty one, and fill that.
         """
         worth = self._worth_moving()
         waiting = worth.copy()
@@ -219,7 +244,8 @@ class _State:
                 if not since:
                     break
                 since = 0
-                waiting = worth.copy()  # others have moved since these were looked at
+                # Other pairs have moved since these were looked at.
+                waiting = worth.copy()
                 continue
             after = self._after_moving(some)
             column = after.argmin(axis=0)
@@ -236,15 +262,15 @@ class _State:
                 if len(order)
                 else order
             )
-            order = order[
-                np.sort(np.unique(fullest, return_index=True)[1])
-            ]  # the best of each link
+            # Only the best pair of each link.
+            order = order[np.sort(np.unique(fullest, return_index=True)[1])]
             since += self._move_apart(some[order], column[order])
         self.utilisation = self.recount()
 
     def _worth_moving(self) -> BoolArray:
-        """(P,) not so small, among those on their fullest link, that moving them would only make
-        work.
+        """(P,) whether a pair is large enough, among those on its fullest link, to be worth moving.
+
+        Moving a small pair only makes work: it lowers the link by next to nothing.
         """
         step = self.demand * self.inverse[self.path]
         squares, sums = np.zeros((2, len(self.inverse)))
@@ -259,8 +285,10 @@ class _State:
         )
 
     def take_back(self, home: IntArray) -> int:
-        """Undo moves whose undoing fills no link more than the pair's present ones are; how
-        many.
+        """Move pairs back to `home` (P,) where that is as good for the links; returns how many.
+
+        It is as good when no link of the old path becomes fuller than the fullest of the present
+        path is now.
         """
         undone = 0
         for _ in range(RETURNS):
@@ -287,10 +315,7 @@ class _State:
         return undone
 
     def exchange(self, hysteresis: float, enough: float, effort: int) -> int:
-        """Chains of exchanges (chains.py) on top of what single moves reached.
-
-        The effort that is left.
-        """
+        """Make chains of exchanges (exchange_chains.py); returns the effort that is left."""
         if effort <= 0:
             return effort
         loose = np.flatnonzero(self.decided & (self.choice >= 0))
@@ -310,36 +335,40 @@ class _State:
         return left
 
     def _after_placing(self, some: IntArray) -> tuple[FloatArray, FloatArray]:
-        """(K, N) the fullest link of each candidate with the new pair on it, and the sum over
-        its links.
+        """(K, N) the utilisation of each candidate's fullest link once the pair is there.
+
+        And (K, N) the sum of the utilisations of its links.
         """
-        most, total = np.zeros((2, len(self.valid), len(some)))
+        fullest, total = np.zeros((2, len(self.valid), len(some)))
         for column, path in enumerate(self.free[:, :, some]):
             for link in path:
                 level = self.utilisation[link] + self.demand[some] * self.inverse[link]
-                np.maximum(most[column], level, out=most[column])
+                np.maximum(fullest[column], level, out=fullest[column])
                 total[column] += level
-        return most, total
+        return fullest, total
 
     def _after_moving(self, some: IntArray) -> FloatArray:
-        """(K, N) the fullest link of each candidate once the pair is there and has left its way.
+        """(K, N) the utilisation of each candidate's fullest link once the pair has moved there.
 
-        Inf: no candidate.
+        Inf where there is no candidate.
         """
-        most = np.zeros((len(self.valid), len(some)))
+        fullest = np.zeros((len(self.valid), len(some)))
         present = self.path[:, some]
         for column, path in enumerate(self.free[:, :, some]):
             for link in path:
                 step = self.demand[some] * self.inverse[link]
                 for kept in present:
                     step[link == kept] = 0.0
-                np.maximum(most[column], self.utilisation[link] + step, out=most[column])
-        most[~self.valid[:, some]] = np.inf
-        return most
+                np.maximum(fullest[column], self.utilisation[link] + step, out=fullest[column])
+        fullest[~self.valid[:, some]] = np.inf
+        return fullest
 
     def _move_apart(self, some: IntArray, column: IntArray) -> int:
-        """Move the pairs in order, but none that meets an earlier one where it comes from or
-        goes to; how many.
+        """Move the pairs `some` to these columns, in order; returns how many have moved.
+
+        Their gains were computed one by one. So a pair that meets an earlier one, on its fullest
+        link or on a link that it would enter, waits for the next pass if that pair stays too, and
+        does not move at all if it moves.
         """
         moved = 0
         for _ in range(PASSES):
@@ -354,7 +383,8 @@ class _State:
             rank = np.broadcast_to(np.arange(len(some)), both.shape)
             first = np.full(len(self.inverse), len(some))
             np.minimum.at(first, both, rank)
-            first[-1] = len(some)  # padding belongs to nobody
+            # Padding is no link, so pairs do not meet there.
+            first[-1] = len(some)
             alone = (first[both] >= rank).all(axis=0)
             going = some[alone]
             taken = np.zeros(len(self.inverse), dtype=np.bool_)
@@ -375,7 +405,9 @@ class _State:
 
 
 def _without_common(links: IntArray, valid: BoolArray) -> IntArray:
-    """(K, L', P) the links without those that all candidates of the pair use, whatever is
+    """(K, L', P) the links of candidates without those that all candidates of the pair use.
+
+    `links` is (K, L, P), `valid` (K, P). A link that all of them use has the same load whatever is
     chosen.
     """
     width, length, pairs = links.shape

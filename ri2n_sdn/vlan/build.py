@@ -1,7 +1,4 @@
-"""The trees of a network:
-
-one per top switch of a fat tree, else trees that use all cables as evenly as can be.
-"""
+"""The trees of a network: one per top switch of a fat tree, else trees that use cables evenly."""
 
 from __future__ import annotations
 
@@ -18,13 +15,15 @@ from ri2n_sdn.vlan.trees import Int32Array, Trees, trees_from_cables
 
 __all__ = ["build_trees", "check_reach", "switch_levels", "topology_trees"]
 
-MAX_SAMPLES = 64  # leaves whose ways tell how alike two trees of a fat tree are
-MAX_NUMBERS = 1 << 28  # trees x switches that are held at a time (1 GiB)
+# Leaves whose paths tell how alike two trees of a fat tree are.
+MAX_SAMPLES = 64
+# Trees x switches that are held at a time (1 GiB).
+MAX_NUMBERS = 1 << 28
 BoolArray = NDArray[np.bool_]
 
 
 def topology_trees(topology: Topology) -> Trees:
-    """The trees of what was configured; ValueError as `check_reach` and `build_trees`."""
+    """The trees of a topology; ValueError as in `check_reach` and `build_trees`."""
     index = topology.graph.index
     hosts = {
         host: [index[nic.switch] for nic in spec.nics] for host, spec in topology.hosts.items()
@@ -36,24 +35,22 @@ def topology_trees(topology: Topology) -> Trees:
 
 
 def check_reach(graph: SwitchGraph, hosts: Mapping[str, Collection[int]]) -> None:
-    """ValueError when two hosts (name -> its NICs' switches) share no network although there are
-    cables.
+    """ValueError when two hosts have no network in common although there are cables.
 
-    Without any cable, switches are separate networks by design, and `Topology.warnings` speaks of
-    such hosts.
+    `hosts` are the switches of each host's NICs. Without any cable, switches are separate networks
+    by design, and `Topology.warnings` names such hosts.
     """
     if not len(graph.ends):
         return
-    kinds: dict[
-        frozenset[int], tuple[str, int]
-    ] = {}  # sets of networks, each with the first host that has it
+    # By set of networks: the first host that has it, and one of its switches.
+    first_hosts: dict[frozenset[int], tuple[str, int]] = {}
     for host, switches in hosts.items():
-        kinds.setdefault(
+        first_hosts.setdefault(
             frozenset(graph.component[list(switches)].tolist()), (host, next(iter(switches)))
         )
-    known = list(kinds.items())
-    for place, (networks, (host, switch)) in enumerate(known):
-        for others, (other, far) in known[:place]:
+    distinct = list(first_hosts.items())
+    for place, (networks, (host, switch)) in enumerate(distinct):
+        for others, (other, far) in distinct[:place]:
             if not networks & others:
                 raise ValueError(
                     f"switches.{graph.names[switch]}: is not connected with {graph.names[far]},"
@@ -64,20 +61,21 @@ def check_reach(graph: SwitchGraph, hosts: Mapping[str, Collection[int]]) -> Non
 def build_trees(
     graph: SwitchGraph, leaves: Collection[int], spec: VlanSpec, trees: int | None = None
 ) -> Trees:
-    """The trees over all networks in which a NIC is plugged into a switch; `leaves` are those
-    switches.
+    """The trees over all networks with NICs; `leaves` are the switches that NICs are plugged into.
 
     A levelled network (fat tree, VBFT, folded Clos: all leaves at the bottom, cables only between
-    neighbouring levels) has a tree for every top switch, with that as its root: the paper's rule
-    (VFREC-Net 3.3, 6.1). Where several switches or cables lead down from a root, the way used least
-    so far is taken, and while cables are left unused by that, top switches get further trees over
-    them. Any other network has as many trees as switches (or as it takes to use every cable), which
-    use cables as evenly as any such trees can (`even_trees`). Every tree has all leaves of its
-    network; switches of a levelled network that lead a tree to no leaf are not in it.
+    neighbouring levels) has a tree for every top switch, which is its root: the paper's rule
+    (VFREC-Net 3.3, 6.1). Where several switches or cables lead down from a root, the path that was
+    used least so far is taken. While that leaves cables unused, top switches get further trees over
+    them. Any other network has as many trees as switches (or as many as it takes to use every
+    cable), which use cables as evenly as any such trees can (`even_trees`). Every tree has all
+    leaves of its network. A switch of a levelled network that leads a tree to no leaf is not in
+    that tree.
 
-    Of more trees than `spec.limit`, or than `trees` when that is given, those are kept that use the
-    cables of every level most evenly. In a levelled network neighbouring trees are as different as
-    can be, so that the first ways of a leaf in any few trees in a row are over different cables.
+    If there are more trees than `spec.limit`, or than `trees` when that is given, those are kept
+    that use the cables of every level most evenly. In a levelled network, neighbouring trees are as
+    different as possible, so that the paths of a leaf in a few neighbouring trees begin with
+    different cables.
 
     ValueError: no leaves, `trees` is more than the limit, or VLAN IDs are too few
     (`VlanSpec.numbers`).
@@ -90,12 +88,13 @@ def build_trees(
         )
     if trees is not None and trees < 1:
         raise ValueError(f"trees: {trees} are asked for, one is the least")
-    most = spec.limit if trees is None else trees
+    max_trees = spec.limit if trees is None else trees
     leaf = np.zeros(len(graph.names), dtype=bool)
     leaf[list(leaves)] = True
     networks = np.unique(graph.component[leaf])
     parts = [
-        _network(graph, graph.component == network, leaf, most) for network in networks.tolist()
+        _network(graph, graph.component == network, leaf, max_trees)
+        for network in networks.tolist()
     ]
     count = max(len(above) for above, _ in parts)
     vlans = spec.numbers(count)
@@ -110,18 +109,18 @@ def build_trees(
     cable = above[tree, switch]
     parent[tree, switch] = graph.ends[cable, 0] + graph.ends[cable, 1] - switch.astype(np.int32)
     while len(tree):
-        over = depth[tree, parent[tree, switch]]
-        known = over >= 0
-        depth[tree[known], switch[known]] = over[known] + 1
+        depth_above = depth[tree, parent[tree, switch]]
+        known = depth_above >= 0
+        depth[tree[known], switch[known]] = depth_above[known] + 1
         tree, switch = tree[~known], switch[~known]
     return Trees(graph, vlans, parent, above, depth)
 
 
 def switch_levels(graph: SwitchGraph, leaves: Collection[int]) -> tuple[Int32Array, BoolArray]:
-    """(S,) steps from the nearest leaf (-1 where no leaf is connected), and (S,) whether that
-    network is levelled.
+    """(S,) the level of each switch, and (S,) whether its network is levelled.
 
-    Levelled is a network whose cables all join neighbouring levels.
+    The level is the number of cables to the nearest leaf; -1 where no leaf is connected. A network
+    is levelled when all its cables join neighbouring levels.
     """
     level = np.full(len(graph.names), -1, dtype=np.int32)
     level[list(leaves)] = 0
@@ -137,21 +136,24 @@ def switch_levels(graph: SwitchGraph, leaves: Collection[int]) -> tuple[Int32Arr
 
 
 def _network(
-    graph: SwitchGraph, here: BoolArray, leaf: BoolArray, most: int
+    graph: SwitchGraph, here: BoolArray, leaf: BoolArray, max_trees: int
 ) -> tuple[Int32Array, Int32Array]:
-    """(T, S) the cable above every switch in each tree of one network, and (T,) the roots."""
+    """(T, S) the cable above every switch in each tree of one network, and (T,) the roots.
+
+    `here` (S,) are the switches of the network, `leaf` (S,) those with NICs.
+    """
     switches = np.flatnonzero(here)
     if len(switches) == 1:
         return np.full((1, len(here)), -1, dtype=np.int32), switches.astype(np.int32)
     leaves = np.flatnonzero(here & leaf)
     level, levelled = switch_levels(graph, leaves)
     if levelled[switches[0]]:
-        found = _levelled(graph, level, leaves)
-        if found is not None:
-            above, roots = found
-            order = _differing(_paths_up(graph, above, level, leaves), min(most, len(roots)))
+        levelled_trees = _levelled(graph, level, leaves)
+        if levelled_trees is not None:
+            above, roots = levelled_trees
+            order = _differing(_paths_up(graph, above, level, leaves), min(max_trees, len(roots)))
             return above[order], roots[order]
-    return _unlevelled(graph, switches, here & leaf, most)
+    return _unlevelled(graph, switches, here & leaf, max_trees)
 
 
 # ---- fat trees
@@ -161,18 +163,22 @@ def _network(
 class _Stage:
     """The cables between one level and the next, in order of the lower switch."""
 
-    lower: Int32Array  # (n,) the switches below, once each
-    starts: NDArray[np.int64]  # (n,) where each one's cables begin
-    upper: Int32Array  # (cables,) the switch above
-    cable: Int32Array  # (cables,)
+    lower: Int32Array
+    """(n,) the switches below, once each."""
+    starts: NDArray[np.int64]
+    """(n,) where the cables of each switch below begin."""
+    upper: Int32Array
+    """(cables,) the switch above."""
+    cable: Int32Array
+    """(cables,)"""
 
 
 def _levelled(
     graph: SwitchGraph, level: Int32Array, leaves: NDArray[np.int64]
 ) -> tuple[Int32Array, Int32Array] | None:
-    """All trees of a levelled network.
+    """All trees of a levelled network, as `_network` returns them.
 
-    None when most of its top switches do not reach all leaves by going down.
+    None when fewer than half of its top switches reach all leaves by going down.
     """
     a, b = graph.ends[:, 0], graph.ends[:, 1]
     upward = level[a] < level[b]
@@ -199,18 +205,18 @@ def _levelled(
             trees.append((root, above))
     if 2 * len(trees) < len(roots) or not trees:
         return None
-    again = [root for root, _ in trees]
-    while (
-        again and not uses[level[lower] >= 0].all()
-    ):  # cables side by side, or several ways down from a root
+    # Cables are left unused where several lie side by side, or several paths lead down from a root.
+    # Each root gets one more tree as long as that uses a new cable.
+    to_try = [root for root, _ in trees]
+    while to_try and not uses[level[lower] >= 0].all():
         added = []
-        for root in again:
+        for root in to_try:
             above = _tree_below(graph, root, stages, uses, leaves)
             if above is not None and not uses[above[above >= 0]].all():
                 uses[above[above >= 0]] += 1
                 added.append(root)
                 trees.append((root, above))
-        again = added
+        to_try = added
     return np.stack([above for _, above in trees]), np.array(
         [root for root, _ in trees], dtype=np.int32
     )
@@ -223,18 +229,18 @@ def _tree_below(
     uses: NDArray[np.int64],
     leaves: NDArray[np.int64],
 ) -> Int32Array | None:
-    """(S,) the cable above each switch of the tree under `root`; where there is a choice, on the
-    least used way.
+    """(S,) the cable above each switch of the tree under `root`, -1 where there is none.
 
-    None when the tree does not reach all leaves.
+    Where a switch can be reached by several paths, it is the one whose cables have the fewest
+    `uses` (C,) in sum, so that trees share cables as little as possible. None when the tree does
+    not reach all leaves.
     """
     size = len(graph.names)
     above = np.full(size, -1, dtype=np.int32)
     reached = np.zeros(size, dtype=bool)
     reached[root] = True
-    used = np.zeros(
-        size, dtype=np.int64
-    )  # the sum of the uses of the cables from here up to the root
+    # (S,) the sum of the uses of the cables from a switch up to the root.
+    used = np.zeros(size, dtype=np.int64)
     for stage in reversed(stages):
         places = len(stage.cable)
         never = np.iinfo(np.int64).max
@@ -244,10 +250,10 @@ def _tree_below(
             never,
         )
         best = np.minimum.reduceat(offer, stage.starts)
-        found = best < never
-        used[stage.lower[found]] = best[found] // places
-        above[stage.lower[found]] = stage.cable[best[found] % places]
-        reached[stage.lower[found]] = True
+        reachable = best < never
+        used[stage.lower[reachable]] = best[reachable] // places
+        above[stage.lower[reachable]] = stage.cable[best[reachable] % places]
+        reached[stage.lower[reachable]] = True
     if not reached[leaves].all():
         return None
     needed = np.zeros(size, dtype=bool)
@@ -262,8 +268,9 @@ def _tree_below(
 def _paths_up(
     graph: SwitchGraph, above: Int32Array, level: Int32Array, leaves: NDArray[np.int64]
 ) -> Int32Array:
-    """(T, N) the cables from some leaves up to the root, the same places in every tree, -1 at
-    the end of a way.
+    """(T, N) the cables of the paths from some leaves up to the root, in each of T trees.
+
+    The same leaves and levels are at the same places in every tree; -1 is beyond the end of a path.
     """
     some = leaves[:: -(-len(leaves) // MAX_SAMPLES)]
     at = np.broadcast_to(some, (len(above), len(some)))
@@ -276,11 +283,11 @@ def _paths_up(
 
 
 def _differing(paths: Int32Array, count: int) -> list[int]:
-    """`count` of the trees with these ways (T, N), in order: each shares as little as possible with
-    all before it.
+    """`count` of the trees with these `paths` (T, N), in an order in which neighbours differ.
 
-    Among equals it is the one that shares least with the last few. Sharing is counted in cables of
-    ways: every level of a fat tree counts the same, however many cables it has.
+    Each tree shares as few cables as possible with all trees before it; among equals it is the one
+    that shares fewest with the last few. Cables of paths are counted, not cables of the network, so
+    that every level of a fat tree counts the same, however many cables it has.
     """
     shared, lately = np.zeros(len(paths)), np.zeros(len(paths))
     order = [0]
@@ -298,30 +305,28 @@ def _differing(paths: Int32Array, count: int) -> list[int]:
 
 
 def _unlevelled(
-    graph: SwitchGraph, switches: NDArray[np.int64], leaf: BoolArray, most: int
+    graph: SwitchGraph, switches: NDArray[np.int64], leaf: BoolArray, max_trees: int
 ) -> tuple[Int32Array, Int32Array]:
-    """Trees of any network:
+    """Trees of any network, as `_network` returns them; at most `max_trees`.
 
-    as many as it has switches, more where cables are side by side, at most `most`.
+    There are as many as switches, or more if using every cable takes more.
     """
     place = np.full(len(graph.names), -1, dtype=np.int32)
     place[switches] = np.arange(len(switches))
     cables = np.flatnonzero(place[graph.ends[:, 0]] >= 0)
     size = len(switches)
-    count = min(most, max(size, -(-len(cables) // (size - 1))))
+    count = min(max_trees, max(size, -(-len(cables) // (size - 1))))
     roots = [step * size // count % size if count < size else step % size for step in range(count)]
-    found = even_trees(place[graph.ends[cables]], leaf[switches], roots)
-    order = _differing_lately(found, len(cables))
-    of_tree = [cables[list(found[t])].tolist() for t in order]
+    trees = even_trees(place[graph.ends[cables]], leaf[switches], roots)
+    order = _differing_lately(trees, len(cables))
+    of_tree = [cables[list(trees[t])].tolist() for t in order]
     tops = [int(switches[roots[t]]) for t in order]
     hung = trees_from_cables(graph, tuple(range(len(order))), of_tree, [[top] for top in tops])
     return hung.cable, np.array(tops, dtype=np.int32)
 
 
 def _differing_lately(trees: list[tuple[int, ...]], cables: int) -> list[int]:
-    """An order of trees (given as cables) in which each shares as little as possible with the
-    last few before it.
-    """
+    """An order of trees (given as cables) in which each shares few with the last few before it."""
     has = np.zeros((len(trees), cables))
     for t, tree in enumerate(trees):
         has[t, list(tree)] = 1

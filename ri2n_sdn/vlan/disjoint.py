@@ -1,12 +1,12 @@
-"""Many spanning trees of any graph that use every cable as evenly as can be, with short ways
-between the leaves.
+"""Spanning trees of any graph that use cables as evenly as possible, with short paths in them.
 
 The sum of T spanning trees is a base of the union of T graphic matroids (J. Edmonds, "Matroid
 partition", 1968): how often each cable is used is a point of an M-convex set. There, uses are as
-even as possible (and so the most used cable as little used as possible) exactly when no chain of
-exchanges takes a tree off one cable and puts a tree on another with at least two fewer (A. Frank
-and K. Murota, "Discrete decreasing minimization, part I", 2018, theorem on 1-tightening steps). So:
-start with trees of shortest ways, exchange along shortest chains until there is none.
+even as possible (and so the most used cable is used as little as possible) exactly when no chain of
+exchanges takes a tree off one cable and puts a tree on another one with at least two fewer (A.
+Frank and K. Murota, "Discrete decreasing minimization, part I", 2018, theorem on 1-tightening
+steps). So the search starts with trees of shortest paths, and exchanges cables along shortest
+chains until there is no such chain.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ __all__ = ["even_trees"]
 FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int32]
 
-SHORTEN_BUDGET = 100_000_000  # numbers looked at while ways are shortened: one or two seconds
-BATCH = 64  # of the best exchanges, those of different trees are made together
+# Numbers that are looked at while paths are shortened: one or two seconds.
+SHORTEN_BUDGET = 100_000_000
+# The best exchanges of a round; those of different trees are made together.
+BATCH = 64
 NO_GAIN = np.float32(-np.inf)
 
 
 def even_trees(
     ends: IntArray, leaf: NDArray[np.bool_], roots: Sequence[int]
 ) -> list[tuple[int, ...]]:
-    """One spanning tree per entry of `roots`, as sorted cables; trees that came out the same more
-    than once, once.
+    """One spanning tree for each of `roots`, as its sorted cables; equal trees are there once.
 
     `ends` (C, 2) are the cables between switches 0..S-1, which must be connected; `leaf` (S,) tells
-    where hosts are. How many trees use a cable is as even as possible: the largest number is the
-    least that any such trees reach. Within that the ways from leaf to leaf are shortened as long as
-    an exchange of one cable in one tree, or of two cables between two trees, shortens them (for
-    very large graphs: as long as a fixed amount of work allows).
+    where hosts are. Cables are used as evenly as possible: the largest number of trees on one cable
+    is the least that any such trees reach. Within that, paths from leaf to leaf are shortened as
+    long as an exchange of one cable in one tree, or of two cables between two trees, shortens them
+    (in very large graphs: as long as a fixed amount of work allows).
     """
     trees = _Trees(ends, leaf, roots)
     while trees.even_out():
@@ -47,7 +48,12 @@ def even_trees(
 
 
 class _Trees:
-    """The trees while they are exchanged: cables, and each tree hung up at its root."""
+    """The T trees while cables are exchanged: the cables of each, and how it hangs at its root.
+
+    `uses` (C,) is how many trees have each cable; `above` (T, S) is the cable to the switch above,
+    `parent` (T, S) that switch, -1 at the root. A walk down each tree numbers the switches: those
+    below switch s, itself included, have numbers enter[s] to leave[s] - 1.
+    """
 
     def __init__(self, ends: IntArray, leaf: NDArray[np.bool_], roots: Sequence[int]) -> None:
         self.ends = ends
@@ -60,11 +66,9 @@ class _Trees:
             self.wired[b].append((a, cable))
         shape = (len(self.roots), self.size)
         self.uses = np.zeros(len(ends), dtype=np.int64)
-        self.above = np.full(shape, -1, dtype=np.int32)  # the cable to the switch above
+        self.above = np.full(shape, -1, dtype=np.int32)
         self.parent = np.full(shape, -1, dtype=np.int32)
-        self.enter = np.zeros(
-            shape, dtype=np.int32
-        )  # order of a walk down: below s are enter[s] <= . < leave[s]
+        self.enter = np.zeros(shape, dtype=np.int32)
         self.leave = np.zeros(shape, dtype=np.int32)
         self.walk: list[list[int]] = [[] for _ in self.roots]
         self.cables: list[set[int]] = []
@@ -75,20 +79,20 @@ class _Trees:
             self._hang(t)
 
     def even_out(self) -> bool:
-        """Exchange along one shortest chain from a cable to one used by at least two trees fewer.
+        """Exchange along one shortest chain from a cable to one with at least two trees fewer.
 
-        False without one.
+        Returns False when there is no such chain. The search is breadth first, and begins with the
+        cables that most trees use.
         """
-        came: dict[
-            int, tuple[int, int]
-        ] = {}  # cable -> (the cable that leaves, in which tree, when this one enters)
+        # By cable: the cable that leaves, and in which tree, when this one enters.
+        replaces: dict[int, tuple[int, int]] = {}
         seen = np.zeros(len(self.ends), dtype=bool)
         least = int(self.uses.min(initial=0))
         for level in sorted(set(self.uses.tolist()), reverse=True):
             if level < least + 2:
                 break
-            # What was reached from cables with more uses has no end that this level could use
-            # either.
+            # A cable that was reached from cables with more uses leads to no end that this level
+            # could use either.
             waiting = deque(np.flatnonzero((self.uses == level) & ~seen).tolist())
             seen[list(waiting)] = True
             while waiting:
@@ -100,17 +104,19 @@ class _Trees:
                     continue
                 seen[entering] = True
                 for cable, tree in zip(entering.tolist(), trees.tolist(), strict=True):
-                    came[cable] = (leaving, tree)
+                    replaces[cable] = (leaving, tree)
                 emptiest = int(entering[np.argmin(self.uses[entering])])
                 if self.uses[emptiest] <= level - 2:
-                    self._follow(emptiest, came)
+                    self._follow(emptiest, replaces)
                     return True
                 waiting.extend(entering.tolist())
         return False
 
     def shorten(self) -> None:
-        """Exchange cables while that shortens the sum of all trees' ways, without making the
-        uses less even.
+        """Exchange cables while that shortens the paths of all trees in sum; uses stay as even.
+
+        An exchange in one tree must take a cable with fewer uses than the one that leaves. Any two
+        cables may be exchanged between two trees, since that changes no uses.
         """
         count, cables = len(self.roots), len(self.ends)
         rounds = SHORTEN_BUDGET // max(1, count * self.size * cables)
@@ -140,9 +146,8 @@ class _Trees:
                     break
                 if any(tree in touched for tree, _, _ in moves):
                     continue
-                if (
-                    alone and self.uses[leaving] <= self.uses[entering]
-                ):  # by an exchange of this round
+                # An exchange of this round may have changed the uses.
+                if alone and self.uses[leaving] <= self.uses[entering]:
                     continue
                 for tree, out, into in moves:
                     self._exchange(tree, [out], [into])
@@ -153,27 +158,28 @@ class _Trees:
                 gains[tree] = self._gains(tree)
 
     def _nearest(self, root: int) -> set[int]:
-        """A tree in which every switch is as near to the root as can be, over the cables used
-        least so far.
+        """The cables of a tree in which every switch is as near to the root as possible.
+
+        Of several cables to a switch, the tree takes the one that was used least so far.
         """
         uses = self.uses
-        found = {root}
+        reached = {root}
         cables: set[int] = set()
-        edge = [root]
-        while edge:
+        frontier = [root]
+        while frontier:
             choice: dict[int, tuple[int, int]] = {}
-            for switch in edge:
+            for switch in frontier:
                 for other, cable in self.wired[switch]:
-                    if other not in found:
+                    if other not in reached:
                         offer = (int(uses[cable]), cable)
                         choice[other] = min(choice.get(other, offer), offer)
-            found.update(choice)
+            reached.update(choice)
             cables.update(cable for _, cable in choice.values())
-            edge = list(choice)
+            frontier = list(choice)
         return cables
 
     def _hang(self, t: int) -> None:
-        """Hang tree t up at its root: cables and switches above, and the order of a walk down."""
+        """Compute anew how tree t hangs at its root, after its cables have changed."""
         cables, wired = self.cables[t], self.wired
         root = self.roots[t]
         above, parent = [-1] * self.size, [-1] * self.size
@@ -197,30 +203,29 @@ class _Trees:
         self.walk[t] = order
 
     def _exchanges(self, cable: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The cables that can take the place of `cable` in some tree, and one such tree for
-        each.
-        """
+        """The cables that can replace `cable` in some tree, and one such tree for each."""
         a, b = self.ends[cable].tolist()
         trees = np.flatnonzero((self.above[:, a] == cable) | (self.above[:, b] == cable))
         low = np.where(self.above[trees, a] == cable, a, b)
         enter = self.enter[trees]
+        # (trees, S) whether a switch is below the cable.
         inside = (enter >= enter[np.arange(len(trees)), low][:, None]) & (
             enter < self.leave[trees, low][:, None]
-        )  # (trees, S)
+        )
         across = inside[:, self.ends[:, 0]] != inside[:, self.ends[:, 1]]
         across[:, cable] = False
         entering = np.flatnonzero(across.any(axis=0))
         return entering, trees[np.argmax(across[:, entering], axis=0)]
 
-    def _follow(self, last: int, came: dict[int, tuple[int, int]]) -> None:
+    def _follow(self, last: int, replaces: dict[int, tuple[int, int]]) -> None:
         """Exchange along the chain that ends with cable `last`.
 
-        A shortest chain keeps every tree a tree.
+        Every tree remains a tree, since the chain is a shortest one.
         """
         out: dict[int, list[int]] = {}
         into: dict[int, list[int]] = {}
-        while last in came:
-            leaving, tree = came[last]
+        while last in replaces:
+            leaving, tree = replaces[last]
             out.setdefault(tree, []).append(leaving)
             into.setdefault(tree, []).append(last)
             last = leaving
@@ -235,34 +240,31 @@ class _Trees:
         self._hang(t)
 
     def _gains(self, t: int) -> FloatArray:
-        """(S, C) by how much the ways from leaf to leaf shorten when each switch hangs by another
-        cable.
+        """(S, C) by how many cables the paths from leaf to leaf shorten, for each exchange.
 
-        Row s stands for the cable above s. Cutting it leaves two parts whose inner ways stay as
-        they are; ways between them are n_a n_b + n_b A(u) + n_a B(v), where u and v are the new
-        cable's ends, A(u) is the sum of ways from u to all leaves of its part, and n_a, n_b count
-        the leaves of the parts.
+        Row s stands for the exchange of the cable above s; column c for the cable that replaces it.
+        Without the cable above s the tree falls into two parts, whose inner paths stay as they are.
+        The lengths of the paths between the parts add up to n_a n_b + n_b A(u) + n_a B(v): u and v
+        are the ends of the new cable, A(u) is the sum of the lengths from u to all leaves of its
+        part (B(v) likewise), and n_a, n_b are the numbers of leaves of the parts.
         """
         size, parent, enter = self.size, self.parent[t], self.enter[t]
-        below = (enter[None, :] >= enter[:, None]) & (
-            enter[None, :] < self.leave[t][:, None]
-        )  # [s, x]: x under s
-        shared = below.T.astype(np.float32) @ below.astype(
-            np.float32
-        )  # how many switches are above both, or are one
+        # [s, x] whether x is below s, or is s.
+        below = (enter[None, :] >= enter[:, None]) & (enter[None, :] < self.leave[t][:, None])
+        # [x, y] how many switches have both x and y below them.
+        shared = below.T.astype(np.float32) @ below.astype(np.float32)
         steps = np.diagonal(shared)
         distance = steps[:, None] + steps[None, :] - 2 * shared
         low_leaves = (below & self.leaf).astype(np.float32)
-        to_low = low_leaves @ distance  # [s, u] sum of ways from u to the leaves under s
+        # [s, u] the sum of the distances from u to the leaves below s, and to all others.
+        to_low = low_leaves @ distance
         to_high = distance @ self.leaf.astype(np.float32) - to_low
         n_low = low_leaves.sum(axis=1, keepdims=True)
         n_high = np.float32(self.leaf.sum()) - n_low
         a, b = self.ends[:, 0], self.ends[:, 1]
         a_low = below[:, a]
-        u, v = (
-            np.where(a_low, a, b),
-            np.where(a_low, b, a),
-        )  # (S, C) the end in the lower part, the other one
+        # (S, C) the end of the new cable in the lower part, and its other end.
+        u, v = np.where(a_low, a, b), np.where(a_low, b, a)
         rows = np.arange(size)[:, None]
         new = n_low * n_high + n_high * to_low[rows, u] + n_low * to_high[rows, v]
         above = np.maximum(parent, 0)[:, None]

@@ -1,9 +1,15 @@
-"""Chains of exchanges: empty a full link when no single pair can leave it without filling another.
+"""Chains of exchanges: relieve a full link that no single pair can leave without filling another.
+
+A pair leaves the full link for another VLAN; a pair on a link that this overfills leaves that one,
+and so on, until no link is too full. Without chains, a search by single moves ends where every
+single move makes some link as full, although moving several pairs together would help.
 
 With pairs of one rate on a two-stage tree, VLANs are the colours of a bipartite multigraph's edges
 (senders' leaves and receivers' leaves are its vertices), and a chain between two VLANs is the
-alternating path of Konig's proof: the least load is always found. Elsewhere (three stages, unequal
-rates) the same chains are a search.
+alternating path of Koenig's proof: the least load is always found. Elsewhere (three stages, unequal
+rates) the same chains are a heuristic search. So chains between two VLANs are tried first, and
+longer ones over all VLANs only if none of them helps. Of the chains that help, the one that moves
+the fewest pairs is taken.
 """
 
 from __future__ import annotations
@@ -18,26 +24,32 @@ from ri2n_sdn.rates.arrays import BoolArray, FloatArray, IntArray
 __all__ = ["LEAST_GAIN", "Chains"]
 
 
-LEAST_GAIN = 1e-3  # of a link's utilisation: less is not worth moving anybody
-STARTS = 48  # first exchanges tried per link
-SHORTEST_OF = 6  # successful chains compared; the one that moves the fewest pairs is taken
-LONGEST_FREE = (
-    24  # exchanges in a chain over more than two VLANs, which unlike the others may wander
-)
-LARGE_STARTS = 3  # pairs too small to relieve a link alone that are still tried first
-# exchanges looked at for a link in the first pass; four times as many in each pass without success
+# The part of a link's utilisation that a move must take off it: less is not worth moving any pair.
+LEAST_GAIN = 1e-3
+# First exchanges that are tried per link.
+STARTS = 48
+# Successful chains that are compared; the one that moves the fewest pairs is taken.
+SHORTEST_OF = 6
+# Exchanges in a chain over more than two VLANs at most: it might go on for ever, unlike the others.
+LONGEST_FREE = 24
+# Of the pairs that are too small to relieve a link alone, so many of the largest begin chains, too.
+LARGE_STARTS = 3
+# Exchanges looked at for one link in the first pass, so that no link uses up the whole effort; four
+# times as many after each pass without success.
 FIRST_TRY = 250
-STARVED = 8  # links in a row that no chain relieved before the rest is left as it is, per pass ...
-STARVED_PART = 0.25  # ... or this part of the links in question
+# A pass ends when no chain relieved so many links in a row, or this part of the links in question.
+STARVED = 8
+STARVED_PART = 0.25
 
 
 class Chains:
-    """Pairs' ways, loads and who is on which link, with moves that can be taken back.
+    """The paths of P pairs, the loads of E links, and the pairs on each link.
 
-    `links` (P, K, L) are ids of the links that a pair's choice decides about, -1 beyond the end;
-    `trees` (P, K) names the VLAN of each candidate, -1 where there is none; `step` (P,) is demand,
-    `inverse` (E,) 1 / capacity. Pairs of the mask `settled` (P,) have not moved so far and only do
-    when that gains more than the hysteresis.
+    `demand` (P,) is in bit/s. `trees` (P, K) names the VLAN of each candidate, -1 where there is
+    none. `links` (P, K, L) are the links that a pair's choice decides about, -1 beyond the end.
+    `inverse` (E,) is 1 / capacity, `choice` (P,) the column in use, `utilisation` (E,) what follows
+    from it. Pairs of the mask `settled` (P,) have not moved so far, and only move when that gains
+    more than the hysteresis.
     """
 
     def __init__(
@@ -71,12 +83,11 @@ class Chains:
         self._effort = 0
 
     def run(self, hysteresis: float, enough: float, effort: int) -> int:
-        """Relieve links, the fullest first, until no chain helps or `effort` exchanges were looked
-        at; what is left.
+        """Relieve links, the fullest first; returns the effort that is left.
 
-        Links up to the utilisation `enough` are left alone. Every chain that is kept lowers the
-        utilisations, sorted from the fullest down, in lexicographic order, so it cannot run in
-        circles.
+        It ends when no chain helps, or when `effort` exchanges were looked at. Links up to the
+        utilisation `enough` are left alone. Every chain that is kept lowers the utilisations,
+        sorted from the fullest down, in lexicographic order, so the search cannot run in circles.
         """
         left, slice_ = effort, FIRST_TRY
         while left > 0:
@@ -91,7 +102,8 @@ class Chains:
             while heap and left > 0 and starved < patience:
                 level, link = heapq.heappop(heap)
                 if self.utilisation[link] != -level:
-                    continue  # it has another entry
+                    # The entry is old: the link has a newer one, or is not in question any more.
+                    continue
                 allowed = min(slice_, left)
                 self._effort = allowed
                 touched = self._relieve(link, hysteresis)
@@ -112,17 +124,18 @@ class Chains:
         return left
 
     def _relieve(self, link: int, hysteresis: float) -> set[int] | None:
-        """Lower one link's utilisation, all others that change staying below it.
+        """Lower one link's utilisation by a chain, after which no link that it changes is as full.
 
-        The links that changed, or None.
+        First only pairs that have moved anyway take part, for any gain; then all pairs, for more
+        than the hysteresis. Returns the links that changed, or None when no chain was found.
         """
         level = self.utilisation[link]
         least = LEAST_GAIN * level
-        for everybody in (False, True) if hysteresis > least else (True,):
-            limit = level - (max(hysteresis, least) if everybody else least)
+        for with_settled in (False, True) if hysteresis > least else (True,):
+            limit = level - (max(hysteresis, least) if with_settled else least)
             if limit <= 0.0:
                 continue
-            moves = self._shortest_chain(link, limit, everybody)
+            moves = self._shortest_chain(link, limit, with_settled)
             if moves:
                 touched: set[int] = set()
                 for pair, column in moves:
@@ -133,21 +146,22 @@ class Chains:
         return None
 
     def _shortest_chain(
-        self, link: int, limit: float, everybody: bool
+        self, link: int, limit: float, with_settled: bool
     ) -> list[tuple[int, int]] | None:
-        starts = self._starts(link, limit, everybody)
+        """The shortest of some chains, as (pair, new column); None when no chain was found."""
+        starts = self._starts(link, limit, with_settled)
         best: list[tuple[int, int]] | None = None
-        found = 0
+        compared = 0
         for only_two in (True, False):
             for pair, column in starts:
                 longest = LONGEST_FREE if best is None else len(best) - 1
                 if only_two and best is None:
                     longest = len(self.choice)
-                moves = self._chain(link, pair, column, limit, everybody, only_two, longest)
+                moves = self._chain(link, pair, column, limit, with_settled, only_two, longest)
                 if moves is not None:
                     best = moves
-                    found += 1
-                    if len(best) <= 2 or found >= SHORTEST_OF:
+                    compared += 1
+                    if len(best) <= 2 or compared >= SHORTEST_OF:
                         return best
                 if self._effort <= 0:
                     return best
@@ -155,11 +169,11 @@ class Chains:
                 return best
         return None
 
-    def _starts(self, link: int, limit: float, everybody: bool) -> list[tuple[int, int]]:
-        """(pair, column) that could leave the link, those that harm others least first."""
-        found: list[tuple[float, float, float, int, int]] = []
+    def _starts(self, link: int, limit: float, with_settled: bool) -> list[tuple[int, int]]:
+        """(Pair, column) of moves off the link, those that overfill other links least first."""
+        starts: list[tuple[float, float, float, int, int]] = []
         excess = self.utilisation[link] - limit
-        members = [p for p in self._on(link) if everybody or not self.settled[p]]
+        members = [p for p in self._on(link) if with_settled or not self.settled[p]]
         inverse = self._inverse[link]
         small = [p for p in members if self._demand[p] * inverse < excess]
         small = heapq.nlargest(LARGE_STARTS, small, key=lambda p: self._demand[p])
@@ -168,8 +182,8 @@ class Chains:
             for column in self._others(pair, link):
                 harm, highest = self._after(pair, column, limit)
                 if harm < float("inf"):
-                    found.append((short + harm, self._demand[pair], highest, pair, column))
-        return [(pair, column) for *_, pair, column in heapq.nsmallest(STARTS, found)]
+                    starts.append((short + harm, self._demand[pair], highest, pair, column))
+        return [(pair, column) for *_, pair, column in heapq.nsmallest(STARTS, starts)]
 
     def _chain(
         self,
@@ -177,13 +191,15 @@ class Chains:
         pair: int,
         column: int,
         limit: float,
-        everybody: bool,
+        with_settled: bool,
         only_two: bool,
         longest: int,
     ) -> list[tuple[int, int]] | None:
-        """Move `pair` and then whoever is in the way; the moves when all links end within `limit`.
+        """The moves of a chain that begins with `pair`; None when there is none.
 
-        Changes nothing.
+        Each pair that moves may overfill links; another pair leaves each of these. The chain ends
+        when no link is above `limit`. It has at most `longest` moves, with `only_two` between two
+        VLANs. Everything is as before when it returns.
         """
         trees = self._like(pair, self.choice[pair]) | self._like(pair, column)
         undo: list[tuple[int, int]] = []
@@ -191,31 +207,32 @@ class Chains:
         before: dict[int, float] = {}
         waiting = [link]
         good = True
-        following: tuple[int, int] | None = (pair, column)
-        while following is not None:
-            who, to = following
-            undo.append((who, self.choice[who]))
-            moved[who] = to
-            for changing in (*self._of(who)[self.choice[who]], *self._of(who)[to]):
+        next_move: tuple[int, int] | None = (pair, column)
+        while next_move is not None:
+            mover, to = next_move
+            undo.append((mover, self.choice[mover]))
+            moved[mover] = to
+            for changing in (*self._of(mover)[self.choice[mover]], *self._of(mover)[to]):
                 before.setdefault(changing, self.utilisation[changing])
-            self._move(who, to)
-            waiting.extend(self._of(who)[to])
-            following = None
+            self._move(mover, to)
+            waiting.extend(self._of(mover)[to])
+            next_move = None
             while waiting:
                 over = waiting[-1]
                 if self.utilisation[over] <= limit + 1e-9:
                     waiting.pop()
                     continue
                 if len(moved) < longest and self._effort > 0:
-                    following = self._evicted(
-                        over, moved, limit, everybody, trees if only_two else None
+                    next_move = self._evicted(
+                        over, moved, limit, with_settled, trees if only_two else None
                     )
-                good = following is not None
+                good = next_move is not None
                 break
-        for who, back in reversed(undo):
-            self._move(who, back)
+        for mover, back in reversed(undo):
+            self._move(mover, back)
         for changed, level in before.items():
-            self.utilisation[changed] = level  # without what adding and subtracting left behind
+            # Without the rounding errors of adding and subtracting.
+            self.utilisation[changed] = level
         return list(moved.items()) if good else None
 
     def _evicted(
@@ -223,17 +240,19 @@ class Chains:
         link: int,
         moved: dict[int, int],
         limit: float,
-        everybody: bool,
+        with_settled: bool,
         trees: frozenset[int] | None,
     ) -> tuple[int, int] | None:
-        """Which pair leaves an overfull link, and to which column:
+        """The pair that leaves an overfull link, and its new column; None when none can.
 
-        the one that overfills other links the least.
+        It is the one that overfills other links the least, plus what it leaves above the limit on
+        this one; between equals, the one with the smallest demand. `trees` are the VLANs that it
+        may move to; None for all.
         """
         best: tuple[float, float, int, int] | None = None
         excess = self.utilisation[link] - limit
         for pair in self._on(link):
-            if pair in moved or (self.settled[pair] and not everybody):
+            if pair in moved or (self.settled[pair] and not with_settled):
                 continue
             step = self._demand[pair] * self._inverse[link]
             self._effort -= 1
@@ -248,9 +267,9 @@ class Chains:
         return best[2:] if best else None
 
     def _after(self, pair: int, column: int, limit: float) -> tuple[float, float]:
-        """By how much the links of a candidate would pass `limit`, and the fullest of them.
+        """By how much the links of a candidate would pass `limit`, in sum, and the fullest of them.
 
-        Inf when it never fits.
+        Both are utilisations; inf when the pair alone is more than a link may carry.
         """
         self._effort -= 1
         demand, utilisation, inverse = self._demand[pair], self.utilisation, self._inverse
@@ -267,7 +286,7 @@ class Chains:
         return harm, highest
 
     def _like(self, pair: int, column: int) -> frozenset[int]:
-        """The VLANs of those candidates of a pair that share a link with this one."""
+        """The VLANs of the candidates of a pair that share a link with this one."""
         path = set(self._of(pair)[column])
         return frozenset(
             tree
@@ -276,13 +295,13 @@ class Chains:
         )
 
     def _others(self, pair: int, link: int) -> Iterator[int]:
-        """The columns of a pair whose ways avoid the link."""
+        """The columns of a pair whose paths avoid the link."""
         for column, path in enumerate(self._of(pair)):
             if self._tree_of[pair][column] >= 0 and link not in path:
                 yield column
 
     def _of(self, pair: int) -> list[tuple[int, ...]]:
-        """The ways of a pair by column."""
+        """The path of each of a pair's columns."""
         paths = self._paths.get(pair)
         if paths is None:
             self._effort -= 1

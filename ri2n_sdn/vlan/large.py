@@ -1,7 +1,4 @@
-"""Fat trees of any size from four numbers, as arrays:
-
-for plans of networks that nobody writes down host by host.
-"""
+"""Fat trees of any size from four numbers, for plans of networks too large to be written down."""
 
 from __future__ import annotations
 
@@ -24,10 +21,10 @@ MAX_CABLES = 1_000_000
 
 
 class FatTreeSpec(StrictModel):
-    """A fat tree of equal switches: `down` ports of each lead down, `up` lead up, in `stages`
-    levels.
+    """A fat tree of equal switches in `stages` levels.
 
-    The top switches use as many ports as there are parts to join, up to all `down + up`.
+    `down` ports of each switch lead down, `up` lead up. The top switches use as many ports as there
+    are parts to join, up to all `down + up`.
     """
 
     hosts: Annotated[int, Field(ge=2, le=131_072)]
@@ -56,7 +53,7 @@ class FatTreeSpec(StrictModel):
 
 
 class FatTree(StrictModel):
-    """A file with `generate:` in place of switches and hosts."""
+    """A topology file with `generate:` in place of switches and hosts."""
 
     name: TopologyName
     description: str = ""
@@ -70,26 +67,26 @@ class Generated:
 
     name: str
     graph: SwitchGraph
-    leaf: Int32Array  # (hosts,)
+    leaf: Int32Array
+    """(hosts,)"""
     vlans: VlanSpec
 
 
 def load_generated(path: Path) -> Generated:
-    """Read a file with `generate:` and build its network; BadInput (`FILE: key.path:
+    """Read a file with `generate:` and build its network.
 
-    what is wrong`, one line).
+    BadInput, one line `FILE: KEY.PATH: what is wrong`.
     """
     return fat_tree(load_model(path, FatTree))
 
 
 def fat_tree(file: FatTree) -> Generated:
-    """The network: an extended generalized fat tree (S. Oehring and others, "On generalized fat
-    trees", IPPS 1995).
+    """The network of a file: an extended generalized fat tree.
 
-    A switch of level l is (part, copy): `parts[l]` disjoint parts of the network, `up ** l` copies
-    of its switch in each. It is wired up to the `up` copies (copy + j * up ** l) of the part that
-    its own belongs to, so that there is one way down from a top switch to any leaf. Level 0 are the
-    leaves.
+    Source: S. Oehring and others, "On generalized fat trees", IPPS 1995. Level 0 are the leaves.
+    Level l has `parts[l]` disjoint parts, each with `up ** l` copies of its switch: a switch is
+    (part, copy). It has cables to the `up` copies (copy + j * up ** l) of the part above that its
+    own part belongs to, so that exactly one path leads down from a top switch to any leaf.
     """
     spec = file.generate
     levels = spec.stages
@@ -104,7 +101,8 @@ def fat_tree(file: FatTree) -> Generated:
             for grid in np.meshgrid(np.arange(sizes[level]), np.arange(spec.up), indexing="ij")
         )
         part, copy = switch // copies[level], switch % copies[level]
-        joined = parts[level] // parts[level + 1]  # parts that a switch above joins
+        # How many parts a switch above joins.
+        joined = parts[level] // parts[level + 1]
         above = part // joined * copies[level + 1] + copy + j * copies[level]
         ends.append(np.stack([first[level] + switch, first[level + 1] + above], axis=1))
         ports.append(np.stack([spec.down + 1 + j, 1 + part % joined], axis=1))
@@ -124,7 +122,7 @@ def fat_tree(file: FatTree) -> Generated:
 
 
 def _level_names(levels: int) -> list[str]:
-    """`leaf`, `mid`, `top`; `mida`, `midb`, ... where there are several levels between."""
+    """The levels' names: `leaf`, `mid`, `top`; `mida`, `midb`, ... for several levels between."""
     between = levels - 2
     inner = (
         ["mid"] if between == 1 else [f"mid{chr(ord('a') + number)}" for number in range(between)]

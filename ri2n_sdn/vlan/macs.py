@@ -1,8 +1,8 @@
 """How many (address, VLAN) entries each switch must remember when all hosts talk with all others.
 
 Announcements are flooded in the base tree, so its switches know every address of the network there.
-In any other VLAN a switch knows an address when it is on the way between its leaf and a leaf with a
-partner that uses this VLAN.
+In any other VLAN a switch knows an address when it lies on the path between the address's leaf and
+a leaf with a partner that uses this VLAN.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from ri2n_sdn.vlan.trees import Int32Array, Trees
 
 __all__ = ["MacCount", "mac_entries"]
 
-MAX_EXACT = 1024  # addresses of a network up to which every one is looked at for itself
+MAX_EXACT = 1024
+"""Addresses of a network up to which each is counted for itself."""
 
 BoolArray = NDArray[np.bool_]
 Integers = NDArray[np.int64]
@@ -25,10 +26,12 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class MacCount:
-    """Entries of each switch, (S,); where not `exact` they are at most that many."""
+    """The entries of each of S switches."""
 
     entries: Integers
+    """(S,)"""
     exact: bool
+    """If not, the entries are upper bounds."""
 
 
 def mac_entries(
@@ -39,17 +42,17 @@ def mac_entries(
     per_pair: int,
     managed: BoolArray | None = None,
 ) -> MacCount:
-    """Entries per switch for NICs on switches `leaf` (N,), of hosts with numbers `host` (N,), all
-    pairs of which talk.
+    """The entries per switch when all pairs of hosts talk.
 
-    A pair uses all its candidates of `table` (ri2n_sdn.vlan.tables), one after another or at once:
-    `adaptive` may come to use each. Hosts that are not `managed` (N,) use the base tree only.
+    NIC n is on switch leaf[n] and of the host with number host[n]; both are (N,). A pair uses all
+    its candidates of `table` (tables.py), one after another or at once: `adaptive` may come to use
+    each. Hosts that are not `managed` (N,) use the base tree only.
 
     In networks of more than MAX_EXACT NICs, hosts whose numbers are equal mod twice the number of
-    trees are counted together. That changes nothing for `spread`, `adaptive` and `profile`. For
-    `cyclic` it forgets which of two hosts has the lower number, so that the pair is counted in both
-    hosts' VLANs: then, and where a host has several NICs in such a network, the figures are upper
-    bounds.
+    trees are counted together, since counting each pair would take too long. That changes nothing
+    for `spread`, `adaptive` and `profile`. With `cyclic` it is then not known which of two hosts
+    has the lower number, so the pair is counted in both hosts' VLANs: the figures are upper bounds.
+    They are so, too, where a host has several NICs in such a network.
     """
     own = np.ones(len(leaf), dtype=bool) if managed is None else managed
     network_of = trees.graph.component[leaf]
@@ -74,34 +77,42 @@ def mac_entries(
 
 @dataclass(frozen=True, eq=False)
 class _Plugs:
-    leaf: Integers  # (N,)
-    host: Integers  # (N,)
-    count: int  # trees of the network
+    """The NICs of a network: their leaves (N,), their hosts' numbers (N,), and its trees."""
+
+    leaf: Integers
+    host: Integers
+    count: int
 
 
 @dataclass(frozen=True, eq=False)
 class _Relation:
-    """NICs in R kinds and leaves in J kinds.
+    """NICs in R kinds and L leaves in J kinds: NICs of one kind on leaves of one kind are alike.
 
-    NICs of one kind on leaves of one kind use the same trees.
+    They use the same trees, so each combination is looked at once.
     """
 
-    leaves: Integers  # (L,) the switches
-    kind: Integers  # (L,) each one's kind, 0..J-1
-    nics: Integers  # (J, R) NICs of each kind on a leaf
-    # (J, P, R) first trees that a NIC of kind r uses with each of P partners on a leaf; -1: none
+    leaves: Integers
+    """(L,) the switches."""
+    kind: Integers
+    """(L,) the kind of each leaf, 0..J-1."""
+    nics: Integers
+    """(J, R) the number of NICs of each kind on a leaf."""
     starts: Integers
-    count: int  # trees
+    """(J, P, R) the first tree that a NIC of kind r uses with each of P partners on a leaf.
+
+    -1 beyond the last partner, and for the NIC's own host.
+    """
+    count: int
+    """The trees of the network."""
 
     def uses(self, tree: int, width: int) -> BoolArray:
-        """(J, R) whether a NIC of kind r uses `tree` with a partner on a leaf of kind j (not its
-        own leaf).
-        """
+        """(J, R) whether a NIC of kind r uses `tree` with a partner on another leaf, of kind j."""
         ahead = (tree - self.starts) % self.count
         return np.asarray(((ahead < width) & (self.starts >= 0)).any(axis=1), dtype=np.bool_)
 
 
 def _each_for_itself(plugs: _Plugs, table: str) -> _Relation:
+    """Every NIC and every leaf is a kind of its own."""
     leaves, kind = np.unique(plugs.leaf, return_inverse=True)
     members = _members(kind, len(leaves))
     partner = np.maximum(members, 0)
@@ -112,6 +123,10 @@ def _each_for_itself(plugs: _Plugs, table: str) -> _Relation:
 
 
 def _by_residue(plugs: _Plugs, table: str) -> _Relation:
+    """A kind of NIC for each residue of hosts' numbers mod twice the number of trees.
+
+    Leaves with equally many NICs of each kind are of one kind.
+    """
     circle = 2 * plugs.count
     residue = (plugs.host - 1) % circle
     leaves, place = np.unique(plugs.leaf, return_inverse=True)
@@ -121,11 +136,12 @@ def _by_residue(plugs: _Plugs, table: str) -> _Relation:
     of_kind, partner = np.nonzero(nics)
     members = _members(of_kind, len(nics))
     number = np.where(members >= 0, partner[np.maximum(members, 0)] + 1, 1)[:, :, None]
-    every = np.arange(1, circle + 1)[None, None, :]
-    starts = _starts(number, every, table, plugs.count)
+    others = np.arange(1, circle + 1)[None, None, :]
+    starts = _starts(number, others, table, plugs.count)
     none = (members < 0)[:, :, None]
-    if table == "cyclic":  # of either host
-        pairs = np.broadcast_arrays((number - 1) % plugs.count, (every - 1) % plugs.count)
+    if table == "cyclic":
+        # Either host may have the lower number.
+        pairs = np.broadcast_arrays((number - 1) % plugs.count, (others - 1) % plugs.count)
         starts, none = np.concatenate(pairs, axis=1), np.concatenate([none, none], axis=1)
     return _Relation(
         leaves, kind.reshape(-1), nics.astype(np.int64), np.where(none, -1, starts), plugs.count
@@ -147,11 +163,11 @@ def _starts(a: Integers, b: Integers, table: str, count: int) -> Integers:
 
 
 def _in_tree(trees: Trees, tree: int, relation: _Relation, width: int) -> Integers:
-    """(S,) entries in one VLAN.
+    """(S,) the entries in one VLAN.
 
-    A switch s knows a NIC that is not below it when a leaf below s has a partner of it, one below
-    its child c when a leaf that is not below c has one, and one plugged into s itself when any
-    other leaf has one.
+    A switch s knows a NIC in three cases: the NIC is not below s, and a leaf below s has a partner
+    of it; the NIC is below a child c of s, and a leaf that is not below c has one; the NIC is
+    plugged into s itself, and another leaf has one.
     """
     uses = relation.uses(tree, width)
     result = np.zeros(len(trees.graph.names), dtype=np.int64)
@@ -159,9 +175,10 @@ def _in_tree(trees: Trees, tree: int, relation: _Relation, width: int) -> Intege
         return result
     nics, (kinds, _) = relation.nics, uses.shape
     sizes = np.bincount(relation.kind, minlength=kinds)
-    users, all_nics = sizes @ uses, sizes @ nics  # (R,) leaves with partners; NICs
+    # (R,) the leaves with partners, and the NICs, of each kind of NIC.
+    users, all_nics = sizes @ uses, sizes @ nics
 
-    # Leaves without switches below them are counted once for each kind: there are many of them.
+    # Leaves without switches below them are counted once for each kind, since there are many.
     uses = uses.astype(np.int64)
     outside = ((uses > 0) * (all_nics - nics)).sum(axis=1)
     own = ((users - uses > 0) * nics).sum(axis=1)
@@ -171,10 +188,11 @@ def _in_tree(trees: Trees, tree: int, relation: _Relation, width: int) -> Intege
     inner[parent[(depth > 0) & network]] = True
     bare = ~inner[relation.leaves]
     result[relation.leaves[bare]] = (outside + own)[relation.kind[bare]]
+    # Their NICs are below a child of the switch above.
     above = parent[relation.leaves[bare]]
-    np.add.at(result, above, own[relation.kind[bare]])  # below the switch above
+    np.add.at(result, above, own[relation.kind[bare]])
 
-    # The others: how many leaves of each kind are below each.
+    # For all other switches: how many leaves of each kind are below each.
     switches = np.flatnonzero(inner)
     place = np.full(len(depth), -1, dtype=np.int64)
     place[switches] = np.arange(len(switches))

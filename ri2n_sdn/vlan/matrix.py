@@ -1,6 +1,4 @@
-"""Recorded traffic matrices (CSV or JSON lines), lists of pairs, and the path table `profile`
-that follows a record.
-"""
+"""Recorded traffic matrices (CSV or JSON lines), lists of pairs, and the trees of a record."""
 
 from __future__ import annotations
 
@@ -35,48 +33,49 @@ INTERVAL = re.compile(r"#\s*interval_s\s*=\s*(\S+)\s*")
 
 @dataclass(frozen=True, eq=False)
 class TrafficMatrix:
-    """What P directed pairs sent, each pair once; over how many seconds, where that is known."""
+    """What each of P directed pairs sent."""
 
     pairs: tuple[PairKey, ...]
-    sent_bytes: IntArray  # (P,)
+    """P (sender, receiver), each pair once."""
+    sent_bytes: IntArray
+    """(P,)"""
     interval_s: float | None = None
+    """Over how many seconds it was recorded; None when that is not known."""
 
     @property
     def rate_bps(self) -> FloatArray | None:
-        """(P,) mean rates, if the interval is known."""
+        """(P,) the mean rates; None when the interval is not known."""
         return None if self.interval_s is None else _bits(self.sent_bytes) / self.interval_s
 
 
 @dataclass(frozen=True, eq=False)
 class PairList:
-    """Directed pairs, each once, and what they want: `rate_bps` (P,), inf for as much as they can
-    get.
-
-    `relative` when rates are only ratios (bytes without an interval).
-    """
+    """P directed pairs, each once, and the rates that they want."""
 
     pairs: tuple[PairKey, ...]
     rate_bps: FloatArray
+    """(P,); inf: as much as the pair can get."""
     relative: bool = False
+    """The rates are only ratios, since they are bytes without an interval."""
 
 
 def read_matrix(path: Path, hosts: Collection[str] | None = None) -> TrafficMatrix:
-    """Read `sender,receiver,bytes` (CSV with that header, or JSON lines with these keys); `hosts`
-    are those allowed.
+    """Read a recorded matrix: CSV with the header `sender,receiver,bytes`, or JSON lines.
 
-    Empty lines and lines from `#` on are skipped, but `# interval_s=SECONDS` says how long was
-    recorded. BadInput, with file and line, for everything else: other columns or keys, unknown
-    hosts, a pair twice, a pair with itself, bytes that are no whole number from 0 on.
+    JSON lines have these three keys. Empty lines and everything after a `#` are skipped, but a line
+    `# interval_s=SECONDS` says how long was recorded. When `hosts` is given, there must be no
+    others. BadInput, with file and line, for everything else: other columns or keys, unknown hosts,
+    a pair that is there twice, a host paired with itself, bytes that are no whole number from 0 on.
     """
     lines = _read(path)
     return _matrix(path, lines, hosts)
 
 
 def read_pairs(path: Path, hosts: Collection[str] | None = None) -> PairList:
-    """Read lines `sender receiver [rate_bps]`, or a recorded matrix (`read_matrix`), told apart by
-    the first line.
+    """Read lines `sender receiver [rate_bps]`, or a recorded matrix (`read_matrix`).
 
-    A pair without a rate wants as much as it can get. BadInput as `read_matrix`.
+    The first line tells which of the two it is. A pair without a rate wants as much as it can get.
+    BadInput as in `read_matrix`.
     """
     lines = _read(path)
     first = next((text for _, text in _content(lines)), "")
@@ -126,11 +125,10 @@ def profile_choice(
     capacity_bps: FloatArray,
     current: IntArray | None = None,
 ) -> IntArray:
-    """(P,) columns for the recorded pairs, in their order, so that the link with the most bytes for
-    its rate has few.
+    """(P,) a column of `candidates` for each recorded pair, in their order (`assign`).
 
-    Arguments as `assign`'s. Bytes count, not rates: what a run sends is the same however fast it
-    goes.
+    The link with the most bytes for its rate has as few bytes as possible. Bytes count and not
+    rates: what a run sends is the same however fast it runs. Other arguments are those of `assign`.
     """
     return assign(_bits(matrix.sent_bytes), candidates, links, capacity_bps, current).choice
 
@@ -149,7 +147,7 @@ def _read(path: Path) -> list[str]:
 
 
 def _content(lines: list[str]) -> Iterator[tuple[int, str]]:
-    """(line number, text) of the lines that say something."""
+    """(Line number, text) of each line that is more than a comment."""
     for number, line in enumerate(lines, start=1):
         text = line.partition("#")[0].strip()
         if text:
@@ -247,7 +245,7 @@ def _pair(
     line_of: dict[PairKey, int],
     number: int,
 ) -> PairKey:
-    """The pair, entered in `line_of`."""
+    """The pair, which is entered in `line_of`; BadInput when it is not allowed."""
     for key, host in (("sender", sender), ("receiver", receiver)):
         if not host:
             raise BadInput(f"{where}: {key}: is empty")

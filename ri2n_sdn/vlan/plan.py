@@ -1,6 +1,6 @@
-"""What a network becomes with VLAN trees:
+"""The plan of a network with VLAN trees.
 
-which trees, how evenly they use cables, and what switches must remember.
+It says which trees there are, how evenly they use cables, and what switches must remember.
 """
 
 from __future__ import annotations
@@ -24,28 +24,34 @@ __all__ = ["NetworkPlan", "Plan", "longest_paths", "make_plan"]
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """One connected network; `name` is its first switch."""
+    """The plan of one connected network; `name` is its first switch."""
 
     name: str
     levelled: bool
-    switches: tuple[int, ...]  # per level, leaves first; one number where the network has no levels
+    switches: tuple[int, ...]
+    """Switches per level, leaves first; one number where the network has no levels."""
     hosts: int
     nics: int
     trees: int
     roots: tuple[str, ...]
     cables: int
-    uses_min: int  # of cables that are used at all
+    uses_min: int
+    """The fewest trees on one cable, of the cables that are used at all."""
     uses_max: int
+    """The most trees on one cable."""
     unused_cables: int
     unused_switches: int
-    longest_way: int  # cables between switches, from leaf to leaf
-    mac_entries: int  # of the switch that has most
+    longest_way: int
+    """Cables between switches on the longest path from leaf to leaf."""
+    mac_entries: int
+    """(Address, VLAN) entries of the switch that must remember most of them."""
     mac_switch: str
+    """The name of that switch."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The whole plan; `vlans[t]` is tree t's ID, the first one that of untagged frames."""
+    """The whole plan; `vlans[t]` is the ID of tree t, the first one that of untagged frames."""
 
     name: str
     table: str
@@ -58,7 +64,8 @@ class Plan:
     networks: tuple[NetworkPlan, ...]
     notes: tuple[str, ...]
     trees: Trees = field(repr=False, compare=False)
-    mac_entries: NDArray[np.int64] = field(repr=False, compare=False)  # (S,)
+    mac_entries: NDArray[np.int64] = field(repr=False, compare=False)
+    """(S,)"""
 
     def to_json(self) -> dict[str, Any]:
         """The plan without its arrays, for `json.dumps`."""
@@ -70,11 +77,11 @@ class Plan:
 def make_plan(source: Topology | Generated, spec: VlanSpec | None = None) -> Plan:
     """The plan of a topology or a generated network, with its own `vlans` settings or with `spec`.
 
-    Tables of (address, VLAN) are counted for traffic between all pairs (`mac_entries`). Where they
-    overflow `mac_table`, pairs get fewer VLANs than `per_pair`: as many as fit.
+    Entries of (address, VLAN) are counted for traffic between all pairs (`mac_entries`). If a
+    switch would need more than `mac_table`, pairs get fewer VLANs than `per_pair`: as many as fit.
 
-    ValueError: hosts that cannot reach each other (`check_reach`), too few VLAN IDs
-    (`build_trees`), or a switch that overflows with one VLAN per pair.
+    ValueError: hosts cannot reach each other (`check_reach`), VLAN IDs are too few (`build_trees`),
+    or a switch needs too many entries with one VLAN per pair, too.
     """
     spec = spec or source.vlans
     graph = source.graph
@@ -116,11 +123,10 @@ def make_plan(source: Topology | Generated, spec: VlanSpec | None = None) -> Pla
 
 
 def longest_paths(trees: Trees, leaf: Int32Array) -> Int32Array:
-    """(T, networks) cables on the longest way between two leaves in each tree, 0 where a network
-    has no such tree.
+    """(T, networks) the cables on the longest path between two leaves in each tree.
 
-    Networks are numbered as in `SwitchGraph.component`. In a tree, what is farthest from any leaf
-    is one end of a longest way.
+    0 where a network has no such tree. Networks are numbered as in `SwitchGraph.component`. The
+    leaf that is farthest from any other leaf is one end of a longest path.
     """
     networks = int(trees.graph.component.max()) + 1
     result = np.zeros((trees.count, networks), dtype=np.int32)
@@ -136,9 +142,9 @@ def longest_paths(trees: Trees, leaf: Int32Array) -> Int32Array:
 
 
 def _steps_from(trees: Trees, start: Int32Array) -> Int32Array:
-    """(n, S) cables from switch start[t] to every other in tree t, for the first n trees.
+    """(n, S) the cables from switch start[t] to every other in tree t, for the first n trees.
 
-    -1 where there is no way.
+    -1 where there is no path.
     """
     count = len(start)
     rows = np.arange(count)
@@ -157,7 +163,10 @@ def _steps_from(trees: Trees, start: Int32Array) -> Int32Array:
 
 
 def _plugs(source: Topology | Generated) -> tuple[Int32Array, Int32Array, NDArray[np.bool_]]:
-    """(N,) each NIC's switch, host number and whether its host is managed."""
+    """(N,) the switch of each NIC, (N,) its host's number, and (N,) whether the host is managed.
+
+    ValueError as in `check_reach`.
+    """
     if isinstance(source, Generated):
         count = len(source.leaf)
         return source.leaf, np.arange(1, count + 1, dtype=np.int32), np.ones(count, dtype=bool)
@@ -182,29 +191,28 @@ def _plugs(source: Topology | Generated) -> tuple[Int32Array, Int32Array, NDArra
 def _fitting(
     trees: Trees, leaf: Int32Array, host: Int32Array, managed: NDArray[np.bool_], spec: VlanSpec
 ) -> tuple[int, MacCount]:
-    """The most VLANs per pair with which no switch overflows, and the entries with them."""
-    most = width(spec.table, min(spec.per_pair, trees.count))
-    macs = mac_entries(trees, leaf, host, spec.table, most, managed)
+    """The most VLANs per pair with which every switch has room, and the entries with them."""
+    wanted = width(spec.table, min(spec.per_pair, trees.count))
+    macs = mac_entries(trees, leaf, host, spec.table, wanted, managed)
     if macs.entries.max() <= spec.mac_table:
         return width(spec.table, spec.per_pair), macs
-    fits, fails = 0, most
-    found = macs
+    fits, fails = 0, wanted
     while fails - fits > 1:
-        # One VLAN first: when that does not fit, nothing does, and counting takes seconds in large
-        # networks.
+        # One VLAN is tried first: if that does not fit, nothing does, and counting takes seconds in
+        # large networks.
         between = 1 if fits == 0 else (fits + fails) // 2
         tried = mac_entries(trees, leaf, host, spec.table, between, managed)
         if tried.entries.max() <= spec.mac_table:
-            fits, found = between, tried
+            fits, macs = between, tried
         else:
-            fails, found = between, (tried if fits == 0 else found)
+            fails, macs = between, (tried if fits == 0 else macs)
     if fits:
-        return fits, found
-    worst = int(np.argmax(found.entries))
-    others = int((found.entries > spec.mac_table).sum()) - 1
+        return fits, macs
+    worst = int(np.argmax(macs.entries))
+    others = int((macs.entries > spec.mac_table).sum()) - 1
     raise ValueError(
         f"switches.{trees.graph.names[worst]}: "
-        f"{'' if found.exact else 'up to '}{found.entries[worst]} MAC table"
+        f"{'' if macs.exact else 'up to '}{macs.entries[worst]} MAC table"
         " entries when all hosts talk with one another over one VLAN a pair, the limit is "
         f"{spec.mac_table}" + (f" (passed in {others} other switches too)" if others else "")
     )
@@ -248,7 +256,7 @@ def _network(
 
 
 def _top_switches(graph: SwitchGraph, here: NDArray[np.bool_], level: Int32Array) -> int:
-    """How many switches of a levelled network have none above them."""
+    """How many switches of a levelled network have no switch above them."""
     a, b = graph.ends[:, 0], graph.ends[:, 1]
     top = here.copy()
     top[np.where(level[a] < level[b], a, b)] = False

@@ -20,32 +20,32 @@ def profile_trees(
     numbers: Mapping[str, int],
     per_pair: int,
 ) -> dict[tuple[str, str], int]:
-    """The tree of each recorded pair, of at most `per_pair` that it may use.
+    """The tree of each recorded pair, one of the at most `per_pair` that it may use.
 
     `leaf_of` are hosts' switches, `numbers` their numbers, from 1. Pairs with a host that has no
     switch are left out.
     """
-    placed = np.array([set(pair) <= leaf_of.keys() for pair in matrix.pairs], dtype=np.bool_)
-    pairs = [pair for pair, there in zip(matrix.pairs, placed.tolist(), strict=True) if there]
+    has_leaves = np.array([set(pair) <= leaf_of.keys() for pair in matrix.pairs], dtype=np.bool_)
+    pairs = [pair for pair, has in zip(matrix.pairs, has_leaves.tolist(), strict=True) if has]
     if not pairs:
         return {}
-    known = TrafficMatrix(tuple(pairs), matrix.sent_bytes[placed], matrix.interval_s)
+    recorded = TrafficMatrix(tuple(pairs), matrix.sent_bytes[has_leaves], matrix.interval_s)
     one, other = (
         np.array([numbers[pair[side]] for pair in pairs], dtype=np.int64) for side in (0, 1)
     )
     a, b = (np.array([leaf_of[pair[side]] for pair in pairs], dtype=np.int64) for side in (0, 1))
-    found = candidates(trees, one, other, a, b, "profile", per_pair).astype(np.int64)
-    row, column = np.nonzero(found >= 0)
+    allowed = candidates(trees, one, other, a, b, "profile", per_pair).astype(np.int64)
+    row, column = np.nonzero(allowed >= 0)
     paths = trees.links(
-        found[row, column].astype(np.int32), a[row].astype(np.int32), b[row].astype(np.int32)
+        allowed[row, column].astype(np.int32), a[row].astype(np.int32), b[row].astype(np.int32)
     )
-    links = np.full((*found.shape, paths.shape[1]), -1, dtype=np.int64)
+    links = np.full((*allowed.shape, paths.shape[1]), -1, dtype=np.int64)
     links[row, column] = paths
     chosen = profile_choice(
-        known, found, links, np.repeat(trees.graph.rate_bps, 2).astype(np.float64)
+        recorded, allowed, links, np.repeat(trees.graph.rate_bps, 2).astype(np.float64)
     )
     return {
-        pair: int(found[k, c])
+        pair: int(allowed[k, c])
         for k, (pair, c) in enumerate(zip(pairs, chosen.tolist(), strict=True))
         if c >= 0
     }

@@ -1,6 +1,6 @@
-"""The ways that pairs of NICs may use:
+"""The paths that pairs of NICs may use.
 
-trees, a path table's candidates, and what of the switches is dead.
+They follow from the trees, the candidates of a path table, and what is dead.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from ri2n_sdn.vlan.trees import Trees
 __all__ = ["DeadParts", "VlanRouting", "networks_of", "tag_of"]
 
 Candidates = Callable[[str, str, int, int], tuple[int, ...]]
-"""(sender, receiver, switch of the one, switch of the other) -> the trees that they may use."""
+"""(Sender, receiver, the sender's switch, the receiver's) -> the trees that they may use."""
 
 
 def tag_of(trees: Trees, tree: int) -> int:
-    """The VLAN ID that hosts put on frames of a tree: none for the first."""
+    """The VLAN ID that hosts put on frames of a tree; UNTAGGED for the first tree."""
     return trees.vlans[tree] if tree else UNTAGGED
 
 
 @dataclass(frozen=True)
 class DeadParts:
-    """What does not work:
-
-    directed links in a tree, and hosts' ports in a tree, to the switch and from it.
-    """
+    """The parts of trees that do not work."""
 
     links: frozenset[tuple[int, int]] = frozenset()
+    """(Tree, directed link)."""
     sending: frozenset[tuple[NicId, int]] = frozenset()
+    """(NIC, tree): what the NIC sends in it does not pass its switch."""
     receiving: frozenset[tuple[NicId, int]] = frozenset()
+    """(NIC, tree): what is sent to the NIC in it does not pass its switch."""
 
 
 @dataclass(frozen=True, eq=False)
 class VlanRouting:
-    """Implements fabric.model.Routing; a new one is made when something dies or comes back.
+    """Implements `fabric.model.Routing`; a new one is made when something dies or comes back.
 
-    `networks` are the switches of each network, whose name is the key. A NIC whose switch is not
-    declared may use the base tree alone: nobody can tell which links its frames cross.
+    `networks` are the switches of each network, by its name. A NIC whose switch is not declared may
+    use the base tree alone: it is not known which links its frames cross.
     """
 
     trees: Trees
@@ -50,25 +50,26 @@ class VlanRouting:
     _paths: dict[tuple[int, int, int], Route] = field(default_factory=dict)
 
     def routes(self, own: Nic, peer: Nic) -> tuple[Route, ...]:
-        """Ways from NIC to NIC of one network, in order of the trees.
+        """The paths from NIC to NIC of one network, in order of the trees.
 
-        When all that the table allows are dead, the next tree that is not steps in.
+        When all trees that the table allows are dead for the two, the next tree that works is
+        added.
         """
         index = self.trees.graph.index
         if own.switch is None or peer.switch is None:
             return (Route(),)
         a, b = index[own.switch], index[peer.switch]
         wanted = sorted(self.candidates(own.host, peer.host, a, b))
-        found = {tree: self._route(tree, own, peer, a, b) for tree in wanted}
-        if not any(route is not None and route.alive for route in found.values()):
+        routes = {tree: self._route(tree, own, peer, a, b) for tree in wanted}
+        if not any(route is not None and route.alive for route in routes.values()):
             first = wanted[0] if wanted else 0
             for step in range(1, self.trees.count):
                 tree = (first + step) % self.trees.count
                 route = self._route(tree, own, peer, a, b)
                 if route is not None and route.alive:
-                    found[tree] = route
+                    routes[tree] = route
                     break
-        return tuple(route for _, route in sorted(found.items()) if route is not None)
+        return tuple(route for _, route in sorted(routes.items()) if route is not None)
 
     def _route(self, tree: int, own: Nic, peer: Nic, a: int, b: int) -> Route | None:
         path = self._path(tree, a, b)
@@ -79,7 +80,7 @@ class VlanRouting:
         return path
 
     def capacities_bps(self) -> Mapping[str, float]:
-        """The rate of every directed link between switches."""
+        """The rate of every directed link between switches in bit/s, by the link's name."""
         return self._capacities
 
     @cached_property
@@ -91,9 +92,9 @@ class VlanRouting:
         }
 
     def vlans(self, nic: Nic) -> tuple[int, ...]:
-        """VLAN IDs with which frames may come in by a NIC:
+        """The VLAN IDs of frames that a NIC may receive.
 
-        all, since which of them are used changes.
+        These are all of its network, since the ones in use change.
         """
         members = self.networks.get(nic.network or "")
         if members is None:
@@ -106,11 +107,11 @@ class VlanRouting:
         )
 
     def flood_vlans(self, network: str, nics: Collection[Nic]) -> tuple[int, ...]:
-        """The tree with the fewest dead parts, and another one that shares as few links with it as
-        there are.
+        """The VLANs to flood in: the tree with the fewest dead parts, and one that differs from it.
 
-        A part is a link, or the port of one of `nics`: a VLAN that is missing there takes broadcast
-        from one host.
+        A part is a link, or the port of one of `nics`: where a VLAN is missing at a port, one host
+        receives no broadcasts. Of the other trees with the fewest dead parts, the second one shares
+        the fewest cables with the first, so that one fault seldom breaks both.
         """
         members = self.networks.get(network)
         if members is None:
@@ -123,16 +124,16 @@ class VlanRouting:
             if link // 2 in cables.get(tree, ()):
                 damage[tree] += 1
         ports = (*self.dead.sending, *self.dead.receiving)
-        ours = {nic.id for nic in nics} if ports else set()
-        for port, tree in ports:
-            if tree in damage and port in ours:
+        nic_ids = {nic.id for nic in nics} if ports else set()
+        for nic_id, tree in ports:
+            if tree in damage and nic_id in nic_ids:
                 damage[tree] += 1
         best = min(trees, key=lambda tree: (damage[tree], tree))
 
-        def unlike(tree: int) -> tuple[int, int, int]:
+        def rank(tree: int) -> tuple[int, int, int]:
             return (damage[tree], len(cables[best] & cables[tree]), tree)
 
-        second = min((tree for tree in trees if tree != best), key=unlike, default=None)
+        second = min((tree for tree in trees if tree != best), key=rank, default=None)
         chosen = (best,) if second is None else (best, second)
         return tuple(tag_of(self.trees, tree) for tree in chosen)
 
@@ -154,8 +155,8 @@ class VlanRouting:
 
 
 def networks_of(trees: Trees, switches: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """The networks with cables, each called by its first switch of `switches`."""
-    found: dict[int, list[str]] = {}
+    """The switches of each network with cables; its name is its first switch of `switches`."""
+    members: dict[int, list[str]] = {}
     for name in switches:
-        found.setdefault(int(trees.graph.component[trees.graph.index[name]]), []).append(name)
-    return {names[0]: tuple(names) for names in found.values() if len(names) > 1}
+        members.setdefault(int(trees.graph.component[trees.graph.index[name]]), []).append(name)
+    return {names[0]: tuple(names) for names in members.values() if len(names) > 1}

@@ -1,6 +1,6 @@
-"""What every port of every switch has to carry, whoever made it:
+"""What every port of every switch has to carry, for switches of any vendor.
 
-the model that configurations are written from.
+Configurations are written from it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ __all__ = ["SwitchPort", "SwitchPorts", "switch_ports"]
 
 @dataclass(frozen=True, slots=True)
 class SwitchPort:
-    """A port with something plugged in: a host's NIC (`n1:nic0`) or a cable to a switch (`up1 port
-    3`).
+    """A port with something plugged in: a host's NIC, or a cable to a switch.
 
-    `native` is the VLAN of untagged frames, both ways; None: the port has none and drops them.
-    `tagged` is in rising order and without `native`. A port that is `shut` carries nothing.
+    `plugged` says what, as in `n1:nic0` or `up1 port 3`. `native` is the VLAN of untagged frames in
+    both directions; when it is None, the port drops them. `tagged` is in rising order and without
+    `native`. A port that is `shut` carries nothing.
     """
 
     number: int
@@ -39,10 +39,10 @@ class SwitchPort:
 
     @property
     def carried(self) -> tuple[int, ...]:
-        """All VLANs of the port, the native one too, in rising order."""
-        return (
-            tuple(sorted((*self.tagged, self.native))) if self.native is not None else self.tagged
-        )
+        """All VLANs of the port, with the native one, in rising order."""
+        if self.native is None:
+            return self.tagged
+        return tuple(sorted((*self.tagged, self.native)))
 
     @property
     def is_access(self) -> bool:
@@ -74,10 +74,12 @@ class SwitchPorts:
 def switch_ports(topology: Topology, trees: Trees) -> tuple[SwitchPorts, ...]:
     """The ports of all switches of `topology`, in its order, when `trees` are used.
 
-    A managed host has all VLANs that reach its switch, that of the first set untagged; another one
-    has only that. A cable carries, tagged, the VLANs of the trees that use it, and is shut when
-    there are none. ValueError when the trees are those of other switches, or when their first set
-    leaves out a switch with hosts.
+    The port of a managed host has all VLANs that reach its switch, that of the first set untagged.
+    The port of any other host has only that one. A cable carries, tagged, the VLANs of the trees
+    that use it, and is shut when there are none.
+
+    ValueError when the trees are those of other switches, or when their first set leaves out a
+    switch with hosts.
     """
     graph = topology.graph
     if trees.graph.names != graph.names or not np.array_equal(trees.graph.ends, graph.ends):
@@ -128,9 +130,9 @@ def switch_ports(topology: Topology, trees: Trees) -> tuple[SwitchPorts, ...]:
 
 
 def _vlans_of_cables(trees: Trees) -> list[tuple[int, ...]]:
-    """Of each cable the VLANs whose trees use it, in rising order."""
-    found: list[list[int]] = [[] for _ in trees.graph.rate_bps]
+    """The VLANs whose trees use each cable, in rising order."""
+    on_cable: list[list[int]] = [[] for _ in trees.graph.rate_bps]
     sets, switches = np.nonzero(trees.cable >= 0)
     for t, cable in zip(sets.tolist(), trees.cable[sets, switches].tolist(), strict=True):
-        found[cable].append(trees.vlans[t])
-    return [tuple(sorted(vlans)) for vlans in found]
+        on_cable[cable].append(trees.vlans[t])
+    return [tuple(sorted(vlans)) for vlans in on_cable]

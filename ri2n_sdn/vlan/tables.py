@@ -1,11 +1,12 @@
-"""Path tables that need no measurement: which trees a pair of hosts may use, by the hosts' numbers
-alone.
+"""Path tables that need no measurement: which trees a pair of hosts may use.
 
-Hosts are numbered from 1 as `Topology.number` does; trees are indices into `Trees.vlans`. Both
-hosts of a pair get the same answer, so that switches learn addresses in the VLANs in which they are
-asked for them. Hosts on one switch use the base tree, 0: there is no cable between them whose
-choice could matter, their frames need no tag, and switches know every address in the base tree
-anyway. Hosts with `managed: false` know the base tree only; callers see to that.
+That follows from the hosts' numbers alone. Hosts are numbered from 1, as `Topology.number` does;
+trees are indices into `Trees.vlans`.
+
+Both hosts of a pair get the same answer, so that switches learn an address in those VLANs in which
+frames to it come. Hosts on one switch use the base tree, 0: no cable lies between them, their
+frames need no tag, and switches know every address in the base tree anyway. Hosts with `managed:
+false` know the base tree only; callers see to that.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ StartRule = Callable[[Integers, Integers, Integers], Integers]
 
 
 def host_vlan(number: int, count: int) -> int:
-    """The host's own tree of `count`: dealt cyclically in order of numbers (VFREC-Net 3.2, 4).
+    """The host's own tree, of `count`: hosts are dealt trees in turn (VFREC-Net 3.2, 4).
 
-    The paper numbers nodes from 0 and VLAN IDs from 1: its node i is host i + 1 here, its ID v is
-    tree v - 1.
+    The paper numbers nodes from 0 and VLAN IDs from 1: its node i is host i + 1 here, and its ID v
+    is tree v - 1.
     """
     return (number - 1) % count
 
@@ -45,11 +46,11 @@ def host_vlan(number: int, count: int) -> int:
 def cyclic(
     trees: Trees, a: ArrayLike, b: ArrayLike, leaf_a: ArrayLike, leaf_b: ArrayLike
 ) -> Int32Array:
-    """The paper's table for N pairs of hosts (numbers) on switches (places in the graph): (N,)
-    trees.
+    """(N,) the tree of each of N pairs by the paper's rule; -1 for hosts in different networks.
 
-    The host with the higher priority, which is the lower number, gives its own tree (VFREC-Net
-    3.2). -1 for hosts in different networks.
+    A pair uses the own tree of the host with the higher priority, which is the host with the lower
+    number (VFREC-Net 3.2). `a`, `b` (N,) are hosts' numbers, `leaf_a`, `leaf_b` (N,) their NICs'
+    switches.
     """
     return candidates(trees, a, b, leaf_a, leaf_b, "cyclic")[:, 0]
 
@@ -63,14 +64,14 @@ def candidates(
     table: str = "spread",
     per_pair: int = 4,
 ) -> Int32Array:
-    """The trees that each of N pairs may use: (N, K), best first, -1 beyond the last and for
-    different networks.
+    """(N, K) the trees that each of N pairs may use, the first one first, -1 beyond the last.
 
-    `a`, `b` are hosts' numbers, `leaf_a`, `leaf_b` their NICs' switches, all (N,). `cyclic` has one
-    tree for a pair; `spread`, `adaptive` and `profile` have `per_pair` (all of a network that has
-    fewer), neighbours in the order of trees, so that they leave the leaves of a fat tree over
-    different cables (`build_trees`). Over all pairs every tree is used equally often, and so it is
-    when each host i talks with i + d, for any d.
+    `a`, `b` (N,) are hosts' numbers, `leaf_a`, `leaf_b` (N,) their NICs' switches. Hosts in
+    different networks have no tree. With the table `cyclic` a pair has one tree. With `spread`,
+    `adaptive` and `profile` it has `per_pair` of them, or all of a network that has fewer. These
+    are neighbours in the order of trees, so that they leave the leaves of a fat tree over different
+    cables (`build_trees`). Over all pairs every tree is used equally often, and also over all pairs
+    (i, i + d), for any d.
     """
     one, other = (
         np.atleast_1d(np.asarray(a, dtype=np.int64)),
@@ -78,11 +79,9 @@ def candidates(
     )
     here, there = np.atleast_1d(np.asarray(leaf_a)), np.atleast_1d(np.asarray(leaf_b))
     of_switch = (trees.depth >= 0).sum(axis=0, dtype=np.int64)
-    # Beside the leaves' own number of trees: a network's trees all have its leaves, so both ends
-    # agree.
+    # All trees of a network have all its leaves, so both ends count the same number of trees.
     count = np.maximum(of_switch[here], 1)
-    most = width(table, per_pair)
-    step = np.arange(min(most, max(trees.count, 1)), dtype=np.int64)
+    step = np.arange(min(width(table, per_pair), max(trees.count, 1)), dtype=np.int64)
     result = np.where(
         step < count[:, None],
         (start_rule(table)(one, other, count)[:, None] + step) % count[:, None],
@@ -108,7 +107,10 @@ def pair_candidates(
 
 
 def start_rule(table: str) -> StartRule:
-    """Of (hosts, hosts, numbers of trees), all of one shape: each pair's first tree."""
+    """The function that gives each pair's first tree.
+
+    Its arguments are the hosts' numbers and the number of trees, three arrays of one shape.
+    """
     return cyclic_start if table == "cyclic" else spread_start
 
 
@@ -123,13 +125,13 @@ def cyclic_start(a: Integers, b: Integers, count: Integers) -> Integers:
 
 
 def spread_start(a: Integers, b: Integers, count: Integers) -> Integers:
-    """The first of a pair's trees, even over all pairs and over all pairs (i, i + d); it depends on
-    (a, b) mod 2 count.
+    """The first of each pair's trees, used evenly over all pairs, and over all pairs (i, i + d).
 
-    On a circle of `count` places the host from which it is not farther to the other one, going up,
-    gives its place, advanced by twice that distance: without that a host with many partners would
-    use its own place for most of them. Two hosts half a circle apart take turns, by how often the
-    circle was gone round before each.
+    Hosts have places on a circle of `count` trees. Of the two hosts of a pair, the one counts from
+    which the distance up to the other is the shorter. The pair's first tree is that host's place,
+    plus twice the distance. Without that sum, a host with many partners would use its own place for
+    most of them. Where the distances are equal (half a circle), the hosts count in turn, by how
+    many full circles lie before each of them. The result depends on (a, b) mod 2 `count`.
     """
     place_a, place_b = (a - 1) % count, (b - 1) % count
     up = (place_b - place_a) % count

@@ -1,6 +1,4 @@
-"""Spanning trees over a graph of switches, one VLAN ID each, and the way from switch to switch
-in each of them.
-"""
+"""Spanning trees over a graph of switches, one VLAN ID each, and the paths in each of them."""
 
 from __future__ import annotations
 
@@ -20,29 +18,30 @@ Int32Array: TypeAlias = NDArray[np.int32]
 
 @dataclass(frozen=True, eq=False)
 class Trees:
-    """T sets of trees over S switches. Set t has VLAN ID `vlans[t]` and at most one tree in each
-    connected network.
+    """T sets of trees over S switches; set t has VLAN ID `vlans[t]`.
 
-    Networks share IDs, and one with fewer trees than others is in the first sets only. The first
-    set is the one of untagged frames: its ID is what switches call it, hosts' frames do not carry
-    it.
+    A set has at most one tree in each connected network. Networks share IDs, and a network with
+    fewer trees than others is in the first sets only. The first set is that of untagged frames: its
+    ID is what switches call it, but hosts' frames do not carry it.
     """
 
     graph: SwitchGraph
     vlans: tuple[int, ...]
-    # (T, S) the switch above; -1 at a root and for switches that set t does not reach
     parent: Int32Array
-    cable: Int32Array  # (T, S) the cable to the switch above, -1 where there is none
-    depth: Int32Array  # (T, S) steps below the root; -1 for switches that set t does not reach
+    """(T, S) the switch above; -1 for a root and for a switch that set t does not reach."""
+    cable: Int32Array
+    """(T, S) the cable to the switch above, -1 where there is none."""
+    depth: Int32Array
+    """(T, S) cables up to the root; -1 for a switch that set t does not reach."""
 
     @property
     def count(self) -> int:
-        """T."""
+        """T, the number of sets."""
         return len(self.vlans)
 
     @cached_property
     def root(self) -> Int32Array:
-        """(T, S) the root of the tree that each switch is in; -1 where set t does not reach."""
+        """(T, S) the root of the tree that each switch is in; -1 where set t does not reach it."""
         result = np.where(
             self.depth >= 0, np.arange(self.depth.shape[1], dtype=np.int32), -1
         ).astype(np.int32)
@@ -60,10 +59,10 @@ class Trees:
         return np.bincount(used, minlength=len(self.graph.rate_bps)).astype(np.int64)
 
     def links(self, tree: Int32Array, a: Int32Array, b: Int32Array) -> Int32Array:
-        """Of N (tree, from switch, to switch): (N, L) the directed links of the way, in any order,
-        -1 beyond its end.
+        """(N, L) the directed links of N paths, in any order, -1 beyond the end of a path.
 
-        Only where the tree joins the two; the way from a switch to itself has no links.
+        Path n leads from switch a[n] to switch b[n] in tree[n], which must join the two. The path
+        from a switch to itself has no links.
         """
         tree, a, b = np.asarray(tree), np.array(a, dtype=np.int32), np.array(b, dtype=np.int32)
         deepest = int(self.depth.max(initial=0))
@@ -87,9 +86,9 @@ class Trees:
         return result[:, : int(filled.max(initial=0))]
 
     def path(self, tree: int, a: int, b: int) -> tuple[int, ...]:
-        """The directed links from switch a to switch b in one tree, first to last.
+        """The directed links of the path from switch a to switch b in one tree, first to last.
 
-        ValueError when there is no way.
+        ValueError when there is no path.
         """
         if self.depth[tree, a] < 0 or self.root[tree, a] != self.root[tree, b]:
             raise ValueError(
@@ -119,10 +118,9 @@ class Trees:
 def trees_from_cables(
     graph: SwitchGraph, vlans: tuple[int, ...], cables: list[list[int]], roots: list[list[int]]
 ) -> Trees:
-    """Trees given as sets of cables: of each set its cables, and the roots from which they are hung
-    up.
+    """`Trees` from the cables of each set, and the roots of its trees.
 
-    ValueError when a set has a circle, or a root does not lead to what its cables join.
+    ValueError when the cables of a set form a circle, or when its roots do not reach all of them.
     """
     shape = (len(vlans), len(graph.names))
     parent, cable_of, depth = (np.full(shape, -1, dtype=np.int32) for _ in range(3))

@@ -1,6 +1,6 @@
-"""Switches' configuration files, one per switch, in the language of each vendor; pure:
+"""Switches' configuration files, one per switch, in the language of each vendor.
 
-text out of `SwitchPorts`.
+Pure: text is made from `SwitchPorts`.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ def write(
 ) -> str:
     """The configuration of one switch in the language of `vendor`, one of VENDORS.
 
-    Ports are called as the vendor calls them, or by `port_format` (`{port}` is the number,
-    `{port0}` one less, `{switch}` the switch), or by `devices` (port -> name, for every port of the
-    switch). `datapath_type` is for ovs alone. BadInput, one line, for an unknown vendor, names that
-    it cannot have, VLANs that it keeps for itself, and times or sizes it cannot set.
+    Ports have the names that the vendor gives them, or those of `port_format` (`{port}` is the
+    number, `{port0}` one less, `{switch}` the switch), or those of `devices` (port -> name, for
+    every port of the switch). `datapath_type` is for ovs alone. BadInput, one line, for an unknown
+    vendor, names that its ports cannot have, VLANs that it keeps for itself, and times or sizes
+    that it cannot set.
     """
     kind = vendor_named(vendor)
     _check(kind, switch)
@@ -53,14 +54,14 @@ def write(
 
 
 def vendor_named(vendor: str) -> Vendor:
-    """What there is to know of a vendor; BadInput when it is not one of VENDORS."""
+    """The vendor of that name; BadInput when it is not one of VENDORS."""
     if vendor not in VENDORS:
         raise BadInput(f"--vendor: unknown {vendor!r}; choose from {', '.join(VENDORS)}")
     return VENDORS[vendor]
 
 
 def file_name(vendor: str, switch: SwitchPorts) -> str:
-    """What the file of `switch` is called: `leaf1.cfg`."""
+    """The name of the file of `switch`, such as `leaf1.cfg`; BadInput as in `vendor_named`."""
     return f"{switch.name}.{vendor_named(vendor).extension}"
 
 
@@ -71,7 +72,7 @@ def port_names(
     port_format: str | None = None,
     devices: Mapping[int, str] | None = None,
 ) -> Names:
-    """Of each port of `switch` its name; see `write`."""
+    """The name of each port of `switch`; arguments and BadInput as in `write`."""
     kind = vendor_named(vendor)
     if devices is not None:
         names = {port.number: devices.get(port.number, "") for port in switch.ports}
@@ -101,6 +102,7 @@ def port_names(
 
 
 def _check(kind: Vendor, switch: SwitchPorts) -> None:
+    """BadInput when the vendor's switches cannot do what `switch` asks for."""
     for number in switch.ids:
         if number == DEFAULT_VLAN:
             raise BadInput(
@@ -111,7 +113,8 @@ def _check(kind: Vendor, switch: SwitchPorts) -> None:
             raise BadInput(
                 f"vlans: VLAN {number} cannot be used with {kind.name}: {kind.reserved[number]}"
             )
-    # A switch that remembers longer than asked for does no harm, one that forgets sooner floods.
+    # A switch that remembers addresses longer than asked for does no harm. One that forgets them
+    # sooner floods.
     longest = kind.ageing_s[1]
     if switch.ageing_s > longest:
         raise BadInput(
@@ -126,7 +129,7 @@ def _check(kind: Vendor, switch: SwitchPorts) -> None:
 
 
 def _template(port_format: str) -> list[str]:
-    """The template cut into text and fields; BadInput for other braces, or for no field at all."""
+    """The template as a list of texts and fields; BadInput for other braces, or without a port."""
     parts = re.split(r"(\{port0?\}|\{switch\})", port_format)
     if not {"{port}", "{port0}"} & set(parts) or any(
         brace in part for part in parts[::2] for brace in "{}"

@@ -1,7 +1,4 @@
-"""What the writers of all vendors share:
-
-what a vendor is, lists of VLANs, and text that is safe in every format.
-"""
+"""What the writers of all vendors share: the vendor, lists of VLANs, and text that is safe."""
 
 from __future__ import annotations
 
@@ -16,57 +13,61 @@ from ri2n_sdn.vlan.switch_ports import SwitchPorts
 __all__ = ["LINE", "Names", "Vendor", "listed", "ranges", "safe", "seconds", "wrapped"]
 
 Names: TypeAlias = Mapping[int, str]
-"""Of each port of a switch, by number, what the switch calls it."""
+"""What the switch calls each of its ports, by number."""
 
 LINE = 80
-"""Characters of a line with a list of VLANs:
+"""Characters of a line with a list of VLANs, at most.
 
-they wrap where a terminal does, and well before switches stop reading.
+Lines wrap where a terminal wraps them, and well before switches stop reading.
 """
 
-INDENT = 3  # of which so many may stand before what `wrapped` yields
+INDENT = 3
+"""The characters that may stand before what `wrapped` yields, at most."""
 
 
 @dataclass(frozen=True)
 class Vendor:
-    """A kind of switch: `text` writes a switch's file, `port_name` says what it calls a port,
-    `is_name` what it may.
-
-    `reserved` says why an ID cannot be used. Addresses stay for at least and at most `ageing_s`
-    seconds and there are at most `mac_table` of them, where the configuration says how many.
-    """
+    """A kind of switch, and how its configuration is written."""
 
     name: str
     extension: str
+    """The extension of its files' names."""
     text: Callable[[SwitchPorts, Names], str]
+    """Writes the file of a switch."""
     port_name: Callable[[int], str]
+    """What the vendor calls the port of that number."""
     is_name: re.Pattern[str]
+    """The names that ports may have."""
     ageing_s: tuple[int, int]
+    """The shortest and the longest time that an address can stay."""
     reserved: Mapping[int, str] = field(default_factory=dict)
+    """The VLAN IDs that cannot be used, and why."""
     mac_table: int | None = None
+    """The most addresses that the configuration can ask for; None when it does not say."""
     script: bool = False
+    """Whether the file is a script that makes a bridge of the switch's name."""
 
 
 def ranges(ids: Iterable[int]) -> list[str]:
-    """IDs as switches list them: `101-104`, `106`; rising, two in a row are `101-102`."""
-    found: list[list[int]] = []
+    """IDs as switches list them, rising: `101-104`, `106`; two in a row are `101-102`."""
+    runs: list[list[int]] = []
     for number in sorted(ids):
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
         else:
-            found.append([number, number])
-    return [str(first) if first == last else f"{first}-{last}" for first, last in found]
+            runs.append([number, number])
+    return [str(first) if first == last else f"{first}-{last}" for first, last in runs]
 
 
 def listed(ids: Iterable[int]) -> str:
-    """`ranges` in one word: `101-104,106`."""
+    """IDs as one word of `ranges`, such as `101-104,106`."""
     return ",".join(ranges(ids))
 
 
 def wrapped(first: str, more: str, ids: Iterable[int], after: str = "") -> Iterator[str]:
-    """Lines that together list the IDs, the first after `first`, others after `more`.
+    """Lines that together list the IDs, the first line after `first`, further ones after `more`.
 
-    Indented no longer than LINE.
+    Each ends with `after`. Indented by up to INDENT, they are no longer than LINE.
     """
     start, line = first, ""
     for part in ranges(ids):
@@ -80,13 +81,10 @@ def wrapped(first: str, more: str, ids: Iterable[int], after: str = "") -> Itera
 
 
 def safe(text: str) -> str:
-    """`text` without anything that a switch or a shell could take for more than text."""
+    """`text` with `_` for every character that may mean something to a switch or a shell."""
     return re.sub(r"[^A-Za-z0-9 ._/-]", "_", text)
 
 
 def seconds(switch: SwitchPorts, least: int) -> int:
-    """The ageing time that is set:
-
-    whole seconds, no fewer than asked for or than the `least` of the vendor.
-    """
+    """The ageing time to set, in whole seconds: what was asked for, or the vendor's `least`."""
     return max(least, math.ceil(switch.ageing_s))

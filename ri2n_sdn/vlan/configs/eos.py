@@ -12,8 +12,10 @@ from ri2n_sdn.vlan.switch_ports import SwitchPort, SwitchPorts
 __all__ = ["EOS"]
 
 AGEING_S = (10, 1_000_000)
-FIRST_INTERNAL, LAST_INTERNAL = 1006, 4094  # where EOS may take VLANs for its own routed ports,
-INTERNAL = 194  # and how many are left to it, as in Arista's own designs (1006 to 1199)
+# EOS takes VLANs of this range for its own routed ports.
+FIRST_INTERNAL, LAST_INTERNAL = 1006, 4094
+# So many are left to it, as in Arista's own designs (1006 to 1199).
+INTERNAL = 194
 
 HEADER = """\
 ! {name}: written by ri2n vlan switch-config for Arista EOS.
@@ -26,7 +28,7 @@ HEADER = """\
 def text(switch: SwitchPorts, names: Names) -> str:
     """The file of one switch, for `configure` or `copy ... running-config`.
 
-    BadInput when EOS is left without IDs.
+    BadInput when no VLAN ID is left for EOS itself.
     """
     lines = [HEADER.format(name=switch.name)]
     lines += _internal(switch)
@@ -42,7 +44,10 @@ def text(switch: SwitchPorts, names: Names) -> str:
 
 
 def _internal(switch: SwitchPorts) -> list[str]:
-    """The command that keeps EOS's own VLANs off ours; none when ours are all below those."""
+    """The command that keeps EOS's own VLANs apart from the switch's; none if these are all lower.
+
+    EOS gets the first INTERNAL unused IDs in a row, or else the longest row of unused IDs.
+    """
     taken = set(switch.ids)
     if not taken or max(taken) < FIRST_INTERNAL:
         return []

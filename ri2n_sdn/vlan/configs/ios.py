@@ -10,7 +10,8 @@ from ri2n_sdn.vlan.switch_ports import SwitchPort, SwitchPorts
 
 __all__ = ["IOS"]
 
-INSTANCES = 64  # spanning trees that the smallest Catalyst switches run; most have 128
+# Spanning trees that the smallest Catalyst switches run; most run 128.
+INSTANCES = 64
 AGEING_S = (10, 1_000_000)
 
 HEADER = """\

@@ -40,7 +40,7 @@ def _port(port: SwitchPort, name: str) -> Iterator[str]:
     switching = f"{here} unit 0 family ethernet-switching"
     guard = f"protocols layer2-control bpdu-block interface {name}"
     yield f'set {here} description "{safe(port.description)}"'
-    # "set" only adds to members, so what was there before goes first.
+    # "set" only adds to members, so everything from before is deleted first.
     yield f"delete {here} native-vlan-id"
     yield f"delete {switching}"
     if port.shut:
@@ -51,7 +51,8 @@ def _port(port: SwitchPort, name: str) -> Iterator[str]:
     yield f"set {switching} interface-mode {'access' if port.is_access else 'trunk'}"
     if port.native is not None and not port.is_access:
         yield f"set {here} native-vlan-id {port.native}"
-    for part in ranges(port.carried):  # a native VLAN has to be a member too
+    # A native VLAN has to be a member, too.
+    for part in ranges(port.carried):
         yield f"set {switching} vlan members {part}"
     yield f"{'set' if port.to_host else 'delete'} {guard}"
 

@@ -30,7 +30,8 @@ set -eu
 def text(switch: SwitchPorts, names: Names) -> str:
     """The script of one switch, to be run as root where the ports' devices are."""
     bridge = shlex.quote(switch.name)
-    ageing = 100 * seconds(switch, AGEING_S[0])  # the kernel counts it in 1/100 s
+    # The kernel counts the ageing time in 1/100 s.
+    ageing = 100 * seconds(switch, AGEING_S[0])
     lines = [
         HEADER.format(name=switch.name),
         f"ip link show dev {bridge} >/dev/null 2>&1 || ip link add name {bridge} type bridge "
@@ -55,7 +56,7 @@ def _port(port: SwitchPort, device: str, bridge: str) -> Iterator[str]:
         yield f"bridge vlan add dev {device} vid {port.native} pvid untagged"
     for part in ranges(port.tagged):
         yield f"bridge vlan add dev {device} vid {part}"
-    # Added before others go, so that a second run interrupts nothing.
+    # Other VLANs are deleted after these were added, so that a second run interrupts nothing.
     for part in _others(port.carried):
         yield f"bridge vlan del dev {device} vid {part}"
     yield f"ip link set dev {device} up"

@@ -28,7 +28,7 @@ set -eu
 def text(switch: SwitchPorts, names: Names, datapath_type: str | None = None) -> str:
     """The script of one switch, to be run as root where the ports' devices are.
 
-    OVS_RUNDIR tells which Open vSwitch.
+    The environment variable OVS_RUNDIR says which Open vSwitch it configures.
     """
     bridge = shlex.quote(switch.name)
     settings = [

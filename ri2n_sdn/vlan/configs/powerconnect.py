@@ -57,7 +57,7 @@ def _port(port: SwitchPort, of_switch: tuple[int, ...]) -> Iterator[str]:
             "switchport general allowed vlan add ",
             "switchport general allowed vlan remove ",
         )
-        # "add" leaves in what was there before; what it can know of are this switch's VLANs.
+        # "add" keeps the port's VLANs from before, so all other VLANs of this switch are removed.
         yield from wrapped(remove, remove, set(of_switch) - set(port.carried))
         yield from wrapped(add, add, port.tagged, after=" tagged")
         if port.native is not None:

@@ -1,10 +1,10 @@
 """SONiC: a fragment of config_db.json, for `config load`.
 
-JSON has no room for comments. SONiC runs no spanning tree unless one is set up, and then one per
-VLAN (PVST), so that nothing blocks the cables; without one it has no BPDU guard either, and the
-ports of hosts have none here. It learns addresses per VLAN and drops frames of VLANs that a port is
-no member of. `config load` adds to what is there: entries of INTERFACE and VLAN_MEMBER that these
-ports have from before have to be removed by hand.
+JSON has no room for comments, so they stand here. SONiC runs no spanning tree unless one is set up,
+and then one per VLAN (PVST), so nothing blocks the cables. Without a spanning tree it has no BPDU
+guard either, so the ports of hosts have none here. SONiC learns addresses per VLAN, and drops
+frames of VLANs that a port is no member of. `config load` adds to what is there: entries of
+INTERFACE and VLAN_MEMBER that these ports have from before have to be removed by hand.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ri2n_sdn.vlan.switch_ports import SwitchPorts
 
 __all__ = ["SONIC"]
 
-# Configurations cannot set it: orchagent's template does, to 600 s.
+# A configuration cannot set the ageing time: orchagent's template sets it to 600 s.
 AGEING_S = (0, 600)
 
 NOTE = "loop-free by itself: no spanning tree, or one per VLAN"
@@ -54,7 +54,8 @@ SONIC = Vendor(
     name="sonic",
     extension="json",
     text=text,
-    port_name=lambda port: f"Ethernet{4 * (port - 1)}",  # four lanes each
+    # Each port has four lanes, and SONiC counts lanes.
+    port_name=lambda port: f"Ethernet{4 * (port - 1)}",
     is_name=re.compile(r"Ethernet[0-9]+"),
     ageing_s=AGEING_S,
 )
