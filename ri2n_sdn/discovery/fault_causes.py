@@ -122,7 +122,7 @@ def in_words(trees: Trees, cause: Cause) -> tuple[str, str]:
     if cause.cable is None:
         return name, "is dead" if cause.certain else "nothing gets through any of its cables"
     vlans = "" if cause.whole else f" in {vlan_text(trees.vlans[tree] for tree in cause.trees)}"
-    return name, ("dead" if cause.both else "nothing gets through this way") + vlans
+    return name, ("dead" if cause.both else "nothing gets through in this direction") + vlans
 
 
 def vlan_text(vlans: Iterable[int]) -> str:

@@ -296,12 +296,10 @@ def _cable_texts(trees: Trees, found: list[Cause]) -> list[str]:
         elif cause.both:
             texts.append(f"{name}: {vlans} missing")
         elif cause.whole:
-            texts.append(f"{name}: unidirectional: nothing gets through this way")
+            texts.append(f"{name}: unidirectional: nothing gets through in this direction")
         else:
-            texts.append(
-                f"{name}: {vlans} {'get' if len(cause.trees) > 1 else 'gets'} through the other "
-                "way only"
-            )
+            gets = "get" if len(cause.trees) > 1 else "gets"
+            texts.append(f"{name}: {vlans} {gets} through in the other direction only")
     return texts
 
 

@@ -92,7 +92,7 @@ class Trees:
         """
         if self.depth[tree, a] < 0 or self.root[tree, a] != self.root[tree, b]:
             raise ValueError(
-                f"no way between {self.graph.names[a]} and {self.graph.names[b]} in VLAN "
+                f"no path between {self.graph.names[a]} and {self.graph.names[b]} in VLAN "
                 f"{self.vlans[tree]}"
             )
         up: list[int] = []

@@ -1,6 +1,6 @@
-"""A model of hosts on a network of several switches:
+"""A model of hosts on a network of several switches.
 
-planned bridges, and switches that learn per VLAN and flood.
+Hosts have the planned bridges; switches learn per VLAN, and flood.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def vbft_graph(leaves: int, uppers: int) -> SwitchGraph:
 
 
 class TreeNetwork:
-    """The switches: what a port's native VLAN is, what they learned, which links carry nothing."""
+    """The switches: the native VLAN of each port, what they learned, and the dead links."""
 
     def __init__(self, routing: VlanRouting, places: Mapping[tuple[str, int], int]) -> None:
         self.routing = routing
@@ -62,7 +62,7 @@ class TreeNetwork:
         self.crossed: list[str] = []
 
     def forward(self, frame: Frame, source: tuple[str, int]) -> list[tuple[tuple[str, int], Frame]]:
-        """(NIC, frame) of all that comes out."""
+        """(NIC, frame) of every frame that arrives at a NIC."""
         tags = frame.tags
         tree = 0
         if tags and tags[0][0] in self.trees.vlans[1:]:

@@ -1,6 +1,6 @@
-"""What happens to frames in a network of several switches under the planned flows:
+"""What happens to frames in a network of several switches under the planned rows.
 
-tags on, tags off, one copy each.
+Tags are put on and taken off, and every receiver gets one copy.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def test_paths_are_counted_apart_at_both_ends() -> None:
 
 
 def test_frames_of_a_vlan_that_nobody_expects_are_delivered_too() -> None:
-    """A table may change at one end before the other: what arrives is not lost for that."""
+    """A table may change at one end before the other; frames that arrive are not lost then."""
     cluster = FatCluster(2, 4, 2, table="cyclic")
     allowed = {path.route.vlan for path in cluster.fabric.paths("n1", "n3")}
     other = next(vlan for vlan in cluster.routing.trees.vlans[1:] if vlan not in allowed)
@@ -133,7 +133,7 @@ def test_plain_broadcast_goes_by_the_better_one_of_two_trees(name: str) -> None:
 
 
 def test_what_must_arrive_is_flooded_along_two_whole_trees_before_two_that_share_nothing() -> None:
-    """Trees 3 and 4 of three stages share no cable with the first; but a part of each is dead."""
+    """Trees 3 and 4 of three stages share no cable with the first, but a part of each is dead."""
     fabric = three_stages()
     whole = VlanRouting(fabric.trees, lambda *_: (), networks_of(fabric.trees, fabric.graph.names))
     (network,) = whole.networks
@@ -143,15 +143,15 @@ def test_what_must_arrive_is_flooded_along_two_whole_trees_before_two_that_share
     assert half.flood_vlans(network, ()) == (UNTAGGED, 102)
 
 
-@pytest.mark.parametrize("way", ["sending", "receiving"])
-def test_broadcast_takes_a_vlan_that_no_hosts_port_lacks(way: str) -> None:
+@pytest.mark.parametrize("direction", ["sending", "receiving"])
+def test_broadcast_takes_a_vlan_that_no_hosts_port_lacks(direction: str) -> None:
     """A port that is dead in the first tree cuts one host off, so the next tree is taken.
 
-    Not for a port elsewhere.
+    A dead port of a host that is not in the network changes nothing.
     """
     for host, tree in (("n3", 1), ("elsewhere", 0)):
         port = frozenset({((host, 1), 0)})
-        dead = DeadParts(sending=port) if way == "sending" else DeadParts(receiving=port)
+        dead = DeadParts(sending=port) if direction == "sending" else DeadParts(receiving=port)
         cluster = FatCluster(4, 2, 1, dead=dead)
         tags = ((cluster.routing.trees.vlans[tree], 0),) if tree else ()
         hello = Frame(cluster.hosts["n1"].mac, BROADCAST, payload="hello")
@@ -248,7 +248,7 @@ def test_announcements_reach_no_program() -> None:
 
 
 def test_what_switches_flood_is_dropped_by_a_row_that_announcements_do_not_hit() -> None:
-    """Its counter is what `lab.flooding` reads."""
+    """`lab.flooding` reads the counter of that row."""
     cluster = FatCluster(2, 2, 2)
     hosts = cluster.hosts
     between_others = Frame(hosts["n1"].nics[0].mac, hosts["n2"].nics[0].mac)

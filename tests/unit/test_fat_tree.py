@@ -1,6 +1,6 @@
-"""What the controller makes of declared switches:
+"""What the controller makes of declared switches.
 
-trees, who may use which, tables of programs, errors in one line.
+That is trees, the trees that each pair may use, tables of programs, and errors in one line.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TOPOLOGIES = Path(__file__).resolve().parents[2] / "topologies"
 
 
 def written(name: str = "vbft_4_4", **vlans: Any) -> dict[str, Any]:
-    """cluster.yaml of a shipped topology."""
+    """Write the cluster.yaml of a shipped topology."""
     document = cluster_config(load_topology(TOPOLOGIES / "vbft" / f"{name}.yaml"))
     document["vlans"] = vlans
     return document
@@ -41,7 +41,7 @@ def config_of(**vlans: Any) -> ClusterConfig:
 
 
 def made(**vlans: Any) -> tuple[FatTree, Fabric]:
-    """The fat tree, and a fabric of all its hosts; everybody has been announced everywhere."""
+    """The fat tree, and a fabric of all its hosts; every NIC has been announced in every tree."""
     config = config_of(**vlans)
     tree = FatTree.of(config)
     assert tree is not None
@@ -95,7 +95,7 @@ def test_adaptive_gives_each_of_the_papers_pairs_links_of_its_own() -> None:
 def test_a_pair_gets_a_vlan_in_which_the_switches_know_both_its_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where they know one, they flood what is sent to the other."""
+    """Where they know only one end, they flood what is sent to the other."""
     tree, fabric = made(table="adaptive")
     monkeypatch.setattr(
         tree.priming, "ready", lambda nic, number, now_s: number == 2 or nic[0] == "n1"
@@ -273,7 +273,7 @@ def test_a_table_that_is_set_again_without_a_lease_outlives_its_connection(
 def test_a_table_that_another_connection_has_set_meanwhile_is_not_the_first_ones_to_take(
     cluster: Cluster, lease: bool
 ) -> None:
-    """Whoever names no owner is `operator`: two may well have the same."""
+    """Whoever names no owner is `operator`, so two programs may have the same owner."""
     first, second = Leases(), Leases()
     asked = {"owner": "operator", "pairs": [["n1", "n9", 103]]}
     local_vlans.set_table(cluster, {**asked, "lease": True}, first)

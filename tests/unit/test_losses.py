@@ -19,7 +19,7 @@ BYTES = 1000
 class World:
     """Hosts with two NICs, one per network, that send to each other.
 
-    Each directed link loses its part.
+    Each directed link loses a given part of its packets.
     """
 
     def __init__(self, hosts: Iterable[str] = HOSTS, seed: int = 1) -> None:
@@ -153,7 +153,7 @@ def test_a_loss_is_kept_while_only_some_of_the_suspected_links_are_in_order() ->
 
 
 def test_a_full_link_says_nothing() -> None:
-    """A switch port that three hosts send to drops what is too much; that is no cable's fault."""
+    """A switch port that three hosts send to drops the excess, which is no fault of a cable."""
     world = World()
     world.packets = round(0.9 * RATE_BPS * WINDOW_S / 8 / BYTES / 3)
     world.lost = {f">{host}:{port}": 0.2 for host in HOSTS for port in (1, 2)}
@@ -168,9 +168,7 @@ def test_dead_paths_are_somebody_elses_to_tell() -> None:
 
 
 def test_a_host_that_does_not_answer_is_not_taken_for_a_cable() -> None:
-    """Its counters are old; when it answers again they jump, by more than was sent in that
-    window.
-    """
+    """Its counters are old, and jump by more than was sent in a window when it answers again."""
     world = World()
     world.window(2)
     world.mute = {"B"}

@@ -1,4 +1,4 @@
-"""Waiting for many hosts: one that is mute holds nobody up, and a slow machine loses nobody."""
+"""Waiting for many hosts: a mute host delays no other, and none is lost on a slow machine."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ri2n_sdn.apps.patience import await_most
 
 
 class Clock:
-    """Virtual time, in which futures are done when it is their time.
+    """Virtual time, in which each future is done at its time.
 
-    In place of `time` and `threading.Condition`.
+    It takes the place of `time` and `threading.Condition`.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
-"""Placed connections:
+"""Placed connections: the path that is chosen, and what rows and replies do with frames.
 
-which path is chosen, what the rows make of frames, and what of hostile frames and replies.
+Some of the frames and replies are hostile.
 """
 
 from __future__ import annotations
@@ -80,9 +80,7 @@ def test_the_first_connections_go_to_the_lowest_numbers() -> None:
 def test_nics_stay_within_one_while_connections_begin(
     steps: list[tuple[str, bool]], count: int, data: st.DataObject
 ) -> None:
-    """Connections that end may leave them uneven; each new one must then go where the fewest
-    are.
-    """
+    """Connections that end may leave NICs uneven; each new one then goes where the fewest are."""
     open_now: list[tuple[str, Path]] = []
     for client, ends in steps:
         load = Load()
@@ -106,7 +104,7 @@ def test_nics_stay_within_one_while_connections_begin(
 
 
 def test_the_peers_nics_and_then_vlans_decide_between_equals() -> None:
-    """Two NICs each on one network of several switches: four pairs of NICs, two VLANs."""
+    """Each host has two NICs on one network of several switches: four pairs of NICs, two VLANs."""
     every = [
         Path(nic("A", own), nic("B", peer), Route(vlan))
         for own in (1, 2)
@@ -143,9 +141,9 @@ def test_the_way_back_is_between_the_same_nics_in_the_same_vlan_if_it_can() -> N
 
 
 def test_the_way_back_is_in_the_same_vlan_though_it_is_dead() -> None:
-    """Until it lives, the pair's slot table decides.
+    """Until that VLAN works, the pair's slot table decides.
 
-    Then the connection goes both ways by one VLAN again.
+    Then the connection uses one VLAN in both directions again.
     """
     into = Path(nic("B", 2), nic("A", 1), Route(102))
     out = [Path(nic("A", 1), nic("B", 2), Route(vlan, alive=vlan == 101)) for vlan in (0, 101, 102)]
@@ -208,7 +206,7 @@ def test_an_answer_to_a_request_is_read(source: str, target: str, options: int) 
 
 
 def test_an_answer_that_may_not_be_fragmented_is_read_as_any_other() -> None:
-    """As Linux sends them all."""
+    """Linux sends all of them so."""
     frame = syn_ack("10.0.0.1", "10.0.0.2", (80, 5000))
     assert read_syn_ack(frame[:20] + b"\x40\x00" + frame[22:]) == read_syn_ack(frame) is not None
 
@@ -223,10 +221,10 @@ def test_other_frames_are_nobodys_connection() -> None:
     )
     for frame in (good, *longer):
         assert not any(read_syn_ack(frame[:length]) for length in range(len(frame)))
-    assert (
-        read_syn_ack(good[:20] + b"\x00\x01" + good[22:]) is None
-    )  # a later fragment has no ports
-    assert read_syn_ack(good[:14] + b"\x41" + good[15:]) is None  # a header of four bytes
+    # A later fragment has no ports.
+    assert read_syn_ack(good[:20] + b"\x00\x01" + good[22:]) is None
+    # An IP header of four bytes.
+    assert read_syn_ack(good[:14] + b"\x41" + good[15:]) is None
     assert read_syn_ack(good[:23] + b"\x11" + good[24:]) is None
 
 
@@ -241,7 +239,7 @@ def damaged(data: bytes, damage: list[tuple[int, int]]) -> bytes:
 
 
 def stands_in(data: bytes, connection: Connection) -> bool:
-    """Whether nothing that is said of a connection is made up."""
+    """Whether everything that was read of a connection stands in the frame."""
     addresses = [ip_address(text).packed for text in (connection.source, connection.target)]
     ports = [struct.pack("!H", port) for port in (connection.source_port, connection.target_port)]
     return all(
@@ -286,9 +284,9 @@ def reply(
     packets: int = 7,
     without: int | None = None,
 ) -> bytes:
-    """An entry of OFPMP_FLOW_DESC as OpenFlow 1.5 has it: eth_dst, addresses, ports.
+    """An entry of OFPMP_FLOW_DESC as OpenFlow 1.5 has it.
 
-    Duration, packets.
+    It has eth_dst, addresses, ports, duration and packets.
     """
     source, target = (26, 27) if ":" in connection.source else (11, 12)
     values = {
@@ -493,9 +491,7 @@ def test_a_placed_connection_goes_by_its_path_and_the_client_follows(port: int, 
 
 @pytest.mark.parametrize("reset_by", ["A", "B"])
 def test_a_reset_ends_what_the_other_side_has(placing: Cluster, reset_by: str) -> None:
-    """A row of the side that resets ends by its own packet, which this model leaves to Open
-    vSwitch.
-    """
+    """A row of the side that resets ends by its own packet, which this model does not do."""
     frames = [server_frame(placing, "B", port) for port in (5000, 5001)]
     for frame in frames:
         place(placing, frame, 4)
@@ -517,7 +513,7 @@ def test_a_reset_ends_what_the_other_side_has(placing: Cluster, reset_by: str) -
 
 
 def test_a_refused_connection_teaches_nothing(placing: Cluster) -> None:
-    """As many as anyone likes to ask for would fill the client's table."""
+    """Otherwise anybody who asks for many of them could fill the client's table."""
     refusal = server_frame(placing, "B", 5000, flags=0x14)
     assert placing.send("A", refusal) == [("B", refusal)]
     assert not placing.bridges["B"].followed
@@ -596,9 +592,7 @@ def test_helpers_are_not_given_placed_services() -> None:
 
 
 def test_without_placement_no_row_is_other_than_before() -> None:
-    """With it, only rows for the frames of services, and what a peer's frames meet on their way
-    in, are.
-    """
+    """With it, only rows for frames of services, and rows for frames from a peer, are different."""
     hosts = {"A": SIX[:3], "B": SIX[:2], "C": SIX[:3]}
     plain, placing = Cluster(hosts), Cluster(hosts, placement={"A": (80,)})
     for name in hosts:
@@ -616,9 +610,9 @@ def test_without_placement_no_row_is_other_than_before() -> None:
 
 
 def test_connections_of_servers_that_have_not_asked_yet_count_too() -> None:
-    """The controller has just started:
+    """The controller has just started, and A is a client of C by its first NIC.
 
-    A is a client of C by its first NIC, so its own service begins on the other.
+    So A's own service begins on the other NIC.
     """
     of_c = Connection("10.0.0.3", 80, "10.0.0.1", 5000, host_mac("A"))
     a, c = FakeChannel(), FakeChannel(lambda _: parts(reply(of_c, path=(1, 1, 0))))

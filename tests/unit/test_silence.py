@@ -1,4 +1,4 @@
-"""When a helper counts as one that hangs: by its reports, beside what its switch answers."""
+"""When a helper is taken to hang: its reports stop, although its switch answers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_one_that_never_said_anything_has_its_time_from_when_it_began() -> None:
 
 
 def test_a_lost_control_link_silences_nobody() -> None:
-    """Nor does a controller that is late: what an answer came before has not been read."""
+    """Nor does a controller that is late and has not read the reports that precede an answer."""
     silence = Silence(0.0)
     silence.judge(10.0, 10.4)
     for _ in range(100):
@@ -127,7 +127,7 @@ def app(clock: Clock) -> StripingApp:
 def pass_time(
     app: StripingApp, clock: Clock, seconds: float, silent: str = "", unanswered: str = ""
 ) -> None:
-    """Time passes: helpers report, and switches answer, but those."""
+    """Time passes; helpers report unless `silent`, and switches answer unless `unanswered`."""
     for _ in range(round(seconds / 0.5)):
         clock.now_s += 0.5
         for name, member in app.cluster.members.items():
@@ -155,7 +155,8 @@ def test_a_silent_helper_is_named_in_status_and_used_again_when_it_reports(
     assert problem_texts(app.cluster) == [said]
     assert all(member.dirty for member in app.cluster.members.values())
     before = len(cast(FakeChannel, cast(Any, app.cluster.members["A"].channel)).sent_bytes)
-    pass_time(app, clock, 4, silent="A")  # it is spoken to: it may be one that was told nothing yet
+    # The controller still sends to it: it may be a helper that has been told nothing yet.
+    pass_time(app, clock, 4, silent="A")
     assert len(cast(FakeChannel, cast(Any, app.cluster.members["A"].channel)).sent_bytes) > before
     pass_time(app, clock, 1)
     assert striped(app.cluster) and problem_texts(app.cluster) == []

@@ -1,6 +1,6 @@
-"""What the VLAN app sends:
+"""What the VLAN app sends, and what it makes of silence.
 
-probes and announcements of every NIC in every VLAN, and what it makes of silence.
+It sends probes and announcements of every NIC in every VLAN.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OUI_EXTENDED = 0x88B7
 
 
 class Line:
-    """A channel that keeps the frames that are to be sent, by port."""
+    """A channel that keeps the frames that the switch is to send, by port."""
 
     def __init__(self) -> None:
         self.frames: list[tuple[int, bytes]] = []
@@ -38,8 +38,8 @@ class Line:
         return 1
 
     def send_bytes(self, data: bytes) -> None:
-        # header 8, buffer 4, length of actions 2, padding 2, match 16, then the action: type 2,
-        # length 2, port 4
+        # Bytes: header 8, buffer 4, length of actions 2, padding 2, match 16, then the action: type
+        # 2, length 2, port 4.
         (actions,) = struct.unpack_from("!H", data, 12)
         (port,) = struct.unpack_from("!I", data, 36)
         self.frames.append((port, data[32 + actions :]))
@@ -76,7 +76,7 @@ class World:
             self.now_s += 0.025
 
     def announced(self) -> set[tuple[str, int]]:
-        """(host, VLAN ID) of the announcements since the last call."""
+        """(Host, VLAN ID) of the announcements since the last call."""
         found = set()
         for name, line in self.lines.items():
             mac = bytes.fromhex(self.fabric.hosts[name].nics[0].mac.replace(":", ""))
@@ -107,9 +107,8 @@ def test_every_nic_is_announced_in_every_vlan_and_again_after_a_change(world: Wo
     assert world.announced() == world.everybody()
     world.run(2.0)
     assert len(world.announced()) < len(world.everybody()) / 2  # they are repeated, but not at once
-    world.fabric = Fabric(
-        world.fabric.hosts, routing=world.fabric.routing
-    )  # a switch may have forgotten them
+    # After a change, a switch may have forgotten them.
+    world.fabric = Fabric(world.fabric.hosts, routing=world.fabric.routing)
     world.run(2.0)
     assert world.announced() == world.everybody()
 

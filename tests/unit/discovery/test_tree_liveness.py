@@ -1,6 +1,6 @@
 """Liveness of trees in simulated fabrics: cables, directions, switches and VLANs fail.
 
-Hosts and probes are late.
+Hosts and probes may be late.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Port = tuple[NicId, int, Direction]
 class World:
     """Probes cross the trees of a fabric in `delay_s`; some get lost.
 
-    `cut` are (tree, directed link) and `missing` are ports that forward nothing, `broken` are dead
-    switches. Hosts that are `stalled` report late though they answer echo requests; `frozen` ones
-    do nothing at all until then, and afterwards `speed` things a tick in the order in which they
-    were asked.
+    `cut` are (tree, directed link) and `missing` are ports that forward nothing; `broken` are dead
+    switches. `stalled` and `frozen` say until when a host is so. A stalled host reports late,
+    although it answers echo requests. A frozen one does nothing at all until then; afterwards it
+    does `speed` things a tick, in the order in which it was asked.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class World:
                 yield tree, a, b
 
     def wrong(self) -> list[str]:
-        """Pairs of leaves whose NICs work that are not as they should be; dead ports too."""
+        """Paths between leaves with working NICs, and ports, of which liveness is not right."""
         names = self.trees.graph.names
         found = [
             f"{names[a]} to {names[b]} in tree {tree} "
@@ -143,7 +143,7 @@ def settled(fabric: Fabric, loss: float = 0.0, config: LivenessSettings | None =
 
 
 def until_right(world: World, limit_s: float) -> float:
-    """How long until everything is as it should be, and stays so."""
+    """Run until liveness is right about everything; returns how many seconds that took."""
     start_s = world.now_s
     while world.wrong():
         world.run(TICK_S)
@@ -249,7 +249,7 @@ def test_events_name_the_cause() -> None:
     world.run(1.5)
     assert sorted(world.log) == [
         "h05:1 on leaf3, VLANs 101 to 103: does not work",
-        "mid1 port 1 to leaf1: nothing gets through this way",
+        "mid1 port 1 to leaf1: nothing gets through in this direction",
     ]
 
 
@@ -270,9 +270,8 @@ def test_networks_that_share_vlans_do_not_disturb_each_other() -> None:
     world.broken.add(world.fabric.switch("v1"))
     world.run(1.0)
     assert not world.wrong()
-    assert world.log == [
-        "v1: nothing gets through any of its cables"
-    ]  # two cables in a row: nobody can tell
+    # With two cables in a row it is not known which of them is cut, or whether the switch is dead.
+    assert world.log == ["v1: nothing gets through any of its cables"]
 
 
 @pytest.mark.parametrize("loss", [0.01, 0.05])
@@ -318,9 +317,7 @@ def test_late_hosts_are_no_verdict(kind: str, hosts: int) -> None:
 
 @pytest.mark.parametrize("speed", [1, 2, 4])
 def test_hosts_that_are_behind_with_what_they_were_asked_are_no_verdict(speed: int) -> None:
-    """Probes over what is suspect are still waiting in the host while others of its probes
-    arrive.
-    """
+    """Probes over suspect links still wait in the host while others of its probes arrive."""
     for hosts in (1, 3):
         world = settled(worlds.vbft(3, 3, hosts))
         for freeze_s in (0.2, 0.4, 0.7):
@@ -398,7 +395,7 @@ def test_a_nic_that_works_in_no_vlan_is_none_of_the_trees_business() -> None:
 def test_lost_probes_accuse_nothing_from_when_the_nic_hears_nothing_in_any_other_vlan_either(
     hears: bool,
 ) -> None:
-    """Then it is rather its host that is late, or itself."""
+    """Then it is rather its host that is late, or the NIC does not work."""
     fabric = FABRICS["vbft"]
     known = TreeState(fabric.trees)
     known.set_nics(fabric.leaf_of, frozenset(fabric.leaf_of))
@@ -426,7 +423,7 @@ def test_a_nic_that_is_plugged_in_elsewhere_leaves_its_dead_ports_behind() -> No
 
 
 def test_an_inquiry_asks_nothing_more_of_nics_that_are_gone() -> None:
-    """Not even what was about to be sent when they went."""
+    """It does not even send the probes that were about to be sent when they went."""
     world = settled(FABRICS["vbft"], config=LivenessSettings(probes_per_tick=2))
     leaf, left_s = world.fabric.switch("leaf1"), world.now_s + 2.0
     world.cut_cable("leaf1", "up1")
@@ -444,7 +441,7 @@ def test_an_inquiry_asks_nothing_more_of_nics_that_are_gone() -> None:
 
 
 def test_a_dead_leaf_with_others_behind_it() -> None:
-    """Its NICs are Wiring's business; the ways through it are not."""
+    """`Wiring` finds its dead NICs, but liveness finds the dead paths through it."""
     world = settled(FABRICS["ring"])
     world.broken.add(world.fabric.switch("s3"))
     world.run(1.5)
@@ -479,9 +476,9 @@ def test_leaves_without_nics_are_skipped_and_join_later() -> None:
 
 
 def test_a_vlan_that_a_whole_leaf_lacks_is_no_vlan_of_its_cable() -> None:
-    """With no NIC that works in it nobody can tell the ports from the cable.
+    """If no NIC works in it, the ports cannot be told from the cable.
 
-    One that does exonerates the cable.
+    A NIC that works in it exonerates the cable.
     """
     world = settled(FABRICS["vbft"])
     nics = [
@@ -506,7 +503,7 @@ def test_a_switch_that_flaps_comes_back_when_it_is_steady() -> None:
 
 
 def test_probes_that_come_through_one_by_one_and_far_between_bring_no_link_back() -> None:
-    """A link that loses nearly everything is of no use to anybody."""
+    """A link that loses nearly everything is of no use."""
     world = settled(FABRICS["vbft"])
     world.cut_cable("leaf1", "up1", trees=[0], both=False)
     until_right(world, 3.0)

@@ -1,4 +1,4 @@
-"""The ways of a tree between its leaves, and those that cross a link at the least cost."""
+"""The paths of a tree between its leaves, and those that cross a link at the least cost."""
 
 from __future__ import annotations
 

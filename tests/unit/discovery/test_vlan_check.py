@@ -1,6 +1,4 @@
-"""`ri2n vlan check` against model switches with ports, VLANs, cables and address tables, some of
-them wrong.
-"""
+"""`ri2n vlan check` against model switches, some of whose ports, VLANs or cables are wrong."""
 
 from __future__ import annotations
 
@@ -19,10 +17,9 @@ Port = tuple[int, int]
 
 
 class Plant:
-    """Switches as they are configured and cabled, which may not be as planned; `shared` ones learn
-    regardless of VLAN.
+    """Switches as they are configured and cabled, which may differ from the plan.
 
-    `one_way` are ports that send nothing.
+    `shared` switches learn addresses for all VLANs together; `one_way` ports send nothing.
     """
 
     def __init__(self, fabric: Fabric) -> None:
@@ -58,7 +55,7 @@ class Plant:
         return self.fabric.switch(a), int(self.fabric.graph.ports[link // 2, link % 2])
 
     def swap(self, one: Port, other: Port) -> None:
-        """What was plugged into the one port is plugged into the other."""
+        """Exchange what is plugged into two ports."""
         far_one, far_other = self.wires[one], self.wires[other]
         for a, b in ((one, far_other), (other, far_one)):
             self.wires[a], self.wires[b] = b, a
@@ -174,7 +171,9 @@ def test_cables_with_the_same_vlans_may_be_swapped_and_nobody_minds() -> None:
 def test_a_unidirectional_link() -> None:
     plant = Plant(worlds.vbft(4, 4))
     plant.one_way.add(plant.port("up3", "leaf2"))
-    assert plant.check() == ["up3 port 2 to leaf2: unidirectional: nothing gets through this way"]
+    assert plant.check() == [
+        "up3 port 2 to leaf2: unidirectional: nothing gets through in this direction"
+    ]
 
 
 def test_a_dead_switch_and_a_nic_that_is_not_there() -> None:
@@ -196,7 +195,10 @@ def test_with_a_single_nic_a_leaf_cannot_be_told_from_its_cable() -> None:
 
 
 def test_a_nic_to_which_nothing_gets_accuses_no_cable_of_its_leaf() -> None:
-    """Nor the switches, though it is the only one there and nothing else crosses the way to it."""
+    """Nor does it accuse the switches, although it is the only NIC there.
+
+    Nothing else crosses the path to it.
+    """
     plant = Plant(worlds.vbft(3, 3, hosts=1))
     plant.one_way.add(plant.port_of["h02", 1])
     assert plant.check() == [
@@ -216,7 +218,7 @@ def test_a_leaf_that_learns_for_all_vlans_together(hosts: int) -> None:
 
 
 def test_switches_behind_a_leaf_that_learns_for_all_vlans_together_are_not_named() -> None:
-    """Their own tests go by that leaf and fail with it: that says nothing of them."""
+    """Their own tests cross that leaf and fail with it, which says nothing about them."""
     plant = Plant(worlds.three_stages())
     plant.shared.add(plant.fabric.switch("leaf1"))
     assert plant.check_learning() == ["leaf1: learns MACs for all VLANs together (shared learning)"]

@@ -1,6 +1,6 @@
-"""Discovery and liveness in a simulated network:
+"""Discovery and liveness in a simulated network.
 
-cuts, silent drops, moved cables, merged and split networks.
+There are cuts, silent drops, moved cables, and networks that merge and split.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ TICK_S = 0.025
 class World:
     """NICs on networks; probes take 1 ms. `mute` NICs cannot send, `deaf` ones cannot receive.
 
-    The probes of a host that is `stalled` are late, though it answers echo requests; one that is
-    `frozen` does nothing at all until then, and afterwards does `speed` things a tick in the order
-    in which it was asked.
+    `stalled` and `frozen` say until when a host is so. The probes of a stalled host are late,
+    although it answers echo requests. A frozen one does nothing at all until then; afterwards it
+    does `speed` things a tick, in the order in which it was asked. NICs that are `flooded` get so
+    many probes of strangers that they report no others.
     """
 
     def __init__(self, wires: dict[NicId, str]) -> None:
@@ -40,11 +41,9 @@ class World:
         self.speed = 10**9
         self.asked: dict[str, deque[Probe | float]] = {host: deque() for host, _ in wires}
         self.answered: dict[str, float] = {}
-        self.echoes_s = 0.0  # when all are asked next
+        self.echoes_s = 0.0  # when all hosts are sent the next echo request
         self.delayed: list[tuple[float, NicId, NicId, bool]] = []
-        self.flooded: set[NicId] = (
-            set()
-        )  # so full of strangers' probes that none of ours is reported
+        self.flooded: set[NicId] = set()
         for nic in sorted(wires):
             self.wiring.set_nic(nic, True, self.now_s)
 
@@ -167,7 +166,7 @@ def test_cost_grows_with_the_hosts_and_not_with_their_square() -> None:
 
 
 def test_a_controller_that_is_behind_asks_for_less() -> None:
-    """Else it would never catch up."""
+    """Otherwise it would never catch up."""
     sent = {}
     for lag_s in (0.0, 2.0):
         world = settled(two_networks(16))
@@ -207,10 +206,7 @@ def test_a_silent_drop_is_noticed_within_a_second_and_forgiven_when_it_ends(
 
 @pytest.mark.parametrize("direction", ["mute", "deaf"])
 def test_a_nic_that_fails_again_has_to_prove_itself_anew(direction: str) -> None:
-    """What it showed when it came back the first time counts for nothing:
-
-    one probe that got through is no recovery.
-    """
+    """The probes that were heard when it came back the first time do not count any more."""
     world = settled(two_networks(4))
     victim, other = ("h001", 1), ("h002", 1)
     broken = world.mute if direction == "mute" else world.deaf
@@ -339,9 +335,9 @@ def test_a_moved_cable_is_followed() -> None:
 def test_two_cables_of_a_host_that_are_swapped_join_no_networks(
     host: str, hosts: int, delay_s: float
 ) -> None:
-    """h000 floods both networks, then each into the other one:
+    """h000 is the beacon of both networks, and now floods each into the other one.
 
-    since its own no longer hears it, they are not one.
+    Its own network no longer hears it, so the two have not become one.
     """
     for step in range(20):
         world = settled(two_networks(hosts))
@@ -357,7 +353,7 @@ def test_two_cables_of_a_host_that_are_swapped_join_no_networks(
     ("hosts", "host"), [(2, "h000"), (2, "h001"), (4, "h000"), (4, "h003"), (200, "h000")]
 )
 def test_swapped_cables_are_found_within_a_second(hosts: int, host: str) -> None:
-    """Many hosts: their networks are asked less often, one round of all takes 0.4 s."""
+    """Networks of many hosts are asked less often, since one round of all takes 0.4 s."""
     for step in range(40 if hosts < 100 else 2):
         world = settled(two_networks(hosts), 2.0 + step * 0.025)
         world.wires[host, 1], world.wires[host, 2] = "net2", "net1"
@@ -394,7 +390,7 @@ def test_networks_that_are_joined_become_one_and_part_again() -> None:
 def test_floods_of_another_network_that_stray_here_now_and_then_join_no_networks(
     sender: str, receiver: str
 ) -> None:
-    """h001 hears its own network's in between; h000 is the one who sends them."""
+    """h000 is the beacon; h001 hears its own network's floods in between."""
     world = settled(two_networks(4))
     for _ in range(4):
         world.wiring.heard((sender, 2), (receiver, 1), True, world.now_s)
@@ -403,8 +399,9 @@ def test_floods_of_another_network_that_stray_here_now_and_then_join_no_networks
 
 
 def test_floods_of_another_network_between_those_of_the_own_one_join_no_networks() -> None:
-    """They come as often as the own network's, but a NIC that hears its own as well is not on a
-    network with them.
+    """They come as often as its own network's.
+
+    A NIC that hears those of its own network, too, is not in one network with the sender.
     """
     world = settled(two_networks(4))
     for _ in range(5):
@@ -422,11 +419,11 @@ def test_silence_of_a_host_is_not_blamed_on_its_nics() -> None:
 
 @pytest.mark.parametrize("lost", ["h000", "h001"])
 def test_who_loses_its_control_connection_cuts_nobody_off(lost: str) -> None:
-    """At any moment between two beacons; h000 sends them. Its data still flows, and so does
-    everybody's.
+    """This holds at any moment between two beacons, and for the beacon, which is h000.
 
-    The connection counts as lost after five seconds; then its NICs can no longer be asked. When it
-    is back, the beacons that nobody could report meanwhile say nothing.
+    All hosts' data still flows. The connection counts as lost after five seconds; then the host's
+    NICs can no longer be asked. When it is back, the beacons that could not be reported meanwhile
+    do not count.
     """
     for step in range(20):
         world = settled(two_networks(4))
@@ -479,10 +476,7 @@ def test_a_host_that_is_late_for_a_moment_is_not_blamed_on_its_nics() -> None:
 
 
 def test_a_host_that_becomes_late_while_a_nic_is_looked_into_is_not_blamed_on_it() -> None:
-    """Its other NIC was heard at the start of the inquiry:
-
-    that says nothing of what was sent later.
-    """
+    """Its other NIC was heard when the inquiry began, which says nothing about later probes."""
     world = settled(two_networks(8))
     world.deaf.add(("h001", 1))
     while "h001" not in world.wiring.hosts_under_test:
@@ -497,9 +491,9 @@ def test_a_host_that_becomes_late_while_a_nic_is_looked_into_is_not_blamed_on_it
 def test_hosts_that_are_behind_with_what_they_were_asked_are_not_blamed_on_their_nics(
     speed: int,
 ) -> None:
-    """All at once, as on a machine that stops, or when a controller asks much of all:
+    """All hosts are late at once, as on a machine that stops or with a controller that asks much.
 
-    signs of life come in between.
+    Other messages of the hosts come in between.
     """
     world = settled({**two_networks(8), **{(f"single{i}", 1): "net1" for i in range(4)}})
     for freeze_s in (0.3, 0.38, 0.5, 0.8):
@@ -541,7 +535,7 @@ def test_a_host_that_loses_all_its_nics_at_once_is_found_within_two_seconds() ->
 
 
 def test_two_nics_of_a_host_that_fail_together_are_found_within_a_second() -> None:
-    """The third one says that it is not the host that is late."""
+    """The third NIC shows that it is not the host that is late."""
     world = settled({(f"h{i:03}", port): f"net{port}" for i in range(4) for port in (1, 2, 3)})
     victims = {("h001", 1), ("h001", 2)}
     world.mute |= victims
@@ -618,8 +612,9 @@ def test_nics_that_were_taken_for_dead_are_counted() -> None:
 
 @pytest.mark.parametrize("delay_s", [0.5, 1.5])
 def test_late_reports_of_a_flood_do_not_call_for_more_floods(delay_s: float) -> None:
-    """On a busy machine each would bring as many reports as there are NICs, and be read later
-    than the one before.
+    """On a busy machine each flood would bring as many reports as there are NICs.
+
+    Each would be read later than the one before.
     """
     world = World(two_networks(40))
     world.delay_s = world.wiring.lag_s = delay_s

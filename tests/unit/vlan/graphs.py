@@ -1,6 +1,4 @@
-"""Graphs of switches for tests: known ones, random ones, and the fat trees of
-ri2n_sdn.vlan.large.
-"""
+"""Graphs of switches for tests: known ones, random ones, and the trees that must fit them."""
 
 from __future__ import annotations
 
@@ -57,10 +55,10 @@ def networks(draw: st.DrawFn, most: int = 7) -> tuple[SwitchGraph, list[int]]:
 
 
 def check_trees(trees: Trees, leaves: Iterable[int]) -> None:
-    """Every set has, in every network that it reaches at all, one tree: no circle, one piece, all
-    of the leaves.
+    """Assert that every set has one tree in every network that it reaches at all.
 
-    Looked at as sets of cables with networkx: independent of parents and depths.
+    A tree has no circle, one piece, and all of the leaves. The cables are looked at with networkx,
+    independently of parents and depths.
     """
     graph = trees.graph
     assert len(set(trees.vlans)) == trees.count

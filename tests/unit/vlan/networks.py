@@ -1,7 +1,4 @@
-"""VBFT(n, m) for the tests of the assignment:
-
-its graph, its trees, and pairs' ways as arrays and by name.
-"""
+"""VBFT(n, m) for the tests of the assignment: its graph, its trees, and the paths of pairs."""
 
 from __future__ import annotations
 
@@ -27,9 +24,9 @@ CG_BOTH_WAYS = CG + [(b, a) for a, b in CG]
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Trees, the leaf of every host (numbered from 0), and capacities:
+    """Trees, the leaf of every host (numbered from 0), and the capacities of links in bit/s.
 
-    switch links, then the NICs' two directions.
+    The links between switches come first, then the two directions of each NIC.
     """
 
     trees: Trees
@@ -68,7 +65,7 @@ class Network:
         rate: Sequence[float],
         dead: frozenset[int] = frozenset(),
     ) -> list[PairWays]:
-        """Pairs of hosts as `Adaptive` reads them; the VLANs `dead` are so for everybody."""
+        """Pairs of hosts as `Adaptive` reads them; the VLANs `dead` are dead for all of them."""
         names = self.names
         _, links = self.paths(pairs)
         return [
@@ -114,9 +111,7 @@ def vbft(leaves: int, uppers: int, hosts: int = 16) -> Network:
 
 
 def three_stages() -> Network:
-    """32 hosts on 8 leaves; 4 pods of 2 leaves and 2 middle switches; 4 top switches, so 4
-    trees.
-    """
+    """32 hosts on 8 leaves: 4 pods of 2 leaves and 2 middle switches, and 4 tops, so 4 trees."""
     links: dict[str, list[LinkSpec]] = {}
 
     def join(lower: str, upper: str) -> None:
@@ -149,9 +144,7 @@ def lp_bound(
     capacity: FloatArray,
     counted: BoolArray,
 ) -> float:
-    """The least possible utilisation of the fullest of the links `counted` (E,) if pairs could
-    be split.
-    """
+    """The least utilisation of the fullest link of `counted` (E,) if pairs could be split."""
     pairs, width = candidates.shape
     pair, column, place = np.nonzero((links >= 0) & (candidates >= 0)[:, :, None])
     link = links[pair, column, place]

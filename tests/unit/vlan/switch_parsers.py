@@ -1,6 +1,6 @@
-"""Read switches' configurations as the switches would:
+"""Reads switches' configurations as the switches would.
 
-what each port has in the end, whatever was set there before.
+The result is what each port has in the end, whatever was set there before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STALE = 3000  # a VLAN that every port is in before the file is applied
 
 @dataclass
 class PortState:
-    """What a port does with frames: `untagged` is the VLAN of those without a tag, both ways."""
+    """What a port does with frames; `untagged` is the VLAN of those without a tag."""
 
     untagged: int | None = None
     tagged: frozenset[int] = frozenset()
@@ -106,10 +106,7 @@ KNOWN_CISCO = {
 
 
 def powerconnect(text: str) -> dict[str, PortState]:
-    """PowerConnect 5500.
-
-    Before, every port was in all of the switch's VLANs and untagged in VLAN 1.
-    """
+    """PowerConnect 5500; before, every port was in all the switch's VLANs, untagged in VLAN 1."""
     database = text.partition("vlan database\n")[2].partition("exit\n")[0]
     defined = frozenset[int]().union(
         *(numbers(line.removeprefix("vlan ")) for line in database.splitlines())
@@ -172,9 +169,7 @@ def powerconnect(text: str) -> dict[str, PortState]:
 
 
 def junos(text: str) -> dict[str, PortState]:
-    """Junos, ELS; before, every port was shut, guarded, and in a stale VLAN, tagged and
-    untagged.
-    """
+    """Junos, ELS; before, every port was shut, guarded, and in a stale VLAN, tagged or not."""
     result: dict[str, PortState] = {}
     mode: dict[str, str] = {}
     native: dict[str, int | None] = {}
@@ -274,9 +269,8 @@ def linux_bridge(text: str) -> dict[str, PortState]:
     """A Linux bridge; before, every device was down and had a stale VLAN, and VLAN 1 untagged."""
     result: dict[str, PortState] = {}
     pvid: dict[str, int | None] = {}
-    tags: dict[
-        str, dict[int, bool]
-    ] = {}  # of each device its VLANs, and whether they leave with a tag
+    # The VLANs of each device, and whether their frames leave with a tag.
+    tags: dict[str, dict[int, bool]] = {}
     attached: dict[str, bool] = {}
     created = ""
     filters = False

@@ -1,6 +1,6 @@
-"""`Adaptive` in its loop:
+"""`Adaptive` in its loop.
 
-conflicts go within three steps, noise moves nobody, dead ways and programs' tables.
+Conflicts are resolved within three steps, noise moves no pair, paths die, programs have tables.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def chosen_links(network: Network, pairs: Pairs, vlan: dict[PairKey, int]) -> In
 
 
 def elastic_rates(network: Network, pairs: Pairs, vlan: dict[PairKey, int]) -> FloatArray:
-    """What pairs get that always send as fast as they can."""
+    """The rates of pairs that always send as fast as they can."""
     return fair_rates(
         np.full(len(pairs), np.inf), chosen_links(network, pairs, vlan), network.capacity
     )
 
 
 def alone(network: Network, pairs: Pairs) -> FloatArray:
-    """What they would get if only their hosts' links were in the way."""
+    """The rates that they would have if only their hosts' links limited them."""
     _, links = network.paths(pairs)
     ends = np.where(links[:, 0] >= 2 * len(network.trees.graph.ends), links[:, 0], -1)
     return fair_rates(np.full(len(pairs), np.inf), ends, network.capacity)
@@ -246,7 +246,7 @@ def test_an_elastic_pair_on_a_shared_uplink_is_seen_as_wanting_its_hosts_rate() 
 
 
 def test_a_pair_that_sends_more_than_its_fair_share_is_seen_as_wanting_no_less() -> None:
-    """Both fill the link of the host that they send to."""
+    """Both pairs fill the link of the host that they send to."""
     pairs = [(1, 5), (2, 5)]
     path = chosen_links(VBFT44, pairs, {key(1, 5): 1, key(2, 5): 2})
     ends = np.where(path >= 2 * len(VBFT44.trees.graph.ends), path, -1)
@@ -257,8 +257,9 @@ def test_a_pair_that_sends_more_than_its_fair_share_is_seen_as_wanting_no_less()
 
 
 def test_a_pair_that_is_held_down_is_seen_as_wanting_no_less_than_it_sends() -> None:
-    """Beside a stronger pair on uplink 0, to a host whose link 1 four others, held up by their
-    own, want to fill.
+    """It shares uplink 0 with a stronger pair.
+
+    Four other pairs, which are held up by an uplink of their own, want to fill its receiver's link.
     """
     capacity = np.array([1.0, 1.0, 1.0, 0.5]) * RATE
     path = np.array([[0, 1], [0, 2]] + [[3, 1]] * 4)

@@ -1,7 +1,4 @@
-"""The assignment of pairs to VLANs:
-
-near the best there is, few moves, and the same answer when asked again.
-"""
+"""The assignment of pairs to VLANs: near the optimum, few moves, and always the same answer."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Trees:
-
-that they are trees, that fat trees get the paper's, and that others use cables as evenly as any
-could.
-"""
+"""Trees: they are trees, fat trees get the paper's, others use cables as evenly as possible."""
 
 from __future__ import annotations
 
@@ -25,7 +21,7 @@ VBFT = Path(__file__).resolve().parents[3] / "topologies" / "vbft"
 
 
 def partitions(items: list[int]) -> Iterator[list[list[int]]]:
-    """All ways to put items into groups."""
+    """All partitions of items into groups."""
     if not items:
         yield []
         return
@@ -36,9 +32,9 @@ def partitions(items: list[int]) -> Iterator[list[list[int]]]:
 
 
 def least_maximum(graph: SwitchGraph, trees: int) -> int:
-    """The least that the most used cable can be used by so many spanning trees.
+    """How many of so many spanning trees use the most used cable, at the least.
 
-    Tutte and Nash-Williams: cables taken c times hold T spanning trees exactly when, however the
+    By Tutte and Nash-Williams, cables taken c times hold T spanning trees exactly when, however the
     switches are put into n groups, c times the cables between groups are at least T (n - 1).
     """
     worst = 0
@@ -103,8 +99,8 @@ def test_known_graphs_are_used_evenly(graph: SwitchGraph, uses: tuple[int, int])
 def test_a_full_mesh_has_stars_and_a_torus_short_ways() -> None:
     mesh = build_trees(graph_of(9, nx.complete_graph(9).edges()), range(9), VlanSpec())
     assert longest_paths(mesh, np.arange(9, dtype=np.int32)).max() == 2
-    # A tree of shortest ways from its root is at most twice as wide as the torus is (4), also when
-    # evened out.
+    # A tree of shortest paths from its root is at most twice as wide as the torus is (4), even
+    # after cables were exchanged.
     assert (
         longest_paths(
             build_trees(torus(4), range(16), VlanSpec()), np.arange(16, dtype=np.int32)
@@ -228,11 +224,8 @@ def test_thinned_fat_trees_use_each_level_evenly(
 
 def test_thinned_graphs_without_levels() -> None:
     trees = build_trees(torus(3), range(9), VlanSpec(limit=4))
-    assert (trees.count, trees.uses.min(), trees.uses.max()) == (
-        4,
-        1,
-        2,
-    )  # 4 trees of 8 cables over 18
+    # There are 4 trees of 8 cables over 18 cables.
+    assert (trees.count, trees.uses.min(), trees.uses.max()) == (4, 1, 2)
     assert build_trees(torus(3), range(9), VlanSpec(), trees=2).count == 2
 
 

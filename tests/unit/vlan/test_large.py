@@ -1,7 +1,4 @@
-"""Generated fat trees:
-
-the paper's 4,096 hosts, 65,536 hosts, any others, and files that say them wrong.
-"""
+"""Generated fat trees: the paper's 4,096 hosts, 65,536 hosts, any others, and files with errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MAC table entries: the counting against looking at every pair's way, switch by switch."""
+"""MAC table entries: the counting against a look at every pair's path, switch by switch."""
 
 from __future__ import annotations
 
@@ -98,10 +98,5 @@ def test_networks_are_counted_apart() -> None:
     leaf, host = [0, 1, 4, 4], [1, 2, 1, 2]
     trees = build_trees(graph, leaf, VlanSpec())
     found = mac_entries(trees, *arrays(leaf, host), "spread", 4)
-    assert found.entries.tolist() == [
-        4,
-        4,
-        2,
-        2,
-        2,
-    ]  # the base tree's top, 2, and the other's, 3, see both hosts
+    # The base tree's top, 2, and the other tree's, 3, see both hosts.
+    assert found.entries.tolist() == [4, 4, 2, 2, 2]

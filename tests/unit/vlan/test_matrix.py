@@ -1,4 +1,4 @@
-"""Recorded matrices and lists of pairs: what is read, what is refused and with which words."""
+"""Recorded matrices and lists of pairs: what is read, what is refused, and the error messages."""
 
 from __future__ import annotations
 

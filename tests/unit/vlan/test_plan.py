@@ -1,7 +1,4 @@
-"""Plans:
-
-figures of known networks, thinning when MAC tables overflow, and refusal when nothing fits.
-"""
+"""Plans: figures of known networks, thinning for small MAC tables, refusal when nothing fits."""
 
 from __future__ import annotations
 

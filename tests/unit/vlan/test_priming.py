@@ -1,6 +1,6 @@
-"""Priming against a model of switches that learn, forget and flood:
+"""Priming against a model of switches that learn, forget and flood.
 
-no unicast frame is flooded after the start.
+No unicast frame is flooded after the start.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TICK_S = 0.1
 
 
 class Switches:
-    """The switches of a fabric: a port is the switch or the NIC it leads to."""
+    """The switches of a fabric; a port is named by the switch or NIC that it leads to."""
 
     def __init__(self, fabric: Fabric, ageing_s: float) -> None:
         self.trees, self.leaf_of, self.ageing_s = fabric.trees, fabric.leaf_of, ageing_s
@@ -39,7 +39,7 @@ class Switches:
             self.ports.append(ports)
 
     def send(self, frame: Prime, now_s: float) -> tuple[int, set[NicId]]:
-        """How many switches flooded the frame, and who got it."""
+        """How many switches flooded the frame, and the NICs that received it."""
         flooded, got = 0, set()
         waiting: list[tuple[int, int | NicId]] = [(self.leaf_of[frame.sender], frame.sender)]
         while waiting:
@@ -190,7 +190,7 @@ def test_switches_that_forget_everything_are_taught_again(regime: str, told: boo
 def ticked(
     priming: Priming, nics: dict[NicId, int], in_use: set[Use], seconds: float
 ) -> list[tuple[float, Prime]]:
-    """The frames of so many seconds, ticked every 25 ms from where it was."""
+    """The frames of so many seconds, with a tick every 25 ms."""
     found = []
     start_s = getattr(priming, "_last_s", None) or 0.0
     for step in range(1, round(seconds / 0.025) + 1):
@@ -237,9 +237,8 @@ def test_where_all_is_too_much_only_what_is_used_is_announced() -> None:
         Prime(b, a, 7)
     )
     assert not [frame for frame in later if frame.tree and frame.target is None]
-    assert not priming.ready(
-        a, 7, 301.0
-    )  # other switches than those on the pair's way have forgotten it
+    # Switches that are not on the pair's path have forgotten it.
+    assert not priming.ready(a, 7, 301.0)
     assert Prime(a, None, 7) in [
         frame for _, frame in ticked(priming, nics, {(a, b, 7), (a, ("h0002", 1), 7)}, 1.0)
     ]
@@ -283,7 +282,7 @@ def test_a_late_tick_makes_no_burst_and_what_was_forgotten_is_not_ready() -> Non
 
 
 def test_nics_are_not_ready_some_time_before_they_are_forgotten() -> None:
-    """Whoever asks sends a moment later, and goes on for a while."""
+    """Whoever asks will send a moment later, and will go on for a while."""
     priming = Priming(PrimingSettings(ageing_s=30.0))
     nic = ("h0000", 1)
     ((announced_s, _),) = ticked(priming, {nic: 1}, set(), 1.0)

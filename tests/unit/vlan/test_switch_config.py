@@ -1,7 +1,4 @@
-"""Switch configurations:
-
-whole files as they were looked through once, and what switches would make of any of them.
-"""
+"""Switch configurations: whole files that were reviewed once, and what switches make of others."""
 
 from __future__ import annotations
 
@@ -80,7 +77,7 @@ def names_of(vendor: str, switch: SwitchPorts) -> dict[str, SwitchPort]:
 
 
 def assert_means(vendor: str, text: str, ports: dict[str, SwitchPort]) -> None:
-    """A switch that takes in `text` does with each port what the model says."""
+    """Assert that a switch which reads `text` does with each port what the model says."""
     found = PARSERS[vendor](text)
     assert set(found) == set(ports)
     for name, port in ports.items():
@@ -585,7 +582,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out.splitlines() == [
         f"{out}/{name}.json: written" for name in ("leaf1", "leaf2", "up1", "up2")
     ]
-    # Whichever trees were built: hosts have the base VLAN untagged, and each VLAN joins the two
+    # Whichever trees were built, hosts have the base VLAN untagged, and each VLAN joins the two
     # leaves.
     documents = {path.stem: json.loads(path.read_text()) for path in out.iterdir()}
     vlans = sorted(documents["leaf1"]["VLAN"])

@@ -89,9 +89,8 @@ def test_over_all_pairs_every_tree_comes_first_equally_often(trees: int, times: 
     starts = spread_start(a, b, count)
     assert np.array_equal(starts, spread_start(b, a, count))
     assert np.ptp(np.bincount(starts, minlength=trees)) == 0
-    assert np.array_equal(
-        starts, spread_start(a + 6 * trees, b + 2 * trees, count)
-    )  # depends on (a, b) mod 2 trees
+    # The result depends on (a, b) mod 2 trees.
+    assert np.array_equal(starts, spread_start(a + 6 * trees, b + 2 * trees, count))
     shift = 1 + int(starts.sum()) % (hosts - 1)
     i = np.arange(1, hosts + 1)
     of_shift = spread_start(i, (i - 1 + shift) % hosts + 1, np.full(hosts, trees))

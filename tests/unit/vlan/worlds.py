@@ -1,7 +1,4 @@
-"""Fabrics for tests of ri2n_sdn.vlan: VBFT, a fat tree of three stages, a ring, a forest.
-
-NICs on the leaves.
-"""
+"""Fabrics with NICs on the leaves: VBFT, a fat tree of three stages, a ring, a forest."""
 
 from __future__ import annotations
 
@@ -51,9 +48,7 @@ def fabric(
     trees: Sequence[tuple[Sequence[str], Sequence[tuple[str, str]]]],
     nics: Mapping[str, int],
 ) -> Fabric:
-    """`trees`: of each its roots and its cables; `nics`: how many single-NIC hosts each leaf
-    has.
-    """
+    """A fabric; `trees` are the roots and cables of each, `nics` the single-NIC hosts per leaf."""
     names = list(dict.fromkeys(name for cable in cables for name in cable))
     graph = graph_of(cables, names)
     number = {}
@@ -81,9 +76,9 @@ def vbft(n: int, m: int, hosts: int = 4) -> Fabric:
 
 
 def three_stages(hosts: int = 2) -> Fabric:
-    """8 leaves in 4 pods of 2 leaves and 2 middle switches, 4 tops:
+    """8 leaves in 4 pods of 2 leaves and 2 middle switches, and 4 tops.
 
-    the first two join the pods' first middles.
+    The first two tops join the first middle switches of the pods.
     """
     below = [
         (f"leaf{2 * pod + i + 1}", f"mid{2 * pod + k + 1}")
@@ -119,9 +114,9 @@ def ring(size: int = 6, hosts: int = 2) -> Fabric:
 
 
 def forest() -> Fabric:
-    """Two networks:
+    """Two networks, one with three trees and one with two.
 
-    one with three trees, one with two, so the third set is in the first network only.
+    So the third set is in the first network only.
     """
     cables = [(f"a{i}", f"u{k}") for i in (1, 2, 3) for k in (1, 2, 3)] + [
         (f"b{i}", f"v{k}") for i in (1, 2) for k in (1, 2)
@@ -146,5 +141,5 @@ FABRICS = {
 
 @cache
 def paths_of(trees: Trees, tree: int) -> TreePaths:
-    """The ways of one tree, made once."""
+    """The paths of one tree, made once."""
     return TreePaths(trees, tree)
