@@ -1,7 +1,4 @@
-"""How much one connection may say that nobody asked it for:
-
-so many messages a second, and some more at once.
-"""
+"""How many messages a second one connection may send without being asked."""
 
 from __future__ import annotations
 
@@ -11,14 +8,17 @@ __all__ = ["Budget"]
 
 
 class Budget:
-    """A token bucket, full at first. Pure: the caller gives the time."""
+    """A token bucket: `rate_per_s` messages a second, at most `burst` at once; full at first.
+
+    Pure: the caller gives the time.
+    """
 
     def __init__(self, rate_per_s: float, burst: float) -> None:
         self._rate_per_s, self._burst = rate_per_s, burst
         self._left, self._at_s = burst, -math.inf
 
     def take(self, now_s: float) -> bool:
-        """Whether there is room for one more message, which then has taken it."""
+        """Take one token if there is one, and return whether there was."""
         self._fill(now_s)
         if self._left < 1:
             return False
@@ -26,7 +26,7 @@ class Budget:
         return True
 
     def owe(self, now_s: float) -> float:
-        """Take one in any case. Returns for how long its sender must wait before the next one."""
+        """Take one token in any case, and return for how many seconds its sender must wait then."""
         self._fill(now_s)
         self._left -= 1
         return max(0.0, -self._left / self._rate_per_s)

@@ -23,10 +23,10 @@ from ri2n_sdn.apps.openflow import (
     MAIN_DISPATCHER,
     OSKenApp,
     handler,
-    let_go_of,
     ofp,
     ofp_event,
     parser,
+    set_expendable,
 )
 from ri2n_sdn.apps.silence import Silence
 from ri2n_sdn.fabric.model import MAX_NIC_PORT
@@ -63,7 +63,7 @@ class ConnectionApp(OSKenApp):
 
     def start(self) -> None:
         super().start()
-        let_go_of(self._expendable)
+        set_expendable(self._expendable)
         guarded_loop(self.cluster, "tick", self._tick)
 
     def _expendable(self) -> list[Any]:

@@ -1,7 +1,4 @@
-"""Who may hold a connection:
-
-bounded in number, in time until it is known which host it is, and fair by address.
-"""
+"""Who may hold a connection, when all places are taken or the host does not say who it is."""
 
 from __future__ import annotations
 
@@ -19,20 +16,23 @@ ConnectionT = TypeVar("ConnectionT")
 
 @dataclass
 class _Entry:
+    # The addresses that count as one, as `crowd_of` names them.
     crowd: str
     until_s: float
     admitted: bool = False
 
 
 class Doorkeeper(Generic[ConnectionT]):
-    """All open connections. Pure: the caller gives the time, and closes what it is told to.
+    """All open connections, at most `places`. Pure: the caller gives the time and closes sockets.
 
-    A connection is a stranger until it is `admitted`: until its host is known by name. When all
-    places are taken, a new connection gets a stranger's, or that of a host that may go: the caller
-    says which hosts matter to nobody, since whoever reaches the port may come politely and by a
-    thousand names. The address that has most of these connections gives one, the oldest stranger or
-    else its oldest host: so whoever opens a thousand connections takes places from nobody but
-    themselves. When none may go, the new one is turned away.
+    A connection is a stranger until it is `admitted`, when its host is known by name. When all
+    places are taken, a new connection gets the place of a stranger or of an expendable host. The
+    caller says which hosts are expendable, because they matter to nobody: an attacker who reaches
+    the port may greet correctly under a thousand names.
+
+    The address with the most of these connections gives one up: its oldest stranger, or else its
+    oldest host. So an attacker who opens a thousand connections takes places only from himself.
+    When no connection may end, the new one is refused.
     """
 
     def __init__(self, places: int) -> None:
@@ -46,51 +46,51 @@ class Doorkeeper(Generic[ConnectionT]):
     def is_full(self) -> bool:
         return len(self._open) >= self.places
 
-    def comes(
+    def add(
         self,
         connection: ConnectionT,
         address: str,
         until_s: float,
         expendable: Collection[ConnectionT] = (),
     ) -> ConnectionT | None:
-        """A connection was made, which may be a stranger until then; admitted ones that are
-        `expendable` may go for it.
+        """Take in a new connection, and return the one that must end for it, or None.
 
-        Returns the one that must go (itself, when there is no other), or None.
+        It may stay a stranger until `until_s`. Admitted connections may end for it if they are in
+        `expendable`. When no other may end, the new connection itself is returned.
         """
         evicted: ConnectionT | None = None
         crowd = crowd_of(address)
         if self.is_full:
-            may_go = {
+            may_end = {
                 key: entry
                 for key, entry in self._open.items()
                 if not entry.admitted or key in expendable
             }
-            if not may_go:
+            if not may_end:
                 return connection
-            sizes = Counter(entry.crowd for entry in may_go.values())
+            sizes = Counter(entry.crowd for entry in may_end.values())
             most = max(sizes.values())
-            crowded = {each for each, count in sizes.items() if count == most}
+            crowded = {name for name, count in sizes.items() if count == most}
             if crowd in crowded:
                 crowded = {crowd}
-            of_them = [key for key, entry in may_go.items() if entry.crowd in crowded]
-            evicted = next((key for key in of_them if not may_go[key].admitted), of_them[0])
+            candidates = [key for key, entry in may_end.items() if entry.crowd in crowded]
+            evicted = next((key for key in candidates if not may_end[key].admitted), candidates[0])
             del self._open[evicted]
         self._open[connection] = _Entry(crowd, until_s)
         return evicted
 
     def admitted(self, connection: ConnectionT) -> None:
-        """It is known which host it is."""
+        """Note that the connection's host is known."""
         entry = self._open.get(connection)
         if entry is not None:
             entry.admitted = True
 
-    def leaves(self, connection: ConnectionT) -> None:
-        """It was closed; twice is no error."""
+    def remove(self, connection: ConnectionT) -> None:
+        """Forget a closed connection. To do it twice is no error."""
         self._open.pop(connection, None)
 
     def overdue(self, now_s: float) -> list[ConnectionT]:
-        """Strangers whose time is over; they have left with this."""
+        """Remove and return the strangers whose time is over."""
         late = [
             key for key, entry in self._open.items() if not entry.admitted and now_s > entry.until_s
         ]

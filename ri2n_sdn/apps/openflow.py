@@ -1,7 +1,4 @@
-"""The one module that knows os-ken:
-
-its events and messages, and what had to be mended in it (version 4.2.2).
-"""
+"""The connection to os-ken: its events, its parsers, its listener, and repairs of version 4.2.2."""
 
 from __future__ import annotations
 
@@ -19,7 +16,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-os.environ["OSKEN_HUB_TYPE"] = "native"  # read when os_ken.lib.hub is imported: plain threads
+# os_ken.lib.hub reads this when it is imported. "native" means plain threads.
+os.environ["OSKEN_HUB_TYPE"] = "native"
 
 from os_ken import cfg
 from os_ken.base.app_manager import AppManager, OSKenApp
@@ -38,8 +36,6 @@ from ri2n_sdn.apps import wellformed
 from ri2n_sdn.apps.budget import Budget
 from ri2n_sdn.apps.doorkeeper import Doorkeeper
 from ri2n_sdn.errors import NotAvailable
-from ri2n_sdn.pipeline import messages as plain
-from ri2n_sdn.pipeline.layout import ETH_IPV6
 
 __all__ = [
     "DEAD_DISPATCHER",
@@ -47,17 +43,15 @@ __all__ = [
     "AppManager",
     "OSKenApp",
     "RawBody",
-    "add_flow",
-    "delete_flows",
     "event",
     "handler",
     "handler_drops",
     "handler_errors",
-    "let_go_of",
     "listen",
     "ofp",
     "ofp_event",
     "parser",
+    "set_expendable",
     "start_apps",
     "tls_context",
 ]
@@ -65,41 +59,43 @@ __all__ = [
 _LOG = logging.getLogger("ri2n.openflow")
 _HandlerT = TypeVar("_HandlerT", bound=Callable[..., None])
 _MAX_CONNECTIONS = 1024
-_GREETING_S = 15.0  # until a connection's host must be known by name
+# A connection is closed when its host is not known by name within this time.
+_GREETING_S = 15.0
+# How often the listener looks for connections whose time is over.
 _REAP_S = 0.25
+# How often the listener asks at most which hosts may lose their connection.
 _JUDGED_S = 1.0
-_STRANGERS_BYTES = (
-    4 << 20
-)  # that are read of one connection until then: its ports are described in them
+# The bytes that are read of one connection before its host is known by name. The switch describes
+# its ports in them.
+_STRANGERS_BYTES = 4 << 20
 _TOLERATED_MALFORMED = 3
-# What one connection may say unasked. A bridge has 1,000 packet-ins a second, as host-up sets it;
-# more of them come at once when this machine was held up. Who says much more is read more slowly,
-# since all that is read costs others time: what is no packet-in must not be lost.
+# What one connection may send without being asked. host-up limits a bridge to 1,000 packet-ins a
+# second; more of them come at once after this machine was held up. Reading costs the other
+# connections time. So packet-ins above the budget are dropped. Other messages must not be lost:
+# the connection is read more slowly instead.
 _PACKET_INS_PER_S, _PACKET_INS_BURST = 1500.0, 3000.0
 _OTHERS_PER_S, _OTHERS_BURST = 200.0, 2000.0
-_BREATH_S = 0.02
+# The pause in reading after a packet-in was dropped.
+_PAUSE_S = 0.02
 _REPLIES = (ofp.OFPT_ECHO_REPLY, ofp.OFPT_MULTIPART_REPLY, ofp.OFPT_BARRIER_REPLY)
-_LEARN_HEAD_BYTES = 22  # of the body: what comes before the specifications
-_FOLLOWED_PRIORITY = 10  # below that of rows from apps.placed_rows
 _HEADER = struct.Struct("!BBHI")
 _PARSERS = ofproto_parser._MSG_PARSERS
-logging.getLogger("OFPHandler").setLevel(
-    logging.ERROR
-)  # or an error that is cut short costs four lines in the log
+# Below this level, os-ken writes four lines into the log for an error that is cut short.
+logging.getLogger("OFPHandler").setLevel(logging.ERROR)
 
 handler_errors: Counter[str] = Counter()
-"""Exceptions caught in event handlers, by handler."""
+"""Numbers of exceptions that were caught in event handlers, by handler."""
 
 handler_drops: Counter[str] = Counter()
-"""Messages and connections that were dropped before any app saw them, by reason."""
+"""Numbers of messages and connections that were dropped before any app saw them, by reason."""
 
 
 def handler(events: Any, dispatchers: Any = None) -> Callable[[_HandlerT], _HandlerT]:
-    """Register a method for os-ken events, guarded.
+    """Register a method as a handler of os-ken events, and catch its exceptions.
 
     An exception in a bare os-ken handler silently ends the app's thread, and later events then
-    block their sender. Here it is logged and counted, and the app goes on; what it left half done,
-    the next audit of the hosts puts right.
+    block their sender. Here the exception is logged and counted, and the app goes on. The next
+    audit of the hosts repairs what the handler left half done.
     """
 
     def decorate(method: _HandlerT) -> _HandlerT:
@@ -118,7 +114,7 @@ def handler(events: Any, dispatchers: Any = None) -> Callable[[_HandlerT], _Hand
 
 
 class RawBody:
-    """The undecoded rest of a multipart reply (apps.codec reads it)."""
+    """The undecoded body of a multipart reply. `apps.codec` decodes it."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -129,8 +125,8 @@ class RawBody:
         return cls(bytes(buf[offset:]))
 
 
-# These three os-ken either decodes wrongly (it over-reads groups and buckets and loses the whole
-# reply) or slowly.
+# os-ken decodes these three replies slowly or wrongly: it reads past the end of groups and buckets
+# and loses the whole reply.
 for _reply in (
     parser.OFPFlowDescStatsReply,
     parser.OFPGroupDescStatsReply,
@@ -139,181 +135,36 @@ for _reply in (
     _reply.cls_stats_body_cls = RawBody
 
 
-def add_flow(datapath: Any, flow: plain.Flow) -> Any:
-    """An OFPFlowMod that adds `flow` or replaces the one in its place, keeping that one's
-    counters.
-    """
-    return parser.OFPFlowMod(
-        datapath,
-        cookie=flow.cookie,
-        table_id=flow.table,
-        command=ofp.OFPFC_ADD,
-        priority=flow.priority,
-        match=parser.OFPMatch(**dict(flow.match)),
-        instructions=[
-            parser.OFPInstructionActions(
-                ofp.OFPIT_APPLY_ACTIONS,
-                [sent for action in flow.actions for sent in _actions(action)],
-            )
-        ]
-        if flow.actions
-        else [],
-        out_port=ofp.OFPP_ANY,
-        out_group=ofp.OFPG_ANY,
-    )
-
-
-def delete_flows(datapath: Any, cookie: int, mask: int = 0xFFFFFFFFFFFFFFFF) -> Any:
-    """An OFPFlowMod that deletes all flows whose cookie equals `cookie` under `mask`, in every
-    table.
-    """
-    return parser.OFPFlowMod(
-        datapath,
-        cookie=cookie,
-        cookie_mask=mask,
-        table_id=ofp.OFPTT_ALL,
-        command=ofp.OFPFC_DELETE,
-        match=parser.OFPMatch(),
-        instructions=[],
-        out_port=ofp.OFPP_ANY,
-        out_group=ofp.OFPG_ANY,
-    )
-
-
-class _LimitedLearn(parser.NXActionLearn):
-    """`learn(limit=N, ...)`, which os-ken does not have:
-
-    Nicira's action 45 is its 16 with four fields more.
-    """
-
-    _subtype = 45
-    limit = 0
-
-    def serialize_body(self) -> bytearray:
-        data = bytearray(super().serialize_body())
-        data[_LEARN_HEAD_BYTES:_LEARN_HEAD_BYTES] = struct.pack("!IHH", self.limit, 0, 0)
-        return data
-
-
-def _follow(action: plain.Follow) -> Any:
-    version = "ipv6" if action.eth_type == ETH_IPV6 else "ipv4"
-    bits = 128 if version == "ipv6" else 32
-
-    def same(source: str, target: str, n_bits: int) -> Any:
-        return parser.NXFlowSpecMatch(src=(source, 0), dst=(target, 0), n_bits=n_bits)
-
-    learn = _LimitedLearn(
-        table_id=action.table,
-        idle_timeout=action.idle_timeout_s,
-        fin_idle_timeout=action.fin_timeout_s,
-        priority=_FOLLOWED_PRIORITY,
-        cookie=action.cookie,
-        specs=[
-            parser.NXFlowSpecMatch(src=action.eth_type, dst=("eth_type", 0), n_bits=16),
-            parser.NXFlowSpecMatch(src=6, dst=("ip_proto", 0), n_bits=8),
-            same("eth_src", "eth_dst", 48),
-            same(f"{version}_src", f"{version}_dst", bits),
-            same(f"{version}_dst", f"{version}_src", bits),
-            same("tcp_src", "tcp_dst", 16),
-            same("tcp_dst", "tcp_src", 16),
-            parser.NXFlowSpecLoad(src=("reg5", 0), dst=("reg1", 0), n_bits=32),
-        ],
-    )
-    learn.limit = action.limit
-    return learn
-
-
-def _look_back(action: plain.LookBack) -> list[Any]:
-    """Swap both ends, look, and swap them again:
-
-    nothing is sent in between, so no frame is changed.
-    """
-    version, bits = ("ipv6", 128) if action.eth_type == ETH_IPV6 else ("ipv4", 32)
-    swap = []
-    for kind, n_bits in (("eth", 48), (version, bits), ("tcp", 16)):
-        source, target = f"{kind}_src", f"{kind}_dst"
-        swap += [
-            parser.NXActionStackPush(field=each, start=0, end=n_bits) for each in (source, target)
-        ]
-        swap += [
-            parser.NXActionStackPop(field=each, start=0, end=n_bits) for each in (source, target)
-        ]
-    return [*swap, parser.NXActionResubmitTable(table_id=action.table), *swap]
-
-
-def _distinguish(action: plain.Distinguish) -> list[Any]:
-    """Read both ends and put them back as they were: who reads a field depends on it."""
-    version, bits = ("ipv6", 128) if action.eth_type == ETH_IPV6 else ("ipv4", 32)
-    ends = [(f"{version}_src", bits), (f"{version}_dst", bits), ("tcp_src", 16), ("tcp_dst", 16)]
-    both = (parser.NXActionStackPush, parser.NXActionStackPop)
-    return [each(field=field, start=0, end=n_bits) for field, n_bits in ends for each in both]
-
-
-def _actions(action: plain.Action) -> list[Any]:
-    if isinstance(action, plain.LookBack):
-        return _look_back(action)
-    return _distinguish(action) if isinstance(action, plain.Distinguish) else [_action(action)]
-
-
-def _action(action: plain.Action) -> Any:
-    if isinstance(action, plain.Output):
-        return parser.OFPActionOutput(action.port, 0)
-    if isinstance(action, plain.ToController):
-        return parser.OFPActionOutput(ofp.OFPP_CONTROLLER, ofp.OFPCML_NO_BUFFER)
-    if isinstance(action, plain.SetField):
-        return parser.OFPActionSetField(**{action.name: action.value})
-    if isinstance(action, plain.PushVlan):
-        return parser.OFPActionPushVlan(0x8100)
-    if isinstance(action, plain.PopVlan):
-        return parser.OFPActionPopVlan()
-    if isinstance(action, plain.Goto):
-        return parser.NXActionResubmitTable(table_id=action.table)
-    if isinstance(action, plain.ToGroup):
-        return parser.OFPActionGroup(action.group_id)
-    if isinstance(action, plain.OutputRegister):
-        return parser.NXActionOutputReg(ofs_nbits=15, src=action.register, max_len=0)
-    if isinstance(action, (plain.CopyField, plain.LookBack, plain.Distinguish)):
-        raise TypeError(f"only buckets may hold {action}")
-    if isinstance(action, plain.Follow):
-        return _follow(action)
-    return parser.NXActionLearn(
-        table_id=action.table,
-        idle_timeout=action.idle_timeout_s,
-        priority=10,
-        cookie=action.cookie,
-        specs=[
-            parser.NXFlowSpecMatch(src=("eth_src", 0), dst=("eth_dst", 0), n_bits=48),
-            parser.NXFlowSpecLoad(src=("in_port_nxm", 0), dst=(action.register, 0), n_bits=16),
-        ],
-    )
-
-
 class _Malformed(Exception):
     """What a switch sent cannot be read."""
 
 
 class _Datapath(controller.Datapath):
-    """os-ken's connection with a reader of its own.
+    """os-ken's connection to a switch, with a reader of its own.
 
-    os-ken's notices a closed peer only when something is next sent to it, and goes on reading
-    whatever garbage comes, with a traceback in the log for each message.
+    os-ken's reader notices that the peer has closed only when something is sent to it. It also goes
+    on reading garbage, and writes a traceback into the log for each message.
     """
 
     ri2n_channel: Any = None
-    """Its apps.channel.Channel:
+    """Its apps.channel.Channel; None until the handler that makes it has run.
 
-    messages may be handed out before the handler that makes it has run.
+    Messages may be handed to apps before that.
     """
     ri2n_names: frozenset[str] | None = None
-    """The names in its certificate, when certificates are checked."""
+    """The names in its certificate; None when certificates are not checked."""
     heard_s = 0.0
+    """When something was read from the switch last, on the monotonic clock."""
     place: socket.socket | None = None
-    """What it holds of the listener's places."""
-    ports: dict[int, Any] | None = None  # os-ken sets it when the switch has greeted
+    """The socket by which the listener's doorkeeper knows this connection."""
+    ports: dict[int, Any] | None = None
+    """The switch's ports by number. os-ken sets them when the switch has greeted."""
     _tolerated = _TOLERATED_MALFORMED
     _admitted: Callable[[], None] | None = None
+    # The bytes read so far; -1 after the host was let in.
     _read_bytes = 0
-    _over_budget_s = -1e9  # when that was last said
+    # When the warning about the budget was last logged.
+    _warned_s = -1e9
     _ended = False
 
     def __init__(self, *args: Any) -> None:
@@ -322,17 +173,17 @@ class _Datapath(controller.Datapath):
         self._others = Budget(_OTHERS_PER_S, _OTHERS_BURST)
 
     def ri2n_admitted(self) -> None:
-        """It is known which host this is."""
+        """Note that it is known which host this is: its limits as a stranger end."""
         if self._admitted is not None:
             self._admitted()
             self._read_bytes = -1
 
     def ri2n_end(self) -> None:
-        """Give the connection up, without waiting: its own thread notices and says so.
+        """Give the connection up without waiting. Its own thread notices and closes it.
 
-        What the switch still has to say is refused by a reset. By an end alone, one that says much
-        and reads nothing would find out after two minutes, and hold this machine's buffers until
-        then.
+        A reset refuses what the switch still sends. After a normal end, a switch that sends much
+        and reads nothing would notice only after two minutes, and its data would fill this
+        machine's buffers until then.
         """
         self._ended = True
         with contextlib.suppress(OSError):
@@ -344,9 +195,8 @@ class _Datapath(controller.Datapath):
             self._read()
         finally:
             self.close()
-            self.send(
-                b"", close_socket=True
-            )  # wakes the sending thread, so that the connection is given up now
+            # This wakes the sending thread, so that the connection is given up now.
+            self.send(b"", close_socket=True)
             self.socket.close()
 
     def _read(self) -> None:
@@ -360,17 +210,17 @@ class _Datapath(controller.Datapath):
                 return
             if not data:
                 return
-            # Here and not in a handler: those may be behind with their events while the switch is
-            # well.
+            # The time is taken here and not in a handler: handlers may be late with their events
+            # while the switch is well.
             self.heard_s = time.monotonic()
             if self._read_bytes >= 0:
                 self._read_bytes += len(data)
                 if self._read_bytes > _STRANGERS_BYTES:
                     raise _Malformed(
-                        f"it said more than {_STRANGERS_BYTES} bytes before it was known who it is"
+                        f"it sent more than {_STRANGERS_BYTES} bytes before its host was known"
                     )
             buffer += data
-            offset, lost = 0, False
+            offset, dropped = 0, False
             while len(buffer) - offset >= _HEADER.size and not self._ended:
                 version, kind, length, xid = _HEADER.unpack_from(buffer, offset)
                 if length < _HEADER.size:
@@ -381,30 +231,35 @@ class _Datapath(controller.Datapath):
                     self._message(version, kind, xid, bytes(buffer[offset : offset + length]))
                 else:
                     handler_drops["packet_ins_over_budget"] += 1
-                    lost = True
+                    dropped = True
                 if kind not in (ofp.OFPT_PACKET_IN, *_REPLIES):
-                    self._breathe(self._others.owe(time.monotonic()))
+                    self._pause(self._others.owe(time.monotonic()))
                 offset += length
             del buffer[:offset]
-            self._breathe(_BREATH_S if lost else 0.0)
+            self._pause(_PAUSE_S if dropped else 0.0)
 
-    def _breathe(self, seconds: float) -> None:
-        """Read nothing for a moment, so that the others are read.
+    def _pause(self, seconds: float) -> None:
+        """Read nothing for a moment, so that other connections are read.
 
-        What the switch says waits in its socket.
+        What the switch sends waits in its socket.
         """
         if seconds <= 0:
             return
         handler_drops["pauses_of_reading"] += 1
-        if self.heard_s - self._over_budget_s > 60:
-            self._over_budget_s = self.heard_s
+        if self.heard_s - self._warned_s > 60:
+            self._warned_s = self.heard_s
             _LOG.warning(
-                "%s says too much that nobody asked for: it is read more slowly", self.address[0]
+                "%s sends too many messages that nobody asked for: it is read more slowly",
+                self.address[0],
             )
         time.sleep(seconds)
         self.heard_s = time.monotonic()
 
     def _message(self, version: int, kind: int, xid: int, data: bytes) -> None:
+        """Check one whole message, parse it and hand it to its handlers.
+
+        Raises _Malformed when the connection must be closed.
+        """
         greeted = self.state != HANDSHAKE_DISPATCHER
         if version not in _PARSERS or (greeted and version != ofp.OFP_VERSION):
             raise _Malformed(f"it speaks OpenFlow version {version:#04x}")
@@ -414,10 +269,10 @@ class _Datapath(controller.Datapath):
             ofp.OFPT_ECHO_REQUEST,
             ofp.OFPT_ECHO_REPLY,
         ):
-            raise _Malformed(f"message type {kind} before the greeting")
+            raise _Malformed(f"a message of type {kind} came before the greeting")
         try:
-            # os-ken takes a description of ports for the end of a greeting, also of one that has
-            # not begun.
+            # os-ken treats a description of ports as the end of the greeting, even when the
+            # greeting has not begun.
             too_early = kind == ofp.OFPT_MULTIPART_REPLY and self.id is None
             if too_early or not wellformed.check(version, kind, data):
                 handler_drops["message_not_asked_for"] += 1
@@ -437,17 +292,15 @@ class _Datapath(controller.Datapath):
             return
         ev = ofp_event.ofp_msg_to_ev(message)
         self.ofp_brick.send_event_to_observers(ev, self.state)
-        for found in self.ofp_brick.get_handlers(ev):
-            if self.state in found.callers[ev.__class__].dispatchers:
-                found(ev)
+        for handle in self.ofp_brick.get_handlers(ev):
+            if self.state in handle.callers[ev.__class__].dispatchers:
+                handle(ev)
         if self.ports is not None and len(self.ports) > wellformed.MAX_PORTS:
-            raise _Malformed(f"more than {wellformed.MAX_PORTS} ports")
+            raise _Malformed(f"it has more than {wellformed.MAX_PORTS} ports")
 
 
 class _Controller(controller.OpenFlowController):
-    """os-ken's listener on a socket that is already bound, with one line for every connection
-    that goes wrong.
-    """
+    """os-ken's listener on a bound socket. It logs one line for each connection that fails."""
 
     bound: socket.socket
     context: ssl.SSLContext | None = None
@@ -465,13 +318,13 @@ class _Controller(controller.OpenFlowController):
             except OSError as error:
                 if self.bound.fileno() < 0:
                     return
-                # A peer that gave up, or no file descriptors left: neither may end the listener.
-                _LOG.warning("a connection was not taken: %s", error.strerror)
+                # The peer gave up, or no file descriptor is left. Neither may end the listener.
+                _LOG.warning("a connection was not accepted: %s", error.strerror)
                 time.sleep(0.1)
                 continue
             may_go = self._expendable() if self._door.is_full else ()
             with self._lock:
-                evicted = self._door.comes(
+                evicted = self._door.add(
                     connection, str(address[0]), time.monotonic() + _GREETING_S, may_go
                 )
             if evicted is not None:
@@ -488,9 +341,9 @@ class _Controller(controller.OpenFlowController):
                 ).start()
 
     def _expendable(self) -> Collection[socket.socket]:
-        """Places of hosts that matter to nobody:
+        """Connections of hosts that matter to nobody, asked for once a second at most.
 
-        asked for once a second, or whoever knocks costs all others time.
+        Otherwise everybody who connects would cost all others time.
         """
         now_s = time.monotonic()
         if now_s - self._asked_s > _JUDGED_S:
@@ -499,17 +352,17 @@ class _Controller(controller.OpenFlowController):
         return self._may_go
 
     def _reap(self) -> None:
-        """End the connections of those that do not say in time who they are."""
+        """End the connections whose hosts are not known in time."""
         while self.bound.fileno() >= 0:
             with self._lock:
                 late = self._door.overdue(time.monotonic())
             for connection in late:
                 handler_drops["connections_overdue"] += 1
-                self._turn_away(connection, "its time for saying who it is is over")
+                self._turn_away(connection, "it did not say in time which host it is")
             time.sleep(_REAP_S)
 
     def _turn_away(self, connection: socket.socket, why: str) -> None:
-        """Its own thread, when it has one, closes it."""
+        """Log why a connection is dropped, and end it. Its own thread, if any, closes it."""
         with contextlib.suppress(OSError):
             _LOG.warning("%s:%s dropped: %s", *connection.getpeername()[:2], why)
         with contextlib.suppress(OSError):
@@ -526,7 +379,8 @@ class _Controller(controller.OpenFlowController):
         try:
             if self.context is not None:
                 connection.settimeout(10)
-                # The door holds the plain socket, whose descriptor must stay when it is wrapped.
+                # The doorkeeper holds the plain socket, whose descriptor must stay valid when the
+                # socket is wrapped.
                 connection = self.context.wrap_socket(connection.dup(), server_side=True)
                 if self.context.verify_mode == ssl.CERT_REQUIRED:
                     names = _names(connection.getpeercert() or {})
@@ -545,20 +399,20 @@ class _Controller(controller.OpenFlowController):
             _LOG.warning("%s:%s dropped: %s: %s", *address[:2], type(error).__name__, error)
         finally:
             with self._lock:
-                self._door.leaves(plain)
+                self._door.remove(plain)
             connection.close()
             plain.close()
 
 
-def let_go_of(expendable: Callable[[], Iterable[_Datapath]]) -> None:
-    """When all places are taken, new connections get those of the hosts that this returns."""
+def set_expendable(expendable: Callable[[], Iterable[_Datapath]]) -> None:
+    """Set the function that names the connections that may end when all places are taken."""
     _Controller.expendable = staticmethod(expendable)
 
 
 def _names(certificate: Mapping[str, Any]) -> frozenset[str]:
-    """The names that a verified certificate speaks for: DNS names, else its common name.
+    """The names that a verified certificate is for: its DNS names, or else its common name.
 
-    `ovs-pki` writes " id:" and a number behind both.
+    `ovs-pki` writes " id:" and a number behind each name; both are cut off.
     """
     dns = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"]
     subject = [entry for part in certificate.get("subject", ()) for entry in part]
@@ -567,9 +421,10 @@ def _names(certificate: Mapping[str, Any]) -> frozenset[str]:
 
 
 def tls_context(key: Path, certificate: Path, authority: Path | None) -> ssl.SSLContext:
-    """TLS with these files, as PEM; with an authority, hosts must have a certificate of it.
+    """A TLS context with these PEM files.
 
-    Raises NotAvailable.
+    With an `authority`, hosts must have a certificate that it signed. Raises NotAvailable when a
+    file cannot be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -586,10 +441,9 @@ def tls_context(key: Path, certificate: Path, authority: Path | None) -> ssl.SSL
 
 
 def listen(host: str, port: int, context: ssl.SSLContext | None = None) -> Sequence[type[OSKenApp]]:
-    """Bind the OpenFlow port (with TLS when a context is given) and return the os-ken app that
-    serves it.
+    """Bind the OpenFlow port and return the os-ken apps that serve it.
 
-    Raises NotAvailable when the address cannot be bound.
+    They use TLS when a context is given. Raises NotAvailable when the address cannot be bound.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
@@ -600,7 +454,7 @@ def listen(host: str, port: int, context: ssl.SSLContext | None = None) -> Seque
     except OSError as error:
         bound.close()
         hint = (
-            "another controller runs there? (--listen HOST:PORT takes another)"
+            "(does another controller run there? choose another address with --listen HOST:PORT)"
             if error.errno == 98
             else ""
         )
@@ -616,10 +470,11 @@ def listen(host: str, port: int, context: ssl.SSLContext | None = None) -> Seque
 
 
 def start_apps(apps: Sequence[type[OSKenApp]]) -> None:
-    """Make and start the apps; whatever goes wrong in that is raised.
+    """Make and start the apps. Raises whatever fails while they start.
 
-    os-ken's threads are no daemons by themselves and never end, so the process could not: threads
-    inherit that from the one that starts them.
+    os-ken's threads never end and are not daemons, so they would keep the process from ending.
+    Threads inherit the flag from the thread that starts them: the apps are started in a daemon
+    thread.
     """
     manager = AppManager.get_instance()
     for app in apps:

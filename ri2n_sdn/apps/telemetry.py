@@ -15,10 +15,11 @@ from typing import Any
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import EMPTIED_CALM_S, Cluster, Member, guarded_loop
+from ri2n_sdn.apps.flow_messages import flow_request
 from ri2n_sdn.apps.measured import PathRates
 from ri2n_sdn.apps.openflow import OSKenApp, ofp, parser
 from ri2n_sdn.apps.patience import LONG_MUTE_S, MUTE_S, await_most
-from ri2n_sdn.apps.trunk import flow_request, send_slots, slots_in_force
+from ri2n_sdn.apps.trunk import send_slots, slots_in_force
 from ri2n_sdn.fabric.model import Fabric, PairKey, PathKey
 from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.pipeline.plan import RECEIVED, SENT, pair_group_id

@@ -20,7 +20,8 @@ from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import Channel, Refused
 from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
 from ri2n_sdn.apps.flow_codec import flow_mod
-from ri2n_sdn.apps.openflow import OSKenApp, add_flow, delete_flows, ofp, parser
+from ri2n_sdn.apps.flow_messages import add_flow, delete_flows, flow_request
+from ri2n_sdn.apps.openflow import OSKenApp, ofp, parser
 from ri2n_sdn.apps.patience import MUTE_S, await_most
 from ri2n_sdn.apps.startup_rows import MAX_EXTRA_MACS, read_addresses, startup_request
 from ri2n_sdn.fabric.model import Fabric, PairKey, PathKey
@@ -40,8 +41,6 @@ from ri2n_sdn.pipeline.diff import (
     part,
 )
 from ri2n_sdn.pipeline.layout import (
-    COOKIE_MASK,
-    COOKIE_OURS,
     GUEST_PORTS,
     LOCAL,
     Table,
@@ -52,7 +51,7 @@ from ri2n_sdn.pipeline.plan import pair_group_id, plan_host, plan_probes_only, s
 from ri2n_sdn.pipeline.slot_tables import table_changes, table_in_force
 from ri2n_sdn.weights.loop import PairDecision
 
-__all__ = ["TrunkApp", "flow_request", "send_slots", "slots_in_force"]
+__all__ = ["TrunkApp", "send_slots", "slots_in_force"]
 
 _LOG = logging.getLogger("ri2n.trunk")
 _READ_S = 5.0
@@ -550,20 +549,6 @@ def _send_message(channel: Channel, message: Message) -> None:
     else:
         gone = Group(message.group_id, Group.SELECT, ())
         channel.send_bytes(codec.group_mod(codec.OFPGC_DELETE, gone, channel.next_xid()))
-
-
-def flow_request(channel: Channel, table: int = ofp.OFPTT_ALL) -> Any:
-    """A request for the counters of our rows in one table or all."""
-    return parser.OFPFlowDescStatsRequest(
-        channel.datapath,
-        0,
-        table,
-        ofp.OFPP_ANY,
-        ofp.OFPG_ANY,
-        COOKIE_OURS << 48,
-        COOKIE_MASK,
-        parser.OFPMatch(),
-    )
 
 
 def _bodies(future: Future[list[Any]], read: Any) -> list[Any]:

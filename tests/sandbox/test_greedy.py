@@ -143,7 +143,7 @@ def test_who_floods_the_controller_with_packet_ins_costs_nobody_else(sandbox: Sa
             assert memory_bytes(sandbox) - held_bytes < GROWN_BYTES
         hosts = {host["name"]: host["connected"] for host in sandbox.ask("status")["hosts"]}
         assert hosts == {"A": True, "B": True, "X": True}
-        assert sandbox.log()[log:].count("says too much that nobody asked for") >= 1
+        assert sandbox.log()[log:].count("sends too many messages that nobody asked for") >= 1
     finally:
         greedy.close()
 

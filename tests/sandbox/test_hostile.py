@@ -104,7 +104,7 @@ GARBAGE = {
     "a message of 3 bytes": (struct.pack("!BBHI", 6, HELLO, 3, 1), "a message of 3 bytes"),
     "a packet-in before the greeting": (
         struct.pack("!BBHI", 6, 10, 8, 1),
-        "message type 10 before the greeting",
+        "a message of type 10 came before the greeting",
     ),
     "OpenFlow 9 after the greeting": (
         GREETING + struct.pack("!BBHI", 9, HELLO, 8, 1),
@@ -137,7 +137,7 @@ def test_garbage_is_dropped_with_one_line(
 @pytest.mark.parametrize("data", UNFINISHED.values(), ids=UNFINISHED)
 def test_a_message_that_never_ends_is_waited_for_for_a_while(sandbox: Sandbox, data: bytes) -> None:
     with impatient(sandbox) as switch:
-        dropped_with_one_line(sandbox, switch, data, "its time for saying who it is is over")
+        dropped_with_one_line(sandbox, switch, data, "it did not say in time which host it is")
 
 
 def dropped_with_one_line(sandbox: Sandbox, switch: FakeSwitch, data: bytes, why: str) -> None:

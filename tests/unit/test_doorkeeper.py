@@ -8,12 +8,12 @@ from ri2n_sdn.apps.doorkeeper import Doorkeeper
 def test_whoever_floods_takes_places_from_nobody_else() -> None:
     door: Doorkeeper[str] = Doorkeeper(100)
     for number in range(99):
-        assert door.comes(f"evil{number}", "192.0.2.66", 15.0) is None
-    assert door.comes("honest0", "192.0.2.1", 15.0) is None
+        assert door.add(f"evil{number}", "192.0.2.66", 15.0) is None
+    assert door.add("honest0", "192.0.2.1", 15.0) is None
     for number in range(1, 40):
-        assert door.comes(f"honest{number}", f"192.0.2.{number + 1}", 15.0) == f"evil{number - 1}"
+        assert door.add(f"honest{number}", f"192.0.2.{number + 1}", 15.0) == f"evil{number - 1}"
     for number in range(99, 300):  # more floods: its own go
-        assert str(door.comes(f"evil{number}", "192.0.2.66", 15.0)).startswith("evil")
+        assert str(door.add(f"evil{number}", "192.0.2.66", 15.0)).startswith("evil")
     assert len(door) == 100
 
 
@@ -25,11 +25,11 @@ def test_an_address_that_holds_as_many_places_as_another_pays_for_its_own_newcom
         ("b0", "192.0.2.2"),
         ("b1", "192.0.2.2"),
     ):
-        assert door.comes(connection, address, 15.0) is None
-    assert door.comes("b2", "192.0.2.2", 15.0) == "b0", (
+        assert door.add(connection, address, 15.0) is None
+    assert door.add("b2", "192.0.2.2", 15.0) == "b0", (
         "though the oldest of all is of the other address"
     )
-    assert door.comes("c0", "192.0.2.3", 15.0) == "a0", (
+    assert door.add("c0", "192.0.2.3", 15.0) == "a0", (
         "who has none yet gets the oldest place of either"
     )
 
@@ -37,22 +37,22 @@ def test_an_address_that_holds_as_many_places_as_another_pays_for_its_own_newcom
 def test_who_is_known_keeps_its_place_and_then_the_new_one_is_turned_away() -> None:
     door: Doorkeeper[str] = Doorkeeper(3)
     for number in range(3):
-        door.comes(f"host{number}", "127.0.0.1", 15.0)
+        door.add(f"host{number}", "127.0.0.1", 15.0)
     door.admitted("host0")
     door.admitted("host2")
-    assert door.comes("host3", "127.0.0.1", 15.0) == "host1"
+    assert door.add("host3", "127.0.0.1", 15.0) == "host1"
     door.admitted("host3")
-    assert door.comes("host4", "192.0.2.9", 15.0) == "host4" and len(door) == 3
-    door.leaves("host0")
-    door.leaves("host0")
-    assert door.comes("host4", "192.0.2.9", 15.0) is None
+    assert door.add("host4", "192.0.2.9", 15.0) == "host4" and len(door) == 3
+    door.remove("host0")
+    door.remove("host0")
+    assert door.add("host4", "192.0.2.9", 15.0) is None
 
 
 def test_strangers_have_their_time_and_hosts_all_time() -> None:
     door: Doorkeeper[str] = Doorkeeper(10)
-    door.comes("slow", "192.0.2.1", 15.0)
-    door.comes("host", "192.0.2.1", 15.0)
-    door.comes("late", "192.0.2.1", 18.0)
+    door.add("slow", "192.0.2.1", 15.0)
+    door.add("host", "192.0.2.1", 15.0)
+    door.add("late", "192.0.2.1", 18.0)
     door.admitted("host")
     assert door.overdue(15.0) == []
     assert door.overdue(15.1) == ["slow"]
@@ -63,7 +63,7 @@ def test_strangers_have_their_time_and_hosts_all_time() -> None:
 
 def polite(door: Doorkeeper[str], *connections: str, address: str = "192.0.2.66") -> None:
     for connection in connections:
-        assert door.comes(connection, address, 15.0) is None
+        assert door.add(connection, address, 15.0) is None
         door.admitted(connection)
 
 
@@ -72,11 +72,11 @@ def test_hosts_that_matter_to_nobody_make_room_where_no_stranger_is_left() -> No
     polite(door, "host", address="192.0.2.1")
     polite(door, "fake0", "fake1", "fake2")
     fakes = {"fake0", "fake1", "fake2"}
-    assert door.is_full and door.comes("late", "192.0.2.2", 15.0) == "late"
-    assert door.comes("back", "192.0.2.2", 15.0, fakes) == "fake0"
+    assert door.is_full and door.add("late", "192.0.2.2", 15.0) == "late"
+    assert door.add("back", "192.0.2.2", 15.0, fakes) == "fake0"
     door.admitted("back")
     assert (
-        door.comes("fake3", "192.0.2.66", 15.0, fakes) == "fake1"
+        door.add("fake3", "192.0.2.66", 15.0, fakes) == "fake1"
     )  # whoever floods takes its own places
     assert len(door) == 4
 
@@ -84,11 +84,9 @@ def test_hosts_that_matter_to_nobody_make_room_where_no_stranger_is_left() -> No
 def test_a_flood_of_polite_ones_does_not_take_the_place_of_who_is_just_greeting() -> None:
     door: Doorkeeper[str] = Doorkeeper(4)
     polite(door, "fake0", "fake1", "fake2")
-    assert door.comes("greeting", "192.0.2.1", 15.0) is None
+    assert door.add("greeting", "192.0.2.1", 15.0) is None
     for number in range(3, 9):
-        taken = door.comes(
-            f"fake{number}", "192.0.2.66", 15.0, {f"fake{each}" for each in range(9)}
-        )
+        taken = door.add(f"fake{number}", "192.0.2.66", 15.0, {f"fake{each}" for each in range(9)})
         assert taken == f"fake{number - 3}"
         door.admitted(f"fake{number}")
 
@@ -96,15 +94,15 @@ def test_a_flood_of_polite_ones_does_not_take_the_place_of_who_is_just_greeting(
 def test_of_one_address_strangers_go_first() -> None:
     door: Doorkeeper[str] = Doorkeeper(3)
     polite(door, "fake0", "fake1")
-    door.comes("silent", "192.0.2.66", 15.0)
-    assert door.comes("host", "192.0.2.1", 15.0, {"fake0", "fake1"}) == "silent"
+    door.add("silent", "192.0.2.66", 15.0)
+    assert door.add("host", "192.0.2.1", 15.0, {"fake0", "fake1"}) == "silent"
 
 
 def test_a_network_of_ipv6_is_one_address() -> None:
     door: Doorkeeper[str] = Doorkeeper(4)
-    door.comes("honest0", "2001:db8:1::1", 15.0)
-    door.comes("honest1", "2001:db8:1::1", 15.0)
+    door.add("honest0", "2001:db8:1::1", 15.0)
+    door.add("honest1", "2001:db8:1::1", 15.0)
     for number in range(2):
-        door.comes(f"evil{number}", f"2001:db8:66::{number + 1}", 15.0)
+        door.add(f"evil{number}", f"2001:db8:66::{number + 1}", 15.0)
     # Of four addresses the second has most connections, of three networks the newcomer's has.
-    assert door.comes("evil2", "2001:db8:66::3", 15.0) == "evil0"
+    assert door.add("evil2", "2001:db8:66::3", 15.0) == "evil0"

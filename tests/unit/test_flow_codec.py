@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from ri2n_sdn.apps.flow_codec import flow_mod
-from ri2n_sdn.apps.openflow import add_flow, ofp, parser
+from ri2n_sdn.apps.flow_messages import add_flow
+from ri2n_sdn.apps.openflow import ofp, parser
 from ri2n_sdn.fabric.model import Fabric, Host, Nic
 from ri2n_sdn.pipeline.layout import ALL_MULTICAST, Table
 from ri2n_sdn.pipeline.messages import Flow, Goto, Learn, Output, PopVlan, SetField, row

@@ -88,7 +88,7 @@ def test_what_a_switch_says_is_bounded_until_it_is_known_who_it_is(
         assert not said
     else:
         with pytest.raises(
-            openflow._Malformed, match="more than 1000 bytes before it was known who it is"
+            openflow._Malformed, match="more than 1000 bytes before its host was known"
         ):
             switch._read()
         assert len(said) == 3
