@@ -45,7 +45,10 @@ def add_flow(datapath: Any, flow: plain.Flow) -> Any:
 
 
 def delete_flows(datapath: Any, cookie: int, mask: int = 0xFFFFFFFFFFFFFFFF) -> Any:
-    """An OFPFlowMod that deletes the rows whose cookie equals `cookie` under `mask`, in all tables."""
+    """An OFPFlowMod that deletes all rows whose cookie equals `cookie` under `mask`.
+
+    It does so in every table.
+    """
     return parser.OFPFlowMod(
         datapath,
         cookie=cookie,

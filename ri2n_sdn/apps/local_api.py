@@ -24,7 +24,7 @@ from ri2n_sdn.apps.measured import PathRates
 from ri2n_sdn.apps.openflow import handler_drops, handler_errors
 from ri2n_sdn.apps.problems import problems_of
 from ri2n_sdn.apps.reported import STALE_S, Reported
-from ri2n_sdn.apps.trunk import slots_in_force
+from ri2n_sdn.apps.slot_groups import slots_in_force
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.pipeline.helper_frames import NO_LIMIT

@@ -13,7 +13,7 @@ from typing import Any, get_args
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.local_placement import deciding
 from ri2n_sdn.apps.measured import PathRates
-from ri2n_sdn.apps.trunk import slots_in_force
+from ri2n_sdn.apps.slot_groups import slots_in_force
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.pipeline.dphash import HashBuild

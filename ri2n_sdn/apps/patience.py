@@ -1,4 +1,4 @@
-"""Waiting for many hosts at once without letting one of them hold up the others."""
+"""Waiting for many hosts at once, so that one slow host does not delay the others."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-__all__ = ["LONG_MUTE_S", "MUTE_S", "await_most"]
+__all__ = ["LONG_MUTE_S", "MUTE_S", "RETRY_S", "await_most"]
 
 MUTE_S = 0.5
-"""A host that leaves a request open for longer is asked nothing else, and waited for by nobody,
-until it answers.
+"""A host that leaves a request open for longer is mute.
+
+It is asked nothing else until it answers, and no thread waits for it.
 """
 
 LONG_MUTE_S = 5.0
-"""One that leaves a request open for this long is not about to answer:
+"""A host that leaves a request open for this long is not expected to answer soon.
 
-nothing that is about all hosts waits for it.
+Decisions about all hosts are made without it.
 """
+
+RETRY_S = 1.0
+"""A host that could not be read, planned or changed is tried again after this time."""
 
 _STRAGGLER_S = 0.25
 _STRAGGLER_TIMES = 4.0
@@ -30,22 +34,25 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 def await_most(
     asked: Sequence[tuple[KeyT, Sequence[Future[Any]]]], limit_s: float, bystanders: int = 0
 ) -> set[KeyT]:
-    """Wait until the hosts' requests have answers, and return the hosts whose requests all have.
+    """Wait for the hosts' answers, and return the hosts whose requests are all answered.
 
-    Late is not dead, and how late is late depends on the machine: once half of the hosts are done,
-    the others have four times as long as those took, and 0.25 s at least. A single mute host so
-    costs the others a quarter of a second, and a busy machine, on which all are slow, loses nobody.
-    No wait is longer than `limit_s`; nor than MUTE_S where half of all hosts are `bystanders`, who
-    were asked nothing and cannot go on until this is over.
+    A late host is not a dead one, and what is late depends on the machine. So once half of the
+    hosts are done, the others get four times as long as those took, and 0.25 s at least. A single
+    mute host thus costs the others a quarter of a second, and on a busy machine, where all hosts
+    are slow, none is missed.
+
+    No wait is longer than `limit_s`. `bystanders` are hosts that were asked nothing and cannot go
+    on until the wait is over: if they and the hosts that are done make half of all, the wait is not
+    longer than MUTE_S.
     """
     done: set[KeyT] = set()
-    left = {key: len(futures) for key, futures in asked}
+    n_open = {key: len(futures) for key, futures in asked}
     changed = threading.Condition()
 
-    def one_done(key: KeyT) -> None:
+    def one_answered(key: KeyT) -> None:
         with changed:
-            left[key] -= 1
-            if not left[key]:
+            n_open[key] -= 1
+            if not n_open[key]:
                 done.add(key)
                 changed.notify()
 
@@ -54,14 +61,14 @@ def await_most(
         if not futures:
             done.add(key)
         for future in futures:
-            future.add_done_callback(lambda _, key=key: one_done(key))  # type: ignore[misc]
+            future.add_done_callback(lambda _, key=key: one_answered(key))  # type: ignore[misc]
     allowed_s = limit_s
     with changed:
-        while len(done) < len(left):
+        while len(done) < len(n_open):
             now_s = time.monotonic()
-            if allowed_s == limit_s and 2 * len(done) >= len(left):
+            if allowed_s == limit_s and 2 * len(done) >= len(n_open):
                 allowed_s = min(limit_s, max(_STRAGGLER_S, _STRAGGLER_TIMES * (now_s - began_s)))
-            elif allowed_s == limit_s and 2 * (len(done) + bystanders) >= len(left) + bystanders:
+            elif allowed_s == limit_s and 2 * (len(done) + bystanders) >= len(n_open) + bystanders:
                 allowed_s = min(limit_s, MUTE_S)
             if now_s - began_s >= allowed_s:
                 break

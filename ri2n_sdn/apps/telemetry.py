@@ -19,7 +19,7 @@ from ri2n_sdn.apps.flow_messages import flow_request
 from ri2n_sdn.apps.measured import PathRates
 from ri2n_sdn.apps.openflow import OSKenApp, ofp, parser
 from ri2n_sdn.apps.patience import LONG_MUTE_S, MUTE_S, await_most
-from ri2n_sdn.apps.trunk import send_slots, slots_in_force
+from ri2n_sdn.apps.slot_groups import send_slots, slots_in_force
 from ri2n_sdn.fabric.model import Fabric, PairKey, PathKey
 from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.pipeline.plan import RECEIVED, SENT, pair_group_id

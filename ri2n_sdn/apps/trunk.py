@@ -1,6 +1,6 @@
-"""The trunk app:
+"""The trunk app: gives each host the rows and groups that `pipeline.plan` wants for it.
 
-brings every host's tables and groups to what `pipeline.plan` wants, by difference.
+It reads what a bridge holds and sends only the difference.
 """
 
 from __future__ import annotations
@@ -8,11 +8,10 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Sequence
 from concurrent.futures import Future
-from concurrent.futures import (
-    TimeoutError as FutureTimeoutError,
-)  # another than the built-in one before Python 3.11
+
+# Before Python 3.11 this is another class than the built-in TimeoutError.
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,9 +21,9 @@ from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
 from ri2n_sdn.apps.flow_codec import flow_mod
 from ri2n_sdn.apps.flow_messages import add_flow, delete_flows, flow_request
 from ri2n_sdn.apps.openflow import OSKenApp, ofp, parser
-from ri2n_sdn.apps.patience import MUTE_S, await_most
+from ri2n_sdn.apps.patience import MUTE_S, RETRY_S, await_most
 from ri2n_sdn.apps.startup_rows import MAX_EXTRA_MACS, read_addresses, startup_request
-from ri2n_sdn.fabric.model import Fabric, PairKey, PathKey
+from ri2n_sdn.fabric.model import Fabric, PathKey
 from ri2n_sdn.pipeline.diff import (
     AddFlow,
     AddGroup,
@@ -47,30 +46,30 @@ from ri2n_sdn.pipeline.layout import (
     path_of_register,
 )
 from ri2n_sdn.pipeline.messages import Group, SetField, Wanted
-from ri2n_sdn.pipeline.plan import pair_group_id, plan_host, plan_probes_only, slot_group
-from ri2n_sdn.pipeline.slot_tables import table_changes, table_in_force
-from ri2n_sdn.weights.loop import PairDecision
+from ri2n_sdn.pipeline.plan import pair_group_id, plan_host, plan_probes_only
 
-__all__ = ["TrunkApp", "send_slots", "slots_in_force"]
+__all__ = ["TrunkApp"]
 
 _LOG = logging.getLogger("ri2n.trunk")
 _READ_S = 5.0
+# Each host is audited after this time, or after _AUDIT_EACH_S for each host if that is longer:
+# an audit reads all rows of a host, which is much work where hosts are many.
 _AUDIT_S = 10.0
-_AUDIT_EACH_S = 0.3  # with many hosts less often: all that they hold is read
+_AUDIT_EACH_S = 0.3
 _AUDITS_AT_ONCE = 8
-_AGAIN_S = 1.0
 _FORGET_S = 300.0
-# A datapath goes on hashing for a group until ovs-vswitchd has looked through its flow cache (every
-# 0.5 s at the latest, longer on a busy machine); frames between hash and bucket are lost if the
-# group is gone by then. Less than _AUDIT_S, so that an audit does not take these groups for strays.
+# A group stays in the switch for this time after its last row is gone. A datapath goes on hashing
+# for a group until ovs-vswitchd has looked through its flow cache (every 0.5 s at the latest,
+# longer on a busy machine). If the group is gone by then, frames between hash and bucket are lost.
+# The time is less than _AUDIT_S, so that an audit does not count these groups as unknown ones.
 _UNUSED_GROUP_S = 8.0
 
 
 @dataclass(frozen=True)
 class _Reading:
-    """What a bridge was asked, and by which connection.
+    """The open requests for what a bridge holds, and their connection.
 
-    An answer that comes late is good all the same.
+    A late answer is used all the same.
     """
 
     channel: Channel
@@ -80,15 +79,12 @@ class _Reading:
 
     @property
     def done(self) -> bool:
-        """All of it is answered, or will not be."""
+        """Each request has its answer or has failed."""
         return self.flows.done() and self.groups.done() and self.startup.done()
 
 
 class TrunkApp(OSKenApp):
-    """One thread reads, plans and changes the hosts that are marked dirty.
-
-    The same one audits the others.
-    """
+    """One thread reads, plans and changes the hosts that are dirty, and audits the others."""
 
     OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
     cluster: Cluster
@@ -96,7 +92,8 @@ class TrunkApp(OSKenApp):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._readings: dict[str, _Reading] = {}
-        self._answering = 0  # connected hosts that are not mute
+        # The number of connected hosts that are not mute.
+        self._answering = 0
 
     def start(self) -> None:
         super().start()
@@ -138,8 +135,8 @@ class TrunkApp(OSKenApp):
                     [member for member, _ in work if member.name in read or not member.adopted]
                 )
             changes = self._plan(work)
-            # All hosts can receive by the new plan before any of them sends by it, and go on
-            # receiving by the old one until none of them does.
+            # All hosts can receive by the new plan before any host sends by it. They go on
+            # receiving by the old plan until no host sends by it any more.
             for phase in Phase:
                 sent = [turn for turn in changes if self._sent(*turn, phase)]
                 self._acknowledge([(member, channel) for member, channel, _ in sent], phase)
@@ -154,9 +151,9 @@ class TrunkApp(OSKenApp):
                     member.busy = False
 
     def _due_for_audit(self, now_s: float) -> list[Member]:
-        """Hosts to be read again now:
+        """The hosts that are read again now: those whose last audit is the longest ago.
 
-        longest ago first, and few at once, so that the others can be changed.
+        They are few at once, so that the other hosts can be changed in the same turn.
         """
         members = self.cluster.members.values()
         every_s = max(_AUDIT_S, _AUDIT_EACH_S * len(members))
@@ -172,8 +169,9 @@ class TrunkApp(OSKenApp):
         )
 
     def _forget(self, now_s: float) -> None:
-        """A host that is away for long and that nobody hears any more may have become an
-        unmanaged one.
+        """Forget hosts that are away for long and from which no other host receives any more.
+
+        Such a host may be an unmanaged one now. A host that others still receive from is kept.
         """
         cluster = self.cluster
         for name, member in list(cluster.members.items()):
@@ -191,14 +189,15 @@ class TrunkApp(OSKenApp):
             cluster.forget(member, f"{name} is forgotten: not connected for {_FORGET_S:.0f} s")
 
     def _read(self, work: list[tuple[Member, Channel]]) -> None:
-        """Ask what bridges hold. Who has not answered yet stays dirty and is waited for once:
+        """Read what bridges hold, and keep it in `member.installed`.
 
-        others have work, too.
+        A host that does not answer in time stays dirty, and a later turn takes its answer: the
+        others do not wait for it again.
         """
         asked = []
         for member, channel in work:
-            open_one = self._readings.get(member.name)
-            if open_one is None or open_one.channel is not channel:
+            reading = self._readings.get(member.name)
+            if reading is None or reading.channel is not channel:
                 flows = channel.request(flow_request(channel))
                 groups = channel.request(
                     parser.OFPGroupDescStatsRequest(channel.datapath, 0, ofp.OFPG_ALL)
@@ -214,45 +213,47 @@ class TrunkApp(OSKenApp):
             del self._readings[member.name]
             try:
                 rows = _bodies(reading.flows, codec.read_flow_counters)
-                found = _bodies(reading.groups, codec.read_groups)
+                groups_held = _bodies(reading.groups, codec.read_groups)
                 addresses = _bodies(reading.startup, read_addresses)
-            except Exception as error:  # whatever it says, it is this host that says it
-                _LOG.warning("%s: cannot read what it holds: %s", member.name, error)
-                member.retry_s = time.monotonic() + _AGAIN_S
+            except Exception as error:
+                # Whatever a reply holds, it is this host's fault alone.
+                _LOG.warning("%s: its rows cannot be read: %s", member.name, error)
+                member.retry_s = time.monotonic() + RETRY_S
                 continue
             with self.cluster.lock:
                 if member.channel is channel:
                     member.installed = Installed(
                         {row.cookie: row.table for row in rows},
-                        {group.group_id: group for group in found},
+                        {group.group_id: group for group in groups_held},
                     )
                     own = {
                         member.mac.lower(),
                         *(port.mac.lower() for port in member.ports.values()),
                     }
                     by_mac = {
-                        each.mac: each
-                        for each in sorted(addresses, reverse=True)
-                        if each.mac not in own
+                        guest.mac: guest
+                        for guest in sorted(addresses, reverse=True)
+                        if guest.mac not in own
                     }
                     behind = sorted(by_mac.values())[:MAX_EXTRA_MACS]
-                    extra = tuple(each.mac for each in behind if each.port == LOCAL)
-                    guests = tuple(each for each in behind if each.port in GUEST_PORTS)
+                    extra = tuple(guest.mac for guest in behind if guest.port == LOCAL)
+                    guests = tuple(guest for guest in behind if guest.port in GUEST_PORTS)
                     if (member.extra_macs, member.guests) != (extra, guests):
                         member.extra_macs, member.guests = extra, guests
                         self.cluster.topology_changed()
 
     def _adopt(self, members: list[Member]) -> None:
-        """Take over slot tables that are installed, and find hosts that already accept NIC
-        addresses.
+        """Take over what an earlier controller left in these hosts.
 
-        A controller that starts anew thus continues where the last one stopped, and moves no flow.
+        These are the slot tables that are installed, and whether the hosts accept frames with NIC
+        addresses. A controller that starts anew thus continues where the last one stopped, and
+        moves no flow.
         """
         cluster = self.cluster
         with cluster.lock:
             fabric = cluster.fabric()
         for member in members:
-            with cluster.alone(member, "what it holds cannot be taken over"):
+            with cluster.alone(member, "its rows cannot be taken over"):
                 with cluster.lock:
                     self._adopt_tables(fabric, member)
                     installed = member.installed
@@ -260,11 +261,11 @@ class TrunkApp(OSKenApp):
                     self._adopt_receiving(fabric, member, installed)
 
     def _adopt_tables(self, fabric: Fabric, member: Member) -> None:
-        """Slot tables of an earlier controller (cluster.lock is held)."""
+        """Take over the slot tables of an earlier controller (cluster.lock is held)."""
         cluster = self.cluster
         if member.installed is None:
             return
-        # Only what an earlier controller left: a group that is no longer wanted must not come back.
+        # This is done once for a host: a group that is no longer wanted must not come back.
         for peer in () if member.adopted else cluster.members:
             group = member.installed.groups.get(pair_group_id(peer))
             pair = (member.name, peer)
@@ -277,9 +278,9 @@ class TrunkApp(OSKenApp):
         member.adopted = True
 
     def _adopt_receiving(self, fabric: Fabric, member: Member, installed: Installed) -> None:
-        """Whether it takes frames with NIC addresses.
+        """Find out from its rows whether a host accepts frames with NIC addresses.
 
-        Without the lock, as it is as much work as a whole plan.
+        The lock is not held for it, since it is as much work as a whole plan.
         """
         wanted = plan_host(fabric, member.name, {}, self.cluster.config.slots)
         needed = {
@@ -290,8 +291,8 @@ class TrunkApp(OSKenApp):
         }
         accepts = needed <= installed.cookies.keys()
         with self.cluster.lock:
-            # A change of wiring may want a row more: only a bridge that lost all of them is back at
-            # nothing.
+            # After a change of wiring, a row more may be needed than there is. The host still
+            # accepts such frames: only a bridge that has lost all these rows does not.
             if member.installed is installed and (accepts or not needed & installed.cookies.keys()):
                 self._set_accepts(member, accepts)
 
@@ -301,27 +302,27 @@ class TrunkApp(OSKenApp):
             self.cluster.topology_changed()
 
     def _plan(self, work: list[tuple[Member, Channel]]) -> list[tuple[Member, Channel, Change]]:
-        """What to send to each host, all by the fabric of one moment:
+        """What to send to each host. All hosts are planned by the same fabric.
 
-        what changes meanwhile makes them dirty again.
+        What changes meanwhile makes hosts dirty again.
         """
         cluster = self.cluster
         with cluster.lock:
             fabric = cluster.fabric()
-            known = [
+            readable = [
                 (member, channel)
                 for member, channel in work
                 if member.installed is not None and cluster.members.get(member.name) is member
             ]
-            for member, _ in known:
+            for member, _ in readable:
                 member.dirty = False
         changes = []
-        for member, channel in known:
+        for member, channel in readable:
             change = None
-            with cluster.alone(member, "it cannot be planned and keeps what it has"):
-                # Much work where hosts are many. It is done without the lock, so that nobody else
-                # is late for it; `busy` keeps others from this host, and what they would have
-                # changed makes it dirty again.
+            with cluster.alone(member, "its rows cannot be planned, so it keeps those it has"):
+                # This is much work where hosts are many. The lock is not held for it, so that no
+                # other thread waits. `busy` keeps other threads from this host; what they would
+                # have changed makes it dirty again.
                 wanted = self._wanted(fabric, member)
                 with cluster.lock:
                     installed = member.installed
@@ -332,26 +333,26 @@ class TrunkApp(OSKenApp):
                     change = self._accepted(member, wanted, missing)
             with cluster.lock:
                 if change is None:
-                    member.dirty, member.retry_s = True, time.monotonic() + _AGAIN_S
+                    member.dirty, member.retry_s = True, time.monotonic() + RETRY_S
                 else:
                     changes.append((member, channel, change))
         return changes
 
     def _accepted(self, member: Member, wanted: Wanted, change: Change) -> Change:
-        """What of a change is sent now.
+        """The part of a change that is sent now (cluster.lock is held).
 
-        From now on the host is known to hold `wanted` (cluster.lock is held).
+        It keeps `wanted` as the host's plan, and counts what an audit had to repair.
         """
         cluster = self.cluster
         if not is_full(wanted):
-            # What an earlier controller left stays in use until there is a whole plan.
+            # What an earlier controller left stays in use until there is a full plan.
             change = Change(change.add_groups, change.add_flows)
         now_s = time.monotonic()
         if now_s - member.audited_s > _AUDIT_S and member.wanted == wanted:
             member.repairs = member.repairs + 1 if change else 0
             if change:
                 cluster.counters["audit_repairs"] += 1
-                cluster.note(f"{member.name}: rows were missing or strange, put right")
+                cluster.note(f"{member.name}: rows were missing or unknown, and were repaired")
         if not _may_sweep(member, change, now_s):
             change = replace(change, delete_groups=())
         member.audited_s = now_s
@@ -359,18 +360,18 @@ class TrunkApp(OSKenApp):
         return change
 
     def _sent(self, member: Member, channel: Channel, whole: Change, phase: Phase) -> bool:
-        """`_send`, of which what fails is this host's alone."""
+        """Do `_send`. A failure is kept to this host, which is then read again."""
         if member.installed is None:
             return False
         with self.cluster.alone(member, "its rows cannot be sent"):
             return self._send(member, channel, whole, phase)
-        member.installed, member.dirty, member.retry_s = None, True, time.monotonic() + _AGAIN_S
+        member.installed, member.dirty, member.retry_s = None, True, time.monotonic() + RETRY_S
         return False
 
     def _send(self, member: Member, channel: Channel, whole: Change, phase: Phase) -> bool:
-        """Send what of a host's change belongs to the phase.
+        """Send the part of a host's change that belongs to the phase.
 
-        False when there is nothing to wait for.
+        Returns False when there is nothing to wait for.
         """
         cluster = self.cluster
         change = part(whole, phase)
@@ -382,8 +383,8 @@ class TrunkApp(OSKenApp):
             cluster.counters["group_mods"] += (
                 len(change.add_groups) + len(change.modify_groups) + len(change.delete_groups)
             )
-        # Encoding takes long; `busy` keeps others from this host, and the lock is free for its
-        # probes.
+        # Encoding takes long. `busy` keeps other threads from this host, and the lock is free for
+        # its probes.
         for number, batch in enumerate(batches(change)):
             if number:
                 channel.send(parser.OFPBarrierRequest(channel.datapath))
@@ -392,9 +393,10 @@ class TrunkApp(OSKenApp):
         return phase is Phase.SEND or bool(change)
 
     def _wanted(self, fabric: Fabric, member: Member) -> Wanted:
+        """A host's plan: full, or for probes alone while the controller does not know enough."""
         cluster = self.cluster
         host = fabric.hosts[member.name]
-        known = [nic for nic in host.nics if nic.network is not None]
+        wired = [nic for nic in host.nics if nic.network is not None]
         with cluster.lock:
             started = cluster.started
             pairs = {
@@ -402,12 +404,15 @@ class TrunkApp(OSKenApp):
                 for (sender, receiver), slots in cluster.pair_slots.items()
                 if sender == member.name and receiver in fabric.hosts
             }
-        if not started or not known:
+        if not started or not wired:
             return plan_probes_only(host)
         return plan_host(fabric, member.name, pairs, cluster.config.slots)
 
     def _acknowledge(self, sent: list[tuple[Member, Channel]], phase: Phase) -> None:
-        """Wait until the hosts have processed what was sent; only then may others rely on it."""
+        """Wait until the hosts have processed what was sent: only then may other hosts rely on it.
+
+        A host that does not confirm it in time is read again.
+        """
         barriers = [(member, channel, channel.barrier()) for member, channel in sent]
         await_most([(member.name, (barrier,)) for member, _, barrier in barriers], _READ_S)
         for member, channel, barrier in barriers:
@@ -416,7 +421,7 @@ class TrunkApp(OSKenApp):
             except (FutureTimeoutError, Refused, ConnectionError):
                 with self.cluster.lock:
                     member.installed, member.dirty = None, True
-                    member.retry_s = time.monotonic() + _AGAIN_S
+                    member.retry_s = time.monotonic() + RETRY_S
                 continue
             with self.cluster.lock:
                 if (
@@ -437,9 +442,9 @@ class TrunkApp(OSKenApp):
 
 
 def _fresh(fabric: Fabric, member: Member, installed: Installed) -> bool:
-    """Nothing that receives is on a bridge of which nothing else was known:
+    """Whether a host has no rows yet that receive from other hosts, as on a new bridge.
 
-    no plan is needed to see that.
+    It saves a plan: such a host does not accept frames with NIC addresses.
     """
     others = any(host.nics for name, host in fabric.hosts.items() if name != member.name)
     return (
@@ -447,79 +452,10 @@ def _fresh(fabric: Fabric, member: Member, installed: Installed) -> bool:
     )
 
 
-def send_slots(cluster: Cluster, decisions: dict[PairKey, PairDecision]) -> list[Future[list[Any]]]:
-    """Send the slot tables that changed, and return barriers to wait for (cluster.lock is held).
-
-    A pair that has its group already gets that group modified; one that becomes active makes its
-    host be planned. Pairs that are no longer active go back to a shared group.
-    """
-    changes = table_changes(
-        cluster.pair_slots,
-        {pair: (decision.slots, decision.moved) for pair, decision in decisions.items()},
-    )
-    cluster.pair_slots = changes.tables
-    cluster.counters["slots_moved"] += changes.moved
-    fabric = cluster.fabric()
-    barriers: list[Future[list[Any]]] = []
-    for sender in dict.fromkeys([*changes.receivers, *sorted(changes.to_plan)]):
-        member = cluster.members.get(sender)
-        if member is None or member.channel is None:
-            continue
-        receivers = changes.receivers.get(sender, [])
-        if sender in changes.to_plan or not _holds_groups(member, receivers):
-            member.dirty = True
-            cluster.wake.trunk.set()
-            continue
-        sent = len(barriers)
-        with cluster.alone(member, "its slot tables cannot be sent"):
-            barriers.append(_send_tables(cluster, fabric, member, member.channel, receivers))
-        if len(barriers) == sent:
-            member.installed, member.dirty, member.retry_s = None, True, time.monotonic() + _AGAIN_S
-    return barriers
-
-
-def _holds_groups(member: Member, receivers: Sequence[str]) -> bool:
-    """Nobody is about to change the host, and rows of its lead to a group for each of these
-    receivers.
-    """
-    if member.busy or member.dirty or member.installed is None or member.wanted is None:
-        return False
-    # A group may still be there that no row uses any more.
-    used = member.installed.groups.keys() & member.wanted.groups.keys()
-    return all(pair_group_id(receiver) in used for receiver in receivers)
-
-
-def _send_tables(
-    cluster: Cluster, fabric: Fabric, member: Member, channel: Channel, receivers: list[str]
-) -> Future[list[Any]]:
-    """Modify a host's groups for these receivers, and return a barrier."""
-    assert member.wanted is not None and member.installed is not None
-    groups = dict(member.wanted.groups)
-    messages: list[bytes] = []
-    for receiver in receivers:
-        own = cluster.pair_slots[member.name, receiver]
-        slots = table_in_force(fabric.paths(member.name, receiver), own, cluster.config.slots)
-        group = slot_group(pair_group_id(receiver), slots, member.hash_algorithm)
-        if member.installed.groups[group.group_id] == group:
-            continue
-        groups[group.group_id] = member.installed.groups[group.group_id] = group
-        messages.append(codec.group_mod(codec.OFPGC_MODIFY, group, channel.next_xid()))
-    channel.send_bytes(b"".join(messages))
-    cluster.counters["group_mods"] += len(messages)
-    member.wanted = Wanted(member.wanted.flows, groups)
-    return channel.barrier()
-
-
-def slots_in_force(cluster: Cluster, sender: str, receiver: str) -> tuple[PathKey, ...]:
-    """The slot table that a pair uses now, its own or a shared one (cluster.lock is held)."""
-    paths = cluster.fabric().paths(sender, receiver)
-    return table_in_force(paths, cluster.pair_slots.get((sender, receiver)), cluster.config.slots)
-
-
 def _may_sweep(member: Member, change: Change, now_s: float) -> bool:
-    """Whether groups without rows may be deleted:
+    """Whether groups that no row uses may be deleted: not before their rows are gone for a while.
 
-    none of their rows was there for a while (sets `sweep_s`).
+    Sets `member.sweep_s`, when that is so.
     """
     if not change.delete_groups:
         member.sweep_s = math.inf
@@ -534,6 +470,7 @@ def _may_sweep(member: Member, change: Change, now_s: float) -> bool:
 
 
 def _send_message(channel: Channel, message: Message) -> None:
+    """Encode and queue one message, rows with the faster encoder where it knows them."""
     if isinstance(message, AddFlow):
         data = flow_mod(message.flow, channel.next_xid())
         if data is None:
@@ -547,12 +484,12 @@ def _send_message(channel: Channel, message: Message) -> None:
     elif isinstance(message, ModifyGroup):
         channel.send_bytes(codec.group_mod(codec.OFPGC_MODIFY, message.group, channel.next_xid()))
     else:
-        gone = Group(message.group_id, Group.SELECT, ())
-        channel.send_bytes(codec.group_mod(codec.OFPGC_DELETE, gone, channel.next_xid()))
+        deleted = Group(message.group_id, Group.SELECT, ())
+        channel.send_bytes(codec.group_mod(codec.OFPGC_DELETE, deleted, channel.next_xid()))
 
 
 def _bodies(future: Future[list[Any]], read: Any) -> list[Any]:
-    """All entries of a multipart reply.
+    """All entries of a multipart reply, whose bodies `read` decodes.
 
     Raises TimeoutError, Refused, ConnectionError or ValueError.
     """
@@ -561,7 +498,7 @@ def _bodies(future: Future[list[Any]], read: Any) -> list[Any]:
 
 
 def _slots_of(group: Group) -> tuple[PathKey, ...] | None:
-    """The slot table in an installed group; None when it is not one of ours."""
+    """The slot table in an installed group; None when no controller of this project made it."""
     slots = []
     for bucket in group.buckets:
         first = bucket.actions[0] if bucket.actions else None

@@ -20,7 +20,8 @@ from ri2n_sdn.apps.cluster import Cluster, Member
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.measured import PathRates
 from ri2n_sdn.apps.openflow import ofp, parser
-from ri2n_sdn.apps.trunk import TrunkApp, send_slots
+from ri2n_sdn.apps.slot_groups import send_slots
+from ri2n_sdn.apps.trunk import TrunkApp
 from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.pipeline.diff import (
     AddFlow,
@@ -293,7 +294,9 @@ def test_a_host_that_cannot_be_planned_keeps_what_it_has_and_stands_in_status(
     assert odd.installed is before and odd.dirty and odd.retry_s > 0 and not odd.busy
     assert not [entry for entry in trunk.log if entry[0] == "B"]
     assert not any(member.dirty for name, member in trunk.cluster.members.items() if name != "B")
-    said = "B: it cannot be planned and keeps what it has: ValueError: two flows for table 2"
+    said = (
+        "B: its rows cannot be planned, so it keeps those it has: ValueError: two flows for table 2"
+    )
     monkeypatch.setattr(trunk.cluster.wiring, "alive", lambda nic: (True, True))
     assert said in problem_texts(trunk.cluster)
     monkeypatch.setattr(trunk_module, "plan_host", plan_host)
