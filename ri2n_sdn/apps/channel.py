@@ -1,7 +1,4 @@
-"""One switch connection:
-
-a bounded queue to send by, replies as futures, and the times of its signs of life.
-"""
+"""One switch's connection: a bounded send queue, replies as futures, and times of signs of life."""
 
 from __future__ import annotations
 
@@ -23,16 +20,17 @@ from ri2n_sdn.apps.unfinished import Unfinished
 __all__ = ["ECHO", "Channel", "Refused"]
 
 ECHO = struct.Struct("!d")
-"""What an echo request holds: when it was sent."""
+"""The data of an echo request: when it was sent, in seconds on the monotonic clock."""
 
 _LOG = logging.getLogger("ri2n.channel")
 _MAX_QUEUED_BYTES = 16 << 20
 _MAX_PENDING = 4096
-_MAX_REPLY_BYTES = (
-    64 << 20
-)  # of one connection's unfinished replies; 4,096 rows of 200 bytes are less than one
-_ALL_REPLIES_BYTES = 256 << 20  # of all connections together
-_unfinished: Unfinished[Channel] = Unfinished(_ALL_REPLIES_BYTES)
+# The bytes of unfinished replies that one connection may hold. 4,096 rows of 200 bytes are less
+# than 1 MB.
+_MAX_REPLY_BYTES = 64 << 20
+# The bytes of unfinished replies that all connections together may hold.
+_MAX_ALL_REPLIES_BYTES = 256 << 20
+_unfinished: Unfinished[Channel] = Unfinished(_MAX_ALL_REPLIES_BYTES)
 
 
 class Refused(Exception):
@@ -41,9 +39,10 @@ class Refused(Exception):
 
 @dataclass
 class _Request:
-    """An open request:
+    """An open request and the parts of its reply so far.
 
-    the kind of message that answers it, when it was sent, and what has come of the reply.
+    `reply` is (message type, kind of multipart reply) of the message that answers it, `size` the
+    bytes of all `parts`.
     """
 
     future: Future[list[Any]]
@@ -54,17 +53,18 @@ class _Request:
 
 
 class Channel:
-    """Sends without ever blocking the caller:
+    """One switch's connection, which never blocks a caller that sends.
 
-    os-ken's own queue holds 16 messages and then waits for the switch.
+    os-ken's own queue holds 16 messages and then waits for the switch. This one is not bounded in
+    messages; a switch that lets 16 MB wait is given up.
     """
 
     def __init__(self, datapath: Any) -> None:
         self.datapath = datapath
-        self.reached_at_port: int | None = _near_port(datapath.socket)
+        self.reached_at_port: int | None = _own_port(datapath.socket)
         self.heard_s = time.monotonic()
         self.answered_s = -1e9
-        """When the newest of discovery's echo requests that were answered was sent."""
+        """When the newest answered echo request of discovery was sent, on the monotonic clock."""
         self.closed = False
         self._xids = itertools.count(1)
         self._lock = threading.Lock()
@@ -77,10 +77,11 @@ class Channel:
 
     @property
     def address(self) -> str:
-        """The switch's, as `plain_address` writes it."""
+        """The switch's IP address, as `plain_address` writes it."""
         return plain_address(str(self.datapath.address[0]))
 
     def next_xid(self) -> int:
+        """A new transaction ID for a message."""
         with self._lock:
             return next(self._xids) & 0x7FFFFFFF
 
@@ -93,7 +94,7 @@ class Channel:
             self.send_bytes(bytes(message.buf))
 
     def send_bytes(self, data: bytes) -> None:
-        """Queue whole encoded messages; a switch that lets 16 MB wait is given up."""
+        """Queue whole encoded messages. A switch that lets 16 MB wait is given up."""
         with self._more:
             if self.closed:
                 return
@@ -105,9 +106,10 @@ class Channel:
             self.close("does not read what it is sent")
 
     def request(self, message: Any) -> Future[list[Any]]:
-        """Queue a request.
+        """Queue a request, and return a future of all parts of its reply.
 
-        The future gives all parts of its reply, or raises Refused or ConnectionError.
+        The future raises Refused when the switch answers with an error, and ConnectionError when
+        the connection has ended or has too many open requests.
         """
         message.set_xid(self.next_xid())
         future: Future[list[Any]] = Future()
@@ -122,16 +124,16 @@ class Channel:
         return future
 
     def mute_s(self, now_s: float) -> float:
-        """For how long the oldest of the open requests has waited; 0 without any.
+        """For how many seconds the oldest open request has waited; 0 when none is open.
 
-        Switches answer them in order.
+        Switches answer requests in order.
         """
         with self._lock:
             oldest = next(iter(self._pending.values()), None)
         return 0.0 if oldest is None else max(0.0, now_s - oldest.asked_s)
 
     def admitted(self) -> None:
-        """It is known which host this is."""
+        """Note that it is known which host this is."""
         self.datapath.ri2n_admitted()
 
     def barrier(self) -> Future[list[Any]]:
@@ -139,12 +141,14 @@ class Channel:
         return self.request(parser.OFPBarrierRequest(self.datapath))
 
     def answered(self, message: Any) -> None:
-        """A reply has come: complete its request when it is the last part.
+        """Take in one part of a reply. The last part completes its request.
 
-        Who answers something else than was asked, or does not come to an end, is given up.
+        A switch whose reply is of another kind than its request is given up. So is one whose
+        unfinished replies are too long, and of all switches the one with the longest when all
+        together are too long.
         """
         wrong = ""
-        too_much: Channel | None = None
+        longest: Channel | None = None
         with self._lock:
             request = self._pending.get(message.xid)
             if request is None:
@@ -160,24 +164,24 @@ class Channel:
                 if more:
                     request.size += size
                     self._reply_bytes += size
-                    too_much = _unfinished.add(self, size)
+                    longest = _unfinished.add(self, size)
                 else:
                     self._finish(message.xid, request)
         if wrong:
             self.close(wrong)
-        elif too_much is not None:
-            too_much.close("of all replies without an end it has the longest")
+        elif longest is not None:
+            longest.close("of all replies without an end it has the longest")
         elif not more:
             request.future.set_result(request.parts)
 
     def _finish(self, xid: int, request: _Request) -> None:
-        """A request is no longer open (the lock is held)."""
+        """Remove an open request (the lock is held)."""
         del self._pending[xid]
         self._reply_bytes -= request.size
         _unfinished.release(self, request.size)
 
     def failed(self, xid: int, reason: str) -> bool:
-        """An error has come; true when it belonged to a request."""
+        """Take in an error message, and return whether it belongs to an open request."""
         with self._lock:
             request = self._pending.get(xid)
             if request is None:
@@ -187,7 +191,7 @@ class Channel:
         return True
 
     def close(self, reason: str) -> None:
-        """Give the connection up; open requests fail."""
+        """Give the connection up. Open requests fail with `reason`, which also names a counter."""
         with self._more:
             if self.closed:
                 return
@@ -203,6 +207,7 @@ class Channel:
         self.datapath.ri2n_end()
 
     def _pump(self) -> None:
+        """Hand the queue to os-ken, up to some 64 KB at once, until the connection is closed."""
         while True:
             with self._more:
                 while not self._queue and not self.closed:
@@ -222,23 +227,23 @@ class Channel:
 
 
 def _counter_of(reason: str) -> str:
-    """The counter of connections that were closed for a reason:
+    """The counter of connections that were closed for a reason: its words joined by `_`.
 
-    its words up to the first number or address.
+    It ends before the first word with a digit or a colon, which is a number or an address.
     """
     words = itertools.takewhile(lambda word: not re.search(r"[\d:]", word), reason.split())
     return "_".join(("closed", *(re.sub(r"\W", "", word).lower() for word in words)))
 
 
 def _reply_of(request: Any) -> tuple[int, int | None]:
-    """(message type, kind of multipart reply) of what answers a request."""
+    """(message type, kind of multipart reply) of the message that answers a request."""
     if request.cls_msg_type == ofp.OFPT_BARRIER_REQUEST:
         return ofp.OFPT_BARRIER_REPLY, None
     return ofp.OFPT_MULTIPART_REPLY, request.type
 
 
-def _near_port(connection: Any) -> int | None:
-    """The near end's TCP port; None when the connection has gone already."""
+def _own_port(connection: Any) -> int | None:
+    """The TCP port of this machine's end; None when the connection has already ended."""
     try:
         return int(connection.getsockname()[1])
     except (OSError, ValueError):

@@ -1,7 +1,4 @@
-"""What the controller knows now, shared by its apps under one lock:
-
-hosts, wiring, installed rows, slot tables.
-"""
+"""What the controller knows now: hosts, wiring, rows and slot tables, shared by its apps."""
 
 from __future__ import annotations
 
@@ -38,16 +35,21 @@ __all__ = ["EMPTIED_CALM_S", "Cluster", "Member", "Port", "guarded_loop"]
 
 _LOG = logging.getLogger("ri2n.cluster")
 _DEFAULT_RATE_BPS = 1_000_000_000
-# How long hosts that cluster.yaml does not name are waited for. Open vSwitch tries to connect again
-# every 8 s at worst.
+# A controller that starts waits for this time for hosts that cluster.yaml does not name. Open
+# vSwitch tries to connect again every 8 s at worst.
 FRESH_GRACE_S = 3.0
 TAKEOVER_GRACE_S = 10.0
-EMPTIED_CALM_S = 60.0  # tables that were not emptied for this long are in order again
+# Tables that were not emptied for this long are in order again.
+EMPTIED_CALM_S = 60.0
 
 
 @dataclass
 class Port:
-    """A NIC as the switch describes it."""
+    """A NIC as the switch describes it, and its traffic.
+
+    `tx_bps` and `rx_bps` are the rates between the last two reads of its counters; `tx_bytes` and
+    `rx_bytes` are the counters at the last read, at `counted_s`.
+    """
 
     number: int
     name: str
@@ -65,14 +67,24 @@ class Port:
 class Member:
     """A host that has connected at least once.
 
-    `installed` None: must be read from the switch before it is used. `dirty`: must be planned anew.
-    `busy`: the trunk app is reading or changing it, so nobody else may. `reports_probes`: its probe
-    rows are acknowledged. `adopted`: slot tables that an earlier controller left there were taken
-    over. `taps`: the helper's ports by number, and whether they have carrier; `silence`: whether
-    its helper has stopped reporting. `faults`: what failed for this host alone when it was last
-    tried. `extra_macs`, `guests`: addresses behind it that `host-up` was told of. `emptied_s`,
-    `emptied`: when its tables were found empty last, and how often in a row; `repairs`: how many
-    audits in a row found rows that were missing or strange.
+    Its connection: `channel` is None while it is away, since `left_s`. `control_port` is the TCP
+    port at which it reached the controller.
+
+    Its rows: `installed` is what its bridge holds; None means that it must be read first. `wanted`
+    is its plan. `dirty` means that it must be planned anew, not before `retry_s`. `busy` means that
+    the trunk app reads or changes it, so no other thread may. `audited_s` is when it was last
+    planned. `sweep_s` is when groups that no row uses may be deleted. `adopted` means
+    that slot tables of an earlier controller were taken over. `reports_probes` means that its probe
+    rows are acknowledged, `accepts_wire` that it receives frames with NIC addresses.
+
+    Its helper: `taps` are the helper's ports by number, and whether they have carrier; `silence`
+    says whether the helper has stopped reporting.
+
+    Addresses behind it that `host-up` was given: `extra_macs` and `guests`.
+
+    What is wrong: `faults` are failures of this host alone, by what was tried last. `emptied_s` is
+    when its tables were found empty last, and `emptied` how often again in a row. `repairs` is how
+    many audits in a row found rows that were missing or unknown.
     """
 
     name: str
@@ -94,7 +106,7 @@ class Member:
     hash_algorithm: int = 0
     control_port: int | None = None
     audited_s: float = 0.0
-    sweep_s: float = math.inf  # when groups that no row uses any more may be deleted
+    sweep_s: float = math.inf
     taps: dict[int, bool] = field(default_factory=dict)
     silence: Silence = field(default_factory=lambda: Silence(time.monotonic()))
     faults: dict[str, str] = field(default_factory=dict)
@@ -106,25 +118,25 @@ class Member:
 
     @property
     def has_taps(self) -> bool:
-        """Its bridge is made for a helper."""
+        """Whether its bridge has the two ports of a helper."""
         return {PLAIN_PORT, WIRE_PORT} <= self.taps.keys()
 
     @property
     def helper_runs(self) -> bool:
-        """A process holds both TAPs open."""
+        """Whether a process holds both TAPs open."""
         return self.has_taps and self.taps[PLAIN_PORT] and self.taps[WIRE_PORT]
 
 
 @dataclass
 class Cluster:
-    """Everything is read and written under `lock`.
+    """What all apps know together. Everything is read and written under `lock`.
 
-    Who is there: `members`, `wiring`, `fat_tree`, `refusals`. What is wanted: `pair_slots`, the
-    slot tables of pairs in use, which `loop` decides on; what each bridge holds is in its `Member`.
-    What was measured: `measured`. Who is to wake: `wake`. What people are told: `counters`,
-    `events`, `faults`. `helpers_to_greet` are hosts whose helper may be a new one. `syn_acks` are
-    the answers to requests for connections that are to be placed, by the switch's datapath id
-    (apps.placement).
+    Which hosts there are: `members`, `wiring`, `fat_tree`, `refusals`. What is wanted: `pair_slots`
+    are the slot tables of active pairs, on which `loop` decides; what each bridge holds is in its
+    `Member`. What was measured: `measured`. Which apps have work: `wake`. What operators are told:
+    `counters`, `events`, `faults`. `helpers_to_greet` are hosts whose helper may be a new process.
+    `syn_acks` are servers' answers to requests for connections that may be placed, by the switch's
+    datapath ID (apps.placement).
     """
 
     config: ClusterConfig
@@ -167,12 +179,12 @@ class Cluster:
         )
 
     def fabric(self) -> Fabric:
-        """The fabric as it is known now."""
+        """The fabric as it is known now. It is the same object while nothing has changed."""
         if self._fabric is None:
             declared = self._declared_networks()
             hosts = dict[str, Host]()
             for name, member in self.members.items():
-                with self.alone(member, "what it says of itself makes no sense"):
+                with self.contain_host_fault(member, "its description of itself makes no sense"):
                     hosts[name] = self._host(member, declared)
             routing = self.fat_tree.routing(hosts) if self.fat_tree is not None else None
             self._link_numbers = number_links(Fabric(hosts, routing=routing), self._link_numbers)
@@ -186,28 +198,27 @@ class Cluster:
         return self._fabric
 
     def extra_macs(self, member: Member) -> tuple[str, ...]:
-        """The addresses behind a host's LOCAL port, declared in the configuration or to its
-        `host-up`.
-        """
-        elsewhere = {guest.mac for guest in member.guests}
-        found = dict.fromkeys([*self.config.extra_macs(member.name), *member.extra_macs])
-        return tuple(mac for mac in found if mac.lower() not in elsewhere)
+        """The MAC addresses behind a host's LOCAL port, from cluster.yaml and from `host-up`."""
+        at_guest_ports = {guest.mac for guest in member.guests}
+        declared = dict.fromkeys([*self.config.extra_macs(member.name), *member.extra_macs])
+        return tuple(mac for mac in declared if mac.lower() not in at_guest_ports)
 
     def topology_changed(self) -> None:
-        """Hosts, NICs or wiring are others than before: every host is planned anew."""
+        """Have every host planned anew, since hosts, NICs or wiring have changed."""
         self._fabric = None
         for member in self.members.values():
             member.dirty = True
         self.wake.planners()
 
     def may_start(self, now_s: float) -> bool:
-        """The first full plan needs all hosts: one made without them would take rows away that are
-        in use.
+        """Whether full plans may be made. The first time that they may, hosts are planned anew.
 
-        Declared hosts are waited for, and others for a moment: longer when an earlier controller's
-        rows are in use, and when nobody has come yet but hosts that share no network with others.
-        Whoever is quickest, and mute or without rows, must not make us begin without those that are
-        in use.
+        The first full plan needs all hosts: a plan without some of them would delete rows that are
+        in use. So the controller waits until all hosts of cluster.yaml are there. For others it
+        waits for a grace time. That is longer when an earlier controller's rows are in use, and
+        when only hosts have connected that share no network with others. Otherwise the hosts that
+        connect first, which may be mute or have no rows, would make it begin without the hosts that
+        are in use.
         """
         if self.started:
             return True
@@ -230,14 +241,12 @@ class Cluster:
         return self.started
 
     def _is_mute(self, name: str, now_s: float, limit_s: float = MUTE_S) -> bool:
-        """It has left a request open for long: nobody waits for it."""
+        """Whether a host has left a request open for so long that no thread waits for it."""
         channel = self.members[name].channel
         return channel is not None and channel.mute_s(now_s) > limit_s
 
     def settled(self) -> bool:
-        """All that is known is installed and acknowledged, but for hosts that have long been
-        mute.
-        """
+        """Whether each host has acknowledged all rows, except hosts that are mute for long."""
         now_s = time.monotonic()
         return (
             self.started
@@ -250,28 +259,28 @@ class Cluster:
         )
 
     def note(self, text: str) -> None:
-        """An event for the operator: logged, and kept for `ri2n status` and the like."""
+        """Tell the operator of an event: it is logged, and kept for the local interface."""
         _LOG.info("%s", text)
         number = self.events[-1][0] + 1 if self.events else 1
         self.events.append((number, time.time(), text))
 
     @contextmanager
-    def alone(self, member: Member, what: str) -> Iterator[None]:
-        """What fails in this block is `member`'s fault: `what` stands in `status`, and everybody
-        else goes on.
+    def contain_host_fault(self, member: Member, what: str) -> Iterator[None]:
+        """Treat an exception in this block as the fault of one host. Nothing is raised.
 
-        The host keeps what it has until it works again. Nothing is raised.
+        `what` says what failed: `ri2n status` shows it until the block succeeds. The host keeps
+        the rows that it has, and all other hosts go on.
         """
         with self._kept_in(member.faults, f"{member.name}: ", what, "host_faults"):
             yield
 
     @contextmanager
-    def together(self, what: str) -> Iterator[None]:
-        """What fails in this block is about all hosts, and may still be one host's fault: `what`
-        stands in `status`.
+    def contain_cluster_fault(self, what: str) -> Iterator[None]:
+        """Treat an exception in this block as a fault of the cluster. Nothing is raised.
 
-        All goes on with what there is, since a controller that begins anew would get the same data
-        again.
+        `what` says what failed: `ri2n status` shows it until the block succeeds. The work in the
+        block is about all hosts, but one host's data may be the cause. The controller goes on with
+        what it has, because after a new start it would get the same data again.
         """
         with self._kept_in(self.faults, "", what, "cluster_faults"):
             yield
@@ -293,16 +302,15 @@ class Cluster:
             faults.pop(what, None)
 
     def matters(self, member: Member) -> bool:
-        """Whether a host that is away may still be spoken to: it is in cluster.yaml, or on a
-        network with others.
+        """Whether a host is kept while it is away: it is in cluster.yaml, or shares a network.
 
-        What cannot be is not kept: whoever reaches the controller's port may come by thousands of
-        names.
+        Others are not kept, because an attacker who reaches the controller's port may connect under
+        thousands of names.
         """
-        return all(each is not member for each in self.expendable())
+        return all(host is not member for host in self.expendable())
 
     def expendable(self) -> list[Member]:
-        """The hosts that do not matter: all at once, since that is no more work than for one."""
+        """The hosts that do not matter. To find all of them is no more work than to check one."""
         networks = {
             name: {self.wiring.network((name, number)) for number in member.ports} - {None}
             for name, member in self.members.items()
@@ -316,7 +324,7 @@ class Cluster:
         ]
 
     def forget(self, member: Member, why: str) -> None:
-        """A host is none of the cluster's any more (the lock is held)."""
+        """Remove a host from the cluster, and tell the operator why (the lock is held)."""
         del self.members[member.name]
         for number in member.ports:
             self.wiring.remove_nic((member.name, number))
@@ -325,17 +333,17 @@ class Cluster:
         self.topology_changed()
 
     def port_of(self, nic: NicId) -> tuple[Member | None, Port | None]:
-        """The host and the port of a NIC, as far as they are known."""
+        """The host and the port of a NIC; None for what is not known."""
         member = self.members.get(nic[0])
         return member, member.ports.get(nic[1]) if member is not None else None
 
     def nic_label(self, nic: NicId) -> str:
-        """The NIC as people write it, `A:eth0`."""
+        """The NIC's name for people: `A:eth0`, or its port's number where no name is known."""
         port = self.port_of(nic)[1]
         return f"{nic[0]}:{port.name if port is not None else nic[1]}"
 
     def _switch_of(self, nic: NicId) -> str | None:
-        """The switch of a NIC in a network of several."""
+        """The declared switch of a NIC, if it belongs to a network of several switches."""
         port = self.port_of(nic)[1]
         if self.fat_tree is None or port is None:
             return None
@@ -343,14 +351,14 @@ class Cluster:
         return switch if switch is not None and self.fat_tree.network(switch) is not None else None
 
     def _declared_networks(self) -> dict[str, str]:
-        """What the networks of several switches are called, by the names that probes gave them.
+        """The declared name of each network of several switches, by the name that probes gave it.
 
-        Probes go along one tree: when that breaks, they see parts of a network. What is declared
-        holds them together.
+        Probes go along one tree. When that tree breaks, they find parts of the network. Declared
+        switches hold these parts together.
         """
         if self.fat_tree is None:
             return {}
-        found: dict[str, str] = {}
+        names: dict[str, str] = {}
         for member in self.members.values():
             for number in member.ports:
                 learned, switch = (
@@ -359,8 +367,8 @@ class Cluster:
                 )
                 network = self.fat_tree.network(switch) if switch is not None else None
                 if learned is not None and network is not None:
-                    found[learned] = network
-        return found
+                    names[learned] = network
+        return names
 
     def _host(self, member: Member, declared: Mapping[str, str]) -> Host:
         nics = []
@@ -404,11 +412,11 @@ class Cluster:
 
 
 def guarded_loop(cluster: Cluster, name: str, turn: Callable[[], None]) -> threading.Thread:
-    """Run `turn` again and again in a thread until the cluster stops; it does its own waiting.
+    """Run `turn` again and again in a thread until the cluster stops. `turn` must wait by itself.
 
-    An exception is logged and counted and the loop goes on; one that fails at every turn ends the
-    process, because a controller without one of its parts is worse than none (hosts go on
-    forwarding, systemd starts it again).
+    An exception is logged and counted, and the loop goes on. When 20 turns in a row fail, the
+    process ends: a controller without one of its parts is worse than none, hosts go on forwarding,
+    and systemd starts it again.
     """
 
     def body() -> None:

@@ -421,7 +421,7 @@ class ConnectionApp(OSKenApp):
                 if candidate.helper_runs and known.helper_runs:
                     candidate.silence = known.silence
             cluster.members[candidate.name] = candidate
-            cluster.refusals.over(f"{candidate.name} {channel.address}")
+            cluster.refusals.clear(f"{candidate.name} {channel.address}")
             for number in set(known.ports if known else {}) - set(candidate.ports):
                 cluster.wiring.remove_nic((candidate.name, number))
             cluster.helpers_to_greet.add(candidate.name)

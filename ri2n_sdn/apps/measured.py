@@ -1,4 +1,4 @@
-"""What was measured lately, as `ri2n status` shows it and the apps use it."""
+"""What the telemetry app measured last, for `ri2n status` and for the other apps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ __all__ = ["Measured", "PathRates"]
 
 @dataclass(frozen=True)
 class PathRates:
-    """What a pair's path carried in the last sample, and what the strategy gave it."""
+    """What a pair's path carried in the last sample, in bit/s, and what the strategy gave it.
+
+    `share` is its part of the pair's traffic, from 0 to 1, and `rate_bps` its rate; both are None
+    when the strategy did not set them.
+    """
 
     tx_bps: float = 0.0
     rx_bps: float = 0.0
@@ -24,11 +28,11 @@ class PathRates:
 
 @dataclass
 class Measured:
-    """`sent_bytes` is what each pair sent since the controller began, `reports` what the hosts'
-    helpers said last.
+    """The newest measurements of all pairs and helpers.
 
-    `cycle_s` is what the last round of the telemetry app took, `hbspan_s` the time from one to the
-    next.
+    `hbspan_s` is the time from one round of the telemetry app to the next, `cycle_s` the time that
+    the last round took. `sent_bytes` is what each pair has sent since the controller began, and
+    `reports` what each host's helper has reported last, by host.
     """
 
     hbspan_s: float = 0.25

@@ -1,4 +1,4 @@
-"""Switches that are not let in, and why: bounded, and told once a minute."""
+"""Switches that are refused, and why, in bounded memory."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from dataclasses import dataclass
 
 __all__ = ["Refusals"]
 
-REFUSED_S = 30.0  # a host that was refused tries again within 8 s, as long as it is there
+# A refused host tries again within 8 s as long as it exists. One that has not tried for this time
+# is no longer shown.
+REFUSED_S = 30.0
+# The same text is repeated after this time.
 AGAIN_S = 60.0
 MAX_REFUSALS = 1000
 
 
 @dataclass
 class _Refusal:
-    """When it was noted last, when the switch tried last, and what was said."""
+    """When its text was told last, when the switch tried last, and the text."""
 
     noted_s: float
     tried_s: float
@@ -25,9 +28,9 @@ class _Refusal:
 
 
 class Refusals:
-    """`tell` is told of each, at most once a minute in the same words:
+    """The refused switches by key. `tell` gets each text, at most once a minute.
 
-    the switch will try again every second.
+    Without that limit the log would repeat it at each try of the switch, every few seconds.
     """
 
     def __init__(
@@ -37,28 +40,27 @@ class Refusals:
         self._known: dict[str, _Refusal] = {}
 
     def note(self, key: str, text: str) -> None:
-        """The switch `key` (a name, or whatever it is known by) is not let in."""
+        """Note that the switch `key` (its name and address, or its address) was refused."""
         now_s = time.monotonic()
         with self._lock:
             self._counters["hosts_refused"] += 1
             known = self._known.pop(key, None)
             noted = known is None or known.text != text or now_s - known.noted_s > AGAIN_S
             if len(self._known) >= MAX_REFUSALS:
-                del self._known[
-                    next(iter(self._known))
-                ]  # the one that has not tried for the longest time
+                # This is the switch that has not tried for the longest time.
+                del self._known[next(iter(self._known))]
             self._known[key] = _Refusal(
                 now_s if known is None or noted else known.noted_s, now_s, text
             )
             if noted:
                 self._tell(text)
 
-    def over(self, key: str) -> None:
-        """What kept it out is over."""
+    def clear(self, key: str) -> None:
+        """Forget the refusal of a switch that has now been let in."""
         self._known.pop(key, None)
 
     def texts(self) -> list[str]:
-        """Why switches were refused that still try, the newest last."""
+        """The texts on the switches that still try, the newest last."""
         now_s = time.monotonic()
         return [
             refusal.text for refusal in self._known.values() if now_s - refusal.tried_s < REFUSED_S

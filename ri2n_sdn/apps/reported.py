@@ -1,4 +1,4 @@
-"""What one host's helper has reported, put together from the parts in which it comes."""
+"""What one host's helper has reported, put together from the parts of its reports."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from ri2n_sdn.pipeline.helper_frames import Report, ReportEntry
 __all__ = ["STALE_S", "Reported"]
 
 STALE_S = 5.0
-"""A helper that has said nothing of a link for this long no longer has it, or no longer runs."""
+"""A helper that has not reported a link for this long has lost it, or no longer runs."""
 
 _MAX_LINKS = 65_536
 
 
 @dataclass
 class Reported:
-    """`links` holds the newest entry of each link, by (peer's MAC address, number), and when it
-    came.
+    """The newest report on each helper link of one host, in bounded memory.
 
-    Bounded: links that nothing was said of are forgotten after 10 s at the latest, and of further
-    ones than 65,536 none is taken in.
+    `links` holds (when it was received, entry) by (peer's MAC address, link number). Links that are
+    no longer reported are forgotten after 10 s at the latest. New links above 65,536 are ignored.
     """
 
     heard_s: float = 0.0
@@ -30,7 +29,7 @@ class Reported:
     _swept_s: float = 0.0
 
     def take(self, report: Report, now_s: float) -> None:
-        """A part of a report has come."""
+        """Take in a part of a report that was received at `now_s`."""
         self.heard_s, self.running_s, self.generation = (
             now_s,
             report.time_ms / 1000,
@@ -48,10 +47,10 @@ class Reported:
                 del self.links[key]
 
     def link(self, peer_mac: str, number: int, now_s: float) -> ReportEntry | None:
-        """What was last said of a link, unless that is too long ago."""
+        """The newest entry of a link; None when it is older than STALE_S."""
         heard_s, entry = self.links.get((peer_mac, number), (0.0, None))
         return entry if now_s - heard_s <= STALE_S else None
 
     def peers(self) -> set[str]:
-        """MAC addresses of the peers that the helper knows."""
+        """MAC addresses of the peers that the helper has reported."""
         return {mac for mac, _ in self.links}

@@ -1,4 +1,4 @@
-"""What a running `ri2n vlan check` has heard so far."""
+"""What a running `ri2n vlan check` has received so far."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ __all__ = ["RunningCheck"]
 
 @dataclass
 class RunningCheck:
-    """Filled by the discovery app while the check waits.
+    """The probes and learning frames that arrived. The discovery app adds them during the check.
 
-    `trees` are the trees by the tag of their frames.
+    `trees` is the tree of each VLAN ID that hosts put on frames, and `dpids` the host of each
+    datapath ID. `learned` holds (number of the test, number of the step) of the frames that arrived
+    where the test expects them.
     """
 
     trees: Mapping[int, int]
@@ -27,13 +29,13 @@ class RunningCheck:
     learned: set[tuple[int, int]] = field(default_factory=set)
 
     def heard(self, sender: NicId, receiver: NicId, vlan: int) -> None:
-        """A probe of one VLAN came in."""
+        """Note a probe that `receiver` got in one VLAN."""
         tree = self.trees.get(vlan)
         if tree is not None:
             self.probes.add(TreeProbe(sender, receiver, tree))
 
     def arrived(self, dpid: int, port: int, probe: Probe) -> None:
-        """A frame of a learning test came in; it counts where it was expected."""
+        """Note a frame of a learning test, if it arrived at the NIC that the test expects."""
         test, place = probe.dpid, probe.port
         steps = self.tests[test].steps if test < len(self.tests) else ()
         if place < len(steps) and steps[place].expect == (self.dpids.get(dpid), port):

@@ -1,6 +1,4 @@
-"""Whether a helper that holds its TAPs still says something: one that hangs is given nothing
-more.
-"""
+"""Whether a running helper still reports. A helper that hangs gets no traffic."""
 
 from __future__ import annotations
 
@@ -10,31 +8,34 @@ from dataclasses import dataclass, field
 __all__ = ["SILENT_S", "Silence"]
 
 SILENT_S = 2.5
-"""Helpers report once a second: two reports in a row have not come."""
+"""A helper is silent after this time. Helpers report once a second, so two reports are missing."""
 
+# A helper that has not fallen silent for this time is treated as a new one.
 _CALM_S = 60.0
-_LONGEST_S = 30.0
+_MAX_TRIAL_S = 30.0
 
 
 @dataclass
 class Silence:
-    """What is made of one helper's reports since it began (`since_s`). Pure: the caller gives the
-    times.
+    """Whether one helper is silent, judged by its reports since `since_s`.
 
-    Late is not dead, so no clock of ours decides: a helper is silent when its own switch has
-    answered an echo request that was sent `SILENT_S` after the last report was read. Answers wait
-    behind reports on their way to us. So neither a control link that is lost, nor a busy host, nor
-    a controller that was held up makes a helper silent.
+    Pure: the caller gives the times, on the monotonic clock.
 
-    A helper that is heard again is used at once. One that falls silent again and again has
-    everybody planned anew each time: it must report for longer and longer first, up to
-    `_LONGEST_S`, until it was all right for `_CALM_S`.
+    A late helper is not a dead one, so time alone does not make it silent. It is silent when its
+    own switch has answered an echo request that was sent `SILENT_S` after the last report was read.
+    The switch's answers wait behind its reports. So neither a lost control link, nor a busy host,
+    nor a controller that was held up makes a helper silent.
+
+    A helper that reports again is used at once. But all hosts are planned anew each time that a
+    helper falls silent or returns. So one that does it again and again must first report for a
+    trial time, which doubles each time up to `_MAX_TRIAL_S`. It is without a trial again after it
+    did not fall silent for `_CALM_S`. `relapses` counts how often it fell silent again.
     """
 
     since_s: float
     silent: bool = False
     heard_s: float = -math.inf
-    times: int = 0
+    relapses: int = 0
     _began_s: float = field(init=False, repr=False)
     _trial_s: float = field(default=math.inf, repr=False)
     _returned_s: float = field(default=-math.inf, repr=False)
@@ -42,15 +43,15 @@ class Silence:
     def __post_init__(self) -> None:
         self._began_s = self.since_s
 
-    def not_yet(self, now_s: float) -> None:
-        """Its reports cannot reach us now: what is not heard until now counts for nothing."""
+    def postpone(self, now_s: float) -> None:
+        """Count silence from `now_s` on: before, its reports could not reach this controller."""
         self.since_s = now_s
 
     def judge(self, heard_s: float, answered_s: float) -> bool:
-        """Its last report was read at `heard_s`, and its switch has answered what was sent at
-        `answered_s`.
+        """Judge the helper anew, and return whether `silent` has changed.
 
-        Returns whether `silent` is another than before.
+        Its last report was read at `heard_s`. `answered_s` is when the newest echo request was sent
+        that its switch has answered.
         """
         if heard_s > self.heard_s:
             if heard_s - self.heard_s > SILENT_S:
@@ -60,7 +61,9 @@ class Silence:
         if not self.silent:
             if quiet:
                 self.silent = True
-                self.times = self.times + 1 if self.heard_s - self._returned_s < _CALM_S else 0
+                self.relapses = (
+                    self.relapses + 1 if self.heard_s - self._returned_s < _CALM_S else 0
+                )
                 self._trial_s = math.inf
             return quiet
         if quiet or self.heard_s < self._trial_s + self._trial_length_s:
@@ -70,9 +73,9 @@ class Silence:
 
     @property
     def last_s(self) -> float:
-        """When it said something last, or began."""
+        """When its last report was read, or when it began."""
         return max(self.heard_s, self._began_s)
 
     @property
     def _trial_length_s(self) -> float:
-        return min(_LONGEST_S, 2.0**self.times) if self.times else 0.0
+        return min(_MAX_TRIAL_S, 2.0**self.relapses) if self.relapses else 0.0

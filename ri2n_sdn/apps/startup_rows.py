@@ -1,7 +1,4 @@
-"""What `host-up` wrote into a bridge for the time without a controller:
-
-the addresses of and behind the host.
-"""
+"""The rows that `host-up` wrote into a bridge: they tell a host's addresses and those behind it."""
 
 from __future__ import annotations
 
@@ -17,15 +14,17 @@ from ri2n_sdn.pipeline.layout import COOKIE_MASK, COOKIE_STARTUP, STARTUP_RECEIV
 __all__ = ["MAX_EXTRA_MACS", "read_addresses", "startup_request"]
 
 MAX_EXTRA_MACS = 256
-"""So many are taken from a host: each one is a row, and a host may claim anything."""
+"""At most so many addresses are taken from a host: each needs a row, and a host may claim any."""
 
 _PRIORITY = 100
-_ETH_DST = 0x80000606  # one whole address; with a mask it is another header
-_OUTPUT = 0x00000010  # type and length of an output action, which is the last one of such a row
+# The header of a match on one whole address; a match with a mask has another header.
+_ETH_DST = 0x80000606
+# Type and length of an output action, which is the last action of such a row.
+_OUTPUT = 0x00000010
 
 
 def startup_request(channel: Channel) -> Any:
-    """A request for the rows of host-up that a bridge has for what arrives."""
+    """A request for the rows of `host-up` for frames that arrive."""
     return parser.OFPFlowDescStatsRequest(
         channel.datapath,
         0,
@@ -39,10 +38,9 @@ def startup_request(channel: Channel) -> Any:
 
 
 def read_addresses(body: bytes) -> list[Guest]:
-    """The MAC addresses that the rows in the reply deliver, and the port of each: LOCAL is the
-    host's own.
+    """The MAC address and the port of each row in the reply; LOCAL is the host's own port.
 
-    ValueError when malformed.
+    Raises ValueError when the reply is malformed.
     """
     result = []
     for entry in split_entries(body, 32):

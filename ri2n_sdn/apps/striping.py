@@ -159,7 +159,7 @@ class StripingApp(OSKenApp):
             # One that was told nothing says nothing, and the row that reports come by may not be
             # there either.
             if late or not cluster.started or not member.accepts_wire:
-                member.silence.not_yet(now_s)
+                member.silence.postpone(now_s)
                 continue
             assert member.channel is not None
             said = cluster.measured.reports.get(name)
@@ -201,7 +201,7 @@ class StripingApp(OSKenApp):
         }
         self._parts = even_parts(fabric, sent) if fabric.routing is not None else {}
         for name, member in helpers.items():
-            with cluster.alone(member, "its helper cannot be told its links"):
+            with cluster.contain_host_fault(member, "its helper cannot be told its links"):
                 self._compose_for(fabric, name, everything, changed, now_s)
         cluster.helpers_to_greet.clear()
 

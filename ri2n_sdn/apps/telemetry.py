@@ -173,10 +173,12 @@ class TelemetryApp(OSKenApp):
         with cluster.lock:
             slot_bytes: dict[PairKey, tuple[int, ...]] = {}
             for poll in polls:
-                with cluster.alone(poll.member, "its counters cannot be read"):
+                with cluster.contain_host_fault(poll.member, "its counters cannot be read"):
                     slot_bytes.update(self._take(poll))
             barriers: list[Future[list[Any]]] = []
-            with cluster.together("no weights can be decided, and slot tables stay as they are"):
+            with cluster.contain_cluster_fault(
+                "no weights can be decided, and slot tables stay as they are"
+            ):
                 barriers = self._decide(
                     now_s, slot_bytes, {poll.member.name for poll in polls if poll.counted}
                 )
@@ -340,7 +342,9 @@ class TelemetryApp(OSKenApp):
         fabric = cluster.fabric()
         pairs: list[PairCounters] = []
         for sender in fabric.hosts:
-            with cluster.alone(cluster.members[sender], "what it sends cannot be counted"):
+            with cluster.contain_host_fault(
+                cluster.members[sender], "what it sends cannot be counted"
+            ):
                 pairs += self._pairs_of(sender, fabric, slot_bytes)
         known = {(pair.sender, pair.receiver, path.path) for pair in pairs for path in pair.paths}
         for pair in [

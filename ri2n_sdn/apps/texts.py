@@ -1,4 +1,4 @@
-"""Texts of others as they may go to terminals and logs."""
+"""Texts from switches and hosts, made safe for terminals and logs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ __all__ = ["printable"]
 
 
 def printable(raw: bytes | str, limit: int = 255) -> str:
-    """Text of a switch: escapes, newlines and the like are spelled out."""
+    """The first `limit` characters. Unprintable ones, as newlines, become escape sequences."""
     text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text.rstrip("\0")[:limit])

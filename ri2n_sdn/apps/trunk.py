@@ -253,7 +253,7 @@ class TrunkApp(OSKenApp):
         with cluster.lock:
             fabric = cluster.fabric()
         for member in members:
-            with cluster.alone(member, "its rows cannot be taken over"):
+            with cluster.contain_host_fault(member, "its rows cannot be taken over"):
                 with cluster.lock:
                     self._adopt_tables(fabric, member)
                     installed = member.installed
@@ -319,7 +319,9 @@ class TrunkApp(OSKenApp):
         changes = []
         for member, channel in readable:
             change = None
-            with cluster.alone(member, "its rows cannot be planned, so it keeps those it has"):
+            with cluster.contain_host_fault(
+                member, "its rows cannot be planned, so it keeps those it has"
+            ):
                 # This is much work where hosts are many. The lock is not held for it, so that no
                 # other thread waits. `busy` keeps other threads from this host; what they would
                 # have changed makes it dirty again.
@@ -363,7 +365,7 @@ class TrunkApp(OSKenApp):
         """Do `_send`. A failure is kept to this host, which is then read again."""
         if member.installed is None:
             return False
-        with self.cluster.alone(member, "its rows cannot be sent"):
+        with self.cluster.contain_host_fault(member, "its rows cannot be sent"):
             return self._send(member, channel, whole, phase)
         member.installed, member.dirty, member.retry_s = None, True, time.monotonic() + RETRY_S
         return False

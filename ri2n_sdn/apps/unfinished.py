@@ -1,7 +1,4 @@
-"""What all connections' unfinished replies hold in memory:
-
-bounded for each one and for all together.
-"""
+"""How much memory the unfinished replies of all connections hold together, with a limit."""
 
 from __future__ import annotations
 
@@ -14,34 +11,35 @@ OwnerT = TypeVar("OwnerT")
 
 
 class Unfinished(Generic[OwnerT]):
-    """Bytes by owner.
+    """The bytes that each owner holds.
 
-    When all have too many together, it is the one with most that must go, not who came last.
+    When all together hold more than `max_bytes`, the owner with most bytes must give up its own,
+    not the one that asked last. Threads may share an object.
     """
 
-    def __init__(self, most_bytes: int) -> None:
-        self.most_bytes = most_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
         self.total_bytes = 0
         self._lock = threading.Lock()
-        self._of: dict[OwnerT, int] = {}
+        self._bytes_of: dict[OwnerT, int] = {}
 
     def add(self, owner: OwnerT, size: int) -> OwnerT | None:
-        """`owner` holds so many bytes more; who must give all of its up for that, or None."""
+        """Count `size` bytes more for `owner`. Returns the owner that must give up all, or None."""
         with self._lock:
             self.total_bytes += size
-            self._of[owner] = self._of.get(owner, 0) + size
+            self._bytes_of[owner] = self._bytes_of.get(owner, 0) + size
             return (
-                max(self._of, key=lambda each: self._of[each])
-                if self.total_bytes > self.most_bytes
+                max(self._bytes_of, key=lambda key: self._bytes_of[key])
+                if self.total_bytes > self.max_bytes
                 else None
             )
 
     def release(self, owner: OwnerT, size: int | None = None) -> None:
-        """It holds so many bytes less; None: nothing any more."""
+        """Count `size` bytes less for `owner`; None stands for all that it holds."""
         with self._lock:
-            held = self._of.get(owner, 0)
+            held = self._bytes_of.get(owner, 0)
             freed = held if size is None else min(size, held)
             self.total_bytes -= freed
-            self._of[owner] = held - freed
-            if not self._of[owner]:
-                del self._of[owner]
+            self._bytes_of[owner] = held - freed
+            if not self._bytes_of[owner]:
+                del self._bytes_of[owner]

@@ -10,7 +10,7 @@ __all__ = ["Wakes"]
 
 @dataclass
 class Wakes:
-    """One for each app that others give work to; `stop` ends the controller."""
+    """One event for each app that others give work to; `stop` ends the controller."""
 
     trunk: threading.Event = field(default_factory=threading.Event)
     telemetry: threading.Event = field(default_factory=threading.Event)
@@ -19,6 +19,6 @@ class Wakes:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def planners(self) -> None:
-        """Hosts, NICs or wiring are others than before."""
+        """Wake all apps that plan: hosts, NICs or wiring have changed."""
         for event in (self.trunk, self.telemetry, self.striping):
             event.set()

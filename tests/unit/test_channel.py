@@ -225,7 +225,7 @@ def test_of_all_replies_that_do_not_end_the_longest_goes(
     channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever holds little is not given up for what others send."""
-    monkeypatch.setattr(module._unfinished, "most_bytes", 2000)
+    monkeypatch.setattr(module._unfinished, "max_bytes", 2000)
     other_switch = Switch()
     other = Channel(other_switch)
     closed = handler_drops["closed_of_all_replies_without_an_end_it_has_the_longest"]

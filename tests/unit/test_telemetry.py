@@ -506,6 +506,6 @@ def test_a_host_that_makes_no_sense_is_no_part_of_the_fabric(
     world.round()
     assert set(world.cluster.fabric().hosts) == {"B"}
     assert any(
-        line.startswith("A: what it says of itself makes no sense: KeyError")
+        line.startswith("A: its description of itself makes no sense: KeyError")
         for line in problem_texts(world.cluster)
     )
