@@ -1,6 +1,6 @@
-"""The connection app: who is connected, under which name, with which NICs.
+"""The connection app: which hosts are connected, under which names, with which NICs.
 
-Replies, errors and signs of life.
+It also takes in replies and errors, and asks hosts for signs of life.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import logging
 import threading
 import time
 from concurrent.futures import Future
-from concurrent.futures import (
-    TimeoutError as FutureTimeoutError,
-)  # another than the built-in one before Python 3.11
+
+# Before Python 3.11 this is another class than the built-in TimeoutError.
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
 from typing import Any
 
@@ -36,10 +36,13 @@ __all__ = ["ConnectionApp"]
 
 _LOG = logging.getLogger("ri2n.connection")
 _TICK_S = 0.5
-_NIC_NAME = 16
+_MAX_NIC_NAME = 16
+# A host from which nothing was read for this time is disconnected.
 _SILENT_S = 5.0
-_MUTE_S = 30.0  # it says something, but does not answer what it is asked
-_PROOF_S = 3.0  # that a contest waits for another host's rows, which may be read at this moment
+# A host that sends something but answers no request for this time is disconnected.
+_MUTE_S = 30.0
+# A contest waits for other hosts' rows for this time, since they may be read just now.
+_PROOF_S = 3.0
 _POLL_S = 0.05
 _REPLIES = [
     ofp_event.EventOFPBarrierReply,
@@ -52,7 +55,7 @@ _REPLIES = [
 
 
 class ConnectionApp(OSKenApp):
-    """Keeps `cluster.members` and their channels."""
+    """Keeps `cluster.members` and their channels up to date."""
 
     OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
     cluster: Cluster
@@ -67,7 +70,7 @@ class ConnectionApp(OSKenApp):
         guarded_loop(self.cluster, "tick", self._tick)
 
     def _expendable(self) -> list[Any]:
-        """Connections of hosts that matter to nobody."""
+        """The connections of hosts that do not matter to the cluster."""
         with self.cluster.lock:
             channels = [member.channel for member in self.cluster.expendable()]
         return [channel.datapath for channel in channels if channel is not None]
@@ -80,11 +83,11 @@ class ConnectionApp(OSKenApp):
             reply = channel.request(parser.OFPDescStatsRequest(datapath, 0))
             reply.add_done_callback(lambda done: self._described(channel, done))
             return
-        gone: Channel | None = getattr(datapath, "ri2n_channel", None)
-        if gone is not None:
-            gone.close("the connection ended")
+        ended: Channel | None = getattr(datapath, "ri2n_channel", None)
+        if ended is not None:
+            ended.close("the connection ended")
             with self.cluster.lock:
-                member = self._member_of(gone)
+                member = self._member_of(ended)
                 if member is not None:
                     self._left(member)
                     if not self.cluster.matters(member):
@@ -107,10 +110,7 @@ class ConnectionApp(OSKenApp):
 
     @handler(ofp_event.EventOFPErrorMsg, MAIN_DISPATCHER)
     def refused(self, ev: Any) -> None:
-        """An error that is no request's answer means that a row was not taken:
-
-        read the switch again.
-        """
+        """Read the switch again after an error that answers no request: it refused a row."""
         message = ev.msg
         channel: Channel | None = message.datapath.ri2n_channel
         if channel is None:
@@ -153,11 +153,11 @@ class ConnectionApp(OSKenApp):
                 self._nic_changed(member, described)
 
     def _nic_changed(self, member: Member, described: Port) -> None:
-        """A NIC came, or is other than before. One whose address is another's costs its host the
-        connection.
+        """Take in a NIC that is new or has changed.
 
-        What its peers hold of it stays as it was, so its other NICs go on; it is let in again when
-        that is mended.
+        A host is disconnected when the NIC's address cannot be used or belongs to another host. Its
+        peers keep their rows for it, so its other NICs go on. It is let in again when its address
+        is repaired.
         """
         cluster, channel = self.cluster, member.channel
         old = member.ports.get(described.number)
@@ -169,7 +169,7 @@ class ConnectionApp(OSKenApp):
             return
         if old is None or old.mac != described.mac:
             changed = replace(member, ports={**member.ports, described.number: described})
-            fault = self._fault(changed) or self._taken(changed)
+            fault = self._address_fault(changed) or self._address_conflict(changed)
             if fault is not None and channel is not None:
                 cluster.refusals.note(f"{member.name} {channel.address}", fault)
                 channel.close("its addresses are not its own")
@@ -181,7 +181,7 @@ class ConnectionApp(OSKenApp):
         cluster.topology_changed()
 
     def _tap_changed(self, member: Member, tap: Port, deleted: bool) -> None:
-        """A helper came or went, or its TAPs did."""
+        """Take in a change of a TAP: a helper started or stopped, or the TAP is new or removed."""
         ran = member.helper_runs
         if deleted:
             member.taps.pop(tap.number, None)
@@ -197,16 +197,16 @@ class ConnectionApp(OSKenApp):
             self.cluster.helpers_to_greet.add(member.name)
         self.cluster.topology_changed()
 
-    # Who it is
+    # Which host a connection belongs to
 
     def _described(self, channel: Channel, reply: Future[list[Any]]) -> None:
+        """Let a switch in that has described itself, or refuse it."""
         if reply.exception() is not None:
             return
         body = reply.result()[0].body
         ports, taps = {}, {}
-        described = (
-            channel.datapath.ports.copy()
-        )  # in one step: its own thread goes on reading what changes
+        # The copy is made in one step: the reading thread may change the ports meanwhile.
+        described = channel.datapath.ports.copy()
         for raw in described.values():
             port = _port(raw)
             if port is not None and _is_tap(port):
@@ -241,7 +241,7 @@ class ConnectionApp(OSKenApp):
                 channel, key, f"{name} at {channel.address} refused: {fault}", "not its certificate"
             )
             return
-        fault = self._fault(candidate)
+        fault = self._address_fault(candidate)
         if fault is not None:
             self._turn_away(channel, key, fault, "its addresses cannot be a host's")
             return
@@ -252,17 +252,18 @@ class ConnectionApp(OSKenApp):
             threading.Thread(target=self._contest, args=(candidate, rival), daemon=True).start()
 
     def _turn_away(self, channel: Channel, key: str, text: str, why: str) -> None:
+        """Refuse a switch: `text` is shown in `ri2n status`, `why` names a counter."""
         self.cluster.refusals.note(key, text)
         channel.close(why)
 
-    def _fault(self, candidate: Member) -> str | None:
-        """What `status` says of a host whose own addresses cannot be used."""
+    def _address_fault(self, candidate: Member) -> str | None:
+        """The text of a refusal when the host's own addresses cannot be used, else None."""
         fault = identity.own_fault(candidate)
         address = candidate.channel.address if candidate.channel is not None else "?"
         return None if fault is None else f"{candidate.name} at {address} refused: {fault}"
 
     def _rival(self, candidate: Member) -> Member | None:
-        """A connected member of the same name or datapath, or with a MAC address of this one's."""
+        """A connected host with the candidate's name, datapath ID or one of its MAC addresses."""
         macs = identity.claims(candidate)
         with self.cluster.lock:
             for member in self.cluster.members.values():
@@ -280,19 +281,18 @@ class ConnectionApp(OSKenApp):
                     return member
         return None
 
-    def _taken(self, candidate: Member) -> str | None:
-        """What is said of a host that claims an address of another, connected or away (cluster.lock
-        is held).
+    def _address_conflict(self, candidate: Member) -> str | None:
+        """The text of a refusal when another host has one of the candidate's addresses, else None.
 
-        What a host left behind that has another name now is dropped: it has the same datapath and
-        the same addresses.
+        The other host may be connected or away. A host that is away and has the candidate's
+        datapath ID is the same one under its former name: it is forgotten. The lock is held.
         """
         cluster, macs = self.cluster, identity.claims(candidate)
         for name, member in list(cluster.members.items()):
             if name == candidate.name:
                 continue
             if member.channel is None and member.dpid == candidate.dpid:
-                cluster.forget(member, f"{name} is {candidate.name} now")
+                cluster.forget(member, f"{name} is forgotten: its name is {candidate.name} now")
             elif not macs.isdisjoint(identity.claims(member)):
                 old = (
                     member.channel.address
@@ -304,16 +304,20 @@ class ConnectionApp(OSKenApp):
         return None
 
     def _contest(self, candidate: Member, rival: Member) -> None:
-        """The same host connecting again, or another that pretends to be it? Ask the first for a
-        sign of life.
+        """Decide between a connected host and a new connection with the same identity.
 
-        It has as long for that as any host may be silent: a busy one must not lose its place to a
-        pretender. When both live, who came first stays, unless what other hosts hold shows that the
-        other one was here before: a controller that starts must not let in whoever is quickest.
+        The new connection may be the same host again, or another host that pretends to be it. So
+        the connected one, `rival`, is asked for a sign of life. It may take as long as any host may
+        be silent, because a busy host must not lose its place to a pretender. If it does not
+        answer, `candidate` replaces it.
+
+        If both are alive, the first one stays. There is one exception: when rows of other hosts
+        show that `candidate` was here before, it replaces `rival`. Otherwise, after the controller
+        has started anew, a pretender that connects first would keep the real host out.
         """
         old, new = rival.channel, candidate.channel
         assert new is not None
-        alive = old is not None and old is not new and self._lives(old)
+        alive = old is not None and old is not new and self._is_alive(old)
         if not alive or self._was_here_before(candidate, rival):
             if old is not None and alive:
                 text, shared = identity.refusal(rival, candidate, old.address, new.address)
@@ -331,13 +335,13 @@ class ConnectionApp(OSKenApp):
             new, f"{candidate.name} {new.address}", text, f"another host has the same {shared}"
         )
 
-    def _lives(self, channel: Channel) -> bool:
-        """Whether a host gives a sign of life, as long as any may be silent: it answers, or says
-        anything else.
+    def _is_alive(self, channel: Channel) -> bool:
+        """Whether anything is received from a host within the time that any host may be silent.
 
-        Asked in turns: while this machine is held up, time passes for nobody, and an answer may
-        wait behind what others say, when its own thread has long heard it. That it owes too many
-        answers to be asked says nothing of its life.
+        The wait is made of many short ones. So the host loses no time while this machine is held
+        up. A handler may take in the answer late, but the reading thread notes at once that
+        something was received. A host with too many open requests cannot be asked; that does not
+        make it dead.
         """
         asked_s = time.monotonic()
         answer = channel.barrier()
@@ -356,9 +360,9 @@ class ConnectionApp(OSKenApp):
         return False
 
     def _give_up_claims(self, rival: Member, macs: frozenset[str]) -> None:
-        """A host that lost a contest keeps what is its own alone:
+        """Take the addresses `macs` from a host that lost a contest, and disconnect it.
 
-        its other NICs, as its peers know them.
+        Its other NICs stay, as its peers know them.
         """
         with self.cluster.lock:
             if self.cluster.members.get(rival.name) is not rival:
@@ -366,7 +370,7 @@ class ConnectionApp(OSKenApp):
             self._left(rival)
             if rival.mac.lower() in macs:
                 self.cluster.forget(
-                    rival, f"{rival.name} is forgotten: its address is another host's"
+                    rival, f"{rival.name} is forgotten: its address belongs to another host"
                 )
                 return
             for number in [
@@ -376,9 +380,9 @@ class ConnectionApp(OSKenApp):
                 self.cluster.wiring.remove_nic((rival.name, number))
 
     def _was_here_before(self, candidate: Member, rival: Member) -> bool:
-        """Whether other hosts' rows know the candidate and not its rival.
+        """Whether rows of other hosts were made for the candidate, and none for its rival.
 
-        Waits a moment for one that can be asked.
+        Waits up to _PROOF_S until the rows of at least one other host have been read.
         """
         contested = identity.claims(candidate) & identity.claims(rival)
         for _ in range(round(_PROOF_S / _POLL_S)):
@@ -399,30 +403,31 @@ class ConnectionApp(OSKenApp):
         return False
 
     def _admit(self, candidate: Member) -> None:
+        """Let a host in, unless another one has an address of it."""
         cluster = self.cluster
         with cluster.lock:
             channel = candidate.channel
             assert channel is not None
             if channel.closed:
                 return
-            taken = self._taken(candidate)
-            if taken is not None:
+            conflict = self._address_conflict(candidate)
+            if conflict is not None:
                 self._turn_away(
                     channel,
                     f"{candidate.name} {channel.address}",
-                    taken,
+                    conflict,
                     "another host has its address",
                 )
                 return
-            known = cluster.members.get(candidate.name)
+            former = cluster.members.get(candidate.name)
             channel.admitted()
-            if known is not None and (known.dpid, known.mac) == (candidate.dpid, candidate.mac):
-                candidate.accepts_wire = known.accepts_wire
-                if candidate.helper_runs and known.helper_runs:
-                    candidate.silence = known.silence
+            if former is not None and (former.dpid, former.mac) == (candidate.dpid, candidate.mac):
+                candidate.accepts_wire = former.accepts_wire
+                if candidate.helper_runs and former.helper_runs:
+                    candidate.silence = former.silence
             cluster.members[candidate.name] = candidate
             cluster.refusals.clear(f"{candidate.name} {channel.address}")
-            for number in set(known.ports if known else {}) - set(candidate.ports):
+            for number in set(former.ports if former else {}) - set(candidate.ports):
                 cluster.wiring.remove_nic((candidate.name, number))
             cluster.helpers_to_greet.add(candidate.name)
             cluster.note(
@@ -447,9 +452,9 @@ class ConnectionApp(OSKenApp):
         )
 
     def _tick(self) -> None:
-        """Without something sent, a lost connection is not noticed.
+        """Send each host an echo request, and give up those that were silent or mute for too long.
 
-        Without an answer it is given up.
+        A lost connection is noticed only when something is sent.
         """
         with self.cluster.lock:
             channels = [
@@ -459,7 +464,7 @@ class ConnectionApp(OSKenApp):
             ]
         now_s = time.monotonic()
         if now_s - self._ticked_s > 2 * _TICK_S:
-            # this machine was held up: what hosts said meanwhile may not have been read yet
+            # This machine was held up: what hosts sent meanwhile may not have been read yet.
             self._listening_s = now_s
         self._ticked_s = now_s
         for channel in channels:
@@ -476,10 +481,10 @@ class ConnectionApp(OSKenApp):
 
 
 def _datapath(serial: str) -> tuple[str, int]:
-    """(datapath, hash algorithm for select groups) from the serial number that `host-up` set, e.g.
-    `system/1`.
+    """(datapath, hash algorithm for select groups) from a switch's serial number.
 
-    The symmetric L4 hash is for kernels only: netdev's leaves UDP ports out.
+    `host-up` sets it, to `system/1` for example; ("", 0) for any other text. The symmetric L4 hash,
+    1, is only used with the kernel's datapath: netdev's leaves out UDP ports.
     """
     datapath, _, best = serial.rstrip("\0").partition("/")
     if datapath not in ("system", "netdev"):
@@ -488,17 +493,17 @@ def _datapath(serial: str) -> tuple[str, int]:
 
 
 def _is_tap(port: Port) -> bool:
-    """It is the helper's, or would be if Open vSwitch had given it the number that was asked for:
+    """Whether a port is a helper's TAP, by its number or its name, and so never a NIC.
 
-    never a NIC.
+    Open vSwitch may have given it another number than `host-up` asked for.
     """
     return port.number in (PLAIN_PORT, WIRE_PORT) or port.name in ("ri2n-plain", "ri2n-wire")
 
 
 def _port(raw: Any) -> Port | None:
-    """A NIC or a TAP of the bridge.
+    """A NIC or a TAP of the bridge; None for other ports.
 
-    None for LOCAL and reserved ports, guests', and numbers too high to be used.
+    Those are LOCAL, reserved ports, ports of guests, and ports whose number is too high.
     """
     if raw.port_no > MAX_NIC_PORT or raw.port_no == 0:
         if MAX_NIC_PORT < raw.port_no <= 0xFFFF and raw.port_no not in GUEST_PORTS:
@@ -512,5 +517,5 @@ def _port(raw: Any) -> Port | None:
             speed_bps = int(prop.curr_speed) * 1000
     up = not raw.state & ofp.OFPPS_LINK_DOWN and not raw.config & ofp.OFPPC_PORT_DOWN
     return Port(
-        raw.port_no, identity.printable(raw.name, _NIC_NAME), str(raw.hw_addr), up, speed_bps
+        raw.port_no, identity.printable(raw.name, _MAX_NIC_NAME), str(raw.hw_addr), up, speed_bps
     )

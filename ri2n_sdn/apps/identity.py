@@ -1,7 +1,4 @@
-"""Who a connected switch is:
-
-its name and addresses, whether they can be a host's, and whose they were before.
-"""
+"""Which host a connected switch is: its name and addresses, and whether they can be a host's."""
 
 from __future__ import annotations
 
@@ -24,37 +21,38 @@ __all__ = [
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}\Z")
 _SHOWN = 64
+_OTHER_MAC = "give one of the two another MAC address and run host-up there"
 
 
 def name_fault(name: str) -> str | None:
-    """Why a name cannot be a host's, and what helps; None when it can."""
+    """Why a name cannot be a host's, and what to do; None when it can."""
     if _NAME.match(name):
         return None
-    return f"its name {name[:_SHOWN]!a} is not one: give it another with host-up --name"
+    return f"its name {name[:_SHOWN]!a} is not valid: choose another with host-up --name"
 
 
 def certificate_fault(name: str, names: Collection[str] | None) -> str | None:
-    """Why a host's certificate is not its own; None when it is, or none was asked for (`names`
-    None).
+    """Why a host's certificate is not its own; None when it is.
 
-    A certificate speaks for a host when one of its names is the host's, with or without a domain
-    behind it.
+    It is the host's own when one of its `names` is the host's name, with or without a domain behind
+    it. `names` is None when certificates are not checked; then there is no fault.
     """
     if names is None or any(
-        name.lower() in (each.lower(), each.lower().partition(".")[0]) for each in names
+        name.lower() in (certified.lower(), certified.lower().partition(".")[0])
+        for certified in names
     ):
         return None
     return (
         "its certificate is for "
-        f"{', '.join(printable(each, _SHOWN) for each in sorted(names)[:4]) or 'nobody'}"
+        f"{', '.join(printable(certified, _SHOWN) for certified in sorted(names)[:4]) or 'nobody'}"
     )
 
 
 def own_fault(member: Member) -> str | None:
-    """What makes a host's own addresses unusable, and what helps; None when they are in order.
+    """Why a host's own addresses cannot be used, and what to do; None when they can.
 
-    Rows tell NICs apart by their addresses, and the host from its NICs; a stock bridge has the
-    address of one of them.
+    Rows distinguish NICs, and the host from its NICs, by their addresses, so all must differ. A
+    bridge that `host-up` did not make has the address of one of its NICs.
     """
     seen: dict[str, str] = {}
     for label, mac in [
@@ -65,8 +63,8 @@ def own_fault(member: Member) -> str | None:
             return f"{label} has the MAC address {mac}, which no NIC may have: run host-up there"
         if mac in seen:
             return (
-                f"{seen[mac]} and {label} have one MAC address, {mac}: give one another and run "
-                "host-up there"
+                f"{seen[mac]} and {label} have one MAC address, {mac}: give one of them another "
+                "and run host-up there"
             )
         seen[mac] = label
     return None
@@ -78,31 +76,31 @@ def claims(member: Member) -> frozenset[str]:
 
 
 def was_here(member: Member, contested: Collection[str], others: Iterable[Member]) -> bool:
-    """Whether rows of other hosts, made by an earlier controller or this one, show that these
-    addresses are `member`'s.
+    """Whether rows of other hosts show that `contested` addresses belong to `member`.
 
-    Rows restore a host's own address on frames with its NIC's, so each binds the two. Of the NICs,
-    those with a contested address count, or all when none is (two hosts of one name). What a host
-    says of itself is no proof.
+    Other hosts have rows that restore a host's own address on frames with its NIC's address, so
+    each such row ties the two. An earlier controller may have made them, or this one. Only NICs
+    with a contested address count, or all NICs when none is contested (two hosts of one name). What
+    a host says about itself is no proof.
     """
     nics = [port for port in member.ports.values() if port.mac.lower() in contested] or [
         *member.ports.values()
     ]
     cookies = [other.installed.cookies.keys() for other in others if other.installed is not None]
-    return any(restoring_cookies(member.mac, nic.mac) & known for nic in nics for known in cookies)
+    return any(restoring_cookies(member.mac, nic.mac) & held for nic in nics for held in cookies)
 
 
 def refusal(candidate: Member, rival: Member, new: str, old: str) -> tuple[str, str]:
-    """What is said of a host that another one's identity keeps out, and what the two share."""
-    shared, cure = "datapath ID", "give one of the two another MAC address and run host-up there"
+    """(text of a refusal, what both share) for a host with an identity that another host has.
+
+    `new` and `old` are the addresses from which the candidate and the rival connect.
+    """
+    shared, cure = "datapath ID", _OTHER_MAC
     both = sorted(claims(candidate) & claims(rival))
     if rival.name == candidate.name:
-        shared, cure = "name", "give one of the two another with host-up --name"
+        shared, cure = "name", "give one of the two another name with host-up --name"
     elif both:
-        shared, cure = (
-            f"MAC address {', '.join(both)}",
-            "give one of the two another and run host-up there",
-        )
+        shared = f"MAC address {', '.join(both)}"
     return (
         f"{candidate.name} at {new} refused: {rival.name} at {old} has the same {shared}: {cure}",
         shared,

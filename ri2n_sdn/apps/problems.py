@@ -1,7 +1,4 @@
-"""What `ri2n status` says is wrong:
-
-hosts that are away or refused, NICs and cables that fail, helpers that stand.
-"""
+"""The problems that `ri2n status` shows: of hosts, NICs, cables, helpers and the controller."""
 
 from __future__ import annotations
 
@@ -16,13 +13,14 @@ from ri2n_sdn.weights.losses import Loss
 
 __all__ = ["problems_of"]
 
-_SHOWN = 20  # of one kind; the number of all that follow is told
+# So many problems of one kind are shown; for the others, their number.
+_MAX_SHOWN = 20
 
 _CHECK_CABLE = "check its cable and its switch port"
 
 
 def problems_of(cluster: Cluster) -> list[Problem]:
-    """The worst first; `cluster.lock` is held."""
+    """All problems, the worst first. The caller holds `cluster.lock`."""
     fabric = cluster.fabric()
     return worst_first(
         [
@@ -59,12 +57,12 @@ def _of_controller(cluster: Cluster) -> Iterator[Problem]:
 
 
 def _refusals(cluster: Cluster) -> Iterator[Problem]:
-    """Hosts that were refused and still try; each text says why, and how that is cured."""
-    still = cluster.refusals.texts()
-    for text in still[-_SHOWN:]:
+    """Hosts that were refused and still try. Each text says why, and what to do."""
+    texts = cluster.refusals.texts()
+    for text in texts[-_MAX_SHOWN:]:
         yield Problem("bad", text)
-    if len(still) > _SHOWN:
-        yield Problem("bad", f"{len(still) - _SHOWN} more hosts were refused", "see the log")
+    if len(texts) > _MAX_SHOWN:
+        yield Problem("bad", f"{len(texts) - _MAX_SHOWN} more hosts were refused", "see the log")
 
 
 def _of_member(cluster: Cluster, member: Member) -> Iterator[Problem]:
@@ -77,8 +75,8 @@ def _of_member(cluster: Cluster, member: Member) -> Iterator[Problem]:
     elif mute_s > MUTE_S:
         yield Problem(
             "bad",
-            f"{name} has not answered for {mute_s:.1f} s: nobody waits for it",
-            "is its ovs-vswitchd busy or hung?",
+            f"{name} has not answered for {mute_s:.1f} s: the others go on without it",
+            "check whether its ovs-vswitchd is busy or hangs",
         )
     elif cluster.config.stripes(name) and member.taps:
         yield from _of_helper(member)
@@ -86,35 +84,35 @@ def _of_member(cluster: Cluster, member: Member) -> Iterator[Problem]:
         yield Problem(
             "bad",
             f"{name}: its tables are emptied again and again",
-            "does somebody else change them?",
+            "find out who else changes them",
         )
     if member.repairs > 1:
         yield Problem(
             "bad",
             f"{name}: somebody else changes its rows again and again",
-            "is there another controller?",
+            "check whether another controller runs",
         )
 
 
 def _of_helper(member: Member) -> Iterator[Problem]:
-    """Without its helper a host's traffic goes by flows."""
+    """Problems of a helper. While it cannot be used, its host's traffic goes by flows."""
     name = member.name
     if not member.has_taps:
         yield Problem(
             "warning",
-            f"{name}: its helper cannot be used: its ports have other numbers",
+            f"{name}: its helper cannot be used: the ports of its TAPs have wrong numbers",
             "run host-up there",
         )
     elif not member.helper_runs:
         yield Problem(
-            "warning", f"{name}: its helper does not run", "systemctl start ri2n-reorder there"
+            "warning", f"{name}: its helper does not run", "run systemctl start ri2n-reorder there"
         )
     elif member.silence.silent:
         quiet_s = time.monotonic() - member.silence.last_s
-        said = (
+        text = (
             f"{name}'s helper has reported nothing for {quiet_s:.0f} s: its traffic goes by flows"
         )
-        yield Problem("warning", said, "if it hangs, systemctl restart ri2n-reorder there")
+        yield Problem("warning", text, "if it hangs, run systemctl restart ri2n-reorder there")
 
 
 def _missing(cluster: Cluster) -> Iterator[Problem]:
@@ -126,13 +124,13 @@ def _missing(cluster: Cluster) -> Iterator[Problem]:
 
 
 def _of_nics(host: Host) -> Iterator[Problem]:
-    """NICs that do not work; of a host that is away nobody knows."""
+    """NICs of a connected host that do not work. For a host that is away, nobody knows."""
     dead = [nic for nic in host.nics if not (nic.sends and nic.receives)]
     if dead and len(dead) == len(host.nics):
         yield Problem(
             "bad",
             f"{host.name}: none of its NICs works, so its peers cannot reach it",
-            "see each of them",
+            "see the problem of each NIC",
         )
     for nic in dead:
         if not nic.up:
@@ -142,13 +140,13 @@ def _of_nics(host: Host) -> Iterator[Problem]:
         elif nic.rx_alive:
             how = ": nothing that it sends arrives"
         else:
-            how = ": nothing arrives at it, nor what it sends"
+            how = ": nothing arrives at it, and nothing that it sends arrives"
         yield Problem("warning", f"{host.name}:{nic.name}{how}", _CHECK_CABLE)
 
 
 def _losses(cluster: Cluster) -> Iterator[Problem]:
-    """A cable that loses every twentieth packet slows each TCP connection over it to a crawl."""
-    advice = "check cables, plugs, switch ports and duplex there, and that no CPU is too busy"
+    """Links that lose packets. A loss of 5% makes each TCP connection over the link very slow."""
+    advice = "check cables, plugs, switch ports and duplex there, and whether a CPU is too busy"
     for loss in cluster.measured.losses.losses:
         yield Problem("bad", _lost(cluster, loss), advice)
 
@@ -161,10 +159,7 @@ def _lost(cluster: Cluster, loss: Loss) -> str:
 
 
 def _place(cluster: Cluster, link: str) -> str:
-    """A directed link in words:
-
-    `A:2>`, `>A:2`, or one between switches, which has a name of its own.
-    """
+    """A link in words, from its name: `A:2>`, `>A:2`, or another name for one between switches."""
     host, _, number = link.strip(">").rpartition(":")
     if (
         host not in cluster.members
@@ -179,11 +174,11 @@ def _place(cluster: Cluster, link: str) -> str:
 def _pairs_apart(fabric: Fabric) -> Iterator[Problem]:
     apart = fabric.unconnected_pairs()
     advice = "plug a NIC of each into one switch"
-    for a, b in apart[:_SHOWN]:
+    for a, b in apart[:_MAX_SHOWN]:
         yield Problem("bad", f"{a} and {b} have no common network", advice)
-    if len(apart) > _SHOWN:
+    if len(apart) > _MAX_SHOWN:
         yield Problem(
-            "bad", f"{len(apart) - _SHOWN} more pairs of hosts have no common network", advice
+            "bad", f"{len(apart) - _MAX_SHOWN} more pairs of hosts have no common network", advice
         )
 
 
@@ -200,11 +195,13 @@ def _lonely(fabric: Fabric) -> Iterator[Problem]:
 def _floods(cluster: Cluster) -> Iterator[Problem]:
     for nic in cluster.wiring.flooded(time.monotonic()):
         text = (
-            f"{cluster.nic_label(nic)} is flooded with probes of somebody else: whether it "
-            "works is not known"
+            f"{cluster.nic_label(nic)} is flooded with probes of another sender, so the controller "
+            "does not know whether it works"
         )
         yield Problem(
-            "warning", text, "find who sends EtherType 0x88b5 there, another controller for example"
+            "warning",
+            text,
+            "find out who sends frames of EtherType 0x88b5 there, perhaps another controller",
         )
 
 
@@ -212,7 +209,9 @@ def _of_fat_tree(cluster: Cluster, fabric: Fabric) -> Iterator[Problem]:
     if cluster.fat_tree is None:
         return
     for text in cluster.fat_tree.liveness.faults:
-        yield Problem("warning", text, "check that cable or switch; traffic goes by other VLANs")
+        yield Problem(
+            "warning", text, "check that cable or switch; meanwhile, traffic goes by other VLANs"
+        )
     base = cluster.fat_tree.trees.vlans[0]
     for network in cluster.fat_tree.networks:
         for nic in fabric.networks.get(network, ()):
@@ -221,11 +220,11 @@ def _of_fat_tree(cluster: Cluster, fabric: Fabric) -> Iterator[Problem]:
                     f"{nic.host}:{nic.name} has no switch in cluster.yaml: it uses VLAN {base} "
                     "alone"
                 )
-                yield Problem("warning", text, "name its switch there")
+                yield Problem("warning", text, "add its switch there")
 
 
 def _shared_macs(cluster: Cluster) -> Iterator[Problem]:
-    """MAC addresses of several hosts: what is sent to one of them arrives at another."""
+    """MAC addresses that several hosts have: frames for one of them may arrive at another."""
     owners: dict[str, dict[str, list[str]]] = {}
     for name, member in cluster.members.items():
         own = [
@@ -238,15 +237,18 @@ def _shared_macs(cluster: Cluster) -> Iterator[Problem]:
     for mac, of_host in owners.items():
         if len(of_host) > 1:
             labels = " and ".join(label for labels in of_host.values() for label in labels)
-            advice = "give all but one another and run host-up there"
+            advice = "give all but one of them another address and run host-up there"
             yield Problem("bad", f"{labels} have one MAC address, {mac}", advice)
 
 
 def _contradictions(cluster: Cluster, fabric: Fabric) -> Iterator[Problem]:
-    """Wiring that is other than declared:
+    """Wiring that differs from cluster.yaml.
 
-    two declared networks that are one, or one that is several.
+    Probes found one network where cluster.yaml declares two, or several where it declares one. The
+    declared network with the fewest NICs is taken for the wrong one, and so is the part with the
+    fewest NICs.
     """
+    # NICs' labels by network as probes found it and by declared network, and the other way round.
     declared_of: dict[str, dict[str, list[str]]] = {}
     learned_of: dict[str, dict[str, list[str]]] = {}
     for network, nics in fabric.networks.items():
@@ -256,20 +258,20 @@ def _contradictions(cluster: Cluster, fabric: Fabric) -> Iterator[Problem]:
                 label = f"{nic.host}:{nic.name}"
                 declared_of.setdefault(network, {}).setdefault(declared, []).append(label)
                 learned_of.setdefault(declared, {}).setdefault(network, []).append(label)
-    for network, found in sorted(declared_of.items()):
-        if len(found) > 1:
-            odd = min(found.items(), key=lambda item: len(item[1]))
-            others = ", ".join(sorted(set(found) - {odd[0]}))
+    for network, labels_of in sorted(declared_of.items()):
+        if len(labels_of) > 1:
+            odd, labels = min(labels_of.items(), key=lambda item: len(item[1]))
+            others = ", ".join(sorted(set(labels_of) - {odd}))
             text = (
-                f"{', '.join(odd[1])} declared on {odd[0]}, found on {network} with NICs of "
+                f"{', '.join(labels)}: declared on {odd}, but found on {network} with NICs of "
                 f"{others}"
             )
             yield Problem(
-                "bad", text, "plug the cable in where cluster.yaml says, or mend cluster.yaml"
+                "bad", text, "plug the cable in where cluster.yaml says, or correct cluster.yaml"
             )
     for declared, parts in sorted(learned_of.items()):
         if len(parts) > 1:
             odd_part = min(parts.values(), key=len)
             yield Problem(
-                "bad", f"{', '.join(odd_part)} cut off from the rest of {declared}", _CHECK_CABLE
+                "bad", f"{', '.join(odd_part)}: cut off from the rest of {declared}", _CHECK_CABLE
             )

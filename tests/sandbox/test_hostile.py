@@ -244,7 +244,7 @@ def test_a_nic_with_anothers_mac_is_refused(sandbox: Sandbox, switch: FakeSwitch
 def test_odd_names(sandbox: Sandbox, switch: FakeSwitch, name: str) -> None:
     before = len(sandbox.log())
     switch.answer(dpid=0x82, name=name, mac="02:00:09:00:03:01", nics=["02:00:09:00:03:02"])
-    known = "host-0000000000000082 connected" if not name else "is not one"
+    known = "host-0000000000000082 connected" if not name else "is not valid"
     wait_until(lambda: known in sandbox.log()[before:], lambda: f"log: {sandbox.log()[before:]}")
     assert "\x1b" not in sandbox.log()
 

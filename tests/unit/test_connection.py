@@ -316,7 +316,7 @@ def test_a_host_that_owes_too_many_answers_is_not_gone(
     monkeypatch.setattr(line, "barrier", lambda: full)
     if heard:
         line.datapath.heard_s = clock.now_s + 0.1
-    assert app._lives(cast(Channel, line)) == lives
+    assert app._is_alive(cast(Channel, line)) == lives
 
 
 HANDLERS = ("state_changed", "replied", "echoed", "refused", "port_changed")

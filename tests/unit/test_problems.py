@@ -135,17 +135,17 @@ REFUSED = [
     (
         stranger("A"),
         "A at 192.0.2.9 refused: A at 192.0.2.1 has the same name",
-        "give one of the two another with host-up --name",
+        "give one of the two another name with host-up --name",
     ),
     (
         stranger("Z", mac=host_mac("B")),
         f"Z at 192.0.2.9 refused: B at 192.0.2.1 has the same MAC address {host_mac('B')}",
-        "give one of the two another and run host-up there",
+        "give one of the two another MAC address and run host-up there",
     ),
     (
         stranger("Q", nic="04:00:00:00:41:02"),
         "Q at 192.0.2.9 refused: A at 192.0.2.1 has the same MAC address 04:00:00:00:41:02",
-        "give one of the two another and run host-up there",
+        "give one of the two another MAC address and run host-up there",
     ),
     (
         stranger("D", dpid=ord("B")),
@@ -226,7 +226,7 @@ def test_an_impossible_name_is_refused_with_what_to_do(app: ConnectionApp) -> No
     (warning,) = problem_texts(app.cluster)
     assert (
         warning
-        == "192.0.2.1: refused, its name 'two words' is not one: give it another with host-up "
+        == "192.0.2.1: refused, its name 'two words' is not valid: choose another with host-up "
         "--name"
     )
 
@@ -238,7 +238,7 @@ def test_status_shows_what_is_wrong_first(tmp_path: Path) -> None:
         member.ports[1].rx_bps, member.ports[1].tx_bps = 3e6, 5e6
     text = shown(answer_of(cluster, tmp_path))
     assert text.startswith(
-        "bad: A and B have one MAC address, 06:00:00:00:41:00: give all but one another"
+        "bad: A and B have one MAC address, 06:00:00:00:41:00: give all but one of them another"
     )
     (row,) = (line for line in text.splitlines() if "A " in line and "eth0" in line)
     assert row.index("5.0 Mbit/s") < row.index("3.0 Mbit/s"), "sending, then receiving"
@@ -336,7 +336,10 @@ def test_nics_that_do_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
     assert problem_texts(cluster) == said
     alive["B", 1] = (False, False)
     cluster.topology_changed()
-    assert problem_texts(cluster)[2] == "B:eth0: nothing arrives at it, nor what it sends"
+    assert (
+        problem_texts(cluster)[2]
+        == "B:eth0: nothing arrives at it, and nothing that it sends arrives"
+    )
     cluster.members["B"].channel = None  # who is away may be in order again
     cluster.topology_changed()
     assert problem_texts(cluster) == ["B is not connected", "A:eth0 has no link"]
@@ -399,7 +402,7 @@ def test_nics_and_hosts_that_reach_nobody() -> None:
         ({}, []),
         ({101: True, 102: True}, []),
         ({101: True, 102: False}, ["A: its helper does not run"]),
-        ({101: True}, ["A: its helper cannot be used: its ports have other numbers"]),
+        ({101: True}, ["A: its helper cannot be used: the ports of its TAPs have wrong numbers"]),
     ],
 )
 def test_a_helper_that_is_of_no_use(taps: dict[int, bool], warning: list[str]) -> None:
@@ -423,10 +426,10 @@ def test_wiring_that_is_not_as_declared() -> None:
     )
     assert problem_texts(declared(right, right)) == []
     assert problem_texts(declared(wrong, right)) == [
-        "A:eth0 declared on y, found on n1 with NICs of x",
-        "A:eth1 declared on x, found on n2 with NICs of y",
-        "A:eth1 cut off from the rest of x",
-        "A:eth0 cut off from the rest of y",
+        "A:eth0: declared on y, but found on n1 with NICs of x",
+        "A:eth1: declared on x, but found on n2 with NICs of y",
+        "A:eth1: cut off from the rest of x",
+        "A:eth0: cut off from the rest of y",
     ]
 
 
