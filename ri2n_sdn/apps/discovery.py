@@ -1,6 +1,4 @@
-"""The discovery app: sends the probes that discovery.wiring asks for, and tells it which
-arrived.
-"""
+"""The discovery app: sends the probes that discovery.wiring asks for, and reports which arrived."""
 
 from __future__ import annotations
 
@@ -24,12 +22,14 @@ __all__ = ["DiscoveryApp"]
 
 _LOG = logging.getLogger("ri2n.discovery")
 _TICK_S = 0.025
+# A turn whose probes are older than this is counted.
 _LAG_S = 0.1
+# The lag is the median age of the last so many probes.
 _LAG_PROBES = 32
 
 
 class DiscoveryApp(OSKenApp):
-    """Drives `cluster.wiring`."""
+    """One thread drives `cluster.wiring`. Handlers take in packet-ins and echo replies."""
 
     OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
     cluster: Cluster
@@ -49,16 +49,16 @@ class DiscoveryApp(OSKenApp):
         channel: Channel | None = message.datapath.ri2n_channel
         cluster = self.cluster
         cluster.counters["packet_ins"] += 1
-        came_by = message.match.get("in_port")
+        in_port = message.match.get("in_port")
         if channel is not None:
             channel.heard_s = now_s
-        if came_by is None or not self._is_members(channel):
+        if in_port is None or not self._is_members(channel):
             cluster.counters["dropped_packet_in_of_stranger"] += 1
             return
-        if came_by == WIRE_PORT:
+        if in_port == WIRE_PORT:
             take_report(cluster, message.datapath.id, bytes(message.data), now_s)
             return
-        if came_by == LOCAL:
+        if in_port == LOCAL:
             take_syn_ack(cluster, message.datapath.id, bytes(message.data))
             return
         frame = bytes(message.data)
@@ -70,21 +70,21 @@ class DiscoveryApp(OSKenApp):
         except ValueError as error:
             cluster.counters[f"dropped_{error}"] += 1
             with cluster.lock:
-                where = next(
+                receiver = next(
                     (
                         name
-                        for name, of in cluster.members.items()
-                        if of.dpid == message.datapath.id
+                        for name, member in cluster.members.items()
+                        if member.dpid == message.datapath.id
                     ),
                     None,
                 )
-                if where is not None:
-                    cluster.wiring.strange((where, int(came_by)), now_s)
+                if receiver is not None:
+                    cluster.wiring.strange((receiver, int(in_port)), now_s)
             return
         with cluster.lock:
             if probe.kind == ProbeKind.LEARNING:
                 if cluster.vlan_check is not None:
-                    cluster.vlan_check.arrived(message.datapath.id, int(came_by), probe)
+                    cluster.vlan_check.arrived(message.datapath.id, int(in_port), probe)
                 return
             names = {member.dpid: member.name for member in cluster.members.values()}
             receiver = names.get(message.datapath.id)
@@ -92,7 +92,7 @@ class DiscoveryApp(OSKenApp):
             if receiver is None or sender is None:
                 cluster.counters["dropped_probe_of_stranger"] += 1
                 return
-            ends = ((sender, probe.port), (receiver, int(came_by)))
+            ends = ((sender, probe.port), (receiver, int(in_port)))
             if probe.kind == ProbeKind.TREE:
                 if cluster.fat_tree is not None:
                     cluster.fat_tree.heard(*ends, probe.vlan, now_s)
@@ -103,20 +103,21 @@ class DiscoveryApp(OSKenApp):
             self._publish()
 
     def _is_members(self, channel: Channel | None) -> bool:
-        """Whether it is the connection of a host that was let in:
+        """Whether a connection is that of a host that was let in.
 
-        a stranger may claim any datapath ID.
+        The datapath ID does not show it, since a stranger may claim any.
         """
         with self.cluster.lock:
             return channel is not None and any(
-                each.channel is channel for each in self.cluster.members.values()
+                member.channel is channel for member in self.cluster.members.values()
             )
 
     @handler(ofp_event.EventOFPEchoReply, MAIN_DISPATCHER)
     def echoed(self, ev: Any) -> None:
-        """An answer to an echo request that was sent after probes.
+        """Note when the echo request was sent that a host has now answered.
 
-        Here, so that it waits behind reports of probes.
+        Echo requests are sent after probes. This handler belongs to the same app as that of
+        packet-ins, so an answer waits behind the probes that the host reported before it.
         """
         channel: Channel | None = ev.msg.datapath.ri2n_channel
         data = bytes(ev.msg.data or b"")
@@ -129,8 +130,8 @@ class DiscoveryApp(OSKenApp):
         cluster = self.cluster
         now_s = time.monotonic()
         with cluster.lock:
-            # How far this machine is behind with reading probes. Most of them must be old, so that
-            # nobody can feign that by repeating a few.
+            # The lag is how late this machine is in reading probes. It is the median of their ages,
+            # so that nobody can feign a lag by repeating a few old probes.
             cluster.wiring.lag_s = median(self._ages_s) if self._ages_s else 0.0
             cluster.counters["discovery_lags"] += cluster.wiring.lag_s > _LAG_S
             probes = cluster.wiring.tick(now_s, self._answered_s)
@@ -148,6 +149,7 @@ class DiscoveryApp(OSKenApp):
         cluster.wake.stop.wait(_TICK_S)
 
     def _publish(self) -> None:
+        """Tell the operator and the other apps what the wiring has found out."""
         wiring = self.cluster.wiring
         for text in wiring.events:
             self.cluster.note(text)

@@ -1,7 +1,4 @@
-"""The controller's local interface:
-
-one JSON object per line in and out of a unix socket (for the CLI).
-"""
+"""The controller's local interface: JSON requests and answers, one per line, on a unix socket."""
 
 from __future__ import annotations
 
@@ -33,15 +30,16 @@ from ri2n_sdn.pipeline.plan import pair_group_id
 __all__ = ["LocalApi"]
 
 _LOG = logging.getLogger("ri2n.api")
-_MAX_REQUEST = 1 << 22
+_MAX_REQUEST_BYTES = 1 << 22
 _IDLE_S = 60.0
 
 
 class LocalApi:
     """Serves a cluster on a unix socket that only its owner may use.
 
-    For `reload`, `check` raises what is wrong with what a new start would read, and `start_anew` is
-    called once the asker has his answer.
+    `check` and `start_anew` are for the operation `reload`. `check` raises BadInput or NotAvailable
+    when a file that a new start reads is wrong. `start_anew` is called after the answer was sent.
+    Raises NotAvailable when the socket cannot be made.
     """
 
     def __init__(
@@ -63,13 +61,13 @@ class LocalApi:
                 leases = local_vlans.Leases()
                 try:
                     with contextlib.suppress(OSError):
-                        while line := self.rfile.readline(_MAX_REQUEST):
+                        while line := self.rfile.readline(_MAX_REQUEST_BYTES):
                             answer = api.answer(line, leases)
                             self.wfile.write(json.dumps(answer).encode() + b"\n")
                             if answer.get("starts_anew"):
                                 start_anew()
-                            # One that holds a table is there for as long as what it was given for
-                            # runs.
+                            # A connection with a table stays open as long as the program that
+                            # uses the table runs.
                             self.connection.settimeout(
                                 None if leases.held(api._cluster) else _IDLE_S
                             )
@@ -90,14 +88,15 @@ class LocalApi:
         threading.Thread(target=self._server.serve_forever, name="api", daemon=True).start()
 
     def close(self) -> None:
+        """Stop serving and remove the socket."""
         self._server.shutdown()
         self._server.server_close()
         self._cluster.socket_path.unlink(missing_ok=True)
 
     def answer(self, line: bytes, leases: local_vlans.Leases | None = None) -> dict[str, Any]:
-        """The reply to one request; a wrong one gets `{"ok": false, "error": one line}`.
+        """The answer to one request: `{"ok": true, ...}` or `{"ok": false, "error": one line}`.
 
-        `leases` are the tables of this connection.
+        `leases` are the path tables that this connection holds.
         """
         held = leases if leases is not None else local_vlans.Leases()
         operations: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -116,7 +115,7 @@ class LocalApi:
                 raise BadInput(f"op: must be one of {', '.join(operations)}")
             return {"ok": True, **operations[request["op"]](request)}
         except (BadInput, NotAvailable) as error:
-            # It may repeat what was asked, which may hold anything.
+            # The text may repeat parts of the request, which may hold any character.
             return {
                 "ok": False,
                 "error": "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(error)),
@@ -128,9 +127,9 @@ class LocalApi:
             return {"ok": False, "error": f"internal error: {type(error).__name__}"}
 
     def _status(self, request: dict[str, Any]) -> dict[str, Any]:
-        """All that is known; `"pairs":
+        """All that is known. A request with `"pairs": false` gets no pairs.
 
-        false` leaves out the pairs, which are the square of the hosts.
+        Their number is the square of the number of hosts.
         """
         with_pairs = request.get("pairs", True)
         if not isinstance(with_pairs, bool):
@@ -180,9 +179,9 @@ class LocalApi:
             }
 
     def _host(self, name: str, fabric: Fabric) -> dict[str, Any]:
-        """What is known of a host; while it is away, what changes by itself is None."""
+        """What is known about a host. Values that may change while it is away are None then."""
         member = self._cluster.members[name]
-        here = member.channel is not None
+        connected = member.channel is not None
         nics = []
         for nic in fabric.hosts[name].nics:
             port = member.ports[nic.port]
@@ -193,10 +192,10 @@ class LocalApi:
                     "mac": nic.mac,
                     "network": nic.network,
                     "speed_bps": nic.rate_bps,
-                    "up": nic.up if here else None,
-                    "alive": nic.sends and nic.receives if here else None,
-                    "tx_bps": port.tx_bps if here else None,
-                    "rx_bps": port.rx_bps if here else None,
+                    "up": nic.up if connected else None,
+                    "alive": nic.sends and nic.receives if connected else None,
+                    "tx_bps": port.tx_bps if connected else None,
+                    "rx_bps": port.rx_bps if connected else None,
                 }
             )
         return {
@@ -204,7 +203,7 @@ class LocalApi:
             "dpid": f"{member.dpid:016x}",
             "mac": member.mac,
             "address": member.channel.address if member.channel is not None else None,
-            "connected": here,
+            "connected": connected,
             "ovs": member.ovs,
             "datapath": member.datapath or None,
             "helper": self._helper(name, fabric),
@@ -212,16 +211,16 @@ class LocalApi:
         }
 
     def _helper(self, name: str, fabric: Fabric) -> dict[str, Any] | None:
-        """A host's helper; None when it has none, or must not use it."""
+        """The state of a host's helper; None when it has none, or must not use it."""
         host = fabric.hosts[name]
         if not (host.helper and host.may_stripe):
             return None
-        said = self._cluster.measured.reports.get(name, Reported())
-        age_s = time.monotonic() - said.heard_s
+        reported = self._cluster.measured.reports.get(name, Reported())
+        age_s = time.monotonic() - reported.heard_s
         return {
             "running": host.helper_up,
-            "report_age_s": age_s if said.heard_s and age_s <= STALE_S else None,
-            "running_s": said.running_s if said.heard_s else None,
+            "report_age_s": age_s if reported.heard_s and age_s <= STALE_S else None,
+            "running_s": reported.running_s if reported.heard_s else None,
         }
 
     def _paths(self, sender: str, receiver: str, fabric: Fabric) -> list[dict[str, Any]]:
@@ -253,14 +252,14 @@ class LocalApi:
         return result
 
     def _reported(self, sender: str, peer_mac: str, number: int | None) -> dict[str, Any] | None:
-        """What a helper said of a link within the last seconds, None when nothing.
+        """What a helper has reported of a helper link in the last seconds; None when nothing.
 
-        Frames since it began.
+        Numbers of frames are since the link began.
         """
-        said = self._cluster.measured.reports.get(sender)
+        reported = self._cluster.measured.reports.get(sender)
         entry = (
-            said.link(peer_mac, number, time.monotonic())
-            if said is not None and number is not None
+            reported.link(peer_mac, number, time.monotonic())
+            if reported is not None and number is not None
             else None
         )
         if entry is None:
@@ -312,9 +311,9 @@ class LocalApi:
 
 
 def _claim(path: Path) -> None:
-    """Remove a dead controller's socket; refuse a live one's, and any other file.
+    """Remove the socket that an ended controller left.
 
-    Raises NotAvailable.
+    Raises NotAvailable when another controller listens there, or when the file is no socket.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():

@@ -1,6 +1,6 @@
-"""`explain` of the local interface:
+"""The operation `explain` of the local interface: why a pair or a flow takes which path.
 
-one request about a pair or a flow, one answer that only needs printing.
+The answer has the sentences that the command prints.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ _KEYS = {"protocol", "sport", "dport", "src_ip", "dst_ip", "hash", "datapath"}
 
 @dataclass(frozen=True)
 class _Question:
-    """What a request says of a flow; addresses None: those from which the hosts connect."""
+    """The flow that a request asks about.
+
+    An address of None stands for that from which the host connects.
+    """
 
     protocol: int
     sport: int
@@ -43,12 +46,12 @@ def explain(
     request: dict[str, Any],
     paths: Callable[[str, str, Fabric], list[dict[str, Any]]],
 ) -> dict[str, Any]:
-    """The answer to a request with `src` and `dst`, host names, and `flow`, if it is about one.
-    `why` says it in words.
+    """The answer to a request about a pair, or about one of its flows. Its `why` is for people.
 
-    `flow` has `protocol` and, where they matter, `sport`, `dport`, `src_ip`, `dst_ip`, `hash` and
-    `datapath`. `paths` describes those of a pair. Raises BadInput, and NotAvailable when an address
-    or a row must be known and is not.
+    The request has the names of two hosts, `src` and `dst`, and may have a `flow`. That has
+    `protocol` and, where they matter, `sport`, `dport`, `src_ip`, `dst_ip`, `hash` and `datapath`.
+    `paths` describes the paths of a pair. Raises BadInput for a wrong request, and NotAvailable
+    when an address or a row is needed and not known.
     """
     source, target = str(request.get("src")), str(request.get("dst"))
     question = _question(request["flow"]) if request.get("flow") is not None else None
@@ -71,7 +74,7 @@ def explain(
             striped = fabric.striped(source, target)
             document |= {
                 "striped": striped,
-                "by_flows": [asdict(each) for each in fabric.by_flows] if striped else [],
+                "by_flows": [asdict(traffic) for traffic in fabric.by_flows] if striped else [],
                 "services": {
                     host: list(fabric.placement[host])
                     for host in (source, target)
@@ -93,7 +96,7 @@ def explain(
 
 
 def _pair(cluster: Cluster, fabric: Fabric, source: str, target: str) -> Pair:
-    """What is known of it (cluster.lock is held)."""
+    """What is known about a pair (cluster.lock is held)."""
     if target not in fabric.hosts:
         return Pair(fabric, source, target)
     slots = slots_in_force(cluster, source, target) if fabric.paths(source, target) else ()
@@ -102,14 +105,17 @@ def _pair(cluster: Cluster, fabric: Fabric, source: str, target: str) -> Pair:
     for path in fabric.paths(source, target):
         decided = rates.get(path.key, PathRates()).share
         share[path.key] = slots.count(path.key) / max(1, len(slots)) if decided is None else decided
-    own = (source, target) in cluster.pair_slots
-    return Pair(fabric, source, target, slots, own, cluster.loop.strategy_name, share)
+    has_own_table = (source, target) in cluster.pair_slots
+    return Pair(fabric, source, target, slots, has_own_table, cluster.loop.strategy_name, share)
 
 
 def _flow(
     cluster: Cluster, source: str, target: str, question: _Question
 ) -> tuple[Flow, str | None]:
-    """The flow, and the datapath of its sender if that is known."""
+    """(the flow, the datapath of its sender or None when that is not known).
+
+    Raises NotAvailable when an address is not known.
+    """
     with cluster.lock:
         channels = {name: cluster.members[name].channel for name in (source, target)}
         datapath = question.datapath or cluster.members[source].datapath or None
@@ -146,9 +152,7 @@ def _told(verdict: Verdict) -> dict[str, Any]:
 
 
 def _placed(pair: Pair, row: Row | None) -> dict[str, Any] | None:
-    """The row of a placed connection; NICs are None when its path is no longer one of the
-    pair's.
-    """
+    """The row of a placed connection. NICs are None when the pair no longer has its path."""
     if row is None:
         return None
     path = next((path for path in pair.paths if path.key == row.path), None)
@@ -162,19 +166,19 @@ def _placed(pair: Pair, row: Row | None) -> dict[str, Any] | None:
 
 
 def _question(asked: object) -> _Question:
-    """What a request asks of a flow. Raises BadInput."""
+    """The flow of a request, checked. Raises BadInput."""
     if not isinstance(asked, dict) or not {"protocol"} <= set(asked) <= _KEYS:
         raise BadInput(
             f"flow: must have protocol, and may have {', '.join(sorted(_KEYS - {'protocol'}))}"
         )
-    for key, most in (("protocol", 255), ("sport", 65535), ("dport", 65535)):
-        if type(asked.get(key, 0)) is not int or not 0 <= asked.get(key, 0) <= most:
-            raise BadInput(f"flow.{key}: must be 0 to {most}")
+    for key, maximum in (("protocol", 255), ("sport", 65535), ("dport", 65535)):
+        if type(asked.get(key, 0)) is not int or not 0 <= asked.get(key, 0) <= maximum:
+            raise BadInput(f"flow.{key}: must be 0 to {maximum}")
     addresses = [
         None if asked.get(key) is None else _address(key, asked[key])
         for key in ("src_ip", "dst_ip")
     ]
-    if None not in addresses and len({ip_address(str(each)).version for each in addresses}) > 1:
+    if None not in addresses and len({ip_address(str(text)).version for text in addresses}) > 1:
         raise BadInput(f"flow: {addresses[0]} and {addresses[1]}: one is IPv4, the other IPv6")
     build, datapath = asked.get("hash", "portable"), asked.get("datapath")
     if build not in get_args(HashBuild):
@@ -186,7 +190,7 @@ def _question(asked: object) -> _Question:
 
 
 def _address(key: str, value: object) -> str:
-    """As Open vSwitch's rows have it."""
+    """An IP address as Open vSwitch's rows write it. Raises BadInput."""
     try:
         return str(ip_address(str(value)))
     except ValueError as error:

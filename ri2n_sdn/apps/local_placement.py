@@ -1,10 +1,9 @@
-"""The row by which a placed connection's packets go, read from its sender."""
+"""Reads from a host the row that decides the path of a placed connection's packets."""
 
 from __future__ import annotations
 
-from concurrent.futures import (
-    TimeoutError as FutureTimeoutError,
-)  # another than the built-in one before Python 3.11
+# Before Python 3.11 this is another class than the built-in TimeoutError.
+from concurrent.futures import TimeoutError as FutureTimeoutError
 
 from ri2n_sdn.apps.channel import Refused
 from ri2n_sdn.apps.cluster import Cluster
@@ -19,10 +18,9 @@ _ANSWER_S = 2.0
 
 
 def deciding(cluster: Cluster, source: str, target: str, flow: Flow) -> Row | None:
-    """Which row of `source` decides for a TCP connection to `target`; None when there is no such
-    row.
+    """The row of `source` that decides for a TCP connection to `target`; None when there is none.
 
-    Raises NotAvailable when the host does not answer, or when either host is gone.
+    Raises NotAvailable when `source` does not answer, or when either host is gone.
     """
     with cluster.lock:
         hosts = cluster.fabric().hosts

@@ -1,7 +1,4 @@
-"""Operations of the local interface on VLANs:
-
-tables that programs ask for, and the check of the switches.
-"""
+"""Operations of the local interface on VLANs: programs' path tables, traffic, and the check."""
 
 from __future__ import annotations
 
@@ -19,30 +16,29 @@ _MAX_OWNER = 64
 
 
 class Leases:
-    """The tables that go when one connection ends, however it ends:
+    """The path tables that one connection holds: they end when the connection ends.
 
-    those that nobody has set anew since.
+    A table that another connection has set since is no longer held by this one.
     """
 
     def held(self, cluster: Cluster) -> list[str]:
-        """Their owners."""
+        """The owners of the tables that are held."""
         with cluster.lock:
             leased = {} if cluster.fat_tree is None else cluster.fat_tree.leased
             return [owner for owner, holder in leased.items() if holder is self]
 
     def end(self, cluster: Cluster) -> None:
-        """The connection has ended."""
+        """Clear the tables, because the connection has ended."""
         with cluster.lock:
             for owner in self.held(cluster):
                 _clear(cluster, owner)
 
 
 def set_table(cluster: Cluster, request: dict[str, Any], leases: Leases) -> dict[str, Any]:
-    """Set the table `pairs` ([sender, receiver, VLAN], ...) of `owner`, or clear it when there are
-    none.
+    """Set the path table of the request's `owner`, or clear it when `pairs` is empty.
 
-    With `lease` it goes when the connection ends. BadInput names what is wrong; nothing is changed
-    then.
+    `pairs` is a list of [sender, receiver, VLAN ID]. With `lease`, the table ends when the
+    connection ends. Raises BadInput, and then changes nothing, when the request is wrong.
     """
     owner, rows, lease = request.get("owner"), request.get("pairs"), request.get("lease", False)
     if not isinstance(owner, str) or not 0 < len(owner) <= _MAX_OWNER or not owner.isprintable():
@@ -52,7 +48,7 @@ def set_table(cluster: Cluster, request: dict[str, Any], leases: Leases) -> dict
     with cluster.lock:
         tree = _tree(cluster)
         table: dict[PairKey, int] = {}
-        known = cluster.fabric().hosts
+        hosts = cluster.fabric().hosts
         for row in rows:
             if (
                 not isinstance(row, list)
@@ -62,7 +58,7 @@ def set_table(cluster: Cluster, request: dict[str, Any], leases: Leases) -> dict
                 raise BadInput("pairs: must be a list of [sender, receiver, VLAN ID]")
             sender, receiver, vlan = row
             for name in (sender, receiver):
-                if name not in known:
+                if name not in hosts:
                     raise BadInput(f"pairs: no host {name}")
             if (sender, receiver) in table or sender == receiver:
                 raise BadInput(f"pairs: {sender} {receiver} is there twice, or is no pair")
@@ -83,7 +79,7 @@ def set_table(cluster: Cluster, request: dict[str, Any], leases: Leases) -> dict
 
 
 def traffic(cluster: Cluster) -> dict[str, Any]:
-    """What each pair sent since the controller began, as it knows it now."""
+    """The bytes that each pair has sent since the controller began, as last counted."""
     with cluster.lock:
         rows = [
             [sender, receiver, count]
@@ -98,16 +94,16 @@ def traffic(cluster: Cluster) -> dict[str, Any]:
 
 
 def check(cluster: Cluster) -> dict[str, Any]:
-    """What is wrong with switches, cables and VLANs."""
-    found, sent = check_vlans(cluster)
-    return {"findings": found, "probes": sent}
+    """Check switches, cables and VLANs, and return what is wrong."""
+    findings, n_probes = check_vlans(cluster)
+    return {"findings": findings, "probes": n_probes}
 
 
 def _clear(cluster: Cluster, owner: str) -> None:
     tree = _tree(cluster)
     tree.leased.pop(owner, None)
     if tree.clear_table(owner):
-        cluster.note(f"{owner} gives its path table back")
+        cluster.note(f"{owner}'s path table has ended")
         cluster.topology_changed()
 
 

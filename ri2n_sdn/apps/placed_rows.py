@@ -1,7 +1,4 @@
-"""The messages about rows of placed connections (Table.PLACED):
-
-added, deleted, asked for, read back; one's path.
-"""
+"""The messages that add, delete and read the rows of placed connections (Table.PLACED)."""
 
 from __future__ import annotations
 
@@ -39,14 +36,15 @@ __all__ = [
     "read_placed",
 ]
 
-_PRIORITY = 20  # above rows that were learned from a peer
+# Higher than the priority of rows that were learned from a peer.
+_PRIORITY = 20
 _BASIC, _STATISTICS, _DURATION, _PACKETS = 0x8000, 0x8002, 0, 4
 _APPLY, _SET_FIELD, _REG1 = 4, 25, struct.pack("!HBB", 1, 1 << 1, 4)
 _ETH_DST, _IPV4_SRC, _IPV4_DST, _TCP_SRC, _TCP_DST, _IPV6_SRC, _IPV6_DST = 3, 11, 12, 13, 14, 26, 27
 
 
 def add_placed(datapath: Any, connection: Connection, path: PathKey) -> Any:
-    """An OFPFlowMod that places a connection on a path, in a row that ends by itself."""
+    """An OFPFlowMod that places a connection on a path. The row ends by itself when idle."""
     return parser.OFPFlowMod(
         datapath,
         cookie=cookie_of(path),
@@ -98,9 +96,7 @@ def placed_request(channel: Channel) -> Any:
 
 
 def deciding_request(channel: Channel, connection: Connection) -> Any:
-    """A request for the rows, placed or learned, that a switch has for what it sends of one
-    connection.
-    """
+    """A request for the rows, placed or learned, that a switch has for one connection's packets."""
     return parser.OFPFlowDescStatsRequest(
         channel.datapath,
         0,
@@ -114,9 +110,9 @@ def deciding_request(channel: Channel, connection: Connection) -> Any:
 
 
 def deciding_row(body: bytes) -> tuple[bool, PathKey] | None:
-    """Of the rows in the reply, the one that decides: was it placed, and its path.
+    """(whether it was placed, path) of the row in the reply that decides; None without rows.
 
-    ValueError when malformed.
+    It is the row of the highest priority. Raises ValueError when the reply is malformed.
     """
     rows = []
     for entry in split_entries(body, 32):
@@ -129,7 +125,7 @@ def deciding_row(body: bytes) -> tuple[bool, PathKey] | None:
 
 
 def _registers(entry: bytes) -> Iterator[int]:
-    """What a row puts into reg1."""
+    """The values that a row writes into reg1."""
     offset = 24
     for _ in ("match", "statistics"):
         if offset + 4 > len(entry):
@@ -143,7 +139,7 @@ def _registers(entry: bytes) -> Iterator[int]:
 
 
 def _typed(raw: bytes, least: int) -> Iterator[tuple[int, bytes]]:
-    """(type, whole) of each of a list of instructions or actions."""
+    """(type, bytes of the whole item) of each item in a list of instructions or actions."""
     offset = 0
     while offset < len(raw):
         if offset + least > len(raw):
@@ -156,9 +152,9 @@ def _typed(raw: bytes, least: int) -> Iterator[tuple[int, bytes]]:
 
 
 def read_placed(body: bytes) -> list[PlacedRow]:
-    """The rows in an OFPMP_FLOW_DESC reply; those that are no connection's are left out.
+    """The rows in an OFPMP_FLOW_DESC reply that match one connection; others are left out.
 
-    ValueError when malformed.
+    Raises ValueError when the reply is malformed.
     """
     result = []
     for entry in split_entries(body, 32):
@@ -170,28 +166,28 @@ def read_placed(body: bytes) -> list[PlacedRow]:
         if length < 4 or begin + length > len(entry):
             raise ValueError("flow description: statistics are longer than their entry")
         connection = _connection(_fields(entry[28 : 24 + match_length], _BASIC))
-        said = _fields(entry[begin + 4 : begin + length], _STATISTICS)
+        statistics = _fields(entry[begin + 4 : begin + length], _STATISTICS)
         if connection is not None:
-            seconds = int.from_bytes(said.get(_DURATION, b"")[:4], "big")
-            packets = int.from_bytes(said.get(_PACKETS, b""), "big")
+            seconds = int.from_bytes(statistics.get(_DURATION, b"")[:4], "big")
+            packets = int.from_bytes(statistics.get(_PACKETS, b""), "big")
             result.append(PlacedRow(connection, path_of_cookie(cookie), float(seconds), packets))
     return result
 
 
 def _fields(raw: bytes, oxm_class: int) -> dict[int, bytes]:
-    """The fields of one class, by their number.
+    """The bytes of all fields of one class, by their number.
 
-    Masks are left in their values, which exact matches have none of.
+    A masked field has its mask behind its value; the rows of placed connections have none.
     """
-    found, offset = {}, 0
+    fields, offset = {}, 0
     while offset + 4 <= len(raw):
-        of_class, field, size = struct.unpack_from("!HBB", raw, offset)
+        field_class, field, size = struct.unpack_from("!HBB", raw, offset)
         if offset + 4 + size > len(raw):
             raise ValueError("flow description: a field is longer than its list")
-        if of_class == oxm_class:
-            found[field >> 1] = raw[offset + 4 : offset + 4 + size]
+        if field_class == oxm_class:
+            fields[field >> 1] = raw[offset + 4 : offset + 4 + size]
         offset += 4 + size
-    return found
+    return fields
 
 
 def _connection(match: dict[int, bytes]) -> Connection | None:

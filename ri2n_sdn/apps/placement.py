@@ -1,6 +1,6 @@
-"""The placement app:
+"""The placement app: gives each new connection of a configured service the NIC with the fewest.
 
-gives each new connection of a configured service the NIC with the fewest (pipeline.placement).
+`pipeline.placement` chooses the path.
 """
 
 from __future__ import annotations
@@ -31,16 +31,18 @@ __all__ = ["PlacementApp", "take_syn_ack"]
 _LOG = logging.getLogger("ri2n.placement")
 _WAIT_S = 1.0
 _ANSWER_S = 1.0
+# The rows of a host are read again when they were read longer ago than this.
 _FRESH_S = 0.25
-_MAX_ASKED = 256  # by one host, between two turns
+# So many new connections of one host can wait for a turn.
+_MAX_WAITING = 256
 
 
 class PlacementApp(OSKenApp):
-    """One thread, which has nothing to do until a connection of such a service begins.
+    """One thread, which has nothing to do until a connection of a configured service begins.
 
-    What is placed is known from the switches' rows: they are read again, at most every `_FRESH_S`,
-    when something is to be placed. So nothing has to be restored when a controller starts, or
-    counted when a connection ends.
+    The switches' rows tell which connections are placed. They are read again, at most every
+    `_FRESH_S`, when a connection is to be placed. So nothing must be restored when a controller
+    starts, and nothing must be counted when a connection ends.
     """
 
     OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
@@ -49,6 +51,7 @@ class PlacementApp(OSKenApp):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._placed: dict[str, dict[Connection, PathKey]] = {}
+        # The connection by which, and the time when, a host's rows were read last.
         self._read: dict[str, tuple[Channel, float]] = {}
 
     def start(self) -> None:
@@ -83,14 +86,15 @@ class PlacementApp(OSKenApp):
                     self._place(fabric, member, channel, asked[member.dpid], load)
 
     def _read_rows(self, servers: dict[str, Channel], asking: set[str], now_s: float) -> None:
-        """Read what hosts have placed:
+        """Read the rows of placed connections of some hosts.
 
-        those that ask, unless just done, and those of which nothing is known yet.
+        These are the hosts that ask for a place, unless they were just read, and the hosts that
+        have not been read since they connected.
         """
         requests: dict[str, tuple[Channel, Future[list[Any]]]] = {}
         for name, channel in servers.items():
-            of, read_s = self._read.get(name, (None, 0.0))
-            if of is not channel or (name in asking and now_s - read_s > _FRESH_S):
+            read_by, read_s = self._read.get(name, (None, 0.0))
+            if read_by is not channel or (name in asking and now_s - read_s > _FRESH_S):
                 requests[name] = channel, channel.request(placed_request(channel))
         deadline_s = time.monotonic() + _ANSWER_S
         for name, (channel, future) in requests.items():
@@ -100,9 +104,10 @@ class PlacementApp(OSKenApp):
                 placed = {
                     row.connection: row.path for row in rows if not self._given_up(channel, row)
                 }
-            except Exception as error:  # whatever it says, it is this host that says it
+            except Exception as error:
+                # Whatever a reply holds, it is this host's fault alone.
                 _LOG.warning(
-                    "%s: cannot read its connections: %s",
+                    "%s: its placed connections cannot be read: %s",
                     name,
                     printable(str(error) or type(error).__name__),
                 )
@@ -111,13 +116,14 @@ class PlacementApp(OSKenApp):
             self._placed[name] = placed
 
     def _given_up(self, channel: Channel, row: PlacedRow) -> bool:
-        """Take the row away of a connection that never came about."""
+        """Delete the row of a connection that was never established; returns whether it was."""
         if row.half_open:
             channel.send(delete_placed(channel.datapath, row.connection))
             self.cluster.counters["connections_half_open"] += 1
         return row.half_open
 
     def _load(self, fabric: Fabric) -> Load:
+        """How many placed connections each NIC has."""
         names = {host.mac: name for name, host in fabric.hosts.items()}
         load = Load()
         for server, placed in self._placed.items():
@@ -128,22 +134,23 @@ class PlacementApp(OSKenApp):
     def _place(
         self, fabric: Fabric, member: Member, channel: Channel, frames: deque[bytes], load: Load
     ) -> None:
-        """Place the connections that `frames` answer (cluster.lock is held).
+        """Place the connections that a host accepts with `frames` (cluster.lock is held).
 
-        One that has its place keeps it.
+        A connection that has a place keeps it.
         """
         counters, fat_tree = self.cluster.counters, self.cluster.fat_tree
         names = {host.mac: name for name, host in fabric.hosts.items()}
         placed = self._placed[member.name]
         for frame in frames:
-            found = read_syn_ack(frame)
-            client = names.get(found[0].target_mac) if found is not None else None
-            if found is None or found[1] != member.mac or client is None or client == member.name:
+            answer = read_syn_ack(frame)
+            client = names.get(answer[0].target_mac) if answer is not None else None
+            if answer is None or answer[1] != member.mac or client is None or client == member.name:
                 counters["connections_not_placed_stranger"] += 1
                 continue
-            connection = found[0]
+            connection = answer[0]
             if connection in placed:
-                # The answer again; or the same ports again, whose row may be about to end.
+                # This is the same answer again, or a new connection with the same ports, whose row
+                # may be about to end.
                 channel.send(add_placed(channel.datapath, connection, placed[connection]))
                 continue
             if len(placed) >= MAX_CONNECTIONS:
@@ -163,9 +170,9 @@ class PlacementApp(OSKenApp):
 
 
 def take_syn_ack(cluster: Cluster, dpid: int, frame: bytes) -> None:
-    """Keep a server's answer to a request for a connection for the app.
+    """Keep a server's SYN-ACK for the app's next turn.
 
-    Too many at once are not placed.
+    Of more than 256 that wait, the oldest are not placed.
     """
     with cluster.lock:
         if not cluster.config.placement or all(
@@ -173,8 +180,8 @@ def take_syn_ack(cluster: Cluster, dpid: int, frame: bytes) -> None:
         ):
             cluster.counters["connections_not_placed_stranger"] += 1
             return
-        waiting = cluster.syn_acks.setdefault(dpid, deque(maxlen=_MAX_ASKED))
-        if len(waiting) == _MAX_ASKED:
+        waiting = cluster.syn_acks.setdefault(dpid, deque(maxlen=_MAX_WAITING))
+        if len(waiting) == _MAX_WAITING:
             cluster.counters["connections_not_placed_too_many"] += 1
         waiting.append(frame)
     cluster.wake.placement.set()

@@ -1,7 +1,4 @@
-"""Probe frames:
-
-by them the controller learns which NICs share a network and which ways through switches work.
-"""
+"""Probe frames: they show which NICs share a network and which paths through switches work."""
 
 from __future__ import annotations
 
@@ -20,11 +17,12 @@ __all__ = ["Probe", "ProbeCodec", "ProbeKind"]
 
 
 class ProbeKind(IntEnum):
-    """What a probe asks: from NIC to NIC on one switch, from a network's beacon to all, from NIC to
-    NIC in one VLAN.
+    """What a probe is for.
 
-    LEARNING is a step of discovery.vlan_check's test of how a switch learns: its numbers stand for
-    test and step.
+    RING goes from NIC to NIC of one network. FLOODED goes from a network's beacon to all NICs. TREE
+    goes from NIC to NIC in one VLAN. LEARNING is a step of a test of how a switch learns
+    addresses (discovery.vlan_check); it carries the numbers of the test and the step in the places
+    of datapath ID and port.
     """
 
     RING = 0
@@ -35,10 +33,7 @@ class ProbeKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A probe that came in:
-
-    the switch and port that sent it, and the VLAN that it was sent and came in with.
-    """
+    """A received probe: which switch's port sent it, and in which VLAN it was sent and received."""
 
     kind: ProbeKind
     dpid: int
@@ -47,14 +42,16 @@ class Probe:
 
 
 class ProbeCodec:
-    """Probe frames, signed with a key of this run, so that nobody else's frame changes what is
-    known of the wiring.
+    """Encodes and decodes probe frames, which are signed with a key of this run.
+
+    So nobody else's frame can change what is known about the wiring.
     """
 
     MULTICAST = "03:00:00:52:49:32"
     MAX_AGE_S = 2.0
     MAX_LAG_S = 10.0
-    _HEAD = struct.Struct("!4sBBHQIQ")  # magic, version, kind, VLAN, dpid, port, time in ns
+    # Magic, version, kind, VLAN ID, datapath ID, port, time in ns.
+    _HEAD = struct.Struct("!4sBBHQIQ")
     _MAGIC, _VERSION, _TAG = b"RI2P", 2, 16
 
     def __init__(self, key: bytes | None = None) -> None:
@@ -70,8 +67,9 @@ class ProbeCodec:
         now_s: float,
         vlan: int = UNTAGGED,
     ) -> bytes:
-        """A frame from NIC (dpid, port), to `target_mac` or flooded (None), with a tag unless
-        `vlan` is UNTAGGED.
+        """A frame from the NIC (dpid, port) to `target_mac`; None stands for the probes' multicast.
+
+        It is sent at `now_s`, on the monotonic clock, and has a tag unless `vlan` is UNTAGGED.
         """
         ethernet = (
             mac_bytes(target_mac or self.MULTICAST)
@@ -82,20 +80,20 @@ class ProbeCodec:
         return tagged(ethernet + body + self._tag(body), vlan)
 
     def age_s(self, frame: bytes, now_s: float) -> float | None:
-        """How long ago one of our own probes was sent; None when it is not one."""
+        """How many seconds ago a probe of this run was sent; None when the frame is not one."""
         body, tag, _ = self._parts(frame)
         if len(tag) < self._TAG or not hmac.compare_digest(tag, self._tag(body)):
             return None
         return now_s - float(self._HEAD.unpack(body)[6]) / 1e9
 
     def decode(self, frame: bytes, now_s: float, lag_s: float = 0.0) -> Probe:
-        """The probe in a frame; raises ValueError with the name of a drop counter.
+        """The probe in a frame. Raises ValueError with the name of a drop counter.
 
-        `lag_s` is how far this machine is behind with reading probes: they may be older by that, up
-        to `MAX_LAG_S`. If it dropped what it comes to late, it would have them all sent again, and
-        come to those later still.
+        `lag_s` is how late this machine is in reading probes. They may be older by that time, up to
+        `MAX_LAG_S`. If late probes were dropped, all of them would be sent again, and this machine
+        would be even later in reading them.
         """
-        body, tag, came_with = self._parts(frame)
+        body, tag, received_vlan = self._parts(frame)
         if len(tag) < self._TAG:
             raise ValueError("probe_truncated")
         magic, version, kind, vlan, dpid, port, sent_ns = self._HEAD.unpack(body)
@@ -105,7 +103,7 @@ class ProbeCodec:
             raise ValueError("probe_forged")
         if not 0 <= now_s - sent_ns / 1e9 <= self.MAX_AGE_S + min(lag_s, self.MAX_LAG_S):
             raise ValueError("probe_old")
-        if came_with != vlan:
+        if received_vlan != vlan:
             raise ValueError("probe_in_another_vlan")
         return Probe(ProbeKind(kind), dpid, port, vlan)
 

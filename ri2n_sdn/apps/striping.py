@@ -1,7 +1,4 @@
-"""The striping app:
-
-tells every helper its host's NICs and the links to each peer, and takes in what helpers report.
-"""
+"""The striping app: tells each helper its NICs and links, and takes in the helpers' reports."""
 
 from __future__ import annotations
 
@@ -22,107 +19,115 @@ from ri2n_sdn.pipeline.helper_frames import HelperLink, Mode
 from ri2n_sdn.pipeline.helper_texts import even_parts, links_to, nearly_equal, nics_of
 from ri2n_sdn.pipeline.layout import HELPER_VLAN, WIRE_PORT
 
-__all__ = ["StripingApp", "Told", "take_report"]
+__all__ = ["ControlFrames", "StripingApp", "take_report"]
 
 _LOG = logging.getLogger("ri2n.striping")
 _TURN_S = 0.1
-_LATE_S = 1.0  # between two turns: then it is this controller that was late, with what it says, too
-# a helper that began anew unseen (its TAPs were back before the kernel had told) waits for no
-# longer
+# If more time passes between two turns, this controller was held up, and what helpers report may be
+# late for that reason.
+_LATE_S = 1.0
+# Each frame is repeated after this time. The kernel may not tell that a helper started anew, when
+# its TAPs are back quickly; that helper waits no longer than this for its links.
 _REPEAT_S = 1.0
-_FRAMES_PER_S = 2000.0  # of repeats, to all helpers together
-_BURST = 32  # frames to one helper in a turn: its TAP's queue is short
+# All helpers together get so many repeated frames a second.
+_FRAMES_PER_S = 2000.0
+# One helper gets so many frames in a turn, because its TAP's queue is short.
+_BURST = 32
 _FAREWELLS = 3
 _THIS_HOST = ""
 
 
 @dataclass
-class _Text:
-    """One control frame:
+class _ControlFrame:
+    """One control frame: its content, its bytes, and when it is sent next.
 
-    what it says, how it is encoded, when it is sent next, and how often (None: always).
+    `repeats_left` is how often it is still sent; None means for ever.
     """
 
-    says: Hashable
+    content: Hashable
     frame: bytes
     due_s: float = 0.0
-    left: int | None = None
+    repeats_left: int | None = None
 
 
 @dataclass
-class Told:
-    """What one helper was told: by the peer's MAC address, or "" for what is about its own host.
+class ControlFrames:
+    """The control frames for one helper, by the peer's MAC address; "" is its own host's.
 
-    Frames keep their generation until they say something new.
+    A frame keeps its generation until its content changes.
     """
 
-    texts: dict[str, _Text] = field(default_factory=dict)
+    by_mac: dict[str, _ControlFrame] = field(default_factory=dict)
     compared_s: float = -1e9
-    """When it was last looked whether the helper reports peers that it should not have."""
-    floor: int = 0
-    """What the helper believed before, if that is newer than all of this controller:
+    """When the peers that the helper reports were last compared with those that it should have."""
+    min_generation: int = 0
+    """The newest generation that the helper knows, if another controller's clock was ahead.
 
-    it refuses what is older.
+    The helper refuses frames of an older generation.
     """
 
-    def say(self, about: str, says: Hashable, encode: Callable[[], bytes]) -> None:
-        """Say something about a peer from now on; nothing happens when it is what was said
-        before.
-        """
-        old = self.texts.get(about)
-        if old is None or old.says != says:
-            self.texts[about] = _Text(says, encode())
+    def set(self, mac: str, content: Hashable, encode: Callable[[], bytes]) -> None:
+        """Send a frame about a peer from now on. Nothing changes when its content is the same."""
+        old = self.by_mac.get(mac)
+        if old is None or old.content != content:
+            self.by_mac[mac] = _ControlFrame(content, encode())
 
-    def part(self, mac: str, generation: int) -> None:
-        """Say a few times that a peer is gone."""
-        old = self.texts.get(mac)
-        if old is None or old.left is None:
-            self.texts[mac] = _Text("gone", helper_frames.gone(generation, mac), left=_FAREWELLS)
+    def set_gone(self, mac: str, generation: int) -> None:
+        """Send a few times that a peer is gone, then nothing more about it."""
+        old = self.by_mac.get(mac)
+        if old is None or old.repeats_left is None:
+            self.by_mac[mac] = _ControlFrame(
+                "gone", helper_frames.gone(generation, mac), repeats_left=_FAREWELLS
+            )
 
     def links(self, mac: str) -> tuple[bool, tuple[HelperLink, ...]] | None:
-        """What was last said of a peer: whether to stripe, and the links."""
-        old = self.texts.get(mac)
-        if old is None or not isinstance(old.says, tuple):
+        """(whether to stripe, helper links) as the helper was last told them for a peer."""
+        old = self.by_mac.get(mac)
+        if old is None or not isinstance(old.content, tuple):
             return None
-        stripe, links = old.says
+        stripe, links = old.content
         return stripe, links
 
     def repeat_all(self) -> None:
-        """The helper may have heard nothing of it yet."""
-        for text in self.texts.values():
-            text.due_s = 0.0
+        """Make all frames due at once, because the helper may not have received any of them."""
+        for control in self.by_mac.values():
+            control.due_s = 0.0
 
     def due(self, now_s: float, repeat_s: float) -> list[bytes]:
-        """Frames to send now, the most urgent ones first; what is about the own host before all."""
+        """The frames to send now, at most _BURST, those that are due longest first.
+
+        Of frames that are due at the same time, the own host's is the first. Each is due again
+        after `repeat_s`.
+        """
         order = sorted(
-            (text.due_s, about != _THIS_HOST, about) for about, text in self.texts.items()
+            (control.due_s, mac != _THIS_HOST, mac) for mac, control in self.by_mac.items()
         )
         frames = []
-        for due_s, _, about in order[:_BURST]:
+        for due_s, _, mac in order[:_BURST]:
             if due_s > now_s:
                 break
-            text = self.texts[about]
-            frames.append(text.frame)
-            text.due_s = now_s + repeat_s
-            if text.left is not None:
-                text.left -= 1
-                if not text.left:
-                    del self.texts[about]
+            control = self.by_mac[mac]
+            frames.append(control.frame)
+            control.due_s = now_s + repeat_s
+            if control.repeats_left is not None:
+                control.repeats_left -= 1
+                if not control.repeats_left:
+                    del self.by_mac[mac]
         return frames
 
 
 class StripingApp(OSKenApp):
-    """One thread, which sends by packet-out to the helpers' wire ports."""
+    """One thread, which sends control frames to the helpers' wire ports by packet-out."""
 
     OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
     cluster: Cluster
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._told: dict[str, Told] = {}
+        self._frames_of: dict[str, ControlFrames] = {}
         self._planned: tuple[Fabric, str] | None = None
         self._decided: set[PairKey] = set()
-        self._parts: dict[str, float] = {}
+        self._even_parts: dict[str, float] = {}
         self._generation = 0
         self._listened_s = -math.inf
 
@@ -135,8 +140,8 @@ class StripingApp(OSKenApp):
         cluster.wake.striping.wait(_TURN_S)
         cluster.wake.striping.clear()
         with cluster.lock:
-            # One that is silent is spoken to as well: a helper has nothing to report until it is
-            # told who it is.
+            # A silent helper is told its links, too: a helper reports nothing until it knows its
+            # own host.
             helpers = {
                 name: member
                 for name, member in cluster.members.items()
@@ -146,25 +151,25 @@ class StripingApp(OSKenApp):
             if not cluster.started:
                 return
             fabric = cluster.fabric()
-            for name in [name for name in self._told if name not in helpers]:
-                del self._told[name]
+            for name in [name for name in self._frames_of if name not in helpers]:
+                del self._frames_of[name]
             self._compose(fabric, helpers)
             self._send(helpers)
 
     def _listen(self, helpers: dict[str, Member]) -> None:
-        """Find the helpers that hang, and those that are heard again."""
+        """Find the helpers that have stopped reporting, and those that report again."""
         cluster, now_s = self.cluster, time.monotonic()
         late, self._listened_s = now_s - self._listened_s > _LATE_S, now_s
         for name, member in helpers.items():
-            # One that was told nothing says nothing, and the row that reports come by may not be
-            # there either.
+            # A helper that was told nothing reports nothing, and the bridge may not have the row
+            # that sends its reports to the controller yet.
             if late or not cluster.started or not member.accepts_wire:
                 member.silence.postpone(now_s)
                 continue
             assert member.channel is not None
-            said = cluster.measured.reports.get(name)
+            reported = cluster.measured.reports.get(name)
             if member.silence.judge(
-                said.heard_s if said is not None else -math.inf, member.channel.answered_s
+                reported.heard_s if reported is not None else -math.inf, member.channel.answered_s
             ):
                 hangs = "has stopped reporting: its traffic goes by flows"
                 cluster.note(
@@ -173,14 +178,15 @@ class StripingApp(OSKenApp):
                 cluster.topology_changed()
 
     def _compose(self, fabric: Fabric, helpers: dict[str, Member]) -> None:
-        """Put into words what changed:
+        """Update the control frames of all helpers.
 
-        of all pairs when the fabric did, else of those that carry traffic.
+        Frames about all pairs are compared when the fabric or the strategy has changed, otherwise
+        only those about pairs that carry traffic or did so before.
         """
         cluster = self.cluster
         now_s = time.monotonic()
-        # A controller that starts again must be believed; a clock that is set back meanwhile does
-        # not matter.
+        # The generation is the time, so that helpers accept the frames of a controller that has
+        # started anew. It does not go back when the clock is set back.
         self._generation = max(self._generation, int(time.time()))
         planned = (fabric, cluster.loop.strategy_name)
         everything = (
@@ -199,7 +205,7 @@ class StripingApp(OSKenApp):
         sent = {
             pair: {key: path.tx_bps for key, path in paths.items()} for pair, paths in rates.items()
         }
-        self._parts = even_parts(fabric, sent) if fabric.routing is not None else {}
+        self._even_parts = even_parts(fabric, sent) if fabric.routing is not None else {}
         for name, member in helpers.items():
             with cluster.contain_host_fault(member, "its helper cannot be told its links"):
                 self._compose_for(fabric, name, everything, changed, now_s)
@@ -209,94 +215,98 @@ class StripingApp(OSKenApp):
         self, fabric: Fabric, name: str, everything: bool, changed: set[PairKey], now_s: float
     ) -> None:
         heard = self.cluster.measured.reports.get(name)
-        if heard is not None and heard.generation > max(self._generation, self._floor(name)):
-            # Another controller told it by a clock ahead of ours, or ours was set back: else all is
-            # refused.
+        if heard is not None and heard.generation > max(
+            self._generation, self._min_generation(name)
+        ):
+            # A controller whose clock was ahead of this one's told the helper its links, or this
+            # one's clock was set back. The helper would refuse frames of the older generation.
             ahead_s = heard.generation - self._generation
             self.cluster.note(
-                f"{name}: its helper was told by a clock that went {ahead_s} s ahead of this one's"
+                f"{name}: its helper was told its links by a controller whose clock was {ahead_s} s"
+                " ahead of this one's"
             )
-            self._told[name] = Told(floor=heard.generation)
+            self._frames_of[name] = ControlFrames(min_generation=heard.generation)
             everything = True
-        new = name not in self._told
-        told = self._told.setdefault(name, Told())
+        new = name not in self._frames_of
+        frames = self._frames_of.setdefault(name, ControlFrames())
         if name in self.cluster.helpers_to_greet:
-            told.repeat_all()
+            frames.repeat_all()
         if everything or new:
-            self._tell_host(told, fabric, name)
-        if everything or new or now_s > told.compared_s + _REPEAT_S:
-            told.compared_s = now_s
+            self._tell_host(frames, fabric, name)
+        if everything or new or now_s > frames.compared_s + _REPEAT_S:
+            frames.compared_s = now_s
             peers = [peer for peer in fabric.hosts if peer != name and fabric.links(name, peer)]
-            self._part(told, {fabric.hosts[peer].mac for peer in peers}, name)
+            self._tell_gone(frames, {fabric.hosts[peer].mac for peer in peers}, name)
         else:
             peers = [peer for sender, peer in changed if sender == name and peer in fabric.hosts]
         for peer in peers:
-            self._tell_peer(told, fabric, name, peer)
+            self._tell_peer(frames, fabric, name, peer)
 
-    def _floor(self, name: str) -> int:
-        return self._told[name].floor if name in self._told else 0
+    def _min_generation(self, name: str) -> int:
+        return self._frames_of[name].min_generation if name in self._frames_of else 0
 
-    def _tell_host(self, told: Told, fabric: Fabric, name: str) -> None:
+    def _tell_host(self, frames: ControlFrames, fabric: Fabric, name: str) -> None:
         host, mode = fabric.hosts[name], Mode.of_strategy(self.cluster.loop.strategy_name)
-        nics, age = nics_of(host), max(self._generation, told.floor)
-        told.say(
+        nics, generation = nics_of(host), max(self._generation, frames.min_generation)
+        frames.set(
             _THIS_HOST,
             (host.mac, mode, nics),
-            lambda: helper_frames.this_host(age, host.mac, mode, nics),
+            lambda: helper_frames.this_host(generation, host.mac, mode, nics),
         )
 
-    def _tell_peer(self, told: Told, fabric: Fabric, name: str, peer: str) -> None:
+    def _tell_peer(self, frames: ControlFrames, fabric: Fabric, name: str, peer: str) -> None:
         decided = self.cluster.measured.rates.get((name, peer), {})
         links = links_to(
             fabric,
             name,
             peer,
-            {path: of.share for path, of in decided.items() if of.share is not None},
-            {path: of.rate_bps for path, of in decided.items() if of.rate_bps is not None},
-            self._parts,
+            {path: rates.share for path, rates in decided.items() if rates.share is not None},
+            {path: rates.rate_bps for path, rates in decided.items() if rates.rate_bps is not None},
+            self._even_parts,
         )
         if not links:
             return
-        mac, stripe, age = (
-            fabric.hosts[peer].mac,
-            fabric.striped(name, peer),
-            max(self._generation, told.floor),
-        )
-        before = told.links(mac)
+        mac, stripe = fabric.hosts[peer].mac, fabric.striped(name, peer)
+        generation = max(self._generation, frames.min_generation)
+        before = frames.links(mac)
         if before is None or before[0] != stripe or not nearly_equal(links, before[1]):
-            told.say(mac, (stripe, links), lambda: helper_frames.peer(age, mac, stripe, links))
+            frames.set(
+                mac, (stripe, links), lambda: helper_frames.peer(generation, mac, stripe, links)
+            )
 
-    def _part(self, told: Told, known: set[str], name: str) -> None:
-        """Peers that are gone, among them those that an earlier controller spoke of and the
-        helper still reports.
+    def _tell_gone(self, frames: ControlFrames, peer_macs: set[str], name: str) -> None:
+        """Tell a helper which peers are gone: those that it knows and that are not in `peer_macs`.
+
+        It may know some of them from an earlier controller; its reports show these.
         """
         heard = self.cluster.measured.reports.get(name)
         reported = heard.peers() if heard is not None else set()
-        for mac in (reported | told.texts.keys()) - known - {_THIS_HOST}:
-            told.part(mac, max(self._generation, told.floor))
+        for mac in (reported | frames.by_mac.keys()) - peer_macs - {_THIS_HOST}:
+            frames.set_gone(mac, max(self._generation, frames.min_generation))
 
     def _send(self, helpers: dict[str, Member]) -> None:
         now_s = time.monotonic()
         repeat_s = max(
-            _REPEAT_S, sum(len(told.texts) for told in self._told.values()) / _FRAMES_PER_S
+            _REPEAT_S,
+            sum(len(frames.by_mac) for frames in self._frames_of.values()) / _FRAMES_PER_S,
         )
         for name, member in helpers.items():
             channel = member.channel
             assert channel is not None
-            frames = self._told[name].due(now_s, repeat_s)
+            due = self._frames_of[name].due(now_s, repeat_s)
             channel.send_bytes(
                 b"".join(
                     codec.packet_out(
                         WIRE_PORT, codec.tagged(frame, HELPER_VLAN), channel.next_xid()
                     )
-                    for frame in frames
+                    for frame in due
                 )
             )
-            self.cluster.counters["helper_frames_sent"] += len(frames)
+            self.cluster.counters["helper_frames_sent"] += len(due)
 
 
 def take_report(cluster: Cluster, dpid: int, frame: bytes, now_s: float) -> None:
-    """Keep a helper's report; one that is malformed or speaks of another host costs a counter."""
+    """Keep a helper's report. One that is malformed or from another host is dropped and counted."""
     try:
         report = helper_frames.decode_report(frame)
     except ValueError:

@@ -1,6 +1,7 @@
-"""The telemetry app:
+"""The telemetry app: reads counters every HBSPAN and sends the slot tables that follow from them.
 
-S_ijk, R_ijk and the NICs' counters every HBSPAN, and what the strategy makes of them.
+The counters are S_ijk, R_ijk (the bytes that each pair sent and received by each path) and those of
+the NICs. The strategy decides on the slot tables.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ __all__ = ["Round", "TelemetryApp", "Watcher"]
 _LOG = logging.getLogger("ri2n.telemetry")
 _ANSWER_S = 1.0
 _EMPTIED_MAX_S = 30.0
-# for how long a controller that starts waits with its rounds until all hosts have their rows
+# A controller that starts waits for this time at most until all hosts have their rows.
 _FIRST_ROWS_S = 30.0
-_MAX_COUNT = (
-    2**62
-)  # OpenFlow's word for "unknown" is 2^64 - 1; 2^62 bytes take three months at 4 Tbit/s
+# A larger counter is ignored: OpenFlow writes 2^64 - 1 for an unknown value. At 4 Tbit/s, 2^62
+# bytes take three months.
+_MAX_COUNT = 2**62
 
 _Count = tuple[int, int]
 """(packets, bytes), cumulative."""
@@ -63,15 +64,16 @@ class _Poll:
 
     @property
     def counted(self) -> bool:
-        """The host's rows were read."""
+        """Whether the counters of the host's rows were read."""
         return all(future.done() and future.exception() is None for future in self.flows)
 
 
 @dataclass
 class _Counts:
-    """What the hosts counted last, by (sender, receiver, path).
+    """The hosts' last counters. A host that does not answer keeps its last values.
 
-    A host that does not answer keeps its last values.
+    `sent` and `received` are by (sender, receiver, path). `slots` are the bytes in each slot of an
+    active pair, and `slot_tables` the table for which they were counted.
     """
 
     sent: dict[tuple[str, str, PathKey], _Count] = field(default_factory=dict)
@@ -82,7 +84,10 @@ class _Counts:
 
 @dataclass(frozen=True)
 class Round:
-    """What one round took, in wall and in CPU time of its own thread, and what it did."""
+    """How long one round took, in wall time and in CPU time of its thread, and what it did.
+
+    `group_mods` is the number of groups that it sent.
+    """
 
     cycle_s: float
     cpu_s: float
@@ -91,25 +96,21 @@ class Round:
 
 
 class Watcher:
-    """Who measures rounds puts another one into `TelemetryApp.watcher`.
+    """Hooks for programs that measure rounds: they put a subclass into `TelemetryApp.watcher`.
 
-    This one looks on and changes nothing.
+    This class changes nothing.
     """
 
     def decided(self, choices: dict[PairKey, PairDecision]) -> dict[PairKey, PairDecision]:
-        """The slot tables that are about to be sent, which may be changed (cluster.lock is
-        held).
-        """
+        """The decisions to send, given those of the strategy (cluster.lock is held)."""
         return choices
 
     def ended(self, measured: Round) -> None:
-        """A round is over."""
+        """Called at the end of each round."""
 
 
 class TelemetryApp(OSKenApp):
-    """One thread polls all hosts at once, calls the weight loop and hands its slot tables to the
-    trunk.
-    """
+    """One thread polls all hosts at once, calls the weight loop and sends its slot tables."""
 
     OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
     cluster: Cluster
@@ -132,18 +133,18 @@ class TelemetryApp(OSKenApp):
         if cluster.started and self._may_count(began_s):
             self._cycle(began_s)
         took_s = time.monotonic() - began_s
-        # Where hosts are many and the machine is busy, a round takes longer than that: others have
-        # as long for theirs.
+        # A round takes long where hosts are many and the machine is busy. The wait is at least as
+        # long as the round, so that the other threads get as much time.
         if cluster.wake.telemetry.wait(max(0.01, cluster.measured.hbspan_s - took_s, took_s)):
             cluster.wake.telemetry.clear()
-            # A burst of changes is one change; the counters of less than this say nothing.
+            # A burst of changes is treated as one. Counters over less than 50 ms say nothing.
             cluster.wake.stop.wait(max(0.0, 0.05 - (time.monotonic() - began_s)))
 
     def _may_count(self, now_s: float) -> bool:
-        """Whether the hosts have their rows, or have had the time for that: before, there is
-        nothing to count.
+        """Whether the hosts have their rows, or have had enough time to get them.
 
-        Rounds of many hosts are much work, and it is the trunk app's turn.
+        Before that there is nothing to count. Rounds of many hosts are much work, and would delay
+        the trunk app, which installs the rows.
         """
         if not self._counts_since_s:
             self._counts_since_s = now_s
@@ -158,7 +159,7 @@ class TelemetryApp(OSKenApp):
         return self._counting
 
     def _cycle(self, now_s: float) -> None:
-        """Counters in, acknowledged groups out."""
+        """One round: read the counters, decide, and wait until the hosts confirm their groups."""
         cluster = self.cluster
         cpu_s, group_mods = time.thread_time(), cluster.counters["group_mods"]
         with cluster.lock:
@@ -177,7 +178,7 @@ class TelemetryApp(OSKenApp):
                     slot_bytes.update(self._take(poll))
             barriers: list[Future[list[Any]]] = []
             with cluster.contain_cluster_fault(
-                "no weights can be decided, and slot tables stay as they are"
+                "no slot tables could be decided, so they stay as they are"
             ):
                 barriers = self._decide(
                     now_s, slot_bytes, {poll.member.name for poll in polls if poll.counted}
@@ -195,10 +196,10 @@ class TelemetryApp(OSKenApp):
     def _decide(
         self, now_s: float, slot_bytes: dict[PairKey, tuple[int, ...]], counted: Collection[str]
     ) -> list[Future[list[Any]]]:
-        """What the strategy makes of the counters, as it is sent (cluster.lock is held); barriers
-        to wait for.
+        """Decide and send the slot tables, and return barriers to wait for (cluster.lock is held).
 
-        `counted` are the hosts whose rows were read in this round.
+        `slot_bytes` are the bytes in each slot of a pair since the last round. `counted` are the
+        hosts whose rows were read in this round.
         """
         cluster = self.cluster
         self._choose_vlans(now_s)
@@ -230,13 +231,16 @@ class TelemetryApp(OSKenApp):
         )
 
     def _take(self, poll: _Poll) -> dict[PairKey, tuple[int, ...]]:
-        """Keep a host's counters; the bytes per slot of its active pairs since the last round."""
+        """Keep a host's counters, and return the bytes in each slot of its active pairs.
+
+        These are the bytes since the last round.
+        """
         member, cluster = poll.member, self.cluster
         if member.wanted is None:
             return {}
         canary = _entries(poll.canary, codec.read_flow_counters)
-        known = member.installed is not None and not member.dirty and not member.busy
-        if canary is not None and not canary and known:
+        untouched = member.installed is not None and not member.dirty and not member.busy
+        if canary is not None and not canary and untouched:
             self._emptied(member)
         for future in poll.flows:
             for row in _entries(future, codec.read_flow_counters) or ():
@@ -254,11 +258,11 @@ class TelemetryApp(OSKenApp):
         return self._take_slots(poll)
 
     def _emptied(self, member: Member) -> None:
-        """Its rows are gone. They are made again at once; ever later where that happens again and
-        again.
+        """Have a host's rows made again, after its bridge was found empty.
 
-        A bridge that somebody else empties, or that only says it is empty, must not have all hosts
-        planned anew ten times a second.
+        They are made at once the first time, and later and later when it happens again and again.
+        Otherwise a bridge that somebody else empties, or that only claims to be empty, would have
+        all hosts planned anew ten times a second.
         """
         now_s = time.monotonic()
         again = now_s - member.emptied_s < EMPTIED_CALM_S
@@ -292,8 +296,10 @@ class TelemetryApp(OSKenApp):
                 port.tx_bytes, port.rx_bytes, port.counted_s = row.tx_bytes, row.rx_bytes, now_s
 
     def _take_slots(self, poll: _Poll) -> dict[PairKey, tuple[int, ...]]:
-        """Changing a group sets its counters to 0, so a table that is other than at the last
-        round starts there.
+        """The bytes in each slot of the host's active pairs since the last round.
+
+        A change of a group sets its counters to 0, so they count from 0 when the slot table has
+        changed since the last round.
         """
         groups = {
             group.group_id: group
@@ -330,7 +336,7 @@ class TelemetryApp(OSKenApp):
         if step is not None and step.moved:
             cluster.counters["vlan_moves"] += len(step.moved)
             _LOG.info(
-                "%d pairs change VLAN: the fullest link from %.2f to %.2f (%s)",
+                "%d pairs change VLAN: the load of the fullest link goes from %.2f to %.2f (%s)",
                 len(step.moved),
                 step.fullest_before,
                 step.fullest_after,
@@ -338,6 +344,7 @@ class TelemetryApp(OSKenApp):
             )
 
     def _pairs(self, slot_bytes: dict[PairKey, tuple[int, ...]]) -> list[PairCounters]:
+        """The counters of all pairs. Those of pairs and paths that no longer exist are dropped."""
         cluster = self.cluster
         fabric = cluster.fabric()
         pairs: list[PairCounters] = []
@@ -346,13 +353,13 @@ class TelemetryApp(OSKenApp):
                 cluster.members[sender], "what it sends cannot be counted"
             ):
                 pairs += self._pairs_of(sender, fabric, slot_bytes)
-        known = {(pair.sender, pair.receiver, path.path) for pair in pairs for path in pair.paths}
+        used = {(pair.sender, pair.receiver, path.path) for pair in pairs for path in pair.paths}
         for pair in [
             pair for pair in cluster.measured.sent_bytes if not fabric.hosts.keys() >= set(pair)
         ]:
             del cluster.measured.sent_bytes[pair]
         for counts in (self._counts.sent, self._counts.received):
-            for key in [key for key in counts if key not in known]:
+            for key in [key for key in counts if key not in used]:
                 del counts[key]
         for table in (self._counts.slots, self._counts.slot_tables):
             for pair in [pair for pair in table if pair not in cluster.pair_slots]:
@@ -383,7 +390,7 @@ class TelemetryApp(OSKenApp):
             )
 
     def _publish(self, pairs: list[PairCounters], decision: Decision, now_s: float) -> None:
-        """Rates for `ri2n status` and `top`: over the time since the last round."""
+        """Update the rates for `ri2n status` and `top`, over the time since the last round."""
         cluster = self.cluster
         elapsed_s = now_s - self._polled_s
         self._polled_s = now_s
@@ -413,11 +420,11 @@ class TelemetryApp(OSKenApp):
 def _entries(
     future: Future[list[Any]] | None, read: Callable[[bytes], list[Any]]
 ) -> list[Any] | None:
-    """All entries of a reply that has come; None when it has not, or was malformed."""
+    """All entries of a reply; None when there is none yet, or when it is malformed."""
     if future is None or not future.done() or future.exception() is not None:
         return None
     try:
         return [entry for part in future.result() for raw in part.body for entry in read(raw.data)]
     except ValueError as error:
-        _LOG.warning("a reply was dropped: %s", error)
+        _LOG.warning("a malformed reply was dropped: %s", error)
         return None

@@ -1,7 +1,4 @@
-"""`ri2n vlan check`:
-
-sends what discovery.vlan_check asks for through real switches, and lets it say what is wrong.
-"""
+"""`ri2n vlan check`: sends the probes of discovery.vlan_check through the switches."""
 
 from __future__ import annotations
 
@@ -26,25 +23,28 @@ from ri2n_sdn.fabric.model import NicId
 
 __all__ = ["check_vlans"]
 
+# How often each probe is sent.
 _TIMES = 4
 _PER_S = 2000.0
 _BATCH = 50
+# The check waits so long for the last frames.
 _SETTLE_S = 0.5
+# The time from one step of the learning tests to the next.
 _STEP_S = 0.1
 
 
 def check_vlans(cluster: Cluster) -> tuple[list[str], int]:
-    """(what is wrong, each naming its element, number of probes sent).
+    """(what is wrong, number of probes sent). Each finding names the part that is wrong.
 
-    BadInput where no switches are declared, NotAvailable while another check runs. Takes a second
-    and more: 2,000 probes a second, every one four times.
+    It takes a second or more: each probe is sent four times, 2,000 a second. Raises BadInput when
+    no links between switches are declared, and NotAvailable while another check runs.
     """
     with cluster.lock:
         tree = cluster.fat_tree
         if tree is None:
             raise BadInput("switches: cluster.yaml declares no links between switches")
         if cluster.vlan_check is not None:
-            raise NotAvailable("another check runs")
+            raise NotAvailable("another check is running")
         leaf_of = tree.leaf_of(cluster.fabric())
         reachable = {
             nic.id
@@ -56,24 +56,24 @@ def check_vlans(cluster: Cluster) -> tuple[list[str], int]:
         leaf_of = {nic: leaf for nic, leaf in leaf_of.items() if nic in reachable}
         dpids = {member.dpid: member.name for member in cluster.members.values()}
         check = cluster.vlan_check = RunningCheck(
-            {tree.tag(t): t for t in range(tree.trees.count)}, dpids
+            {tree.tag(number): number for number in range(tree.trees.count)}, dpids
         )
     try:
         probes = sweep(tree.trees, leaf_of)
         _send_probes(cluster, tree, probes)
         cluster.wake.stop.wait(_SETTLE_S)
         labels = {nic: _label(cluster, nic) for nic in leaf_of}
-        found = findings(
+        texts = findings(
             tree.trees, leaf_of, probes, frozenset(check.probes), lambda nic: labels[nic]
         )
-        if not found:
+        if not texts:
             check.tests = learning_tests(tree.trees, leaf_of)
             _learn(cluster, tree, check.tests)
-            found = learning_findings(check.tests, frozenset(check.learned))
+            texts = learning_findings(check.tests, frozenset(check.learned))
     finally:
         with cluster.lock:
             cluster.vlan_check = None
-    return found, len(probes) * _TIMES
+    return texts, len(probes) * _TIMES
 
 
 def _send_probes(cluster: Cluster, tree: FatTree, probes: Sequence[TreeProbe]) -> None:
@@ -96,9 +96,9 @@ def _send_probes(cluster: Cluster, tree: FatTree, probes: Sequence[TreeProbe]) -
 
 
 def _learn(cluster: Cluster, tree: FatTree, tests: Sequence[LearningTest]) -> None:
-    """All tests at once, one step after the other.
+    """Send the frames of all tests at once, one step after the other.
 
-    A frame that is lost by chance would accuse a switch: twice.
+    Each frame is sent twice, because a frame that is lost by chance would accuse a switch.
     """
     for place in range(max((len(test.steps) for test in tests), default=0)):
         for _ in range(2):
@@ -142,7 +142,7 @@ def _send(
 
 
 def _label(cluster: Cluster, nic: NicId) -> str:
-    """`leaf1 port 3 (n3:nic0)`."""
+    """A NIC and where it is plugged in: `leaf1 port 3 (n3:nic0)`."""
     member = cluster.members[nic[0]]
     name = member.ports[nic[1]].name
     switch, port = (

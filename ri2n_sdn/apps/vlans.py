@@ -1,6 +1,6 @@
-"""The VLAN app:
+"""The VLAN app: finds dead parts of networks of switches, and announces all NICs' addresses.
 
-finds out what of the switches is dead, and keeps every NIC's address known in every VLAN.
+It announces them in every VLAN, so that the switches know each NIC there.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ __all__ = ["VlanApp"]
 
 _TICK_S = 0.025
 _USED_S = 0.5
-_ECHO = struct.Struct("!d")  # when it was sent; apps.discovery hears the answers
+# The data of an echo request: when it was sent. apps.discovery takes in the answers.
+_ECHO = struct.Struct("!d")
 _ETH_OUI_EXTENDED = 0x88B7
 _PRIME = bytes.fromhex("02524e0001") + b"RI2N address announcement"
-"""After the EtherType:
+"""What follows the EtherType in an announcement.
 
-an identifier of five bytes from the locally administered space (IEEE 802, section 9.2.4).
+It begins with a locally administered protocol identifier of five bytes (IEEE 802, section 9.2.4).
 """
 
 
 class VlanApp(OSKenApp):
-    """One thread; without declared links between switches it does nothing."""
+    """One thread. It does not run when cluster.yaml declares no links between switches."""
 
     OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
     cluster: Cluster
@@ -41,7 +42,7 @@ class VlanApp(OSKenApp):
         super().__init__(*args, **kwargs)
         self._fabric: Fabric | None = None
         self._in_use: frozenset[Use] = frozenset()
-        self._used_s = -1e9
+        self._in_use_s = -1e9
 
     def start(self) -> None:
         super().start()
@@ -60,6 +61,7 @@ class VlanApp(OSKenApp):
         cluster.wake.stop.wait(_TICK_S)
 
     def _probe(self, tree: FatTree, now_s: float) -> None:
+        """Send the probes that are due, and take over what they have shown."""
         cluster, liveness = self.cluster, tree.liveness
         fabric = cluster.fabric()
         usable = {
@@ -88,17 +90,18 @@ class VlanApp(OSKenApp):
                 cluster.topology_changed()
 
     def _announce(self, tree: FatTree, now_s: float) -> None:
+        """Send the announcements that are due, with the NIC's address as source."""
         cluster = self.cluster
-        if now_s >= self._used_s + _USED_S:
-            self._used_s = now_s
+        if now_s >= self._in_use_s + _USED_S:
+            self._in_use_s = now_s
             in_use = frozenset(tree.in_use(cluster.pair_slots))
-            if in_use != self._in_use:  # the same object tells that nothing changed
+            # The same object tells `priming` that nothing has changed.
+            if in_use != self._in_use:
                 self._in_use = in_use
         fabric = cluster.fabric()
         nics = {
-            nic.id: 1
-            if nic.switch is None
-            else tree.trees_at(nic.switch)  # one tree until it is declared
+            # A NIC without a declared switch is announced in the first tree alone.
+            nic.id: 1 if nic.switch is None else tree.trees_at(nic.switch)
             for host in fabric.hosts.values()
             if host.connected and host.accepts_wire
             for nic in host.nics

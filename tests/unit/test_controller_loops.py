@@ -469,7 +469,7 @@ def test_a_helper_that_is_gone_is_forgotten_and_one_that_is_back_hears_all(
     first = told(teller, "A")
     teller.cluster.members["A"].taps[102] = False
     teller.cluster.topology_changed()
-    assert told(teller, "A") == [] and set(teller._told) == {"B"}
+    assert told(teller, "A") == [] and set(teller._frames_of) == {"B"}
     teller.cluster.members["A"].taps[102] = True
     teller.cluster.topology_changed()
     assert told(teller, "A") == first
@@ -543,7 +543,7 @@ def test_a_helper_that_was_told_by_a_later_clock_is_told_all_again_with_its_own(
     ]
     assert told(teller, "A") == [] and told(teller, "B") == [], "once"
     assert [text for _, _, text in teller.cluster.events][-1].startswith(
-        "A: its helper was told by a clock that went 864"
+        "A: its helper was told its links by a controller whose clock was 864"
     )
     # What changes later is said with it, too; nothing older is.
     teller.cluster.loop.set_strategy("round_robin")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 from ri2n_sdn.apps.config import load_cluster_config
 from ri2n_sdn.apps.reported import STALE_S, Reported
-from ri2n_sdn.apps.striping import Told
+from ri2n_sdn.apps.striping import ControlFrames
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.links import number_links
 from ri2n_sdn.fabric.model import Fabric, PathKey
@@ -160,52 +160,52 @@ def test_numbers_stay_when_another_nic_joins() -> None:
 # ---- how often
 
 
-def say(told: Told, about: str, text: str) -> None:
-    told.say(about, (text, ()), text.encode)
+def say(frames: ControlFrames, mac: str, text: str) -> None:
+    frames.set(mac, (text, ()), text.encode)
 
 
 def test_news_at_once_and_the_rest_every_two_seconds() -> None:
-    told = Told()
-    say(told, "", "host")
-    say(told, PEER, "peer")
-    assert told.due(100.0, 2.0) == [b"host", b"peer"]
-    assert told.due(101.9, 2.0) == []
-    say(told, PEER, "peer")
-    assert told.due(101.9, 2.0) == []
-    say(told, PEER, "news")
-    assert told.due(101.9, 2.0) == [b"news"]
-    assert told.due(102.1, 2.0) == [b"host"]
-    told.repeat_all()
-    assert sorted(told.due(102.2, 2.0)) == [b"host", b"news"]
+    frames = ControlFrames()
+    say(frames, "", "host")
+    say(frames, PEER, "peer")
+    assert frames.due(100.0, 2.0) == [b"host", b"peer"]
+    assert frames.due(101.9, 2.0) == []
+    say(frames, PEER, "peer")
+    assert frames.due(101.9, 2.0) == []
+    say(frames, PEER, "news")
+    assert frames.due(101.9, 2.0) == [b"news"]
+    assert frames.due(102.1, 2.0) == [b"host"]
+    frames.repeat_all()
+    assert sorted(frames.due(102.2, 2.0)) == [b"host", b"news"]
 
 
 def test_a_peer_that_left_is_said_to_be_gone_three_times() -> None:
-    told = Told()
-    say(told, PEER, "peer")
-    told.due(100.0, 2.0)
+    frames = ControlFrames()
+    say(frames, PEER, "peer")
+    frames.due(100.0, 2.0)
     times = []
-    told.part(PEER, 7)
+    frames.set_gone(PEER, 7)
     for now_s in range(101, 120, 2):
         times += [
-            (now_s, frame[20], frame[26:32].hex(":")) for frame in told.due(float(now_s), 2.0)
+            (now_s, frame[20], frame[26:32].hex(":")) for frame in frames.due(float(now_s), 2.0)
         ]
     assert times == [(now_s, 3, PEER) for now_s in (101, 103, 105)]
-    assert not told.texts
+    assert not frames.by_mac
 
 
 def test_a_peer_that_is_back_is_not_gone() -> None:
-    told = Told()
-    told.part(PEER, 7)
-    say(told, PEER, "peer")
-    assert told.due(100.0, 2.0) == [b"peer"] and told.due(103.0, 2.0) == [b"peer"]
+    frames = ControlFrames()
+    frames.set_gone(PEER, 7)
+    say(frames, PEER, "peer")
+    assert frames.due(100.0, 2.0) == [b"peer"] and frames.due(103.0, 2.0) == [b"peer"]
 
 
 def test_a_helper_is_not_flooded() -> None:
-    told = Told()
+    frames = ControlFrames()
     for number in range(100):
-        say(told, f"peer {number:03}", f"{number:03}")
-    say(told, "", "host")
-    batches = [told.due(100.0 + i / 10, 20.0) for i in range(5)]
+        say(frames, f"peer {number:03}", f"{number:03}")
+    say(frames, "", "host")
+    batches = [frames.due(100.0 + i / 10, 20.0) for i in range(5)]
     assert batches[0][0] == b"host"
     assert [len(batch) for batch in batches] == [32, 32, 32, 5, 0]
     assert len({frame for batch in batches for frame in batch}) == 101
