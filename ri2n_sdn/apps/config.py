@@ -25,7 +25,7 @@ class _NicConfig(StrictModel):
 _Mac = Annotated[str, Field(pattern=r"^[0-9a-f][02468ace](:[0-9a-f]{2}){5}$")]
 
 
-# YAML reads a bare `off` as false.
+# YAML reads `off` without quotes as false.
 _Striping = Annotated[
     Literal["auto", "off"], BeforeValidator(lambda value: "off" if value is False else value)
 ]
@@ -73,15 +73,17 @@ class _Hbspan(StrictModel):
 
 
 class ClusterConfig(StrictModel):
-    """All keys are optional.
+    """The content of cluster.yaml. All keys are optional.
 
-    `striping` auto: pairs of hosts that both run `ri2n-reorder` use it; off, for all or for one
-    host: nothing is given to it. `by_flows` are classes of traffic that are never given to it.
-    `placement` names hosts whose TCP services (`ports`; none: all) get each new connection on the
-    NIC with the fewest. `hosts` declares NICs' rates, where the driver does not know them, their
-    wiring, and MACs of containers and virtual machines behind a host. `switches` and `vlans`
-    describe networks of several switches, as in a topology (fabric.switches), and NICs' `switch`
-    where they are plugged in, with the number of the switch's `port` for messages.
+    With `striping` auto, pairs of hosts that both run `ri2n-reorder` use it. With off, which may
+    also be set for one host, helpers get no traffic. `by_flows` are classes of traffic that helpers
+    never get. `placement` names hosts whose TCP services get each new connection on the NIC with
+    the fewest; `ports` are these services, all when it is empty.
+
+    `hosts` declares NICs' rates, where the driver does not know them, their networks, and MAC
+    addresses of containers and virtual machines behind a host. `switches` and `vlans` describe
+    networks of several switches, as in a topology (fabric.switches). A NIC's `switch` says where it
+    is plugged in, and `port` is the number of the switch's port, for messages.
     """
 
     strategy: str = "max_min"
@@ -123,7 +125,7 @@ class ClusterConfig(StrictModel):
     @classmethod
     def _of_a_host_once(cls, value: list[_Placement]) -> list[_Placement]:
         seen: set[str] = set()
-        for name in (name for each in value for name in each.hosts):
+        for name in (name for placement in value for name in placement.hosts):
             if name in seen:
                 raise ValueError(f"{name} is there twice")
             seen.add(name)
@@ -132,16 +134,18 @@ class ClusterConfig(StrictModel):
     @field_validator("by_flows")
     @classmethod
     def _once_each(cls, value: list[_Class]) -> list[_Class]:
-        for position, each in enumerate(value):
-            if each in value[:position]:
+        for position, traffic in enumerate(value):
+            if traffic in value[:position]:
                 raise ValueError(f"entry {position} is there twice")
         return value
 
     def rate_bps(self, host: str, nic: str) -> int | None:
+        """The declared rate of a NIC; None when there is none."""
         declared = self.hosts.get(host)
         return declared.nics[nic].rate_bps if declared and nic in declared.nics else None
 
     def extra_macs(self, host: str) -> tuple[str, ...]:
+        """The declared MAC addresses behind a host."""
         return tuple(self.hosts[host].extra_macs) if host in self.hosts else ()
 
     def stripes(self, host: str) -> bool:
@@ -150,30 +154,33 @@ class ClusterConfig(StrictModel):
         return (own or self.striping) == "auto"
 
     def traffic_by_flows(self) -> tuple[TrafficClass, ...]:
-        """What helpers are not given, in the file's order."""
-        return tuple(TrafficClass(each.proto, each.port, each.dscp) for each in self.by_flows)
+        """The traffic that helpers do not get, in the file's order."""
+        return tuple(TrafficClass(spec.proto, spec.port, spec.dscp) for spec in self.by_flows)
 
     def placed_ports(self) -> dict[str, tuple[int, ...]]:
-        """The hosts whose services' connections are placed, and the ports, each once; none: all."""
+        """The ports whose connections are placed, by host; no ports stand for all."""
         return {
-            name: tuple(sorted(set(each.ports))) for each in self.placement for name in each.hosts
+            name: tuple(sorted(set(placement.ports)))
+            for placement in self.placement
+            for name in placement.hosts
         }
 
     def network(self, host: str, nic: str) -> str | None:
+        """The declared network of a NIC; None when there is none."""
         declared = self.hosts.get(host)
         return declared.nics[nic].network if declared and nic in declared.nics else None
 
     def switch(self, host: str, nic: str) -> str | None:
-        """What a NIC is plugged into."""
+        """The declared switch that a NIC is plugged into; None when there is none."""
         declared = self.hosts.get(host)
         return declared.nics[nic].switch if declared and nic in declared.nics else None
 
     def switch_port(self, host: str, nic: str) -> int | None:
-        """The number of that switch's port, if it was declared."""
+        """The declared number of the switch's port that a NIC is plugged into, else None."""
         declared = self.hosts.get(host)
         return declared.nics[nic].port if declared and nic in declared.nics else None
 
 
 def load_cluster_config(path: Path | None) -> ClusterConfig:
-    """Read cluster.yaml (None: all defaults); raises BadInput with one line."""
+    """Read cluster.yaml; None gives all defaults. Raises BadInput with one line."""
     return ClusterConfig() if path is None else load_model(path, ClusterConfig)

@@ -1,7 +1,4 @@
-"""Networks of several switches, as the controller knows them:
-
-their trees, which parts are dead, who uses which.
-"""
+"""Networks of several switches: their trees, their dead parts, and which pairs use which VLAN."""
 
 from __future__ import annotations
 
@@ -33,12 +30,14 @@ _LABEL = "{0[0]}:{0[1]}".format
 
 
 class FatTree:
-    """The declared switches; `dead` is what was found out last. Everything is used under the
-    cluster's lock.
+    """The declared switches and what is known about them. It is used under the cluster's lock.
 
-    The table `adaptive` allows a pair of NICs one VLAN at a time, `spread` all that are candidates;
-    `cyclic` has one, and `profile` that which suits what was recorded (and the cyclic one for pairs
-    of which nothing was).
+    `dead` are the dead parts, as the probes last showed them.
+
+    The path table decides which VLANs a pair of NICs may use. With `adaptive` it is one VLAN at a
+    time, which may change. With `spread` it is all candidates. With `cyclic` it is one fixed VLAN.
+    With `profile` it is the VLAN that suits the recorded traffic, and for pairs without recorded
+    traffic that of `cyclic`.
     """
 
     def __init__(
@@ -51,7 +50,8 @@ class FatTree:
         self.liveness = TreeLiveness(trees, label=label)
         self.priming = Priming(PrimingSettings(ageing_s=self.spec.ageing_s))
         self.adaptive = Adaptive(vlans=trees.vlans, hosts_of=_hosts_of)
-        self.leased: dict[str, object] = {}  # owners of tables that go with whoever set them
+        # Which connection of the local interface holds a table, by the table's owner.
+        self.leased: dict[str, object] = {}
         self._tree_of = {tag_of(trees, tree): tree for tree in range(trees.count)}
         self._network_of = {
             switch: name for name, members in self.networks.items() for switch in members
@@ -65,10 +65,10 @@ class FatTree:
 
     @classmethod
     def of(cls, config: ClusterConfig, label: Callable[[NicId], str] = _LABEL) -> Self | None:
-        """That of a configuration; None where no switch has a link to another. `label` names NICs
-        in messages.
+        """Make the trees of a configuration; None when it has no links between switches.
 
-        ValueError when no trees can be made; BadInput for a bad profile.
+        `label` names NICs in messages. Raises ValueError when no trees can be made, and BadInput
+        for a bad profile.
         """
         graph = switch_graph(config.switches)
         if not len(graph.rate_bps):
@@ -84,20 +84,20 @@ class FatTree:
 
     @classmethod
     def read(cls, config: ClusterConfig, source: object) -> Self | None:
-        """As `of`; BadInput that names `source`, the file, for all that is wrong."""
+        """Do the same as `of`, and raise BadInput that names `source`, the file, for any error."""
         try:
             return cls.of(config)
         except ValueError as error:
             raise BadInput(f"{source}: {error}") from None
 
-    # What there is
+    # Switches, trees and paths
 
     def network(self, switch: str) -> str | None:
-        """The network of several switches that a switch belongs to."""
+        """The network that a switch belongs to, if it has several switches."""
         return self._network_of.get(switch)
 
     def leaf_of(self, fabric: Fabric) -> dict[NicId, int]:
-        """The switches of all NICs whose switch is declared."""
+        """The number of each NIC's switch, for the NICs whose switch is declared."""
         index = self.trees.graph.index
         return {
             nic.id: index[nic.switch]
@@ -107,19 +107,19 @@ class FatTree:
         }
 
     def trees_at(self, switch: str) -> int:
-        """How many trees reach a switch: the first ones."""
+        """How many trees reach a switch. They are the first ones."""
         return int((self.trees.depth[:, self.trees.graph.index[switch]] >= 0).sum())
 
     def tag(self, tree: int) -> int:
-        """The VLAN ID that hosts put on frames of a tree, UNTAGGED for the first."""
+        """The VLAN ID that hosts put on frames of a tree; UNTAGGED for the first tree."""
         return tag_of(self.trees, tree)
 
     def number(self, host: str) -> int:
-        """A host's number: by the order in the configuration; others follow by their names."""
+        """A host's number, by the order in cluster.yaml; other hosts get the next free one."""
         return self._numbers.setdefault(host, len(self._numbers) + 1)
 
     def routing(self, hosts: Mapping[str, Host]) -> VlanRouting:
-        """The ways as they are now; the same object while nothing changed."""
+        """The paths as they are now. It is the same object while nothing has changed."""
         names = tuple(sorted(hosts))
         if self._routing is None or self._routing[0] != self.dead or self._routing[1] != names:
             for name in names:
@@ -128,16 +128,16 @@ class FatTree:
             self._routing = (self.dead, names, made)
         return self._routing[2]
 
-    # What probes say
+    # What probes show
 
     def heard(self, sender: NicId, receiver: NicId, vlan: int, now_s: float) -> None:
-        """A probe of `sender` came in at `receiver` with that VLAN ID."""
+        """Note that `receiver` got a probe of `sender` with that VLAN ID."""
         tree = self._tree_of.get(vlan)
         if tree is not None:
             self.liveness.heard(sender, receiver, tree, now_s)
 
     def found_dead(self) -> bool:
-        """Take over what the probes say; whether that is other than before."""
+        """Take over the dead parts that the probes show, and return whether they have changed."""
         ports = self.liveness.dead_ports
         dead = DeadParts(
             self.liveness.dead,
@@ -147,25 +147,25 @@ class FatTree:
         changed, self.dead = dead != self.dead, dead
         return changed
 
-    # Who uses which
+    # Which pairs use which VLAN
 
     def in_use(self, pair_slots: Mapping[PairKey, tuple[PathKey, ...]]) -> set[Use]:
-        """Pairs of NICs that send to each other, with the tree."""
-        found: set[Use] = set()
+        """The pairs of NICs that send to each other, with the tree that they use."""
+        uses: set[Use] = set()
         for (sender, receiver), slots in pair_slots.items():
             for own, peer, vlan in set(slots):
                 tree = self._tree_of.get(vlan)
                 if tree is not None:
-                    found.add(((sender, own), (receiver, peer), tree))
-        return found
+                    uses.add(((sender, own), (receiver, peer), tree))
+        return uses
 
     def set_table(self, owner: str, table: Mapping[PairKey, int]) -> None:
-        """Give pairs of hosts the VLANs of a program's table; ValueError as vlan.adaptive's."""
+        """Give pairs of hosts the VLANs of a program's table. Raises ValueError (vlan.adaptive)."""
         self.adaptive.set_table(owner, table)
         self._routing = None
 
     def clear_table(self, owner: str) -> bool:
-        """The pairs of a program's table go back to what they had; whether there was one."""
+        """End a program's table; its pairs get back their VLANs. Returns whether there was one."""
         self._routing = None
         return self.adaptive.clear_table(owner)
 
@@ -176,15 +176,17 @@ class FatTree:
         active: Iterable[PairKey],
         sent_bps: Mapping[PairKey, Mapping[PathKey, float]],
     ) -> AdaptiveStep | None:
-        """Give each active pair of NICs a VLAN by what they send; None when no table asks for
-        that.
+        """Give each active pair of NICs a VLAN, by the pair's traffic.
+
+        `active` are the pairs of hosts, and `sent_bps` what each sends by each path. Returns None
+        when neither the configuration nor a program's table asks for it.
         """
         adapts = self.spec.table == "adaptive"
         if not adapts and not self.adaptive.tables:
             self._chosen.clear()
             return None
-        given: dict[tuple[str, str], _NicPair] = {}
-        ways: list[PairWays] = []
+        nics_of_key: dict[tuple[str, str], _NicPair] = {}
+        pairs: list[PairWays] = []
         for sender, receiver in active:
             if not adapts and self.adaptive.table_vlan((sender, receiver)) is None:
                 continue
@@ -196,53 +198,58 @@ class FatTree:
                 if len(paths) < 2:
                     continue
                 key = _key(*nics)
-                given[key] = nics
+                nics_of_key[key] = nics
                 candidates = tuple(
                     (self._vlan(path), path.links, self._usable(path, nics, now_s))
                     for path in paths
                 )
-                ways.append(
+                pairs.append(
                     PairWays(key, sum(rates.get(path.key, 0.0) for path in paths), candidates)
                 )
-        step = self.adaptive.step(now_s, ways, fabric.capacities_bps())
+        step = self.adaptive.step(now_s, pairs, fabric.capacities_bps())
         self._chosen = {
-            given[key]: self.tag(self.trees.vlans.index(vlan)) for key, vlan in step.vlan.items()
+            nics_of_key[key]: self.tag(self.trees.vlans.index(vlan))
+            for key, vlan in step.vlan.items()
         }
         return step
 
     def allows(self, path: Path) -> bool:
-        """Whether an active pair may use this one of its paths now."""
+        """Whether an active pair may use this path now."""
         chosen = self._chosen.get((path.own.id, path.peer.id))
         return chosen is None or chosen == path.route.vlan
 
     def _usable(self, path: Path, nics: _NicPair, now_s: float) -> bool:
-        """A VLAN in which the switches do not know both ends yet is not moved to, but not left
-        either.
+        """Whether a pair of NICs may be moved to a path's VLAN, or stay there.
+
+        The switches must know both ends in a VLAN before a pair is moved to it; otherwise they
+        flood its frames. A pair that already uses the VLAN stays.
         """
         tree = self._tree_of[path.route.vlan]
-        known = self._chosen.get(nics) == path.route.vlan or all(
+        learned = self._chosen.get(nics) == path.route.vlan or all(
             self.priming.ready(nic, tree, now_s) for nic in nics
         )
-        return path.alive and known
+        return path.alive and learned
 
     def _vlan(self, path: Path) -> int:
         return self.trees.vlans[self._tree_of[path.route.vlan]]
 
     def _candidates(self, sender: str, receiver: str, a: int, b: int) -> tuple[int, ...]:
+        """The trees that a pair of hosts may use between the switches `a` and `b`."""
         numbers = self.number(sender), self.number(receiver)
         recorded = self._profile.get((sender, receiver))
         rule = "cyclic" if self.spec.table == "profile" else self.spec.table
-        found = (
+        trees = (
             (recorded,)
             if recorded is not None
             else pair_candidates(self.trees, *numbers, a, b, rule, self.spec.per_pair)
         )
         wanted = self.adaptive.table_vlan((sender, receiver))
         tree = self.trees.vlans.index(wanted) if wanted is not None and a != b else None
-        return found if tree is None or tree in found else (*found, tree)
+        return trees if tree is None or tree in trees else (*trees, tree)
 
 
 def _profile(trees: Trees, config: ClusterConfig, numbers: Mapping[str, int]) -> dict[PairKey, int]:
+    """The tree of each pair of hosts for the recorded traffic. Raises ValueError or BadInput."""
     if config.vlans.profile is None:
         raise ValueError(
             "vlans.profile: the table profile needs a recorded matrix (ri2n vlan record)"
@@ -264,5 +271,5 @@ def _key(own: NicId, peer: NicId) -> PairKey:
 
 
 def _hosts_of(key: PairKey) -> PairKey:
-    """The hosts of two NICs, or of two hosts."""
+    """The hosts in a key of two NICs (as `_key` writes it) or of two hosts."""
     return key[0].partition(":")[0], key[1].partition(":")[0]

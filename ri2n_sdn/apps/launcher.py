@@ -1,6 +1,4 @@
-"""Start the controller (configuration, OpenFlow listener, seven apps, local interface) and run
-until told to stop.
-"""
+"""Starts the controller, with its OpenFlow listener, apps and local interface, and ends it."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ _LOG = logging.getLogger("ri2n")
 
 @dataclass(frozen=True)
 class ControllerOptions:
-    """What the command line says; `strategy` None: the configuration's."""
+    """The options of the command line. `strategy` None stands for the one of cluster.yaml."""
 
     listen_host: str
     listen_port: int
@@ -49,11 +47,11 @@ class ControllerOptions:
 
 
 def run(options: ControllerOptions) -> int:
-    """Run until SIGTERM or SIGINT. Raises BadInput or NotAvailable before anything is served.
+    """Run the controller until SIGTERM or SIGINT, and return its exit code.
 
-    Returns 0, or 1 when one of its parts failed for good. Hosts keep what is installed when it
-    ends, however it ends. SIGHUP and `ri2n reload` start it anew in its place, if its files are
-    right.
+    The code is 1 when one of the controller's parts failed for good, else 0. Hosts keep what is
+    installed, however the controller ends. SIGHUP and `ri2n reload` start it anew in the same
+    process, if its files are right. Raises BadInput or NotAvailable before anything is served.
     """
     logging.basicConfig(
         level=options.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
@@ -62,8 +60,8 @@ def run(options: ControllerOptions) -> int:
         logging.getLogger(noisy).setLevel(logging.WARNING)
     cluster = _cluster(options, load_cluster_config(options.config_path))
     server_apps = listen(options.listen_host, options.listen_port, _tls(options))
-    anew = _Anew(options, cluster)
-    api = LocalApi(cluster, anew.check, anew.go)
+    restart = _Restart(options, cluster)
+    api = LocalApi(cluster, restart.check, restart.go)
     apps = (ConnectionApp, DiscoveryApp, TelemetryApp, TrunkApp, StripingApp, VlanApp, PlacementApp)
     for app in apps:
         app.cluster = cluster
@@ -86,38 +84,40 @@ def run(options: ControllerOptions) -> int:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, stop)
         signal.signal(signal.SIGINT, stop)
-        if not os.isatty(0):  # a terminal that goes away ends what was started in it
+        # With a terminal, SIGHUP keeps its meaning: a terminal that closes ends the controller.
+        if not os.isatty(0):
             signal.signal(signal.SIGHUP, hang_up)
     # An untimed wait would keep the main thread from running signal handlers on some platforms.
     while not cluster.wake.stop.wait(1.0):
         if hung_up.is_set():
             hung_up.clear()
-            with contextlib.suppress(BadInput, NotAvailable):  # told in the log and in `status`
-                anew.check()
-                anew.go()
+            # What is wrong stands in the log and in `ri2n status`.
+            with contextlib.suppress(BadInput, NotAvailable):
+                restart.check()
+                restart.go()
     with contextlib.suppress(OSError):
         api.close()
-    if anew.goes:
+    if restart.wanted:
         _LOG.info("starting anew")
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the new start listens to it
+        # SIGHUP is ignored until the new start has its handler.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     return 1 if cluster.failed else 0
 
 
-class _Anew:
-    """A new start in the same process, as with `kill -9`: hosts keep what they have, and nothing
-    has to be undone.
+class _Restart:
+    """A new start in the same process. Nothing is undone first: hosts keep what they have.
 
-    So that what is wrong in a file ends nothing, all that a start reads is tried before. What was
-    wrong stands in `status` until a later try finds all right.
+    All files that a start reads are checked before, so that an error in one does not end the
+    controller. The error stands in `ri2n status` until a later start succeeds.
     """
 
     def __init__(self, options: ControllerOptions, cluster: Cluster) -> None:
         self._options, self._cluster = options, cluster
-        self.goes = False
+        self.wanted = False
 
     def check(self) -> None:
-        """Raises BadInput or NotAvailable, and nothing changes."""
+        """Read all files as a start would. Raises BadInput or NotAvailable, and changes nothing."""
         try:
             _cluster(self._options, load_cluster_config(self._options.config_path))
             _tls(self._options)
@@ -128,15 +128,16 @@ class _Anew:
             raise
 
     def go(self) -> None:
-        """Let `run` end by starting anew."""
-        self.goes = True
+        """Make `run` start the controller anew."""
+        self.wanted = True
         self._cluster.wake.stop.set()
 
 
 def _cluster(options: ControllerOptions, config: ClusterConfig) -> Cluster:
     try:
         return Cluster(config, options.strategy or config.strategy, options.socket_path)
-    except ValueError as error:  # no trees can be made of the declared switches
+    except ValueError as error:
+        # No trees can be made of the declared switches.
         raise BadInput(f"{options.config_path}: {error}") from None
 
 

@@ -254,7 +254,7 @@ class LocalApi:
     def _reported(self, sender: str, peer_mac: str, number: int | None) -> dict[str, Any] | None:
         """What a helper has reported of a helper link in the last seconds; None when nothing.
 
-        Numbers of frames are since the link began.
+        Numbers of frames are since the helper began.
         """
         reported = self._cluster.measured.reports.get(sender)
         entry = (

@@ -138,14 +138,14 @@ def _registers(entry: bytes) -> Iterator[int]:
                     yield int.from_bytes(body[8:12], "big")
 
 
-def _typed(raw: bytes, least: int) -> Iterator[tuple[int, bytes]]:
+def _typed(raw: bytes, min_bytes: int) -> Iterator[tuple[int, bytes]]:
     """(type, bytes of the whole item) of each item in a list of instructions or actions."""
     offset = 0
     while offset < len(raw):
-        if offset + least > len(raw):
+        if offset + min_bytes > len(raw):
             raise ValueError("flow description: an instruction or action is cut off")
         kind, length = struct.unpack_from("!HH", raw, offset)
-        if length < least or offset + length > len(raw):
+        if length < min_bytes or offset + length > len(raw):
             raise ValueError("flow description: an instruction or action is longer than its list")
         yield kind, raw[offset : offset + length]
         offset += length

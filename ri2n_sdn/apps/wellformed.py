@@ -1,11 +1,10 @@
-"""Which messages from a switch are read at all, and whether the lengths inside them add up: asked
-before any parser.
+"""Checks of a switch's messages before os-ken parses them: their kinds and the lengths in them.
 
-os-ken 4.2.2 follows lengths that a message states about itself. A length of 0 keeps some of its
-parsers in a loop that nothing ends (twelve bytes are enough: a HELLO with an element of length 0),
-and a kind of message that nobody here asks for is parsed all the same. So a message is let through
-only if it is one of the few that are used, and every item of every list in it lies within the list.
-Layouts are those of the OpenFlow 1.5.1 specification, section 7.
+os-ken 4.2.2 trusts the lengths inside a message. A length of 0 keeps some of its parsers in an
+endless loop: a HELLO of twelve bytes, with an element of length 0, is enough. It also parses kinds
+of messages that this controller never asks for. So a message is let through only if the controller
+uses its kind, and if every item of every list in it lies within the list. Layouts are those of the
+OpenFlow 1.5.1 specification, section 7.
 """
 
 from __future__ import annotations
@@ -16,26 +15,12 @@ from collections.abc import Callable, Iterator
 __all__ = ["MAX_PORTS", "check", "multipart_type"]
 
 MAX_PORTS = 4096
-"""Ports that are read of one switch; one that says more of itself is given up."""
+"""The number of ports that a switch may have. One that describes more is disconnected."""
 
-HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY, FEATURES_REPLY, PACKET_IN, PORT_STATUS = (
-    0,
-    1,
-    2,
-    3,
-    6,
-    10,
-    12,
-)
-MULTIPART_REPLY, BARRIER_REPLY = 19, 21
-DESCRIPTION, PORT_STATS, GROUP_STATS, GROUP_DESCRIPTION, PORT_DESCRIPTION, FLOW_DESCRIPTION = (
-    0,
-    4,
-    6,
-    7,
-    13,
-    1,
-)
+HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY, FEATURES_REPLY = 0, 1, 2, 3, 6
+PACKET_IN, PORT_STATUS, MULTIPART_REPLY, BARRIER_REPLY = 10, 12, 19, 21
+DESCRIPTION, FLOW_DESCRIPTION, PORT_STATS, GROUP_STATS = 0, 1, 4, 6
+GROUP_DESCRIPTION, PORT_DESCRIPTION = 7, 13
 _OF_1_5 = 6
 _HEADER_BYTES, _MULTIPART_BYTES = 8, 16
 _PORT_BYTES, _PORT_STATS_BYTES, _DESCRIPTION_BYTES = 40, 80, 1056
@@ -43,10 +28,9 @@ _PACKET_IN_BYTES, _OXM_HEADER_BYTES = 24, 4
 
 
 def check(version: int, kind: int, message: bytes) -> bool:
-    """Whether a whole message, header included, is to be read; False for one that nobody here asks
-    for.
+    """Whether a whole message, header included, is of a kind that this controller uses.
 
-    Raises ValueError when a length in it does not add up.
+    Raises ValueError when a length in it is wrong.
     """
     if kind == HELLO:
         for _ in _items(message, _HEADER_BYTES, len(message)):
@@ -55,11 +39,10 @@ def check(version: int, kind: int, message: bytes) -> bool:
     if version != _OF_1_5:
         return kind in (ERROR, ECHO_REQUEST, ECHO_REPLY)
     if kind == MULTIPART_REPLY:
-        what = multipart_type(message)
-        look = _BODIES.get(what)
-        if look is None:
+        check_body = _BODIES.get(multipart_type(message))
+        if check_body is None:
             return False
-        look(message[_MULTIPART_BYTES:])
+        check_body(message[_MULTIPART_BYTES:])
         return True
     if kind == PORT_STATUS:
         _need(message, 16 + _PORT_BYTES)
@@ -82,13 +65,13 @@ def check(version: int, kind: int, message: bytes) -> bool:
 
 
 def multipart_type(message: bytes) -> int:
-    """What kind of multipart reply it is. Raises ValueError when it is cut off."""
+    """The kind of a multipart reply. Raises ValueError when the message is cut off."""
     _need(message, _MULTIPART_BYTES)
     return int(struct.unpack_from("!H", message, _HEADER_BYTES)[0])
 
 
 def _raw(body: bytes) -> None:
-    """apps.codec reads these, and checks as it reads."""
+    """Check nothing: apps.codec reads these bodies, and checks lengths while it reads."""
 
 
 def _description(body: bytes) -> None:
@@ -115,8 +98,9 @@ _BODIES: dict[int, Callable[[bytes], None]] = {
 
 
 def _entries(body: bytes, head_bytes: int, length_at: int) -> None:
-    """Check a list of entries, each with a 16-bit length at `length_at`, and the properties
-    behind their heads.
+    """Check the lengths of a list of entries, and of the properties behind each entry's head.
+
+    Each entry has its 16-bit length at `length_at`. Raises ValueError.
     """
     offset = 0
     while offset < len(body):
@@ -131,7 +115,10 @@ def _entries(body: bytes, head_bytes: int, length_at: int) -> None:
 
 
 def _items(message: bytes, offset: int, end: int) -> Iterator[int]:
-    """The lengths of a list of (16-bit type, 16-bit length, ...) items, each padded to 8 bytes."""
+    """The lengths of the items in a list of (16-bit type, 16-bit length, ...), padded to 8 bytes.
+
+    Raises ValueError for an item that is longer than the list.
+    """
     while offset < end:
         if offset + 4 > end:
             raise ValueError("an item is cut off")
