@@ -1,7 +1,4 @@
-"""What every command shares:
-
-the `--json` and `--socket` options, output, and how errors become one line.
-"""
+"""What all commands share: common options, output, and the one line that an error becomes."""
 
 from __future__ import annotations
 
@@ -34,8 +31,9 @@ __all__ = [
 ]
 
 EXIT_USER_ERROR = 2
-_PIPE_COLUMNS = 160  # tables fit, with names as hosts have them
 EXIT_INTERRUPTED = 130
+# Tables fit into this width, with names of usual length.
+_PIPE_COLUMNS = 160
 
 LabOption = Annotated[str | None, typer.Option("--lab", help="The controller of this lab.")]
 JsonOption = Annotated[
@@ -53,18 +51,18 @@ SocketOption = Annotated[
 
 
 def console() -> Console:
-    """A rich console on stdout; plain and at least `_PIPE_COLUMNS` wide when stdout is not a
-    terminal.
+    """A rich console on stdout, plain and wide when stdout is not a terminal.
 
-    A file or a pipe has no width: a COLUMNS of 80 there is of another place, and so narrow a table
-    would leave out what a reader looks for; a larger one is meant.
+    A file or a pipe has no width. The variable COLUMNS is often inherited from a terminal there,
+    and a table of 80 columns would cut off what a reader looks for. So the console is at least
+    `_PIPE_COLUMNS` wide, and wider if COLUMNS says so.
 
-    It has no markup: names come from hosts, and one like `eth[/]0` is no style.
+    Markup is off, because names come from hosts: `eth[/]0` may be one.
     """
     if sys.stdout.isatty():
         return Console(markup=False)
-    said = os.environ.get("COLUMNS", "")
-    columns = max(_PIPE_COLUMNS, int(said) if said.isdecimal() else 0)
+    wanted = os.environ.get("COLUMNS", "")
+    columns = max(_PIPE_COLUMNS, int(wanted) if wanted.isdecimal() else 0)
     return Console(width=columns, highlight=False, markup=False)
 
 
@@ -74,14 +72,12 @@ def print_json(document: object) -> None:
 
 
 def note(text: str) -> None:
-    """Say something beside the answer: one line on stderr, so that stdout stays
-    machine-readable.
-    """
+    """Print one line on stderr, so that stdout holds the answer alone."""
     print(text, file=sys.stderr)
 
 
 def rate_text(rate_bps: float | None) -> str:
-    """A rate for people, `95.6 Mbit/s`; `-` when unknown."""
+    """A rate for people, as `95.6 Mbit/s`; `-` when it is unknown."""
     if rate_bps is None:
         return "-"
     for factor, unit in ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")):
@@ -91,7 +87,7 @@ def rate_text(rate_bps: float | None) -> str:
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """`HOST:PORT` or `[IPV6]:PORT` as a pair; raises BadInput."""
+    """(host, port) of `HOST:PORT` or `[IPV6]:PORT`. Raises BadInput."""
     host, colon, port = text.rpartition(":")
     if (
         not colon
@@ -105,7 +101,10 @@ def parse_listen(text: str) -> tuple[str, int]:
 
 
 def split_list(text: str, allowed: list[str], option: str) -> list[str]:
-    """A comma list whose items must all be in `allowed`, in the user's order; raises BadInput."""
+    """The items of a comma list, in the user's order, each once.
+
+    Raises BadInput when one is not in `allowed`, or when the list is empty.
+    """
     items = [item.strip() for item in text.split(",") if item.strip()]
     if not items:
         raise BadInput(f"{option}: is empty; choose from {', '.join(allowed)}")
@@ -116,7 +115,7 @@ def split_list(text: str, allowed: list[str], option: str) -> list[str]:
 
 
 def terminate_as_interrupt() -> None:
-    """Let SIGTERM end a command as Ctrl-C does, so that what it built is removed."""
+    """Let SIGTERM end a command as Ctrl-C does, so that it removes what it has built."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -125,10 +124,10 @@ def terminate_as_interrupt() -> None:
 
 
 def run_guarded(command: Callable[[], Any]) -> int:
-    """Run `command` and return the exit code: what it returned if that is a number, else 0.
+    """Run `command` and return the exit code: the number that it returned, or 0.
 
-    Errors that a user can cause (Ri2nError, wrong usage) are one line on stderr and code 2, Ctrl-C
-    is 130 without a word, a reader that went away (`ri2n top | head`) is 0.
+    An error that a user can cause (Ri2nError, wrong usage) prints one line on stderr and gives 2.
+    Ctrl-C prints nothing and gives 130. A reader that ends early (`ri2n top | head`) gives 0.
     """
     try:
         result = command()
@@ -137,14 +136,14 @@ def run_guarded(command: Callable[[], Any]) -> int:
     except Ri2nError as error:
         return _fail(str(error))
     except BrokenPipeError:
-        # The interpreter flushes stdout once more at exit: give it somewhere to go.
+        # The interpreter flushes stdout once more at exit, so stdout must be writable.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except Exception as error:
-        # Typer ships its own copy of click or uses the installed one, by version: know usage errors
-        # by shape.
+        # By its version, Typer has its own copy of click or uses the installed one. So usage errors
+        # are recognised by their names and methods, not by their classes.
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error.format_message(), file=sys.stderr)  # type: ignore[attr-defined]
             return EXIT_USER_ERROR

@@ -1,4 +1,7 @@
-"""`ri2n check-config`: is this cluster.yaml or topology file right? Needs no switch and no root."""
+"""`ri2n check-config`: whether a cluster.yaml or a topology file is right.
+
+It needs no switch and no root.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,18 @@ from ri2n_sdn.fabric.topology import load_topology
 
 __all__ = ["check_config", "kind_of"]
 
-# Both have hosts, and may have switches.
+# Keys that only one kind of file has. Both kinds have hosts, and may have switches.
 TOPOLOGY_KEYS = {"name", "description"}
 CLUSTER_KEYS = {"strategy", "slots", "hbspan_s", "striping", "by_flows"}
 
 
 def check_config(
     file: Annotated[
-        Path, typer.Argument(help="A cluster.yaml or a topology; its content tells which.")
+        Path, typer.Argument(help="A cluster.yaml or a topology; its content shows which.")
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Read a file as the controller or the lab would, and say the first thing that is wrong with
-    it.
-    """
+    """Read a file as the controller or the lab would, and say the first error in it."""
     kind = kind_of(file)
     warnings: list[str] = []
     if kind == "topology":
@@ -56,9 +57,9 @@ def check_config(
 
 
 def kind_of(file: Path) -> str:
-    """`topology` or `cluster.yaml`, by the keys.
+    """The kind of a file by its keys: `topology` or `cluster.yaml`.
 
-    The topology reader names the faults of unreadable ones.
+    A file that cannot be read counts as a topology: the reader of topologies names the error.
     """
     try:
         data: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -70,7 +71,7 @@ def kind_of(file: Path) -> str:
     if keys & CLUSTER_KEYS or "switches" not in keys:
         return "cluster.yaml"
     hosts = data["hosts"].values() if isinstance(data.get("hosts"), dict) else ()
-    of_cluster = any(
+    has_cluster_nics = any(
         isinstance(host, dict) and isinstance(host.get("nics"), dict) for host in hosts
     )
-    return "cluster.yaml" if of_cluster else "topology"
+    return "cluster.yaml" if has_cluster_nics else "topology"

@@ -1,7 +1,4 @@
-"""`ri2n controller`, `ri2n reload`:
-
-the controller that the cluster's hosts connect to, and its files read again.
-"""
+"""`ri2n controller` and `ri2n reload`: run the controller, and have it read its files again."""
 
 from __future__ import annotations
 
@@ -55,9 +52,9 @@ def controller(
 ) -> int:
     """Run the controller until SIGTERM or Ctrl-C.
 
-    It stays in the foreground and logs to stderr.
-    Hosts keep forwarding while it is away; a restarted controller takes over what is installed.
-    SIGHUP, where it has no terminal, does what `ri2n reload` does.
+    It stays in the foreground and logs to stderr. Hosts keep forwarding while it does not run, and
+    a new start takes over what is installed. When it has no terminal, SIGHUP does the same as
+    `ri2n reload`.
     """
     host, port = parse_listen(listen)
     if strategy is not None and strategy not in STRATEGIES:
@@ -92,8 +89,8 @@ def controller(
 def reload(socket: SocketOption = None, lab: LabOption = None) -> None:
     """Let the controller read cluster.yaml and its certificates again.
 
-    If one of them is wrong, it says so and goes on with what it has. Hosts keep forwarding and
-    connect again.
+    If one of them is wrong, the command says so and the controller goes on with what it has. Hosts
+    keep forwarding and connect again.
     """
     path = controller_socket(socket, lab)
     asked_s = time.monotonic()
@@ -108,7 +105,7 @@ def reload(socket: SocketOption = None, lab: LabOption = None) -> None:
             break
         if since_s > RELOAD_S:
             raise NotAvailable(
-                f"the controller has not come back within {RELOAD_S:g} s: its log says why"
+                f"the controller has not come back within {RELOAD_S:g} s; its log shows why"
             )
         time.sleep(0.05)
     print(f"reloaded: strategy {status['strategy']}")

@@ -1,6 +1,6 @@
-"""`ri2n doctor`:
+"""`ri2n doctor`: whether this host, or each host of a lab, is set up as it must be.
 
-is this host (or every host of a lab) set up as it must be? What `host-doctor` says there.
+`host-doctor` examines the host; this command prints what it has found.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ def doctor(
     kernel: Annotated[
         str | None,
         typer.Option(
-            help="uml or virtual: can this machine run labs in guests with it? Boots one."
+            help="uml or virtual: whether this machine can run labs in guests with it. Boots one."
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Check a cluster host and say what to do; exit code 0: all is right, 1: warnings, 2:
+    """Check a cluster host and say what to do.
 
-    something is bad.
+    Exit code: 0 when all is right, 1 for warnings, 2 when something is bad.
     """
     if host is not None and lab is None:
-        raise BadInput("--host: only with --lab; without it doctor looks at this machine")
+        raise BadInput("--host: only with --lab; without --lab, doctor looks at this machine")
     if kernel is not None and lab is not None:
-        raise BadInput("--kernel: looks at this machine, not at a lab; leave --lab away")
+        raise BadInput("--kernel: looks at this machine, not at a lab; leave out --lab")
     if kernel is not None:
         findings = labs("--kernel").examine_guest(kernel)
     elif lab is None:
@@ -83,21 +83,21 @@ def _examine_here() -> list[Finding]:
         )
     except subprocess.TimeoutExpired:
         raise NotAvailable(
-            f"host-doctor has not ended after {LIMIT_S:.0f} s: does Open vSwitch hang?"
+            f"host-doctor has not ended after {LIMIT_S:.0f} s: check whether Open vSwitch hangs"
         ) from None
     return findings_in(platform.node(), done.stdout, done.stderr)
 
 
-def findings_in(host: str, said: str, error: str) -> list[Finding]:
-    """What host-doctor found, from its JSON.
+def findings_in(host: str, output: str, error: str) -> list[Finding]:
+    """The findings of `host-doctor`, from the JSON in its `output`.
 
-    Raises NotAvailable with what it complained of when there is none.
+    Raises NotAvailable with `error`, its text on stderr, when there is no such JSON.
     """
     try:
-        rows: list[dict[str, Any]] = json.loads(said)["findings"]
+        rows: list[dict[str, Any]] = json.loads(output)["findings"]
         return [Finding(host, **row) for row in rows]
     except (ValueError, KeyError, TypeError):
-        raise NotAvailable(f"{host}: {error.strip() or 'host-doctor says nothing'}") from None
+        raise NotAvailable(f"{host}: {error.strip() or 'host-doctor printed nothing'}") from None
 
 
 def _table(findings: list[Finding]) -> Table:

@@ -1,4 +1,4 @@
-"""One row of `ri2n doctor`: what was looked at, how it is, what was seen, what to do."""
+"""One finding of `ri2n doctor`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ Verdict = Severity | Literal["ok"]
 
 @dataclass(frozen=True)
 class Finding:
-    """`advice` is empty when the verdict is ok."""
+    """What was checked on a host, the verdict, what was seen, and what to do.
+
+    `advice` is empty when the verdict is ok.
+    """
 
     host: str
     check: str
@@ -25,7 +28,7 @@ class Finding:
 
 
 def problems_in(findings: Iterable[Finding]) -> list[Problem]:
-    """The findings that are not ok, each with its host."""
+    """The findings that are not ok, as problems whose texts name the host."""
     return [
         Problem(finding.verdict, f"{finding.host}: {finding.seen}", finding.advice)
         for finding in findings

@@ -1,8 +1,7 @@
-"""Which controller a command asks; where labs are installed, the controller and the hosts of a lab,
-too.
+"""Which controller a command asks, and what commands ask the package of labs.
 
 Labs are a package of their own that uses this one. It names a module in the entry point `labs` of
-the group `ri2n_sdn.labs`; what the commands here ask of that module is `Labs`.
+the group `ri2n_sdn.labs`. That module has the functions of `Labs`.
 """
 
 from __future__ import annotations
@@ -19,52 +18,56 @@ __all__ = ["Labs", "controller_socket", "hosts_of_lab", "labs"]
 
 
 class Labs(Protocol):
-    """What the package of labs answers.
+    """The functions of the package of labs.
 
-    For a lab in a guest, the very same command runs there, and this one exits.
+    For a lab in a guest, the same command is run in the guest, and this process exits.
     """
 
     def lab_socket(self, lab: str) -> Path:
-        """The controller's socket of the lab of that name; NotAvailable when there is none."""
+        """The socket of a lab's controller. Raises NotAvailable when there is no such lab."""
 
     def only_socket(self) -> Path | None:
-        """That of the only lab here that has a controller.
+        """The socket of the only lab on this machine that has a controller; None without a lab.
 
-        None when there is no such lab, NotAvailable for several.
+        Raises NotAvailable when there are several such labs.
         """
 
     def hosts_of(self, socket: Path) -> tuple[dict[str, str], str | None] | None:
-        """Addresses and datapath of the hosts of the lab whose controller has this socket; None:
+        """(address of each host, datapath) of the lab whose controller has this socket.
 
-        it is no lab's.
+        None when the socket belongs to no lab.
         """
 
     def examine_lab(self, lab: str, host: str | None) -> list[Finding]:
-        """What host-doctor says on the hosts of a lab, or on one of them.
+        """What `host-doctor` finds on the hosts of a lab, or on one of them.
 
-        BadInput for a host that there is not.
+        Raises BadInput for an unknown host.
         """
 
     def examine_guest(self, kernel: str) -> list[Finding]:
-        """Whether labs in guests with that kernel run on this machine.
+        """Findings on whether this machine can run labs in guests with that kernel.
 
-        BadInput for a kernel that there is not.
+        Raises BadInput for an unknown kernel.
         """
 
 
 def labs(option: str) -> Labs:
-    """The package of labs, for an option that needs it; NotAvailable where it is not installed."""
-    found = _installed()
-    if found is None:
+    """The package of labs, for an option that needs it.
+
+    Raises NotAvailable when it is not installed.
+    """
+    installed = _installed()
+    if installed is None:
         raise NotAvailable(f"{option}: labs are not installed here: pip install ri2n-lab")
-    return found
+    return installed
 
 
 def controller_socket(given: Path | None, lab: str | None) -> Path:
-    """The socket of the controller to ask: the one given, a lab's, the default one, or that of the
-    only lab.
+    """The socket of the controller that a command asks.
 
-    BadInput for both a socket and a lab, NotAvailable where no controller runs.
+    It is the `given` one or that of the lab. Without both it is the default one, or that of the
+    only lab. Raises BadInput when a socket and a lab are given, and NotAvailable when no controller
+    runs.
     """
     if lab is not None:
         if given is not None:
@@ -75,26 +78,26 @@ def controller_socket(given: Path | None, lab: str | None) -> Path:
     if DEFAULT_SOCKET.exists():
         return DEFAULT_SOCKET
     installed = _installed()
-    found = None if installed is None else installed.only_socket()
-    if found is None:
+    socket = None if installed is None else installed.only_socket()
+    if socket is None:
         raise NotAvailable(
             f"no controller is running ({DEFAULT_SOCKET}, no lab); start one with `ri2n controller`"
         )
-    return found
+    return socket
 
 
 def hosts_of_lab(socket: Path) -> tuple[dict[str, str], str | None] | None:
-    """Addresses and datapath of the hosts of the lab whose controller has this socket; None:
+    """(address of each host, datapath) of the lab whose controller has this socket.
 
-    it is no lab's.
+    None when the socket belongs to no lab.
     """
     installed = _installed()
     return None if installed is None else installed.hosts_of(socket)
 
 
 def _installed() -> Labs | None:
-    found: Labs
+    package: Labs
     for point in entry_points(group="ri2n_sdn.labs", name="labs"):
-        found = point.load()
-        return found
+        package = point.load()
+        return package
     return None

@@ -1,4 +1,4 @@
-"""The `ri2n` command: the list of its subcommands, and `main`, which turns errors into one line."""
+"""The `ri2n` command, with the list of its subcommands."""
 
 from __future__ import annotations
 
@@ -30,13 +30,12 @@ app.add_typer(vlan.app, name="vlan")
 
 
 def _join() -> None:
-    """Commands of other packages: labs, benches and the copy are installed by those who want
-    them.
-    """
+    """Add the commands of other packages: labs, benches and the copy, where they are installed."""
     for point in sorted(entry_points(group="ri2n_sdn.commands"), key=lambda point: point.name):
         try:
             joining = point.load()
-        except ImportError as error:  # a broken package takes no command of ours with it
+        except ImportError as error:
+            # The commands of this package must work when another package is broken.
             note(f"ri2n: {point.name} cannot be loaded: {error}")
             continue
         if isinstance(joining, typer.Typer):
@@ -64,7 +63,7 @@ def _root(
 
 
 def main() -> None:
-    """Entry point of the `ri2n` command; see `run_guarded` for the exit codes."""
+    """Run the `ri2n` command and exit. See `run_guarded` for the exit codes."""
     sys.exit(run_guarded(lambda: app(prog_name="ri2n", standalone_mode=False)))
 
 

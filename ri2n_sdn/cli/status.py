@@ -1,4 +1,4 @@
-"""`ri2n status`, `top` and `explain`: what the controller knows, once, live, and for one flow."""
+"""`ri2n status`, `top` and `explain`: what the controller knows, and where a flow goes."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ BUILDS: tuple[str, ...] = get_args(HashBuild)
 def status(socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False) -> int:
     """Show what is wrong, then hosts, NICs, networks and the active pairs with their shares.
 
-    Exit code for monitoring: 0 nothing is wrong, 1 warnings, 2 bad (or no controller answers).
+    Exit code, for monitoring: 0 when nothing is wrong, 1 for warnings, 2 when something is bad or
+    no controller answers.
     """
     answer = call(controller_socket(socket, lab), "status")
     if as_json:
         print_json(answer)
     else:
         console().print(_render(answer))
-    return exit_code(
-        Problem(**each) for each in answer.get("problems", ())
-    )  # none from a controller before there were
+    # An old controller's answer has no problems.
+    return exit_code(Problem(**problem) for problem in answer.get("problems", ()))
 
 
 def top(
@@ -45,7 +45,7 @@ def top(
     ] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the same as status, live, until Ctrl-C; `--json` prints one look and ends."""
+    """Show the same as status, live, until Ctrl-C. With `--json`, print it once and end."""
     path = controller_socket(socket, lab)
     answer = call(path, "status")
     if as_json:
@@ -103,12 +103,12 @@ def explain(
     path = controller_socket(socket, lab)
     flow: dict[str, Any] | None = None
     if protocol is not None:
-        # The controller knows its hosts by the addresses of the control network; a lab knows those
-        # of the hosts' own.
-        addresses, of_lab = hosts_of_lab(path) or ({}, None)
+        # The controller knows its hosts by their addresses in the control network. A lab knows the
+        # addresses that the hosts' traffic has.
+        addresses, lab_datapath = hosts_of_lab(path) or ({}, None)
         ends = {"src_ip": src_ip or addresses.get(src), "dst_ip": dst_ip or addresses.get(dst)}
         flow = {"protocol": protocol, "sport": sport, "dport": dport, **ends, "hash": hash_build}
-        flow["datapath"] = datapath or of_lab
+        flow["datapath"] = datapath or lab_datapath
     answer = call(path, "explain", src=src, dst=dst, flow=flow)
     if as_json:
         print_json(answer)

@@ -1,4 +1,4 @@
-"""The controller's answers as rich tables: pure functions from JSON to something to print."""
+"""Tables of the controller's answers, for people. All functions are pure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ Json = dict[str, Any]
 
 
 def status_view(status: Json) -> RenderableType:
-    """All of `ri2n status`:
+    """The whole output of `ri2n status`, from the controller's answer.
 
-    what is wrong, a headline, hosts with their NICs, pairs with their shares, helpers.
+    It has the problems, a headline, the hosts with their NICs, the active pairs with their shares,
+    and the helper links.
     """
     parts: list[RenderableType] = [
         *_problems(status),
@@ -38,7 +39,7 @@ def status_view(status: Json) -> RenderableType:
 
 
 def path_table(paths: list[Json], title: str | None = None) -> Table:
-    """The paths of one pair: which NIC to which NIC, its share and what it carries."""
+    """A table of the paths of one pair: their NICs, shares and rates."""
     table = Table(title=title, title_justify="left")
     for heading in (
         "own NIC",
@@ -70,9 +71,7 @@ def path_table(paths: list[Json], title: str | None = None) -> Table:
 
 
 def helper_table(pairs: list[Json]) -> Table | None:
-    """What helpers report of the links they stripe over; None when there is nothing of that
-    kind.
-    """
+    """A table of the helper links that helpers report; None when they report none."""
     table = Table(title="striped", title_justify="left")
     for heading in (
         "pair",
@@ -94,18 +93,18 @@ def helper_table(pairs: list[Json]) -> Table | None:
     for pair in pairs:
         name = f"{pair['src']} -> {pair['dst']}"
         for path in pair["paths"]:
-            told = path.get("helper")
-            if told is None:
+            report = path.get("helper")
+            if report is None:
                 continue
             table.add_row(
                 name,
                 f"{path['link']}: {path['own']} -> {path['peer']}",
-                _mark(told["heard"]),
-                _mark(told["usable"]),
-                rate_text(told["rate_bps"]),
-                "all" if told["demand_bps"] is None else rate_text(told["demand_bps"]),
-                *(str(told[count]) for count in ("sent", "received", "lost", "repeated")),
-                *(f"{told[time] * 1000:.2f} ms" for time in ("skew_s", "rtt_s")),
+                _mark(report["heard"]),
+                _mark(report["usable"]),
+                rate_text(report["rate_bps"]),
+                "all" if report["demand_bps"] is None else rate_text(report["demand_bps"]),
+                *(str(report[count]) for count in ("sent", "received", "lost", "repeated")),
+                *(f"{report[time] * 1000:.2f} ms" for time in ("skew_s", "rtt_s")),
             )
             name = ""
     return table if table.row_count else None
@@ -209,11 +208,12 @@ def _pair_table(status: Json) -> RenderableType:
 
 
 def _problems(status: Json) -> list[Text]:
-    problems = worst_first(Problem(**each) for each in status["problems"])
+    problems = worst_first(Problem(**problem) for problem in status["problems"])
     return [Text(str(problem), style=STYLES[problem.severity]) for problem in problems]
 
 
 def _mark(good: object) -> Text:
+    """`yes`, `NO`, or `-` for None, which means that it is not known."""
     if good is None:
-        return Text("-")  # nobody knows
+        return Text("-")
     return Text("yes") if good else Text("NO", style="bold red")

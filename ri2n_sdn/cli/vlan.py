@@ -1,4 +1,4 @@
-"""`ri2n vlan`: networks of many cheap switches, each spanning tree with a VLAN ID of its own."""
+"""`ri2n vlan`: networks of many cheap switches, in which each spanning tree has a VLAN ID."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ from ri2n_sdn.vlan.plan import NetworkPlan, Plan, make_plan
 
 __all__ = ["app", "load_plannable", "plan"]
 
-SLOW_S = 2.0  # a command that takes longer says what it is doing
-MAX_NAMES = 8  # of roots in the table for people
+# A command that takes longer says what it is doing.
+SLOW_S = 2.0
+# The table for people names so many roots.
+MAX_NAMES = 8
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -66,8 +68,9 @@ def plan(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the trees of a network, their VLAN IDs, how evenly they use the cables, and what
-    switches must remember.
+    """Show a network's trees, their VLAN IDs, and what they demand of cables and switches.
+
+    It shows how evenly the trees use the cables, and how many addresses switches must remember.
     """
     path = find_topology_file(topology)
     source = load_plannable(path)
@@ -83,19 +86,20 @@ def plan(
     with _saying(
         f"planning {path.stem}: {len(source.graph.names)} switches, {len(source.graph.ends)} cables"
     ):
-        found = _plan(path, source, spec)
+        made = _plan(path, source, spec)
     if as_json:
-        print_json(found.to_json())
+        print_json(made.to_json())
         return
-    _show(found)
+    _show(made)
 
 
 def load_plannable(path: Path) -> Topology | Generated:
-    """A topology, or what a file with `generate:` describes; raises BadInput."""
+    """Read a topology, or generate what a file with `generate:` describes. Raises BadInput."""
     try:
         data: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
-        data = None  # the topology reader names the fault
+        # The reader of topologies names the error.
+        data = None
     if isinstance(data, dict) and "generate" in data:
         return load_generated(path)
     return load_topology(path)
@@ -110,7 +114,7 @@ def _plan(path: Path, source: Topology | Generated, spec: VlanSpec) -> Plan:
 
 @contextmanager
 def _saying(text: str) -> Iterator[None]:
-    """Say `text` on stderr when what is done takes long."""
+    """Print `text` on stderr when the block takes longer than SLOW_S."""
     timer = threading.Timer(SLOW_S, note, [text])
     timer.daemon = True
     timer.start()
@@ -120,15 +124,15 @@ def _saying(text: str) -> Iterator[None]:
         timer.cancel()
 
 
-def _show(found: Plan) -> None:
+def _show(made: Plan) -> None:
     screen = console()
-    ids = f"{found.vlans[0]} to {found.vlans[-1]}" if len(found.vlans) > 1 else str(found.vlans[0])
-    if len(found.vlans) > 1 and found.vlans != tuple(range(found.vlans[0], found.vlans[-1] + 1)):
-        ids = ", ".join(map(str, found.vlans))
+    ids = f"{made.vlans[0]} to {made.vlans[-1]}" if len(made.vlans) > 1 else str(made.vlans[0])
+    if len(made.vlans) > 1 and made.vlans != tuple(range(made.vlans[0], made.vlans[-1] + 1)):
+        ids = ", ".join(map(str, made.vlans))
     screen.print(
-        f"{found.name}: VLAN IDs: {len(found.vlans)} of at most {found.limit} ({ids}),"
-        f" untagged at hosts: {found.vlans[0]}; table {found.table}, VLANs a pair uses: "
-        f"{found.per_pair}"
+        f"{made.name}: VLAN IDs: {len(made.vlans)} of at most {made.limit} ({ids}),"
+        f" untagged at hosts: {made.vlans[0]}; table {made.table}, VLANs a pair uses: "
+        f"{made.per_pair}"
     )
     table = Table(show_edge=False)
     columns = (
@@ -139,19 +143,19 @@ def _show(found: Plan) -> None:
         "roots",
         "cables",
         "uses of a cable",
-        "longest way",
+        "longest path",
         "MAC table",
     )
     for column in columns:
         table.add_column(column)
-    for network in found.networks:
-        table.add_row(*_row(network, found))
+    for network in made.networks:
+        table.add_row(*_row(network, made))
     screen.print(table)
-    for text in found.notes:
+    for text in made.notes:
         screen.print(f"note: {text}")
 
 
-def _row(network: NetworkPlan, found: Plan) -> tuple[str, ...]:
+def _row(network: NetworkPlan, made: Plan) -> tuple[str, ...]:
     roots = ", ".join(network.roots[:MAX_NAMES]) + (
         ", ..." if len(network.roots) > MAX_NAMES else ""
     )
@@ -159,7 +163,7 @@ def _row(network: NetworkPlan, found: Plan) -> tuple[str, ...]:
     if network.unused_cables:
         uses += f", {network.unused_cables} unused"
     entries = (
-        f"{'' if found.mac_exact else 'at most '}{network.mac_entries} of {found.mac_table} "
+        f"{'' if made.mac_exact else 'at most '}{network.mac_entries} of {made.mac_table} "
         f"({network.mac_switch})"
     )
     return (

@@ -1,7 +1,4 @@
-"""`ri2n vlan assign`:
-
-which VLAN each pair of a list should use, computed without a network or a controller.
-"""
+"""`ri2n vlan assign`: chooses a VLAN for each pair of a list, without a controller."""
 
 from __future__ import annotations
 
@@ -51,8 +48,9 @@ def assign(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Choose a VLAN for every pair of a list, so that the fullest link between switches is as
-    empty as possible.
+    """Choose a VLAN for every pair of a list.
+
+    The choice makes the fullest link between switches as empty as possible.
     """
     if table not in TABLES:
         raise BadInput(f"--table: unknown {table!r}; choose from {', '.join(TABLES)}")
@@ -62,15 +60,15 @@ def assign(
         trees = topology_trees(wired)
     except ValueError as error:
         raise BadInput(f"{topology}: {error}") from None
-    ways = _ways(wired, trees, wanted)
-    by_rule = assign_pairs(ways.demand_bps, ways.of_rule, ways.links, ways.capacity_bps)
+    paths = _paths_of(wired, trees, wanted)
+    by_rule = assign_pairs(paths.demand_bps, paths.of_rule, paths.links, paths.capacity_bps)
     answer = by_rule
     if table == "adaptive":
         answer = assign_pairs(
-            ways.demand_bps, ways.candidates, ways.links, ways.capacity_bps, ways.start
+            paths.demand_bps, paths.candidates, paths.links, paths.capacity_bps, paths.start
         )
     vlans = [
-        trees.vlans[ways.trees[row, column]] for row, column in enumerate(answer.choice.tolist())
+        trees.vlans[paths.trees[row, column]] for row, column in enumerate(answer.choice.tolist())
     ]
     rows = [f"{s},{r},{vlan}" for (s, r), vlan in zip(wanted.pairs, vlans, strict=True)]
     text = "\n".join(["sender,receiver,vlan", *rows]) + "\n"
@@ -79,19 +77,19 @@ def assign(
             output.write_text(text, encoding="utf-8")
         except OSError as error:
             raise BadInput(f"-o {output}: {error.strerror}") from None
-    moved = int((answer.choice != by_rule.choice).sum())
+    n_differ = int((answer.choice != by_rule.choice).sum())
     if as_json:
         document: dict[str, Any] = {
             "topology": wired.name,
             "table": table,
             "relative": wanted.relative,
-            "fullest": _fullest(wired, ways, answer),
-            "fullest_cyclic": _fullest(wired, ways, by_rule),
-            "differ_from_cyclic": moved,
+            "fullest": _fullest(wired, paths, answer),
+            "fullest_cyclic": _fullest(wired, paths, by_rule),
+            "differ_from_cyclic": n_differ,
             "pairs": [
                 {"sender": s, "receiver": r, "vlan": vlan, "demand_bps": demand}
                 for (s, r), vlan, demand in zip(
-                    wanted.pairs, vlans, ways.demand_bps.tolist(), strict=True
+                    wanted.pairs, vlans, paths.demand_bps.tolist(), strict=True
                 )
             ],
         }
@@ -99,11 +97,11 @@ def assign(
         return
     if output is None:
         print(text, end="")
-    print(f"# {len(vlans)} pairs, {moved} of them on another VLAN than by the cyclic rule")
-    for name, found in ((table, answer), ("cyclic", by_rule))[: 2 if table != "cyclic" else 1]:
-        fullest = _fullest(wired, ways, found)
+    print(f"# {len(vlans)} pairs, {n_differ} of them on another VLAN than the cyclic rule gives")
+    for name, assignment in ((table, answer), ("cyclic", by_rule))[: 2 if table != "cyclic" else 1]:
+        fullest = _fullest(wired, paths, assignment)
         if fullest is None:
-            print(f"# {name}: no pair has a link between switches on its way")
+            print(f"# {name}: no pair has a link between switches on its path")
         else:
             print(
                 f"# {name}: the fullest link is {fullest['link']}, with "
@@ -112,24 +110,33 @@ def assign(
 
 
 @dataclass(frozen=True, eq=False)
-class _Ways:
-    """Pairs' ways as `assign` reads them: first the links between switches, then the hosts'
-    NICs.
+class _PairPaths:
+    """The paths of P pairs with up to K trees each, as `vlan.assign` reads them.
+
+    Links are numbered: first those between switches, then those of the hosts' NICs.
     """
 
-    trees: IntArray  # (P, K), -1 where there is none
-    candidates: IntArray  # (P, K) those that adaptive chooses from
-    of_rule: IntArray  # (P, K) the cyclic rule's only
-    start: IntArray  # (P,) the cyclic rule's column where that is a candidate, -1 elsewhere
-    links: IntArray  # (P, K, L)
-    capacity_bps: FloatArray  # (E,)
-    demand_bps: FloatArray  # (P,)
+    trees: IntArray
+    """(P, K) the trees of each pair; -1 where there is none."""
+    candidates: IntArray
+    """(P, K) the trees from which adaptive chooses; -1 elsewhere."""
+    of_rule: IntArray
+    """(P, K) the tree of the cyclic rule alone; -1 elsewhere."""
+    start: IntArray
+    """(P,) the column of the cyclic rule's tree where that is a candidate, -1 elsewhere."""
+    links: IntArray
+    """(P, K, L) the links of each path. The last two are the NICs'; -1 stands for no link."""
+    capacity_bps: FloatArray
+    """(E,) the capacity of each link."""
+    demand_bps: FloatArray
+    """(P,) what each pair wants to send."""
 
 
-def _ways(topology: Topology, trees: Trees, wanted: PairList) -> _Ways:
-    """The VLANs of every pair and their links.
+def _paths_of(topology: Topology, trees: Trees, wanted: PairList) -> _PairPaths:
+    """The trees of every pair and the links of their paths.
 
-    A pair uses the first network that both its hosts have a NIC in.
+    A pair uses the first network in which both its hosts have a NIC. Raises BadInput for a pair
+    without a common network.
     """
     graph = topology.graph
     nics: dict[str, dict[str, tuple[int, int]]] = {host: {} for host in topology.hosts}
@@ -151,23 +158,21 @@ def _ways(topology: Topology, trees: Trees, wanted: PairList) -> _Ways:
     leaf_a, leaf_b, nic_a, nic_b = np.array(ends, dtype=np.int64).reshape(-1, 4).T
     a, b = np.array([[number[host] for host in pair] for pair in wanted.pairs]).reshape(-1, 2).T
     rule = cyclic(trees, a, b, leaf_a, leaf_b).astype(np.int64)
-    found = table_candidates(
+    trees_of = table_candidates(
         trees, a, b, leaf_a, leaf_b, "adaptive", topology.vlans.per_pair
     ).astype(np.int64)
     for row, (sender, receiver) in enumerate(wanted.pairs):
         if not (topology.hosts[sender].managed and topology.hosts[receiver].managed):
-            rule[row], found[row] = (
-                0,
-                -1,
-            )  # a host without Open vSwitch has untagged frames, the base tree, only
-            found[row, 0] = 0
-    # The cyclic rule's VLAN need not be among the pair's: it gets a column of its own, which
-    # adaptive does not use.
-    every = np.concatenate([found, rule[:, None]], axis=1)
+            # A host without Open vSwitch sends untagged frames alone, which use the base tree.
+            rule[row], trees_of[row] = 0, -1
+            trees_of[row, 0] = 0
+    # The cyclic rule's tree need not be one of the pair's candidates. So it gets a column of its
+    # own, which adaptive does not use.
+    every = np.concatenate([trees_of, rule[:, None]], axis=1)
     columns = np.arange(every.shape[1])
     of_rule = np.where(columns == columns[-1], every, -1)
     candidates = np.where(columns == columns[-1], -1, every)
-    same = found == rule[:, None]
+    same = trees_of == rule[:, None]
     start = np.where(same.any(axis=1), same.argmax(axis=1), -1)
     of_rule[start >= 0] = np.where(columns == start[start >= 0, None], every[start >= 0], -1)
     pair, column = np.nonzero(every >= 0)
@@ -177,25 +182,26 @@ def _ways(topology: Topology, trees: Trees, wanted: PairList) -> _Ways:
     links[pair, column, : between.shape[1]] = between
     links[:, :, -2], links[:, :, -1] = nic_a[:, None], nic_b[:, None]
     capacity = np.array(rates, dtype=np.float64)
-    nic_ways = np.stack([nic_a, nic_b], axis=1)
+    nic_links = np.stack([nic_a, nic_b], axis=1)
     if wanted.relative:
         load = (
             np.bincount(
-                nic_ways.reshape(-1), np.repeat(wanted.rate_bps, 2), minlength=len(capacity)
+                nic_links.reshape(-1), np.repeat(wanted.rate_bps, 2), minlength=len(capacity)
             )
             / capacity
         )
-        demand = wanted.rate_bps / (
-            load.max(initial=0.0) or 1.0
-        )  # as fast as the fullest NIC allows
+        # All pairs are scaled alike, as fast as the fullest NIC allows.
+        demand = wanted.rate_bps / (load.max(initial=0.0) or 1.0)
     else:
-        demand = fair_rates(wanted.rate_bps, nic_ways, capacity)
-    return _Ways(every, candidates, of_rule, start, links, capacity, demand)
+        demand = fair_rates(wanted.rate_bps, nic_links, capacity)
+    return _PairPaths(every, candidates, of_rule, start, links, capacity, demand)
 
 
-def _fullest(topology: Topology, ways: _Ways, found: Assignment) -> dict[str, object] | None:
-    """The fullest link between switches; None when nothing goes over any."""
-    between = found.utilisation[: 2 * len(topology.graph.ends)]
+def _fullest(
+    topology: Topology, paths: _PairPaths, assignment: Assignment
+) -> dict[str, object] | None:
+    """The fullest link between switches and its load; None when no pair uses such a link."""
+    between = assignment.utilisation[: 2 * len(topology.graph.ends)]
     if not between.any():
         return None
     link = int(between.argmax())

@@ -26,8 +26,8 @@ def switch_config(
     port_format: Annotated[
         str | None,
         typer.Option(
-            help="What switches call their ports: {port} is the number, {port0} counts from 0, "
-            "{switch} its name."
+            help="How switches name their ports: {port} is the number, {port0} counts from 0, "
+            "{switch} is the switch's name."
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that differ.")] = False,
@@ -35,7 +35,8 @@ def switch_config(
     """Write the VLANs, ports and descriptions of every switch as the vendor's configuration."""
     from ri2n_sdn.vlan.build import build_trees
 
-    vendor_named(vendor)  # before the work
+    # An unknown vendor is reported before the work.
+    vendor_named(vendor)
     found = find_topology(topology)
     graph = found.graph
     leaves = sorted({graph.index[nic.switch] for spec in found.hosts.values() for nic in spec.nics})
@@ -57,10 +58,10 @@ def write_files(
     port_format: str | None = None,
     force: bool = False,
 ) -> list[tuple[Path, bool]]:
-    """Write the file of each switch into `folder`; (file, whether it changed) in order.
+    """Write the file of each switch into `folder`, and return (file, whether it changed) for each.
 
-    BadInput, and nothing is written, when one cannot be made or, without `force`, differs from the
-    file that is there.
+    Raises BadInput, and writes nothing, when a file cannot be made, or when it differs from one
+    that is there and `force` is not set.
     """
     script = vendor_named(vendor).script
     texts = {
@@ -79,9 +80,9 @@ def write_files(
 
 
 def _differs(path: Path, text: str, force: bool) -> bool:
-    """Whether the file has to be written.
+    """Whether the file must be written.
 
-    BadInput when something else is there that may not be overwritten.
+    Raises BadInput when another file is there that may not be overwritten.
     """
     try:
         present = path.read_bytes()
@@ -97,13 +98,14 @@ def _differs(path: Path, text: str, force: bool) -> bool:
 
 
 def _replace(path: Path, text: str, script: bool) -> None:
-    """Write a file in one step: readers see the old text or the new one, whole."""
+    """Write a file in one step, so that readers see the whole old text or the whole new one."""
     draft = path.with_name(f".{path.name}.draft")
     try:
         draft.write_text(text, encoding="utf-8")
         if script:
             mode = draft.stat().st_mode
-            draft.chmod(mode | (mode & 0o444) >> 2)  # whoever may read it may run it
+            # Everybody who may read it may run it.
+            draft.chmod(mode | (mode & 0o444) >> 2)
         draft.replace(path)
     except OSError as error:
         draft.unlink(missing_ok=True)

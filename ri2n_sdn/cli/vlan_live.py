@@ -1,4 +1,4 @@
-"""`ri2n vlan check|use|release|record`: what needs a running controller."""
+"""`ri2n vlan check`, `use`, `release` and `record`: commands that need a running controller."""
 
 from __future__ import annotations
 
@@ -25,15 +25,18 @@ __all__ = ["check", "record", "release", "use"]
 
 HEADER = ["sender", "receiver", "vlan"]
 CHECK_S = 600.0
-COUNTED_S = 1.0  # Open vSwitch refreshes counters every 0.25 to 0.5 s
+# Open vSwitch updates its counters every 0.25 to 0.5 s.
+COUNTED_S = 1.0
 
-Owner = Annotated[str, typer.Option("--owner", help="Whose table it is: a job's number, for one.")]
+Owner = Annotated[
+    str, typer.Option("--owner", help="Whose table it is, for example a job's number.")
+]
 
 
 def check(socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False) -> None:
     """Send probes through every VLAN and say which ports, cables and switches are not as declared.
 
-    Exit code 1 then.
+    Exit code: 0 when all is as declared, else 1.
     """
     answer = call(controller_socket(socket, lab), "vlan_check", timeout_s=CHECK_S)
     if as_json:
@@ -60,16 +63,14 @@ def use(
     socket: SocketOption = None,
     lab: LabOption = None,
 ) -> None:
-    """Give pairs of hosts the VLANs of a table, until `ri2n vlan release` or while a command
-    runs.
-    """
+    """Give pairs of hosts the VLANs of a table, until `ri2n vlan release` or a command's end."""
     rows = _read(table)
     path = controller_socket(socket, lab)
     if not command:
         call(path, "vlan_table", owner=owner, pairs=rows)
         note(
             f"{len(rows)} pairs have the VLANs of {table}; `ri2n vlan release --owner {owner}` "
-            "gives them back"
+            "ends this"
         )
         return
     with Socket(AF_UNIX) as connection:
@@ -79,7 +80,7 @@ def use(
 
 
 def release(owner: Owner = "operator", socket: SocketOption = None, lab: LabOption = None) -> None:
-    """Give a table back: its pairs get the VLANs that they had before."""
+    """End a table: its pairs get back the VLANs that they had before."""
     call(controller_socket(socket, lab), "vlan_table", owner=owner, pairs=[])
 
 
@@ -96,11 +97,9 @@ def record(
     socket: SocketOption = None,
     lab: LabOption = None,
 ) -> None:
-    """Record what every pair of hosts sends, for the path table `profile` or for ri2n vlan
-    assign.
-    """
+    """Record what every pair of hosts sends, for the table `profile` or for ri2n vlan assign."""
     if bool(command) == (seconds is not None):
-        raise BadInput("--seconds: give either a time or a command to wait for")
+        raise BadInput("--seconds: give either --seconds or a command to wait for")
     path = controller_socket(socket, lab)
     before, began_s = call(path, "traffic"), time.monotonic()
     code = 0
@@ -109,12 +108,13 @@ def record(
     else:
         time.sleep(seconds or 0.0)
     elapsed_s = time.monotonic() - began_s
-    time.sleep(before["hbspan_s"] + COUNTED_S)  # until what was sent last has been counted
+    # Wait until the last packets have been counted.
+    time.sleep(before["hbspan_s"] + COUNTED_S)
     start = {(sender, receiver): count for sender, receiver, count in before["pairs"]}
     rows = [(s, r, count - start.get((s, r), 0)) for s, r, count in call(path, "traffic")["pairs"]]
     sent = [row for row in rows if row[2] > 0]
     if not sent:
-        raise NotAvailable("nothing was sent")
+        raise NotAvailable("no pair of hosts sent anything")
     counts = np.array([count for _, _, count in sent], dtype=np.int64)
     write_matrix(output, TrafficMatrix(tuple((s, r) for s, r, _ in sent), counts, elapsed_s))
     note(f"{output}: {len(sent)} pairs, {elapsed_s:.1f} s")
@@ -122,6 +122,7 @@ def record(
 
 
 def _run(command: list[str]) -> int:
+    """Run a command and return its exit code, as a shell gives it. Raises BadInput."""
     try:
         code = subprocess.run(command, check=False).returncode
     except OSError as error:
@@ -130,7 +131,7 @@ def _run(command: list[str]) -> int:
 
 
 def _read(path: Path) -> list[list[Any]]:
-    """The rows of a table's file; BadInput with file and line."""
+    """The rows of a table's file. Raises BadInput that names the file and the line."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -156,7 +157,10 @@ def _read(path: Path) -> list[list[Any]]:
 
 
 def _lease(connection: Socket, path: Path, request: dict[str, Any]) -> None:
-    """Ask over a connection that stays open: the controller takes the table away when it ends."""
+    """Set a table over a connection that stays open: the controller ends the table with it.
+
+    Raises NotAvailable when no controller answers, and BadInput when it refuses.
+    """
     try:
         connection.settimeout(10.0)
         connection.connect(str(path))

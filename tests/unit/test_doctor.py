@@ -73,7 +73,7 @@ def test_a_host_doctor_that_cannot_look_is_one_line(
     says(monkeypatch, tmp_path, body)
     done = ri2n("doctor")
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
-    assert ("must run as root" if "root" in body else "says nothing") in done.stderr
+    assert ("must run as root" if "root" in body else "printed nothing") in done.stderr
 
 
 def test_a_host_doctor_that_hangs_is_one_line(
