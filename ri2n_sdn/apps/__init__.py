@@ -1,1 +1,1 @@
-"""os-ken apps, thin: they send what `pipeline` and `weights` computed."""
+"""The controller's os-ken apps. They send what `pipeline` and `weights` have computed."""

@@ -34,7 +34,7 @@ _unfinished: Unfinished[Channel] = Unfinished(_MAX_ALL_REPLIES_BYTES)
 
 
 class Refused(Exception):
-    """The switch answered a request with an error: (type, code)."""
+    """The switch answered a request with an error. The text has the error's type and code."""
 
 
 @dataclass

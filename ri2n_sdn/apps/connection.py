@@ -77,6 +77,7 @@ class ConnectionApp(OSKenApp):
 
     @handler(ofp_event.EventOFPStateChange, [MAIN_DISPATCHER, DEAD_DISPATCHER])
     def state_changed(self, ev: Any) -> None:
+        """Ask a new connection who it is, and note that the host of an ended one is away."""
         datapath = ev.datapath
         if ev.state == MAIN_DISPATCHER:
             datapath.ri2n_channel = channel = Channel(datapath)
@@ -97,6 +98,7 @@ class ConnectionApp(OSKenApp):
 
     @handler(_REPLIES, MAIN_DISPATCHER)
     def replied(self, ev: Any) -> None:
+        """Hand a reply to the request that it answers."""
         channel: Channel | None = ev.msg.datapath.ri2n_channel
         if channel is not None:
             channel.heard_s = time.monotonic()
@@ -104,6 +106,7 @@ class ConnectionApp(OSKenApp):
 
     @handler([ofp_event.EventOFPEchoReply, ofp_event.EventOFPEchoRequest], MAIN_DISPATCHER)
     def echoed(self, ev: Any) -> None:
+        """Note a sign of life."""
         channel: Channel | None = ev.msg.datapath.ri2n_channel
         if channel is not None:
             channel.heard_s = time.monotonic()
@@ -134,6 +137,7 @@ class ConnectionApp(OSKenApp):
 
     @handler(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
     def port_changed(self, ev: Any) -> None:
+        """Take in a NIC or a TAP that is new, has changed or was removed."""
         with self.cluster.lock:
             channel: Channel | None = ev.msg.datapath.ri2n_channel
             member = self._member_of(channel) if channel is not None else None

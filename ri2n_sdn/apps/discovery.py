@@ -44,6 +44,7 @@ class DiscoveryApp(OSKenApp):
 
     @handler(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)
     def packet_in(self, ev: Any) -> None:
+        """Take in a probe, a helper's report or a server's SYN-ACK from a host that was let in."""
         now_s = time.monotonic()
         message = ev.msg
         channel: Channel | None = message.datapath.ri2n_channel

@@ -44,6 +44,7 @@ class Doorkeeper(Generic[ConnectionT]):
 
     @property
     def is_full(self) -> bool:
+        """Whether all places are taken."""
         return len(self._open) >= self.places
 
     def add(
@@ -69,8 +70,8 @@ class Doorkeeper(Generic[ConnectionT]):
             if not may_end:
                 return connection
             sizes = Counter(entry.crowd for entry in may_end.values())
-            most = max(sizes.values())
-            crowded = {name for name, count in sizes.items() if count == most}
+            largest = max(sizes.values())
+            crowded = {name for name, count in sizes.items() if count == largest}
             if crowd in crowded:
                 crowded = {crowd}
             candidates = [key for key, entry in may_end.items() if entry.crowd in crowded]

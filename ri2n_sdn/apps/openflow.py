@@ -309,7 +309,7 @@ class _Controller(controller.OpenFlowController):
     def __call__(self) -> None:
         self._lock = threading.Lock()
         self._door: Doorkeeper[socket.socket] = Doorkeeper(_MAX_CONNECTIONS)
-        self._may_go: set[socket.socket] = set()
+        self._may_end: set[socket.socket] = set()
         self._asked_s = -_JUDGED_S
         threading.Thread(target=self._reap, name="of-reaper", daemon=True).start()
         while True:
@@ -322,10 +322,10 @@ class _Controller(controller.OpenFlowController):
                 _LOG.warning("a connection was not accepted: %s", error.strerror)
                 time.sleep(0.1)
                 continue
-            may_go = self._expendable() if self._door.is_full else ()
+            may_end = self._expendable() if self._door.is_full else ()
             with self._lock:
                 evicted = self._door.add(
-                    connection, str(address[0]), time.monotonic() + _GREETING_S, may_go
+                    connection, str(address[0]), time.monotonic() + _GREETING_S, may_end
                 )
             if evicted is not None:
                 handler_drops["connections_turned_away"] += 1
@@ -348,8 +348,10 @@ class _Controller(controller.OpenFlowController):
         now_s = time.monotonic()
         if now_s - self._asked_s > _JUDGED_S:
             self._asked_s = now_s
-            self._may_go = {each.place for each in self.expendable() if each.place is not None}
-        return self._may_go
+            self._may_end = {
+                datapath.place for datapath in self.expendable() if datapath.place is not None
+            }
+        return self._may_end
 
     def _reap(self) -> None:
         """End the connections whose hosts are not known in time."""

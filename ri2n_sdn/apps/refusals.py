@@ -37,31 +37,31 @@ class Refusals:
         self, lock: threading.RLock, counters: Counter[str], tell: Callable[[str], None]
     ) -> None:
         self._lock, self._counters, self._tell = lock, counters, tell
-        self._known: dict[str, _Refusal] = {}
+        self._by_key: dict[str, _Refusal] = {}
 
     def note(self, key: str, text: str) -> None:
         """Note that the switch `key` (its name and address, or its address) was refused."""
         now_s = time.monotonic()
         with self._lock:
             self._counters["hosts_refused"] += 1
-            known = self._known.pop(key, None)
-            noted = known is None or known.text != text or now_s - known.noted_s > AGAIN_S
-            if len(self._known) >= MAX_REFUSALS:
+            former = self._by_key.pop(key, None)
+            noted = former is None or former.text != text or now_s - former.noted_s > AGAIN_S
+            if len(self._by_key) >= MAX_REFUSALS:
                 # This is the switch that has not tried for the longest time.
-                del self._known[next(iter(self._known))]
-            self._known[key] = _Refusal(
-                now_s if known is None or noted else known.noted_s, now_s, text
+                del self._by_key[next(iter(self._by_key))]
+            self._by_key[key] = _Refusal(
+                now_s if former is None or noted else former.noted_s, now_s, text
             )
             if noted:
                 self._tell(text)
 
     def clear(self, key: str) -> None:
         """Forget the refusal of a switch that has now been let in."""
-        self._known.pop(key, None)
+        self._by_key.pop(key, None)
 
     def texts(self) -> list[str]:
         """The texts on the switches that still try, the newest last."""
         now_s = time.monotonic()
         return [
-            refusal.text for refusal in self._known.values() if now_s - refusal.tried_s < REFUSED_S
+            refusal.text for refusal in self._by_key.values() if now_s - refusal.tried_s < REFUSED_S
         ]

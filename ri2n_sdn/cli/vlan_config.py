@@ -37,11 +37,11 @@ def switch_config(
 
     # An unknown vendor is reported before the work.
     vendor_named(vendor)
-    found = find_topology(topology)
-    graph = found.graph
-    leaves = sorted({graph.index[nic.switch] for spec in found.hosts.values() for nic in spec.nics})
+    wired = find_topology(topology)
+    graph = wired.graph
+    leaves = sorted({graph.index[nic.switch] for spec in wired.hosts.values() for nic in spec.nics})
     try:
-        switches = switch_ports(found, build_trees(graph, leaves, found.vlans))
+        switches = switch_ports(wired, build_trees(graph, leaves, wired.vlans))
     except ValueError as error:
         raise BadInput(f"{topology}: {error}") from None
     for path, changed in write_files(
