@@ -6,11 +6,12 @@ one place for time-outs, error texts and batches of `ip` commands.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from ri2n_sdn.errors import Ri2nError
 
-__all__ = ["CommandFailed", "in_namespace", "ip_batch", "run"]
+__all__ = ["CommandFailed", "in_namespace", "in_parallel", "ip_batch", "run"]
 
 DEFAULT_TIMEOUT_S = 60.0
 
@@ -84,3 +85,14 @@ def ip_batch(lines: Sequence[str], namespace: str | None = None, program: str = 
 
 def _text(output: str | bytes | None) -> str:
     return output.decode(errors="replace") if isinstance(output, bytes) else output or ""
+
+
+def in_parallel(function: Callable[[str], object], names: Iterable[str]) -> None:
+    """Call `function` for all names, up to 8 at a time.
+
+    The first error is raised when all calls have ended.
+    """
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        futures = [pool.submit(function, name) for name in names]
+    for future in futures:
+        future.result()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ri2n_lab.cluster import Lab
-from ri2n_lab.cluster.lab import OFFLOADS_OFF
+from ri2n_lab.cluster.build import OFFLOADS_OFF
 from ri2n_sdn.client import call
 from ri2n_sdn.fabric.topology import load_topology
 
