@@ -1,7 +1,4 @@
-"""A cluster on one machine:
-
-namespaces, one real Open vSwitch per host, shaped links, faults, traffic.
-"""
+"""A cluster on one machine: namespaces, a real Open vSwitch per host, shaped links, faults."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +9,9 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Load Lab on first use:
+    """Load Lab on first use.
 
-    programs that run inside namespaces (traffic, lossy) need none of what it imports.
+    Programs that run inside namespaces (ri2n_lab.traffic) need nothing of what it imports.
     """
     if name == "Lab":
         from ri2n_lab.cluster.lab import Lab

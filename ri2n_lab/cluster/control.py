@@ -1,4 +1,4 @@
-"""Ask the controller's local API until it has the whole lab in hand."""
+"""Ask the controller's local API until the controller is ready for the whole lab."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ POLL_S = 0.05
 
 
 def await_ready(topology: Topology, path: Path, log: Path, timeout_s: float) -> dict[str, Any]:
-    """Poll the status until all managed hosts are connected, their networks known, all settled,
-    helpers linked.
+    """Poll the controller's status until the controller is ready, and return that status.
 
-    NotAvailable with what is missing and the log's last line after `timeout_s`.
+    It is ready when all managed hosts are connected, their networks are known, everything is
+    settled and the helpers have links. `path` is the controller's socket. Raises NotAvailable after
+    `timeout_s` seconds, with what is missing and the last line of `log`.
     """
-    deadline = time.monotonic() + timeout_s
+    deadline_s = time.monotonic() + timeout_s
     while True:
         try:
             status = call(path, "status")
             missing = _missing(topology, status)
-        except (BadInput, NotAvailable) as error:  # it refuses while it starts
+        except (BadInput, NotAvailable) as error:  # the controller refuses while it starts
             status, missing = {}, str(error)
         if not missing:
             return status
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline_s:
             raise NotAvailable(
                 f"the controller is not ready after {timeout_s:g} s: {missing}{_log_end(log)}"
             )
@@ -38,17 +39,18 @@ def await_ready(topology: Topology, path: Path, log: Path, timeout_s: float) -> 
 
 
 def _missing(topology: Topology, status: dict[str, Any]) -> str:
-    """What the controller lacks, in words; empty when nothing."""
-    known = {host["name"]: host for host in status["hosts"] if host["connected"]}
-    absent = [host for host in topology.managed_hosts() if host not in known]
+    """What the controller lacks, in words; empty when it is ready."""
+    connected = {host["name"]: host for host in status["hosts"] if host["connected"]}
+    absent = [host for host in topology.managed_hosts() if host not in connected]
     if absent:
         return f"not connected: {', '.join(absent)}"
+    # A network is found by probes between hosts, so a switch with one managed NIC has none.
     lonely = {switch for switch in topology.switches if len(_managed_on(topology, switch)) < 2}
     unknown = []
     for host in topology.managed_hosts():
-        seen = {nic["name"]: nic for nic in known[host]["nics"]}
+        reported = {nic["name"]: nic for nic in connected[host]["nics"]}
         for nic in topology.hosts[host].nics:
-            entry = seen.get(nic.name)
+            entry = reported.get(nic.name)
             if entry is None or (
                 entry["up"] and entry["network"] is None and nic.switch not in lonely
             ):
@@ -59,20 +61,21 @@ def _missing(topology: Topology, status: dict[str, Any]) -> str:
 
 
 def _missing_of_helpers(status: dict[str, Any]) -> str:
-    """Pairs that are striped but whose helpers have reported no usable link yet, in words.
+    """Striped pairs whose helpers have reported no usable helper link yet, in words.
 
-    Empty when none.
+    Empty when there is none.
     """
-    apart = [
+    unlinked = [
         f"{pair['src']} -> {pair['dst']}"
         for pair in status.get("pairs", ())
         if pair.get("striped")
         and not any((path["helper"] or {}).get("usable") for path in pair["paths"])
     ]
-    return f"helpers have no link yet: {', '.join(apart)}" if apart else ""
+    return f"helpers have no link yet: {', '.join(unlinked)}" if unlinked else ""
 
 
 def _managed_on(topology: Topology, switch: str) -> list[str]:
+    """The host of each managed NIC on a switch: a host is named once per NIC."""
     return [host for host, _ in topology.nics_on(switch) if topology.hosts[host].managed]
 
 

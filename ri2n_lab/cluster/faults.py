@@ -1,7 +1,4 @@
-"""Faults of a lab:
-
-which there are, what they mean for each NIC and switch port, and making them so.
-"""
+"""The faults of a lab: their kinds, and what they do to each NIC and switch port."""
 
 from __future__ import annotations
 
@@ -29,10 +26,10 @@ KINDS = ("nic_down", "peer_nic_down", "blackhole", "switch_down", "cable", "loss
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault: of a NIC (host and nic), of a switch, of the cable in a switch's port, or of a
-    host's control link.
+    """One fault of a NIC, a switch, the cable in a switch's port, or a host's control link.
 
-    `loss_percent` is only for the kind "loss".
+    A NIC is named by `host` and `nic`, a cable by `switch` and `port`. `loss_percent` is only for
+    the kind "loss".
     """
 
     kind: str
@@ -45,7 +42,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class _Effect:
-    """What the faults together do to one link."""
+    """What all faults together do to one NIC and its switch port."""
 
     nic_up: bool
     port_dead: bool
@@ -62,8 +59,10 @@ def check_fault(
     loss: float | None,
     port: int | None = None,
 ) -> Fault:
-    """The fault that these arguments mean; BadInput when they name nothing, too little or too
-    much.
+    """The fault that these arguments mean.
+
+    Raises BadInput when the kind, or what the kind needs, is missing or does not exist in the
+    topology, or when the loss is not a percentage above 0 and up to 100.
     """
     if kind not in KINDS:
         raise BadInput(f"fault {kind!r}: must be one of {', '.join(KINDS)}")
@@ -94,7 +93,7 @@ def check_fault(
 
 
 def same_place(one: Fault, other: Fault) -> bool:
-    """Whether two faults are of one kind at one place, so that one replaces the other."""
+    """Whether two faults have the same kind and place, so that one replaces the other."""
     return (one.kind, one.host, one.nic, one.switch, one.port) == (
         other.kind,
         other.host,
@@ -111,16 +110,17 @@ def apply_faults(
     before: Sequence[Fault],
     after: Sequence[Fault],
 ) -> None:
-    """Turn the links from what the faults `before` mean to what those `after` mean.
+    """Change the links from what the faults `before` mean to what the faults `after` mean.
 
-    The rest is not touched.
+    Links that mean the same before and after are not touched. `switch_folder` is the folder of the
+    switches' Open vSwitch; `namespace` gives the namespace of a host, or of "sw".
     """
     ports = switch_ports(topology)
     changes = [(port, _effect(port, before), _effect(port, after)) for port in ports]
     ends = [(end, _end_dead(end, before), _end_dead(end, after)) for end in cable_ends(topology)]
     for switch in topology.switches:
         for dead in (True, False):
-            turned = [
+            turned = [  # ports to turn dead, or alive again: (number, MAC)
                 (port.number, port.mac)
                 for port, old, new in changes
                 if port.switch == switch
@@ -142,12 +142,13 @@ def apply_faults(
         if old.loss_percent != new.loss_percent:
             _set_loss(namespace(port.host), port.nic.name, new.loss_percent)
             _set_loss(namespace("sw"), port.device, new.loss_percent)
-    was, now = (
+    cut_before, cut_after = (
         {fault.host for fault in faults if fault.kind == "control"} for faults in (before, after)
     )
-    for host in was ^ now:
+    for host in cut_before ^ cut_after:
         assert host is not None
-        ip_batch([f"link set {CONTROL_NIC} {'down' if host in now else 'up'}"], namespace(host))
+        state = "down" if host in cut_after else "up"
+        ip_batch([f"link set {CONTROL_NIC} {state}"], namespace(host))
 
 
 def _end_dead(end: CableEnd, faults: Sequence[Fault]) -> bool:
@@ -159,6 +160,7 @@ def _end_dead(end: CableEnd, faults: Sequence[Fault]) -> bool:
 
 
 def _effect(port: SwitchPort, faults: Sequence[Fault]) -> _Effect:
+    """What the faults together do to the NIC and the switch port of one link."""
     here = [
         fault
         for fault in faults

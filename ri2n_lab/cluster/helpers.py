@@ -1,7 +1,4 @@
-"""The helper `ri2n-reorder` on the hosts of a lab:
-
-finding its program, starting, stopping, killing and asking it.
-"""
+"""The helper `ri2n-reorder` on the hosts of a lab: find its program, start, stop and ask it."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ __all__ = [
 
 PROGRAM = "ri2n-reorder"
 NIC_MTU = 1500
-QUEUE_S = 0.005  # what may wait in the TAP, as with host-up
+QUEUE_S = 0.005  # seconds of frames that may wait in the TAP, as with host-up
 FRAME_BYTES = 1518
 START_WAIT_S = 20.0
 STOP_WAIT_S = 10.0
@@ -44,9 +41,9 @@ STATUS_WAIT_S = 5.0
 
 
 def find_program() -> Path:
-    """The program: what RI2N_REORDER names, else beside this Python, else on PATH.
+    """The helper's program: what RI2N_REORDER names, else beside this Python, else on PATH.
 
-    NotAvailable without it.
+    Raises NotAvailable when there is none.
     """
     named = os.environ.get("RI2N_REORDER")
     if named:
@@ -66,23 +63,26 @@ def find_program() -> Path:
 
 
 def address_mtu() -> int:
-    """The MTU of a host's address in bytes where a helper is:
+    """The MTU in bytes of the address of a host with a helper.
 
-    its header and the packet are one frame of a NIC.
+    The helper's header and the packet together must fit in one frame of a NIC.
     """
     return NIC_MTU - HELPER_BYTES
 
 
 def host_up_options(topology: Topology, host: str) -> list[str]:
-    """What host-up is told besides for a host with a helper; veths say that they had 10 Gbit/s."""
+    """The options of host-up that only a host with a helper gets.
+
+    The rate is one of them, since veth devices claim to have 10 Gbit/s.
+    """
     rate_bps = sum(nic.rate_bps for nic in topology.hosts[host].nics)
     return ["--helper", "--rate-mbps", str(max(1, rate_bps // 1_000_000))]
 
 
 def autonomous_options(topology: Topology, host: str) -> list[str]:
-    """The helper's options for a host without Open vSwitch and controller:
+    """The helper's options for a host without Open vSwitch and controller.
 
-    its NICs and their rates in bit/s.
+    They name the host's NICs with their rates in bit/s.
     """
     wire = ",".join(f"{nic.name}={nic.rate_bps}" for nic in topology.hosts[host].nics)
     return [
@@ -98,9 +98,9 @@ def autonomous_options(topology: Topology, host: str) -> list[str]:
 
 
 def autonomous_commands(topology: Topology, host: str) -> list[str]:
-    """`ip` commands that give such a host its addresses, on a TAP that outlives the helper.
+    """`ip` commands that give an autonomous host its addresses.
 
-    The NICs have none.
+    The addresses are on a TAP that stays when the helper ends. The NICs have none.
     """
     rate_bps = sum(nic.rate_bps for nic in topology.hosts[host].nics)
     frames = min(1000, max(16, int(rate_bps * QUEUE_S / 8 / FRAME_BYTES)))
@@ -115,7 +115,7 @@ def autonomous_commands(topology: Topology, host: str) -> list[str]:
 
 
 class Home(Protocol):
-    """The lab, as far as its helpers need it."""
+    """What the helpers need of their lab."""
 
     @property
     def software(self) -> str: ...
@@ -130,57 +130,60 @@ class Home(Protocol):
 
 
 class Helpers:
-    """The helpers of one lab, whoever started them.
+    """The helpers of one lab, whichever process started them.
 
     A helper's output is in helper.log in the host's folder.
     """
 
     def __init__(self, lab: Home, options: Sequence[str] = ()) -> None:
-        """`options` are further ones, for every helper of the lab at every start."""
+        """`options` are further options, for every helper of the lab at every start."""
         self._lab = lab
         self._options = list(options)
 
     @property
     def hosts(self) -> list[str]:
-        """The hosts that have one; none in a lab without helpers."""
+        """The hosts that have a helper; none in a lab without helpers."""
         return self._lab.topology.helper_hosts() if self._lab.has_helpers else []
 
     def start(self, host: str, extra: Sequence[str] = ()) -> subprocess.Popen[Any]:
-        """Start the helper of a host and return when it serves.
+        """Start the helper of a host, and return when it answers.
 
-        NotAvailable when it runs already, when there is no program, or with the end of its log when
-        it does not start.
+        Raises NotAvailable when it runs already, when there is no program, or, with the last line
+        of its log, when it does not start.
         """
         folder = self._folder(host)
         if self.pid(host) is not None:
             raise NotAvailable(f"the helper of {host} runs already")
         program = find_program()
-        folder.mkdir(exist_ok=True)  # without Open vSwitch nobody else needs it
+        folder.mkdir(exist_ok=True)  # where no Open vSwitch made it
         status = folder / "helper.sock"
         status.unlink(missing_ok=True)
-        # The links' shapers count frames as the kernel does, without preamble, check sum and gap.
+        # The links' shapers count frames as the kernel does, without preamble, checksum and gap.
         argv = [str(program), *self._own_options(host), "--overhead", "0", "--status", str(status)]
         with (folder / "helper.log").open("ab") as log:
             child = self._lab.popen(
                 host, [*argv, *self._options, *extra], stdout=log, stderr=subprocess.STDOUT
             )
         (folder / "helper.pid").write_text(f"{child.pid}\n")
-        deadline = time.monotonic() + START_WAIT_S
+        deadline_s = time.monotonic() + START_WAIT_S
         while not self._serves(host):
-            if child.poll() is not None or time.monotonic() > deadline:
+            if child.poll() is not None or time.monotonic() > deadline_s:
                 raise NotAvailable(f"the helper of {host} did not start: {self._log_end(host)}")
             time.sleep(0.01)
         return child
 
     def stop(self, host: str) -> None:
-        """End the helper of a host as an administrator does (TERM: it takes leave of its peers).
+        """End the helper of a host as an administrator does, by SIGTERM.
 
-        None is no error.
+        The helper takes leave of its peers. A host whose helper does not run is no error.
         """
         self._end(host, signal.SIGTERM)
 
     def kill(self, host: str) -> None:
-        """End the helper of a host at once (KILL: its peers have to find out); none is no error."""
+        """End the helper of a host by SIGKILL, so that its peers have to find out.
+
+        A host whose helper does not run is no error.
+        """
         self._end(host, signal.SIGKILL)
 
     def restart(self, host: str, extra: Sequence[str] = ()) -> subprocess.Popen[Any]:
@@ -197,7 +200,7 @@ class Helpers:
         return pid if pid in processes_in([self._lab.namespace(host)]) else None
 
     def status(self, host: str) -> dict[str, Any]:
-        """What a host's helper says of itself; NotAvailable when it does not answer."""
+        """The status that a host's helper reports; NotAvailable when it does not answer."""
         data = b""
         try:
             with (
@@ -208,14 +211,14 @@ class Helpers:
                 connection.connect(path)
                 while part := connection.recv(1 << 16):
                     data += part
-            found = json.loads(data)
+            status = json.loads(data)
         except (OSError, ValueError) as error:
             raise NotAvailable(f"the helper of {host} does not answer: {error}") from None
-        if not isinstance(found, dict):
+        if not isinstance(status, dict):
             raise NotAvailable(f"the helper of {host} does not answer with an object")
-        return found
+        return status
 
-    # ---- how
+    # ---- how it is done
 
     def _folder(self, host: str) -> Path:
         if host not in self.hosts:
@@ -227,7 +230,7 @@ class Helpers:
     def _own_options(self, host: str) -> list[str]:
         if self._lab.software == "autonomous":
             return autonomous_options(self._lab.topology, host)
-        # What host-up found and tells the system's service in the same file.
+        # host-up writes the options for the system's service into this file.
         line = (self._folder(host) / "state" / "br-ri2n" / "helper").read_text().strip()
         return ["--plain", PLAIN_TAP, "--wire", WIRE_TAP, *line.partition("=")[2].split()]
 
@@ -238,10 +241,10 @@ class Helpers:
         return False
 
     def _end(self, host: str, number: signal.Signals) -> None:
-        """Send that signal and wait until all is gone that the process held.
+        """Send that signal, and wait until the process has released everything that it held.
 
-        A process that exits leaves its namespaces before its TAPs: who looks for it there alone
-        comes too early.
+        A process that exits leaves its namespaces before it releases its TAPs. To wait until it is
+        in no namespace would be too short.
         """
         pid = self.pid(host)
         if pid is None:
@@ -249,7 +252,7 @@ class Helpers:
         with suppress(ProcessLookupError):
             handle = os.pidfd_open(pid)
             try:
-                if self.pid(host) == pid:  # the handle is to that very process
+                if self.pid(host) == pid:  # so the handle belongs to the helper
                     signal.pidfd_send_signal(handle, number)
                     ended = select.poll()
                     ended.register(handle, select.POLLIN)

@@ -1,9 +1,9 @@
 """A host of a lab as a machine: systemd as its first process, a disk of its own, a power switch.
 
-The host's NICs are those of its lab; all else is its own: processes, mounts, host name, cgroup. Its
-disk begins as this machine's root and keeps its changes from boot to boot, in memory, until the
-machine is removed. So what is installed, enabled and started on it is what an administrator
-installs, enables and starts.
+The host has the NICs that the lab gave it. Processes, mounts, host name and cgroup are its own. Its
+disk begins as a copy of this machine's root and keeps its changes from boot to boot, in memory,
+until the machine is removed. So a test can install, enable and start services on it as an
+administrator does.
 """
 
 from __future__ import annotations
@@ -21,21 +21,26 @@ from ri2n_sdn.errors import NotAvailable
 
 __all__ = ["Machine"]
 
-MANAGEMENT = "mgmt0"  # the lab's way to the controller
-BOOT_S = 300.0  # a net against hanging: on an idle machine it is two
+MANAGEMENT = "mgmt0"
+"""The host's NIC on the control network, which the lab configures."""
+
+BOOT_S = 300.0  # a limit against hanging: on an idle machine a boot takes two
 SCRIPT = Path(__file__).with_name("machine-init")
 
 
 class Machine:
-    """The host `host` of `lab`, which must be a plain one. `with Machine(lab, "A") as machine:
-    machine.boot()`.
+    """A plain host of a lab as a machine: `with Machine(lab, "A") as machine: machine.boot()`.
 
-    It ends with the lab, and with the process that made it. NotAvailable where this machine does
-    not allow it: no systemd, or no right to mount an overlay and a cgroup.
+    It ends with the lab, and with the process that made it. Raises NotAvailable where this machine
+    does not allow it: no systemd, or no right to mount an overlay and a cgroup.
     """
 
     def __init__(self, lab: Lab, host: str, *folders: Path) -> None:
-        """`folders` of this machine are there under the same path, whatever lies over them."""
+        """Make the machine, with its power off.
+
+        It sees `folders` of this machine under their own paths, even where it has a file system of
+        its own.
+        """
         if not Path("/lib/systemd/systemd").exists():
             raise NotAvailable("a machine needs systemd: apt install systemd")
         if shutil.which("nsenter") is None:
@@ -45,9 +50,8 @@ class Machine:
         self._network = Path("/run/netns") / lab.namespace(host)
         self._folder = lab.run_dir / host / "machine"
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._hardware = _devices(
-            self._network
-        ).keys()  # by number, which a NIC that is renamed keeps
+        # By number, which a NIC keeps when it is renamed.
+        self._hardware = _devices(self._network).keys()
         self._log = lab.run_dir / host / "machine.log"
         self._first: subprocess.Popen[bytes] | None = None
         argv = ["nsenter", f"--net={self._network}", "unshare", "--mount"]
@@ -62,8 +66,8 @@ class Machine:
                 start_new_session=True,
             )
         assert self._keeper.stdout is not None
-        with self._keeper.stdout as said:
-            if said.readline() != "ready\n":
+        with self._keeper.stdout as output:
+            if output.readline() != "ready\n":
                 self.remove()
                 raise NotAvailable(
                     f"this machine allows no machines in it: {self._log.read_text().strip()}"
@@ -81,9 +85,9 @@ class Machine:
         self.remove()
 
     def boot(self) -> None:
-        """Power on, and wait until its services have started or failed.
+        """Switch the power on, and wait until the services have started or failed.
 
-        NotAvailable when it does not come up.
+        Raises NotAvailable when the machine does not come up.
         """
         argv = [
             "nsenter",
@@ -110,9 +114,9 @@ class Machine:
             time.sleep(0.05)
 
     def cut_power(self) -> None:
-        """Off, at once: nothing is written, nobody is told. The disk stays.
+        """Switch the power off at once: nothing is written, and no process is told.
 
-        NICs and kernel are as after power on.
+        The disk stays. NICs and the kernel's settings are then as after power on.
         """
         if self._first is not None:
             if self._keeper.poll() is None:
@@ -127,7 +131,7 @@ class Machine:
             self._reset()
 
     def remove(self) -> None:
-        """Off, and its disk is gone; twice is no error."""
+        """Switch the power off and delete the disk; to call it twice is no error."""
         self.cut_power()
         assert self._keeper.stdin is not None
         with suppress(OSError):
@@ -138,16 +142,17 @@ class Machine:
     def run(
         self, *argv: str, check: bool = True, input: str | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """A command on the machine, as its root.
+        """Run a command on the machine, as its root.
 
-        With `check`, CalledProcessError tells how it failed.
+        With `check`, a command that fails raises CalledProcessError. Without power the result has
+        status 1.
         """
         first = self._first_pid()
         if first is None:
             return subprocess.CompletedProcess(argv, 1, "", "off")
         line = ["nsenter", "--all", f"--target={first}", "--", *argv]
-        # Open vSwitch's tools and systemd's find what they need below /run; nothing of ours shall
-        # lead them elsewhere.
+        # The tools of Open vSwitch and systemd find what they need below /run. Variables of this
+        # process would lead them elsewhere.
         clean = {
             "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "LANG": "C.UTF-8",
@@ -157,11 +162,11 @@ class Machine:
         )
 
     def write(self, path: str, text: str) -> None:
-        """A file on its disk; the folders that are missing are made."""
+        """Write a file on the machine's disk, and make the folders that are missing."""
         self.run("install", "-D", "-m", "644", "/dev/stdin", path, input=text)
 
     def journal(self, *units: str) -> str:
-        """What its services have said since it was booted."""
+        """What its services (all, or `units`) have logged since it was booted."""
         return self.run(
             "journalctl",
             "--no-pager",
@@ -172,15 +177,16 @@ class Machine:
         ).stdout
 
     def network(self, *argv: str) -> str:
-        """A command in the machine's network, which is there without power, too:
+        """Run a command in the machine's network namespace, which is there without power, too.
 
-        for what hands do to NICs.
+        It stands for what somebody does to NICs by hand.
         """
         return run(["nsenter", f"--net={self._network}", *argv]).stdout
 
     def _reset(self) -> None:
-        """What the kernel forgets without power: devices of software, addresses, rules,
-        settings.
+        """Remove what the kernel forgets without power.
+
+        That is devices made by software, addresses, nftables rules and settings of NICs.
         """
         for number, device in _devices(self._network).items():
             if number not in self._hardware:
@@ -196,21 +202,20 @@ class Machine:
         self.network("nft", "flush", "ruleset")
 
     def _first_pid(self) -> int | None:
-        """Systemd's process as this machine sees it: the child of `unshare`."""
+        """The pid of systemd outside its namespace, as child of `unshare`; None without power."""
         if self._first is None:
             return None
         with suppress(OSError):
-            found = (
-                Path(f"/proc/{self._first.pid}/task/{self._first.pid}/children").read_text().split()
-            )
-            # Before it is in its own root, nothing can be run there.
-            if found and Path(f"/proc/{found[0]}/comm").read_text() == "systemd\n":
-                return int(found[0])
+            path = Path(f"/proc/{self._first.pid}/task/{self._first.pid}/children")
+            children = path.read_text().split()
+            # Until the child has become systemd, it is not in its own root.
+            if children and Path(f"/proc/{children[0]}/comm").read_text() == "systemd\n":
+                return int(children[0])
         return None
 
 
 def _devices(network: Path) -> dict[str, str]:
-    """The Ethernet devices of a network namespace, by number."""
+    """The names of the Ethernet devices of a network namespace, by interface number."""
     lines = run(["nsenter", f"--net={network}", "ip", "-o", "link", "show"]).stdout.splitlines()
-    words = [line.split(": ") for line in lines if " link/ether " in line]
-    return {number: name.partition("@")[0] for number, name, *_ in words}
+    fields = [line.split(": ") for line in lines if " link/ether " in line]
+    return {number: name.partition("@")[0] for number, name, *_ in fields}

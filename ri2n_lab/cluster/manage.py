@@ -1,4 +1,4 @@
-"""What `ri2n lab` does, as plain functions: up, down, ls, exec, fault, restore."""
+"""The commands of `ri2n lab` as plain functions: up, down, ls, exec, fault, restore."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def up(
 ) -> Lab:
     """Make the lab that the topology file describes.
 
-    BadInput or NotAvailable, and then nothing is left.
+    Raises BadInput or NotAvailable, and then leaves nothing behind.
     """
     lab = Lab.create(load_topology(topology), name, datapath=datapath, helpers=helpers)
     lab.up(progress)
@@ -35,8 +35,9 @@ def up(
 
 
 def find(name: str | None = None) -> Lab:
-    """The lab of this name, or the only one this user has; BadInput when that does not say
-    which.
+    """The lab of this name, or the only lab of this user.
+
+    Raises NotAvailable when there is none, BadInput when the user has several and none is named.
     """
     if name is not None:
         return Lab.load(name)
@@ -59,7 +60,7 @@ def down(name: str | None = None) -> str:
 
 
 def down_all_mine() -> list[str]:
-    """Remove every lab of this user, also what a crash left, and return the names."""
+    """Remove every lab of this user, also what a crash left, and return the labs' names."""
     _need_root()
     names = []
     for lab in Lab.all_mine():
@@ -70,8 +71,9 @@ def down_all_mine() -> list[str]:
 
 
 def ls() -> list[dict[str, Any]]:
-    """Every lab on the machine: name, topology, phase, owner, datapath, created_s, hosts,
-    faults.
+    """Every lab on the machine, each as a dict.
+
+    The keys are name, topology, phase, owner, datapath, created_s, hosts and faults.
     """
     return [
         {
@@ -92,7 +94,7 @@ def ls() -> list[dict[str, Any]]:
 
 
 def execute(host: str, argv: Sequence[str], name: str | None = None) -> int:
-    """Run a command on a host with this process's own input and output; return its status."""
+    """Run a command on a host with this process's own input and output; return its exit status."""
     lab = find(name)
     if not argv:
         raise BadInput("no command given: ri2n lab exec HOST -- COMMAND")

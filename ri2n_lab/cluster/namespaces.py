@@ -1,5 +1,6 @@
-"""Make and remove network namespaces, and end every process inside one: the lab's only way to
-kill.
+"""Make and remove network namespaces, and end every process inside one.
+
+A lab that is removed ends its processes by this alone.
 """
 
 from __future__ import annotations
@@ -28,22 +29,23 @@ KILL_WAIT_S = 10.0
 
 
 def namespace_exists(name: str) -> bool:
-    """Whether a namespace of this name is mounted or half made."""
+    """Whether a namespace of this name exists, be it only half made."""
     return (NETNS / name).exists()
 
 
 def add_namespaces(names: Iterable[str]) -> None:
     """Make the namespaces; CommandFailed when one exists already.
 
-    Callers hold the lock all labs share.
+    Callers hold the lock that all labs share.
     """
     ip_batch([f"netns add {name}" for name in names])
 
 
 def remove_namespaces(names: Iterable[str]) -> None:
-    """Kill what runs in the namespaces, then remove them and all devices in them.
+    """End what runs in the namespaces, then remove them and all devices in them.
 
-    Missing ones are ignored.
+    Namespaces that do not exist are ignored. Raises NotAvailable when one cannot be removed or a
+    process in one does not end.
     """
     present = [name for name in names if namespace_exists(name)]
     inodes = {inode for name in present if (inode := _inode(NETNS / name)) is not None}
@@ -52,7 +54,8 @@ def remove_namespaces(names: Iterable[str]) -> None:
         run(["ip", "netns", "del", name], check=False)
         if namespace_exists(name):
             raise NotAvailable(f"namespace {name} cannot be removed: is it in use?")
-    kill_processes(inodes)  # whatever was on its way into one while the first round ran
+    # A process may have entered a namespace while the first round ran.
+    kill_processes(inodes)
 
 
 def processes_in(names: Iterable[str]) -> list[int]:
@@ -62,21 +65,21 @@ def processes_in(names: Iterable[str]) -> list[int]:
 
 
 def kill_processes(inodes: set[int]) -> None:
-    """End every process whose network namespace is one of `inodes`: TERM, then KILL to what is
-    left.
+    """End every process whose network namespace is one of `inodes`.
 
-    Each is signalled through a pidfd after its namespace was read again, so a reused pid is never
-    hit. NotAvailable when one does not end.
+    Each gets SIGTERM; those that are left after TERM_WAIT_S seconds get SIGKILL. A signal is sent
+    through a pidfd after the namespace was read again, so a pid that was given to another process
+    is never hit. Raises NotAvailable when a process does not end within KILL_WAIT_S seconds.
     """
-    inodes = inodes - {_inode(Path("/proc/self/ns/net"))}  # never the machine's own
-    start = time.monotonic()
+    inodes = inodes - {_inode(Path("/proc/self/ns/net"))}  # never those of this process
+    start_s = time.monotonic()
     signalled: set[int] = set()
     while pids := _pids(inodes):
-        waited = time.monotonic() - start
-        if waited > KILL_WAIT_S:
+        waited_s = time.monotonic() - start_s
+        if waited_s > KILL_WAIT_S:
             raise NotAvailable(f"processes {pids} do not end")
         for pid in pids:
-            if waited > TERM_WAIT_S:
+            if waited_s > TERM_WAIT_S:
                 _signal(pid, inodes, signal.SIGKILL)
             elif pid not in signalled:
                 signalled.add(pid)
@@ -85,6 +88,7 @@ def kill_processes(inodes: set[int]) -> None:
 
 
 def _signal(pid: int, inodes: set[int], number: signal.Signals) -> None:
+    """Signal a process if its network namespace is, at this moment, one of `inodes`."""
     with suppress(ProcessLookupError):
         handle = os.pidfd_open(pid)
         try:
@@ -105,8 +109,9 @@ def _pids(inodes: set[int]) -> list[int]:
 
 
 def _inode(path: Path) -> int | None:
-    """The inode of a namespace; None for one that is gone (a zombie has none) or not mounted
-    yet.
+    """The inode of a namespace; None when it is gone or not mounted yet.
+
+    A zombie has no namespace.
     """
     try:
         return path.stat().st_ino

@@ -32,20 +32,21 @@ __all__ = [
 ]
 
 OLDEST = (2, 17)
-START_S = 120.0  # a net: each takes some milliseconds
+START_S = 120.0  # a limit against hanging: a server takes some milliseconds
 RESTART_S = 0.1
-"""How long after its death systemd starts ovs-vswitchd again (RestartSec, its default)."""
+"""Seconds after which systemd starts a dead ovs-vswitchd again (RestartSec, its default)."""
 
 SCHEMA = Path(os.environ.get("OVS_PKGDATADIR", "/usr/share/openvswitch")) / "vswitch.ovsschema"
 
-# OpenFlow 1.0, which every bridge of the lab's switches speaks; 1.0 has the shortest port_mod.
+# Numbers of OpenFlow 1.0, which every bridge of the lab's switches speaks; it has the shortest
+# port_mod.
 OFPT_HELLO, OFPT_ERROR, OFPT_ECHO_REQUEST, OFPT_ECHO_REPLY = 0, 1, 2, 3
 OFPT_PORT_MOD, OFPT_BARRIER_REQUEST, OFPT_BARRIER_REPLY = 15, 18, 19
 OFPPC_NO_RECV, OFPPC_NO_FWD = 1 << 2, 1 << 5
 
 
 def check_ovs() -> None:
-    """NotAvailable, with what to install, unless Open vSwitch is there and new enough."""
+    """Raise NotAvailable, with what to install, unless Open vSwitch is there and new enough."""
     for program in ("ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl"):
         if shutil.which(program) is None:
             raise NotAvailable(f"{program} is missing: apt install openvswitch-switch")
@@ -60,7 +61,7 @@ def check_ovs() -> None:
 def has_kernel_datapath() -> bool:
     """Whether this kernel has Open vSwitch's datapath, built in or as a module.
 
-    A module is loaded by asking.
+    The question makes the kernel load the module.
     """
     with GenericNetlinkSocket() as netlink:
         try:
@@ -71,9 +72,10 @@ def has_kernel_datapath() -> bool:
 
 
 def make_template(path: Path, *, userspace_tso: bool = False) -> None:
-    """Make an empty database with its one mandatory row; copies of it start faster than new ones.
+    """Make an empty database with its one mandatory row.
 
-    `userspace_tso`: netdev bridges take super-packets, which Open vSwitch calls experimental.
+    A copy of it starts faster than a new database. `userspace_tso`: netdev bridges take
+    super-packets, which Open vSwitch calls experimental.
     """
     run(["ovsdb-tool", "create", str(path), str(SCHEMA)])
     row = {"other_config": ["map", [["userspace-tso-enable", "true"]]]} if userspace_tso else {}
@@ -82,7 +84,7 @@ def make_template(path: Path, *, userspace_tso: bool = False) -> None:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """The environment in which every OVS tool talks to the OVS whose folder this is."""
+    """The environment in which every OVS tool talks to the OVS in `folder`."""
     return {
         **os.environ,
         "OVS_RUNDIR": str(folder),
@@ -99,7 +101,7 @@ def database(folder: Path) -> str:
 def start(folder: Path, namespace: str, template: Path) -> None:
     """Start ovsdb-server and ovs-vswitchd in `namespace`; both detach once they serve.
 
-    NotAvailable with the end of the log when one does not start.
+    Raises NotAvailable, with the end of the log, when one does not start.
     """
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(template, folder / "conf.db")
@@ -112,7 +114,7 @@ def start(folder: Path, namespace: str, template: Path) -> None:
 
 
 def kill_switch(folder: Path, namespace: str) -> None:
-    """End ovs-vswitchd with SIGKILL, and start it again as its service manager would."""
+    """End ovs-vswitchd by SIGKILL, and start it again as systemd would."""
     os.kill(int((folder / "ovs-vswitchd.pid").read_text()), signal.SIGKILL)
     time.sleep(RESTART_S)
     _serve(folder, namespace, ["ovs-vswitchd", database(folder)])
@@ -132,11 +134,11 @@ def _serve(folder: Path, namespace: str, argv: Sequence[str]) -> None:
 
 
 def port_mod(folder: Path, bridge: str, ports: Sequence[tuple[int, str]], *, dead: bool) -> None:
-    """Make switch ports drop everything both ways, or stop that; carrier and learned MACs stay.
+    """Make switch ports drop everything in both directions, or (`dead` False) stop that.
 
-    `ports` are (port number, the port's MAC). ovs-ofctl needs two commands per port; here it is one
-    message each, all in one write, so the directions and ports die together. NotAvailable when the
-    bridge refuses.
+    Carrier and learned MACs stay. `ports` are (port number, the port's MAC). ovs-ofctl would need
+    two commands per port. This sends one message per port, all in one write, so both directions of
+    all ports change together. Raises NotAvailable when the bridge refuses.
     """
     mask = OFPPC_NO_RECV | OFPPC_NO_FWD
     config = mask if dead else 0
@@ -158,6 +160,7 @@ def port_mod(folder: Path, bridge: str, ports: Sequence[tuple[int, str]], *, dea
 
 
 def _await_barrier(connection: socket.socket) -> None:
+    """Read until the barrier's reply; NotAvailable when the switch refuses a port_mod."""
     while True:
         _, kind, length, xid = struct.unpack("!BBHI", _exactly(connection, 8))
         body = _exactly(connection, length - 8)
@@ -168,6 +171,7 @@ def _await_barrier(connection: socket.socket) -> None:
 
 
 def _exactly(connection: socket.socket, count: int) -> bytes:
+    """Read `count` bytes; ConnectionResetError when the switch closes the connection first."""
     data = b""
     while len(data) < count:
         part = connection.recv(count - len(data))

@@ -1,4 +1,4 @@
-"""Pure: what a lab's topology means in names, addresses, devices and commands."""
+"""What a lab's topology means in names, addresses, devices and commands; pure functions."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ __all__ = [
 ]
 
 CONTROLLER_ADDRESS = "10.255.0.1"
-MAX_HOSTS = (
-    253  # one /24 for the hosts, and one for their control network, whose .1 is the controller
-)
+# Hosts have one /24, and their control network has another one, whose .1 is the controller.
+MAX_HOSTS = 253
 FRAME_BYTES = 1514
-NIC_QUEUE_BYTES = (
-    170 * FRAME_BYTES
-)  # TCP does not feel a queue behind a netdev bridge: a longer one only adds delay
+# TCP does not feel a queue behind a netdev bridge: a longer one would only add delay.
+NIC_QUEUE_BYTES = 170 * FRAME_BYTES
 CABLE_DELAY = "5us"
-BURST_S = 0.0008  # 10 kB at 100 Mbit/s: what a late timer may make up for
+# Seconds of traffic that a shaper may send at once after a late timer: 10 kB at 100 Mbit/s.
+BURST_S = 0.0008
 MIN_BURST_BYTES = 2 * 1514
 
 
 @dataclass(frozen=True)
 class SwitchPort:
-    """One end of a link at its switch:
+    """The switch port of a host's NIC.
 
-    the device in the switches' namespace, OpenFlow number, the port's MAC.
+    `number` is its OpenFlow port number, `device` its device in the switches' namespace, `mac` the
+    MAC of the port itself.
     """
 
     switch: str
@@ -55,7 +55,7 @@ class SwitchPort:
 
 @dataclass(frozen=True)
 class CableEnd:
-    """One end of a cable between two switches, as a SwitchPort is one of a link to a host."""
+    """The switch port at one end of a cable between two switches; fields as in SwitchPort."""
 
     switch: str
     number: int
@@ -65,7 +65,7 @@ class CableEnd:
 
 
 def check_size(topology: Topology) -> None:
-    """BadInput for a topology with more hosts than a lab has addresses for."""
+    """Raise BadInput for a topology with more hosts than a lab has addresses for."""
     if len(topology.hosts) > MAX_HOSTS:
         raise BadInput(
             f"topology {topology.name}: {len(topology.hosts)} hosts, a lab has {MAX_HOSTS} at most"
@@ -73,26 +73,26 @@ def check_size(topology: Topology) -> None:
 
 
 def nic_mac(topology: Topology, host: str, nic: str) -> str:
-    """A NIC's MAC: 04:00:00:00:HOST:NIC, counted from 1.
+    """The MAC of a NIC: 04:00:00:00:HOST:NIC, both numbers counted from 1.
 
-    Like a bought NIC's, it is not locally administered.
+    It is not locally administered, like the MAC of a bought NIC.
     """
     index = [spec.name for spec in topology.hosts[host].nics].index(nic) + 1
     return f"04:00:00:00:{topology.number(host):02x}:{index:02x}"
 
 
 def management_address(topology: Topology, host: str) -> str:
-    """The host's address on the control network; .1 is the controller."""
+    """The host's address on the control network, where .1 is the controller."""
     return f"10.255.0.{topology.number(host) + 1}"
 
 
 def switch_ports(topology: Topology) -> list[SwitchPort]:
     """Every switch port that leads to a host, in order of switches and hosts.
 
-    Where switches have cables between them, devices are called by switch and port, as files for
-    switches call them.
+    Where switches have cables between them, a device is named by switch and port number, as in the
+    switches' configuration files; elsewhere by host and NIC.
     """
-    found = []
+    ports = []
     by_number = bool(cable_ends(topology))
     for switch in topology.switches:
         for host, nic in topology.nics_on(switch):
@@ -101,24 +101,26 @@ def switch_ports(topology: Topology) -> list[SwitchPort]:
             if by_number or len(device) > 15:  # the kernel's limit
                 device = f"{switch}-{number}"
             mac = nic_mac(topology, host, nic.name).replace("04:", "08:", 1)
-            found.append(SwitchPort(switch, number, device, mac, host, nic))
-    return found
+            ports.append(SwitchPort(switch, number, device, mac, host, nic))
+    return ports
 
 
 def cable_ends(topology: Topology) -> list[CableEnd]:
     """Both ends of every cable between switches, one after the other, in order of the cables."""
-    found = []
+    ends = []
     for cable in topology.graph.cables():
-        ends = ((cable.a, cable.a_port), (cable.b, cable.b_port))
-        for side, (switch, port) in enumerate(ends):
+        sides = ((cable.a, cable.a_port), (cable.b, cable.b_port))
+        for side, (switch, port) in enumerate(sides):
             mac = f"0c:00:00:{side:02x}:{cable.number >> 8:02x}:{cable.number & 0xFF:02x}"
-            found.append(CableEnd(switch, port, f"{switch}-{port}", mac, cable.rate_bps))
-    return found
+            ends.append(CableEnd(switch, port, f"{switch}-{port}", mac, cable.rate_bps))
+    return ends
 
 
 def link_commands(topology: Topology, namespace: dict[str, str]) -> list[str]:
-    """`ip` commands that make every link of the fabric and of the control network, both ends in
-    their namespaces.
+    """`ip` commands that make every cable of the fabric and of the control network.
+
+    Both ends of each are made in their namespaces. `namespace` maps each host, "sw" and "mgmt" to
+    its namespace.
     """
     lines = [
         f"link add {port.nic.name} netns {namespace[port.host]} address "
@@ -143,14 +145,17 @@ def link_commands(topology: Topology, namespace: dict[str, str]) -> list[str]:
 def nic_queue(nic: NicSpec, datapath: str) -> list[str]:
     """The `tc` commands of a NIC: its rate, and a queue that TCP does not overrun.
 
-    netem is exact to the packet and has a delay, as a cable has; the netdev datapath is for kernels
-    that lack it. Up to one frame's time of random delay follows, in order: NICs of exactly one rate
-    would meet at a port in the same order for ever, and the one that comes just after each
-    departure would get all its room (Floyd and Jacobson, On Traffic Phase Effects in
-    Packet-Switched Gateways, 1992, whose remedy this is). Real hosts are not that regular.
+    On the kernel datapath the rate is netem's, which is exact to the packet and has a delay, as a
+    cable has. The netdev datapath is for kernels that lack netem; there the rate is TBF's.
 
-    A `fair` queue needs a rate that holds frames back from it, which netem's does not: there it is
-    TBF's.
+    Behind netem's rate, a second netem delays each frame at random by up to one frame's time, and
+    keeps the order. Without it, NICs of exactly the same rate would meet at a port in the same
+    order for ever, and the NIC whose frame comes just after each departure would get all the room
+    there (Floyd and Jacobson, On Traffic Phase Effects in Packet-Switched Gateways, 1992; the
+    random delay is their remedy). Real hosts are not that regular.
+
+    A `fair` queue needs a rate that holds frames back in that queue. netem's rate does not do
+    that, so a NIC with such a queue has TBF's.
     """
     device, rate_bps = nic.name, nic.rate_bps
     if nic.queue == "fair":
@@ -162,7 +167,7 @@ def nic_queue(nic: NicSpec, datapath: str) -> list[str]:
         return [_tbf(device, rate_bps, NIC_QUEUE_BYTES)]
     half_us = FRAME_BYTES * 8e6 / rate_bps / 2
     limit = f"limit {nic.queue_frames}"
-    return [  # a rate keeps netem's packets in order, one so high costs no time
+    return [  # netem keeps packets in order when it has a rate; one so high costs no time
         f"qdisc add dev {device} root handle 1: netem rate {rate_bps}bit delay {CABLE_DELAY} "
         f"{limit}",
         f"qdisc add dev {device} parent 1:1 handle 10: netem rate {100 * rate_bps}bit"
@@ -173,12 +178,13 @@ def nic_queue(nic: NicSpec, datapath: str) -> list[str]:
 def switch_queue(device: str, rate_bps: int, switch: SwitchSpec) -> list[str]:
     """The `tc` commands of a switch port: its rate, and the switch's buffer in full frames.
 
-    A full buffer drops its oldest frame, unless the switch is told otherwise. One that drops the
-    newest gives all its room to who comes first after each departure, and other senders starve: the
-    lock-out of RFC 2309, section 2, which names this cure. On netdev it is the order in which
-    ovs-vswitchd asks its ports, 32 frames each (81 to 21 Mbit/s for two equal senders); on the
-    kernel datapath a NIC that never idles beside ones that do (figure 4 g, right weights: C at 0.60
-    of its share, and at 0.91 where the oldest is dropped).
+    A full buffer drops its oldest frame, unless the topology says "newest". A buffer that drops the
+    newest frame gives all its room to the sender whose frame comes first after each departure, and
+    other senders starve. This is the lock-out of RFC 2309, section 2, which names this cure. On
+    netdev, the order in which ovs-vswitchd asks its ports, 32 frames each, causes it (81 to
+    21 Mbit/s for two equal senders). On the kernel datapath, a NIC that never idles beside NICs
+    that do causes it (figure 4 g, right weights: C at 0.60 of its share, and at 0.91 where the
+    oldest is dropped).
     """
     buffer_bytes = switch.port_buffer_bytes
     kind = "pfifo_head_drop" if switch.drop == "oldest" else "pfifo"
@@ -190,6 +196,7 @@ def switch_queue(device: str, rate_bps: int, switch: SwitchSpec) -> list[str]:
 
 
 def _tbf(device: str, rate_bps: int, limit_bytes: int) -> str:
+    """The `tc` command that limits a device to a rate, with a queue of `limit_bytes`."""
     burst_bytes = max(MIN_BURST_BYTES, int(rate_bps * BURST_S / 8))
     return (
         f"qdisc add dev {device} root tbf rate {rate_bps}bit burst {burst_bytes} limit "
@@ -198,7 +205,10 @@ def _tbf(device: str, rate_bps: int, limit_bytes: int) -> str:
 
 
 def cluster_config(topology: Topology) -> dict[str, Any]:
-    """cluster.yaml with the declared rates and wiring."""
+    """The content of cluster.yaml: the declared rates and wiring of all managed hosts.
+
+    Where switches have cables between them, it also has the switches and VLANs.
+    """
     wired = bool(cable_ends(topology))
     hosts: dict[str, Any] = {}
     for host in topology.managed_hosts():
@@ -218,7 +228,7 @@ def cluster_config(topology: Topology) -> dict[str, Any]:
 
 
 def hosts_file(topology: Topology) -> str:
-    """/etc/hosts for every namespace of the lab."""
+    """The text of /etc/hosts for every namespace of the lab."""
     lines = ["127.0.0.1 localhost", "::1 localhost"]
     for host in topology.hosts:
         lines += [f"{topology.address(host)} {host}", f"{topology.address6(host)} {host}"]

@@ -1,7 +1,4 @@
-"""Run programs in the lab's namespaces:
-
-one place for time-outs, error texts and batches of `ip` commands.
-"""
+"""Run programs in the lab's namespaces, with time-outs, error texts and batches of commands."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ DEFAULT_TIMEOUT_S = 60.0
 class CommandFailed(Ri2nError):
     """A command in the lab ended with an error or took too long.
 
-    `returncode` is None for the latter.
+    `returncode` is None for one that took too long, and 127 for one that could not be started.
     """
 
     def __init__(
@@ -35,9 +32,9 @@ class CommandFailed(Ri2nError):
 
 
 def in_namespace(namespace: str, argv: Sequence[str]) -> list[str]:
-    """`argv` as a command inside `namespace`.
+    """The command that runs `argv` inside `namespace`.
 
-    `ip netns exec` replaces itself, so the pid is the program's own.
+    `ip netns exec` replaces itself, so the process that is started becomes the program.
     """
     return ["ip", "netns", "exec", namespace, *argv]
 

@@ -1,9 +1,8 @@
-"""A private Open vSwitch without root: hosts and networks as bridges of one vswitchd, joined by
-patch ports.
+"""A private Open vSwitch without root, with hosts and networks as bridges of one ovs-vswitchd.
 
-The dummy datapath runs the code of the `netdev` one, with real OpenFlow connections; frames are put
-in and caught by `netdev-dummy/receive` and packet captures. There is no time in it: links have no
-rate.
+Patch ports join the bridges. The dummy datapath runs the code of the `netdev` one, with real
+OpenFlow connections. Tests put frames in by `netdev-dummy/receive` and read packet captures. Links
+have no rate and no delay.
 """
 
 from __future__ import annotations
@@ -27,10 +26,13 @@ from ri2n_sdn.errors import NotAvailable
 
 __all__ = ["Hosts", "PrivateOvs", "Process", "Sandbox", "execute", "host_mac", "reserve_port"]
 
+PROGRAMS = ("ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl", "ovs-appctl")
 SCHEMA = Path(os.environ.get("OVS_PKGDATADIR", "/usr/share/openvswitch")) / "vswitch.ovsschema"
-# Safety nets against hanging, not expectations: a busy machine may take its time.
+# Limits against hanging, far above what a busy machine needs.
 START_S, ANSWER_S, SETTLE_S = 120.0, 120.0, 240.0
-ASK_EVERY_S = 0.0025  # for each host: to tell its state is work for the controller, too
+ASK_EVERY_S = 0.0025
+"""Seconds per host between two requests for the status, which is work for the controller, too."""
+
 _SILENT_HELPERS = "import ri2n_sdn.apps.silence as silence; silence.SILENT_S = 1e9"
 
 Hosts = Mapping[str, Sequence[str]]
@@ -38,7 +40,7 @@ Hosts = Mapping[str, Sequence[str]]
 
 
 class Process(Protocol):
-    """A process that was started, as `subprocess.Popen` has it."""
+    """A process that was started, with these methods of `subprocess.Popen`."""
 
     @property
     def pid(self) -> int: ...
@@ -52,39 +54,30 @@ class Process(Protocol):
 def execute(before: str, argv: Sequence[str], log: Path) -> Process:
     """Run `ri2n ARGV` in a new interpreter, after the Python code `before`.
 
-    What it writes is added to `log`.
+    Its output is appended to `log`.
     """
     command = [sys.executable, "-c", f"{before}\nfrom ri2n_sdn.cli.main import main\nmain()", *argv]
     null = subprocess.DEVNULL
-    with log.open("ab") as written:  # a service has a session of its own
+    with log.open("ab") as output:  # in a session of its own, as a service is
         return subprocess.Popen(
-            command, stdin=null, stdout=written, stderr=written, start_new_session=True
+            command, stdin=null, stdout=output, stderr=output, start_new_session=True
         )
 
 
 def host_mac(number: int) -> str:
-    """The MAC address of the host that was made `number`-th (from 1)."""
+    """The MAC address of the host with this number, counted from 1."""
     return f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}"
 
 
 class PrivateOvs:
-    """ovsdb-server and ovs-vswitchd of our own, in a folder of their own, with the dummy
-    datapath.
-    """
+    """An ovsdb-server and an ovs-vswitchd with the dummy datapath, in a folder of their own."""
 
     def __init__(self) -> None:
-        """Nothing is started yet. NotAvailable when Open vSwitch is not installed."""
-        for program in (
-            "ovs-vswitchd",
-            "ovsdb-server",
-            "ovsdb-tool",
-            "ovs-vsctl",
-            "ovs-ofctl",
-            "ovs-appctl",
-        ):
+        """Start nothing yet; NotAvailable when Open vSwitch is not installed."""
+        for program in PROGRAMS:
             if shutil.which(program) is None:
                 raise NotAvailable(f"{program} is missing: apt install openvswitch-switch")
-        # A short path: those of unix sockets have room for 107 characters.
+        # The path is short, since that of a Unix socket may have 107 characters only.
         self._temporary = tempfile.TemporaryDirectory(prefix="ri2n-ovs-")
         self.folder = Path(self._temporary.name)
         self.env = dict(os.environ)
@@ -110,7 +103,7 @@ class PrivateOvs:
         self.stop()
 
     def start(self) -> None:
-        """Start both; NotAvailable when one does not."""
+        """Start both servers; NotAvailable when one does not start."""
         database = self.folder / "conf.db"
         self.run("ovsdb-tool", "create", str(database), str(SCHEMA))
         self._daemon("ovsdb-server", str(database), f"--remote=punix:{self.folder}/db.sock")
@@ -129,7 +122,7 @@ class PrivateOvs:
         _await(lambda: _is_listening(control), f"{control.name}")
 
     def stop(self) -> None:
-        """End both and remove the folder."""
+        """End both servers and remove the folder."""
         for process in reversed(self._processes.values()):
             process.terminate()
         for process in reversed(self._processes.values()):
@@ -142,10 +135,9 @@ class PrivateOvs:
         self._temporary.cleanup()
 
     def replace(self, program: str) -> None:
-        """Kill `ovsdb-server` or `ovs-vswitchd` as `kill -9` does, and start it again at once, as
-        systemd would.
+        """Kill `ovsdb-server` or `ovs-vswitchd` by SIGKILL, and start it again at once.
 
-        Returns when the new one takes commands.
+        Returns when the new process takes commands.
         """
         old = self._processes[program]
         old.kill()
@@ -155,7 +147,10 @@ class PrivateOvs:
         (self.folder / f"{program}.{old.pid}.ctl").unlink(missing_ok=True)
 
     def run(self, *argv: str, check: bool = True, timeout_s: float = ANSWER_S) -> str:
-        """What an OVS tool prints; NotAvailable with its words when it fails."""
+        """Run an OVS tool, and return what it prints.
+
+        With `check`, raises NotAvailable with the tool's message when it fails.
+        """
         done = subprocess.run(
             argv, env=self.env, capture_output=True, text=True, timeout=timeout_s, check=False
         )
@@ -164,17 +159,17 @@ class PrivateOvs:
         return done.stdout
 
     def vsctl(self, *argv: str) -> str:
-        """`ovs-vsctl ARGV`."""
+        """Run `ovs-vsctl ARGV`, and return what it prints."""
         return self.run("ovs-vsctl", f"--timeout={ANSWER_S:.0f}", *argv)
 
     def ofctl(self, command: str, bridge: str, *argv: str) -> str:
-        """`ovs-ofctl -O OpenFlow15 COMMAND BRIDGE ARGV`."""
+        """Run `ovs-ofctl -O OpenFlow15 COMMAND BRIDGE ARGV`, and return what it prints."""
         return self.run("ovs-ofctl", "-O", "OpenFlow15", command, bridge, *argv)
 
     def appctl(self, command: str, *params: str) -> str:
-        """A command of vswitchd's control socket, without starting a program for it.
+        """Send a command to ovs-vswitchd's control socket, and return the answer.
 
-        NotAvailable when it fails.
+        This starts no program, unlike ovs-appctl. Raises NotAvailable when the command fails.
         """
         pid = (self.folder / "ovs-vswitchd.pid").read_text().strip()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -194,10 +189,8 @@ class PrivateOvs:
         raise NotAvailable(f"{command}: ovs-vswitchd closed the connection")
 
     def _daemon(self, program: str, *argv: str) -> None:
-        log, pid = (
-            f"--log-file={self.folder}/{program}.log",
-            f"--pidfile={self.folder}/{program}.pid",
-        )
+        log = f"--log-file={self.folder}/{program}.log"
+        pid = f"--pidfile={self.folder}/{program}.pid"
         self._commands[program] = [program, *argv, log, pid, "-vconsole:off"]
         self._spawn(program)
 
@@ -211,10 +204,9 @@ class PrivateOvs:
 
 
 class Sandbox:
-    """Hosts and networks in a private Open vSwitch, and controllers for them; use it as a context
-    manager.
+    """Hosts and networks in a private Open vSwitch, and controllers for them; a context manager.
 
-    `spawn` starts a controller: `execute`, or what the tests of this class put in its place.
+    `spawn` starts a controller: it is `execute`, or what tests put in its place.
     """
 
     spawn: Callable[[str, Sequence[str], Path], Process] = staticmethod(execute)
@@ -222,11 +214,11 @@ class Sandbox:
     def __init__(
         self, hosts: Hosts, plain: Mapping[str, str] | None = None, helpers: Collection[str] = ()
     ) -> None:
-        """`plain` are hosts without Open vSwitch: name -> network. Names of networks must be no
-        host's.
+        """`plain` are hosts without Open vSwitch: name -> network.
 
-        Hosts in `helpers` have the helper's two ports, HOST-plain and HOST-wire, with carrier: a
-        helper that says nothing by itself, which the controllers are made to put up with.
+        No network may have the name of a host. Hosts in `helpers` have the helper's two ports,
+        HOST-plain and HOST-wire, with carrier. Behind these ports is a helper that sends nothing by
+        itself; the controllers are changed so that they accept its silence.
         """
         self.helpers = tuple(helpers)
         self.hosts = {name: list(networks) for name, networks in hosts.items()}
@@ -241,7 +233,7 @@ class Sandbox:
         self.log_file = self.folder / "controller.log"
         self._reserved, self.port = reserve_port()
         self._controllers: list[Process] = []
-        self._hurried = 0
+        self._hurried_pid = 0
 
     def __enter__(self) -> Sandbox:
         self.ovs.__enter__()
@@ -282,10 +274,7 @@ class Sandbox:
         return host_mac(self.number[host])
 
     def nic_mac(self, host: str, port: int) -> str:
-        """The MAC address of a managed host's NIC.
-
-        Open vSwitch draws those of patch ports at random.
-        """
+        """The MAC address of a managed host's NIC, which Open vSwitch has chosen at random."""
         return (
             self.ovs.vsctl("get", "interface", f"{host}-e{port - 1}", "mac_in_use")
             .strip()
@@ -293,65 +282,33 @@ class Sandbox:
         )
 
     def capture(self, device: str) -> Path:
-        """The packet capture of what is sent to a host (managed: its LOCAL port)."""
+        """The packet capture of what is sent to a device; a managed host's is its LOCAL port."""
         return self.folder / f"{device}.pcap"
 
     def host_commands(
         self, name: str, number: int, networks: Sequence[str], port: int | None = None
     ) -> list[str]:
-        """Words for ovs-vsctl that make a host; `number` chooses its addresses."""
-        words = [
-            "--",
-            "add-br",
-            name,
-            "--",
-            "set",
-            "bridge",
-            name,
-            "fail_mode=secure",
-            "datapath_type=dummy",
-        ]
-        words += [
-            "protocols=OpenFlow15",
-            f"other_config:dp-desc={name}",
-            "other_config:disable-in-band=true",
-        ]
-        words += [
-            f'other_config:hwaddr="{host_mac(number)}"',
-            f"other_config:datapath-id={number:016x}",
-        ]
+        """Arguments of ovs-vsctl that make a host; `number` chooses its addresses."""
+        words = ["--", "add-br", name]
+        words += ["--", "set", "bridge", name, "fail_mode=secure", "datapath_type=dummy"]
+        words += ["protocols=OpenFlow15", f"other_config:dp-desc={name}"]
+        words += ["other_config:disable-in-band=true", f"other_config:datapath-id={number:016x}"]
+        words += [f'other_config:hwaddr="{host_mac(number)}"']
         words += ["--", "set", "interface", name, f"options:tx_pcap={self.capture(name)}"]
         for index, network in enumerate(networks, 1):
             words += self.link_commands(name, index, network)
         for tap, number in (("plain", 101), ("wire", 102)) if name in self.helpers else ():
             device = f"{name}-{tap}"
-            words += [
-                "--",
-                "add-port",
-                name,
-                device,
-                "--",
-                "set",
-                "interface",
-                device,
-                "type=dummy",
-            ]
+            words += ["--", "add-port", name, device]
+            words += ["--", "set", "interface", device, "type=dummy"]
             words += [f"ofport_request={number}", f"options:tx_pcap={self.capture(device)}"]
-        words += [
-            "--",
-            "set-controller",
-            name,
-            f"tcp:127.0.0.1:{port or self.port}",
-            "--",
-            "set",
-            "controller",
-            name,
-        ]
+        words += ["--", "set-controller", name, f"tcp:127.0.0.1:{port or self.port}"]
+        words += ["--", "set", "controller", name]
         words += ["max_backoff=1000", "inactivity_probe=60000", "controller_rate_limit=1000"]
         return [*words, "controller_burst_limit=1000", "connection_mode=out-of-band"]
 
     def link_commands(self, host: str, port: int, network: str) -> list[str]:
-        """Words for ovs-vsctl that join a host's port to a network."""
+        """Arguments of ovs-vsctl that join a host's port to a network."""
         near, far = f"{host}-e{port - 1}", f"{network}-{host}-{port - 1}"
         words = ["--", "add-port", host, near, "--", "set", "interface", near, "type=patch"]
         words += [f"ofport_request={port}", f"options:peer={far}"]
@@ -359,12 +316,13 @@ class Sandbox:
         return [*words, f"options:peer={near}"]
 
     def receive(self, device: str, *frames: str) -> None:
-        """Put frames (hex, or flows with `--len`) into a port, as if its host had sent them."""
+        """Let a port receive frames (hex, or flows with `--len`), as if its host had sent them."""
         self.ovs.appctl("netdev-dummy/receive", device, *frames)
 
     def run_helper(self, host: str, runs: bool) -> None:
-        """Give the helper's ports carrier, or take it, as a process that opens or closes its
-        TAPs does.
+        """Give carrier to the helper's two ports, or (`runs` False) take it from them.
+
+        A helper does that when it opens or closes its TAPs.
         """
         for tap in ("plain", "wire"):
             self.ovs.appctl(
@@ -374,7 +332,7 @@ class Sandbox:
     # ---- controllers
 
     def declared(self) -> str:
-        """A cluster.yaml that names all hosts, so that a controller need not wait for more."""
+        """The text of a cluster.yaml that names all hosts, so a controller waits for no others."""
         return "hosts:\n" + "".join(f"  {name}: {{nics: {{}}}}\n" for name in self.hosts)
 
     def start_controller(
@@ -385,9 +343,10 @@ class Sandbox:
         before: str = "",
         extra: Sequence[str] = (),
     ) -> Process:
-        """Start `ri2n controller`; `config` is cluster.yaml (None:
+        """Start `ri2n controller`.
 
-        `declared()`), `before` Python that runs first.
+        `config` is the text of cluster.yaml (None: `declared()`), `before` Python code that runs
+        first, `extra` are further options.
         """
         path = self.folder / "cluster.yaml"
         path.write_text(self.declared() if config is None else config)
@@ -400,18 +359,18 @@ class Sandbox:
         return process
 
     def kill_controllers(self) -> None:
-        """End every controller as `kill -9` does."""
+        """End every controller by SIGKILL."""
         for process in self._controllers:
             process.kill()
             process.wait()
         self._controllers.clear()
 
     def ask(self, operation: str, **values: Any) -> dict[str, Any]:
-        """One request to the controller's local interface; raises what `call` raises."""
+        """Send one request to the controller's local API; raises what `call` raises."""
         return call(self.socket, operation, timeout_s=ANSWER_S, **values)
 
     def log(self) -> str:
-        """What the controllers wrote."""
+        """What the controllers have written."""
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
     def wait_settled(
@@ -423,23 +382,23 @@ class Sandbox:
     ) -> dict[str, Any]:
         """Wait until all hosts are connected and the controller has settled; return its status.
 
-        `hurry`: hosts that wait before they connect again need not; one that connects at that
-        moment does so twice. `pairs`: they are in the status, which is much work for the controller
-        of many hosts.
+        `hosts` is the number of hosts to wait for (None: all). `hurry`: hosts that wait before they
+        connect again are made to connect now; a host that connects at that moment does so twice.
+        `pairs`: the status has the pairs, which is much work for a controller of many hosts. Raises
+        NotAvailable after `timeout_s` seconds.
         """
         wanted = len(self.hosts) if hosts is None else hosts
         deadline_s = time.monotonic() + timeout_s
         while True:
             try:
                 status = self.ask("status", pairs=False)
-                there = {host["name"] for host in status["hosts"] if host["connected"]}
-                connected = len(there)
+                connected = {host["name"] for host in status["hosts"] if host["connected"]}
                 if hurry:
-                    self._hurry(status["pid"], there)
-                if status["settled"] and connected == wanted:
+                    self._hurry(status["pid"], connected)
+                if status["settled"] and len(connected) == wanted:
                     return self.ask("status") if pairs else status
                 state = (
-                    f"{connected} of {wanted} hosts, settled {status['settled']}, "
+                    f"{len(connected)} of {wanted} hosts, settled {status['settled']}, "
                     f"{status['counters']}"
                 )
             except NotAvailable as error:
@@ -451,10 +410,11 @@ class Sandbox:
             time.sleep(max(0.05, ASK_EVERY_S * len(self.hosts)))
 
     def hurry(self, connected: Collection[str] = ()) -> None:
-        """Make all hosts but these connect now: OVS 3.1 takes no notice of max_backoff and waits
-        for up to 8 s.
+        """Make all hosts connect now, except those in `connected`.
 
-        Another spelling of the same address is another target for it.
+        Without this, OVS 3.1 waits up to 8 s before it connects again: it takes no notice of
+        max_backoff. The controller's address is spelled in another way, which Open vSwitch takes
+        for a new target.
         """
         words = []
         for name in (name for name in self.hosts if name not in connected):
@@ -464,9 +424,9 @@ class Sandbox:
         self.ovs.vsctl(*words[1:])
 
     def _hurry(self, pid: int, connected: set[str]) -> None:
-        """The same, once for each controller, when there are such hosts."""
-        if pid != self._hurried and len(connected) < len(self.hosts):
-            self._hurried = pid
+        """Call `hurry` once for each controller (`pid`), when there are hosts that wait."""
+        if pid != self._hurried_pid and len(connected) < len(self.hosts):
+            self._hurried_pid = pid
             self.hurry(connected)
 
     # ---- how it is made
@@ -474,16 +434,8 @@ class Sandbox:
     def _build(self) -> None:
         words: list[str] = []
         for network in self.networks:
-            words += [
-                "--",
-                "add-br",
-                network,
-                "--",
-                "set",
-                "bridge",
-                network,
-                "datapath_type=dummy",
-            ]
+            words += ["--", "add-br", network]
+            words += ["--", "set", "bridge", network, "datapath_type=dummy"]
         for name, network in self.plain.items():
             words += ["--", "add-port", network, name, "--", "set", "interface", name, "type=dummy"]
             words += [f"options:tx_pcap={self.capture(name)}"]
@@ -493,11 +445,10 @@ class Sandbox:
 
 
 def reserve_port() -> tuple[socket.socket, int]:
-    """A free TCP port of 127.0.0.1, and the socket that keeps others from it; a controller can
-    still listen there.
+    """A socket that reserves a free TCP port of 127.0.0.1, and the number of that port.
 
-    It is bound and not listened on, so nobody else is given it, and a switch's attempt to connect
-    cannot meet itself.
+    The socket is bound and does not listen. So no other program is given the port, a controller can
+    still listen there, and a switch that tries to connect cannot connect to itself.
     """
     generator = random.SystemRandom()
     while True:
@@ -513,7 +464,7 @@ def reserve_port() -> tuple[socket.socket, int]:
 
 
 def _is_listening(path: Path) -> bool:
-    """Whether somebody takes connections there: a socket is a file before it does."""
+    """Whether a process takes connections at `path`: the file is there before that."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
             connection.connect(str(path))
@@ -523,6 +474,7 @@ def _is_listening(path: Path) -> bool:
 
 
 def _await(condition: Callable[[], bool], what: str) -> None:
+    """Wait until `condition` holds; NotAvailable, which names `what`, after START_S seconds."""
     deadline_s = time.monotonic() + START_S
     while not condition():
         if time.monotonic() > deadline_s:

@@ -1,9 +1,10 @@
-"""Larger buffers for the packet sockets of a running ovs-vswitchd.
+"""Give the packet sockets of a running ovs-vswitchd larger buffers.
 
 On the netdev datapath, ovs-vswitchd sends on all ports by one AF_PACKET socket. With the default
-buffer of 208 KiB some 90 queued frames on one shaped port make it drop frames for every other port,
-long before a port's own queue is full (measured: 11 drops at the port's queue, 8,500 retransmits).
-The kernel's default for new sockets is machine-wide, so the sockets themselves are changed.
+buffer of 208 KiB, about 90 queued frames on one shaped port make it drop frames for every other
+port, long before a port's own queue is full (measured: 11 drops at the port's queue, 8,500
+retransmits). The kernel's default for new sockets holds for the whole machine, so this changes the
+sockets themselves.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 
 
 def widen_packet_sockets(pid: int, size_bytes: int) -> int:
-    """Give every AF_PACKET socket of process `pid` buffers of `size_bytes`, and return how many
-    there are.
+    """Give every AF_PACKET socket of process `pid` buffers of `size_bytes`; return their number.
 
-    Needs root and Linux 5.6. The socket for sending exists only after the process has sent a frame.
+    This needs root and Linux 5.6. The socket for sending exists only after the process has sent a
+    frame.
     """
     changed = 0
     for packet_socket in _packet_sockets(pid):
@@ -36,6 +37,7 @@ def widen_packet_sockets(pid: int, size_bytes: int) -> int:
 
 
 def _packet_sockets(pid: int) -> Iterator[socket.socket]:
+    """A copy of each AF_PACKET socket of the process, open until the next one is taken."""
     libc = ctypes.CDLL(None, use_errno=True)
     process = os.pidfd_open(pid)
     try:

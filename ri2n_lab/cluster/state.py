@@ -1,6 +1,7 @@
-"""The state folder of labs: what exists, who made it, one lock per lab.
+"""The state folder of labs: which labs exist, who made them, one lock per lab.
 
-Written before a thing is made.
+The state of a lab is written before anything of the lab is made, so a crash leaves nothing that is
+not recorded.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ LOCK_WAIT_S = 30.0
 
 @dataclass(frozen=True)
 class LabState:
-    """One lab:
+    """What is recorded of one lab.
 
-    everything it consists of (namespaces, devices, files) is named after `name` and its topology.
+    All its namespaces, devices and files can be named from `name` and its topology.
     """
 
     name: str
@@ -61,12 +62,12 @@ class LabState:
 
     @property
     def namespaces(self) -> list[str]:
-        """Every namespace of the lab, whether it was made already or not."""
+        """The names of all namespaces of the lab, also of those that are not made yet."""
         return [f"ri2n-{self.name}-{host}" for host in ("sw", "mgmt", *self.topology["hosts"])]
 
 
 def owner() -> str:
-    """The user for whom labs are made: who called sudo, else the user itself."""
+    """The user for whom labs are made: the one who called sudo, else this process's own."""
     uid = int(os.environ.get("SUDO_UID") or os.getuid())
     try:
         return pwd.getpwuid(uid).pw_name
@@ -75,9 +76,9 @@ def owner() -> str:
 
 
 def check_name(name: str) -> str:
-    """Return `name`.
+    """Return `name`, a valid name of a lab.
 
-    BadInput unless it is 1 to 24 of a-z, 0-9 and '-', beginning with a letter or digit.
+    Raises BadInput unless it is 1 to 24 of a-z, 0-9 and '-', and begins with a letter or digit.
     """
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,23}", name):
         raise BadInput(
@@ -87,17 +88,17 @@ def check_name(name: str) -> str:
 
 
 def fresh_name(topology_name: str) -> str:
-    """A name that no lab has."""
+    """A new name, made of the topology's name and a random number."""
     return f"{topology_name.strip('-') or 'lab'}-{secrets.token_hex(3)}"
 
 
 def run_dir(name: str) -> Path:
-    """The lab's own folder."""
+    """The folder of the lab."""
     return ROOT / name
 
 
 def read_state(name: str) -> LabState:
-    """The state of the lab `name`; NotAvailable when there is no such lab."""
+    """The state of the lab `name`; NotAvailable when there is none or its file is damaged."""
     path = run_dir(check_name(name)) / "state.json"
     try:
         return LabState(**json.loads(path.read_text()))
@@ -110,7 +111,7 @@ def read_state(name: str) -> LabState:
 
 
 def write_state(state: LabState) -> None:
-    """Replace the state file at once, so that a crash leaves the old one or the new one."""
+    """Replace the state file in one step, so that a crash leaves the old one or the new one."""
     folder = run_dir(state.name)
     folder.mkdir(parents=True, exist_ok=True)
     draft = folder / "state.json.new"
@@ -122,23 +123,23 @@ def write_state(state: LabState) -> None:
 
 
 def all_states() -> list[LabState]:
-    """Every lab on this machine, by name.
+    """The state of every lab on this machine, sorted by name.
 
-    A folder without a state file never got as far as making anything.
+    A folder without a state file is no lab: nothing of one was made yet.
     """
-    found = []
+    states = []
     for path in sorted(ROOT.glob("*/state.json")):
         try:
-            found.append(read_state(path.parent.name))
+            states.append(read_state(path.parent.name))
         except (BadInput, NotAvailable):
             continue
-    return found
+    return states
 
 
 def remove_folder(name: str) -> None:
-    """Delete the lab's folder, state file last:
+    """Delete the lab's folder.
 
-    as long as anything is left, the state file names it.
+    The state file is deleted last: as long as anything is left, the state file names it.
     """
     folder = run_dir(name)
     if not folder.is_dir():
@@ -154,9 +155,9 @@ def remove_folder(name: str) -> None:
 
 
 def sweep() -> None:
-    """Delete lab folders without a state file: their maker died before it made anything else.
+    """Delete lab folders without a state file: their process died before it made anything else.
 
-    Labs in guests have a record of their own, and who sweeps them (see guest_labs).
+    A lab in a guest has a record of its own, guest.json, and `ri2n_lab.guests.labs` sweeps it.
     """
     for folder in ROOT.glob("*/"):
         if re.fullmatch(r"[a-z0-9][a-z0-9-]{0,23}", folder.name) and not _has_owner(folder):
@@ -171,14 +172,14 @@ def _has_owner(folder: Path) -> bool:
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Hold the lock `name` (a lab's, or "" for what all labs share); it ends with the process that
-    holds it.
+    """Hold the lock `name`: a lab's, or "" for what all labs share.
 
-    Raises NotAvailable when another process holds it for longer than LOCK_WAIT_S.
+    The lock also ends with the process that holds it. Raises NotAvailable when another process
+    holds it for longer than LOCK_WAIT_S seconds.
     """
     ROOT.mkdir(parents=True, exist_ok=True)
     path = ROOT / f".lock-{name}"
-    deadline = time.monotonic() + LOCK_WAIT_S
+    deadline_s = time.monotonic() + LOCK_WAIT_S
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -186,7 +187,7 @@ def locked(name: str) -> Iterator[None]:
             if _is_same_file(descriptor, path):
                 break
         except BlockingIOError:
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline_s:
                 os.close(descriptor)
                 raise NotAvailable(
                     f"another process is working on lab {name!r}: try again later"

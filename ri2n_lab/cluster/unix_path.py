@@ -1,4 +1,4 @@
-"""Unix sockets in folders with long names."""
+"""Reach Unix sockets whose paths are longer than the kernel allows."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["socket_path"]
 
 @contextmanager
 def socket_path(path: Path) -> Iterator[str]:
-    """`path` for a unix socket, whose path may have 107 bytes only:
+    """A path of at most 107 bytes, the kernel's limit, for the Unix socket at `path`.
 
-    through the open folder when it is longer.
+    A longer `path` is reached through its folder, which stays open as long as the context.
     """
     if len(os.fsencode(path)) <= 100:
         yield str(path)

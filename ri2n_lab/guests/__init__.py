@@ -1,3 +1,1 @@
-"""Labs on another kernel: user-mode Linux as a guest on this machine, in real or in virtual
-time.
-"""
+"""Labs on another kernel: user-mode Linux as a guest of this machine, in real or virtual time."""

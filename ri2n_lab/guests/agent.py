@@ -1,8 +1,8 @@
-"""The one command of a guest that stays: runs commands for its keeper, whom it talks to over the
-guest's serial line.
+"""The agent in a guest: it runs commands for the keeper, over the guest's serial line.
 
-`python -m ri2n_lab.guests.agent [--virtual] [--preload MODULE]`. Modules are imported once; a
-command that is a module is a copy of this process, so that it starts at once.
+`python -m ri2n_lab.guests.agent [--virtual] [--preload MODULE]` runs as long as the guest does.
+Modules are imported once. A command that is a module runs in a copy of this process, so that it
+starts at once.
 """
 
 from __future__ import annotations
@@ -24,19 +24,21 @@ from ri2n_sdn.errors import Ri2nError
 __all__ = ["Agent", "main"]
 
 LINE = Path("/dev/ttyS0")
-BACKLOG_BYTES = 256 << 10  # commands are not read while more than this waits for the line
+BACKLOG_BYTES = 256 << 10
+"""The output of commands is not read while more than this waits for the line."""
+
 MAX_COMMANDS = 64
 
 
 class Agent:
-    """Serves one line until it ends: `Agent(fd, ...).serve()`."""
+    """Serves one serial line until the line ends: `Agent(fd, ...).serve()`."""
 
     def __init__(self, line: int, *, virtual: bool = False, share: Path = SHARE) -> None:
-        """Take over the descriptor `line`, which reads and writes; `share` is the folder with the
-        keeper's files.
+        """Take over the descriptor `line`, which reads and writes.
 
-        With `virtual` it spins, instead of sleeping, whenever it is the host that must act next:
-        the clock moves only while everything sleeps, and would run away.
+        `share` is the folder in which the keeper puts files. With `virtual`, the agent spins, and
+        does not sleep, whenever the host must act next: the clock moves only while everything in
+        the guest sleeps, and would run far ahead while the guest waits for the host.
         """
         self._line, self._share, self._virtual = line, share, virtual
         self._parser = Parser()
@@ -73,6 +75,7 @@ class Agent:
                     self._send(json_frame(Kind.EXIT, {**child.result(), "labs": _labs()}, channel))
 
     def _patience_s(self) -> float | None:
+        """How many seconds `select` may wait: 0 to spin, None for no limit."""
         if self._virtual and (
             self._backlog or all(child.blocked for child in self._children.values())
         ):
@@ -81,7 +84,7 @@ class Agent:
         return min((value for value in patience_s if value is not None), default=None)
 
     def _read_line(self) -> bool:
-        """Take what has come; False when the line has ended."""
+        """Read the line once and handle the frames; False when the line has ended."""
         try:
             data = os.read(self._line, 1 << 16)
         except BlockingIOError:
@@ -105,8 +108,8 @@ class Agent:
                 self._send(encode(Kind.ERROR, frame.channel, str(error).encode()))
 
     def _take_file(self, frame: Frame) -> None:
-        # Long frames come as a file: the line takes some hundred kilobytes a second, the folder a
-        # hundred megabytes.
+        # Long frames come as a file: the line carries some hundred kilobytes a second, the folder
+        # a hundred megabytes.
         path = self._share / f"in-{frame.number()}"
         data = path.read_bytes()
         path.unlink()
@@ -127,7 +130,7 @@ class Agent:
         self._backlog_bytes += len(data)
 
     def _flush(self) -> bool:
-        """Write what the line takes; False when it has ended."""
+        """Write as much as the line takes; False when the line has ended."""
         while self._backlog:
             try:
                 written = os.write(self._line, self._backlog[0][: 1 << 14])
@@ -144,7 +147,7 @@ class Agent:
 
 
 def _labs() -> list[dict[str, Any]]:
-    """What `ri2n lab ls` outside shows of the labs in here, so that it need not ask."""
+    """What `ri2n lab ls` on the host shows of the labs in this guest, without asking the guest."""
     from ri2n_lab.cluster.state import all_states, run_dir
 
     return [
@@ -163,7 +166,7 @@ def _labs() -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Serve the guest's serial line; see the head of the file."""
+    """Serve the guest's serial line; the head of the file has the arguments."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--virtual", action="store_true")
     parser.add_argument("--preload", action="append", default=[])

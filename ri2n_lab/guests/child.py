@@ -1,6 +1,6 @@
-"""One command that the agent in a guest runs:
+"""One command that the agent in a guest runs: its process, and its three streams.
 
-its process, its three streams, what may still be sent of them.
+Of each stream only as many bytes are sent as the reader has given credit for.
 """
 
 from __future__ import annotations
@@ -26,21 +26,25 @@ from ri2n_sdn.errors import BadInput
 __all__ = ["Child"]
 
 STDIN, STDOUT, STDERR = 0, 1, 2
-KILL_AFTER_S = 2.0  # between asking a command whose client went away to end, and ending it
-TERMINAL_DRAIN_S = 0.2  # a terminal passes the last output on a little after the command has ended
+KILL_AFTER_S = 2.0
+"""Seconds that a command has to end by itself after its client went away."""
+
+TERMINAL_DRAIN_S = 0.2
+"""Seconds after a command's end in which its terminal may still pass on its last output."""
+
 MAX_DESCRIPTORS = 65536
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 
 class Child:
-    """Started at once; then `watch`, `work` and `handle` until `ended`, then `close`.
+    """One command, which is started at once.
 
-    A command ends when its process does: what it leaves running keeps running, and is not waited
-    for.
+    Call `watch`, `work` and `handle` until `ended`, then `close`. A command ends when its process
+    does: processes that it leaves running keep running, and nobody waits for their output.
     """
 
     def __init__(self, channel: int, request: dict[str, Any]) -> None:
-        """Start what a frame RUN asks for; BadInput when it asks for nothing that can be run."""
+        """Start what a frame RUN asks for; BadInput when `request` has values of a wrong type."""
         self.channel = channel
         argv, module = request.get("argv"), request.get("module")
         env, cwd = request.get("env", {}), request.get("cwd", "/")
@@ -62,13 +66,14 @@ class Child:
         self._selector: selectors.BaseSelector | None = None
         self._code: int | None = None
         self._ended_s = 0.0
-        self._todo = bytearray()  # for stdin
+        self._todo = bytearray()  # bytes to write to the command's stdin
         self._no_more_input = False
         self._credit = {STDOUT: WINDOW_BYTES, STDERR: WINDOW_BYTES}
-        self._left: dict[int, int] = {}  # once it has ended: how much it wrote and we have not read
+        # After the command has ended: how many bytes of each stream are still to be read.
+        self._left: dict[int, int] = {}
         theirs = self._open(request)
-        # Blocked: an interrupt in the first moments of the copy would raise out of here, in a
-        # second agent.
+        # Signals are blocked: an interrupt in the first moments of the copy would raise an error
+        # here, and the copy would go on as a second agent.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         self.pid = os.fork()
         if self.pid == 0:
@@ -79,7 +84,7 @@ class Child:
         self._pidfd = os.pidfd_open(self.pid)
 
     def _open(self, request: dict[str, Any]) -> list[int]:
-        """Make the streams: our ends go to self._ends, the command's are returned."""
+        """Make the streams: keep our ends in self._ends, and return the command's ends."""
         if self._terminal:
             master, slave = pty.openpty()
             _resize(master, request)
@@ -104,7 +109,10 @@ class Child:
     # ---- what the agent calls
 
     def watch(self, selector: selectors.BaseSelector, roomy: bool) -> None:
-        """Register what can happen next; `roomy` says whether more output can be taken."""
+        """Register with `selector` what can happen next.
+
+        `roomy` says whether the agent can take more output.
+        """
         wanted: dict[int, int] = {}
         if STDIN in self._ends and self._todo:
             wanted[self._ends[STDIN]] = selectors.EVENT_WRITE
@@ -123,7 +131,7 @@ class Child:
         self._selector = selector
 
     def work(self, roomy: bool) -> Iterator[bytes]:
-        """Do what can be done without waiting, and yield the frames to send."""
+        """Do everything that needs no waiting, and yield the frames to send."""
         self._reap()
         yield from self._feed()
         for stream in (STDOUT, STDERR):
@@ -137,7 +145,7 @@ class Child:
             self._signal(signal.SIGKILL)
 
     def handle(self, frame: Frame) -> None:
-        """Take a frame of this command's channel; BadInput for one that is damaged."""
+        """Take a frame of this command's channel; BadInput when it is damaged."""
         if frame.kind is Kind.STDIN:
             self._no_more_input |= not frame.payload
             self._todo += frame.payload
@@ -162,7 +170,10 @@ class Child:
 
     @property
     def ended(self) -> bool:
-        """Whether the process has ended and all it wrote is sent."""
+        """Whether the process has ended and everything that it wrote is sent.
+
+        Nothing is sent any more to a client that went away.
+        """
         if self._code is None:
             return False
         over = self._kill_at_s is not None
@@ -172,11 +183,11 @@ class Child:
 
     @property
     def blocked(self) -> bool:
-        """Whether it waits for its client to read."""
+        """Whether the command waits for its client to read."""
         return any(self._credit[stream] <= 0 for stream in self._credit if stream in self._ends)
 
     def patience_s(self) -> float | None:
-        """How long the agent may sleep before `work` must be called again, whatever happens."""
+        """Seconds after which `work` must be called again even if nothing happens; None: never."""
         if self._code is not None and self._terminal:
             return TERMINAL_DRAIN_S / 4
         if self._kill_at_s is not None:
@@ -184,19 +195,20 @@ class Child:
         return None
 
     def result(self) -> dict[str, Any]:
-        """Exit code, 128 + n for signal n as in a shell, and seconds it ran by the guest's
-        clock.
+        """The exit code `code` and the seconds `guest_s` that it ran by the guest's clock.
+
+        The code is 128 + n after signal n, as in a shell.
         """
         return {"code": self._code, "guest_s": self._ended_s - self._started_s}
 
     def close(self) -> None:
-        """Give everything back."""
+        """Close all descriptors."""
         for stream in list(self._ends):
             self._shut(stream)
         self._forget(self._pidfd)
         os.close(self._pidfd)
 
-    # ---- how
+    # ---- how it is done
 
     def _reap(self) -> None:
         if self._code is not None:
@@ -211,7 +223,7 @@ class Child:
             if stream in self._ends:
                 self._left[stream] = _readable(self._ends[stream])
         if self._terminal:
-            self._left[STDOUT] = 1  # until it says so
+            self._left[STDOUT] = 1  # until a read finds that nothing is left
         self._shut(STDIN)
 
     def _feed(self) -> Iterator[bytes]:
@@ -220,7 +232,7 @@ class Child:
                 size = os.write(self._ends[STDIN], self._todo[:CHUNK_BYTES])
             except BlockingIOError:
                 return
-            except OSError:  # it does not read any more
+            except OSError:  # the command does not read any more
                 self._shut(STDIN)
                 break
             del self._todo[:size]
@@ -234,9 +246,8 @@ class Child:
     def _drain(self, stream: int) -> Iterator[bytes]:
         size = min(CHUNK_BYTES, self._credit[stream])
         if self._code is not None and not (self._terminal and stream == STDOUT):
-            size = min(
-                size, self._left[stream]
-            )  # what others write who were left running is not waited for
+            # Nobody waits for the output of processes that the command left running.
+            size = min(size, self._left[stream])
             if size <= 0:
                 return
         try:
@@ -245,7 +256,7 @@ class Child:
             if self._code is not None and time.monotonic() > self._ended_s + TERMINAL_DRAIN_S:
                 self._left[stream] = 0
             return
-        except OSError:  # a terminal whose last user has gone
+        except OSError:  # the last process that used the terminal has ended
             data = b""
         if not data:
             self._shut(stream)
@@ -259,7 +270,7 @@ class Child:
         if self._code is None:
             try:
                 os.killpg(self.pid, number)
-            except ProcessLookupError:  # it is so young that it leads no group yet
+            except ProcessLookupError:  # the new process does not lead a group yet
                 os.kill(self.pid, number)
 
     def _shut(self, stream: int) -> None:
@@ -274,6 +285,7 @@ class Child:
 
 
 def _readable(descriptor: int) -> int:
+    """How many bytes can be read without waiting."""
     return int(struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)))[0])
 
 
@@ -296,7 +308,7 @@ def _become(
     streams: list[int],
     terminal: bool,
 ) -> NoReturn:
-    """In the new process: turn into the command; never returns."""
+    """Turn the new process into the command; never returns."""
     code = NOT_EXECUTABLE
     try:
         os.setsid()
@@ -309,7 +321,7 @@ def _become(
         os.environ.update(env)
         try:
             os.chdir(cwd)
-        except OSError:  # a folder in /run, say, which the guest has its own of
+        except OSError:  # for example a folder in /run, which the guest has of its own
             os.chdir("/")
         if module is not None:
             code = _run_module(module, argv)
@@ -328,7 +340,7 @@ def _become(
 
 
 def _run_module(module: str, argv: list[str]) -> int:
-    """Call the function `main` of a module in this process, as its command would; its exit code."""
+    """Call the function `main` of a module, as its command would, and return the exit code."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         lines = number == STDERR or os.isatty(number)
         stream = os.fdopen(
@@ -337,12 +349,8 @@ def _run_module(module: str, argv: list[str]) -> int:
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     sys.argv[:] = ["ri2n", *argv[1:]]
-    sys.orig_argv[:] = [
-        sys.executable,
-        "-m",
-        module,
-        *argv[1:],
-    ]  # what starts itself anew goes by it
+    # A program that starts itself anew uses this.
+    sys.orig_argv[:] = [sys.executable, "-m", module, *argv[1:]]
     code: object = 0
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())

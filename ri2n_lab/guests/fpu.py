@@ -1,6 +1,6 @@
-"""How large a process's FPU state is on this CPU:
+"""The size of a process's FPU state on this CPU.
 
-the guests' kernel keeps it, and must have room for all of it.
+The guests' kernel keeps that state, and must have room for all of it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from ri2n_sdn.errors import NotAvailable
 __all__ = ["ROOM_BYTES", "host_fpu_bytes"]
 
 ROOM_BYTES = 16384
-"""HOST_FP_SIZE of kernel/fpu-state.patch. AMX, the largest so far, makes the state 11,008 bytes.
+"""The room that the guests' kernel has: HOST_FP_SIZE of kernel/fpu-state.patch.
 
-APX adds 128.
+AMX, the largest extension so far, makes the state 11,008 bytes. APX adds 128.
 """
 
 PTRACE_ATTACH, PTRACE_DETACH, PTRACE_GETREGSET = 16, 17, 0x4204
@@ -30,9 +30,9 @@ class _Iovec(ctypes.Structure):
 
 
 def host_fpu_bytes() -> int:
-    """The bytes of NT_X86_XSTATE that this machine's kernel tells of a process.
+    """The size in bytes of NT_X86_XSTATE of a process on this machine.
 
-    NotAvailable when it does not tell.
+    Raises NotAvailable when the kernel does not tell it.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)

@@ -1,9 +1,8 @@
-"""Run a command in a user-mode Linux guest: this machine's files, another kernel, nothing left
-behind.
+"""Run a command in a user-mode Linux guest: with this machine's files, on another kernel.
 
-A guest is an ordinary process. Its root is this machine's, seen through hostfs under an overlay in
-the guest's memory: it can read everything and change nothing, except in the one folder that it
-shares with whoever started it.
+A guest is an ordinary process, which leaves nothing behind. Its root is this machine's root, seen
+through hostfs below an overlay in the guest's memory. So it can read everything and change nothing,
+except in the one folder that it shares with the process that started it.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from ri2n_sdn.errors import BadInput, NotAvailable
 __all__ = ["SHARE", "Guest", "GuestResult"]
 
 SHARE = Path("/run/ri2n-guest")
-"""Where a guest sees the folder it shares with the host."""
+"""The folder at which a guest sees what it shares with the host."""
 
 MEMORY_MB = 3072
 LEAST_SHM_MB = 1024  # what a guest uses of its memory, and some room
-VIRTUAL_START_S = 1767225600  # what virtual time begins with, so that every run has the same clock
+VIRTUAL_START_S = 1767225600  # Unix time at which virtual time begins: the same in every run
 PASSED_ON = (
     "HOME",
     "LANG",
@@ -45,7 +44,9 @@ PASSED_ON = (
 )
 POLL_S = 0.05
 POWER_OFF_S = 5.0
-BOOT_S = 30.0  # the kernel's part takes one or two; what it waits for a busy CPU does not count
+BOOT_S = 30.0
+"""Seconds that a kernel has to boot, without those that it waits for a CPU; it needs one or two."""
+
 PANIC = "Kernel panic"
 
 
@@ -53,7 +54,8 @@ PANIC = "Kernel panic"
 class GuestResult:
     """How a command in a guest ended.
 
-    `guest_s` is its length by the guest's clock, `real_s` with booting, by ours.
+    `guest_s` is its length in seconds by the guest's clock; `real_s` is by this machine's clock,
+    and includes booting.
     """
 
     returncode: int
@@ -62,11 +64,11 @@ class GuestResult:
 
 
 class Guest:
-    """One guest and its one command. `with Guest(...) as guest: guest.wait()`; leaving the block
-    ends it, whatever.
+    """One guest and its one command: `with Guest(...) as guest: guest.wait()`.
 
-    It also ends with the thread that started it, so a caller that is killed leaves no process. Its
-    folder `share` is SHARE inside; `stdout` and `stderr` of the command are files in it.
+    The guest ends at the latest when the block is left. It also ends with the thread that started
+    it, so a caller that is killed leaves no process. Its folder `share` is SHARE inside; the
+    command's `stdout` and `stderr` are files in that folder.
     """
 
     def __init__(
@@ -86,14 +88,20 @@ class Guest:
         pass_fds: Sequence[int] = (),
         put: Mapping[str, str | Path] | None = None,
     ) -> None:
-        """Boot it. It is killed after `limit_s` real seconds.
+        """Boot the guest, which runs the command `argv` in `cwd`.
 
-        `seed` decides all random numbers on a kernel with virtual time. `env` is added to the few
-        variables that are passed on. `folder` is where `share` is made, default the folder for
-        temporary files; `writable` is a folder of this machine that the guest may change; `options`
-        are added to the kernel's command line. It runs on one CPU, `cpu`, or any that this process
-        may use: its many switches between processes cost a third less than over several. `put` are
-        files in `share`: their text, or what they are links to. BadInput for a seed below 1.
+        * `limit_s`: the guest is killed after so many real seconds.
+        * `seed`: decides all random numbers on a kernel with virtual time.
+        * `env`: variables that are added to the few that are passed on.
+        * `folder`: where `share` is made; by default the folder for temporary files.
+        * `writable`: a folder of this machine that the guest may change.
+        * `options`: are added to the kernel's command line.
+        * `cpu`: the number of the CPU that the guest runs on, of those that this process may use;
+          by default any. A guest runs on one CPU, since its many switches between processes then
+          cost a third less than over several.
+        * `put`: files in `share`, by name: their text, or the path that they are a link to.
+
+        Raises BadInput for a seed below 1, NotAvailable when the guest cannot be started.
         """
         if seed < 1:
             raise BadInput(f"seed {seed}: must be at least 1")
@@ -101,9 +109,8 @@ class Guest:
         self.share = Path(tempfile.mkdtemp(prefix="ri2n-guest.", dir=folder))
         self._started_s = time.monotonic()
         self._process: subprocess.Popen[bytes] | None = None
-        self._alive_fd: int | None = (
-            None  # of a pipe that all of its processes hold the other end of
-        )
+        # The end of a pipe whose other end all processes of the guest hold.
+        self._alive_fd: int | None = None
         try:
             shutil.copy(Path(__file__).with_name("guest-init"), self.share / "init")
             (self.share / "command").write_text(
@@ -118,19 +125,11 @@ class Guest:
                     (self.share / name).write_text(content)
             extra = [*options, *([f"RI2N_WRITABLE={writable}"] if writable else [])]
             line = _command_line(kernel, self.share, seed, memory_mb, extra)
-            # In a namespace of process ids, which dies as a whole: the guest's processes are
-            # processes here, and not all would notice that their kernel is gone.
-            wrapped = [
-                "setpriv",
-                "--pdeathsig",
-                "KILL",
-                "taskset",
-                "-c",
-                str(_choose_cpu(cpu)),
-                "unshare",
-                "--pid",
-            ]
-            wrapped += ["--fork", "--kill-child", *line]
+            # The guest runs in a PID namespace, which ends as a whole. The guest's processes are
+            # processes of this machine, and not all of them would notice that their kernel has
+            # ended.
+            wrapped = ["setpriv", "--pdeathsig", "KILL", "taskset", "-c", str(_choose_cpu(cpu))]
+            wrapped += ["unshare", "--pid", "--fork", "--kill-child", *line]
             path = os.environ.get("PATH", os.defpath)
             self._alive_fd, inherited_fd = os.pipe()
             with (self.share / "console").open("wb") as console, os.fdopen(inherited_fd, "wb"):
@@ -151,24 +150,23 @@ class Guest:
             raise
 
     def wait(self) -> GuestResult:
-        """Wait until its command has ended.
+        """Wait until the command has ended, and return the result.
 
-        NotAvailable when the guest cannot boot, dies or reaches its time limit.
+        Raises NotAvailable when the guest cannot boot, dies or reaches its time limit.
         """
         while (result := self.poll()) is None:
             time.sleep(POLL_S)
         return result
 
     def poll(self) -> GuestResult | None:
-        """The result, or None as long as it runs.
+        """The result, or None as long as the command runs.
 
-        NotAvailable, with the last words of its console, when it cannot boot, died, or is over its
-        time limit.
+        Raises NotAvailable, with the last lines of the guest's console, when the guest cannot boot,
+        has died, or is over its time limit.
         """
         assert self._process is not None
-        ended = (
-            self._process.poll() is not None
-        )  # before looking at the file: it is written before the end
+        # The file `result` is written before the end, so the end is looked at first.
+        ended = self._process.poll() is not None
         real_s = time.monotonic() - self._started_s
         if (self.share / "result").exists():
             with suppress(subprocess.TimeoutExpired):
@@ -193,16 +191,16 @@ class Guest:
 
     @property
     def pid(self) -> int:
-        """The process that all of the guest's processes descend from."""
+        """The process from which all of the guest's processes descend."""
         assert self._process is not None
         return self._process.pid
 
     def renice(self, nice: int) -> bool:
-        """Set how much CPU it leaves to others, all its processes, as nice(1) means it (-20 to 19).
+        """Set the niceness of all its processes, as nice(1) does (-20 to 19); True when it is set.
 
-        Its kernel makes a session of its own, which Linux may weigh as one against others: that
-        weight is set as well, if so. False as long as its kernel has not started, and when the
-        system does not allow it.
+        The guest's kernel makes a session of its own. Linux may weigh each session as one against
+        the others (autogroup); then that weight is set, too. The result is False as long as the
+        guest's kernel has not started, and when the system does not allow it.
         """
         try:
             kernel = int(Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()[0])
@@ -226,7 +224,7 @@ class Guest:
         return (self.share / "stderr").read_text(errors="replace")
 
     def end(self) -> None:
-        """Kill it if it still runs and remove its folder; twice is no error."""
+        """Kill the guest if it still runs, and remove its folder; to call it twice is no error."""
         self._kill()
         shutil.rmtree(self.share, ignore_errors=True)
 
@@ -247,10 +245,10 @@ class Guest:
         return (self.share / "booted").exists()
 
     def _is_stuck(self, real_s: float) -> bool:
-        """Whether its kernel has panicked, or had BOOT_S without a sign of its first process.
+        """Whether its kernel has panicked, or has not started its first process in BOOT_S seconds.
 
-        Late is not dead: on a busy machine a guest waits for a CPU most of the time, and that time
-        is taken off.
+        On a busy machine a guest waits for a CPU most of the time, which does not make it dead. So
+        that time is subtracted.
         """
         if PANIC in self._console:
             return True
@@ -266,13 +264,14 @@ class Guest:
         if self._process is not None:
             self._process.wait()
         if self._alive_fd is not None:
-            # Killing its first process ends the others, but later: this reads the end when the last
-            # has let go.
+            # To kill its first process ends the others, but a little later: the pipe ends when the
+            # last process has ended.
             select.select([self._alive_fd], [], [], POWER_OFF_S)
             os.close(self._alive_fd)
             self._alive_fd = None
 
     def _last_words(self) -> str:
+        """The last lines of its console and of its command's standard error, for messages."""
         words = []
         for name in ("console", "stderr"):
             lines = (self.share / name).read_text(errors="replace").split("\n")
@@ -281,13 +280,12 @@ class Guest:
 
 
 def _waited_s(pid: int) -> float:
-    """Seconds that a process and all that descend from it were ready to run and had no CPU."""
+    """Seconds that a process and its descendants were ready to run and had no CPU, in total."""
     waited_ns, todo = 0, [pid]
     while todo:
         process = Path(f"/proc/{todo.pop()}")
-        with suppress(
-            OSError, ValueError, IndexError
-        ):  # it has ended, or this kernel keeps no such account
+        # The process may have ended, and a kernel may keep no such statistics.
+        with suppress(OSError, ValueError, IndexError):
             waited_ns += int((process / "schedstat").read_text().split()[1])
             todo += [
                 int(child)
@@ -308,43 +306,28 @@ def _command_file(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> str
 def _command_line(
     kernel: Kernel, share: Path, seed: int, memory_mb: int, options: Sequence[str]
 ) -> list[str]:
-    line = [
-        str(kernel.image),
-        "rootfstype=hostfs",
-        "root=/",
-        "rw",
-        f"mem={memory_mb}M",
-        f"init={share}/init",
-    ]
-    line += [
-        f"RI2N_SHARE={share}",
-        f"uml_dir={share}/",
-        "umid=guest",
-        "con=null",
-        "con0=null,fd:2",
-        "stderr=1",
-        "quiet",
-    ]
+    """The command that starts the guest's kernel, with the kernel's options."""
+    line = [str(kernel.image), "rootfstype=hostfs", "root=/", "rw", f"mem={memory_mb}M"]
+    line += [f"init={share}/init", f"RI2N_SHARE={share}", f"uml_dir={share}/", "umid=guest"]
+    line += ["con=null", "con0=null,fd:2", "stderr=1", "quiet"]
     if kernel.virtual:
-        line += [
-            "time-travel=inf-cpu",
-            f"time-travel-start={VIRTUAL_START_S * 10**9}",
-            f"random.seed={seed}",
-        ]
+        line += ["time-travel=inf-cpu", f"time-travel-start={VIRTUAL_START_S * 10**9}"]
+        line += [f"random.seed={seed}"]
     return [*line, *options]
 
 
 def _choose_cpu(wanted: int | None) -> int:
+    """The CPU with the number `wanted` among those that this process may use; None: any."""
     allowed = sorted(os.sched_getaffinity(0))
     return random.Random().choice(allowed) if wanted is None else allowed[wanted % len(allowed)]
 
 
 def _memory_folder(shm: str = "/dev/shm") -> str:
-    """Where a guest's memory is a file without a name: it must be memory, or each guest writes
-    gigabytes to a disk.
+    """The folder in which the file that holds a guest's memory is made.
 
-    A container's /dev/shm is often 64 MB; a guest that finds no room for a page of its memory dies
-    without a word.
+    The folder must itself be in memory, or each guest writes gigabytes to a disk. But a container's
+    /dev/shm often has 64 MB, and a guest that finds no room for a page of its memory dies without
+    a message. So `shm` is used where it has LEAST_SHM_MB free, else the folder for temporary files.
     """
     if not os.access(shm, os.W_OK):
         return tempfile.gettempdir()

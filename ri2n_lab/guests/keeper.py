@@ -1,8 +1,8 @@
-"""The process on the host that keeps one guest: boots it, passes commands into it, and removes all
-of it at its end.
+"""The keeper: the process on the host that boots one guest, serves it and removes it at its end.
 
-`python -m ri2n_lab.guests.keeper FD`, started by `labs.start_keeper`; FD is its first client. The
-guest dies with this process, however it ends.
+`labs.start_keeper` starts it as `python -m ri2n_lab.guests.keeper FD`; FD is the connection of its
+first client. The keeper passes the commands of its clients into the guest. The guest dies with the
+keeper, however the keeper ends.
 """
 
 from __future__ import annotations
@@ -34,12 +34,11 @@ __all__ = ["Keeper", "main"]
 BOOT_LIMIT_S = 180.0
 TICK_S = 0.25
 PING_S = 2.0
-HANG_S = {
-    "uml": 30.0,
-    "virtual": 120.0,
-}  # a long computation stops virtual time, and with it everything else
-# A user-mode Linux 6.1 whose terminal is full (4 KB) never reads its line again, so it must never
-# be full.
+# Seconds without an answer after which a guest is ended. A long computation stops virtual time, and
+# with it everything else in the guest.
+HANG_S = {"uml": 30.0, "virtual": 120.0}
+# A user-mode Linux 6.1 whose terminal is full (4 KB) never reads its line again. So at most half of
+# that is on its way.
 LINE_WINDOW_BYTES = 2048
 LINE_BUFFER_BYTES = 1 << 20
 FILE_ABOVE_BYTES = 512
@@ -48,7 +47,7 @@ FROM_CLIENTS = (Kind.STDIN, Kind.CREDIT, Kind.SIGNAL, Kind.WINDOW)
 
 
 class _Client:
-    """One connection: at most one command at a time, on the channel `number`."""
+    """The connection of a client: at most one command at a time, on the channel `number`."""
 
     def __init__(self, number: int, connection: socket.socket) -> None:
         self.number, self.socket = number, connection
@@ -58,18 +57,16 @@ class _Client:
 
 
 class Keeper:
-    """Keeps one guest; `run` returns when nothing of it is left."""
+    """Keeps one guest; `run` returns when nothing of the guest is left."""
 
     def __init__(self, first: socket.socket) -> None:
-        """Take the connection of who started us; the guest is made when its frame START comes."""
+        """Take the connection of the first client; its frame START makes the guest."""
         self._selector = selectors.DefaultSelector()
         self._clients: dict[int, _Client] = {}
-        self._ending: list[
-            _Client
-        ] = []  # those that asked for the end: they are answered when it is over
-        self._lost: set[int] = (
-            set()
-        )  # channels of commands whose client went away, until they have ended
+        # Clients that asked for the end; they get their answer when everything is removed.
+        self._ending: list[_Client] = []
+        # Channels of commands whose client went away, until the commands have ended.
+        self._lost: set[int] = set()
         self._next_number = 1
         self._lab: GuestLab | None = None
         self._guest: Guest | None = None
@@ -85,7 +82,8 @@ class Keeper:
         self._pinged_s = self._heard_s = time.monotonic()
         self._awaits_pong = False
         self._reason: str | None = None
-        self._starter: _Client | None = self._add_client(first)  # None: the guest stays without it
+        # The client that started the keeper; None once the guest stays without it.
+        self._starter: _Client | None = self._add_client(first)
 
     def run(self) -> None:
         """Serve until the guest has ended, and remove it."""
@@ -103,7 +101,7 @@ class Keeper:
             self._finish()
 
     def stop(self, reason: str) -> None:
-        """End the guest with the next turn."""
+        """End the guest at the next turn of `run`; the first reason given counts."""
         self._reason = self._reason or reason
 
     # ---- the guest
@@ -143,19 +141,15 @@ class Keeper:
     def _boot(self, lab: GuestLab, seed: int) -> None:
         kernel = find_kernel(lab.kernel)
         theirs = []
-        for _ in range(2):  # one each way
+        for _ in range(2):  # one for each direction
             ours, other = socket.socketpair()
             for end in (ours, other):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LINE_BUFFER_BYTES)
                 end.setblocking(False)
             self._line.append(ours)
             theirs.append(other)
-        argv = [
-            sys.executable,
-            "-m",
-            "ri2n_lab.guests.agent",
-            *(["--virtual"] if kernel.virtual else []),
-        ]
+        argv = [sys.executable, "-m", "ri2n_lab.guests.agent"]
+        argv += ["--virtual"] if kernel.virtual else []
         argv += [word for module in PRELOAD for word in ("--preload", module)]
         inside = {"RI2N_LAB_ROOT": "/run/ri2n-lab", "RI2N_SOCKET": "", "OPENBLAS_NUM_THREADS": "1"}
         self._guest = Guest(
@@ -184,6 +178,7 @@ class Keeper:
         self._selector.register(self._listener, selectors.EVENT_READ, lambda _: self._accept())
 
     def _tick(self) -> None:
+        """Look whether the guest lives and answers; NotAvailable when it does not."""
         now_s = time.monotonic()
         if self._guest is None or self._reason is not None:
             return
@@ -211,9 +206,9 @@ class Keeper:
         return bool(self._lost) or any(client.running for client in self._clients.values())
 
     def _let_run(self, wanted: bool) -> None:
-        """Let virtual time go on only for a command:
+        """Continue the guest when it is `wanted`, else stop it.
 
-        nobody looks meanwhile, and it would run far ahead.
+        Without this, virtual time would run far ahead between commands.
         """
         if wanted == (not self._stopped):
             return
@@ -231,6 +226,7 @@ class Keeper:
     # ---- the line
 
     def _to_guest(self, data: bytes) -> None:
+        """Queue a frame for the guest; a long frame goes as a file, whose number is sent."""
         if len(data) > FILE_ABOVE_BYTES:
             assert self._guest is not None
             self._files += 1
@@ -242,6 +238,7 @@ class Keeper:
         self._pump()
 
     def _pump(self) -> None:
+        """Write queued frames to the line, at most LINE_WINDOW_BYTES without acknowledgement."""
         while (
             self._ready
             and self._to_line
@@ -249,7 +246,7 @@ class Keeper:
         ):
             data = self._to_line.popleft()
             self._unacked += len(data)
-            with suppress(OSError):  # it is dying: the next look at it says so
+            with suppress(OSError):  # the guest is dying: the next `_tick` finds that out
                 self._line[0].sendall(data)
 
     def _read_line(self) -> None:
@@ -280,6 +277,7 @@ class Keeper:
             self._from_command(frame)
 
     def _from_command(self, frame: Frame) -> None:
+        """Pass a command's frame on to its client, and note the command's end."""
         over = frame.kind in (Kind.EXIT, Kind.ERROR)
         if frame.kind is Kind.EXIT and self._lab is not None:
             inside = frame.json().get("labs", [])
@@ -328,7 +326,7 @@ class Keeper:
             for frame in client.parser.feed(data):
                 self._from_client(client, frame)
             if client.parser.skipped:
-                raise BadInput("that is not how one speaks to a guest's keeper")
+                raise BadInput("these bytes are no frames that a guest's keeper understands")
         except (Ri2nError, OSError, KeyError, TypeError, ValueError) as error:
             if client is self._starter and not self._ready:
                 raise NotAvailable(str(error)) from None
@@ -373,7 +371,10 @@ class Keeper:
         self._selector.modify(client.socket, events, lambda events: self._serve(client, events))
 
     def _lose(self, client: _Client) -> None:
-        """A client went away: its command ends, and if the guest was for it alone, the guest."""
+        """Forget a client that went away, and end its command.
+
+        If the guest was for this client alone, the guest ends, too.
+        """
         if self._clients.pop(client.number, None) is None:
             return
         self._selector.unregister(client.socket)
@@ -382,11 +383,12 @@ class Keeper:
             self._lost.add(client.number)
             self._to_guest(encode(Kind.KILL, client.number))
         if client is self._starter:
-            self.stop("who started the guest went away")
+            self.stop("the process that started the guest went away")
 
     # ---- the end
 
     def _finish(self) -> None:
+        """End the guest, remove its folder, and tell all clients."""
         if self._guest is not None:
             self._guest.end()
         if self._listener is not None:
@@ -410,7 +412,7 @@ class Keeper:
 
 
 def main() -> None:
-    """Keep one guest for the client on the descriptor that the first argument names."""
+    """Keep one guest for the client whose descriptor is the first argument."""
     keeper = Keeper(socket.socket(fileno=int(sys.argv[1])))
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: keeper.stop("the keeper of the guest was asked to end"))

@@ -1,6 +1,6 @@
-"""The kernels a lab can run on:
+"""The kernels on which a lab can run: this machine's own, and one for guests.
 
-this machine's own, and one of our making for guests, in real or in virtual time.
+The guests' kernel is built from this package, and runs in real or in virtual time.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ __all__ = ["GUEST", "KERNELS", "Kernel", "build_script", "find_kernel"]
 
 KERNELS = ("host", "uml", "virtual")
 GUEST = "RI2N_GUEST"
-"""Environment variable that names the kernel, in a guest."""
+"""The environment variable that names the kernel to programs in a guest."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """An image of user-mode Linux.
+    """An image of user-mode Linux, and which clock it has.
 
-    With `virtual`, its clock moves only while everything in it sleeps.
+    With `virtual`, the clock moves only while everything in the guest sleeps.
     """
 
     name: str
@@ -32,9 +32,7 @@ class Kernel:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What programs in the guest should know: its kernel's name, and BATCH_READS of
-        iperf.py.
-        """
+        """Variables for programs in the guest: the kernel's name, and BATCH_READS of iperf.py."""
         library = Path(f"{self.image}.batch-reads.so")
         known = {GUEST: self.name}
         if self.virtual and library.exists():
@@ -43,11 +41,10 @@ class Kernel:
 
 
 def find_kernel(name: str) -> Kernel:
-    """The guests' kernel with the clock of this name, "uml" (real time) or "virtual": one image is
-    both.
+    """The guests' kernel with the clock of this name: "uml" (real time) or "virtual".
 
-    NotAvailable, with what to do, when it is not here; BadInput for another name ("host" is no
-    guest).
+    One image is for both. Raises NotAvailable, with what to do, when the image is missing; BadInput
+    for another name, also for "host", which is no guest.
     """
     if name not in ("uml", "virtual"):
         raise BadInput(f"kernel {name!r}: must be one of {', '.join(KERNELS)}")

@@ -1,7 +1,4 @@
-"""Labs in guests, seen from the host:
-
-which there are, starting one, running a command in one, ending it.
-"""
+"""Labs in guests, seen from the host: list them, start one, connect to one, end it."""
 
 from __future__ import annotations
 
@@ -46,25 +43,24 @@ END_WAIT_S = 30.0
 
 @dataclass(frozen=True)
 class GuestLab:
-    """The record of a lab in a guest: what `lab ls` shows, and where its keeper is."""
+    """The record of a lab in a guest: what `lab ls` shows, and which process its keeper is."""
 
     name: str
     kernel: str
     owner: str
     phase: str  # "making" or "up"
     pid: int  # the keeper's
-    # when that process started, in clock ticks, so that its number used anew is not taken for it
+    # When the keeper started, in clock ticks: another process with the same pid is not the keeper.
     pid_start: int
     created_s: float  # Unix time
     limit_s: float
     topology: dict[str, Any]
-    inside: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # name, phase, datapath, faults, helpers, controller
+    # The labs inside, each with name, phase, datapath, faults, helpers and controller.
+    inside: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def alive(self) -> bool:
-        """Whether its keeper runs; otherwise it is the rest of a crash."""
+        """Whether its keeper runs; otherwise the record is what a crash left."""
         return process_start(self.pid) == self.pid_start
 
     @property
@@ -74,7 +70,10 @@ class GuestLab:
 
 
 class Connection:
-    """A socket to a keeper that speaks frames; NotAvailable when the keeper is gone."""
+    """A connection to a keeper, over which frames go.
+
+    Its methods raise NotAvailable when the keeper is gone.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
@@ -86,7 +85,7 @@ class Connection:
         try:
             self.socket.sendall(data)
         except OSError:
-            self.read()  # what it said before it went
+            self.read()  # raises with the keeper's reason, if it gave one
             raise NotAvailable("the guest has ended") from None
 
     def receive(self) -> Frame:
@@ -96,9 +95,9 @@ class Connection:
         return self._frames.pop(0)
 
     def read(self) -> list[Frame]:
-        """All frames that have come; waits for at least some bytes.
+        """All frames that have arrived; waits for at least some bytes.
 
-        NotAvailable with the keeper's last words.
+        Raises NotAvailable, with the keeper's message, when the keeper ends the connection.
         """
         try:
             data = self.socket.recv(1 << 16)
@@ -116,7 +115,7 @@ class Connection:
         return frames
 
     def close(self) -> None:
-        """End the connection, and with it what runs over it."""
+        """End the connection, and with it the command that runs over it."""
         self.socket.close()
 
     def __enter__(self) -> Connection:
@@ -127,12 +126,12 @@ class Connection:
 
 
 def all_guest_labs() -> list[GuestLab]:
-    """Every lab in a guest on this machine, by name, those without a keeper too."""
-    found = []
+    """Every lab in a guest on this machine, sorted by name, also those without a keeper."""
+    labs = []
     for path in sorted(state.ROOT.glob(f"*/{RECORD}")):
         with suppress(OSError, ValueError, TypeError):
-            found.append(GuestLab(**json.loads(path.read_text())))
-    return found
+            labs.append(GuestLab(**json.loads(path.read_text())))
+    return labs
 
 
 def find_guest_lab(name: str) -> GuestLab | None:
@@ -141,9 +140,9 @@ def find_guest_lab(name: str) -> GuestLab | None:
 
 
 def check_free(name: str) -> None:
-    """NotAvailable when a lab of this name exists, on the host or in a guest.
+    """Raise NotAvailable when a lab of this name exists, on the host or in a guest.
 
-    What a crash left is removed.
+    What a crash left of guests is removed first.
     """
     folder = state.run_dir(state.check_name(name))
     sweep()
@@ -160,16 +159,17 @@ def start_keeper(
     hang_s: float | None = None,
     seed: int = 1,
 ) -> Connection:
-    """Start a keeper, which boots a guest for a lab of this name; the connection over which READY
-    will come.
+    """Start a keeper, which boots a guest for a lab of this name, and return the connection to it.
 
-    Until it is told to KEEP the guest, the keeper ends it when this connection ends. The guest is
-    ended after `limit_s` real seconds, and when it does not answer for `hang_s`.
+    The frame READY will come over this connection (`await_ready`). When the connection ends, the
+    keeper ends the guest, unless it was told to KEEP it (`keep`). The guest is ended after
+    `limit_s` real seconds, and when it does not answer for `hang_s` seconds (None: HANG_S of
+    keeper.py). `seed` decides all random numbers in virtual time.
     """
     ours, theirs = socket.socketpair()
     with theirs:
         argv = [sys.executable, "-m", "ri2n_lab.guests.keeper", str(theirs.fileno())]
-        # In a session of its own and nobody's child: it outlives us.
+        # The keeper outlives this process: it has a session of its own and is no child of this one.
         subprocess.run(
             ["setsid", "--fork", *argv],
             check=True,
@@ -180,36 +180,30 @@ def start_keeper(
             pass_fds=[theirs.fileno()],
         )
     connection = Connection(ours)
-    document = {
-        "name": name,
-        "kernel": kernel,
-        "owner": state.owner(),
-        "limit_s": limit_s,
-        "hang_s": hang_s,
-    }
-    document |= {"seed": seed, "topology": topology.model_dump(mode="json")}
+    document = {"name": name, "kernel": kernel, "owner": state.owner(), "limit_s": limit_s}
+    document |= {"hang_s": hang_s, "seed": seed, "topology": topology.model_dump(mode="json")}
     connection.send(json_frame(Kind.START, document))
     return connection
 
 
 def await_ready(connection: Connection) -> None:
-    """Return when the guest of a keeper just started takes commands.
+    """Wait until the guest of a keeper that was just started takes commands.
 
-    NotAvailable when it never will.
+    Raises NotAvailable when it never will.
     """
     while connection.receive().kind is not Kind.READY:
         pass
 
 
 def keep(connection: Connection) -> None:
-    """Let the guest stay when this connection, of who started it, ends."""
+    """Let the guest stay when `connection`, that of the process that started it, ends."""
     connection.send(encode(Kind.KEEP))
     while connection.receive().kind is not Kind.KEEP:
         pass
 
 
 def give_up(connection: Connection) -> None:
-    """End the guest, over any connection to its keeper; return when nothing is left of it."""
+    """End the guest over any connection to its keeper, and wait until nothing of it is left."""
     with suppress(NotAvailable):
         connection.socket.settimeout(END_WAIT_S)
         connection.send(encode(Kind.END))
@@ -218,7 +212,7 @@ def give_up(connection: Connection) -> None:
 
 
 def connect(lab: GuestLab) -> Connection:
-    """A connection to the keeper of a lab; NotAvailable when it is not there."""
+    """A new connection to the keeper of a lab; NotAvailable when there is no keeper."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with socket_path(lab.folder / SOCKET) as path:
@@ -238,11 +232,11 @@ def connect(lab: GuestLab) -> Connection:
 
 
 def end(lab: GuestLab) -> None:
-    """End the guest of a lab and remove what it consists of on the host; twice is no error."""
+    """End the guest of a lab and remove its files on the host; to call it twice is no error."""
     if lab.alive:
         with suppress(NotAvailable), connect(lab) as connection:
             give_up(connection)
-    if lab.alive:  # it does not listen: the guest dies with it
+    if lab.alive:  # the keeper does not listen; the guest dies with it
         with suppress(ProcessLookupError):
             os.kill(lab.pid, 9)
         _await_end(lab)
@@ -257,7 +251,7 @@ def sweep() -> None:
 
 
 def write_record(lab: GuestLab) -> None:
-    """Replace the record at once."""
+    """Replace the record in one step."""
     draft = lab.folder / f"{RECORD}.new"
     draft.write_text(json.dumps(asdict(lab), indent=1))
     draft.replace(lab.folder / RECORD)
@@ -266,7 +260,7 @@ def write_record(lab: GuestLab) -> None:
 def process_start(pid: int) -> int | None:
     """When a process started, in clock ticks since boot.
 
-    None when there is none, or it is dead and not yet reaped.
+    None when there is no such process, or it is dead and not yet reaped.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -276,6 +270,7 @@ def process_start(pid: int) -> int | None:
 
 
 def _await_end(lab: GuestLab) -> None:
+    """Wait until the keeper has ended, at most END_WAIT_S seconds."""
     try:
         descriptor = os.pidfd_open(lab.pid)
     except ProcessLookupError:
@@ -289,5 +284,5 @@ def _await_end(lab: GuestLab) -> None:
 def _remove(lab: GuestLab) -> None:
     with state.locked(lab.name):
         now = find_guest_lab(lab.name)
-        if now is not None and not now.alive:  # not one that was made anew meanwhile
+        if now is not None and not now.alive:  # nobody has made it anew meanwhile
             state.remove_folder(lab.name)

@@ -1,9 +1,9 @@
-"""Frames between a client, a guest's keeper and the agent in the guest: many streams over one line,
-all bounded.
+"""The frames that a client, a guest's keeper and the agent in the guest send each other.
 
-A frame is `magic kind channel length crc(of these) payload crc(of the payload)`, big-endian. What
-is no frame is skipped, so a line that begins in the middle, or carries something else for a while,
-is good again with the next frame.
+Many streams share one line, and each has a bounded number of bytes under way. A frame is
+`magic kind channel length crc(of these) payload crc(of the payload)`, big-endian. Bytes that are no
+frame are skipped. So a reader that begins in the middle of a frame, or that gets something else for
+a while, understands the line again from the next frame on.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ MAX_PAYLOAD = 256 << 10
 CHUNK_BYTES = 16 << 10
 """How many bytes of a stream one frame carries at most."""
 WINDOW_BYTES = 128 << 10
-"""How many bytes of one stream may be under way:
+"""How many bytes of one stream may be under way.
 
-the reader gives credit back for what it passed on.
+The reader gives credit back for the bytes that it has passed on.
 """
 
 MAGIC = b"\xf5\x52"
@@ -46,15 +46,15 @@ CREDIT = struct.Struct(">BI")
 
 
 class Kind(IntEnum):
-    """What a frame is about; the comment says who sends it, and what its payload is."""
+    """What a frame is about; the comments say who sends it, and what its payload is."""
 
     HELLO = 1  # agent: it listens
     ACK = 2  # agent: number of bytes that it took from the line
-    PING = 3  # keeper: any
-    PONG = 4  # agent: the same
+    PING = 3  # keeper: any bytes
+    PONG = 4  # agent: the bytes of the PING
     FILE = 5  # keeper: number of a file in the shared folder that holds frames
     RUN = 10  # client: JSON {argv, module, cwd, env, tty, rows, columns}
-    STDIN = 11  # client: bytes; none is the end of the stream
+    STDIN = 11  # client: bytes; an empty payload is the end of the stream
     STDOUT = 12  # agent: bytes
     STDERR = 13  # agent: bytes
     CREDIT = 14  # both: stream (0 stdin, 1 stdout, 2 stderr) and number of bytes
@@ -62,10 +62,10 @@ class Kind(IntEnum):
     WINDOW = 16  # client: JSON {rows, columns} of its terminal
     KILL = 17  # keeper: the client went away
     EXIT = 18  # agent: JSON {code, guest_s, labs}
-    START = 20  # who starts a keeper: JSON, see keeper
+    START = 20  # the process that starts a keeper: JSON, see labs.start_keeper
     READY = 21  # keeper: the guest is up
-    KEEP = 22  # who started the keeper: the lab is up, let the guest stay; also the answer
-    END = 23  # client: end the guest; also the answer, when all is removed
+    KEEP = 22  # the same process: the lab is up, the guest stays; also the answer
+    END = 23  # client: end the guest; also the answer, when everything is removed
     ERROR = 24  # keeper: why the connection ends, one line
 
 
@@ -78,7 +78,7 @@ class Frame:
     payload: bytes = b""
 
     def json(self) -> dict[str, Any]:
-        """The payload as a JSON object; BadInput when it is none."""
+        """The payload as a JSON object; BadInput when it holds none."""
         try:
             document = json.loads(self.payload)
         except (ValueError, RecursionError):
@@ -88,13 +88,13 @@ class Frame:
         return document
 
     def number(self) -> int:
-        """The payload as a decimal number; BadInput when it is none."""
+        """The payload as a decimal number; BadInput when it holds none."""
         if not self.payload.isdigit() or len(self.payload) > 10:
             raise BadInput(f"a frame {self.kind.name} does not hold a number")
         return int(self.payload)
 
     def credit(self) -> tuple[int, int]:
-        """Stream and number of bytes of a frame CREDIT; BadInput when it is none."""
+        """The stream and number of bytes of a frame CREDIT; BadInput when it is damaged."""
         if len(self.payload) != CREDIT.size or self.payload[0] > 2:
             raise BadInput("a frame CREDIT is damaged")
         stream, size = CREDIT.unpack(self.payload)
@@ -123,14 +123,14 @@ def credit(stream: int, size: int, channel: int = 0) -> bytes:
 
 
 class Parser:
-    """Turns bytes, cut anywhere, into frames; holds at most one unfinished frame."""
+    """Turns pieces of bytes, cut anywhere, into frames; it holds at most one unfinished frame."""
 
     def __init__(self) -> None:
-        self.skipped = 0  # bytes that belonged to no good frame
+        self.skipped = 0  # bytes that belonged to no valid frame
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that end in `data`."""
+        """Take the next bytes, and return the frames that end in them."""
         self._buffer += data
         frames: list[Frame] = []
         at, end = 0, len(self._buffer)
@@ -164,5 +164,5 @@ class Parser:
 
     @property
     def held(self) -> int:
-        """Bytes of the unfinished frame."""
+        """How many bytes of an unfinished frame it holds."""
         return len(self._buffer)

@@ -26,9 +26,10 @@ NOT_PASSED = ("RI2N_LAB_ROOT", "RI2N_SOCKET", "SUDO_UID", "SUDO_GID", "SUDO_USER
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command in a guest ended:
+    """How a command in a guest ended.
 
-    exit code (128 + n for signal n), and seconds it ran by the guest's clock.
+    `code` is its exit code, 128 + n after signal n; `guest_s` are the seconds that it ran by the
+    guest's clock.
     """
 
     code: int
@@ -36,10 +37,10 @@ class Ended:
 
 
 def request(argv: Sequence[str], *, module: str | None = None) -> dict[str, Any]:
-    """What a command in the guest is given: `argv`, and this process's folder and environment.
+    """The request to run `argv` in the guest, with this process's folder and environment.
 
-    With `module` it is the function `main` of that module, called in a copy of the agent, with
-    these arguments.
+    With `module`, the command is the function `main` of that module, called with these arguments in
+    a copy of the agent.
     """
     env = {name: value for name, value in os.environ.items() if name not in NOT_PASSED}
     return {
@@ -57,12 +58,12 @@ def relay(
     stdin: bool = True,
     stdout: Callable[[bytes], object] | None = None,
 ) -> Ended:
-    """Run `run` (see `request`) in the guest and return when it has ended; NotAvailable when the
-    guest ends first.
+    """Run `run` (see `request`) in the guest, and return when it has ended.
 
-    Its output goes to this process's stdout and stderr, or to the function `stdout`; with `stdin`
-    its input comes from here. When both are a terminal, it gets one too. SIGINT, SIGTERM, SIGHUP
-    and SIGQUIT go to it.
+    Its output goes to this process's stdout and stderr, or its standard output to the function
+    `stdout`. With `stdin`, its input is this process's. When input and output are a terminal, the
+    command gets a terminal, too. SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed to it. Raises
+    NotAvailable when the guest ends first.
     """
     terminal = stdin and stdout is None and os.isatty(0) and os.isatty(1) and _in_foreground()
     if terminal:
@@ -88,7 +89,7 @@ class _Relay:
     def run(self) -> Ended:
         if not self._stdin:
             self._connection.send(encode(Kind.STDIN))
-        with selectors.PollSelector() as selector:  # which takes files too
+        with selectors.PollSelector() as selector:  # unlike epoll, it takes files, too
             selector.register(self._connection.socket, selectors.EVENT_READ)
             selector.register(self._signals, selectors.EVENT_READ)
             watched = False
@@ -127,7 +128,7 @@ class _Relay:
             data = os.read(0, min(CHUNK_BYTES, self._credit))
         except BlockingIOError:
             return
-        except OSError:  # the terminal has gone, or is not ours
+        except OSError:  # the terminal is gone, or belongs to another process group
             data = b""
         self._credit -= len(data)
         self._stdin = bool(data)
@@ -152,11 +153,11 @@ def _write(descriptor: int, data: bytes) -> None:
 
 @contextmanager
 def _signals(terminal: bool) -> Iterator[socket.socket]:
-    """Signals come as bytes on a socket, each its number, and do nothing else."""
+    """A socket on which each signal comes as one byte, its number; signals do nothing else."""
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     numbers = [*PASSED_ON, *([signal.SIGWINCH] if terminal else [])]
-    # One that is ignored stays ignored, as under nohup.
+    # A signal that is ignored stays ignored, as under nohup.
     before = {
         number: signal.getsignal(number)
         for number in numbers
@@ -177,7 +178,7 @@ def _signals(terminal: bool) -> Iterator[socket.socket]:
 
 @contextmanager
 def _raw(terminal: bool) -> Iterator[None]:
-    """The terminal passes on every key, for the one inside makes sense of them."""
+    """Let the terminal pass on every key: the terminal in the guest interprets them."""
     if not terminal:
         yield
         return
@@ -191,6 +192,7 @@ def _raw(terminal: bool) -> Iterator[None]:
 
 
 def _size() -> dict[str, int]:
+    """The rows and columns of the terminal; empty without one."""
     with suppress(OSError):
         columns, rows = os.get_terminal_size(1)
         return {"rows": rows, "columns": columns}
@@ -205,5 +207,5 @@ def _in_foreground() -> bool:
 
 
 def _usable_stdin() -> bool:
-    """Whether reading it is right: it is open, and not a terminal that would stop us for it."""
+    """Whether stdin is open, and is no terminal that would stop this process when it reads."""
     return sys.stdin is not None and (not os.isatty(0) or _in_foreground())

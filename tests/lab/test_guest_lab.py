@@ -397,7 +397,9 @@ def test_garbage_for_the_keeper_ends_that_connection_only(lab: str, garbage: byt
             BrokenPipeError
         ):  # it closes at the first bytes, and need not read the others
             connection.socket.sendall(garbage)
-        assert last_words(connection) == "that is not how one speaks to a guest's keeper"
+        assert last_words(connection) == (
+            "these bytes are no frames that a guest's keeper understands"
+        )
     assert run(lab, ["true"]) == (0, b"")
 
 
