@@ -1,4 +1,4 @@
-"""What hosts of a lab send each other, and what is counted of it:
+"""Traffic between hosts of a lab, and what is measured of it.
 
-iperf3, streams, bulk transfers, MPI, floods.
+There is iperf3, UDP streams with sequence numbers, bulk transfers, MPI programs, losses and floods.
 """

@@ -1,10 +1,9 @@
-"""TCP or UDP from many hosts to many others at once, in phases: what each receiver got in one
-window, equal for all.
+"""Send TCP or UDP from many hosts to many others at once, in phases, and count what arrives.
 
-`python -m ri2n_lab.traffic.bulk SCHEDULE` runs in a host's namespace, one process for all of its
-connections; `BulkRun` starts one on every host of a lab. All count by CLOCK_MONOTONIC, which
-namespaces share. (iperf3 needs two processes for each pair, and each of them has a clock of its
-own: 240 pairs are too many.)
+All receivers count in the same window of a phase. `python -m ri2n_lab.traffic.bulk SCHEDULE` runs
+in a host's namespace, one process for all connections of the host; `BulkRun` starts one on every
+host of a lab. All processes use CLOCK_MONOTONIC, which namespaces share. (iperf3 needs two
+processes for each pair, each with a clock of its own: that is too much for 240 pairs.)
 """
 
 from __future__ import annotations
@@ -36,34 +35,34 @@ GREETING = struct.Struct("!4sHH")  # magic, phase, the sender's place among the 
 MAGIC = b"ri2b"
 CHUNK = bytes(1 << 16)
 WAKE_BYTES = 1 << 14
-"""A receiver is woken per so many bytes, not per frame: that took most of the time in virtual
-time.
+"""A receiver is woken when so many bytes wait, not for every frame.
+
+In virtual time, to be woken for every frame took most of the time of a run.
 """
-TAIL_S = 0.2  # sent after a window, so that nobody has stopped when it ends
-PAUSE_S = 0.5  # between phases: what is on its way arrives
-LEAD_S = 0.3  # from the word to start to the first connection
+TAIL_S = 0.2  # senders go on so long after a window, so that none has stopped when it ends
+PAUSE_S = 0.5  # between phases, in which everything that is under way arrives
+LEAD_S = 0.3  # from the order to start to the first connection
 DATAGRAM_BYTES = 1400
 DATAGRAM_FRAME_BYTES = DATAGRAM_BYTES + 42  # with its headers, as links count
 MAX_AT_ONCE = 64
-"""Datagrams that a late sender sends before it looks at what came."""
-TCP_INFO_BYTES, TOTAL_RETRANS_AT = 104, 100
-LINGER_NOT = struct.pack("ii", 1, 0)
+"""How many datagrams a late sender sends before it looks at what has arrived."""
+TCP_INFO_BYTES, TOTAL_RETRANS_AT = 104, 100  # struct tcp_info: size, place of tcpi_total_retrans
+NO_LINGER = struct.pack("ii", 1, 0)
 START_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """What one host does: in each phase it sends `streams` TCP streams to each of some hosts, for
-    so many seconds.
+    """What one host does: in each phase it sends `streams` TCP streams to each of some hosts.
 
-    A phase is `warmup_s`, then the window of `window_s`. Hosts are known by their places in
-    `addresses`. With `datagram_bps` it sends UDP at that rate (bits of frames per second, all
-    receivers together) in place of TCP.
+    A phase consists of `warmup_s` seconds and the window of `window_s` seconds. Hosts are named by
+    their places in `addresses`; `me` is this host's. With `datagram_bps` above 0 the host sends UDP
+    at that rate (bits of frames per second, to all receivers together) in place of TCP.
     """
 
     me: int
     addresses: list[str]
-    to: list[list[int]]  # of each phase the hosts that this one sends to
+    to: list[list[int]]  # for each phase, the hosts that this one sends to
     warmup_s: float
     window_s: float
     streams: int = 1
@@ -73,17 +72,18 @@ class Schedule:
 
     @property
     def phase_s(self) -> float:
-        """From the beginning of a phase to the next one's."""
+        """Seconds from the beginning of a phase to the beginning of the next one."""
         return self.warmup_s + self.window_s + TAIL_S + PAUSE_S
 
 
 @dataclass(frozen=True)
 class PhaseResult:
-    """One phase: bytes of payload that came in the window, by (sender, receiver), and what was sent
-    again in it.
+    """The result of one phase.
 
-    `bins` are the bytes of all receivers together, per BIN_S from the beginning of the phase (empty
-    where not known); `retransmits` None: not known.
+    `received` are the bytes of payload that arrived in the window, by (sender, receiver).
+    `retransmits` counts the TCP segments that were sent again in the window; None: not known.
+    `bins` are the bytes that arrived at all receivers together, per BIN_S seconds from the
+    beginning of the phase; empty where not known.
     """
 
     window_s: float
@@ -106,11 +106,11 @@ class BulkRun:
         streams: int = 1,
         datagram_bps: Mapping[str, int] | None = None,
     ) -> None:
-        """Start it: in each phase all of its (sender, receiver) pairs of `hosts` at once.
+        """Start the traffic: in each phase, all of its (sender, receiver) pairs of `hosts` at once.
 
-        TCP, or UDP at the rates `datagram_bps` of each host (bits of frames per second, all its
-        receivers together). Returns when all have been told to start; NotAvailable when a process
-        does not.
+        It is TCP, or UDP when `datagram_bps` has the rate of each host (bits of frames per second,
+        to all its receivers together). Returns when all processes have the order to start. Raises
+        NotAvailable when a process does not start.
         """
         self._hosts, self._phases, self._window_s = list(hosts), phases, window_s
         self._tcp = datagram_bps is None
@@ -144,7 +144,7 @@ class BulkRun:
             child.stdin.flush()
 
     def results(self) -> list[PhaseResult]:
-        """Wait for the end; of each phase what was received. NotAvailable when a process failed."""
+        """Wait for the end; the result of each phase. NotAvailable when a process failed."""
         parts = []
         for host, child in zip(self._hosts, self._children, strict=True):
             try:
@@ -161,7 +161,7 @@ class BulkRun:
         return [self._phase(number, parts) for number in range(len(self._phases))]
 
     def stop(self) -> None:
-        """End it now; there will be no results."""
+        """End the traffic now; there will be no results."""
         for child in self._children:
             if child.poll() is None:
                 child.kill()
@@ -184,30 +184,30 @@ class BulkRun:
 def run_schedule(
     schedule: Schedule, listener: socket.socket, start_s: float
 ) -> list[dict[str, Any]]:
-    """Do one host's part from `start_s` (CLOCK_MONOTONIC) on.
+    """Do the part of one host from `start_s` (CLOCK_MONOTONIC) on, and return its results.
 
-    Of each phase {"received": bytes in the window by sender, "bins": bytes per BIN_S,
-    "retransmits": in the window}. OSError when a connection is refused.
+    The result of each phase is {"received": bytes in the window by sender, "bins": bytes per BIN_S,
+    "retransmits": segments sent again in the window}. Raises OSError when a connection is refused.
     """
     host = _Host(schedule, listener, start_s)
     with contextlib.closing(host):
         for number in range(len(schedule.to)):
             host.phase(number)
         host.serve_until(start_s + len(schedule.to) * schedule.phase_s)
-    return host.found
+    return host.results
 
 
 class _Host:
-    """The connections of one host:
+    """The connections of one host.
 
-    those that it listens to for all of the time, and its own ones of a phase.
+    It accepts connections all the time; those that it makes itself belong to a phase.
     """
 
     def __init__(self, schedule: Schedule, listener: socket.socket, start_s: float) -> None:
         self.selector = selectors.DefaultSelector()
         self._schedule, self._start_s = schedule, start_s
         self._bins = int(schedule.phase_s / BIN_S) + 1
-        self.found: list[dict[str, Any]] = [
+        self.results: list[dict[str, Any]] = [
             {"received": [0] * len(schedule.addresses), "bins": [0] * self._bins, "retransmits": 0}
             for _ in schedule.to
         ]
@@ -231,14 +231,14 @@ class _Host:
             for _ in range(schedule.streams)
         ]
         self.serve_until(begin_s + schedule.warmup_s)
-        before = sum(map(_sent_again, own))
+        before = sum(map(_retransmits, own))
         self.serve_until(begin_s + schedule.warmup_s + schedule.window_s)
-        self.found[number]["retransmits"] = sum(map(_sent_again, own)) - before
+        self.results[number]["retransmits"] = sum(map(_retransmits, own)) - before
         self.serve_until(begin_s + schedule.warmup_s + schedule.window_s + TAIL_S)
         for connection in own:
             self.selector.unregister(connection)
-            # What waits to be sent must not be in the way of the next phase.
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NOT)
+            # Data that still waits to be sent must not disturb the next phase, so it is dropped.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
             connection.close()
 
     def close(self) -> None:
@@ -257,14 +257,14 @@ class _Host:
             self.selector.register(connection, selectors.EVENT_READ, self._greeted)
 
     def _greeted(self, connection: socket.socket) -> None:
-        """Who it is; a stranger is sent away."""
+        """Read who the sender is; a connection without a valid greeting is closed."""
         greeting = self._read(connection, GREETING.size)
         if not greeting:
             return
         magic, number, sender = (
             GREETING.unpack(greeting) if len(greeting) == GREETING.size else (b"", 0, 0)
         )
-        if magic != MAGIC or number >= len(self.found) or sender >= len(self._schedule.addresses):
+        if magic != MAGIC or number >= len(self.results) or sender >= len(self._schedule.addresses):
             self._close(connection)
             return
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, WAKE_BYTES)
@@ -273,9 +273,9 @@ class _Host:
         )
 
     def _send_datagrams(self, number: int, begin_s: float) -> None:
-        """Each receiver in turn, evenly, until the window is over.
+        """Send evenly to each receiver in turn until the phase's window and tail are over.
 
-        One that waits in vain for room is lost.
+        A datagram for which the socket has no room is dropped.
         """
         schedule = self._schedule
         data = GREETING.pack(MAGIC, number, schedule.me).ljust(DATAGRAM_BYTES, b"\0")
@@ -298,7 +298,7 @@ class _Host:
                 magic, number, sender = GREETING.unpack_from(data.ljust(GREETING.size, b"\0"))
                 if (
                     magic == MAGIC
-                    and number < len(self.found)
+                    and number < len(self.results)
                     and sender < len(self._schedule.addresses)
                 ):
                     self._received(number, sender, len(data))
@@ -307,14 +307,14 @@ class _Host:
         self._received(number, sender, len(self._read(connection, len(CHUNK))))
 
     def _received(self, number: int, sender: int, length: int) -> None:
-        schedule, found = self._schedule, self.found[number]
+        schedule, result = self._schedule, self.results[number]
         after_s = time.monotonic() - self._start_s - number * schedule.phase_s
-        found["bins"][max(0, min(self._bins - 1, int(after_s / BIN_S)))] += length
+        result["bins"][max(0, min(self._bins - 1, int(after_s / BIN_S)))] += length
         if schedule.warmup_s <= after_s < schedule.warmup_s + schedule.window_s:
-            found["received"][sender] += length
+            result["received"][sender] += length
 
     def _read(self, connection: socket.socket, length: int) -> bytes:
-        """What there is; empty, and the connection closed, when the sender is gone."""
+        """The bytes that wait; when the sender is gone, nothing, and the connection is closed."""
         try:
             data = connection.recv(length)
         except BlockingIOError:
@@ -352,15 +352,14 @@ class _Host:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """The command line that `BulkRun` starts:
+    """The command line that `BulkRun` starts; the argument is a Schedule in JSON.
 
-    says "listening", reads the time to start, prints JSON at the end.
+    It prints "listening", reads the time to start from standard input, and prints JSON at the end.
     """
     (document,) = sys.argv[1:] if argv is None else argv
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(
-        resource.RLIMIT_NOFILE, (most, most)
-    )  # all hosts with many streams are more than 1024 sockets
+    # Many streams to all hosts are more than 1024 sockets.
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
     schedule = Schedule(**json.loads(document))
     with socket.create_server(("", schedule.port), backlog=1024) as listener:
         print("listening", flush=True)
@@ -373,10 +372,8 @@ def _send(connection: socket.socket) -> None:
         connection.send(CHUNK)
 
 
-def _sent_again(connection: socket.socket) -> int:
-    """Segments that the kernel has sent again, since the connection began (struct tcp_info,
-    tcpi_total_retrans).
-    """
+def _retransmits(connection: socket.socket) -> int:
+    """How many segments the kernel has sent again since the connection began."""
     info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
     return int(struct.unpack_from("I", info, TOTAL_RETRANS_AT)[0])
 

@@ -1,6 +1,4 @@
-"""How many unicast frames switches have flooded: those that came to hosts which they were not
-for.
-"""
+"""Count the unicast frames that switches have flooded to hosts that they were not for."""
 
 from __future__ import annotations
 
@@ -16,21 +14,24 @@ __all__ = ["flooded_frames", "parse_flooded"]
 BRIDGE = "br-ri2n"
 RECEIVING_TABLE = 1
 NOT_FOR_ME = (196, 186, 185)
-"""Priorities of the receiving table's rows that drop such frames: helpers' frames for others, those
-for the host's own other NIC, and those between other NICs.
+"""Priorities of the receiving table's rows that drop such frames.
+
+They drop helpers' frames for others, frames for the host's own other NIC, and frames between other
+NICs.
 """
 
 
 def flooded_frames(lab: Lab) -> dict[str, int]:
-    """Of each host with the controller's rows: frames for another NIC that came in, since the rows
-    were made.
+    """How many frames for another NIC each managed host has received since its rows were made.
 
-    A switch floods what it has no address for, so these are its copies; what it forwards comes only
-    where it belongs. Works on both datapaths. Frames that no managed host sent are not counted.
+    A switch floods frames whose address it does not know, and these are the copies. A frame that it
+    forwards arrives only where it belongs. This works on both datapaths. Frames that no managed
+    host sent are not counted.
     """
 
     def count(host: str) -> int:
-        lab.appctl(host, "revalidator/wait")  # or the last half second's are not in the rows yet
+        # Without this, the rows do not count the packets of the last half second yet.
+        lab.appctl(host, "revalidator/wait")
         return parse_flooded(lab.ofctl(host, "dump-flows", BRIDGE, f"table={RECEIVING_TABLE}"))
 
     hosts = lab.topology.managed_hosts()
@@ -39,8 +40,9 @@ def flooded_frames(lab: Lab) -> dict[str, int]:
 
 
 def parse_flooded(text: str) -> int:
-    """The packets of the rows that drop frames for others, of what `ovs-ofctl dump-flows`
-    prints.
+    """How many packets have hit the rows that drop frames for others.
+
+    `text` is what `ovs-ofctl dump-flows` prints of the receiving table.
     """
     total = 0
     for line in text.splitlines():

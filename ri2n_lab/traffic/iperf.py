@@ -1,6 +1,6 @@
-"""iperf3 between hosts of a lab:
+"""Run iperf3 between hosts of a lab.
 
-goodput as the server saw it over a fixed window, retransmits from the client.
+The goodput is what the server counted in a fixed window; retransmits are from the client.
 """
 
 from __future__ import annotations
@@ -25,27 +25,28 @@ __all__ = ["MAX_LATE_S", "IperfResult", "IperfRun", "NotTogether", "measure", "w
 START_TIMEOUT_S = 10.0
 CONGESTION_CONTROL = "cubic"
 MAX_LATE_S = 1.5
-"""How long after the others a client may begin:
+"""How many seconds after the others a client may begin.
 
-its first packet is sent again after 1 s, when full queues lost it.
+A client whose first packet full queues have lost sends it again after 1 s.
 """
 
 BATCH_READS = "RI2N_BATCH_READS"
-"""Environment variable:
+"""The environment variable that names a library for iperf3 servers in virtual time.
 
-a library that iperf3 servers load in virtual time, to be woken less often than per frame.
+With the library (kernel/batch-reads.c), servers are woken less often than for every frame.
 """
 
 
 class NotTogether(NotAvailable):
-    """A client began so long after the others that there is no window in which all of them sent."""
+    """A client began so long after the others that there is no window in which all have sent."""
 
 
 @dataclass(frozen=True)
 class IperfResult:
-    """One client's transfer.
+    """The result of one client's transfer.
 
-    `intervals_bps` is the server's goodput second by second, from the first.
+    `goodput_bps` is the goodput in the window, in bit/s; `intervals_bps` are the server's figures
+    for each second, from the first.
     """
 
     client: str
@@ -59,9 +60,9 @@ class IperfResult:
 
 
 class IperfRun:
-    """TCP from several clients to one server host, all started together.
+    """A running iperf3, with TCP from several clients to one server host, all started together.
 
-    `results` waits, `stop` ends it early.
+    `results` waits for the end, `stop` ends it early.
     """
 
     def __init__(
@@ -79,30 +80,29 @@ class IperfRun:
         addresses: Mapping[str, str] | None = None,
         congestion: str = CONGESTION_CONTROL,
     ) -> None:
-        """Start it. Each client has a server process and port of its own; `rate_bps` limits each
-        stream.
+        """Start the transfer. Each client has a server process and port of its own.
 
-        `prefix` are words before iperf3 at both ends (`mptcpize run`); `addresses` is where each
-        client finds the server, default the server's own address. `congestion` is the congestion
-        control of all streams.
+        * `streams`: TCP connections per client.
+        * `rate_bps`: limits each stream.
+        * `prefix`: words before iperf3 at both ends (`mptcpize run`).
+        * `addresses`: the address at which each client reaches the server; by default the server's
+          own.
+        * `congestion`: the congestion control of all streams.
 
-        NotAvailable when iperf3 is missing or a server does not start.
+        Raises NotAvailable when iperf3 is missing or a server does not start.
         """
         if shutil.which("iperf3") is None:
             raise NotAvailable("iperf3 is missing: apt install iperf3")
-        self.server, self.clients, self.streams, self.seconds = (
-            server,
-            list(clients),
-            streams,
-            seconds,
-        )
+        self.server, self.clients = server, list(clients)
+        self.streams, self.seconds = streams, seconds
         self._folder = lab.run_dir
         self._first_port = first_port
         self._children: list[subprocess.Popen[Any]] = []
         ports = range(first_port, first_port + len(clients))
         for port in ports:
-            # MPTCP's own wrapper is loaded the same way, and its sockets do not know the option. A
-            # single stream over links that reorder would feel it: bonding's share of two links rose
+            # The library is not loaded with a prefix: MPTCP's own wrapper is loaded the same way,
+            # and MPTCP's sockets do not have the option. Nor is it loaded for a single stream,
+            # whose figures would change over links that reorder: bonding's share of two links rose
             # from .94 to .96, as fewer acknowledgements were sent.
             library = os.environ.get(BATCH_READS) if streams > 1 and not prefix else None
             before = ["env", f"LD_PRELOAD={library}"] if library else list(prefix)
@@ -112,20 +112,8 @@ class IperfRun:
         default = lab.address6(server) if ipv6 else lab.address(server)
         for client, port in zip(self.clients, ports, strict=True):
             address = (addresses or {}).get(client, default)
-            argv = [
-                *prefix,
-                "iperf3",
-                "-c",
-                address,
-                "-p",
-                str(port),
-                "-J",
-                "-i",
-                "1",
-                "-t",
-                f"{seconds:g}",
-            ]
-            argv += ["-P", str(streams), "-C", congestion]
+            argv = [*prefix, "iperf3", "-c", address, "-p", str(port), "-J", "-i", "1"]
+            argv += ["-t", f"{seconds:g}", "-P", str(streams), "-C", congestion]
             argv += ["-b", str(rate_bps)] if rate_bps else []
             self._start(lab, client, argv, f"client-{port}")
         self.start_s = time.monotonic()
@@ -133,14 +121,14 @@ class IperfRun:
     def results(
         self, *, skip_s: float = 3.0, window_s: float | None = None
     ) -> dict[str, IperfResult]:
-        """Wait for the end; per client, goodput over the `window_s` after the first `skip_s`
-        (default: the rest).
+        """Wait for the end, and return the result of each client.
 
-        The window is the same moment for all: it counts from when the last of them began.
-        NotTogether when that is more than MAX_LATE_S after the first; NotAvailable with iperf3's
-        own words when a transfer failed.
+        The window begins `skip_s` seconds after the last client has begun, so that it is the same
+        time for all, and lasts `window_s` seconds (None: the rest of the transfer). Raises
+        NotTogether when the last client began more than MAX_LATE_S seconds after the first,
+        NotAvailable, with iperf3's message, when a transfer failed.
         """
-        found = {}
+        results = {}
         reports = {}
         for index, client in enumerate(self.clients):
             port = self._first_port + index
@@ -160,7 +148,7 @@ class IperfRun:
             )
         for client, (sender, receiver) in reports.items():
             intervals = [float(each["sum"]["bits_per_second"]) for each in receiver["intervals"]]
-            found[client] = IperfResult(
+            results[client] = IperfResult(
                 client=client,
                 server=self.server,
                 streams=self.streams,
@@ -172,10 +160,10 @@ class IperfRun:
                 client_report=sender,
                 server_report=receiver,
             )
-        return found
+        return results
 
     def stop(self) -> None:
-        """End it now; there will be no results."""
+        """End the transfer now; there will be no results."""
         for child in self._children:
             if child.poll() is None:
                 child.kill()
@@ -189,14 +177,14 @@ class IperfRun:
         return self._folder / f"iperf-{label}.json"
 
     def _await_listening(self, lab: Lab, ports: set[int]) -> None:
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline_s = time.monotonic() + START_TIMEOUT_S
         while True:
             lines = lab.exec(self.server, ["ss", "-Hltn"]).stdout.splitlines()
             if ports <= {int(line.split()[3].rpartition(":")[2]) for line in lines}:
                 return
             servers = zip(sorted(ports), self._children, strict=True)
             dead = next((port for port, child in servers if child.poll() is not None), None)
-            if dead is not None or time.monotonic() > deadline:
+            if dead is not None or time.monotonic() > deadline_s:
                 text = self._path(f"server-{dead or min(ports)}").read_text(errors="replace")
                 self.stop()
                 raise NotAvailable(
@@ -224,8 +212,9 @@ class IperfRun:
 
 
 def _length_s(server_report: dict[str, Any]) -> float:
-    """How long a server received. It writes its report right afterwards, which tells when it
-    began.
+    """How many seconds a server has received.
+
+    It writes its report right afterwards, so the report's time less this is when it began.
     """
     return max(
         (float(interval["sum"]["end"]) for interval in server_report["intervals"]), default=0.0
@@ -241,22 +230,21 @@ def measure(
     window_s: float = 10.0,
     **options: Any,
 ) -> dict[str, IperfResult]:
-    """Run TCP from all `clients` to `server` and return each one's goodput over the window after
-    `skip_s`.
+    """Run TCP from all `clients` to `server`, and return each client's result.
 
-    `options` are IperfRun's. The transfer lasts two seconds longer than the window, so that no
-    client's end is in it.
+    `skip_s` and `window_s` are those of `IperfRun.results`; `options` are those of `IperfRun`. The
+    transfer ends two seconds after the window, so that no client's end is in the window.
     """
     run = IperfRun(lab, server, clients, seconds=skip_s + window_s + 2.0, **options)
     return run.results(skip_s=skip_s, window_s=window_s)
 
 
 def window_goodput_bps(server_report: dict[str, Any], skip_s: float, window_s: float) -> float:
-    """Goodput in bit/s of a server's report, over `window_s` after `skip_s`, from the server's own
-    intervals.
+    """The goodput in bit/s of a server's report, over `window_s` seconds after `skip_s` seconds.
 
-    Intervals that lie partly in the window count by that part. (iperf3's totals, and `-O`, use
-    other windows at the two sides.)
+    It is computed from the server's own intervals; of an interval that is partly in the window,
+    that part counts. (iperf3's totals, and `-O`, use different windows at the two ends.) Raises
+    NotAvailable when the intervals cover less than 0.9 of the window.
     """
     total_bits, covered_s = 0.0, 0.0
     for interval in server_report["intervals"]:

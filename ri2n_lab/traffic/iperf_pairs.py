@@ -1,6 +1,6 @@
-"""iperf3 between many pairs of a lab's hosts at once:
+"""Run iperf3 between many pairs of a lab's hosts at once.
 
-what every receiver got in one window, the same for all.
+All receivers count in the same window.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["IperfPairs"]
 
 FIRST_PORT = 5301
 INTERVAL_S = "0.5"
-TAIL_S = 2.0  # so that no client has stopped when the window ends, even if another began later
+TAIL_S = 2.0  # so that no client has stopped when the window of the last one ends
 END_TIMEOUT_S = 60.0
 
 
@@ -49,18 +49,14 @@ class IperfPairs:
         window_s: float,
         streams: int = 1,
     ) -> None:
-        """Start it, `streams` from the first to the second of each pair.
+        """Start `streams` TCP connections for each pair (sender, receiver).
 
-        NotAvailable when iperf3 is missing or a server does not start.
+        Raises NotAvailable when iperf3 is missing or a server does not start.
         """
         if shutil.which("iperf3") is None:
             raise NotAvailable("iperf3 is missing: apt install iperf3")
-        self._lab, self._pairs, self._warmup_s, self._window_s = (
-            lab,
-            list(pairs),
-            warmup_s,
-            window_s,
-        )
+        self._lab, self._pairs = lab, list(pairs)
+        self._warmup_s, self._window_s = warmup_s, window_s
         self._children: dict[str, subprocess.Popen[Any]] = {}
         self._length_s = warmup_s + window_s + TAIL_S
         ports = range(FIRST_PORT, FIRST_PORT + len(self._pairs))
@@ -75,14 +71,16 @@ class IperfPairs:
             )
 
     def result(self) -> PhaseResult:
-        """Wait for the end; the window counts from when the last client began.
+        """Wait for the end, and return what every receiver got in the window.
 
-        NotTogether when that was long after the first; NotAvailable with iperf3's own words when a
-        transfer failed.
+        The window begins `warmup_s` seconds after the last client has begun. Raises NotTogether
+        when the last client began more than MAX_LATE_S seconds after the first, NotAvailable, with
+        iperf3's message, when a transfer failed.
         """
         reports = {label: self._report(label) for label in self._children}
         ports = range(FIRST_PORT, FIRST_PORT + len(self._pairs))
-        # A server writes its report right after it has received all, which tells when it began.
+        # A server writes its report right after it has received everything, so the report's time
+        # tells when it began.
         began_s = {
             port: self._path(f"server-{port}").stat().st_mtime
             - reports[f"server-{port}"]["intervals"][-1]["sum"]["end"]
@@ -93,20 +91,20 @@ class IperfPairs:
             raise NotTogether(
                 f"a client of iperf3 began {last_s - min(began_s.values()):.1f} s after the first"
             )
-        received, again = {}, 0
+        received, retransmits = {}, 0
         for pair, port in zip(self._pairs, ports, strict=True):
             skip_s = self._warmup_s + last_s - began_s[port]
             rate_bps = window_goodput_bps(reports[f"server-{port}"], skip_s, self._window_s)
             received[pair] = round(rate_bps * self._window_s / 8)
-            again += sum(
+            retransmits += sum(
                 int(interval["sum"].get("retransmits", 0))
                 for interval in reports[f"client-{port}"]["intervals"]
                 if skip_s <= interval["sum"]["start"] < skip_s + self._window_s
             )
-        return PhaseResult(self._window_s, received, again)
+        return PhaseResult(self._window_s, received, retransmits)
 
     def stop(self) -> None:
-        """End it now; there will be no result."""
+        """End the transfers now; there will be no result."""
         for child in self._children.values():
             if child.poll() is None:
                 child.kill()

@@ -1,9 +1,9 @@
-"""`python -m ri2n_lab.traffic.lossy DEVICE PERCENT`: lose that share of the frames a device
-receives; 0 ends it.
+"""Let a device lose a share of the frames that it receives.
 
-An XDP program of six instructions, because it runs before everything else: Open vSwitch's netdev
-datapath reads its own copy of a frame, which neither nftables nor tc ingress can drop, and a drop
-on the sending side would be reported to the sender. Not every kernel has netem.
+`python -m ri2n_lab.traffic.lossy DEVICE PERCENT`; 0 ends the loss. The loss is an XDP program of
+six instructions, because that runs before everything else. Open vSwitch's netdev datapath reads its
+own copy of a frame, which neither nftables nor tc ingress can drop. A drop on the sending side
+would be reported to the sender, and not every kernel has netem.
 """
 
 from __future__ import annotations
@@ -30,13 +30,12 @@ XDP_DROP, XDP_PASS = 1, 2
 
 
 def loss_program(percent: float) -> bytes:
-    """The eBPF code that drops `percent` of 100 of what it sees, at random."""
+    """The eBPF code that drops `percent` in 100 of the frames that it gets, at random."""
     threshold = min(round(percent / 100 * 2**32), 2**32 - 1)
     instructions = [
         _instruction(0x85, immediate=7),  # r0 = a random 32-bit number (bpf_get_prandom_u32)
-        _instruction(
-            0x18, destination=1, immediate=threshold
-        ),  # r1 = threshold, a 64-bit load: two slots
+        # r1 = threshold: a 64-bit load, which takes two slots
+        _instruction(0x18, destination=1, immediate=threshold),
         _instruction(0x00),
         _instruction(0xBD, destination=1, source=0, offset=2),  # if r1 <= r0: pass
         _instruction(0xB7, destination=0, immediate=XDP_DROP),
@@ -48,10 +47,10 @@ def loss_program(percent: float) -> bytes:
 
 
 def set_loss(device: str, percent: float) -> None:
-    """Make `device`, in this process's network namespace, lose `percent` of what it receives; 0
-    ends it.
+    """Let `device`, in this process's namespace, lose `percent` of the frames that it receives.
 
-    NotAvailable when the kernel refuses (no root, no such device, no XDP).
+    0 ends the loss. Raises OSError when there is no such device, NotAvailable when the kernel
+    refuses (no root, no XDP).
     """
     index = socket.if_nametoindex(device)
     if percent <= 0:
@@ -65,7 +64,7 @@ def set_loss(device: str, percent: float) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """The command line; 0 when done, 2 with one line on standard error otherwise."""
+    """The command line; returns 0 when done, else 2 after one line on standard error."""
     try:
         device, percent = argv
         set_loss(device, float(percent))

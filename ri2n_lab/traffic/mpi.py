@@ -1,6 +1,6 @@
-"""Real MPI programs in a lab:
+"""Run real MPI programs in a lab, by Open MPI, with one rank on each host.
 
-Open MPI, a rank on each host, data over the fabric, all else on the control network.
+Data goes over the fabric, everything else over the control network.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MpiRun", "check_mpi"]
 
-# Debian's mpi4py is for Debian's Python, not for the one of a virtual environment
+# Debian's mpi4py is for Debian's Python, not for that of a virtual environment.
 PYTHON = "/usr/bin/python3"
 AGENT = Path(__file__).with_name("mpi-agent")
 FABRIC, CONTROL = "10.77.0.0/24", "10.255.0.0/24"
@@ -35,14 +35,11 @@ RUN = "RI2N_MPI_RUN"
 
 
 def check_mpi() -> None:
-    """NotAvailable, with what to install, unless Open MPI and mpi4py are there."""
+    """Raise NotAvailable, with what to install, unless Open MPI and mpi4py are there."""
     if shutil.which("mpirun") is None:
         raise NotAvailable("mpirun is missing: apt install openmpi-bin")
-    found = (
-        subprocess.run([PYTHON, "-c", "import mpi4py"], capture_output=True, check=False).returncode
-        == 0
-    )
-    if not found:
+    done = subprocess.run([PYTHON, "-c", "import mpi4py"], capture_output=True, check=False)
+    if done.returncode != 0:
         raise NotAvailable(f"mpi4py for {PYTHON} is missing: apt install python3-mpi4py")
 
 
@@ -55,15 +52,15 @@ class MpiRun:
     def __init__(
         self, lab: Lab, hosts: Sequence[str], program: Path, arguments: Sequence[str] = ()
     ) -> None:
-        """Start the Python `program` on `hosts` of a lab, which must all be managed: others have no
-        control network.
+        """Start the Python `program` on `hosts` of a lab.
 
-        NotAvailable without Open MPI or mpi4py.
+        All must be managed, since other hosts are not on the control network. Raises NotAvailable
+        without Open MPI or mpi4py.
         """
         check_mpi()
         self._lab, self._id = lab, uuid.uuid4().hex
-        # Sessions leave nothing in /tmp, even when they are killed: the lab's folder goes with the
-        # lab.
+        # The folder for MPI's sessions is in the lab's folder, which is removed with the lab. So a
+        # session that is killed leaves nothing in /tmp.
         self._folder = lab.run_dir / f"mpi-{self._id[:8]}"
         self._folder.mkdir()
         hostfile = self._folder / "hosts"
@@ -78,22 +75,16 @@ class MpiRun:
             "btl": "tcp,self",
             "pml": "ob1",
             "btl_tcp_if_include": FABRIC,
-            # Ranks that wait would spin on the few CPUs that all hosts of a lab share.
+            # Without this, ranks that wait would spin on the few CPUs that all hosts share.
             "mpi_yield_when_idle": "1",
-            # Beyond this limit a message waits for the receiver's word, which queues behind data of
-            # the other direction: two-way traffic would get half of what the links can carry.
+            # A longer message waits for the receiver's answer, which queues behind the data of the
+            # other direction. Then two-way traffic would get half of what the links can carry.
             "btl_tcp_eager_limit": str(EAGER_BYTES),
             "btl_tcp_rndv_eager_limit": str(EAGER_BYTES),
             "btl_tcp_max_send_size": str(EAGER_BYTES),
         }
-        argv = [
-            "mpirun",
-            "--allow-run-as-root",
-            "-np",
-            str(len(hosts)),
-            "--hostfile",
-            str(hostfile),
-        ]
+        argv = ["mpirun", "--allow-run-as-root", "-np", str(len(hosts))]
+        argv += ["--hostfile", str(hostfile)]
         argv += ["--map-by", "node", "--bind-to", "none"]
         argv += [word for name, value in settings.items() for word in ("--mca", name, value)]
         argv += [PYTHON, str(program), *arguments]
@@ -119,7 +110,10 @@ class MpiRun:
             )
 
     def output(self, timeout_s: float) -> str:
-        """Wait for the end; what the ranks printed. NotAvailable when it fails or takes longer."""
+        """Wait for the end, and return what the ranks printed.
+
+        Raises NotAvailable when the program fails or takes longer than `timeout_s`.
+        """
         try:
             output, _ = self._process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
@@ -137,15 +131,15 @@ class MpiRun:
         return str(output)
 
     def stop(self) -> None:
-        """End all of it and remove its folder; twice is no error."""
+        """End all processes of the program and remove its folder; to call it twice is no error."""
         if self._process.poll() is None:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.communicate(timeout=TERM_WAIT_S)
-        # Its daemons have left the process group, and outlive a mpirun that was killed.
+        # Its daemons have left the process group, and stay when mpirun is killed.
         started_s = time.monotonic()
-        while any(found := self._pids()):
-            running, ending = found
+        while any(pids := self._pids()):
+            running, ending = pids
             if time.monotonic() - started_s > KILL_WAIT_S:
                 raise NotAvailable(f"processes {running + ending} of the MPI program do not end")
             if time.monotonic() - started_s > TERM_WAIT_S / 3:
@@ -158,11 +152,11 @@ class MpiRun:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _pids(self) -> tuple[list[int], list[int]]:
-        """The processes of this run, by their environment: all of the lab's namespaces are looked
-        through.
+        """The pids of this run's processes, and those of processes that are just ending.
 
-        And those that end just now, whoever they are: a process loses its environment before its
-        namespace.
+        All of the lab's namespaces are searched, and a process is known by its environment. A
+        process that ends loses its environment before its namespace, so it may or may not belong to
+        this run.
         """
         mark = f"{RUN}={self._id}".encode()
         names = [self._lab.namespace(host) for host in ("mgmt", *self._lab.hosts)]
@@ -181,5 +175,5 @@ class MpiRun:
         lines = (
             self._errors.read_text(errors="replace").split("\n") if self._errors.exists() else []
         )
-        told = [" ".join(line.split()) for line in lines if line.strip() and "setpgid" not in line]
-        return " | ".join(told[-4:])[-400:] or "no word"
+        words = [" ".join(line.split()) for line in lines if line.strip() and "setpgid" not in line]
+        return " | ".join(words[-4:])[-400:] or "no message"

@@ -1,11 +1,11 @@
-"""The MPI side of `ri2n bench vbft`: `/usr/bin/python3 mpi_patterns.py SCHEDULE`, one rank on each
-host.
+"""The MPI program of `ri2n bench vbft`, which runs as one rank on each host.
 
-SCHEDULE is JSON: {"collective": bool, "phases": [[[sender, receiver], ...], ...], "warmup_s",
-"window_s"}, hosts by their ranks. Collective: all ranks call MPI_Ialltoall again and again, as FT
-and IS of NPB do; else each pair has a stream of messages. Rank 0 prints one JSON line, of each
-phase {"received": [[sender, receiver, bytes in the window], ...], "wrong": messages whose content
-was not what its sender sent}. Uses nothing but the standard library and mpi4py.
+`/usr/bin/python3 mpi_patterns.py SCHEDULE`. SCHEDULE is JSON: {"collective": bool, "phases":
+[[[sender, receiver], ...], ...], "warmup_s", "window_s"}, with hosts named by their ranks. With
+"collective", all ranks call MPI_Ialltoall again and again, as FT and IS of NPB do; else each pair
+has a stream of messages. Rank 0 prints one JSON line, which has for each phase {"received":
+[[sender, receiver, bytes in the window], ...], "wrong": how many messages did not have the content
+that their sender sent}. The program uses nothing but the standard library and mpi4py.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from mpi4py import MPI
 
 MESSAGE_BYTES = 1 << 16
 BLOCK_BYTES = 1 << 15  # of each pair in one all-to-all
-DEPTH = 4  # messages on their way, of each pair
-NAP_S = 0.0005  # a rank that spins takes the CPU from those that forward its packets
+DEPTH = 4  # messages of each pair that are under way
+NAP_S = 0.0005  # a rank that spun would take the CPU from processes that forward its packets
 TAIL_S = 0.2
 LEAD_S = 0.2
 MORE, LAST = 0, 1  # the first byte of each message
 
 
 class Window:
-    """One phase's times, the same for all ranks: they share CLOCK_MONOTONIC."""
+    """The times of one phase, the same for all ranks, since they share CLOCK_MONOTONIC."""
 
     def __init__(self, world: Any, warmup_s: float, window_s: float) -> None:
         world.Barrier()
@@ -47,12 +47,12 @@ class Window:
 
 
 def content(rank: int, length: int) -> bytes:
-    """What a rank sends: all of its bytes but the first, which says whether it is the last."""
+    """A rank's message without its first byte, which says whether the message is the last."""
     return bytes([(rank + 1) % 256]) * (length - 1)
 
 
 class Outgoing:
-    """The messages from this rank to another, DEPTH of them on their way."""
+    """The messages from this rank to another one, DEPTH of them under way."""
 
     def __init__(self, world: Any, receiver: int) -> None:
         self.world, self.receiver, self.ended = world, receiver, False
@@ -82,9 +82,7 @@ class Outgoing:
 
 
 class Incoming:
-    """The messages from another rank to this one, which come in the order in which they were
-    sent.
-    """
+    """The messages from another rank to this one, which arrive in the order of sending."""
 
     def __init__(self, world: Any, sender: int) -> None:
         self.world, self.sender, self.done = world, sender, False
@@ -118,12 +116,13 @@ class Incoming:
 def streams(
     world: Any, pairs: Sequence[Sequence[int]], window: Window
 ) -> tuple[dict[int, int], int]:
-    """All pairs of a phase at once.
+    """Exchange the messages of all pairs of a phase at once.
 
-    What came to this rank by sender, and how many messages were wrong.
+    Returns the bytes that arrived in the window at this rank, by sender, and the number of wrong
+    messages.
     """
     incoming = [Incoming(world, sender) for sender, receiver in pairs if receiver == world.rank]
-    world.Barrier()  # every message finds a buffer
+    world.Barrier()  # then every message finds a buffer
     outgoing = [Outgoing(world, receiver) for sender, receiver in pairs if sender == world.rank]
     while not (all(each.done for each in incoming) and all(each.done for each in outgoing)):
         moved = [each.turn(window.over) for each in outgoing] + [
@@ -137,9 +136,10 @@ def streams(
 
 
 def collective(world: Any, window: Window) -> tuple[dict[int, int], int]:
-    """MPI_Ialltoall until the time is over; the same for all ranks:
+    """Call MPI_Ialltoall until the phase is over; rank 0's block says which call is the last.
 
-    rank 0's block says which is the last.
+    Returns the bytes that arrived in the window at this rank, by sender, and the number of wrong
+    blocks.
     """
     sent = (bytearray([MORE]) + content(world.rank, BLOCK_BYTES)) * world.size
     got = bytearray(BLOCK_BYTES * world.size)
@@ -158,8 +158,9 @@ def collective(world: Any, window: Window) -> tuple[dict[int, int], int]:
         for rank, wanted in enumerate(contents):
             wrong += view[rank * BLOCK_BYTES + 1 : (rank + 1) * BLOCK_BYTES] != wanted
         last = got[0] == LAST
-    # From the end of one to the end of another: parts of one do not count as nothing or as a whole.
-    inside = [each for each in times if window.holds(each)]
+    # The rate is measured from the end of one call to the end of another one. If calls were only
+    # counted, a call that is partly in the window would count as a whole one or as none.
+    inside = [time_s for time_s in times if window.holds(time_s)]
     rounds = 0.0
     if len(inside) > 1:
         rounds = (len(inside) - 1) / (inside[-1] - inside[0]) * (window.end_s - window.begin_s)
@@ -172,7 +173,7 @@ def collective(world: Any, window: Window) -> tuple[dict[int, int], int]:
 def main() -> None:
     schedule = json.loads(sys.argv[1])
     world = MPI.COMM_WORLD
-    found = []
+    results = []
     for pairs in schedule["phases"]:
         window = Window(world, schedule["warmup_s"], schedule["window_s"])
         received, wrong = (
@@ -185,9 +186,9 @@ def main() -> None:
                 for place, part in enumerate(parts)
                 for sender, count in part[0].items()
             ]
-            found.append({"received": rows, "wrong": sum(part[1] for part in parts)})
+            results.append({"received": rows, "wrong": sum(part[1] for part in parts)})
     if world.rank == 0:
-        print(json.dumps(found), flush=True)
+        print(json.dumps(results), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""UDP streams with sequence numbers: what was lost, doubled or out of order, when, and how long
-nothing came.
+"""UDP streams with sequence numbers: which packets were lost, duplicated or out of order, and when.
 
-`python -m ri2n_lab.traffic.streams receive ...` and `... send ...` run inside namespaces and print
-JSON; `Stream` runs both on two hosts of a lab. Times are CLOCK_MONOTONIC, which all namespaces
-share, so that losses and gaps can be laid beside the moment of a fault.
+They also measure gaps, in which no packet arrived. `python -m ri2n_lab.traffic.streams receive ...`
+and `... send ...` run inside namespaces and print JSON; `Stream` runs both on two hosts of a lab.
+Times are CLOCK_MONOTONIC, which all namespaces share, so that losses and gaps can be compared with
+the time of a fault.
 """
 
 from __future__ import annotations
@@ -31,23 +31,22 @@ if TYPE_CHECKING:
 
 __all__ = ["Stream", "StreamResult", "analyse", "main", "receive", "send"]
 
-HEADER = struct.Struct(
-    "!4sIIIQ"
-)  # magic, run, flow, sequence number in the flow, time of sending in ns
+# magic, run, flow, sequence number in the flow, time of sending in ns
+HEADER = struct.Struct("!4sIIIQ")
 DATA, END = b"ri2d", b"ri2e"
 END_COUNTS = struct.Struct("!QQQ")  # packets sent in all, first and last time of sending in ns
 MIN_SIZE = HEADER.size + END_COUNTS.size
 END_REPEATS, END_INTERVAL_S = 25, 0.02
-DRAIN_S = 0.3  # what is still on its way when the first end marker arrives
-SILENCE_S = 15.0  # after the last packet: no end marker will come any more
-PATIENCE_S = 120.0  # a busy machine starts a sender late
+DRAIN_S = 0.3  # after the first end marker: time for packets that are still under way
+SILENCE_S = 15.0  # after the last packet: then no end marker is expected any more
+PATIENCE_S = 120.0  # for a sender that a busy machine starts late
 LONG_GAP_MS = 20.0
 SO_TIMESTAMPNS = getattr(socket, "SO_TIMESTAMPNS", 35)
 SO_RCVBUFFORCE = 33
 TIMER_SLACK = Path("/proc/self/timerslack_ns")
-"""How much later than asked for a sleep may end.
+"""The file that says how much too late a sleep may end, in ns.
 
-The default of 50 us is a packet's interval at 20,000 a second.
+The default of 50 us is the interval of packets at 20,000 per second.
 """
 
 
@@ -60,23 +59,22 @@ class StreamResult:
     lost: int
     duplicates: int
     out_of_order: int
-    longest_gap_ms: (
-        float  # the longest time without any packet, from the first sent to the last sent
-    )
-    longest_flow_gap_ms: float  # the same for the flow that had the longest
-    gaps: list[dict[str, float]]  # those over 20 ms: start_s, end_s, ms
+    # The longest time without any packet, between the first and the last sending.
+    longest_gap_ms: float
+    longest_flow_gap_ms: float  # the same for the flow that had the longest gap
+    gaps: list[dict[str, float]]  # those longer than 20 ms: start_s, end_s, ms
     flows: list[dict[str, Any]]  # the counts of each flow
     latency_ms: dict[str, float]  # p50, p99, max
     lost_at_s: list[float]  # when each lost packet was sent, ascending
     start_s: float
     end_s: float
-    errors: int  # packets the sender's kernel refused; they count as sent and lost
-    # the most the sender was behind its schedule: how far the machine disturbs the figures
+    errors: int  # packets that the sender's kernel refused; they count as sent and lost
+    # How far the sender was behind its schedule at most: how much the machine disturbs the figures.
     late_ms: float
 
     def lost_after(self, time_s: float) -> int:
         """How many of the lost packets were sent at `time_s` or later."""
-        return sum(when >= time_s for when in self.lost_at_s)
+        return sum(sent_s >= time_s for sent_s in self.lost_at_s)
 
 
 class Stream:
@@ -95,9 +93,10 @@ class Stream:
         port: int = 5600,
         ipv6: bool = False,
     ) -> None:
-        """Start receiver, then sender. `size` is the UDP payload in bytes.
+        """Start the receiver, then the sender.
 
-        `pps` is over all flows together.
+        `pps` is packets per second of all flows together, `size` the UDP payload in bytes. Raises
+        NotAvailable when the receiver does not start.
         """
         module = [sys.executable, "-m", "ri2n_lab.traffic.streams"]
         self._seconds = seconds
@@ -135,50 +134,49 @@ def send(
     flows: int = 1,
     size: int = 200,
 ) -> dict[str, Any]:
-    """Send `pps` packets per second for `seconds`, the flows in turn, then end markers; return what
-    was sent.
+    """Send `pps` packets per second for `seconds`, then end markers, and return what was sent.
 
-    Keeps to an absolute schedule; behind it, packets go out at twice the rate until it is met
-    again: a burst of all that are late could be more than a queue holds, and its losses the
-    sender's own doing.
+    The flows take turns. The sender keeps an absolute schedule. When it is behind, it sends at
+    twice the rate until it has caught up: a burst of all late packets could be more than a queue
+    holds, and the sender itself would then cause the losses.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     sockets = [socket.socket(family, socket.SOCK_DGRAM) for _ in range(flows)]
     try:
-        for each in sockets:
-            each.connect((address, port))
+        for flow_socket in sockets:
+            flow_socket.connect((address, port))
         return _send_all(sockets, pps, seconds, size)
     finally:
-        for each in sockets:
-            each.close()
+        for flow_socket in sockets:
+            flow_socket.close()
 
 
 def receive(*, port: int = 5600, timeout_s: float = 60.0, ready: Any = None) -> dict[str, Any]:
-    """Receive one stream until its end marker, SILENCE_S after the last packet, or `timeout_s`;
-    return the counts.
+    """Receive one stream, and return the counts (see `analyse`).
 
-    See `analyse`. `ready` is called without arguments when the socket is bound.
+    It ends with the end marker, SILENCE_S seconds after the last packet, or after `timeout_s`
+    seconds. `ready` is called without arguments when the socket is bound.
     """
     arrivals: list[tuple[int, int, int, int]] = []
     end: tuple[int, int, int] | None = None
-    deadline = time.monotonic() + timeout_s
+    deadline_s = time.monotonic() + timeout_s
     with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as listener:
         listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         with suppress(OSError):
             listener.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
         listener.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         listener.bind(("::", port))
-        # The kernel stamps with CLOCK_REALTIME.
+        # The kernel's stamps are of CLOCK_REALTIME.
         offset_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.clock_gettime_ns(
             time.CLOCK_MONOTONIC
         )
         if ready is not None:
             ready()
         run: int | None = None
-        # Silence is counted by the wait for the next packet: its stamp is of a clock that may be
-        # set meanwhile.
+        # Silence is measured by the wait for the next packet, not by stamps: somebody may set the
+        # clock of the stamps.
         while (
-            left_s := min(deadline - time.monotonic(), math.inf if run is None else SILENCE_S)
+            left_s := min(deadline_s - time.monotonic(), math.inf if run is None else SILENCE_S)
         ) > 0:
             listener.settimeout(left_s)
             try:
@@ -196,17 +194,18 @@ def receive(*, port: int = 5600, timeout_s: float = 60.0, ready: Any = None) -> 
                 arrivals.append((flow, sequence, sent_ns, arrived_ns))
             elif end is None:
                 end = END_COUNTS.unpack_from(data, HEADER.size)
-                deadline = min(deadline, time.monotonic() + DRAIN_S)
+                deadline_s = min(deadline_s, time.monotonic() + DRAIN_S)
     return analyse(arrivals, end)
 
 
 def analyse(
     arrivals: list[tuple[int, int, int, int]], end: tuple[int, int, int] | None
 ) -> dict[str, Any]:
-    """Count a stream. `arrivals`: (flow, sequence, sent ns, arrived ns) in order of arrival.
+    """Count what became of the packets of a stream.
 
-    `end`: (packets sent in all, first and last sending time in ns), None when no end marker came;
-    then only losses before the last arrival can be seen.
+    `arrivals` are (flow, sequence, sent ns, arrived ns) in order of arrival. `end` is (packets sent
+    in all, first and last time of sending in ns), or None when no end marker came; then only losses
+    before the last arrival can be seen.
     """
     by_flow: dict[int, list[tuple[int, int]]] = {}
     for flow, sequence, _, arrived_ns in arrivals:
@@ -328,16 +327,15 @@ def _send_all(
         "errors": errors,
         "late_ms": late_ns / 1e6,
         "first_ns": first_ns,
-        "offsets_us": [
-            (each - first_ns) // 1000 for each in times_ns
-        ],  # of packet k: flow k % flows
+        # Entry k is of packet k, which is of flow k % flows.
+        "offsets_us": [(time_ns - first_ns) // 1000 for time_ns in times_ns],
     }
 
 
 def _stamp_ns(ancillary: list[tuple[int, int, bytes]]) -> int:
-    """The kernel's time of arrival (CLOCK_REALTIME):
+    """The kernel's time of arrival (CLOCK_REALTIME) in ns.
 
-    free of how long this process waited for a CPU.
+    How long this process waited for a CPU has no influence on it.
     """
     for _, kind, data in ancillary:
         if kind == SO_TIMESTAMPNS:
@@ -377,8 +375,9 @@ def _count_flow(
 
 
 def _gaps(arrived_ns: list[int], end: tuple[int, int, int] | None) -> list[dict[str, float]]:
-    """The times between arrivals, also from the first sending to the first arrival and on to the
-    last sending.
+    """The times between arrivals.
+
+    With `end`, these begin with the first sending and end with the last sending.
     """
     edges = sorted(arrived_ns)
     if end is not None:
@@ -388,8 +387,8 @@ def _gaps(arrived_ns: list[int], end: tuple[int, int, int] | None) -> list[dict[
             else [end[1], end[2]]
         )
     return [
-        {"start_s": one / 1e9, "end_s": other / 1e9, "ms": (other - one) / 1e6}
-        for one, other in pairwise(edges)
+        {"start_s": before / 1e9, "end_s": after / 1e9, "ms": (after - before) / 1e6}
+        for before, after in pairwise(edges)
     ]
 
 
@@ -400,7 +399,7 @@ def _percentile(ordered: list[float], percent: float) -> float:
 
 
 def _collect(child: subprocess.Popen[Any], timeout_s: float) -> dict[str, Any]:
-    """The JSON line a side printed last."""
+    """The JSON line that the sender or the receiver printed last."""
     try:
         output, errors = child.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
@@ -414,9 +413,10 @@ def _collect(child: subprocess.Popen[Any], timeout_s: float) -> dict[str, Any]:
 
 
 def _merge(sender: dict[str, Any], receiver: dict[str, Any]) -> StreamResult:
-    """Both sides as one result.
+    """One result from what the sender and the receiver report.
 
-    A receiver that saw no end marker, or whole flows less, is corrected by the sender.
+    A receiver that saw no end marker, or no packet of a flow, does not know how much was sent; then
+    the sender's numbers count.
     """
     flow_count, sent, offsets_us = sender["flows"], sender["sent"], sender["offsets_us"]
     first_s = sender["first_ns"] / 1e9
@@ -446,7 +446,8 @@ def _merge(sender: dict[str, Any], receiver: dict[str, Any]) -> StreamResult:
     if not receiver["received"]:
         longest_gap_ms = (last_s - first_s) * 1e3
     elif not receiver["complete"]:
-        # Nothing came any more, not even the end: the last gap lasts to the last packet sent.
+        # Nothing arrived any more, not even an end marker: the last gap ends when the last packet
+        # was sent.
         tail_ms = (last_s - receiver["last_arrival_s"]) * 1e3
         longest_gap_ms = max(longest_gap_ms, tail_ms)
         if tail_ms > LONG_GAP_MS:
