@@ -1,6 +1,7 @@
-"""`ri2n bench fig4|failover|fig9|cycle|...`:
+"""`ri2n bench ...`: measure the papers' tables in a lab, and the controller's own speed.
 
-the papers' tables, measured in a lab, and the controller's own speed.
+This file has fig4, failover, fig9, cycle and report; bench_striped.py, bench_vbft.py and
+bench_parallel.py have the others.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ri2n_lab.cli.bench_common import (
     contestants,
     measure,
     names,
-    where,
+    runner,
 )
 from ri2n_lab.cli.bench_tables import cycle_table, failover_table, fig4_table, fig9_table
 from ri2n_sdn.cli.common import console, note, split_list
@@ -57,8 +58,8 @@ MODES = ["flow", "packet"]
 Mode = Annotated[
     str,
     typer.Option(
-        help="How packets are spread; flow: whole flows, by hash; packet: each by itself, by the "
-        "helper."
+        help="How traffic is spread. flow: whole flows, by hash; packet: each packet by itself, by "
+        "the helper."
     ),
 ]
 
@@ -85,7 +86,7 @@ def fig4(
         int | None,
         typer.Option(
             min=1,
-            help="The window that is measured. Default 20, in virtual time 10.",
+            help="Seconds of the window that is measured. Default 20, in virtual time 10.",
             show_default=False,
         ),
     ] = None,
@@ -97,10 +98,11 @@ def fig4(
         str, typer.Option(help="bulk, or ping-B: B only pings once a second (table 8).")
     ] = "bulk",
     clients: Annotated[
-        str, typer.Option(help="Who sends, with commas; default: all that can.")
+        str, typer.Option(help="The hosts that send, with commas; default: all that can.")
     ] = "",
     ping: Annotated[
-        bool, typer.Option("--ping", help="B's round trips to A too, idle and under the load.")
+        bool,
+        typer.Option("--ping", help="Measure also round trips from B to A, idle and under load."),
     ] = False,
     drop: Annotated[
         str,
@@ -111,9 +113,9 @@ def fig4(
     ] = "",
     json_file: JsonFile = None,
 ) -> None:
-    """Every client sends to A at once:
+    """Let every client send to A at once (tables 6 and 8).
 
-    goodput, share of the optimum, weights, retransmits (tables 6 and 8).
+    The table has goodput, share of the optimum, weights and retransmits.
     """
     from ri2n_lab.bench import fig4 as bench
     from ri2n_lab.bench.cells import fig4_cells
@@ -140,7 +142,7 @@ def fig4(
         json_file,
         settings.described(),
         bench.total_seconds(settings),
-        where(
+        runner(
             kernel,
             seed,
             settings.topologies,
@@ -181,7 +183,7 @@ def failover(
     seed: Seed = 1,
     json_file: JsonFile = None,
 ) -> None:
-    """Break the path that a stream uses: outage and losses of UDP, longest stall of TCP."""
+    """Break the path that a stream uses: the outage and losses of UDP, the longest stall of TCP."""
     from ri2n_lab.bench import failover as bench
     from ri2n_lab.bench.cells import failover_cells
 
@@ -199,7 +201,7 @@ def failover(
         json_file,
         settings.described(),
         bench.total_seconds(settings),
-        where(
+        runner(
             kernel,
             seed,
             [settings.topology],
@@ -223,8 +225,9 @@ def fig9(
     seed: Seed = 1,
     json_file: JsonFile = None,
 ) -> None:
-    """Cut B's, then D's second link under load and give them back: how fast do the weights
-    follow?
+    """Cut the second link of B, then that of D, and restore both, all under load.
+
+    The table shows how fast the weights follow.
     """
     from ri2n_lab.bench import fig9 as bench
     from ri2n_lab.bench.cells import fig9_cells
@@ -236,7 +239,7 @@ def fig9(
         json_file,
         settings.described(),
         bench.total_seconds(settings),
-        where(
+        runner(
             kernel,
             seed,
             [settings.topology],
@@ -263,14 +266,15 @@ def cycle(
         bool,
         typer.Option(
             "--busy",
-            help="Beside a spinning program on each CPU; as root with the priorities that services "
+            help="Run a spinning program on each CPU; as root, with the priorities that services "
             "have.",
         ),
     ] = False,
     json_file: JsonFile = None,
 ) -> None:
-    """How long the controller takes to settle and its round, from asking for counters to
-    acknowledged slot tables.
+    """Measure how long the controller takes to settle, and how long a round of it takes.
+
+    A round goes from the request for counters to acknowledged slot tables.
     """
     from ri2n_lab.bench import cycle as bench
 
@@ -297,8 +301,9 @@ def report(
         Path, typer.Option("--output", "-o", help="Folder of results.md and results/.")
     ] = Path("docs"),
 ) -> None:
-    """Make a page of tables and pictures of measurements, and keep their data without iperf3's
-    own beside it.
+    """Make a page with tables and pictures of measurements.
+
+    The data are kept beside the page, without iperf3's own reports.
     """
     from ri2n_lab.bench.report import write_report
 
@@ -310,6 +315,7 @@ def report(
 
 
 def _stream_counts(text: str) -> tuple[int, ...]:
+    """The numbers of `--streams`, each once; BadInput for anything that is no such number."""
     counts = []
     for word in names(text, "--streams"):
         if not (word.isascii() and word.isdigit() and 1 <= int(word) <= MAX_STREAMS):

@@ -1,7 +1,4 @@
-"""What the commands of `ri2n bench` share:
-
-options, where a bench runs, its progress and its report.
-"""
+"""What the commands of `ri2n bench` share: options, choice of the kernel, progress, report."""
 
 from __future__ import annotations
 
@@ -44,11 +41,11 @@ __all__ = [
     "contestants",
     "measure",
     "names",
-    "where",
+    "runner",
 ]
 
 MAX_STREAMS = 128
-# Named here too, so that `--help` need not load what measures; a test compares.
+# These are named here, too, so that `--help` does not load the benches; a test compares.
 PEER_NAMES = ["lcb", "lacp_hash", "ovs_equal", "ovs_bond", "ecmp", "mptcp"]
 
 JsonFile = Annotated[
@@ -59,17 +56,20 @@ JsonFile = Annotated[
 ]
 Strategy = Annotated[str, typer.Option(help=f"One of {', '.join(STRATEGIES)}.")]
 Strategies = Annotated[
-    str, typer.Option(help=f"{', '.join(STRATEGIES)}, with commas; or all or none.")
+    str, typer.Option(help=f"{', '.join(STRATEGIES)}, with commas; or all, or none.")
 ]
 Alone = Annotated[
     str,
     typer.Option(
         "--autonomous",
-        help="Helpers without a controller: the same strategies, with commas; or all.",
+        help="Helpers without a controller: strategies as above, with commas; or all.",
     ),
 ]
 Peers = Annotated[
-    str, typer.Option(help=f"Beside them: {', '.join(PEER_NAMES)}, with commas; or all.")
+    str,
+    typer.Option(
+        help=f"What is measured beside them: {', '.join(PEER_NAMES)}, with commas; or all."
+    ),
 ]
 KernelOption = Annotated[
     str,
@@ -80,34 +80,38 @@ KernelOption = Annotated[
 ]
 Seed = Annotated[
     int,
-    typer.Option(min=1, help="Of all random numbers in virtual time; repeats take the next ones."),
+    typer.Option(
+        min=1, help="Decides all random numbers in virtual time; repeats take the next numbers."
+    ),
 ]
 Repeat = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Runs of each; medians are shown. Default 3, in virtual time 1.",
+        help="Runs of each; the table shows medians. Default 3, in virtual time 1.",
         show_default=False,
     ),
 ]
 Streams = Annotated[int, typer.Option(min=1, max=MAX_STREAMS, help="TCP streams per client.")]
 
 
-def where(
+def runner(
     kernel: str,
     seed: int,
     topologies: Sequence[Topology],
     cells: Callable[[dict[str, Path]], list[Cell]],
     summarize: Callable[[list[dict[str, Any]]], list[dict[str, Any]]],
-    here: Callable[[Report, BenchProgress], None],
+    on_host: Callable[[Report, BenchProgress], None],
     together: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] = list,
 ) -> Callable[[Report, BenchProgress], None]:
-    """What runs the bench:
+    """The function that runs a bench on `kernel`.
 
-    `here` on this kernel, else its `cells` in guests, whose rows `together` completes.
+    On this machine's kernel ("host") it is `on_host`. Else it runs the bench's `cells` in guests:
+    `cells` gets a file for each topology, by name, `summarize` makes the summary of the rows, and
+    `together` completes the rows of all cells. Raises NotAvailable without root.
     """
     if kernel == "host":
-        return here
+        return on_host
     from ri2n_lab.bench.guests import run_cells, write_topology
     from ri2n_lab.guests.kernels import find_kernel
 
@@ -137,8 +141,11 @@ def measure(
     run: Callable[[Report, BenchProgress], None],
     table: Callable[[Report], Table],
 ) -> None:
-    """Run a bench with a progress bar; show and keep what was measured also when it is
-    interrupted.
+    """Run a bench with a progress bar, print its table and write its report.
+
+    What was measured is printed and written also when the bench is interrupted. `json_file` is the
+    file of the report, "-" for standard output; `total_s` is about how long the bench takes. Raises
+    BadInput when the file cannot be written.
     """
     from ri2n_lab.bench.context import Report
 
@@ -163,16 +170,16 @@ def measure(
 
 @contextmanager
 def _progress(total_s: float) -> Iterator[BenchProgress]:
-    """A bar with the time left on a terminal; a line per step on stderr elsewhere."""
+    """The progress: a bar with the time left on a terminal, elsewhere a line per step on stderr."""
     from ri2n_lab.bench.progress import Progress as BenchProgress
 
     if not sys.stderr.isatty():
-        seen: list[str] = []
+        printed: list[str] = []
 
         def line(text: str, over_s: float) -> None:
-            if [text] != seen[-1:]:
+            if [text] != printed[-1:]:
                 note(f"[{over_s:.0f} of about {total_s:.0f} s] {text}")
-                seen.append(text)
+                printed.append(text)
 
         yield BenchProgress(line)
         return
@@ -190,17 +197,17 @@ def _progress(total_s: float) -> Iterator[BenchProgress]:
 
 
 def names(text: str, option: str) -> list[str]:
-    """The words of a list with commas; BadInput when there is none."""
-    found = [name.strip() for name in text.split(",") if name.strip()]
-    if not found:
+    """The names in a list with commas; BadInput when there is none."""
+    listed = [name.strip() for name in text.split(",") if name.strip()]
+    if not listed:
         raise BadInput(f"{option}: is empty")
-    return found
+    return listed
 
 
 def contestants(strategies: str, peers: str, autonomous: str = "") -> dict[str, Any]:
-    """What `--strategies`, `--peers` and `--autonomous` name, as fields of the settings:
+    """What `--strategies`, `--peers` and `--autonomous` name, as fields of a bench's settings.
 
-    at least one of any.
+    Raises BadInput for an unknown name, and when nothing at all is named.
     """
     own = {"all": STRATEGIES, "none": []}.get(strategies.strip())
     own = split_list(strategies, STRATEGIES, "--strategies") if own is None else list(own)
@@ -208,11 +215,8 @@ def contestants(strategies: str, peers: str, autonomous: str = "") -> dict[str, 
         PEER_NAMES if peers.strip() == "all" else peers and split_list(peers, PEER_NAMES, "--peers")
     )
     alone = STRATEGIES if autonomous.strip() == "all" else autonomous
-    alone = (
-        split_list(autonomous, STRATEGIES, "--autonomous")
-        if isinstance(alone, str) and alone
-        else alone
-    )
+    if isinstance(alone, str) and alone:
+        alone = split_list(autonomous, STRATEGIES, "--autonomous")
     if not own and not beside and not alone:
         raise BadInput("--strategies none: name at least one of --peers")
     return {"strategies": own, "peers": tuple(beside), "autonomous": tuple(alone)}

@@ -1,6 +1,6 @@
-"""`ri2n bench parallel`:
+"""`ri2n bench parallel`: transfers over several links by `ri2n_parallel`.
 
-transfers over several links by `ri2n_parallel`, beside plain TCP, MPTCP and the trunk.
+They are compared with plain TCP, MPTCP and the trunk.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from ri2n_lab.cli.bench_common import JsonFile, KernelOption, Repeat, Seed, measure, where
+from ri2n_lab.cli.bench_common import JsonFile, KernelOption, Repeat, Seed, measure, runner
 from ri2n_sdn.cli.common import rate_text, split_list
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.shipped import find_topology
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["parallel", "parallel_table"]
 
-# Named here too, so that `--help` need not load what measures; a test compares.
+# These are named here, too, so that `--help` does not load the benches; a test compares.
 METHODS = ["tcp", "tcps", "parallel", "mptcp", "trunk_packet", "trunk_flow"]
 MIX_METHODS = ["tcp", "dns", "parallel"]
 PARTS = ["transfer", "fault", "mix", "roundtrip"]
@@ -51,8 +51,7 @@ def parallel(
         str,
         typer.Option(
             help=f"{', '.join(METHODS)}, with commas. tcp, one connection over one link, is always "
-            "measured; tcps are"
-            " several at once; trunk_... one over RI2N's trunk of all links."
+            "measured; tcps are several at once; trunk_... is one over RI2N's trunk of all links."
         ),
     ] = ",".join(METHODS),
     parts: Annotated[
@@ -66,13 +65,12 @@ def parallel(
     setup: Annotated[
         str,
         typer.Option(
-            help="Whether a transfer's time has connecting in it: include; early: and the first "
-            "bytes go with it"
-            " (parallel only); exclude."
+            help="Whether a transfer's time includes connecting. include; early: it does, and the "
+            "first bytes go with it (parallel only); exclude."
         ),
     ] = ",".join(SETUPS),
     connections: Annotated[
-        str, typer.Option(help="fresh, warm: the first transfer of a connection, or a later.")
+        str, typer.Option(help="fresh, warm: the first transfer of a connection, or a later one.")
     ] = (",".join(CONNECTIONS)),
     faults: Annotated[str, typer.Option(help=f"{', '.join(FAULTS)}, with commas.")] = ",".join(
         FAULTS
@@ -83,7 +81,7 @@ def parallel(
     mix_methods: Annotated[
         str,
         typer.Option(
-            help="How the mix chooses a link: tcp: one address; dns: in turn; parallel: "
+            help="How the mix chooses a link. tcp: one address; dns: in turn; parallel: "
             "least_connections."
         ),
     ] = ",".join(MIX_METHODS),
@@ -97,11 +95,12 @@ def parallel(
     window: Annotated[
         float, typer.Option(min=0.5, help="Seconds of a mix that are measured.")
     ] = 10.0,
-    round_trips: Annotated[int, typer.Option(min=100, help="Round trips of each.")] = 2000,
+    round_trips: Annotated[int, typer.Option(min=100, help="Round trips of each method.")] = 2000,
     topology: Annotated[
         str,
         typer.Option(
-            help="Server A, client B, for the mix further clients; a NIC of each on every network."
+            help="Has server A, client B and, for the mix, further clients, each with a NIC on "
+            "every network."
         ),
     ] = "parallel/six",
     link_mbps: Annotated[
@@ -110,7 +109,7 @@ def parallel(
             "--link-mbps",
             min=1,
             max=MAX_MBPS,
-            help="Rate of the fastest NIC in Mbit/s, all else in proportion.",
+            help="Rate of the fastest NIC in Mbit/s; all other rates in proportion.",
         ),
     ] = None,
     samples: Annotated[
@@ -122,9 +121,10 @@ def parallel(
     baseline: Annotated[bool, typer.Option("--baseline/--no-baseline", hidden=True)] = True,
     json_file: JsonFile = None,
 ) -> None:
-    """A transfer over 1 to 6 links at once:
+    """Transfer over 1 to 6 links at once, and compare with plain TCP.
 
-    goodput over one link's, links that die, many connections, round trips.
+    The table has goodput against that of one link, links that die, many connections and round
+    trips.
     """
     from ri2n_lab.bench import parallel as bench
     from ri2n_lab.bench import parallel_plan as plan
@@ -135,15 +135,13 @@ def parallel(
     chosen = (
         split_list(parts, PARTS, "--parts")
         if parts
-        else [each for each in PARTS if not virtual or each != PARTS[3]]
+        else [part for part in PARTS if not virtual or part != "roundtrip"]
     )
     if virtual and "roundtrip" in chosen:
-        raise BadInput(
-            "--parts roundtrip: not in virtual time, where what computing costs does not show"
-        )
-    found = find_topology(topology)
+        raise BadInput("--parts roundtrip: not in virtual time, in which computing takes no time")
+    parsed = find_topology(topology)
     settings = plan.ParallelSettings(
-        topology=rescaled(found, link_mbps * 1_000_000) if link_mbps else found,
+        topology=rescaled(parsed, link_mbps * 1_000_000) if link_mbps else parsed,
         links=links,
         sizes=plan.parse_sizes(sizes),
         streams=plan.parse_numbers(streams, "--streams", 1, MAX_LINKS)
@@ -169,7 +167,7 @@ def parallel(
         json_file,
         settings.described(),
         plan.total_seconds(settings),
-        where(
+        runner(
             kernel,
             seed,
             [settings.topology],
@@ -183,10 +181,10 @@ def parallel(
 
 
 def parallel_table(report: Report) -> Table:
-    """A line for each kind of transfer, fault, mix and round trip."""
+    """The table: a line for each kind of transfer, fault, mix and round trip."""
     table = Table(
-        title="speedup: over plain TCP over one link, same size and set-up; of TCPs: of what as "
-        "many plain TCPs get",
+        title="speedup: goodput against plain TCP over one link, same size and set-up; of TCPs: "
+        "goodput against as many plain TCP connections",
         title_justify="left",
     )
     left = ("part", "method", "what")
@@ -226,17 +224,12 @@ def _figure(line: dict[str, Any], name: str) -> str:
 
 
 def _more(line: dict[str, Any]) -> str:
+    """The last column: what only this kind of line has."""
     if line["part"] == "fault":
-        how = (
-            "completed" if all(line["completed_spread"]) else "not completed"
-        )  # the worst of the repeats counts
-        how += (
-            ""
-            if line["intact"] is None
-            else ", intact"
-            if all(line["intact_spread"])
-            else ", CORRUPT"
-        )
+        # The worst of the repeats counts.
+        how = "completed" if all(line["completed_spread"]) else "not completed"
+        if line["intact"] is not None:
+            how += ", intact" if all(line["intact_spread"]) else ", CORRUPT"
         stall = "" if line["stall_s"] is None else f", stall {line['stall_s']:.3f} s"
         return f"{how}{stall}, {line['total_s']:.2f} s in all"
     if line["part"] == "mix":

@@ -1,4 +1,4 @@
-"""`ri2n bench stream|demand|helper`: what the helper `ri2n-reorder` gives and what it costs."""
+"""`ri2n bench stream|demand|helper`: what the helper `ri2n-reorder` achieves and what it costs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ri2n_lab.cli.bench_common import (
     contestants,
     measure,
     names,
-    where,
+    runner,
 )
 from ri2n_lab.cli.bench_tables import demand_table, helper_table, stream_table
 from ri2n_sdn.cli.common import split_list
@@ -26,7 +26,7 @@ from ri2n_sdn.shipped import find_topology
 
 __all__ = ["demand", "helper", "stream"]
 
-# Named here too, so that `--help` need not load what measures; a test compares.
+# These are named here, too, so that `--help` does not load the benches; a test compares.
 LINKS = ("100,100", "100,50", "100,100,10", "100,100,100,100")
 PROTOCOLS = ["tcp", "udp"]
 CONGESTION_CONTROLS = ["cubic", "bbr", "reno"]
@@ -39,8 +39,7 @@ def stream(
         list[str] | None,
         typer.Option(
             help="Rates in Mbit/s of the links between two hosts, with commas; several times for "
-            "several sets. Default:"
-            " 100,100 and 100,50 and 100,100,10 and 100,100,100,100.",
+            "several sets. Default: 100,100 and 100,50 and 100,100,10 and 100,100,100,100.",
             show_default=False,
         ),
     ] = None,
@@ -48,31 +47,33 @@ def stream(
     peers: Peers = "",
     autonomous: Alone = "",
     proto: Annotated[
-        str, typer.Option(help="tcp, udp, or both with a comma; udp at 0.9 of the links.")
+        str,
+        typer.Option(help="tcp, udp, or both with a comma; udp sends 0.9 of the links' rate."),
     ] = "tcp",
     cc: Annotated[
         str, typer.Option(help="TCP's congestion control: cubic, bbr, reno, with commas.")
     ] = "cubic",
-    seconds: Annotated[int, typer.Option(min=1, help="The window that is measured.")] = 20,
+    seconds: Annotated[
+        int, typer.Option(min=1, help="Seconds of the window that is measured.")
+    ] = 20,
     repeat: Repeat = None,
     busy: Annotated[
         bool,
         typer.Option(
             "--busy",
-            help="Beside a spinning program on each CPU, with the services' priorities: link "
-            "deaths, and the share of"
-            " one link's plain TCP times the links. Default of --links then 100,100, of --peers "
-            "lcb,mptcp, of"
-            " --repeat 1; what is beside the helpers takes 60 s at most.",
+            help="Run a spinning program on each CPU, with the services' priorities; the table "
+            "then has link deaths, and the share of one link's plain TCP times the links. Then "
+            "the defaults are --links 100,100, --peers lcb,mptcp and --repeat 1; what is measured "
+            "beside the helpers takes 60 s at most.",
         ),
     ] = False,
     kernel: KernelOption = "host",
     seed: Seed = 1,
     json_file: JsonFile = None,
 ) -> None:
-    """One stream over all links of two hosts:
+    """Send one stream over all links of two hosts.
 
-    its share of their sum, losses, order, wakes of the helpers.
+    The table has its share of the links' sum, losses, reordering and wakes of the helpers.
     """
     from ri2n_lab.bench import stream as bench
     from ri2n_lab.bench.cells import stream_cells
@@ -94,7 +95,7 @@ def stream(
         json_file,
         settings.described(),
         bench.total_seconds(settings),
-        where(
+        runner(
             kernel,
             seed,
             [],
@@ -109,7 +110,7 @@ def stream(
 
 def demand(
     topology: Annotated[
-        str, typer.Option(help="Letter of figure 4, name or file; everybody sends to A.")
+        str, typer.Option(help="Letter of figure 4, name or file; all clients send to A.")
     ] = "f",
     strategies: Strategies = "max_min",
     autonomous: Alone = "",
@@ -122,30 +123,30 @@ def demand(
     seed: Seed = 1,
     json_file: JsonFile = None,
 ) -> None:
-    """A client stops and begins again:
+    """Let a client stop and begin again.
 
-    how soon do the others use its share, and how soon has it that back?
+    The table shows how soon the others use its share, and how soon it has its share back.
     """
     from ri2n_lab.bench import demand as bench
     from ri2n_lab.bench.cells import demand_cells
 
-    found = contestants(strategies, "", autonomous)
+    named = contestants(strategies, "", autonomous)
     settings = bench.DemandSettings(
         topology=find_topology(topology),
-        strategies=found["strategies"],
+        strategies=named["strategies"],
         stops=stops,
         before_s=before_seconds,
         pause_s=pause_seconds,
         after_s=after_seconds,
         repeat=repeat or (1 if kernel == "virtual" else 3),
-        autonomous=found["autonomous"],
+        autonomous=named["autonomous"],
     )
     measure(
         "demand",
         json_file,
         settings.described(),
         bench.total_seconds(settings),
-        where(
+        runner(
             kernel,
             seed,
             [settings.topology],
@@ -164,13 +165,15 @@ def helper(
     links: Annotated[
         int, typer.Option(min=1, max=8, help="Links between the two hosts, without a rate.")
     ] = 2,
-    seconds: Annotated[int, typer.Option(min=1, help="The window that is measured.")] = 10,
-    repeat: Annotated[int, typer.Option(min=1, help="Runs of each; medians are shown.")] = 3,
+    seconds: Annotated[
+        int, typer.Option(min=1, help="Seconds of the window that is measured.")
+    ] = 10,
+    repeat: Annotated[int, typer.Option(min=1, help="Runs of each; the table shows medians.")] = 3,
     json_file: JsonFile = None,
 ) -> None:
-    """What the helper costs on this machine:
+    """Measure what the helper costs on this machine.
 
-    packets/s in memory, Gbit/s and CPU seconds end to end, round trips.
+    The table has packets/s in memory, Gbit/s and CPU seconds from end to end, and round trips.
     """
     from ri2n_lab.bench import helper as bench
 

@@ -1,4 +1,4 @@
-"""What the benches print: tables of their reports' rows and summaries."""
+"""The tables that the benches print of their reports' rows and summaries."""
 
 from __future__ import annotations
 
@@ -34,25 +34,10 @@ def fig4_table(report: Report, pattern: str) -> Table:
         title_justify="left",
     )
     left = ("topology", "strategy", "clients")
-    headings = (
-        "topology",
-        "strategy",
-        "streams",
-        "total",
-        "paper",
-        "worst client",
-        "clients",
-        "link 1 : link 0",
-    )
+    headings = ("topology", "strategy", "streams", "total", "paper", "worst client", "clients")
     pinged = any("ping_load_ms" in line for line in report.document["summary"])
-    more = (
-        "paper",
-        "retransmits",
-        "slots moved",
-        "switch drops",
-        "out of order",
-        *(("ping ms",) if pinged else ()),
-    )
+    more = ["link 1 : link 0", "paper", "retransmits", "slots moved", "switch drops"]
+    more += ["out of order", "ping ms"] if pinged else ["out of order"]
     for heading in (*headings, *more):
         table.add_column(heading, justify="left" if heading in left else "right")
     for line in report.document["summary"]:
@@ -124,18 +109,9 @@ def failover_table(report: Report) -> Table:
         again = (
             [_figure(line, "traffic_again_ms"), _figure(line, "striped_again_s")] if died else []
         )
-        order, where = _figure(line, "out_of_order"), last["path"] or last["tcp_path"]
-        table.add_row(
-            *key,
-            cells[0],
-            cells[1],
-            sent,
-            _figure(line, "duplicates"),
-            order,
-            cells[2],
-            *again,
-            where,
-        )
+        order, path = _figure(line, "out_of_order"), last["path"] or last["tcp_path"]
+        duplicates = _figure(line, "duplicates")
+        table.add_row(*key, *cells[:2], sent, duplicates, order, cells[2], *again, path)
     return table
 
 
@@ -286,10 +262,10 @@ def helper_table(report: Report) -> Table:
 
 
 def _wakes(line: dict[str, Any]) -> str:
-    """The sender's and the receiver's, with a word where a helper was awake for nothing."""
-    known = [line[name] for name in WAKES if line.get(name) is not None]
-    too_many = f", over {WAKES_BOUND:g}" if any(value > WAKES_BOUND for value in known) else ""
-    return " / ".join(f"{value:.2f}" for value in known) + too_many if known else "-"
+    """Wakes per frame of the sender and the receiver, with a note when one is above the bound."""
+    wakes = [line[name] for name in WAKES if line.get(name) is not None]
+    too_many = f", over {WAKES_BOUND:g}" if any(value > WAKES_BOUND for value in wakes) else ""
+    return " / ".join(f"{value:.2f}" for value in wakes) + too_many if wakes else "-"
 
 
 def _figure(line: dict[str, Any], name: str) -> str:
@@ -313,5 +289,7 @@ def _ratios(weights: dict[str, dict[str, float]]) -> str:
 
 def _paper_weights(topology: str, strategy: str) -> str:
     row = PAPER.get(topology)
-    found = {"ri2n_plus": row.weights_plus, "ri2n_plus_plus": row.weights_plus_plus} if row else {}
-    return found.get(strategy) or "-"
+    if row is None:
+        return "-"
+    weights = {"ri2n_plus": row.weights_plus, "ri2n_plus_plus": row.weights_plus_plus}
+    return weights.get(strategy) or "-"

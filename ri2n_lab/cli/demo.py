@@ -1,7 +1,4 @@
-"""`ri2n demo`:
-
-topology h with live traffic, one strategy after the other, and what every client gets of it.
-"""
+"""`ri2n demo`: run topology h with live traffic under each strategy, and show what clients get."""
 
 from __future__ import annotations
 
@@ -37,10 +34,10 @@ __all__ = ["demo"]
 
 SERVER = "A"
 STREAMS = 8
-# Each strategy runs for this long when the user does not say how long the whole may take.
+# How long the demo with all strategies may take when the user does not say it.
 DEFAULT_SECONDS = 60
-# Shortest time in which a strategy's weights settle and there is something left to measure.
-SHORTEST_RUN_S = 4.0
+# The shortest run of a strategy: its weights must settle, and some time must be left to measure.
+MIN_RUN_S = 4.0
 SETTLE_SHARE = 0.3
 POLL_S = 0.5
 
@@ -49,7 +46,8 @@ def demo(
     seconds: Annotated[
         int | None,
         typer.Option(
-            min=1, help="End after about so long; without it the lab stays up until Ctrl-C."
+            min=1,
+            help="End after about so many seconds; without it the lab stays up until Ctrl-C.",
         ),
     ] = None,
     topology: Annotated[
@@ -57,33 +55,31 @@ def demo(
     ] = "fig4/h",
     as_json: JsonOption = False,
 ) -> None:
-    """Build a cluster on this machine, load it, and compare the strategies.
+    """Build a cluster on this machine, load it, and compare the strategies (root).
 
-    Removes everything at the end (root).
+    Everything is removed at the end.
     """
     from ri2n_lab.bench.fair import goodput_optimum
     from ri2n_lab.bench.fig4 import clients_of
     from ri2n_lab.bench.ready import start_and_wait
     from ri2n_lab.cluster import Lab
 
-    started = time.monotonic()
-    found = find_topology(topology)
-    clients = clients_of(found, "bulk")
-    optimum = goodput_optimum(found, clients, SERVER)
+    started_s = time.monotonic()
+    parsed = find_topology(topology)
+    clients = clients_of(parsed, "bulk")
+    optimum = goodput_optimum(parsed, clients, SERVER)
     terminate_as_interrupt()
-    lab = Lab.create(found)
-    note(f"building lab {lab.name}: {found.description or found.name}")
+    lab = Lab.create(parsed)
+    note(f"building lab {lab.name}: {parsed.description or parsed.name}")
     try:
-        lab.up(lambda text: note(f"{time.monotonic() - started:5.1f} s  {text}"))
+        lab.up(lambda text: note(f"{time.monotonic() - started_s:5.1f} s  {text}"))
         start_and_wait(lab, STRATEGIES[0])
-        note(f"{time.monotonic() - started:5.1f} s  the controller has all hosts; now traffic")
-        left_s = (seconds or DEFAULT_SECONDS) - (time.monotonic() - started) - 2
-        results = _compare(
-            lab, clients, optimum, max(SHORTEST_RUN_S, left_s / len(STRATEGIES)), as_json
-        )
+        note(f"{time.monotonic() - started_s:5.1f} s  the controller has all hosts; traffic starts")
+        left_s = (seconds or DEFAULT_SECONDS) - (time.monotonic() - started_s) - 2
+        results = _compare(lab, clients, optimum, max(MIN_RUN_S, left_s / len(STRATEGIES)), as_json)
         if as_json:
             print_json(
-                {"topology": found.name, "optimum_bps": optimum.total_bps, "strategies": results}
+                {"topology": parsed.name, "optimum_bps": optimum.total_bps, "strategies": results}
             )
         if seconds is None:
             _stay(lab, clients)
@@ -95,8 +91,9 @@ def demo(
 def _compare(
     lab: Lab, clients: list[str], optimum: Optimum, run_s: float, quiet: bool
 ) -> dict[str, dict[str, Any]]:
-    """Run every strategy under one load of TCP streams and measure what arrives at the NICs of
-    the clients' peer.
+    """Run every strategy under the same load of TCP streams; the row of each.
+
+    Each gets `run_s` seconds. Unless `quiet`, a table shows the rates while they run.
     """
     results: dict[str, dict[str, Any]] = {}
     if quiet:
@@ -112,7 +109,7 @@ def _compare(
             _run_strategy(lab, clients, strategy, run_s, optimum, results, show)
         live.update(_table(results, clients, optimum, ""), refresh=True)
     if not console().is_terminal:
-        console().print()  # there the last line of a live display has no end
+        console().print()  # the last line of a live display has no line end there
     return results
 
 
@@ -125,6 +122,11 @@ def _run_strategy(
     results: dict[str, dict[str, Any]],
     show: Callable[[], None],
 ) -> None:
+    """Put the row of one strategy into `results`, and call `show` after each change.
+
+    While the strategy runs, the row has the rates that arrive at the server's NICs; at the end, the
+    goodput that iperf3 measured.
+    """
     from ri2n_lab.traffic.iperf import MAX_LATE_S, IperfRun, NotTogether
 
     call(lab.controller_socket, "strategy", name=strategy)
@@ -144,11 +146,11 @@ def _run_strategy(
             )
             show()
             time.sleep(POLL_S)
-        # On a busy machine clients begin one after the other: what is measured is a time in which
-        # all of them send.
+        # On a busy machine clients begin one after the other. The window is so short that all of
+        # them send in it.
         measured = run.results(skip_s=settle_s, window_s=seconds - settle_s - MAX_LATE_S)
     except NotTogether as error:
-        note(f"{strategy}: {error}; shown is what arrived on the wire")
+        note(f"{strategy}: {error}; the table shows what arrived on the wire")
         return
     finally:
         run.stop()
@@ -157,6 +159,7 @@ def _run_strategy(
 
 
 def _row(goodput_bps: dict[str, float], optimum: Optimum) -> dict[str, Any]:
+    """A strategy's row: the rate of each client in bit/s, and shares of the optimum."""
     return {
         "clients": {client: round(rate) for client, rate in goodput_bps.items()},
         "total_of_optimum": round(sum(goodput_bps.values()) / optimum.total_bps, 4),
@@ -194,8 +197,8 @@ def _table(
         "(fair optimum)", *fair, rate_text(optimum.total_bps), "100%", "100%", style="dim"
     )
     hint = (
-        "while a strategy runs, figures are what arrives on the wire; then the goodput iperf3 "
-        "measured"
+        "while a strategy runs, the figures are what arrives on the wire; then they are the "
+        "goodput that iperf3 measured"
     )
     return Group(table, Text(hint, style="dim"))
 

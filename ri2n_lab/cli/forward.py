@@ -1,6 +1,6 @@
-"""Commands for a lab in a guest:
+"""Run commands for a lab in a guest: the same `ri2n` command runs inside the guest.
 
-the same `ri2n` command runs inside, and what it says and how it ends is passed on.
+Its output and its exit code are passed on.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ MODULE = "ri2n_sdn.cli.main"
 
 
 def forward(lab: str | None, *, time_it: bool = False) -> None:
-    """Run this very command in the guest of the lab that it is for, and exit as it does; return if
-    that is no guest.
+    """Run this same command in the guest of its lab, and exit as it does.
 
-    `lab` is its name; None means the only one this user has. BadInput when that does not say which.
+    Returns when the lab is not in a guest. `lab` is the lab's name; None means the only lab of this
+    user. With `time_it`, the time that the command took is printed. Raises BadInput when the user
+    has several labs and none is named, NotAvailable without root.
     """
     guest = find_guest(lab)
     if guest is None:
@@ -44,9 +45,9 @@ def forward(lab: str | None, *, time_it: bool = False) -> None:
 
 
 def find_guest(lab: str | None) -> GuestLab | None:
-    """The lab in a guest that `lab` means, see `forward`.
+    """The lab in a guest that `lab` names (see `forward`).
 
-    None when it means one on the host, or none at all.
+    None when that lab is on the host, or when there is none.
     """
     from ri2n_lab.guests.labs import find_guest_lab
 
@@ -57,7 +58,7 @@ def find_guest(lab: str | None) -> GuestLab | None:
         return None
     from ri2n_lab.cluster import Lab
 
-    names = [*(found.name for found in Lab.all_mine()), *(guest.name for guest in guests)]
+    names = [*(own.name for own in Lab.all_mine()), *(guest.name for guest in guests)]
     if len(names) > 1:
         raise BadInput(f"which lab? There are {', '.join(sorted(names))}: name one with --lab")
     return guests[0]
@@ -74,9 +75,9 @@ def guest_labs_of_mine() -> list[GuestLab]:
 def run_inside(
     connection: Connection, argv: list[str], kernel: str | None = None, **kwargs: Any
 ) -> Ended:
-    """Run `ri2n ARGV` in the guest; keywords are those of `relay`.
+    """Run `ri2n ARGV` in the guest; the keywords are those of `relay`.
 
-    With `kernel`, say at the end how long it took.
+    With `kernel`, the name of the guest's kernel, a note says at the end how long it took.
     """
     from ri2n_lab.guests.relay import relay, request
 

@@ -1,4 +1,4 @@
-"""`ri2n doctor --kernel uml|virtual`: can this machine run labs in guests? Rows as of a host."""
+"""`ri2n doctor --kernel uml|virtual`: examine whether this machine can run labs in guests."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ COMMAND = ("uname", "-r")
 
 
 def examine_guest(name: str, command: Sequence[str] = COMMAND) -> list[Finding]:
-    """Is the guests' kernel there, does it have room for this CPU's FPU state, and does it boot and
-    run `command`?
+    """Examine the guests' kernel, and return the findings.
 
-    BadInput for a kernel that is none.
+    Is it there, does it have room for this CPU's FPU state, and does it boot and run `command`?
+    Raises BadInput when `name` is no kernel of guests.
     """
     host = platform.node()
     try:
@@ -32,7 +32,7 @@ def examine_guest(name: str, command: Sequence[str] = COMMAND) -> list[Finding]:
     try:
         with Guest(kernel, command, limit_s=LIMIT_S) as guest:
             result = guest.wait()
-            said = f"{guest.stdout} {guest.stderr}".split()
+            words = f"{guest.stdout} {guest.stderr}".split()
     except NotAvailable as error:
         advice = "the text is the end of its console; RI2N_GUEST_KERNEL names another image"
         return [*findings, Finding(host, "guest boots", "bad", str(error), advice)]
@@ -40,16 +40,21 @@ def examine_guest(name: str, command: Sequence[str] = COMMAND) -> list[Finding]:
         return [
             *findings,
             Finding(
-                host, "guest boots", "bad", " ".join(said)[-300:], "look at ri2n_lab/guests/kernel/"
+                host,
+                "guest boots",
+                "bad",
+                " ".join(words)[-300:],
+                "look at ri2n_lab/guests/kernel/",
             ),
         ]
     return [
         *findings,
-        Finding(host, "guest boots", "ok", f"Linux {' '.join(said)}, after {result.real_s:.1f} s"),
+        Finding(host, "guest boots", "ok", f"Linux {' '.join(words)}, after {result.real_s:.1f} s"),
     ]
 
 
 def _fpu(host: str) -> Finding:
+    """Whether the guests' kernel has room for this CPU's FPU state."""
     try:
         size = host_fpu_bytes()
     except NotAvailable as error:

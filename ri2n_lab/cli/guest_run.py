@@ -1,7 +1,4 @@
-"""`ri2n lab run --kernel KERNEL -- COMMAND`:
-
-one command in a guest of its own, from its boot to its end.
-"""
+"""`ri2n lab run --kernel KERNEL -- COMMAND`: run one command in a guest of its own."""
 
 from __future__ import annotations
 
@@ -31,15 +28,17 @@ def run(
             help="A folder that the command may change; nothing else that it writes stays."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=1, help="Of all random numbers, in virtual time.")] = 1,
+    seed: Annotated[
+        int, typer.Option(min=1, help="Decides all random numbers in virtual time.")
+    ] = 1,
     minutes: Annotated[
         float, typer.Option(min=0.01, help="The guest is ended after so many minutes.")
     ] = 60.0,
     memory_mb: Annotated[int, typer.Option(min=256, help="Memory of the guest in MiB.")] = 3072,
 ) -> int:
-    """Run a command as root in a guest: this machine's files, another kernel.
+    """Run a command as root in a guest: with this machine's files, on another kernel.
 
-    Its output and exit code come back.
+    Its output and its exit code are those of this command.
     """
     from ri2n_lab.guests.guest import Guest
     from ri2n_lab.guests.kernels import find_kernel

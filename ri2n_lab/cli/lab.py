@@ -1,4 +1,4 @@
-"""`ri2n lab up|down|exec|ls|fault|restore`: a cluster on this machine, from a topology file."""
+"""`ri2n lab up|down|exec|ls|fault|restore|run`: clusters on this machine, from topology files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ app.command(context_settings={"ignore_unknown_options": True})(run)
 LabOption = Annotated[
     str | None, typer.Option("--lab", help="Name of the lab; needed when there are several.")
 ]
-HostOption = Annotated[str | None, typer.Option(help="Host that the fault is at.")]
+HostOption = Annotated[str | None, typer.Option(help="Host with the fault.")]
 NicOption = Annotated[str | None, typer.Option(help="NIC of that host.")]
 SwitchOption = Annotated[str | None, typer.Option(help="Switch, for switch_down and cable.")]
 PortOption = Annotated[int | None, typer.Option(help="Port of the switch, for cable.")]
@@ -49,7 +49,7 @@ def up(
     ] = None,
     strategy: Annotated[str, typer.Option(help=f"One of {', '.join(STRATEGIES)}.")] = "max_min",
     controller: Annotated[
-        bool, typer.Option(help="Start a controller and wait until all is settled.")
+        bool, typer.Option(help="Start a controller and wait until everything has settled.")
     ] = True,
     kernel: Annotated[
         str,
@@ -68,32 +68,32 @@ def up(
         bool, typer.Option("--helpers", help="Run ri2n-reorder on the hosts: striped packets.")
     ] = False,
     hours: Annotated[
-        float, typer.Option(help="With a guest: it is ended after so many hours.")
+        float, typer.Option(help="With a guest: the guest is ended after so many hours.")
     ] = 12.0,
     as_json: JsonOption = False,
 ) -> None:
     """Build a lab and leave it running; `ri2n lab down` removes it."""
     split_list(strategy, STRATEGIES, "--strategy")
-    found = find_topology(topology)
-    for warning in found.warnings():
+    parsed = find_topology(topology)
+    for warning in parsed.warnings():
         note(f"warning: {warning}")
     if kernel != "host":
-        _up_in_guest(found, name, strategy, controller, kernel, datapath, helpers, hours, as_json)
+        _up_in_guest(parsed, name, strategy, controller, kernel, datapath, helpers, hours, as_json)
     from ri2n_lab.bench.ready import start_and_wait
     from ri2n_lab.cluster import Lab
 
-    started = time.monotonic()
+    started_s = time.monotonic()
     if name is not None and find_guest(name) is not None:
         raise NotAvailable(f"lab {name!r} exists already: `ri2n lab down {name}` removes it")
-    lab = Lab.create(found, name, datapath=datapath, helpers=helpers)
-    lab.up(lambda text: note(f"{time.monotonic() - started:5.1f} s  {text}"))
+    lab = Lab.create(parsed, name, datapath=datapath, helpers=helpers)
+    lab.up(lambda text: note(f"{time.monotonic() - started_s:5.1f} s  {text}"))
     if controller:
         try:
             start_and_wait(lab, strategy)
         except BaseException:
             lab.down()
             raise
-        note(f"{time.monotonic() - started:5.1f} s  controller is ready")
+        note(f"{time.monotonic() - started_s:5.1f} s  controller is ready")
     if as_json:
         print_json(_described(lab))
         return
@@ -109,7 +109,7 @@ def down(
         str | None, typer.Argument(help="Name of the lab; not needed when there is only one.")
     ] = None,
     all_mine: Annotated[
-        bool, typer.Option("--all-mine", help="Every lab that you made, crashed ones too.")
+        bool, typer.Option("--all-mine", help="Every lab that you made, also those that crashed.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -147,19 +147,19 @@ def exec_(
     time_it: Annotated[
         bool,
         typer.Option(
-            "--time", help="Lab in a guest: say on stderr how long it took, by both clocks."
+            "--time", help="Lab in a guest: print on stderr how long it took, by both clocks."
         ),
     ] = False,
 ) -> None:
     """Run a command on a host of the lab: `ri2n lab exec B -- ping A`."""
     forward(lab, time_it=time_it)
-    there = choose_lab(lab)
-    argv = ["ip", "netns", "exec", there.namespace(host), *command]
+    chosen = choose_lab(lab)
+    argv = ["ip", "netns", "exec", chosen.namespace(host), *command]
     program = shutil.which(argv[0])
     if program is None:
         raise NotAvailable("ip is missing: apt install iproute2")
-    # The command takes this process's place: it gets the terminal, the signals and the exit code.
-    os.execve(program, argv, there.environment(host))
+    # The command replaces this process, so the terminal, signals and exit code are the command's.
+    os.execve(program, argv, chosen.environment(host))
 
 
 @app.command("ls")
@@ -175,36 +175,19 @@ def list_(as_json: JsonOption = False) -> None:
         print_json(rows)
         return
     table = Table()
-    for heading in (
-        "lab",
-        "topology",
-        "phase",
-        "owner",
-        "age",
-        "kernel",
-        "datapath",
-        "hosts",
-        "controller",
-        "faults",
-    ):
+    headings = ["lab", "topology", "phase", "owner", "age", "kernel", "datapath"]
+    headings += ["hosts", "controller", "faults"]
+    for heading in headings:
         table.add_column(heading)
     for row in rows:
         faults = "; ".join(
             " ".join(str(value) for value in fault.values() if value) for fault in row["faults"]
         )
         age = f"{(time.time() - row['created_s']) / 60:.0f} min"
-        table.add_row(
-            *(
-                row["name"],
-                row["topology"],
-                row["phase"],
-                row["owner"],
-                age,
-                row["kernel"],
-                row["datapath"],
-            ),
-            *(", ".join(row["hosts"]), "yes" if row["controller"] else "no", faults),
-        )
+        cells = [*(row[key] for key in ("name", "topology", "phase", "owner")), age]
+        cells += [row["kernel"], row["datapath"]]
+        cells += [", ".join(row["hosts"]), "yes" if row["controller"] else "no", faults]
+        table.add_row(*cells)
     console().print(table if rows else "no labs; `ri2n lab up fig4/d` makes one")
 
 
@@ -220,18 +203,15 @@ def fault(
     nic: NicOption = None,
     switch: SwitchOption = None,
     port: PortOption = None,
-    loss: Annotated[float | None, typer.Option(help="Per cent of frames that are lost.")] = None,
+    loss: Annotated[float | None, typer.Option(help="Percentage of frames that are lost.")] = None,
     lab: LabOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Break something:
-
-    a NIC, a cable that drops silently, a whole switch, a control link, or lose some frames.
-    """
+    """Break a NIC, a cable, a switch or a control link, or let a NIC lose some frames."""
     forward(lab)
-    there = choose_lab(lab)
-    there.fault(kind, host=host, nic=nic, switch=switch, port=port, loss=loss)
-    _show_faults(there, as_json)
+    chosen = choose_lab(lab)
+    chosen.fault(kind, host=host, nic=nic, switch=switch, port=port, loss=loss)
+    _show_faults(chosen, as_json)
 
 
 @app.command()
@@ -246,22 +226,23 @@ def restore(
     lab: LabOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """End one fault, or all."""
+    """End one fault, or all faults."""
     forward(lab)
-    there = choose_lab(lab)
+    chosen = choose_lab(lab)
     if kind is None:
         if host or nic or switch or port:
             raise BadInput("KIND is missing: say which fault to end, or give nothing to end all")
-        there.restore_all()
+        chosen.restore_all()
     else:
-        there.restore(kind, host=host, nic=nic, switch=switch, port=port)
-    _show_faults(there, as_json)
+        chosen.restore(kind, host=host, nic=nic, switch=switch, port=port)
+    _show_faults(chosen, as_json)
 
 
 def choose_lab(name: str | None) -> Lab:
-    """The lab of that name, or the only one this user has.
+    """The lab of that name, or the only lab of this user.
 
-    Raises NotAvailable or BadInput, also without root.
+    Raises NotAvailable when there is none and without root, BadInput when the user has several and
+    none is named.
     """
     from ri2n_lab.cluster.manage import find
 
@@ -272,6 +253,7 @@ def choose_lab(name: str | None) -> Lab:
 
 
 def _described(lab: Lab) -> dict[str, Any]:
+    """What `--json` shows of a lab on the host."""
     return {
         "name": lab.name,
         "topology": lab.topology.name,
@@ -289,9 +271,9 @@ def _described(lab: Lab) -> dict[str, Any]:
 
 
 def _described_guest(guest: GuestLab) -> dict[str, Any]:
-    """The same, from the record:
+    """What `--json` shows of a lab in a guest, from its record.
 
-    asking inside would move a clock that only the user's commands may move.
+    A question to the guest would move its virtual clock, which only the user's commands may move.
     """
     from ri2n_sdn.fabric.topology import Topology
 
@@ -325,7 +307,7 @@ def _up_in_guest(
     hours: float,
     as_json: bool,
 ) -> NoReturn:
-    """`up` with another kernel: a guest that stays, and in it the same command."""
+    """`up` with another kernel: start a guest that stays, and run the same command in it."""
     if not 0 < hours < 1e6:
         raise BadInput(f"--hours {hours:g}: must be more than 0")
     if os.geteuid() != 0:
@@ -344,22 +326,12 @@ def _up_in_guest(
         try:
             guest_labs.await_ready(connection)
             note(f"{time.monotonic() - started_s:5.1f} s  the guest is up")
-            argv = [
-                "lab",
-                "up",
-                str(SHARE / "topology.json"),
-                "--name",
-                name,
-                "--strategy",
-                strategy,
-            ]
-            # Both kernels have Open vSwitch; where it is built in, it is no module that one could
-            # look for.
+            argv = ["lab", "up", str(SHARE / "topology.json"), "--name", name]
+            argv += ["--strategy", strategy]
+            # The guests' kernel has Open vSwitch built in, so there is no module to look for.
             argv += ["--datapath", "system" if datapath == "auto" else datapath]
-            argv += [
-                "--controller" if controller else "--no-controller",
-                *(["--json"] if as_json else []),
-            ]
+            argv += ["--controller" if controller else "--no-controller"]
+            argv += ["--json"] if as_json else []
             argv += ["--helpers"] if helpers else []
             output: list[bytes] = []
             keep = output.append if as_json else None
@@ -372,14 +344,8 @@ def _up_in_guest(
         if code != 0:
             guest_labs.give_up(connection)
         elif as_json:
-            print_json(
-                {
-                    **json.loads(b"".join(output)),
-                    "kernel": kernel,
-                    "socket": None,
-                    "limit_s": hours * 3600,
-                }
-            )
+            described = json.loads(b"".join(output))
+            print_json({**described, "kernel": kernel, "socket": None, "limit_s": hours * 3600})
         raise typer.Exit(code)
 
 

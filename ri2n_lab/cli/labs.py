@@ -1,6 +1,6 @@
-"""What the product's commands ask about labs (`ri2n_sdn.cli.labs.Labs`):
+"""Answers about labs for the product's commands (`ri2n_sdn.cli.labs.Labs`).
 
-controllers' sockets, and doctor's answers.
+They ask for controllers' sockets, for hosts, and for what `ri2n doctor` shows.
 """
 
 from __future__ import annotations
@@ -20,37 +20,38 @@ __all__ = ["examine_guest", "examine_lab", "hosts_of", "lab_socket", "only_socke
 
 
 def lab_socket(lab: str) -> Path:
-    """The controller's socket of the lab of that name; NotAvailable when there is none.
+    """The socket of the controller of the lab of that name; NotAvailable when there is no such lab.
 
-    For a lab in a guest, this very command runs there, and the process exits as it does.
+    For a lab in a guest, this same command runs there, and the process exits as it does.
     """
     forward(lab)
     return Lab.load(lab).controller_socket
 
 
 def only_socket() -> Path | None:
-    """That of the only lab here that has a controller; None when there is no such lab, NotAvailable
-    for several.
+    """The socket of the only lab on this machine that has a controller; None when there is none.
 
-    For one in a guest as `lab_socket`.
+    Raises NotAvailable when there are several. For a lab in a guest, it does as `lab_socket`.
     """
-    here = _sockets()
+    sockets = _sockets()
     guests = [guest for guest in guest_labs_of_mine() if guest.alive]
-    if len(here) + len(guests) > 1:
-        names = ", ".join([*(path.parent.name for path in here), *(guest.name for guest in guests)])
+    if len(sockets) + len(guests) > 1:
+        names = ", ".join(
+            [*(path.parent.name for path in sockets), *(guest.name for guest in guests)]
+        )
         raise NotAvailable(f"several labs run a controller; choose one with --lab: {names}")
     if guests:
         forward(guests[0].name)
-    if not here:
+    if not sockets:
         return None
-    note(f"ri2n: using the controller of lab {here[0].parent.name}")
-    return here[0]
+    note(f"ri2n: using the controller of lab {sockets[0].parent.name}")
+    return sockets[0]
 
 
 def hosts_of(socket: Path) -> tuple[dict[str, str], str | None] | None:
-    """Addresses and datapath of the hosts of the lab whose controller has this socket; None:
+    """The addresses and the datapath of the hosts of the lab whose controller has this socket.
 
-    it is no lab's.
+    None when the socket belongs to no lab.
     """
     if not (socket.parent / "state.json").is_file():
         return None
@@ -59,28 +60,28 @@ def hosts_of(socket: Path) -> tuple[dict[str, str], str | None] | None:
 
 
 def examine_lab(lab: str, host: str | None) -> list[Finding]:
-    """What host-doctor says on the hosts of a lab, or on one of them.
+    """What host-doctor finds on the hosts of a lab, or on one of them.
 
-    BadInput for a host that there is not.
+    Raises BadInput when the lab has no managed host of that name.
     """
     forward(lab)
-    there = Lab.load(lab)
-    names = there.topology.managed_hosts()
+    loaded = Lab.load(lab)
+    names = loaded.topology.managed_hosts()
     if host is not None and host not in names:
         raise BadInput(
             f"--host {host}: lab {lab} has no managed host of that name: {', '.join(names)}"
         )
     findings = []
     for name in [host] if host else names:
-        done = there.host_script(name, "host-doctor", "--json", check=False)
+        done = loaded.host_script(name, "host-doctor", "--json", check=False)
         findings += findings_in(name, done.stdout, done.stderr)
     return findings
 
 
 def examine_guest(kernel: str) -> list[Finding]:
-    """Whether labs in guests with that kernel run on this machine.
+    """Whether this machine can run labs in guests with that kernel.
 
-    BadInput for a kernel that there is not.
+    Raises BadInput when there is no such kernel.
     """
     from ri2n_lab.cli import guest_doctor
 
