@@ -1,4 +1,1 @@
-"""What `./dev test` runs:
-
-the tiers, one after the other, in guests where they need another kernel, and their tally.
-"""
+"""`./dev test`: run the tiers, in guests where they need another kernel, and count the results."""

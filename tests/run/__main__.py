@@ -1,8 +1,8 @@
-"""`python -m tests.run`, which is `./dev test`: all tiers in turn, and at the end a table of what
-came of each.
+"""`python -m tests.run`, which is `./dev test`: run all tiers, and print a table of their results.
 
-Guests in virtual time do not mind how much CPU they get. So where other tiers run as well, they
-begin with the first one and have what it leaves, which is much where labs in real time wait.
+The tiers run one after the other. But guests in virtual time have the same results however little
+CPU they get. So the tier `kernel` runs beside the other tiers from the beginning, with the CPU that
+these leave, which is much where labs in real time wait.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from tests.run.guests import Pace, Say, by_length, can_boot, run_files
 from tests.run.tally import NOTHING_SELECTED, Outcome, read_cargo, read_junit, summary
 from tests.run.tiers import ROOT, TIERS, Tier, marks, of_a_tier, select, why_not
 
-ADDS = """--all adds: what is marked `long` (soaks, random cases by the thousands, every peer, whole
-campaigns), the labs' `virtual` tests on this machine's netdev datapath in real time, and the
+ADDS = """--all adds the tests that are marked `long` (soaks, thousands of random cases, every peer,
+whole campaigns), the labs' `virtual` tests on this machine's netdev datapath in real time, and the
 helper's long soaks. This takes hours on two CPUs."""
 
 
 def main() -> int:
-    """Run what the arguments say; 0 if nothing failed."""
+    """Run what the arguments say; returns 0 if nothing failed, else 1."""
     parser = _parser()
     options, rest = parser.parse_known_args()
     paths = [word for word in rest if word.startswith("tests/")]
@@ -43,7 +43,7 @@ def main() -> int:
             parser.error(f"{path}: no tier has such a test")
     with tempfile.TemporaryDirectory(prefix="ri2n-test.") as folder:
         run = _Run(options, paths, [word for word in rest if word not in paths], Path(folder))
-        # Terminated, it still ends its guests and removes what it made.
+        # On SIGTERM it leaves by an exception, so it still ends its guests and removes its files.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         began_s = time.monotonic()
         outcomes = run.tiers()
@@ -58,14 +58,16 @@ def _parser() -> argparse.ArgumentParser:
     tiers = "; ".join(f"{tier.name}: {tier.does}" for tier in TIERS)
     parser = argparse.ArgumentParser(
         prog="./dev test",
-        description=f"Run the tests, then tell what came of each tier ({tiers}). Other arguments "
-        "are pytest's.",
+        description=f"Run the tests, then print the results of each tier ({tiers}). Other "
+        "arguments go to pytest.",
         epilog=ADDS,
         allow_abbrev=False,
     )
-    parser.add_argument("--tier", choices=[tier.name for tier in TIERS], help="this one only")
-    parser.add_argument("--all", action="store_true", help="what takes hours, too; see below")
-    parser.add_argument("--junit", type=Path, metavar="FOLDER", help="keep the JUnit files there")
+    parser.add_argument("--tier", choices=[tier.name for tier in TIERS], help="run this tier only")
+    parser.add_argument("--all", action="store_true", help="run also what takes hours; see below")
+    parser.add_argument(
+        "--junit", type=Path, metavar="FOLDER", help="keep the JUnit files in this folder"
+    )
     parser.add_argument(
         "--workers", type=int, metavar="N", help="tests at once; default: one or two per CPU"
     )
@@ -74,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=1,
         metavar="N",
-        help="of the guests' random numbers: another one is another sample",
+        help="decides the guests' random numbers: another seed is another sample",
     )
     return parser
 
@@ -98,15 +100,12 @@ class _Run:
     scratch: Path
     builder: subprocess.Popen[bytes] | None = None
     unbuilt: str = ""
-    """Why the guests' kernel could not be built:
-
-    a failure of the tiers in guests, no reason to skip them.
-    """
+    """Why the guests' kernel could not be built; then tiers in guests fail, and are not skipped."""
     env: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     pace: Pace = Pace.FULL
-    """Of the tier that runs beside others."""
+    """The pace of the tier that runs beside others."""
     said: list[str] = field(default_factory=list)
-    """What that tier has to say while another one writes."""
+    """What that tier has to print, while another one prints."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -118,19 +117,21 @@ class _Run:
             self.mark = ""
         cache = ROOT / ".pytest_cache"
         if not os.access(ROOT, os.W_OK) or (cache.exists() and not os.access(cache, os.W_OK)):
-            # Left by root, tests run by somebody else.
+            # Root left the folder, and another user runs the tests.
             self.pytest_args += ["-p", "no:cacheprovider"]
             self.env |= {
                 "HYPOTHESIS_STORAGE_DIRECTORY": str(self.scratch / "hypothesis"),
                 "PYTHONDONTWRITEBYTECODE": "1",
             }
         if self.options.all:
-            self.env.setdefault(
-                "RI2N_ORDER_EXAMPLES", "300"
-            )  # of each change, a packet at each prefix
+            # So many examples of each change, with a packet at each prefix.
+            self.env.setdefault("RI2N_ORDER_EXAMPLES", "300")
 
     def tiers(self) -> list[Outcome]:
-        """Run them; the guests' kernel is built meanwhile, if it is missing."""
+        """Run the chosen tiers, and return their outcomes in the order of TIERS.
+
+        If the guests' kernel is missing, it is built meanwhile.
+        """
         wanted = [tier for tier in TIERS if self.options.tier in (None, tier.name)]
         chosen = [
             (tier, select(tier, self.paths, asked=self.options.tier is not None)) for tier in wanted
@@ -179,8 +180,9 @@ class _Run:
         )
 
     def _say_later(self, text: str) -> None:
-        """Of the tier that runs beside others: nobody shall read two of them line by line in
-        turn.
+        """Print for the tier that runs beside others.
+
+        As long as another tier prints, the text is kept: else lines of two tiers would alternate.
         """
         with self.lock:
             self.said.append(text)
@@ -188,6 +190,7 @@ class _Run:
             self._say_now()
 
     def _say_now(self) -> None:
+        """Print what `_say_later` has kept."""
         with self.lock:
             for text in self.said:
                 _say(text)
@@ -237,19 +240,12 @@ class _Run:
         return [*(["-m", mark] if mark else []), *self.pytest_args]
 
     def _collect(self, tier: Tier, paths: Sequence[str]) -> tuple[str, int]:
-        """What pytest would run, a test a line, and how many of its files could not be read:
+        """What pytest would run, one test per line, and whether some files could not be read.
 
-        0, or 1 for any number.
+        The latter is 0, or 1 for any number of such files.
         """
-        argv = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "--collect-only",
-            "-q",
-            *self._arguments(tier),
-            *paths,
-        ]
+        argv = [sys.executable, "-m", "pytest", "--collect-only", "-q"]
+        argv += [*self._arguments(tier), *paths]
         done = subprocess.run(
             argv, cwd=ROOT, env=self.env, capture_output=True, text=True, check=False
         )
@@ -263,18 +259,8 @@ class _Run:
 
     def _pytest(self, tier: Tier, paths: Sequence[str]) -> Outcome:
         xml = self.scratch / f"{tier.name}.xml"
-        argv = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-n",
-            str(self._workers(tier)),
-            "--dist",
-            "loadfile",
-        ]
-        if tier.name == "unit":
-            argv[-1] = "worksteal"
+        argv = [sys.executable, "-m", "pytest", "-q", "-n", str(self._workers(tier))]
+        argv += ["--dist", "worksteal" if tier.name == "unit" else "loadfile"]
         argv += [f"--junitxml={xml}", *self._arguments(tier), *paths]
         code = subprocess.run(
             argv, cwd=ROOT, env=self.env, stdin=subprocess.DEVNULL, check=False
@@ -299,28 +285,20 @@ class _Run:
             self.options.seed,
             lambda: self.pace,
         )
-        # The JUnit files of guests have virtual seconds, which cost nobody anything.
+        # The JUnit files of guests have virtual seconds, which say nothing about this machine's
+        # time.
         return replace(
             read_junit(tier.name, written, 0.0, broken=broken + unread), cases=tuple(cases)
         )
 
     def _cargo(self) -> Outcome:
         target = ROOT / "reorder" / "target"
-        if not os.access(target if target.exists() else target.parent, os.W_OK):  # left by root
+        # Root may have left a folder that this user cannot write.
+        if not os.access(target if target.exists() else target.parent, os.W_OK):
             target = self.scratch / "target"
-        argv = [
-            "cargo",
-            "test",
-            "--locked",
-            "--no-fail-fast",
-            "--manifest-path",
-            "reorder/Cargo.toml",
-        ]
-        argv += [
-            "--target-dir",
-            str(target),
-            *(["--", "--include-ignored"] if self.options.all else []),
-        ]
+        argv = ["cargo", "test", "--locked", "--no-fail-fast"]
+        argv += ["--manifest-path", "reorder/Cargo.toml", "--target-dir", str(target)]
+        argv += ["--", "--include-ignored"] if self.options.all else []
         with subprocess.Popen(
             argv,
             cwd=ROOT,
@@ -329,21 +307,22 @@ class _Run:
             stderr=subprocess.STDOUT,
             text=True,
         ) as cargo:
-            said: list[str] = []
-            reader = threading.Thread(target=_pass_on, args=(cargo, said))
+            lines: list[str] = []
+            reader = threading.Thread(target=_pass_on, args=(cargo, lines))
             reader.start()
             try:
                 code = cargo.wait()
             finally:
-                cargo.terminate()  # else the end of this block would wait for all of it
+                cargo.terminate()  # else the end of this block would wait for cargo
             reader.join()
-        return read_cargo("".join(said), 0.0, code)
+        return read_cargo("".join(lines), 0.0, code)
 
 
-def _pass_on(process: subprocess.Popen[str], said: list[str]) -> None:
+def _pass_on(process: subprocess.Popen[str], lines: list[str]) -> None:
+    """Print what a process prints, and keep its lines."""
     assert process.stdout is not None
     for line in process.stdout:
-        said.append(line)
+        lines.append(line)
         sys.stdout.write(line)
         sys.stdout.flush()
 

@@ -1,8 +1,8 @@
-"""Test files in guests with virtual time: a fresh guest per file, as many at once as there are
-CPUs.
+"""Run test files in guests with virtual time: a new guest per file, one guest at a time per CPU.
 
-A guest of its own makes each file's run repeatable to the bit, whichever files run beside it and in
-which order, and in whatever folder this checkout lies: with its seed, a failure is everybody's.
+Since each file has a guest of its own, its run can be repeated to the bit. It does not depend on
+the files that run beside it, on their order, or on the folder of this checkout. So with the same
+seed everybody gets the same failure.
 """
 
 from __future__ import annotations
@@ -26,10 +26,15 @@ from tests.run.tiers import ROOT
 __all__ = ["Pace", "by_length", "can_boot", "run_files"]
 
 POLL_S = 0.2
-SILENCE_S = 900.0  # a program that spins stops the guest's clock, and with it every time-out inside
+SILENCE_S = 900.0
+"""Seconds without a sign of life after which a guest is ended.
+
+A program that spins stops the guest's clock, and with it every time-out in the guest.
+"""
+
 TICK_S = 30
 PROJECT = "/run/ri2n-project"
-"""Where a guest sees this checkout."""
+"""The folder at which a guest sees this checkout."""
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -47,28 +52,33 @@ for name in "${{!RI2N_@}}"; do known+=("$name=${{!name}}"); done
 while sleep {TICK_S}; do echo >>{SHARE}/clock; done &
 exec env -i "${{known[@]}}" PYTHONPATH={PROJECT} PYTHONPYCACHEPREFIX=/run/tmp/pyc "$@"
 """
-"""Runs a command in a guest as it would run in a checkout anywhere, for any user.
+"""The script that runs a command in a guest exactly as in any other checkout, for any user.
 
-One byte more that a program reads moves what it keeps in memory, then the order of a set, and in
-the end a packet. So this checkout is seen in one folder, which is named in its installation, too
-(what a guest changes in a file is gone with the guest); what Python compiled here before is not
-used; temporary files lie in an empty folder, and the environment is written here, but for our own
-variables. The folder's own name is in no argument and no variable of any process in the guest,
-whose length would do the same. A line is added to a file at every TICK_S of the guest's clock: a
-sign of life.
+If a program reads one byte more, the places of its data in memory change, then the order of a set,
+and in the end a packet. So:
+
+* The guest sees this checkout always in the same folder, PROJECT, and the script writes that name
+  into the checkout's installation, too. (A file that a guest changes is changed in that guest
+  only.)
+* Files that Python compiled here before are not used, and temporary files are in an empty folder.
+* The script makes the environment, except for our own variables.
+* The name of the checkout's own folder is in no argument and no variable of any process in the
+  guest, since its length would have the same effect.
+
+The script adds a line to a file every TICK_S seconds of the guest's clock, as a sign of life.
 """
 
-LIMIT_S = 24 * 3600.0  # ten tests of ten minutes and 4,000 packets/s take hours
+LIMIT_S = 24 * 3600.0  # ten tests of ten minutes with 4,000 packets/s take hours
 BOOT_LIMIT_S = 300.0
-LAST = 19  # of all that want a CPU
+LAST = 19  # the niceness of a process that gets only the CPU that others leave
 
 Say = Callable[[str], None]
 
 
 class Pace(Enum):
-    """How guests run:
+    """How guests run: with the CPU that others leave, as other processes, or not any more.
 
-    with what CPU others leave (their clocks do not mind), as everybody, or no more.
+    The clocks in the guests do not depend on it.
     """
 
     GENTLE = "gentle"
@@ -79,8 +89,9 @@ class Pace(Enum):
 class _Run:
     """One file in its guest.
 
-    A test of ten minutes says nothing for longer than SILENCE_S: that the guest's clock goes on is
-    a sign of life, too. What waits for ever with a clock that goes on is for the time-outs inside.
+    A test of ten minutes may print nothing for longer than SILENCE_S, so it is a sign of life, too,
+    that the guest's clock moves. If a test waits for ever while the clock moves, a time-out in the
+    guest ends it.
     """
 
     def __init__(self, kernel: Kernel, path: str, argv: Sequence[str], cpu: int, seed: int) -> None:
@@ -108,7 +119,10 @@ class _Run:
         self._pace = Pace.FULL
 
     def keep(self, pace: Pace) -> None:
-        """Leave CPU to others, or no more. Who has only what others leave is late, and not dead."""
+        """Set the guest's pace.
+
+        A guest that gets only the CPU that others leave may be late, so its silence is not counted.
+        """
         if pace is Pace.GENTLE:
             self._heard_s = time.monotonic()
         if pace is not self._pace and self.guest.renice(
@@ -117,9 +131,9 @@ class _Run:
             self._pace = pace
 
     def ended(self) -> tuple[int, str] | None:
-        """Pytest's exit code and all it said, or None while it runs.
+        """Pytest's exit code and everything that it printed, or None while it runs.
 
-        A guest that died or hangs has the code -1.
+        The code of a guest that has died or hangs is -1.
         """
         try:
             result = self.guest.poll()
@@ -139,7 +153,7 @@ class _Run:
         )
 
     def close(self, scratch: Path) -> Path | None:
-        """End the guest; where its JUnit file was put, if it wrote one."""
+        """End the guest; the place of its JUnit file in `scratch`, or None if it wrote none."""
         made, kept = (
             self.guest.share / "junit.xml",
             scratch / (re.sub(r"\W", "_", self.path) + ".xml"),
@@ -151,7 +165,7 @@ class _Run:
 
 
 def can_boot(kernel: Kernel) -> str:
-    """Why no guest boots on this machine, with its last words; empty when one does."""
+    """Why no guest boots on this machine, with the end of its console; empty when one boots."""
     try:
         with Guest(kernel, ["true"], limit_s=BOOT_LIMIT_S) as guest:
             return "" if guest.wait().returncode == 0 else guest.stderr
@@ -160,9 +174,9 @@ def can_boot(kernel: Kernel) -> str:
 
 
 def by_length(collected: str) -> list[str]:
-    """The files of `pytest --collect-only -q`, those with the most tests first:
+    """The files in the output of `pytest --collect-only -q`, those with the most tests first.
 
-    a rough guess at what takes longest.
+    The number of tests is a rough guess at how long a file takes.
     """
     counts = Counter(line.partition("::")[0] for line in collected.splitlines() if "::" in line)
     return [path for path, _ in counts.most_common()]
@@ -177,10 +191,11 @@ def run_files(
     seed: int = 1,
     pace: Callable[[], Pace] = lambda: Pace.FULL,
 ) -> tuple[list[Path], int, list[Case]]:
-    """Run pytest with `argv` on each file; what a run prints is printed at its end.
+    """Run pytest with `argv` on each file, in guests; print what a run printed at its end.
 
-    `pace` is asked again and again. Returns the JUnit files, which lie in `scratch`, how many runs
-    broke beside what those tell, and each file's seconds on this machine's clock.
+    `pace` is called again and again for the current pace. Returns the JUnit files, which are in
+    `scratch`, the number of runs that broke in a way that no JUnit file shows, and each file's
+    seconds by this machine's clock.
     """
     cpus = range(len(os.sched_getaffinity(0)))
     waiting, running = list(files), list[_Run]()
@@ -205,7 +220,7 @@ def run_files(
                 say(f"guest for {run.path}: {cases[-1].seconds:.0f} s, says:\n{text.rstrip()}")
                 if xml is not None:
                     written.append(xml)
-                # A guest that selects nothing breaks, too: the host has collected tests of this
+                # A guest that selects nothing is broken, too: the host has collected tests of this
                 # file.
                 broken += code not in (0, 1) or xml is None
     finally:

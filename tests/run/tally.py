@@ -1,6 +1,6 @@
-"""What came out of a run:
+"""The results of a run, read from JUnit files and from what cargo prints.
 
-read from JUnit files and cargo's words, told as one line per tier and the slowest tests.
+They are shown as one line per tier, and the slowest tests.
 """
 
 from __future__ import annotations
@@ -14,16 +14,13 @@ from pathlib import Path
 __all__ = ["NOTHING_SELECTED", "Case", "Outcome", "read_cargo", "read_junit", "summary"]
 
 NOTHING_SELECTED = 5  # pytest's exit code
-SLOWEST = 10
-WIDEST = 400  # characters of a reason, from its first line
+SLOWEST = 10  # how many tests the summary names
+MAX_REASON_CHARS = 400  # of the first line of a reason
 
 
 @dataclass(frozen=True)
 class Case:
-    """A test that has run, and how long it took on the machine's clock (in a guest:
-
-    on the guest's).
-    """
+    """A test that has run, and its seconds by the machine's clock, in a guest by the guest's."""
 
     name: str
     seconds: float
@@ -31,9 +28,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out of a tier.
+    """The results of a tier.
 
-    `why_skipped` says why none of it could run here, `failures` which failed and why.
+    `why_skipped` says why none of its tests could run here; `failures` says which tests failed and
+    why.
     """
 
     tier: str
@@ -49,8 +47,9 @@ class Outcome:
 def read_junit(tier: str, paths: Iterable[Path], seconds: float, broken: int = 0) -> Outcome:
     """The outcome of pytest runs from their JUnit files.
 
-    A file that is not there or cannot be read is a run that broke: one failure. `broken` are
-    failures of which no file tells, like a pytest that ended badly with none of its tests failed.
+    A file that is missing or cannot be read means that a run broke, and counts as one failure.
+    `broken` is the number of failures that no file shows, such as a pytest that ended with an error
+    though none of its tests failed.
     """
     passed, failed, skipped = 0, broken, 0
     cases: list[Case] = []
@@ -76,34 +75,32 @@ def read_junit(tier: str, paths: Iterable[Path], seconds: float, broken: int = 0
 
 
 def read_cargo(text: str, seconds: float, code: int) -> Outcome:
-    """The outcome of `cargo test` from what it printed and its exit code.
+    """The outcome of `cargo test`, from what it printed and its exit code.
 
-    Cargo counts a test that says SKIPPED, since it is not root, as passed; here it is skipped, as
-    ignored ones are.
+    A test that needs root and prints SKIPPED is passed for cargo; here it counts as skipped, as
+    ignored tests do.
     """
     passed = failed = skipped = 0
-    for found in re.finditer(
+    for result in re.finditer(
         r"^test result: .*? (\d+) passed; (\d+) failed; (\d+) ignored", text, re.MULTILINE
     ):
-        passed, failed, skipped = (
-            passed + int(found[1]),
-            failed + int(found[2]),
-            skipped + int(found[3]),
-        )
+        passed += int(result[1])
+        failed += int(result[2])
+        skipped += int(result[3])
     failures = tuple(
         f"{name}: see above" for name in re.findall(r"^test (\S+) .*\bFAILED$", text, re.MULTILINE)
     )
-    unable = len(re.findall(r"^SKIPPED ", text, re.MULTILINE))
+    without_root = len(re.findall(r"^SKIPPED ", text, re.MULTILINE))
     if code and not failed:
         failed, failures = 1, ("cargo: it does not build",)
-    return Outcome("rust", passed - unable, failed, skipped + unable, seconds, failures=failures)
+    skipped += without_root
+    return Outcome("rust", passed - without_root, failed, skipped, seconds, failures=failures)
 
 
 def summary(outcomes: Sequence[Outcome], seconds: float) -> str:
-    """The end of a run: what failed, the slowest tests, a line per tier, and, last, the one line
-    that says it all.
+    """The text at the end of a run: failures, slowest tests, a line per tier, and the totals.
 
-    It took `seconds`; tiers that ran side by side have more in sum.
+    The run took `seconds`; the tiers' seconds together are more where tiers ran side by side.
     """
     lines = [f"FAILED {o.tier}: {text}" for o in outcomes for text in o.failures]
     slowest = sorted(
@@ -129,13 +126,13 @@ def _why(outcome: Outcome) -> str:
 
 
 def _failures(element: tree.Element) -> list[str]:
-    """Why a test failed, the first line of each reason."""
-    found = [part for kind in ("failure", "error") for part in element.findall(kind)]
+    """The test's name with the first line of each reason for which it failed."""
+    parts = [part for kind in ("failure", "error") for part in element.findall(kind)]
     reasons = [
         ((part.get("message") or part.text or "").strip().splitlines() or ["?"])[0]
-        for part in found
+        for part in parts
     ]
-    return [f"{_case(element).name}: {reason[:WIDEST]}" for reason in reasons]
+    return [f"{_case(element).name}: {reason[:MAX_REASON_CHARS]}" for reason in reasons]
 
 
 def _case(element: tree.Element) -> Case:

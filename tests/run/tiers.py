@@ -1,7 +1,4 @@
-"""The tiers:
-
-which tests each runs, by folder and marker, and why it cannot run on this machine, if it cannot.
-"""
+"""The tiers: which tests each runs, by folder and marker, and what it needs of this machine."""
 
 from __future__ import annotations
 
@@ -17,15 +14,15 @@ from ri2n_sdn.errors import NotAvailable
 __all__ = ["CARGO_MINOR", "ROOT", "TIERS", "Tier", "marks", "of_a_tier", "select", "why_not"]
 
 ROOT = Path(__file__).resolve().parents[2]
-CARGO_MINOR = 85  # of 1.x, as in reorder/Cargo.toml
+CARGO_MINOR = 85  # cargo must be 1.85 or newer, as in reorder/Cargo.toml
 
 
 @dataclass(frozen=True)
 class Tier:
-    """A set of tests by what they need.
+    """A set of tests that need the same things.
 
-    `mark` and `mark_all` are pytest's -m, of the default run and with --all; `does` is for
-    `--help`. Tests that mostly wait, as labs in real time do, have several workers `per_cpu`.
+    `mark` and `mark_all` are for pytest's -m, in a default run and with --all. `does` is for
+    `--help`. Tests that mostly wait, such as labs in real time, have several workers `per_cpu`.
     """
 
     name: str
@@ -65,16 +62,16 @@ TIERS = (
 
 
 def marks(tier: Tier, everything: bool, wanted: str = "") -> str:
-    """The expression for pytest's -m: the tier's own and, if there is one, the user's."""
+    """The expression for pytest's -m: the tier's and, if there is one, `wanted`, the user's."""
     own = tier.mark_all if everything else tier.mark
     return " and ".join(f"({part})" for part in (own, wanted) if part)
 
 
 def select(tier: Tier, paths: Sequence[str], *, asked: bool) -> list[str]:
-    """What of `paths` (the whole folder, if there are none) the tier runs; `asked`: the user named
-    this tier.
+    """Those of `paths` that the tier runs; without `paths`, its whole folder.
 
-    Tests of tests/lab belong to two tiers: with paths, guests run them only when asked for.
+    `asked` says that the user named this tier. Tests of tests/lab belong to two tiers. With paths,
+    the tier `kernel` runs them only when the user named it.
     """
     if not paths:
         return [tier.folder]
@@ -88,7 +85,7 @@ def select(tier: Tier, paths: Sequence[str], *, asked: bool) -> list[str]:
 
 
 def of_a_tier(path: str) -> bool:
-    """Whether there is such a file or folder, `::test` or not, in a tier's folder."""
+    """Whether the file or folder exists in a tier's folder; `path` may end with `::test`."""
     file = path.partition("::")[0]
     return (ROOT / file).exists() and any(select(tier, [file], asked=True) for tier in TIERS)
 
@@ -120,10 +117,10 @@ def why_not(tier: Tier) -> str:
 
 def _cargo_is_new_enough() -> bool:
     try:
-        said = subprocess.run(
+        words = subprocess.run(
             ["cargo", "--version"], capture_output=True, text=True, check=True
         ).stdout.split()
-        major, minor = (int(part) for part in said[1].split(".")[:2])
+        major, minor = (int(part) for part in words[1].split(".")[:2])
     except (OSError, subprocess.CalledProcessError, ValueError, IndexError):
         return False
     return (major, minor) >= (1, CARGO_MINOR)
