@@ -1,4 +1,4 @@
-"""Labs for tests: made on demand, each under a name of its own, and removed whatever happens."""
+"""Labs for tests: made on demand, each under a name of its own, and always removed."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ from ri2n_sdn.fabric.topology import Topology, load_topology
 
 TOPOLOGIES = Path(__file__).resolve().parents[2] / "topologies"
 EXACT = os.environ.get(GUEST) == "virtual"
-"""Whether time is virtual:
+"""Whether time is virtual.
 
-losses, gaps and times are the same on any machine, and only then asserted.
+Only then losses, gaps and times are the same on every machine, and only then tests assert them.
 """
 PATIENCE_S = 180.0
-"""In real time, what must happen has this long: a net against hanging, no measure of anything."""
+"""The seconds that an event may take in real time.
+
+It is a limit against hanging, which measures nothing.
+"""
 
 LabOf = Callable[[str | Topology], Lab]
 
@@ -41,14 +44,14 @@ def controlled(topology: str) -> Iterator[Lab]:
 
 
 def kill_controller(lab: Lab) -> None:
-    """Kill the controller, whoever started it."""
+    """Kill the controller, whichever process started it."""
     pid = call(lab.controller_socket, "status")["pid"]
     os.kill(pid, signal.SIGKILL)
     await_true(lambda: not _alive(pid), "the controller does not die")
 
 
 def replace_controller(lab: Lab, config: Path | None = None) -> None:
-    """Kill the controller and start another, with that configuration."""
+    """Kill the controller, and start another one with that configuration."""
     kill_controller(lab)
     lab.start_controller(config=config)
     lab.wait_ready()
@@ -63,9 +66,7 @@ def _alive(pid: int) -> bool:
 
 @pytest.fixture(scope="session", autouse=True)
 def _lab_tier() -> None:
-    """These tests need root and Open vSwitch; without them the whole tier is skipped, and says
-    so.
-    """
+    """Skip the whole tier, with a message, without root or Open vSwitch, which its tests need."""
     if os.geteuid() != 0:
         pytest.skip("the lab tier needs root: sudo ./dev test")
     try:
@@ -76,10 +77,7 @@ def _lab_tier() -> None:
 
 @pytest.fixture(scope="session")
 def reorder_program() -> Path:
-    """The helper ri2n-reorder itself.
-
-    A test that asks for it is skipped, and says so, where it was not built.
-    """
+    """Skip a test, with a message, where its program, the helper ri2n-reorder, was not built."""
     try:
         return find_program()
     except NotAvailable as error:
@@ -88,7 +86,7 @@ def reorder_program() -> Path:
 
 @pytest.fixture(scope="session")
 def stream_pps() -> float:
-    """Packets per second that a stream of a test can send and receive without being late."""
+    """The packets per second that a test's stream can send and receive without being late."""
     return 1000.0
 
 
@@ -96,7 +94,7 @@ def stream_pps() -> float:
 def lab_of() -> Iterator[LabOf]:
     """`lab_of("fig4/d")` makes and returns a running lab of that topology.
 
-    All are removed after the test.
+    All labs are removed after the test.
     """
     labs: list[Lab] = []
 
@@ -104,7 +102,7 @@ def lab_of() -> Iterator[LabOf]:
         if isinstance(topology, str):
             topology = load_topology(TOPOLOGIES / f"{topology}.yaml")
         lab = Lab.create(topology)
-        labs.append(lab)  # before it is up: a half-made lab is removed too
+        labs.append(lab)  # before it is up, so that a half-made lab is removed, too
         lab.up()
         return lab
 
@@ -122,7 +120,7 @@ def shared_lab_d() -> Iterator[Lab]:
 
 @pytest.fixture
 def lab_d(shared_lab_d: Lab) -> Iterator[Lab]:
-    """The module's lab of fig4/d; faults are restored afterwards."""
+    """The module's lab of fig4/d; its faults are ended after each test."""
     yield shared_lab_d
     shared_lab_d.restore_all()
 
@@ -130,7 +128,7 @@ def lab_d(shared_lab_d: Lab) -> Iterator[Lab]:
 def await_true(
     condition: Callable[[], object], what: str | Callable[[], str], timeout_s: float = 10.0
 ) -> None:
-    """Poll until true; fail with `what` (text or function) if never.
+    """Poll until the condition is true; fail with `what` (text or function) when it never is.
 
     The limit holds in virtual time.
     """
@@ -140,11 +138,11 @@ def await_true(
         waited_s = time.monotonic() - started_s
         if waited_s > limit_s:
             pytest.fail(f"not within {limit_s:g} s: {what if isinstance(what, str) else what()}")
-        # In virtual time a look takes much real time, and waiting takes none.
+        # In virtual time a poll takes much real time, and waiting takes none.
         time.sleep(min(0.02 + waited_s / 4, 1.0) if EXACT else min(0.02 + waited_s / 20, 0.2))
 
 
 @pytest.fixture(scope="session")
 def wait_until() -> Callable[..., None]:
-    """`wait_until(condition, what, timeout_s=10)` is `await_true`."""
+    """The function `await_true`: `wait_until(condition, what, timeout_s=10)`."""
     return await_true

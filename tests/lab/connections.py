@@ -1,6 +1,7 @@
-"""Programs for tests of single connections:
+"""Programs for tests of single connections.
 
-a server, clients that hold many, and who saw which on what NIC.
+There are a server, clients that hold many connections, and a watcher that sees by which NIC each
+connection's data goes.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ while True:
 
 
 class _Program:
-    """A Python program on a host, which answers each line with one of JSON."""
+    """A Python program on a host that answers each line with one line of JSON."""
 
     def __init__(self, lab: Lab, host: str, code: str, *args: str, ready: bool = True) -> None:
         self._process = lab.popen(
@@ -147,7 +148,7 @@ class _Program:
             assert self._process.stdout is not None and self._process.stdout.readline() == "ready\n"
 
     def tell(self, line: str) -> None:
-        """Send a line; its answer is due."""
+        """Send a line; the program then owes an answer."""
         assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
@@ -161,7 +162,7 @@ class _Program:
 
 
 class Client(_Program):
-    """Holds connections to a server of `serve`."""
+    """A client that holds connections to a server of `serve`."""
 
     def __init__(self, lab: Lab, host: str) -> None:
         super().__init__(lab, host, CLIENT, ready=False)
@@ -169,26 +170,32 @@ class Client(_Program):
     def open(
         self, address: str, count: int, port: int = PORT, timeout_s: float = PATIENCE_S
     ) -> list[int]:
-        """Open more, one after the other, with a byte each way; the ports of all that are held."""
+        """Open more connections, one after the other, with one byte in each direction.
+
+        Returns the ports of all connections that it holds.
+        """
         self.tell(f"open {address} {port} {count} {timeout_s}")
         return self._ports()
 
     def close(self, every: int = 1) -> list[int]:
-        """Close the first and every `every`-th one after it; the ports of those that are left."""
+        """Close the first connection and every `every`-th one after it.
+
+        Returns the ports of those that are left.
+        """
         self.tell(f"close {every}")
         return self._ports()
 
     def reset(self, every: int = 1) -> list[int]:
-        """The same, by a RST, as when a program crashes that has not read everything."""
+        """Like `close`, but by RST, as when a program crashes before it has read everything."""
         self.tell(f"reset {every}")
         return self._ports()
 
     def start_talk(self, up_bytes: int, down_bytes: int) -> None:
-        """Send and get so much on each at once; `end_talk` waits for it."""
+        """Send and get so many bytes on each connection at once; `end_talk` waits for the end."""
         self.tell(f"talk {up_bytes} {down_bytes}")
 
     def end_talk(self) -> None:
-        """Wait until all have got all; AssertionError when one did not."""
+        """Wait until all connections have got everything; AssertionError when one has not."""
         self._ports()
 
     def _ports(self) -> list[int]:
@@ -198,7 +205,7 @@ class Client(_Program):
 
 
 class Watcher(_Program):
-    """Sees which connections of a server have data on which of its host's NICs."""
+    """Sees by which of its host's NICs the data of a server's connections goes."""
 
     def __init__(self, lab: Lab, host: str, port: int = PORT) -> None:
         super().__init__(
@@ -206,7 +213,10 @@ class Watcher(_Program):
         )
 
     def report(self) -> dict[str, dict[str, list[str]]]:
-        """Since the last report: "in" and "out" -> client's address and port -> NICs."""
+        """What was seen since the last report.
+
+        "in" and "out" -> client's address and port -> NICs.
+        """
         self.tell("report")
         found: dict[str, dict[str, list[str]]] = self.answer()
         return found

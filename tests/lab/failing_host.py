@@ -1,4 +1,4 @@
-"""Host scripts of which any change can fail or be the last, and what is to be as before."""
+"""Host scripts of which any change can fail or be the last one, and what must be as before."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 
 from .prepared_host import SCRIPTS, Host
 
-# Every change goes through `run`: here it keeps a list, and the change whose number it is given
-# fails, or is the last. The change has been made then, as when ovs-vsctl's time-out is over, so
-# that there is the most to undo.
+# Every change goes through `run`. Here `run` keeps a list, and the change whose number it gets
+# fails, or is the last one. That change has been made then, as when ovs-vsctl's time-out is over,
+# so that as much as possible must be undone.
 RUN = r"""
 NUMBER=0
 run() {
@@ -45,7 +45,7 @@ class Change:
 
     @property
     def kind(self) -> str:
-        """What all changes of its kind have in common: no names, addresses and numbers."""
+        """What all changes of its kind have in common: it has no names, addresses or numbers."""
         words = [self.step, *self.text.split()]
         if words[1].startswith("write_"):
             return " ".join([*words[:2], Path(words[2]).name])
@@ -53,9 +53,9 @@ class Change:
 
     @property
     def may_fail(self) -> bool:
-        """Whether host-up goes on without it:
+        """Whether host-up goes on without the change.
 
-        a route that cannot be, an offload, TCP's segments do not stop it.
+        A route that is impossible, an offload, or the size of TCP's segments does not stop it.
         """
         return bool(re.match(r"ethtool -K|ip -[46] route replace|nft add table inet", self.text))
 
@@ -79,7 +79,7 @@ class Failing:
         self.changes = self.recorded(self.options)
 
     def recorded(self, options: list[str]) -> list[Change]:
-        """What host-up does with these options."""
+        """The changes that host-up makes with these options."""
         self.command(options, {}).check_returncode()
         lines = [line.split("\t") for line in self._record.read_text().splitlines()]
         return [Change(int(number), calls.split()[-1], text) for number, calls, text in lines]
@@ -87,7 +87,7 @@ class Failing:
     def command(
         self, options: list[str], environment: Mapping[str, str]
     ) -> subprocess.CompletedProcess[str]:
-        """host-up with these options; what it did is in the record."""
+        """The command of host-up with these options; it writes its changes into the record."""
         self._record.unlink(missing_ok=True)
         environment = {"RI2N_TEST_RECORD": str(self._record), **environment}
         argv = self.host.command("host-up", *options, scripts=self.scripts, environment=environment)
@@ -96,14 +96,14 @@ class Failing:
     def fails_at(self, change: Change) -> str:
         """What is not as before after a host-up that failed with this change.
 
-        Empty when all is well.
+        Empty when everything is as before.
         """
         before = self.host.snapshot()
         done = self.command(self.options, {"RI2N_TEST_FAIL_AT": str(change.number)})
         if change.may_fail:
             assert done.returncode == 0, done.stderr
             self.host.script("host-down")
-            kill(self.host.watchers())  # as after --confirmed, it would find nothing to do
+            kill(self.host.watchers())  # as after --confirmed: a watcher would find nothing to do
         else:
             assert (done.returncode, "undone: everything is as before" in done.stderr) == (
                 1,
@@ -114,7 +114,7 @@ class Failing:
         return differences(before, self.host.snapshot())
 
     def down(self, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-        """host-down with RUN."""
+        """Run host-down with RUN."""
         self._record.unlink(missing_ok=True)
         environment = {"RI2N_TEST_RECORD": str(self._record), **environment}
         return self.host.run(
@@ -123,7 +123,7 @@ class Failing:
         )
 
     def changes_of_down(self) -> list[Change]:
-        """Of a host that is up, which is down then."""
+        """The changes of host-down on a host that is up; the host is down afterwards."""
         self.down({}).check_returncode()
         lines = [line.split("\t") for line in self._record.read_text().splitlines()]
         steps = [
@@ -137,7 +137,7 @@ class Failing:
 
 
 def differences(before: dict[str, str], after: dict[str, str]) -> str:
-    """The lines that came or went, each with its part of the snapshot."""
+    """The lines that appeared or vanished, each with its part of the snapshot."""
     found = []
     for key in before:
         old, new = before[key].splitlines(), after[key].splitlines()
@@ -147,7 +147,7 @@ def differences(before: dict[str, str], after: dict[str, str]) -> str:
 
 
 def kill(pids: list[int]) -> None:
-    """End these watchers, each the leader of its session."""
+    """End these watchers, each of which leads a session."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.killpg(pid, 15)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Stands in for ri2n-reorder where a test is about what is around it:
+"""Takes the place of ri2n-reorder in tests of what is around the helper.
 
-holds the TAPs, answers on the status socket.
+It holds the TAPs and answers on the status socket.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ IFF_TAP, IFF_NO_PI, IFF_VNET_HDR = 0x0002, 0x1000, 0x4000
 
 
 def hold(name: str) -> int:
-    """Attach to a persistent TAP, which gives it a carrier for as long as this process lives."""
+    """Attach to a persistent TAP, which has carrier as long as this process lives."""
     descriptor = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(
         descriptor,
@@ -32,13 +32,14 @@ def hold(name: str) -> int:
 
 
 def leave(number: int, frame: FrameType | None) -> None:
-    """TERM: end with status 0."""
+    """On SIGTERM, end with status 0."""
     sys.exit(0)
 
 
 def main() -> None:
-    """Serve until TERM; `--fail` ends at once with one line, as a helper does that lacks
-    something.
+    """Serve until SIGTERM.
+
+    `--fail` ends at once with one line, as a helper does when it lacks something.
     """
     parser = argparse.ArgumentParser(allow_abbrev=False)
     for option in ("--plain", "--wire", "--gro", "--mtu-wire", "--overhead", "--status"):

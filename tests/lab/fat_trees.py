@@ -29,7 +29,7 @@ def until_sent(lab: Lab, host: str, frames: float, wait_until: Callable[..., Non
 def vbft(leaves: int, uppers: int, per_leaf: int, *, plain: bool = False, **vlans: Any) -> Topology:
     """VBFT(leaves, uppers) with hosts n1, n2, ....
 
-    `plain` adds the host R without Open vSwitch to the first leaf.
+    `plain` adds the host R, without Open vSwitch, to the first leaf.
     """
     switches: dict[str, Any] = {}
     for i in range(1, leaves + 1):

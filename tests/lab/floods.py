@@ -1,4 +1,4 @@
-"""A plain host that floods while two others talk: what tests of both datapaths send."""
+"""A plain host floods while two others talk: what tests of both datapaths send."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ hosts:
              {name: eth1, switch: n2, rate_bps: 100000000}]}
   R: {managed: false, nics: [{name: eth0, switch: n1, rate_bps: 100000000}]}
 """
-# Ten frames every half millisecond: SOURCE and TARGET are MAC addresses, or "random".
+# Sends ten frames every half millisecond. SOURCE and TARGET are MAC addresses, or "random".
 FLOOD = """
 import os, random, socket, sys, time
 target, source, kind, pps, frames = *sys.argv[1:4], *map(int, sys.argv[4:])
@@ -32,13 +32,13 @@ for number in range(frames):
     raw.send((mac(target) + sender + bytes.fromhex(kind)).ljust(60, b"\\0"))
 """
 BROADCAST = "ff:ff:ff:ff:ff:ff"
-PROBES = "ff:ff:ff:ff:ff:fe"  # a group to which nothing else is sent
+PROBES = "ff:ff:ff:ff:ff:fe"  # a group address to which nothing else is sent
 
 
 def send(
     lab: Lab, target: str, source: str, kind: str, *, pps: int = 20_000, seconds: float = 1.0
 ) -> None:
-    """R floods."""
+    """Let R flood."""
     words = [target, source, kind, str(pps), str(round(pps * seconds))]
     lab.exec("R", ["python3", "-c", FLOOD, *words], timeout_s=600)
 
@@ -46,7 +46,7 @@ def send(
 def flood(
     lab: Lab, target: str, source: str, kind: str, *, pps: int = 20_000, seconds: float = 1.0
 ) -> None:
-    """R floods while A and B talk, 1,000 packets/s each way, and lose nothing."""
+    """Let R flood while A and B talk with 1,000 packets/s in each direction, and lose nothing."""
     streams = [
         Stream(lab, a, b, pps=1000, seconds=seconds + 0.5, flows=64)
         for a, b in (("A", "B"), ("B", "A"))

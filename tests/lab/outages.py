@@ -1,4 +1,4 @@
-"""How long a fault under a stream is felt, and by which NIC a stream leaves."""
+"""How long a stream feels a fault, and by which NIC a stream leaves."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tests.lab.conftest import EXACT, await_true, kill_controller
 
 __all__ = ["FELT", "busy_nic", "felt", "hosts_need_no_controller", "without_controller"]
 
-# Of 1,000 packets/s: the longest gap in ms, and the packets lost. README.md promises 1, 6, 469 and
-# 473 ms; the last two depend on when probes are due, and all of them on the sample: another folder
-# of files is another one.
+# At 1,000 packets/s: the longest gap in ms, and the packets lost. README.md promises 1, 6, 469 and
+# 473 ms. The last two depend on when probes are due, and all of them on the sample: another folder
+# of files gives another sample.
 FELT = {
     "nic_down": (3, 3),
     "peer_nic_down": (12, 12),
@@ -23,7 +23,7 @@ FELT = {
 
 
 def sent_by(lab: Lab, host: str) -> dict[str, int]:
-    """Frames that a host's NICs have sent."""
+    """The frames that a host's NICs have sent."""
     return {
         nic.name: int(
             lab.exec(host, ["cat", f"/sys/class/net/{nic.name}/statistics/tx_packets"]).stdout
@@ -33,8 +33,9 @@ def sent_by(lab: Lab, host: str) -> dict[str, int]:
 
 
 def busy_nic(lab: Lab, host: str, *, each: int = 0) -> str:
-    """The NIC by which a running stream leaves `host`, once every other one has sent `each` of
-    its packets too.
+    """The NIC by which a running stream leaves `host`.
+
+    It is known once each other NIC has sent `each` of its packets, too.
     """
     start = sent_by(lab, host)
     grown: dict[str, int] = {}
@@ -48,8 +49,9 @@ def busy_nic(lab: Lab, host: str, *, each: int = 0) -> str:
 
 
 def felt(got: StreamResult, fault: str) -> None:
-    """A stream of 1,000 packets/s felt the fault no longer than promised, and went on to its
-    end.
+    """Check that a stream of 1,000 packets/s felt the fault no longer than promised.
+
+    It must also have gone on to its end. In real time only that packets arrived, and none twice.
     """
     assert got.received and not got.duplicates, got
     if EXACT:
@@ -60,7 +62,7 @@ def felt(got: StreamResult, fault: str) -> None:
 
 @contextmanager
 def without_controller(lab: Lab) -> Iterator[None]:
-    """Kill the lab's controller; start another at the end."""
+    """Kill the lab's controller; start another one at the end."""
     kill_controller(lab)
     try:
         yield
@@ -71,18 +73,18 @@ def without_controller(lab: Lab) -> Iterator[None]:
 
 
 def hosts_need_no_controller(lab: Lab) -> None:
-    """ARP and neighbour discovery from nothing, IPv4 and IPv6, after each link in turn.
+    """Hosts find each other without the controller, by ARP and neighbour discovery, IPv4 and IPv6.
 
-    Then a NIC under load.
+    They do so after each link in turn is broken, and then a NIC under load.
     """
     for host in ("A", "B"):
         for nic in lab.topology.hosts[host].nics:
             lab.fault("nic_down", host=host, nic=nic.name)
             for end in ("A", "B"):
                 lab.exec(end, ["ip", "neigh", "flush", "all"])
-            # The pair's unicast may hash to a path whose far end is dead: that takes a controller.
-            # ARP must not; it may ask twice, since the lab's switches send for a moment where a
-            # host was.
+            # The pair's unicast may hash to a path whose far end is dead, which only a controller
+            # changes. ARP must not fail, but it may ask twice: for a moment, the lab's switches
+            # send to where a host was before.
             for version, address in (("-4", lab.address("A")), ("-6", lab.address6("A"))):
 
                 def found(find: str = version, address: str = address) -> bool:

@@ -1,4 +1,4 @@
-"""What tests of several topologies send."""
+"""The traffic that tests of several topologies send."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ for a in sys.argv[2:]:
 
 
 def pairs(lab: Lab) -> list[tuple[str, str]]:
-    """Ordered pairs of all hosts, plain ones too, that have a switch in common."""
+    """Ordered pairs of all hosts, also plain ones, that have a switch in common."""
     switches = {
         host: {nic.switch for nic in spec.nics} for host, spec in lab.topology.hosts.items()
     }
@@ -58,7 +58,7 @@ def pairs(lab: Lab) -> list[tuple[str, str]]:
 
 
 def pings(lab: Lab, source: str, address: str, *options: str) -> str:
-    """What `ping` says of three packets: `3 received`, `+1 duplicates`, `0% packet loss`."""
+    """What `ping` prints about three packets: `3 received`, `+1 duplicates`, `0% packet loss`."""
     done = lab.exec(
         source, ["ping", "-n", "-c3", "-l3", "-i2", "-W2", *options, address], check=False
     )
@@ -69,7 +69,7 @@ def pings(lab: Lab, source: str, address: str, *options: str) -> str:
 
 
 def reaches(lab: Lab, source: str, target: str, *options: str) -> None:
-    """Over IPv4 and IPv6, three packets have one answer each; in real time at any try."""
+    """Three packets get one answer each, over IPv4 and IPv6; in real time, at any attempt."""
     for address in (lab.address(target), lab.address6(target)):
         deadline_s = time.monotonic() + (0 if EXACT else PATIENCE_S)
         while " 3 received" not in (said := pings(lab, source, address, *options)):
@@ -78,13 +78,16 @@ def reaches(lab: Lab, source: str, target: str, *options: str) -> None:
 
 
 def all_reach_each_other(lab: Lab, *options: str) -> None:
-    """Every pair, both ways, IPv4 and IPv6; each packet has one answer."""
+    """Every pair reaches each other, over IPv4 and IPv6; each packet gets one answer."""
     for a, b in pairs(lab):
         reaches(lab, a, b, *options)
 
 
 def all_talk_tcp(lab: Lab) -> None:
-    """Every pair, both ways, over IPv4 and IPv6: 200,000 bytes there, their number back."""
+    """Every pair talks, in both directions, over IPv4 and IPv6.
+
+    200,000 bytes go, and their number comes back.
+    """
     limit_s = 0.9 if EXACT else PATIENCE_S  # a lost SYN is sent again after 1 s
     servers = []
     try:
@@ -110,19 +113,19 @@ def all_talk_tcp(lab: Lab) -> None:
 
 
 def flawless(got: StreamResult, what: object = "") -> None:
-    """Nothing of a stream was doubled and, in virtual time, nothing lost or overtaken."""
+    """No packet of a stream was duplicated and, in virtual time, none was lost or out of order."""
     said = f"{what}: {got}"
     assert got.received and not got.duplicates, said
-    if EXACT:  # else a machine that stands still loses packets all by itself
+    if EXACT:  # a machine in real time may stand still, and then loses packets itself
         assert (got.lost, got.out_of_order) == (0, 0), said
 
 
 def flawless_streams(
     lab: Lab, ends: Iterable[tuple[str, str]], *, pps: float = 1000.0, **options: float
 ) -> None:
-    """A stream for each of `ends` (source, destination), all at once.
+    """Run a stream for each of `ends` (source, destination), all at once.
 
-    Each is flawless, and was sent in whole.
+    Each is flawless, and was sent completely.
     """
     seconds = options.pop("seconds", 0.3)
     streams = {
@@ -136,7 +139,7 @@ def flawless_streams(
 
 
 def broadcasts_arrive_once(lab: Lab) -> None:
-    """Every managed host sends 50 broadcasts; all others get each of them, and none twice."""
+    """Every managed host sends 50 broadcasts; all others get each of them once."""
     for sender in lab.topology.managed_hosts():
         others = [b for a, b in pairs(lab) if a == sender]
         code = [sys.executable, "-c", COUNT_BROADCASTS]

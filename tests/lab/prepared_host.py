@@ -1,6 +1,6 @@
-"""A lab's host that is like a host before RI2N:
+"""A lab's host that is like a host before RI2N.
 
-what tests of the host scripts start from, and compare with.
+Tests of the host scripts start from it, and compare with it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .conftest import TOPOLOGIES
 
 SCRIPTS = TOPOLOGIES.parent / "ovs-host-scripts"
 HOST = "A"
-# A session's first process ignores neither, but tests that run in the background of a script or
-# under nohup may.
+# The first process of a session ignores neither signal. But tests that run in the background of a
+# script, or under nohup, may ignore them.
 DEFAULT_SIGNALS = ("env", "--default-signal=HUP,PIPE")
-SETTLED_S = 10.0  # then what is missing is told by the comparison
-WAIT_S = 120.0  # how long a test waits for what happens in a second on an idle machine
+SETTLED_S = 10.0  # after that, the comparison shows what is missing
+WAIT_S = 120.0  # how long a test waits for what takes a second on an idle machine
 
 # Two address families, several addresses and routes, an MTU and an OVS setting of its own.
 PREPARE = """
@@ -81,33 +81,32 @@ class Host:
         self.up_arguments = [*lab.host_up_arguments(HOST)]
 
     def prepare(self) -> None:
-        """As before RI2N, whatever the last test left."""
+        """Make the host as before RI2N, whatever the last test left."""
         if any(path.is_dir() for path in self.state.glob("*")):
             self.script("host-down")
             left = self.lab.vsctl(
                 HOST, "list", "QoS", "--", "list", "Flow_Table", "--", "list", "Controller"
             )
-            assert (
-                left.strip() == ""
-            )  # else the next host-up takes it over, and all looks as before
+            # The next host-up would take over what is left, and everything would look as before.
+            assert left.strip() == ""
             assert self.run("sh", "-c", KERNEL["nft"]).stdout == ""
         self.run("sh", "-ec", PREPARE)
 
     def run(self, *argv: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """A command on the host."""
+        """Run a command on the host."""
         return self.lab.exec(HOST, argv, check=check, timeout_s=WAIT_S)
 
     def script(self, name: str, *args: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """host-up, host-down or host-status."""
+        """Run host-up, host-down or host-status."""
         return self.lab.host_script(HOST, name, *args, check=check)
 
     def problems(self) -> list[str]:
-        """The texts of what host-status says is wrong."""
+        """The texts of what host-status finds wrong."""
         status = json.loads(self.script("host-status", "--json", check=False).stdout)
         return [problem["text"] for problem in status["problems"]]
 
     def up(self, *more: str) -> str:
-        """host-up with the lab's arguments."""
+        """Run host-up with the lab's arguments."""
         return self.script("host-up", *self.up_arguments, *more).stdout
 
     def command(
@@ -118,8 +117,9 @@ class Host:
         scripts: Path = SCRIPTS,
         environment: Mapping[str, str] | None = None,
     ) -> list[str]:
-        """A script as a command for `run` or `popen`, with the programs of that folder before
-        the system's.
+        """A script as a command for `run` or `popen`.
+
+        Programs in that folder come before the system's.
         """
         words = [f"{key}={value}" for key, value in (environment or {}).items()]
         if programs is not None:
@@ -129,20 +129,20 @@ class Host:
 
     @property
     def is_up(self) -> bool:
-        """Whether the bridge is there."""
+        """Whether the bridge exists."""
         return "br-ri2n" in self.lab.vsctl(HOST, "list-br")
 
     def answers(self, source: str, destination: str, family: str = "-4") -> bool:
-        """Whether a ping is answered, the machine being as slow as it may."""
+        """Whether a ping is answered, even on a slow machine."""
         done = self.lab.exec(
             source, ["ping", family, "-q", "-c3", "-i0.3", "-W20", destination], check=False
         )
         return ", 0 received" not in done.stdout and " received" in done.stdout
 
     def settle(self) -> None:
-        """Wait for the routes to its own IPv6 addresses:
+        """Wait for the routes to the host's own IPv6 addresses.
 
-        a worker of the kernel's makes each a bit later.
+        A worker of the kernel makes each of them a little later.
         """
         deadline_s = time.monotonic() + SETTLED_S
         while time.monotonic() < deadline_s:
@@ -154,8 +154,9 @@ class Host:
             time.sleep(0.05)
 
     def snapshot(self) -> dict[str, str]:
-        """Everything host-up may touch, but for what changes by itself (times, kernel counters,
-        row ids).
+        """Everything that host-up may touch, without what changes by itself.
+
+        Times, counters of the kernel and row ids change by themselves.
         """
         self.settle()
         commands = "".join(f"echo '== {key}'\n{command}\n" for key, command in KERNEL.items())
@@ -168,8 +169,8 @@ class Host:
                     for line in found[key].split("\n")
                 )
             )
-        # The bridge and the datapath device leave and come with new indexes, and so does
-        # promiscuous mode.
+        # The bridge and the datapath device go and come with new indexes, and so does promiscuous
+        # mode.
         found["addresses"] = re.sub(r"^\d+: ", "", found["addresses"], flags=re.M)
         found["links"] = re.sub(r",PROMISC|^\d+: |state \w+ ", "", found["links"], flags=re.M)
         for key in ("addresses", "links"):
@@ -194,8 +195,9 @@ class Host:
                 if (folder / "ns" / "net").stat().st_ino == namespace:
                     found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
             except OSError:
-                continue  # it has ended
-        return {pid: line for pid, line in found.items() if line}  # without a line it is ending
+                continue  # the process has ended
+        # a process without a line is ending
+        return {pid: line for pid, line in found.items() if line}
 
     def watchers(self) -> list[int]:
         """The processes that --confirm has left waiting."""
@@ -214,9 +216,9 @@ class Host:
 
 
 def fake_program(folder: Path, name: str, script: str) -> Path:
-    """A program of that name in that folder, which stands before the system's.
+    """Write a program of that name into that folder, which comes before the system's.
 
-    REAL in the script is the real one.
+    REAL in the script stands for the real program.
     """
     search = [Path(part, name) for part in ("/usr/sbin", "/usr/bin", "/sbin", "/bin")]
     real = next(path for path in search if path.exists())

@@ -1,5 +1,6 @@
-"""Containers behind a host, with MAC addresses of their own that only the host's `host-up` was
-told.
+"""Containers behind a host, with MAC addresses of their own.
+
+Only the host's `host-up` was told these addresses.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ while True:
 
 
 class Container:
-    """A network namespace on HOST with an address of the cluster's.
+    """A network namespace on HOST with an address of the cluster's network.
 
-    `address` is without its length.
+    `address` is without its prefix length.
     """
 
     def __init__(self, lab: Lab, number: int, wait_until: WaitUntil) -> None:
@@ -59,17 +60,17 @@ class Container:
         )
 
     def run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """A command inside."""
+        """Run a command inside."""
         inside = ["nsenter", f"--net=/proc/{self.process.pid}/ns/net"]
         return self.lab.exec(HOST, [*inside, *command], check=check)
 
     def configure(self, device: str) -> None:
-        """Its address on a device that it has."""
+        """Give its address to a device that it has."""
         self.run("ip", "addr", "add", f"{self.address}/24", "dev", device)
         self.run("ip", "link", "set", device, "up")
 
     def plug(self, port: str, mac: str) -> None:
-        """A veth: eth0 inside with that MAC, `port` on the host."""
+        """Plug in a veth: eth0 inside with that MAC, `port` on the host."""
         inside = ["peer", "name", "eth0", "address", mac, "netns", str(self.process.pid)]
         self.lab.exec(HOST, ["ip", "link", "add", port, "type", "veth", *inside])
         self.run("ethtool", "-K", "eth0", *OFFLOADS_OFF.split())
@@ -87,12 +88,12 @@ class Container:
                 server.kill()
 
     def end(self) -> None:
-        """Its namespace goes, and its devices with it."""
+        """Remove its namespace, and its devices with it."""
         self.process.kill()
         self.process.wait()
 
     def unheard(self, hosts: list[str]) -> list[str]:
-        """Those of the hosts that the container does not answer."""
+        """The hosts that get no answer from the container."""
         ping = ["ping", "-q", "-c1", "-W1", self.address]
         return [host for host in hosts if self.lab.exec(host, ping, check=False).returncode]
 
@@ -110,7 +111,8 @@ def test_an_address_that_host_up_alone_was_told_is_reached_by_all_hosts(
     device = ["ip", "link", "add", "box0", "link", "br-ri2n", "address", MAC]
     lab.exec(HOST, [*device, "netns", str(box.process.pid), "type", "macvlan", "mode", "bridge"])
     box.configure("box0")
-    others = [host for host in lab.hosts if host != HOST]  # that one cannot talk to its own macvlan
+    # HOST itself cannot talk to its own macvlan.
+    others = [host for host in lab.hosts if host != HOST]
 
     def silent() -> list[str]:
         return box.unheard(others)
@@ -128,7 +130,7 @@ def test_an_address_that_host_up_alone_was_told_is_reached_by_all_hosts(
 
 @contextmanager
 def watched(lab: Lab, folder: Path, *macs: str) -> Iterator[None]:
-    """host-watch looks after HOST, whose host.conf names these."""
+    """host-watch watches HOST, whose host.conf names these devices."""
     given = iter(lab.host_up_arguments(HOST))
     lines = [f"{option[2:]} {'yes' if option == '--helper' else next(given)}" for option in given]
     run_dir = lab.run_dir / HOST
@@ -148,7 +150,7 @@ def watched(lab: Lab, folder: Path, *macs: str) -> Iterator[None]:
 
 
 def all_reach(lab: Lab, box: Container, wait_until: WaitUntil) -> None:
-    """Every host and the container, by ping and by TCP with full packets."""
+    """Every host and the container reach each other, by ping and by TCP with full packets."""
     wait_until(
         lambda: not box.unheard(lab.hosts),
         lambda: f"not reached by {box.unheard(lab.hosts)}",
@@ -166,9 +168,9 @@ def all_reach(lab: Lab, box: Container, wait_until: WaitUntil) -> None:
 def test_a_container_with_a_port_of_its_own_reaches_everybody(
     wait_until: WaitUntil, tmp_path: Path
 ) -> None:
-    """First without a controller, then, started again, with one; two of one host.
+    """First without a controller, then, started again, with one; then two containers of one host.
 
-    Under its own address alone.
+    Each has only its own address.
     """
     with ExitStack() as stack:
         lab = stack.enter_context(Lab.create(load_topology(TOPOLOGIES / "one-switch.yaml")))

@@ -75,9 +75,9 @@ def test_three_links_are_faster_than_one(settings: ParallelSettings) -> None:
 @pytest.mark.virtual
 @pytest.mark.skipif(not EXACT, reason="speed-ups are exact in virtual time alone: tier kernel")
 def test_six_links_are_six_times_one_and_a_question_costs_no_more() -> None:
-    """README.md's 5.97 x one TCP from 8 MB on.
+    """README.md's figure: from 8 MB on, 5.97 times the goodput of one TCP connection.
 
-    2 KB with the first bytes in the greeting are as quick as over TCP.
+    2 KB that go with the greeting are as quick as over TCP.
     """
     chosen = ParallelSettings(
         load_topology(TOPOLOGY),
@@ -87,7 +87,7 @@ def test_six_links_are_six_times_one_and_a_question_costs_no_more() -> None:
         methods=("parallel",),
         connections=("fresh",),
         parts=("transfer",),
-        samples=45,  # of the short ones, each of which meets frames' random delays
+        samples=45,  # of the short transfers, each of which meets frames' random delays
         repeat=1,
     )
     rows = [row for row in measured(chosen).rows if row["method"] == "parallel"]
@@ -98,7 +98,7 @@ def test_six_links_are_six_times_one_and_a_question_costs_no_more() -> None:
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """What the client was asked and has answered, for the test to compare rows with."""
+    """The client's requests and answers, with which the test compares rows."""
     found: list[tuple[dict[str, Any], dict[str, Any]]] = []
     ask = Ends.ask
 
@@ -137,7 +137,7 @@ def test_short_transfers_are_medians(
 @pytest.mark.virtual
 @pytest.mark.smoke
 def test_a_transfer_survives_its_links(settings: ParallelSettings) -> None:
-    """A link that carries nothing any more costs half a second, as README.md says."""
+    """A link that stops carrying anything costs half a second, as README.md says."""
     faults = ("one_blackhole", "all_then_one")
     chosen = replace(
         settings, parts=("fault",), methods=("parallel",), faults=faults, fault_bytes=4 << 20
@@ -150,11 +150,11 @@ def test_a_transfer_survives_its_links(settings: ParallelSettings) -> None:
         assert row["links_lost"] + row["links_suspected"] >= 1 and row["resent_bytes"] > 0
     if EXACT:
         assert rows[0]["stall_s"] < 0.6
-    assert rows[1]["stall_s"] > 1.5  # nothing can come while all links are dead
+    assert rows[1]["stall_s"] > 1.5  # nothing can arrive while all links are dead
 
 
 class Watched(Ends):
-    """Ends that look at what the server's NICs have sent whenever a run begins or has ended."""
+    """Ends that read what the server's NICs have sent when a run begins and when it has ended."""
 
     sent_bytes: list[dict[str, int]]
 
@@ -200,7 +200,8 @@ def test_many_connections_use_all_interfaces(
         parts.append([count / sum(sent) for count in sent])
     of_tcp, of_parallel = parts
     assert len(of_parallel) == 3 and max(of_tcp) > 0.98, "plain TCP goes to one address"
-    # Four connections of twelve on each; how much each gets done depends on who has the CPUs.
+    # Four connections of twelve are on each link. How much each of them transfers depends on which
+    # process has the CPUs.
     assert min(of_parallel) > 0, parts
     assert mixed["uneven"] < 2 < baseline["uneven"], (
         "connections on the fullest interface more than on the emptiest"

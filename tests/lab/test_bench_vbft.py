@@ -40,12 +40,13 @@ def measured(settings: VbftSettings) -> Report:
 def test_every_engine_measures_what_comes_through(
     settings: VbftSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two pairs over two cables, so that none shares anything with another, unless both are
-    given one cable.
+    """Two pairs use two cables, so that none shares anything with another.
+
+    Unless both are given one cable.
     """
     engines: tuple[str, ...] = ("tcp", "iperf3")
     if not EXACT:  # MPI spins, which stops virtual time for ever
-        with suppress(NotAvailable):  # tests/lab/test_mpi.py says so
+        with suppress(NotAvailable):  # tests/lab/test_mpi.py says that MPI is missing
             check_mpi()
             engines = (*engines, "mpi")
     counted: list[int] = []
@@ -53,7 +54,7 @@ def test_every_engine_measures_what_comes_through(
     def count(lab: Lab) -> dict[str, int]:
         found = flooded_frames(lab)
         assert set(found) == {"n1", "n2", "n3", "n4"}
-        found["n1"] += 1000 * len(counted)  # so that there are some
+        found["n1"] += 1000 * len(counted)  # so that some frames are flooded
         counted.append(sum(found.values()))
         return found
 

@@ -1,6 +1,6 @@
-"""A plain host claims the addresses of managed ones:
+"""A plain host claims addresses of managed hosts.
 
-by ARP, by neighbour discovery, and as the sender of frames.
+It does so by ARP, by neighbour discovery, and as the sender of frames.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def lab() -> Iterator[Lab]:
     with Lab.create(parse_topology(TOPOLOGY)) as made:
         made.start_controller()
         made.wait_ready()
-        all_reach_each_other(made)  # all know each other, and R is learned
+        # All hosts know each other, and R is learned.
+        all_reach_each_other(made)
         yield made
 
 
@@ -75,7 +76,7 @@ def ethernet(target: str, source: str, kind: int, body: bytes) -> bytes:
 
 
 def arp(operation: int, claimed: str, address: str, target: str, asked: str) -> bytes:
-    """`claimed` has the address, says an ARP frame's body, to the one that has `asked`."""
+    """An ARP frame whose body says, to the host that has `asked`, who has `claimed`."""
     head = struct.pack("!HHBBH", 1, 0x0800, 6, 4, operation)
     return (
         head
@@ -87,8 +88,9 @@ def arp(operation: int, claimed: str, address: str, target: str, asked: str) -> 
 
 
 def advertisement(claimed: str, address: str) -> bytes:
-    """`claimed` has the IPv6 address, says a neighbour advertisement to all, and overrides what
-    they know.
+    """A neighbour advertisement to all hosts that claims the IPv6 address.
+
+    It overrides what the hosts know.
     """
     source, target = (socket.inet_pton(socket.AF_INET6, each) for each in (address, "ff02::1"))
     body = struct.pack("!BBHI", 136, 0, 0, 0x20000000) + source + bytes((2, 1)) + octets(claimed)
@@ -128,9 +130,9 @@ def streams(lab: Lab) -> dict[tuple[str, str], StreamResult]:
 
 
 def rows(lab: Lab) -> dict[str, list[str]]:
-    """Each host's rows that lead to an address of a managed host, learned ones too.
+    """Each host's rows that lead to an address of a managed host, also learned ones.
 
-    Which group it is may change.
+    The group's number is left out, since it may change.
     """
     known = [mac(lab, host, device) for host in MANAGED for device in ("br-ri2n", "eth0", "eth1")]
     found = {}
@@ -144,13 +146,13 @@ def rows(lab: Lab) -> dict[str, list[str]]:
 
 
 def own(lab: Lab) -> dict[str, str]:
-    """The hosts' own addresses; R's is its NIC's."""
+    """The hosts' own addresses; R's is that of its NIC."""
     return {**{host: mac(lab, host, "br-ri2n") for host in MANAGED}, "R": mac(lab, "R", "eth0")}
 
 
 @contextmanager
 def neighbours(lab: Lab, *, permanent: bool) -> Iterator[None]:
-    """All managed hosts know each other; `permanent`: for good, whatever anybody says."""
+    """Let all managed hosts know each other; `permanent`: for good, whatever anybody claims."""
     macs = own(lab)
     for host in MANAGED:
         for other in MANAGED:
@@ -178,10 +180,7 @@ def neighbours(lab: Lab, *, permanent: bool) -> Iterator[None]:
 
 
 def claims_of_addresses(lab: Lab) -> list[bytes]:
-    """R's own address has A's IPv4 and IPv6 addresses, it says:
-
-    gratuitous, and to B and C as an answer.
-    """
+    """R claims to have A's IPv4 and IPv6 addresses, unasked and in answers to B and C."""
     macs, address = own(lab), lab.address("A")
     frames = [
         ethernet(BROADCAST, macs["R"], 0x0806, arp(kind, macs["R"], address, BROADCAST, address))
@@ -197,9 +196,9 @@ def claims_of_addresses(lab: Lab) -> list[bytes]:
 
 
 def test_who_sends_under_a_hosts_own_address_takes_nothing_from_it(lab: Lab) -> None:
-    """Between managed hosts the NICs' addresses are on the wire:
+    """A frame that arrives under a host's own address moves no row.
 
-    what comes under a host's own one moves no row.
+    Between managed hosts, the NICs' addresses are on the wire.
     """
     macs = own(lab)
     claim = arp(2, macs["A"], lab.address("A"), BROADCAST, lab.address("A"))
@@ -229,9 +228,9 @@ def test_a_forged_arp_answer_moves_no_row_and_no_packet_of_who_has_permanent_nei
 def test_a_forged_arp_answer_is_believed_by_kernels_as_on_every_ethernet(
     lab: Lab, wait_until: WaitUntil
 ) -> None:
-    """Whoever believes it sends to the plain host, and the bridge carries that.
+    """A host that believes the answer sends to the plain host, and the bridge carries that.
 
-    It does not move what others have.
+    Nothing that others have moves.
     """
 
     def known(host: str, address: str) -> str:
@@ -254,8 +253,7 @@ def test_a_forged_arp_answer_is_believed_by_kernels_as_on_every_ethernet(
 def test_a_nics_address_is_its_switchs_affair_and_comes_back_with_its_next_frame(
     lab: Lab, nic: str, wait_until: WaitUntil
 ) -> None:
-    """The switch of the first network leads A's eth0 to whoever has sent under its address last; no
-    row moves.
+    """The first network's switch leads A's eth0 to the last sender under its address; no row moves.
 
     Under the address of a NIC on another network nothing is lost.
     """
@@ -276,7 +274,7 @@ def test_a_nics_address_is_its_switchs_affair_and_comes_back_with_its_next_frame
                 flawless(result, ends)
         if nic == "eth0":
             here = [str(lab.topology.port_numbers["A", nic][1]), "0", stolen]
-            # No stream: each NIC's next probe is a frame of it, too.
+            # There is no stream, and none is needed: each NIC's next probe is a frame from it, too.
             wait_until(
                 lambda: (
                     here

@@ -1,7 +1,6 @@
-"""The clock of the day is set under a running controller and helpers: a day ahead, then back, and
-nothing else changes.
+"""The clock of the day is set under a running controller and helpers, ahead a day and then back.
 
-In a guest only, whose clock is its own.
+Nothing else changes. This needs a guest, which has a clock of its own.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def set_ahead(by_s: float) -> None:
-    """Set the clock of the day; the others go on."""
+    """Set the clock of the day; the other clocks go on."""
     time.clock_settime(time.CLOCK_REALTIME, time.time() + by_s)
 
 
@@ -58,9 +57,10 @@ def whole(cluster: Cluster) -> bool:
 def test_a_clock_that_is_set_changes_nothing(
     cluster: Cluster, by_s: float, wait_until: WaitUntil
 ) -> None:
-    """Under a stream.
+    """The clock is set under a stream.
 
-    What the controller says afterwards is heard, and so is its successor of that other day.
+    What the controller says afterwards is heard, and so is the next controller, which has another
+    day.
     """
     lab = cluster.lab
     wait_until(lambda: whole(cluster), cluster.described, WHOLE_S)

@@ -1,5 +1,6 @@
-"""Cables are swapped under a controller on a managed host, which others reach by several
-addresses, or by a new one.
+"""Cables are swapped under a controller on a managed host.
+
+The other hosts reach it by several addresses, or by a new one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.virtual
 
 PORT = 6653
 LONGEST_MS = 1500
-MOVED = "10.52.49.250"  # in no lab's network but by its /32
+MOVED = "10.52.49.250"  # only its /32 is in a lab's network
 HOSTS = ("A", "B", "C")
 
 
@@ -45,7 +46,7 @@ def lab() -> Iterator[Lab]:
 
 @contextmanager
 def controller_at_a(lab: Lab, listen: str, targets: dict[str, str]) -> Iterator[None]:
-    """A controller on host A, and each host's way to it."""
+    """A controller on host A, and each host's route to it."""
     argv = [sys.executable, "-m", "ri2n_sdn.cli.main", "controller", "--listen", listen]
     argv += ["--socket", str(lab.controller_socket), "--config", str(lab.cluster_file)]
     for host, target in targets.items():
@@ -65,7 +66,7 @@ def _end(controller: subprocess.Popen[bytes]) -> None:
 
 
 def swap_cables(lab: Lab, host: str) -> None:
-    """Each of the host's two cables goes to where the other was."""
+    """Swap the host's two cables."""
     one, other = (port for port in switch_ports(lab.topology) if port.host == host)
     bridges = {port: lab.vsctl("sw", "port-to-br", port.device).strip() for port in (one, other)}
     args = ["--id=@noop", "create", "QoS", "type=linux-noop"]
@@ -87,7 +88,7 @@ def swap_cables(lab: Lab, host: str) -> None:
 
 
 def networks(lab: Lab) -> dict[str, str | None]:
-    """The network of each NIC; empty while a host is not connected or anything is not settled."""
+    """The network of each NIC; empty while a host is not connected or something has not settled."""
     status = call(lab.controller_socket, "status")
     if not status["settled"] or not all(host["connected"] for host in status["hosts"]):
         return {}
@@ -99,7 +100,7 @@ def networks(lab: Lab) -> dict[str, str | None]:
 
 
 def joined(now: dict[str, str | None], host: str, fellow: str) -> list[bool]:
-    """Of each NIC of `host`: whether it is on the network of the NIC of that name of `fellow`."""
+    """For each NIC of `host`, whether it is on the network of the NIC of that name of `fellow`."""
     return (
         [now[f"{host}:eth{number}"] == now[f"{fellow}:eth{number}"] for number in (0, 1)]
         if now
@@ -108,7 +109,7 @@ def joined(now: dict[str, str | None], host: str, fellow: str) -> list[bool]:
 
 
 def survives_swaps(lab: Lab) -> None:
-    """The cables of each host are swapped under a stream of others.
+    """The cables of each host are swapped under a stream between others.
 
     The controller finds out how they are now.
     """
@@ -148,9 +149,7 @@ def test_cables_are_swapped_under_a_controller_that_hosts_reach_by_ipv4_ipv6_and
 
 
 def test_cables_are_swapped_under_a_controller_that_has_moved(lab: Lab) -> None:
-    """A second address is where it runs now; rows that its predecessor left know of none of
-    that.
-    """
+    """The controller runs at a second address, which its predecessor's rows do not have."""
     at = f"{lab.address('A')}:{PORT}"
     with controller_at_a(lab, at, dict.fromkeys(HOSTS, f"tcp:{at}")):
         pass

@@ -1,6 +1,6 @@
-"""A host's control link is away for eight seconds under traffic:
+"""A host's control link is down for eight seconds under traffic.
 
-no packet is lost or doubled, no NIC called dead.
+No packet is lost or duplicated, and no NIC is called dead.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ pytestmark = pytest.mark.virtual
 
 WaitUntil = Callable[..., None]
 AWAY_S = 8.0
-STREAM_S = 17.0  # until the host is back, which tries again every few seconds
-# When within a second the link goes; which host sends the beacons, and when, is the controller's
-# affair.
+STREAM_S = 17.0  # until the host is connected again, which it tries every few seconds
+# When within a second the link goes down. The controller chooses which host sends the beacons, and
+# when.
 PHASES_S = [
     0.0,
     *(pytest.param(phase_s, marks=pytest.mark.long) for phase_s in (0.2, 0.4, 0.6, 0.8)),
@@ -39,8 +39,8 @@ def lab() -> Iterator[Lab]:
 def judged(lab: Lab) -> tuple[set[str], set[str]]:
     """The hosts that are connected, and the NICs and paths that `status` calls down or dead.
 
-    Of a host that is away it says nothing of its NICs, but of the paths to and from them, which go
-    on being used.
+    Of a host that is away it says nothing about NICs, but it has the paths to and from that host,
+    which are used on.
     """
     status = call(lab.controller_socket, "status")
     nics = [(host, nic) for host in status["hosts"] for nic in host["nics"]]
@@ -59,10 +59,11 @@ def judged(lab: Lab) -> tuple[set[str], set[str]]:
 def test_a_lost_control_link_costs_no_packet_and_no_nic_its_good_name(
     lab: Lab, host: str, phase_s: float, wait_until: WaitUntil
 ) -> None:
-    """Each host in turn, hence also the one that sends a network's beacons."""
+    """Each host's link goes down in turn, so also that of the host that sends beacons."""
     everybody, other = set(lab.topology.hosts), "A" if host != "A" else "B"
     lab.wait_ready()
-    time.sleep(1.0 - time.monotonic() % 1.0 + phase_s)  # the schedule of the experiment
+    # So the link goes down at the moment in a second that the test chose.
+    time.sleep(1.0 - time.monotonic() % 1.0 + phase_s)
     streams = [
         Stream(lab, *ends, seconds=STREAM_S, flows=16, port=port)
         for port, ends in enumerate(((host, other), (other, host)), 5600)
@@ -89,7 +90,7 @@ def test_a_lost_control_link_costs_no_packet_and_no_nic_its_good_name(
     nobody_is_dead(everybody)
     assert frozenset(everybody - {host}) in seen, seen
     log = (lab.run_dir / "controller.log").read_text()
-    assert "cut off" not in log, log  # a verdict that was taken back at once
+    assert "cut off" not in log, log  # nor a verdict that was taken back at once
     for stream in streams:
         got = stream.result()
         flawless(got, (host, phase_s))

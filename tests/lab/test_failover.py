@@ -1,6 +1,4 @@
-"""Links, switches, the controller and Open vSwitch die and come back, under a stream of numbered
-packets.
-"""
+"""Links, switches, the controller and Open vSwitch die and come back under numbered packets."""
 
 from __future__ import annotations
 
@@ -26,9 +24,8 @@ from tests.lab.packets import flawless, reaches
 pytestmark = pytest.mark.virtual
 
 WaitUntil = Callable[..., None]
-SWITCH_MS = (
-    300  # a killed ovs-vswitchd that is started after 100 ms; real CPUs take longer for that
-)
+# A killed ovs-vswitchd is started after 100 ms; real CPUs take longer for it.
+SWITCH_MS = 300
 
 
 # ---- two hosts on two networks
@@ -48,7 +45,7 @@ def lab(shared: Lab, wait_until: WaitUntil) -> Iterator[Lab]:
 
 
 def whole(lab: Lab, wait_until: WaitUntil) -> None:
-    """Wait until every NIC is up and alive and all hosts are settled."""
+    """Wait until every NIC is up and alive and all hosts have settled."""
     number = sum(len(lab.topology.hosts[host].nics) for host in lab.topology.managed_hosts())
 
     def good() -> bool:
@@ -90,7 +87,8 @@ def test_traffic_goes_on_after_a_fault_and_all_paths_return(lab: Lab, fault: str
         lab.fault(fault, host="A" if fault == "peer_nic_down" else "B", nic=nic)
     felt(stream.result(), fault)
     for pair in (("A", "B"), ("B", "A")):
-        reaches(lab, *pair)  # with the fault; the fixture waits for all paths
+        # This is with the fault; the fixture waits for all paths.
+        reaches(lab, *pair)
 
 
 def test_frames_that_the_datapath_still_leads_to_a_replaced_group_arrive(
@@ -98,7 +96,7 @@ def test_frames_that_the_datapath_still_leads_to_a_replaced_group_arrive(
 ) -> None:
     """What ovs-vswitchd has cached leads to the old group for a moment.
 
-    Here it does not look through its cache.
+    Here it does not revalidate its cache.
     """
 
     def group() -> int:
@@ -150,8 +148,9 @@ def test_without_a_controller_hosts_find_each_other_after_any_link_died(lab: Lab
 
 @pytest.fixture(scope="module")
 def begun() -> Iterator[tuple[Lab, StreamResult, float]]:
-    """A lab whose controller was started under a stream, what became of that, and when it was
-    ready.
+    """A lab whose controller was started under a stream.
+
+    Besides, the stream's result, and when the controller was ready.
     """
     with Lab.create(load_topology(TOPOLOGIES / "fig4" / "d.yaml")) as lab:
         reaches(lab, "C", "A")
@@ -181,7 +180,7 @@ def test_the_controller_takes_over_from_the_start_up_flows_without_a_loss(
 def test_a_controller_in_the_fabric_is_reached_over_it(three: Lab, wait_until: WaitUntil) -> None:
     """Host A runs the controller.
 
-    The others reach it by the NICs that it manages, also after one is dropping.
+    The others reach it by the NICs that it manages, also when one of them drops everything.
     """
     inside = f"{three.address('A')}:6653"
     argv = [sys.executable, "-m", "ri2n_sdn.cli.main", "controller", "--listen", inside]
@@ -217,9 +216,9 @@ def test_a_controller_in_the_fabric_is_reached_over_it(three: Lab, wait_until: W
 def test_a_killed_switch_is_felt_until_the_next_one_runs_and_doubles_nothing(
     three: Lab, host: str, wait_until: WaitUntil
 ) -> None:
-    """Flows that the kernel knows go on until the next ovs-vswitchd takes what it knows away.
+    """Flows that the kernel knows go on until the next ovs-vswitchd removes them.
 
-    Here all are new.
+    Here all flows are new.
     """
     stream = Stream(three, "C", "A", seconds=4 if EXACT else 8, flows=8)
     back = Stream(three, "A", "C", seconds=4 if EXACT else 8, flows=8, port=5601)
@@ -248,9 +247,9 @@ def test_a_host_whose_switch_is_killed_comes_back_and_harms_nobody(
 def test_a_host_whose_bridge_is_deleted_and_made_again_comes_back_and_harms_nobody(
     three: Lab, wait_until: WaitUntil
 ) -> None:
-    """`ovs-vsctl del-br` takes ports, rows and the host's address with it.
+    """`ovs-vsctl del-br` removes ports, rows and the host's address.
 
-    Host-up brings all of them back.
+    host-up brings all of them back.
     """
     number = len(three.topology.hosts)
     stream = Stream(three, "C", "A", seconds=6 if EXACT else 12, flows=8)
@@ -272,7 +271,7 @@ def connected(lab: Lab) -> int:
 
 
 def cycles(lab: Lab) -> int:
-    """Rounds of counters and weights that the controller has done."""
+    """How many rounds of counters and weights the controller has done."""
     return int(call(lab.controller_socket, "status")["counters"].get("cycles", 0))
 
 

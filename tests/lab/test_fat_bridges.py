@@ -1,5 +1,6 @@
-"""Switches that are the kernel's own bridges, configured by the files that `ri2n vlan
-switch-config` writes.
+"""Switches that are bridges of the kernel.
+
+They are configured by the files that `ri2n vlan switch-config` writes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def lab() -> Iterator[Lab]:
     try:
         made.up()
     except NotAvailable as error:
-        if "know no VLANs" in str(error) and not EXACT:  # the guest's kernel does
+        if "know no VLANs" in str(error) and not EXACT:  # the guest's kernel has VLANs
             pytest.skip(str(error))
         raise
     try:
@@ -52,7 +53,7 @@ def test_linux_bridges_carry_the_traffic(lab: Lab) -> None:
 
 
 def test_the_files_can_be_run_again(lab: Lab) -> None:
-    """They change nothing while they do: no packet is lost."""
+    """The files change nothing when they run again: no packet is lost."""
     stream = Stream(lab, "n1", "n2", seconds=2, flows=32)
     for switch in lab.topology.switches:
         done: subprocess.CompletedProcess[str] = lab.exec(

@@ -1,6 +1,6 @@
-"""Helpers on a VLAN fat tree:
+"""Helpers on a VLAN fat tree stripe over NICs and VLANs.
 
-stripes over NICs and VLANs, nothing lost when a switch dies or a table changes.
+Nothing is lost when a switch dies or a path table changes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("reorder_program")]
 
 WaitUntil = Callable[..., None]
 WHOLE_S = 20.0
-# How much longer than planned no packet comes, as README.md says: 13 ms and what depends on when
-# between two heartbeats the switch dies. `adaptive` may give a pair one VLAN alone: what takes over
-# has carried nothing before (27.5 ms were measured).
+# How much longer than planned no packet arrives, as README.md says: 13 ms, and a part that depends
+# on when between two heartbeats the switch dies. `adaptive` may give a pair only one VLAN; then the
+# link that takes over has carried nothing before (27.5 ms were measured).
 FAULT_MS = {"spread": 20.0, "adaptive": 40.0}
 
 
@@ -59,7 +59,7 @@ def lab(shared: Lab, wait_until: WaitUntil) -> Iterator[Lab]:
 
 
 def peer_links(lab: Lab) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """What each helper says of its links to each peer."""
+    """What each helper says about its helper links to each peer."""
     macs = {host["mac"]: host["name"] for host in call(lab.controller_socket, "status")["hosts"]}
     return {
         (host, macs[peer["mac"]]): peer["links"] if peer["striped"] else []
@@ -69,8 +69,9 @@ def peer_links(lab: Lab) -> dict[tuple[str, str], list[dict[str, Any]]]:
 
 
 def striped(lab: Lab) -> bool:
-    """Whether all pairs stripe, over two VLANs between switches and one on a switch, and the
-    controller agrees.
+    """Whether all pairs stripe, by two VLANs between switches and one on a switch.
+
+    The controller must agree.
     """
     try:
         links = peer_links(lab)
@@ -102,7 +103,7 @@ def test_nothing_is_lost_when_an_upper_switch_dies(
 ) -> None:
     most_ms = FAULT_MS[request.node.callspec.params["shared"]]
     before = flooded_frames(lab)
-    pps = 10_000.0 if EXACT else stream_pps  # what README.md's figure is for
+    pps = 10_000.0 if EXACT else stream_pps  # README.md's figure is for this rate
     other = Stream(lab, "n4", "n2", pps=stream_pps, seconds=0.5, port=5700)
     stream = Stream(lab, "n1", "n3", pps=pps, seconds=0.5)
     until_sent(lab, "n1", 0.05 * pps, wait_until)

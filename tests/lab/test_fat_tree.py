@@ -1,6 +1,6 @@
-"""Real switches with VLANs between real hosts:
+"""Real switches with VLANs between real hosts.
 
-all talk, nothing is flooded, dead switches are left and found again.
+All hosts talk, nothing is flooded, and dead switches are left and found again.
 """
 
 from __future__ import annotations
@@ -107,7 +107,10 @@ def test_no_unicast_frame_is_flooded_in_any_vlan(lab: Lab) -> None:
 
 
 def test_what_a_switch_forgot_is_flooded_and_counted(lab: Lab, wait_until: WaitUntil) -> None:
-    """Or the zero above would say nothing. Probes and announcements teach the switches again."""
+    """Without this test, a count of 0 above would prove nothing.
+
+    Probes and announcements teach the switches again.
+    """
     before = sum(flooded_frames(lab).values())
 
     def flooded() -> bool:
@@ -134,7 +137,8 @@ def test_a_dead_tree_is_left_within_a_second_and_used_again(
     lab.fault(**fault)
     got, near = stream.result(), other.result()
     assert got.received and not got.duplicates, got
-    # README.md promises 0.6 s; a flow's interval is 32 ms, and half of the flows go by this tree
+    # README.md promises 0.6 s. A flow's packets are 32 ms apart, and half of the flows go by this
+    # tree.
     if EXACT:
         assert got.longest_flow_gap_ms <= 700 and got.lost <= 350, got
         assert not got.lost_after(got.end_s - 0.5), got
@@ -151,7 +155,7 @@ def test_a_dead_tree_is_left_within_a_second_and_used_again(
 
 
 def test_the_base_tree_may_die_too(lab: Lab, wait_until: WaitUntil) -> None:
-    """Broadcast and ARP go by the other one then."""
+    """Broadcast and ARP then go by the other tree."""
     lab.fault("switch_down", switch="up1")
     wait_until(lambda: not paths(lab, "n1", "n3")[0]["alive"], "the dead tree is not noticed")
     wait_until(
@@ -186,7 +190,7 @@ def test_a_program_gets_a_table_for_as_long_as_it_runs(
     try:
         wait_until(lambda: used(lab, "n1", "n3") == {102}, lambda: str(paths(lab, "n1", "n3")))
     finally:
-        os.killpg(job.pid, signal.SIGKILL)  # the controller sees that its connection ends
+        os.killpg(job.pid, signal.SIGKILL)  # the controller sees that the job's connection ends
         job.wait()
     wait_until(lambda: used(lab, "n1", "n3") == {None, 102}, lambda: str(paths(lab, "n1", "n3")))
     flawless(stream.result())
@@ -199,7 +203,7 @@ def test_a_program_gets_a_table_for_as_long_as_it_runs(
 
 
 def check(lab: Lab) -> tuple[int, list[str]]:
-    """Exit code and lines of ri2n vlan check."""
+    """Exit code and lines of `ri2n vlan check`."""
     argv = [*RI2N, "vlan", "check", "--socket", str(lab.controller_socket)]
     answer = subprocess.run(argv, capture_output=True, text=True, check=False)
     return answer.returncode, answer.stdout.splitlines()
@@ -214,8 +218,8 @@ def test_check_finds_nothing_where_all_is_well(lab: Lab) -> None:
     ("port", "setting", "undo", "said"),
     [
         ("leaf2-1", "trunks=101", "trunks=101,102", "leaf2 port 1 (n3:nic0): VLAN 102 is missing"),
-        # With two leaves there is one way through up2: nobody can tell its cables from each other,
-        # or from it.
+        # With two leaves, one way leads through up2. Nobody can distinguish its cables from each
+        # other, or from the switch.
         ("leaf1-22", "trunks=101", "trunks=102", "up2: nothing gets through it"),
     ],
 )
@@ -231,8 +235,9 @@ def test_check_names_what_is_wrong(lab: Lab, port: str, setting: str, undo: str,
 def test_a_host_that_no_file_names_and_one_that_was_replaced(
     lab: Lab, wait_until: WaitUntil
 ) -> None:
-    """n4 is new, n3 comes back with other MAC addresses; no file on any other host knows of
-    either.
+    """n4 is new, n3 comes back with other MAC addresses.
+
+    No file on any other host names either of them.
     """
     config = yaml.safe_load(lab.cluster_file.read_text())
     del config["hosts"]["n4"]

@@ -1,5 +1,6 @@
-"""Floods from a plain host on the netdev datapath, which reads frames before nftables may drop
-them.
+"""Floods from a plain host on the netdev datapath, where nftables drops frames too late.
+
+This datapath reads frames before nftables may drop them.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ def address(lab: Lab, host: str, device: str) -> str:
 
 
 def given(lab: Lab, host: str) -> int:
-    """Frames that came in by the host's NICs."""
+    """The frames that arrived at the host's NICs."""
     return sum(
         map(int, re.findall(r"rx pkts=(\d+)", lab.ofctl(host, "dump-ports", "br-ri2n", "eth0")))
     )
 
 
 def busy_s(lab: Lab, host: str) -> float:
-    """What ovs-vswitchd has had of the CPUs."""
+    """The CPU seconds that ovs-vswitchd has used."""
     pid = (lab.run_dir / host / "ovs-vswitchd.pid").read_text().strip()
     return cpu_seconds(Path(f"/proc/{pid}/stat").read_text())
 
@@ -49,7 +50,8 @@ def busy_s(lab: Lab, host: str) -> float:
 FLOODS = {
     "broadcasts": (BROADCAST, "own", "88b7", 20_000),
     "probes": (PROBES, "own", "88b5", 20_000),
-    # Each costs a look at all tables, here and in the switch, which is a program, too.
+    # Each frame costs a lookup in all tables, in the host and in the switch, which is a program,
+    # too.
     "new addresses": ("A", "random", "0800", 5_000),
     "broadcasts from new addresses": (BROADCAST, "random", "88b7", 5_000),
 }
@@ -59,7 +61,7 @@ FLOODS = {
 def test_hosts_reach_each_other_after_a_flood_and_no_nic_is_taken_for_dead(
     kind: str, flooded: Lab
 ) -> None:
-    """`-s` tells what a frame costs."""
+    """`-s` shows what a frame costs."""
     target, source, eth_type, pps = FLOODS[kind]
     target = address(flooded, "A", "br-ri2n") if target == "A" else target
     before, began_s = given(flooded, "A"), busy_s(flooded, "A")
@@ -71,9 +73,9 @@ def test_hosts_reach_each_other_after_a_flood_and_no_nic_is_taken_for_dead(
     flood(flooded, target, source, eth_type, pps=pps)
     reaches(flooded, "A", "B")
     reaches(flooded, "A", "R")
-    if (
-        source == "own"
-    ):  # those of new addresses may take all that ovs-vswitchd gets of a busy machine's CPUs
+    # Only for R's own address: frames of new addresses may take all the CPU time that ovs-vswitchd
+    # gets on a busy machine.
+    if source == "own":
         assert call(flooded.controller_socket, "status")["counters"]["nic_deaths"] == deaths
         learned = set(
             re.findall(

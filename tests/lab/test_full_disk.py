@@ -1,6 +1,6 @@
-"""`ri2n serve` on a disk that fills up in the midst of a copy:
+"""`ri2n serve` on a disk that becomes full in the middle of a copy.
 
-one line for that client, and room again.
+It prints one line for that client, and the disk has room again.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ WaitUntil = Callable[..., None]
 
 
 def small_disk(folder: Path) -> None:
-    """In the child that becomes the server:
+    """In the child that becomes the server: make `folder` a disk of its own.
 
-    `folder` is a disk of its own, for it alone, and goes with it.
+    Only the child sees the disk, which ends with it.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     options = f"size={DISK}".encode()
