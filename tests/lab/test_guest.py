@@ -1,6 +1,4 @@
-"""A guest runs one command on another kernel, changes nothing here, and ends whatever happens to
-it.
-"""
+"""A guest runs one command on another kernel, changes nothing here, and always ends."""
 
 from __future__ import annotations
 
@@ -32,14 +30,14 @@ def uml() -> Kernel:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Where guests keep their files; must be empty afterwards, and nobody at work in it."""
+    """The folder in which guests keep their files; afterwards it must be empty and unused."""
     yield tmp_path
     assert list(tmp_path.iterdir()) == []
     assert processes_naming(tmp_path) == []
 
 
 def processes_naming(folder: Path) -> list[int]:
-    """Processes with this folder in their command line: a guest and all that runs in it."""
+    """The processes whose command line names this folder: a guest, and all that runs in it."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -81,7 +79,7 @@ def test_a_guest_is_ended_at_its_limit(uml: Kernel, folder: Path) -> None:
 def test_a_guest_that_hangs_is_ended_at_its_limit(
     uml: Kernel, folder: Path, wait_until: WaitUntil
 ) -> None:
-    """Not even its kernel runs any more."""
+    """Not even the guest's kernel runs any more."""
     with Guest(uml, ["sleep", "1000"], limit_s=3, folder=folder) as guest:
         wait_until(lambda: len(processes_naming(folder)) >= 2, "the guest's kernel is there")
         for pid in processes_naming(folder):
@@ -163,7 +161,7 @@ def test_a_kernel_that_never_starts_its_first_process_is_ended(
 def test_a_kernel_that_waits_for_a_cpu_is_not_given_up(
     folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All the time that it did not run, it was ready to: late is not dead."""
+    """All the time that it did not run, it was ready to run: it is late, and not dead."""
     kernel = fake_kernel(
         tmp_path_factory.mktemp("kernel") / "k",
         'for i in {1..300000}; do :; done; share=$(tr " " "\\n" <<<"$*" | sed -n '
@@ -281,9 +279,9 @@ def test_memory_of_a_guest_lies_where_there_is_room_for_it(
 def test_a_guest_leaves_cpu_to_others_when_told(
     uml: Kernel, folder: Path, wait_until: WaitUntil
 ) -> None:
-    """All its processes, those that it has later as well.
+    """All its processes leave CPU to others, also those that it has later.
 
-    And Linux's weight of its session, where there is one.
+    So does its session, where Linux gives sessions a weight.
     """
     with Guest(uml, ["sleep", "1000"], limit_s=200, folder=folder) as guest:
         wait_until(lambda: guest.renice(19), "its kernel does not start", 100)

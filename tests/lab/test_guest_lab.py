@@ -1,5 +1,6 @@
-"""Labs in guests that stay: the same commands from outside, and nothing left however a guest
-ends.
+"""Labs in guests that stay: the same commands work from outside.
+
+Nothing is left, however a guest ends.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.fabric.topology import load_topology
 
 TOPOLOGY = Path(__file__).resolve().parents[2] / "topologies" / "fig4" / "b.yaml"
-HANG_S = 10.0  # of the guest that is made to hang; the others have what the product gives them
+HANG_S = 10.0  # for the guest that is made to hang; the others have the product's own time
 DEADLINE_S = 180.0
 pytestmark = pytest.mark.timeout(900)
 
@@ -36,7 +37,7 @@ WaitUntil = Callable[..., None]
 
 @contextmanager
 def labs_in(folder: Path) -> Iterator[Path]:
-    """This process looks for labs there."""
+    """This process looks for labs in this folder."""
     before, state.ROOT = state.ROOT, folder
     try:
         yield folder
@@ -46,7 +47,10 @@ def labs_in(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def empty_root(use: str) -> Iterator[Path]:
-    """A folder of labs of our own, in memory as the real one; at the end it must be empty."""
+    """A folder for labs of this test alone, which must be empty at the end.
+
+    It is in memory, as the real one is.
+    """
     folder = Path(f"/run/ri2n-lab-test-{os.getpid()}-{use}")
     try:
         yield folder
@@ -69,8 +73,9 @@ def empty_root(use: str) -> Iterator[Path]:
 
 @pytest.fixture(scope="module", autouse=True)
 def root() -> Iterator[Path]:
-    """Where the lab that most of these tests share is, and no other: so commands need not name
-    it.
+    """The folder that has only the lab that most of these tests share.
+
+    So commands need not name the lab.
     """
     try:
         find_kernel("uml")
@@ -98,12 +103,10 @@ def started(name: str, *, limit_s: float = 3600.0, hang_s: float | None = None) 
 
 
 def frames_until_closed(connection: Connection) -> list[Frame]:
-    """All that comes until the other side has closed the connection; TimeoutError when it does
-    not.
-    """
+    """Everything that arrives until the other side has closed the connection; else TimeoutError."""
     connection.socket.settimeout(DEADLINE_S)
     parser, frames = Parser(), list[Frame]()
-    with suppress(ConnectionResetError):  # closed before it had read all
+    with suppress(ConnectionResetError):  # it was closed before everything was read
         while data := connection.socket.recv(1 << 16):
             frames += parser.feed(data)
     return frames
@@ -123,9 +126,9 @@ def record(name: str) -> GuestLab:
 
 
 def processes_of(name: str) -> list[int]:
-    """The processes whose command line names the lab's folder:
+    """The processes whose command line names the lab's folder.
 
-    the kernel, its copies, what starts it.
+    They are the kernel, its copies, and the process that starts it.
     """
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
@@ -136,9 +139,9 @@ def processes_of(name: str) -> list[int]:
 
 
 def kernel_pid(name: str) -> int:
-    """The guest's kernel: the first process of the guest's namespace of process ids."""
+    """The guest's kernel: the first process of the guest's PID namespace."""
     for pid in processes_of(name):
-        with suppress(OSError):  # programs of the guest are processes here as well, and end
+        with suppress(OSError):  # programs of the guest are processes here, too, and they end
             status = Path(f"/proc/{pid}/status").read_text()
             if (
                 next(line for line in status.splitlines() if line.startswith("NSpid:")).split()[-1]
@@ -149,9 +152,9 @@ def kernel_pid(name: str) -> int:
 
 
 class Booting(NamedTuple):
-    """What boots side by side, since booting is mostly waiting:
+    """What boots side by side, since booting is mostly waiting.
 
-    two `lab up`, and guests that are to end when up.
+    There are two `lab up`, and guests that are to end when they are up.
     """
 
     up: Future[subprocess.CompletedProcess[bytes]]
@@ -184,15 +187,16 @@ def booting(root: Path) -> Iterator[Booting]:
 
 @pytest.fixture
 def elsewhere(booting: Booting) -> Iterator[Path]:
-    """Where those are that boot beside the shared lab."""
+    """The folder of the guests that boot beside the shared lab."""
     with labs_in(booting.elsewhere) as folder:
         yield folder
 
 
 @pytest.fixture
 def alone(booting: Booting) -> Iterator[Path]:
-    """A place for the guest of one test: where others are made, what is left of it would be
-    swept.
+    """A folder for the guest of one test.
+
+    In a folder where others are made, what is left of the guest would be swept.
     """
     with empty_root("alone") as folder, labs_in(folder):
         yield folder
@@ -202,7 +206,7 @@ def nothing_left(name: str) -> bool:
     return not processes_of(name) and not state.run_dir(name).exists()
 
 
-# ---- guests that need not be up for how they end: they do while the others boot
+# ---- guests that need not be up when they end: they do it while the others boot
 
 
 @contextmanager
@@ -220,7 +224,7 @@ def new_guest(wait_until: WaitUntil) -> Iterator[Connection]:
 def test_a_kernel_that_is_killed(alone: Path, wait_until: WaitUntil) -> None:
     with new_guest(wait_until) as connection:
         os.kill(kernel_pid("new"), signal.SIGKILL)
-        words = last_words(connection)  # whether its first process has run by then is chance
+        words = last_words(connection)  # it is chance whether its first process has run by then
         assert "the guest died" in words or "its kernel ended" in words
     wait_until(lambda: nothing_left("new"), "something is left", DEADLINE_S)
 
@@ -258,7 +262,7 @@ def test_down_all_mine_removes_guests_too(alone: Path, wait_until: WaitUntil) ->
         assert nothing_left("new")
 
 
-# ---- one lab that all of these share
+# ---- one lab that all of these tests share
 
 
 @pytest.fixture(scope="module")
@@ -412,13 +416,13 @@ def test_a_command_that_is_none_ends_nothing(lab: str) -> None:
 
 
 def run(name: str, argv: list[str], stdin: bytes = b"") -> tuple[int, bytes]:
-    """Exit code and stdout of a command in the guest, spoken to as a client does."""
+    """Exit code and stdout of a command in the guest, over a client's connection."""
     with guest_labs.connect(record(name)) as connection:
         return converse(connection, argv, stdin)
 
 
 def converse(connection: Connection, argv: list[str], stdin: bytes = b"") -> tuple[int, bytes]:
-    """The same over a connection that is there."""
+    """The same, over a connection that exists already."""
     request = {"argv": argv, "env": {"PATH": os.environ["PATH"]}, "cwd": "/"}
     connection.send(json_frame(Kind.RUN, request))
     out, sent, room = bytearray(), 0, 128 << 10
@@ -474,7 +478,8 @@ def test_a_lab_that_cannot_be_made_inside_is_one_line_and_leaves_nothing(
     bad = tmp_path / "bad.yaml"
     bad.write_text("name: bad\nhosts: {}\n")
     done = ri2n(elsewhere, "lab", "up", str(bad), "--kernel", "uml", "--name", "worse")
-    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)  # seen before anything boots
+    # The error is found before anything boots.
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
     done = booting.refused.result()
     assert done.returncode == 2
     assert [line for line in done.stderr.splitlines() if line.startswith(b"ri2n:")] == [

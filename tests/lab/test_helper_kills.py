@@ -1,7 +1,7 @@
-"""A thousand `kill -9` of helpers at random moments under a stream: what they do comes back, and no
-packet is doubled.
+"""A thousand `kill -9` of helpers at random moments under a stream.
 
-`RI2N_ATTACK_SEED` chooses other moments, `RI2N_ATTACK_KILLS` another number for the long run.
+The helpers' work is taken up again, and no packet is duplicated. `RI2N_ATTACK_SEED` chooses other
+moments, `RI2N_ATTACK_KILLS` another number of kills for the long run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WaitUntil = Callable[..., None]
 
 SEED = int(os.environ.get("RI2N_ATTACK_SEED", "20261124"))
 KILLS = [4, pytest.param(int(os.environ.get("RI2N_ATTACK_KILLS", "1000")), marks=pytest.mark.long)]
-BATCH = 20  # kills under one stream, and between two looks at everything
+BATCH = 20  # kills under one stream, and between two checks of everything
 GAP_S = 0.5
 PPS = 200.0
 
@@ -50,7 +50,7 @@ def cluster(reorder_program: Path) -> Iterator[Cluster]:
 
 
 def rows(lab: Lab) -> dict[str, list[str]]:
-    """What the hosts' bridges hold, without what changes by itself."""
+    """What the hosts' bridges have, without what changes by itself."""
     found = {}
     for host in lab.helpers.hosts:
         text = lab.ofctl(host, "-O", "OpenFlow15", "dump-flows", "br-ri2n", "--no-stats")
@@ -77,7 +77,7 @@ def test_kills_of_helpers_double_no_packet(
         batch = min(BATCH, kills - done)
         stream = Stream(lab, "B", "A", pps=PPS, seconds=batch * GAP_S, flows=4)
         for _ in range(batch):
-            pause.wait(generator.uniform(0.0, GAP_S))  # the moment is what is random
+            pause.wait(generator.uniform(0.0, GAP_S))  # the moment is random
             host = generator.choice(lab.helpers.hosts)
             lab.helpers.kill(host)
             lab.helpers.start(host)

@@ -1,6 +1,6 @@
-"""Labs with helpers: started, killed, asked and ended; with Open vSwitch or alone.
+"""Labs with helpers: they are started, killed, asked and ended, with Open vSwitch or alone.
 
-A stand-in runs for the real one.
+A program takes the place of the real helper.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def test_a_lab_with_helpers_and_a_host_without(wait_until: WaitUntil) -> None:
         assert all_answered(lab, "A", "C", 5)
         with pytest.raises(NotAvailable, match="does not answer"):
             helpers.status("A")
-        again = Lab.load(lab.name).helpers  # as another process would
+        again = Lab.load(lab.name).helpers  # as another process would do it
         child = again.start("A")
         assert again.status("A")["pid"] != pid
         helpers.stop("A")

@@ -1,6 +1,4 @@
-"""host-down and the undo of host-up where Open vSwitch, or a part of it, is dead when they are
-needed.
-"""
+"""host-down and the undo of host-up where Open vSwitch, or a part of it, is dead."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ def kill(host: Host, *daemons: str) -> None:
 
 
 def start(host: Host, *daemons: str) -> None:
-    """As its service would: on the database that is there."""
+    """Start it as its service does: on the database that is there."""
     where = {
         "ovsdb-server": [str(host.folder / "conf.db"), f"--remote=punix:{host.folder}/db.sock"],
         "ovs-vswitchd": [ovs.database(host.folder)],
@@ -63,11 +61,10 @@ def test_host_down_needs_no_ovs_vswitchd(host: Host) -> None:
     done = host.script("host-down")
     assert "the NICs are as before" in done.stdout
     assert answers(host)
-    start(
-        host, "ovs-vswitchd"
-    )  # which finds no bridge in the database that it could take them into
+    # It finds no bridge in the database that could take the NICs.
+    start(host, "ovs-vswitchd")
     assert host.lab.vsctl("A", "list-br") == ""
-    before.pop("processes")  # the daemons are others
+    before.pop("processes")  # the daemons are other processes now
     assert differences(before, host.snapshot()) == ""
     assert answers(host)
 
@@ -83,7 +80,7 @@ def test_without_a_database_the_nics_come_back_and_the_rest_when_it_does(host: H
     assert answers(host)
     start(host, *DAEMONS)
     host.script("host-down")
-    before.pop("processes")  # the daemons are others
+    before.pop("processes")  # the daemons are other processes now
     assert differences(before, host.snapshot()) == ""
     assert answers(host)
 
@@ -95,15 +92,14 @@ def test_what_is_not_confirmed_is_undone_though_ovs_vswitchd_is_dead(
     alarm = fake_program(tmp_path / "programs", "sleep", f"exec cat {tmp_path}/ring >/dev/null")
     host.run(*host.command("host-up", *host.up_arguments, "--confirm", "600", programs=alarm))
     kill(host, *DAEMONS)
-    (tmp_path / "ring").write_text(
-        ""
-    )  # once: the next `sleep`, before it tries again, waits for the next one
+    # This rings once: the next `sleep`, before the script tries again, waits for the next ring.
+    (tmp_path / "ring").write_text("")
     wait_until(
         lambda: "10.77.0.1" in host.run("ip", "addr", "show", "dev", "eth0").stdout,
         "it is not undone",
     )
     assert answers(host)
-    assert len(host.watchers()) == 1  # it goes on until the database has forgotten the bridge
+    assert len(host.watchers()) == 1  # it goes on until the database has no bridge any more
     start(host, *DAEMONS)
     (tmp_path / "ring").write_text("")
     wait_until(lambda: not host.watchers(), "the watcher is still there")

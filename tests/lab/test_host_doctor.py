@@ -1,6 +1,6 @@
-"""host-doctor on a host of which one thing after the other is wrong:
+"""host-doctor on a host with one fault after the other.
 
-it is said with what to do, and that helps.
+It names each fault with what to do, and that helps.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def host(shared_lab_d: Lab) -> Host:
 
 
 def up(host: Host, *more: str) -> None:
-    """host-up without a controller."""
+    """Run host-up without a controller."""
     host.script("host-up", *NICS, "--datapath", host.lab.datapath, *more)
 
 
 def findings(host: Host, programs: Path | None = None) -> list[dict[str, Any]]:
-    """What host-doctor finds; its exit code is as bad as the worst of it."""
+    """What host-doctor finds; its exit code matches the worst finding."""
     done = host.run(*host.command("host-doctor", "--json", programs=programs), check=False)
     found: list[dict[str, Any]] = json.loads(done.stdout)["findings"]
     order = [CODES[finding["verdict"]] for finding in found]
@@ -77,7 +77,10 @@ def test_a_host_in_order(host: Host) -> None:
 
 @dataclass(frozen=True)
 class Ailment:
-    """`command` makes it, on the host; what is `seen` then, and what to do about it."""
+    """A fault that `command` makes on the host.
+
+    `seen` is what host-doctor then finds, `advice` is what to do.
+    """
 
     command: str
     verdict: str
@@ -194,7 +197,7 @@ def test_what_is_wrong_is_said_with_what_to_do_and_that_helps(ailment: Ailment, 
     if advice.startswith(UP):
         up(host, *ailment.options)
         assert said not in wrong(findings(host))
-    host.script("host-up", "--confirmed", check=False)  # where something waits for it
+    host.script("host-up", "--confirmed", check=False)  # if something waits for it
 
 
 def test_nics_without_a_link(host: Host) -> None:
@@ -339,7 +342,7 @@ def test_flows_that_are_nobodys_go_as_it_says(host: Host) -> None:
 def test_what_this_lab_has_not_got(
     program: str, body: str, verdict: str, seen: str, advice: str, host: Host, tmp_path: Path
 ) -> None:
-    """A program in the place of another one says what a host in that state would say."""
+    """A program in the place of another one prints what it would print on a host in that state."""
     up(host)
     found = wrong(findings(host, programs=fake_program(tmp_path / "programs", program, body)))
     assert found[seen][0] == verdict and found[seen][1].startswith(advice)

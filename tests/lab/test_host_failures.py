@@ -1,6 +1,6 @@
-"""host-up and host-down that fail, are killed, or lose their terminal at any change:
+"""host-up and host-down fail, are killed, or lose their terminal, at any change.
 
-they finish, or undo all of it.
+They finish, or undo everything.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def host(shared_lab_d: Lab) -> Host:
 
 @pytest.fixture(scope="module")
 def recorded(shared_lab_d: Lab, tmp_path_factory: pytest.TempPathFactory) -> Failing:
-    """What host-up does on this machine's datapath, asked for as much as it can."""
+    """The changes that host-up makes on this machine's datapath with all options that it has."""
     host = Host(shared_lab_d)
     host.prepare()
     return Failing(host, tmp_path_factory.mktemp("failing"))
@@ -56,26 +56,23 @@ def recorded(shared_lab_d: Lab, tmp_path_factory: pytest.TempPathFactory) -> Fai
 @pytest.mark.virtual
 @pytest.mark.smoke
 def test_every_step_is_tried(recorded: Failing) -> None:
-    """What makes a change is in STEPS, in this order; the tests below leave none of them out."""
+    """All steps that make a change are in STEPS, in this order, so the tests below try each."""
     steps = list(dict.fromkeys(change.step for change in recorded.changes))
-    assert steps == list(
-        STEPS
-    )  # fair_queues, too, on NICs with the kernel's own queue: test_nics has some
+    # There is also fair_queues, on NICs with the kernel's own queue; test_nics has such NICs.
+    assert steps == list(STEPS)
     armed = [change.step for change in recorded.changes].index("arm_confirm")
-    assert all(
-        "/state/" in change.text for change in recorded.changes[:armed]
-    )  # before it only the state is saved
+    # Before that, only the state is saved.
+    assert all("/state/" in change.text for change in recorded.changes[:armed])
 
 
 @pytest.mark.virtual
 @pytest.mark.smoke
 @pytest.mark.parametrize("step", STEPS)
 def test_a_failure_is_undone(step: str, recorded: Failing, host: Host) -> None:
-    """Each kind of change of the step, where it is made last: the machine is as it was, to the last
-    process.
+    """Each kind of change of the step fails where it is made last.
 
-    On the kernel's datapath, which takes a guest where each process lasts, it is the last change of
-    the step.
+    Then the machine is as it was, to the last process. On the kernel datapath, which takes a guest
+    in which each process takes long, only the last change of the step fails.
     """
     by_kind = {change.kind: change for change in recorded.changes if change.step == step}
     assert by_kind
@@ -97,8 +94,9 @@ def test_a_failure_of_any_change_is_undone(recorded: Failing, host: Host) -> Non
 def test_a_killed_run_is_undone_by_the_watcher(
     which: str, recorded: Failing, host: Host, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    """The undo is armed before the first change outside the folder of its state, and needs
-    nothing of host-up.
+    """The undo is armed before the first change outside the folder of its state.
+
+    It needs nothing of host-up.
     """
     before = host.snapshot()
     outside = [change for change in recorded.changes if "/state/" not in change.text]
@@ -116,7 +114,7 @@ def test_a_killed_run_is_undone_by_the_watcher(
 
 
 def test_a_failed_second_run_leaves_the_host_up(recorded: Failing, host: Host) -> None:
-    """What is undone is a run that made the bridge; a host that is up stays in the network."""
+    """Only a run that made the bridge is undone; a host that is up stays in the network."""
     host.up()
     changed = [*host.up_arguments, "--extra-mac", "02:aa:00:00:00:01"]
     done = recorded.command(changed, {"RI2N_TEST_FAIL_AT": "1"})
@@ -137,8 +135,9 @@ def finished(host: Host, script: str, before: dict[str, str]) -> str:
 
 
 def start(host: Host, script: str) -> tuple[dict[str, str], list[str]]:
-    """The state before a script, after which host-down is to bring it back, and the script's
-    options.
+    """The state before a script, and the script's options.
+
+    host-down is to restore that state afterwards.
     """
     before = host.snapshot()
     if script == "host-down":
@@ -151,9 +150,9 @@ def start(host: Host, script: str) -> tuple[dict[str, str], list[str]]:
 def test_it_goes_on_when_the_terminal_goes_away(
     script: str, host: Host, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    """The terminal is closed while an address is being moved:
+    """The terminal is closed while an address is being moved.
 
-    the kernel sends SIGHUP, and every output fails.
+    The kernel sends SIGHUP, and every output fails.
     """
     before, options = start(host, script)
     gate = tmp_path / "gate"
@@ -178,7 +177,8 @@ def test_it_goes_on_when_the_terminal_goes_away(
         )
         assert child.poll() is None
         os.close(master)
-        with gate.open("r+b", buffering=0) as pipe:  # whether or not somebody still reads
+        # To open it works whether or not a process still reads.
+        with gate.open("r+b", buffering=0) as pipe:
             pipe.write(b"\n")
             assert child.wait(WAIT_S) == 0
         assert finished(host, script, before) == ""
@@ -188,7 +188,7 @@ def test_it_goes_on_when_the_terminal_goes_away(
 
 
 def is_read(fifo: Path) -> bool:
-    """Whether somebody waits for what is written into it."""
+    """Whether a process waits for what is written into it."""
     try:
         os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
     except OSError:

@@ -1,4 +1,4 @@
-"""A managed host that becomes a plain one under its NIC's address: the others reach it at once."""
+"""A managed host becomes a plain one under its NIC's address, and the others reach it at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .conftest import EXACT, await_true, controlled
 
 pytestmark = pytest.mark.virtual
 REACHED_S = 1.0
-BOOT_S = 8.0  # more than the controller waits for a host that says nothing
+BOOT_S = 8.0  # longer than the controller waits for a host that is silent
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def answers(lab: Lab, source: str, target: str) -> bool:
 
 @pytest.mark.parametrize("how", ["host-down", "another system"])
 def test_a_host_is_reached_by_its_nics_address_within_a_second(how: str, lab: Lab) -> None:
-    """By everybody who has just talked with it, and so has the address of its bridge in mind."""
+    """All hosts reach it, though they have just talked with it and remember its bridge's MAC."""
     others = [host for host in lab.hosts if host != "A"]
     assert all(answers(lab, host, "A") for host in others)
     if how == "host-down":
@@ -38,7 +38,7 @@ def test_a_host_is_reached_by_its_nics_address_within_a_second(how: str, lab: La
     else:
         kill_switch_and_restart(lab)
         began_s = time.monotonic()
-        for host in others:  # it has to say something first, as whoever boots does
+        for host in others:  # it must send something first, as every host that boots does
             await_true(lambda host=host: answers(lab, "A", host), f"A does not reach {host}")  # type: ignore[misc]
     for host in others:
         await_true(lambda host=host: answers(lab, host, "A"), f"{host} does not reach A")  # type: ignore[misc]
@@ -46,9 +46,9 @@ def test_a_host_is_reached_by_its_nics_address_within_a_second(how: str, lab: La
 
 
 def kill_switch_and_restart(lab: Lab) -> None:
-    """A is what a rescue system makes of it:
+    """Let A be what a rescue system makes of it.
 
-    no Open vSwitch, and the host's address on its first NIC.
+    It has no Open vSwitch, and its address is on its first NIC.
     """
     for daemon in ("ovs-vswitchd", "ovsdb-server"):
         lab.exec("A", ["kill", "-9", (lab.run_dir / "A" / f"{daemon}.pid").read_text().strip()])

@@ -1,6 +1,6 @@
-"""host-up --helper on a lab's host:
+"""host-up --helper on a lab's host.
 
-two TAPs that outlive the helper, room for its header, and all of it undone.
+It makes two TAPs that outlive the helper, and room for the helper's header; all of it is undone.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def column(host: Host, record: str, name: str) -> str:
 
 
 def status_of(host: Host) -> dict[str, object]:
-    """host-status --json."""
+    """What host-status --json prints."""
     found = json.loads(host.script("host-status", "--json", check=False).stdout)
     assert isinstance(found, dict)
     return found
@@ -70,9 +70,8 @@ def test_two_taps_are_made_and_go_again(host: Host) -> None:
     }
     for tap in (PLAIN_TAP, WIRE_TAP):
         assert devices[tap]["linkinfo"]["info_data"]["persist"] is True
-        assert (
-            "UP" in devices[tap]["flags"] and "LOWER_UP" not in devices[tap]["flags"]
-        )  # nobody holds it
+        # It has no carrier, since no process holds it.
+        assert "UP" in devices[tap]["flags"] and "LOWER_UP" not in devices[tap]["flags"]
         assert host.run("cat", f"/proc/sys/net/ipv6/conf/{tap}/disable_ipv6").stdout == "1\n"
     assert devices[PLAIN_TAP]["mtu"] == mtu(host, "br-ri2n") == 1500 - 22
     assert devices[WIRE_TAP]["mtu"] >= 1500 + 22 + 4  # a full frame with header and tag
@@ -127,7 +126,7 @@ def test_it_can_be_added_to_a_host_that_is_up_and_taken_away(host: Host) -> None
         (["--nic-mtu", "1522"], 1522, 1500),
         (["--nic-mtu", "9000"], 9000, 1500),
         (["--nic-mtu", "9000", "--mtu", "9000"], 9000, 8978),
-        (["--mtu", "1450"], 1500, 1450),  # eth0 had 1500, eth1 is raised to 1450: 1428 is what fits
+        (["--mtu", "1450"], 1500, 1450),  # eth0 had 1500, eth1 is raised to 1450, so 1428 fit
     ],
 )
 def test_mtus(host: Host, options: list[str], nics: int, address: int) -> None:
@@ -171,9 +170,7 @@ assert back == data
 
 @pytest.mark.parametrize("address", ["10.77.0.2", "fd77::2"])
 def test_tcp_fits_the_bridge_whatever_a_route_says(host: Host, address: str) -> None:
-    """systemd-networkd takes a route's MTU from router advertisements, and the kernel believes
-    the route.
-    """
+    """systemd-networkd takes a route's MTU from router advertisements, and the kernel uses it."""
     before = host.snapshot()
     host.up("--helper")
     assert not [text for text in host.problems() if "MTU" in text]
@@ -201,21 +198,21 @@ def test_tcp_fits_the_bridge_whatever_a_route_says(host: Host, address: str) -> 
     assert "TCP is not told the MTU of br-ri2n" in host.problems()
     host.up("--helper")
     assert "TCP is not told the MTU of br-ri2n" not in host.problems()
-    host.up()  # the bridge has the NICs' MTU: there is nothing to tell
+    host.up()  # the bridge has the NICs' MTU, so there is nothing to print
     assert "inet ri2n" not in host.run("nft", "list", "tables").stdout
     host.script("host-down")
     assert host.snapshot() == before
 
 
 def too_long(host: Host, address: str) -> str:
-    """What the host says of a packet of 1,500 bytes that must not be cut."""
+    """What the host prints about a packet of 1,500 bytes that must not be fragmented."""
     data = 1500 - (48 if ":" in address else 28)
     tried = host.run("ping", "-c1", "-W1", "-M", "do", "-s", str(data), address, check=False)
     assert tried.returncode != 0
     return (tried.stdout + tried.stderr).replace("mtu: ", "mtu=")
 
 
-# Each as `ip route add` takes it: what follows must be as before, but for the MTU.
+# Each route as `ip route add` takes it. All its attributes must stay, except the MTU.
 WIDE = {
     "-4": [
         "10.77.0.2 mtu 1500",
@@ -239,7 +236,7 @@ NARROW = [
 def test_a_route_gets_the_mtu_of_the_bridge_as_soon_as_it_says_more(
     host: Host, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    """In routes that are there when host-watch starts, and in those that come later."""
+    """Both routes that are there when host-watch starts and routes that come later."""
     before = host.snapshot()
     host.up("--helper")
     config = tmp_path / "host.conf"
@@ -324,7 +321,7 @@ def test_the_bridge_sees_whether_the_helper_lives(host: Host, wait_until: WaitUn
     socket = host.lab.run_dir / HOST / "test.sock"
     socket.unlink(missing_ok=True)
     argv = [str(FAKE_HELPER), "--plain", PLAIN_TAP, "--wire", WIRE_TAP, "--status", str(socket)]
-    for _ in range(2):  # what is there again is heard again
+    for _ in range(2):  # a route that is there again is seen again
         helper = host.lab.popen(HOST, argv, stdout=subprocess.DEVNULL)
         for tap in (PLAIN_TAP, WIRE_TAP):
             wait_until(
@@ -416,9 +413,8 @@ def test_bad_input_is_one_line_and_changes_nothing(message: str, host: Host) -> 
     done = host.script("host-up", *BAD[message], check=False)
     after = host.snapshot()
     host.run("ip", "link", "del", WIRE_TAP, check=False)
-    host.run(
-        "ip", "link", "set", "eth1", "mtu", "1500"
-    )  # below 1280 a NIC has no IPv6 settings for the next test
+    # Below 1280, a NIC has no IPv6 settings for the next test.
+    host.run("ip", "link", "set", "eth1", "mtu", "1500")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
     assert message in done.stderr
     assert after == before
@@ -438,7 +434,7 @@ def test_a_nic_that_cannot_have_the_mtu_is_found_before_anything_is_changed(
     host: Host, tmp_path: Path
 ) -> None:
     before = host.snapshot()
-    # The kernel's virtual devices all can; of a real NIC `ip -d` tells how much.
+    # All virtual devices of the kernel can do it; of a real NIC, `ip -d` tells its limit.
     fake = fake_program(tmp_path, "ip", 'REAL "$@" | sed "/eth1/s/maxmtu [0-9]*/maxmtu 2000/"')
     done = host.run(
         *host.command("host-up", *host.up_arguments, "--nic-mtu", "9000", programs=fake),

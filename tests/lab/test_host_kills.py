@@ -1,6 +1,6 @@
-"""host-up and host-down that are killed with SIGKILL after any change:
+"""host-up and host-down are killed by SIGKILL after any change.
 
-the next run finishes what they began.
+The next run finishes what they began.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def host(shared_lab_d: Lab) -> Host:
 
 @pytest.fixture(scope="module")
 def recorded(shared_lab_d: Lab, tmp_path_factory: pytest.TempPathFactory) -> Failing:
-    """What host-up does on this machine's datapath, asked for as much as it can."""
+    """The changes that host-up makes on this machine's datapath with all options that it has."""
     host = Host(shared_lab_d)
     host.prepare()
     return Failing(host, tmp_path_factory.mktemp("failing"))
 
 
 def moved(host: Host) -> str:
-    """Addresses and routes of the bridge's own port, and what the NICs have left of theirs."""
+    """Addresses and routes of the bridge's own port, and those that the NICs still have."""
     host.settle()
     words = (
         "ip -o addr show dev br-ri2n scope global; ip -4 route show table all; ip -6 route "
@@ -54,9 +54,7 @@ def moved(host: Host) -> str:
 
 
 def some(changes: list[Change]) -> list[Change]:
-    """The last one of each step, and each one of the steps that move what the host is reached
-    by.
-    """
+    """The last change of each step, and each change of the steps that move addresses and routes."""
     last = {change.step: change.number for change in changes}
     return [
         change
@@ -68,9 +66,9 @@ def some(changes: list[Change]) -> list[Change]:
 
 
 def check_host_up_killed(changes: list[Change], recorded: Failing, host: Host) -> None:
-    """Killed after each of the changes, and run once more:
+    """host-up is killed after each of the changes, and run once more.
 
-    all that the host is reached by is where it belongs.
+    All addresses and routes by which the host is reached are then where they belong.
     """
     options = [word for word in recorded.options if word not in ("--confirm", "99999")]
     before = host.snapshot()
@@ -91,7 +89,10 @@ def check_host_up_killed(changes: list[Change], recorded: Failing, host: Host) -
 
 
 def check_host_down_killed(changes: list[Change], recorded: Failing, host: Host) -> None:
-    """Killed after each of the changes, and run once more: all is as it was before host-up."""
+    """host-down is killed after each of the changes, and run once more.
+
+    Everything is then as it was before host-up.
+    """
     before = host.snapshot()
     for change in changes:
         host.up("--helper")

@@ -1,6 +1,6 @@
-"""host-up and host-down on a lab's host:
+"""host-up and host-down on a lab's host.
 
-idempotent, undone exactly, undone by itself, harmless on bad input.
+They can be repeated, are undone exactly, undo themselves, and do no harm on bad input.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ def _lab() -> Iterator[Lab]:
 
 @pytest.fixture
 def host(_lab: Lab) -> Host:
-    """Host A after host-down, with routes, two address families, a second address and an MTU of
-    its own.
+    """Host A after host-down.
+
+    It has routes, two address families, a second address and an MTU of its own.
     """
     host = Host(_lab)
     host.prepare()
@@ -47,16 +48,15 @@ def host(_lab: Lab) -> Host:
 def test_addresses_and_routes_move_and_come_back(host: Host, deleted: bool) -> None:
     before = host.snapshot()
     host.up()
-    if deleted:  # by somebody else, and with it the addresses and routes
+    if deleted:  # somebody else deleted it, and with it the addresses and routes
         host.lab.vsctl(HOST, "del-br", "br-ri2n")
         host.up()
     addresses = host.run("ip", "-o", "addr", "show", "dev", "br-ri2n", "scope", "global").stdout
     for address in ("10.77.0.1/24 brd 10.77.0.255", "10.78.0.1/24", "10.79.0.1/30", "fd77::1/64"):
         assert address in addresses
     for nic in ("eth0", "eth1"):
-        assert (
-            host.run("ip", "-o", "addr", "show", "dev", nic).stdout == ""
-        )  # not even a link-local one
+        # Not even a link-local address is left.
+        assert host.run("ip", "-o", "addr", "show", "dev", nic).stdout == ""
     routes = host.run("sh", "-c", "ip route; ip -6 route").stdout
     for route in (
         "default via 10.77.0.2 dev br-ri2n",
@@ -102,7 +102,7 @@ def test_the_bridge_is_as_it_must_be(host: Host) -> None:
     assert column("interface", "br-ri2n", "mtu") == "1500"
     assert column("Open_vSwitch", ".", "other_config:max-revalidator") == "250"
     mac = column("interface", "br-ri2n", "mac_in_use")
-    assert mac == "06:00:00:00:01:01"  # the first NIC's, locally administered
+    assert mac == "06:00:00:00:01:01"  # that of the first NIC, locally administered
     assert "hidden" not in host.lab.appctl(HOST, "bridge/dump-flows", "br-ri2n")
     assert "NORMAL" not in host.lab.appctl(HOST, "bridge/dump-flows", "br-ri2n")
     limits = host.lab.vsctl(HOST, "--columns=flow_limit,overflow_policy", "list", "Flow_Table")
@@ -128,7 +128,8 @@ def test_a_second_run_changes_nothing(host: Host) -> None:
         float(value)
         for value in re.findall(age, host.lab.ofctl(HOST, "dump-flows", "br-ri2n", "table=253"))
     ]
-    assert all(new > old for old, new in zip(then, now, strict=True))  # not installed anew
+    # The flows were not installed again.
+    assert all(new > old for old, new in zip(then, now, strict=True))
 
 
 def test_the_first_controller_empties_the_tables_and_they_are_filled_again(host: Host) -> None:
@@ -145,9 +146,9 @@ def test_the_first_controller_empties_the_tables_and_they_are_filled_again(host:
 
 
 def test_frames_between_switches_do_not_reach_the_host(host: Host) -> None:
-    """Spanning tree, LLDP and the like are between a switch and its neighbour:
+    """Frames of spanning tree, LLDP and the like are between a switch and its neighbour.
 
-    not for the host to see.
+    The host must not see them.
     """
     host.up()
 
@@ -167,9 +168,9 @@ def test_frames_between_switches_do_not_reach_the_host(host: Host) -> None:
 def test_neighbours_are_told_the_new_mac_at_once(
     host: Host, family: str, wait_until: WaitUntil
 ) -> None:
-    """Without waiting for somebody to ask:
+    """They are told before they ask.
 
-    who has the NIC's MAC is told the bridge's, by ARP and by IPv6.
+    A host that knows the NIC's MAC is told the bridge's, by ARP and by IPv6.
     """
     address = host.lab.address("A") if family == "-4" else host.lab.address6("A")
     entry = [
@@ -254,8 +255,9 @@ def test_flows_come_back_after_vswitchd_restarted(host: Host, wait_until: WaitUn
 
 @pytest.fixture
 def alarm(tmp_path: Path) -> Path:
-    """A folder with a `sleep` that lasts until its `ring` has been written to, and keeps its
-    argument in `seconds`.
+    """A folder with a `sleep` that lasts until somebody writes to its `ring`.
+
+    It keeps its argument in `seconds`.
     """
     os.mkfifo(tmp_path / "ring")
     return fake_program(
@@ -268,8 +270,8 @@ def test_not_confirmed_undoes_itself_though_the_session_died(
 ) -> None:
     before = host.snapshot()
     up = shlex.join(host.command("host-up", *host.up_arguments, "--confirm", "600", programs=alarm))
-    # A session leader with a terminal of its own, killed when host-up has reported: as an ssh
-    # session that breaks.
+    # A session leader with a terminal of its own that is killed when host-up has reported, like an
+    # ssh session that breaks.
     host.run("script", "-qec", f"{up}; kill -HUP 0; kill -9 $$", "/dev/null", check=False)
     assert host.is_up
     (alarm / "ring").write_text("")
@@ -299,7 +301,7 @@ def test_confirmed_stays(host: Host, alarm: Path, wait_until: WaitUntil) -> None
 
 
 def test_a_dry_run_lists_what_names_the_nics(host: Host, tmp_path: Path) -> None:
-    """Each of them would see no packet any more, without an error."""
+    """Without an error, each of these would see no packet any more."""
     etc = tmp_path / "etc"
     files = {
         "iptables/rules.v4": "-A INPUT -i eth0 -j ACCEPT",
@@ -355,7 +357,7 @@ def test_a_dry_run_lists_what_names_the_nics(host: Host, tmp_path: Path) -> None
 
 
 def test_an_mtu_that_is_no_longer_asked_for_goes_back(host: Host) -> None:
-    """Else a host had NICs of several MTUs, and a helper that counts on the wrong one."""
+    """Else a host would have NICs with several MTUs, and a helper that counts on the wrong one."""
 
     def mtus() -> list[str]:
         return [
@@ -371,7 +373,7 @@ def test_an_mtu_that_is_no_longer_asked_for_goes_back(host: Host) -> None:
     assert "nothing to do" in host.up("--helper")
     host.up("--mtu", "1400")
     assert mtus() == ["1500", "1400", "1400"]
-    host.run("ip", "link", "set", "eth1", "mtu", "1600")  # an administrator's own wish
+    host.run("ip", "link", "set", "eth1", "mtu", "1600")  # the administrator's own wish
     host.up()
     assert mtus() == ["1500", "1600", "1500"]
     host.script("host-down")
@@ -409,7 +411,10 @@ def test_a_nic_that_is_no_longer_named_goes_back(host: Host) -> None:
 
 
 def test_a_nic_that_is_no_longer_named_gets_no_address_and_no_route_back(host: Host) -> None:
-    """The bridge has them: twice there, answers would leave by a NIC whose cable may be out."""
+    """The bridge has them.
+
+    If the NIC had them, too, answers would leave by a NIC whose cable may be unplugged.
+    """
     host.up()
     words = list(host.up_arguments)
     index = words.index("eth1")
@@ -420,7 +425,7 @@ def test_a_nic_that_is_no_longer_named_gets_no_address_and_no_route_back(host: H
 
 
 def test_the_rules_of_a_nic_that_was_made_anew_are_put_back(host: Host) -> None:
-    """With a NIC goes its chain; the table stands, and the other NIC's chain in it."""
+    """With a NIC, its chain is removed; the table stays, and the other NIC's chain in it."""
     host.up()
     rules = host.run("nft", "list", "ruleset").stdout
     host.run("nft", "delete", "chain", "netdev", "ri2n_br_ri2n", "nic1")
@@ -429,9 +434,9 @@ def test_the_rules_of_a_nic_that_was_made_anew_are_put_back(host: Host) -> None:
 
 
 def test_one_answer_per_ping(host: Host) -> None:
-    """Not the kernel beside Open vSwitch:
+    """The kernel must not answer beside Open vSwitch.
 
-    one ARP reply, with the bridge's MAC, and no duplicate answers.
+    There is one ARP reply, with the bridge's MAC, and no duplicate answer.
     """
     host.up()
     host.lab.exec("B", ["ip", "neigh", "flush", "dev", "br-ri2n"])
@@ -442,8 +447,9 @@ def test_one_answer_per_ping(host: Host) -> None:
 
 
 def test_peers_that_remember_the_nics_mac_still_reach_it(host: Host) -> None:
-    """An ARP entry from before host-up holds the NIC's MAC: the admin's own session comes in by
-    it.
+    """An ARP entry from before host-up has the NIC's MAC.
+
+    The administrator's own session comes in by it.
     """
     host.up()
     stale = [
@@ -509,9 +515,7 @@ BAD = {
 
 @pytest.fixture
 def twin(host: Host) -> Iterator[None]:
-    """A NIC with the address of another one, as VLAN devices and members of former bonds have
-    it.
-    """
+    """A NIC with the address of another one, like VLAN devices and former members of bonds."""
     host.run("ip", "tuntap", "add", "twin", "mode", "tap")
     host.run("ip", "link", "set", "twin", "address", "04:00:00:00:01:01")
     yield
@@ -545,7 +549,7 @@ def test_a_nic_in_another_bridge_is_refused(host: Host) -> None:
         assert (done.returncode, "was not made by host-up" in done.stderr) == (2, True)
     finally:
         host.lab.vsctl(HOST, "del-br", "mine")
-        # Taking eth1 into a bridge without linux-noop removed its queue.
+        # When a bridge without linux-noop took eth1, the queue of eth1 was removed.
         host.run(
             "sh", "-c", "tc qdisc replace dev eth1 root tbf rate 100mbit burst 10000 limit 1514000"
         )
@@ -554,7 +558,7 @@ def test_a_nic_in_another_bridge_is_refused(host: Host) -> None:
 def test_no_root_no_ovs_old_ovs(host: Host, tmp_path: Path) -> None:
     script = str(SCRIPTS / "host-up")
     before = host.snapshot()
-    # setpriv: the script must be readable, and what is above it need not be.
+    # setpriv: the script must be readable, and the folders above it need not be.
     unprivileged = [
         "setpriv",
         "--reuid",
@@ -664,9 +668,8 @@ def test_status_tells_every_problem(host: Host) -> None:
         "sh", "-ec", "ip addr flush dev br-ri2n; ip link set br-ri2n down; ip link set eth1 down"
     )
     host.lab.vsctl(HOST, "--timeout=60", "wait-until", "interface", "eth1", "link_state=down")
-    (host.state / "br-ri2n" / "nic.eth0" / "index").write_text(
-        "999\n"
-    )  # of the NIC that host-up has seen
+    # This is the index of the NIC that host-up has seen.
+    (host.state / "br-ri2n" / "nic.eth0" / "index").write_text("999\n")
     status = host.script("host-status", check=False)
     problems = [
         line for line in status.stdout.splitlines() if line.startswith(("bad: ", "warning: "))
@@ -678,7 +681,7 @@ def test_status_tells_every_problem(host: Host) -> None:
     )
     said = {
         line.partition(": ")[2] for line in problems if "flows are nobody's" not in line
-    }  # the standalone bridge's
+    }  # those of the standalone bridge
     assert said - {
         f"NIC {nic} has no start-up flow: run host-up again" for nic in ("eth0", "eth1")
     } == {
@@ -697,7 +700,7 @@ def test_status_tells_every_problem(host: Host) -> None:
 
 
 def test_one_at_a_time(host: Host, wait_until: WaitUntil) -> None:
-    """A script waits for the one at work; the undo of --confirm for as long as it takes."""
+    """A script waits for the one that works; the undo of --confirm waits as long as necessary."""
     lock = os.open(host.state, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

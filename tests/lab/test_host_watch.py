@@ -20,8 +20,8 @@ LINK = (
     "ff:ff:ff:ff:ff:ff"
 )
 NUMBERS = {"eth0": 3, "eth1": 4, "box1": 9}
-# A question for the links is noted: a test knows when the watcher has looked. It has cause to, ten
-# times a second.
+# The fake `ip` notes each question for the links, so a test knows when the watcher has looked. The
+# watcher has a reason to look ten times per second.
 FAKES = {
     "ip": """
         if [[ $* == *monitor* ]]; then while sleep 0.1; do echo .; done; fi
@@ -33,7 +33,7 @@ FAKES = {
 
 
 class Watched:
-    """A host's folder: host.conf, saved state, and programs that say what the test has set."""
+    """A host's folder: host.conf, saved state, and programs that print what the test has set."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -105,7 +105,7 @@ def left_alone(host: Watched, wait_until: WaitUntil, looks: int = 3) -> None:
 
 
 def is_taken(host: Watched, wait_until: WaitUntil) -> None:
-    """Once, and not again."""
+    """The device is taken once, and not again."""
     wait_until(lambda: host.count("runs"), "host-up was not run", 60)
     looks = host.count("looks")
     wait_until(lambda: host.count("looks") >= looks + 2, "it does not look", 60)
