@@ -1,5 +1,6 @@
-"""Labs: made whole, removed whole, side by side, after a crash; links and faults do what they
-say.
+"""Labs are made whole and removed whole, side by side and after a crash.
+
+Links and faults do what they say.
 """
 
 from __future__ import annotations
@@ -58,10 +59,10 @@ def root_devices() -> set[str]:
 def lost_pings(
     lab: Lab, source: str, destination: str, count: int = 20, family: str = "-4", wait_s: int = 2
 ) -> int:
-    """How many of `count` pings, all at once, got no answer within `wait_s`.
+    """How many of `count` pings, all sent at once, got no answer within `wait_s` seconds.
 
     Once one has been answered, ping waits for the others as long as its interval, or twice the
-    longest round trip: so the interval is long, and the pings do not wait for it.
+    longest round trip. So the interval is long, and the pings do not wait for it.
     """
     long = str(wait_s)
     argv = [
@@ -87,9 +88,7 @@ def lost_pings(
 def all_answered(
     lab: Lab, source: str, destination: str, count: int = 20, family: str = "-4"
 ) -> bool:
-    """Whether `count` pings in a row are all answered, at the latest when the machine is no
-    longer busy.
-    """
+    """Whether `count` pings in a row are all answered; on a busy machine, at a later attempt."""
     deadline_s = time.monotonic() + PATIENCE_S
     while lost_pings(lab, source, destination, count, family):
         if time.monotonic() > deadline_s:
@@ -98,7 +97,7 @@ def all_answered(
 
 
 def carrier(lab: Lab, host: str, device: str) -> bool:
-    """Whether the device has a link."""
+    """Whether the device has carrier."""
     return "LOWER_UP" in lab.exec(host, ["ip", "-o", "link", "show", "dev", device]).stdout
 
 
@@ -112,10 +111,10 @@ def mac_of(lab: Lab, host: str, device: str) -> str:
 
 
 def slow_topology() -> Topology:
-    """Figure 4 (d) with links of 15 Mbit/s: a busy machine keeps up with them.
+    """Figure 4 (d) with links of 15 Mbit/s, with which a busy machine keeps up.
 
-    A shaper's 10 kB of burst are 5 ms there: it loses nothing of its rate when its timer is as late
-    as that. A sender that cannot keep up would lose nothing.
+    At this rate, a shaper's burst of 10 kB lasts 5 ms: a shaper whose timer is that late loses
+    nothing of its rate. A sender that cannot keep up would lose nothing.
     """
     text = (TOPOLOGIES / "fig4" / "d.yaml").read_text()
     return parse_topology(text.replace("rate_bps: 100000000", "rate_bps: 15000000"))
@@ -138,7 +137,7 @@ class TestLife:
         assert root_devices() == before
         assert sleeper.returncode == -signal.SIGTERM
         assert stubborn.returncode == -signal.SIGKILL
-        lab.down()  # twice is no error
+        lab.down()  # to call it twice is no error
 
     def test_down_after_an_error_inside(self) -> None:
         with (
@@ -174,11 +173,11 @@ class TestLife:
             assert maker.stdout is not None
             while (line := maker.stdout.readline().strip()) != step:
                 assert line, "the maker ended early"
-            time.sleep(delay_s)  # not a wait: the moment of the crash
+            time.sleep(delay_s)  # not a wait, but the moment of the crash
             maker.kill()
         assert name in [lab.name for lab in Lab.all_mine()]
         Lab.load(name).down()
-        # A child of the maker that was just being started finds no namespace and ends by itself.
+        # A child that the lab's process was just starting finds no namespace, and ends by itself.
         wait_until(lambda: not remains(name), lambda: f"remains: {remains(name)}")
 
     def test_a_name_is_taken_once(self, lab_d: Lab) -> None:
@@ -233,7 +232,7 @@ class TestInside:
     def test_control_network(self, lab_d: Lab) -> None:
         for host in "ABC":
             assert all_answered(lab_d, host, lab_d.controller_address, 3)
-        # and it is not a second way between hosts
+        # The control network is not a second path between hosts.
         assert (
             lab_d.exec("A", ["ip", "route", "get", lab_d.address("B")]).stdout.split()[2]
             == "br-ri2n"
@@ -261,7 +260,7 @@ def test_hosts_reach_one_another_with_start_up_flows_alone(topology: str, lab_of
 def test_a_broadcast_does_not_multiply(topology: str, lab_of: LabOf, wait_until: WaitUntil) -> None:
     """D's NICs see each ARP request of A once per NIC that A has on the same switch.
 
-    A loop would be thousands.
+    A loop would make thousands of them.
     """
     lab = lab_of(topology)
     watched = {("A", "br-ri2n"): 1}
@@ -271,7 +270,7 @@ def test_a_broadcast_does_not_multiply(topology: str, lab_of: LabOf, wait_until:
         )
     files = {place: lab.run_dir / f"capture-{place[0]}-{place[1]}" for place in watched}
     for (host, device), path in files.items():
-        # 10.77.0.250 is nobody's, so that everything about it stems from the three requests below.
+        # Nobody has 10.77.0.250, so everything about it comes from the three requests below.
         argv = [
             "tcpdump",
             "-n",
@@ -298,7 +297,7 @@ def test_a_broadcast_does_not_multiply(topology: str, lab_of: LabOf, wait_until:
     wait_until(lambda: count(("A", "br-ri2n")) >= 2, "no ARP request was sent")
 
     def all_there() -> bool:
-        requests = count(("A", "br-ri2n"))  # a late one may be captured meanwhile
+        requests = count(("A", "br-ri2n"))  # a late request may be captured meanwhile
         return all(count(place) >= requests * copies for place, copies in watched.items())
 
     wait_until(all_there, lambda: f"copies: {[(place, count(place)) for place in watched]}")
@@ -312,14 +311,14 @@ def test_a_broadcast_does_not_multiply(topology: str, lab_of: LabOf, wait_until:
 @pytest.mark.skipif(not EXACT, reason="rates are exact in virtual time alone: tier kernel")
 class TestLinks:
     def test_rate(self, lab_of: LabOf) -> None:
-        """15 Mbit/s carry 14.3 of TCP's; tests/virtual has the exact figure for 100."""
+        """15 Mbit/s carry 14.3 Mbit/s of TCP's data; tests/virtual has the exact figure for 100."""
         results = measure(lab_of(slow_topology()), "A", ["B"], streams=4, skip_s=2.0, window_s=3.0)
         assert 12e6 < results["B"].goodput_bps < 14.6e6
 
     def test_switch_buffer_is_finite(self, lab_of: LabOf) -> None:
-        """Two hosts send 12 Mbit/s each to one:
+        """Two hosts send 12 Mbit/s each to one host.
 
-        its link carries 15, the switch's buffer does not hold the rest.
+        Its link carries 15 Mbit/s, and the switch's buffer does not hold the rest.
         """
         lab = lab_of(slow_topology())
         lab.fault("nic_down", host="A", nic="eth1")
@@ -354,7 +353,7 @@ class TestFaults:
         assert carrier(lab_d, "B", "eth0")
         assert lost_pings(lab_d, "B", "A", 10) == 10
         assert lost_pings(lab_d, "A", lab_d.address("B"), 10) == 10
-        assert all_answered(lab_d, "C", "A", 10)  # nobody else notices
+        assert all_answered(lab_d, "C", "A", 10)  # nobody else notices it
         lab_d.restore("blackhole", host="B", nic="eth0")
         assert all_answered(lab_d, "B", "A")
 
@@ -412,7 +411,7 @@ class TestFaults:
         wait_until(
             lambda: lost_pings(lab_d, "C", lab_d.address("A"), 5) == 0, "C does not reach A over s0"
         )
-        assert lost_pings(lab_d, "B", lab_d.address("A"), 5) == 5  # its own fault is still there
+        assert lost_pings(lab_d, "B", lab_d.address("A"), 5) == 5  # B's own fault is still there
         lab_d.restore("blackhole", host="B", nic="eth0")
         assert all_answered(lab_d, "B", lab_d.address("A"), 5)
 
@@ -420,8 +419,8 @@ class TestFaults:
     @pytest.mark.skipif(not EXACT, reason="losses are exact in virtual time alone: tier kernel")
     def test_loss(self, lab_d: Lab) -> None:
         address, mac = lab_d.address("A"), mac_of(lab_d, "A", "br-ri2n")
-        # B knows A's MAC for good: a lost ARP frame would hold up, and in the end lose, a second of
-        # packets.
+        # B knows A's MAC for good. Without that, a lost ARP frame would delay, and in the end lose,
+        # a second of packets.
         lab_d.exec(
             "B",
             [
@@ -442,7 +441,7 @@ class TestFaults:
         result = Stream(lab_d, "B", "A", pps=2000, seconds=1.5).result()
         assert 0.14 * result.sent < result.lost < 0.26 * result.sent
         assert result.duplicates == 0
-        lab_d.fault("loss", host="B", nic="eth0", loss=100)  # replaces the first
+        lab_d.fault("loss", host="B", nic="eth0", loss=100)  # this replaces the first fault
         assert lost_pings(lab_d, "B", address, 5) == 5
         lab_d.restore("loss", host="B", nic="eth0")
         assert all_answered(lab_d, "B", address, 50)
@@ -459,7 +458,7 @@ class TestFaults:
             lab_d.fault("switch_down", switch="s9")
         with pytest.raises(BadInput, match="percentage"):
             lab_d.fault("loss", host="A", nic="eth0", loss=0)
-        lab_d.restore("nic_down", host="A", nic="eth0")  # not there: no error
+        lab_d.restore("nic_down", host="A", nic="eth0")  # no error, though there is none
         assert lab_d.faults() == []
 
 

@@ -45,9 +45,7 @@ def lost(lab: Lab) -> list[str]:
 
 @contextmanager
 def talking(lab: Lab, seconds: float) -> Iterator[None]:
-    """Every host sends to every other one; on paths over one switch 100 packets a second and
-    more.
-    """
+    """Every host sends to every other one; paths over one switch have 100 packets/s and more."""
     with ExitStack() as ends:
         for port, (source, target) in enumerate(permutations("ABC", 2), 7000):
             stream = Stream(
@@ -73,13 +71,14 @@ def test_a_cable_that_loses_one_packet_in_twenty_is_named(lab: Lab, wait_until: 
 
 
 def test_full_links_are_no_bad_cables(lab: Lab) -> None:
-    """B and C send to A as much as they can, and what its switch ports have no room for is
-    dropped.
+    """B and C send to A as much as they can.
+
+    A's switch ports drop what they have no room for.
     """
     seconds = 2.2 * LossSettings().window_s
     run = IperfRun(lab, "A", ["B", "C"], streams=8, seconds=seconds)
     end_s = time.monotonic() + seconds
     while time.monotonic() < end_s:
         assert not lost(lab)
-        time.sleep(1.0)  # a look a second
+        time.sleep(1.0)  # one look at `status` per second
     assert sum(got.goodput_bps for got in run.results(skip_s=3.0).values()) > 1.8e8

@@ -1,6 +1,6 @@
-"""host-up and host-down killed after any change.
+"""host-up and host-down are killed after any change.
 
-Systemd-networkd or ifupdown gives the address, fixed or by DHCP.
+The address is given by systemd-networkd or ifupdown, fixed or by DHCP.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ BY = {
     "ifupdown-DHCP": (IFUPDOWN, "auto eth0\niface eth0 inet dhcp\n"),
 }
 PACKAGES = ("ifupdown", "isc-dhcp-client")
-KEPT = ROOT / ".venv" / "debian"  # guests see it, and reach no package registry
+KEPT = ROOT / ".venv" / "debian"  # guests see this folder, and reach no package registry
 
 
 def packages() -> list[Path]:
-    """Debian's packages of ifupdown, for machines of a lab alone:
+    """Debian's packages of ifupdown, only for machines of a lab.
 
-    on this machine it might take over the network.
+    On this machine, ifupdown might take over the network.
     """
     for name in PACKAGES:
         if not list(KEPT.glob(f"{name}_*.deb")):
@@ -65,9 +65,7 @@ def packages() -> list[Path]:
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[tuple[Machine, Machine]]:
-    """A, with the scripts, each change of which may be its last, and B, which gives out
-    addresses.
-    """
+    """A with the scripts, any change of which may be the last, and B, which gives out addresses."""
     KEPT.mkdir(parents=True, exist_ok=True)
     with Lab.create(parse_topology(SITE), software="ovs") as lab, ExitStack() as made:
         try:
@@ -91,7 +89,7 @@ def machine(request: pytest.FixtureRequest, pair: tuple[Machine, Machine]) -> Ma
     path, text = BY[request.param]
     found = packages() if path == IFUPDOWN else []
     machine, _ = pair
-    # What the test before has left: a client of DHCP would go on by itself.
+    # Remove what the test before has left: a DHCP client would go on by itself.
     machine.run(
         "sh",
         "-c",
@@ -101,7 +99,7 @@ def machine(request: pytest.FixtureRequest, pair: tuple[Machine, Machine]) -> Ma
     machine.run("rm", "-f", NETWORKD, IFUPDOWN)
     for file in found:
         # A folder of the package is a link in a system with one /usr: dpkg's own extraction would
-        # replace it.
+        # replace the link.
         unpack = f"dpkg-deb --fsys-tarfile {file} | tar -x --keep-directory-symlink -C /"
         machine.run("bash", "-eo", "pipefail", "-c", unpack)
     machine.write(path, text)
@@ -115,7 +113,7 @@ def machine(request: pytest.FixtureRequest, pair: tuple[Machine, Machine]) -> Ma
 def run(
     machine: Machine, *argv: str, kill: str = "", at: int = 0
 ) -> subprocess.CompletedProcess[str]:
-    """One of the scripts; `kill` names the one that dies after change number `at`."""
+    """Run one of the scripts; `kill` names the one that dies after change number `at`."""
     machine.run("rm", "-f", RECORD)
     killed = [f"RI2N_TEST_KILL={kill}", f"RI2N_TEST_KILL_AT={at}"] if kill else []
     return machine.run("env", f"RI2N_TEST_RECORD={RECORD}", *killed, *argv, check=False)
@@ -126,7 +124,7 @@ def changes(machine: Machine) -> int:
 
 
 def reached_by(machine: Machine, device: str) -> str:
-    """Its IPv4 addresses there and all IPv4 routes, without what says who made them."""
+    """The machine's IPv4 addresses there and all IPv4 routes, without what says who made them."""
     words = f"ip -4 -o addr show dev {device} scope global; ip -4 route show"
     lines = machine.run("sh", "-c", words).stdout.splitlines()
     words = "valid_lft|preferred_lft|metric|proto|dynamic|noprefixroute|linkdown|src"
@@ -136,8 +134,9 @@ def reached_by(machine: Machine, device: str) -> str:
 
 
 class Trial:
-    """A machine that is reached as before host-up, and what it is reached by, then and under
-    host-up.
+    """A machine that is reached as before host-up.
+
+    It records by what it is reached, then and under host-up.
     """
 
     def __init__(self, machine: Machine, wait_until: WaitUntil) -> None:
@@ -153,14 +152,14 @@ class Trial:
         self.changes_of_down = changes(machine)
 
     def up(self) -> None:
-        """host-up, to its end: the bridge is reached as the NIC was."""
+        """Run host-up to its end: the bridge is reached as the NIC was."""
         done = run(self.machine, *HOST_UP)
         assert done.returncode == 0, done.stderr
         assert reached_by(self.machine, "br-ri2n") == self._before
         self._is_reached()
 
     def down(self) -> None:
-        """host-down, to its end: all is as before."""
+        """Run host-down to its end: everything is as before."""
         done = run(self.machine, "host-down")
         assert done.returncode == 0, done.stderr
         assert reached_by(self.machine, "eth0") == self._before and bridges(self.machine) == ""

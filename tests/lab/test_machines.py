@@ -1,8 +1,7 @@
-"""A host as an administrator has it: installed as docs/host.md says, with systemd, boots and losses
-of power.
+"""A host as an administrator has it: installed as docs/host.md says, with systemd and reboots.
 
-Its peer is a host of the lab under host-up, which is reached by either network. In real time: that
-it is reached again, not how soon.
+It also loses power. Its peer is a host of the lab under host-up, which is reached by either
+network. The tests run in real time, so they check that it is reached again, not how soon.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ PATIENCE_S = 180.0
 
 
 def commands(path: str, heading: str, word: str) -> str:
-    """The first block with a word below a heading of the docs, without apt's lines:
+    """The first block that has a word below a heading of the docs, without apt's lines.
 
-    the machine has our root.
+    The machine has our root, with its packages.
     """
     text = (ROOT / path).read_text().partition(f"## {heading}\n")[2]
     block = next(
@@ -59,7 +58,9 @@ def site() -> Iterator[Lab]:
     with Lab.create(parse_topology(SITE), software="ovs") as lab:
         try:
             with Machine(lab, "A") as machine:
-                machine.boot()  # nothing is installed: what does not work here is not allowed here
+                # Nothing is installed yet, so what does not work here is not allowed on this
+                # machine.
+                machine.boot()
         except NotAvailable as error:
             pytest.skip(str(error))
         lab.host_script("B", "host-up", *lab.host_up_arguments("B"))
@@ -70,7 +71,7 @@ def site() -> Iterator[Lab]:
 def machine(site: Lab) -> Iterator[Machine]:
     """Host A with the scripts installed and Open vSwitch running at every boot.
 
-    Its address is networkd's.
+    networkd gives its address.
     """
     with Machine(site, "A", ROOT) as machine:
         machine.boot()
@@ -87,7 +88,7 @@ def configure(machine: Machine, device: str, text: str) -> None:
 
 
 def reaches(machine: Machine) -> bool:
-    """Whether B answers A."""
+    """Whether B gets an answer from A."""
     return machine.run("ping", "-q", "-c1", "-W1", "10.77.0.2", check=False).returncode == 0
 
 
@@ -96,9 +97,9 @@ def bridges(machine: Machine) -> str:
 
 
 def host_conf(machine: Machine, *nics: str) -> None:
-    """For good, as docs/host.md says:
+    """Install RI2N for good, as docs/host.md says.
 
-    the options in a file, the address on the bridge, the unit enabled.
+    The options are in a file, the address is on the bridge, and the unit is enabled.
     """
     lines = [*(f"nic {nic}" for nic in nics), "name A", f"controller {CONTROLLER}"]
     machine.write("/etc/ri2n/host.conf", "\n".join(lines) + "\n")
@@ -144,7 +145,7 @@ def test_a_loss_of_power_before_the_confirmation_is_undone_at_boot(
 def test_host_up_says_where_a_loss_of_power_would_not_be_undone(machine: Machine) -> None:
     up = ["host-up", "--nic", "eth0", "--controller", CONTROLLER, "--confirm", "9999"]
     assert "systemctl enable ri2n-unconfirmed" in machine.run(*up).stderr
-    machine.run("systemctl", "start", "ri2n-unconfirmed")  # its watcher lives: nothing is undone
+    machine.run("systemctl", "start", "ri2n-unconfirmed")  # its watcher lives, so nothing is undone
     assert bridges(machine) == "br-ri2n"
 
 
@@ -269,8 +270,8 @@ def test_a_host_without_any_nic_at_boot_takes_those_that_come_before_it_is_watch
     )
 
 
-# Answers each question by the address in a file, good for a second; who connects to either address
-# leaves a file.
+# Answers each question by the address in a file, which is valid for a second. A connection to
+# either address leaves a file.
 NAMES_AND_VISITORS = """
 import socket, threading
 from pathlib import Path
@@ -330,7 +331,7 @@ def test_a_controller_has_a_name_and_moves(machine: Machine, wait_until: WaitUnt
 
 
 def test_the_state_is_for_root_alone(machine: Machine) -> None:
-    """Who may lock its folder could keep the host from being put up or undone."""
+    """A user who may lock the state's folder could keep host-up and host-down from working."""
     host_conf(machine, "eth0", "eth1")
     machine.run("mkdir", "-m", "755", "-p", "/var/lib/ri2n")  # as it was made before
     machine.run("systemctl", "start", "ri2n-host")
@@ -372,7 +373,7 @@ def test_the_helper_runs_with_the_few_powers_that_its_service_has(
     )
 
 
-# A router on br-ri2n that tells of a prefix, PREFIX, and of an MTU of 1500.
+# A router on br-ri2n that announces the prefix PREFIX and an MTU of 1500.
 ROUTER = """
 import socket
 import struct
@@ -390,9 +391,9 @@ with socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6) as r
 def test_a_router_that_promises_more_than_the_bridge_carries_is_not_believed(
     site: Lab, machine: Machine, wait_until: WaitUntil
 ) -> None:
-    """With the helper the bridge has 1478.
+    """With the helper, the bridge has an MTU of 1478.
 
-    Systemd-networkd makes routes of 1500, again with every advertisement.
+    systemd-networkd makes routes with 1500, again with every advertisement.
     """
     host_conf(machine, "eth0", "eth1")
     machine.run("sh", "-c", "echo helper yes >>/etc/ri2n/host.conf")
@@ -401,9 +402,9 @@ def test_a_router_that_promises_more_than_the_bridge_carries_is_not_believed(
     machine.run("systemctl", "restart", "systemd-networkd")
 
     def told(prefix: str) -> bool:
-        """Whether there are routes of such an advertisement; one more is sent, if not."""
+        """Whether there are routes of such an advertisement; if not, one more is sent."""
         found = "default" in routes() and f"{prefix}/64" in routes()
-        if not found:  # without an address of its own yet, B cannot
+        if not found:  # B cannot as long as it has no address of its own
             site.exec("B", ["python3", "-c", ROUTER.replace("PREFIX", prefix)], check=False)
         return found
 
@@ -431,9 +432,9 @@ def test_a_router_that_promises_more_than_the_bridge_carries_is_not_believed(
 def test_the_controller_runs_as_nobody_in_particular(
     machine: Machine, wait_until: WaitUntil
 ) -> None:
-    """With Debian's Python and this installation's packages:
+    """The controller runs with Debian's Python and this installation's packages.
 
-    the Python of a home is not for services to read.
+    Services must not read the Python of a home folder.
     """
     site = Path(yaml.__file__).parents[1]
     paths = f"import sys; sys.path[:0] = ['{ROOT}', '{site}']"
@@ -451,7 +452,7 @@ def test_the_controller_runs_as_nobody_in_particular(
         pytest.skip("this checkout is not for everybody to read, or not for /usr/bin/python3")
     code = f"{paths}; from ri2n_sdn.cli.main import main; main()"
     machine.write("/opt/ri2n_sdn/.venv/bin/ri2n", f"#!/usr/bin/python3\n{code}\n")
-    # also where they lie in /tmp, of which it has its own
+    # The service has a /tmp of its own; it must see these folders even if they are in /tmp.
     shown = f"[Service]\nBindReadOnlyPaths={ROOT} {site}\n"
     machine.write("/etc/systemd/system/ri2n-controller.service.d/checkout.conf", shown)
     machine.run(

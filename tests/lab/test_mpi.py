@@ -1,4 +1,4 @@
-"""MPI programs in a lab: they run to their end with the right data, and nothing stays behind."""
+"""MPI programs in a lab run to their end with the right data, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.fabric.topology import Topology
 
 RATE = 100_000_000
-PATIENCE_S = 120.0  # a net against hanging
+PATIENCE_S = 120.0  # a limit against hanging
 UPPERS, LEAVES = ("up1", "up2"), ("leaf1", "leaf2")
 
 
@@ -62,7 +62,7 @@ def lab() -> Iterator[Lab]:
 
 
 def mpi_folders(lab: Lab) -> list[Path]:
-    """What Open MPI leaves of sessions."""
+    """The folders that Open MPI leaves of sessions."""
     return [*Path("/tmp").glob("ompi.*"), *lab.run_dir.glob("mpi-*")]
 
 
@@ -112,7 +112,7 @@ def test_a_program_that_fails_says_so(lab: Lab, tmp_path: Path) -> None:
 def test_a_program_that_is_stopped_leaves_nothing(
     lab: Lab, tmp_path: Path, wait_until: Callable[..., None]
 ) -> None:
-    """Also when mpirun is killed, whose daemons are no children of it."""
+    """Nothing stays even when mpirun is killed, whose daemons are no children of it."""
     program = tmp_path / "waits.py"
     program.write_text(
         "from mpi4py import MPI\nimport signal\nopen('/proc/self/comm', "
@@ -131,12 +131,13 @@ def test_a_program_that_is_stopped_leaves_nothing(
             os.kill(mpirun, signal.SIGKILL)
         run.stop()
         assert pids(lab) <= before and mpi_folders(lab) == folders
-        run.stop()  # twice is no error
+        run.stop()  # to call it twice is no error
 
 
 def test_processes_that_are_about_to_end_are_waited_for(lab: Lab) -> None:
-    """One with many sockets takes a while, and has no environment any more that would tell whose
-    it is.
+    """A process with many sockets takes a while to end.
+
+    It has no environment any more that would say to which run it belongs.
     """
     run = MpiRun(lab, lab.hosts, PROGRAM, [json.dumps({"collective": False, "phases": []})])
     run.stop()

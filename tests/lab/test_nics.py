@@ -1,8 +1,7 @@
-"""What host-up does with NICs: flows take turns on the way out, and floods are held back on the way
-in.
+"""What host-up does with NICs: leaving flows take turns, and arriving floods are limited.
 
-On the kernel datapath, in guests: netdev reads copies of frames, and nobody may change this
-machine's own settings.
+The tests run on the kernel datapath, in guests: netdev reads copies of frames, and no test may
+change this machine's own settings.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ pytestmark = [
 ]
 WaitUntil = Callable[..., None]
 
-FLOOD_FRAMES = 20_000  # in a second: longer than it takes to call a NIC dead
+FLOOD_FRAMES = 20_000  # per second: for longer than it takes to call a NIC dead
 SHORT_S, SHORT_FRAMES = 0.5, 10_000
 
 
@@ -57,19 +56,19 @@ def count(lab: Lab, host: str, pattern: str, *command: str) -> int:
 
 
 def given(lab: Lab, host: str) -> int:
-    """Frames that the host's own port was given."""
+    """The frames that the host's own port was given."""
     return count(lab, host, r"(\d+)", "cat", "/sys/class/net/br-ri2n/statistics/rx_packets")
 
 
 def looked_up(lab: Lab, host: str) -> int:
-    """Frames that ovs-vswitchd has looked at, because nothing was cached for them."""
+    """The frames that ovs-vswitchd has looked at, because nothing was cached for them."""
     found = re.search(r"missed:(\d+)", lab.appctl(host, "dpctl/show"))
     assert found is not None
     return int(found[1])
 
 
 def fresh_limits(lab: Lab, host: str) -> None:
-    """As after host-up: nobody is known, and nobody has used up what may come at once."""
+    """Make the limits as after host-up: no sender is known, and none has used up its burst."""
     lab.exec(host, ["nft", "flush", "ruleset"])
     lab.host_script(host, "host-up", *lab.host_up_arguments(host))
 
@@ -90,7 +89,7 @@ def test_a_flood_of_what_all_hear_costs_programs_a_thousand_a_second(
     before = {host: (dropped(flooded, host), given(flooded, host)) for host in "AB"}
     flood(flooded, FOR_ALL[kind][0], "own", FOR_ALL[kind][1], seconds=SHORT_S)
     for host, (drops, frames) in before.items():
-        # 1,000 at once and 1,000 a second; the stream has 1,000 packets.
+        # 1,000 at once and 1,000 per second are allowed; the stream has 1,000 packets.
         assert dropped(flooded, host)["broadcasts"] - drops["broadcasts"] >= SHORT_FRAMES - 1_600
         assert given(flooded, host) - frames < 1_600 + 1_300
     reaches(flooded, "A", "R")
@@ -111,9 +110,9 @@ def test_broadcasts_of_others_do_not_go_with_those_of_a_flood(flooded: Lab) -> N
 
 
 def test_a_thousand_hosts_that_begin_at_once_are_no_flood(flooded: Lab) -> None:
-    """Two addresses each, the host's and its NIC's, of which nothing was heard.
+    """Each host has two addresses, its own and its NIC's, from which nothing has arrived yet.
 
-    And all ask for the same one.
+    All of them ask for the same address.
     """
     fresh_limits(flooded, "A")
     before, frames = dropped(flooded, "A"), given(flooded, "A")
@@ -142,9 +141,9 @@ def test_a_flood_of_probes_is_held_back_and_no_nic_taken_for_dead(kind: str, flo
 
 
 def test_without_nf_tables_it_goes_on_and_says_so(flooded: Lab) -> None:
-    """The frames pass as before; a second run changes nothing.
+    """The frames pass as before, and a second run changes nothing.
 
-    Rules that were taken away come back.
+    Rules that were removed come back.
     """
     up = flooded.host_up_arguments("A")
     said = flooded.host_script("A", "host-up", *up)
@@ -162,9 +161,7 @@ def test_without_nf_tables_it_goes_on_and_says_so(flooded: Lab) -> None:
 
 @pytest.fixture
 def host() -> Iterator[Host]:
-    """Host A of fig4/d before RI2N, on a kernel whose NICs have one queue for all unless
-    somebody asks for another.
-    """
+    """Host A of fig4/d before RI2N, on a kernel whose NICs have one queue for all by default."""
     with Lab.create(load_topology(TOPOLOGIES / "fig4" / "d.yaml")) as lab:
         host = Host(lab)
         host.prepare()
@@ -185,7 +182,7 @@ def test_a_nic_with_one_queue_for_all_gets_one_per_flow_and_the_old_one_back(hos
     host.up("--nic", "eth7", "--nic", "eth8")
     assert qdiscs(host, "eth7")[0].startswith("qdisc fq_codel 5249: root")
     assert all("fq_codel" in line or "mq 5249: root" in line for line in qdiscs(host, "eth8"))
-    assert qdiscs(host, "eth0") == own["eth0"]  # somebody's choice
+    assert qdiscs(host, "eth0") == own["eth0"]  # somebody chose it
     assert "nothing to do" in host.up("--nic", "eth7", "--nic", "eth8")
     host.script("host-down")
     assert {nic: qdiscs(host, nic) for nic in own} == own

@@ -70,8 +70,9 @@ def mac(lab: Lab, host: str, nic: str) -> str:
 
 @contextmanager
 def with_address(lab: Lab, address: str) -> Iterator[None]:
-    """E's eth1 has an address that somebody else has: on another network, so no switch is
-    misled.
+    """E's eth1 has an address that another host has.
+
+    It is on another network, so no switch is misled.
     """
     own = mac(lab, "E", "eth1")
     lab.exec("E", ["ip", "link", "set", "dev", "eth1", "address", address])
@@ -83,7 +84,7 @@ def with_address(lab: Lab, address: str) -> Iterator[None]:
 
 @contextmanager
 def with_name(lab: Lab, name: str) -> Iterator[None]:
-    """E calls itself `name`, and connects anew as such."""
+    """E calls itself `name`, and connects again under that name."""
     target = lab.vsctl("E", "get-controller", "br-ri2n").strip()
     lab.vsctl("E", "set", "bridge", "br-ri2n", f"other_config:dp-desc={name}")
     lab.appctl("E", "bridge/reconnect", "br-ri2n")
@@ -125,7 +126,7 @@ def program(lab: Lab, code: str, *arguments: str) -> Iterator[None]:
 
 
 def fake(lab: Lab, kind: str, name: str, number: int, *nics: str) -> AbstractContextManager[None]:
-    """A switch of the tests; `kind` is an attribute of FakeSwitch."""
+    """A fake switch of the tests; `kind` is an attribute of FakeSwitch."""
     macs = nics or (f"02:00:0d:00:{number:02x}:01", f"02:00:0d:00:{number:02x}:02")
     return program(
         lab, FAKE, kind, name, str(0x1000 + number), f"02:00:0d:00:{number:02x}:00", *macs
@@ -181,8 +182,8 @@ def others_lose_nothing(
             if "errors_" in name and n != counted.get(name)
         }
         assert not errors, errors
-        # One that was turned out and has just come back has not been odd for long enough to be
-        # named.
+        # A host that was turned out and has just come back is not named yet: it has not been odd
+        # for long enough.
         wait_until(
             lambda: (
                 not said
@@ -244,5 +245,5 @@ def test_a_mute_host_delays_no_failover(lab: Lab, wait_until: WaitUntil) -> None
 def test_the_others_lose_nothing_in_ten_minutes_beside_an_odd_host(
     lab: Lab, kind: str, wait_until: WaitUntil
 ) -> None:
-    """Of 1,000 packets/s, all four together: some six CPU minutes a kind."""
+    """All four together send 1,000 packets/s: about six CPU minutes for each kind."""
     others_lose_nothing(lab, kind, 600, 250, wait_until)

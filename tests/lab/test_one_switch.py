@@ -1,4 +1,4 @@
-"""Several NICs of every host on one switch: the commonest cluster."""
+"""Several NICs of every host are on one switch: the most common cluster."""
 
 from __future__ import annotations
 

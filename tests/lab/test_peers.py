@@ -1,8 +1,7 @@
-"""Every peer on figure 4 (b): packets pass over each link, TCP uses all of them, and faults do what
-its manual says.
+"""Every peer on figure 4 (b): packets pass over each link, and TCP uses all links.
 
-A peer that this kernel lacks is skipped with the reason; a guest of user-mode Linux has more of
-them.
+Faults have the effects that the peer's manual says. A peer that this kernel lacks is skipped with
+the reason; a guest of user-mode Linux has more of them.
 """
 
 from __future__ import annotations
@@ -30,23 +29,23 @@ from .conftest import EXACT
 pytestmark = pytest.mark.virtual
 
 TOPOLOGIES = Path(__file__).resolve().parents[2] / "topologies"
-STREAMS = 16  # by a hash: all on one of two links once in 32,768 times
+STREAMS = 16  # by a hash, all are on one of two links once in 32,768 times
 
-# The peer whose tests run at every change. It takes all steps: a bridge of its own, one flow per
-# link, links that are seen to be dead and links that are not.
+# The peer whose tests run at every change. It needs all steps: a bridge of its own, one flow per
+# link, links that are seen to be dead, and links that are not.
 AT_EVERY_CHANGE = "ovs_equal"
 
-# Open vSwitch's bond, also the switch's, gives all hash values to the link that is up first, and
-# moves some every 10 s.
+# Open vSwitch's bond, also that of the switch, gives all hash values to the link that is up first,
+# and moves some every 10 s.
 REBALANCED_S = {"ovs_bond": 40.0, "lacp_hash": 40.0}
 
-# Of the optimum, by README.md; what reorders packets has less.
+# The share of the optimum that README.md says; peers that reorder packets have less.
 LEAST = {"lcb": 0.85}
 NIC_DOWN_MS = 2.0  # README.md: 1 ms, for every peer
 
-# What the peer gets over while the stream lasts, 4 s after the fault. Round robin goes on losing
-# every second packet. Multipath TCP mostly does in a quarter of a second, but at times no byte
-# moves again before the broken link is back.
+# The faults that the peer overcomes while the stream lasts, 4 s after the fault. Round robin goes
+# on losing every second packet. Multipath TCP mostly overcomes a fault in a quarter of a second,
+# but sometimes no byte moves again before the broken link is back.
 SURVIVES = {
     ("lcb", "nic_down"): True,
     ("lcb", "blackhole"): False,
@@ -89,7 +88,7 @@ def peer_lab(request: pytest.FixtureRequest) -> Iterator[PeerLab]:
 
 
 def received(lab: Lab, host: str) -> dict[str, int]:
-    """Bytes that each NIC of the host has received."""
+    """The bytes that each NIC of the host has received."""
     names = [nic.name for nic in lab.topology.hosts[host].nics]
     counts = lab.exec(
         host, ["cat", *(f"/sys/class/net/{name}/statistics/rx_bytes" for name in names)]
@@ -113,15 +112,15 @@ def test_tcp_uses_all_links(peer_lab: PeerLab) -> None:
         assert time.monotonic() < deadline_s, grown
     optimum_bps = goodput_optimum(lab.topology, ["B"], "A").total_bps
     if EXACT:
-        # What filled a hole before the two seconds began is delivered in them: a little more than
-        # links can carry.
+        # Bytes that arrived before the two seconds, and waited for a lost segment, are delivered
+        # in them: a little more than the links can carry.
         assert LEAST.get(peer.name, 0.97) < goodput_bps / optimum_bps < 1.01
 
 
 def test_links_stay_shaped_and_unsegmented(peer_lab: PeerLab) -> None:
-    """What makes its figures comparable:
+    """Only then are the peer's figures comparable.
 
-    the set-up leaves queues and offloads of the NICs and ports as they were.
+    The set-up leaves queues and offloads of the NICs and ports as they were.
     """
     _, lab, _ = peer_lab
     nic = "netem" if lab.datapath == "system" else "tbf"
@@ -152,11 +151,11 @@ def test_faults(peer_lab: PeerLab, fault: str, stream_pps: float) -> None:
             assert path.own in ("eth0", "eth1")
     finally:
         lab.restore_all()
-    bench.wait_whole()  # and all is well again
+    bench.wait_whole()  # all is well again
 
 
 def test_a_dead_link_is_not_whole(peer_lab: PeerLab) -> None:
-    """What waits for a whole fabric must notice one that is not."""
+    """The function that waits for a whole fabric must notice one that is not whole."""
     peer, lab, _ = peer_lab
     lab.fault("peer_nic_down", host="A", nic="eth1")
     try:
@@ -170,7 +169,7 @@ def test_a_dead_link_is_not_whole(peer_lab: PeerLab) -> None:
 
 @pytest.mark.long
 def test_the_bench_measures_peers_and_says_what_they_cannot() -> None:
-    """Needs nothing of the kernel: the select group runs everywhere.
+    """It needs nothing of the kernel: the select group runs everywhere.
 
     Round robin cannot do (d) anywhere.
     """

@@ -1,6 +1,6 @@
-"""least_connections:
+"""least_connections with real connections of three clients on six networks.
 
-real connections of three clients on six networks, and what they do when a NIC goes.
+The tests also show what connections do when a NIC fails.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ WaitUntil = Callable[..., None]
 
 
 def six() -> Topology:
-    """A server A and three clients, all with a NIC on each of six networks (figure 5 of the
-    Paradise paper).
+    """A server A and three clients, all with a NIC on each of six networks.
+
+    It is figure 5 of the Paradise paper.
     """
     nics = ", ".join(
         f"{{name: {nic}, switch: n{number}, rate_bps: 10000000}}"
@@ -44,7 +45,7 @@ def six() -> Topology:
 
 
 class Bench:
-    """The lab, the server on A and a client on each other host."""
+    """The lab, the server on A, and a client on each other host."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
@@ -66,7 +67,7 @@ class Bench:
         self.controller.wait()
 
     def open(self, count: int, ipv6: str = "") -> None:
-        """Each client but one in `ipv6` opens so many connections over IPv4."""
+        """Each client, except those in `ipv6`, opens so many connections over IPv4."""
         for name, client in self.clients.items():
             client.open(self.lab.address6("A") if name in ipv6 else self.lab.address("A"), count)
 
@@ -75,7 +76,7 @@ class Bench:
             client.close(every)
 
     def talk(self, up_bytes: int = 8000, down_bytes: int = 8000) -> None:
-        """All connections at once, both ways."""
+        """All connections talk at once, in both directions."""
         for client in self.clients.values():
             client.start_talk(up_bytes, down_bytes)
         for client in self.clients.values():
@@ -91,9 +92,9 @@ class Bench:
         return {(address, int(port)): int(path, 16) >> 22 for address, port, path in found}
 
     def await_placed(self, number: int, wait_until: WaitUntil) -> None:
-        """Wait until A has rows of so many connections:
+        """Wait until A has rows of so many connections.
 
-        the controller places them after they began.
+        The controller places connections after they have begun.
         """
         wait_until(
             lambda: len(self.placed()) == number,
@@ -113,9 +114,9 @@ class Bench:
         return [row for row in rows if "priority=10," in row]
 
     def await_none_followed(self, wait_until: WaitUntil) -> None:
-        """Wait until no client's host holds what it learned:
+        """Wait until no client's host has anything that it learned.
 
-        most ends with its connection, the rest when idle.
+        Most of it ends with its connection, the rest when it is idle.
         """
         for name in self.clients:
             for most, limit_s in ((2, 20), (0, 60)):
@@ -128,9 +129,10 @@ class Bench:
                 )
 
     def seen(self) -> tuple[Counter[str], Counter[str]]:
-        """What all connections do when they talk: the number on each of A's NICs, in and out.
+        """What all connections do when they talk: how many are on each of A's NICs, in and out.
 
-        Those that use more than one NIC, or different ones for the two ways, are counted as "torn".
+        Connections that use more than one NIC, or different ones in the two directions, are counted
+        as "torn".
         """
         self.watcher.report()
         self.talk()
@@ -152,7 +154,7 @@ def bench() -> Iterator[Bench]:
 
 @pytest.fixture
 def fresh(bench: Bench, wait_until: WaitUntil) -> Iterator[Bench]:
-    """With no connections, before and after."""
+    """The lab with no connections, before and after each test."""
     yield bench
     bench.lab.restore_all()
     bench.close()
@@ -160,18 +162,20 @@ def fresh(bench: Bench, wait_until: WaitUntil) -> Iterator[Bench]:
 
 
 def even(count: Counter[str], total: int, nics: list[str] = NICS) -> bool:
-    """All of `total` connections are on these NICs, each within one of its part."""
+    """All of `total` connections are on these NICs, and each NIC has its part within one."""
     return not count["torn"] and all(abs(count[nic] - total / len(nics)) <= 1 for nic in nics)
 
 
 def test_six_nics_carry_the_same_number_within_one(fresh: Bench, wait_until: WaitUntil) -> None:
-    """3 x 12 connections, then half of them closed, those of whole NICs, and as many opened
-    again.
+    """There are 3 x 12 connections.
+
+    Then half of them are closed, those of whole NICs, and as many are opened again.
     """
     total = EACH * len(CLIENTS)
 
     def each_carries_its_part() -> None:
-        # The client's host follows a moment later, and what it learned before may come once more.
+        # The client's host follows a moment later, and data may once more arrive by the way that it
+        # learned before.
         wait_until(
             lambda: all(even(count, total) for count in fresh.seen()), lambda: str(fresh.seen())
         )
@@ -187,13 +191,13 @@ def test_six_nics_carry_the_same_number_within_one(fresh: Bench, wait_until: Wai
     fresh.open(EACH // 2, ipv6="B")
     fresh.await_placed(total, wait_until)
     each_carries_its_part()
-    # Rows that a client learned go too, or the table would be full one day.
+    # Rows that a client learned must go, too, or the table would become full.
     fresh.close()
     fresh.await_none_followed(wait_until)
 
 
 def test_explain_says_where_a_connection_goes(fresh: Bench, wait_until: WaitUntil) -> None:
-    """And it is where its packets are seen, both ways."""
+    """The packets of the connection are seen there, in both directions."""
     (port,) = fresh.clients["B"].open(fresh.lab.address("A"), 1)
     fresh.await_placed(1, wait_until)
 
@@ -225,7 +229,10 @@ def test_explain_says_where_a_connection_goes(fresh: Bench, wait_until: WaitUnti
 
 
 def test_connections_that_are_reset_do_not_count(fresh: Bench, wait_until: WaitUntil) -> None:
-    """Half of them, those of whole NICs, and as many opened again; then all."""
+    """Half of them are reset, those of whole NICs, and as many are opened again.
+
+    Then all are reset.
+    """
     total = 12 * len(CLIENTS)
     fresh.open(12, ipv6="C")
     fresh.await_placed(total, wait_until)
@@ -248,7 +255,7 @@ def test_connections_that_are_reset_do_not_count(fresh: Bench, wait_until: WaitU
 
 @pytest.mark.parametrize("end", ["close", "reset"])
 def test_short_connections_leave_no_rows(fresh: Bench, wait_until: WaitUntil, end: str) -> None:
-    """They end while their host's datapath still sends them as it did before it knew their way."""
+    """They end while their host's datapath still sends them as before it knew their way."""
     for _ in range(2):
         fresh.open(6, ipv6="C")
         fresh.await_placed(6 * len(CLIENTS), wait_until)
@@ -269,7 +276,7 @@ def test_a_nic_goes_down_and_all_connections_go_on(fresh: Bench, wait_until: Wai
     assert not EXACT or took_s < 1, f"connections stood still: {took_s} s"
     counts = fresh.seen()
     assert all(count["eth2"] == 0 and sum(count.values()) == total for count in counts), counts
-    # New ones are placed on the NICs that are left.
+    # New connections are placed on the NICs that are left.
     fresh.open(2)
     fresh.await_placed(total + 6, wait_until)
     now = Counter(fresh.placed().values())

@@ -1,6 +1,6 @@
-"""Figures of README.md with real TCP, as far as they are cheap: a short run of each.
+"""Figures of README.md with real TCP, those that are cheap: a short run of each.
 
-`ri2n bench` has the long ones.
+`ri2n bench` has the long runs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def striping(topology: str, wait_until: WaitUntil) -> Iterator[Lab]:
 
 
 def rtt_ms(lab: Lab, source: str, destination: str) -> float:
-    """The median of 20 pings, 20 ms apart."""
+    """The median of 20 pings, 20 ms apart, in ms."""
     said = lab.exec(source, ["ping", "-n", "-c20", "-i0.02", lab.address(destination)]).stdout
     found = sorted(float(text) for text in re.findall(r"time=([\d.]+) ms", said))
     assert len(found) == 20, said
@@ -49,9 +49,7 @@ def rtt_ms(lab: Lab, source: str, destination: str) -> float:
 def test_one_tcp_stream_has_the_sum_of_the_links_and_keeps_nobody_waiting(
     reorder_program: object, wait_until: WaitUntil
 ) -> None:
-    """0.98 of two links' sum, some dozens of segments sent again in 20 s, a ping 0.1 ms longer
-    than without.
-    """
+    """0.98 of the sum of two links, some dozens of retransmits in 20 s, a ping 0.1 ms longer."""
     with striping("fig4/b", wait_until) as lab:
         idle_ms = rtt_ms(lab, "B", "A")
         before = sent_bytes(lab, "B")
@@ -71,9 +69,9 @@ def test_one_tcp_stream_has_the_sum_of_the_links_and_keeps_nobody_waiting(
 
 
 def test_clients_with_few_and_many_links_share_fairly() -> None:
-    """By flows, figure 4 d:
+    """By flows, on figure 4 d: all together get the optimum.
 
-    the sum of all is the optimum's, and the worst client has its max-min share.
+    The worst client has its max-min share.
     """
     with controlled("fig4/d") as lab:
         optimum = goodput_optimum(lab.topology, ["B", "C"], "A")
@@ -87,9 +85,9 @@ def test_clients_with_few_and_many_links_share_fairly() -> None:
 def test_packet_by_packet_everybody_has_the_fair_share(
     reorder_program: object, wait_until: WaitUntil
 ) -> None:
-    """Figure 4 d, one stream from each client:
+    """On figure 4 d, with one stream from each client.
 
-    0.98 of the optimum, and the worst client of its max-min share.
+    All together get 0.98 of the optimum, and the worst client 0.98 of its max-min share.
     """
     with striping("fig4/d", wait_until) as lab:
         optimum = goodput_optimum(lab.topology, ["B", "C"], "A")
@@ -101,11 +99,10 @@ def test_packet_by_packet_everybody_has_the_fair_share(
 
 
 def test_a_fat_tree_of_cheap_switches_carries_what_one_big_switch_does() -> None:
-    """Two hosts on each leaf, two upper switches, each host i to host i + 2: a tree would carry
-    half of that.
+    """Two hosts are on each leaf, below two upper switches; each host i sends to host i + 2.
 
-    What waits behind a lost segment is read 0.1 s later: up to .04 of 2.5 s, so the window is
-    longer.
+    A tree would carry half of that. Bytes that wait behind a lost segment are read 0.1 s later, up
+    to .04 of 2.5 s, so the window is longer.
     """
     clients = {"n1": "n3", "n2": "n4"}
     with Lab.create(vbft(2, 2, 2)) as lab:

@@ -1,6 +1,6 @@
-"""reply-same-link on a host with three NICs in one subnet:
+"""reply-same-link on a host with three NICs in one subnet.
 
-replies leave by the right NIC, and all comes back.
+Replies leave by the right NIC, and everything is restored.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ cd /proc/sys/net; grep -r . ipv4/conf/*/arp_* ipv4/conf/*/rp_filter ipv6/conf/*/
 
 
 class Host:
-    """The host under test, and a client on the same bridge, which is a router for its second
-    address too.
+    """The host under test, and a client on the same bridge.
+
+    The client is a router for its second address, too.
     """
 
     def __init__(self, state: Path) -> None:
@@ -59,9 +60,9 @@ class Host:
         self.state = state
 
     def make(self) -> None:
-        """The namespaces, a bridge and addresses.
+        """Make the namespaces, a bridge and addresses.
 
-        Reverse paths are checked strictly, as distributions have it.
+        Reverse paths are checked strictly, as distributions set it.
         """
         host, client, bridge = self.names.values()
         add_namespaces(self.names.values())
@@ -91,7 +92,7 @@ class Host:
         assert self.server.stdout is not None and self.server.stdout.readline() == "ready\n"
 
     def remove(self) -> None:
-        """What `make` made, however far it came."""
+        """Remove what `make` made, however far it came."""
         remove_namespaces(self.names.values())
         if self.server is not None:
             self.server.communicate()
@@ -106,7 +107,7 @@ class Host:
         return self.on("host", str(SCRIPT), *args, "--state-dir", str(self.state), check=check)
 
     def snapshot(self) -> str:
-        """Rules, routes of all tables, and sysctls; without what only tells the time."""
+        """Rules, routes of all tables, and sysctls, without what only tells the time."""
         return "\n".join(
             sorted(self.on("host", "sh", "-c", SNAPSHOT, check=False).stdout.splitlines())
         )
@@ -115,8 +116,9 @@ class Host:
         return f"{NET6}:{number}" if ipv6 else f"{NET4}.{number}"
 
     def replies(self, number: int, ipv6: bool, source: str | None = None) -> dict[str, int]:
-        """Bytes that leave each NIC while the client gets SENT_BYTES from the host's `number`-th
-        address.
+        """The bytes that leave each NIC while the client gets SENT_BYTES from one address.
+
+        It is the `number`-th address of the host.
         """
         before = self._sent()
         arguments = [self.address(number, ipv6), *([source] if source else [])]
@@ -142,7 +144,8 @@ def made(
     host = Host(tmp_path_factory.mktemp("state"))
     try:
         host.make()
-        # Link-local addresses bring routes of their own once nobody else is found to have them.
+        # Link-local addresses bring routes of their own, once it is found that nobody else has
+        # them.
         wait_until(
             lambda: not host.ip("host", "-6 addr show tentative"), "addresses stay tentative", 120
         )
@@ -153,8 +156,9 @@ def made(
 
 @pytest.fixture
 def host(made: Host) -> Iterator[Host]:
-    """As it was before the script, also afterwards; the client knows no MAC that it learned
-    before.
+    """The host as it was before the script, also afterwards.
+
+    The client forgets all MACs that it learned before.
     """
     made.ip("client", "neigh flush all")
     yield made
@@ -163,9 +167,9 @@ def host(made: Host) -> Iterator[Host]:
 
 @FAMILIES
 def test_replies_leave_by_the_nic_of_the_address(host: Host, ipv6: bool) -> None:
-    """Without the script all leave by one.
+    """Without the script, all replies leave by one NIC.
 
-    With it each by its own, and `down` gives everything back.
+    With it, each leaves by its own, and `down` restores everything.
     """
     assert {leaves_by(host.replies(number, ipv6)) for number in (1, 2, 3)} == {"eth0"}
     before = host.snapshot()
@@ -181,8 +185,9 @@ def test_replies_leave_by_the_nic_of_the_address(host: Host, ipv6: bool) -> None
 
 @FAMILIES
 def test_the_next_hop_is_still_the_routing_tables(host: Host, ipv6: bool) -> None:
-    """A client behind a router, which all three NICs can reach though the default route names
-    one of them.
+    """A client is behind a router.
+
+    All three NICs can reach the router, though the default route names one of them.
     """
     source = BEHIND_ROUTER6 if ipv6 else BEHIND_ROUTER4
     assert leaves_by(host.replies(2, ipv6, source)) == "eth0"
@@ -193,8 +198,9 @@ def test_the_next_hop_is_still_the_routing_tables(host: Host, ipv6: bool) -> Non
 
 @pytest.mark.parametrize("signal_name", ["HUP", "PIPE"])
 def test_it_finishes_though_the_session_dies(host: Host, tmp_path: Path, signal_name: str) -> None:
-    """The signals of a terminal that went away and of output that nobody reads, while a rule
-    comes or goes.
+    """The signals come of a terminal that is gone and of output that nobody reads.
+
+    They come while a rule is added or removed.
     """
     programs = fake_program(
         tmp_path, "ip", f'case "$*" in *"rule "*) kill -{signal_name} $PPID;; esac; exec REAL "$@"'

@@ -1,5 +1,6 @@
-"""Real packets through two hosts' ri2n-reorder: one flow over all links, in order, whatever
-breaks.
+"""Real packets through two hosts' ri2n-reorder: one flow over all links, in order.
+
+It stays so under any fault.
 """
 
 from __future__ import annotations
@@ -31,20 +32,19 @@ from .packets import all_reach_each_other, all_talk_tcp, broadcasts_arrive_once,
 pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("reorder_program")]
 
 WaitUntil = Callable[..., None]
-SIZE = 200  # of a UDP stream's packets
+SIZE = 200  # bytes of a UDP stream's packets
 TCP_BYTES = 1_000_000
 WHOLE_S = 20.0
 QUIET_MS = 2.0  # how much longer than planned the longest time between two packets is
-# The same when a link dies, as README.md says: 13 ms and what depends on when between two
-# heartbeats that is; and when a helper is killed.
+# The same when a link dies, as README.md says: 13 ms, and a part that depends on when between two
+# heartbeats it dies; and the same when a helper is killed.
 FAULT_MS, KILLED_MS = 20.0, 2.0
-# The packet in it, and what comes before the bridge has noticed: 1 or 2 in most of 200 samples, 4
-# in one.
+# The packet in the helper, and the packets that arrive before the bridge has noticed: 1 or 2 in
+# most of 200 samples, 4 in one.
 KILLED_LOST = 3
-SILENT_MS = (
-    4000.0  # a helper that hangs without a guard: two reports and a half, an echo and a plan
-)
-HUNG_MS = 700.0  # --watchdog-ms 500, and what the bridge needs to see that the TAPs have gone
+# For a helper that hangs without a guard: two reports and a half, an echo and a plan.
+SILENT_MS = 4000.0
+HUNG_MS = 700.0  # --watchdog-ms 500, and the time in which the bridge sees that the TAPs are gone
 RECEIVE_TCP = """
 import hashlib, socket
 s = socket.create_server(("::", 5900), family=socket.AF_INET6, dualstack_ipv6=True)
@@ -79,7 +79,7 @@ class Cluster:
         self.controller = controller
 
     def start_controller(self, config: Path | None = None) -> None:
-        """Start one, or another one in place of it."""
+        """Start a controller, or another one in place of it."""
         self.kill_controller()
         self.controller = self.lab.start_controller(config=config)
 
@@ -90,12 +90,12 @@ class Cluster:
             self.controller = None
 
     def counters(self, host: str) -> dict[str, int]:
-        """What a host's helper has counted."""
+        """The counters of a host's helper."""
         found: dict[str, int] = self.lab.helpers.status(host)["counters"]
         return found
 
     def peers(self) -> list[dict[str, Any]]:
-        """What all helpers say of their peers."""
+        """What all helpers say about their peers."""
         return [
             peer
             for host in self.lab.helpers.hosts
@@ -103,7 +103,7 @@ class Cluster:
         ]
 
     def usable(self) -> bool:
-        """Whether every helper is striping to all others, over every link."""
+        """Whether every helper stripes to all others, over every link."""
         hosts = len(self.lab.helpers.hosts)
         try:
             peers = self.peers()
@@ -115,7 +115,7 @@ class Cluster:
         return whole and len(peers) == hosts * (hosts - 1)
 
     def described(self) -> str:
-        """What its helpers say, without the zeros: for messages."""
+        """What the helpers say, without the zeros: for messages."""
         said = []
         for host in self.lab.helpers.hosts:
             try:
@@ -128,7 +128,10 @@ class Cluster:
         return "\n".join(said)
 
     def make_whole(self, wait_until: WaitUntil) -> None:
-        """No fault, every helper running and striping; the controller, if it has one, agrees."""
+        """Wait until there is no fault and every helper runs and stripes.
+
+        The controller, if there is one, must agree.
+        """
         self.lab.restore_all()
         for host in self.lab.helpers.hosts:
             if self.lab.helpers.pid(host) is None:
@@ -140,7 +143,10 @@ class Cluster:
         wait_until(self.usable, self.described, timeout_s=WHOLE_S)
 
     def controller_content(self) -> bool:
-        """Whether it has settled, with every NIC alive and all pairs with helpers striped."""
+        """Whether the controller has settled.
+
+        All NICs must be alive, and all pairs with helpers striped.
+        """
         try:
             status = call(self.lab.controller_socket, "status")
         except NotAvailable:
@@ -180,7 +186,7 @@ def shared() -> Iterator[Cluster]:
 
 @pytest.fixture
 def cluster(shared: Cluster, wait_until: WaitUntil) -> Cluster:
-    """Two hosts with two networks in common, whole, whatever was done to them before."""
+    """Two hosts with two networks in common, whole again, whatever was done to them before."""
     shared.make_whole(wait_until)
     return shared
 
@@ -203,7 +209,7 @@ def alone() -> Iterator[Cluster]:
 
 
 def sent_bytes(lab: Lab, host: str) -> dict[str, int]:
-    """Bytes that each NIC of a host has sent."""
+    """The bytes that each NIC of a host has sent."""
     return {
         nic.name: int(
             lab.exec(host, ["cat", f"/sys/class/net/{nic.name}/statistics/tx_bytes"]).stdout
@@ -218,7 +224,7 @@ def sent_since(lab: Lab, host: str, before: dict[str, int]) -> dict[str, int]:
 
 @pytest.fixture
 def pps(stream_pps: float) -> float:
-    """What README.md's figures are for, where the machine does not matter."""
+    """The rate for which README.md has figures, where the machine has no influence."""
     return 10_000.0 if EXACT else stream_pps
 
 
@@ -243,7 +249,7 @@ def stream_is_flawless(
 
 
 def stream_uses_both_networks(cluster: Cluster, pps: float) -> None:
-    """A short stream from B to A, half of it over each link."""
+    """A short stream goes from B to A, half of it over each link."""
     before = sent_bytes(cluster.lab, "B")
     stream_is_flawless(cluster, pps)
     sent = sent_since(cluster.lab, "B", before)
@@ -253,9 +259,9 @@ def stream_uses_both_networks(cluster: Cluster, pps: float) -> None:
 def until_sent(
     cluster: Cluster, packets: float, wait_until: WaitUntil, *, by_all: bool, source: str = "B"
 ) -> str:
-    """Wait until all NICs of `source`, or one, have sent so many packets' bytes.
+    """Wait until all NICs of `source`, or one, have sent the bytes of so many packets.
 
-    The name of the busiest.
+    Returns the name of the NIC that has sent most.
     """
     start, choose = sent_bytes(cluster.lab, source), min if by_all else max
     sent: dict[str, int] = {}
@@ -271,7 +277,7 @@ def until_sent(
 def send_by_tcp(
     cluster: Cluster, source: str, address: str, until: Callable[[], None] = lambda: None
 ) -> dict[str, int]:
-    """Send TCP_BYTES to A, and go on `until` that returns; the bytes are the same there.
+    """Send TCP_BYTES to A, and go on until `until` returns; A gets the same bytes.
 
     Returns the bytes that each NIC of the source has sent.
     """
@@ -336,7 +342,11 @@ def test_one_tcp_connection_uses_both_networks(cluster: Cluster, ipv6: bool) -> 
 
 
 def test_fragments_arrive_whole(cluster: Cluster) -> None:
-    """Up to what fits into one frame with the helper's header, one byte more, and 20,000 bytes."""
+    """Packets of several sizes.
+
+    One just fits into a frame with the helper's header, one has a byte more, and one has 20,000
+    bytes.
+    """
     lab = cluster.lab
     mtu = int(lab.exec("A", ["cat", "/sys/class/net/br-ri2n/mtu"]).stdout)
     for address, headers in ((lab.address("A"), 28), (lab.address6("A"), 48)):
@@ -402,7 +412,7 @@ def test_a_killed_helper_costs_a_packet_or_two_and_is_used_again(
 def test_a_hanging_helper_is_ended_and_felt_for_less_than_a_second(
     cluster: Cluster, host: str, stream_pps: float, wait_until: WaitUntil
 ) -> None:
-    """It stands still, as for a debugger.
+    """The helper stands still, as under a debugger.
 
     Its own guard ends it, and flows go by the slot table from then on.
     """
@@ -435,9 +445,9 @@ def test_a_hanging_helper_is_ended_and_felt_for_less_than_a_second(
 def test_a_hanging_helper_without_a_guard_is_left_for_the_slot_table(
     cluster: Cluster, host: str, stream_pps: float, wait_until: WaitUntil
 ) -> None:
-    """Its TAPs keep their carrier:
+    """Its TAPs keep their carrier.
 
-    the controller hears no reports, and gives it nothing until they come again.
+    The controller gets no reports, and gives the helper no traffic until they arrive again.
     """
     lab = cluster.lab
 
@@ -512,8 +522,8 @@ def test_striping_is_turned_off_and_on_without_a_loss(
             )
 
         stream_is_flawless(cluster, pps / 10, change, seconds=3 if EXACT else 5)
-        # The change may have taken longer than the stream: whether the helper is used shows the
-        # next one.
+        # The change may have taken longer than the stream: the next stream shows whether the helper
+        # is used.
         counted = cluster.counters("B")["plain_in"]
         stream_is_flawless(cluster, pps)
         assert (cluster.counters("B")["plain_in"] > counted + 0.2 * pps) == striped, (
@@ -524,8 +534,9 @@ def test_striping_is_turned_off_and_on_without_a_loss(
 def test_a_class_of_traffic_keeps_one_link_while_all_else_is_striped(
     cluster: Cluster, pps: float, wait_until: WaitUntil
 ) -> None:
-    """TCP to port 5900 is by flows (a connection has one link, its acknowledgements one too),
-    UDP is not.
+    """TCP to port 5900 is sent by flows; UDP is striped.
+
+    A connection has one link, and its acknowledgements have one, too.
     """
     lab = cluster.lab
     config = lab.run_dir / "by_flows.yaml"
@@ -535,11 +546,12 @@ def test_a_class_of_traffic_keeps_one_link_while_all_else_is_striped(
     wait_until(cluster.controller_content, cluster.described, timeout_s=WHOLE_S)
     given = [cluster.counters(host)["plain_in"] for host in ("A", "B")]
     sent = send_by_tcp(cluster, "B", lab.address("A"))
-    # Linux draws a new hash when it sends again after a time-out; in virtual time there is none.
+    # Linux draws a new hash when it sends again after a time-out; in virtual time there is no
+    # time-out.
     if lab.datapath == "netdev" or EXACT:
         assert max(sent.values()) > TCP_BYTES, f"{sent}\n{cluster.described()}"
         assert min(sent.values()) < 0.05 * TCP_BYTES, f"{sent}\n{cluster.described()}"
-    # Nothing of it came to a helper; something else on the hosts may have said a word.
+    # Nothing of it arrived at a helper; other programs on the hosts may have sent something.
     assert all(
         cluster.counters(host)["plain_in"] < before + 20
         for host, before in zip(("A", "B"), given, strict=True)
@@ -569,7 +581,7 @@ def test_a_class_of_traffic_keeps_one_link_while_all_else_is_striped(
 def test_forged_frames_and_garbage_cost_counters_and_harm_nothing(
     cluster: Cluster, pps: float, wait_until: WaitUntil
 ) -> None:
-    """From the NIC of a host whose helper is known, which is the most that another one can do."""
+    """They come from the NIC of a host whose helper is known: the most that another host can do."""
     lab = cluster.lab
     hosts = {host["name"]: host for host in call(lab.controller_socket, "status")["hosts"]}
     nic = {
@@ -630,7 +642,7 @@ def test_forged_frames_and_garbage_cost_counters_and_harm_nothing(
     assert cluster.usable(), cluster.described()
 
 
-# ---- hosts with and without
+# ---- hosts with and without a helper
 
 
 def test_with_and_without_a_helper_all_reach_each_other(

@@ -1,9 +1,8 @@
-"""The ten steps of docs/operations.md, run as written on three machines with nothing: at their end
-two hosts stripe.
+"""The ten steps of docs/operations.md, run as written on three machines with nothing.
 
-What cannot be as written, and is done by the test instead: packages (the machines have this one's),
-the network for `./dev install` (the controller runs from this checkout), `scp` (files are copied to
-where it would put them), and a reboot (a loss of power).
+At their end two hosts stripe. What cannot be done as written, the test does instead: packages (the
+machines have those of this one), the network for `./dev install` (the controller runs from this
+checkout), `scp` (files are copied to where it would put them), and a reboot (a loss of power).
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def machines() -> Iterator[dict[str, Machine]]:
 
 
 def steps() -> dict[int, tuple[str, str]]:
-    """Of each step, the words before its commands, and its commands."""
+    """For each step, by its number, the words before its commands, and the commands."""
     text = (
         (ROOT / "docs" / "operations.md")
         .read_text()
@@ -72,7 +71,7 @@ def steps() -> dict[int, tuple[str, str]]:
 
 
 def do(machine: Machine, name: str, commands: str) -> str:
-    """The commands on that machine, in root's home; node2 has its own address."""
+    """Run the commands on that machine, in root's home; node2 has its own address."""
     own = commands.replace("192.0.2.1/24", f"{ADDRESSES[name]}/24")
     lines = [line for line in own.splitlines() if not line.startswith("apt ")]
     done = machine.run("bash", "-ec", "cd /root\n" + "\n".join(lines), check=False)
@@ -110,7 +109,7 @@ def test_ten_steps(
     control.write("/opt/ri2n_sdn/.venv/bin/ri2n", code)
     control.run("sh", "-ec", "chmod 755 /opt/ri2n_sdn/.venv/bin/ri2n")
     control.run("cp", "-r", f"{ROOT}/ovs-host-scripts", "/opt/ri2n_sdn/")
-    # also where they lie in /tmp, of which it has its own
+    # The service has a /tmp of its own; it must see these folders even if they are in /tmp.
     shown = f"[Service]\nBindReadOnlyPaths={ROOT} {site}\n"
     control.write("/etc/systemd/system/ri2n-controller.service.d/checkout.conf", shown)
 

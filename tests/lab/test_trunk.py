@@ -1,6 +1,6 @@
-"""Real packets through the controller's pipeline:
+"""Real packets through the controller's pipeline.
 
-every pair, every protocol, nothing twice, nothing lost.
+Every pair and every protocol works; nothing arrives twice, nothing is lost.
 """
 
 from __future__ import annotations
@@ -59,10 +59,7 @@ def test_every_pair_and_the_router_reach_each_other(mixed: Lab) -> None:
 
 @pytest.mark.smoke
 def test_explain_says_what_is_installed(mixed: Lab, wait_until: Callable[..., None]) -> None:
-    """For every pair:
-
-    the paths of its slots, in order, are those of the group that its rows lead to.
-    """
+    """The paths of every pair's slots, in order, are those of the group to which its rows lead."""
     macs = {host["name"]: host["mac"] for host in call(mixed.controller_socket, "status")["hosts"]}
 
     def installed(source: str, target: str) -> list[list[str | None]]:
@@ -91,14 +88,14 @@ def test_every_pair_talks_tcp(mixed: Lab) -> None:
 
 @pytest.mark.parametrize("ipv6", [False, True])
 def test_no_packet_of_a_stream_is_lost_or_doubled(mixed: Lab, ipv6: bool) -> None:
-    """500 packets/s for every pair, all at once; the slowest link takes them all."""
+    """Every pair sends 500 packets/s, all at once; the slowest link carries them all."""
     flawless_streams(mixed, pairs(mixed), pps=500, flows=8, ipv6=ipv6)
 
 
 def test_a_router_that_moves_is_found_again(mixed: Lab, wait_until: Callable[..., None]) -> None:
-    """Its cable goes to another switch, on which nobody has seen it; it says something there.
+    """Its cable goes to another switch, on which nobody has seen it, and it sends something there.
 
-    Flows that the datapath has cached may send a first answer where the router was.
+    Flows that the datapath has cached may send a first answer to where the router was before.
     """
 
     def found(a: str) -> None:

@@ -1,6 +1,6 @@
-"""Hosts of one, two, three and four NICs that all send to all others at once:
+"""Hosts of one, two, three and four NICs all send to all others at once.
 
-nobody gets much less than is fair.
+No host gets much less than is fair.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def unequal() -> Iterator[Lab]:
 
 
 def test_the_fair_rates_are_those_of_the_cuts(unequal: Lab) -> None:
-    """A's one NIC is shared by three pairs each way.
+    """Three pairs share A's one NIC in each direction.
 
-    What B's two carry beside it is shared by C and D, and so on.
+    C and D share what B's two NICs carry besides, and so on.
     """
     unit = 1e8 * GOODPUT_RATIO
     rates = fair_rates(unequal.topology)
@@ -68,10 +68,10 @@ def test_the_fair_rates_are_those_of_the_cuts(unequal: Lab) -> None:
 
 
 def test_who_shares_a_nic_shares_it_evenly_and_nobody_is_left_out(unequal: Lab) -> None:
-    """A's pairs meet other full links on their way, and have their part of A's NIC all the same.
+    """A's pairs meet other full links on their way, and still get their part of A's NIC.
 
-    At A's switch port TCP's round trips decide: B's are longer, since its answers wait at a full
-    port. In real time only that everybody gets something.
+    At A's switch port, TCP's round trips decide. B's are longer, since its answers wait at a full
+    port. In real time the test only checks that every pair gets something.
     """
     fair = fair_rates(unequal.topology)
     run = BulkRun(
@@ -99,7 +99,7 @@ def test_who_shares_a_nic_shares_it_evenly_and_nobody_is_left_out(unequal: Lab) 
     if EXACT:
         # Samples had .87 and more; .59 with one queue for all flows at a NIC.
         assert min(value for pair, value in share.items() if pair.startswith("A")) > 0.8, share
-        # Aimed at is .8, and not reached: TCP shares A's port among three hosts, and B has the
+        # The aim is .8, and it is not reached: TCP shares A's port among three hosts, and B has the
         # longest round trips. Samples had .67, .72, .79, .81, .82, .94, and over 25 s .64 and .70.
         assert min(share.values()) > 0.5, share
         assert sum(got.values()) > 0.95 * sum(fair.values()), share
