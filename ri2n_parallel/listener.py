@@ -1,7 +1,6 @@
-"""The server's side: greetings are answered by one thread, so that no slow client holds up another.
+"""The listening side: one thread answers all greetings, so that no slow client holds up another.
 
-The server chooses the interface of every data connection (Paradise, section 3.2.2; placement.py has
-the rules).
+The server names the addresses of a session's data connections in its answer (loads.py).
 """
 
 from __future__ import annotations
@@ -49,7 +48,9 @@ from ri2n_parallel.frames import (
 from ri2n_parallel.interfaces import own_addresses
 from ri2n_parallel.link import Link, Stream, tune
 from ri2n_parallel.links import CONTROL
-from ri2n_parallel.placement import RULES, InterfaceLoad, order
+from ri2n_parallel.listening import WILDCARDS, listen_at
+from ri2n_parallel.loads import AddressLoads
+from ri2n_parallel.placement import RULES
 from ri2n_parallel.proof import (
     NONCE_BYTES,
     key_of,
@@ -66,34 +67,34 @@ if TYPE_CHECKING:
 
 __all__ = ["BACKLOG", "ParallelListener", "create_listener"]
 
-WILDCARDS = ("", "0.0.0.0", "::")
-MAX_PENDING, PENDING_OF_ONE = (
-    1024,
-    256,
-)  # connections that have not said who they are yet; of one address
+MAX_PENDING, MAX_PENDING_OF_ADDRESS = 1024, 256
+"""Connections that have not said who they are yet: of all clients, and of one address."""
 MAX_SESSIONS = 4096
-BACKLOG = 512  # connections that wait for `accept`: a crowd may come at once
-MAX_PORTS = 16  # that are tried when any will do
+MAX_ACCEPTS = 64
+"""Connections that are accepted in a row, before the pending ones have their turn."""
+BACKLOG = 512
+"""Sessions that wait for `accept`: many clients may connect at once."""
 TICK_S = 0.25
-BREATH_S = 0.2  # no connection is accepted for so long after descriptors have run out
-NOTHING_YET = dict.fromkeys(
+ACCEPT_PAUSE_S = 0.2
+"""How long no connection is accepted after descriptors or memory have run out.
+
+Without the pause the thread would spin: a connection that cannot be accepted stays readable.
+"""
+ZERO_COUNTERS = dict.fromkeys(
     (
-        *(
-            "sessions",
-            "links",
-            "greetings_refused",
-            "greetings_failed",
-            "greetings_timed_out",
-            "pending_dropped",
-        ),
-        *("tokens_missing", "tokens_wrong"),
+        "sessions",
+        "links",
+        "greetings_refused",
+        "greetings_failed",
+        "greetings_timed_out",
+        "pending_dropped",
+        "tokens_missing",
+        "tokens_wrong",
     ),
     0,
 )
-REFUSALS = {
-    TOKEN_WANTED: "tokens_missing",
-    TOKEN_WRONG: "tokens_wrong",
-}  # others are greetings_refused
+REFUSAL_COUNTERS = {TOKEN_WANTED: "tokens_missing", TOKEN_WRONG: "tokens_wrong"}
+"""Every other status counts as `greetings_refused`."""
 log = logging.getLogger("ri2n.parallel")
 
 
@@ -112,36 +113,29 @@ def create_listener(
 ) -> ParallelListener:
     """Listen for parallel connections.
 
-    `addresses` are the own ones that data connections may use; by default all of this host's, or,
-    for a client that came to a loopback address, that one. `placement` is a rule of placement.py,
-    `weights` (by address) are for the rule of that name. With a `token` both ends prove that they
-    know it, on every connection; nothing else that a client says is taken before it has, and a
-    program hears of no other clients. BadInput for what is none of all that; OSError when the port
-    is taken.
+    `addresses` are the own addresses that data connections may use. By default these are all
+    addresses of this host, or, for a client that came to a loopback address, that one alone.
+    `placement` is the name of a rule of placement.py; `weights` (by address) are for the rule
+    `weights`. With a `token` both ends prove on every connection that they know it. Before a client
+    has done so, the listener takes nothing else from it, and the program does not hear of it.
+
+    Times are in seconds. A client has `handshake_timeout_s` for its greeting and its proof, and as
+    long again for its first link; a session that has lost all links ends after `link_timeout_s`.
+    `window_bytes` bounds what a session holds that the program has not read yet. At most `backlog`
+    sessions wait for `accept`.
+
+    Errors: BadInput for a wrong argument, OSError when the port is taken.
     """
     key = key_of(token)
     if placement not in RULES:
         raise BadInput(f"placement: {placement} is none of {', '.join(RULES)}")
-    for one, weight in (weights or {}).items():
-        if addresses is None or one not in addresses or weight < 0:
+    for weighted, weight in (weights or {}).items():
+        if addresses is None or weighted not in addresses or weight < 0:
             raise BadInput(
-                f"weights: {one}: needs to be one of the addresses, with a weight of 0 or more"
+                f"weights: {weighted}: needs to be one of the addresses, with a weight of 0 or more"
             )
-    host, port = address
-    hosts = (
-        [host]
-        if host in WILDCARDS or not addresses
-        else [host, *(one for one in addresses if one != host)]
-    )
-    for left in reversed(range(1 if port else MAX_PORTS)):
-        try:
-            sockets = _listen_at(hosts, port, backlog)
-            break
-        except OSError as error:  # a port that is free at the first address may be taken at another
-            if error.errno != errno.EADDRINUSE or not left:
-                raise
     return ParallelListener(
-        sockets,
+        listen_at(address, addresses, backlog),
         addresses=addresses,
         placement=placement,
         weights=weights,
@@ -154,23 +148,6 @@ def create_listener(
     )
 
 
-def _listen_at(hosts: Sequence[str], port: int, backlog: int) -> list[socket.socket]:
-    """Sockets at all of these addresses, at one port; 0: any that is free at the first of them."""
-    sockets: list[socket.socket] = []
-    try:
-        for one in hosts:
-            family = socket.AF_INET6 if ":" in one else socket.AF_INET
-            made = socket.create_server((one, port), family=family, backlog=backlog)
-            sockets.append(made)
-            made.setblocking(False)
-            port = made.getsockname()[1]
-    except OSError:
-        for made in sockets:
-            made.close()
-        raise
-    return sockets
-
-
 class _Entry:
     """A session that the listener knows, until it is closed."""
 
@@ -178,17 +155,21 @@ class _Entry:
         self, session: Session, key: bytes | None, reserved: list[str], deadline_s: float
     ) -> None:
         self.session, self.deadline_s = session, deadline_s
-        self.key = key  # that its links have to prove, if clients have to know a token
-        self.reserved = reserved  # addresses whose connections were promised and have not come
-        self.offered = False  # to the program
-        self.joined = False  # by a first link
+        # What its links have to prove; None when clients need no token.
+        self.key = key
+        # An address for each data connection that was reserved and has not come yet.
+        self.reserved = reserved
+        # Whether `accept` returns it, or has done so.
+        self.offered = False
+        # Whether a first link has joined it.
+        self.joined = False
 
 
 class ParallelListener:
-    """Accepts parallel connections until it is closed; made by `create_listener`.
+    """Accepts parallel connections until it is closed; `create_listener` makes it.
 
-    `counters`: greetings_refused, greetings_timed_out, pending_dropped, tokens_missing,
-    tokens_wrong, sessions, ...
+    The thread of the listener does all the work on sockets. `_lock` guards what other threads use
+    too: counters, loads and entries.
     """
 
     def __init__(
@@ -205,21 +186,17 @@ class ParallelListener:
         backlog: int,
         link_timeout_s: float,
     ) -> None:
-        self._sockets = {one.fileno(): one for one in sockets}
+        self._sockets = {listening.fileno(): listening for listening in sockets}
         self._addresses = list(addresses) if addresses else None
-        self._rule, self._weights = RULES[placement], dict(weights or {})
-        self._ssl_context, self._window_bytes, self._timeout_s = (
-            ssl_context,
-            window_bytes,
-            handshake_timeout_s,
-        )
-        self._link_timeout_s, self._key = link_timeout_s, key
+        self._ssl_context, self._key = ssl_context, key
+        self._window_bytes, self._timeout_s = window_bytes, handshake_timeout_s
+        self._link_timeout_s = link_timeout_s
         self._lock = threading.Lock()
         self._counters: Counter[str] = Counter()
-        self._loads: dict[str, InterfaceLoad] = {}
+        self._loads = AddressLoads(placement, weights or {})
         self._entries: dict[bytes, _Entry] = {}
         self._pending: dict[int, Pending] = {}
-        self._crowds: Crowds[int] = Crowds(MAX_PENDING, PENDING_OF_ONE)
+        self._crowds: Crowds[int] = Crowds(MAX_PENDING, MAX_PENDING_OF_ADDRESS)
         self._ready: queue.Queue[Session | None] = queue.Queue(backlog)
         self._ready_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC | os.EFD_SEMAPHORE)
         self._stop_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -227,9 +204,9 @@ class ParallelListener:
         self.address: tuple[str, int] = sockets[0].getsockname()[:2]
         self._poll = select.epoll()
         self._poll.register(self._stop_fd, select.EPOLLIN)
-        for one in sockets:
-            self._poll.register(one, select.EPOLLIN)
-        self._deaf_until_s: float | None = None
+        for listening in sockets:
+            self._poll.register(listening, select.EPOLLIN)
+        self._paused_until_s: float | None = None
         caretaker.own(self)
         self._thread = threading.Thread(target=self._run, name="ri2n-listener", daemon=True)
         self._thread.start()
@@ -237,7 +214,11 @@ class ParallelListener:
     # ---- for programs
 
     def accept(self, timeout_s: float | None = None) -> ParallelSocket:
-        """The next connection; TimeoutError, OSError once the listener is closed."""
+        """The next connection, which has a link or first bytes of its client.
+
+        Errors: TimeoutError after `timeout_s` (None: no time-out), BlockingIOError at once when
+        that is 0, OSError once the listener is closed.
+        """
         if self._closed:
             raise OSError(errno.EBADF, "the listener is closed")
         try:
@@ -249,7 +230,7 @@ class ParallelListener:
                 raise BlockingIOError(errno.EAGAIN, "no connection waits") from None
             raise TimeoutError("no connection came") from None
         if session is None:
-            self._ready.put(None)  # for others who wait
+            self._ready.put(None)  # for other threads that wait
             raise OSError(errno.EBADF, "the listener is closed")
         os.eventfd_read(self._ready_fd)
         return ParallelSocket(session)
@@ -260,20 +241,20 @@ class ParallelListener:
 
     @property
     def counters(self) -> dict[str, int]:
-        """What happened so far."""
+        """What happened so far, by name: all of ZERO_COUNTERS and some more, `sessions_open`."""
         with self._lock:
-            return {**NOTHING_YET, **self._counters, "sessions_open": len(self._entries)}
+            return {**ZERO_COUNTERS, **self._counters, "sessions_open": len(self._entries)}
 
     @property
     def connections(self) -> dict[str, int]:
-        """Established data connections by own address."""
+        """Data connections by own address; those that a client is about to make count too."""
         with self._lock:
-            return {address: load.connections for address, load in self._loads.items()}
+            return self._loads.connections
 
     def close(self) -> None:
-        """Accept no more.
+        """Accept no more connections.
 
-        Connections that were accepted go on, but links of theirs that die do not come back.
+        Those that were accepted go on, but their links that die do not come back.
         """
         if self._closed:
             return
@@ -292,7 +273,7 @@ class ParallelListener:
         os.close(self._stop_fd)
 
     def left_to_parent(self) -> None:
-        """This is a child process: the listener is its parent's."""
+        """Let go of the listener in a child process: it belongs to the parent."""
         if self._closed:
             return
         self._lock = threading.Lock()
@@ -325,7 +306,7 @@ class ParallelListener:
                     elif (pending := self._pending.get(fd)) is not None:
                         self._go_on(fd, pending)
                 self._tick(time.monotonic())
-        except Exception:  # nobody would accept any more: that has to be seen
+        except Exception:  # without this thread nothing is accepted: the log has to say so
             log.exception("the listener has failed")
         finally:
             self._stop_accepting()
@@ -334,15 +315,15 @@ class ParallelListener:
                     _end(entry.session, "the server has closed its listener")
 
     def _stop_accepting(self) -> None:
-        for one in self._sockets.values():
-            one.close()
+        for listening in self._sockets.values():
+            listening.close()
         for pending in self._pending.values():
             pending.stream.close()
         self._pending.clear()
         self._poll.close()
 
     def _accept(self, listening: socket.socket) -> None:
-        for _ in range(64):
+        for _ in range(MAX_ACCEPTS):
             try:
                 stream: Stream
                 stream, remote = listening.accept()
@@ -351,12 +332,12 @@ class ParallelListener:
             except OSError as error:
                 self._count("accept_failed")
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    self._listen(False)
+                    self._pause_accepting(True)
                 return
             stream.setblocking(False)
             crowd = crowd_of(remote[0])
-            if (gone := self._crowds.in_the_way(crowd)) is not None:
-                self._drop(gone, "pending_dropped")
+            if (oldest := self._crowds.in_the_way(crowd)) is not None:
+                self._drop(oldest, "pending_dropped")
             if self._ssl_context:
                 try:
                     stream = self._ssl_context.wrap_socket(
@@ -370,15 +351,16 @@ class ParallelListener:
             self._poll.register(stream.fileno(), select.EPOLLIN)
 
     def _go_on(self, fd: int, pending: Pending) -> None:
+        """Take what a pending connection has sent, up to its greeting and its proof."""
         try:
             if pending.shaking_hands and isinstance(pending.stream, ssl.SSLSocket):
                 pending.stream.do_handshake()
                 pending.shaking_hands = False
-            heard, status = pending.hear(), OK
-            if heard and pending.unproven:
+            complete, status = pending.hear(), OK
+            if complete and pending.unproven:
                 status = self._challenge(pending)
                 if status == CHALLENGE:
-                    heard, status = pending.hear(), OK
+                    complete, status = pending.hear(), OK
         except (BlockingIOError, ssl.SSLWantReadError):
             if pending.shaking_hands:
                 self._poll.modify(fd, select.EPOLLIN)
@@ -387,11 +369,12 @@ class ParallelListener:
             self._poll.modify(fd, select.EPOLLIN | select.EPOLLOUT)
             return
         except ProtocolError:
-            heard, status = True, OTHER_VERSION if pending.data[4] != VERSION else BAD_GREETING
+            complete, status = True, OTHER_VERSION if pending.data[4] != VERSION else BAD_GREETING
         except OSError:
             self._drop(fd, "greetings_failed")
             return
-        if not heard:  # who leaves after the challenge does not believe this end's proof
+        if not complete:
+            # A client that leaves after the challenge did not accept this end's proof.
             self._drop(fd, "tokens_wrong" if pending.challenge else "greetings_refused")
             return
         self._let_go(fd)
@@ -402,14 +385,15 @@ class ParallelListener:
             return
         try:
             self._greeted(pending)
-        except OSError:  # it is gone
+        except OSError:  # the connection is gone
             pending.stream.close()
             self._count("greetings_failed")
 
     def _challenge(self, pending: Pending) -> int:
-        """Prove that this end has the key, and ask for the same.
+        """Prove that this end has the key, and ask the client for its proof.
 
-        CHALLENGE, or the status when that cannot be.
+        Returns CHALLENGE, or the status of the refusal when there is no key. OSError when the
+        challenge cannot be sent.
         """
         greeting, name, key = pending.greeting, os.urandom(SESSION_BYTES), self._key
         if greeting is not None and greeting.kind == JOIN:
@@ -422,20 +406,22 @@ class ParallelListener:
         pending.challenged(
             Reply(CHALLENGE, session=name).pack() + os.urandom(NONCE_BYTES), key, name
         )
-        said = pending.challenge + proof_of_server(key, pending.said)
+        answer = pending.challenge + proof_of_server(key, pending.said)
         try:
-            sent = pending.stream.send(said)
+            sent_bytes = pending.stream.send(answer)
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            sent = 0
-        if sent < len(said):
+            sent_bytes = 0
+        if sent_bytes < len(answer):
             raise ConnectionAbortedError("a fresh connection has no room for an answer")
         return CHALLENGE
 
     def _open_entry(self, name: bytes) -> _Entry | None:
+        """The session of this name; None when there is none, or none that can take a link."""
         entry = self._entries.get(name)
         return None if entry is None or entry.session.closed or entry.session.broken else entry
 
     def _greeted(self, pending: Pending) -> None:
+        """Answer a connection whose greeting is complete and whose proof, if any, is right."""
         stream, greeting = pending.stream, pending.greeting
         assert greeting is not None
         if greeting.kind != JOIN:
@@ -461,7 +447,7 @@ class ParallelListener:
             with self._lock:
                 if address in entry.reserved:
                     entry.reserved.remove(address)
-                    self._load(address).connections -= 1  # it is counted as a link from here on
+                    self._loads.release([address])  # from here on it counts as a link
             session = entry.session
             with session.lock:
                 session.add(link)
@@ -470,13 +456,14 @@ class ParallelListener:
                 self._offer(entry)
 
     def _offer(self, entry: _Entry) -> None:
+        """Let `accept` return this session."""
         entry.offered = True
-        os.eventfd_write(
-            self._ready_fd, 1
-        )  # first, since `accept` reads it after it has the session
+        # The descriptor is written first, since `accept` reads it after it has the session.
+        os.eventfd_write(self._ready_fd, 1)
         self._ready.put(entry.session)
 
     def _hello(self, pending: Pending, greeting: Greeting) -> None:
+        """Make a new session, or refuse it."""
         stream = pending.stream
         if not 1 <= greeting.parallelism <= MAX_PARALLELISM:
             self._refuse(stream, BAD_GREETING)
@@ -484,7 +471,7 @@ class ParallelListener:
         if len(self._entries) >= MAX_SESSIONS or self._ready.full():
             self._refuse(stream, FULL)
             return
-        mine, port = stream.getsockname()[:2]
+        own_address, port = stream.getsockname()[:2]
         name, early = pending.name or os.urandom(SESSION_BYTES), greeting.kind == EARLY
         key = session_key(pending.key, pending.said) if pending.challenge else None
         window_bytes = max(self._window_bytes, EARLY_BYTES) if early else self._window_bytes
@@ -495,11 +482,10 @@ class ParallelListener:
             chunk_most=min(MAX_CHUNK, greeting.chunk_most),
             link_timeout_s=self._link_timeout_s,
         )
-        chosen = self._place(
-            mine, greeting.parallelism
-        )  # after what may fail for want of descriptors
+        # The addresses are reserved after all that fails when there is no descriptor left.
+        chosen = self._place(own_address, greeting.parallelism)
         entry = _Entry(session, key, chosen, time.monotonic() + self._timeout_s)
-        session.on_link, session.on_closed = self._link_changed, self._closed_one
+        session.on_link, session.on_closed = self._link_changed, self._session_closed
         with self._lock:
             self._entries[name] = entry
             self._counters["sessions"] += 1
@@ -511,86 +497,82 @@ class ParallelListener:
         with session.lock:
             session.add(control)
             if early:
-                session.early_left = FIRST_BYTES  # more goes by the links that were chosen
+                # More than these bytes of the answer waits for the links that were chosen.
+                session.early_left = FIRST_BYTES
                 self._offer(entry)
 
-    def _place(self, mine: str, count: int) -> list[str]:
-        """The addresses of the next `count` connections, which are reserved for them."""
+    def _place(self, own_address: str, count: int) -> list[str]:
+        """The addresses of the next `count` connections, which are reserved for them.
+
+        `own_address` is where the client's control connection came in.
+        """
         addresses = self._addresses
         if addresses is None:
-            version = 6 if ":" in mine else 4
-            everywhere = self.address[0] in WILDCARDS and not mine.startswith(("127.", "::1"))
-            addresses = (own_addresses(version) if everywhere else []) or [mine]
+            version = 6 if ":" in own_address else 4
+            is_loopback = own_address.startswith(("127.", "::1"))
+            listens_everywhere = self.address[0] in WILDCARDS and not is_loopback
+            addresses = (own_addresses(version) if listens_everywhere else []) or [own_address]
         with self._lock:
-            loads = [self._load(address) for address in addresses]
-            alive = Counter[str]()
-            for entry in self._entries.values():
-                for link in list(entry.session.links.values()):
-                    alive[_host(link.local)] += link.sent_bytes + link.received_bytes
-            loads = [
-                InterfaceLoad(load.connections, load.bytes + alive[address], load.weight)
-                for address, load in zip(addresses, loads, strict=True)
+            links = [
+                link
+                for entry in self._entries.values()
+                for link in list(entry.session.links.values())
             ]
-            chosen = [addresses[place] for place in order(self._rule, loads, count)]
-            for address in chosen:
-                self._load(address).connections += 1
-        return list(chosen)
-
-    def _load(self, address: str) -> InterfaceLoad:
-        return self._loads.setdefault(
-            address, InterfaceLoad(weight=self._weights.get(address, 1.0))
-        )
+            return self._loads.reserve(addresses, count, links)
 
     def _link_changed(self, session: Session, link: Link, joined: bool) -> None:
-        address = _host(link.local)
         with self._lock:
-            load = self._load(address)
-            load.connections += 1 if joined else -1
             if joined:
+                self._loads.link_joined(link)
                 self._counters["links"] += 1
             else:
-                load.bytes += link.sent_bytes + link.received_bytes
+                self._loads.link_left(link)
 
-    def _closed_one(self, session: Session) -> None:
+    def _session_closed(self, session: Session) -> None:
         with self._lock:
             entry = self._entries.pop(session.name, None)
             if entry is not None:
-                self._give_back(entry)
+                self._release(entry)
 
-    def _give_back(self, entry: _Entry) -> None:
-        for address in entry.reserved:
-            self._load(address).connections -= 1
+    def _release(self, entry: _Entry) -> None:
+        """Give up the connections that were reserved and have not come; the lock is held."""
+        self._loads.release(entry.reserved)
         entry.reserved = []
 
     def _tick(self, now_s: float) -> None:
-        if self._deaf_until_s is not None and now_s >= self._deaf_until_s:
-            self._listen(True)
+        """Do what is due: accept again, drop slow clients, end sessions that got no link."""
+        if self._paused_until_s is not None and now_s >= self._paused_until_s:
+            self._pause_accepting(False)
         for fd in [fd for fd, pending in self._pending.items() if now_s > pending.deadline_s]:
             self._drop(fd, "greetings_timed_out")
-        for entry in [each for each in list(self._entries.values()) if now_s > each.deadline_s]:
+        for entry in list(self._entries.values()):
+            if now_s <= entry.deadline_s:
+                continue
             with self._lock:
-                self._give_back(entry)
+                self._release(entry)
             if not entry.joined:
                 self._count("sessions_without_links")
                 _end(entry.session, "no data connection came")
 
-    def _listen(self, flag: bool) -> None:
-        """Take new connections, or none for a moment."""
-        self._deaf_until_s = None if flag else time.monotonic() + BREATH_S
+    def _pause_accepting(self, pause: bool) -> None:
+        """Accept no new connections for ACCEPT_PAUSE_S, or accept them again."""
+        self._paused_until_s = time.monotonic() + ACCEPT_PAUSE_S if pause else None
         for fd in self._sockets:
-            self._poll.modify(fd, select.EPOLLIN if flag else 0)
+            self._poll.modify(fd, 0 if pause else select.EPOLLIN)
 
     def _drop(self, fd: int, counter: str) -> None:
+        """Close a pending connection, and count why."""
         self._count(counter)
         self._let_go(fd).stream.close()
 
     def _let_go(self, fd: int) -> Pending:
+        """Forget a pending connection, whose socket stays open."""
         self._poll.unregister(fd)
         self._crowds.discard(fd)
         return self._pending.pop(fd)
 
     def _refuse(self, stream: Stream, status: int) -> None:
-        self._count(REFUSALS.get(status, "greetings_refused"))
+        self._count(REFUSAL_COUNTERS.get(status, "greetings_refused"))
         with contextlib.suppress(OSError):
             stream.send(Reply(status).pack())
         stream.close()
@@ -601,11 +583,7 @@ class ParallelListener:
 
 
 def _end(session: Session, why: str) -> None:
+    """Close a session and tell its client why."""
     with session.lock:
         session.fail(ConnectionAbortedError(why), tell=why)
         session.close()
-
-
-def _host(name: str) -> str:
-    """The address in what `place_name` made."""
-    return name.rsplit(":", 1)[0].strip("[]")

@@ -72,7 +72,7 @@ def test_silent_connections_of_one_address_take_no_places_of_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(listener, "MAX_PENDING", 12)
-    monkeypatch.setattr(listener, "PENDING_OF_ONE", 8)
+    monkeypatch.setattr(listener, "MAX_PENDING_OF_ADDRESS", 8)
     with serving(1, handshake_timeout_s=PATIENCE_S) as listening, contextlib.ExitStack() as stack:
 
         def come(source: str) -> socket.socket:
