@@ -70,12 +70,12 @@ class ParallelTransport(asyncio.Transport):
     def pause_reading(self) -> None:
         """What comes stays in the session, until that is full."""
         self._paused_reading = True
-        self._heed()
+        self._update_wakeups()
 
     def resume_reading(self) -> None:
         """Go on where `pause_reading` stopped."""
         self._paused_reading = False
-        self._heed()
+        self._update_wakeups()
 
     # ---- writing
 
@@ -144,7 +144,7 @@ class ParallelTransport(asyncio.Transport):
         """Take nothing more; the connection is closed once everything that was written has gone."""
         if not self._closing:
             self._closing = True
-            self._heed()
+            self._update_wakeups()
             if not self._out:
                 self._loop.call_soon(self._end, None)
 
@@ -217,7 +217,7 @@ class ParallelTransport(asyncio.Transport):
                 self._protocol.data_received(data)
                 continue
             self._at_end = True
-            self._heed()
+            self._update_wakeups()
             if not self._protocol.eof_received():
                 self.close()
 
@@ -264,11 +264,11 @@ class ParallelTransport(asyncio.Transport):
             if not self._session.broken:
                 self._session.finish()
 
-    def _heed(self) -> None:
+    def _update_wakeups(self) -> None:
         """Whether the descriptor becomes readable for what comes, or for room and errors only."""
         session = self._session
         with session.lock:
-            session.heeds_data = self.is_reading() and not self._at_end
+            session.wakes_for_data = self.is_reading() and not self._at_end
             if not session.closed:
                 session.nudge()
 

@@ -58,9 +58,10 @@ NOTHING = memoryview(b"")
 
 @dataclass(frozen=True)
 class Qos:
-    """What a client asks for (Paradise, section 3.2.3):
+    """What a client asks for (Paradise, section 3.2.3).
 
-    `parallelism` is the number of data connections.
+    `parallelism` is the number of data connections, 1 to MAX_PARALLELISM; ValueError for any other
+    number.
     """
 
     parallelism: int = 1
@@ -84,30 +85,38 @@ def create_connection(
     window_bytes: int = WINDOW_BYTES,
     link_timeout_s: float = 60.0,
 ) -> ParallelSocket:
-    """Connect to a server: the control connection to `address`, data connections to where the
-    server wants them.
+    """Connect to a server: a control connection first, then as many links as `qos` asks for.
 
-    `sources` are own addresses. It returns once all links are there, or some and the others take
-    longer than a second; those go on trying. With `data`, the connection's first bytes, a question
-    is there as soon as over a plain connection: it goes with the greeting, and the call returns
-    when the server has answered that; links come meanwhile. Of long ones a part does (schedule.py),
-    and the rest goes over the links once they are there.
+    The control connection goes to `address`, the links to the addresses that the server chooses.
+    `sources` are own addresses that they leave from. The call returns when every link is connected
+    or has failed once; those that have failed are tried again in the background.
 
-    With a `token` both ends prove that they know it, on every connection, before anything else is
-    said; it does not travel. That takes one round trip more, for `data` and for links.
+    `data` are the first bytes of the connection. They go with the greeting, so that a question
+    arrives as soon as over a plain connection; the call then returns when the server has answered
+    the greeting, and links are connected meanwhile. If the data is long, only a part goes with the
+    greeting (schedule.py); the rest goes over the links, and the call returns when all is sent.
 
-    Links go to `address` and to such other addresses that the server names as are in networks of
-    own interfaces, or in `networks`, such as "10.1.0.0/16" (reach.py); the counter
-    `addresses_refused` says how many were not.
+    With a `token` both ends prove on every connection that they know it, before anything else is
+    sent; the token itself is never sent. That takes one round trip more, for `data` and for links.
+
+    A link goes to `address`, or to another address that the server names and that is in a network
+    of an own interface or in one of `networks`, such as "10.1.0.0/16" (reach.py). The counter
+    `addresses_refused` says how many addresses were refused.
+
+    Times are in seconds: the call takes `timeout_s` at most; later a connection that has lost all
+    links ends after `link_timeout_s`. `window_bytes` bounds what is held that the program has not
+    read yet.
 
     Errors: OSError of the control connection, TokenRefused, HandshakeRefused, ProtocolError,
-    AllLinksLost when no data connection can be made (if all of `data` went early, later calls say
-    so), TimeoutError, BadInput (token, networks).
+    AllLinksLost when no link can be connected (if all of `data` went with the greeting, later calls
+    raise it), TimeoutError, BadInput (token, networks).
     """
     client = Client(
-        *(tuple(sources or ()), ssl_context, server_hostname or address[0]),
-        key_of(token),
-        networks_of(networks),
+        sources=tuple(sources or ()),
+        ssl_context=ssl_context,
+        server_hostname=server_hostname or address[0],
+        key=key_of(token),
+        networks=networks_of(networks),
     )
     deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
     source = (client.sources[0], 0) if client.sources else None
@@ -134,7 +143,10 @@ def open_session(
     window_bytes: int = WINDOW_BYTES,
     link_timeout_s: float = 60.0,
 ) -> ParallelSocket:
-    """The same over a control connection that is there already; it is closed when that fails."""
+    """As `create_connection`, over a connected socket `control`; it is closed when that fails.
+
+    `deadline_s` is a time of the monotonic clock; None: no time-out.
+    """
     stream: Stream = control
     early = bytes(
         data[: early_bytes(len(data), qos.parallelism, round_trip_s(control), EARLY_BYTES)]
@@ -146,28 +158,28 @@ def open_session(
             stream = client.ssl_context.wrap_socket(
                 control, do_handshake_on_connect=False, server_hostname=client.server_hostname
             )
-        asked = Endpoint(*stream.getpeername()[:2])
+        server = Endpoint(*stream.getpeername()[:2])
         reply, key = _greet(stream, qos, deadline_s, window_bytes, early, client.key)
     except BaseException:
         stream.close()
         raise
-    endpoints = sensible(reply.endpoints, asked, own_interfaces, client.networks)
+    endpoints = sensible(reply.endpoints, server, own_interfaces, client.networks)
     dialer = Dialer(endpoints, client, reply.session, key, window_bytes, qos.parallelism)
     session = Session(
         reply.session,
         window_bytes=window_bytes,
         peer_window_bytes=reply.window,
-        chunk_most=min(MAX_CHUNK, reply.chunk_most),
+        max_chunk_bytes=min(MAX_CHUNK, reply.max_chunk_bytes),
         link_timeout_s=link_timeout_s,
         rejoin=dialer.again,
     )
-    if refused := sum(each not in endpoints for each in reply.endpoints):
+    if refused := sum(endpoint not in endpoints for endpoint in reply.endpoints):
         session.counters["addresses_refused"] = refused
-    made = ParallelSocket(session)
+    connection = ParallelSocket(session)
     try:
         with session.lock:
             if early:
-                session.went_early(early)
+                session.sent_early(early)
             tune(stream)
             session.add(Link(CONTROL, stream))
             dialer.start(session)
@@ -175,17 +187,17 @@ def open_session(
                 dialer.wait(session, deadline_s)
             dialer.carry_on()
         if len(data) > len(early):
-            made.settimeout(
+            connection.settimeout(
                 None if deadline_s is None else max(0.001, deadline_s - time.monotonic())
             )
-            made.sendall(data[len(early) :])
-            made.settimeout(None)
+            connection.sendall(data[len(early) :])
+            connection.settimeout(None)
     except BaseException:
         with session.lock:
-            made.abort()
+            connection.abort()
             dialer.stop()
         raise
-    return made
+    return connection
 
 
 def _greet(
@@ -196,10 +208,10 @@ def _greet(
     early: bytes,
     key: bytes | None,
 ) -> tuple[Reply, bytes | None]:
-    """Ask for a session, with the stream's first bytes if there are any: what the server answered,
-    the session's key.
+    """Ask for a session, and send the stream's first bytes with that if there are any.
 
-    Errors: HandshakeRefused, TokenRefused, ProtocolError, TimeoutError.
+    Returns the server's answer and the session's key, None without a token. Errors:
+    HandshakeRefused, TokenRefused, ProtocolError, TimeoutError.
     """
 
     def left_s() -> float | None:
@@ -229,9 +241,9 @@ def _greet(
         return Reply.unpack(data), data
 
     def prove(key: bytes, said: bytes) -> bytes:
-        """After the greeting `said`:
+        """Check the server's proof, then send ours, and only then the stream's first bytes.
 
-        check the server's proof, then give ours, and only then the first bytes.
+        `said` is the greeting that was sent. Returns the session's key.
         """
         reply, data = read_reply()
         if reply.status != CHALLENGE:
@@ -256,15 +268,15 @@ def _greet(
         )
         first = FRAME.pack(DATA, len(early), 0, 0, window_bytes) + early if early else b""
         if key is None:
-            own = None
+            new_key = None
             stream.sendall(greeting.pack() + first)
         else:
             said = greeting.pack() + os.urandom(NONCE_BYTES)
             stream.sendall(said)
-            own = prove(key, said)
+            new_key = prove(key, said)
         reply, data = read_reply()
         _must_be(reply, OK)
-        if own is not None and not is_same(read(PROOF_BYTES), proof_of_answer(own, data)):
+        if new_key is not None and not is_same(read(PROOF_BYTES), proof_of_answer(new_key, data)):
             raise TokenRefused("the server's answer was changed on its way")
     except ConnectionError as error:
         raise ProtocolError(
@@ -283,11 +295,11 @@ def _greet(
         raise HandshakeRefused(f"{remote}: TLS: {why}") from error
     if not reply.endpoints:
         raise ProtocolError(f"{remote}: the server named no address")
-    return reply, own
+    return reply, new_key
 
 
 def _must_be(reply: Reply, status: int) -> None:
-    """HandshakeRefused with the reason when the server says something else."""
+    """HandshakeRefused or TokenRefused, with the reason, when the server's status is another."""
     if reply.status != status:
         kind = (
             TokenRefused

@@ -1,4 +1,4 @@
-"""What programs hold: a parallel connection that can be used like a socket."""
+"""`ParallelSocket`, the parallel connection that programs use like a socket."""
 
 from __future__ import annotations
 
@@ -22,16 +22,14 @@ if TYPE_CHECKING:
 __all__ = ["ParallelSocket"]
 
 FILE_BYTES = 1 << 18
-NOTHING_YET = dict.fromkeys(
+ZERO_COUNTERS = dict.fromkeys(
     (
-        *(
-            "resent_chunks",
-            "resent_bytes",
-            "links_lost",
-            "links_rejoined",
-            "links_suspected",
-            "links_recovered",
-        ),
+        "resent_chunks",
+        "resent_bytes",
+        "links_lost",
+        "links_rejoined",
+        "links_suspected",
+        "links_recovered",
         "addresses_refused",
     ),
     0,
@@ -56,25 +54,28 @@ class ParallelSocket:
 
     # ---- receiving
 
-    def recv(self, most: int) -> bytes:
-        """Up to `most` bytes; empty at the end of the peer's stream."""
+    def recv(self, max_bytes: int) -> bytes:
+        """Receive up to `max_bytes`; empty at the end of the peer's stream."""
         session = self._session
         incoming = session.incoming
         with session.lock:
-            deadline_s, message = self._message(most)
+            deadline_s, message = self._message(max_bytes)
             if message is not None:
                 return bytes(message)
             while True:
                 if incoming.ready:
-                    data = incoming.take(most)
+                    data = incoming.take(max_bytes)
                     session.taken()
                     return data
-                if self._nothing() or not most:
+                if self._at_end() or not max_bytes:
                     return b""
                 deadline_s = self._wait(deadline_s)
 
     def recv_into(self, buffer: Any, nbytes: int = 0) -> int:
-        """As `recv`, into a writable buffer; how many bytes, 0 at the end."""
+        """As `recv`, into a writable buffer; how many bytes, 0 at the end of the stream.
+
+        `nbytes` are received at most; 0: as many as the buffer has room for.
+        """
         view = memoryview(buffer).cast("B")
         view = view[:nbytes] if nbytes else view
         session = self._session
@@ -89,14 +90,17 @@ class ParallelSocket:
                     count = incoming.take_into(view)
                     session.taken()
                     return count
-                if self._nothing() or not len(view):
+                if self._at_end() or not len(view):
                     return 0
                 deadline_s = self._wait(deadline_s)
 
     # ---- sending
 
     def send(self, data: Any) -> int:
-        """Send what goes without waiting, and at least a part; how many bytes."""
+        """Send as much as goes without waiting, at least a part; how many bytes.
+
+        Only when nothing goes at all, it waits until something does.
+        """
         view = memoryview(data).cast("B")
         deadline_s: float | None = None
         with self._session.lock:
@@ -108,8 +112,10 @@ class ParallelSocket:
                 deadline_s = self._wait(deadline_s, room=True)
 
     def sendall(self, data: Any) -> None:
-        """Send everything. The time-out is for each wait, as long as something goes out in
-        between.
+        """Send everything.
+
+        The time-out counts anew whenever a part has gone. Data may have been sent when it raises an
+        error.
         """
         session = self._session
         deadline_s: float | None = None
@@ -132,10 +138,9 @@ class ParallelSocket:
                 deadline_s = self._wait(deadline_s, room=True)
 
     def sendfile(self, file: IO[bytes], offset: int = 0, count: int | None = None) -> int:
-        """Send a regular file's bytes from `offset` on, `count` of them or all; how many. Its
-        position is then after.
+        """Send `count` bytes of a regular file from `offset` on, or all; how many bytes.
 
-        ValueError for a file in text mode.
+        Afterwards the file's position is behind them. ValueError for a file in text mode.
         """
         if "b" not in getattr(file, "mode", "b"):
             raise ValueError("the file has to be opened in binary mode")
@@ -170,9 +175,10 @@ class ParallelSocket:
     # ---- the end
 
     def shutdown(self, how: int) -> None:
-        """SHUT_WR: the peer reads the end of the stream after what was sent. SHUT_RD:
+        """End one direction or both.
 
-        what comes is not kept.
+        SHUT_WR: the peer reads the end of the stream after what was sent. SHUT_RD: what is received
+        is dropped. SHUT_RDWR: both.
         """
         with self._session.lock:
             self._open()
@@ -190,9 +196,9 @@ class ParallelSocket:
         self._leave()
 
     def abort(self) -> None:
-        """Close at once.
+        """Close at once; what was not delivered is lost.
 
-        What was not delivered is lost, and the peer is told, past everything that waits.
+        The peer is told before everything that waits to be sent.
         """
         self._closed = True
         with self._session.lock:
@@ -203,7 +209,7 @@ class ParallelSocket:
                 self._session.close()
 
     def detach_file(self) -> None:
-        """A file made of it was closed."""
+        """Note that a file of `makefile` was closed."""
         self._files -= 1
         if self._closed and not self._files:
             self._leave()
@@ -222,37 +228,39 @@ class ParallelSocket:
         trace: TracebackType | None,
     ) -> None:
         if kind is not None and not self._closed:
-            self.abort()  # the peer must not take half of it for all of it
+            self.abort()  # the peer must not take a part of the data for all of it
         self.close()
 
     def __del__(self) -> None:
+        # Nothing more may be done here: the garbage collector may run while this thread holds a
+        # lock. The caretaker closes the session.
         if not getattr(self, "_closed", True):
-            self._session.abandoned = (
-                True  # and no more: the collector may run in the middle of what holds a lock
-            )
+            self._session.abandoned = True
 
     # ---- as other sockets
 
     def settimeout(self, timeout_s: float | None) -> None:
-        """Seconds that a call may wait; None: any time; 0: non-blocking."""
+        """Set how many seconds a call may wait; None: without end; 0: non-blocking.
+
+        ValueError for a negative number.
+        """
         if timeout_s is not None and timeout_s < 0:
             raise ValueError("a time-out cannot be negative")
         self._timeout_s = timeout_s
 
     def gettimeout(self) -> float | None:
-        """What `settimeout` set."""
+        """The seconds that `settimeout` has set; None: without end."""
         return self._timeout_s
 
     def setblocking(self, flag: bool) -> None:
-        """Whether calls wait."""
+        """Let calls wait without end, or (False) not at all."""
         self._timeout_s = None if flag else 0.0
 
     def fileno(self) -> int:
-        """A descriptor that is readable when there is something to do: call `recv` then, which may
-        find nothing.
+        """A descriptor that is readable when there is something to do; -1 once it is closed.
 
-        It is never writable. After a `send` that raised BlockingIOError it is readable when there
-        is room again.
+        Call `recv` then, which may find nothing. The descriptor is never writable: after a `send`
+        that raised BlockingIOError it is readable when there is room again.
         """
         session = self._session
         with session.lock:
@@ -273,7 +281,8 @@ class ParallelSocket:
     ) -> Any:
         """A file over this connection, which stays open until all of its files are closed too.
 
-        Modes r, w, b.
+        `mode` has the letters r, w and b; the other arguments are those of `open`. ValueError for
+        other letters, and for a text file without a buffer.
         """
         if not set(mode) <= {"r", "w", "b"}:
             raise ValueError(f"invalid mode {mode!r} (only r, w, b allowed)")
@@ -293,9 +302,9 @@ class ParallelSocket:
         return buffered if "b" in mode else io.TextIOWrapper(buffered, encoding, errors, newline)
 
     def getpeername(self) -> tuple[Any, ...]:
-        """The peer's address on the connection that it began with, or on any link.
+        """The peer's address on the control connection, or, if that is closed, on any link.
 
-        OSError when there is none.
+        OSError when there is no link.
         """
         session = self._session
         with session.lock:
@@ -307,21 +316,18 @@ class ParallelSocket:
 
     @property
     def links(self) -> list[LinkInfo]:
-        """Every link, by number; those that are down with the reason."""
+        """All links, by number; those that are down say why."""
         session = self._session
         with session.lock:
-            both = {**session.gone, **session.links}
+            both = {**session.down, **session.links}
             return [both[number].info() for number in sorted(both)]
 
     @property
     def counters(self) -> dict[str, int]:
-        """What happened:
-
-        duplicates, resent_chunks, resent_bytes, links_lost, links_rejoined, links_suspected, ...
-        """
+        """What happened so far, by name: all of ZERO_COUNTERS, `duplicates` and some more."""
         session = self._session
         with session.lock:
-            return {**NOTHING_YET, **session.counters, "duplicates": session.incoming.duplicates}
+            return {**ZERO_COUNTERS, **session.counters, "duplicates": session.incoming.duplicates}
 
     def __repr__(self) -> str:
         states = ", ".join(f"{link.number}:{link.state}" for link in self.links)
@@ -343,25 +349,29 @@ class ParallelSocket:
             raise BrokenPipeError(errno.EPIPE, "the connection was shut down for sending")
         self._raise_broken()
 
-    def _nothing(self) -> bool:
-        """Whether the stream has ended; raises what is wrong with it."""
+    def _at_end(self) -> bool:
+        """Whether nothing more can be received; raises the error of a session that is broken."""
         self._open()
-        if self._session.incoming.ended or self._session.deaf:
+        if self._session.incoming.ended or self._session.discards_input:
             return True
         self._raise_broken()
         return False
 
-    def _message(self, most: int) -> tuple[float | None, memoryview | None]:
-        """The end of this call's time, and the next message if it comes alone and whole."""
+    def _message(self, max_bytes: int) -> tuple[float | None, memoryview | None]:
+        """The deadline of this call, and the next message if it comes alone and whole."""
         session, timeout_s = self._session, self._timeout_s
         incoming = session.incoming
-        if timeout_s == 0.0 or incoming.next != incoming.taken or not most or self._nothing():
+        if timeout_s == 0.0 or incoming.next != incoming.taken or not max_bytes or self._at_end():
             return None, None
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
-        return deadline_s, session.receive_small(most, timeout_s)
+        return deadline_s, session.receive_small(max_bytes, timeout_s)
 
     def _wait(self, deadline_s: float | None, *, room: bool = False) -> float | None:
-        """Wait once, as the time-out allows; what to give the next call of the same wait."""
+        """Wait once, as the time-out allows.
+
+        Returns the deadline, which the next call of the same wait gets. A non-blocking connection
+        looks once at what the sockets have, then raises BlockingIOError.
+        """
         session, timeout_s = self._session, self._timeout_s
         pause_s = session.pause_s if room else None
         if timeout_s is None:
@@ -393,7 +403,7 @@ class ParallelSocket:
 
 
 class _Raw(io.RawIOBase):
-    """The unbuffered file under `makefile`."""
+    """The unbuffered file below what `makefile` returns."""
 
     def __init__(self, connection: ParallelSocket, mode: str) -> None:
         self._connection, self._mode = connection, mode

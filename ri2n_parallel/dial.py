@@ -1,6 +1,7 @@
-"""The connecting side's data connections:
+"""The connecting side's links: connected all at once, without waiting, and again when one dies.
 
-made without waiting, all at once, and again when one dies.
+`Dialer` has all links of a session, `_Joining` tries to connect one of them until that has worked,
+`_Attempt` is one try.
 """
 
 from __future__ import annotations
@@ -39,8 +40,10 @@ from ri2n_parallel.session import Session
 
 __all__ = ["Client", "Dialer"]
 
-ATTEMPT_S = 1.0  # for one try to connect; a SYN that was lost is not waited for
-PAUSE_S, MAX_PAUSE_S = 0.1, 2.0  # between tries
+ATTEMPT_S = 1.0
+"""The time for one try to connect; a new try is made instead of waiting for a lost SYN."""
+PAUSE_S, MAX_PAUSE_S = 0.1, 2.0
+"""The pause after a second failure in a row and the longest one; each is twice the one before."""
 TICK_S = 0.1
 UNPROVEN = f"{REFUSED}: what listens there does not prove that it is the server"
 _new_socket = socket.socket
@@ -48,9 +51,10 @@ _new_socket = socket.socket
 
 @dataclass(frozen=True)
 class Client:
-    """How to connect:
+    """How to connect.
 
-    own addresses, TLS, what both ends prove to know, where else a server's addresses may be.
+    `sources` are own addresses, `key` is what both ends have to prove (None: nothing), and in
+    `networks` other addresses of a server may be.
     """
 
     sources: tuple[str, ...] = ()
@@ -60,22 +64,22 @@ class Client:
     networks: tuple[Network, ...] = ()
 
     def source(self, number: int, remote: str) -> str:
-        """The own address that link `number` leaves from:
+        """The own address that link `number` to the server's address `remote` leaves from.
 
-        of those nearest to the server's, the next in turn.
+        Among those that have most leading bits in common with `remote`, the links take turns.
         """
         bits = [_common_bits(source, remote) for source in self.sources]
-        near = [
+        nearest = [
             source for source, common in zip(self.sources, bits, strict=True) if common == max(bits)
         ]
-        return near[number % len(near)]
+        return nearest[number % len(nearest)]
 
 
 class Dialer:
-    """Connects a session's links, all at once, and again those that died; the session's lock is
-    held in every call.
+    """Connects the links of a session; the session's lock is held in every call.
 
-    When none of them could be connected and each was tried once, the session is over.
+    All are connected at once, and one that dies is connected again. When each was tried once and
+    none could be connected, the session fails.
     """
 
     def __init__(
@@ -90,9 +94,12 @@ class Dialer:
         self._endpoints, self._client = list(endpoints), client
         self._name, self._key, self._window_bytes = name, key, window_bytes
         self._joinings: dict[int, _Joining] = {}
-        self._skipped: dict[int, int] = {}  # by link: how many addresses it could not reach
+        # By link: how many addresses it could not reach.
+        self._skipped: dict[int, int] = {}
+        # Links whose first try has not ended.
         self._untried = set(range(parallelism))
-        self._failed: list[str] = []  # what became of the first tries that failed
+        # Why first tries failed.
+        self._failed: list[str] = []
 
     def start(self, session: Session) -> None:
         """Begin to connect all links; `wait` for them or leave them to `carry_on`."""
@@ -101,7 +108,10 @@ class Dialer:
         self._step(time.monotonic())
 
     def wait(self, session: Session, deadline_s: float | None) -> None:
-        """Until each is there or has failed once. AllLinksLost when none is there."""
+        """Wait until each link is connected or has failed once; AllLinksLost when all have failed.
+
+        After `deadline_s` of the monotonic clock, those that are not connected count as failed.
+        """
         while self._untried and not session.broken:
             session.wait(TICK_S)
             now_s = time.monotonic()
@@ -113,25 +123,25 @@ class Dialer:
             raise session.broken
 
     def carry_on(self) -> None:
-        """Those that are not there yet are the caretaker's."""
+        """Leave the links that are not connected yet to the caretaker."""
         for joining in self._joinings.values():
             caretaker.add(joining)
 
     def stop(self) -> None:
-        """Nothing of it will be."""
+        """Give up all links that are not connected yet."""
         for joining in list(self._joinings.values()):
             joining.give_up("not needed")
             caretaker.remove(joining)
         self._joinings.clear()
 
     def again(self, session: Session, number: int) -> None:
-        """Connect a link that died, until that has worked or the session is over."""
+        """Connect a link that died; try until that has worked or the session is over."""
         if number not in self._joinings:
             self._joinings[number] = _Joining(self, session, number, careful=True)
             caretaker.add(self._joinings[number])
 
     def attempt(self, number: int, *, careful: bool) -> _Attempt:
-        """To the interface that the server named for this link."""
+        """A new try to connect this link to the address that the server named for it."""
         endpoint = self._endpoints[(number + self._skipped.get(number, 0)) % len(self._endpoints)]
         greeting = Greeting(
             JOIN, 0, MAX_CHUNK, self._window_bytes, self._name, number, self._key is not None
@@ -139,7 +149,10 @@ class Dialer:
         return _Attempt(number, endpoint, self._client, greeting.pack(), self._key, careful)
 
     def failed(self, session: Session, attempt: _Attempt) -> None:
-        """The next attempt of this link goes to another address when this one is out of reach."""
+        """Note that a try has failed.
+
+        If its address is out of reach, the next one of this link goes to another address.
+        """
         if attempt.unreachable:
             self._skipped[attempt.number] = self._skipped.get(attempt.number, 0) + 1
         if attempt.number in self._untried:
@@ -149,7 +162,7 @@ class Dialer:
                 session.fail(AllLinksLost("; ".join(self._failed)))
 
     def joined(self, joining: _Joining, number: int) -> None:
-        """It is there, or not needed any more."""
+        """Forget a link that is connected or not needed any more."""
         self._untried.discard(number)
         caretaker.remove(joining)
         self._joinings.pop(number, None)
@@ -160,9 +173,10 @@ class Dialer:
 
 
 class _Joining:
-    """Tries to connect one link, over and over:
+    """Tries to connect one link until that has worked.
 
-    whenever its socket says something, and when it has waited enough.
+    `care` is called when its socket is ready, and by time. A `careful` first try also waits for the
+    server's answer; every later try does.
     """
 
     def __init__(self, dialer: Dialer, session: Session, number: int, *, careful: bool) -> None:
@@ -172,6 +186,7 @@ class _Joining:
         self.lock: threading.RLock = session.lock
 
     def care(self, now_s: float) -> None:
+        """Go on as far as that is possible now."""
         session, dialer = self._session, self._dialer
         link = session.links.get(self._number)
         if (
@@ -199,9 +214,9 @@ class _Joining:
             dialer.joined(self, self._number)
             session.add(made)
             return
-        gone = session.gone.get(self._number)
-        if gone is not None:
-            gone.why = attempt.why
+        dead_link = session.down.get(self._number)
+        if dead_link is not None:
+            dead_link.why = attempt.why
         if attempt.status == UNKNOWN_SESSION and not session.up:
             session.fail(AllLinksLost(f"{attempt.name}: {attempt.why}"))
         self.give_up(attempt.why)
@@ -211,7 +226,7 @@ class _Joining:
         )
 
     def give_up(self, why: str) -> None:
-        """The attempt that there may be; another one follows when its time comes."""
+        """End the current try, if there is one; another one follows when its time comes."""
         attempt, self._attempt = self._attempt, None
         if attempt is not None:
             self._session.unwatch(attempt.fileno())
@@ -220,11 +235,11 @@ class _Joining:
 
 
 class _Attempt:
-    """One data connection in the making, without waiting: TCP, TLS, then the greeting; `step` until
-    there is a link.
+    """One try to make a data connection: TCP, TLS, then the greeting, none of which waits.
 
-    With the session's `key` the server has to prove that it has it too, and then this end does. A
-    `careful` one also waits for the server's answer: what died before may connect and yet be dead.
+    Call `step` until there is a link. With the session's `key` the server has to prove that it has
+    the key too, and then this end does. A `careful` try also waits for the server's answer to the
+    greeting: where a link died, a new connection may be made and yet be dead.
     """
 
     def __init__(
@@ -239,7 +254,9 @@ class _Attempt:
         self.number, self.endpoint, self.why, self.status = number, endpoint, "", OK
         self._careful, self._greeted, self._answer = careful, False, b""
         self._key, self._said, self._asked = key, greeting + os.urandom(NONCE_BYTES), False
-        self.unreachable = False  # from here, at once: another of the server's addresses may do
+        # Whether this address cannot be reached from here, which the kernel knows at once. Another
+        # address of the server may be in reach.
+        self.unreachable = False
         self._client, self._greeting = client, greeting
         self._deadline_s = time.monotonic() + ATTEMPT_S
         self._connected = False
@@ -248,7 +265,7 @@ class _Attempt:
         self.stream: Stream | None = None
         try:
             self.stream = _new_socket(family, socket.SOCK_STREAM)
-        except OSError as failed:  # no descriptor, for now
+        except OSError as failed:  # no descriptor is free now
             self.fail(failed.strerror or str(failed))
             return
         try:
@@ -264,9 +281,9 @@ class _Attempt:
             self.fail(failed.strerror or str(failed))
 
     def step(self, now_s: float) -> Link | None:
-        """Go on as far as it can; the link once it is there.
+        """Go on as far as that is possible now; the link once it is connected.
 
-        `stream` is None when it has failed (`why`).
+        Afterwards `stream` is None if there is a link or the try has failed (`why`).
         """
         if self.stream is None:
             return None
@@ -293,7 +310,8 @@ class _Attempt:
                 return None
             if self._careful:
                 if not self._greeted:
-                    self._greeted = self.stream.send(self._greeting) > 0  # so few bytes go in one
+                    # So few bytes are sent whole or not at all.
+                    self._greeted = self.stream.send(self._greeting) > 0
                 if not self._welcome(self.stream):
                     return None
                 tune(self.stream)
@@ -320,12 +338,13 @@ class _Attempt:
         return link
 
     def _challenged(self, stream: Stream, key: bytes) -> bool:
-        """Greet and hear the server's proof.
+        """Send the greeting and check the server's proof; whether it was right.
 
-        Whether it was right, and ours is what is to be said next.
+        Then `_greeting` is this end's proof, which has to be sent next.
         """
         if not self._asked:
-            self._asked = stream.send(self._said) > 0  # so few bytes go in one
+            # So few bytes are sent whole or not at all.
+            self._asked = stream.send(self._said) > 0
         if not self._hears(stream, REPLY.size, CHALLENGE):
             return False
         if not self._hears(stream, REPLY.size + NONCE_BYTES + PROOF_BYTES, CHALLENGE):
@@ -342,8 +361,9 @@ class _Attempt:
         return self._hears(stream, REPLY.size, OK)
 
     def _hears(self, stream: Stream, count: int, status: int) -> bool:
-        """Read so many bytes of the server's answer; whether they are there and its status is
-        that.
+        """Read up to `count` bytes of the server's answer; whether its status is the expected one.
+
+        BlockingIOError when more has to be received.
         """
         while len(self._answer) < count:
             part = stream.recv(count - len(self._answer))
@@ -361,23 +381,24 @@ class _Attempt:
         return True
 
     def fail(self, why: str) -> None:
-        """It will not become anything."""
+        """End this try for this reason."""
         self.why = why
         if self.stream is not None:
             self.stream.close()
             self.stream = None
 
     def fileno(self) -> int:
-        """-1 when it has failed or is a link."""
+        """The descriptor of its socket; -1 when it has failed or is a link."""
         return self.stream.fileno() if self.stream is not None else -1
 
     @property
     def events(self) -> int:
-        """What its socket has to say before `step` can go on."""
+        """The poll events of its socket with which `step` can go on."""
         return self._events
 
     @property
     def name(self) -> str:
+        """The link and where it goes, for messages."""
         return f"link {self.number} to {place_name((self.endpoint.address, self.endpoint.port))}"
 
 
@@ -388,6 +409,8 @@ def _ready(stream: Stream, event: int) -> bool:
 
 
 def _common_bits(one: str, other: str) -> int:
-    """How long two addresses are the same; -1 when they are of different kinds."""
-    a, b = ipaddress.ip_address(one), ipaddress.ip_address(other)
-    return a.max_prefixlen - (int(a) ^ int(b)).bit_length() if a.version == b.version else -1
+    """How many leading bits two addresses have in common; -1 when their IP versions differ."""
+    first, second = ipaddress.ip_address(one), ipaddress.ip_address(other)
+    if first.version != second.version:
+        return -1
+    return first.max_prefixlen - (int(first) ^ int(second)).bit_length()

@@ -1,8 +1,7 @@
-"""Pure: what two ends say to each other over one link: greetings first, then frames
-(docs/parallel.md has the format).
+"""Pure: the wire format of one connection: greetings first, then frames (docs/parallel.md).
 
-Every frame carries an acknowledgement: all bytes below `ack` have come, and those below `limit` may
-be sent.
+Every frame carries an acknowledgement: its sender has received all bytes below `ack`, and the other
+end may send those below `limit`.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ __all__ = [
     "Endpoint",
     "Greeting",
     "Reply",
+    "max_payload_bytes",
     "pack_ranges",
-    "payload_most",
     "unpack_ranges",
 ]
 
@@ -40,12 +39,14 @@ MAGIC = b"RI2P"
 VERSION = 1
 HELLO, JOIN, EARLY = 1, 2, 3
 PROVE = 0x80
-"""Added to the kind of a greeting: NONCE_BYTES follow it, and both ends prove what they know
-(proof.py) before anything else is said.
+"""Added to the kind of a greeting when both ends have to prove what they know (proof.py).
+
+NONCE_BYTES follow such a greeting, and nothing else is sent before the proofs.
 """
 EARLY_BYTES = 1 << 16
-"""With an EARLY greeting: bytes of each direction that may go over the control connection before
-there is a link. The window is never less then.
+"""Bytes of each direction that may go over the control connection before there is a link.
+
+This is so after an EARLY greeting; the windows are never shorter then.
 """
 (
     OK,
@@ -58,7 +59,7 @@ there is a link. The window is never less then.
     TOKEN_WRONG,
     CHALLENGE,
 ) = range(9)
-"""After CHALLENGE, which is no refusal, follow the server's NONCE_BYTES and its proof."""
+"""The status in an answer. CHALLENGE is no refusal: the server's NONCE_BYTES and proof follow."""
 REASONS = {
     OTHER_VERSION: f"it does not speak version {VERSION}",
     UNKNOWN_SESSION: "it does not know this session (any more)",
@@ -70,20 +71,23 @@ REASONS = {
 }
 SESSION_BYTES = 16
 
-GREETING = struct.Struct(
-    "!4sBBHIQ16sI"
-)  # magic, version, kind, parallelism, chunk_most, window, session, link
-REPLY = struct.Struct(
-    "!4sBBHIQ16s"
-)  # magic, version, status, count of endpoints, chunk_most, window, session
-ENDPOINT = struct.Struct("!BxH16s")  # 4 or 6, port, address, filled up with zeros
+GREETING = struct.Struct("!4sBBHIQ16sI")
+"""Magic, version, kind, parallelism, longest chunk, window, name of the session, link."""
+REPLY = struct.Struct("!4sBBHIQ16s")
+"""Magic, version, status, number of endpoints, longest chunk, window, name of the session."""
+ENDPOINT = struct.Struct("!BxH16s")
+"""4 or 6, port, address, which is filled up with zeros."""
 MAX_ENDPOINTS = 64
 
-FRAME = struct.Struct("!BxxxIQQQ")  # kind, length of payload, sequence, ack, limit
+FRAME = struct.Struct("!BxxxIQQQ")
+"""Kind, length of the payload, sequence, ack, limit."""
 DATA, ACK, PING, PONG, FIN, ABORT = range(1, 7)
-"""DATA: sequence is the place in the stream of the payload's first byte. ACK: payload are ranges
-that came early. PING, PONG: sequence is any number, sent back. FIN: sequence is the length of the
-stream. ABORT: payload says why.
+"""The kinds of frames.
+
+DATA: `sequence` is the place in the stream of the first byte of the payload. ACK: the payload are
+ranges that were received before their turn. PING: `sequence` is a place in the stream; the peer
+sends it back in its PONG and acknowledges as soon as it has all bytes below. FIN: `sequence` is the
+length of the stream. ABORT: the payload is the reason.
 """
 MAX_CHUNK = 1 << 16
 RANGE = struct.Struct("!QQ")
@@ -102,43 +106,33 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Greeting:
-    """The first bytes of the connecting side: HELLO or EARLY asks for a session, JOIN adds or
-    replaces link `link`.
+    """The first bytes of the connecting side.
 
-    After EARLY follow the first frames of the stream. With `proves` all that comes after the
-    proofs.
+    HELLO and EARLY ask for a session with `parallelism` links; JOIN adds or replaces link number
+    `link` of a session. After EARLY the first frames of the stream follow at once. With `proves`
+    the proofs come first. `max_chunk_bytes` and `window` (bytes) are what this side takes.
     """
 
     kind: int
     parallelism: int
-    chunk_most: int
+    max_chunk_bytes: int
     window: int
     session: bytes
     link: int = 0
     proves: bool = False
 
     def pack(self) -> bytes:
+        """Its GREETING.size bytes."""
         kind = self.kind | (PROVE if self.proves else 0)
-        return GREETING.pack(
-            *(
-                MAGIC,
-                VERSION,
-                kind,
-                self.parallelism,
-                self.chunk_most,
-                self.window,
-                self.session,
-                self.link,
-            )
-        )
+        numbers = (self.parallelism, self.max_chunk_bytes, self.window)
+        return GREETING.pack(MAGIC, VERSION, kind, *numbers, self.session, self.link)
 
     @classmethod
     def unpack(cls, data: bytes) -> Greeting:
-        """Of GREETING.size bytes.
-
-        ProtocolError for what is none, with `status` for the answer as its second part.
-        """
-        magic, version, kind, parallelism, chunk_most, window, session, link = GREETING.unpack(data)
+        """The greeting in GREETING.size bytes; ProtocolError when there is none in them."""
+        magic, version, kind, parallelism, max_chunk_bytes, window, session, link = GREETING.unpack(
+            data
+        )
         if magic != MAGIC:
             raise ProtocolError(f"the peer speaks something else: it began with {data[:8]!r}")
         if version != VERSION:
@@ -146,28 +140,30 @@ class Greeting:
         kind, proves = kind & ~PROVE, bool(kind & PROVE)
         if (
             kind not in (HELLO, JOIN, EARLY)
-            or not 1 <= chunk_most <= MAX_CHUNK
+            or not 1 <= max_chunk_bytes <= MAX_CHUNK
             or not 0 < window < MAX_SEQUENCE
         ):
             raise ProtocolError("the peer's greeting makes no sense")
-        return cls(kind, parallelism, chunk_most, window, session, link, proves)
+        return cls(kind, parallelism, max_chunk_bytes, window, session, link, proves)
 
 
 @dataclass(frozen=True)
 class Reply:
     """The answer to a greeting.
 
-    `endpoints` in the order in which the server wants them used (HELLO only).
+    After HELLO and EARLY, `endpoints` has one place for each link, in the order in which the server
+    wants them used.
     """
 
     status: int
-    chunk_most: int = MAX_CHUNK
+    max_chunk_bytes: int = MAX_CHUNK
     window: int = 1
     session: bytes = bytes(SESSION_BYTES)
     endpoints: tuple[Endpoint, ...] = ()
 
     def pack(self) -> bytes:
-        numbers = (len(self.endpoints), self.chunk_most, self.window)
+        """Its bytes: REPLY.size, and ENDPOINT.size for each endpoint."""
+        numbers = (len(self.endpoints), self.max_chunk_bytes, self.window)
         head = REPLY.pack(MAGIC, VERSION, self.status, *numbers, self.session)
         parts = []
         for endpoint in self.endpoints:
@@ -179,7 +175,7 @@ class Reply:
 
     @staticmethod
     def more(head: bytes) -> int:
-        """How many bytes follow these REPLY.size ones; ProtocolError when they are none of ours."""
+        """How many bytes follow these REPLY.size bytes; ProtocolError when they are no answer."""
         magic, version, _, count, _, _, _ = REPLY.unpack(head)
         if magic != MAGIC:
             raise ProtocolError(f"the peer speaks something else: it answered {head[:8]!r}")
@@ -191,8 +187,8 @@ class Reply:
 
     @classmethod
     def unpack(cls, data: bytes) -> Reply:
-        """Of REPLY.size + more(...) bytes; ProtocolError for what makes no sense."""
-        _, _, status, count, chunk_most, window, session = REPLY.unpack_from(data)
+        """The answer in REPLY.size + more(...) bytes; ProtocolError for what makes no sense."""
+        _, _, status, count, max_chunk_bytes, window, session = REPLY.unpack_from(data)
         if len(data) < REPLY.size + count * ENDPOINT.size:
             raise ProtocolError("the peer's answer is cut off")
         endpoints = []
@@ -203,15 +199,17 @@ class Reply:
             endpoints.append(
                 Endpoint(str(ipaddress.ip_address(packed[: 4 if version == 4 else 16])), port)
             )
-        if status == OK and (not 1 <= chunk_most <= MAX_CHUNK or not 0 < window < MAX_SEQUENCE):
+        if status == OK and (
+            not 1 <= max_chunk_bytes <= MAX_CHUNK or not 0 < window < MAX_SEQUENCE
+        ):
             raise ProtocolError("the peer's answer makes no sense")
-        return cls(status, chunk_most, window, session, tuple(endpoints))
+        return cls(status, max_chunk_bytes, window, session, tuple(endpoints))
 
 
-def payload_most(kind: int, chunk_most: int) -> int:
-    """The longest payload of a kind of frame, -1 for an unknown kind."""
+def max_payload_bytes(kind: int, max_chunk_bytes: int) -> int:
+    """The longest payload of a kind of frame; -1 for an unknown kind."""
     if kind == DATA:
-        return chunk_most
+        return max_chunk_bytes
     if kind == ACK:
         return MAX_RANGES * RANGE.size
     if kind == ABORT:
@@ -220,12 +218,12 @@ def payload_most(kind: int, chunk_most: int) -> int:
 
 
 def pack_ranges(ranges: Sequence[tuple[int, int]]) -> bytes:
-    """The payload of an ACK: the first MAX_RANGES of (first, end)."""
-    return b"".join(RANGE.pack(*each) for each in ranges[:MAX_RANGES])
+    """The payload of an ACK: the first MAX_RANGES of these (first, end)."""
+    return b"".join(RANGE.pack(first, end) for first, end in ranges[:MAX_RANGES])
 
 
 def unpack_ranges(payload: bytes) -> list[tuple[int, int]]:
-    """What `pack_ranges` packed; ProtocolError when it is not whole."""
+    """The ranges (first, end) that `pack_ranges` packed; ProtocolError when one is cut off."""
     if len(payload) % RANGE.size:
         raise ProtocolError("an acknowledgement is cut off")
     return [(first, end) for first, end in RANGE.iter_unpack(payload)]

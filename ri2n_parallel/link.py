@@ -1,7 +1,4 @@
-"""One TCP connection of a session:
-
-frames out, frames in, and what the kernel knows about how it fares.
-"""
+"""One link of a session: a TCP connection, and what the kernel knows about its state."""
 
 from __future__ import annotations
 
@@ -31,10 +28,13 @@ Stream: TypeAlias = "socket.socket | ssl.SSLSocket"
 
 UP, SUSPECT, DOWN = "up", "suspect", "down"
 UNSENT_BYTES = 1 << 17
-"""The kernel takes more while fewer bytes than this wait to be sent: enough that it never runs dry,
-and so few that what is left of a transfer can still go over another link.
+"""The kernel takes more while fewer bytes than this wait to be sent.
+
+They are so many that it always has something to send, and so few that what is left of a transfer
+can still go over another link.
 """
-TCP_INFO = struct.Struct("=5B2xB24I4Q6IQ")  # linux/tcp.h; up to tcpi_delivery_rate
+TCP_INFO = struct.Struct("=5B2xB24I4Q6IQ")
+"""`struct tcp_info` of linux/tcp.h, up to `tcpi_delivery_rate`; then the places of its fields."""
 APP_LIMITED, RTO_US, SEGMENT, UNACKED, RTT_US, BYTES_ACKED, UNSENT, DELIVERY_RATE = (
     5,
     6,
@@ -46,19 +46,28 @@ APP_LIMITED, RTO_US, SEGMENT, UNACKED, RTT_US, BYTES_ACKED, UNSENT, DELIVERY_RAT
     40,
 )
 FRESH_S = 0.002
-"""How old what is known about a link may be when it is chosen; what was sent since is added."""
+"""How old a measurement may be when a link is chosen; the bytes sent since then are added to it."""
 SUSPECT_S, SUSPECT_RTOS = 0.2, 1.1
-SILENT_S = 1.0  # that an answer may take
-GAP_S = 0.2  # since the kernel was asked: nothing is known about what was acknowledged in between
-LEAST_RATE = 1e4
-RATED_S = 2.0  # a rate that was measured longer ago says nothing
+"""A link is suspect when nothing is acknowledged for longer than both.
+
+The first is in seconds, the second in TCP's retransmission time-outs.
+"""
+SILENT_S = 1.0
+"""The time that the answer to a ping may take."""
+GAP_S = 0.2
+"""After such a time without a measurement, progress may have been made and not been seen."""
+MIN_RATE = 1e4
+"""The lowest rate, in bytes/s, that is believed of a measurement."""
+RATED_S = 2.0
+"""A rate that was measured longer ago than this counts as unknown."""
 
 
 @dataclass(frozen=True)
 class LinkInfo:
     """A link as users see it.
 
-    `state` is "up", "suspect" (nothing is acknowledged any more) or "down".
+    `state` is "up", "suspect" (nothing is acknowledged any more) or "down"; `why` says why it is
+    not up. `local` and `remote` are the two ends, such as 10.0.0.1:7000.
     """
 
     number: int
@@ -71,14 +80,14 @@ class LinkInfo:
 
 
 def tune(stream: Stream) -> None:
-    """The options that all links need."""
+    """Set the socket options that all links need."""
     stream.setblocking(False)
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
 
 
 def place_name(address: tuple[object, ...] | str) -> str:
-    """10.0.0.1:7000 or [fd00::1]:7000."""
+    """A socket's address for people: 10.0.0.1:7000 or [fd00::1]:7000."""
     if isinstance(address, str) or len(address) < 2:
         return str(address)
     host, port = address[:2]
@@ -86,15 +95,15 @@ def place_name(address: tuple[object, ...] | str) -> str:
 
 
 def round_trip_s(stream: Stream) -> float:
-    """What the kernel knows of a connection's round trip."""
+    """The round trip that the kernel has measured on a connection; 0 when it knows none."""
     info = _tcp_info(stream)
     return info[RTT_US] * 1e-6 if info is not None else 0.0
 
 
 class Link:
-    """A connected, non-blocking socket; its owner's lock is held in every call.
+    """A connected, non-blocking socket; the session's lock is held in every call.
 
-    `awaiting` bytes come before the first frame: the server's answer to this link's greeting.
+    `awaiting` bytes are received before the first frame: the server's answer to the greeting.
     """
 
     def __init__(self, number: int, stream: Stream, *, awaiting: int = 0) -> None:
@@ -105,33 +114,37 @@ class Link:
         self.why: str | None = None
         self.local, self.remote = place_name(stream.getsockname()), place_name(stream.getpeername())
         self.sent_bytes = self.received_bytes = 0
-        self.rest = b""  # a frame's beginning
-        self.out: deque[memoryview] = deque()  # what the kernel did not take
+        # The beginning of a frame whose end has not been received.
+        self.rest = b""
+        # What the kernel did not take yet.
+        self.out: deque[memoryview] = deque()
         self.load = LinkLoad(0.0, UNKNOWN_RATE, True)
+        # Times of the last read, of the last ping, and when nothing was overdue last.
         self.read_s = self.pinged_s = self.progress_s = time.monotonic()
-        self.rated = False  # whether it had so much to do lately that its rate is known
+        # Whether it had so much to send lately that its rate is known.
+        self.rated = False
         self._rated_s = 0.0
-        self.asked_s = 0.0  # since when a ping waits for its answer, if nothing has been read since
-        self._moved_s = self.read_s  # when TCP's other end acknowledged something
+        # When the oldest ping without an answer was sent; before `read_s` when there is none.
+        self.asked_s = 0.0
+        # When the peer's TCP acknowledged something last.
+        self._acked_s = self.read_s
         self._measured_s = -1.0
         self._acked = 0
 
     def info(self) -> LinkInfo:
-        """What users see."""
+        """The link as users see it."""
         return LinkInfo(
-            *(
-                self.number,
-                self.local,
-                self.remote,
-                self.state,
-                self.sent_bytes,
-                self.received_bytes,
-                self.why,
-            )
+            number=self.number,
+            local=self.local,
+            remote=self.remote,
+            state=self.state,
+            sent_bytes=self.sent_bytes,
+            received_bytes=self.received_bytes,
+            why=self.why,
         )
 
     def send(self, head: bytes, payload: bytes = b"") -> None:
-        """A frame: now what the kernel takes, the rest by `flush`.
+        """Send a frame: what the kernel takes now, the rest by `flush`.
 
         OSError when the connection is gone.
         """
@@ -154,7 +167,7 @@ class Link:
             self.load.writable = False
 
     def send_alone(self, frame: bytes) -> None:
-        """As `send`, when nothing waits."""
+        """As `send`, for one piece, when nothing waits in `out`."""
         try:
             sent = self.stream.send(frame)
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -166,7 +179,7 @@ class Link:
             self.load.writable = sent > 0 and self.is_tls and self.flush()
 
     def flush(self) -> bool:
-        """Send what the kernel did not take before; whether all of it went.
+        """Send what the kernel did not take before; whether it has taken all of it.
 
         OSError when the connection is gone.
         """
@@ -180,14 +193,14 @@ class Link:
             self.load.backlog_bytes += sent
             if sent < len(part):
                 self.out[0] = part[sent:]
-                if self.is_tls:  # which takes one record at a time, with room for more
+                if self.is_tls:  # TLS takes one record at a time and may have room for more
                     continue
                 return False
             self.out.popleft()
         return True
 
     def read_into(self, buffer: memoryview) -> int | None:
-        """Bytes that came: 0 at the end, None when there are none now.
+        """Receive into `buffer`, and return how many bytes: 0 at the end, None when there are none.
 
         OSError when the connection is gone.
         """
@@ -199,73 +212,77 @@ class Link:
         return count
 
     def pending(self) -> int:
-        """Bytes that TLS has read and nobody has taken."""
+        """Bytes that TLS has read from the socket and nobody has taken; 0 without TLS."""
         return self.stream.pending() if isinstance(self.stream, ssl.SSLSocket) else 0
 
     def look(self, now_s: float) -> LinkLoad:
-        """Its load, not older than FRESH_S."""
+        """The load of this link, measured at most FRESH_S ago."""
         if now_s - self._measured_s > FRESH_S:
             self.measure(now_s)
         return self.load
 
     def measure(self, now_s: float) -> None:
-        """Ask the kernel for backlog, rate and progress."""
+        """Ask the kernel for backlog, rate and progress.
+
+        TCP reports the rate at which it delivers. While the program is slower than the link, that
+        is the rate of the program, so it is not used (APP_LIMITED). The first rate is taken as it
+        is, later ones are averaged with what is known. An old rate is forgotten: a link that is
+        thought to be slow gets nothing to send, and would never be measured again.
+        """
         info = _tcp_info(self.stream)
         if info is None:
             return
         load = self.load
         acked = info[BYTES_ACKED]
-        # TLS makes more bytes of ours than we can count.
+        # TLS sends more bytes than it is given, so that acknowledged bytes do not count ours.
         waiting = (
             info[UNSENT] + info[UNACKED] * info[SEGMENT] if self.is_tls else self.sent_bytes - acked
         )
         load.backlog_bytes = max(0.0, float(waiting))
         if acked != self._acked:
-            self._moved_s = now_s
+            self._acked_s = now_s
         if acked != self._acked or not info[UNACKED] or now_s - self._measured_s > GAP_S:
             if acked != self._acked and info[DELIVERY_RATE] and not info[APP_LIMITED] & 1:
-                load.rate += (max(LEAST_RATE, float(info[DELIVERY_RATE])) - load.rate) * (
+                load.rate += (max(MIN_RATE, float(info[DELIVERY_RATE])) - load.rate) * (
                     0.5 if self.rated else 1.0
                 )
                 self.rated, self._rated_s = True, now_s
             self._acked, self.progress_s = acked, now_s
         if self.rated and now_s - self._rated_s > RATED_S:
-            self.rated = (
-                False  # one that nothing is sent over any more would be thought slow for ever
-            )
+            self.rated = False
         self._measured_s = now_s
 
     def stuck(self, now_s: float) -> str | None:
-        """Why it is taken to be dead:
+        """Why the link is taken to be dead; None when it is not.
 
-        for longer than TCP waits before it sends again, nothing was acknowledged.
+        It is when nothing was acknowledged for longer than TCP waits before it sends again. What
+        TCP says that it has sent again does not count: without a carrier it cannot even do that.
         """
         self.measure(now_s)
         info = _tcp_info(self.stream)
         if info is None:
             return "its socket is gone"
         silent_s = now_s - self.progress_s
-        # Not by what TCP says it has sent again: without a carrier it cannot even do that.
         if info[UNACKED] and silent_s > max(SUSPECT_S, SUSPECT_RTOS * info[RTO_US] * 1e-6):
             return f"nothing was acknowledged for {silent_s:.2f} s"
         return None
 
     def unanswered(self, now_s: float) -> str | None:
-        """Why it may be dead though TCP is content: pings arrive, or nothing is taken any more, and
-        no answer comes.
+        """Why the link may be dead although TCP acknowledges: a ping has no answer; None if it has.
 
-        As behind a relay that has failed, or with a peer whose process stands still. Call `measure`
-        before.
+        So it is behind a relay that has failed, or when the peer's process stands still. A link
+        that is slow and has not delivered the ping yet is not meant: its TCP still acknowledges.
+        Call `measure` before.
         """
         since_s = now_s - self.asked_s
         if self.asked_s <= self.read_s or since_s < SILENT_S:
             return None
-        if (self.out or self.load.backlog_bytes) and now_s - self._moved_s < SILENT_S:
-            return None  # it is slow, and the ping is not there yet
+        if (self.out or self.load.backlog_bytes) and now_s - self._acked_s < SILENT_S:
+            return None
         return f"the peer has not answered for {since_s:.2f} s"
 
     def close(self, why: str) -> None:
-        """It is down for good."""
+        """Close the socket; the link is down for good, for this reason."""
         if self.state != DOWN:
             self.state, self.why = DOWN, why
             self.out.clear()

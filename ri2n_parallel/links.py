@@ -1,6 +1,7 @@
-"""A session's links:
+"""The links of a session: which are up, what happens when one joins or dies, and waiting for them.
 
-which are up, what happens when one comes or dies, and how threads wait for all of them.
+Threads wait for all links at once. The first one that waits is the leader: it waits in epoll and
+does what the sockets ask for. The others follow it: they wait until it has done so.
 """
 
 from __future__ import annotations
@@ -21,15 +22,17 @@ from ri2n_parallel.stream import Incoming, Outgoing
 
 __all__ = ["CLOSED", "CONTROL", "Links"]
 
-CONTROL = 1 << 16  # the number of the connection that a session began with
+CONTROL = 1 << 16
+"""The link number of the control connection, with which a session begins."""
 CLOSED = "closed by the peer"
+"""The reason why a link is down that the peer has closed."""
 
 
 class Links(ABC):
-    """The part of a session that knows its connections; `lock` is held in every method.
+    """The part of a session that has its connections; `lock` is held in every method.
 
-    `rejoin` (the connecting side's) is called with a link's number when it should be connected
-    again.
+    On the connecting side, `rejoin` is called with the session and the number of a link that has to
+    be connected again.
     """
 
     def __init__(
@@ -39,22 +42,30 @@ class Links(ABC):
         self.incoming, self.outgoing = incoming, outgoing
         self.links: dict[int, Link] = {}
         self.control: Link | None = None
-        self.early_left = 0  # bytes that may go over it as long as there has been no link
-        self.gone: dict[int, Link] = {}  # the last connection of each link that is down
+        # Bytes that may still go over the control connection, as long as there has been no link.
+        self.early_left = 0
+        # The last connection of each link that is down, by number.
+        self.down: dict[int, Link] = {}
         self.up: list[Link] = []
         self.counters: Counter[str] = Counter()
+        # The error with which the session has ended.
         self.broken: ParallelError | ConnectionError | None = None
-        self.closing = False  # the program has closed it: nobody reads any more
-        self.abandoned = False  # it did not, and has forgotten it
+        # The program has closed the connection: nobody reads any more.
+        self.closing = False
+        # The program has dropped the connection without closing it.
+        self.abandoned = False
+        # Everything has been freed.
         self.closed = False
-        self.deaf = False
-        self._leader = False  # one thread waits for events ...
-        self._followers = 0  # ... and others for it
+        # Whether what is received is dropped.
+        self.discards_input = False
+        # Whether a thread waits for events, and how many wait for that thread.
+        self._leader = False
+        self._followers = 0
         self._changed = threading.Condition(self.lock)
         self._waits_for_room = False
-        self.pause_s: float | None = (
-            None  # until a busy link that is worth waiting for may have room
-        )
+        # How long a sender waits for a busy link; None: until a link takes more.
+        self.pause_s: float | None = None
+        # Readable when the leader has to look again, or the program that watches has work.
         self.nudge_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         try:
             self.events, self.writable = select.epoll(), select.epoll()
@@ -62,30 +73,36 @@ class Links(ABC):
             os.close(self.nudge_fd)
             raise
         self.events.register(self.nudge_fd, select.EPOLLIN)
-        self.watched = (
-            False  # by select or an event loop: the nudge stays set while there is something to do
-        )
-        self.heeds_data = (
-            True  # what comes is something to do; not for an event loop that has paused reading
-        )
-        self._starved = False  # a sender that does not wait found no room ...
-        self._busy = False  # ... since links take no more
+        # Whether `select` or an event loop watches the descriptor. Then `nudge_fd` stays readable
+        # while the program has something to do.
+        self.watched = False
+        # Whether received data counts as something to do; not in an event loop that has paused
+        # reading.
+        self.wakes_for_data = True
+        # Whether a sender that does not wait found no room, and whether that was since links take
+        # no more.
+        self._starved = False
+        self._busy = False
         self.on_closed: Callable[[Any], None] | None = None
-        self.on_link: Callable[[Any, Link, bool], None] | None = None  # joined (True) or gone
+        # Called with the session, a link, and whether it has joined (True) or left.
+        self.on_link: Callable[[Any, Link, bool], None] | None = None
         self._rejoin = rejoin
         self._by_fd: dict[int, Link] = {}
-        self._making: dict[
-            int, Callable[[float], None]
-        ] = {}  # what becomes a link goes on when its socket can
+        # By descriptor: how a connection that is not a link yet goes on when its socket is ready.
+        self._connecting: dict[int, Callable[[float], None]] = {}
+        # The link that was used last in either direction. Short messages and acknowledgements go
+        # over it.
         self._primary: Link | None = None
+        # The link over which the stream's length was sent.
         self._fin_link: Link | None = None
-        self._dark_s: float | None = time.monotonic()  # since when no link is up
+        # Since when no link is up; None while there is one.
+        self._no_link_since_s: float | None = time.monotonic()
 
-    # ---- what the session does
+    # ---- what the engine does
 
     @abstractmethod
     def send_again(self) -> None:
-        """Chunks of links that failed, over those that are there."""
+        """Send the chunks of links that failed over the links that are up."""
 
     @abstractmethod
     def send_fin(self) -> None:
@@ -94,7 +111,7 @@ class Links(ABC):
     @property
     @abstractmethod
     def finished(self) -> bool:
-        """Both directions are complete and acknowledged."""
+        """Whether both directions are complete and acknowledged."""
 
     @abstractmethod
     def _read(self, link: Link) -> None: ...
@@ -108,9 +125,9 @@ class Links(ABC):
     # ---- links
 
     def add(self, link: Link) -> None:
-        """A link that has joined; one with its number makes way.
+        """Add a link, in place of one with the same number.
 
-        What waits to go again may go over it.
+        What has to be sent again may go over it.
         """
         if self.closed or self.broken:
             link.close("the session is over")
@@ -121,12 +138,12 @@ class Links(ABC):
             old = self.links.pop(link.number, None)
             if old is not None:
                 self._remove(old, "replaced")
-            if self.gone.pop(link.number, None) is not None or old is not None:
+            if self.down.pop(link.number, None) is not None or old is not None:
                 self.counters["links_rejoined"] += 1
             self.links[link.number] = link
             self.up.append(link)
             self.writable.register(link.fd, select.EPOLLOUT)
-            self._dark_s = None
+            self._no_link_since_s = None
             self.early_left = 0
             if self.on_link:
                 self.on_link(self, link, True)
@@ -135,14 +152,13 @@ class Links(ABC):
         self.send_again()
         if self.outgoing.end is not None and not self.outgoing.done and self._fin_link is None:
             self.send_fin()
-        if (
-            link.is_tls and link.pending()
-        ):  # what came together with the greeting, and no epoll shows
+        # TLS may have read more than the greeting from its socket, which epoll does not see.
+        if link.is_tls and link.pending():
             self._read(link)
         self.nudge()
 
     def lose(self, link: Link, why: str) -> None:
-        """A link is gone: what it had not delivered goes over the others."""
+        """Close a link that has failed; what it did not deliver goes over the others."""
         if link.state == DOWN:
             return
         if link is self.control:
@@ -154,19 +170,20 @@ class Links(ABC):
             return
         self._remove(link, why)
         self.links.pop(link.number, None)
-        self.gone[link.number] = link
+        self.down[link.number] = link
         self.counters["links_lost"] += 1
         if not self.finished and not self.closed:
             self.send_again()
-            left = self.incoming.end is not None and why == CLOSED
-            if self._rejoin and not self.broken and not left:
+            peer_has_left = self.incoming.end is not None and why == CLOSED
+            if self._rejoin and not self.broken and not peer_has_left:
                 self._rejoin(self, link.number)
         self.nudge()
 
     def suspect(self, link: Link, why: str) -> None:
-        """Nothing is acknowledged:
+        """Stop using a link on which nothing is acknowledged, until it recovers.
 
-        what waits on it goes over the others, and it is not chosen until it recovers.
+        What waits on it goes over the others, and the connecting side makes a new connection that
+        may take its place.
         """
         link.state, link.why = SUSPECT, why
         self.counters["links_suspected"] += 1
@@ -177,11 +194,11 @@ class Links(ABC):
         self.nudge()
 
     def recover(self, link: Link) -> None:
-        """A suspect link's bytes are acknowledged again."""
+        """Use a suspect link again, since its bytes are acknowledged again."""
         link.state, link.why = UP, None
         self.up.append(link)
         self.writable.register(link.fd, select.EPOLLOUT)
-        self._dark_s = None
+        self._no_link_since_s = None
         self.counters["links_recovered"] += 1
         self.send_again()
         self.nudge()
@@ -195,6 +212,7 @@ class Links(ABC):
             self.on_link(self, link, False)
 
     def _not_up(self, link: Link) -> None:
+        """Choose this link no more, and have its chunks sent again."""
         self.up.remove(link)
         with contextlib.suppress(OSError):
             self.writable.unregister(link.fd)
@@ -205,37 +223,42 @@ class Links(ABC):
         self.outgoing.lost(link.number)
         self._busy = False
         if not self.up:
-            self._dark_s = time.monotonic()
+            self._no_link_since_s = time.monotonic()
 
     def _forget(self, link: Link) -> None:
+        """Wait for this link's socket no more."""
         self._by_fd.pop(link.fd, None)
         with contextlib.suppress(OSError):
             self.events.unregister(link.fd)
 
     def watch(self, fd: int, events: int, then: Callable[[float], None]) -> None:
-        """Call `then` with the time when what becomes a link has one of these events."""
-        if fd in self._making:
+        """Call `then` with the time when a connection that is being made has one of these events.
+
+        `fd` is its descriptor. A second call for it changes the events.
+        """
+        if fd in self._connecting:
             self.events.modify(fd, events)
         else:
             self.events.register(fd, events)
-        self._making[fd] = then
+        self._connecting[fd] = then
 
     def unwatch(self, fd: int) -> None:
-        """It is a link or has failed; its descriptor may be closed."""
-        if self._making.pop(fd, None) is not None:
-            with contextlib.suppress(OSError, ValueError):  # ValueError: so is what watches it
+        """End `watch`: the connection is a link or has failed; its socket may be closed."""
+        if self._connecting.pop(fd, None) is not None:
+            # ValueError: the epoll object is closed too.
+            with contextlib.suppress(OSError, ValueError):
                 self.events.unregister(fd)
 
     # ---- waiting
 
     def handle(self, events: list[tuple[int, int]]) -> None:
-        """Events of `self.events`."""
+        """Do what these events of `self.events` ask for."""
         for fd, event in events:
             link = self._by_fd.get(fd)
             if link is None:
-                if fd in self._making:
-                    self._making[fd](time.monotonic())
-                elif fd == self.nudge_fd and not (self.watched and self._something()):
+                if fd in self._connecting:
+                    self._connecting[fd](time.monotonic())
+                elif fd == self.nudge_fd and not (self.watched and self._has_work()):
                     with contextlib.suppress(BlockingIOError):
                         os.eventfd_read(fd)
                 continue
@@ -248,10 +271,10 @@ class Links(ABC):
             self.nudge()
 
     def wait(self, timeout_s: float | None, *, room: bool = False) -> None:
-        """Until something happened, or for `timeout_s`; with `room` also until a link takes more.
-        Gives up the lock.
+        """Wait until something has happened, or for `timeout_s`; the lock is free meanwhile.
 
-        One thread waits for the sockets and does what they ask for; others wait until it has.
+        With `room` it also ends when a link takes more, unless `pause_s` says how long to wait. One
+        thread waits for the sockets and does what they ask for; others wait until it has.
         """
         if self._leader:
             if room and not self._waits_for_room:
@@ -276,13 +299,13 @@ class Links(ABC):
                 if self._waits_for_room:
                     self._waits_for_room = False
                     self.events.unregister(self.writable.fileno())
-            self.came(events)
+            self.handle_polled(events)
             return
         if self.closed and not self._leader and not self._followers:
             self.release()
 
-    def came(self, events: list[tuple[int, int]]) -> None:
-        """What a thread has waited for: it does what is to be done, for the others too."""
+    def handle_polled(self, events: list[tuple[int, int]]) -> None:
+        """Do what the events of the leader's wait ask for, and wake the threads that follow it."""
         if not self.closed:
             self.handle(events)
         if self._followers:
@@ -296,16 +319,16 @@ class Links(ABC):
             self.handle(self.events.poll(0))
 
     def nudge(self) -> None:
-        """Wake whoever waits: something has changed."""
-        if self._leader or (self.watched and self._something()):
+        """Wake all threads and event loops that wait: something has changed."""
+        if self._leader or (self.watched and self._has_work()):
             os.eventfd_write(self.nudge_fd, 1)
         if self._followers:
             self._changed.notify_all()
 
     def starve(self) -> None:
-        """A sender that does not wait found no room:
+        """Note that a sender that does not wait found no room.
 
-        whoever watches is woken as soon as there is some.
+        The event loop that watches is woken as soon as there is some.
         """
         self._starved = True
         if self.outgoing.room > 0 or self.outgoing.has_again:
@@ -314,10 +337,10 @@ class Links(ABC):
                     self._busy = True
                     self._want_flush(link)
 
-    def _something(self) -> bool:
-        """Whether a program that watches has something to do."""
+    def _has_work(self) -> bool:
+        """Whether the program that watches the descriptor has something to do."""
         incoming, outgoing = self.incoming, self.outgoing
-        if self.broken or (self.heeds_data and (incoming.ready or incoming.ended)):
+        if self.broken or (self.wakes_for_data and (incoming.ready or incoming.ended)):
             return True
         return bool(
             self._starved
@@ -327,7 +350,7 @@ class Links(ABC):
         )
 
     def release(self) -> None:
-        """Close what is waited on; by the last that waits."""
+        """Close the descriptors that threads wait on; the last thread that waited calls this."""
         if self.nudge_fd >= 0:
             self.events.close()
             self.writable.close()
@@ -335,7 +358,7 @@ class Links(ABC):
             self.nudge_fd = -1
 
     def left_to_parent(self) -> None:
-        """This is a child process: the connection is its parent's."""
+        """Let go of the connection in a child process: it belongs to the parent."""
         self.lock = threading.RLock()
         self._changed = threading.Condition(self.lock)
         self._followers, self._leader = 0, False

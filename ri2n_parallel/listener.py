@@ -336,7 +336,7 @@ class ParallelListener:
                 return
             stream.setblocking(False)
             crowd = crowd_of(remote[0])
-            if (oldest := self._crowds.in_the_way(crowd)) is not None:
+            if (oldest := self._crowds.displaced_by(crowd)) is not None:
                 self._drop(oldest, "pending_dropped")
             if self._ssl_context:
                 try:
@@ -479,7 +479,7 @@ class ParallelListener:
             name,
             window_bytes=window_bytes,
             peer_window_bytes=greeting.window,
-            chunk_most=min(MAX_CHUNK, greeting.chunk_most),
+            max_chunk_bytes=min(MAX_CHUNK, greeting.max_chunk_bytes),
             link_timeout_s=self._link_timeout_s,
         )
         # The addresses are reserved after all that fails when there is no descriptor left.
@@ -492,7 +492,7 @@ class ParallelListener:
         tune(stream)
         control = Link(CONTROL, stream)
         endpoints = tuple(Endpoint(address, port) for address in chosen)
-        answer = Reply(OK, session.chunk_most, window_bytes, name, endpoints).pack()
+        answer = Reply(OK, session.max_chunk_bytes, window_bytes, name, endpoints).pack()
         control.send(answer if key is None else answer + proof_of_answer(key, answer))
         with session.lock:
             session.add(control)

@@ -1,10 +1,10 @@
-"""Pure: how two ends prove to each other that they know a token, without telling it
-(docs/parallel.md has the format).
+"""Pure: how two ends prove to each other that they know a token, without sending it.
 
-Both sides' greetings, each with fresh random bytes, are what is `said`; every proof is a MAC of all
-of it, of the role of who makes it and of what it is for. So a proof is good for one connection of
-one session only, and none that a peer has made can be sent back to it. What the token was for the
-session, the session's key is for its links.
+docs/parallel.md has the format. `said` is what both ends have sent before the proofs: their
+greetings, each with fresh random bytes. Every proof is a MAC of all of `said` and of a word that
+says which end makes it and what for. So a proof is valid for one connection of one session only,
+and no end can send a proof of the other one back. Control connections are proven with the token;
+links are proven with the key of their session.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PREFIX = b"ri2n-parallel 1 "
 
 
 def key_of(token: str | bytes | None) -> bytes | None:
-    """What proofs are made with; None without a token. BadInput for an empty one."""
+    """The key that a token gives for proofs; None without a token; BadInput for an empty one."""
     if token is None:
         return None
     key = token.encode("utf-8", "surrogateescape") if isinstance(token, str) else bytes(token)
@@ -40,30 +40,30 @@ def key_of(token: str | bytes | None) -> bytes | None:
 
 
 def proof_of_server(key: bytes, said: bytes) -> bytes:
-    """The listening side knows the key."""
+    """The proof that the listening side knows the key: PROOF_BYTES."""
     return _mac(key, b"server", said)
 
 
 def proof_of_client(key: bytes, said: bytes) -> bytes:
-    """The connecting side knows the key."""
+    """The proof that the connecting side knows the key: PROOF_BYTES."""
     return _mac(key, b"client", said)
 
 
 def session_key(key: bytes, said: bytes) -> bytes:
-    """What the links of the session that is made by this will be proven with."""
+    """The key of the session that is made now; its links are proven with it."""
     return _mac(key, b"session", said)
 
 
 def proof_of_answer(key: bytes, answer: bytes) -> bytes:
-    """With the session's key:
+    """The proof, with the session's key, that the server itself has sent its last answer.
 
-    what the server answers at last (its addresses above all) is from itself.
+    That answer has the server's addresses.
     """
     return _mac(key, b"answer", answer)
 
 
 def is_same(one: bytes, other: bytes) -> bool:
-    """Compared in the same time wherever they differ."""
+    """Whether two proofs are the same; the time that this takes does not show where they differ."""
     return hmac.compare_digest(one, other)
 
 

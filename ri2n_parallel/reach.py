@@ -1,10 +1,11 @@
 """Pure: which of the addresses that a server names a client connects to.
 
-A server could otherwise have its clients knock at any door: at programs that listen for their own
-host only, or at hosts that the server itself cannot reach. So links go to the address that the
-program has asked for, and to hosts in the networks of own interfaces, where the other NICs of a
-cluster's servers are; where these are behind routers, the program says in which networks. Never to
-loopback unless the server is asked there, nor to own addresses unless it is this host.
+Without these rules a server could make its clients connect anywhere: to programs that listen for
+their own host only, or to hosts that the server itself cannot reach. So a link goes to the address
+that the program has named, or to a host in the network of an own interface, where the other NICs of
+a cluster's servers are. If they are behind routers, the program names their networks. A link goes
+to a loopback address only if the server was named by one, and to an own address only if the server
+is this host.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ Interface: TypeAlias = "ipaddress.IPv4Interface | ipaddress.IPv6Interface"
 
 
 def networks_of(texts: Sequence[str]) -> tuple[Network, ...]:
-    """What a program has named; BadInput for what is no network."""
-    found = []
+    """The networks that a program has named; BadInput for a text that is no network."""
+    networks: list[Network] = []
     for text in texts:
         try:
-            found.append(ipaddress.ip_network(text, strict=False))
+            networks.append(ipaddress.ip_network(text, strict=False))
         except ValueError:
             raise BadInput(
                 f"networks: {text}: is no network such as 10.1.0.0/16 or fd00:1::/32"
             ) from None
-    return tuple(found)
+    return tuple(networks)
 
 
 def sensible(
@@ -43,10 +44,10 @@ def sensible(
     interfaces: Callable[[int], Sequence[Interface]],
     networks: Sequence[Network] = (),
 ) -> list[Endpoint]:
-    """Those of `named` to connect to, in their order, after a connection to `asked`; if there are
-    none, that itself.
+    """The endpoints of `named` that a client connects to, in their order; `asked` if there is none.
 
-    `interfaces` are this host's of an IP version, and are looked up only where they are needed.
+    `asked` is where the client has its control connection. `interfaces` gives the interfaces of
+    this host for an IP version (4, 6); it is called only when they are needed.
     """
     own = functools.cache(interfaces)
     server = _address(asked.address)
@@ -55,7 +56,7 @@ def sensible(
     def is_sensible(text: str) -> bool:
         return _address(text) == server or _is_sensible(_address(text), server, own, networks)
 
-    return [one for one in named if is_sensible(one.address)] or [asked]
+    return [endpoint for endpoint in named if is_sensible(endpoint.address)] or [asked]
 
 
 def _is_sensible(
@@ -69,14 +70,18 @@ def _is_sensible(
     if address.is_multicast or address.is_unspecified or address.is_reserved:
         return False
     own = interfaces(address.version)
-    if any(address == each.ip for each in own):
-        return server.is_loopback or any(server == each.ip for each in interfaces(server.version))
-    return any(_is_host_of(address, each) for each in [*(one.network for one in own), *networks])
+    if any(address == interface.ip for interface in own):
+        return server.is_loopback or any(
+            server == interface.ip for interface in interfaces(server.version)
+        )
+    reachable = [*(interface.network for interface in own), *networks]
+    return any(_is_host_of(address, network) for network in reachable)
 
 
 def _is_host_of(address: Address, network: Network) -> bool:
-    """In it, and no broadcast: those are its first and last address, unless it has but two or
-    one.
+    """Whether an address is in the network and no broadcast address.
+
+    Broadcast addresses are the first and the last one of a network with more than two.
     """
     if address.version != network.version or address not in network:
         return False
@@ -88,6 +93,7 @@ def _is_host_of(address: Address, network: Network) -> bool:
 
 @functools.lru_cache(1024)
 def _address(text: str) -> Address:
-    found = ipaddress.ip_address(text.partition("%")[0])
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return found if mapped is None else mapped
+    """The address in a text; an IPv4 address in an IPv6 one (::ffff:192.0.2.1) counts as IPv4."""
+    parsed = ipaddress.ip_address(text.partition("%")[0])
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return parsed if mapped is None else mapped

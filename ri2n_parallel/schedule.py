@@ -1,9 +1,9 @@
 """Pure: over which link the next chunk goes, and how long it is.
 
-The paper splits every call's bytes evenly (Paradise, section 3.2.4), user-level RI2N takes whatever
-`select` says is writable. Both end a transfer when the slowest link does. Here a chunk goes where
-it will have arrived first, and chunks get shorter towards the end, so that all links end together,
-whatever their rates.
+Paradise splits the bytes of every call evenly (section 3.2.4). User-level RI2N takes any link that
+`select` says is writable. In both a transfer ends when the slowest link ends. Here a chunk goes
+over the link on which it arrives first, and chunks get shorter towards the end of a transfer, so
+that links of different rates end together.
 """
 
 from __future__ import annotations
@@ -20,19 +20,22 @@ __all__ = [
     "pick",
 ]
 
-SHORTEST_S = 1e-4  # of a link's time: shorter chunks cost more of ours than they gain
-SEGMENT_BYTES = (
-    1416  # of payload: with a frame's header and TCP's timestamps it fills an MTU of 1500
-)
-UNKNOWN_RATE = 1.25e7  # bytes/s, of a link that has not sent enough to tell
-FIRST_BYTES = 14_000  # which TCP sends at once on a new connection
-SETUP_TRIPS = 4  # round trips from the greeting until links carry data
+SHORTEST_S = 1e-4
+"""The shortest chunk takes a link this long: a shorter one costs more computing than it gains."""
+SEGMENT_BYTES = 1416
+"""Payload that fills an MTU of 1500 bytes, with the header of a frame and TCP's timestamps."""
+UNKNOWN_RATE = 1.25e7
+"""The rate, in bytes/s, of a link that has not sent enough to measure it (100 Mbit/s)."""
+FIRST_BYTES = 14_000
+"""What TCP sends at once on a new connection."""
+SETUP_TRIPS = 4
+"""Round trips from the greeting until links carry data."""
 
 
 class LinkLoad:
-    """What the choice needs of a link:
+    """What is known of a link when one is chosen.
 
-    bytes that wait on it, its rate in bytes/s, and whether it takes more now.
+    `backlog_bytes` wait on it, `rate` is in bytes/s, `writable` says whether it takes more now.
     """
 
     __slots__ = ("backlog_bytes", "rate", "writable")
@@ -41,55 +44,58 @@ class LinkLoad:
         self.backlog_bytes, self.rate, self.writable = backlog_bytes, rate, writable
 
 
-def chunk_bytes(remaining: int, links: int, rate: float, most: int) -> int:
-    """How much of `remaining` goes next, on one of `links` links of about `rate` bytes/s each.
+def chunk_bytes(remaining: int, links: int, rate: float, max_bytes: int) -> int:
+    """How many of the `remaining` bytes are in the next chunk, at most `max_bytes`.
 
-    Half of an even share, as long as that is worth a chunk of its own: early chunks are long, the
-    last ones short.
+    `links` is the number of links, `rate` about what each of them carries in bytes/s. A chunk has
+    half of an even share, unless that is too short to be worth a chunk of its own. So the first
+    chunks of a transfer are long and the last ones short.
     """
     if links == 1 or remaining <= SEGMENT_BYTES:
-        return min(remaining, most)
+        return min(remaining, max_bytes)
     least = max(SEGMENT_BYTES, int(rate * SHORTEST_S))
     size = max(least, remaining // (2 * links))
-    if size >= most:
-        return min(remaining, most)
+    if size >= max_bytes:
+        return min(remaining, max_bytes)
     size -= size % SEGMENT_BYTES
     return min(remaining, size or SEGMENT_BYTES)
 
 
-def early_bytes(count: int, links: int, round_trip_s: float, most: int) -> int:
-    """How many of the first `count` bytes go over the control connection while `links` links are
-    being connected.
+def early_bytes(count: int, links: int, round_trip_s: float, max_bytes: int) -> int:
+    """How many of the first `count` bytes go over the control connection, at most `max_bytes`.
 
-    All that TCP would send at once. Of longer data it takes what it can carry until the others are
-    there, so that the first link does not queue behind it. A link alone has nothing to wait for and
-    goes the same way.
+    Meanwhile `links` links are being connected. The control connection takes all that TCP sends at
+    once. If the data is longer, it takes what it can carry until the links are connected, so that
+    the first link does not have to wait behind it. With one link there is nothing to wait for, and
+    all of the data goes this way.
     """
     if count <= FIRST_BYTES or links == 1:
-        return min(count, most)
-    return min(count, most, max(2 * SEGMENT_BYTES, int(SETUP_TRIPS * round_trip_s * UNKNOWN_RATE)))
+        return min(count, max_bytes)
+    return min(
+        count, max_bytes, max(2 * SEGMENT_BYTES, int(SETUP_TRIPS * round_trip_s * UNKNOWN_RATE))
+    )
 
 
 def pick(links: Sequence[LinkLoad], size: int, remaining: int) -> int | None:
-    """The link that `size` of `remaining` bytes go over now; None: it is better to wait for one
-    that is busy.
+    """The place of the link that the next `size` of `remaining` bytes go over now.
 
-    The one where they arrive first. When that takes no more just now, the next best that does,
-    unless everything that is left would sooner have gone over the better ones together.
+    That is the link on which they arrive first. If it takes no more at the moment, it is the best
+    one that does, unless the better links together would carry all `remaining` bytes in less time.
+    Then, or if no link takes more, it is None: the caller has to wait for a busy link.
     """
     best_s = float("inf")
-    open_, open_s = -1, float("inf")
+    writable, writable_s = -1, float("inf")
     for place, link in enumerate(links):
         done_s = (link.backlog_bytes + size) / link.rate
         if done_s < best_s:
             best_s = done_s
-        if link.writable and done_s < open_s:
-            open_, open_s = place, done_s
-    if open_ < 0 or open_s <= best_s:
-        return open_ if open_ >= 0 else None
+        if link.writable and done_s < writable_s:
+            writable, writable_s = place, done_s
+    if writable < 0 or writable_s <= best_s:
+        return writable if writable >= 0 else None
     backlog_bytes, rate = 0.0, 0.0
     for link in links:
-        if (link.backlog_bytes + size) / link.rate < open_s:
+        if (link.backlog_bytes + size) / link.rate < writable_s:
             backlog_bytes += link.backlog_bytes
             rate += link.rate
-    return open_ if open_s <= (backlog_bytes + remaining) / rate else None
+    return writable if writable_s <= (backlog_bytes + remaining) / rate else None

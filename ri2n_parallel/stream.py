@@ -1,9 +1,8 @@
-"""Pure: the two directions of a session: what was sent and may have to go again, what came and
-waits for its turn.
+"""Pure: the two directions of a session's stream, with what is not acknowledged or not in order.
 
-Bytes are numbered from 0 in each direction; a chunk is known by its first byte's number (user-level
-RI2N, section 3.3, with the fixed length given up). The receiver tells how far the sender may go, so
-what waits is bounded on both sides.
+Bytes are numbered from 0 in each direction. The number of its first byte identifies a chunk
+(user-level RI2N, section 3.3; here chunks have different lengths). The receiver says how far the
+sender may go, so what waits is bounded on both sides.
 """
 
 from __future__ import annotations
@@ -18,12 +17,15 @@ from ri2n_parallel.frames import MAX_RANGES
 __all__ = ["MAX_CHUNKS", "MAX_UNACKNOWLEDGED", "Chunk", "Incoming", "Outgoing"]
 
 MAX_CHUNKS = 1 << 16
-"""Chunks that are sent and not acknowledged, however short:
+"""Chunks that are sent and not acknowledged, or received before their turn.
 
-what they cost is bounded on both sides.
+Each costs memory however short it is, so their number is bounded on both sides.
 """
 MAX_UNACKNOWLEDGED = 1 << 26
-"""Bytes of them, whatever a peer allows that acknowledges nothing."""
+"""Bytes that are sent and not acknowledged.
+
+Without this bound a peer could set a high limit, acknowledge nothing and fill this end's memory.
+"""
 OVERLAP = "the peer's chunks overlap"
 
 
@@ -39,19 +41,22 @@ class Chunk:
 class Outgoing:
     """The sending direction; `limit` is the number of the first byte that must not be sent yet.
 
-    However much the peer allows, at most `most` bytes and MAX_CHUNKS chunks wait for their
+    However much the peer allows, at most `max_bytes` and MAX_CHUNKS chunks wait for their
     acknowledgement.
     """
 
-    def __init__(self, limit: int, most: int = MAX_UNACKNOWLEDGED) -> None:
-        self.most = most
-        self.next = 0  # of the next byte that is sent for the first time
-        self.acked = 0  # all bytes below have come
+    def __init__(self, limit: int, max_bytes: int = MAX_UNACKNOWLEDGED) -> None:
+        self.max_bytes = max_bytes
+        # The number of the next byte that is sent for the first time.
+        self.next = 0
+        # The peer has all bytes below.
+        self.acked = 0
         self.limit = limit
-        self.end: int | None = (
-            None  # the stream's length, once it is known; acknowledged as if it were a byte more
-        )
-        self._waiting: dict[int, Chunk] = {}  # sent and not acknowledged, in order of first sending
+        # The length of the stream, once it is known. Its acknowledgement counts one byte more.
+        self.end: int | None = None
+        # Chunks that are sent and not acknowledged, in the order in which they were cut.
+        self._waiting: dict[int, Chunk] = {}
+        # Chunks that have to be sent again.
         self._again: deque[Chunk] = deque()
 
     @property
@@ -59,7 +64,7 @@ class Outgoing:
         """Bytes that may be sent now."""
         if len(self._waiting) >= MAX_CHUNKS:
             return 0
-        return min(self.limit, self.acked + self.most) - self.next
+        return min(self.limit, self.acked + self.max_bytes) - self.next
 
     @property
     def waiting_bytes(self) -> int:
@@ -87,14 +92,16 @@ class Outgoing:
         return chunk
 
     def acknowledge(self, ack: int, limit: int, ranges: Sequence[tuple[int, int]] = ()) -> bool:
-        """What the peer says has come; whether that was new.
+        """Note what the peer has received and how far this end may send; whether that was new.
 
-        ProtocolError for bytes that were never sent.
+        `ack` and `limit` are those of a frame, `ranges` are (first, end) of what the peer received
+        before its turn. ProtocolError for bytes that were never sent.
         """
         if ack > self.next + (self.end is not None):
             raise ProtocolError(f"the peer acknowledges {ack} bytes, {self.next} were sent")
         new = False
-        if limit > self.limit:  # words that went over different links may overtake each other
+        # Frames on different links may overtake each other, so an older one may come later.
+        if limit > self.limit:
             self.limit, new = limit, True
         waiting = self._waiting
         if ack > self.acked:
@@ -109,15 +116,13 @@ class Outgoing:
         for first, end in ranges:
             if end > self.next:
                 raise ProtocolError(f"the peer acknowledges {end} bytes, {self.next} were sent")
-            while (early := waiting.get(first)) is not None and early.end <= end:
+            while (early_chunk := waiting.get(first)) is not None and early_chunk.end <= end:
                 del waiting[first]
-                first, new = early.end, True
+                first, new = early_chunk.end, True
         return new
 
     def lost(self, link: int) -> int:
-        """Everything that waits for its acknowledgement on `link` has to go again; how many
-        bytes.
-        """
+        """Have everything sent again that waits for its acknowledgement on `link`; its bytes."""
         total = 0
         for chunk in self._waiting.values():
             if chunk.link == link:
@@ -127,7 +132,10 @@ class Outgoing:
         return total
 
     def again(self) -> Chunk | None:
-        """The next chunk that has to go again and still waits; the caller gives it a link."""
+        """The next chunk to send again that is not acknowledged yet; None when there is none.
+
+        The caller sets its link.
+        """
         while self._again:
             chunk = self._again.popleft()
             if self._waiting.get(chunk.sequence) is chunk and chunk.link < 0:
@@ -135,7 +143,7 @@ class Outgoing:
         return None
 
     def put_back(self, chunk: Chunk) -> None:
-        """It could not go now; it is the first of those that go again."""
+        """Put a chunk that could not go before all others that have to be sent again."""
         chunk.link = -1
         self._again.appendleft(chunk)
 
@@ -145,19 +153,25 @@ class Incoming:
 
     def __init__(self, window: int) -> None:
         self.window = window
-        self.next = 0  # all bytes below have come
-        self.taken = 0  # by the program
+        # All bytes below have been received.
+        self.next = 0
+        # The program has taken all bytes below.
+        self.taken = 0
+        # The length of the stream, once the peer has said it.
         self.end: int | None = None
         self.duplicates = 0
+        # Chunks that the program can take, and how much of the first one it has taken.
         self._ready: deque[bytes] = deque()
-        self._offset = 0  # of the first of them, what was taken already
+        self._offset = 0
+        # Chunks that were received before their turn, by the number of their first byte.
         self._early: dict[int, bytes] = {}
-        self._starts: list[int] = []  # of runs of early bytes, in order ...
-        self._ends: dict[int, int] = {}  # ... and their ends
+        # Where runs of such chunks start, in order, and where each run ends.
+        self._starts: list[int] = []
+        self._ends: dict[int, int] = {}
 
     @property
     def limit(self) -> int:
-        """How far the peer may send."""
+        """The number of the first byte that the peer must not send yet."""
         return self.taken + self.window
 
     @property
@@ -177,13 +191,13 @@ class Incoming:
 
     @property
     def has_early(self) -> bool:
-        """Whether something came before its turn."""
+        """Whether a chunk was received before its turn and still waits."""
         return bool(self._early)
 
     def put(self, sequence: int, data: bytes) -> bool:
-        """A chunk came; whether the program can take more now.
+        """Add a chunk that was received; whether the program can take more now.
 
-        ProtocolError for what must not have been sent.
+        ProtocolError for a chunk that the peer must not send.
         """
         end = sequence + len(data)
         if end > self.taken + self.window:
@@ -212,7 +226,10 @@ class Incoming:
         return False
 
     def _put_early(self, sequence: int, end: int, data: bytes) -> None:
-        """A chunk whose turn has not come: alone, or as a part of the runs before and behind it."""
+        """Keep a chunk that was received before its turn.
+
+        It begins a run of its own, or joins the runs that it touches before and behind.
+        """
         starts, ends = self._starts, self._ends
         behind = bisect_right(starts, sequence)
         before = starts[behind - 1] if behind else -1
@@ -236,9 +253,9 @@ class Incoming:
             ends[sequence] = end
 
     def finish(self, end: int) -> None:
-        """The peer says how long its stream is.
+        """Note the length of the stream, as the peer says it.
 
-        ProtocolError when it had sent more or said otherwise.
+        ProtocolError when the peer has sent more or has named another length before.
         """
         last = self._ends[self._starts[-1]] if self._starts else self.next
         if end < last or self.end not in (None, end):
@@ -246,24 +263,24 @@ class Incoming:
         self.end = end
 
     def ranges(self) -> list[tuple[int, int]]:
-        """(first, end) of the first runs that came early, in order."""
+        """(first, end) of the first MAX_RANGES runs that were received before their turn."""
         return [(first, self._ends[first]) for first in self._starts[:MAX_RANGES]]
 
-    def take(self, most: int) -> bytes:
-        """Up to `most` bytes for the program, in order."""
+    def take(self, max_bytes: int) -> bytes:
+        """Up to `max_bytes` bytes for the program, in order."""
         ready, offset = self._ready, self._offset
-        if not ready or most <= 0:
+        if not ready or max_bytes <= 0:
             return b""
         first = ready[0]
         have = len(first) - offset
-        if have <= most:
+        if have <= max_bytes:
             ready.popleft()
             self._offset = 0
-            if have == most or not ready:
+            if have == max_bytes or not ready:
                 self.taken += have
                 return first[offset:] if offset else first
             parts = [memoryview(first)[offset:]]
-            missing = most - have
+            missing = max_bytes - have
             while missing and ready:
                 part = memoryview(ready[0])
                 if len(part) > missing:
@@ -274,14 +291,14 @@ class Incoming:
                     ready.popleft()
                     parts.append(part)
                     missing -= len(part)
-            self.taken += most - missing
+            self.taken += max_bytes - missing
             return b"".join(parts)
-        self._offset = offset + most
-        self.taken += most
-        return first[offset : offset + most]
+        self._offset = offset + max_bytes
+        self.taken += max_bytes
+        return first[offset : offset + max_bytes]
 
     def take_into(self, buffer: memoryview) -> int:
-        """As `take`, into a buffer of bytes; how many."""
+        """As `take`, into a buffer; how many bytes."""
         total, ready = 0, self._ready
         while ready and total < len(buffer):
             part = memoryview(ready[0])[self._offset :]
@@ -297,7 +314,7 @@ class Incoming:
         return total
 
     def _join(self) -> None:
-        """The first run of early chunks has its turn."""
+        """Make the first run of early chunks ready: its turn has come."""
         end = self._ends.pop(self._starts.pop(0))
         while self.next < end:
             data = self._early.pop(self.next)

@@ -106,10 +106,10 @@ def _number(low: int, high: int) -> Check:
     return check
 
 
-def _text(most: int) -> Check:
+def _text(max_characters: int) -> Check:
     def check(value: Any) -> str:
-        if not isinstance(value, str) or len(value) > most:
-            raise ValueError(f"must be a text of at most {most} characters")
+        if not isinstance(value, str) or len(value) > max_characters:
+            raise ValueError(f"must be a text of at most {max_characters} characters")
         return value
 
     return check
@@ -147,10 +147,10 @@ def _or_none(check: Check) -> Check:
     return lambda value: None if value is None else check(value)
 
 
-def _many(check: Check, most: int) -> Check:
+def _many(check: Check, max_items: int) -> Check:
     def checked(value: Any) -> tuple[Any, ...]:
-        if not isinstance(value, list | tuple) or len(value) > most:
-            raise ValueError(f"must be a list of at most {most}")
+        if not isinstance(value, list | tuple) or len(value) > max_items:
+            raise ValueError(f"must be a list of at most {max_items}")
         return tuple(check(item) for item in value)
 
     return checked

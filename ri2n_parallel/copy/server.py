@@ -127,7 +127,7 @@ class Server:
         with self._lock:
             refuse = self._closing
             if not refuse:
-                in_the_way = self._guests.in_the_way(crowd)
+                in_the_way = self._guests.displaced_by(crowd)
                 if in_the_way is not None:
                     self._guests.discard(in_the_way)
                 self._guests.add(transport, crowd)

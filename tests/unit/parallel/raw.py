@@ -93,7 +93,7 @@ def early_by_hand(address: tuple[str, int], data: bytes = b"", **greeting: int) 
     """
     values: dict[str, Any] = {
         "parallelism": 1,
-        "chunk_most": MAX_CHUNK,
+        "max_chunk_bytes": MAX_CHUNK,
         "window": WINDOW,
         **greeting,
     }
@@ -103,7 +103,7 @@ def early_by_hand(address: tuple[str, int], data: bytes = b"", **greeting: int) 
 
 def client_by_hand(address: tuple[str, int], links: int = 1, **greeting: Any) -> Hand:
     """Greets a listener and connects all links."""
-    values = {"parallelism": links, "chunk_most": MAX_CHUNK, "window": WINDOW, **greeting}
+    values = {"parallelism": links, "max_chunk_bytes": MAX_CHUNK, "window": WINDOW, **greeting}
     control, reply = _greet(address, HELLO, values, b"")
     streams = []
     for number, endpoint in enumerate(reply.endpoints):

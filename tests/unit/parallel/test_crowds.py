@@ -36,7 +36,7 @@ def test_as_a_slow_obvious_model(steps: list[tuple[str, int, int]], most: int, o
             assert crowds.discard(key) == (key >= 0)
             continue
         count = Counter(each for _, each in model)
-        gone = crowds.in_the_way(crowd)
+        gone = crowds.displaced_by(crowd)
         assert (gone is None) == (count[crowd] < of_one and len(model) < most)
         if gone is not None:
             whose = dict(model)[gone]

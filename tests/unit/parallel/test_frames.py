@@ -31,8 +31,8 @@ from ri2n_parallel.frames import (
     Endpoint,
     Greeting,
     Reply,
+    max_payload_bytes,
     pack_ranges,
-    payload_most,
     unpack_ranges,
 )
 
@@ -110,7 +110,7 @@ def test_changed_bytes_of_a_reply_are_refused_or_another_reply(
         assert "\n" not in str(error)
     else:
         assert all(ipaddress.ip_address(each.address) and each.port for each in again.endpoints)
-        assert again.status or (1 <= again.chunk_most <= MAX_CHUNK and again.window > 0)
+        assert again.status or (1 <= again.max_chunk_bytes <= MAX_CHUNK and again.window > 0)
 
 
 @pytest.mark.parametrize(
@@ -145,14 +145,14 @@ def test_other_versions_are_named() -> None:
 @given(st.lists(st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1)), max_size=50))
 def test_ranges(ranges: list[tuple[int, int]]) -> None:
     payload = pack_ranges(ranges)
-    assert len(payload) <= payload_most(ACK, 1)
+    assert len(payload) <= max_payload_bytes(ACK, 1)
     assert unpack_ranges(payload) == ranges[:MAX_RANGES]
     with pytest.raises(ProtocolError, match="cut off"):
         unpack_ranges(payload + b"x")
 
 
 def test_how_long_payloads_may_be() -> None:
-    assert payload_most(DATA, 500) == 500
-    assert [payload_most(kind, 500) for kind in (PING, PONG, FIN)] == [0, 0, 0]
-    assert payload_most(ACK, 500) == 512 and payload_most(ABORT, 500) == 200
-    assert [payload_most(kind, 500) for kind in (0, 7, 255)] == [-1, -1, -1]
+    assert max_payload_bytes(DATA, 500) == 500
+    assert [max_payload_bytes(kind, 500) for kind in (PING, PONG, FIN)] == [0, 0, 0]
+    assert max_payload_bytes(ACK, 500) == 512 and max_payload_bytes(ABORT, 500) == 200
+    assert [max_payload_bytes(kind, 500) for kind in (0, 7, 255)] == [-1, -1, -1]

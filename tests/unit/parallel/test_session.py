@@ -131,7 +131,7 @@ def test_a_slow_link_is_not_a_silent_one(clock: Clock) -> None:
         now_s = clock.monotonic()
         link.read_s, link.asked_s = now_s, now_s + 0.1
         link.out.append(memoryview(b"what the kernel did not take"))
-        link._moved_s = now_s + SILENT_S
+        link._acked_s = now_s + SILENT_S
         assert link.unanswered(now_s + 1.9 * SILENT_S) is None
         assert link.unanswered(now_s + 2.1 * SILENT_S) is not None
         link.out.clear()
@@ -227,9 +227,9 @@ def test_a_sender_that_waits_hears_when_a_quarter_of_the_window_is_free() -> Non
         wait_until("all has come", has_come)
         quarter = WINDOW // TAKEN_PART
         p_all(sock, quarter - 1)
-        assert session._told == WINDOW, "too little to speak of"
+        assert session._sent_limit == WINDOW, "too little to speak of"
         p_all(sock, 1)
-        assert session._told == WINDOW + quarter
+        assert session._sent_limit == WINDOW + quarter
         said = next(
             (kind, ack, limit) for kind, _, ack, limit, _ in hand.frames() if limit > WINDOW
         )

@@ -270,7 +270,7 @@ def test_what_waits_is_bounded_whatever_the_peer_allows() -> None:
     assert outgoing.room == 0
     outgoing.acknowledge(1, 1 << 60)
     assert outgoing.room == MAX_UNACKNOWLEDGED - (MAX_CHUNKS - 1)
-    assert Outgoing(1 << 60, most=5).room == 5
+    assert Outgoing(1 << 60, max_bytes=5).room == 5
 
 
 def test_early_chunks_are_bounded_however_short() -> None:
