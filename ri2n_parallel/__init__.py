@@ -1,9 +1,8 @@
-"""Parallel networking for programs: several TCP connections, over several NICs, as one. Needs no
-switch and no bridge.
+"""Parallel networking for programs: several TCP connections over several NICs as one connection.
 
-Two systems of the papers in one library: Paradise's parallel networking, where the server chooses
-the interfaces, and user-level RI2N, which sends again over living links what a dead one has
-swallowed. docs/parallel.md explains both.
+It needs no switch, no bridge and no root. Two systems of the papers are in this library: Paradise's
+parallel networking, where the server chooses the interfaces, and user-level RI2N, which sends what
+was lost on a dead link again over the others. docs/parallel.md explains both.
 """
 
 from ri2n_parallel.calls import p_accept, p_connect, p_read, p_write

@@ -1,9 +1,8 @@
-"""Parallel connections for asyncio: streams as those of `asyncio.open_connection` and
-`asyncio.start_server`.
+"""Parallel connections for asyncio, with the streams of `open_connection` and `start_server`.
 
-A transport of asyncio's over a ParallelSocket; limits, back-pressure and the readers' methods are
-then asyncio's own. There is no thread per connection: the event loop watches the socket's one
-descriptor.
+Below them is an asyncio transport over a ParallelSocket (aio_transport.py). Limits, back-pressure
+and the methods of readers are those of asyncio. There is no thread per connection: the event loop
+watches the one descriptor of the socket.
 """
 
 from __future__ import annotations
@@ -33,10 +32,11 @@ __all__ = [
     "streams",
 ]
 
-LIMIT_BYTES = (
-    1 << 18
-)  # a reader stops the session at twice as much; several links fill asyncio's 64 KiB at once
+LIMIT_BYTES = 1 << 18
+"""The default limit of a reader, which stops receiving at twice as much.
 
+Asyncio's own limit of 64 KiB is less than what several links deliver at once.
+"""
 ONE_LINK = Qos()
 Connected = Callable[["ParallelReader", "ParallelWriter"], Awaitable[None] | None]
 
@@ -56,9 +56,10 @@ async def open_parallel_connection(
     window_bytes: int = WINDOW_BYTES,
     link_timeout_s: float = 60.0,
 ) -> tuple[ParallelReader, ParallelWriter]:
-    """As `create_connection`, with its errors; it connects in the loop's default executor.
+    """Connect as `create_connection`, with its arguments and errors.
 
-    `limit_bytes` is the longest line that `readline` and `readuntil` find.
+    It connects in a thread of the loop's default executor. `limit_bytes` is the longest line that
+    `readline` and `readuntil` return.
     """
     connect = functools.partial(
         create_connection,
@@ -98,12 +99,11 @@ async def start_parallel_server(
     backlog: int = BACKLOG,
     link_timeout_s: float = 60.0,
 ) -> ParallelServer:
-    """As `create_listener`, with its errors; `client_connected(reader, writer)` is called for each
-    connection.
+    """Listen as `create_listener`, with its arguments and errors.
 
-    When it is a coroutine it runs as a task; when that fails, the exception goes to the loop's
-    handler and the connection is aborted, so that the peer does not take half an answer for all of
-    it.
+    `client_connected(reader, writer)` is called for each connection; if it is a coroutine, it runs
+    as a task. When it fails, the exception goes to the exception handler of the loop, and the
+    connection is aborted, so that the peer does not take a part of an answer for all of it.
     """
     listener = create_listener(
         address,
@@ -123,9 +123,9 @@ async def start_parallel_server(
 def streams(
     sock: ParallelSocket, *, limit_bytes: int = LIMIT_BYTES
 ) -> tuple[ParallelReader, ParallelWriter]:
-    """Reader and writer over a connection that is there.
+    """A reader and a writer over a connected socket, which belongs to the running loop from now on.
 
-    It belongs to the running loop from now on.
+    `limit_bytes` is that of `open_parallel_connection`.
     """
     loop = asyncio.get_running_loop()
     reader = ParallelReader(limit_bytes, loop)
@@ -135,18 +135,19 @@ def streams(
 
 
 class ParallelReader(asyncio.StreamReader):
-    """What the peer sends, in order, over all links: read, readexactly, readuntil, readline,
-    at_eof, `async for` lines.
+    """What the peer sends over all links, in order.
 
-    Errors of the connection are those of ParallelSocket.
+    It has the methods of asyncio.StreamReader: read, readexactly, readuntil, readline, at_eof, and
+    `async for` lines. Errors of the connection are those of ParallelSocket.
     """
 
 
 class ParallelWriter(asyncio.StreamWriter):
-    """What is sent to the peer: write, writelines, drain, write_eof, close, wait_closed.
+    """What is sent to the peer.
 
-    `get_extra_info` knows "links" (a list of LinkInfo), "counters", "peername", "sockname" (both of
-    a link that is up) and "socket" (the ParallelSocket).
+    It has the methods of asyncio.StreamWriter: write, writelines, drain, write_eof, close,
+    wait_closed. `get_extra_info` knows "links" (a list of LinkInfo), "counters", "peername" and
+    "sockname" (those of one connection) and "socket" (the ParallelSocket).
     """
 
     def abort(self) -> None:
@@ -154,24 +155,21 @@ class ParallelWriter(asyncio.StreamWriter):
         self.transport.abort()
 
     async def start_tls(self, *args: Any, **options: Any) -> None:
-        """NotImplementedError: every link has its own TLS, from the start.
+        """Raises NotImplementedError: every link has TLS of its own, from its start.
 
-        Give a context when connecting.
+        Give `ssl_context` to `open_parallel_connection` instead.
         """
         raise NotImplementedError("a parallel connection starts with TLS or does not have it")
 
 
 class ParallelServer:
-    """Accepts connections until it is closed; made by `start_parallel_server`."""
+    """Accepts connections until it is closed; `start_parallel_server` makes it."""
 
     def __init__(
         self, listener: ParallelListener, client_connected: Connected, limit_bytes: int
     ) -> None:
-        self.listener, self._client_connected, self._limit_bytes = (
-            listener,
-            client_connected,
-            limit_bytes,
-        )
+        self.listener, self._limit_bytes = listener, limit_bytes
+        self._client_connected = client_connected
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._fd = listener.fileno()
@@ -180,12 +178,12 @@ class ParallelServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """The address and port on which it listens."""
         return self.listener.address
 
     @property
     def counters(self) -> dict[str, int]:
-        """As those of ParallelListener."""
+        """The counters of the ParallelListener."""
         return self.listener.counters
 
     def is_serving(self) -> bool:
@@ -193,12 +191,12 @@ class ParallelServer:
         return self._fd >= 0
 
     def abort_clients(self) -> None:
-        """Cancel the coroutines of all connections, which aborts these."""
+        """Cancel the coroutines of all connections, which aborts the connections."""
         for task in self._tasks:
             task.cancel()
 
     def close(self) -> None:
-        """Accept no more; connections that are there go on."""
+        """Accept no more connections; those that were accepted go on."""
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
             self._fd = -1
@@ -206,13 +204,13 @@ class ParallelServer:
             self._done.set()
 
     async def wait_closed(self) -> None:
-        """Until it is closed and the coroutines of its connections have ended."""
+        """Wait until it is closed and the coroutines of its connections have ended."""
         await self._done.wait()
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     async def serve_forever(self) -> None:
-        """Until it is cancelled or closed; it is closed then."""
+        """Wait until this is cancelled or the server is closed; then close it."""
         try:
             await self._done.wait()
         finally:
@@ -262,11 +260,11 @@ class ParallelServer:
         )
 
 
-async def _run(what: Awaitable[None]) -> None:
-    await what
+async def _run(client: Awaitable[None]) -> None:
+    await client
 
 
 def _not_wanted(connecting: asyncio.Future[ParallelSocket]) -> None:
-    """It was connected after all, for a caller who waits no more."""
+    """Abort a connection that was made for a caller who waits no more."""
     if not connecting.cancelled() and connecting.exception() is None:
         connecting.result().abort()

@@ -1,9 +1,8 @@
-"""A ParallelSocket as an asyncio transport: the loop watches its one descriptor and does the
-session's work.
+"""A ParallelSocket as an asyncio transport: the loop watches its descriptor and does its work.
 
-The session makes the descriptor readable for what came, for room that a sender waits for, and for
-errors. So nothing is tried again by time, and a reader that is paused stops the peer by the
-session's window.
+The session makes the descriptor readable when data was received, when there is room that a sender
+waits for, and when it fails. So nothing is tried again by time. A reader that is paused stops the
+peer by the session's window.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from ri2n_parallel.engine import SMALL_BYTES
 
 __all__ = ["HIGH_BYTES", "LOW_BYTES", "ParallelTransport"]
 
-HIGH_BYTES, LOW_BYTES = (
-    1 << 20,
-    1 << 18,
-)  # that wait for room: writers are stopped above, and go on below
+HIGH_BYTES, LOW_BYTES = 1 << 20, 1 << 18
+"""Bytes that wait for room: above the first writers are stopped, from the second on they go on."""
 READ_BYTES = 1 << 18
-MAX_READS = 8  # before others of the loop have their turn
-JOIN_BYTES = 1 << 18  # small writes that wait go together, up to so many bytes
+MAX_READS = 8
+"""Reads in a row, before other callbacks of the loop have their turn."""
+JOIN_BYTES = 1 << 18
+"""Small writes that wait are sent together, up to so many bytes."""
 
 
 class ParallelTransport(asyncio.Transport):
-    """All of it runs in the loop's thread.
+    """A transport of asyncio; all of it runs in the thread of the loop.
 
     Errors of the connection go to the protocol's `connection_lost`.
     """
@@ -43,7 +42,9 @@ class ParallelTransport(asyncio.Transport):
         self._out_bytes = 0
         self._high, self._low = HIGH_BYTES, LOW_BYTES
         self._paused_writing = self._paused_reading = False
-        self._at_end = self._ends = False  # of the peer's stream; of ours
+        # Whether the peer's stream has ended, and whether `write_eof` has ended this end's stream.
+        self._at_end = self._ends = False
+        # Whether it was closed or is broken, and whether the protocol was told.
         self._closing = self._ended = False
         self._names = _names(sock)
         sock.setblocking(False)
@@ -64,24 +65,25 @@ class ParallelTransport(asyncio.Transport):
     # ---- reading
 
     def is_reading(self) -> bool:
-        """Whether what comes goes to the protocol."""
+        """Whether received data goes to the protocol."""
         return not self._paused_reading and not self._closing
 
     def pause_reading(self) -> None:
-        """What comes stays in the session, until that is full."""
+        """Keep received data in the session, until the window is full."""
         self._paused_reading = True
         self._update_wakeups()
 
     def resume_reading(self) -> None:
-        """Go on where `pause_reading` stopped."""
+        """Give received data to the protocol again."""
         self._paused_reading = False
         self._update_wakeups()
 
     # ---- writing
 
     def write(self, data: Any) -> None:
-        """Send what goes now and keep the rest until there is room; RuntimeError after
-        `write_eof`.
+        """Send what goes now, and keep the rest until there is room.
+
+        RuntimeError after `write_eof`.
         """
         if self._ends:
             raise RuntimeError("cannot write after write_eof")
@@ -96,26 +98,26 @@ class ParallelTransport(asyncio.Transport):
                 self._lose(error)
                 return
         if data:
-            kept = memoryview(bytes(data))  # it may be changed by who gave it
+            kept = memoryview(bytes(data))  # a copy: the caller may change its buffer
             self._out.append(kept)
             self._out_bytes += len(kept)
             self._pause_or_resume()
 
     def can_write_eof(self) -> bool:
-        """It can."""
+        """True: a parallel connection can be closed in one direction."""
         return True
 
     def write_eof(self) -> None:
-        """The peer reads the end of the stream after what was written; reading goes on."""
+        """End this end's stream after what was written; reading goes on."""
         if not self._ends and not self._closing:
             self._ends = True
             if not self._out:
                 self._finish()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Bytes above which writers are stopped and below which they go on.
+        """Set above how many waiting bytes writers are stopped, and from how many they go on.
 
-        `low` is a quarter of `high` by default.
+        `low` is a quarter of `high` by default. ValueError unless high >= low >= 0.
         """
         if high is None:
             high = HIGH_BYTES if low is None else 4 * low
@@ -127,11 +129,11 @@ class ParallelTransport(asyncio.Transport):
         self._pause_or_resume()
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
-        """(low, high), bytes."""
+        """The limits (low, high) in bytes."""
         return self._low, self._high
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that wait for room; those that wait for their acknowledgement are the session's."""
+        """Bytes that wait for room; those that wait for their acknowledgement do not count."""
         return self._out_bytes
 
     # ---- the end
@@ -141,7 +143,7 @@ class ParallelTransport(asyncio.Transport):
         return self._closing
 
     def close(self) -> None:
-        """Take nothing more; the connection is closed once everything that was written has gone."""
+        """Take no more data; the connection is closed when everything that was written is sent."""
         if not self._closing:
             self._closing = True
             self._update_wakeups()
@@ -154,20 +156,22 @@ class ParallelTransport(asyncio.Transport):
             self._sock.abort()
             self._lose(None)
 
-    # ---- what asyncio asks for
+    # ---- other methods of asyncio's transports
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Who is told what happens."""
+        """The protocol, which is told what happens."""
         protocol: asyncio.BaseProtocol = self._protocol
         return protocol
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Tell another one from now on."""
+        """Replace the protocol."""
         self._protocol = protocol
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """ "links" and "counters" as those of ParallelSocket, "peername" and "sockname" of one
-        link, "socket".
+        """Information by name, `default` for an unknown name.
+
+        "links" and "counters" are those of ParallelSocket, "peername" and "sockname" those of one
+        connection, "socket" is the ParallelSocket.
         """
         if name == "links":
             return self._sock.links
@@ -178,7 +182,7 @@ class ParallelTransport(asyncio.Transport):
     # ---- inside
 
     def _ready(self) -> None:
-        """The descriptor is readable."""
+        """Do what is to be done: the descriptor is readable."""
         session = self._session
         try:
             with session.lock:
@@ -187,8 +191,8 @@ class ParallelTransport(asyncio.Transport):
             if self._out:
                 self._go_on()
             if session.broken and not (self.is_reading() and session.incoming.ready):
-                # A peer that had sent all of its stream may be gone: nothing is lost while nothing
-                # waits for it.
+                # A peer that has ended its stream may leave: that is no error as long as nothing
+                # waits to be sent to it.
                 harmless = self._at_end and not self._out and not session.outgoing.waiting_bytes
                 self._lose(None if harmless else session.broken)
         except OSError as error:
@@ -222,7 +226,7 @@ class ParallelTransport(asyncio.Transport):
                 self.close()
 
     def _go_on(self) -> None:
-        """There may be room for what waits."""
+        """Send what waits: there may be room for it."""
         out = self._out
         while out:
             part = out[0]
@@ -247,11 +251,14 @@ class ParallelTransport(asyncio.Transport):
                 self._finish()
 
     def _send(self, view: memoryview) -> memoryview:
-        """Send what goes now; what is left."""
+        """Send what goes now, and return the rest.
+
+        After that the session makes the descriptor readable when there is room.
+        """
         while view:
             try:
                 view = view[self._sock.send(view) :]
-            except BlockingIOError:  # the session makes the descriptor readable when there is room
+            except BlockingIOError:
                 break
         return view
 
@@ -265,7 +272,7 @@ class ParallelTransport(asyncio.Transport):
                 self._session.finish()
 
     def _update_wakeups(self) -> None:
-        """Whether the descriptor becomes readable for what comes, or for room and errors only."""
+        """Let the descriptor become readable for received data, or for room and errors only."""
         session = self._session
         with session.lock:
             session.wakes_for_data = self.is_reading() and not self._at_end
@@ -281,7 +288,10 @@ class ParallelTransport(asyncio.Transport):
             self._protocol.resume_writing()
 
     def _lose(self, error: BaseException | None) -> None:
-        """It is over; the protocol is told later, since it may be the one that calls."""
+        """End the transport with this error.
+
+        The protocol is told later: it may be the caller, and is not prepared for a call now.
+        """
         self._closing = True
         self._out.clear()
         self._out_bytes = 0
@@ -305,7 +315,7 @@ class ParallelTransport(asyncio.Transport):
 
 
 def _names(sock: ParallelSocket) -> dict[str, Any]:
-    """Addresses of the connection that the session began with, or else of any link."""
+    """Both addresses of the control connection, or, if that is closed, of any link."""
     session = sock._session
     with session.lock:
         for link in filter(None, [session.control, *session.links.values()]):

@@ -1,8 +1,7 @@
-"""The paper's calls (Paradise, section 3.2.5, table 1), in the order of plain sockets: connect,
-accept, read, write.
+"""The calls of the paper (Paradise, section 3.2.5, table 1), in the order of plain sockets.
 
-`fds` is one ParallelSocket, where the paper has a list of descriptors: it also knows what has to be
-sent again.
+They are connect, accept, read and write. Here `fds` is one ParallelSocket. The paper has a list of
+descriptors, but a ParallelSocket also knows what has to be sent again.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ class Readable(Protocol):
     """What `p_read` needs of a ParallelSocket; a plain socket has it too."""
 
     def recv_into(self, buffer: Any, /) -> int:
-        """Read what there is, 0 at the end."""
+        """Read what has been received; how many bytes, 0 at the end."""
 
 
 def p_connect(
     fd: socket.socket, address: tuple[str, int], qos: Qos, *, token: str | bytes | None = None
 ) -> ParallelSocket:
-    """Connect the fresh socket `fd` to a server as control connection, then as many data
-    connections as `qos` asks for.
+    """Connect the new socket `fd` to a server, then as many data connections as `qos` asks for.
 
-    The socket's time-out bounds all of it. `token` and errors are those of `create_connection`.
+    `fd` is the control connection; its time-out bounds the whole call. `token` and the errors are
+    those of `create_connection`.
     """
     key = key_of(token)
     timeout_s = fd.gettimeout()
@@ -43,13 +42,13 @@ def p_connect(
 
 
 def p_accept(listener: ParallelListener) -> tuple[ParallelSocket, int]:
-    """The next client's connection, and how many data connections it has so far."""
+    """The connection of the next client, and how many data connections it has so far."""
     fds = listener.accept()
     return fds, len(fds.links)
 
 
 def p_read(fds: Readable, nbytes: int) -> bytes:
-    """All `nbytes`, or fewer when the stream ends before."""
+    """Read `nbytes`, or fewer when the stream ends before."""
     buffer = bytearray(nbytes)
     view, total = memoryview(buffer), 0
     while total < nbytes:
@@ -61,6 +60,6 @@ def p_read(fds: Readable, nbytes: int) -> bytes:
 
 
 def p_write(fds: ParallelSocket, data: Any) -> int:
-    """Send all of `data`; how many bytes that were."""
+    """Send all of `data`; how many bytes that was."""
     fds.sendall(data)
     return memoryview(data).nbytes

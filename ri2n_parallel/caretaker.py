@@ -1,8 +1,8 @@
-"""One thread for all sessions of a process: links that died while nobody called, acknowledgements,
-closing, rejoining.
+"""One thread for all sessions of a process does what is due while no thread of the program calls.
 
-It exists while there is something to care for. A child process has no part in what was its parent's
-at the fork.
+That is: it finds links that have died, acknowledges, closes, and connects links again. The thread
+exists while there is something to care for. A child process lets go of all that its parent had at
+the fork.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Protocol
 __all__ = ["CARE_S", "Cared", "add", "count", "own", "remove"]
 
 CARE_S = 0.05
+"""The time between two calls of `care`."""
 log = logging.getLogger("ri2n.parallel")
 
 
@@ -30,12 +31,13 @@ class Cared(Protocol):
 
 
 class Owned(Protocol):
-    """What belongs to the process that made it."""
+    """What belongs to the process that made it and is of no use in its children."""
 
     def left_to_parent(self) -> None:
-        """This is a child: let go of it without a trace.
+        """Let go of it in a child process, without any effect on the parent.
 
-        No other thread is there, and any lock may be held.
+        There is no other thread. Any lock may be held for ever, by a thread that the child does not
+        have.
         """
 
 
@@ -46,31 +48,31 @@ _cared: dict[int, Cared] = {}
 _thread: threading.Thread | None = None
 
 
-def add(one: Cared) -> None:
-    """Care for it from now on."""
+def add(cared: Cared) -> None:
+    """Call `care` of this object from now on."""
     global _thread
     with _lock:
-        _cared[id(one)] = one
+        _cared[id(cared)] = cared
         if _thread is None:
             _thread = threading.Thread(target=_run, name="ri2n-parallel", daemon=True)
             _thread.start()
 
 
-def remove(one: Cared) -> None:
-    """Care no more; the thread ends with the last one."""
+def remove(cared: Cared) -> None:
+    """Call its `care` no more; the thread ends when there is no object left."""
     with _lock:
-        _cared.pop(id(one), None)
+        _cared.pop(id(cared), None)
         if not _cared:
             _wake.notify_all()
 
 
-def own(one: Owned) -> None:
+def own(owned: Owned) -> None:
     """Call its `left_to_parent` in child processes."""
-    _owned.add(one)
+    _owned.add(owned)
 
 
 def count() -> int:
-    """How many there are."""
+    """How many objects are cared for."""
     with _lock:
         return len(_cared)
 
@@ -83,17 +85,17 @@ def _run() -> None:
                 _thread = None
                 return
             _wake.wait(CARE_S)
-            all_ = list(_cared.values())
-        for one in all_:
-            if not one.lock.acquire(blocking=False):
-                continue  # whoever has it does what is due, or it is done the next time
+            all_cared = list(_cared.values())
+        for cared in all_cared:
+            if not cared.lock.acquire(blocking=False):
+                continue  # the thread that holds the lock does what is due, or the next round does
             try:
-                one.care(time.monotonic())
-            except Exception:  # one that cannot be cared for must not end the others
+                cared.care(time.monotonic())
+            except Exception:  # an error in one session must not end the care for all others
                 log.exception("a session could not be cared for")
-                remove(one)
+                remove(cared)
             finally:
-                one.lock.release()
+                cared.lock.release()
 
 
 def _after_fork() -> None:
@@ -102,8 +104,8 @@ def _after_fork() -> None:
     _wake = threading.Condition(_lock)
     _thread = None
     _cared.clear()
-    for one in list(_owned):
-        one.left_to_parent()
+    for owned in list(_owned):
+        owned.left_to_parent()
     _owned.clear()
 
 

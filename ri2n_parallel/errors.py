@@ -1,6 +1,6 @@
-"""What a user can cause or cure, each one clear line.
+"""Errors that a user can cause or cure, each with a text of one clear line.
 
-What goes wrong with a connection is an OSError as well.
+Those of a connection are OSErrors as well.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ __all__ = [
 
 
 class UserError(Exception):
-    """Base of all errors that a command shows as one line; it then exits with 2."""
+    """Base of all errors that a command shows as one line before it exits with code 2."""
 
     def format_message(self) -> str:
-        """The line.
+        """The line that a command shows.
 
-        Commands that know nothing of this package find it by this name, as click's errors have it.
+        The method has the name that click's errors use, so that commands which do not import this
+        package find it.
         """
         return str(self)
 
@@ -33,7 +34,7 @@ class BadInput(UserError):
 
 
 class NotAvailable(UserError):
-    """What the work needs is missing (a server, a permission); the text says what to do."""
+    """Something needed is missing (a server, a permission); the text says what to do."""
 
 
 class ParallelError(UserError, OSError):
@@ -41,11 +42,11 @@ class ParallelError(UserError, OSError):
 
 
 class ProtocolError(ParallelError):
-    """The peer speaks something else, another version, or breaks the rules; the text says how."""
+    """The peer speaks another protocol or version, or breaks the rules; the text says how."""
 
 
 class HandshakeRefused(ParallelError):
-    """The server said no: it is full, knows no such session, or has another version."""
+    """The server refuses: it is full, does not know the session, or speaks another version."""
 
 
 class TokenRefused(HandshakeRefused):
@@ -53,4 +54,4 @@ class TokenRefused(HandshakeRefused):
 
 
 class AllLinksLost(ParallelError):
-    """No link was left for the time allowed; the text names each and why."""
+    """No link was up for longer than is allowed; the text names every link and why it is down."""

@@ -1,8 +1,8 @@
-"""Pure: which of a server's interfaces a new connection gets; one signature for all rules.
+"""Pure: which of a server's interfaces a new connection gets; all rules have one signature.
 
-The paper's rule (Paradise, section 3.2.2) is `least_connections`: the fewest established
-connections, the lowest number on a tie. Called again for each data connection of a session, with
-the ones before it counted.
+The paper's rule (Paradise, section 3.2.2) is `least_connections`: the interface with the fewest
+established connections, and of equal ones the first. A rule is called for each data connection of a
+session in turn; the connections before it count already.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ __all__ = ["RULES", "InterfaceLoad", "Rule", "least_bytes", "least_connections",
 
 @dataclass
 class InterfaceLoad:
-    """One interface:
+    """The load of one interface.
 
-    its established connections, bytes that its connections still carry or carried, its weight.
+    `connections` are established, `bytes` have been carried by them and by those before, `weight`
+    is that of the rule `weights`.
     """
 
     connections: int = 0
@@ -27,25 +28,25 @@ class InterfaceLoad:
 
 
 Rule: TypeAlias = Callable[[Sequence[InterfaceLoad]], int]
-"""The number of the interface that the next connection gets."""
+"""Takes the loads of all interfaces, and returns the place of the one for the next connection."""
 
 
 def least_connections(loads: Sequence[InterfaceLoad]) -> int:
-    """The fewest connections."""
+    """The interface with the fewest connections; of equal ones the first."""
     return min(range(len(loads)), key=lambda place: (loads[place].connections, place))
 
 
 def least_bytes(loads: Sequence[InterfaceLoad]) -> int:
-    """The fewest bytes, of equals the fewest connections."""
+    """The interface with the fewest bytes; of equal ones the one with the fewest connections."""
     return min(
         range(len(loads)), key=lambda place: (loads[place].bytes, loads[place].connections, place)
     )
 
 
 def weights(loads: Sequence[InterfaceLoad]) -> int:
-    """The fewest connections per weight, with the new one.
+    """The interface with the fewest connections per weight, the new one counted.
 
-    Weight 0 gets none while another has any.
+    An interface of weight 0 gets none as long as another one has a weight.
     """
 
     def key(place: int) -> tuple[bool, float, int]:
@@ -67,16 +68,16 @@ RULES: dict[str, Rule] = {
 
 
 def order(rule: Rule, loads: Sequence[InterfaceLoad], count: int) -> list[int]:
-    """The interfaces of the next `count` connections of one client, each another one while there
-    are any.
+    """The places of the interfaces of the next `count` connections of one client.
 
-    The loads are as they are before; they are not changed.
+    No interface is used twice before all are used once, and so on. `loads` is not changed.
     """
-    now = [InterfaceLoad(load.connections, load.bytes, load.weight) for load in loads]
-    found: list[int] = []
-    while len(found) < count and now:
-        free = [place for place in range(len(now)) if found.count(place) == len(found) // len(now)]
-        place = free[rule([now[place] for place in free])]
-        now[place].connections += 1
-        found.append(place)
-    return found
+    expected = [InterfaceLoad(load.connections, load.bytes, load.weight) for load in loads]
+    chosen: list[int] = []
+    while len(chosen) < count and expected:
+        rounds = len(chosen) // len(expected)
+        free = [place for place in range(len(expected)) if chosen.count(place) == rounds]
+        place = free[rule([expected[place] for place in free])]
+        expected[place].connections += 1
+        chosen.append(place)
+    return chosen

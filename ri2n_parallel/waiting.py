@@ -1,6 +1,6 @@
-"""A connection that has not said who it is yet: how far it has come with that (crowds.py:
+"""A connection that has not said yet who it is: its greeting and its proof, as far as they came.
 
-how many may be there).
+crowds.py bounds how many of these there are.
 """
 
 from __future__ import annotations
@@ -22,17 +22,20 @@ class Pending:
         self.data = b""
         self.wanted = GREETING.size
         self.shaking_hands = isinstance(stream, ssl.SSLSocket)
-        self.greeting: Greeting | None = None  # once it is complete
-        self.challenge = b""  # what it was answered, if there has to be a proof
-        self.key = b""  # of that proof
-        self.name = b""  # of the session
+        # The greeting, once it is complete.
+        self.greeting: Greeting | None = None
+        # The answer to a greeting after which a proof has to follow, without this end's proof; the
+        # key of these proofs; the name of the session.
+        self.challenge = b""
+        self.key = b""
+        self.name = b""
 
     def hear(self) -> bool:
-        """Read up to what has to be decided next: the greeting, with its random bytes if it has
-        any, or the proof.
+        """Read the greeting with its random bytes, or, after the challenge, the proof.
 
-        False at the end, or when this is something else. BlockingIOError when more has to come,
-        ProtocolError for a greeting that is none, OSError.
+        True when that is complete, False when the client has closed the connection or speaks
+        something else. Errors: BlockingIOError when more has to be received, ProtocolError for a
+        greeting that makes no sense, OSError when the connection is gone.
         """
         while True:
             while len(self.data) < self.wanted:
@@ -47,22 +50,22 @@ class Pending:
                 self.wanted += NONCE_BYTES
 
     def challenged(self, challenge: bytes, key: bytes, name: bytes) -> None:
-        """A proof is wanted next."""
+        """Note the challenge that is sent: a proof with `key` has to follow."""
         self.challenge, self.key, self.name = challenge, key, name
         self.wanted += PROOF_BYTES
 
     @property
     def unproven(self) -> bool:
-        """Whether proofs are wanted by a greeting that has not been answered yet."""
+        """Whether the greeting asks for proofs and has not been answered by a challenge yet."""
         return self.greeting is not None and self.greeting.proves and not self.challenge
 
     @property
     def said(self) -> bytes:
-        """What both have said before the proofs, of this end as much as there is."""
+        """All bytes that both ends have sent before the proofs, as far as they are sent."""
         return self.data[: GREETING.size + NONCE_BYTES] + self.challenge
 
     def is_proven(self) -> bool:
-        """Whether the client's proof is right, or none was asked for."""
+        """Whether the client's proof is right, or none was wanted."""
         if not self.challenge:
             return True
         return is_same(self.data[-PROOF_BYTES:], proof_of_client(self.key, self.said))
