@@ -1,3 +1,4 @@
-"""`cp` and `serve`, of the `ri2n` command or, without it, of `ri2n-parallel`. Needs typer and
-rich.
+"""The commands `cp` and `serve`, of `ri2n` or, without it, of `ri2n-parallel`.
+
+They need typer and rich.
 """

@@ -1,6 +1,6 @@
-"""`ri2n cp` and `ri2n serve`:
+"""`ri2n cp` and `ri2n serve`: copies of files over several links at once.
 
-files over several links at once, for users who may not touch the network.
+They are for users who may not touch the network.
 """
 
 from __future__ import annotations
@@ -31,11 +31,14 @@ __all__ = ["cp", "serve"]
 
 DEFAULT_LISTEN = "0.0.0.0:7000"
 MAX_TOKEN_BYTES = 4096
-MADE_TOKEN_BYTES = 20  # 160 bits: nobody guesses them, at home neither
+MADE_TOKEN_BYTES = 20
+"""160 random bits: nobody can guess them, even by trying words without the server."""
 GOODBYE_S = 2.0
-LINES_PER_S = 10
-NAMED_FAILURES = 20
-NOT_LET_IN = ("tokens_missing", "tokens_wrong", "greetings_timed_out", "pending_dropped")
+"""The time in which a client's last bytes have to be acknowledged before it leaves."""
+MAX_LINES_PER_S = 10
+MAX_NAMED_FAILURES = 20
+LISTENER_COUNTERS = ("tokens_missing", "tokens_wrong", "greetings_timed_out", "pending_dropped")
+"""Counters of the listener, of clients that were not let in, which the last line also shows."""
 
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on stdout, nothing else.")
@@ -92,7 +95,7 @@ def cp(
     """Copy files to or from a host that runs `ri2n serve`, over several links at once.
 
     An interrupted copy goes on where it stopped when the same command runs again; what is there is
-    compared by checksums. A file gets its name when the whole is there and right.
+    compared by checksums. A file gets its name when the whole file is there and right.
     """
     from ri2n_parallel.copy import Session, Watch, download, parse_remote, upload
 
@@ -102,8 +105,8 @@ def cp(
     server, is_upload = _server_of(paths, remotes)
     token = _read_token(token_file)
     context = _client_context(ca)
-    for each in network or ():
-        _check_network(each)
+    for cidr in network or ():
+        _check_network(cidr)
     started_s = time.monotonic()
     with contextlib.ExitStack() as stack:
         if is_upload:
@@ -113,7 +116,7 @@ def cp(
         connection = _connect(server, streams, source, network, token, context, timeout)
         stack.callback(_leave, connection)
         progress = stack.enter_context(copy_progress(lambda: _links_up(connection)))
-        watch = Watch(progress.set_total, progress.begin, progress.told)
+        watch = Watch(progress.set_total, progress.begin, progress.arrived)
         try:
             session = Session(connection, timeout)
             if is_upload:
@@ -235,7 +238,7 @@ def serve(
             )
         server.serve()
     except KeyboardInterrupt:
-        # Told to stop, which is how a server ends; a second signal must not break the closing.
+        # This is how a server ends. A second signal must not interrupt its closing.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     finally:
@@ -250,21 +253,22 @@ def serve(
 def _server_of(paths: list[str], remotes: list[Remote | None]) -> tuple[Remote, bool]:
     """The server, and whether files go to it.
 
-    BadInput unless exactly one side is remote and all of one server.
+    BadInput unless all SRC or DST are remote, but not both, and all SRC are on one server.
     """
     *sources, target = remotes
     if target is not None:
         if any(source is not None for source in sources):
             raise BadInput("SRC and DST are both remote: one of them must be a local path")
         return target, True
-    found = [source for source in sources if source is not None]
-    if not found:
+    servers = [source for source in sources if source is not None]
+    if not servers:
         raise BadInput(
             f"{paths[-1]}: neither SRC nor DST is remote: write HOST:NAME or HOST:PORT:NAME"
         )
-    if len(found) != len(sources) or len({(remote.host, remote.port) for remote in found}) > 1:
+    places = {(server.host, server.port) for server in servers}
+    if len(servers) != len(sources) or len(places) > 1:
         raise BadInput("all SRC must be on one server")
-    return found[0], False
+    return servers[0], False
 
 
 def _check_network(text: str) -> None:
@@ -285,6 +289,7 @@ def _connect(
     context: ssl.SSLContext | None,
     timeout_s: float,
 ) -> ParallelSocket:
+    """Connect to the server; BadInput or NotAvailable that names the option that may help."""
     from ri2n_parallel import ProtocolError, Qos, TokenRefused, create_connection
 
     try:
@@ -303,13 +308,12 @@ def _connect(
     except UserError as error:
         if isinstance(error.__cause__, ssl.SSLCertVerificationError):
             raise NotAvailable(f"{server}: --ca: {error.__cause__.verify_message}") from None
-        other = (
-            " (something else listens there, or it wants TLS: --ca)"
-            if isinstance(error, ProtocolError)
-            else ""
-        )
-        other = " (--token-file)" if isinstance(error, TokenRefused) else other
-        raise NotAvailable(f"{server}: {str(error).removeprefix(f'{server}: ')}{other}") from None
+        hint = ""
+        if isinstance(error, ProtocolError):
+            hint = " (something else listens there, or it wants TLS: --ca)"
+        elif isinstance(error, TokenRefused):
+            hint = " (--token-file)"
+        raise NotAvailable(f"{server}: {str(error).removeprefix(f'{server}: ')}{hint}") from None
     except ConnectionRefusedError:
         raise NotAvailable(
             f"{server}: nobody listens there; start `ri2n serve DIR` on that host"
@@ -326,7 +330,7 @@ def _lost(server: Remote, error: OSError) -> NotAvailable:
 
 
 def _leave(connection: ParallelSocket) -> None:
-    """Say goodbye, so that the server need not wait for links that come back."""
+    """End the stream and close, so that the server does not wait for links to come back."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_WR)
         connection.flush(GOODBYE_S)
@@ -341,13 +345,12 @@ def _links_up(connection: ParallelSocket) -> int:
 def _links(connection: ParallelSocket) -> list[dict[str, object]]:
     return [
         {
-            **{
-                "number": link.number,
-                "local": link.local,
-                "remote": link.remote,
-                "state": link.state,
-            },
-            **{"sent_bytes": link.sent_bytes, "received_bytes": link.received_bytes},
+            "number": link.number,
+            "local": link.local,
+            "remote": link.remote,
+            "state": link.state,
+            "sent_bytes": link.sent_bytes,
+            "received_bytes": link.received_bytes,
         }
         for link in connection.links
     ]
@@ -356,19 +359,22 @@ def _links(connection: ParallelSocket) -> list[dict[str, object]]:
 def _report(
     summary: Summary, seconds: float, links: list[dict[str, object]], as_json: bool
 ) -> None:
+    """Print the summary of a copy; BadInput when something was not copied."""
     failures = summary.failures
     goodput_bps = 8 * summary.moved_bytes / seconds if seconds > 0 else 0.0
     if as_json:
         print_json(
             {
-                **{
-                    "files": summary.files,
-                    "directories": summary.directories,
-                    "size_bytes": summary.size_bytes,
-                },
-                **{"moved_bytes": summary.moved_bytes, "kept_bytes": summary.kept_bytes},
-                **{"repeated_blocks": summary.repeated_blocks, "seconds": round(seconds, 3)},
-                **{"goodput_bps": round(goodput_bps), "links": links, "digests": summary.digests},
+                "files": summary.files,
+                "directories": summary.directories,
+                "size_bytes": summary.size_bytes,
+                "moved_bytes": summary.moved_bytes,
+                "kept_bytes": summary.kept_bytes,
+                "repeated_blocks": summary.repeated_blocks,
+                "seconds": round(seconds, 3),
+                "goodput_bps": round(goodput_bps),
+                "links": links,
+                "digests": summary.digests,
                 "skipped": summary.skipped,
                 "failures": [{"name": name, "why": why} for name, why in failures],
             }
@@ -389,7 +395,7 @@ def _report(
         return
     if summary.planned == 1:
         raise BadInput(failures[0][1])
-    for _, why in failures[1:NAMED_FAILURES]:
+    for _, why in failures[1:MAX_NAMED_FAILURES]:
         note(f"not copied: {why}")
     raise BadInput(
         f"{len(failures)} of {summary.planned} were not copied, the first: {failures[0][1]}"
@@ -400,41 +406,40 @@ def _report(
 
 
 class _Lines:
-    """Lines on stderr, so many a second and no more, whatever clients do."""
+    """Prints lines on stderr, at most MAX_LINES_PER_S, whatever clients do."""
 
     def __init__(self) -> None:
-        self._second, self._said = 0, 0
+        self._second, self._printed = 0, 0
 
     def __call__(self, text: str) -> None:
         second = int(time.monotonic())
         if second != self._second:
-            self._second, self._said = second, 0
-        self._said += 1
-        if self._said <= LINES_PER_S:
-            note(
-                f"refused: {text}"
-                if self._said < LINES_PER_S
-                else "refused: more, see the counters at the end"
-            )
+            self._second, self._printed = second, 0
+        self._printed += 1
+        if self._printed < MAX_LINES_PER_S:
+            note(f"refused: {text}")
+        elif self._printed == MAX_LINES_PER_S:
+            note("refused: more, see the counters at the end")
 
 
 def _how(token: str | None, context: ssl.SSLContext | None, read_only: bool) -> str:
+    """How clients are served, for the first line of a server."""
     words = ["read-only"] if read_only else []
     words += ["TLS"] if context else []
-    words += [
-        "token"
-        if token
-        else f"no token: whoever can connect may read{'' if read_only else ' and write'}"
-    ]
+    if token:
+        words.append("token")
+    else:
+        words.append(f"no token: whoever can connect may read{'' if read_only else ' and write'}")
     return f" ({', '.join(words)})"
 
 
 def _farewell(server: Server, listener: dict[str, int], as_json: bool) -> None:
+    """Print the counters of a server that has ended."""
     counters = {name: count for name, count in sorted(server.counters.items()) if count}
     if as_json:
         print_json({"counters": counters, "listener": listener})
         return
-    counters |= {name: listener[name] for name in NOT_LET_IN if listener.get(name)}
+    counters |= {name: listener[name] for name in LISTENER_COUNTERS if listener.get(name)}
     note(
         "ended: "
         + (", ".join(f"{name} {count}" for name, count in counters.items()) or "nobody came")
@@ -442,7 +447,7 @@ def _farewell(server: Server, listener: dict[str, int], as_json: bool) -> None:
 
 
 def _parse_listen(text: str) -> tuple[str, int]:
-    """ADDR:PORT, port 0 for any; raises BadInput."""
+    """The address and port of ADDR:PORT, where port 0 is any port; BadInput for something else."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or len(port) > 5 or int(port) > 65535:
         raise BadInput(f"--listen {text}: must be ADDR:PORT with a port from 0 to 65535")
@@ -450,7 +455,10 @@ def _parse_listen(text: str) -> tuple[str, int]:
 
 
 def _raise_descriptor_limit() -> None:
-    """A thousand clients with several links each need more descriptors than the usual limit."""
+    """Allow this process as many descriptors as it may have.
+
+    A thousand clients with several links each need more than the usual limit.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -460,6 +468,7 @@ def _raise_descriptor_limit() -> None:
 
 
 def _read_token(path: Path | None) -> str | None:
+    """The token in a file; None without a file; BadInput when there is no token in it."""
     if path is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The `ri2n-parallel` command: `cp` and `serve` for those who have no `ri2n` command."""
+"""The `ri2n-parallel` command: `cp` and `serve` where there is no `ri2n` command."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ EXIT_INTERRUPTED = 130
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run `cp ...` or `serve ...`; the exit code:
+    """Run `cp ...` or `serve ...`, and return the exit code.
 
-    2, with one line, for what a user did wrong, 130 for Ctrl-C.
+    It is 2, with one line on stderr, for what a user did wrong, and 130 for Ctrl-C.
     """
     try:
         import typer
@@ -35,8 +35,8 @@ def run(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except Exception as error:
-        # Our own errors, and wrong usage: typer ships its own copy of click or uses the installed
-        # one, by version.
+        # These are our own errors, and those of click for wrong usage. They are known by their
+        # names: by its version, typer has a copy of click or uses the installed one.
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error.format_message(), file=sys.stderr)  # type: ignore[attr-defined]
             return EXIT_USER_ERROR
@@ -47,7 +47,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the command with the arguments of the process; the entry point."""
     sys.exit(run(sys.argv[1:]))
 
 

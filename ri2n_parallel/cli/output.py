@@ -1,6 +1,6 @@
-"""What both commands print with, and how SIGTERM ends them. `ri2n` has its own:
+"""How both commands print, and how SIGTERM ends them.
 
-this package needs nothing of it.
+`ri2n` has functions like these, but this package needs nothing of `ri2n_sdn`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ def print_json(document: object) -> None:
 
 
 def note(text: str) -> None:
-    """One line on stderr, beside the answer."""
+    """Print one line on stderr, where it is no part of the result."""
     print(text, file=sys.stderr)
 
 
 def rate_text(rate_bps: float) -> str:
-    """A rate for people, `95.6 Mbit/s`."""
+    """A rate for people, such as `95.6 Mbit/s`."""
     for factor, unit in ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")):
         if rate_bps >= factor:
             return f"{rate_bps / factor:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""How far a copy is: a bar on a terminal, a line every few seconds elsewhere."""
+"""The progress of a copy: a bar on a terminal, elsewhere a line every few seconds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAME_CHARACTERS = 30
 
 
 class CopyProgress:
-    """Counts bytes and passes them on; `show` is called with itself after each change."""
+    """Counts the bytes of a copy; `show` is called with this object after each change."""
 
     def __init__(self, show: Callable[[CopyProgress], None]) -> None:
         self.done_bytes = 0
@@ -36,24 +36,26 @@ class CopyProgress:
         self._show = show
 
     def set_total(self, total_bytes: int) -> None:
-        """The whole is known."""
+        """Set the bytes of all files together."""
         self.total_bytes = total_bytes
         self._show(self)
 
     def begin(self, name: str) -> None:
-        """The next file."""
-        plain = "".join(c if c.isprintable() else "?" for c in PurePath(name).name)
+        """Show the name of the next file."""
+        plain = "".join(
+            character if character.isprintable() else "?" for character in PurePath(name).name
+        )
         self.name = plain if len(plain) <= NAME_CHARACTERS else plain[: NAME_CHARACTERS - 3] + "..."
         self._show(self)
 
-    def told(self, size_bytes: int) -> None:
-        """So many bytes more are there."""
+    def arrived(self, size_bytes: int) -> None:
+        """Count so many more bytes that the receiver has."""
         self.done_bytes += size_bytes
         self._show(self)
 
 
 def size_text(size_bytes: int) -> str:
-    """A size for people, `12.5 MB`."""
+    """A size for people, such as `12.5 MB`."""
     for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if size_bytes >= factor:
             return f"{size_bytes / factor:.1f} {unit}"
@@ -62,18 +64,17 @@ def size_text(size_bytes: int) -> str:
 
 @contextlib.contextmanager
 def copy_progress(links: Callable[[], int]) -> Iterator[CopyProgress]:
-    """Show a copy on stderr; `links` says how many links are in use."""
+    """Show the progress of a copy on stderr; `links` returns how many links are in use."""
     if not sys.stderr.isatty():
         yield CopyProgress(_Lines(links, time.monotonic))
         return
     columns = (
-        *(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-        ),
-        *(TimeRemainingColumn(), TextColumn("{task.fields[links]} links", markup=False)),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[links]} links", markup=False),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None, links=links())
@@ -91,7 +92,7 @@ def copy_progress(links: Callable[[], int]) -> Iterator[CopyProgress]:
 
 
 class _Lines:
-    """A line every LINE_EVERY_S; a copy that takes less is silent."""
+    """Prints a line every LINE_EVERY_S; a copy that takes less time prints none."""
 
     def __init__(self, links: Callable[[], int], clock: Callable[[], float]) -> None:
         self._links, self._clock = links, clock

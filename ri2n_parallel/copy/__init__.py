@@ -1,7 +1,7 @@
-"""Copies of files over several links at once, see docs/parallel-copy.md.
+"""Copies of files over several links at once; docs/parallel-copy.md has the protocol.
 
-messages, names and blocks are pure; folder is the disk, channel the connection, transfer one file
-from either end, server and client are thin, jobs is what `ri2n cp` does.
+messages, names and blocks are pure. folder is the disk, channel the connection, transfer moves one
+file at either end, server and client are the two ends, and jobs is what `ri2n cp` does.
 """
 
 from ri2n_parallel.copy.client import Session

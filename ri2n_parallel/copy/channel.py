@@ -1,6 +1,6 @@
-"""Messages and raw bytes over one connection, with a time-out for each piece:
+"""Messages and raw bytes over one connection, with a time-out for each piece.
 
-a silent peer is an error, not a wait.
+So a silent peer is an error, and no end waits for ever.
 """
 
 from __future__ import annotations
@@ -30,26 +30,29 @@ from ri2n_parallel.copy.names import printable
 __all__ = ["PIECE_BYTES", "Channel", "Transport"]
 
 PIECE_BYTES = 1 << 18
-"""Raw bytes are handled in pieces of this size, so a transfer needs this much memory, not a
-block.
+"""Raw bytes are handled in pieces of this size.
+
+So a transfer needs this much memory, and not as much as a block has.
 """
 DEADLINE_BYTES = 1 << 16
-"""At least so many raw bytes must come within the time-out."""
+"""At least so many raw bytes must be received within the time-out."""
 LINGER_BYTES = 1 << 14
+"""The buffer for bytes that are dropped."""
 WAIT_EVERY_S = 5.0
+"""The time between two Wait messages while the disk works."""
 MAX_WAITS = 720
-"""An hour, at one Wait every WAIT_EVERY_S."""
+"""Wait messages before one answer: an hour, at one every WAIT_EVERY_S."""
 MAX_WAIT_S = 3600.0
-"""And no more than that if they come more seldom."""
+"""The longest wait for one answer, when Wait messages come less often."""
 MAX_FIRST_BYTES = 1024
-"""Of a peer's first message: it is no one yet."""
+"""The longest first message of a peer, which has not said yet who it is."""
 
 Result = TypeVar("Result")
 Kind = TypeVar("Kind", bound=Message)
 
 
 class Transport(Protocol):
-    """What is needed of a connection: a ParallelSocket, or any stream socket."""
+    """The methods that a connection needs: a ParallelSocket, or any stream socket, has them."""
 
     def sendall(self, data: Any, /) -> None: ...
     def recv_into(self, buffer: Any, /) -> int: ...
@@ -59,9 +62,10 @@ class Transport(Protocol):
 
 
 class Channel:
-    """One conversation.
+    """One conversation with a peer; a piece that takes longer than `timeout_s` is an error.
 
-    Raises TimeoutError for a silent peer, ConnectionError for a lost one, see also Refused.
+    Its methods raise TimeoutError when the peer is silent, ConnectionError when the connection is
+    lost, ProtocolViolation for what is not this protocol, and Refused for what the peer refuses.
     """
 
     def __init__(self, transport: Transport, timeout_s: float) -> None:
@@ -74,9 +78,9 @@ class Channel:
 
     @functools.cached_property
     def buffer(self) -> memoryview:
-        """For the raw bytes of whoever sends or receives a file over this.
+        """PIECE_BYTES of memory for raw bytes, made when it is needed first.
 
-        A peer that does neither costs none.
+        So a peer that neither sends nor receives a file costs none.
         """
         return memoryview(bytearray(PIECE_BYTES))
 
@@ -107,9 +111,10 @@ class Channel:
         return decode(text)
 
     def expect_first(self, kind: type[Kind], within_s: float) -> Kind:
-        """The first message of a peer that is no one yet:
+        """The first message of a peer, which must be of this kind and short.
 
-        short, of this kind, whole in time, and nothing before it.
+        The whole message must be received within `within_s`. Errors: those of the class, of which
+        ConnectionResetError when the peer closes the connection before.
         """
         deadline_s = time.monotonic() + min(within_s, self.timeout_s)
         if not self._fill(self._header, deadline_s, may_end=True):
@@ -125,7 +130,10 @@ class Channel:
         return message
 
     def receive_answer(self) -> Message:
-        """The next message that is not Wait, for as long as a disk may take."""
+        """The next message that is not Wait; ProtocolViolation when the peer asks to wait too long.
+
+        A slow disk at the other end is no reason to give up, so this may take MAX_WAIT_S.
+        """
         end_s = time.monotonic() + MAX_WAIT_S
         for _ in range(MAX_WAITS):
             message = self.receive()
@@ -138,7 +146,7 @@ class Channel:
     def expect(self, kind: type[Kind]) -> Kind:
         """The next message, which must be of this kind.
 
-        PeerRefused with its reason when that is Failed.
+        PeerRefused with the peer's reason when it is Failed, ProtocolViolation when it is another.
         """
         message = self.receive_answer()
         if isinstance(message, Failed):
@@ -153,28 +161,29 @@ class Channel:
             self._fill(view[at : at + DEADLINE_BYTES], time.monotonic() + self.timeout_s)
 
     def skip_raw(self, size_bytes: int) -> None:
-        """Receive raw bytes for nothing."""
+        """Receive so many raw bytes and drop them."""
         while size_bytes:
             view = self.buffer[: min(size_bytes, len(self.buffer))]
             self.receive_raw(view)
             size_bytes -= len(view)
 
     def fail(self, error: Refused) -> None:
-        """Tell the peer why not."""
+        """Tell the peer why this end refuses."""
         self.send(Failed(error.code, printable(str(error))))
 
     def while_waiting(self, work: Callable[[], Result]) -> Result:
-        """Do `work`, which may take longer than the peer's time-out (the disk), and tell the
-        peer to wait meanwhile.
+        """Do `work` and return its result; the peer is told to wait meanwhile.
+
+        The work is that of a disk, which may take longer than the peer's time-out.
         """
-        outcome: list[Result] = []
-        trouble: list[BaseException] = []
+        results: list[Result] = []
+        errors: list[BaseException] = []
 
         def run() -> None:
             try:
-                outcome.append(work())
+                results.append(work())
             except BaseException as error:
-                trouble.append(error)
+                errors.append(error)
 
         thread = threading.Thread(target=run, name="ri2n-copy-disk")
         thread.start()
@@ -185,23 +194,27 @@ class Channel:
                 thread.join(WAIT_EVERY_S)
         finally:
             thread.join()
-        if trouble:
-            raise trouble[0]
-        return outcome[0]
+        if errors:
+            raise errors[0]
+        return results[0]
 
     def quiet_s(self, now_s: float) -> float:
-        """Seconds since anything has come, at `now_s` of the monotonic clock."""
+        """Seconds since something was received, at `now_s` of the monotonic clock."""
         return now_s - self._heard_s
 
     def linger(self, seconds: float, size_bytes: int) -> None:
-        """Send nothing more, and read for a while what the peer says before it has understood."""
+        """Send nothing more, and drop what the peer sends, for a while and up to `size_bytes`.
+
+        If this end closed at once, what the peer is still sending would be answered by a reset, and
+        the peer might lose the last message.
+        """
         self.transport.shutdown(socket.SHUT_WR)
         deadline_s, end_bytes = time.monotonic() + seconds, self.received_bytes + size_bytes
-        unwanted = bytearray(LINGER_BYTES)
+        dropped = bytearray(LINGER_BYTES)
         with contextlib.suppress(OSError):
             while self.received_bytes < end_bytes and (left_s := deadline_s - time.monotonic()) > 0:
                 self.transport.settimeout(left_s)
-                count = self.transport.recv_into(unwanted)
+                count = self.transport.recv_into(dropped)
                 if not count:
                     return
                 self._heard(count)
@@ -213,7 +226,7 @@ class Channel:
     def _fill(self, view: memoryview, deadline_s: float, may_end: bool = False) -> bool:
         """Fill `view` before the deadline.
 
-        False when the peer has closed before its first byte and may.
+        With `may_end`, False when the peer has closed the connection before the first byte.
         """
         filled = 0
         while filled < len(view):

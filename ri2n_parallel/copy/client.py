@@ -1,4 +1,4 @@
-"""The client: one conversation with a server, over a connection that is already there."""
+"""The client: one conversation with a server, over a connection that is made already."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ri2n_parallel.copy.messages import (
     Welcome,
 )
 from ri2n_parallel.copy.names import check_name
-from ri2n_parallel.copy.transfer import Told, Transferred, receive_file, refuse_file, send_file
+from ri2n_parallel.copy.transfer import OnArrived, Transferred, receive_file, refuse_file, send_file
 
 __all__ = ["Session"]
 
@@ -32,12 +32,11 @@ MAX_ENTRIES = 10_000_000
 
 
 class Session:
-    """Asks a server for things, one after another. Refused when it will not, or when what it says
-    cannot be.
+    """Sends requests to a server, one after another.
 
-    Raises TimeoutError and ConnectionError when the connection fails. Who may connect is the
-    connection's matter: both ends have proven that they know the token before there is one
-    (proof.py of the library).
+    Each raises Refused when the server refuses or says what cannot be, TimeoutError and
+    ConnectionError when the connection fails. Nothing here checks who may connect: both ends have
+    proven that they know the token before there is a connection (proof.py of the library).
     """
 
     def __init__(self, transport: Transport, timeout_s: float = 60.0) -> None:
@@ -53,7 +52,7 @@ class Session:
     def entries(self, name: str) -> list[tuple[str, str, int]]:
         """(name, kind, size in bytes) of what is in a directory of the server, by name."""
         self.channel.send(List(name))
-        found: dict[str, tuple[str, str, int]] = {}
+        by_name: dict[str, tuple[str, str, int]] = {}
         more = True
         while more:
             page = self.channel.expect(Entries)
@@ -63,13 +62,13 @@ class Session:
             for entry in page.entries:
                 if len(check_name(entry[0])) != 1 or "/" in entry[0]:
                     raise ProtocolViolation("a directory's entry that is no single name")
-                found[entry[0]] = entry
-            if len(found) > MAX_ENTRIES:
+                by_name[entry[0]] = entry
+            if len(by_name) > MAX_ENTRIES:
                 raise Refused("io", f"{name}: has more than {MAX_ENTRIES} entries")
-        return sorted(found.values())
+        return sorted(by_name.values())
 
     def make_directory(self, name: str) -> None:
-        """Make a directory on the server, if it is not there."""
+        """Make a directory on the server, unless it is there already."""
         self.channel.send(MkDir(name))
         self.channel.expect(Ok)
 
@@ -78,17 +77,19 @@ class Session:
         self.channel.send(Touch(name, mode, mtime_ns))
         self.channel.expect(Ok)
 
-    def put(self, source: Source, name: str, told: Told, preserve: bool = False) -> Transferred:
-        """Copy an open file to the server. With `preserve` its mode and mtime go with it."""
+    def put(
+        self, source: Source, name: str, on_arrived: OnArrived, preserve: bool = False
+    ) -> Transferred:
+        """Copy an open file to the server as `name`; with `preserve` it keeps mode and mtime."""
         self.channel.send(
             Put(name, source.size_bytes, source.mode, source.mtime_ns if preserve else None)
         )
-        return send_file(self.channel, source, told)
+        return send_file(self.channel, source, on_arrived)
 
     def get(
-        self, name: str, folder: Folder, local: str, told: Told, preserve: bool = False
+        self, name: str, folder: Folder, local: str, on_arrived: OnArrived, preserve: bool = False
     ) -> Transferred:
-        """Copy a file of the server into `folder`, as `local`."""
+        """Copy a file of the server into `folder` as `local`; `preserve` is that of `put`."""
         self.channel.send(Get(name))
         offer = self.channel.expect(Offer)
         try:
@@ -99,7 +100,7 @@ class Session:
             refuse_file(self.channel, error)
             raise
         with contextlib.closing(target):
-            return receive_file(self.channel, target, offer.size, told)
+            return receive_file(self.channel, target, offer.size, on_arrived)
 
     def close(self) -> None:
         """End the conversation."""

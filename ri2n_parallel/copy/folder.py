@@ -1,6 +1,4 @@
-"""Files below one directory, reached step by step so that no name and no symbolic link leads out
-of it.
-"""
+"""Files below one directory, opened step by step: no name and no symbolic link leads out of it."""
 
 from __future__ import annotations
 
@@ -21,9 +19,10 @@ __all__ = ["Folder", "Source", "Target", "current_umask", "open_source", "refusa
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-"""Without O_NONBLOCK a pipe that takes a file's place at the wrong moment would hang us."""
+"""Without O_NONBLOCK, `open` would wait for ever if a pipe takes the place of the file."""
 LOCK_TRIES = 5
 COPY_BYTES = 1 << 18
+"""The memory with which blocks of the old file are copied."""
 CODES = {
     **dict.fromkeys((errno.ENOENT, errno.ESTALE), "missing"),
     **dict.fromkeys((errno.EACCES, errno.EPERM), "permission"),
@@ -36,11 +35,12 @@ CODES = {
     **dict.fromkeys((errno.ENAMETOOLONG, errno.EILSEQ), "name"),
     **dict.fromkeys((errno.EMFILE, errno.ENFILE, errno.ENOMEM), "busy"),
 }
+"""By error number: the code of the refusal; every other one is `io`."""
 NOTHING = Status("none", 0, 0, 0)
 
 
 def refusal(name: str, error: OSError) -> Refused:
-    """What the operating system says of `name`, by meaning."""
+    """The refusal for an error of the operating system about `name`."""
     return Refused(
         CODES.get(error.errno or 0, "io"),
         f"{printable(name)}: {os.strerror(error.errno or errno.EIO)}",
@@ -48,14 +48,17 @@ def refusal(name: str, error: OSError) -> Refused:
 
 
 def current_umask() -> int:
-    """The umask of this process; not for use beside other threads that make files."""
+    """The umask of this process.
+
+    It is changed for a moment, so no other thread may make files meanwhile.
+    """
     umask = os.umask(0o077)
     os.umask(umask)
     return umask
 
 
 class Folder:
-    """One directory: all names are relative to it and come from peers. Errors are Refused."""
+    """One directory: all names are relative to it and may come from peers. Errors are Refused."""
 
     def __init__(self, path: Path, umask: int) -> None:
         self.path, self.umask = path, umask
@@ -65,7 +68,7 @@ class Folder:
             raise refusal(str(path), error) from None
 
     def close(self) -> None:
-        """Let go of the directory."""
+        """Close the directory."""
         os.close(self.fd)
 
     def status(self, name: str) -> Status:
@@ -86,11 +89,11 @@ class Folder:
             raise refusal(name, error) from None
 
     def entries(self, name: str) -> Iterator[tuple[str, str, int]]:
-        """(name, kind, size in bytes) of what is in a directory, unfinished copies left out."""
+        """(name, kind, size in bytes) of what is in a directory, without unfinished copies."""
         with self._directory(name) as fd:
             try:
-                with os.scandir(fd) as found:
-                    for entry in found:
+                with os.scandir(fd) as entries:
+                    for entry in entries:
                         if not is_part_name(entry.name):
                             with contextlib.suppress(FileNotFoundError):
                                 status = _status(entry.stat(follow_symlinks=False))
@@ -105,7 +108,7 @@ class Folder:
             return open_source(parts[-1], name, parent)
 
     def make_directory(self, name: str) -> None:
-        """Make a directory whose parent is there; nothing to do when it is there already."""
+        """Make a directory, unless it is there already; its parent has to be there."""
         parts = check_name(name)
         if not parts:
             return
@@ -115,7 +118,9 @@ class Folder:
                 os.fsync(parent)
             except FileExistsError:
                 if not stat.S_ISDIR(_lstat(parts[-1], parent).st_mode):
-                    raise Refused("kind", f"{printable(name)}: is there and no directory") from None
+                    raise Refused(
+                        "kind", f"{printable(name)}: exists and is no directory"
+                    ) from None
             except OSError as error:
                 raise refusal(name, error) from None
 
@@ -129,11 +134,11 @@ class Folder:
                 raise refusal(name, error) from None
 
     def open_target(self, name: str, size_bytes: int, mode: int, mtime_ns: int | None) -> Target:
-        """Open what is to become the file `name` of `size_bytes`; its `commit` replaces what has
-        that name.
+        """Open a target that will be the file `name` of `size_bytes`.
 
-        With `mtime_ns` the file gets this mode and mtime. Without, it keeps the mode of the file
-        that it replaces, or gets `mode` without the umask's bits.
+        Its `commit` replaces what has that name now. With `mtime_ns` the file gets this mode and
+        mtime. Without, it gets the mode of the file that it replaces; if there is none, it gets
+        `mode` without the bits of the umask.
         """
         parts = self._file_name(name)
         with self._parent(name, parts) as parent:
@@ -149,12 +154,10 @@ class Folder:
                 kind = "a directory" if stat.S_ISDIR(there.st_mode) else "a special file"
                 raise Refused("kind", f"{printable(name)}: is {kind}")
             if mtime_ns is None:
-                kept = there is not None and stat.S_ISREG(there.st_mode)
-                mode = (
-                    stat.S_IMODE(there.st_mode) & 0o777
-                    if kept and there is not None
-                    else mode & ~self.umask
-                )
+                if there is not None and stat.S_ISREG(there.st_mode):
+                    mode = stat.S_IMODE(there.st_mode) & 0o777
+                else:
+                    mode &= ~self.umask
             return Target(name, parts[-1], parent, size_bytes, mode, mtime_ns)
 
     def _file_name(self, name: str) -> tuple[str, ...]:
@@ -176,9 +179,7 @@ class Folder:
 
     @contextlib.contextmanager
     def _walk(self, name: str, parts: tuple[str, ...]) -> Iterator[int]:
-        """A descriptor of the directory, opened component by component, no symbolic link among
-        them.
-        """
+        """A descriptor of a directory, opened part by part; no part may be a symbolic link."""
         try:
             fd = os.open(".", DIRECTORY, dir_fd=self.fd)
         except OSError as error:
@@ -197,7 +198,10 @@ class Folder:
 
 
 class Source:
-    """A file that is read; it must not change meanwhile."""
+    """A file that is read; it must not change meanwhile.
+
+    `mode` are the permission bits, `mtime_ns` is in ns since 1970.
+    """
 
     def __init__(self, fd: int, name: str) -> None:
         self.fd, self.name = fd, name
@@ -207,7 +211,7 @@ class Source:
         self.mtime_ns = self._before.st_mtime_ns
 
     def pieces(self, index: int, buffer: memoryview) -> Iterator[memoryview]:
-        """Block `index` in pieces, each in `buffer`.
+        """Block `index` in pieces, each of them in `buffer`.
 
         Refused `changed` when the file has become shorter.
         """
@@ -225,7 +229,10 @@ class Source:
             at += count
 
     def check_unchanged(self) -> None:
-        """Refused `changed` when somebody has written to the file since it was opened."""
+        """Refused `changed` when somebody has written to the file since it was opened.
+
+        A change of mode, owner or links also changes the ctime, but is no reason to give up.
+        """
         now = os.fstat(self.fd)
         was = self._before
         if (now.st_size, now.st_mtime_ns, now.st_ctime_ns) != (
@@ -233,7 +240,6 @@ class Source:
             was.st_mtime_ns,
             was.st_ctime_ns,
         ):
-            # Mode, owner and links change only the ctime: they are no reason to give up.
             if (now.st_size, now.st_mtime_ns) == (was.st_size, was.st_mtime_ns) and _only_inode(
                 was, now
             ):
@@ -252,7 +258,7 @@ class Source:
 
 
 def _only_inode(was: os.stat_result, now: os.stat_result) -> bool:
-    """Whether mode, owner or number of links differ, which explains another ctime."""
+    """Whether mode, owner or number of links differ, which explains that the ctime differs."""
     return (was.st_mode, was.st_uid, was.st_gid, was.st_nlink) != (
         now.st_mode,
         now.st_uid,
@@ -262,7 +268,11 @@ def _only_inode(was: os.stat_result, now: os.stat_result) -> bool:
 
 
 def open_source(path: str, name: str, directory: int | None = None, follow: bool = False) -> Source:
-    """Open `path` for reading, called `name` in errors; Refused for what is no regular file."""
+    """Open `path` for reading; Refused when it is no regular file or cannot be opened.
+
+    Errors call it `name`. `path` is relative to the descriptor `directory`, if there is one. With
+    `follow` it may be a symbolic link.
+    """
     try:
         kind = os.stat(path, dir_fd=directory, follow_symlinks=follow).st_mode
         if not stat.S_ISREG(kind):
@@ -280,11 +290,10 @@ def open_source(path: str, name: str, directory: int | None = None, follow: bool
 
 
 class Target:
-    """A file that is coming: `.NAME.ri2n-part` beside its place, locked, until `commit` gives it
-    its name.
+    """A file that is received: `.NAME.ri2n-part` beside its place, locked, until `commit`.
 
-    `there_bytes` is how much is there to compare: of an interrupted copy, or else of the old file
-    when it has the size of the new one, for then it may be the same.
+    `there_bytes` is how much is there to be compared with the source: what an interrupted copy has
+    left, or else the old file if it has the size of the new one, for then it may be the same file.
     """
 
     def __init__(
@@ -299,7 +308,8 @@ class Target:
         self.name, self.mode, self.mtime_ns = name, mode, mtime_ns
         self._component, self._part = component, part_name(component)
         self._parent = os.dup(parent)
-        self._settled = False  # whether the part has got its name or was removed
+        # Whether the part has got its name or was removed.
+        self._settled = False
         try:
             self.fd = self._open_part()
         except OSError as error:
@@ -308,28 +318,31 @@ class Target:
         except Refused:
             os.close(self._parent)
             raise
-        found = os.fstat(self.fd)
-        self._old = None if found.st_size else self._open_old(size_bytes)
-        self.there_bytes = found.st_size if self._old is None else size_bytes
-        system = os.fstatvfs(self.fd)
-        if (
-            self._old is None
-            and size_bytes > found.st_blocks * 512 + system.f_bavail * system.f_frsize
-        ):
+        part = os.fstat(self.fd)
+        # The file that will be replaced, when its blocks are compared in place of a part's.
+        self._old = None if part.st_size else self._open_old(size_bytes)
+        self.there_bytes = part.st_size if self._old is None else size_bytes
+        file_system = os.fstatvfs(self.fd)
+        free_bytes = part.st_blocks * 512 + file_system.f_bavail * file_system.f_frsize
+        if self._old is None and size_bytes > free_bytes:
             self.close()
             raise Refused("space", f"{printable(name)}: {size_bytes} bytes do not fit on the disk")
 
     def _open_part(self) -> int:
+        """Open the part and lock it; Refused `busy` when another copy has it."""
         for _ in range(LOCK_TRIES):
             fd = os.open(self._part, os.O_RDWR | os.O_CREAT | FILE, 0o600, dir_fd=self._parent)
             try:
-                found = os.fstat(fd)
-                if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+                part = os.fstat(fd)
+                if not stat.S_ISREG(part.st_mode) or part.st_nlink > 1:
                     raise Refused(
-                        "kind", f"{printable(self.name)}: its unfinished copy is no file of its own"
+                        "kind",
+                        f"{printable(self.name)}: its unfinished copy is no regular file, or has "
+                        "another name too",
                     )
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # Whoever held the lock before may have renamed or removed what we opened.
+                # The copy that had the lock before may have renamed or removed the opened file.
+                # Then it has to be opened again.
                 if os.path.samestat(os.fstat(fd), _lstat(self._part, self._parent)):
                     return fd
             except BlockingIOError:
@@ -346,7 +359,7 @@ class Target:
         raise Refused("busy", f"{printable(self.name)}: other copies write it now")
 
     def _open_old(self, size_bytes: int) -> int | None:
-        """The file that will be replaced, when it is one of this size."""
+        """A descriptor of the file that will be replaced, if it has this size."""
         with contextlib.suppress(OSError):
             there = _lstat(self._component, self._parent)
             if size_bytes and stat.S_ISREG(there.st_mode) and there.st_size == size_bytes:
@@ -354,7 +367,7 @@ class Target:
         return None
 
     def pieces(self, index: int, size_bytes: int, buffer: memoryview) -> Iterator[memoryview]:
-        """What is there of block `index`, in pieces; a hole at its end is left out."""
+        """What is there of block `index`, in pieces; what is missing at its end is left out."""
         at, end = index * BLOCK_BYTES, index * BLOCK_BYTES + size_bytes
         while at < end:
             view = buffer[: min(len(buffer), end - at)]
@@ -368,9 +381,9 @@ class Target:
             at += count
 
     def write(self, data: memoryview, at_bytes: int) -> None:
-        """Write some bytes.
+        """Write some bytes; Refused when that fails.
 
-        When the disk is full, what came is removed, so that the disk is not left full.
+        When the disk is full, the part is removed, so that the disk does not stay full.
         """
         try:
             while data:
@@ -383,20 +396,21 @@ class Target:
             raise refused from None
 
     def commit(self, size_bytes: int, kept: Sequence[int], digests: bytes | bytearray) -> None:
-        """The whole is there: bring it to the disk and give it its name, in place of what had it.
+        """Write the whole file to the disk and give it its name; it replaces what has that name.
 
-        `kept` are the blocks that did not come, since what was there is right; `digests` those of
-        all blocks.
+        `kept` are the blocks that were not received, since what was there is right; `digests` has
+        the digests of all blocks in order. Refused when the disk fails, or `changed` when the old
+        file is not the same any more.
         """
         try:
             if self._old is not None and len(kept) == block_count(size_bytes):
-                self._remove_part()  # nothing has come: the old file is the new one
-                self._dress(self._old)
+                self._remove_part()  # nothing was received: the old file is the new one
+                self._set_mode_and_time(self._old)
                 return
             if self._old is not None:
                 self._copy_old(size_bytes, kept, digests)
             os.ftruncate(self.fd, size_bytes)
-            self._dress(self.fd)
+            self._set_mode_and_time(self.fd)
             os.fsync(self.fd)
             os.rename(self._part, self._component, src_dir_fd=self._parent, dst_dir_fd=self._parent)
             self._settled = True
@@ -404,33 +418,34 @@ class Target:
         except OSError as error:
             raise refusal(self.name, error) from None
 
-    def _dress(self, fd: int) -> None:
+    def _set_mode_and_time(self, fd: int) -> None:
         if stat.S_IMODE(os.fstat(fd).st_mode) != self.mode:
             os.fchmod(fd, self.mode)
         if self.mtime_ns is not None:
             os.utime(fd, ns=(self.mtime_ns, self.mtime_ns))
 
     def _copy_old(self, size_bytes: int, kept: Sequence[int], digests: bytes | bytearray) -> None:
-        """Take over what is right of the old file, which may not have changed since it was
-        compared.
+        """Copy the blocks that are right from the old file.
+
+        Refused `changed` when the old file has changed since it was compared.
         """
         buffer = memoryview(bytearray(COPY_BYTES))
         for index in kept:
-            found, at = hashlib.blake2b(digest_size=DIGEST_BYTES), index * BLOCK_BYTES
+            block_hash, at = hashlib.blake2b(digest_size=DIGEST_BYTES), index * BLOCK_BYTES
             for view in self.pieces(index, block_bytes(index, size_bytes), buffer):
-                found.update(view)
+                block_hash.update(view)
                 self.write(view, at)
                 at += len(view)
-            if found.digest() != digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES]:
+            if block_hash.digest() != digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES]:
                 raise Refused(
                     "changed",
                     f"{printable(self.name)}: was changed by somebody else; copy it again",
                 )
 
     def close(self) -> None:
-        """Close it.
+        """Close the target.
 
-        What has not been committed stays for another time, unless no block of it is whole.
+        A part that was not committed stays for the next copy, unless not even one block is whole.
         """
         try:
             if not self._settled and os.fstat(self.fd).st_size < BLOCK_BYTES:
@@ -440,7 +455,7 @@ class Target:
                 os.close(fd)
 
     def _remove_part(self) -> None:
-        self._settled = True  # another copy may make a part of the same name from now on
+        self._settled = True  # from now on another copy may make a part of the same name
         with contextlib.suppress(OSError):
             os.unlink(self._part, dir_fd=self._parent)
         with contextlib.suppress(OSError):
@@ -451,15 +466,13 @@ def _lstat(name: str, directory: int) -> os.stat_result:
     return os.stat(name, dir_fd=directory, follow_symlinks=False)
 
 
-def _status(found: os.stat_result) -> Status:
-    kind = (
-        "directory"
-        if stat.S_ISDIR(found.st_mode)
-        else "file"
-        if stat.S_ISREG(found.st_mode)
-        else "other"
-    )
-    return Status(kind, found.st_size, stat.S_IMODE(found.st_mode) & 0o777, found.st_mtime_ns)
+def _status(info: os.stat_result) -> Status:
+    kind = "other"
+    if stat.S_ISDIR(info.st_mode):
+        kind = "directory"
+    elif stat.S_ISREG(info.st_mode):
+        kind = "file"
+    return Status(kind, info.st_size, stat.S_IMODE(info.st_mode) & 0o777, info.st_mtime_ns)
 
 
 def _kind_text(mode: int) -> str:
@@ -469,7 +482,7 @@ def _kind_text(mode: int) -> str:
 
 
 def _not_followed(name: str, part: str, directory: int, error: OSError) -> Refused:
-    """Why a component could not be opened as a directory."""
+    """The refusal for a part of a name that could not be opened as a directory."""
     if error.errno in (errno.ENOTDIR, errno.ELOOP):
         with contextlib.suppress(OSError):
             if stat.S_ISLNK(_lstat(part, directory).st_mode):

@@ -1,6 +1,6 @@
-"""What `ri2n cp` does over one session:
+"""What `ri2n cp` does over one session: it copies files and directories one after another.
 
-which files and directories go where, one after another, and what failed.
+Here is decided which of them are copied to which names. What fails for one file alone is noted.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ from ri2n_parallel.errors import BadInput
 
 __all__ = ["Summary", "Watch", "download", "upload"]
 
-FATAL = ("read_only", "token", "version", "protocol")
-"""After these no other file can do better."""
+FATAL = ("read_only", "version", "protocol")
+"""Codes of refusals after which every other file would be refused too."""
 MAX_ITEMS = 10_000_000
 
 
 @dataclass
 class Summary:
-    """What came of a copy. `failures` are (name, why).
+    """The result of a copy; `failures` are (name, why).
 
-    `skipped` are links and special files, which -r leaves out.
+    `planned` is the number of files and directories that were to be copied. Of the files'
+    `size_bytes`, `moved_bytes` came over the network and `kept_bytes` were there already. `skipped`
+    are links and special files, which -r leaves out. `digests` are by the name of the source.
     """
 
     files: int = 0
@@ -45,7 +47,7 @@ class Summary:
     skipped: list[str] = field(default_factory=list)
 
     def add(self, name: str, done: Transferred) -> None:
-        """One file more."""
+        """Count one more file."""
         self.files += 1
         self.size_bytes += done.size_bytes
         self.moved_bytes += done.moved_bytes
@@ -56,28 +58,31 @@ class Summary:
 
 @dataclass(frozen=True)
 class Watch:
-    """Who wants to know how far it is:
+    """Functions that are called with the progress of a copy.
 
-    the total in bytes once known, a file that begins, bytes that have arrived.
+    `total` gets the bytes of all files once they are known, `begin` the name of each file before it
+    is copied, `arrived` the bytes that the receiver has got since the last call.
     """
 
     total: Callable[[int], None] = lambda size_bytes: None
     begin: Callable[[str], None] = lambda name: None
-    told: Callable[[int], None] = lambda size_bytes: None
+    arrived: Callable[[int], None] = lambda size_bytes: None
 
 
 @dataclass(frozen=True)
 class _Item:
-    """One thing to copy: `here` is a local path, or a name below the local folder for a
-    download.
+    """A file or a directory to copy; a directory has `size_bytes` -1.
+
+    `here` is a local path, or in a download a name below the local folder; `there` is the name on
+    the server. With `follow` the path may be a symbolic link, since the user has named it.
     """
 
     here: str
     there: str
-    size_bytes: int  # -1: a directory
+    size_bytes: int
     mode: int = 0
     mtime_ns: int = 0
-    follow: bool = False  # named by the user, who may name a symbolic link
+    follow: bool = False
 
 
 def upload(
@@ -89,10 +94,11 @@ def upload(
     preserve: bool = False,
     watch: Watch = Watch(),
 ) -> Summary:
-    """Copy files, with `recursive` directories, to the name on the server, or into it when it is a
-    directory.
+    """Copy files, with `recursive` also directories, to the server.
 
-    BadInput or Refused when nothing can be done; what fails for one file alone is in the summary.
+    They get the name `name`, or go into it when it is a directory. With `preserve` they keep mode
+    and mtime. BadInput or Refused when nothing can be copied; what fails for one file alone is in
+    the summary.
     """
     summary = Summary()
     for source in sources:
@@ -104,7 +110,7 @@ def upload(
         items += _walk_local(source, place, summary)
     _plan(items, summary, watch)
     for item in items:
-        with _one(summary, item.here):
+        with _failures_noted(summary, item.here):
             watch.begin(item.here)
             if item.size_bytes < 0:
                 session.make_directory(item.there)
@@ -112,10 +118,10 @@ def upload(
             else:
                 file = open_source(item.here, item.here, follow=item.follow)
                 with contextlib.closing(file):
-                    summary.add(item.here, session.put(file, item.there, watch.told, preserve))
+                    summary.add(item.here, session.put(file, item.there, watch.arrived, preserve))
     for item in reversed(items):
         if preserve and item.size_bytes < 0:
-            with _one(summary, item.here):
+            with _failures_noted(summary, item.here):
                 session.touch_directory(item.there, item.mode, item.mtime_ns)
     return summary
 
@@ -129,12 +135,12 @@ def download(
     preserve: bool = False,
     watch: Watch = Watch(),
 ) -> Summary:
-    """Copy files of the server, with `recursive` directories, to the local path, or into it.
+    """Copy files of the server, with `recursive` also directories, to this host.
 
-    Raises like `upload`.
+    They get the path `local`, or go into it when it is a directory. The rest is as with `upload`.
     """
     summary = Summary()
-    found: list[tuple[str, str, int]] = []
+    sources: list[tuple[str, str, int]] = []
     for name in names:
         status = session.status(name)
         if status.kind == "none":
@@ -143,7 +149,7 @@ def download(
             raise Refused("kind", f"{printable(name)}: is a link or a special file on the server")
         if status.kind == "directory" and not recursive:
             raise BadInput(f"{printable(name or '.')}: is a directory (-r copies it)")
-        found.append((name, status.kind, status.size))
+        sources.append((name, status.kind, status.size))
     target = Path(local)
     into = target.is_dir()
     if not into and (len(names) > 1 or local.endswith("/")):
@@ -153,22 +159,23 @@ def download(
         items: list[_Item] = []
         bases = [(check_name(name) or ("",))[-1] for name in names]
         places = _places(bases, "" if into else target.name, into)
-        for (name, kind, size), place in zip(found, places, strict=True):
+        for (name, kind, size), place in zip(sources, places, strict=True):
             items += _walk_remote(session, name, kind, size, place, summary)
         _plan(items, summary, watch)
         for item in items:
-            with _one(summary, item.there):
+            with _failures_noted(summary, item.there):
                 watch.begin(item.there)
                 if item.size_bytes < 0:
                     folder.make_directory(item.here)
                     summary.directories += 1
                 else:
                     summary.add(
-                        item.there, session.get(item.there, folder, item.here, watch.told, preserve)
+                        item.there,
+                        session.get(item.there, folder, item.here, watch.arrived, preserve),
                     )
         for item in reversed(items):
             if preserve and item.size_bytes < 0:
-                with _one(summary, item.there):
+                with _failures_noted(summary, item.there):
                     status = session.status(item.there)
                     folder.touch_directory(item.here, status.mode, status.mtime_ns)
     finally:
@@ -204,7 +211,7 @@ def _is_directory(kind: str, name: str, sources: int) -> bool:
 
 
 def _places(bases: list[str], name: str, into: bool) -> list[str]:
-    """Where each source goes; BadInput when two would go to the same place."""
+    """The name that each source gets; BadInput when two would get the same."""
     places = [join(name, base) if into else name for base in bases]
     for place in places:
         if places.count(place) > 1:
@@ -218,22 +225,23 @@ def _plan(items: list[_Item], summary: Summary, watch: Watch) -> None:
 
 
 def _walk_local(source: Path, place: str, summary: Summary) -> Iterator[_Item]:
-    found = source.stat()
-    if not stat.S_ISDIR(found.st_mode):
-        yield _Item(str(source), place, found.st_size, follow=True)
+    """All that is to be copied of a local source, each directory before what is in it."""
+    info = source.stat()
+    if not stat.S_ISDIR(info.st_mode):
+        yield _Item(str(source), place, info.st_size, follow=True)
         return
-    open_ends = [(str(source), place, found)]
-    while open_ends:
-        path, there, found = open_ends.pop()
-        yield _Item(path, there, -1, stat.S_IMODE(found.st_mode) & 0o777, found.st_mtime_ns)
-        with _one(summary, path):
+    directories = [(str(source), place, info)]
+    while directories:
+        path, there, info = directories.pop()
+        yield _Item(path, there, -1, stat.S_IMODE(info.st_mode) & 0o777, info.st_mtime_ns)
+        with _failures_noted(summary, path):
             try:
                 entries = sorted(os.scandir(path), key=lambda entry: entry.name)
                 for entry in entries:
                     status = entry.stat(follow_symlinks=False)
                     inner = join(there, entry.name)
                     if stat.S_ISDIR(status.st_mode):
-                        open_ends.append((entry.path, inner, status))
+                        directories.append((entry.path, inner, status))
                     elif not stat.S_ISREG(status.st_mode) or is_part_name(entry.name):
                         summary.skipped.append(entry.path)
                     else:
@@ -245,20 +253,21 @@ def _walk_local(source: Path, place: str, summary: Summary) -> Iterator[_Item]:
 def _walk_remote(
     session: Session, name: str, kind: str, size_bytes: int, place: str, summary: Summary
 ) -> Iterator[_Item]:
+    """All that is to be copied of a source on the server, each directory before what is in it."""
     if kind != "directory":
         yield _Item(place, name, size_bytes)
         return
-    open_ends, count = [(name, place)], 0
-    while open_ends:
-        there, here = open_ends.pop()
+    directories, count = [(name, place)], 0
+    while directories:
+        there, here = directories.pop()
         yield _Item(here, there, -1)
-        with _one(summary, there):
+        with _failures_noted(summary, there):
             for entry, inner_kind, inner_bytes in session.entries(there):
                 inner, below = join(there, entry), join(here, entry)
-                check_name(inner)  # not for ever deeper
+                check_name(inner)  # a server must not lead the client deeper and deeper
                 count += 1
                 if inner_kind == "directory":
-                    open_ends.append((inner, below))
+                    directories.append((inner, below))
                 elif inner_kind == "file":
                     yield _Item(below, inner, inner_bytes)
                 else:
@@ -268,8 +277,8 @@ def _walk_remote(
 
 
 @contextlib.contextmanager
-def _one(summary: Summary, name: str) -> Iterator[None]:
-    """What is refused for one file alone does not end the others."""
+def _failures_noted(summary: Summary, name: str) -> Iterator[None]:
+    """Note a refusal of one file in the summary; raise one that all other files would get too."""
     try:
         yield
     except Refused as error:

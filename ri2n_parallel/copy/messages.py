@@ -1,8 +1,7 @@
-"""The messages of the copy protocol, as plain data: encode, decode, and refuse what is not one
-(pure).
+"""Pure: the messages of the copy protocol as plain data; encode them, and decode them strictly.
 
-A message is four bytes of length (big endian) and one JSON object of at most MAX_MESSAGE_BYTES;
-unknown keys, missing keys, wrong types and numbers out of range are errors. docs/parallel-copy.md
+A message is four bytes of length (big endian) and one JSON object of at most MAX_MESSAGE_BYTES.
+Unknown keys, missing keys, wrong types and numbers out of range are errors. docs/parallel-copy.md
 has the whole conversation.
 """
 
@@ -72,7 +71,7 @@ CODES = (
 
 
 class Refused(UserError):
-    """A peer, or this side, will not do what was asked.
+    """The peer, or this end, will not do what was asked.
 
     `code` is one of CODES, the text is one line.
     """
@@ -83,18 +82,18 @@ class Refused(UserError):
 
 
 class PeerRefused(Refused):
-    """The same, said by the peer."""
+    """The peer has refused: it has sent Failed."""
 
 
 class ProtocolViolation(Refused):
-    """What came is not this protocol; the conversation ends."""
+    """The peer has sent what is not this protocol; the conversation ends."""
 
     def __init__(self, text: str) -> None:
         super().__init__("protocol", text)
 
 
 Check: TypeAlias = Callable[[Any], Any]
-"""Takes a value out of JSON and gives back what the message holds; raises ValueError."""
+"""Takes a value from JSON and returns what the message holds; ValueError for a wrong one."""
 
 
 def _number(low: int, high: int) -> Check:
@@ -178,7 +177,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Hello(Message):
-    """Client's first word. `protocol` is `ri2n-copy`."""
+    """Client: its first message. `protocol` is `ri2n-copy`."""
 
     version: int = _as(_number(VERSION, VERSION))
     protocol: str = _as(_one_of(("ri2n-copy",)))
@@ -186,7 +185,7 @@ class Hello(Message):
 
 @dataclass(frozen=True)
 class Welcome(Message):
-    """Server's first word: the client may ask now."""
+    """Server: its first message; the client may send requests now."""
 
     version: int = _as(_number(VERSION, VERSION))
     read_only: bool = _as(_truth)
@@ -194,7 +193,7 @@ class Welcome(Message):
 
 @dataclass(frozen=True)
 class Failed(Message):
-    """Why not: `code` of CODES and a line for people.
+    """The reason of a refusal: `code` of CODES, and `text`, a line for people.
 
     In the middle of a transfer it is answered by Stop.
     """
@@ -205,14 +204,14 @@ class Failed(Message):
 
 @dataclass(frozen=True)
 class Stat(Message):
-    """Question: what is `name`? Answered by Status."""
+    """Client: what is `name`? Answered by Status."""
 
     name: str = _as(_NAME)
 
 
 @dataclass(frozen=True)
 class Status(Message):
-    """What is there; size in bytes, permission bits, time of last change in ns since 1970."""
+    """What has a name: its size in bytes, permission bits, time of last change in ns since 1970."""
 
     kind: str = _as(_KIND)
     size: int = _as(_SIZE)
@@ -222,7 +221,7 @@ class Status(Message):
 
 @dataclass(frozen=True)
 class List(Message):
-    """Question: what is in the directory `name`? Answered by Entries, as often as `more` says."""
+    """Client: what is in the directory `name`? Answered by Entries, again as long as `more`."""
 
     name: str = _as(_NAME)
 
@@ -237,14 +236,14 @@ class Entries(Message):
 
 @dataclass(frozen=True)
 class MkDir(Message):
-    """Make the directory `name` if it is not there; answered by Ok."""
+    """Client: make the directory `name`, unless it is there. Answered by Ok."""
 
     name: str = _as(_NAME)
 
 
 @dataclass(frozen=True)
 class Touch(Message):
-    """Set mode and mtime of the directory `name`; answered by Ok."""
+    """Client: set mode and mtime of the directory `name`. Answered by Ok."""
 
     name: str = _as(_NAME)
     mode: int = _as(_MODE)
@@ -253,14 +252,14 @@ class Touch(Message):
 
 @dataclass(frozen=True)
 class Ok(Message):
-    """Done as asked."""
+    """Server: the request is done."""
 
 
 @dataclass(frozen=True)
 class Put(Message):
-    """A file comes: its transfer begins with the server's Have.
+    """Client: a file follows; its transfer begins with the server's Have.
 
-    Without `mtime_ns` mode and mtime are not kept.
+    If `mtime_ns` is None, mode and mtime are not kept.
     """
 
     name: str = _as(_NAME)
@@ -271,14 +270,14 @@ class Put(Message):
 
 @dataclass(frozen=True)
 class Get(Message):
-    """Question: the file `name`, please. Answered by Offer."""
+    """Client: send the file `name`. Answered by Offer."""
 
     name: str = _as(_NAME)
 
 
 @dataclass(frozen=True)
 class Offer(Message):
-    """The file that was asked for: its transfer begins with the client's Have."""
+    """Server: the file that was asked for; its transfer begins with the client's Have."""
 
     size: int = _as(_SIZE)
     mode: int = _as(_MODE)
@@ -287,9 +286,9 @@ class Offer(Message):
 
 @dataclass(frozen=True)
 class Have(Message):
-    """Receiver: digests of the blocks from `first` on that are there.
+    """Receiver: the digests of the blocks that are there, from block `first` on.
 
-    `more` groups follow after the sender's Next.
+    With `more`, another group follows after the sender's Next.
     """
 
     first: int = _as(_INDEX)
@@ -304,7 +303,7 @@ class Next(Message):
 
 @dataclass(frozen=True)
 class Block(Message):
-    """Sender: `bytes` raw bytes of block `index` follow, then the 32 bytes of their digest."""
+    """Sender: `bytes` raw bytes of block `index` follow, then the DIGEST_BYTES of their digest."""
 
     index: int = _as(_INDEX)
     bytes: int = _as(_number(1, 4 << 20))
@@ -312,7 +311,7 @@ class Block(Message):
 
 @dataclass(frozen=True)
 class Got(Message):
-    """Receiver: block `index` is written; `right` says whether its digest was."""
+    """Receiver: block `index` is written; `right` says whether its digest was right."""
 
     index: int = _as(_INDEX)
     right: bool = _as(_truth)
@@ -320,24 +319,24 @@ class Got(Message):
 
 @dataclass(frozen=True)
 class End(Message):
-    """Sender: that was all; the digest of the whole file, see `blocks.root`."""
+    """Sender: all blocks are sent; `digest` is that of the whole file (`blocks.root`)."""
 
     digest: str = _as(_hex(DIGEST_BYTES))
 
 
 @dataclass(frozen=True)
 class Done(Message):
-    """Receiver: the whole is right, on the disk, and has its name."""
+    """Receiver: the whole file is right, on the disk, and has its name."""
 
 
 @dataclass(frozen=True)
 class Wait(Message):
-    """Still busy (the disk); may come before any answer."""
+    """The disk of this end is still busy; it may come before any answer but the first."""
 
 
 @dataclass(frozen=True)
 class Stop(Message):
-    """Answer to Failed in the middle of a transfer: nothing more of it comes."""
+    """The answer to Failed in the middle of a transfer: nothing more of the transfer follows."""
 
 
 TYPES: dict[str, type[Message]] = {
@@ -350,9 +349,9 @@ TYPES: dict[str, type[Message]] = {
 
 
 def encode(message: Message) -> bytes:
-    """The message with its length before it.
+    """The bytes of a message, with its length before it.
 
-    Raises ProtocolViolation when it breaks the rules itself.
+    Raises ProtocolViolation when the message breaks the rules or is too long.
     """
     document: dict[str, Any] = {"type": type(message).__name__.lower()}
     for item in fields(message):
@@ -366,7 +365,10 @@ def encode(message: Message) -> bytes:
 
 
 def length_of(header: bytes | bytearray | memoryview) -> int:
-    """How many bytes of JSON follow these four; raises ProtocolViolation when that cannot be."""
+    """How many bytes of JSON follow these HEADER_BYTES.
+
+    Raises ProtocolViolation when no message has that length.
+    """
     size: int = HEADER.unpack(header)[0]
     if not 2 <= size <= MAX_MESSAGE_BYTES:
         raise ProtocolViolation(
@@ -376,9 +378,10 @@ def length_of(header: bytes | bytearray | memoryview) -> int:
 
 
 def decode(text: bytes | bytearray | memoryview) -> Message:
-    """One message without its length.
+    """The message in these bytes, which do not have its length.
 
-    Raises ProtocolViolation, or Refused `version` for another version's hello.
+    Raises ProtocolViolation for what is no message, and Refused `version` for the first message of
+    a peer with another version.
     """
     try:
         document = json.loads(bytes(text), object_pairs_hook=_object, parse_constant=_no_constant)
@@ -412,7 +415,7 @@ def decode(text: bytes | bytearray | memoryview) -> Message:
 
 
 def pages(entries: Iterable[tuple[str, str, int]]) -> Iterator[Entries]:
-    """A directory's entries as messages that are never too long; the last one says so."""
+    """The entries of a directory as messages, none of which is too long; the last has no `more`."""
     page: list[tuple[str, str, int]] = []
     used_bytes = 0
     for entry in entries:
@@ -435,7 +438,7 @@ def _checked(kind: str, item: Any, value: Any) -> Any:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     document = dict(pairs)
     if len(document) != len(pairs):
-        raise ValueError("a key twice")
+        raise ValueError("has a key twice")
     return document
 
 

@@ -1,6 +1,4 @@
-"""Names that come from a peer, names of unfinished files, and HOST:PATH of a command line
-(pure).
-"""
+"""Pure: names that come from a peer, names of unfinished files, and HOST:NAME on command lines."""
 
 from __future__ import annotations
 
@@ -25,10 +23,13 @@ __all__ = [
 
 DEFAULT_PORT = 7000
 PART_SUFFIX = ".ri2n-part"
-MAX_COMPONENT_BYTES = 255  # NAME_MAX
+MAX_COMPONENT_BYTES = 255
+"""The longest name of one file or directory in Linux (NAME_MAX)."""
 MAX_NAME_BYTES = 4096
 MAX_DEPTH = 100
-TEXT_CHARACTERS = 200
+"""Directories in one name."""
+MAX_SHOWN_CHARACTERS = 200
+"""A longer text is shortened where it is shown."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,11 @@ class Remote:
 
 
 def parse_remote(text: str) -> Remote | None:
-    """`HOST[:PORT]:NAME` or `[IPV6][:PORT]:NAME`; None when it is a local path: no colon, or a
-    slash before it.
+    """The place that `HOST[:PORT]:NAME` or `[IPV6][:PORT]:NAME` names; None for a local path.
 
-    Digits between two colons are a port: write `host:7000:12:x` for a file `12:x`. BadInput for a
-    port out of range.
+    A path is local when it has no colon, or a slash before the first one. Digits between two colons
+    are a port: write `host:7000:12:x` for a file `12:x`. BadInput when the host is missing, or for
+    a port out of range.
     """
     bracketed = re.fullmatch(r"\[([^\]]*)\]:(.*)", text, flags=re.S)
     if bracketed is not None:
@@ -64,21 +65,20 @@ def parse_remote(text: str) -> Remote | None:
             "file"
         )
     port = DEFAULT_PORT
-    found = re.fullmatch(r"([0-9]{1,20}):(.*)", rest, flags=re.S)
-    if found is not None:
-        port, rest = int(found[1]), found[2]
+    with_port = re.fullmatch(r"([0-9]{1,20}):(.*)", rest, flags=re.S)
+    if with_port is not None:
+        port, rest = int(with_port[1]), with_port[2]
         if not 1 <= port <= 65535:
             raise BadInput(f"{printable(text)}: the port must be from 1 to 65535")
     return Remote(host, port, rest)
 
 
 def check_name(name: str) -> tuple[str, ...]:
-    """The components of a name that is safe to look up step by step below a directory; () is the
-    directory itself.
+    """The components of a name; each may be looked up below the one before it.
 
-    Refused (code `name`) for absolute names, `..`, NUL, what is too long or too deep, what no file
-    system can hold, and the names of unfinished files. A `.` and doubled or trailing slashes are
-    dropped.
+    An empty tuple is the served directory itself. A `.` and doubled or trailing slashes are
+    dropped. Refused `name` for absolute names, `..`, NUL, a name that is too long or too deep or
+    that no file system can hold, and for the names of unfinished files.
     """
     shown = printable(name)
     try:
@@ -105,14 +105,14 @@ def check_name(name: str) -> tuple[str, ...]:
 
 
 def is_part_name(component: str) -> bool:
-    """Whether this is how unfinished files are called."""
+    """Whether this is a name of an unfinished file."""
     return component.startswith(".") and component.endswith(PART_SUFFIX)
 
 
 def part_name(component: str) -> str:
-    """Where a file is kept until it is whole:
+    """The name that a file has until it is whole: `.NAME.ri2n-part`.
 
-    `.NAME.ri2n-part`, with a digest in place of a NAME that is too long.
+    A NAME that is too long for that is replaced by its digest.
     """
     name = f".{component}{PART_SUFFIX}"
     if len(os.fsencode(name)) <= MAX_COMPONENT_BYTES:
@@ -121,15 +121,16 @@ def part_name(component: str) -> str:
 
 
 def join(directory: str, name: str) -> str:
-    """`directory/name`; `name` alone below the served directory itself."""
+    """`directory/name`, or `name` alone in the served directory itself."""
     return f"{directory.rstrip('/')}/{name}" if directory.strip("/") else name
 
 
 def printable(text: str) -> str:
-    """The text fit for a terminal and a line of a log: no control characters, not too long."""
+    """The text as it may be shown on a terminal or in a log: one line, not too long.
+
+    Characters that cannot be printed become `?`; a long text is cut in the middle.
+    """
     shown = "".join(character if character.isprintable() else "?" for character in text)
-    return (
-        shown
-        if len(shown) <= TEXT_CHARACTERS
-        else f"{shown[: TEXT_CHARACTERS // 2]}...{shown[-40:]}"
-    )
+    if len(shown) <= MAX_SHOWN_CHARACTERS:
+        return shown
+    return f"{shown[: MAX_SHOWN_CHARACTERS // 2]}...{shown[-40:]}"

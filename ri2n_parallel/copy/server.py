@@ -1,6 +1,6 @@
-"""The server:
+"""The server: it serves one directory to many clients, each in a thread of its own.
 
-one directory for many clients, a thread for each, bounded, and nothing that a client sends ends it.
+The number of threads is bounded, and nothing that a client sends ends the server.
 """
 
 from __future__ import annotations
@@ -40,39 +40,50 @@ from ri2n_parallel.crowds import Crowds, crowd_of
 __all__ = ["Acceptor", "Server"]
 
 LOGIN_S = 10.0
-"""Until a client must have said hello."""
-MAX_LOGINS, LOGINS_OF_ONE = 512, 128
-"""So many clients that have not (or are being told `busy`) at once, in all and of one address; they
-take no places of transfers. The one that has waited for longest makes room (crowds.py).
+"""The time in which a client must have sent its hello."""
+MAX_LOGINS, MAX_LOGINS_OF_ADDRESS = 512, 128
+"""Clients that have not sent their hello, or are being refused as `busy`: of all, of one address.
+
+They take no places of transfers. When there are too many, the one that has waited for longest makes
+room (crowds.py).
 """
 CLOSE_S = 5.0
+"""The time that `close` waits for each thread."""
 LINGER_S, LINGER_BYTES = 1.0, 1 << 20
-"""After a last word the rest of what the client says is read for so long, so that it hears that
-word.
+"""After the last message to a client, as much as this is read of what the client still sends.
+
+So the client receives the message before the connection is closed.
 """
 TAKE_OVER_S, SILENT_S, LOOK_AGAIN_S = 5.0, 2.0, 0.1
-"""A file that another client is writing is waited for so long.
+"""How long a client waits for a file that another client is writing.
 
-A client that was silent for SILENT_S must let go.
+The other client loses the file if it was silent for SILENT_S: it may be gone, and the copy that it
+has left could not go on otherwise.
+"""
+ACCEPT_S, ACCEPT_PAUSE_S = 1.0, 0.1
+"""The time of one `accept`, and the pause after one that fails.
+
+It fails when no descriptor is left, most likely; meanwhile other clients may end.
 """
 STACK_BYTES = 512 << 10
+"""The stack of each client's thread."""
 
 
 class Acceptor(Protocol):
-    """What is needed of a listener: a ParallelListener, or anything that gives connections."""
+    """The methods that a listener needs: a ParallelListener, or anything else, has them."""
 
     def accept(self, timeout_s: float | None = None, /) -> Transport: ...
     def close(self) -> None: ...
 
 
 class Server:
-    """Serves `folder` to whoever `listener` accepts, at most `max_transfers` at once, until
-    `close`.
+    """Serves `folder` to the clients that `listener` accepts, until `close`.
 
-    Who may connect is the listener's matter. `say` gets a line for each refusal. `counters`:
-    sessions, files and bytes of both directions, one per refusal (`refused_CODE`), `timeouts`,
-    `logins_timed_out`, `logins_dropped`, `lost`, `closed_unheard`, `clients_gave_up`, `taken_over`,
-    `accept_errors` and `bugs`.
+    At most `max_transfers` clients are served at once. Nothing here checks who may connect: the
+    listener does. `say` gets a line for each refusal. `counters`: sessions, files and bytes of both
+    directions, one counter per code of refusals (`refused_CODE`), `timeouts`, `logins_timed_out`,
+    `logins_dropped`, `lost`, `closed_unheard`, `clients_gave_up`, `taken_over`, `accept_errors` and
+    `bugs`.
     """
 
     def __init__(
@@ -91,21 +102,22 @@ class Server:
         self.counters: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._open: dict[Transport, threading.Thread] = {}
-        self._guests: Crowds[Transport] = Crowds(
-            MAX_LOGINS, LOGINS_OF_ONE
-        )  # of them: have not said hello
-        self._clients: set[Transport] = set()  # have said it; some are neither, and about to end
+        # Of the open connections: those that have not sent their hello, and those that have. Some
+        # are neither, and about to end.
+        self._guests: Crowds[Transport] = Crowds(MAX_LOGINS, MAX_LOGINS_OF_ADDRESS)
+        self._clients: set[Transport] = set()
+        # Notified when a client has ended to write a file; the channels are by the file's name.
         self._released = threading.Condition(self._lock)
-        self._writers: dict[tuple[str, ...], Channel] = {}  # by the file that is being written
+        self._writers: dict[tuple[str, ...], Channel] = {}
         self._closing = False
 
     def serve(self) -> None:
-        """Accept until `close` is called by another thread, or an exception (Ctrl-C) ends it."""
+        """Accept clients until another thread calls `close`, or an exception (Ctrl-C) ends it."""
         before = threading.stack_size(STACK_BYTES)
         try:
             while not self._closing:
                 try:
-                    transport = self.listener.accept(1.0)
+                    transport = self.listener.accept(ACCEPT_S)
                 except TimeoutError:
                     continue
                 except OSError as error:
@@ -113,9 +125,7 @@ class Server:
                         return
                     self._count("accept_errors")
                     self.say(f"accept: {error}")
-                    threading.Event().wait(
-                        0.1
-                    )  # out of descriptors, most likely: others end meanwhile
+                    threading.Event().wait(ACCEPT_PAUSE_S)
                     continue
                 self.take(transport)
         finally:
@@ -123,35 +133,36 @@ class Server:
 
     def take(self, transport: Transport) -> None:
         """Serve one connection in a thread of its own."""
-        crowd, in_the_way = _crowd(transport), None
+        crowd, displaced = _crowd(transport), None
         with self._lock:
             refuse = self._closing
             if not refuse:
-                in_the_way = self._guests.displaced_by(crowd)
-                if in_the_way is not None:
-                    self._guests.discard(in_the_way)
+                displaced = self._guests.displaced_by(crowd)
+                if displaced is not None:
+                    self._guests.discard(displaced)
                 self._guests.add(transport, crowd)
                 thread = threading.Thread(
                     target=self._guarded, args=(transport,), name="ri2n-copy-session", daemon=True
                 )
                 self._open[transport] = thread
-        if in_the_way is not None:
+        if displaced is not None:
             self._count("logins_dropped")
-            abort(in_the_way)
+            abort(displaced)
         if refuse:
             self._count("closed_unheard")
             abort(transport)
             return
         try:
             thread.start()
-        except RuntimeError:  # no more threads
-            self._gone(transport)
+        except RuntimeError:  # no more threads can be made
+            self._forget(transport)
             self._count("closed_unheard")
             abort(transport)
 
     def close(self) -> None:
-        """Accept nothing more, break off what is under way (the files' parts stay) and wait for
-        the threads.
+        """Accept no more clients, break off all transfers and wait for the threads.
+
+        Unfinished copies of files stay.
         """
         with self._lock:
             self._closing = True
@@ -170,6 +181,7 @@ class Server:
             return len(self._open)
 
     def _guarded(self, transport: Transport) -> None:
+        """Serve one client, in its thread; count and report every error."""
         channel = Channel(transport, self.timeout_s)
         try:
             self._count("sessions")
@@ -185,26 +197,26 @@ class Server:
             self.say("a client was silent for too long")
         except (OSError, ssl.SSLError):
             self._count("lost")
-        except Exception as error:  # a bug must not end the server, nor be silent
+        except Exception as error:  # a bug must not end the server, but must be reported
             self._count("bugs")
             self.say(f"bug: {type(error).__name__}: {error}")
         finally:
             with contextlib.suppress(Exception):
                 transport.close()
-            self._gone(transport)
+            self._forget(transport)
             self._count("received_bytes", channel.received_bytes)
             self._count("sent_bytes", channel.sent_bytes)
 
-    def _gone(self, transport: Transport) -> None:
+    def _forget(self, transport: Transport) -> None:
         with self._lock:
             self._open.pop(transport, None)
             self._guests.discard(transport)
             self._clients.discard(transport)
 
     def _log_in(self, channel: Channel) -> None:
-        """Hear the client's hello, and nothing else.
+        """Receive the client's hello, and nothing else.
 
-        Refused `busy` when there is no room for another transfer.
+        Refused `busy` when `max_transfers` clients are served already.
         """
         channel.expect_first(Hello, LOGIN_S)
         with self._lock:
@@ -234,7 +246,7 @@ class Server:
     def _answer(self, channel: Channel, request: Message) -> None:
         """Do what a client asks.
 
-        Whatever is refused, the client has been told, and may ask for more.
+        When it raises Refused, the client has been told and may send the next request.
         """
         if isinstance(request, Put):
             self._put(channel, request)
@@ -295,9 +307,10 @@ class Server:
         self._note("files_received", done)
 
     def _open_target(self, request: Put) -> Target:
-        """The target.
+        """Open the target of an upload.
 
-        A client that is gone or silent and still has it must let go, so that a copy can go on.
+        If another client has it, wait until that client ends. One that is silent is closed, so that
+        an interrupted copy can go on. Refused `busy` after TAKE_OVER_S.
         """
         deadline_s = time.monotonic() + TAKE_OVER_S
         while True:
@@ -350,7 +363,7 @@ class Server:
 
 
 def abort(transport: Any) -> None:
-    """Break a connection off at once, whatever kind it is."""
+    """Break a connection off at once, whether it is a ParallelSocket or another one."""
     with contextlib.suppress(Exception):
         if hasattr(transport, "abort"):
             transport.abort()
@@ -361,7 +374,7 @@ def abort(transport: Any) -> None:
 
 
 def _crowd(transport: Any) -> str:
-    """Where a connection comes from."""
+    """The crowd of the client's address; empty when that is not known."""
     try:
         return crowd_of(str(transport.getpeername()[0]))
     except (AttributeError, IndexError, OSError):

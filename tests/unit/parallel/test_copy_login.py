@@ -56,7 +56,7 @@ def test_clients_that_say_nothing_take_no_places_of_transfers(
 ) -> None:
     """Nor those of other addresses: the oldest of the address that has most makes room."""
     monkeypatch.setattr(server_module, "MAX_LOGINS", 6)
-    monkeypatch.setattr(server_module, "LOGINS_OF_ONE", 4)
+    monkeypatch.setattr(server_module, "MAX_LOGINS_OF_ADDRESS", 4)
     with serving(served, max_transfers=1, timeout_s=10 * PATIENCE_S) as running:
         counters = running.server.counters
 
