@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Part of host-up, host-down, host-watch and reply-same-link, which source it: what a device has of addresses and routes, and how it is moved.
+# Part of host-up, host-down, host-watch and reply-same-link, which source it: which addresses and
+# routes a device has, and how they move to another device.
 
 # Global addresses of a device, each as the arguments `ip addr add` takes.
 addresses_of() {
@@ -7,30 +8,38 @@ addresses_of() {
         {
             line = $4; expires = ""
             for (i = 5; i <= NF; i++) {
-                if ($i == "peer" || $i == "brd" || $i == "metric") { line = line " " $i " " $(i + 1); i++ }
+                if ($i == "peer" || $i == "brd" || $i == "metric") {
+                    line = line " " $i " " $(i + 1); i++
+                }
                 else if ($i == "valid_lft" || $i == "preferred_lft") {
                     value = $(i + 1); sub(/sec$/, "", value); i++
                     if (value != "forever") expires = expires " " $(i - 1) " " value
                 }
-                else if ($i == "noprefixroute" || $i == "home" || $i == "mngtmpaddr") line = line " " $i
+                else if ($i == "noprefixroute" || $i == "home" || $i == "mngtmpaddr")
+                    line = line " " $i
             }
             if ($3 == "inet6") line = line " nodad"
             print line expires
         }'
 }
 
-# Routes through a device that its addresses do not bring by themselves: family, then the arguments of `ip route add`.
+# Routes through a device that its addresses do not bring by themselves. Each line is the family,
+# then the arguments of `ip route add`.
 routes_of() {
     local family
     for family in -4 -6; do
         ip -o "$family" route show table all dev "$1" 2>/dev/null | awk -v family="$family" '
-            $1 ~ /^(local|broadcast|multicast|anycast|unreachable)$/ || / proto kernel/ || /^ff00::\/8/ { next }
+            $1 ~ /^(local|broadcast|multicast|anycast|unreachable)$/ { next }
+            / proto kernel/ || /^ff00::\/8/ { next }
             {
                 line = ""
                 for (i = 1; i <= NF; i++) {
                     if ($i ~ /^(linkdown|dead|offload|trap|rt_trap)$/) continue
                     if ($i == "dev" || $i == "pref" && $(i + 1) == "medium") { i++; continue }
-                    if ($i == "expires") { value = $(i + 1); sub(/sec$/, "", value); line = line " expires " value; i++; continue }
+                    if ($i == "expires") {
+                        value = $(i + 1); sub(/sec$/, "", value)
+                        line = line " expires " value; i++; continue
+                    }
                     line = line " " $i
                 }
                 print family line
@@ -38,7 +47,8 @@ routes_of() {
     done
 }
 
-# narrowed MTU [changed]: routes as routes_of prints them, none with a larger MTU; all of them, or those alone that had one.
+# narrowed MTU [changed]: reads routes as routes_of prints them, and lowers each larger MTU to MTU.
+# Prints all routes, or with `changed` only those that it changed.
 narrowed() {
     awk -v most="$1" -v all="${2:-all}" '
         {
@@ -52,16 +62,18 @@ narrowed() {
         }'
 }
 
-# The kernel believes a route that promises more than the bridge carries (systemd-networkd makes such routes of router
-# advertisements) and hands over packets that the bridge drops, or cuts off. With the bridge's own MTU in the route the
-# sender hears of it: the kernel cuts a packet into fragments, or answers that it is too big.
+# A route may promise more than the bridge carries: systemd-networkd makes such routes of router
+# advertisements. The kernel believes the route and hands over packets that the bridge drops or cuts
+# off. With the bridge's own MTU in the route the sender is told: the kernel cuts a packet into
+# fragments, or answers that it is too big.
 narrow_routes() {
     read_link "$BRIDGE" || return 0
-    # What cannot be changed (a route by the number of a nexthop) is named by host-status, not each second in the log.
+    # Some routes cannot be changed (a route by the number of a nexthop). host-status names them; a
+    # warning here would fill the log each second.
     add_routes "$BRIDGE" < <(routes_of "$BRIDGE" | narrowed "$LINK_MTU" changed) 2>/dev/null
 }
 
-# Add what addresses_of and routes_of printed (files) to a device; what is there already is left alone.
+# Add what addresses_of and routes_of printed (files) to a device. What is there already stays.
 add_addresses() {
     local device=$1 words failed=0
     while read -ra words; do
@@ -75,7 +87,7 @@ add_routes() {
     while read -ra words; do
         [[ ${#words[@]} -gt 0 ]] || continue
         if [[ " ${words[*]} " == *" via "* ]]; then
-            later+=("${words[*]}")  # a gateway must be reachable first
+            later+=("${words[*]}") # a gateway must be reachable first
         else
             try ip "${words[0]}" route replace "${words[@]:1}" dev "$device"
         fi
@@ -87,10 +99,11 @@ add_routes() {
     done
 }
 
-# Addresses and routes of the NICs go to the bridge's own port. Neighbours are told the new MAC when it comes up.
+# The addresses and routes of the NICs move to the bridge's own port. When that port comes up, the
+# kernel tells neighbours the new MAC.
 #
-# What is on its way is written down first: a host-up that is killed between taking them from a NIC and giving them to the
-# bridge leaves it to the next one.
+# What moves is written down first. If host-up is killed after it took them from a NIC and before it
+# gave them to the bridge, the next host-up finds them there.
 move_addresses() {
     local nic addresses='' routes='' conf found='' have_addresses=()
     for nic in "${NICS[@]}"; do
@@ -103,15 +116,17 @@ move_addresses() {
         addresses+=$(<"$STATE/moving.addresses")$'\n'
         routes+=$(<"$STATE/moving.routes")$'\n'
     elif [[ $WAS_UP == no && ${#have_addresses[@]} -eq 0 ]]; then
-        # Who deleted the bridge deleted the host's addresses with it. What the NICs had before the first run is the
-        # best that is known of them; in a first run it is nothing, as there is nothing on the NICs.
+        # Whoever deleted the bridge deleted the host's addresses with it. The best that is known of
+        # them is what the NICs had before the first run. In a first run that is nothing, because
+        # the NICs have none.
         for nic in "${NICS[@]}"; do
             addresses+=$(cat "$STATE/nic.$nic/addresses" 2>/dev/null || true)$'\n'
             routes+=$(cat "$STATE/nic.$nic/routes" 2>/dev/null || true)$'\n'
         done
     fi
     if [[ $addresses == *valid_lft* ]]; then
-        warn "an address came from DHCP or router advertisements: configure $BRIDGE for it, in place of the NIC"
+        warn "an address came from DHCP or router advertisements:" \
+            "configure $BRIDGE for it, in place of the NIC"
     fi
     if [[ ${#have_addresses[@]} -gt 0 && ! -e $STATE/moving.routes ]]; then
         run write_file "$STATE/moving.addresses" "$addresses"
@@ -119,7 +134,8 @@ move_addresses() {
         run mv "$STATE/moving.new" "$STATE/moving.routes"
     fi
     for conf in "net/ipv4/conf/$BRIDGE/arp_notify" "net/ipv6/conf/$BRIDGE/ndisc_notify"; do
-        if [[ $DRY_RUN == yes ]] && ! bridge_exists || [[ -e /proc/sys/$conf && $(<"/proc/sys/$conf") != 1 ]]; then
+        if [[ $DRY_RUN == yes ]] && ! bridge_exists ||
+            [[ -e /proc/sys/$conf && $(<"/proc/sys/$conf") != 1 ]]; then
             run write_sysctl "$conf" 1
         fi
     done
@@ -130,10 +146,14 @@ move_addresses() {
     if ! read_link "$BRIDGE" || [[ $LINK_UP == no ]]; then run ip link set dev "$BRIDGE" up; fi
     add_routes "$BRIDGE" < <(narrowed "$MTU" <<<"$routes")
     narrow_routes
-    # IPv6 last: disabling it removes the NIC's addresses. A NIC's own router and MLD frames would look like a host's.
+    # IPv6 comes last, because disabling it removes the NIC's addresses. It is disabled because a
+    # NIC's own router and MLD frames would look like a host's.
     for nic in "${NICS[@]}"; do
         local switch=/proc/sys/net/ipv6/conf/$nic/disable_ipv6
-        [[ ! -e $switch || $(<"$switch") == 1 ]] || run write_sysctl "net/ipv6/conf/$nic/disable_ipv6" 1
+        [[ ! -e $switch || $(<"$switch") == 1 ]] ||
+            run write_sysctl "net/ipv6/conf/$nic/disable_ipv6" 1
     done
-    if [[ -e $STATE/moving.routes ]]; then run rm -f "$STATE/moving.routes" "$STATE/moving.addresses"; fi
+    if [[ -e $STATE/moving.routes ]]; then
+        run rm -f "$STATE/moving.routes" "$STATE/moving.addresses"
+    fi
 }

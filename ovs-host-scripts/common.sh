@@ -9,49 +9,55 @@ STATE_ROOT=$DEFAULT_STATE_ROOT
 DRY_RUN=no
 # shellcheck disable=SC2034 # the scripts that read this file use it
 readonly COOKIE_MASK=0x5249000000000000/0xffff000000000000
-# shellcheck disable=SC2034
-readonly FIRST_GUEST_PORT=2001 MAX_EXTRA_MACS=256 # numbers above all that NICs can have (ri2n_sdn/pipeline/layout.py)
 
-# A user's mistake: one line, exit 2.
+# Port numbers of guests are above all that NICs can have (ri2n_sdn/pipeline/layout.py).
+# shellcheck disable=SC2034
+readonly FIRST_GUEST_PORT=2001 MAX_EXTRA_MACS=256
+
+# A user's mistake: print one line and exit with status 2.
 die() {
     printf '%s: %s\n' "$PROGRAM" "$*" >&2
     exit 2
 }
 
-# The terminal may be gone (the NICs that carry the ssh session are being moved): never fail on printing.
+# The terminal may be gone, because the NICs that carry the ssh session are being moved. So it is
+# never an error when a message cannot be printed.
 say() { printf '%s\n' "$*" 2>/dev/null || true; }
 warn() { printf '%s: warning: %s\n' "$PROGRAM" "$*" >&2 2>/dev/null || true; }
 
-# Every change goes through run: --dry-run prints it instead.
+# Every change goes through `run`; with --dry-run it prints the change instead.
 run() {
     CHANGES=$((${CHANGES:-0} + 1))
     if [[ $DRY_RUN == yes ]]; then describe "$@"; else "$@"; fi
 }
 
-# A change as the command an administrator would type.
+# Print a change as the command that an administrator would type.
 describe() {
     local line
     case $1 in
     write_sysctl) say "sysctl -w ${2//\//.}=$3" ;;
     write_file) say "echo '$3' > $2" ;;
-    load_flows) say "ovs-ofctl -O OpenFlow15 --bundle add-flows $BRIDGE - <<END"$'\n'"$2"$'\n'END ;;
+    load_flows)
+        say "ovs-ofctl -O OpenFlow15 --bundle add-flows $BRIDGE - <<END"$'\n'"$2"$'\n'END
+        ;;
     vsctl | vsctl_quietly) shift && printf -v line '%q ' ovs-vsctl "$@" && say "${line% }" ;;
     *) printf -v line '%q ' "$@" && say "${line% }" ;;
     esac
 }
 
-# run, where a failure is not worth stopping for.
+# As `run`, for a change whose failure does not matter.
 try() { run "$@" 2>/dev/null || true; }
 
 write_file() { printf '%s' "${2:+$2$'\n'}" >"$1"; }
 write_sysctl() { printf '%s\n' "$2" >"/proc/sys/$1"; }
 
-NO_WAIT= # set where ovs-vswitchd does not run: what is changed is in the database, and nobody answers
+# Set where ovs-vswitchd does not run: changes go into the database, and nobody answers.
+NO_WAIT=
 vsctl() { ovs-vsctl --timeout=20 ${NO_WAIT:+"$NO_WAIT"} ${DB:+--db="$DB"} "$@"; }
 vsctl_quietly() { vsctl "$@" >/dev/null; } # `create` prints row ids
 ofctl() { ovs-ofctl -O OpenFlow15 "$@"; }
 
-# A column without the quotes that ovs-vsctl puts around strings; empty when unset.
+# A column of the database without the quotes that ovs-vsctl puts around strings; empty when unset.
 ovs_get() {
     local value
     value=$(vsctl --if-exists get "$@")
@@ -63,19 +69,21 @@ ovs_get() {
 need_value() { [[ $# -ge 2 && -n $2 ]] || die "$1 needs a value"; }
 
 check_bridge_name() {
-    [[ $BRIDGE =~ ^[a-zA-Z][a-zA-Z0-9_-]{0,14}$ ]] || die "--bridge $BRIDGE: not a valid device name"
+    [[ $BRIDGE =~ ^[a-zA-Z][a-zA-Z0-9_-]{0,14}$ ]] ||
+        die "--bridge $BRIDGE: not a valid device name"
     # shellcheck disable=SC2034 # the scripts that read this file use it
     STATE=$STATE_ROOT/$BRIDGE
     # shellcheck disable=SC2034 # nics.sh uses it
     NFT_TABLE=ri2n_${BRIDGE//-/_}
 }
 
-# Root, and the programs; OVS_RUNDIR follows --db so that ovs-ofctl finds the bridge.
+# Check for root and for the programs. OVS_RUNDIR follows --db so that ovs-ofctl finds the bridge.
 check_programs() {
     ((EUID == 0)) || die "must run as root: use sudo"
     local program
     for program in ovs-vsctl ovs-ofctl ip; do
-        command -v "$program" >/dev/null || die "$program is missing: install openvswitch-switch and iproute2"
+        command -v "$program" >/dev/null ||
+            die "$program is missing: install openvswitch-switch and iproute2"
     done
     if [[ -n $DB ]]; then
         [[ $DB == unix:/* ]] || die "--db $DB: must be unix:/PATH"
@@ -84,10 +92,12 @@ check_programs() {
     fi
 }
 
-database_runs() { ovs-vsctl --timeout=5 ${DB:+--db="$DB"} --no-wait get Open_vSwitch . _uuid >/dev/null 2>&1; }
+database_runs() {
+    ovs-vsctl --timeout=5 ${DB:+--db="$DB"} --no-wait get Open_vSwitch . _uuid >/dev/null 2>&1
+}
 switch_runs() { ovs-appctl --timeout=5 -t ovs-vswitchd version >/dev/null 2>&1; }
 
-# The same, and an Open vSwitch that runs and is new enough.
+# As check_programs; also check that Open vSwitch runs and is new enough.
 check_ovs() {
     local version
     check_programs
@@ -97,23 +107,27 @@ check_ovs() {
     if ((BASH_REMATCH[1] * 1000 + BASH_REMATCH[2] < 2017)); then
         die "Open vSwitch${BASH_REMATCH[0]} is too old: 2.17 or newer is needed"
     fi
-    database_runs || die "Open vSwitch is not running (${DB:-default database}): systemctl start openvswitch-switch"
+    database_runs ||
+        die "Open vSwitch is not running (${DB:-default database}):" \
+            "systemctl start openvswitch-switch"
     switch_runs || die "ovs-vswitchd is not running: systemctl start openvswitch-switch"
 }
 
-# Where the saved state is: nobody but root may enter, or any user could hold the lock and with it the undo and the boot.
+# Make the folder of the saved state one that only root may enter. Otherwise any user could hold the
+# lock, and with it the undo and the boot.
 own_state_root() {
     local mode
     if [[ ! -d $STATE_ROOT ]]; then
         mkdir -p "$STATE_ROOT"
         chmod 700 "$STATE_ROOT"
     elif mode=$(stat -c %a "$STATE_ROOT") && ((8#$mode & 8#077)); then
-        [[ $STATE_ROOT == "$DEFAULT_STATE_ROOT" ]] || die "--state-dir $STATE_ROOT: others may enter it: chmod 700 $STATE_ROOT"
+        [[ $STATE_ROOT == "$DEFAULT_STATE_ROOT" ]] ||
+            die "--state-dir $STATE_ROOT: others may enter it: chmod 700 $STATE_ROOT"
         chmod 700 "$STATE_ROOT"
     fi
 }
 
-# One host-up or host-down at a time; the lock ends with the process.
+# Only one host-up or host-down runs at a time. The lock ends with the process.
 LOCK_WAIT_S=60
 lock() {
     [[ $DRY_RUN == no ]] || return 0
@@ -122,7 +136,7 @@ lock() {
     flock -w "$LOCK_WAIT_S" 9 || die "another host-up or host-down is at work"
 }
 
-# Asked once: only host-up, which says so by setting HAVE_BRIDGE, makes the bridge.
+# Open vSwitch is asked only once. Only host-up makes the bridge, and then it sets HAVE_BRIDGE.
 HAVE_BRIDGE=
 bridge_exists() {
     if [[ -z $HAVE_BRIDGE ]]; then
@@ -133,20 +147,26 @@ bridge_exists() {
 
 # The NICs that host-up put into the bridge, in the order of their port numbers.
 bridge_nics() {
-    vsctl --format=csv --no-headings --columns=ofport_request,name find Interface "external_ids:ri2n-nic=$BRIDGE" |
+    vsctl --format=csv --no-headings --columns=ofport_request,name \
+        find Interface "external_ids:ri2n-nic=$BRIDGE" |
         sort -n | cut -d, -f2 | tr -d '"'
 }
 
 # The guests' devices that host-up put into the bridge.
 bridge_guests() {
-    vsctl --format=csv --no-headings --columns=name find Interface "external_ids:ri2n-guest=$BRIDGE" | tr -d '"'
+    vsctl --format=csv --no-headings --columns=name \
+        find Interface "external_ids:ri2n-guest=$BRIDGE" | tr -d '"'
 }
 
-# Key, certificate and CA certificate that Open vSwitch uses, on one line; empty when none are set.
-ssl_files() { vsctl get-ssl | sed -n 's/^\(Private key\|Certificate\|CA Certificate\): //p' | xargs; }
+# The key, certificate and CA certificate that Open vSwitch uses, on one line; empty when none are
+# set.
+ssl_files() {
+    vsctl get-ssl | sed -n 's/^\(Private key\|Certificate\|CA Certificate\): //p' | xargs
+}
 
-# read_link DEVICE: its LINK_INDEX, LINK_MAC (empty when it is no Ethernet device), LINK_MTU, LINK_MASTER (empty when it
-# has none) and LINK_UP (yes or no): admin state, the UP flag, not carrier. Fails when there is no such device.
+# read_link DEVICE: sets LINK_INDEX, LINK_MAC (empty when it is no Ethernet device), LINK_MTU,
+# LINK_MASTER (empty when it has none) and LINK_UP (yes or no), which is the admin state, the UP
+# flag, not the carrier. Fails when there is no such device.
 # shellcheck disable=SC2034 # the scripts that read this file use what it finds
 read_link() {
     local line

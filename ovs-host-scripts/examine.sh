@@ -1,29 +1,31 @@
 # shellcheck shell=bash
-# What is right and what is wrong with a host that host-up has made. host-status shows what is wrong of it, host-doctor
-# all; the words are the same. Needs common.sh, helper.sh and nics.sh. Nothing is changed here.
+# What is right and what is wrong with a host on which host-up has run. host-status shows only what
+# is wrong, host-doctor shows everything; both use the same words. Needs common.sh, helper.sh and
+# nics.sh. Nothing is changed here.
 #
-# `bad`: somebody is without traffic, or nobody can tell; `warning`: all have what they need, with less to spare. The
-# controller's `ri2n status` means the same by it (ri2n_sdn/fabric/problem.py).
+# `bad` means that somebody is without traffic, or that nobody can tell. `warning` means that all
+# have what they need, with less to spare. The controller's `ri2n status` uses both words in the
+# same sense (ri2n_sdn/fabric/problem.py).
 
 VERDICTS=() CHECKS=() SEEN=() ADVICE=()
 readonly OLDEST_OVS=2017                     # 2.17
-readonly LONGEST_QUEUE=1000                  # frames: 5 ms at 2.4 Gbit/s, what host-up gives at most
+readonly LONGEST_QUEUE=1000                  # frames: 5 ms at 2.4 Gbit/s; host-up gives no more
 readonly OURS=5232 LEARNED=5233 STARTUP=5249 # the top 16 bits of cookies, in hex
 readonly HELPER_PROGRAM=/usr/local/lib/ri2n/ri2n-reorder
-CONTROLLER_PATIENCE_S=0 # Open vSwitch writes down who is connected every 5 s at worst
+CONTROLLER_PATIENCE_S=0 # at worst Open vSwitch updates every 5 s which controllers are connected
 
 finding() { # finding ok|warning|bad CHECK SEEN [WHAT TO DO]
     VERDICTS+=("$1") CHECKS+=("$2") SEEN+=("$3") ADVICE+=("${4-}")
 }
 
-# The check has found nothing: say what was seen.
+# fine CHECK SEEN: where the check has found nothing wrong, say what was seen.
 fine() { # fine CHECK SEEN
     local check
     for check in ${CHECKS[@]+"${CHECKS[@]}"}; do [[ $check != "$1" ]] || return 0; done
     finding ok "$1" "$2"
 }
 
-# The numbers of the findings with these verdicts.
+# Print the numbers of the findings that have these verdicts.
 numbers_of() { # numbers_of VERDICT ...
     local verdict number
     for verdict in "$@"; do
@@ -33,12 +35,12 @@ numbers_of() { # numbers_of VERDICT ...
     done
 }
 
-# One line: how bad, what is seen, what to do.
+# Print one line: how bad it is, what is seen, what to do.
 print_finding() { # print_finding NUMBER
     echo "${VERDICTS[$1]}: ${SEEN[$1]}${ADVICE[$1]:+: ${ADVICE[$1]}}"
 }
 
-# For monitoring: 0 all is right, 1 warnings, 2 bad.
+# Return the status for monitoring: 0 all is right, 1 warnings, 2 bad.
 exit_code() {
     case " ${VERDICTS[*]} " in
     *' bad '*) return 2 ;;
@@ -46,7 +48,8 @@ exit_code() {
     esac
 }
 
-# A JSON string; names and addresses hold no control characters, quotes and backslashes are escaped all the same.
+# Print a JSON string. Names and addresses hold no control characters; quotes and backslashes are
+# escaped all the same.
 quote() {
     local text=${1//\\/\\\\}
     text=${text//[[:cntrl:]]/ }
@@ -62,8 +65,9 @@ join() { # join SEPARATOR ITEM ...
 
 appctl() { ovs-appctl --timeout=5 "$@" 2>/dev/null; }
 
+# Run all checks, in the order in which a person would look. Where a check needs something that is
+# missing, the checks after it are left out.
 # shellcheck disable=SC2034 # host-status uses what was found
-# All checks, in the order in which a person would look; where one needs what is not there, the rest is left out.
 examine() {
     look_at_ovs || return 0
     if ! bridge_exists; then
@@ -86,7 +90,8 @@ examine() {
     PENDING=no
     if [[ -e $STATE/pending ]]; then
         PENDING=yes
-        finding warning confirmation "host-up is not confirmed and will be undone" "run host-up --confirmed"
+        finding warning confirmation "host-up is not confirmed and will be undone" \
+            "run host-up --confirmed"
     fi
 }
 
@@ -102,10 +107,12 @@ look_at_ovs() {
         finding bad "Open vSwitch" "Open vSwitch $version is too old" "upgrade to 2.17 or newer"
         return 1
     elif ! database_runs; then
-        finding bad "Open vSwitch" "ovsdb-server does not run" "systemctl start openvswitch-switch, and see journalctl -u ovsdb-server"
+        finding bad "Open vSwitch" "ovsdb-server does not run" \
+            "systemctl start openvswitch-switch, and see journalctl -u ovsdb-server"
         return 1
     elif ! switch_runs; then
-        finding bad "Open vSwitch" "ovs-vswitchd does not run" "systemctl start openvswitch-switch, and see journalctl -u ovs-vswitchd"
+        finding bad "Open vSwitch" "ovs-vswitchd does not run" \
+            "systemctl start openvswitch-switch, and see journalctl -u ovs-vswitchd"
         return 1
     fi
     finding ok "Open vSwitch" "$version"
@@ -121,11 +128,14 @@ look_at_bridge() {
     MTU=${LINK_MTU:-0}
     [[ $LINK_UP == yes ]] || finding bad bridge "$BRIDGE is down" "ip link set $BRIDGE up"
     mapfile -t ADDRESSES < <(ip -o addr show dev "$BRIDGE" scope global | awk '{print $4}')
-    [[ ${#ADDRESSES[@]} -gt 0 ]] || finding bad bridge "$BRIDGE has no address" "give it the host's address"
+    [[ ${#ADDRESSES[@]} -gt 0 ]] ||
+        finding bad bridge "$BRIDGE has no address" "give it the host's address"
     [[ $(ovs_get bridge "$BRIDGE" fail_mode) == secure ]] ||
-        finding bad bridge "fail_mode is not secure: flows would go when the controller does" "run host-up again"
+        finding bad bridge "fail_mode is not secure: flows would go when the controller does" \
+            "run host-up again"
     [[ $(ovs_get bridge "$BRIDGE" other_config:disable-in-band) == true ]] ||
-        finding bad bridge "in-band control is not disabled: it can join networks into a loop" "run host-up again"
+        finding bad bridge "in-band control is not disabled: it can join networks into a loop" \
+            "run host-up again"
     fine bridge "$BRIDGE, $DATAPATH datapath"
 }
 
@@ -135,7 +145,9 @@ look_at_hash() {
     if ! [[ $said =~ Max\ dp_hash\ algorithm:\ *([0-9]+) ]]; then
         finding warning hash "Open vSwitch does not say how it hashes" "is ovs-vswitchd busy?"
     elif [[ $DATAPATH == system && ${BASH_REMATCH[1]} == 0 ]]; then
-        finding warning hash "the kernel hashes by the socket's random number: a flow may move after a time-out" "update the kernel"
+        finding warning hash \
+            "the kernel hashes by the socket's random number: a flow may move after a time-out" \
+            "update the kernel"
     else
         finding ok hash "dp_hash algorithm up to ${BASH_REMATCH[1]}"
     fi
@@ -154,20 +166,28 @@ look_at_nics() {
         read_link "$nic" || true
         ((${LINK_MTU:-0} >= LEAST_MTU)) || LEAST_MTU=${LINK_MTU:-0}
         NIC_LINES+=("$nic ${port:-none} ${link:-unknown} $LINK_MAC $LINK_MTU")
-        if [[ $speed =~ ^[1-9] ]]; then shown+=("$nic $speed Mbit/s $duplex"); else shown+=("$nic"); fi
+        if [[ $speed =~ ^[1-9] ]]; then
+            shown+=("$nic $speed Mbit/s $duplex")
+        else
+            shown+=("$nic")
+        fi
         if [[ $link != up ]]; then
             down=$((down + 1))
             finding warning NICs "NIC $nic has no link" "check its cable and its switch port"
         fi
-        [[ $duplex != half ]] || finding bad NICs "NIC $nic runs at half duplex" "check cable, switch port and autonegotiation"
+        [[ $duplex != half ]] ||
+            finding bad NICs "NIC $nic runs at half duplex" \
+                "check cable, switch port and autonegotiation"
         [[ $STARTUP_FLOWS == *"priority=1,in_port=${port:-none} "* ]] ||
             finding bad NICs "NIC $nic has no start-up flow" "run host-up again"
         if [[ $DATAPATH == netdev && $drops != *"device \"$nic\""* ]]; then
-            finding bad NICs "NIC $nic: the kernel answers beside Open vSwitch" "run host-up again; it needs nftables"
+            finding bad NICs "NIC $nic: the kernel answers beside Open vSwitch" \
+                "run host-up again; it needs nftables"
         elif [[ -e $STATE/ingress && $drops != *"device \"$nic\""* ]]; then
             finding warning NICs "NIC $nic takes floods as they come" "run host-up again"
         fi
-        if [[ -n $LINK_INDEX && -s $STATE/nic.$nic/index && $(<"$STATE/nic.$nic/index") != "$LINK_INDEX" ]]; then
+        if [[ -n $LINK_INDEX && -s $STATE/nic.$nic/index &&
+            $(<"$STATE/nic.$nic/index") != "$LINK_INDEX" ]]; then
             finding bad NICs "NIC $nic was replaced and may be deaf" "run host-up again"
         fi
     done < <(bridge_nics)
@@ -179,19 +199,25 @@ look_at_nics() {
     fine NICs "$(join ', ' ${shown[@]+"${shown[@]}"})"
 }
 
-# Ports that are neither NICs nor TAPs. One that nobody has told host-up of is taken for a NIC, and hears next to nothing.
+# Guests' ports are those that belong neither to NICs nor to TAPs. Where host-up was not told of a
+# port, the flows treat that port as a NIC, and it receives next to nothing.
 look_at_guests() {
     local port number found=()
     for port in $(vsctl list-ports "$BRIDGE"); do
-        [[ $port != "$PLAIN_TAP" && $port != "$WIRE_TAP" && -z $(ovs_get interface "$port" external_ids:ri2n-nic) ]] || continue
+        [[ $port != "$PLAIN_TAP" && $port != "$WIRE_TAP" &&
+            -z $(ovs_get interface "$port" external_ids:ri2n-nic) ]] || continue
         number=$(ovs_get interface "$port" ofport)
         if ((${number:-0} < FIRST_GUEST_PORT || number >= FIRST_GUEST_PORT + MAX_EXTRA_MACS)); then
-            finding warning guests "$port, a port of $BRIDGE, is neither a NIC nor a guest that host-up was told of" \
+            finding warning guests \
+                "$port, a port of $BRIDGE, is neither a NIC nor a guest that host-up was told of" \
                 "give host-up its MAC: --extra-mac MAC@$port"
-        elif read_link "$port" && [[ -s $STATE/guest.$port && $(<"$STATE/guest.$port") != "$LINK_INDEX" ]]; then
-            finding bad guests "the guest's device $port was replaced and may be deaf" "run host-up again"
+        elif read_link "$port" &&
+            [[ -s $STATE/guest.$port && $(<"$STATE/guest.$port") != "$LINK_INDEX" ]]; then
+            finding bad guests "the guest's device $port was replaced and may be deaf" \
+                "run host-up again"
         elif read_link "$port" && ((LINK_MTU > MTU)); then
-            finding warning guests "the guest's device $port: its MTU of $LINK_MTU is more than $BRIDGE's, $MTU" \
+            finding warning guests \
+                "the guest's device $port: its MTU of $LINK_MTU is more than $BRIDGE's, $MTU" \
                 "give it and the guest $MTU: what is longer is lost"
         fi
         found+=("$port")
@@ -199,19 +225,25 @@ look_at_guests() {
     [[ ${#found[@]} -eq 0 ]] || fine guests "$(join ', ' "${found[@]}")"
 }
 
-# What a route lets through and the bridge does not is lost, or sent in part: TCP alone is told (nics.sh).
+# A packet that a route lets through and that is too long for the bridge is lost, or sent in part.
+# Only TCP is told the bridge's MTU (nics.sh).
 look_at_mtus() {
     local line nic mtu route
     for line in ${NIC_LINES[@]+"${NIC_LINES[@]}"}; do
         read -r nic _ _ _ mtu <<<"$line"
-        ((${mtu:-0} >= MTU)) || finding bad MTU "NIC $nic: its MTU of ${mtu:-0} is less than $BRIDGE's, $MTU" "run host-up again"
+        ((${mtu:-0} >= MTU)) ||
+            finding bad MTU "NIC $nic: its MTU of ${mtu:-0} is less than $BRIDGE's, $MTU" \
+                "run host-up again"
     done
     while read -r route; do
         [[ $route =~ \ mtu\ (lock\ )?([0-9]+) ]] || continue
         mtu=${BASH_REMATCH[2]}
-        ((mtu <= MTU)) || finding bad MTU "route ${route%% *}: its MTU of $mtu is more than $BRIDGE's, $MTU" \
+        ((mtu <= MTU)) || finding bad MTU \
+            "route ${route%% *}: its MTU of $mtu is more than $BRIDGE's, $MTU" \
             "run host-up again; where it comes back: systemctl enable --now ri2n-host-watch"
-    done < <({ ip -4 route show table all dev "$BRIDGE" && ip -6 route show table all dev "$BRIDGE"; } 2>/dev/null | sort -u)
+    done < <({
+        ip -4 route show table all dev "$BRIDGE" && ip -6 route show table all dev "$BRIDGE"
+    } 2>/dev/null | sort -u)
     has_segment_rules || finding bad MTU "TCP is not told the MTU of $BRIDGE" "run host-up again"
     fine MTU "$MTU"
 }
@@ -222,11 +254,13 @@ look_at_floods() {
     if [[ -z $STORM_BROADCASTS ]]; then
         finding ok floods "no limit"
     else
-        finding ok floods "dropped $STORM_BROADCASTS broadcasts, $STORM_PROBES probes, $STORM_SOURCES frames from new addresses"
+        local dropped="dropped $STORM_BROADCASTS broadcasts, $STORM_PROBES probes"
+        finding ok floods "$dropped, $STORM_SOURCES frames from new addresses"
     fi
 }
 
-# One that is connected is enough; another one that is not may be the one that takes over.
+# One connected controller is enough. Another one that is not connected is still a warning, because
+# it may be the one that takes over.
 look_at_controllers() {
     local uuid target connected why some=no end_s=$((SECONDS + CONTROLLER_PATIENCE_S)) uuids
     uuids=$(vsctl get bridge "$BRIDGE" controller | tr -d '[],')
@@ -235,7 +269,9 @@ look_at_controllers() {
         for uuid in $uuids; do
             connected=$(ovs_get controller "$uuid" is_connected)
             [[ $connected != true ]] || some=yes
-            CONTROLLERS+=("$(ovs_get controller "$uuid" target) $connected $(ovs_get controller "$uuid" status:last_error)")
+            target=$(ovs_get controller "$uuid" target)
+            why=$(ovs_get controller "$uuid" status:last_error)
+            CONTROLLERS+=("$target $connected $why")
         done
         if [[ -z $uuids || $some == yes ]] || ((SECONDS >= end_s)); then break; fi
         sleep 0.25
@@ -244,7 +280,8 @@ look_at_controllers() {
         read -r target connected why <<<"$target"
         [[ $connected != true ]] || continue
         finding "$([[ $some == yes ]] && echo warning || echo bad)" controller \
-            "controller $target is not connected${why:+ ($why)}" "$(controller_advice "$target" "$why")"
+            "controller $target is not connected${why:+ ($why)}" \
+            "$(controller_advice "$target" "$why")"
     done
     if [[ ${#CONTROLLERS[@]} -eq 0 ]]; then
         finding warning controller "no controller is set" "run host-up with --controller"
@@ -252,14 +289,25 @@ look_at_controllers() {
     fine controller "connected to $(join ', ' ${CONTROLLERS[@]+"${CONTROLLERS[@]%% *}"})"
 }
 
-# What Open vSwitch's last error means. The host forwards all the while as it was told last.
+# What to do, by Open vSwitch's last error. Meanwhile the host forwards as the controller last told
+# it to.
 controller_advice() { # controller_advice TARGET WHY
     local address=${1#*:}
     case $2 in
-    *refused*) echo "nobody listens there: is the controller running (systemctl status ri2n-controller), with this --listen?" ;;
-    *'timed out'* | *unreachable* | *'No route'*) echo "is there a way to it (ping ${address%:*}), and does a firewall let port ${1##*:} through?" ;;
-    *'Protocol error'* | *ssl* | *SSL* | *certificate*) echo "do both sides use ssl:, and know each other's CA (ovs-vsctl get-ssl)?" ;;
-    *'Connection reset'* | *'End of file'*) echo "the controller hangs up: it says why in ri2n status and in its log" ;;
+    *refused*)
+        say "nobody listens there: is the controller running (systemctl status ri2n-controller)," \
+            "with this --listen?"
+        ;;
+    *'timed out'* | *unreachable* | *'No route'*)
+        say "is there a way to it (ping ${address%:*})," \
+            "and does a firewall let port ${1##*:} through?"
+        ;;
+    *'Protocol error'* | *ssl* | *SSL* | *certificate*)
+        say "do both sides use ssl:, and know each other's CA (ovs-vsctl get-ssl)?"
+        ;;
+    *'Connection reset'* | *'End of file'*)
+        say "the controller hangs up: it says why in ri2n status and in its log"
+        ;;
     *) echo "is the controller running, and is there a way to it?" ;;
     esac
 }
@@ -268,23 +316,28 @@ look_at_flows() {
     local ours startup foreign example
     read -r ours startup foreign example < <(count_flows "$FLOWS")
     ((startup > 0)) ||
-        finding bad flows "no start-up flow: after a restart the host would not find its controller" "run host-up again"
+        finding bad flows \
+            "no start-up flow: after a restart the host would not find its controller" \
+            "run host-up again"
     ((foreign == 0)) || finding bad flows "$foreign flows are nobody's, for example $example" \
         "remove them: ovs-ofctl -O OpenFlow15 del-flows $BRIDGE cookie=${example%%,*}/-1"
     if ((ours == 0)) && [[ " ${VERDICTS[*]} " != *' bad '* ]]; then
-        finding warning flows "no controller has given this host flows yet" "ri2n status tells whether it lets the host in"
+        finding warning flows "no controller has given this host flows yet" \
+            "ri2n status tells whether it lets the host in"
     fi
     fine flows "$startup of host-up, $ours of the controller"
 }
 
-# Prints how many flows are the controller's, host-up's and nobody's, and one of the last.
+# Print how many flows belong to the controller, to host-up and to nobody, and one of the last kind.
 count_flows() {
     awk -v ours=$OURS -v learned=$LEARNED -v startup=$STARTUP '
         /actions=/ {
             cookie = $1; sub(/^cookie=0x/, "", cookie); sub(/,$/, "", cookie)
             owner = substr(cookie, 1, length(cookie) - 12)
             count[owner]++
-            if (owner != ours && owner != learned && owner != startup) { foreign++; $1 = $2 = ""; sub(/^ +/, ""); example = "0x" cookie ", " $0 }
+            if (owner != ours && owner != learned && owner != startup) {
+                foreign++; $1 = $2 = ""; sub(/^ +/, ""); example = "0x" cookie ", " $0
+            }
         }
         END { print count[ours] + 0, count[startup] + 0, foreign + 0, substr(example, 1, 120) }
     ' <<<"$1"
@@ -294,18 +347,20 @@ look_at_limit() {
     local said current limit
     said=$(appctl upcall/show || true)
     if ! [[ $said =~ current\ ([0-9]+) ]]; then
-        finding warning "flow limit" "Open vSwitch does not say how many flows its datapath has" "is ovs-vswitchd busy?"
+        finding warning "flow limit" \
+            "Open vSwitch does not say how many flows its datapath has" "is ovs-vswitchd busy?"
         return 0
     fi
     current=${BASH_REMATCH[1]}
     [[ $said =~ limit\ ([0-9]+) ]] || return 0
     limit=${BASH_REMATCH[1]}
-    ((current * 5 <= limit * 4)) || finding warning "flow limit" "$current of $limit flows of the datapath are in use" \
+    ((current * 5 <= limit * 4)) || finding warning "flow limit" \
+        "$current of $limit flows of the datapath are in use" \
         "ovs-vsctl set Open_vSwitch . other_config:flow-limit=$((limit * 2))"
     fine "flow limit" "$current of $limit flows of the datapath"
 }
 
-# A TAP has a carrier while a process holds it.
+# A TAP has a carrier as long as a process holds it.
 look_at_helper() {
     local tap port link queue held=0
     HELPER_RUNS=yes
@@ -317,10 +372,14 @@ look_at_helper() {
         elif [[ $STARTUP_FLOWS != *"priority=1,in_port=$port "* ]]; then
             finding bad helper "TAP $tap has no start-up flow" "run host-up again"
         fi
-        if [[ $tap == "$WIRE_TAP" && -n $LINK_MTU ]] && ((LINK_MTU < LEAST_MTU + HELPER_BYTES + TAG_BYTES)); then
-            finding bad helper "TAP $tap: its MTU of $LINK_MTU is too small for the NICs' $LEAST_MTU" "run host-up again"
+        if [[ $tap == "$WIRE_TAP" && -n $LINK_MTU ]] &&
+            ((LINK_MTU < LEAST_MTU + HELPER_BYTES + TAG_BYTES)); then
+            finding bad helper \
+                "TAP $tap: its MTU of $LINK_MTU is too small for the NICs' $LEAST_MTU" \
+                "run host-up again"
         elif [[ $tap == "$PLAIN_TAP" && -n $LINK_MTU ]] && ((LINK_MTU < MTU)); then
-            finding bad helper "TAP $tap: its MTU of $LINK_MTU is less than $BRIDGE's, $MTU" "run host-up again"
+            finding bad helper "TAP $tap: its MTU of $LINK_MTU is less than $BRIDGE's, $MTU" \
+                "run host-up again"
         fi
         if [[ $(cat "/sys/class/net/$tap/carrier" 2>/dev/null || true) == 1 ]]; then
             link=up held=$((held + 1))
@@ -330,16 +389,22 @@ look_at_helper() {
         TAP_LINES+=("$tap ${port:-none} $link ${LINK_MTU:-null}")
     done
     queue=$(cat "/sys/class/net/$PLAIN_TAP/tx_queue_len" 2>/dev/null || echo 0)
-    ((queue <= LONGEST_QUEUE)) || finding warning helper "$queue frames may wait for the helper, which is delay" "run host-up again"
+    ((queue <= LONGEST_QUEUE)) ||
+        finding warning helper "$queue frames may wait for the helper, which is delay" \
+            "run host-up again"
     ((MTU + HELPER_BYTES <= LEAST_MTU)) || finding bad helper \
-        "MTU: the helper's $HELPER_BYTES bytes do not fit beside $MTU into the NICs' $LEAST_MTU" "run host-up again"
+        "MTU: the helper's $HELPER_BYTES bytes do not fit beside $MTU into the NICs' $LEAST_MTU" \
+        "run host-up again"
     if [[ $HELPER_RUNS == no ]]; then
         if ((held > 0)); then
-            finding warning helper "another program holds one of the helper's TAPs" "ip -d link show type tun, and end it"
+            finding warning helper "another program holds one of the helper's TAPs" \
+                "ip -d link show type tun, and end it"
         elif [[ -x $HELPER_PROGRAM ]]; then
-            finding warning helper "the helper does not run" "systemctl start ri2n-reorder, and see journalctl -u ri2n-reorder"
+            finding warning helper "the helper does not run" \
+                "systemctl start ri2n-reorder, and see journalctl -u ri2n-reorder"
         else
-            finding warning helper "the helper does not run" "systemctl start ri2n-reorder; $HELPER_PROGRAM is not there: install it"
+            finding warning helper "the helper does not run" \
+                "systemctl start ri2n-reorder; $HELPER_PROGRAM is not there: install it"
         fi
     fi
     fine helper "running"

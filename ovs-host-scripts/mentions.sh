@@ -1,13 +1,15 @@
 # shellcheck shell=bash
-# What on this host names a NIC that the bridge is about to take: `host-up --dry-run` lists it. Needs common.sh.
+# Find what on this host names a NIC that the bridge is about to take. `host-up --dry-run` lists it.
+# Needs common.sh.
 #
-# Packets of the host come and go by the bridge afterwards. A firewall rule for eth0, an MPI that was told eth0, or a DHCP
-# client on eth0 does not fail: it sees nothing any more. Names of NICs are short words, so this may name what means
-# something else: it is a list to read, and nothing is refused because of it.
+# Afterwards the host's packets go through the bridge. A firewall rule for eth0, an MPI that was
+# told eth0, or a DHCP client on eth0 does not fail: it sees no packet any more. Names of NICs are
+# short words, so this may also list a place where the word means something else. It is a list to
+# read; nothing is refused because of it.
 
 readonly MENTIONS_SHOWN=20
 
-# One line per place, as comments between the commands of a dry run.
+# Print one line per place, as comments between the commands of a dry run.
 list_mentions() {
     local nic place places
     for nic in "$@"; do
@@ -15,7 +17,8 @@ list_mentions() {
         [[ ${#places[@]} -gt 0 ]] || continue
         say "# $nic is named here; what is about the host's traffic must name $BRIDGE instead:"
         for place in "${places[@]:0:MENTIONS_SHOWN}"; do say "#   $place"; done
-        ((${#places[@]} <= MENTIONS_SHOWN)) || say "#   and $((${#places[@]} - MENTIONS_SHOWN)) more"
+        ((${#places[@]} <= MENTIONS_SHOWN)) ||
+            say "#   and $((${#places[@]} - MENTIONS_SHOWN)) more"
     done
 }
 
@@ -25,16 +28,18 @@ mentions_of() { # mentions_of NIC
     mentions_in_processes "$1"
 }
 
-# As a word of its own: eth1 is not in eth10, but in eth1.5, which is on it, and in net.ipv4.conf.eth1.rp_filter.
+# The NIC's name as a word of its own: eth1 is not in eth10. It is in eth1.5, which is a device on
+# eth1, and in net.ipv4.conf.eth1.rp_filter.
 word() { # word NIC: a regular expression
     printf '(^|[^[:alnum:]_-])%s($|[^[:alnum:]_-])' "${1//./\\.}"
 }
 
-# Configuration of the host, but for RI2N's own, and for what gives the NIC its name.
+# The host's configuration files, except RI2N's own and the files that give the NIC its name.
 mentions_in_files() {
     local files
-    files=$(timeout 10 grep -rIlE --exclude-dir=ri2n --exclude-dir=udev --exclude-dir=openvswitch --exclude-dir=ssl \
-        --exclude=70-persistent-net.rules -- "$(word "$1")" "${MENTIONS_ROOT-}/etc" 2>/dev/null || true)
+    files=$(timeout 10 grep -rIlE --exclude-dir=ri2n --exclude-dir=udev --exclude-dir=openvswitch \
+        --exclude-dir=ssl --exclude=70-persistent-net.rules -- \
+        "$(word "$1")" "${MENTIONS_ROOT-}/etc" 2>/dev/null || true)
     [[ -z $files ]] || sort <<<"$files"
 }
 
@@ -57,15 +62,17 @@ mentions_in_rules() {
     [[ ! $rules =~ [io]if$word ]] || echo "ip rule"
 }
 
-# Programs in this network that were started for the NIC, such as a DHCP client.
+# Programs in this network namespace that were started for the NIC, such as a DHCP client.
 mentions_in_processes() {
     local process here line word
     word=$(word "$1")
     here=$(readlink /proc/self/ns/net)
     for process in /proc/[0-9]*; do
-        [[ $process != "/proc/$$" && $process != "/proc/$BASHPID" && $process != "/proc/$PPID" ]] || continue
+        [[ $process != "/proc/$$" && $process != "/proc/$BASHPID" &&
+            $process != "/proc/$PPID" ]] || continue
         line=$(tr '\0' ' ' 2>/dev/null <"$process/cmdline") || continue
-        [[ -n $line && $line != *host-up* && $(readlink "$process/ns/net" 2>/dev/null) == "$here" ]] || continue
+        [[ -n $line && $line != *host-up* &&
+            $(readlink "$process/ns/net" 2>/dev/null) == "$here" ]] || continue
         [[ ! $line =~ $word ]] || echo "process ${process#/proc/}: ${line:0:80}"
     done
 }

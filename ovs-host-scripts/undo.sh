@@ -1,16 +1,17 @@
 # shellcheck shell=bash
-# Part of host-up and host-down, which source it: back to what was before, at once or by itself unless confirmed.
+# Part of host-up and host-down, which source it: restore what was before, at once, or by itself
+# after a time unless host-up is confirmed.
 
 LEFT=no # whether something could not be put back
 
-# A step of an undo that fails stops no other: what can be put back is put back.
+# A step of an undo that fails does not stop the other steps: everything that can be put back is.
 must() {
     run "$@" && return 0
     LEFT=yes
     warn "failed: $*"
 }
 
-# Back to how one NIC was before host-up took it.
+# Restore one NIC as it was before host-up took it.
 restore_nic() {
     local nic=$1 saved=$STATE/nic.$1
     [[ -d $saved ]] || return 0
@@ -27,13 +28,17 @@ restore_nic() {
     while read -r feature; do
         try ethtool -K "$nic" "$feature" on
     done <"$saved/offloads"
-    if [[ $(<"$saved/up") == yes ]]; then must ip link set dev "$nic" up; else must ip link set dev "$nic" down; fi
+    if [[ $(<"$saved/up") == yes ]]; then
+        must ip link set dev "$nic" up
+    else
+        must ip link set dev "$nic" down
+    fi
     add_addresses "$nic" <"$saved/addresses" || LEFT=yes
     add_routes "$nic" <"$saved/routes"
     announce "$nic"
 }
 
-# Who has learned the bridge's MAC for the host's addresses, which is everybody, hears of the NIC's.
+# Everybody has learned the bridge's MAC for the host's addresses. Announce the NIC's MAC to them.
 announce() { # announce NIC
     local conf before saved=$STATE/nic.$1
     if [[ $(<"$saved/up") != yes || ! -s $saved/addresses ]] || ! read_link "$1"; then return 0; fi
@@ -41,20 +46,23 @@ announce() { # announce NIC
     for conf in "${settings[@]}"; do
         [[ -e /proc/sys/$conf ]] || continue
         before=$saved/${conf##*/}
-        [[ -e $before ]] || try write_file "$before" "$(<"/proc/sys/$conf")" # for the next run, should this one be killed
+        # The value is saved for the next run, in case this one is killed.
+        [[ -e $before ]] || try write_file "$before" "$(<"/proc/sys/$conf")"
         try write_sysctl "$conf" 1
     done
-    try ip link set dev "$1" address "$LINK_MAC" # the one it has: setting it is what the kernel tells neighbours of
+    # The NIC keeps its MAC. The kernel announces a MAC to neighbours when it is set.
+    try ip link set dev "$1" address "$LINK_MAC"
     for conf in "${settings[@]}"; do
         [[ ! -e $saved/${conf##*/} ]] || try write_sysctl "$conf" "$(<"$saved/${conf##*/}")"
     done
 }
 
-# The state before host-up: the bridge goes, then every NIC gets back what it had.
+# Restore the state before host-up: the bridge goes, then every NIC gets back what it had.
 #
-# Whoever needs an undo needs it most where something is broken: without ovs-vswitchd the database forgets the bridge, and
-# the kernel's datapath is emptied by hand; without the database, too, the NICs are restored all the same. Then the saved
-# state stays and the status is 1, as when anything could not be put back: run once more when Open vSwitch is there.
+# An undo is needed most where something is broken. Without ovs-vswitchd, the bridge is removed from
+# the database, and the kernel's datapath is emptied by hand. Without the database too, the NICs are
+# restored all the same. Then, and whenever something could not be put back, the saved state stays
+# and the status is 1: run host-down once more when Open vSwitch runs.
 undo() {
     local saved nic
     LEFT=no
@@ -75,13 +83,13 @@ undo() {
         restore_nic "$nic"
     done
     [[ $LEFT == no ]] || return 1
-    # At once: half a state would be taken for all of it.
+    # All files go at once, because a later run would take half a state for all of it.
     run rm -rf "$STATE_ROOT/.gone.$BRIDGE"
     run mv "$STATE" "$STATE_ROOT/.gone.$BRIDGE"
     run rm -rf "$STATE_ROOT/.gone.$BRIDGE"
 }
 
-# Out of the database, with the settings that were changed.
+# Remove the bridge from the database, and put back the settings that were changed.
 forget_bridge() {
     local row old
     switch_runs || NO_WAIT=--no-wait
@@ -107,7 +115,8 @@ forget_bridge() {
     fi
 }
 
-# Nobody takes the ports out of the kernel's datapath, or the host's own port with its addresses away: here it is done.
+# Nobody else takes the ports out of the kernel's datapath, or removes the host's own port with its
+# addresses. So it is done here.
 leave_datapath() {
     local saved
     for saved in "$STATE"/nic.*; do
@@ -120,9 +129,11 @@ leave_datapath() {
     try ip link del dev "$BRIDGE"
 }
 
-# The admin may lose the very session this runs in: the watcher is armed before the first change and outlives it. It tries
-# until it has succeeded, whatever does not work meanwhile. While it lives it holds a lock on its log: what waits for a
-# confirmation that nobody holds lost its watcher, with the power, say, and is undone at boot (host-down --unconfirmed).
+# The administrator may lose the very session in which this runs. So a watcher is started before the
+# first change, and outlives the session. It tries to undo until it succeeds, whatever does not work
+# meanwhile. While it is alive it holds a lock on its log. Where a confirmation is pending and
+# nobody holds that lock, the watcher is gone (after a loss of power, say), and the undo is done at
+# boot (host-down --unconfirmed).
 arm_confirm() {
     [[ -n $CONFIRM ]] || return 0
     local token=$STATE/pending
@@ -137,19 +148,22 @@ arm_confirm() {
     # shellcheck disable=SC2016
     setsid bash -c '
         exec 8>>"$1"
-        flock -n 8 || true # the one of an earlier host-up lives yet
+        flock -n 8 || true # the watcher of an earlier host-up may still be alive
         sleep "$2"
         until "${@:3}" >"$1" 2>&1; do sleep 2; done
-    ' ri2n-undo "$STATE_ROOT/$BRIDGE.undo.log" "$CONFIRM" "$HERE/host-down" --if-pending "$mine" --bridge "$BRIDGE" \
+    ' ri2n-undo "$STATE_ROOT/$BRIDGE.undo.log" "$CONFIRM" \
+        "$HERE/host-down" --if-pending "$mine" --bridge "$BRIDGE" \
         ${DB:+--db "$DB"} --state-dir "$STATE_ROOT" </dev/null >/dev/null 2>&1 9<&- &
     WATCHER=$!
     disown
     if [[ -d /run/systemd/system ]] && ! systemctl -q is-enabled ri2n-unconfirmed 2>/dev/null; then
-        warn "a loss of power before you confirm would not be undone at boot: systemctl enable ri2n-unconfirmed"
+        warn "a loss of power before you confirm would not be undone at boot:" \
+            "systemctl enable ri2n-unconfirmed"
     fi
 }
 
-# A host-up that has undone itself leaves no watcher, which is the leader of a session, and no log of one.
+# A host-up that has undone itself leaves no watcher and no log of one. The watcher is the leader of
+# a session.
 disarm_confirm() {
     [[ -n ${WATCHER-} ]] || return 0
     kill -- "-$WATCHER" 2>/dev/null || kill "$WATCHER" 2>/dev/null || true

@@ -151,6 +151,20 @@ def test_prose_has_at_most_100_columns(file: Path) -> None:
     ]
 
 
+def test_scripts_and_configuration_have_at_most_100_columns() -> None:
+    """All of `dev`, `.ci/run`, the host scripts with their units, and the topologies."""
+    folders = (REPOSITORY / "ovs-host-scripts", REPOSITORY / "topologies")
+    files = [REPOSITORY / "dev", REPOSITORY / ".ci" / "run"]
+    files += [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    assert len(files) > 20
+    assert not [
+        f"{path.relative_to(REPOSITORY)}:{number}"
+        for path in sorted(files)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if len(line) > 100
+    ]
+
+
 def section(title: str) -> str:
     """A section of CONTRIBUTING.md."""
     parts = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8").split("\n## ")
