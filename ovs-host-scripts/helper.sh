@@ -15,6 +15,7 @@ readonly HELPER_BYTES=22 # what the helper adds to each frame (docs/wire-format.
 readonly TAG_BYTES=4
 # shellcheck disable=SC2034 # host-up uses it
 readonly LEAST_WIRE_MTU=600 # the least that the helper accepts for --mtu-wire
+# Lengths of queues in frames, except QUEUE_MS. QUEUE_UNKNOWN is for NICs that report no rate.
 readonly QUEUE_MS=5 QUEUE_LEAST=16 MAX_QUEUE=1000 QUEUE_UNKNOWN=32
 
 declare -A OWNER_OF=() # of each NIC and TAP: the OVS bridge that has it
