@@ -23,14 +23,15 @@ RESULTS = "results"
 INTRODUCTION = """\
 # Results
 
-Measured with `ri2n bench`, page written by `ri2n bench report`. Every table and figure is followed by the command that
-made it and by what it ran on. The data are in [results](results); `ri2n bench report docs/results/*.json` makes this
-page from them.
+Measured with `ri2n bench`, page written by `ri2n bench report`. Every table and figure is followed
+by the command that made it and by what it ran on. The data are in [results](results);
+`ri2n bench report docs/results/*.json` makes this page from them.
 
-Figures are medians of the repeats, with the smallest and largest in brackets. *Share of the optimum*: what all clients
-together get, of the largest total that the links can carry (a linear program). *Worst client*: the smallest share that
-a client gets of its max-min fair rate; 1 means that everybody has at least what is fair. Names in `code` are strategies
-of this software, names in *italics* are what it is compared with.
+Figures are medians of the repeats, with the smallest and largest in brackets. *Share of the
+optimum*: what all clients together get, of the largest total that the links can carry (a linear
+program). *Worst client*: the smallest share that a client gets of its max-min fair rate; 1 means
+that everybody has at least what is fair. Names in `code` are strategies of this software, names in
+*italics* are what it is compared with.
 """
 
 

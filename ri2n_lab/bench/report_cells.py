@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from ri2n_lab.bench.figures import Bar
+from ri2n_lab.bench.drawing import Bar
 
 __all__ = ["cell", "code", "spread_text", "table"]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+from ri2n_lab.bench.drawing import Bar, Mark, Series, Steps, bars, steps
 from ri2n_lab.bench.failover import FAULT_AT_S, FAULTS, HELPER_FAULTS, STREAM_S
-from ri2n_lab.bench.figures import Bar, Mark, Series, Steps, bars, steps
 from ri2n_lab.bench.peers import PEERS
 from ri2n_lab.bench.report_input import Measurement
 from ri2n_lab.bench.report_rows import FailoverRow, Fig4Row, Number, Phase
