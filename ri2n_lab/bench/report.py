@@ -1,8 +1,9 @@
-"""A page of tables and pictures from the JSON files of the benches, and those files without their
-bulky raw data.
+"""Pages of tables and pictures from the JSON files of the benches, and smaller such files.
 
-The same files give the same page byte for byte, and so do the files that this writes: nothing
-depends on the clock, on the order of the arguments, or on where they lie.
+One page has a section for each question, with the main figures; each measurement has a page of its
+own with everything, and its file again without bulky raw data. The same files give the same pages
+byte for byte, and so do the files that this writes: nothing depends on the clock, on the order of
+the arguments, or on where they lie.
 """
 
 from __future__ import annotations
@@ -12,32 +13,19 @@ from pathlib import Path
 
 from ri2n_lab.bench.report_input import Measurement, load_measurement, thin_json
 from ri2n_lab.bench.report_pictures import pictures
+from ri2n_lab.bench.report_questions import page
 from ri2n_lab.bench.report_rows import KINDS
-from ri2n_lab.bench.report_tables import section
+from ri2n_lab.bench.report_tables import detail
 from ri2n_sdn.errors import BadInput
 
 __all__ = ["PAGE", "RESULTS", "make_report", "write_report"]
 
 PAGE = "results.md"
 RESULTS = "results"
-INTRODUCTION = """\
-# Results
-
-Measured with `ri2n bench`, page written by `ri2n bench report`. Every table and figure is followed
-by the command that made it and by what it ran on. The data are in [results](results);
-`ri2n bench report docs/results/*.json` makes this page from them.
-
-Figures are medians of the repeats, with the smallest and largest in brackets. *Share of the
-optimum*: what all clients together get, of the largest total that the links can carry (a linear
-program). *Worst client*: the smallest share that a client gets of its max-min fair rate; 1 means
-that everybody has at least what is fair. Names in `code` are strategies of this software, names in
-*italics* are what it is compared with.
-"""
 
 
 def write_report(files: Sequence[Path], folder: Path) -> tuple[list[Path], list[str]]:
-    """Write `folder`/results.md, and pictures and data in `folder`/results; returns what was
-    written, and warnings.
+    """Write `folder`/results.md, and all else in `folder`/results; what was written, and warnings.
 
     Warnings are lines for people: incomplete runs, and older files in `folder`/results that this
     page does not use. Raises BadInput, and then nothing is written, for a bad file, two files of
@@ -60,7 +48,7 @@ def write_report(files: Sequence[Path], folder: Path) -> tuple[list[Path], list[
     texts = make_report([measurement for _, measurement in measurements.values()])
     written = _write(texts, folder)
     for path in sorted((folder / RESULTS).glob("*")):
-        if path.suffix in (".svg", ".json") and path not in written:
+        if path.suffix in (".svg", ".json", ".md") and path not in written:
             warnings.append(f"{path}: is not part of this page")
     return written, warnings
 
@@ -68,14 +56,13 @@ def write_report(files: Sequence[Path], folder: Path) -> tuple[list[Path], list[
 def make_report(measurements: Sequence[Measurement]) -> dict[str, str]:
     """All files of the report, {path below the output folder: text}."""
     texts: dict[str, str] = {}
-    parts = [INTRODUCTION]
+    drawn = {measurement.name: pictures(measurement) for measurement in measurements}
     for measurement in sorted(measurements, key=lambda each: (KINDS.index(each.kind), each.name)):
-        drawn = pictures(measurement)
-        for picture in drawn:
-            texts[f"{RESULTS}/{picture.name}.svg"] = picture.svg
+        for picture in drawn[measurement.name]:
+            texts[f"{RESULTS}/{picture.name}.svg"] = picture.draw()
         texts[f"{RESULTS}/{measurement.name}.json"] = thin_json(measurement)
-        parts.append(section(measurement, drawn))
-    texts[PAGE] = "\n".join(parts)
+        texts[f"{RESULTS}/{measurement.name}.md"] = detail(measurement, drawn[measurement.name])
+    texts[PAGE] = page(measurements, drawn, f"{RESULTS}/")
     return texts
 
 

@@ -1,13 +1,16 @@
-"""Markdown that a report is made of: table cells that cannot break their table, and tables."""
+"""Markdown that a report is made of: table cells that cannot break their table, tables, prose."""
 
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from ri2n_lab.bench.drawing import Bar
 
-__all__ = ["cell", "code", "spread_text", "table"]
+__all__ = ["cell", "code", "prose", "spread_text", "table"]
+
+MAX_COLUMNS = 100
 
 
 def cell(text: str) -> str:
@@ -18,6 +21,23 @@ def cell(text: str) -> str:
 def code(text: str) -> str:
     """`text` as code, without what would end it."""
     return f"`{_one_line(text.replace('`', '').replace('|', '/'))}`"
+
+
+def prose(text: str, *, item: bool = False) -> Iterator[str]:
+    """A paragraph in lines of at most 100 columns and the empty line after it.
+
+    `item` makes it an item of a list, without the empty line.
+    """
+    yield from textwrap.wrap(
+        text,
+        MAX_COLUMNS,
+        initial_indent="* " if item else "",
+        subsequent_indent="  " if item else "",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    if not item:
+        yield ""
 
 
 def spread_text(bar: Bar | None, form: str) -> str:

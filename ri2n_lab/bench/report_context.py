@@ -1,7 +1,4 @@
-"""What made a measurement and what it ran on:
-
-the line below every table and figure, and the whole as a table.
-"""
+"""What a measurement ran on: in one sentence, and the whole as a table."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ri2n_lab.bench.report_cells import cell, code
+from ri2n_lab.bench.report_cells import cell, code, prose
 from ri2n_lab.bench.report_input import Measurement
 from ri2n_lab.bench.report_pictures import spread
 from ri2n_lab.bench.report_rows import FailoverRow, Fig4Row, Number
@@ -21,10 +18,11 @@ __all__ = ["context_lines", "description", "source"]
 Json = dict[str, Any]
 
 
-def source(measurement: Measurement, rows: Sequence[Fig4Row | FailoverRow]) -> Iterator[str]:
-    """The line below a table or figure."""
+def source(measurement: Measurement) -> Iterator[str]:
+    """A paragraph that says what was measured on."""
     context = measurement.context
     inner = {**context, **context.get("guest", {})}
+    rows = measurement.fig4 or measurement.failover
     words = [f"kernel {inner.get('kernel', '?')} ({context.get('lab_kernel', 'host')})"]
     words += [f"{text} datapath" for text in _of_labs(measurement, "datapath")]
     words += [f"Open vSwitch {inner.get('ovs')}"] if inner.get("ovs") else []
@@ -37,8 +35,7 @@ def source(measurement: Measurement, rows: Sequence[Fig4Row | FailoverRow]) -> I
     words += [_rates(measurement)] if _rates(measurement) else []
     words += [f"repeats: {_repeats(rows)}"] if rows else []
     words += [str(context.get("started", ""))[:10]] if context.get("started") else []
-    link = f"[all of the context](#context-of-{measurement.name})"
-    yield from (f"<sub>{code(measurement.command)}: {cell(', '.join(words))}; {link}</sub>", "")
+    yield from prose(f"On {cell(', '.join(words))}. More: [context](#context).")
 
 
 def context_lines(measurement: Measurement) -> Iterator[list[str]]:
@@ -47,7 +44,7 @@ def context_lines(measurement: Measurement) -> Iterator[list[str]]:
     guest: Json = context.get("guest", {})
     inner = {**context, **guest}
     yield ["command", code(measurement.command)]
-    yield ["data", f"[{measurement.name}.json](results/{measurement.name}.json)"]
+    yield ["data", f"[{measurement.name}.json]({measurement.name}.json)"]
     yield ["complete", "yes" if measurement.complete else "no"]
     yield ["kernel of the lab", f"{inner.get('kernel', '?')} ({context.get('lab_kernel', 'host')})"]
     if guest:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from ri2n_lab.bench.report_cells import cell, code
+from ri2n_lab.bench.report_cells import cell, code, prose
+from ri2n_lab.bench.report_pictures import contenders, peer_titles
+from ri2n_lab.bench.report_rows import FailoverRow, Fig4Row
 
-__all__ = ["Notes", "name_text"]
+__all__ = ["Notes", "name_text", "peer_lines"]
 
 
 class _Reasoned(Protocol):
@@ -37,9 +39,19 @@ class Notes:
     def lines(self) -> Iterator[str]:
         """The reasons, to stand below the table."""
         for number, text in enumerate(self._texts, start=1):
-            yield f"({number}) {text}{'' if text.endswith('.') else '.'}  "
+            yield from prose(f"({number}) {text}{'' if text.endswith('.') else '.'}", item=True)
         if self._texts:
             yield ""
+
+
+def peer_lines(rows: Iterable[Fig4Row | FailoverRow]) -> Iterator[str]:
+    """What the peers are, as far as this version knows them, as a list."""
+    titles = peer_titles()
+    names = [name for name, peer in contenders(rows) if peer and name in titles]
+    for name in names:
+        yield from prose(f"*{cell(name)}*: {cell(titles[name])}", item=True)
+    if names:
+        yield ""
 
 
 def name_text(name: str, peer: bool) -> str:

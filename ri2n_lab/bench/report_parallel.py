@@ -1,23 +1,26 @@
-"""The section of parallel networking:
-
-transfers over several links, links that die, many connections, round trips.
-"""
+"""The tables of parallel networking: transfers, links that die, many connections, round trips."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from ri2n_lab.bench.parallel_plan import FAULTS, METHODS, MIX_METHODS, size_text
-from ri2n_lab.bench.report_cells import cell, code, spread_text, table
-from ri2n_lab.bench.report_context import source
+from ri2n_lab.bench.report_cells import cell, code, prose, spread_text, table
 from ri2n_lab.bench.report_input import Measurement
 from ri2n_lab.bench.report_notes import Notes
-from ri2n_lab.bench.report_pictures import in_order, spread
+from ri2n_lab.bench.report_pictures import Picture, in_order, spread
 from ri2n_lab.bench.report_rows import ParallelRow
 
-__all__ = ["TITLE", "body", "paper_speedup"]
+__all__ = [
+    "body",
+    "fault_table",
+    "mix_table",
+    "of_part",
+    "paper_speedup",
+    "round_trip_table",
+    "transfer_table",
+]
 
-TITLE = "Parallel networking"
 NAMES = {
     "tcp": "plain TCP",
     "parallel": "parallel, {}",
@@ -54,66 +57,96 @@ def paper_speedup(streams: int, size_bytes: int, setup: str | None) -> str:
     return "gain" if size_bytes >= 8 << 10 or (size_bytes >= 4 << 10 and streams <= 4) else "-"
 
 
-def body(measurement: Measurement) -> Iterator[str]:
+def body(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
     """Text and tables of every part."""
-    parts = {"transfer": _transfers, "fault": _faults, "mix": _mixes, "roundtrip": _round_trips}
-    for part, tables in parts.items():
-        if rows := [row for row in measurement.parallel if row.part == part]:
-            yield from tables(rows, measurement.name)
-            yield from source(measurement, ())
-
-
-def _transfers(rows: Sequence[ParallelRow], name: str) -> Iterator[str]:
+    del drawn
+    rows = measurement.parallel
     for (connection, setup), title in KINDS.items():
         members = [row for row in rows if (row.connection, row.setup) == (connection, setup)]
-        if not members:
-            continue
-        yield from (f"### Transfers over {title} ({name})", "")
-        yield (
-            "Goodput over plain TCP's over one link, for the same size in the same run; from the "
-            "first byte"
-            f" {'(from the call to connect)' if setup != 'exclude' else 'handed over'} to the byte "
-            "that the receiving"
-            " program sends back when it has the last one. In brackets, for parallel: of what as "
-            "many plain TCPs get"
-            " together. Paper: 6 streams over six 10 Mbit/s Ethernets, over the fastest that one "
-            "was at any size."
+        if of_part(members, "transfer"):
+            yield from (f"## Transfers over {title}", "")
+            yield from prose(
+                "Goodput over plain TCP's over one link, for the same size in the same run; from "
+                "the first byte "
+                f"{'(from the call to connect)' if setup != 'exclude' else 'handed over'} to the "
+                "byte that the receiving program sends back when it has the last one. In "
+                "brackets, for parallel: of what as many plain TCPs get together. Paper: 6 streams "
+                "over six 10 Mbit/s Ethernets, over the fastest that one was at any size."
+            )
+            yield from transfer_table(rows, connection, setup)
+    if members := of_part(rows, "fault"):
+        yield from ("## Links die under a transfer", "")
+        yield from prose(
+            f"{size_text(members[0].size_bytes)}iB over {members[0].links} links; at 0.3 of its "
+            "time the fault comes: the server's NIC goes down (one_down, all_but_one), the "
+            "client's own (one_own_down), or a switch port delivers nothing any more "
+            "(one_blackhole); all_then_one: all of the server's, and 2 s later one is back. Stall: "
+            "the longest time without a byte for the receiving program."
         )
-        yield ""
-        sizes = sorted({row.size_bytes for row in members})
-        most = max(row.streams for row in members)
-        # As many plain TCPs are in the brackets, and of MPTCP the most links will do.
-        pairs = sorted(
-            {(row.method, row.streams) for row in members if row.method not in ("tcp", "tcps")},
-            key=_place,
+        yield from fault_table(members)
+    if members := of_part(rows, "mix"):
+        yield from ("## Many connections", "")
+        yield from prose(
+            "Every client runs 8 processes; the short ones ask for 56 KB, the others for 1000 x 56 "
+            "KB, close, and ask again. Goodput of all, over that of long ones to one address / "
+            "connections served per minute (parts of long ones count in part) / mean difference "
+            "between the server's fullest and emptiest interface, in connections, when one more "
+            "came. The paper's figure 9 (a) has no numbers in its text."
         )
-        pairs = [pair for pair in pairs if pair[0] != "mptcp" or pair[1] == most]
-        beside = [
-            row
-            for row in rows
-            if (row.connection, row.setup) == (connection, setup.replace("early", "include"))
+        yield from mix_table(members)
+    if members := of_part(rows, "roundtrip"):
+        yield from ("## Round trips of 1 KB", "")
+        yield from prose(
+            "Plain TCP sockets and parallel by turns, over links without a rate, both ends in "
+            "Python; medians in us. CPUs awake: idle ones poll meanwhile. Other load on the "
+            "machine is in these figures."
+        )
+        yield from round_trip_table(members)
+
+
+def of_part(rows: Sequence[ParallelRow], part: str) -> list[ParallelRow]:
+    """The rows of one part: `transfer`, `fault`, `mix` or `roundtrip`."""
+    return [row for row in rows if row.part == part]
+
+
+def transfer_table(
+    rows: Sequence[ParallelRow], connection: str = "fresh", setup: str = "include"
+) -> Iterator[str]:
+    """Sizes by methods: the speed-up over plain TCP over one link."""
+    rows = of_part(rows, "transfer")
+    members = [row for row in rows if (row.connection, row.setup) == (connection, setup)]
+    sizes = sorted({row.size_bytes for row in members})
+    most = max(row.streams for row in members)
+    # As many plain TCPs are in the brackets, and of MPTCP the most links will do.
+    pairs = sorted(
+        {(row.method, row.streams) for row in members if row.method not in ("tcp", "tcps")},
+        key=_place,
+    )
+    pairs = [pair for pair in pairs if pair[0] != "mptcp" or pair[1] == most]
+    beside = [
+        row
+        for row in rows
+        if (row.connection, row.setup) == (connection, setup.replace("early", "include"))
+    ]
+    tcp = {size: _of(beside, "tcp", 1, size) for size in sizes}
+    notes, columns = Notes(), []
+    for method, streams in pairs:
+        columns.append([_speedup(_of(members, method, streams, size), notes) for size in sizes])
+    lines = [
+        [
+            size_text(size),
+            spread_text(
+                spread(row.goodput_bps / 1e6 for row in tcp[size] if row.goodput_bps is not None),
+                ".1f",
+            ),
+            *(column[index] for column in columns),
+            paper_speedup(most, size, setup),
         ]
-        tcp = {size: _of(beside, "tcp", 1, size) for size in sizes}
-        notes, columns = Notes(), []
-        for method, streams in pairs:
-            columns.append([_speedup(_of(members, method, streams, size), notes) for size in sizes])
-        lines = [
-            [
-                size_text(size),
-                spread_text(
-                    spread(
-                        row.goodput_bps / 1e6 for row in tcp[size] if row.goodput_bps is not None
-                    ),
-                    ".1f",
-                ),
-                *(column[index] for column in columns),
-                paper_speedup(most, size, setup),
-            ]
-            for index, size in enumerate(sizes)
-        ]
-        heads = [NAMES.get(method, method).format(streams) for method, streams in pairs]
-        yield from table(("size", "plain TCP, Mbit/s", *map(cell, heads), f"paper, {most}"), lines)
-        yield from notes.lines()
+        for index, size in enumerate(sizes)
+    ]
+    heads = [NAMES.get(method, method).format(streams) for method, streams in pairs]
+    yield from table(("size", "plain TCP, Mbit/s", *map(cell, heads), f"paper, {most}"), lines)
+    yield from notes.lines()
 
 
 def _speedup(rows: Sequence[ParallelRow], notes: Notes) -> str:
@@ -134,19 +167,8 @@ def _place(pair: tuple[str, int]) -> tuple[int, int]:
     return (METHODS.index(pair[0]) if pair[0] in METHODS else len(METHODS), pair[1])
 
 
-def _faults(rows: Sequence[ParallelRow], name: str) -> Iterator[str]:
-    yield from (f"### Links die under a transfer ({name})", "")
-    yield (
-        f"{size_text(rows[0].size_bytes)}iB over {rows[0].links} links; at 0.3 of its time the "
-        "fault comes: the"
-        " server's NIC goes down (one_down, all_but_one), the client's own (one_own_down), or a "
-        "switch port delivers"
-        " nothing any more (one_blackhole); all_then_one: all of the server's, and 2 s later one "
-        "is back. Stall: the"
-        " longest time"
-        " without a byte for the receiving program."
-    )
-    yield ""
+def fault_table(rows: Sequence[ParallelRow]) -> Iterator[str]:
+    """A line for each fault and method."""
     notes, lines = Notes(), []
     for fault in in_order((row.fault for row in rows if row.fault), list(FAULTS)):
         for method in in_order((row.method for row in rows), list(METHODS)):
@@ -176,18 +198,8 @@ def _faults(rows: Sequence[ParallelRow], name: str) -> Iterator[str]:
     yield from notes.lines()
 
 
-def _mixes(rows: Sequence[ParallelRow], name: str) -> Iterator[str]:
-    yield from (f"### Many connections ({name})", "")
-    yield (
-        "Every client runs 8 processes; the short ones ask for 56 KB, the others for 1000 x 56 KB, "
-        "close, and ask"
-        " again. Goodput of all, over that of long ones to one address / connections served per "
-        "minute (parts of long"
-        " ones count in part) / mean difference between the server's fullest and emptiest "
-        "interface, in connections,"
-        " when one more came. The paper's figure 9 (a) has no numbers in its text."
-    )
-    yield ""
+def mix_table(rows: Sequence[ParallelRow]) -> Iterator[str]:
+    """Methods by the number of short connections."""
     shorts = sorted({row.short for row in rows if row.short is not None})
     lines = []
     for method in in_order((row.method for row in rows), list(MIX_METHODS)):
@@ -210,14 +222,8 @@ def _mixes(rows: Sequence[ParallelRow], name: str) -> Iterator[str]:
     yield from table(("", *(f"{short} of 8 short" for short in shorts)), lines)
 
 
-def _round_trips(rows: Sequence[ParallelRow], name: str) -> Iterator[str]:
-    yield from (f"### Round trips of 1 KB ({name})", "")
-    yield (
-        "Plain TCP sockets and parallel by turns, over links without a rate, both ends in Python; "
-        "medians in us. CPUs"
-        " awake: idle ones poll meanwhile. Other load on the machine is in these figures."
-    )
-    yield ""
+def round_trip_table(rows: Sequence[ParallelRow]) -> Iterator[str]:
+    """A line for each method, with and without idle CPUs kept awake."""
     lines = []
     for awake in (False, True):
         for method in in_order((row.method for row in rows), list(METHODS)):

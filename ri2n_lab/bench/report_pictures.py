@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 
 from ri2n_lab.bench.drawing import Bar, Mark, Series, Steps, bars, steps
@@ -20,8 +21,10 @@ __all__ = [
     "contenders",
     "in_order",
     "peer_titles",
+    "picture_lines",
     "pictures",
     "spread",
+    "streams_text",
 ]
 
 OUTAGE_END_MS = (STREAM_S - FAULT_AT_S) * 1000
@@ -33,12 +36,13 @@ STALL_END_MS = OUTAGE_END_MS + 4000
 
 @dataclass(frozen=True)
 class Picture:
-    """An SVG file's name without its suffix, its text, what it shows, and the number of streams
-    it belongs to.
+    """An SVG file's name without its suffix, what draws it, and what it shows.
+
+    `streams` is the number of streams that it belongs to, if there are several.
     """
 
     name: str
-    svg: str
+    draw: Callable[[], str]
     alt: str
     streams: int | None = None
 
@@ -74,6 +78,16 @@ def in_order(names: Iterable[str], usual: Sequence[str]) -> list[str]:
     return sorted(set(names), key=lambda name: (_place(name, usual), name))
 
 
+def streams_text(streams: int) -> str:
+    """`8 TCP streams per client`."""
+    return "one TCP stream per client" if streams == 1 else f"{streams} TCP streams per client"
+
+
+def picture_lines(picture: Picture, folder: str) -> Iterator[str]:
+    """A picture that lies in `folder`, seen from the page, and the empty line after it."""
+    yield from (f"![{picture.alt}]({folder}{picture.name}.svg)", "")
+
+
 def spread(values: Iterable[Number | None]) -> Bar | None:
     """Median, smallest and largest of what was measured; None when nothing was."""
     numbers = [float(value) for value in values if value is not None]
@@ -88,7 +102,7 @@ def _fig4(measurement: Measurement) -> list[Picture]:
     found = []
     for streams in sorted({row.streams for row in measurement.fig4}):
         rows = [row for row in measurement.fig4 if row.streams == streams]
-        each = "one TCP stream per client" if streams == 1 else f"{streams} TCP streams per client"
+        each = streams_text(streams)
         figures: list[tuple[str, str, str, Callable[[Fig4Row], Number | None], str]] = [
             (
                 "total",
@@ -106,7 +120,8 @@ def _fig4(measurement: Measurement) -> list[Picture]:
             ),
         ]
         for short, title, label, value, best in figures:
-            svg = bars(
+            draw = partial(
+                bars,
                 f"{title}, {each}",
                 sorted({row.topology for row in rows}),
                 _series(rows),
@@ -116,7 +131,7 @@ def _fig4(measurement: Measurement) -> list[Picture]:
                 mark=Mark(1.0, best),
             )
             name = f"{measurement.name}-{short}-{streams}"
-            found.append(Picture(name, svg, f"{title}: {label} by topology, {each}", streams))
+            found.append(Picture(name, draw, f"{title}, {each}", streams))
     return found
 
 
@@ -135,7 +150,8 @@ def _failover(measurement: Measurement) -> list[Picture]:
             lasting = {(row.fault, row.strategy) for row in rows if row.lasting}
             values = {key: replace(bar, open_end=key in lasting) for key, bar in values.items()}
         measured = {name for _, name in values}  # Multipath TCP carries no UDP
-        svg = bars(
+        draw = partial(
+            bars,
             title,
             in_order((row.fault for row in rows), [*FAULTS, *HELPER_FAULTS]),
             [one for one in _series(rows) if one.label in measured],
@@ -146,9 +162,7 @@ def _failover(measurement: Measurement) -> list[Picture]:
             log=True,
             open_end="packets were still lost at the end of the run",
         )
-        found.append(
-            Picture(f"{measurement.name}-{short}", svg, f"{title} in ms by fault, logarithmic")
-        )
+        found.append(Picture(f"{measurement.name}-{short}", draw, f"{title}, ms"))
     return found
 
 
@@ -185,7 +199,8 @@ def _fig9(measurement: Measurement) -> Picture:
     )
     panels = [Steps(f"client {host}", _by_nic(phases, host)) for host in hosts]
     lasts = [sample.time_s for phase in phases for sample in phase.samples]
-    svg = steps(
+    draw = partial(
+        steps,
         "Weights while links are cut and given back, "
         f"{measurement.settings.get('strategy', 'max_min')}",
         panels,
@@ -193,7 +208,7 @@ def _fig9(measurement: Measurement) -> Picture:
         max(lasts, default=1.0),
         y_label="share of what the client sends over each NIC",
     )
-    return Picture(f"{measurement.name}-weights", svg, "Weights of each client's NICs over time")
+    return Picture(f"{measurement.name}-weights", draw, "Weights of each client's NICs over time")
 
 
 def _by_nic(phases: Sequence[Phase], host: str) -> dict[str, list[tuple[float, float]]]:

@@ -1,55 +1,49 @@
-"""The sections of what is measured of the helper alone:
-
-one stream, a change of demand, what it costs.
-"""
+"""The tables of what is measured of the helper: one stream, a change of demand, what it costs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ri2n_lab.bench.report_cells import cell, spread_text, table
-from ri2n_lab.bench.report_context import source
+from ri2n_lab.bench.report_cells import cell, prose, spread_text, table
 from ri2n_lab.bench.report_input import Measurement
 from ri2n_lab.bench.report_notes import Notes, name_text
-from ri2n_lab.bench.report_pictures import spread
+from ri2n_lab.bench.report_pictures import Picture, spread
 from ri2n_lab.bench.report_rows import DemandRow, HelperRow, StreamRow
 
-__all__ = ["TITLES", "body"]
-
-TITLES = {
-    "stream": "One stream over all links",
-    "demand": "A client stops and begins again",
-    "helper": "What the helper costs",
-}
+__all__ = [
+    "demand",
+    "demand_table",
+    "end_to_end_table",
+    "helper",
+    "stream",
+    "stream_matrix",
+    "stream_table",
+]
 
 BUSY = ("of one link's plain TCP x links", "links taken for dead", "NICs taken for dead")
 
 
-def body(measurement: Measurement) -> Iterator[str]:
-    """Text and tables of one measurement of these kinds."""
-    yield from {"stream": _stream, "demand": _demand, "helper": _helper}[measurement.kind](
-        measurement
-    )
-    yield from source(measurement, ())
-
-
-def _stream(measurement: Measurement) -> Iterator[str]:
-    yield (
+def stream(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
+    """A line for each set of links, strategy or peer, and kind of stream."""
+    del drawn
+    yield from prose(
         "Of the sum: goodput, of what full frames could carry over all links together. UDP is sent "
-        "at 0.9 of that."
-        " Out of order: UDP packets, or TCP segments as the receiver's kernel counts them "
-        "(TCPOFOQueue), that came"
-        " before one that belongs in front of them. Switch drops: frames dropped at full switch "
-        "ports."
+        "at 0.9 of that. Out of order: UDP packets, or TCP segments as the receiver's kernel "
+        "counts them (TCPOFOQueue), that came before one that belongs in front of them. Switch "
+        "drops: frames dropped at full switch ports."
     )
-    yield ""
+    yield from stream_table(measurement.stream)
+
+
+def stream_table(all_rows: Sequence[StreamRow]) -> Iterator[str]:
+    """A line for each set of links, strategy or peer, and kind of stream."""
     notes = Notes()
     groups: dict[tuple[str, str, bool, str, str], list[StreamRow]] = {}
-    for row in measurement.stream:
+    for row in all_rows:
         groups.setdefault(
             (row.links_mbps, row.strategy, row.peer, row.proto, row.cc or ""), []
         ).append(row)
-    busy = any(row.of_links is not None for row in measurement.stream)
+    busy = any(row.of_links is not None for row in all_rows)
     lines = []
     for (links, name, peer, proto, congestion), rows in groups.items():
         begin = [cell(links), name_text(name, peer), cell(f"{proto} {congestion}".strip())]
@@ -89,21 +83,48 @@ def _stream(measurement: Measurement) -> Iterator[str]:
     yield from notes.lines()
 
 
-def _demand(measurement: Measurement) -> Iterator[str]:
+def stream_matrix(rows: Sequence[StreamRow]) -> Iterator[str]:
+    """Strategies and peers, with their kind of stream, by links: the share of the sum."""
+    notes = Notes()
+    columns = list(dict.fromkeys(row.links_mbps for row in rows))
+    lines = []
+    for name, peer, proto, congestion in dict.fromkeys(
+        (row.strategy, row.peer, row.proto, row.cc or "") for row in rows
+    ):
+        cells = [name_text(name, peer), cell(f"{proto} {congestion}".strip())]
+        for links in columns:
+            members = [
+                row
+                for row in rows
+                if (row.strategy, row.proto, row.cc or "") == (name, proto, congestion)
+                and row.links_mbps == links
+            ]
+            share = spread(row.of_sum for row in members)
+            cells.append(notes.cell(name, members) if share is None else f"{share.value:.2f}")
+        lines.append(cells)
+    yield from table(("", "stream", *map(cell, columns)), lines)
+    yield from notes.lines()
+
+
+def demand(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
+    """A line for each topology and strategy."""
+    del drawn
     stops = cell(str(measurement.settings.get("stops", "B")))
-    yield (
+    yield from prose(
         f"Every client sends one TCP stream; {stops} stops, and after a pause begins again. "
-        "Goodput is sampled every"
-        " 10 ms and judged over the 50 ms that follow; what does not hold for half a second (over "
-        "200 ms each, as a"
-        " segment that TCP sends again holds up others) does not count. The shares are"
-        " means over the rest of each phase: of the links, and the worst client's of its max-min "
-        "fair rate."
+        "Goodput is sampled every 10 ms and judged over the 50 ms that follow; what does not hold "
+        "for half a second (over 200 ms each, as a segment that TCP sends again holds up others) "
+        "does not count. The shares are means over the rest of each phase: of the links, and the "
+        "worst client's of its max-min fair rate."
     )
-    yield ""
+    yield from demand_table(measurement.demand, stops)
+
+
+def demand_table(all_rows: Sequence[DemandRow], stops: str) -> Iterator[str]:
+    """A line for each topology and strategy; `stops` is the client that stops."""
     notes = Notes()
     groups: dict[tuple[str, str, bool], list[DemandRow]] = {}
-    for row in measurement.demand:
+    for row in all_rows:
         groups.setdefault((row.topology, row.strategy, row.peer), []).append(row)
     lines = []
     for (topology, name, peer), rows in groups.items():
@@ -126,20 +147,25 @@ def _demand(measurement: Measurement) -> Iterator[str]:
     yield from notes.lines()
 
 
-def _helper(measurement: Measurement) -> Iterator[str]:
-    yield (
+def helper(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
+    """The figures in memory, then those from end to end."""
+    del drawn
+    yield from prose(
         "In memory: packets a second on one core. End to end: one TCP stream between two hosts "
-        "over links without a"
-        " rate, beside one plain veth in the same run; CPU seconds are the whole machine's. Round "
-        "trips are those of"
-        " an idle ping every 20 ms; CPUs awake: idle ones poll meanwhile, so that nobody waits "
-        "until a CPU has woken."
-        " Other load on the machine is in these figures."
+        "over links without a rate, beside one plain veth in the same run; CPU seconds are the "
+        "whole machine's. Round trips are those of an idle ping every 20 ms; CPUs awake: idle ones "
+        "poll meanwhile, so that nobody waits until a CPU has woken. Other load on the machine is "
+        "in these figures."
     )
-    yield ""
+    yield from memory_table(measurement.helper)
+    yield from end_to_end_table(measurement.helper)
+
+
+def memory_table(all_rows: Sequence[HelperRow]) -> Iterator[str]:
+    """A line for each figure in memory."""
     notes = Notes()
     groups: dict[tuple[str, str, bool | None], list[HelperRow]] = {}
-    for row in measurement.helper:
+    for row in all_rows:
         groups.setdefault((row.part, row.what, row.userspace_tso), []).append(row)
     memory = [
         [
@@ -151,6 +177,15 @@ def _helper(measurement: Measurement) -> Iterator[str]:
     ]
     if memory:
         yield from table(("in memory", "packets/s"), memory)
+    yield from notes.lines()
+
+
+def end_to_end_table(all_rows: Sequence[HelperRow]) -> Iterator[str]:
+    """A line for each contender end to end, with and without userspace TSO."""
+    notes = Notes()
+    groups: dict[tuple[str, str, bool | None], list[HelperRow]] = {}
+    for row in all_rows:
+        groups.setdefault((row.part, row.what, row.userspace_tso), []).append(row)
     lines = []
     for (part, what, tso), rows in groups.items():
         if part == "memory":

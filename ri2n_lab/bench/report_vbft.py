@@ -1,7 +1,4 @@
-"""The section of VLAN fat trees:
-
-what all hosts together get, of what one switch for all gives them.
-"""
+"""The tables of VLAN fat trees: what all hosts get, of what one switch for all gives them."""
 
 from __future__ import annotations
 
@@ -9,15 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from ri2n_lab.bench.paper import VBFT_PAPER
 from ri2n_lab.bench.patterns import CG_PAIRS
-from ri2n_lab.bench.report_cells import cell, code, spread_text, table
-from ri2n_lab.bench.report_context import source
+from ri2n_lab.bench.report_cells import cell, code, prose, spread_text, table
 from ri2n_lab.bench.report_input import Measurement
-from ri2n_lab.bench.report_pictures import spread
+from ri2n_lab.bench.report_pictures import Picture, spread
 from ri2n_lab.bench.report_rows import VbftRow
 
-__all__ = ["TITLE", "body"]
+__all__ = ["body", "matrix"]
 
-TITLE = "VLAN fat trees"
 PATTERNS = {
     "bisection": "Bisection: the first half of the hosts sends to the second, i to i + n/2, one "
     "way.",
@@ -43,39 +38,48 @@ HEAD = ("topology", "path table", "Mbit/s", "of flat", "bound", "worst host", "w
 MORE = ("retransmits", "flooded", "switch drops", "settled after, HBSPANs", "paper, of Flat")
 
 
-def body(measurement: Measurement) -> Iterator[str]:
+def body(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
     """Text and a table for each pattern, engine and mode."""
-    yield (
+    del drawn
+    yield from prose(
         "Of flat: what all receivers together got in one window, of what they got in the same run "
-        "where all hosts are"
-        " on one switch. Bound: the most that any routing could give all of them (a linear program "
-        "over cables and"
-        " NICs); of MPI's all-to-all, where all pairs go on together, the most when all are equal. "
-        "Worst host: the"
-        " slowest receiver, of the mean one on flat. Worst pair: the slowest pair, of the mean one "
-        "on flat. Fair: what"
-        " all pairs could have at once, each the same, of what they could on flat. Flooded: "
-        "unicast frames that came to"
-        " hosts which they were not for, from before the first frame to the end. Settled: from "
-        "when on the rate stayed"
-        " at 0.97 of the window's or more. The paper's bisection is MPI, its all-to-all the run "
-        "time of IS (NPB), with"
-        " the cyclic rule."
+        "where all hosts are on one switch. Bound: the most that any routing could give all of "
+        "them (a linear program over cables and NICs); of MPI's all-to-all, where all pairs go on "
+        "together, the most when all are equal. Worst host: the slowest receiver, of the mean one "
+        "on flat. Worst pair: the slowest pair, of the mean one on flat. Fair: what all pairs "
+        "could have at once, each the same, of what they could on flat. Flooded: unicast frames "
+        "that came to hosts which they were not for, from before the first frame to the end. "
+        "Settled: from when on the rate stayed at 0.97 of the window's or more. The paper's "
+        "bisection is MPI, its all-to-all the run time of IS (NPB), with the cyclic rule."
     )
-    yield ""
     groups: dict[tuple[str, str, str, int | None], list[VbftRow]] = {}
     for row in measurement.vbft:
         groups.setdefault((row.pattern, row.engine, row.mode, row.streams), []).append(row)
     for (pattern, engine, mode, streams), rows in groups.items():
         count = "one stream" if streams == 1 else f"{streams} streams"
         how = ENGINES.get(engine, cell(engine)).format(streams=count)
-        yield from (
-            f"#### {cell(pattern)}, {cell(engine)}, {cell(mode)} mode ({measurement.name})",
-            "",
-        )
-        yield from (f"{PATTERNS.get(pattern, '')} {how}, {cell(mode)} mode.".strip(), "")
+        yield from (f"## {cell(pattern)}, {cell(engine)}, {cell(mode)} mode", "")
+        yield from prose(f"{PATTERNS.get(pattern, '')} {how}, {cell(mode)} mode.".strip())
         yield from table((*HEAD, *MORE), _lines(rows))
-        yield from source(measurement, ())
+
+
+def matrix(rows: Sequence[VbftRow]) -> Iterator[str]:
+    """Topologies and path tables by pattern, engine and mode: the share of flat."""
+    columns = list(dict.fromkeys((row.pattern, row.engine, row.mode) for row in rows))
+    lines = []
+    for topology, path_table in dict.fromkeys((row.topology, row.table) for row in rows):
+        cells = [cell(topology), code(path_table) if path_table else "-"]
+        for column in columns:
+            members = [
+                row.of_flat
+                for row in rows
+                if (row.topology, row.table) == (topology, path_table)
+                and (row.pattern, row.engine, row.mode) == column
+            ]
+            cells.append(spread_text(spread(members), ".2f"))
+        lines.append(cells)
+    heads = [cell(f"{pattern}, {engine}, {mode}") for pattern, engine, mode in columns]
+    yield from table(("topology", "path table", *heads), lines)
 
 
 def _lines(rows: Sequence[VbftRow]) -> Iterator[list[str]]:

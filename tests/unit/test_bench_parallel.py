@@ -677,16 +677,16 @@ def measured() -> list[Json]:
 
 def test_the_page(tmp_path: Path) -> None:
     page = page_of(written(tmp_path / "parallel.json", "parallel", measured()))
-    assert "## Parallel networking: parallel-host" in page
-    found = table_after(page, "### Transfers over fresh connections, with their set-up")
+    assert "# Parallel networking: parallel-host" in page
+    found = table_after(page, "## Transfers over fresh connections, with their set-up")
     assert found[0] == ["size", "plain TCP, Mbit/s", "parallel, 6", "MPTCP, 6", "paper, 6"]
     assert found[2] == ["64M", "90.0", "5.83 (0.97)", "no (1)", "5.6"]
     assert "(1) *mptcp*: none \\| here." in page
-    found = table_after(page, "### Links die under a transfer")
+    found = table_after(page, "## Links die under a transfer")
     assert found[2] == ["`one_down`", "parallel, 6", "yes", "1 of 2", "0.50", "2.00", "1.0"]
-    found = table_after(page, "### Many connections")
+    found = table_after(page, "## Many connections")
     assert [line[1] for line in found[2:]] == ["1.00 / 12 / 2.0", "5.00 / 60 / 0.5, 3 failed"]
-    found = table_after(page, "### Round trips")
+    found = table_after(page, "## Round trips")
     assert [line[2:] for line in found[2:]] == [["50.0", "99.0", "-"], ["58.0", "99.0", "8.0"]]
 
 

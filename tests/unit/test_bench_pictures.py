@@ -193,7 +193,7 @@ def test_odd_names_are_in_the_picture_as_they_are(tmp_path: Path) -> None:
     path = fig4(tmp_path / "fig4.json", streams=(8,))
     path.write_text(path.read_text().replace('"mptcp"', json.dumps("<b>|\x07&`x`[a](b)$1$")))
     made = make_report([load_measurement(path)])
-    assert len(table_after(made["results.md"], "### 8 TCP streams per client")[-1]) == 3
+    assert len(table_after(made["results/fig4-host.md"], "## 8 TCP streams per client")[-1]) == 3
     assert "<b>|&`x`[a](b)$1$" in texts(made[SMALL])
 
 

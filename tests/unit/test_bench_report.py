@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,6 @@ from ri2n_lab.bench.fair import Optimum, goodput_optimum
 from ri2n_lab.bench.report import make_report, write_report
 from ri2n_lab.bench.report_input import load_measurement
 from ri2n_lab.bench.rows import fig4_row
-from ri2n_sdn.cli.main import main
-from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.topology import Topology, load_topology
 
 REPOSITORY = Path(__file__).parents[2]
@@ -220,11 +217,14 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def page_of(files: list[Path]) -> str:
-    return make_report([load_measurement(path) for path in files])["results.md"]
+    """The pages of all measurements, one after the other."""
+    made = make_report([load_measurement(path) for path in files])
+    return "\n".join(text for name, text in made.items() if re.match("results/.*[.]md", name))
 
 
 def table_after(page: str, heading: str) -> list[list[str]]:
     """The cells of the first table after a line that begins with `heading`."""
+    page = f"\n{page}"
     lines = page[page.index(f"\n{heading}") + 1 :].splitlines()
     start = next(index for index, line in enumerate(lines) if line.startswith("|"))
     found = []
@@ -283,7 +283,7 @@ def test_samples_that_change_nothing_are_left_out(tmp_path: Path) -> None:
 
 def test_fig4_ours_come_first_and_a_peer_that_cannot_has_its_reason(files: list[Path]) -> None:
     page = page_of(files)
-    head, _, *rows = table_after(page, "### 8 TCP streams per client")
+    head, _, *rows = table_after(page, "## 8 TCP streams per client")
     assert head == ["", "b", "d"]
     assert [row[0] for row in rows] == ["`round_robin`", "`max_min`", "*lcb*", "*mptcp*"]
     assert rows[0][1:] == ["0.70 / 0.70", "0.70 / 0.70"]
@@ -293,7 +293,7 @@ def test_fig4_ours_come_first_and_a_peer_that_cannot_has_its_reason(files: list[
 
 def test_fig4_median_spread_weights_and_the_papers_figures(files: list[Path]) -> None:
     head, _, *rows = table_after(
-        page_of(files), "#### d: B has link 0 only, C has both (one TCP stream per client)"
+        page_of(files), "### d: B has link 0 only, C has both (one TCP stream per client)"
     )
     cells = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
     mine = cells["`round_robin`"]
@@ -309,7 +309,7 @@ def test_fig4_median_spread_weights_and_the_papers_figures(files: list[Path]) ->
 
 def test_failover_rows_and_old_files_without_peers(tmp_path: Path) -> None:
     path = failover(tmp_path / "failover.json")
-    _, _, *rows = table_after(page_of([path]), "## One fault")
+    _, _, *rows = table_after(page_of([path]), "# One fault")
     assert [row[:2] for row in rows] == [
         ["`nic_down`", "`max_min`"],
         ["`nic_down`", "*lcb*"],
@@ -323,7 +323,7 @@ def test_failover_rows_and_old_files_without_peers(tmp_path: Path) -> None:
     for row in document["rows"]:
         del row["strategy"], row["peer"]
     path.write_text(json.dumps(document))
-    assert [row[1] for row in table_after(page_of([path]), "## One fault")[2:]] == [
+    assert [row[1] for row in table_after(page_of([path]), "# One fault")[2:]] == [
         "`ri2n_plus`"
     ] * 2
 
@@ -336,7 +336,7 @@ def test_a_peer_without_udp_has_its_tcp_figures_only(tmp_path: Path) -> None:
             row |= {"strategy": "mptcp", "outage_ms": None, "lost": None, "sent": None}
     path.write_text(json.dumps(document))
     made = make_report([load_measurement(path)])
-    assert table_after(made["results.md"], "## One fault")[3] == [
+    assert table_after(made["results/failover-host.md"], "# One fault")[3] == [
         *("`nic_down`", "*mptcp*", "-", "-", "-", "-", "316 (210..421)"),
     ]
 
@@ -348,16 +348,16 @@ def test_losses_without_end_are_told_from_a_short_outage(tmp_path: Path) -> None
         row["lasting"] = row["peer"] and (row["fault"] == "nic_down" or row["repeat"] == 1)
     path.write_text(json.dumps(document))
     made = make_report([load_measurement(path)])
-    rows = table_after(made["results.md"], "## One fault")[2:]
+    rows = table_after(made["results/failover-host.md"], "# One fault")[2:]
     assert [row[5] for row in rows] == ["no", "yes", "no", "1 of 2"]
 
 
 def test_fig9_and_cycle(files: list[Path]) -> None:
     page = page_of(files)
-    phases = table_after(page, "## Links are cut")[2:]
+    phases = table_after(page, "# Links are cut")[2:]
     assert phases[0] == ["e: all links", "never", "-", "0.25", "C 1.0", "95.0"]
     assert phases[1] == ["f: B lost link 1", "0.50", "2.0", "0.25", "C 3.0", "95.0"]
-    assert table_after(page, "## The controller's round")[2] == [
+    assert table_after(page, "# The controller's round")[2] == [
         "32",
         "31",
         "20",
@@ -378,7 +378,7 @@ def test_rounds_beside_spinning_programs_say_how_the_controller_settled(tmp_path
         "nic_deaths": 1,
     }
     path.write_text(json.dumps(document))
-    head, _, row = table_after(page_of([path]), "## The controller's round")
+    head, _, row = table_after(page_of([path]), "# The controller's round")
     assert head[-4:] == [
         "settled after, s",
         "connections dropped",
@@ -388,27 +388,91 @@ def test_rounds_beside_spinning_programs_say_how_the_controller_settled(tmp_path
     assert row[-4:] == ["33", "0", "2", "1"]
 
 
-def test_every_table_and_picture_is_followed_by_what_made_it(
+def test_every_page_has_what_made_its_tables_and_pictures(
     files: list[Path], tmp_path: Path
 ) -> None:
-    page = page_of(files)
-    # Every table but the contexts themselves, and every picture.
-    tables = len(re.findall(r"^\| ---", page, flags=re.M)) - len(files)
-    shown = page.count("\n![")
-    assert (tables, shown) == (2 * 3 + 1 + 1 + 1, 2 * 2 + 2 + 1)
-    assert page.count("<sub>`ri2n bench ") == tables + shown
+    measurements = [load_measurement(path) for path in files]
     write_report(files, tmp_path / "out")
-    for target in re.findall(r"\]\((results/[^)]*)\)", page):
-        assert (tmp_path / "out" / target).is_file()
-    anchors = {
-        re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-")
-        for title in re.findall("### (.*)", page)
-    }
-    assert set(re.findall(r"\]\(#([^)]*)\)", page)) <= anchors
+    for measurement in measurements:
+        page = (tmp_path / "out" / "results" / f"{measurement.name}.md").read_text()
+        command = page.index(f"\n```sh\n{measurement.command}\n```\n")
+        on = page.index("\nOn kernel ")
+        assert page.startswith("# ") and command < on < page.index("\n| ---")
+        assert "[context](#context)" in page and page.count("\n## Context\n") == 1
+        tables = {"fig4": 2 * 3, "failover": 1, "fig9": 1, "cycle": 1}[measurement.kind]
+        shown = {"fig4": 2 * 2, "failover": 2, "fig9": 1, "cycle": 0}[measurement.kind]
+        # One more table is the context.
+        assert len(re.findall(r"^\| ---", page, flags=re.M)) == tables + 1
+        assert page.count("\n![") == shown
+        for target in re.findall(r"\]\(([^#)]*)\)", page):
+            assert (tmp_path / "out" / "results" / target).is_file(), target
+
+
+def test_the_page_has_a_table_pictures_and_commands_for_each_question(
+    files: list[Path], tmp_path: Path
+) -> None:
+    written, _ = write_report(files, tmp_path / "out")
+    page = (tmp_path / "out" / "results.md").read_text()
+    sections = page.split("\n## ")[1:]
+    assert [section.splitlines()[0] for section in sections] == [
+        "Does everybody get a fair share?",
+        "How long is the outage when something dies, by flows?",
+        "How soon do the weights follow when links are cut and given back?",
+        "How long is a round of the controller?",
+    ]
+    for section, path, shown in zip(sections, files, (2, 2, 1, 0), strict=True):
+        measurement = load_measurement(path)
+        assert section.count("\n![") == shown
+        # The table of the question, and below the pictures that of the commands.
+        assert len(re.findall(r"^\| ---", section, flags=re.M)) == 2
+        link = f"| [{measurement.name}](results/{measurement.name}.md) | `{measurement.command}` |"
+        assert link in section and section.index(link) > section.rfind("\n![")
+    targets = re.findall(r"\]\(([^)]*)\)", page)
+    assert all((tmp_path / "out" / target).is_file() for target in targets)
+    # Every page of a measurement is linked, and nothing is without a page.
+    pages = {str(path.relative_to(tmp_path / "out")) for path in written if path.suffix == ".md"}
+    assert pages - {"results.md"} <= set(targets)
+
+
+def test_the_page_takes_the_most_streams_and_fills_gaps_from_other_measurements(
+    tmp_path: Path,
+) -> None:
+    general = fig4(tmp_path / "fig4-a.json", shares=(0.5,))
+    special = fig4(tmp_path / "fig4-a-more.json", shares=(0.25,))
+    document = json.loads(special.read_text())
+    for row in document["rows"]:
+        if row["strategy"] == "max_min":
+            row["strategy"] = "ri2n_plus"
+    special.write_text(json.dumps(document))
+    other = tmp_path / "fig4-a-of-another-kernel.json"
+    document["context"]["lab_kernel"] = "virtual"
+    for row in document["rows"]:
+        row["strategy"] = "ri2n_plus_plus"
+    other.write_text(json.dumps(document))
+    made = make_report([load_measurement(path) for path in (other, special, general)])
+    head, _, *rows = table_after(made["results.md"], "## Does everybody")
+    assert head == ["", "b", "d"]
+    assert [row[:2] for row in rows] == [
+        ["`round_robin`", "0.50 / 0.50"],
+        ["`ri2n_plus`", "0.25 / 0.25"],
+        ["`max_min`", "0.50 / 0.50"],
+        ["*lcb*", "0.50 / 0.50"],
+        ["*mptcp*", "0.50 / 0.50"],
+    ]
+    assert "](results/fig4-a-total-8.svg)" in made["results.md"]
+    assert made["results.md"].count("\n![") == 2
+    for name in ("a", "a-more", "a-of-another-kernel"):
+        assert f"(results/fig4-{name}.md)" in made["results.md"]
+
+
+def test_a_measurement_without_rows_is_linked(tmp_path: Path) -> None:
+    path = save(Report("stream", None, {}), tmp_path / "stream-none.json")
+    page = make_report([load_measurement(path)])["results.md"]
+    assert "## Other measurements" in page and "(results/stream-none.md)" in page
 
 
 def test_the_context_tells_the_guest_from_the_machine(files: list[Path]) -> None:
-    context = {row[0]: row[1] for row in table_after(page_of(files), "### Context of fig4-virtual")}
+    context = {row[0]: row[1] for row in table_after(page_of(files[:1]), "## Context")}
     assert context["kernel of the lab"] == "6.1-inside (virtual)"
     assert context["kernel of the machine"] == "6.18-outside"
     assert (context["virtual seconds"], context["real seconds"]) == ("900", "7200")
@@ -445,126 +509,8 @@ def test_odd_texts_break_no_table(tmp_path: Path) -> None:
     path = fig4(tmp_path / "fig4.json", streams=(8,))
     path.write_text(path.read_text().replace('"mptcp"', json.dumps("<b>|\x07&`x`[a](b)")))
     made = make_report([load_measurement(path)])
-    rows = table_after(made["results.md"], "### 8 TCP streams per client")
+    rows = table_after(made["results/fig4-host.md"], "## 8 TCP streams per client")
     assert {len(row) for row in rows} == {3}
     assert rows[-1][0] == r"*&lt;b>\| &\`x\`\[a](b)*"
     outside_code = re.sub(r"`[^`\n]*`", "", made["results.md"].replace(r"\`", ""))
     assert "<b>" not in outside_code and "`" not in outside_code
-
-
-# ---- bad input
-
-
-def edited(change: Callable[[Json], object]) -> Callable[[Path], None]:
-    def write(path: Path) -> None:
-        document = json.loads(fig4(path).read_text())
-        change(document)
-        path.write_text(json.dumps(document))
-
-    return write
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda path: None, "No such file"),
-        (lambda path: path.mkdir(), "Is a directory"),
-        (lambda path: path.write_text("not json"), "is not JSON"),
-        (lambda path: path.write_bytes(b"\xff\xfe"), "is not JSON"),
-        (lambda path: path.write_text("[" * 100_000), "is not JSON"),
-        (lambda path: path.write_text("[]"), "must be a JSON mapping"),
-        (edited(lambda document: document.update(format=2)), "format: is 2"),
-        (edited(lambda document: document.pop("format")), "format: is None"),
-        (edited(lambda document: document.update(kind="fig5")), "kind: is 'fig5'"),
-        (edited(lambda document: document.update(kind=["fig4"])), "kind: is ['fig4']"),
-        (edited(lambda document: document.update(kind="fig9")), "rows[0].phase"),
-        (edited(lambda document: document.update(rows={})), "rows: is missing or no list"),
-        (edited(lambda document: document.pop("context")), "context: is missing"),
-        (edited(lambda document: document["rows"][2].pop("worst_share")), "rows[2].worst_share"),
-        (edited(lambda document: document["rows"][2].update(streams="8")), "rows[2].streams"),
-        (
-            edited(lambda document: document["rows"][2].update(worst_share=float("nan"))),
-            "NaN is no number",
-        ),
-        (edited(lambda document: document["context"].update(labs=[1])), "context.labs"),
-    ],
-)
-def test_bad_files_are_one_line_and_nothing_is_written(
-    make: Callable[[Path], object], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    good, bad, out = fig9(tmp_path / "good.json"), tmp_path / "bad.json", tmp_path / "out"
-    make(bad)
-    code = ri2n("bench", "report", str(good), str(bad), "-o", str(out))
-    captured = capsys.readouterr()
-    assert code == 2 and captured.err.count("\n") == 1 and not captured.out
-    assert str(bad) in captured.err and words in captured.err
-    assert not out.exists()
-
-
-def ri2n(*arguments: str) -> int:
-    """The exit code of the command line in this process."""
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
-        patch.setattr("sys.argv", ["ri2n", *arguments])
-        main()
-    return ended.value.code if isinstance(ended.value.code, int) else 0
-
-
-def test_an_incomplete_run_is_marked_and_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = fig4(tmp_path / "fig4-short.json")
-    path.write_text(path.read_text().replace('"complete": true', '"complete": false'))
-    assert ri2n("bench", "report", str(path), "-o", str(tmp_path / "out")) == 0
-    captured = capsys.readouterr()
-    assert f"warning: {path}: the run is incomplete" in captured.err
-    assert str(tmp_path / "out/results.md") in captured.out.splitlines()
-    assert (
-        "## Everybody sends to one host: fig4-short (incomplete)"
-        in (tmp_path / "out/results.md").read_text()
-    )
-
-
-def test_two_runs_need_two_names(tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    one, two = (
-        fig4(tmp_path / "fig4-x.json"),
-        fig4(tmp_path / "other" / "fig4-x.json", shares=(0.8,)),
-    )
-    with pytest.raises(BadInput, match=r"would be fig4-x\.json.*rename one"):
-        write_report([one, two], tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_pictures_of_an_older_page_are_told(tmp_path: Path) -> None:
-    path = fig4(tmp_path / "fig4.json")
-    write_report([path], tmp_path / "out")
-    _, warnings = write_report([fig4(tmp_path / "fig4.json", streams=(8,))], tmp_path / "out")
-    assert [line.rsplit("/", 1)[-1] for line in warnings] == [
-        "fig4-host-total-1.svg: is not part of this page",
-        "fig4-host-worst-1.svg: is not part of this page",
-    ]
-
-
-def test_a_full_disk_leaves_the_old_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_report([fig4(tmp_path / "fig4.json")], tmp_path / "out")
-    before = contents(tmp_path / "out")
-    write_text, calls = Path.write_text, []
-
-    def full(self: Path, *args: Any, **keywords: Any) -> int:
-        calls.append(self)
-        if len(calls) == 4:
-            raise OSError(28, "No space left on device", str(self))
-        return write_text(self, *args, **keywords)
-
-    path = fig4(tmp_path / "fig4.json", shares=(0.3,))
-    monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(BadInput, match="No space left on device"):
-        write_report([path], tmp_path / "out")
-    assert contents(tmp_path / "out") == before
-
-
-def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
-    path = fig4(tmp_path / "fig4.json")
-    (tmp_path / "file").write_text("")
-    with pytest.raises(BadInput, match="file"):
-        write_report([path], tmp_path / "file" / "docs")

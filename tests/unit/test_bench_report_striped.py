@@ -35,7 +35,7 @@ def page_of(path: Path) -> str:
     kept = path.with_name(f"{measurement.name}.json")
     kept.write_text(thin_json(measurement))
     assert load_measurement(kept) == measurement and "bulky" not in kept.read_text()
-    return make_report([measurement])["results.md"]
+    return make_report([measurement])[f"results/{measurement.name}.md"]
 
 
 def test_streams(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_streams(tmp_path: Path) -> None:
     other = {**key, "strategy": "lcb", "peer": True, "mode": None, "proto": "tcp", "cc": "bbr"}
     rows.append(missing_row(other, "no bonding | here", FIGURES))
     page = page_of(written(tmp_path / "stream.json", "stream", rows))
-    assert table_after(page, "## One stream")[2:] == [
+    assert table_after(page, "# One stream")[2:] == [
         ["100,50", "`max_min`", "tcp cubic", "0.980 (0.970..0.990)", "3", "-", "-", "9", "-"],
         ["100,50", "`max_min`", "udp", "0.900", "3", "2", "7", "9", "-"],
         ["100,50", "*lcb*", "tcp bbr", "no (1)", "", "", "", "", ""],
@@ -99,7 +99,7 @@ def test_a_stream_beside_spinning_programs_says_what_was_taken_for_dead(tmp_path
         )
     )
     head, _, *shown = table_after(
-        page_of(written(tmp_path / "stream.json", "stream", rows)), "## One stream"
+        page_of(written(tmp_path / "stream.json", "stream", rows)), "# One stream"
     )
     assert head[-3:] == [
         "of one link's plain TCP x links",
@@ -127,7 +127,7 @@ def test_demand(tmp_path: Path) -> None:
         }
     )
     page = page_of(written(tmp_path / "demand.json", "demand", rows, {"stops": "B"}))
-    assert table_after(page, "## A client stops")[2:] == [
+    assert table_after(page, "# A client stops")[2:] == [
         ["f", "`max_min`", "40 (30..50)", "0.980", "80, 1 of 2 never", "0.970"],
         ["f", "`ri2n_plus`", "never", "0.980", "never", "0.970"],
     ]
@@ -182,7 +182,7 @@ def test_the_death_of_a_helper_has_columns_of_its_own(tmp_path: Path) -> None:
     )
     page = page_of(written(tmp_path / "failover.json", "failover", rows))
     assert "10,000 UDP packets per second" in page
-    found = table_after(page, "## One fault")
+    found = table_after(page, "# One fault")
     assert found[0][-3:] == ["out of order", "traffic again after, ms", "striped again after, s"]
     assert [row[0] for row in found[2:]] == ["`nic_down`", "`helper_killed`"]
     assert [row[-3:] for row in found[2:]] == [["0", "-", "-"], ["0", "42", "0.50"]]

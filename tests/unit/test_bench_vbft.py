@@ -394,8 +394,8 @@ def measured() -> list[Json]:
 
 def test_the_page_has_the_paper_beside(tmp_path: Path) -> None:
     page = page_of(written(tmp_path / "vbft.json", "vbft", measured(), {"seconds": 2}))
-    assert "## VLAN fat trees: vbft-host" in page
-    found = table_after(page, "#### bisection, tcp, flow mode")
+    assert "# VLAN fat trees: vbft-host" in page
+    found = table_after(page, "## bisection, tcp, flow mode")
     assert [line[:2] for line in found[2:]] == [
         ["flat", "-"],
         ["tree-2", "-"],

@@ -24,7 +24,7 @@ def ids(path: Path) -> str:
     return str(path.relative_to(REPOSITORY))
 
 
-@pytest.mark.parametrize("file", sorted({*OURS, *REPOSITORY.glob("docs/*.md")}), ids=ids)
+@pytest.mark.parametrize("file", sorted({*OURS, *REPOSITORY.glob("docs/**/*.md")}), ids=ids)
 def test_links_lead_somewhere(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text)
@@ -139,10 +139,10 @@ def test_the_help_of_dev_and_the_runner_name_the_same_tiers_and_options() -> Non
     assert told == options
 
 
-PROSE = [file for file in MANUALS if file.name != "results.md"]  # which a program writes
+PROSE = [*MANUALS, *sorted(REPOSITORY.glob("docs/results/*.md")), REPOSITORY / "CHANGELOG.md"]
 
 
-@pytest.mark.parametrize("file", [*PROSE, REPOSITORY / "CHANGELOG.md"], ids=ids)
+@pytest.mark.parametrize("file", PROSE, ids=ids)
 def test_prose_has_at_most_100_columns(file: Path) -> None:
     """But for tables, and commands in blocks."""
     prose = re.sub(r"^ *```.*?^ *```$", "", file.read_text(encoding="utf-8"), flags=re.M | re.S)
