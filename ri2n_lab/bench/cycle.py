@@ -20,12 +20,13 @@ from typing import Any
 
 from ri2n_lab.bench import priorities
 from ri2n_lab.bench.context import Report
+from ri2n_lab.bench.figure import Figure, Number
 from ri2n_lab.bench.progress import Progress
 from ri2n_lab.bench.spinners import Spinners, cpu_seconds
 from ri2n_lab.cluster.sandbox import Sandbox
 from ri2n_sdn.errors import BadInput, NotAvailable
 
-__all__ = ["DEFAULT_PAIRS", "Cycles", "run_cycle", "total_seconds", "troubles"]
+__all__ = ["DEFAULT_PAIRS", "FIGURES", "Cycles", "run_cycle", "total_seconds", "troubles"]
 
 DEFAULT_PAIRS = (31, 124, 496, 992)
 NETWORKS = ("n0", "n1")
@@ -36,6 +37,18 @@ LEAST_ROUNDS = 3
 CHANGES, NEARLY_ALL = 8, 0.95
 FRAME = 15_000
 PERIOD_S = 0.8
+FIGURES = (
+    Figure("cycle_s", "median", "ms", scale=1e3, kind=Number, required=True),
+    Figure("cycle_max_s", "longest", "ms", scale=1e3, kind=Number, required=True),
+    Figure("cpu_s", "CPU time", "ms", scale=1e3, kind=Number, required=True),
+    Figure("changed_tables", "tables changed", kind=int, required=True),
+    Figure("change_cycle_s", "the round that does", "ms", scale=1e3, kind=Number, required=True),
+    Figure("change_cpu_s", "its CPU time", "ms", scale=1e3, kind=Number, required=True),
+    Figure("settle_s", "settled after", "s", when_measured=True),
+    Figure("connections_dropped", "connections dropped", kind=int | None, when_measured=True),
+    Figure("handler_errors", "errors of handlers", kind=int | None, when_measured=True),
+    Figure("nic_deaths", "NICs taken for dead", kind=int | None, when_measured=True),
+)
 WATCH = "from ri2n_lab.bench.cycle_rounds import watch\nwatch({rounds!r}, {turn!r})\n"
 """What the controller runs first."""
 

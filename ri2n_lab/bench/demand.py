@@ -19,6 +19,7 @@ from typing import Any
 from ri2n_lab.bench.context import Report
 from ri2n_lab.bench.fair import goodput_optimum
 from ri2n_lab.bench.fig4 import clients_of
+from ri2n_lab.bench.figure import Figure, names, spread, spread_text
 from ri2n_lab.bench.peers import Peer, await_whole
 from ri2n_lab.bench.peers.base import SERVER
 from ri2n_lab.bench.progress import Progress
@@ -31,6 +32,7 @@ from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.topology import Topology
 
 __all__ = [
+    "FIGURES",
     "DemandSettings",
     "Samples",
     "held_from",
@@ -54,7 +56,35 @@ HOLD_S = 0.5  # what falls below again within so long did not hold
 # delivered at once: no change of a share, so what follows is judged over longer means.
 STEADY_S = 0.2
 GROUPS = ("topology", "strategy")
-FIGURES = ("others_have_it_ms", "all_fair_ms", "others_after_stop", "worst_after_start")
+
+
+def _when(times_ms: Sequence[float | None]) -> str:
+    """The repeats' times, and in how many of them it never happened."""
+    never = sum(each is None for each in times_ms)
+    if times_ms and never == len(times_ms):
+        return "never"
+    text = spread_text(spread(times_ms), ".0f")
+    return f"{text}, {never} of {len(times_ms)} never" if never else text
+
+
+FIGURES = (
+    Figure(
+        "others_have_it_ms",
+        f"it stops: others have {STOPPED_SHARE:g} of the links after",
+        "ms",
+        show=_when,
+        required=True,
+    ),
+    Figure(
+        "all_fair_ms",
+        f"it begins: all within {1 - AGAIN_SHARE:.0%} of fair after",
+        "ms",
+        show=_when,
+        required=True,
+    ),
+    Figure("others_after_stop", "after it stopped, the others", show=".3f", required=True),
+    Figure("worst_after_start", "after it began, the worst", show=".3f", required=True),
+)
 
 Json = dict[str, Any]
 
@@ -241,7 +271,9 @@ def _run_alone(
     topology = settings.topology
     why_not = peer.why_not(topology, SERVER, clients) or peer.lacks()
     if why_not is not None:
-        row = missing_row({"topology": topology.name, "strategy": peer.name}, why_not, FIGURES)
+        row = missing_row(
+            {"topology": topology.name, "strategy": peer.name}, why_not, names(FIGURES)
+        )
         report.add(row, {}, summarized([*report.rows, row]))
         return
     progress.say(f"{peer.name}: building the lab")

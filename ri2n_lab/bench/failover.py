@@ -20,12 +20,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ri2n_lab.bench.context import Report
+from ri2n_lab.bench.figure import Figure, Plot
 from ri2n_lab.bench.helper_faults import DOWN_S, HELPER_FAULTS, HelperFault, traffic_again_ms
 from ri2n_lab.bench.peers import Peer, await_whole
 from ri2n_lab.bench.peers.base import SERVER
 from ri2n_lab.bench.progress import Progress
 from ri2n_lab.bench.ready import start_and_wait
-from ri2n_lab.bench.rows import missing_row, summarize
+from ri2n_lab.bench.rows import lasting_text, missing_row, summarize
 from ri2n_lab.bench.striped import AUTONOMOUS, Autonomous, await_striped, contender
 from ri2n_lab.cluster import Lab
 from ri2n_lab.traffic.streams import Stream
@@ -35,7 +36,10 @@ from ri2n_sdn.fabric.topology import Topology
 
 __all__ = [
     "FAULTS",
+    "FIGURES",
     "HELPER_FAULTS",
+    "OUTAGE_END_MS",
+    "STALL_END_MS",
     "FailoverSettings",
     "packets_per_s",
     "run_failover",
@@ -52,13 +56,50 @@ PACKETS_PER_S = {"flow": 1000, "packet": 10_000}
 STREAM_S = 6.0
 FAULT_AT_S = 2.0
 LOOK_S = 0.3
-LAST_S = (
-    0.5  # a tenth of the packets lost so near to the end: nothing has repaired the path by then
-)
+# A tenth of the packets lost so near to the end: nothing has repaired the path by then.
+LAST_S = 0.5
 TCP_PORT = 5700
 GROUPS = ("fault", "strategy", "mode")
+# About the longest outage and the longest stall that a run can show: the TCP receiver waits so much
+# longer for a byte than the sender sends.
+OUTAGE_END_MS = (STREAM_S - FAULT_AT_S) * 1000
+STALL_END_MS = OUTAGE_END_MS + 4000
 HELPER_FIGURES = ("traffic_again_ms", "striped_again_s")
-FIGURES = ("outage_ms", "lost", "duplicates", "out_of_order", "tcp_stall_ms", *HELPER_FIGURES)
+FIGURES = (
+    Figure(
+        "outage_ms",
+        "outage",
+        "ms",
+        plot=Plot(
+            "outage",
+            "Outage of a UDP stream",
+            "ms, logarithmic",
+            (OUTAGE_END_MS, "end of the run"),
+            log=True,
+            # A path that loses every second packet has short gaps, but no end.
+            open_end=("lasting", "packets were still lost at the end of the run"),
+        ),
+    ),
+    Figure("lost", "lost packets"),
+    Figure("sent", "of", combine=None),
+    Figure("duplicates", "came twice", kind=None, when_measured=True),
+    Figure("out_of_order", "out of order", when_measured=True),
+    Figure("lasting", "lost to the end", combine=None, show=lasting_text, kind=bool | None),
+    Figure(
+        "tcp_stall_ms",
+        "TCP stall",
+        "ms",
+        plot=Plot(
+            "tcp",
+            "Longest stall of a TCP stream",
+            "ms, logarithmic",
+            (STALL_END_MS, "end of the run"),
+            log=True,
+        ),
+    ),
+    Figure("traffic_again_ms", "traffic again after", "ms", when_measured=True),
+    Figure("striped_again_s", "striped again after", "s", show=".2f", when_measured=True),
+)
 UDP_FIGURES = (
     "outage_ms",
     "lost",

@@ -19,12 +19,13 @@ from typing import Any
 
 from ri2n_lab.bench.context import Report
 from ri2n_lab.bench.fair import Optimum, goodput_optimum
+from ri2n_lab.bench.figure import Figure, Number, Plot, names
 from ri2n_lab.bench.meters import Window
 from ri2n_lab.bench.peers import Peer, await_whole
 from ri2n_lab.bench.peers.base import SERVER
 from ri2n_lab.bench.progress import Progress
 from ri2n_lab.bench.ready import start_and_wait
-from ri2n_lab.bench.rows import fig4_row, missing_row, retransmits, summarize
+from ri2n_lab.bench.rows import fig4_row, missing_row, ratios_text, retransmits, summarize
 from ri2n_lab.bench.striped import AUTONOMOUS, Autonomous, await_striped, contender, with_plain
 from ri2n_lab.cluster import Lab
 from ri2n_lab.traffic.iperf import IperfRun, NotTogether
@@ -33,6 +34,8 @@ from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.topology import Topology
 
 __all__ = [
+    "FIGURES",
+    "PING_FIGURES",
     "SERVER",
     "Fig4Settings",
     "clients_of",
@@ -49,14 +52,38 @@ ATTEMPTS = 4  # clients that do not begin together are told to begin again
 LAB_S = 12.0
 GROUPS = ("topology", "strategy", "streams")
 FIGURES = (
-    "total_of_optimum",
-    "worst_share",
-    "retransmits",
-    "slots_moved",
-    "switch_drops",
-    "out_of_order",
+    Figure(
+        "total_of_optimum",
+        "share of the optimum",
+        show=".2f",
+        required=True,
+        plot=Plot("total", "All clients together", "share of the optimum", (1.0, "optimum")),
+    ),
+    Figure(
+        "worst_share",
+        "worst client",
+        show=".2f",
+        required=True,
+        plot=Plot("worst", "The worst client", "share of its fair rate", (1.0, "fair")),
+    ),
+    Figure("retransmits", "retransmits", required=True),
+    Figure(
+        "weights",
+        "link 1 : link 0",
+        combine=None,
+        show=ratios_text,
+        kind=dict[str, dict[str, Number]],
+        required=True,
+    ),
+    Figure("slots_moved", "slots moved", required=True),
+    Figure("switch_drops", "switch drops", show="g", when_measured=True),
+    Figure("out_of_order", "out of order", show="g", when_measured=True),
 )
-PING_FIGURES = ("ping_idle_ms", "ping_load_ms", "ping_load_p99_ms")
+PING_FIGURES = (
+    Figure("ping_idle_ms", "ping idle", "ms", show="g", when_measured=True),
+    Figure("ping_load_ms", "ping under load", "ms", show="g", when_measured=True),
+    Figure("ping_load_p99_ms"),
+)
 PINGER = "B"
 
 
@@ -93,8 +120,9 @@ class Fig4Settings:
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """The figures of each row."""
-        return (*FIGURES, *(PING_FIGURES if self.ping else ()))
+        """The numbers of each row."""
+        wanted = (*FIGURES, *(PING_FIGURES if self.ping else ()))
+        return names(figure for figure in wanted if figure.combine)
 
     def described(self) -> dict[str, Any]:
         """As JSON, with the topologies whole: a file may change later."""
@@ -150,7 +178,7 @@ def summarized(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return summarize(
         rows,
         GROUPS,
-        (*FIGURES, *(name for name in PING_FIGURES if any(name in row for row in rows))),
+        (*FIGURES, *(each for each in PING_FIGURES if any(each.name in row for row in rows))),
     )
 
 

@@ -1,31 +1,66 @@
-"""Figure 9:
+"""Figure 9 of the paper: how soon weights follow when links are cut and given back.
 
-topology e under full load, links cut in turn (e -> f -> h) and given back, and how fast weights
-follow.
+Topology e is under full load; links are cut in turn (e -> f -> h) and given back.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ri2n_lab.bench.context import Report
 from ri2n_lab.bench.fig4 import SERVER, clients_of, pair_weights
+from ri2n_lab.bench.figure import Figure, Number
 from ri2n_lab.bench.progress import Progress
 from ri2n_lab.bench.ready import start_and_wait
-from ri2n_lab.bench.rows import settle_time_s
+from ri2n_lab.bench.rows import ratios_text, settle_time_s
 from ri2n_lab.cluster import Lab
 from ri2n_lab.traffic.iperf import IperfRun, window_goodput_bps
 from ri2n_sdn.client import call
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.topology import Topology
 
-__all__ = ["PHASES", "Fig9Settings", "run_fig9", "total_seconds"]
+__all__ = ["FIGURES", "PHASES", "Fig9Settings", "run_fig9", "total_seconds"]
+
+
+def _settled(times_s: Sequence[float | None]) -> str:
+    """Its one time, or never."""
+    return " ".join("never" if each is None else f"{each:.2f}" for each in times_s)
+
+
+def _goodput(by_client: Sequence[Mapping[str, float] | None]) -> str:
+    """Of each client, in Mbit/s."""
+    rates = [item for each in by_client if each for item in sorted(each.items())]
+    return ", ".join(f"{client} {rate_bps / 1e6:.1f}" for client, rate_bps in rates) or "-"
+
 
 POLL_S = 0.1
 LAB_S = 12.0
 LINK = "eth1"
+FIGURES = (
+    Figure("settle_s", "settled after", "s", combine=None, show=_settled, required=True),
+    Figure("settle_hbspan", "in HBSPANs", combine=None, show=".1f", required=True),
+    Figure("hbspan_s", "HBSPAN", "s", combine=None, show="g", kind=Number, required=True),
+    Figure(
+        "weights",
+        "link 1 : link 0",
+        combine=None,
+        show=ratios_text,
+        kind=dict[str, dict[str, Number]],
+        required=True,
+    ),
+    Figure(
+        "goodput_bps",
+        "goodput",
+        "Mbit/s",
+        combine=None,
+        show=_goodput,
+        kind=dict[str, Number],
+        required=True,
+    ),
+)
 # (name, what is done at its start, to which host)
 PHASES = [
     ("e: all links", None, None),

@@ -23,6 +23,7 @@ from typing import Any
 
 from ri2n_lab.bench.awake import cpus_awake
 from ri2n_lab.bench.context import Report
+from ri2n_lab.bench.figure import Figure, names
 from ri2n_lab.bench.meters import Pings
 from ri2n_lab.bench.peers import Peer, await_whole
 from ri2n_lab.bench.peers.base import SERVER, pings
@@ -39,6 +40,8 @@ from ri2n_sdn.errors import NotAvailable
 
 __all__ = [
     "CONTENDERS",
+    "FIGURES",
+    "MEMORY_FIGURES",
     "HelperSettings",
     "busy_s",
     "run_helper",
@@ -61,20 +64,23 @@ SPEED_VARIABLE = "RI2N_REORDER_SPEED"
 SPEED_LIMIT_S = 300.0
 LINK_MBPS = 10_000
 WARMUP_S = 1
-PING_S, PING_INTERVAL_S = (
-    5.0,
-    0.02,
-)  # below 10 ms ping does not sleep in between, and takes a CPU from what it measures
+# Below 10 ms ping does not sleep in between, and takes a CPU from what it measures.
+PING_S, PING_INTERVAL_S = 5.0, 0.02
 LAB_S = 10.0
 GROUPS = ("part", "what", "userspace_tso")
 OVER_FLOW = {"rtt_us": "rtt_over_flow_us", "rtt_awake_us": "rtt_awake_over_flow_us"}
+MEMORY_FIGURES = ("packets_per_s",)
+"""Of what is measured in memory; all others are end to end."""
+
 FIGURES = (
-    "packets_per_s",
-    "goodput_bps",
-    "of_veth",
-    "cpu_s_per_gbit",
-    *OVER_FLOW,
-    *OVER_FLOW.values(),
+    Figure("packets_per_s", "packets/s", show=",.0f"),
+    Figure("goodput_bps", "goodput", "Gbit/s", show=".2f", scale=1e-9),
+    Figure("of_veth", "of a plain veth", show=".2f"),
+    Figure("cpu_s_per_gbit", "CPU s per Gbit", show=".2f"),
+    Figure("rtt_us", "round trip", "us"),
+    Figure("rtt_over_flow_us", "over flow mode", "us"),
+    Figure("rtt_awake_us", "CPUs awake: round trip", "us"),
+    Figure("rtt_awake_over_flow_us", "CPUs awake: over flow mode", "us"),
 )
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -165,7 +171,7 @@ def run_helper(settings: HelperSettings, report: Report, progress: Progress) -> 
         progress.say(f"{label}: building the lab")
         why_not = _why_not(what)
         if why_not is not None:
-            row = missing_row(_key(what, tso), why_not, FIGURES)
+            row = missing_row(_key(what, tso), why_not, names(FIGURES))
             report.add(row, row, summarized([*report.rows, row]))
             progress.done(LAB_S + settings.repeat * _run_seconds(settings))
             continue
@@ -195,7 +201,7 @@ def speed_rows(output: str) -> list[Json]:
             row = {
                 **_key(str(found["what"]), None, "memory"),
                 "repeat": 1,
-                **dict.fromkeys(FIGURES),
+                **dict.fromkeys(names(FIGURES)),
             }
             rows.append({**row, "packets_per_s": round(float(found["packets_per_s"]))})
     return rows
@@ -208,7 +214,7 @@ def _memory() -> list[Json]:
         why_not = (
             f"no {SPEED_PROGRAM}: `cargo build --release --example speed` in reorder/ makes it"
         )
-        return [missing_row(key, f"{why_not}, {SPEED_VARIABLE} can name it", FIGURES)]
+        return [missing_row(key, f"{why_not}, {SPEED_VARIABLE} can name it", names(FIGURES))]
     try:
         done = subprocess.run(
             [program], capture_output=True, text=True, timeout=SPEED_LIMIT_S, check=True
@@ -216,9 +222,11 @@ def _memory() -> list[Json]:
         rows = speed_rows(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
         return [
-            missing_row(key, f"{SPEED_PROGRAM} failed: {' '.join(str(error).split())}", FIGURES)
+            missing_row(
+                key, f"{SPEED_PROGRAM} failed: {' '.join(str(error).split())}", names(FIGURES)
+            )
         ]
-    return rows or [missing_row(key, f"{SPEED_PROGRAM} printed no figures", FIGURES)]
+    return rows or [missing_row(key, f"{SPEED_PROGRAM} printed no figures", names(FIGURES))]
 
 
 def _speed_program() -> str | None:
@@ -294,7 +302,7 @@ def _run_lab(
         for repeat in range(1, settings.repeat + 1):
             progress.say(f"{label} {repeat}/{settings.repeat}")
             measured, raw = _measure(lab, settings, peer)
-            row = {**_key(what, tso), "repeat": repeat, **dict.fromkeys(FIGURES), **measured}
+            row = {**_key(what, tso), "repeat": repeat, **dict.fromkeys(names(FIGURES)), **measured}
             report.add(row, {**row, **raw}, summarized([*report.rows, row]))
             progress.done(_run_seconds(settings))
 

@@ -1,13 +1,11 @@
-"""What the helpers and the controller of a lab counted during a measurement:
-
-wakes for each frame, links that died.
-"""
+"""What helpers and controller counted during a measurement: wakes per frame, links that died."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from ri2n_lab.bench.figure import Figure, names
 from ri2n_lab.cluster import Lab
 from ri2n_sdn.client import call
 
@@ -27,7 +25,12 @@ WAKES_BOUND = 2.0
 nothing.
 """
 
-FIGURES = (*WAKES, "late", "link_deaths", "nic_deaths")
+FIGURES = (
+    *(Figure(name, kind=None) for name in WAKES),
+    Figure("late", kind=None),
+    Figure("link_deaths", "links taken for dead", when_measured=True),
+    Figure("nic_deaths", "NICs taken for dead", when_measured=True),
+)
 
 Json = dict[str, Any]
 
@@ -68,7 +71,7 @@ class HelperCounts:
     def end(self) -> tuple[Json, Json]:
         """(figures since `begin`, both helpers' statuses then and now)."""
         after = {host: self._lab.helpers.status(host) for host in self._ends}
-        figures: Json = dict.fromkeys(FIGURES)
+        figures: Json = dict.fromkeys(names(FIGURES))
         for name, host in zip(WAKES, self._ends, strict=False):
             figures[name] = wakes_per_frame(self._before[host], after[host])
         if self._ends:

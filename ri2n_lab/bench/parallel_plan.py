@@ -12,19 +12,22 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ri2n_lab.bench.fair import GOODPUT_RATIO
-from ri2n_lab.bench.rows import summarize
+from ri2n_lab.bench.figure import Figure, names
+from ri2n_lab.bench.rows import lasting_text, summarize
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.topology import Topology
 
 __all__ = [
     "CONNECTIONS",
     "FAULTS",
+    "FIGURES",
     "METHODS",
     "MIX_METHODS",
     "PARTS",
     "SETUPS",
     "SIZE_LIMITS",
     "ParallelSettings",
+    "all_figures",
     "blank_row",
     "check",
     "compared",
@@ -70,20 +73,45 @@ KEY = ("part", "method", "links", "streams", "size_bytes")
 GROUPS = (*KEY, "connection", "setup", "fault", "short", "awake")
 """Keys of a row that say what was measured; those that do not belong to its part are None."""
 FIGURES = {
-    "transfer": ("goodput_bps", "time_ms", "speedup", "of_one_link", "of_tcps"),
-    "fault": (
-        "completed",
-        "intact",
-        "stall_s",
-        "total_s",
-        "links_lost",
-        "links_suspected",
-        "resent_bytes",
+    "transfer": (
+        Figure("goodput_bps", "goodput", "Mbit/s", show=".1f", scale=1e-6),
+        Figure("time_ms", show=".3f"),
+        Figure("speedup", "speedup", show=".2f", when_measured=True),
+        Figure("of_one_link"),
+        Figure("of_tcps", "of TCPs", show=".2f", when_measured=True),
     ),
-    "mix": ("goodput_bps", "speedup", "served_per_min", "failed", "uneven"),
-    "roundtrip": ("rtt_us", "rtt_p99_us", "over_tcp_us"),
+    "fault": (
+        Figure("completed", "completed", show=lasting_text, kind=bool | None),
+        Figure("intact", "every byte right", show=lasting_text, kind=bool | None),
+        Figure("stall_s", "stall", "s", show=".2f"),
+        Figure("total_s", "in all", "s", show=".2f"),
+        Figure("links_lost"),
+        Figure("links_suspected"),
+        Figure("resent_bytes", "sent again", "MiB", show=".1f", scale=1 / (1 << 20)),
+    ),
+    "mix": (
+        Figure("goodput_bps"),
+        Figure("speedup", "goodput", show=".2f"),
+        Figure("served_per_min", "connections per minute"),
+        Figure("failed"),
+        Figure("uneven", "difference of links, connections", show=".1f"),
+    ),
+    "roundtrip": (
+        Figure("rtt_us", "round trip", "us", show=".1f"),
+        Figure("rtt_p99_us", "99th percentile", "us", show=".1f"),
+        Figure("over_tcp_us", "over plain TCP", "us", show=".1f"),
+    ),
 }
-ALL_FIGURES = tuple(dict.fromkeys(name for names in FIGURES.values() for name in names))
+
+
+def all_figures() -> tuple[Figure, ...]:
+    """The figures of all parts, each name once."""
+    first: dict[str, Figure] = {}
+    for figures in FIGURES.values():
+        for figure in figures:
+            first.setdefault(figure.name, figure)
+    return tuple(first.values())
+
 
 Json = dict[str, Any]
 
@@ -336,7 +364,7 @@ def blank_row(
     part: str, method: str, links: int, streams: int, size_bytes: int, **more: object
 ) -> Json:
     """A row of that part whose figures are all None; `more` are further keys."""
-    row: Json = dict.fromkeys((*GROUPS, "repeat", *ALL_FIGURES, "why_not"))
+    row: Json = dict.fromkeys((*GROUPS, "repeat", *names(all_figures()), "why_not"))
     return {
         **row,
         **dict(zip(KEY, (part, method, links, streams, size_bytes), strict=True)),

@@ -6,9 +6,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from ri2n_lab.bench.drawing import Bar
-
-__all__ = ["cell", "code", "prose", "spread_text", "table"]
+__all__ = ["cell", "code", "prose", "table"]
 
 MAX_COLUMNS = 100
 
@@ -38,17 +36,6 @@ def prose(text: str, *, item: bool = False) -> Iterator[str]:
     )
     if not item:
         yield ""
-
-
-def spread_text(bar: Bar | None, form: str) -> str:
-    """`median (smallest..largest)`, the brackets only when they differ.
-
-    `-` for what was not measured.
-    """
-    if bar is None or bar.value is None:
-        return "-"
-    middle, low, high = (f"{value:{form}}" for value in (bar.value, bar.low, bar.high))
-    return middle if low == high else f"{middle} ({low}..{high})"
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> Iterator[str]:

@@ -9,8 +9,7 @@ from pydantic import ValidationError
 
 from ri2n_lab.bench.report_cells import cell, code, prose
 from ri2n_lab.bench.report_input import Measurement
-from ri2n_lab.bench.report_pictures import spread
-from ri2n_lab.bench.report_rows import FailoverRow, Fig4Row, Number
+from ri2n_lab.bench.report_rows import FailoverRow, Fig4Row, Number, figures_of
 from ri2n_sdn.fabric.topology import Topology
 
 __all__ = ["context_lines", "description", "source"]
@@ -200,23 +199,17 @@ def _repeats(rows: Sequence[Fig4Row | FailoverRow]) -> str:
 
 
 def _largest_spread(measurement: Measurement) -> str:
-    """The largest minus the smallest of what was measured with the same settings, the worst case
-    of each figure.
-    """
+    """The largest difference between two repeats, of each figure that has a picture."""
     rows = measurement.fig4 or measurement.failover
     groups: dict[tuple[object, ...], list[Any]] = {}
     for row in rows:
         what = (row.topology, row.streams) if isinstance(row, Fig4Row) else (row.fault, row.mode)
         groups.setdefault((row.strategy, *what), []).append(row)
-    figures = (
-        ("total_of_optimum", "share of the optimum", ".2f"),
-        ("worst_share", "worst client", ".2f"),
-    )
-    if measurement.kind == "failover":
-        figures = (("outage_ms", "outage, ms", ".0f"), ("tcp_stall_ms", "TCP stall, ms", ".0f"))
     texts = []
-    for key, title, form in figures:
-        found = [spread(getattr(row, key) for row in members) for members in groups.values()]
+    for figure in figures_of(measurement.kind):
+        if figure.plot is None:
+            continue
+        found = [figure.bar([row.figure(figure.name) for row in each]) for each in groups.values()]
         widths = [bar.high - bar.low for bar in found if bar is not None]
-        texts.append(f"{title} {max(widths, default=0.0):{form}}")
+        texts.append(f"{figure.title} {max(widths, default=0.0):{figure.show}}")
     return "; ".join(texts)

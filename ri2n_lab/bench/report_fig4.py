@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
+from ri2n_lab.bench.figure import spread
 from ri2n_lab.bench.paper import PAPER, paper_share
-from ri2n_lab.bench.report_cells import cell, prose, spread_text, table
+from ri2n_lab.bench.report_cells import cell, prose, table
 from ri2n_lab.bench.report_context import description
 from ri2n_lab.bench.report_input import Measurement
-from ri2n_lab.bench.report_notes import Notes, name_text, peer_lines
-from ri2n_lab.bench.report_pictures import Picture, contenders, picture_lines, spread, streams_text
-from ri2n_lab.bench.report_rows import Fig4Row, Number
-from ri2n_lab.bench.rows import link_ratio
+from ri2n_lab.bench.report_notes import Line, Notes, figure_table, name_text, peer_lines
+from ri2n_lab.bench.report_pictures import Picture, contenders, picture_lines, streams_text
+from ri2n_lab.bench.report_rows import Fig4Row, Row, figures_of
 
-__all__ = ["body", "matrix", "ratios"]
-
-# Columns that older files lack: heading and key.
-MORE = (
-    ("switch drops", "switch_drops"),
-    ("out of order", "out_of_order"),
-    ("ping idle, ms", "ping_idle_ms"),
-    ("ping under load, ms", "ping_load_ms"),
-)
+__all__ = ["body", "matrix"]
 
 
 def body(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
@@ -58,8 +51,8 @@ def matrix(rows: Sequence[Fig4Row]) -> Iterator[str]:
         cells = [name_text(name, peer)]
         for topology in topologies:
             members = [row for row in rows if (row.topology, row.strategy) == (topology, name)]
-            total = spread(row.total_of_optimum for row in members)
-            worst = spread(row.worst_share for row in members)
+            total = spread(row.figure("total_of_optimum") for row in members)
+            worst = spread(row.figure("worst_share") for row in members)
             if total is None or worst is None:
                 cells.append(notes.cell(name, members))
             else:
@@ -70,79 +63,36 @@ def matrix(rows: Sequence[Fig4Row]) -> Iterator[str]:
 
 
 def _topology(measurement: Measurement, topology: str, rows: Sequence[Fig4Row]) -> Iterator[str]:
+    lines = [
+        Line([name_text(name, peer)], name, [row for row in rows if row.strategy == name])
+        for name, peer in contenders(rows)
+    ]
+    more: dict[str, Callable[[Sequence[Row]], str]] = {
+        f"{cell(client)}, Mbit/s": partial(_goodput, client)
+        for client in sorted({client for row in rows for client in row.clients})
+    }
     # The paper's figures are for all clients of its own topologies sending as fast as they can.
     settings = measurement.settings
-    beside_paper = (
-        topology in PAPER
-        and settings.get("pattern", "bulk") == "bulk"
-        and not settings.get("clients")
-    )
-    clients = sorted({client for row in rows for client in row.clients})
-    head = [
-        "",
-        "share of the optimum",
-        "worst client",
-        *(f"{cell(client)}, Mbit/s" for client in clients),
-        "retransmits",
-    ]
-    head += ["slots moved", "link 1 : link 0"]
-    more = [
-        (title, name) for title, name in MORE if any(getattr(row, name) is not None for row in rows)
-    ]
-    head += [title for title, _ in more]
-    if beside_paper:
-        head += ["paper: share", "paper: link 1 : link 0"]
-    notes = Notes()
-    lines = []
-    for name, peer in contenders(rows):
-        members = [row for row in rows if row.strategy == name]
-        if all(row.total_of_optimum is None for row in members):
-            lines.append(
-                [name_text(name, peer), notes.cell(name, members), *[""] * (len(head) - 2)]
-            )
-            continue
-        cells = [
-            name_text(name, peer),
-            spread_text(spread(row.total_of_optimum for row in members), ".2f"),
-            spread_text(spread(row.worst_share for row in members), ".2f"),
-        ]
-        for client in clients:
-            rates = [
-                row.clients[client].goodput_bps / 1e6 for row in members if client in row.clients
-            ]
-            middle = spread(rates)
-            cells.append("-" if middle is None else f"{middle.value:.1f}")
-        cells.append(spread_text(spread(row.retransmits for row in members), ".0f"))
-        cells.append(
-            "-" if peer else spread_text(spread(row.slots_moved for row in members), ".0f")
-        )
-        cells.append(ratios([row.weights for row in members]))
-        cells += [
-            spread_text(spread(getattr(row, name) for row in members), "g") for _, name in more
-        ]
-        if beside_paper:
-            paper = None if peer else paper_share(topology, name)
-            weights = PAPER[topology].weights_plus if name == "ri2n_plus" else ""
-            weights = PAPER[topology].weights_plus_plus if name == "ri2n_plus_plus" else weights
-            cells += ["-" if paper is None else f"{paper:.2f}", weights or "-"]
-        lines.append(cells)
-    yield from table(head, lines)
-    yield from notes.lines()
+    bulk = settings.get("pattern", "bulk") == "bulk" and not settings.get("clients")
+    if topology in PAPER and bulk:
+        more["paper: share"] = partial(_paper_share, topology)
+        more["paper: link 1 : link 0"] = partial(_paper_weights, topology)
+    yield from figure_table(("",), lines, figures_of("fig4"), more)
 
 
-def ratios(weights: Sequence[dict[str, dict[str, Number]]]) -> str:
-    """`C 7.5`: the median ratio of each client with several NICs.
+def _goodput(client: str, rows: Sequence[Row]) -> str:
+    """The median of one client, in Mbit/s."""
+    clients = [row.clients for row in rows if isinstance(row, Fig4Row)]
+    middle = spread(each[client].goodput_bps / 1e6 for each in clients if client in each)
+    return "-" if middle is None else f"{middle.value:.1f}"
 
-    `inf` when its first NIC has no share.
-    """
-    found = []
-    for host in sorted({host for each in weights for host in each}):
-        ratios = [
-            ratio
-            for each in weights
-            if host in each and (ratio := link_ratio(each[host])) is not None
-        ]
-        middle = spread(ratios)
-        if middle is not None:
-            found.append(f"{cell(host)} {middle.value:.1f}")
-    return ", ".join(found) or "-"
+
+def _paper_share(topology: str, rows: Sequence[Row]) -> str:
+    paper = None if rows[0].figure("peer") else paper_share(topology, rows[0].figure("strategy"))
+    return "-" if paper is None else f"{paper:.2f}"
+
+
+def _paper_weights(topology: str, rows: Sequence[Row]) -> str:
+    paper = PAPER[topology]
+    found = {"ri2n_plus": paper.weights_plus, "ri2n_plus_plus": paper.weights_plus_plus}
+    return found.get(rows[0].figure("strategy")) or "-"

@@ -14,7 +14,6 @@ from pydantic import ValidationError
 from ri2n_lab.bench.context import FORMAT
 from ri2n_lab.bench.report_rows import (
     KINDS,
-    ROWS,
     CycleRow,
     DemandRow,
     FailoverRow,
@@ -27,6 +26,7 @@ from ri2n_lab.bench.report_rows import (
     Sample,
     StreamRow,
     VbftRow,
+    row_model,
 )
 from ri2n_sdn.errors import BadInput
 
@@ -122,8 +122,9 @@ def load_measurement(path: Path) -> Measurement:
         key: _public(value) for key, value in document["settings"].items() if key != "json_file"
     }
     context = _thin_context(document["context"], path)
+    model = row_model(kind)
     rows = tuple(
-        _validated(ROWS[kind], row, f"{path}: rows[{index}]")
+        _validated(model, row, f"{path}: rows[{index}]")
         for index, row in enumerate(document["rows"])
     )
     command = document.get("command")

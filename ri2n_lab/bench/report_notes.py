@@ -1,20 +1,25 @@
-"""Reasons under a table why something cannot be measured, and the names in its first column."""
+"""Tables of figures, and the reasons below them why something cannot be measured."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from ri2n_lab.bench.report_cells import cell, code, prose
+from ri2n_lab.bench.figure import Figure
+from ri2n_lab.bench.report_cells import cell, code, prose, table
 from ri2n_lab.bench.report_pictures import contenders, peer_titles
-from ri2n_lab.bench.report_rows import FailoverRow, Fig4Row
+from ri2n_lab.bench.report_rows import FailoverRow, Fig4Row, Row
 
-__all__ = ["Notes", "name_text", "peer_lines"]
+__all__ = ["Line", "Notes", "figure_table", "name_text", "peer_lines"]
 
 
-class _Reasoned(Protocol):
-    @property
-    def why_not(self) -> str | None: ...
+@dataclass(frozen=True)
+class Line:
+    """A line of a table: the cells that say what it is of, its name in reasons, and its rows."""
+
+    cells: Sequence[str]
+    name: str
+    rows: Sequence[Row]
 
 
 class Notes:
@@ -23,9 +28,9 @@ class Notes:
     def __init__(self) -> None:
         self._texts: list[str] = []
 
-    def cell(self, name: str, rows: Sequence[_Reasoned]) -> str:
+    def cell(self, name: str, rows: Sequence[Row]) -> str:
         """`no (1)`, or `-` for what was not measured."""
-        reasons = sorted({row.why_not for row in rows if row.why_not is not None})
+        reasons = sorted({reason for row in rows if (reason := row.figure("why_not"))})
         if not reasons:
             return "-"
         numbers = []
@@ -52,6 +57,36 @@ def peer_lines(rows: Iterable[Fig4Row | FailoverRow]) -> Iterator[str]:
         yield from prose(f"*{cell(name)}*: {cell(titles[name])}", item=True)
     if names:
         yield ""
+
+
+def figure_table(
+    heads: Sequence[str],
+    lines: Sequence[Line],
+    figures: Iterable[Figure],
+    more: Mapping[str, Callable[[Sequence[Row]], str]] | None = None,
+) -> Iterator[str]:
+    """A table of figures: `heads` stand above the cells that say what a line is of.
+
+    `more` are columns that no figure has, by heading. Where nothing was measured stands the number
+    of the reason, and the reasons stand below the table.
+    """
+    rows = [row for line in lines for row in line.rows]
+    shown = [figure for figure in figures if figure.shown(row.figure(figure.name) for row in rows)]
+    extra = dict(more or {})
+    notes = Notes()
+    cells = []
+    for line in lines:
+        values = {figure: [row.figure(figure.name) for row in line.rows] for figure in shown}
+        if any(value for each in values.values() for value in each if value != {}) or not any(
+            row.figure("why_not") for row in line.rows
+        ):
+            texts = [cell(figure.cell(each)) for figure, each in values.items()]
+            texts += [text(line.rows) for text in extra.values()]
+        else:
+            texts = [notes.cell(line.name, line.rows), *[""] * (len(shown) + len(extra) - 1)]
+        cells.append([*line.cells, *texts])
+    yield from table((*heads, *(cell(figure.title) for figure in shown), *extra), cells)
+    yield from notes.lines()
 
 
 def name_text(name: str, peer: bool) -> str:

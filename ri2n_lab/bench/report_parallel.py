@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ri2n_lab.bench.parallel_plan import FAULTS, METHODS, MIX_METHODS, size_text
-from ri2n_lab.bench.report_cells import cell, code, prose, spread_text, table
+from ri2n_lab.bench.parallel_plan import FAULTS, FIGURES, METHODS, MIX_METHODS, size_text
+from ri2n_lab.bench.report_cells import cell, code, prose, table
 from ri2n_lab.bench.report_input import Measurement
-from ri2n_lab.bench.report_notes import Notes
-from ri2n_lab.bench.report_pictures import Picture, in_order, spread
+from ri2n_lab.bench.report_notes import Line, Notes, figure_table
+from ri2n_lab.bench.report_pictures import Picture, in_order
 from ri2n_lab.bench.report_rows import ParallelRow
 
 __all__ = [
@@ -129,32 +129,36 @@ def transfer_table(
         if (row.connection, row.setup) == (connection, setup.replace("early", "include"))
     ]
     tcp = {size: _of(beside, "tcp", 1, size) for size in sizes}
+    goodput = FIGURES["transfer"][0]
     notes, columns = Notes(), []
     for method, streams in pairs:
         columns.append([_speedup(_of(members, method, streams, size), notes) for size in sizes])
     lines = [
         [
             size_text(size),
-            spread_text(
-                spread(row.goodput_bps / 1e6 for row in tcp[size] if row.goodput_bps is not None),
-                ".1f",
-            ),
+            goodput.cell([row.figure(goodput.name) for row in tcp[size]]),
             *(column[index] for column in columns),
             paper_speedup(most, size, setup),
         ]
         for index, size in enumerate(sizes)
     ]
     heads = [NAMES.get(method, method).format(streams) for method, streams in pairs]
-    yield from table(("size", "plain TCP, Mbit/s", *map(cell, heads), f"paper, {most}"), lines)
+    yield from table(
+        ("size", f"plain TCP, {goodput.unit}", *map(cell, heads), f"paper, {most}"), lines
+    )
     yield from notes.lines()
 
 
 def _speedup(rows: Sequence[ParallelRow], notes: Notes) -> str:
-    middle = spread(row.speedup for row in rows)
-    if middle is None:
-        return notes.cell(rows[0].method, rows) if rows else "-"
-    share = spread(row.of_tcps for row in rows)
-    return f"{middle.value:.2f}" + ("" if share is None else f" ({share.value:.2f})")
+    """The first figure of a transfer beside its goodput, and in brackets the others."""
+    if not rows:
+        return "-"
+    figures = [figure for figure in FIGURES["transfer"][1:] if figure.heading]
+    texts = [figure.middle([row.figure(figure.name) for row in rows]) for figure in figures]
+    if texts[0] == "-":
+        return notes.cell(rows[0].method, rows)
+    more = [text for text in texts[1:] if text != "-"]
+    return texts[0] + (f" ({', '.join(more)})" if more else "")
 
 
 def _of(rows: Sequence[ParallelRow], method: str, streams: int, size: int) -> list[ParallelRow]:
@@ -169,52 +173,29 @@ def _place(pair: tuple[str, int]) -> tuple[int, int]:
 
 def fault_table(rows: Sequence[ParallelRow]) -> Iterator[str]:
     """A line for each fault and method."""
-    notes, lines = Notes(), []
+    lines = []
     for fault in in_order((row.fault for row in rows if row.fault), list(FAULTS)):
         for method in in_order((row.method for row in rows), list(METHODS)):
             members = [row for row in rows if (row.fault, row.method) == (fault, method)]
-            if not members:
-                continue
-            begin = [code(fault), cell(NAMES.get(method, method).format(members[0].streams))]
-            if any(row.why_not for row in members):
-                lines.append([*begin, notes.cell(method, members), *[""] * 4])
-                continue
-            done = sum(bool(row.completed) for row in members)
-            right = sum(bool(row.intact) for row in members)
-            lines.append(
-                [
-                    *begin,
-                    _yes(done, len(members)),
-                    _yes(right, done) if done else "-",
-                    spread_text(spread(row.stall_s for row in members), ".2f"),
-                    spread_text(spread(row.total_s for row in members), ".2f"),
-                    spread_text(spread(_mebi(row.resent_bytes) for row in members), ".1f"),
-                ]
-            )
-    yield from table(
-        ("fault", "", "completed", "every byte right", "stall, s", "in all, s", "sent again, MiB"),
-        lines,
-    )
-    yield from notes.lines()
+            if members:
+                title = cell(NAMES.get(method, method).format(members[0].streams))
+                lines.append(Line([code(fault), title], method, members))
+    yield from figure_table(("fault", ""), lines, FIGURES["fault"])
 
 
 def mix_table(rows: Sequence[ParallelRow]) -> Iterator[str]:
     """Methods by the number of short connections."""
     shorts = sorted({row.short for row in rows if row.short is not None})
+    figures = [figure for figure in FIGURES["mix"] if figure.heading]
     lines = []
     for method in in_order((row.method for row in rows), list(MIX_METHODS)):
         cells = []
         for short in shorts:
             members = [row for row in rows if (row.method, row.short) == (method, short)]
-            figures = [
-                spread(getattr(row, key) for row in members)
-                for key in ("speedup", "served_per_min", "uneven")
-            ]
             texts = [
-                "-" if bar is None else f"{bar.value:{form}}"
-                for bar, form in zip(figures, (".2f", ".0f", ".1f"), strict=True)
+                figure.middle([row.figure(figure.name) for row in members]) for figure in figures
             ]
-            failed = sum(row.failed or 0 for row in members)
+            failed = sum(row.figure("failed") or 0 for row in members)
             cells.append(
                 " / ".join(texts) + (f", {failed:.0f} failed" if failed else "") if members else ""
             )
@@ -228,21 +209,7 @@ def round_trip_table(rows: Sequence[ParallelRow]) -> Iterator[str]:
     for awake in (False, True):
         for method in in_order((row.method for row in rows), list(METHODS)):
             members = [row for row in rows if (row.awake, row.method) == (awake, method)]
-            figures = [
-                spread(getattr(row, key) for row in members)
-                for key in ("rtt_us", "rtt_p99_us", "over_tcp_us")
-            ]
             if members:
                 title = cell(NAMES.get(method, method).format(f"{members[0].streams} links"))
-                lines.append(
-                    ["yes" if awake else "", title, *(spread_text(bar, ".1f") for bar in figures)]
-                )
-    yield from table(("CPUs awake", "", "round trip", "99th percentile", "over plain TCP"), lines)
-
-
-def _yes(count: int, of: int) -> str:
-    return "yes" if count == of else "no" if not count else f"{count} of {of}"
-
-
-def _mebi(size_bytes: float | None) -> float | None:
-    return None if size_bytes is None else size_bytes / (1 << 20)
+                lines.append(Line(["yes" if awake else "", title], method, members))
+    yield from figure_table(("CPUs awake", ""), lines, FIGURES["roundtrip"])

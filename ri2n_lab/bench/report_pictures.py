@@ -5,33 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from statistics import median
 
 from ri2n_lab.bench.drawing import Bar, Mark, Series, Steps, bars, steps
-from ri2n_lab.bench.failover import FAULT_AT_S, FAULTS, HELPER_FAULTS, STREAM_S
+from ri2n_lab.bench.failover import FAULTS, HELPER_FAULTS
+from ri2n_lab.bench.figure import Figure, Plot
 from ri2n_lab.bench.peers import PEERS
 from ri2n_lab.bench.report_input import Measurement
-from ri2n_lab.bench.report_rows import FailoverRow, Fig4Row, Number, Phase
+from ri2n_lab.bench.report_rows import FailoverRow, Fig4Row, Phase, figures_of
 from ri2n_sdn.weights.strategies import STRATEGIES
 
 __all__ = [
-    "OUTAGE_END_MS",
-    "STALL_END_MS",
     "Picture",
     "contenders",
     "in_order",
     "peer_titles",
     "picture_lines",
     "pictures",
-    "spread",
     "streams_text",
 ]
-
-OUTAGE_END_MS = (STREAM_S - FAULT_AT_S) * 1000
-"""About the longest outage that a run can show."""
-# The TCP receiver waits so much longer for a byte than the sender sends.
-STALL_END_MS = OUTAGE_END_MS + 4000
-"""About the longest stall that a run can show."""
 
 
 @dataclass(frozen=True)
@@ -88,12 +79,6 @@ def picture_lines(picture: Picture, folder: str) -> Iterator[str]:
     yield from (f"![{picture.alt}]({folder}{picture.name}.svg)", "")
 
 
-def spread(values: Iterable[Number | None]) -> Bar | None:
-    """Median, smallest and largest of what was measured; None when nothing was."""
-    numbers = [float(value) for value in values if value is not None]
-    return Bar(float(median(numbers)), min(numbers), max(numbers)) if numbers else None
-
-
 def _place(name: str, usual: Sequence[str]) -> int:
     return usual.index(name) if name in usual else len(usual)
 
@@ -102,68 +87,57 @@ def _fig4(measurement: Measurement) -> list[Picture]:
     found = []
     for streams in sorted({row.streams for row in measurement.fig4}):
         rows = [row for row in measurement.fig4 if row.streams == streams]
-        each = streams_text(streams)
-        figures: list[tuple[str, str, str, Callable[[Fig4Row], Number | None], str]] = [
-            (
-                "total",
-                "All clients together",
-                "share of the optimum",
-                lambda row: row.total_of_optimum,
-                "optimum",
-            ),
-            (
-                "worst",
-                "The worst client",
-                "share of its fair rate",
-                lambda row: row.worst_share,
-                "fair",
-            ),
-        ]
-        for short, title, label, value, best in figures:
-            draw = partial(
-                bars,
-                f"{title}, {each}",
-                sorted({row.topology for row in rows}),
-                _series(rows),
-                _bars(rows, lambda row: row.topology, value),
-                y_label=label,
-                x_label="topology",
-                mark=Mark(1.0, best),
-            )
-            name = f"{measurement.name}-{short}-{streams}"
-            found.append(Picture(name, draw, f"{title}, {each}", streams))
+        topologies = sorted({row.topology for row in rows})
+        of_streams = streams_text(streams)
+        for figure in figures_of("fig4"):
+            if figure.plot is not None:
+                title = f"{figure.plot.title}, {of_streams}"
+                draw = _drawn(figure, figure.plot, title, rows, topologies, "topology")
+                name = f"{measurement.name}-{figure.plot.file}-{streams}"
+                found.append(Picture(name, draw, title, streams))
     return found
 
 
 def _failover(measurement: Measurement) -> list[Picture]:
     rows = measurement.failover
-    if not rows:
-        return []
-    figures: list[tuple[str, str, float, Callable[[FailoverRow], Number | None]]] = [
-        ("outage", "Outage of a UDP stream", OUTAGE_END_MS, lambda row: row.outage_ms),
-        ("tcp", "Longest stall of a TCP stream", STALL_END_MS, lambda row: row.tcp_stall_ms),
-    ]
+    faults = in_order((row.fault for row in rows), [*FAULTS, *HELPER_FAULTS])
     found = []
-    for short, title, end_ms, value in figures:
-        values = _bars(rows, lambda row: row.fault, value)
-        if short == "outage":  # a path that loses every second packet has short gaps, but no end
-            lasting = {(row.fault, row.strategy) for row in rows if row.lasting}
-            values = {key: replace(bar, open_end=key in lasting) for key, bar in values.items()}
-        measured = {name for _, name in values}  # Multipath TCP carries no UDP
-        draw = partial(
-            bars,
-            title,
-            in_order((row.fault for row in rows), [*FAULTS, *HELPER_FAULTS]),
-            [one for one in _series(rows) if one.label in measured],
-            values,
-            y_label="ms, logarithmic",
-            x_label="fault",
-            mark=Mark(end_ms, "end of the run"),
-            log=True,
-            open_end="packets were still lost at the end of the run",
-        )
-        found.append(Picture(f"{measurement.name}-{short}", draw, f"{title}, ms"))
+    for figure in figures_of("failover"):
+        if figure.plot is not None and rows:
+            draw = _drawn(figure, figure.plot, figure.plot.title, rows, faults, "fault")
+            name = f"{measurement.name}-{figure.plot.file}"
+            found.append(Picture(name, draw, f"{figure.plot.title}, {figure.unit}"))
     return found
+
+
+def _drawn(
+    figure: Figure,
+    plot: Plot,
+    title: str,
+    rows: Sequence[Fig4Row] | Sequence[FailoverRow],
+    groups: Sequence[str],
+    group: str,
+) -> Callable[[], str]:
+    """What draws the bars of one figure; `group` is the key that groups them."""
+    values = _bars(rows, group, figure)
+    open_end = ""
+    if plot.open_end is not None:
+        name, open_end = plot.open_end
+        ended = {(row.figure(group), row.strategy) for row in rows if row.figure(name)}
+        values = {key: replace(bar, open_end=key in ended) for key, bar in values.items()}
+    measured = {strategy for _, strategy in values}  # Multipath TCP carries no UDP
+    return partial(
+        bars,
+        title,
+        groups,
+        [one for one in _series(rows) if one.label in measured],
+        values,
+        y_label=plot.axis,
+        x_label=group,
+        mark=Mark(*plot.mark),
+        log=plot.log,
+        open_end=open_end,
+    )
 
 
 def _series(rows: Sequence[Fig4Row | FailoverRow]) -> list[Series]:
@@ -177,14 +151,12 @@ def _series(rows: Sequence[Fig4Row | FailoverRow]) -> list[Series]:
 
 
 def _bars(
-    rows: Sequence[Fig4Row] | Sequence[FailoverRow],
-    group: Callable[..., str],
-    value: Callable[..., Number | None],
+    rows: Sequence[Fig4Row] | Sequence[FailoverRow], group: str, figure: Figure
 ) -> dict[tuple[str, str], Bar]:
     found = {}
-    for key in {(group(row), row.strategy) for row in rows}:
-        members = [row for row in rows if (group(row), row.strategy) == key]
-        bar = spread(value(row) for row in members)
+    for key in {(row.figure(group), row.strategy) for row in rows}:
+        members = [row for row in rows if (row.figure(group), row.strategy) == key]
+        bar = figure.bar(row.figure(figure.name) for row in members)
         if bar is not None:
             found[key] = bar
         elif any(row.why_not is not None for row in members):

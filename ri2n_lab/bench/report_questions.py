@@ -74,7 +74,7 @@ def _failover(mode: str) -> Callable[[Measurement], Sequence[Any]]:
 
 def _stream(*, busy: bool) -> Callable[[Measurement], Sequence[Any]]:
     def rows(measurement: Measurement) -> Sequence[Any]:
-        beside = any(row.of_links is not None for row in measurement.stream)
+        beside = any(row.figure("of_links") is not None for row in measurement.stream)
         return measurement.stream if beside is busy else []
 
     return rows
@@ -158,7 +158,7 @@ QUESTIONS = (
         "max-min fair rate.",
         lambda measurement: measurement.demand,
         lambda row: (row.topology, row.strategy),
-        lambda rows: report_striped.demand_table(rows, "the client"),
+        report_striped.demand_table,
     ),
     Question(
         "How long is the outage when something dies, by flows?",

@@ -1,15 +1,32 @@
-"""The rows that the benches write, as far as the report needs them:
+"""The rows that the benches write, as far as the report needs them.
 
-read strictly, everything else is left out.
+They are read strictly, and everything else is left out. What a row is a measurement of stands here;
+its figures are those that its bench declares.
 """
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, create_model
+
+from ri2n_lab.bench import (
+    cycle,
+    demand,
+    failover,
+    fig4,
+    fig9,
+    helper,
+    parallel_plan,
+    stream,
+    vbft_rows,
+)
+from ri2n_lab.bench.figure import Figure, Number
 
 __all__ = [
     "KINDS",
-    "ROWS",
     "Client",
     "CycleRow",
     "DemandRow",
@@ -24,15 +41,19 @@ __all__ = [
     "Sample",
     "StreamRow",
     "VbftRow",
+    "figures_of",
+    "row_model",
 ]
-
-Number = int | float
 
 
 class Row(BaseModel):
     """Base of all rows: values are not coerced, the result is frozen, no number is infinite."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True, allow_inf_nan=False)
+
+    def figure(self, name: str) -> Any:
+        """The value of a figure; None when this row did not measure it."""
+        return getattr(self, name, None)
 
 
 class Client(Row):
@@ -56,22 +77,12 @@ class Fig4Row(Row):
     repeat: int
     why_not: str | None = None
     clients: dict[str, Client]
-    total_of_optimum: Number | None
-    worst_share: Number | None
-    retransmits: Number | None
-    weights: dict[str, dict[str, Number]]
-    slots_moved: Number | None
-    switch_drops: Number | None = None
-    out_of_order: Number | None = None
-    ping_idle_ms: Number | None = None
-    ping_load_ms: Number | None = None
-    ping_load_p99_ms: Number | None = None
 
 
 class FailoverRow(Row):
-    """One fault under UDP and under TCP; `strategy` is empty in files from before there were peers.
+    """One fault under UDP and under TCP.
 
-    `lasting`: packets were still lost when the stream ended; None where that was not looked at.
+    `strategy` is empty in files from before there were peers.
     """
 
     fault: str
@@ -80,58 +91,24 @@ class FailoverRow(Row):
     mode: str = "flow"
     repeat: int
     why_not: str | None = None
-    outage_ms: Number | None = None
-    lost: Number | None = None
-    sent: Number | None = None
-    out_of_order: Number | None = None
-    lasting: bool | None = None
-    tcp_stall_ms: Number | None = None
-    traffic_again_ms: Number | None = None
-    striped_again_s: Number | None = None
 
 
 class Fig9Row(Row):
-    """One phase:
-
-    seconds and HBSPANs until the weights stayed, and what they and the goodput were then.
-    """
+    """One phase of figure 9."""
 
     phase: str
-    settle_s: Number | None
-    settle_hbspan: Number | None
-    hbspan_s: Number
-    weights: dict[str, dict[str, Number]]
-    goodput_bps: dict[str, Number]
 
 
 class CycleRow(Row):
-    """The controller's rounds with one number of active pairs; wall clock and its own CPU seconds.
-
-    Beside spinning programs also how it settled before.
-    """
+    """The controller's rounds with one number of active pairs."""
 
     hosts: int
     active_pairs: int
     rounds: int
-    cycle_s: Number
-    cycle_max_s: Number
-    cpu_s: Number
-    changed_tables: int
-    change_cycle_s: Number
-    change_cpu_s: Number
-    settle_s: Number | None = None
-    connections_dropped: int | None = None
-    handler_errors: int | None = None
-    nic_deaths: int | None = None
 
 
 class StreamRow(Row):
-    """One stream over all links of two hosts; `lost`, of `sent`, only of UDP, `retransmits` only of
-    TCP.
-
-    Beside spinning programs `of_links`, of plain TCP over one link times the links, and what was
-    taken for dead.
-    """
+    """One stream over all links of two hosts."""
 
     links_mbps: str
     strategy: str
@@ -141,61 +118,30 @@ class StreamRow(Row):
     cc: str | None = None
     repeat: int
     why_not: str | None = None
-    goodput_bps: Number | None
-    of_sum: Number | None
-    retransmits: Number | None
-    lost: Number | None
-    sent: Number | None
-    out_of_order: Number | None
-    switch_drops: Number | None
-    of_links: Number | None = None
-    link_deaths: Number | None = None
-    nic_deaths: Number | None = None
 
 
 class DemandRow(Row):
-    """A client stopped and began again; times None:
-
-    never, shares of the links and of the worst client's fair rate.
-    """
+    """A client stopped and began again; a time is None when that never happened."""
 
     topology: str
     strategy: str
     peer: bool = False
     repeat: int
     why_not: str | None = None
-    others_have_it_ms: Number | None
-    all_fair_ms: Number | None
-    others_after_stop: Number | None
-    worst_after_start: Number | None
 
 
 class HelperRow(Row):
-    """What the helper costs:
-
-    packets a second in memory, or one stream end to end beside a plain veth.
-    """
+    """What the helper costs, in memory or end to end."""
 
     part: str
     what: str
     userspace_tso: bool | None
     repeat: int
     why_not: str | None = None
-    packets_per_s: Number | None = None
-    goodput_bps: Number | None = None
-    of_veth: Number | None = None
-    cpu_s_per_gbit: Number | None = None
-    rtt_us: Number | None = None
-    rtt_over_flow_us: Number | None = None
-    rtt_awake_us: Number | None = None
-    rtt_awake_over_flow_us: Number | None = None
 
 
 class VbftRow(Row):
-    """One pattern on one topology.
-
-    Shares are of what one switch for all hosts gave in the same run.
-    """
+    """One pattern on one topology."""
 
     topology: str
     pattern: str
@@ -204,16 +150,6 @@ class VbftRow(Row):
     engine: str
     streams: int | None
     repeat: int
-    bytes_per_s: Number
-    of_flat: Number | None
-    bound_of_flat: Number | None
-    worst_of_flat: Number | None
-    worst_pair_of_flat: Number | None
-    fair_of_flat: Number | None
-    retransmits: Number | None
-    flooded: Number | None
-    switch_drops: Number | None
-    settle_hbspan: Number | None
 
 
 class ParallelRow(Row):
@@ -234,30 +170,10 @@ class ParallelRow(Row):
     awake: bool | None = None
     repeat: int
     why_not: str | None = None
-    goodput_bps: Number | None = None
-    time_ms: Number | None = None
-    speedup: Number | None = None
-    of_one_link: Number | None = None
-    of_tcps: Number | None = None
-    completed: bool | None = None
-    intact: bool | None = None
-    stall_s: Number | None = None
-    total_s: Number | None = None
-    links_lost: Number | None = None
-    links_suspected: Number | None = None
-    resent_bytes: Number | None = None
-    served_per_min: Number | None = None
-    failed: Number | None = None
-    uneven: Number | None = None
-    rtt_us: Number | None = None
-    rtt_p99_us: Number | None = None
-    over_tcp_us: Number | None = None
 
 
 class Sample(Row):
-    """The weights at one moment, {client: {`own>peer`: share}}; seconds on the clock of its
-    phase.
-    """
+    """The weights at one moment, {client: {`own>peer`: share}}, on the clock of its phase."""
 
     time_s: Number
     hbspan_s: Number
@@ -272,7 +188,7 @@ class Phase(Row):
     samples: list[Sample]
 
 
-ROWS: dict[str, type[Row]] = {
+_ROWS: dict[str, type[Row]] = {
     "fig4": Fig4Row,
     "stream": StreamRow,
     "demand": DemandRow,
@@ -283,4 +199,33 @@ ROWS: dict[str, type[Row]] = {
     "cycle": CycleRow,
     "helper": HelperRow,
 }
-KINDS = tuple(ROWS)
+_FIGURES: dict[str, Callable[[], tuple[Figure, ...]]] = {
+    "fig4": lambda: (*fig4.FIGURES, *fig4.PING_FIGURES),
+    "stream": lambda: stream.FIGURES,
+    "demand": lambda: demand.FIGURES,
+    "failover": lambda: failover.FIGURES,
+    "fig9": lambda: fig9.FIGURES,
+    "vbft": lambda: vbft_rows.FIGURES,
+    "parallel": parallel_plan.all_figures,
+    "cycle": lambda: cycle.FIGURES,
+    "helper": lambda: helper.FIGURES,
+}
+KINDS = tuple(_ROWS)
+
+
+def figures_of(kind: str) -> tuple[Figure, ...]:
+    """The figures of a kind of bench that are in a report, in the order of its rows."""
+    return tuple(figure for figure in _FIGURES[kind]() if figure.kind is not None)
+
+
+def row_model(kind: str) -> type[Row]:
+    """What checks a row of that kind: what it is a measurement of, and its figures."""
+    return _model(_ROWS[kind], figures_of(kind))
+
+
+@cache
+def _model(base: type[Row], figures: tuple[Figure, ...]) -> type[Row]:
+    fields: dict[str, Any] = {
+        figure.name: (figure.kind, ... if figure.required else None) for figure in figures
+    }
+    return create_model(base.__name__, __base__=base, **fields)

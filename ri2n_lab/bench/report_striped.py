@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ri2n_lab.bench.report_cells import cell, prose, spread_text, table
+from ri2n_lab.bench.figure import spread
+from ri2n_lab.bench.helper import MEMORY_FIGURES
+from ri2n_lab.bench.report_cells import cell, prose, table
 from ri2n_lab.bench.report_input import Measurement
-from ri2n_lab.bench.report_notes import Notes, name_text
-from ri2n_lab.bench.report_pictures import Picture, spread
-from ri2n_lab.bench.report_rows import DemandRow, HelperRow, StreamRow
+from ri2n_lab.bench.report_notes import Line, Notes, figure_table, name_text
+from ri2n_lab.bench.report_pictures import Picture
+from ri2n_lab.bench.report_rows import DemandRow, HelperRow, StreamRow, figures_of
 
 __all__ = [
     "demand",
@@ -19,8 +21,6 @@ __all__ = [
     "stream_matrix",
     "stream_table",
 ]
-
-BUSY = ("of one link's plain TCP x links", "links taken for dead", "NICs taken for dead")
 
 
 def stream(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
@@ -35,52 +35,21 @@ def stream(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
     yield from stream_table(measurement.stream)
 
 
-def stream_table(all_rows: Sequence[StreamRow]) -> Iterator[str]:
+def stream_table(rows: Sequence[StreamRow]) -> Iterator[str]:
     """A line for each set of links, strategy or peer, and kind of stream."""
-    notes = Notes()
     groups: dict[tuple[str, str, bool, str, str], list[StreamRow]] = {}
-    for row in all_rows:
-        groups.setdefault(
-            (row.links_mbps, row.strategy, row.peer, row.proto, row.cc or ""), []
-        ).append(row)
-    busy = any(row.of_links is not None for row in all_rows)
-    lines = []
-    for (links, name, peer, proto, congestion), rows in groups.items():
-        begin = [cell(links), name_text(name, peer), cell(f"{proto} {congestion}".strip())]
-        share = spread(row.of_sum for row in rows)
-        if share is None:
-            lines.append([*begin, notes.cell(name, rows), *[""] * (8 if busy else 5)])
-            continue
-        counts = [
-            [row.retransmits for row in rows],
-            [row.lost for row in rows],
-            [row.sent for row in rows],
-        ]
-        counts += [[row.out_of_order for row in rows], [row.switch_drops for row in rows]]
-        lines.append(
-            [
-                *begin,
-                spread_text(share, ".3f"),
-                *(spread_text(spread(each), ".0f") for each in counts),
-            ]
+    for row in rows:
+        key = (row.links_mbps, row.strategy, row.peer, row.proto, row.cc or "")
+        groups.setdefault(key, []).append(row)
+    lines = [
+        Line(
+            [cell(links), name_text(name, peer), cell(f"{proto} {congestion}".strip())],
+            name,
+            members,
         )
-        if busy:
-            deaths = [[row.link_deaths for row in rows], [row.nic_deaths for row in rows]]
-            lines[-1].append(spread_text(spread(row.of_links for row in rows), ".3f"))
-            lines[-1] += [spread_text(spread(each), ".0f") for each in deaths]
-    head = (
-        "links, Mbit/s",
-        "",
-        "stream",
-        "of the sum",
-        "retransmits",
-        "lost",
-        "of",
-        "out of order",
-        "switch drops",
-    )
-    yield from table((*head, *BUSY) if busy else head, lines)
-    yield from notes.lines()
+        for (links, name, peer, proto, congestion), members in groups.items()
+    ]
+    yield from figure_table(("links, Mbit/s", "", "stream"), lines, figures_of("stream"))
 
 
 def stream_matrix(rows: Sequence[StreamRow]) -> Iterator[str]:
@@ -99,7 +68,7 @@ def stream_matrix(rows: Sequence[StreamRow]) -> Iterator[str]:
                 if (row.strategy, row.proto, row.cc or "") == (name, proto, congestion)
                 and row.links_mbps == links
             ]
-            share = spread(row.of_sum for row in members)
+            share = spread(row.figure("of_sum") for row in members)
             cells.append(notes.cell(name, members) if share is None else f"{share.value:.2f}")
         lines.append(cells)
     yield from table(("", "stream", *map(cell, columns)), lines)
@@ -117,34 +86,19 @@ def demand(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
         "does not count. The shares are means over the rest of each phase: of the links, and the "
         "worst client's of its max-min fair rate."
     )
-    yield from demand_table(measurement.demand, stops)
+    yield from demand_table(measurement.demand)
 
 
-def demand_table(all_rows: Sequence[DemandRow], stops: str) -> Iterator[str]:
-    """A line for each topology and strategy; `stops` is the client that stops."""
-    notes = Notes()
+def demand_table(rows: Sequence[DemandRow]) -> Iterator[str]:
+    """A line for each topology and strategy."""
     groups: dict[tuple[str, str, bool], list[DemandRow]] = {}
-    for row in all_rows:
+    for row in rows:
         groups.setdefault((row.topology, row.strategy, row.peer), []).append(row)
-    lines = []
-    for (topology, name, peer), rows in groups.items():
-        begin = [cell(topology), name_text(name, peer)]
-        if all(row.why_not is not None for row in rows):
-            lines.append([*begin, notes.cell(name, rows), "", "", ""])
-            continue
-        times = [[row.others_have_it_ms for row in rows], [row.all_fair_ms for row in rows]]
-        shares = [[row.others_after_stop for row in rows], [row.worst_after_start for row in rows]]
-        cells = []
-        for time, share in zip(times, shares, strict=True):
-            never = sum(each is None for each in time)
-            text = "never" if never == len(time) else spread_text(spread(time), ".0f")
-            cells += [text + (f", {never} of {len(time)} never" if 0 < never < len(time) else "")]
-            cells += [spread_text(spread(share), ".3f")]
-        lines.append([*begin, *cells])
-    head = (f"{stops} stops: others have 0.95 of the links after, ms", "then")
-    more = (f"{stops} begins: all within 10 % of fair after, ms", "then, worst")
-    yield from table(("", "", *head, *more), lines)
-    yield from notes.lines()
+    lines = [
+        Line([cell(topology), name_text(name, peer)], name, members)
+        for (topology, name, peer), members in groups.items()
+    ]
+    yield from figure_table(("", ""), lines, figures_of("demand"))
 
 
 def helper(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
@@ -161,65 +115,30 @@ def helper(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
     yield from end_to_end_table(measurement.helper)
 
 
-def memory_table(all_rows: Sequence[HelperRow]) -> Iterator[str]:
+def memory_table(rows: Sequence[HelperRow]) -> Iterator[str]:
     """A line for each figure in memory."""
-    notes = Notes()
-    groups: dict[tuple[str, str, bool | None], list[HelperRow]] = {}
-    for row in all_rows:
-        groups.setdefault((row.part, row.what, row.userspace_tso), []).append(row)
-    memory = [
-        [
-            cell(what),
-            _figure_or_note([row.packets_per_s for row in rows], ",.0f", what, rows, notes),
-        ]
-        for (part, what, _), rows in groups.items()
-        if part == "memory"
-    ]
-    if memory:
-        yield from table(("in memory", "packets/s"), memory)
-    yield from notes.lines()
+    yield from _helper_table(("in memory",), [row for row in rows if row.part == "memory"])
 
 
-def end_to_end_table(all_rows: Sequence[HelperRow]) -> Iterator[str]:
+def end_to_end_table(rows: Sequence[HelperRow]) -> Iterator[str]:
     """A line for each contender end to end, with and without userspace TSO."""
-    notes = Notes()
-    groups: dict[tuple[str, str, bool | None], list[HelperRow]] = {}
-    for row in all_rows:
-        groups.setdefault((row.part, row.what, row.userspace_tso), []).append(row)
-    lines = []
-    for (part, what, tso), rows in groups.items():
-        if part == "memory":
-            continue
-        goodput = [None if row.goodput_bps is None else row.goodput_bps / 1e9 for row in rows]
-        figures = [spread(row.of_veth for row in rows), spread(row.cpu_s_per_gbit for row in rows)]
-        trips = [spread(row.rtt_us for row in rows), spread(row.rtt_over_flow_us for row in rows)]
-        trips += [
-            spread(row.rtt_awake_us for row in rows),
-            spread(row.rtt_awake_over_flow_us for row in rows),
-        ]
-        lines.append(
-            [
-                *(cell(what), {None: "", True: "on", False: "off"}[tso]),
-                _figure_or_note(goodput, ".2f", what, rows, notes),
-                *(spread_text(each, ".2f") for each in figures),
-                *(spread_text(each, ".0f") for each in trips),
-            ]
-        )
+    heads = ("end to end", "userspace TSO")
+    yield from _helper_table(heads, [row for row in rows if row.part != "memory"])
+
+
+def _helper_table(heads: Sequence[str], rows: Sequence[HelperRow]) -> Iterator[str]:
+    groups: dict[tuple[str, bool | None], list[HelperRow]] = {}
+    for row in rows:
+        groups.setdefault((row.what, row.userspace_tso), []).append(row)
+    lines = [
+        Line([cell(what), {None: "", True: "on", False: "off"}[tso]][: len(heads)], what, members)
+        for (what, tso), members in groups.items()
+    ]
+    # In memory and end to end have figures of their own.
+    figures = [
+        figure
+        for figure in figures_of("helper")
+        if (figure.name in MEMORY_FIGURES) == (len(heads) == 1)
+    ]
     if lines:
-        figures_head = (
-            "Gbit/s",
-            "of a plain veth",
-            "CPU s per Gbit",
-            "round trip, us",
-            "over flow mode, us",
-        )
-        awake_head = ("CPUs awake: round trip, us", "over flow mode, us")
-        yield from table(("end to end", "userspace TSO", *figures_head, *awake_head), lines)
-    yield from notes.lines()
-
-
-def _figure_or_note(
-    values: Sequence[float | None], form: str, what: str, rows: Sequence[HelperRow], notes: Notes
-) -> str:
-    middle = spread(values)
-    return notes.cell(what, rows) if middle is None else spread_text(middle, form)
+        yield from figure_table(heads, lines, figures)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ri2n_lab.bench.figure import spread, spread_text
 from ri2n_lab.bench.paper import VBFT_PAPER
 from ri2n_lab.bench.patterns import CG_PAIRS
-from ri2n_lab.bench.report_cells import cell, code, prose, spread_text, table
+from ri2n_lab.bench.report_cells import cell, code, prose, table
 from ri2n_lab.bench.report_input import Measurement
-from ri2n_lab.bench.report_pictures import Picture, spread
-from ri2n_lab.bench.report_rows import VbftRow
+from ri2n_lab.bench.report_notes import Line, figure_table
+from ri2n_lab.bench.report_pictures import Picture
+from ri2n_lab.bench.report_rows import VbftRow, figures_of
 
 __all__ = ["body", "matrix"]
 
@@ -27,15 +29,6 @@ ENGINES = {
     "iperf3": "iperf3 (cubic), {streams} per pair",
     "mpi": "MPI (Open MPI, one rank on each host)",
 }
-SHARES = ("of_flat", "bound_of_flat", "worst_of_flat", "worst_pair_of_flat", "fair_of_flat")
-COUNTS = (
-    ("retransmits", ".0f"),
-    ("flooded", ".0f"),
-    ("switch_drops", ".0f"),
-    ("settle_hbspan", ".1f"),
-)
-HEAD = ("topology", "path table", "Mbit/s", "of flat", "bound", "worst host", "worst pair", "fair")
-MORE = ("retransmits", "flooded", "switch drops", "settled after, HBSPANs", "paper, of Flat")
 
 
 def body(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
@@ -60,7 +53,7 @@ def body(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
         how = ENGINES.get(engine, cell(engine)).format(streams=count)
         yield from (f"## {cell(pattern)}, {cell(engine)}, {cell(mode)} mode", "")
         yield from prose(f"{PATTERNS.get(pattern, '')} {how}, {cell(mode)} mode.".strip())
-        yield from table((*HEAD, *MORE), _lines(rows))
+        yield from _table(rows)
 
 
 def matrix(rows: Sequence[VbftRow]) -> Iterator[str]:
@@ -71,7 +64,7 @@ def matrix(rows: Sequence[VbftRow]) -> Iterator[str]:
         cells = [cell(topology), code(path_table) if path_table else "-"]
         for column in columns:
             members = [
-                row.of_flat
+                row.figure("of_flat")
                 for row in rows
                 if (row.topology, row.table) == (topology, path_table)
                 and (row.pattern, row.engine, row.mode) == column
@@ -82,19 +75,19 @@ def matrix(rows: Sequence[VbftRow]) -> Iterator[str]:
     yield from table(("topology", "path table", *heads), lines)
 
 
-def _lines(rows: Sequence[VbftRow]) -> Iterator[list[str]]:
+def _table(rows: Sequence[VbftRow]) -> Iterator[str]:
     groups: dict[tuple[str, str | None], list[VbftRow]] = {}
     for row in rows:
         groups.setdefault((row.topology, row.table), []).append(row)
-    for (topology, path_table), members in groups.items():
-        yield [
-            cell(topology),
-            code(path_table) if path_table else "-",
-            spread_text(spread(8e-6 * row.bytes_per_s for row in members), ".1f"),
-            *(spread_text(spread(getattr(row, name) for row in members), ".3f") for name in SHARES),
-            *(
-                spread_text(spread(getattr(row, name) for row in members), form)
-                for name, form in COUNTS
-            ),
-            VBFT_PAPER.get((members[0].pattern, topology), "-"),
-        ]
+    pattern = rows[0].pattern
+    lines = [
+        Line([cell(topology), code(path_table) if path_table else "-"], topology, members)
+        for (topology, path_table), members in groups.items()
+    ]
+    paper = {line.name: VBFT_PAPER.get((pattern, line.name), "-") for line in lines}
+    yield from figure_table(
+        ("topology", "path table"),
+        lines,
+        figures_of("vbft"),
+        {"paper, of Flat": lambda members: paper[str(members[0].figure("topology"))]},
+    )

@@ -1,7 +1,4 @@
-"""From raw measurements to the rows of the tables:
-
-pure functions over iperf3's JSON and status samples.
-"""
+"""From raw measurements to rows: pure functions over iperf3's JSON and status samples."""
 
 from __future__ import annotations
 
@@ -10,11 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ri2n_lab.bench.fair import Optimum
+from ri2n_lab.bench.figure import Figure
 
 __all__ = [
     "fig4_row",
+    "lasting_text",
     "link_ratio",
     "missing_row",
+    "ratios_text",
     "retransmits",
     "settle_time_s",
     "summarize",
@@ -71,12 +71,14 @@ def missing_row(
     return {**key, "repeat": 0, "why_not": why_not, **blanks}
 
 
-def summarize(rows: Sequence[Json], group_by: Sequence[str], figures: Sequence[str]) -> list[Json]:
-    """Rows that agree in `group_by` as one: median, smallest and largest of each figure, and how
-    many there are.
+def summarize(
+    rows: Sequence[Json], group_by: Sequence[str], figures: Sequence[Figure]
+) -> list[Json]:
+    """Rows that agree in `group_by` as one line: each figure combined, and how many repeats.
 
-    A figure that is None in a row (not measured there) is left out of that row's share; None when
-    in all. A group that cannot be measured has 0 repeats, and `why_not`.
+    `NAME_spread` has the smallest and the largest of a figure. A row that has None for a figure
+    did not measure it and does not count; the figure is None when no row did. A group that cannot
+    be measured has 0 repeats, and `why_not`.
     """
     groups: dict[tuple[Any, ...], list[Json]] = {}
     for row in rows:
@@ -91,9 +93,12 @@ def summarize(rows: Sequence[Json], group_by: Sequence[str], figures: Sequence[s
         if reasons:
             line["why_not"] = reasons[0]
         for figure in figures:
-            values = [member[figure] for member in members if member[figure] is not None]
-            line[figure] = round(statistics.median(values), 4) if values else None
-            line[f"{figure}_spread"] = [min(values), max(values)] if values else None
+            if figure.combine is None:
+                continue
+            name = figure.name
+            values = [member[name] for member in members if member[name] is not None]
+            line[name] = round(figure.combine(values), 4) if values else None
+            line[f"{name}_spread"] = [min(values), max(values)] if values else None
         found.append(line)
     return found
 
@@ -113,6 +118,31 @@ def link_ratio(weights: Mapping[str, float]) -> float | None:
     names = sorted(by_nic)
     first, last = by_nic[names[0]], by_nic[names[-1]]
     return last / first if first > 0 else float("inf")
+
+
+def ratios_text(weights: Sequence[Mapping[str, Mapping[str, float]]]) -> str:
+    """`C 7.5`: of each client with several NICs, the median over the repeats of its `link_ratio`.
+
+    `inf` when its first NIC has no share; `-` when no client has several.
+    """
+    found = []
+    for host in sorted({host for each in weights for host in each}):
+        ratios = [
+            ratio
+            for each in weights
+            if host in each and (ratio := link_ratio(each[host])) is not None
+        ]
+        if ratios:
+            found.append(f"{host} {statistics.median(ratios):.1f}")
+    return ", ".join(found) or "-"
+
+
+def lasting_text(repeats: Sequence[bool | None]) -> str:
+    """In how many of the repeats it was so: `yes`, `no`, `1 of 3`, or `-` where nobody looked."""
+    seen = [each for each in repeats if each is not None]
+    if not seen:
+        return "-"
+    return {0: "no", len(seen): "yes"}.get(sum(seen), f"{sum(seen)} of {len(seen)}")
 
 
 def settle_time_s(

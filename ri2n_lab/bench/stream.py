@@ -22,6 +22,7 @@ from typing import Any
 from ri2n_lab.bench import helper_counts, priorities
 from ri2n_lab.bench.context import Report
 from ri2n_lab.bench.fair import GOODPUT_RATIO
+from ri2n_lab.bench.figure import Figure, names
 from ri2n_lab.bench.helper_counts import HelperCounts
 from ri2n_lab.bench.meters import Window
 from ri2n_lab.bench.one_link import ONE_LINK, OneLink, with_shares
@@ -73,17 +74,16 @@ it has a rate and no deaths to be waited for.
 
 GROUPS = ("links_mbps", "strategy", "peer", "proto", "cc")
 FIGURES = (
-    *(
-        "goodput_bps",
-        "of_sum",
-        "retransmits",
-        "lost",
-        "sent",
-        "out_of_order",
-        "switch_drops",
-        "sender_late_ms",
-    ),
-    *("of_links", *helper_counts.FIGURES),
+    Figure("goodput_bps", "goodput", "Mbit/s", show=".1f", scale=1e-6, required=True),
+    Figure("of_sum", "of the sum", show=".3f", required=True),
+    Figure("retransmits", "retransmits", required=True),
+    Figure("lost", "lost", required=True),
+    Figure("sent", "of", required=True),
+    Figure("out_of_order", "out of order", required=True),
+    Figure("switch_drops", "switch drops", required=True),
+    Figure("sender_late_ms", kind=None),
+    Figure("of_links", "of one link's plain TCP x links", show=".3f", when_measured=True),
+    *helper_counts.FIGURES,
 )
 
 Json = dict[str, Any]
@@ -258,7 +258,7 @@ def _run_beside(
         progress.say(f"{links} {peer.name}: {why_not}")
         progress.done(LAB_S + len(settings.streams) * settings.repeat * _run_seconds(settings))
         for proto, cc in settings.streams:
-            row = missing_row({**key, "proto": proto, "cc": cc}, why_not, FIGURES)
+            row = missing_row({**key, "proto": proto, "cc": cc}, why_not, names(FIGURES))
             report.add(row, key, summarized([*report.rows, row]))
         return
     progress.say(f"{links} {peer.name}: building the lab")
@@ -296,7 +296,7 @@ def _runs(
         why_not = _cannot(lab, proto, cc, peer)
         if why_not is not None:
             if repeat == 1:
-                yield missing_row(whole, why_not, FIGURES), whole
+                yield missing_row(whole, why_not, names(FIGURES)), whole
         else:
             wait()
             links = str(key["links_mbps"])

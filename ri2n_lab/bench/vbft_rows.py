@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from ri2n_lab.bench.figure import Figure, Number
 from ri2n_lab.bench.patterns import Bound
 from ri2n_lab.traffic.bulk import BIN_S, PhaseResult
 from ri2n_sdn.fabric.topology import Topology
@@ -27,15 +28,16 @@ Json = dict[str, Any]
 FLAT = "flat"
 GROUPS = ("topology", "pattern", "table", "mode", "engine", "streams")
 FIGURES = (
-    *(
-        "bytes_per_s",
-        "of_flat",
-        "bound_of_flat",
-        "worst_of_flat",
-        "worst_pair_of_flat",
-        "fair_of_flat",
-    ),
-    *("retransmits", "flooded", "switch_drops", "settle_hbspan"),
+    Figure("bytes_per_s", "goodput", "Mbit/s", show=".1f", scale=8e-6, kind=Number, required=True),
+    Figure("of_flat", "of flat", show=".3f", required=True),
+    Figure("bound_of_flat", "bound", show=".3f", required=True),
+    Figure("worst_of_flat", "worst host", show=".3f", required=True),
+    Figure("worst_pair_of_flat", "worst pair", show=".3f", required=True),
+    Figure("fair_of_flat", "fair", show=".3f", required=True),
+    Figure("retransmits", "retransmits", required=True),
+    Figure("flooded", "flooded", required=True),
+    Figure("switch_drops", "switch drops", required=True),
+    Figure("settle_hbspan", "settled after", "HBSPANs", show=".1f", required=True),
 )
 SHARES = ("of_flat", "bound_of_flat", "worst_of_flat", "worst_pair_of_flat", "fair_of_flat")
 SETTLED_SHARE = 0.97

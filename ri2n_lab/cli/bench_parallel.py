@@ -5,6 +5,7 @@ They are compared with plain TCP, MPTCP and the trunk.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +18,7 @@ from ri2n_sdn.shipped import find_topology
 
 if TYPE_CHECKING:
     from ri2n_lab.bench.context import Report
+    from ri2n_lab.bench.figure import Figure
 
 __all__ = ["parallel", "parallel_table"]
 
@@ -27,6 +29,11 @@ PARTS = ["transfer", "fault", "mix", "roundtrip"]
 SETUPS = ["include", "early", "exclude"]
 CONNECTIONS = ["fresh", "warm"]
 FAULTS = ["one_down", "one_own_down", "one_blackhole", "all_but_one", "all_then_one"]
+# What the printed table has a column or words of its own for.
+WORDED = {
+    *("goodput_bps", "time_ms", "speedup", "of_tcps", "completed", "intact", "stall_s", "total_s"),
+    *("served_per_min", "failed", "rtt_us", "over_tcp_us"),
+}
 MAX_LINKS = 8
 MAX_MBPS = 10_000
 
@@ -192,7 +199,7 @@ def parallel_table(report: Report) -> Table:
         table.add_column(
             heading, justify="right" if heading in ("streams", "size", "goodput") else "left"
         )
-    from ri2n_lab.bench.parallel_plan import size_text
+    from ri2n_lab.bench.parallel_plan import FIGURES, size_text
 
     for line in report.document["summary"]:
         what = [line["connection"], line["setup"], line["fault"]]
@@ -205,7 +212,7 @@ def parallel_table(report: Report) -> Table:
             *(size_text(line["size_bytes"]), str(line["streams"])),
             rate_text(line.get("goodput_bps")),
             *(_figure(line, name) for name in ("speedup", "of_tcps")),
-            line.get("why_not") or _more(line),
+            line.get("why_not") or _more(line) + _others(line, FIGURES[line["part"]]),
         )
     return table
 
@@ -221,6 +228,16 @@ def _figure(line: dict[str, Any], name: str) -> str:
         return "-"
     low, high = line[f"{name}_spread"]
     return f"{line[name]:.3f}" + ("" if low == high else f" ({low:.3f}..{high:.3f})")
+
+
+def _others(line: dict[str, Any], figures: Sequence[Figure]) -> str:
+    """The figures of its part that have no words of their own in `_more` and no column."""
+    found = [
+        f", {figure.title} {figure.summary_cell(line, [line])}"
+        for figure in figures
+        if figure.heading and figure.name not in WORDED and line.get(figure.name) is not None
+    ]
+    return "".join(found)
 
 
 def _more(line: dict[str, Any]) -> str:

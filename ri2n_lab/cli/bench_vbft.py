@@ -1,8 +1,8 @@
-"""`ri2n bench vbft`: VLAN fat trees with each path table, compared with one switch for all."""
+"""`ri2n bench vbft`: VLAN fat trees with each path table beside one switch for all."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -15,9 +15,10 @@ from ri2n_lab.cli.bench_common import (
     Seed,
     measure,
     names,
-    runner,
+    where,
 )
-from ri2n_sdn.cli.common import rate_text, split_list
+from ri2n_lab.cli.bench_tables import figure_table
+from ri2n_sdn.cli.common import split_list
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.shipped import find_topology
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["vbft", "vbft_table"]
 
-# These are named here, too, so that `--help` does not load the benches; a test compares.
+# Named here too, so that `--help` need not load what measures; a test compares.
 PATTERNS = ["bisection", "alltoall", "cg", "shift"]
 TABLES = ["cyclic", "spread", "adaptive"]
 ENGINES = ["tcp", "udp", "iperf3", "mpi"]
@@ -49,22 +50,22 @@ def vbft(
         str,
         typer.Option(
             help="flow: whole flows, by hash; packet: each packet by itself, by the helper; or "
-            "both with a comma."
+            "both."
         ),
     ] = "flow",
     engine: Annotated[
         str,
         typer.Option(
             help="tcp: plain streams; udp: every host sends at 0.9 of its NICs' rate; iperf3: TCP "
-            "by iperf3, for bisection and cg; mpi: Open MPI, one rank on each host. Several with "
-            "commas."
+            "by iperf3, for"
+            " bisection and cg; mpi: Open MPI, one rank on each host. Several with commas."
         ),
     ] = "tcp",
     seconds: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Seconds of the window that is measured. Default 10, in virtual time 4.",
+            help="The window that is measured. Default 10, in virtual time 4.",
             show_default=False,
         ),
     ] = None,
@@ -78,8 +79,8 @@ def vbft(
             "--link-mbps",
             min=1,
             max=MAX_MBPS,
-            help="Rate of the fastest NIC in Mbit/s; all other rates in proportion. Default 100, "
-            "in virtual time 20.",
+            help="Rate of the fastest NIC in Mbit/s, all else in proportion. Default 100, in "
+            "virtual time 20.",
             show_default=False,
         ),
     ] = None,
@@ -89,9 +90,9 @@ def vbft(
     add_flat: Annotated[bool, typer.Option("--flat/--no-flat", hidden=True)] = True,
     json_file: JsonFile = None,
 ) -> None:
-    """Compare fat trees of cheap switches with one switch for all hosts.
+    """Fat trees of cheap switches:
 
-    The table has what all hosts together get, as a share of what they would get with one switch.
+    what all hosts together get, of what one switch for all would give them.
     """
     from ri2n_lab.bench import vbft as bench
     from ri2n_lab.bench.cells import vbft_cells
@@ -100,13 +101,15 @@ def vbft(
     virtual = kernel == "virtual"
     engines = tuple(split_list(engine, ENGINES, "--engine"))
     if "mpi" in engines and kernel != "host":
-        raise BadInput("--engine mpi: only with --kernel host: ranks that wait stop virtual time")
+        raise BadInput(
+            "--engine mpi: only with --kernel host: ranks that wait never let virtual time go on"
+        )
     named = [find_topology(name) for name in names(topologies, "--topologies")]
     rate_bps = (link_mbps or (20 if virtual else 100)) * 1_000_000
     settings = bench.VbftSettings(
         topologies=[
-            bench.rescaled(topology, rate_bps)
-            for topology in (bench.with_flat(named) if add_flat else named)
+            bench.rescaled(each, rate_bps)
+            for each in (bench.with_flat(named) if add_flat else named)
         ],
         patterns=tuple(split_list(pattern, PATTERNS, "--pattern")),
         tables=tuple(split_list(tables, TABLES, "--tables")),
@@ -123,7 +126,7 @@ def vbft(
         json_file,
         settings.described(),
         bench.total_seconds(settings),
-        runner(
+        where(
             kernel,
             seed,
             settings.topologies,
@@ -137,56 +140,18 @@ def vbft(
 
 
 def vbft_table(report: Report) -> Table:
-    """The table: a line for each pattern, engine, mode, topology and path table."""
-    table = Table(
-        title="shares of flat, median (smallest..largest); bound: what no routing could exceed; "
-        "fair: what all pairs could have at once",
-        title_justify="left",
+    """A line for each pattern, engine, mode, topology and path table."""
+    from ri2n_lab.bench.vbft_rows import FIGURES
+
+    keys = ("pattern", "engine", "mode", "topology", "table")
+    lines = sorted(
+        report.document["summary"], key=lambda line: [str(line[name]) for name in keys[:3]]
     )
-    left = ("pattern", "engine", "mode", "topology", "table")
-    figures = (
-        "goodput",
-        "of flat",
-        "bound",
-        "worst host",
-        "worst pair",
-        "fair",
-        "retransmits",
-        "flooded",
-        "settled, HBSPANs",
+    return figure_table(
+        "shares of flat, median (smallest..largest); bound: what no routing could exceed; fair: "
+        "what all pairs could have at once",
+        lines,
+        report.rows,
+        dict(zip(keys, keys, strict=True)),
+        FIGURES,
     )
-    for heading in (*left, *figures):
-        table.add_column(heading, justify="left" if heading in left else "right")
-    for line in sorted(
-        report.document["summary"], key=lambda line: [str(line[name]) for name in left[:3]]
-    ):
-        table.add_row(
-            *(
-                line["pattern"],
-                line["engine"],
-                line["mode"],
-                line["topology"],
-                line["table"] or "-",
-            ),
-            rate_text(8 * line["bytes_per_s"]),
-            _with_spread(line, "of_flat"),
-            _figure(line, "bound_of_flat"),
-            _with_spread(line, "worst_of_flat"),
-            _with_spread(line, "worst_pair_of_flat"),
-            _figure(line, "fair_of_flat"),
-            _figure(line, "retransmits"),
-            _figure(line, "flooded"),
-            _figure(line, "settle_hbspan"),
-        )
-    return table
-
-
-def _figure(line: dict[str, Any], name: str) -> str:
-    return "-" if line.get(name) is None else f"{line[name]:.4g}"
-
-
-def _with_spread(line: dict[str, Any], figure: str) -> str:
-    if line[figure] is None:
-        return "-"
-    low, high = line[f"{figure}_spread"]
-    return f"{line[figure]:.3f}" + ("" if low == high else f" ({low:.3f}..{high:.3f})")

@@ -21,6 +21,7 @@ from ri2n_lab.bench import priorities
 from ri2n_lab.bench.cells import stream_cells
 from ri2n_lab.bench.context import Report
 from ri2n_lab.bench.cycle import troubles
+from ri2n_lab.bench.figure import names
 from ri2n_lab.bench.helper_counts import FIGURES, WAKES_BOUND, counted, frames, wakes_per_frame
 from ri2n_lab.bench.one_link import ONE_LINK, OneLink, with_shares
 from ri2n_lab.bench.rows import missing_row
@@ -175,13 +176,13 @@ def stream_row(strategy: str, bps: float | None, links: str = "100,50", cc: str 
         "proto": "tcp",
         "cc": cc,
     }
-    return {**key, "repeat": 1, **dict.fromkeys(STREAM_FIGURES), "goodput_bps": bps}
+    return {**key, "repeat": 1, **dict.fromkeys(names(STREAM_FIGURES)), "goodput_bps": bps}
 
 
 def test_shares_are_of_plain_tcp_in_the_same_run_times_the_links() -> None:
     rows = [stream_row(ONE_LINK, 80e6), stream_row(ONE_LINK, 100e6), stream_row("max_min", 108e6)]
     rows += [stream_row("max_min", 108e6, cc="bbr"), stream_row("max_min", 150e6, "100,100")]
-    rows.append(missing_row(stream_row("lcb", None), "no bonding", STREAM_FIGURES))
+    rows.append(missing_row(stream_row("lcb", None), "no bonding", names(STREAM_FIGURES)))
     shares = [
         row["of_links"] for row in with_shares(rows, {"100,50": (100, 50), "100,100": (100, 100)})
     ]

@@ -10,6 +10,7 @@ import pytest
 
 from ri2n_lab.bench import helper
 from ri2n_lab.bench.context import Report
+from ri2n_lab.bench.figure import names
 from ri2n_lab.bench.report import make_report
 from ri2n_lab.bench.report_input import load_measurement, thin_json
 from ri2n_lab.bench.rows import missing_row
@@ -41,7 +42,7 @@ def page_of(path: Path) -> str:
 def test_streams(tmp_path: Path) -> None:
     key: Json = {"links_mbps": "100,50", "strategy": "max_min", "peer": False, "mode": "packet"}
     figures: Json = {
-        **dict.fromkeys(FIGURES),
+        **dict.fromkeys(names(FIGURES)),
         "goodput_bps": 140e6,
         "retransmits": 3,
         "out_of_order": 9,
@@ -64,12 +65,23 @@ def test_streams(tmp_path: Path) -> None:
         }
     )
     other = {**key, "strategy": "lcb", "peer": True, "mode": None, "proto": "tcp", "cc": "bbr"}
-    rows.append(missing_row(other, "no bonding | here", FIGURES))
+    rows.append(missing_row(other, "no bonding | here", names(FIGURES)))
     page = page_of(written(tmp_path / "stream.json", "stream", rows))
     assert table_after(page, "# One stream")[2:] == [
-        ["100,50", "`max_min`", "tcp cubic", "0.980 (0.970..0.990)", "3", "-", "-", "9", "-"],
-        ["100,50", "`max_min`", "udp", "0.900", "3", "2", "7", "9", "-"],
-        ["100,50", "*lcb*", "tcp bbr", "no (1)", "", "", "", "", ""],
+        [
+            "100,50",
+            "`max_min`",
+            "tcp cubic",
+            "140.0",
+            "0.980 (0.970..0.990)",
+            "3",
+            "-",
+            "-",
+            "9",
+            "-",
+        ],
+        ["100,50", "`max_min`", "udp", "140.0", "0.900", "3", "2", "7", "9", "-"],
+        ["100,50", "*lcb*", "tcp bbr", "no (1)", "", "", "", "", "", ""],
     ]
     assert "(1) *lcb*: no bonding \\| here." in page
 
@@ -77,7 +89,7 @@ def test_streams(tmp_path: Path) -> None:
 def test_a_stream_beside_spinning_programs_says_what_was_taken_for_dead(tmp_path: Path) -> None:
     key: Json = {"links_mbps": "100,100", "peer": False, "proto": "tcp", "cc": "cubic", "repeat": 1}
     figures: Json = {
-        **dict.fromkeys(FIGURES),
+        **dict.fromkeys(names(FIGURES)),
         "goodput_bps": 140e6,
         "of_sum": 0.8,
         "of_links": 0.82,
@@ -95,7 +107,9 @@ def test_a_stream_beside_spinning_programs_says_what_was_taken_for_dead(tmp_path
     rows.append({**key, "strategy": "mptcp", "peer": True, "mode": None, **figures})
     rows.append(
         missing_row(
-            {**key, "strategy": "lcb", "peer": True, "mode": None}, "no bonding here", FIGURES
+            {**key, "strategy": "lcb", "peer": True, "mode": None},
+            "no bonding here",
+            names(FIGURES),
         )
     )
     head, _, *shown = table_after(
@@ -128,13 +142,13 @@ def test_demand(tmp_path: Path) -> None:
     )
     page = page_of(written(tmp_path / "demand.json", "demand", rows, {"stops": "B"}))
     assert table_after(page, "# A client stops")[2:] == [
-        ["f", "`max_min`", "40 (30..50)", "0.980", "80, 1 of 2 never", "0.970"],
-        ["f", "`ri2n_plus`", "never", "0.980", "never", "0.970"],
+        ["f", "`max_min`", "40 (30..50)", "80, 1 of 2 never", "0.980", "0.970"],
+        ["f", "`ri2n_plus`", "never", "never", "0.980", "0.970"],
     ]
 
 
 def test_what_the_helper_costs(tmp_path: Path) -> None:
-    nothing = dict.fromkeys(helper.FIGURES)
+    nothing = dict.fromkeys(names(helper.FIGURES))
     memory = {"part": "memory", "what": "in order", "userspace_tso": None, "repeat": 1, **nothing}
     flow = {"part": "end to end", "what": "flow", "userspace_tso": True, "repeat": 1, **nothing}
     measured = {
@@ -147,14 +161,14 @@ def test_what_the_helper_costs(tmp_path: Path) -> None:
     mptcp = missing_row(
         {"part": "end to end", "what": "mptcp", "userspace_tso": None},
         "no mptcpize",
-        helper.FIGURES,
+        names(helper.FIGURES),
     )
     rows = [{**memory, "packets_per_s": 5_500_000}, {**flow, **measured}, mptcp]
     page = page_of(written(tmp_path / "helper.json", "helper", rows))
     assert table_after(page, "| in memory")[2:] == [["in order", "5,500,000"]]
     assert table_after(page, "| end to end")[2:] == [
         ["flow", "on", "4.00", "0.50", "0.25", "60", "-", "30", "-"],
-        ["mptcp", "", "no (1)", "-", "-", "-", "-", "-", "-"],
+        ["mptcp", "", "no (1)", "", "", "", "", "", ""],
     ]
 
 
@@ -183,9 +197,12 @@ def test_the_death_of_a_helper_has_columns_of_its_own(tmp_path: Path) -> None:
     page = page_of(written(tmp_path / "failover.json", "failover", rows))
     assert "10,000 UDP packets per second" in page
     found = table_after(page, "# One fault")
-    assert found[0][-3:] == ["out of order", "traffic again after, ms", "striped again after, s"]
-    assert [row[0] for row in found[2:]] == ["`nic_down`", "`helper_killed`"]
-    assert [row[-3:] for row in found[2:]] == [["0", "-", "-"], ["0", "42", "0.50"]]
+    figures_shown = [dict(zip(found[0], row, strict=True)) for row in found[2:]]
+    assert [row["fault"] for row in figures_shown] == ["`nic_down`", "`helper_killed`"]
+    assert [
+        (row["out of order"], row["traffic again after, ms"], row["striped again after, s"])
+        for row in figures_shown
+    ] == [("0", "-", "-"), ("0", "42", "0.50")]
 
 
 def test_a_row_of_another_kind_is_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ri2n_lab.bench.fair import Optimum
+from ri2n_lab.bench.figure import Figure
 from ri2n_lab.bench.rows import (
     fig4_row,
     link_ratio,
@@ -60,7 +61,7 @@ def test_summary_is_the_median_with_its_spread() -> None:
     rows = [{"t": "d", "x": value, "y": None} for value in (0.8, 0.9, 0.95)] + [
         {"t": "h", "x": 1.0, "y": 2}
     ]
-    summary = summarize(rows, ["t"], ["x", "y"])
+    summary = summarize(rows, ["t"], [Figure("x"), Figure("y")])
     assert summary[0] == {
         **{"t": "d", "repeats": 3, "x": 0.9, "x_spread": [0.8, 0.95], "y": None, "y_spread": None}
     }
@@ -110,7 +111,7 @@ def test_what_cannot_be_measured_is_a_row_that_says_why() -> None:
         "clients": {},
     }
     rows = [row, {**key, "strategy": "mptcp", "worst_share": 0.5}]
-    lines = summarize(rows, ["strategy"], ["worst_share"])
+    lines = summarize(rows, ["strategy"], [Figure("worst_share")])
     assert (lines[0]["repeats"], lines[0]["why_not"], lines[0]["worst_share"]) == (
         0,
         "links differ",

@@ -21,6 +21,7 @@ from ri2n_lab.bench.cells import demand_cells, failover_cells, fig4_cells, strea
 from ri2n_lab.bench.demand import DemandSettings, Samples, held_from, judge
 from ri2n_lab.bench.failover import FailoverSettings
 from ri2n_lab.bench.fig4 import Fig4Settings
+from ri2n_lab.bench.figure import names
 from ri2n_lab.bench.guests import Cell
 from ri2n_lab.bench.helper import HelperSettings, busy_s, speed_rows
 from ri2n_lab.bench.helper_faults import DOWN_S, HELPER_FAULTS, traffic_again_ms
@@ -266,7 +267,7 @@ def test_ratios_are_to_medians_of_the_same_run() -> None:
     def row(what: str, tso: bool | None, bps: float | None, rtt: float | None) -> Json:
         key = {"part": "end to end", "what": what, "userspace_tso": tso, "repeat": 1}
         times = {"rtt_us": rtt, "rtt_awake_us": None if rtt is None else rtt / 2}
-        return {**key, **dict.fromkeys(helper.FIGURES), "goodput_bps": bps, **times}
+        return {**key, **dict.fromkeys(names(helper.FIGURES)), "goodput_bps": bps, **times}
 
     rows = [row("veth", None, 10e9, 20), row("veth", None, 30e9, 20), row("flow", True, 4e9, 50)]
     rows += [
