@@ -1,4 +1,4 @@
-"""`ri2n bench vbft`: VLAN fat trees with each path table beside one switch for all."""
+"""`ri2n bench vbft`: VLAN fat trees with each path table, compared with one switch for all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ri2n_lab.cli.bench_common import (
     Seed,
     measure,
     names,
-    where,
+    runner,
 )
 from ri2n_lab.cli.bench_tables import figure_table
 from ri2n_sdn.cli.common import split_list
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["vbft", "vbft_table"]
 
-# Named here too, so that `--help` need not load what measures; a test compares.
+# These are named here, too, so that `--help` does not load the benches; a test compares.
 PATTERNS = ["bisection", "alltoall", "cg", "shift"]
 TABLES = ["cyclic", "spread", "adaptive"]
 ENGINES = ["tcp", "udp", "iperf3", "mpi"]
@@ -50,22 +50,22 @@ def vbft(
         str,
         typer.Option(
             help="flow: whole flows, by hash; packet: each packet by itself, by the helper; or "
-            "both."
+            "both with a comma."
         ),
     ] = "flow",
     engine: Annotated[
         str,
         typer.Option(
             help="tcp: plain streams; udp: every host sends at 0.9 of its NICs' rate; iperf3: TCP "
-            "by iperf3, for"
-            " bisection and cg; mpi: Open MPI, one rank on each host. Several with commas."
+            "by iperf3, for bisection and cg; mpi: Open MPI, one rank on each host. Several with "
+            "commas."
         ),
     ] = "tcp",
     seconds: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="The window that is measured. Default 10, in virtual time 4.",
+            help="Seconds of the window that is measured. Default 10, in virtual time 4.",
             show_default=False,
         ),
     ] = None,
@@ -79,8 +79,8 @@ def vbft(
             "--link-mbps",
             min=1,
             max=MAX_MBPS,
-            help="Rate of the fastest NIC in Mbit/s, all else in proportion. Default 100, in "
-            "virtual time 20.",
+            help="Rate of the fastest NIC in Mbit/s; all other rates in proportion. Default 100, "
+            "in virtual time 20.",
             show_default=False,
         ),
     ] = None,
@@ -90,9 +90,9 @@ def vbft(
     add_flat: Annotated[bool, typer.Option("--flat/--no-flat", hidden=True)] = True,
     json_file: JsonFile = None,
 ) -> None:
-    """Fat trees of cheap switches:
+    """Compare fat trees of cheap switches with one switch for all hosts.
 
-    what all hosts together get, of what one switch for all would give them.
+    The table has what all hosts together get, as a share of what they would get with one switch.
     """
     from ri2n_lab.bench import vbft as bench
     from ri2n_lab.bench.cells import vbft_cells
@@ -101,15 +101,13 @@ def vbft(
     virtual = kernel == "virtual"
     engines = tuple(split_list(engine, ENGINES, "--engine"))
     if "mpi" in engines and kernel != "host":
-        raise BadInput(
-            "--engine mpi: only with --kernel host: ranks that wait never let virtual time go on"
-        )
+        raise BadInput("--engine mpi: only with --kernel host: ranks that wait stop virtual time")
     named = [find_topology(name) for name in names(topologies, "--topologies")]
     rate_bps = (link_mbps or (20 if virtual else 100)) * 1_000_000
     settings = bench.VbftSettings(
         topologies=[
-            bench.rescaled(each, rate_bps)
-            for each in (bench.with_flat(named) if add_flat else named)
+            bench.rescaled(topology, rate_bps)
+            for topology in (bench.with_flat(named) if add_flat else named)
         ],
         patterns=tuple(split_list(pattern, PATTERNS, "--pattern")),
         tables=tuple(split_list(tables, TABLES, "--tables")),
@@ -126,7 +124,7 @@ def vbft(
         json_file,
         settings.described(),
         bench.total_seconds(settings),
-        where(
+        runner(
             kernel,
             seed,
             settings.topologies,
@@ -140,7 +138,7 @@ def vbft(
 
 
 def vbft_table(report: Report) -> Table:
-    """A line for each pattern, engine, mode, topology and path table."""
+    """The table: a line for each pattern, engine, mode, topology and path table."""
     from ri2n_lab.bench.vbft_rows import FIGURES
 
     keys = ("pattern", "engine", "mode", "topology", "table")
