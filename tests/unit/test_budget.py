@@ -1,4 +1,4 @@
-"""How much a connection may say unasked."""
+"""How many messages a connection may send without being asked."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ def test_a_burst_and_then_so_many_a_second() -> None:
     budget = Budget(100.0, 50.0)
     assert sum(budget.take(1000.0) for _ in range(200)) == 50
     assert sum(budget.take(1000.0 + i / 1000) for i in range(1000)) == pytest.approx(100, abs=1)
-    assert (
-        sum(budget.take(5000.0) for _ in range(200)) == 50
-    )  # what was not used is not saved up for ever
+    # Unused tokens are not saved for ever.
+    assert sum(budget.take(5000.0) for _ in range(200)) == 50
 
 
 def test_who_keeps_to_it_loses_nothing() -> None:

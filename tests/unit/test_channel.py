@@ -1,7 +1,4 @@
-"""A switch's connection:
-
-what is sent to it, in which order and how much of it, and which answers belong to what.
-"""
+"""A switch's connection: what is sent in which order, and which replies belong to which request."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ LONG_S = 120.0
 
 
 class Switch:
-    """os-ken's side of a connection; what is sent is taken once `reads` is set."""
+    """os-ken's side of a connection. It takes what is sent once `reads` is set."""
 
     address = ("192.0.2.1", 40000)
     id = 1
@@ -43,7 +40,7 @@ class Switch:
 
 
 class Request:
-    """As much of an os-ken message as a channel needs."""
+    """The parts of an os-ken message that a channel needs."""
 
     xid: int | None = None
     cls_msg_type = ofp.OFPT_MULTIPART_REQUEST
@@ -83,7 +80,7 @@ def test_a_reply_is_whole_with_its_last_part(channel: Channel) -> None:
         assert not future.done()
         channel.answered(each)
     assert future.result(LONG_S) == parts and not unrelated.done()
-    channel.answered(part(request.xid, False))  # once more: of nobody's request
+    channel.answered(part(request.xid, False))  # once more: the request is no longer open
 
 
 def test_an_error_ends_the_request_that_it_is_about(channel: Channel) -> None:
@@ -94,7 +91,7 @@ def test_an_error_ends_the_request_that_it_is_about(channel: Channel) -> None:
     with pytest.raises(Refused, match="error type 1 code 2"):
         future.result(LONG_S)
     assert not unrelated.done()
-    assert not channel.failed(request.xid, "again")  # of no request any more
+    assert not channel.failed(request.xid, "again")  # the request is no longer open
 
 
 def test_what_is_sent_arrives_in_order(channel: Channel, switch: Switch) -> None:
@@ -113,7 +110,7 @@ def test_what_is_sent_arrives_in_order(channel: Channel, switch: Switch) -> None
 
 
 def test_a_switch_that_does_not_read_is_given_up(channel: Channel, switch: Switch) -> None:
-    """16 MB may wait; what was asked of it then fails instead of waiting for ever."""
+    """16 MB may wait. Open requests then fail instead of waiting for ever."""
     future = channel.request(Request())
     sent = 0
     while not channel.closed and sent < 32 << 20:
@@ -130,7 +127,7 @@ def test_a_switch_that_does_not_read_is_given_up(channel: Channel, switch: Switc
 def test_a_switch_that_reads_in_the_end_may_be_sent_any_amount(
     channel: Channel, switch: Switch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only what waits counts, though many messages go out at once."""
+    """Only waiting bytes count, not all that were ever sent."""
     monkeypatch.setattr(module, "_MAX_QUEUED_BYTES", 200_000)
     for turn in range(1, 11):
         switch.reads.clear()
@@ -173,7 +170,7 @@ def test_who_answers_something_else_than_was_asked_is_given_up(
 def test_a_reply_that_does_not_end_is_given_up(
     channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bound is on all unfinished replies together; what was finished no longer counts."""
+    """The limit is on all unfinished replies together. Finished ones no longer count."""
     monkeypatch.setattr(module, "_MAX_REPLY_BYTES", 10_000)
     for _ in range(20):
         request = Request()
@@ -224,7 +221,7 @@ def test_a_switch_is_mute_from_its_oldest_open_request_on(
 def test_of_all_replies_that_do_not_end_the_longest_goes(
     channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever holds little is not given up for what others send."""
+    """A switch whose replies are short is not given up because of others."""
     monkeypatch.setattr(module._unfinished, "max_bytes", 2000)
     other_switch = Switch()
     other = Channel(other_switch)
@@ -259,7 +256,7 @@ def test_who_releases_more_than_it_holds_makes_no_room_for_others() -> None:
 
 
 def xid_of(channel: Channel) -> int:
-    """The number of its open request."""
+    """The transaction ID of the channel's open request."""
     return next(iter(channel._pending))
 
 

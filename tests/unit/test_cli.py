@@ -1,7 +1,4 @@
-"""The command line:
-
-bad input is one line on stderr with exit code 2, and answers are what a user needs.
-"""
+"""The command line: bad input gives one line on stderr and exit code 2; answers are complete."""
 
 from __future__ import annotations
 
@@ -183,7 +180,7 @@ def test_a_lone_nic_is_a_warning_not_an_error(tmp_path: Path) -> None:
     ids=" ".join,
 )
 def test_the_command_itself_does_what_these_tests_see(arguments: tuple[str, ...]) -> None:
-    """They run it in their own process (tests.unit.commands)."""
+    """The other tests run it in their own process (tests.unit.commands)."""
     done = subprocess.run(
         [sys.executable, "-m", "ri2n_sdn.cli.main", *arguments],
         env={**os.environ, "COLUMNS": "200", "RI2N_LAB_ROOT": "/nonexistent/ri2n-labs"},
@@ -221,7 +218,7 @@ def test_help_and_version() -> None:
 
 
 def test_the_controller_offers_every_strategy() -> None:
-    """The command lists them itself, since their modules take long to import."""
+    """The command has a list of its own, because the strategies' modules take long to import."""
     assert list(strategies.STRATEGIES) == controller.STRATEGIES
 
 

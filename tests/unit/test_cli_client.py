@@ -1,4 +1,4 @@
-"""The socket client against controllers that answer, refuse, hang, drip or send garbage."""
+"""The socket's client, with controllers that answer, refuse, hang, or send slowly or garbage."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
 
 @contextmanager
 def listener(serve: Callable[[socket.socket], None]) -> Iterator[Path]:
-    """A unix socket whose connections are each handed to `serve`, on a thread that ends with the
-    block.
-    """
+    """A unix socket that hands each connection to `serve`, on a thread that ends with the block."""
     with tempfile.TemporaryDirectory(prefix="ri2n-") as folder:
         path = Path(folder) / "controller.sock"
         with socket.socket(socket.AF_UNIX) as server:

@@ -1,4 +1,4 @@
-"""Which controller a command asks, and what it says where labs are not installed."""
+"""Which controller a command asks, and what it says when labs are not installed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_socket_of_the_only_lab_is_found(
             server = socket.socket(socket.AF_UNIX)
             server.bind(str(Path(folder) / name / "controller.sock"))
             servers.append(server)
-        servers[0].listen()  # the second one is a leftover: the file is there, nobody listens
+        servers[0].listen()  # the second file is a leftover: nobody listens there
         assert controller_socket(None, None) == Path(folder) / "one" / "controller.sock"
         assert "lab one" in capsys.readouterr().err
         servers[1].listen()

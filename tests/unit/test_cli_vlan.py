@@ -1,4 +1,4 @@
-"""`ri2n vlan plan` as a user runs it: figures, JSON, and one line for what is wrong."""
+"""`ri2n vlan plan` as a user runs it: tables, JSON, and one line for each error."""
 
 from __future__ import annotations
 

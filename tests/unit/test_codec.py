@@ -1,6 +1,7 @@
-"""Bytes on the OpenFlow connection and on the wire:
+"""Bytes on the OpenFlow connection and on the wire.
 
-against os-ken's encoder, there and back, and against garbage.
+They are compared with those of os-ken's encoder, are encoded and decoded again, and the decoders
+get garbage.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def test_a_slot_table_is_encoded_as_os_ken_does() -> None:
 
 
 def striping_group(number: int) -> Group:
-    """A fast-failover group with all that groups of striped pairs hold."""
+    """The fast-failover group of a striped pair, with all kinds of actions that it may hold."""
     back = (CopyField("eth_src", "eth_dst"), SetField("eth_src", MAC), Output(IN_PORT))
     buckets = (
         Bucket(PLAIN_PORT, (Output(PLAIN_PORT),)),
@@ -139,7 +140,7 @@ def test_a_packet_out_is_encoded_as_os_ken_does() -> None:
 
 @pytest.mark.parametrize("control", [102, 0xE066, 0x1066], ids=["", "priority 7", "may be dropped"])
 def test_a_tags_priority_is_no_part_of_its_vlan(control: int) -> None:
-    """Switches may set it."""
+    """Switches may set the priority."""
     plain = bytes.fromhex("ffffffffffff") + codec.mac_bytes(MAC) + b"\x88\xb5probe"
     came = plain[:12] + struct.pack("!HH", 0x8100, control) + plain[12:]
     assert codec.untagged(came) == (plain, 102)
@@ -157,7 +158,7 @@ def test_a_tags_priority_is_no_part_of_its_vlan(control: int) -> None:
 def test_groups_come_back_as_they_were(
     number: int, slots: list[PathKey], ports: list[tuple[int, bool]]
 ) -> None:
-    """Several in one reply, which os-ken's own decoder loses."""
+    """There are several groups in one reply, which os-ken's own decoder loses."""
     failover = Group(
         number ^ 1,
         Group.FAST_FAILOVER,
@@ -254,7 +255,7 @@ def test_unknown_register_or_action_in_a_bucket_is_a_bug_of_ours() -> None:
 
 
 class _Datapath:
-    """What os-ken's messages need of a connection in order to be serialised."""
+    """What os-ken's messages need of a connection to be serialised."""
 
     ofproto = ofp
     ofproto_parser = parser

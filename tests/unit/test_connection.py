@@ -1,4 +1,4 @@
-"""What a host says of itself when it connects, and when it is taken for gone."""
+"""What a host says about itself when it connects, and when it counts as disconnected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from ri2n_sdn.fabric.yamlfile import parse_model
 from ri2n_sdn.pipeline.diff import Installed
 from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
 
-REQUESTED = 77  # the transaction number of somebody's request
+# The transaction ID of an open request.
+REQUESTED = 77
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def test_the_serial_number_tells_the_datapath(serial: str, found: tuple[str, int
 
 
 class Clock:
-    """In place of the module `time`."""
+    """Replaces the module `time`."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -51,7 +52,7 @@ class Clock:
 
 
 class Line:
-    """A channel that keeps what is done with it.
+    """A channel that keeps a record of what is done with it.
 
     Its host answers a barrier after `answers_after_s`.
     """
@@ -107,7 +108,7 @@ def member(name: str, line: Line, dpid: int = 1, ports: tuple[int, ...] = ()) ->
 
 
 def told(line: Line, **message: Any) -> Any:
-    """An event of os-ken with a message of a switch."""
+    """An os-ken event with a message of a switch."""
     return SimpleNamespace(
         msg=SimpleNamespace(datapath=SimpleNamespace(ri2n_channel=line), **message)
     )
@@ -168,14 +169,14 @@ def test_a_controller_that_was_held_up_takes_no_host_for_silent(
         clock.now_s += 0.5
     clock.now_s += 0.5
     app._tick()
-    assert line.closed  # there was time to read it
+    assert line.closed  # there was time to read what it sent
 
 
 @pytest.mark.parametrize(("answers_after_s", "stays"), [(0.0, True), (4.0, True), (None, False)])
 def test_who_lives_keeps_its_place(
     app: ConnectionApp, clock: Clock, answers_after_s: float | None, stays: bool
 ) -> None:
-    """However busy it is; a host that does not answer is replaced by its new connection."""
+    """A late host stays; one that does not answer is replaced by its new connection."""
     old, new = Line(clock.now_s, answers_after_s), Line(clock.now_s)
     first, second = member("A", old), member("A", new, 2)
     app.cluster.members = {"A": first}
@@ -188,7 +189,7 @@ def test_who_lives_keeps_its_place(
 def test_who_is_heard_keeps_its_place_though_its_answer_is_late(
     app: ConnectionApp, clock: Clock
 ) -> None:
-    """Its thread has read a word of it, and what it answers waits behind a crowd."""
+    """The reading thread has received something, and the answer waits behind other messages."""
     old, new = Line(clock.now_s), Line(clock.now_s)
     first, second = member("A", old), member("A", new, 2)
     app.cluster.members = {"A": first}
@@ -282,9 +283,8 @@ def test_a_row_that_was_refused_makes_its_host_be_read_again(
     host = member("A", line)
     host.installed, host.dirty = Installed({}, {}), False
     app.cluster.members = {"A": host}
-    app.refused(
-        told(line, xid=REQUESTED, type=1, code=2, data=b"")
-    )  # somebody waits for that answer
+    # This error answers a request.
+    app.refused(told(line, xid=REQUESTED, type=1, code=2, data=b""))
     assert host.installed is not None and not host.dirty
     app.refused(told(line, xid=REQUESTED + 1, type=1, code=2, data=b""))
     assert host.installed is None and host.dirty and clock.now_s < host.retry_s <= clock.now_s + 2
@@ -292,7 +292,7 @@ def test_a_row_that_was_refused_makes_its_host_be_read_again(
 
 
 def test_a_turn_goes_no_further_with_a_host_that_has_left(app: ConnectionApp, clock: Clock) -> None:
-    """Nor does anybody take what it held for what it will hold when it is back."""
+    """What the host held before is not used for the time when it is back."""
     line = Line(clock.now_s)
     line.datapath.ri2n_channel = line
     host = member("A", line)
@@ -309,7 +309,7 @@ def test_a_turn_goes_no_further_with_a_host_that_has_left(app: ConnectionApp, cl
 def test_a_host_that_owes_too_many_answers_is_not_gone(
     app: ConnectionApp, clock: Clock, monkeypatch: pytest.MonkeyPatch, heard: bool, lives: bool
 ) -> None:
-    """Whoever makes it owe them, by being slow to answer, must not win its place."""
+    """An attacker who causes that, by answering slowly, must not get the host's place."""
     line = Line(clock.now_s)
     full: Future[list[Any]] = Future()
     full.set_exception(ConnectionError("too many open requests"))
@@ -326,7 +326,7 @@ HANDLERS = ("state_changed", "replied", "echoed", "refused", "port_changed")
 def test_a_message_that_is_handed_out_before_its_channel_is_made(
     app: ConnectionApp, handler: str
 ) -> None:
-    """os-ken may do so: nothing is known of the sender yet, so it says nothing that counts."""
+    """os-ken may do so. The sender is not known yet, so its message has no effect."""
     app.cluster.members = {"A": member("A", Line(0.0), ports=(1,))}
     event = port_status(cast(Line, None), 1, state=ofp.OFPPS_LINK_DOWN)
     event.msg.xid, event.msg.type, event.msg.code, event.msg.data = 1, 1, 1, b""

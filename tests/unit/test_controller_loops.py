@@ -1,7 +1,4 @@
-"""Discovery and the helpers' news, turn by turn, on hosts that a test makes up.
-
-When the controller takes charge.
-"""
+"""Turns of the discovery and striping apps on invented hosts, and when a controller starts."""
 
 from __future__ import annotations
 
@@ -74,9 +71,9 @@ def channel_of(cluster: Cluster, name: str) -> FakeChannel:
 
 
 class Wires:
-    """In place of discovery.wiring.Wiring:
+    """Replaces discovery.wiring.Wiring.
 
-    asks for the probes that a test names, and keeps what it is told.
+    It asks for the probes that a test names, and keeps what it is told.
     """
 
     def __init__(self) -> None:
@@ -130,9 +127,7 @@ def packet_in(
 def test_a_frame_counts_by_the_connection_of_its_host_alone(
     finder: DiscoveryApp, clock: Clock
 ) -> None:
-    """Who says it has a host's datapath ID is not that host before it was let in, and may never
-    be.
-    """
+    """A stranger may claim a host's datapath ID, before that host was let in or at any time."""
     datapath = SimpleNamespace(id=ord("B"), ri2n_channel=FakeChannel())
     for port in (2, WIRE_PORT, LOCAL):
         frame = probe(finder, ProbeKind.FLOODED, clock.now_s)
@@ -147,7 +142,7 @@ def test_a_frame_counts_by_the_connection_of_its_host_alone(
 
 
 def test_a_frame_or_an_echo_before_its_channel_is_made(finder: DiscoveryApp, clock: Clock) -> None:
-    """os-ken may hand them out before anything is known of the sender."""
+    """os-ken may hand them out before the sender is known."""
     datapath = SimpleNamespace(id=ord("B"), ri2n_channel=None)
     before, frame = sum(handler_errors.values()), probe(finder, ProbeKind.FLOODED, clock.now_s)
     for port in (2, WIRE_PORT, LOCAL):
@@ -209,7 +204,7 @@ def test_frames_of_a_helper_and_of_the_host_itself_are_for_others(
     assert not finder.cluster.syn_acks  # nothing is placed in this cluster
     finder.cluster.config = parse_model("placement: [{hosts: [B]}]", ClusterConfig, "cluster.yaml")
     packet_in(finder, "B", LOCAL, frame, dpid=0x99)
-    assert not finder.cluster.syn_acks  # of a stranger
+    assert not finder.cluster.syn_acks  # the sender is a stranger
     packet_in(finder, "B", LOCAL, frame)
     assert not wires(finder).heard_of and finder.cluster.counters["dropped_report_malformed"] == 1
     assert list(finder.cluster.syn_acks) == [ord("B")] and finder.cluster.wake.placement.is_set()
@@ -327,7 +322,7 @@ def test_declared_hosts_are_waited_for_and_no_longer(clock: Clock) -> None:
 
 @pytest.mark.parametrize("declared", [False, True])
 def test_nobody_waits_with_taking_charge_for_a_mute_host(clock: Clock, declared: bool) -> None:
-    """It counts as one that is not there: neither does the controller begin because it is."""
+    """A mute host counts as absent: it neither delays the start nor makes the controller start."""
     config = parse_model(
         f"hosts: {'{A: {}, B: {}, C: {}}' if declared else '{}'}", ClusterConfig, "cluster.yaml"
     )
@@ -335,7 +330,7 @@ def test_nobody_waits_with_taking_charge_for_a_mute_host(clock: Clock, declared:
     cluster.started, cluster.started_s = False, clock.now_s
     for name in "AB":
         cluster.members[name].reports_probes = True
-    channel_of(cluster, "C").mute_for_s = 0.4  # late, for all that is known
+    channel_of(cluster, "C").mute_for_s = 0.4  # it may only be late
     assert not cluster.may_start(clock.now_s + TAKEOVER_GRACE_S + 0.1)
     channel_of(cluster, "C").mute_for_s = 0.6
     assert not cluster.may_start(clock.now_s + FRESH_GRACE_S)
@@ -346,9 +341,9 @@ def test_nobody_waits_with_taking_charge_for_a_mute_host(clock: Clock, declared:
 def test_who_is_quickest_does_not_make_a_controller_begin_without_the_others(
     clock: Clock, mute_s: float
 ) -> None:
-    """A host on no network with others may be anybody:
+    """A host that shares no network may be a stranger.
 
-    those with rows in use have the time that they need to come.
+    The hosts whose rows are in use get the time that they need to connect.
     """
     cluster = cluster_of({"X": FakeChannel()})
     cluster.started, cluster.started_s = False, clock.now_s
@@ -528,9 +523,9 @@ def test_a_helper_that_reports_a_peer_of_an_earlier_controller_hears_that_it_is_
 def test_a_helper_that_was_told_by_a_later_clock_is_told_all_again_with_its_own(
     teller: StripingApp, clock: Clock
 ) -> None:
-    """Else it would refuse all, for as long as the clock was set back.
+    """Otherwise the helper would refuse all frames for as long as the clock was set back.
 
-    The other helper is not concerned.
+    The other helper is not affected.
     """
     first = told(teller, "A")
     ahead = teller._generation + 86_400
@@ -558,7 +553,7 @@ def test_a_helper_that_was_told_by_a_later_clock_is_told_all_again_with_its_own(
 def test_a_clock_that_is_set_back_makes_nothing_older(
     teller: StripingApp, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Helpers refuse what is older than what they were told."""
+    """Helpers refuse frames that are older than those they know."""
     before = generation_in(told(teller, "A")[0])
     monkeypatch.setattr(clock, "time", lambda: 1.0)
     teller.cluster.loop.set_strategy("round_robin")
@@ -576,7 +571,7 @@ def without_generation(frame: bytes) -> bytes:
 def test_many_helpers_are_told_again_more_rarely(
     teller: StripingApp, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Four frames are repeated at most so many times a second."""
+    """The number of repeated frames a second is limited, here to four."""
     monkeypatch.setattr(striping, "_FRAMES_PER_S", 0.4)
     first = told(teller, "A")
     clock.now_s += 9.9

@@ -1,4 +1,4 @@
-"""`ri2n doctor` shows what host-doctor says, the worst first, and ends with its exit code."""
+"""`ri2n doctor` shows what host-doctor finds, the worst first, and returns its exit code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BAD = {
 
 
 def says(monkeypatch: pytest.MonkeyPatch, folder: Path, body: str) -> None:
-    """A host-doctor that does this."""
+    """Replace host-doctor by a script."""
     script = folder / "host-doctor"
     script.write_text(f"#!/bin/sh\n{body}\n")
     script.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Places for connections: nobody takes another address's, and strangers have their time."""
+"""Places for connections: no address takes another one's, and strangers have limited time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def test_whoever_floods_takes_places_from_nobody_else() -> None:
     assert door.add("honest0", "192.0.2.1", 15.0) is None
     for number in range(1, 40):
         assert door.add(f"honest{number}", f"192.0.2.{number + 1}", 15.0) == f"evil{number - 1}"
-    for number in range(99, 300):  # more floods: its own go
+    for number in range(99, 300):  # more floods: they take its own places
         assert str(door.add(f"evil{number}", "192.0.2.66", 15.0)).startswith("evil")
     assert len(door) == 100
 
@@ -75,9 +75,8 @@ def test_hosts_that_matter_to_nobody_make_room_where_no_stranger_is_left() -> No
     assert door.is_full and door.add("late", "192.0.2.2", 15.0) == "late"
     assert door.add("back", "192.0.2.2", 15.0, fakes) == "fake0"
     door.admitted("back")
-    assert (
-        door.add("fake3", "192.0.2.66", 15.0, fakes) == "fake1"
-    )  # whoever floods takes its own places
+    # An address that floods takes its own places.
+    assert door.add("fake3", "192.0.2.66", 15.0, fakes) == "fake1"
     assert len(door) == 4
 
 
@@ -104,5 +103,5 @@ def test_a_network_of_ipv6_is_one_address() -> None:
     door.add("honest1", "2001:db8:1::1", 15.0)
     for number in range(2):
         door.add(f"evil{number}", f"2001:db8:66::{number + 1}", 15.0)
-    # Of four addresses the second has most connections, of three networks the newcomer's has.
+    # Of four addresses, the second has the most connections; of three networks, the newcomer's has.
     assert door.add("evil2", "2001:db8:66::3", 15.0) == "evil0"

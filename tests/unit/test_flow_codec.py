@@ -1,4 +1,4 @@
-"""Rows that are encoded without os-ken: the very bytes that os-ken makes, or none."""
+"""Rows that are encoded without os-ken have exactly the bytes that os-ken makes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A handler that raises, a loop that fails, a request that is garbage: the controller goes on."""
+"""The controller goes on after a handler that raises, a loop that fails, and a garbage request."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_an_app_survives_a_handler_that_raises() -> None:
 def test_what_a_switch_says_is_bounded_until_it_is_known_who_it_is(
     known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A host that goes on for days says far more."""
+    """A host that runs for days sends much more."""
     monkeypatch.setattr(openflow, "_STRANGERS_BYTES", 1000)
     echo = struct.pack("!BBHI", ofp.OFP_VERSION, ofp.OFPT_ECHO_REPLY, 600, 1) + bytes(592)
     said = [echo] * 5

@@ -1,7 +1,4 @@
-"""Hosts that are not who they say they are, or cannot be:
-
-refused with a line, and the others stay as they are.
-"""
+"""Hosts that pretend to be another one, or cannot be a host, are refused with a line."""
 
 from __future__ import annotations
 
@@ -45,7 +42,7 @@ def raw_port(number: int, mac: str, name: bytes = b"eth0") -> Any:
 def described(
     app: ConnectionApp, name: bytes, mac: str, nics: dict[int, str], dpid: int = 0x99, **body: Any
 ) -> FakeChannel:
-    """A switch connects and says who it is; its channel."""
+    """Let a switch connect and describe itself; returns its channel."""
     channel = FakeChannel()
     channel.address = "192.0.2.9"
     channel.datapath.id = dpid
@@ -120,7 +117,7 @@ def test_a_host_in_order_is_let_in_and_known_to_the_listener(app: ConnectionApp)
 def test_a_host_that_was_on_no_network_with_others_is_forgotten_when_it_leaves(
     app: ConnectionApp, declared: bool, wired: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else whoever reaches the controller's port leaves thousands of names behind."""
+    """Otherwise an attacker who reaches the controller's port could leave thousands of names."""
     if declared:
         app.cluster.config = parse_model("hosts: {D: {}}", ClusterConfig, "cluster.yaml")
     network = app.cluster.wiring.network
@@ -135,7 +132,7 @@ def test_a_host_that_was_on_no_network_with_others_is_forgotten_when_it_leaves(
 
 
 class Changing(dict[int, Any]):
-    """Ports of which another one comes whenever they are looked through."""
+    """Ports that get a new entry each time they are iterated."""
 
     def values(self) -> Any:
         for each in super().values():
@@ -144,7 +141,7 @@ class Changing(dict[int, Any]):
 
 
 def test_a_port_that_comes_while_its_host_is_let_in_is_no_obstacle(app: ConnectionApp) -> None:
-    """The connection's own thread reads on, and adds what it reads."""
+    """The connection's reading thread goes on, and adds what it reads."""
     channel = described(app, b"D\0", "06:00:00:00:99:00", {1: "04:00:00:00:99:01"}, ports=Changing)
     assert channel.known and app.cluster.members["D"].ports.keys() == {1}
 
@@ -204,7 +201,7 @@ def test_a_host_that_has_another_name_now_takes_its_ghost_along(app: ConnectionA
 
 
 def test_what_belongs_to_a_host_that_is_away_is_nobody_elses(app: ConnectionApp) -> None:
-    """Its data still flows, by rows that hold its addresses."""
+    """Its traffic still flows, by rows that hold its addresses."""
     leave(app, "A")
     thief = described(app, b"D", "06:00:00:00:99:00", {1: "04:00:00:00:41:01"})
     assert thief.closed and "D" not in app.cluster.members
@@ -215,12 +212,12 @@ def test_what_belongs_to_a_host_that_is_away_is_nobody_elses(app: ConnectionApp)
 
 
 def thief_first(app: ConnectionApp) -> Member:
-    """The cluster of a controller that has just started: D came first, with an address of A's."""
+    """The cluster of a controller that has just started. D came first, with an address of A's."""
     cluster = app.cluster
     thief = member_of("D")
     thief.ports[1].mac = "04:00:00:00:41:01"
     thief.channel = cast(Channel, FakeChannel())
-    thief.installed = cluster.members["B"].installed  # it holds what any host does
+    thief.installed = cluster.members["B"].installed  # it has the rows that any host has
     cluster.members.pop("A")
     cluster.members["D"] = thief
     return thief
@@ -323,9 +320,9 @@ def test_a_certificate_speaks_for_the_hosts_that_it_names(
 def test_the_common_name_counts_in_certificates_without_dns_names_alone(
     dns: tuple[str, ...], names: set[str]
 ) -> None:
-    """Who signs looks at the DNS names.
+    """An authority checks the DNS names when it signs.
 
-    The common name may be anything then, another host's name too.
+    The common name may be anything then, also another host's name.
     """
     certificate = {
         "subject": ((("organizationName", "C"),), (("commonName", "A id:77"),)),

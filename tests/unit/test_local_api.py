@@ -1,4 +1,4 @@
-"""What the local interface says of NICs and events."""
+"""What the local interface answers about NICs and events."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Changes of state:
+"""Changes of state: `replan` sends frames of every kind through each state between two plans.
 
-`replan` sends frames of every kind through each state between two plans (order_model).
+The model is in order_model.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from tests.unit.bridge_model import Cluster
 from tests.unit.fat_model import FatCluster
 from tests.unit.test_pipeline import wirings
 
-# A failing example is not made smaller: that takes minutes.
-EXAMPLES = int(os.environ.get("RI2N_ORDER_EXAMPLES", "6"))  # `./dev test --all` has many
+# `./dev test --all` sets a larger number.
+EXAMPLES = int(os.environ.get("RI2N_ORDER_EXAMPLES", "6"))
+# A failing example is not made smaller, because that takes minutes.
 several = settings(max_examples=EXAMPLES, deadline=None, phases=[Phase.explicit, Phase.generate])
 WIRES = {"A": ["n1", "n2"], "B": ["n1", "n2"], "C": ["n1"]}
 CLASSES = (TrafficClass("tcp", 22), TrafficClass("icmp"), TrafficClass(dscp=46))
 
 
 def fabric_of(cluster: Cluster, **changes: object) -> Fabric:
-    """The fabric of the cluster's hosts as they are now, links numbered as the controller does."""
+    """The fabric of the cluster's hosts as they are now, with links numbered as usual."""
     fabric = replace(cluster.fabric, hosts=dict(cluster.hosts), **changes)  # type: ignore[arg-type]
     return replace(fabric, link_numbers=number_links(fabric, cluster.fabric.link_numbers))
 
@@ -56,7 +57,7 @@ def new_nic(host: Host, port: int, network: str | None) -> Nic:
 @several
 @given(wirings, st.booleans(), st.booleans())
 def test_hosts_come_and_go(hosts: dict[str, list[str]], helpers: bool, placed: bool) -> None:
-    """From the start-up rows to rows that accept NICs' addresses, and then peers use them."""
+    """Hosts go from start-up rows to rows that accept NICs' addresses, and then peers use them."""
     names = sorted(hosts)
     few = {name: hosts[name] for name in names[:-1]}
     cluster = Cluster(
@@ -186,9 +187,7 @@ def test_a_tree_dies_and_comes_back() -> None:
 
 
 def test_a_controller_that_starts_anew_takes_over_what_is_there() -> None:
-    """Rows and groups of an earlier release go, those that somebody deleted come back, and
-    nobody notices.
-    """
+    """Rows and groups of an earlier release go, deleted ones come back, and no frame is lost."""
     cluster = Cluster(WIRES, {"R": "n1"}, WIRES)
     bridge, mac = cluster.bridges["A"], cluster.hosts["B"].mac
     planned = bridge.wanted
@@ -202,7 +201,7 @@ def test_a_controller_that_starts_anew_takes_over_what_is_there() -> None:
 
 
 def test_vlans_are_used_no_more_and_used_again() -> None:
-    """A controller that starts anew with another cluster.yaml, over the rows of the last one."""
+    """A controller starts anew with another cluster.yaml, over the rows of the last one."""
     cluster = FatCluster(2, 3, 2)
     whole = cluster.fabric
     cluster.replan(replace(whole, routing=None))

@@ -1,7 +1,4 @@
-"""One turn of the placement app, on hosts that a test makes up:
-
-what one of them says harms no other.
-"""
+"""One turn of the placement app on invented hosts: what one of them sends harms no other."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from tests.unit.fake_hosts import FakeChannel, cluster_of
 def test_connections_that_cannot_be_placed_are_their_hosts_own_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The other servers' are placed, and the app goes on."""
+    """Those of the other servers are placed, and the app goes on."""
     config = parse_model("placement: [{hosts: [A, B]}]", ClusterConfig, "cluster.yaml")
     app = PlacementApp()
     app.cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel(), "C": FakeChannel()}, config)
@@ -61,7 +58,7 @@ def test_a_host_whose_connections_cannot_be_read_keeps_no_other_from_its_own(
 
 
 def test_what_a_host_has_placed_is_read_again_when_it_connects_anew() -> None:
-    """Though it is another one that asks: the rows of before may have gone with the bridge."""
+    """It is read even when another host asks: the old rows may have gone with the bridge."""
     config = parse_model("placement: [{hosts: [A, B]}]", ClusterConfig, "cluster.yaml")
     app = PlacementApp()
     app.cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel()}, config)

@@ -1,4 +1,4 @@
-"""Probe frames: there and back with their VLAN, and nobody else's."""
+"""Probe frames are decoded with their VLAN, and frames of other senders are refused."""
 
 from __future__ import annotations
 

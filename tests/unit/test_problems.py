@@ -1,6 +1,4 @@
-"""What `ri2n status` says is wrong, hosts that are refused among it; and who is taken for
-silent.
-"""
+"""What `ri2n status` shows as wrong, refused hosts included, and which hosts count as silent."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ from tests.unit.fake_hosts import FakeChannel, cluster_of, host_mac, member_of
 
 
 class Clock:
-    """In place of the module `time`."""
+    """Replaces the module `time`."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -82,7 +80,7 @@ def test_a_cluster_in_order_has_nothing_to_warn_of() -> None:
     ],
 )
 def test_two_hosts_with_one_mac_are_both_named(change: Any, labels: str, mac: str) -> None:
-    """Open vSwitch tells of a NIC's new MAC at any time, and a host that is away may come back."""
+    """A NIC's MAC address may change at any time, and a host that is away may return."""
     cluster = two_hosts()
     change(cluster.members["B"])
     assert problem_texts(cluster) == [f"{labels} have one MAC address, {mac}"]
@@ -116,7 +114,7 @@ def app(clock: Clock) -> ConnectionApp:
 
 
 def knock(app: ConnectionApp, candidate: Member, address: str = "192.0.2.9") -> FakeChannel:
-    """A host connects and has said who it is."""
+    """A host connects and has described itself."""
     channel = FakeChannel()
     channel.address = address
     candidate.channel = cast(Channel, channel)
@@ -260,7 +258,7 @@ def shown(answer: dict[str, Any]) -> str:
 
 
 def test_of_a_host_that_is_away_nothing_is_claimed(tmp_path: Path) -> None:
-    """Its last words may be hours old."""
+    """What is known about it may be hours old."""
     cluster = cluster_of({"A": FakeChannel(), "B": None})
     for member in cluster.members.values():
         member.ports[1].rx_bps = member.ports[1].tx_bps = 3e6
@@ -310,7 +308,7 @@ def test_the_exit_code_of_status_is_for_monitoring(
 def test_the_json_of_a_controller_of_before_is_shown_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`--json` is what the message about another version sends people to."""
+    """The message about another version tells people to use `--json`."""
     monkeypatch.setattr(
         status_command, "call", lambda *_: {"ok": True, "warnings": ["A is not connected"]}
     )
@@ -340,7 +338,7 @@ def test_nics_that_do_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
         problem_texts(cluster)[2]
         == "B:eth0: nothing arrives at it, and nothing that it sends arrives"
     )
-    cluster.members["B"].channel = None  # who is away may be in order again
+    cluster.members["B"].channel = None  # a host that is away may be in order again
     cluster.topology_changed()
     assert problem_texts(cluster) == ["B is not connected", "A:eth0 has no link"]
 
@@ -434,7 +432,7 @@ def test_wiring_that_is_not_as_declared() -> None:
 
 
 def test_hosts_that_matter_to_nobody() -> None:
-    """Neither in cluster.yaml nor on a network with others: they may go when places are scarce."""
+    """They are neither in cluster.yaml nor on a network with others: their places may be taken."""
     config = parse_model("hosts: {A: {}}", ClusterConfig, "cluster.yaml")
     cluster = cluster_of({name: FakeChannel() for name in "ABCDE"}, config)
     alone = {("A", 1): "n7", ("D", 1): "n8", ("D", 2): "n8", ("B", 1): "n1", ("C", 2): "n1"}

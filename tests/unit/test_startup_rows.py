@@ -1,6 +1,6 @@
-"""Who is behind a host, by the start-up rows of its host-up:
+"""The addresses behind a host, from the start-up rows of its host-up.
 
-believed of that host alone, and never without bounds.
+They hold for that host alone, and their number is limited.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def startup_row(
     mask: bytes = b"",
     last: int = 0,
 ) -> bytes:
-    """One of host-up's rows as Open vSwitch describes it: delivers to `port` what is sent to `mac`.
+    """One of host-up's rows as Open vSwitch describes it, which sends frames for `mac` to `port`.
 
-    Its actions are one of Nicira's and an output; the type of the latter is `last`.
+    It has an action of Nicira's and an output action; `last` is the type of the latter.
     """
     header = 0x80000606 if not mask else 0x8000070C
     field = struct.pack("!I", header) + bytes.fromhex(mac.replace(":", "")) + mask
@@ -48,7 +48,7 @@ def startup_row(
 
 
 def read_again(trunk: Trunk, startup: bytes) -> Member:
-    """Host B is read: it holds no rows of the controller's, and these of host-up's."""
+    """Host B is read: it has no rows of the controller, and these of host-up."""
     host, switch = trunk.cluster.members["B"], trunk.switches["B"]
     host.installed, host.dirty, switch.requests = None, True, []
     trunk.turn()
@@ -66,9 +66,7 @@ def model() -> bridge_model.Cluster:
 def test_addresses_that_host_up_was_told_of_are_behind_the_host(
     model: bridge_model.Cluster,
 ) -> None:
-    """Its own and its NICs' among them, what it floods, and rows of other kinds, are nothing
-    new.
-    """
+    """Its own and its NICs' addresses, flooded ones, and rows of other kinds are ignored."""
     trunk = Trunk(model)
     host = trunk.cluster.members["B"]
     host.ports = member_of("B").ports
@@ -87,9 +85,9 @@ def test_addresses_that_host_up_was_told_of_are_behind_the_host(
 def test_guests_have_the_port_that_host_up_gave_them_and_no_other(
     model: bridge_model.Cluster,
 ) -> None:
-    """A NIC is no guest's port; what is said twice holds once.
+    """A NIC's port is no guest's. A row that is there twice counts once.
 
-    What is behind a guest's port is not behind LOCAL.
+    An address behind a guest's port is not behind LOCAL.
     """
     trunk = Trunk(model)
     first, second, third = (f"0e:00:00:00:00:0{n}" for n in (1, 2, 3))

@@ -1,6 +1,6 @@
-"""Frames of helpers under the planned flows:
+"""Helpers' frames under the planned flows reach the right place and never go in a circle.
 
-to the right place, sent back at most once, and never in a circle.
+They are sent back once at most.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def pairs_of(cluster: Cluster) -> list[tuple[str, str]]:
 
 
 def over_link(cluster: Cluster, a: str, b: str, number: int, **fields: object) -> Frame:
-    """What the helper of `a` writes to its wire port in order to send to `b`."""
+    """What the helper of `a` writes to its wire port to send to `b`."""
     frame = Frame(
         cluster.hosts[a].mac, cluster.hosts[b].mac, eth_type=ETH_STRIPED, tags=((number + 1, 0),)
     )
@@ -105,7 +105,7 @@ def test_what_the_helper_hands_back_goes_by_the_slot_table_and_not_to_it_again()
 
 
 def test_tagged_frames_of_the_host_are_not_striped() -> None:
-    """The helper could not hand them back: on its wire port a tag means a link."""
+    """The helper could not give them back: on its wire port, a tag stands for a helper link."""
     cluster = Cluster(WIRES, helpers=WIRES)
     frame = Frame(cluster.hosts["A"].mac, cluster.hosts["B"].mac, tags=((1, 0),))
     assert cluster.send("A", frame) == [("B", frame)] and not cluster.taps
@@ -238,9 +238,7 @@ def test_a_frame_for_a_dead_helper_comes_back_by_its_own_link(hosts: dict[str, l
 def test_no_frame_goes_in_a_circle_whoever_is_dead(
     hosts: dict[str, list[str]], data: st.DataObject
 ) -> None:
-    """`Cluster.send` fails when a frame does not come to rest. Some plans are of another time,
-    too.
-    """
+    """`Cluster.send` fails when a frame does not come to rest. Some hosts have older plans."""
     cluster = Cluster(hosts, helpers=hosts)
     for name in hosts:
         if data.draw(st.booleans()):
@@ -272,7 +270,7 @@ def test_no_frame_goes_in_a_circle_whoever_is_dead(
     port = data.draw(st.sampled_from(ports))
     cluster.taps.clear()
     cluster.send(host, frame, port)
-    # What a TAP said is never given to a TAP of the same host, but when it was sent back, and then
+    # A TAP's frame never goes to a TAP of the same host, unless it was sent back, and then
     # it is marked.
     if port in (PLAIN_PORT, WIRE_PORT):
         assert all(copy.tags[0][1] == 7 for name, _, copy in cluster.taps if name == host)
@@ -294,7 +292,7 @@ def test_a_frame_that_was_sent_back_is_not_sent_back_again() -> None:
     a, b = cluster.hosts["A"].nics[0], cluster.hosts["B"].nics[0]
     back = Frame(returned_mac(b.mac), a.mac, eth_type=ETH_STRIPED)
     assert cluster.bridges["A"].receive(back, a.port) == []
-    # Not even by a bridge that does not know the peer: nobody takes what is sent to such an
+    # Not even by a bridge that does not know the peer: no host accepts a frame for such an
     # address.
     known = replace(cluster.hosts["B"], nics=(replace(b, mac="04:00:00:00:99:01"),))
     stranger = Frame(returned_mac("04:00:00:00:98:01"), a.mac, eth_type=ETH_STRIPED)
@@ -366,7 +364,7 @@ def test_a_peer_whose_helper_does_not_run_is_not_striped_to() -> None:
 
 
 def test_nothing_is_given_to_a_helper_that_hangs() -> None:
-    """Its TAPs keep their carrier, so that the bridges themselves see nothing."""
+    """Its TAPs keep their carrier, so the bridges themselves notice nothing."""
     cluster = Cluster(WIRES, helpers=WIRES)
     hung = dict(cluster.hosts)
     hung["B"] = replace(hung["B"], helper_up=False, helper_hangs=True)
@@ -379,7 +377,7 @@ def test_nothing_is_given_to_a_helper_that_hangs() -> None:
             cluster.send(a, frame) == [(b, frame)] and not cluster.taps and not fabric.striped(a, b)
         )
     assert fabric.striped("A", "C")
-    # What its controller and its peers say still reaches it: so it is found when it goes on.
+    # Frames of its controller and its peers still reach it, so it is found when it goes on.
     assert (
         cluster.send("A", over_link(cluster, "A", "B", 0), WIRE_PORT) == []
         and cluster.taps[-1][0] == "B"

@@ -1,6 +1,4 @@
-"""Telemetry: what is made of the counters that hosts answer with, and of answers that do not
-come.
-"""
+"""The telemetry app: what it makes of counters, and of answers that are missing or malformed."""
 
 from __future__ import annotations
 
@@ -38,9 +36,7 @@ def group_entry(number: int, octets: Iterable[int]) -> bytes:
 
 
 class World:
-    """Two hosts with two NICs each, the counters that their switches would show, and a clock of
-    its own.
-    """
+    """Two hosts with two NICs each, the counters that their switches would show, and a clock."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -99,7 +95,7 @@ class World:
             yield flow_entry(table, cookie, count // 1500, count)
 
     def round(self, elapsed_s: float = 0.25) -> None:
-        """Time passes, then one round."""
+        """Let time pass, then run one round."""
         self.now_s += elapsed_s
         self.app._cycle(self.now_s)
 
@@ -114,7 +110,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         monkeypatch.setattr(
             module, "time", SimpleNamespace(monotonic=lambda: world.now_s, time=lambda: 0.0)
         )
-    monkeypatch.setattr(telemetry, "_ANSWER_S", 0.0)  # what is to come is there at once
+    monkeypatch.setattr(telemetry, "_ANSWER_S", 0.0)  # all answers are there at once
     return world
 
 
@@ -145,9 +141,8 @@ def test_a_path_that_loses_packets_is_named_in_status(world: World) -> None:
     assert pass_time(0.1) == [
         "10% of packets are lost in one of: what B:eth0 receives, what A:eth0 sends"
     ]
-    world.silent.add(
-        ("B", parser.OFPFlowDescStatsRequest)
-    )  # what it counted stays as it was: no word on the cable
+    # B's counters stay as they were. That says nothing about the cable.
+    world.silent.add(("B", parser.OFPFlowDescStatsRequest))
     assert pass_time(0.0) == [
         "10% of packets are lost in one of: what B:eth0 receives, what A:eth0 sends"
     ]
@@ -240,7 +235,7 @@ def test_hosts_that_are_away_or_not_planned_yet_are_not_asked(world: World) -> N
 
 
 def taken(world: World) -> dict[tuple[str, str], tuple[int, ...]]:
-    """The bytes per slot that this round would tell the loop."""
+    """The bytes in each slot that this round would hand to the loop."""
     return world.app._take_slots(world.app._ask(world.cluster.members["A"]))
 
 
@@ -329,7 +324,7 @@ UNKNOWN = 2**64 - 1
 
 
 def test_a_counter_that_a_switch_does_not_know_is_no_traffic(world: World) -> None:
-    """OpenFlow's word for that is all ones; the values before it stay, and nothing overflows."""
+    """OpenFlow writes 2^64 - 1 for it. The values before stay, and nothing overflows."""
     world.sent[AB_ONE] = world.received[AB_ONE] = 1_000_000
     world.nics = {("A", 1): (1000, 1000)}
     table = default_slots([ONE, TWO], [1.0, 1.0], 64)
@@ -398,7 +393,7 @@ def test_what_a_forgotten_host_sent_is_forgotten(world: World) -> None:
 
 
 def test_tables_that_are_emptied_again_and_again_are_made_ever_later(world: World) -> None:
-    """Else one bridge had every host planned anew at every round."""
+    """Otherwise one bridge would have every host planned anew in every round."""
     member, waits = world.cluster.members["A"], []
     world.canary["A"] = False
     for _ in range(9):
@@ -466,7 +461,7 @@ def test_pairs_of_a_host_that_cannot_be_counted_are_left_out(
 def test_weights_that_cannot_be_decided_end_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """One host's figures may be at fault, and would be there again after a restart."""
+    """One host's counters may be the cause, and would be there again after a restart."""
     world.round()
     slots = dict(world.cluster.pair_slots)
 

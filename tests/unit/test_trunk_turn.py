@@ -1,4 +1,4 @@
-"""One turn of the trunk app: what goes to which host, in what order, and what it waits for."""
+"""One turn of the trunk app: what it sends to which host in which order, and what it waits for."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ _COMMANDS = {
 
 
 class Switch:
-    """In place of a channel:
+    """Replaces a channel: keeps what is sent.
 
-    keeps what is sent, and calls `on_done` when somebody has waited for its answer.
+    It calls `on_done` when its answer was waited for.
     """
 
     def __init__(self, name: str, log: list[Said]) -> None:
@@ -196,9 +196,9 @@ def model() -> bridge_model.Cluster:
 
 
 def other(model: bridge_model.Cluster) -> Fabric:
-    """One NIC of A has another address:
+    """A plan in which one NIC of A has another address.
 
-    rows are added, replaced and deleted at both hosts, and groups changed.
+    Rows are added, replaced and deleted at both hosts, and groups are changed.
     """
     first, second = model.hosts["A"].nics
     hosts = {
@@ -373,7 +373,7 @@ def test_what_an_earlier_controller_left_stays_until_there_is_a_whole_plan(
 def test_a_group_outlives_its_rows_for_as_long_as_a_datapath_may_remember_it(
     model: bridge_model.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Frames that a busy datapath's cache still leads there would be lost."""
+    """Otherwise frames that a busy datapath's cache still sends to the group would be lost."""
     now_s = time.monotonic()
     monkeypatch.setattr(trunk_module, "time", SimpleNamespace(monotonic=lambda: now_s))
     trunk = Trunk(model)
@@ -424,9 +424,9 @@ def test_groups_whose_rows_go_one_after_the_other_go_together_when_the_last_ones
 def test_what_a_host_holds_tells_whether_it_can_be_sent_frames_with_nic_addresses(
     model: bridge_model.Cluster, held: str, accepts: bool | None, accepted: bool
 ) -> None:
-    """Of a host that lacks a row something may have changed.
+    """A host that lacks one row may lack it because something has changed.
 
-    One that has none of them has lost all.
+    A host that has none of these rows has lost all.
     """
     trunk = Trunk(model)
     member = trunk.cluster.members["B"]
@@ -449,7 +449,7 @@ def test_what_a_host_holds_tells_whether_it_can_be_sent_frames_with_nic_addresse
 def test_tables_of_an_earlier_controller_are_taken_over_where_they_have_as_many_slots(
     slots: int,
 ) -> None:
-    """The number of slots may have been changed in cluster.yaml since."""
+    """The number of slots in cluster.yaml may have changed since."""
     cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel()})
     table = default_slots([(1, 1, 0), (2, 2, 0)], [3.0, 1.0], slots)
     plan(cluster, {("A", "B"): table})
@@ -467,7 +467,7 @@ def test_a_host_that_is_away_and_not_heard_for_five_minutes_is_forgotten() -> No
     app.cluster = cluster
     path = (1, 1, 0)
     for member in cluster.members.values():
-        member.left_s = 0.0  # A is back since
+        member.left_s = 0.0  # A has returned meanwhile
     cluster.measured.rates = {
         ("B", "A"): {path: PathRates(tx_bps=0.0, rx_bps=8.0)},
         ("A", "B"): {path: PathRates(8.0, 0.0)},
@@ -487,7 +487,7 @@ def test_a_host_that_is_away_and_not_heard_for_five_minutes_is_forgotten() -> No
 def test_rows_that_somebody_else_changes_again_and_again_stand_in_status(
     model: bridge_model.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two controllers undo each other at every audit."""
+    """Two controllers undo each other's changes at every audit."""
     trunk = Trunk(model)
     monkeypatch.setattr(trunk.cluster.wiring, "alive", lambda nic: (True, True))
     member = trunk.cluster.members["B"]
@@ -512,9 +512,9 @@ def test_rows_that_somebody_else_changes_again_and_again_stand_in_status(
 def test_a_new_table_is_sent_unless_a_turn_is_about_to_send_it(
     model: bridge_model.Cluster, state: str
 ) -> None:
-    """A turn plans with the table that it finds:
+    """A turn plans with the table that it finds.
 
-    what is sent beside it might come before the group, or undo it.
+    What is sent besides might arrive before the group exists, or undo what the turn sends.
     """
     trunk = Trunk(model)
     table = tuple(path.key for path in model.fabric.paths("A", "B")) * 32
@@ -582,9 +582,9 @@ def test_a_table_that_changes_nothing_but_dead_slots_is_not_sent(
 def test_others_may_have_the_lock_while_hosts_are_planned(
     model: bridge_model.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With many hosts that is much work:
+    """Planning is much work when there are many hosts.
 
-    a machine that is busy besides would keep signs of life waiting.
+    With the lock held, signs of life would wait on a busy machine.
     """
     trunk = Trunk(model)
     trunk.fabric = other(model)

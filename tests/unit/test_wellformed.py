@@ -1,4 +1,4 @@
-"""Messages of switches before any parser: what is never read, and lengths that do not add up."""
+"""Checks of messages before any parser: kinds that are never read, and wrong lengths."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ri2n_sdn.apps import openflow  # os-ken's parsers, as they are mended there
+from ri2n_sdn.apps import openflow  # it has repaired parsers of os-ken
 from ri2n_sdn.apps import wellformed as w
 
 PARSERS = openflow._PARSERS
@@ -127,9 +127,9 @@ def test_of_other_versions_little_is_read(kind: int) -> None:
 def test_what_is_let_through_is_parsed_or_refused_and_never_for_ever(
     name: str, changes: list[tuple[int, int]], cut: int
 ) -> None:
-    """Mutated messages:
+    """Messages are mutated: the check refuses them, or os-ken's parser ends.
 
-    the check says no, or os-ken's parser comes to an end, with a message or an exception.
+    It may end with a message or an exception.
     """
     data = bytearray(GOOD[name])
     for position, value in changes:
