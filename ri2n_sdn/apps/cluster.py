@@ -271,7 +271,7 @@ class Cluster:
         `what` says what failed: `ri2n status` shows it until the block succeeds. The host keeps
         the rows that it has, and all other hosts go on.
         """
-        with self._kept_in(member.faults, f"{member.name}: ", what, "host_faults"):
+        with self._note_faults(member.faults, f"{member.name}: {what}", what, "host_faults"):
             yield
 
     @contextmanager
@@ -282,13 +282,14 @@ class Cluster:
         block is about all hosts, but one host's data may be the cause. The controller goes on with
         what it has, because after a new start it would get the same data again.
         """
-        with self._kept_in(self.faults, "", what, "cluster_faults"):
+        with self._note_faults(self.faults, what, what, "cluster_faults"):
             yield
 
     @contextmanager
-    def _kept_in(
-        self, faults: dict[str, str], whose: str, what: str, counter: str
+    def _note_faults(
+        self, faults: dict[str, str], title: str, what: str, counter: str
     ) -> Iterator[None]:
+        """Keep a failure of the block in `faults` under `what`, and log a new one with `title`."""
         try:
             yield
         except Exception as error:
@@ -297,7 +298,7 @@ class Cluster:
                 fault = printable(f"{type(error).__name__}: {error}")
                 if faults.get(what) != fault:
                     faults[what] = fault
-                    _LOG.warning("%s%s: %s", whose, what, fault, exc_info=error)
+                    _LOG.warning("%s: %s", title, fault, exc_info=error)
         else:
             faults.pop(what, None)
 
@@ -315,7 +316,7 @@ class Cluster:
             name: {self.wiring.network((name, number)) for number in member.ports} - {None}
             for name, member in self.members.items()
         }
-        hosts_on = Counter(network for of_host in networks.values() for network in of_host)
+        hosts_on = Counter(network for own in networks.values() for network in own)
         return [
             member
             for name, member in self.members.items()

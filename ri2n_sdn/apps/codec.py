@@ -277,8 +277,8 @@ def _read_group(entry: bytes) -> Group:
     algorithm = 0
     for prop_type, prop in _type_lengths(entry[16 + buckets_length :]):
         if prop_type == _EXPERIMENTER and len(prop) >= _SELECTION.size:
-            _, _, vendor, what, _, algorithm_read, _ = _SELECTION.unpack_from(prop)
-            if (vendor, what) == (_NTR, _SELECTION_METHOD):
+            _, _, vendor, kind_of_property, _, algorithm_read, _ = _SELECTION.unpack_from(prop)
+            if (vendor, kind_of_property) == (_NTR, _SELECTION_METHOD):
                 algorithm = algorithm_read
     return Group(number, _GROUP_NAMES.get(kind, str(kind)), tuple(buckets), algorithm)
 

@@ -100,10 +100,10 @@ class ClusterConfig(StrictModel):
     def _switches_fit(self) -> ClusterConfig:
         switch_graph(self.switches)
         for host, declared in self.hosts.items():
-            for nic, of_nic in declared.nics.items():
-                if of_nic.switch is not None and of_nic.switch not in self.switches:
+            for nic, spec in declared.nics.items():
+                if spec.switch is not None and spec.switch not in self.switches:
                     raise ValueError(
-                        f"hosts.{host}.nics.{nic}.switch: no switch {of_nic.switch!r} in switches"
+                        f"hosts.{host}.nics.{nic}.switch: no switch {spec.switch!r} in switches"
                     )
         return self
 

@@ -190,11 +190,11 @@ class FatTree:
         for sender, receiver in active:
             if not adapts and self.adaptive.table_vlan((sender, receiver)) is None:
                 continue
-            of_nics: dict[_NicPair, list[Path]] = {}
+            paths_of: dict[_NicPair, list[Path]] = {}
             for path in fabric.paths(sender, receiver):
-                of_nics.setdefault((path.own.id, path.peer.id), []).append(path)
+                paths_of.setdefault((path.own.id, path.peer.id), []).append(path)
             rates = sent_bps.get((sender, receiver), {})
-            for nics, paths in of_nics.items():
+            for nics, paths in paths_of.items():
                 if len(paths) < 2:
                     continue
                 key = _key(*nics)

@@ -234,9 +234,9 @@ def _shared_macs(cluster: Cluster) -> Iterator[Problem]:
         behind = [*cluster.extra_macs(member), *(guest.mac for guest in member.guests)]
         for mac, label in own + [(mac, f"{name} (extra_macs)") for mac in behind]:
             owners.setdefault(mac.lower(), {}).setdefault(name, []).append(label)
-    for mac, of_host in owners.items():
-        if len(of_host) > 1:
-            labels = " and ".join(label for labels in of_host.values() for label in labels)
+    for mac, labels_by_host in owners.items():
+        if len(labels_by_host) > 1:
+            labels = " and ".join(label for labels in labels_by_host.values() for label in labels)
             advice = "give all but one of them another address and run host-up there"
             yield Problem("bad", f"{labels} have one MAC address, {mac}", advice)
 

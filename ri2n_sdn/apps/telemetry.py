@@ -247,12 +247,12 @@ class TelemetryApp(OSKenApp):
                 flow = member.wanted.flows.get(row.cookie)
                 if flow is None or flow.counts is None:
                     continue
-                what, peer, path = flow.counts
+                direction, peer, path = flow.counts
                 if max(row.packets, row.bytes) > _MAX_COUNT:
                     cluster.counters["dropped_counter_unknown"] += 1
-                elif what == SENT:
+                elif direction == SENT:
                     self._counts.sent[member.name, peer, path] = (row.packets, row.bytes)
-                elif what == RECEIVED:
+                elif direction == RECEIVED:
                     self._counts.received[peer, member.name, path] = (row.packets, row.bytes)
         self._take_ports(poll)
         return self._take_slots(poll)
@@ -399,14 +399,14 @@ class TelemetryApp(OSKenApp):
         rates: dict[PairKey, dict[PathKey, PathRates]] = {}
         for pair in pairs:
             choice = decision.pairs.get(pair.key)
-            of_pair = rates.setdefault(pair.key, {})
+            rates_of_pair = rates.setdefault(pair.key, {})
             for path in pair.paths:
                 key = (pair.sender, pair.receiver, path.path)
                 now = (path.sent_bytes, path.received_bytes)
                 self._last_bytes[key] = now
                 before = last.get(key, now)
                 cluster.measured.sent_bytes[pair.key] += max(0, now[0] - before[0])
-                of_pair[path.path] = PathRates(
+                rates_of_pair[path.path] = PathRates(
                     tx_bps=max(0, now[0] - before[0]) * 8 / elapsed_s,
                     rx_bps=max(0, now[1] - before[1]) * 8 / elapsed_s,
                     share=choice.share.get(path.path) if choice else None,

@@ -51,12 +51,14 @@ from ri2n_sdn.pipeline.plan import pair_group_id, plan_host, plan_probes_only
 __all__ = ["TrunkApp"]
 
 _LOG = logging.getLogger("ri2n.trunk")
+# A turn waits for a host's answers for this time at most.
 _READ_S = 5.0
 # Each host is audited after this time, or after _AUDIT_EACH_S for each host if that is longer:
 # an audit reads all rows of a host, which is much work where hosts are many.
 _AUDIT_S = 10.0
 _AUDIT_EACH_S = 0.3
 _AUDITS_AT_ONCE = 8
+# A host that is away for this time and that no host hears is forgotten.
 _FORGET_S = 300.0
 # A group stays in the switch for this time after its last row is gone. A datapath goes on hashing
 # for a group until ovs-vswitchd has looked through its flow cache (every 0.5 s at the latest,

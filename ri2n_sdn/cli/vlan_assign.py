@@ -61,7 +61,7 @@ def assign(
     except ValueError as error:
         raise BadInput(f"{topology}: {error}") from None
     paths = _paths_of(wired, trees, wanted)
-    by_rule = assign_pairs(paths.demand_bps, paths.of_rule, paths.links, paths.capacity_bps)
+    by_rule = assign_pairs(paths.demand_bps, paths.cyclic_only, paths.links, paths.capacity_bps)
     answer = by_rule
     if table == "adaptive":
         answer = assign_pairs(
@@ -120,7 +120,7 @@ class _PairPaths:
     """(P, K) the trees of each pair; -1 where there is none."""
     candidates: IntArray
     """(P, K) the trees from which adaptive chooses; -1 elsewhere."""
-    of_rule: IntArray
+    cyclic_only: IntArray
     """(P, K) the tree of the cyclic rule alone; -1 elsewhere."""
     start: IntArray
     """(P,) the column of the cyclic rule's tree where that is a candidate, -1 elsewhere."""
@@ -170,11 +170,11 @@ def _paths_of(topology: Topology, trees: Trees, wanted: PairList) -> _PairPaths:
     # own, which adaptive does not use.
     every = np.concatenate([trees_of, rule[:, None]], axis=1)
     columns = np.arange(every.shape[1])
-    of_rule = np.where(columns == columns[-1], every, -1)
+    cyclic_only = np.where(columns == columns[-1], every, -1)
     candidates = np.where(columns == columns[-1], -1, every)
     same = trees_of == rule[:, None]
     start = np.where(same.any(axis=1), same.argmax(axis=1), -1)
-    of_rule[start >= 0] = np.where(columns == start[start >= 0, None], every[start >= 0], -1)
+    cyclic_only[start >= 0] = np.where(columns == start[start >= 0, None], every[start >= 0], -1)
     pair, column = np.nonzero(every >= 0)
     here, there = leaf_a[pair].astype(np.int32), leaf_b[pair].astype(np.int32)
     between = trees.links(every[pair, column].astype(np.int32), here, there)
@@ -194,7 +194,7 @@ def _paths_of(topology: Topology, trees: Trees, wanted: PairList) -> _PairPaths:
         demand = wanted.rate_bps / (load.max(initial=0.0) or 1.0)
     else:
         demand = fair_rates(wanted.rate_bps, nic_links, capacity)
-    return _PairPaths(every, candidates, of_rule, start, links, capacity, demand)
+    return _PairPaths(every, candidates, cyclic_only, start, links, capacity, demand)
 
 
 def _fullest(
