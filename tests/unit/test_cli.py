@@ -310,7 +310,7 @@ def explained(alive: bool = True) -> dict[str, object]:
 
 def striped() -> dict[str, object]:
     """The answer of `explain` for a pair with two helpers, one of which has reported one link."""
-    told = {
+    report = {
         **{
             "heard": True,
             "usable": False,
@@ -324,7 +324,7 @@ def striped() -> dict[str, object]:
     }
     answer: dict[str, Any] = explained()
     first, second = answer["paths"]
-    paths = [{**first, "link": 0, "helper": told}, {**second, "link": 1, "helper": None}]
+    paths = [{**first, "link": 0, "helper": report}, {**second, "link": 1, "helper": None}]
     return {**answer, "striped": True, "reason": "both helpers run", "paths": paths}
 
 
@@ -343,15 +343,15 @@ def test_what_helpers_report_is_shown_of_striped_pairs_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "width"), [(None, 160), ("80", 160), ("0", 160), ("wide", 160), ("400", 400)]
+    ("variable", "width"), [(None, 160), ("80", 160), ("0", 160), ("wide", 160), ("400", 400)]
 )
 def test_a_table_in_a_pipe_is_wide_enough_whatever_columns_says(
-    said: str | None, width: int, monkeypatch: pytest.MonkeyPatch
+    variable: str | None, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if said is None:
+    if variable is None:
         monkeypatch.delenv("COLUMNS", raising=False)
     else:
-        monkeypatch.setenv("COLUMNS", said)
+        monkeypatch.setenv("COLUMNS", variable)
     assert console().width == width
 
 

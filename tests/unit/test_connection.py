@@ -107,7 +107,7 @@ def member(name: str, line: Line, dpid: int = 1, ports: tuple[int, ...] = ()) ->
     return Member(name, dpid, f"02:00:00:00:00:{dpid:02x}", "3.1.0", of_host, cast(Channel, line))
 
 
-def told(line: Line, **message: Any) -> Any:
+def switch_event(line: Line, **message: Any) -> Any:
     """An os-ken event with a message of a switch."""
     return SimpleNamespace(
         msg=SimpleNamespace(datapath=SimpleNamespace(ri2n_channel=line), **message)
@@ -209,7 +209,7 @@ def port_status(
         config=config,
         properties=[],
     )
-    return told(line, desc=described, reason=reason)
+    return switch_event(line, desc=described, reason=reason)
 
 
 @pytest.mark.parametrize("how", [{"state": ofp.OFPPS_LINK_DOWN}, {"config": ofp.OFPPC_PORT_DOWN}])
@@ -284,9 +284,9 @@ def test_a_row_that_was_refused_makes_its_host_be_read_again(
     host.installed, host.dirty = Installed({}, {}), False
     app.cluster.members = {"A": host}
     # This error answers a request.
-    app.refused(told(line, xid=REQUESTED, type=1, code=2, data=b""))
+    app.refused(switch_event(line, xid=REQUESTED, type=1, code=2, data=b""))
     assert host.installed is not None and not host.dirty
-    app.refused(told(line, xid=REQUESTED + 1, type=1, code=2, data=b""))
+    app.refused(switch_event(line, xid=REQUESTED + 1, type=1, code=2, data=b""))
     assert host.installed is None and host.dirty and clock.now_s < host.retry_s <= clock.now_s + 2
     assert app.cluster.counters["switch_errors"] == 1
 

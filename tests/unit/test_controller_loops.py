@@ -99,7 +99,7 @@ class Wires:
 
 
 @pytest.fixture
-def finder(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> DiscoveryApp:
+def discovery_app(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> DiscoveryApp:
     monkeypatch.setattr(discovery, "_TICK_S", 0.0)
     app = DiscoveryApp()
     app.cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel()})
@@ -125,37 +125,42 @@ def packet_in(
 
 
 def test_a_frame_counts_by_the_connection_of_its_host_alone(
-    finder: DiscoveryApp, clock: Clock
+    discovery_app: DiscoveryApp, clock: Clock
 ) -> None:
     """A stranger may claim a host's datapath ID, before that host was let in or at any time."""
     datapath = SimpleNamespace(id=ord("B"), ri2n_channel=FakeChannel())
     for port in (2, WIRE_PORT, LOCAL):
-        frame = probe(finder, ProbeKind.FLOODED, clock.now_s)
-        finder.packet_in(
+        frame = probe(discovery_app, ProbeKind.FLOODED, clock.now_s)
+        discovery_app.packet_in(
             SimpleNamespace(
                 msg=SimpleNamespace(datapath=datapath, match={"in_port": port}, data=frame)
             )
         )
-    counters = finder.cluster.counters
-    assert not wires(finder).heard_of
+    counters = discovery_app.cluster.counters
+    assert not wires(discovery_app).heard_of
     assert counters == {"packet_ins": 3, "dropped_packet_in_of_stranger": 3}
 
 
-def test_a_frame_or_an_echo_before_its_channel_is_made(finder: DiscoveryApp, clock: Clock) -> None:
+def test_a_frame_or_an_echo_before_its_channel_is_made(
+    discovery_app: DiscoveryApp, clock: Clock
+) -> None:
     """os-ken may hand them out before the sender is known."""
     datapath = SimpleNamespace(id=ord("B"), ri2n_channel=None)
-    before, frame = sum(handler_errors.values()), probe(finder, ProbeKind.FLOODED, clock.now_s)
+    before, frame = (
+        sum(handler_errors.values()),
+        probe(discovery_app, ProbeKind.FLOODED, clock.now_s),
+    )
     for port in (2, WIRE_PORT, LOCAL):
-        finder.packet_in(
+        discovery_app.packet_in(
             SimpleNamespace(
                 msg=SimpleNamespace(datapath=datapath, match={"in_port": port}, data=frame)
             )
         )
-    finder.echoed(
+    discovery_app.echoed(
         SimpleNamespace(msg=SimpleNamespace(datapath=datapath, data=struct.pack("!d", clock.now_s)))
     )
-    assert sum(handler_errors.values()) == before and not wires(finder).heard_of
-    assert finder.cluster.counters["dropped_packet_in_of_stranger"] == 3
+    assert sum(handler_errors.values()) == before and not wires(discovery_app).heard_of
+    assert discovery_app.cluster.counters["dropped_packet_in_of_stranger"] == 3
 
 
 def probe(app: DiscoveryApp, kind: ProbeKind, sent_s: float, dpid: int = ord("A")) -> bytes:
@@ -164,110 +169,124 @@ def probe(app: DiscoveryApp, kind: ProbeKind, sent_s: float, dpid: int = ord("A"
 
 @pytest.mark.parametrize(("kind", "flooded"), [(ProbeKind.FLOODED, True), (ProbeKind.RING, False)])
 def test_a_probe_tells_its_two_ends_and_whether_it_was_flooded(
-    finder: DiscoveryApp, clock: Clock, kind: ProbeKind, flooded: bool
+    discovery_app: DiscoveryApp, clock: Clock, kind: ProbeKind, flooded: bool
 ) -> None:
-    wires(finder).events, wires(finder).changed = ["A:eth0 is on n1"], True
-    finder.cluster.members["A"].dirty = False
-    channel = packet_in(finder, "B", 2, probe(finder, kind, clock.now_s))
-    assert wires(finder).heard_of == [(("A", 1), ("B", 2), flooded, clock.now_s)]
-    assert channel.heard_s == clock.now_s and finder.cluster.counters["packet_ins"] == 1
-    assert [text for _, _, text in finder.cluster.events] == ["A:eth0 is on n1"] and not wires(
-        finder
-    ).events
-    assert finder.cluster.members["A"].dirty and not wires(finder).changed
+    wires(discovery_app).events, wires(discovery_app).changed = ["A:eth0 is on n1"], True
+    discovery_app.cluster.members["A"].dirty = False
+    channel = packet_in(discovery_app, "B", 2, probe(discovery_app, kind, clock.now_s))
+    assert wires(discovery_app).heard_of == [(("A", 1), ("B", 2), flooded, clock.now_s)]
+    assert channel.heard_s == clock.now_s and discovery_app.cluster.counters["packet_ins"] == 1
+    assert [text for _, _, text in discovery_app.cluster.events] == [
+        "A:eth0 is on n1"
+    ] and not wires(discovery_app).events
+    assert discovery_app.cluster.members["A"].dirty and not wires(discovery_app).changed
 
 
 def test_probes_of_strangers_and_trees_and_garbage_are_no_wiring(
-    finder: DiscoveryApp, clock: Clock
+    discovery_app: DiscoveryApp, clock: Clock
 ) -> None:
-    packet_in(finder, "B", 2, probe(finder, ProbeKind.FLOODED, clock.now_s, dpid=0x99))
-    packet_in(finder, "B", 2, probe(finder, ProbeKind.FLOODED, clock.now_s), dpid=0x99)
-    packet_in(finder, "B", 2, probe(finder, ProbeKind.TREE, clock.now_s))
-    packet_in(finder, "B", 2, probe(finder, ProbeKind.LEARNING, clock.now_s))
-    packet_in(finder, "B", 2, probe(finder, ProbeKind.FLOODED, clock.now_s - 60))
-    packet_in(finder, "B", 2, b"garbage")
-    counters = finder.cluster.counters
-    assert not wires(finder).heard_of
+    packet_in(
+        discovery_app, "B", 2, probe(discovery_app, ProbeKind.FLOODED, clock.now_s, dpid=0x99)
+    )
+    packet_in(
+        discovery_app, "B", 2, probe(discovery_app, ProbeKind.FLOODED, clock.now_s), dpid=0x99
+    )
+    packet_in(discovery_app, "B", 2, probe(discovery_app, ProbeKind.TREE, clock.now_s))
+    packet_in(discovery_app, "B", 2, probe(discovery_app, ProbeKind.LEARNING, clock.now_s))
+    packet_in(discovery_app, "B", 2, probe(discovery_app, ProbeKind.FLOODED, clock.now_s - 60))
+    packet_in(discovery_app, "B", 2, b"garbage")
+    counters = discovery_app.cluster.counters
+    assert not wires(discovery_app).heard_of
     assert (counters["dropped_probe_of_stranger"], counters["dropped_probe_old"]) == (2, 1)
     assert counters["dropped_probe_truncated"] == 1 and counters["packet_ins"] == 6
-    assert wires(finder).strangers == [(("B", 2), clock.now_s)] * 2, (
+    assert wires(discovery_app).strangers == [(("B", 2), clock.now_s)] * 2, (
         "an old one and garbage; not those of a stranger's"
     )
 
 
 def test_frames_of_a_helper_and_of_the_host_itself_are_for_others(
-    finder: DiscoveryApp, clock: Clock
+    discovery_app: DiscoveryApp, clock: Clock
 ) -> None:
-    frame = probe(finder, ProbeKind.FLOODED, clock.now_s)
-    packet_in(finder, "B", WIRE_PORT, frame)
-    packet_in(finder, "B", LOCAL, frame)
-    assert not finder.cluster.syn_acks  # nothing is placed in this cluster
-    finder.cluster.config = parse_model("placement: [{hosts: [B]}]", ClusterConfig, "cluster.yaml")
-    packet_in(finder, "B", LOCAL, frame, dpid=0x99)
-    assert not finder.cluster.syn_acks  # the sender is a stranger
-    packet_in(finder, "B", LOCAL, frame)
-    assert not wires(finder).heard_of and finder.cluster.counters["dropped_report_malformed"] == 1
-    assert list(finder.cluster.syn_acks) == [ord("B")] and finder.cluster.wake.placement.is_set()
+    frame = probe(discovery_app, ProbeKind.FLOODED, clock.now_s)
+    packet_in(discovery_app, "B", WIRE_PORT, frame)
+    packet_in(discovery_app, "B", LOCAL, frame)
+    assert not discovery_app.cluster.syn_acks  # nothing is placed in this cluster
+    discovery_app.cluster.config = parse_model(
+        "placement: [{hosts: [B]}]", ClusterConfig, "cluster.yaml"
+    )
+    packet_in(discovery_app, "B", LOCAL, frame, dpid=0x99)
+    assert not discovery_app.cluster.syn_acks  # the sender is a stranger
+    packet_in(discovery_app, "B", LOCAL, frame)
+    assert (
+        not wires(discovery_app).heard_of
+        and discovery_app.cluster.counters["dropped_report_malformed"] == 1
+    )
+    assert (
+        list(discovery_app.cluster.syn_acks) == [ord("B")]
+        and discovery_app.cluster.wake.placement.is_set()
+    )
 
 
 @pytest.mark.parametrize(("old", "lag_s"), [(3, 0.01), (6, 0.5)])
 def test_this_machine_lags_when_most_probes_are_old(
-    finder: DiscoveryApp, clock: Clock, old: int, lag_s: float
+    discovery_app: DiscoveryApp, clock: Clock, old: int, lag_s: float
 ) -> None:
-    finder._turn()
-    assert wires(finder).lag_s == 0.0
+    discovery_app._turn()
+    assert wires(discovery_app).lag_s == 0.0
     for number in range(9):
         packet_in(
-            finder,
+            discovery_app,
             "B",
             2,
-            probe(finder, ProbeKind.FLOODED, clock.now_s - (0.5 if number < old else 0.01)),
+            probe(discovery_app, ProbeKind.FLOODED, clock.now_s - (0.5 if number < old else 0.01)),
         )
-    finder._turn()
-    assert wires(finder).lag_s == pytest.approx(lag_s)
-    assert finder.cluster.counters["discovery_lags"] == (lag_s > 0.1)
+    discovery_app._turn()
+    assert wires(discovery_app).lag_s == pytest.approx(lag_s)
+    assert discovery_app.cluster.counters["discovery_lags"] == (lag_s > 0.1)
 
 
-def test_probes_go_out_of_the_nics_that_are_asked_for(finder: DiscoveryApp, clock: Clock) -> None:
-    wires(finder).wanted = [
+def test_probes_go_out_of_the_nics_that_are_asked_for(
+    discovery_app: DiscoveryApp, clock: Clock
+) -> None:
+    wires(discovery_app).wanted = [
         Probe(("A", 1), None),
         Probe(("A", 2), ("B", 1)),
         Probe(("A", 7), None),  # there is no such port any more
         Probe(("A", 1), ("B", 7)),
         Probe(("Z", 1), None),
     ]
-    finder._turn()
-    sent = channel_of(finder.cluster, "A").sent_bytes
+    discovery_app._turn()
+    sent = channel_of(discovery_app.cluster, "A").sent_bytes
     frames = [message[PACKET_OUT_HEAD:] for message in sent]
     assert [message[: -len(frame)] for message, frame in zip(sent, frames, strict=True)] == [
         codec.packet_out(port, frame, xid)[:PACKET_OUT_HEAD]
         for port, frame, xid in zip((1, 2), frames, (1, 2), strict=True)
     ]
-    decoded = [finder.cluster.probes.decode(frame, clock.now_s) for frame in frames]
+    decoded = [discovery_app.cluster.probes.decode(frame, clock.now_s) for frame in frames]
     assert [(each.kind, each.dpid, each.port) for each in decoded] == [
         (ProbeKind.FLOODED, ord("A"), 1),
         (ProbeKind.RING, ord("A"), 2),
     ]
     assert frames[1][:12].hex(":") == "04:00:00:00:42:01:04:00:00:00:41:02"
     assert (
-        finder.cluster.counters["probes_sent"] == 2
-        and not channel_of(finder.cluster, "B").sent_bytes
+        discovery_app.cluster.counters["probes_sent"] == 2
+        and not channel_of(discovery_app.cluster, "B").sent_bytes
     )
 
 
 def test_hosts_under_test_are_asked_for_an_echo_behind_their_probes(
-    finder: DiscoveryApp, clock: Clock
+    discovery_app: DiscoveryApp, clock: Clock
 ) -> None:
-    wires(finder).hosts_under_test = {"A", "Z"}
-    finder._turn()
-    a = channel_of(finder.cluster, "A")
+    wires(discovery_app).hosts_under_test = {"A", "Z"}
+    discovery_app._turn()
+    a = channel_of(discovery_app.cluster, "A")
     (echo,) = a.sent
-    assert not channel_of(finder.cluster, "B").sent and wires(finder).answered == dict.fromkeys(
-        "ABC", -1e9
-    )
+    assert not channel_of(discovery_app.cluster, "B").sent and wires(
+        discovery_app
+    ).answered == dict.fromkeys("ABC", -1e9)
 
     def answer(data: bytes) -> None:
-        finder.echoed(
+        discovery_app.echoed(
             SimpleNamespace(
                 msg=SimpleNamespace(data=data, datapath=SimpleNamespace(ri2n_channel=a))
             )
@@ -280,8 +299,8 @@ def test_hosts_under_test_are_asked_for_an_echo_behind_their_probes(
     assert a.answered_s == clock.now_s
     answer(struct.pack("!d", clock.now_s - 1))  # an older one
     assert a.answered_s == clock.now_s
-    finder._turn()
-    assert wires(finder).answered == {"A": clock.now_s, "B": -1e9, "C": -1e9}
+    discovery_app._turn()
+    assert wires(discovery_app).answered == {"A": clock.now_s, "B": -1e9, "C": -1e9}
 
 
 # ---- taking charge
@@ -394,7 +413,7 @@ def test_a_nics_rate_is_the_declared_one_else_what_it_says() -> None:
 
 
 @pytest.fixture
-def teller(clock: Clock) -> StripingApp:
+def striping_app(clock: Clock) -> StripingApp:
     app = StripingApp()
     app.cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel(), "C": FakeChannel()})
     for name in "AB":
@@ -403,7 +422,7 @@ def teller(clock: Clock) -> StripingApp:
     return app
 
 
-def told(app: StripingApp, name: str) -> list[bytes]:
+def frames_sent(app: StripingApp, name: str) -> list[bytes]:
     """The frames that a helper was sent in one turn."""
     for member in app.cluster.members.values():
         cast(FakeChannel, member.channel).sent_bytes.clear()
@@ -427,68 +446,68 @@ def mac_in(name: str) -> bytes:
 
 
 def test_a_helper_hears_of_its_host_and_of_its_peer_and_again_every_two_seconds(
-    teller: StripingApp, clock: Clock
+    striping_app: StripingApp, clock: Clock
 ) -> None:
-    first = told(teller, "A")
+    first = frames_sent(striping_app, "A")
     assert len(first) == 2 and mac_in("A") in first[0] and mac_in("B") in first[1]
-    assert teller.cluster.counters["helper_frames_sent"] == 4
-    assert told(teller, "A") == []
+    assert striping_app.cluster.counters["helper_frames_sent"] == 4
+    assert frames_sent(striping_app, "A") == []
     clock.now_s += 2.1
-    assert told(teller, "A") == first
-    assert not channel_of(teller.cluster, "C").sent_bytes, "it has no helper"
-    teller.cluster.helpers_to_greet.add("A")
-    assert told(teller, "A") == first and not teller.cluster.helpers_to_greet
+    assert frames_sent(striping_app, "A") == first
+    assert not channel_of(striping_app.cluster, "C").sent_bytes, "it has no helper"
+    striping_app.cluster.helpers_to_greet.add("A")
+    assert frames_sent(striping_app, "A") == first and not striping_app.cluster.helpers_to_greet
 
 
-def test_only_what_changed_is_said_anew(teller: StripingApp, clock: Clock) -> None:
-    told(teller, "A")
+def test_only_what_changed_is_said_anew(striping_app: StripingApp, clock: Clock) -> None:
+    frames_sent(striping_app, "A")
     shares = {ONE: PathRates(share=0.8, rate_bps=8e7), TWO: PathRates(share=0.2, rate_bps=2e7)}
-    teller.cluster.measured.rates = {("A", "B"): shares}
-    (news,) = told(teller, "A")
-    assert mac_in("B") in news and told(teller, "A") == []
-    teller.cluster.measured.rates = {}
-    (back,) = told(teller, "A")
+    striping_app.cluster.measured.rates = {("A", "B"): shares}
+    (news,) = frames_sent(striping_app, "A")
+    assert mac_in("B") in news and frames_sent(striping_app, "A") == []
+    striping_app.cluster.measured.rates = {}
+    (back,) = frames_sent(striping_app, "A")
     assert mac_in("B") in back and back != news, "a pair that is idle again"
 
 
-def test_a_strategy_that_was_changed_is_told_at_once(teller: StripingApp) -> None:
-    told(teller, "A")
-    teller.cluster.loop.set_strategy("round_robin")
-    news = told(teller, "A")
+def test_a_strategy_that_was_changed_is_told_at_once(striping_app: StripingApp) -> None:
+    frames_sent(striping_app, "A")
+    striping_app.cluster.loop.set_strategy("round_robin")
+    news = frames_sent(striping_app, "A")
     assert len(news) == 1 and mac_in("A") in news[0]
 
 
 def test_a_helper_that_is_gone_is_forgotten_and_one_that_is_back_hears_all(
-    teller: StripingApp,
+    striping_app: StripingApp,
 ) -> None:
-    first = told(teller, "A")
-    teller.cluster.members["A"].taps[102] = False
-    teller.cluster.topology_changed()
-    assert told(teller, "A") == [] and set(teller._frames_of) == {"B"}
-    teller.cluster.members["A"].taps[102] = True
-    teller.cluster.topology_changed()
-    assert told(teller, "A") == first
+    first = frames_sent(striping_app, "A")
+    striping_app.cluster.members["A"].taps[102] = False
+    striping_app.cluster.topology_changed()
+    assert frames_sent(striping_app, "A") == [] and set(striping_app._frames_of) == {"B"}
+    striping_app.cluster.members["A"].taps[102] = True
+    striping_app.cluster.topology_changed()
+    assert frames_sent(striping_app, "A") == first
 
 
-def test_nothing_is_told_before_the_controller_is_in_charge(teller: StripingApp) -> None:
-    teller.cluster.started = False
-    assert told(teller, "A") == []
+def test_nothing_is_told_before_the_controller_is_in_charge(striping_app: StripingApp) -> None:
+    striping_app.cluster.started = False
+    assert frames_sent(striping_app, "A") == []
 
 
-def test_a_host_that_left_is_said_to_be_gone(teller: StripingApp, clock: Clock) -> None:
-    told(teller, "A")
-    del teller.cluster.members["B"]
-    teller.cluster.topology_changed()
-    frames = told(teller, "A")
+def test_a_host_that_left_is_said_to_be_gone(striping_app: StripingApp, clock: Clock) -> None:
+    frames_sent(striping_app, "A")
+    del striping_app.cluster.members["B"]
+    striping_app.cluster.topology_changed()
+    frames = frames_sent(striping_app, "A")
     assert any(mac_in("B") in frame for frame in frames)
     for _ in range(3):
         clock.now_s += 2.1
-        frames = told(teller, "A")
+        frames = frames_sent(striping_app, "A")
     assert not any(mac_in("B") in frame for frame in frames)
 
 
 def test_a_report_is_kept_when_it_is_of_the_host_that_it_came_from(
-    teller: StripingApp, clock: Clock
+    striping_app: StripingApp, clock: Clock
 ) -> None:
     def report(mac: str) -> bytes:
         before, after = (
@@ -497,7 +516,7 @@ def test_a_report_is_kept_when_it_is_of_the_host_that_it_came_from(
         frame = bytes.fromhex("".join(REPORT["hex"])).replace(before, after)
         return frame[:16] + crc32c(frame[12:16] + frame[20:]).to_bytes(4, "big") + frame[20:]
 
-    cluster = teller.cluster
+    cluster = striping_app.cluster
     striping.take_report(cluster, ord("A"), report(host_mac("B")), clock.now_s)
     striping.take_report(cluster, 0x99, report(host_mac("A")), clock.now_s)
     striping.take_report(cluster, ord("A"), b"garbage", clock.now_s)
@@ -511,53 +530,56 @@ def test_a_report_is_kept_when_it_is_of_the_host_that_it_came_from(
 
 
 def test_a_helper_that_reports_a_peer_of_an_earlier_controller_hears_that_it_is_gone(
-    teller: StripingApp, clock: Clock
+    striping_app: StripingApp, clock: Clock
 ) -> None:
     stranger = "06:00:00:00:77:00"
     entry = ReportEntry(stranger, 0, True, True, True, 0, 0, 0, 0, 0, 0, 0, 0)
-    said = teller.cluster.measured.reports["A"] = Reported()
+    said = striping_app.cluster.measured.reports["A"] = Reported()
     said.take(Report(0, host_mac("A"), 0, (entry,)), clock.now_s)
-    assert any(bytes.fromhex(stranger.replace(":", "")) in frame for frame in told(teller, "A"))
+    assert any(
+        bytes.fromhex(stranger.replace(":", "")) in frame
+        for frame in frames_sent(striping_app, "A")
+    )
 
 
 def test_a_helper_that_was_told_by_a_later_clock_is_told_all_again_with_its_own(
-    teller: StripingApp, clock: Clock
+    striping_app: StripingApp, clock: Clock
 ) -> None:
     """Otherwise the helper would refuse all frames for as long as the clock was set back.
 
     The other helper is not affected.
     """
-    first = told(teller, "A")
-    ahead = teller._generation + 86_400
-    said = teller.cluster.measured.reports["A"] = Reported()
+    first = frames_sent(striping_app, "A")
+    ahead = striping_app._generation + 86_400
+    said = striping_app.cluster.measured.reports["A"] = Reported()
     said.take(Report(0, host_mac("A"), ahead, ()), clock.now_s)
-    again = told(teller, "A")
+    again = frames_sent(striping_app, "A")
     assert [generation_in(frame) for frame in again] == [ahead] * len(first)
     assert [without_generation(frame) for frame in again] == [
         without_generation(frame) for frame in first
     ]
-    assert told(teller, "A") == [] and told(teller, "B") == [], "once"
-    assert [text for _, _, text in teller.cluster.events][-1].startswith(
+    assert frames_sent(striping_app, "A") == [] and frames_sent(striping_app, "B") == [], "once"
+    assert [text for _, _, text in striping_app.cluster.events][-1].startswith(
         "A: its helper was told its links by a controller whose clock was 864"
     )
     # What changes later is said with it, too; nothing older is.
-    teller.cluster.loop.set_strategy("round_robin")
-    assert [generation_in(frame) for frame in told(teller, "A")] == [ahead]
-    teller.cluster.measured.reports["B"] = Reported()
-    teller.cluster.measured.reports["B"].take(
-        Report(0, host_mac("B"), teller._generation, ()), clock.now_s
+    striping_app.cluster.loop.set_strategy("round_robin")
+    assert [generation_in(frame) for frame in frames_sent(striping_app, "A")] == [ahead]
+    striping_app.cluster.measured.reports["B"] = Reported()
+    striping_app.cluster.measured.reports["B"].take(
+        Report(0, host_mac("B"), striping_app._generation, ()), clock.now_s
     )
-    assert told(teller, "B") == [], "it believes this controller"
+    assert frames_sent(striping_app, "B") == [], "it believes this controller"
 
 
 def test_a_clock_that_is_set_back_makes_nothing_older(
-    teller: StripingApp, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    striping_app: StripingApp, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Helpers refuse frames that are older than those they know."""
-    before = generation_in(told(teller, "A")[0])
+    before = generation_in(frames_sent(striping_app, "A")[0])
     monkeypatch.setattr(clock, "time", lambda: 1.0)
-    teller.cluster.loop.set_strategy("round_robin")
-    assert [generation_in(frame) for frame in told(teller, "A")] == [before]
+    striping_app.cluster.loop.set_strategy("round_robin")
+    assert [generation_in(frame) for frame in frames_sent(striping_app, "A")] == [before]
 
 
 def generation_in(frame: bytes) -> int:
@@ -569,15 +591,15 @@ def without_generation(frame: bytes) -> bytes:
 
 
 def test_many_helpers_are_told_again_more_rarely(
-    teller: StripingApp, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    striping_app: StripingApp, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The number of repeated frames a second is limited, here to four."""
     monkeypatch.setattr(striping, "_FRAMES_PER_S", 0.4)
-    first = told(teller, "A")
+    first = frames_sent(striping_app, "A")
     clock.now_s += 9.9
-    assert told(teller, "A") == []
+    assert frames_sent(striping_app, "A") == []
     clock.now_s += 0.2
-    assert told(teller, "A") == first
+    assert frames_sent(striping_app, "A") == first
 
 
 # ---- rows of placed connections

@@ -74,24 +74,24 @@ def test_what_a_switch_says_is_bounded_until_it_is_known_who_it_is(
     """A host that runs for days sends much more."""
     monkeypatch.setattr(openflow, "_STRANGERS_BYTES", 1000)
     echo = struct.pack("!BBHI", ofp.OFP_VERSION, ofp.OFPT_ECHO_REPLY, 600, 1) + bytes(592)
-    said = [echo] * 5
+    chunks = [echo] * 5
     line = SimpleNamespace(
         setsockopt=lambda *_: None,
         settimeout=lambda _: None,
-        recv=lambda _: said.pop(0) if said else b"",
+        recv=lambda _: chunks.pop(0) if chunks else b"",
     )
     switch = openflow._Datapath(line, ("192.0.2.1", 40000))
     switch._admitted = lambda: None
     if known:
         switch.ri2n_admitted()
         switch._read()
-        assert not said
+        assert not chunks
     else:
         with pytest.raises(
             openflow._Malformed, match="more than 1000 bytes before its host was known"
         ):
             switch._read()
-        assert len(said) == 3
+        assert len(chunks) == 3
 
 
 def test_a_loop_survives_failures_and_counts_them(cluster: Cluster) -> None:

@@ -53,11 +53,11 @@ def described(
         number: raw_port(number, nic, nic_name) for number, nic in nics.items()
     }
     channel.datapath.ports = body.pop("ports", dict)(channel.datapath.ports)
-    said = SimpleNamespace(
+    description = SimpleNamespace(
         **{"sw_desc": b"3.1.0", "serial_num": b"netdev/0", "dp_desc": name, **body}
     )
     reply: Any = SimpleNamespace(
-        exception=lambda: None, result=lambda: [SimpleNamespace(body=said)]
+        exception=lambda: None, result=lambda: [SimpleNamespace(body=description)]
     )
     app._described(cast(Channel, channel), reply)
     return channel
@@ -92,15 +92,15 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize(("mac", "nics", "said"), FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize(("mac", "nics", "fault"), FAULTS.values(), ids=FAULTS)
 def test_addresses_that_cannot_be_a_hosts_are_refused_with_what_to_do(
-    app: ConnectionApp, mac: str, nics: dict[int, str], said: str
+    app: ConnectionApp, mac: str, nics: dict[int, str], fault: str
 ) -> None:
     channel = described(app, b"D\0", mac, nics)
     assert channel.closed and not channel.known and "D" not in app.cluster.members
     (warning,) = problem_texts(app.cluster)
     assert (
-        said in warning
+        fault in warning
         and warning.startswith("D at 192.0.2.9 refused: ")
         and warning.endswith("run host-up there")
     )
@@ -156,7 +156,7 @@ def status_of(app: ConnectionApp, name: str, number: int, mac: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mac", "said"),
+    ("mac", "fault"),
     [
         (FIRST_NIC_OF_B, f"B at 192.0.2.1 has the same MAC address {FIRST_NIC_OF_B}"),
         (host_mac("C"), f"C at 192.0.2.1 has the same MAC address {host_mac('C')}"),
@@ -165,14 +165,14 @@ def status_of(app: ConnectionApp, name: str, number: int, mac: str) -> None:
     ],
 )
 def test_a_nic_that_is_given_anothers_address_costs_its_host_the_connection(
-    app: ConnectionApp, mac: str, said: str
+    app: ConnectionApp, mac: str, fault: str
 ) -> None:
     before = dict(app.cluster.members["A"].ports)
     status_of(app, "A", 1, mac)
     assert channel_of(app.cluster, "A").closed and app.cluster.members["A"].ports == before
     assert not any(channel_of(app.cluster, name).closed for name in "BC")
     (warning,) = problem_texts(app.cluster)
-    assert said in warning and not any(member.dirty for member in app.cluster.members.values())
+    assert fault in warning and not any(member.dirty for member in app.cluster.members.values())
 
 
 def test_a_nic_with_an_address_of_its_own_is_taken(app: ConnectionApp) -> None:

@@ -90,13 +90,13 @@ def test_a_mac_behind_one_host_that_another_one_has() -> None:
     text = f"hosts: {{A: {{extra_macs: ['{host_mac('B')}']}}}}"
     warnings = problem_texts(two_hosts(parse_model(text, ClusterConfig, "cluster.yaml")))
     assert [line.partition(" have one")[0] for line in warnings] == ["A (extra_macs) and B"]
-    told = two_hosts()
-    told.members["A"].extra_macs = (host_mac("B"),)
-    assert [line.partition(" have one")[0] for line in problem_texts(told)] == [
+    cluster = two_hosts()
+    cluster.members["A"].extra_macs = (host_mac("B"),)
+    assert [line.partition(" have one")[0] for line in problem_texts(cluster)] == [
         "A (extra_macs) and B"
     ]
-    told.members["A"].extra_macs, told.members["A"].guests = (), (Guest(2001, host_mac("B")),)
-    assert [line.partition(" have one")[0] for line in problem_texts(told)] == [
+    cluster.members["A"].extra_macs, cluster.members["A"].guests = (), (Guest(2001, host_mac("B")),)
+    assert [line.partition(" have one")[0] for line in problem_texts(cluster)] == [
         "A (extra_macs) and B"
     ]
 
@@ -154,15 +154,15 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(
-    ("candidate", "said", "cure"), REFUSED, ids=[who.name for who, _, _ in REFUSED]
+    ("candidate", "text", "cure"), REFUSED, ids=[who.name for who, _, _ in REFUSED]
 )
 def test_a_host_that_is_refused_stands_in_status_with_what_to_do(
-    app: ConnectionApp, clock: Clock, candidate: Member, said: str, cure: str
+    app: ConnectionApp, clock: Clock, candidate: Member, text: str, cure: str
 ) -> None:
     channel = knock(app, candidate)
-    assert channel.why_closed == "another host has the " + said.partition("has the ")[2]
+    assert channel.why_closed == "another host has the " + text.partition("has the ")[2]
     (warning,) = problem_texts(app.cluster)
-    assert warning == f"{said}: {cure}"
+    assert warning == f"{text}: {cure}"
     assert [text for _, _, text in app.cluster.events] == [warning]
     clock.now_s += REFUSED_S - 1
     assert problem_texts(app.cluster) == [warning]
@@ -325,13 +325,13 @@ def test_nics_that_do_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster.wiring, "alive", lambda nic: alive.get(nic, (True, True)))
     cluster.members["A"].ports[1].up = False
     cluster.topology_changed()
-    said = [
+    texts = [
         "B: none of its NICs works, so its peers cannot reach it",
         "A:eth0 has no link",
         "B:eth0: nothing that it sends arrives",
         "B:eth1: nothing arrives at it",
     ]
-    assert problem_texts(cluster) == said
+    assert problem_texts(cluster) == texts
     alive["B", 1] = (False, False)
     cluster.topology_changed()
     assert (

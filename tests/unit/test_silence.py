@@ -151,8 +151,8 @@ def test_a_silent_helper_is_named_in_status_and_used_again_when_it_reports(
     pass_time(app, clock, 4, silent="A")
     assert not striped(app.cluster) and not app.cluster.fabric().stripes("A", "B")
     assert not app.cluster.fabric().stripes("B", "A")
-    said = "A's helper has reported nothing for 4 s: its traffic goes by flows"
-    assert problem_texts(app.cluster) == [said]
+    problem = "A's helper has reported nothing for 4 s: its traffic goes by flows"
+    assert problem_texts(app.cluster) == [problem]
     assert all(member.dirty for member in app.cluster.members.values())
     before = len(cast(FakeChannel, cast(Any, app.cluster.members["A"].channel)).sent_bytes)
     # The controller still sends to it: it may be a helper that has been told nothing yet.

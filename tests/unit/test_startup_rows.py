@@ -76,9 +76,9 @@ def test_addresses_that_host_up_was_told_of_are_behind_the_host(
         "0e:00:00:00:00:03", table=250
     )
     body += startup_row("01:00:00:00:00:00", mask=bytes.fromhex("010000000000"))
-    for said in (body, b"", body):
-        read_again(trunk, said)
-        assert host.extra_macs == ((container,) if said else ())
+    for rows in (body, b"", body):
+        read_again(trunk, rows)
+        assert host.extra_macs == ((container,) if rows else ())
         assert trunk.cluster.extra_macs(host) == host.extra_macs
 
 

@@ -403,9 +403,10 @@ def test_tables_that_are_emptied_again_and_again_are_made_ever_later(world: Worl
         assert member.installed is None and member.dirty and not member.accepts_wire
         waits.append(member.retry_s - world.now_s)
     assert waits == [0, 1, 2, 4, 8, 16, 30, 30, 30]
-    said = [text for _, _, text in world.cluster.events if "emptied" in text]
+    texts = [text for _, _, text in world.cluster.events if "emptied" in text]
     assert (
-        len(said) == 6 and said[1] == "A: its tables were emptied again, and are made again in 1 s"
+        len(texts) == 6
+        and texts[1] == "A: its tables were emptied again, and are made again in 1 s"
     )
     assert any(
         "A: its tables are emptied again and again" in warning
@@ -475,14 +476,15 @@ def test_weights_that_cannot_be_decided_end_nothing(
             patch.setattr("ri2n_sdn.fabric.model.Fabric.capacities_bps", odd)
         for _ in range(30):
             world.round()
-        said = (
+        problem = (
             "no slot tables could be decided, so they stay as they are: ZeroDivisionError: "
             "division by zero"
         )
-        assert said in problem_texts(world.cluster) and world.cluster.pair_slots == slots
+        assert problem in problem_texts(world.cluster) and world.cluster.pair_slots == slots
     world.round()
     assert (
-        said not in problem_texts(world.cluster) and world.cluster.counters["cluster_faults"] == 30
+        problem not in problem_texts(world.cluster)
+        and world.cluster.counters["cluster_faults"] == 30
     )
 
 

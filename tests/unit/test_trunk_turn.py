@@ -46,7 +46,7 @@ from tests.problem_texts import problem_texts
 from tests.unit import bridge_model
 from tests.unit.fake_hosts import FakeChannel, cluster_of, plan
 
-Said = tuple[str, str, int]
+Summary = tuple[str, str, int]
 """(host, what, of which cookie or group)."""
 _COMMANDS = {
     codec.OFPGC_ADD: "group",
@@ -61,7 +61,7 @@ class Switch:
     It calls `on_done` when its answer was waited for.
     """
 
-    def __init__(self, name: str, log: list[Said]) -> None:
+    def __init__(self, name: str, log: list[Summary]) -> None:
         self.name, self.log = name, log
         self.datapath = SimpleNamespace(ofproto=ofp, ofproto_parser=parser)
         self.on_done: Callable[[], None] = lambda: None
@@ -121,7 +121,7 @@ class Trunk:
     """A trunk app with switches that hold the plans of one fabric."""
 
     def __init__(self, model: bridge_model.Cluster) -> None:
-        self.log: list[Said] = []
+        self.log: list[Summary] = []
         self.fabric = model.fabric
         self.cluster = Cluster(ClusterConfig(), "ri2n_plus_plus", Path("none"))
         self.cluster.started = True
@@ -161,7 +161,7 @@ class Trunk:
         self.app._turn()
 
 
-def said(name: str, message: Message) -> Said:
+def summary(name: str, message: Message) -> Summary:
     if isinstance(message, AddFlow):
         return (name, "row", message.flow.cookie)
     if isinstance(message, DeleteFlows):
@@ -175,14 +175,14 @@ def said(name: str, message: Message) -> Said:
     return (name, "delete group", message.group_id)
 
 
-def expected(changes: dict[str, Change]) -> list[Said]:
-    log: list[Said] = []
+def expected(changes: dict[str, Change]) -> list[Summary]:
+    log: list[Summary] = []
     for phase in (Phase.RECEIVE, Phase.SEND, Phase.SWEEP):
         waited = []
         for name, change in changes.items():
             for number, batch in enumerate(batches(part(change, phase))):
                 log += [(name, "barrier", 0)] * bool(number) + [
-                    said(name, message) for message in batch
+                    summary(name, message) for message in batch
                 ]
             if part(change, phase) or phase is Phase.SEND:
                 waited.append(name)
@@ -294,15 +294,15 @@ def test_a_host_that_cannot_be_planned_keeps_what_it_has_and_stands_in_status(
     assert odd.installed is before and odd.dirty and odd.retry_s > 0 and not odd.busy
     assert not [entry for entry in trunk.log if entry[0] == "B"]
     assert not any(member.dirty for name, member in trunk.cluster.members.items() if name != "B")
-    said = (
+    problem = (
         "B: its rows cannot be planned, so it keeps those it has: ValueError: two flows for table 2"
     )
     monkeypatch.setattr(trunk.cluster.wiring, "alive", lambda nic: (True, True))
-    assert said in problem_texts(trunk.cluster)
+    assert problem in problem_texts(trunk.cluster)
     monkeypatch.setattr(trunk_module, "plan_host", plan_host)
     odd.retry_s = 0.0
     trunk.turn()
-    assert not odd.dirty and not odd.faults and said not in problem_texts(trunk.cluster)
+    assert not odd.dirty and not odd.faults and problem not in problem_texts(trunk.cluster)
 
 
 def test_a_mute_host_is_asked_nothing_and_waited_for_by_nobody(model: bridge_model.Cluster) -> None:
