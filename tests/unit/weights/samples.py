@@ -19,9 +19,9 @@ PRODUCT = str(Path(weights.__file__).parent)
 
 
 def work_of(call: Callable[[], object]) -> int:
-    """How many lines of ri2n_sdn.weights a call runs:
+    """The number of lines of ri2n_sdn.weights that a call runs.
 
-    a measure of its time that is the same on every machine.
+    It is a measure of the time that is the same on every machine.
     """
     lines = 0
 
@@ -47,8 +47,9 @@ BYTES = st.sampled_from([0.0, 0.0, 1.0, 100.0, 1e4, 1.1e7, 1.2e7, 1e9])
 
 @st.composite
 def samples(draw: st.DrawFn) -> tuple[TrafficSample, FloatArray]:
-    """A sample of a random cluster with one switch per network (asymmetric, some paths dead),
-    and previous shares.
+    """A sample of a random cluster, and previous shares.
+
+    Each network is one switch. Hosts have different NICs, and some paths are dead.
     """
     hosts = draw(st.integers(2, 5))
     nics = [
@@ -107,9 +108,9 @@ def figure_4(
     mbit: Mapping[str, Sequence[float]],
     down: Sequence[tuple[str, int]] = (),
 ) -> tuple[TrafficSample, FloatArray]:
-    """Clients that send `mbit` on links 0 and 1 to a server with both; all of it arrived.
+    """A sample of clients that send `mbit` (Mbit/s) on links 0 and 1 to a server with both links.
 
-    Previous shares are equal.
+    All that they sent arrived. The previous shares are equal.
     """
     names = list(clients)
     shape = (len(names), 2)

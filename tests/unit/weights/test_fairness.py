@@ -17,8 +17,9 @@ from tests.unit.weights.samples import work_of
 def reference_rates(
     links: IntArray, alive: BoolArray, capacity: FloatArray, demand: FloatArray
 ) -> FloatArray:
-    """Max-min fair rates from the definition; a demand is a link that all paths of its pair
-    cross.
+    """Max-min fair rates from the definition.
+
+    A demand becomes a link that all paths of its pair cross.
     """
     pairs, paths = alive.shape
     columns = [(i, k) for i in range(pairs) for k in range(paths) if alive[i, k]]
@@ -32,8 +33,9 @@ def reference_rates(
 
 @st.composite
 def networks(draw: st.DrawFn) -> tuple[IntArray, BoolArray, FloatArray, FloatArray]:
-    """Pairs whose paths are arbitrary sets of links (several switch stages), some dead, and
-    demands.
+    """Pairs whose paths are any sets of links (as with several stages of switches), and demands.
+
+    Some paths are dead.
     """
     links = draw(st.integers(2, 9))
     pairs, paths = draw(st.integers(1, 6)), draw(st.integers(1, 3))
@@ -81,9 +83,9 @@ def _check_against_the_lp(case: tuple[IntArray, BoolArray, FloatArray, FloatArra
 
 
 def cluster(nics: list[list[int]], capacity: FloatArray) -> tuple[IntArray, BoolArray]:
-    """All pairs of hosts that share a network: paths (own NIC, peer's NIC).
+    """All pairs of hosts that share a network, with paths (own NIC, peer's NIC).
 
-    Link ids host*8+k out, host*8+4+k in.
+    NIC k of a host sends over link host * 8 + k, and receives over link host * 8 + 4 + k.
     """
     pairs = [
         (s, r)
@@ -115,9 +117,9 @@ def test_rates_in_asymmetric_clusters(nics: list[list[int]], seed: int) -> None:
 
 
 def test_rerouting_while_filling() -> None:
-    """B can use link 0 only, C both: with a fixed half-and-half split B would get 2/3.
+    """B can use link 0 only, C both links. With a fixed even split, B would get 2/3.
 
-    Rerouting gives each a link.
+    Rerouting gives a link to each of them.
     """
     links = np.array([[[0, -1], [-1, -1]], [[0, -1], [1, -1]]])
     alive = np.array([[True, False], [True, True]])
@@ -148,9 +150,9 @@ def test_a_round_limit_still_gives_rates_that_fit() -> None:
 
 
 def test_rates_that_a_round_limit_left_unrouted_are_cut_back_to_what_their_paths_carry() -> None:
-    """Any two of the pairs could have a whole link each.
+    """Any two of the pairs could have a whole link each, but all three together cannot.
 
-    That all three cannot shows only when they are routed.
+    This shows only when their rates are routed.
     """
     links = np.array([[[1, 2], [0, -1]], [[0, -1], [3, -1]], [[2, 3], [2, 3]]])
     network = Network(links, np.ones((3, 2), dtype=np.bool_), np.ones(4))
@@ -230,9 +232,9 @@ def test_projection_is_the_nearest_point(wish: list[float], mask: int) -> None:
 def test_the_work_of_sharing_a_cluster_grows_as_its_pairs_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No linear program where the even split routes the rates:
+    """No linear program runs where the even split routes the rates.
 
-    with 992 pairs each would take 30 ms.
+    With 992 pairs each program would take 30 ms.
     """
     programs: list[int] = []
     monkeypatch.setattr(

@@ -1,6 +1,4 @@
-"""Laws that every weight strategy obeys, and each strategy's own arithmetic on the paper's
-examples.
-"""
+"""Laws that every weight strategy obeys, and each strategy's results for the paper's examples."""
 
 from __future__ import annotations
 
@@ -151,7 +149,8 @@ def test_ri2n_plus_counts_a_pair_that_only_pings() -> None:
 
 
 def test_paper_formula_by_hand() -> None:
-    # d: B sends 60 on link 0; C 30 on link 0, of which 24 arrive, and 90 on link 1.
+    # Topology d, in Mbit/s: B sends 60 on link 0. C sends 30 on link 0, of which 24 arrive, and 90
+    # on link 1.
     sample, _ = figure_4(D, {"B": [60, 0], "C": [24, 90]})
     sent = sample.sent_bytes.copy()
     sent[1, 0] = 30e6 / 8
@@ -162,9 +161,9 @@ def test_paper_formula_by_hand() -> None:
 
 
 def test_no_path_counts_as_one_on_which_more_arrives_than_was_sent() -> None:
-    """The sender's counter may have been read before the receiver's:
+    """The sender's counter may have been read before the receiver's.
 
-    then as if all of it had arrived.
+    Then the path counts as if all that was sent had arrived.
     """
     all_arrived, _ = figure_4(D, {"B": [60, 0], "C": [24, 90]})
     sent = all_arrived.sent_bytes.copy()
@@ -211,16 +210,16 @@ def test_ri2n_plus_plus_restarts_a_path_that_comes_back_with_an_equal_share() ->
 
 
 def test_ri2n_plus_plus_finds_a_link_that_its_user_has_left() -> None:
-    """C was pushed to link 1 by B; B stopped. W = 0 on link 0 would leave C there for ever."""
+    """B had pushed C to link 1, and then stopped. With W = 0 on link 0, C would never go back."""
     sample, _ = figure_4(D, {"B": [0, 0], "C": [0, 95]})
     share = ri2n_plus_plus.weights(sample, np.array([[1.0, 0.0], [0.02, 0.98]])).share
     np.testing.assert_allclose(share[1], [0.5, 0.5])
 
 
 def test_ri2n_plus_plus_finds_an_unused_link_though_a_lone_packet_there_was_lost() -> None:
-    """So little says nothing of the link:
+    """A lone packet says nothing about the link.
 
-    it may be on its way, or have been counted by the sender alone.
+    It may be under way, or only its sender has counted it yet.
     """
     sample, _ = figure_4(D, {"B": [0, 0], "C": [0, 95]})
     sent = sample.sent_bytes.copy()
@@ -261,7 +260,7 @@ def test_max_min_on_figure_4(
 
 
 def test_max_min_leaves_room_for_what_a_slow_sender_uses_only() -> None:
-    """B sends a steady 30 Mbit/s on link 0 and is never held up; C gets nearly all the rest."""
+    """B sends a steady 30 Mbit/s on link 0, which nothing limits. C gets nearly all the rest."""
     sample, previous = figure_4(D, {"B": [30, 0], "C": [45, 95]})
     rate = max_min.weights(sample, previous).rate_bps
     assert rate is not None
@@ -270,16 +269,13 @@ def test_max_min_leaves_room_for_what_a_slow_sender_uses_only() -> None:
 
 
 def test_max_min_takes_no_pair_for_held_up_by_a_link_that_it_only_probes() -> None:
-    """B fills link 0, where C has next to nothing; of link 1 C takes what it wants."""
+    """B fills link 0, where C has next to nothing. On link 1, C sends all that it wants."""
     sample, _ = figure_4(D, {"B": [95, 0], "C": [1, 50]})
     np.testing.assert_allclose(max_min.demands(sample)[1], 1.3 * 51e6)
 
 
 def test_max_min_keeps_room_for_a_pair_that_pauses() -> None:
-    """B sends in bursts:
-
-    what it sent in the last seconds counts, though it sends nothing at the moment.
-    """
+    """B sends in bursts: its traffic of the last seconds counts, though it sends nothing now."""
     sample, previous = figure_4(D, {"B": [0, 0], "C": [95, 95]})
     often = replace(sample, slow_bps=np.array([[60e6, 0.0], [95e6, 95e6]]))
     never = max_min.weights(sample, previous).share
@@ -289,9 +285,9 @@ def test_max_min_keeps_room_for_a_pair_that_pauses() -> None:
 
 
 def test_max_min_gives_a_squeezed_pair_its_share_within_a_few_steps() -> None:
-    """B's one stream gets 1/17 of link 0 beside 16 of C:
+    """B's one stream gets 1/17 of link 0, which it shares with 16 streams of C.
 
-    it must not be taken for a pair that wants no more.
+    B must not be taken for a pair that wants no more.
     """
     b, c0, steps = 6.0, 90.0, 0
     sample, previous = figure_4(D, {"B": [b, 0], "C": [c0, 96]})

@@ -1,6 +1,4 @@
-"""The loop: who gets decisions, odd counters, tables that stay put, HBSPAN, and time for 992
-pairs.
-"""
+"""The weight loop: active pairs, odd counters, tables that do not change, HBSPAN, and its work."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ class Feed:
         self.hidden: set[PairKey] = set()
 
     def pair(self, sender: str, receiver: str, **mbit: float) -> PairKey:
-        """A pair with a path per given NIC: n1=50.0 is 50 Mbit/s over port 1 of both hosts."""
+        """Add a pair with a path per given NIC: n1=50.0 is 50 Mbit/s over port 1 of both hosts."""
         key = (sender, receiver)
         self.mbit[key] = {(int(nic[1:]), int(nic[1:]), 0): rate for nic, rate in mbit.items()}
         self.sent.setdefault(key, dict.fromkeys(self.mbit[key], 0.0))
@@ -72,7 +70,7 @@ class Feed:
         ]
 
     def step(self, elapsed_s: float = 0.25, counted_s: float | None = None) -> Decision:
-        """Let time pass (counters show `counted_s` of it) and take one step."""
+        """Let time pass and take one step. Counters show `counted_s` of the traffic."""
         self.now_s += elapsed_s
         for key, paths in self.mbit.items():
             for path, rate in paths.items():
@@ -124,17 +122,16 @@ def test_constant_traffic_moves_slots_at_most_once(name: str) -> None:
     feed.pair("B", "A", n1=60.0)
     feed.pair("C", "A", n1=35.0, n2=95.0)
     moved = [sum(p.moved for p in feed.step().pairs.values()) for _ in range(40)]
-    late = (
-        moved[20:] if name == "ri2n_plus_plus" else moved[8:]
-    )  # it goes on from what each weight brought
+    # RI2N++ takes longer, since it goes on from what each weight brought.
+    late = moved[20:] if name == "ri2n_plus_plus" else moved[8:]
     assert not any(late), moved
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_counters_that_alias_with_the_polls_change_nothing(name: str) -> None:
-    """OVS refreshes counters about every 0.25 s:
+    """Open vSwitch refreshes its counters about every 0.25 s.
 
-    a poll may see nothing and the next one twice as much.
+    A poll may see nothing new, and the next one twice as much.
     """
     feed = Feed(WeightLoop(LoopSettings(strategy=name)))
     b, c = feed.pair("B", "A", n1=48.0), feed.pair("C", "A", n1=48.0, n2=96.0)
@@ -183,7 +180,7 @@ def test_a_dead_path_loses_its_slots_and_gets_them_back(feed: Feed) -> None:
 
 
 def test_a_dead_path_has_no_share_however_small_it_was(feed: Feed) -> None:
-    """A change of that size would be held back, were it one of traffic."""
+    """If traffic were the reason for such a small change, the change would be held back."""
     feed.pair("B", "A", n1=60.0)
     c = feed.pair("C", "A", n1=35.0, n2=95.0)
     for _ in range(8):
@@ -219,9 +216,9 @@ def test_counters_that_are_reset_are_no_negative_traffic(feed: Feed) -> None:
 
 
 def test_a_host_that_was_away_does_not_look_like_a_flood(feed: Feed) -> None:
-    """B's counters stand still for 5 s and then show all of it at once.
+    """B's counters stand still for 5 s, and then show all traffic of that time at once.
 
-    C's share must not suffer for seconds.
+    C must not have a smaller share for seconds.
     """
     b, c = feed.pair("B", "A", n1=1.0), feed.pair("C", "A", n1=90.0, n2=95.0)
     for _ in range(8):
@@ -237,9 +234,9 @@ def test_a_host_that_was_away_does_not_look_like_a_flood(feed: Feed) -> None:
 
 
 def test_a_receiver_that_was_away_reports_no_more_than_its_link_carries() -> None:
-    """Its counters stand still for 5 s, which counts as silence, and then show all of it.
+    """Its counters stand still for 5 s, which counts as silence, and then show all traffic.
 
-    The sender's went on.
+    The counters of the sender go on all the time.
     """
     memory = PairMemory(10.0)
     path = PathCounters((1, 1, 0), True, ("C:1>", ">A:1"), 0, 0, 0, 0)
@@ -258,8 +255,9 @@ def test_a_receiver_that_was_away_reports_no_more_than_its_link_carries() -> Non
 
 
 def test_a_receiver_that_counts_more_rarely_than_the_sender_loses_nothing() -> None:
-    """Over a link that is nearly full, its steps are larger than what the link carries between
-    two of the sender's.
+    """The steps of its counters are large, since the link is nearly full.
+
+    They are larger than what the link carries between two readings of the sender.
     """
     memory = PairMemory(10.0)
     path = PathCounters((1, 1, 0), True, ("C:1>", ">A:1"), 0, 0, 0, 0)
@@ -316,9 +314,8 @@ def test_odd_inputs_never_raise(feed: Feed) -> None:
         0.9, [PairCounters("X", "Y", (second, path), ((9, 9, 0),) * 64, (1,) * 16)], {}
     )
     assert set(decision.pairs["X", "Y"].slots) == {(1, 1, 0), (2, 2, 0)}
-    loop.step(
-        0.4, [PairCounters("X", "Y", (second, path), ((1, 1, 0),) * 64)], {}
-    )  # the clock went back
+    # The clock goes back.
+    loop.step(0.4, [PairCounters("X", "Y", (second, path), ((1, 1, 0),) * 64)], {})
 
 
 def test_paths_may_come_in_another_order(feed: Feed) -> None:
@@ -332,7 +329,7 @@ def test_paths_may_come_in_another_order(feed: Feed) -> None:
 
 
 def test_bytes_of_slots_are_ignored_once_after_a_change(feed: Feed) -> None:
-    """The group's counters start anew with the change and may hold what went over the old table."""
+    """The group's counters begin again with the change, and may hold traffic of the old table."""
     c = feed.pair("C", "A", n1=95.0, n2=0.0)
     feed.step()
     feed.step()
@@ -347,30 +344,29 @@ def test_bytes_of_slots_are_ignored_once_after_a_change(feed: Feed) -> None:
 
 
 def test_bytes_of_slots_are_remembered_for_seconds_and_no_longer(feed: Feed) -> None:
-    """Two flows that are counted at every other poll, never together, share a path until both
-    are known.
-    """
+    """Two flows that are never counted in the same poll share a path until the loop knows both."""
     c = feed.pair("C", "A", n1=48.0, n2=48.0)
     for _ in range(8):
         feed.step()
     one, other = [slot for slot, path in enumerate(feed.slots[c]) if path == (1, 1, 0)][:2]
 
-    def heard(slot: int) -> None:
-        feed.slot_bytes[c] = tuple(10**6 if each == slot else 0 for each in range(64))
+    def count_only(busy: int) -> None:
+        feed.slot_bytes[c] = tuple(10**6 if slot == busy else 0 for slot in range(64))
 
-    heard(one)
-    feed.step()  # ignored: the first one after the table was made
-    assert feed.step().pairs[c].moved == 0, "one flow: nowhere is better"
-    heard(other)
-    assert feed.step(20.0).pairs[c].moved == 0, "the first one is forgotten"
-    heard(one)
-    assert feed.step(0.25).pairs[c].moved >= 1, "both are there"
+    count_only(one)
+    feed.step()  # The loop ignores the first bytes after the table was made.
+    assert feed.step().pairs[c].moved == 0, "one flow: no other path is better"
+    count_only(other)
+    assert feed.step(20.0).pairs[c].moved == 0, "the first flow is forgotten"
+    count_only(one)
+    assert feed.step(0.25).pairs[c].moved >= 1, "the loop knows both flows"
     assert {feed.slots[c][one], feed.slots[c][other]} == {(1, 1, 0), (2, 2, 0)}
 
 
 def test_busy_slots_move_ever_more_rarely_when_it_does_not_help() -> None:
-    """Flows that show up on path 1 whatever is moved away from there must not be thrown to and
-    fro.
+    """Flows must not be moved back and forth.
+
+    Here traffic shows up on path 1 again, whichever slots are moved away from it.
     """
     feed = Feed(WeightLoop(LoopSettings(strategy="round_robin")))
     c = feed.pair("C", "A", n1=48.0, n2=48.0)
@@ -388,9 +384,7 @@ def test_busy_slots_move_ever_more_rarely_when_it_does_not_help() -> None:
 def test_an_adopted_pairs_busy_slots_are_left_alone_for_a_second_and_then_moved_two_at_a_time() -> (
     None
 ):
-    """All flows are on path 1, and with a pair of this controller's own all would be spread at
-    once.
-    """
+    """All flows are on path 1. If the pair were not adopted, all would be spread at once."""
     feed = Feed(WeightLoop(LoopSettings(strategy="round_robin")))
     c = feed.pair("C", "A", n1=95.0, n2=0.0)
     feed.loop.adopt(0.0, c, feed.slots[c], feed.mbit[c])
@@ -456,10 +450,7 @@ def test_ri2n_plus_counts_peers_at_the_receivers_nic_whatever_switches_are_betwe
 
 
 def test_traffic_that_ends_shrinks_hbspan() -> None:
-    """The pair stays active and its shares stay as they are:
-
-    that its links are empty now is all that is new.
-    """
+    """The pair stays active with the same shares. The only change is that its links are empty."""
     feed = Feed(WeightLoop(LoopSettings(strategy="round_robin")))
     feed.pair("C", "A", n1=60.0, n2=60.0)
     decision = feed.step()
@@ -487,7 +478,7 @@ def test_strategies_change_at_run_time(feed: Feed) -> None:
 
 
 def test_a_new_strategy_is_followed_at_once_by_however_little_it_differs(feed: Feed) -> None:
-    """Shares of another strategy are nothing to hold on to."""
+    """Hysteresis does not apply to the shares of another strategy."""
     feed.pair("B", "A", n1=4.0)
     c = feed.pair("C", "A", n1=96.0, n2=100.0)
     for _ in range(8):
@@ -499,16 +490,18 @@ def test_a_new_strategy_is_followed_at_once_by_however_little_it_differs(feed: F
 
 def test_default_slots_are_by_capacity_and_the_same_everywhere() -> None:
     table = default_slots([(1, 1, 0), (2, 2, 0), (3, 1, 0)], [1e9, 1e8, 1e8], 64)
-    assert (
-        len(table) == 64 and table.count((1, 1, 0)) == 54
-    )  # 53.3, and the first of three equal remainders
+    # The exact part is 53.3, and it is the first of three equal remainders.
+    assert len(table) == 64 and table.count((1, 1, 0)) == 54
     assert default_slots([(3, 1, 0), (1, 1, 0), (2, 2, 0)], [1e8, 1e9, 1e8], 64) == table
     assert default_slots([(1, 1, 0), (2, 2, 0)], [0.0, 0.0], 16).count((1, 1, 0)) == 8
     assert default_slots([], [], 64) == ()
 
 
 class Crowd:
-    """All pairs of hosts with four NICs each send, half of them all they can; steps of 0.25 s."""
+    """All pairs of hosts with four NICs each send, half of them as much as they can.
+
+    A step takes 0.25 s.
+    """
 
     def __init__(self, hosts: int, strategy: str) -> None:
         names = [f"h{host}" for host in range(hosts)]
@@ -552,7 +545,7 @@ class Crowd:
         ]
 
     def step(self) -> tuple[Decision, int]:
-        """The decision, and the work that it took."""
+        """The decision, and the work that it took (`work_of`)."""
         given, decisions = self.counters(), []
         self.steps += 1
         now_s = self.steps * 0.25

@@ -1,6 +1,6 @@
 """The simulated figures 4 and 9 and table 8: the regression test of every strategy.
 
--s prints the table and charts.
+With -s, pytest prints the table and the charts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from ri2n_sdn.weights.strategies import STRATEGIES
 TOPOLOGIES = "bcdefgh"
 SEED = 1
 
-# worst client's share of its fair rate, and the last shares of link 1 of clients with both links
+# The worst client's share of its fair rate, and the last shares of link 1 of clients with both
+# links.
 SNAPSHOT: dict[tuple[str, str], tuple[float, dict[str, float]]] = {
     ("b", "round_robin"): (1.00, {"B": 0.50}),
     ("b", "ri2n_plus"): (1.00, {"B": 0.50}),
@@ -79,7 +80,8 @@ def test_max_min_is_near_the_optimum(topology: str) -> None:
 def test_no_flow_stays_where_only_probes_belong(seed: int) -> None:
     """C's share of link 0 falls to its floor in steps.
 
-    Held a little above it, with 13, one flow stayed: B had 0.9.
+    When it was held a little above the floor (seed 13), one flow stayed, and B had 0.9 of its fair
+    rate.
     """
     one = run("d", "max_min", seed=seed)
     assert one.final_share("C", 1) == pytest.approx(0.98, abs=0.001)
@@ -133,7 +135,7 @@ def test_cold_start_is_over_in_a_second_and_a_half() -> None:
         assert near and all(near), f"{topology}: {one.shares}"
 
 
-# figure 9: what C's and D's share of link 1 should be from each change on
+# Figure 9: the time of each change, and the shares of link 1 that C and D should have from then on.
 PHASES = (
     (0.0, 0.5, 0.5),
     (20.0, 0.75, 0.75),

@@ -1,7 +1,4 @@
-"""Slot tables:
-
-fewest moves, idle slots first, shares met in bytes, and where a dead path's slots fall.
-"""
+"""Slot tables: fewest moves, idle slots first, bytes that fit the shares, and fallbacks."""
 
 from __future__ import annotations
 
@@ -25,8 +22,8 @@ SIZES = st.sampled_from([16, 32, 64, 128, 256])
 
 
 @st.composite
-def share_vectors(draw: st.DrawFn, most_paths: int = 6) -> list[float]:
-    raw = draw(st.lists(st.integers(0, 100), min_size=1, max_size=most_paths))
+def share_vectors(draw: st.DrawFn, max_paths: int = 6) -> list[float]:
+    raw = draw(st.lists(st.integers(0, 100), min_size=1, max_size=max_paths))
     assume(sum(raw) > 0)
     return [r / sum(raw) for r in raw]
 
@@ -45,9 +42,9 @@ def test_counts_are_the_shares_by_largest_remainder(share: list[float], n: int) 
 
 
 def test_a_slot_too_many_stays_where_it_is() -> None:
-    """Three equal shares of 16 slots leave one over:
+    """Three equal shares of 16 slots leave one slot over.
 
-    it goes to the path that has one more now, else to the first.
+    It goes to the path that has one more now, else to the first path.
     """
     even = [1 / 3] * 3
     assert (
@@ -94,7 +91,7 @@ def test_a_changed_vector_moves_the_fewest_slots(data: st.DataObject, n: int) ->
 
 
 def test_eight_to_nine_sevenths_moves_one() -> None:
-    """FACTS: Open vSwitch's own weights move 7 of 16 slots for 50:50 -> 55:45, where 1 would do."""
+    """Open vSwitch's own weights move 7 of 16 slots for 50:50 -> 55:45, where 1 is enough."""
     even = assign([0.5, 0.5], [True, True], None, None, 16).slots
     assert assign([0.55, 0.45], [True, True], even, None, 16).moved == 1
 
@@ -130,7 +127,7 @@ def test_a_table_of_another_size_is_replaced() -> None:
 
 
 def fallback_error(slots: tuple[int, ...], paths: int) -> float:
-    """Largest part of a dead path's load that lands elsewhere than by the others' weights."""
+    """The largest part of a dead path's load that does not land by the weights of the others."""
     count, n, worst = counts_of(slots, paths), len(slots), 0.0
     for dead in range(paths):
         if not 0 < count[dead] < n:
@@ -150,7 +147,7 @@ def fallback_error(slots: tuple[int, ...], paths: int) -> float:
 
 
 def naive_fallback(slots: tuple[int, ...], dead: int, paths: int) -> list[int]:
-    """Open vSwitch, slot by slot: a dead slot takes the next live one, wrapping."""
+    """What Open vSwitch does, slot by slot: a dead slot takes the next live one, wrapping round."""
     counts = [0] * paths
     for start, path in enumerate(slots):
         if path == dead:
@@ -169,9 +166,9 @@ def test_fallback_counts_do_what_open_vswitch_does(slots: list[int], dead: int) 
 @pytest.mark.parametrize("paths", [2, 3, 4, 8])
 @pytest.mark.parametrize("n", [64, 128, 256])
 def test_a_fresh_table_spreads_a_dead_paths_load(paths: int, n: int) -> None:
-    """Three equal paths in order 0,1,2,0,1,2 give ALL of a dead path to one neighbour:
+    """In order 0, 1, 2, 0, 1, 2 one neighbour inherits all of a dead path.
 
-    half of its load misplaced.
+    Then half of the dead path's load is misplaced.
     """
     round_robin = tuple(k % paths for k in range(n))
     fresh = layout(tuple(apportion([1.0 / paths] * paths, n)))
@@ -182,11 +179,10 @@ def test_a_fresh_table_spreads_a_dead_paths_load(paths: int, n: int) -> None:
 
 @pytest.mark.parametrize("tables", [100, pytest.param(400, marks=pytest.mark.long)])
 def test_the_spread_stays_good_while_slots_move(tables: int) -> None:
-    """Of many tables after 1..6 random changes, 95 % misplace under a tenth of all slots when a
-    path dies.
+    """After 1..6 random changes, 95 % of tables misplace under a tenth of all slots.
 
-    Left out: tables where one path has over three quarters; its heirs then stand on a few slots
-    only.
+    That is when a path dies. Tables where one path has over three quarters of the slots are left
+    out, since its heirs have only a few slots there.
     """
     errors = []
     for seed in range(tables):
@@ -212,16 +208,13 @@ def test_the_same_counts_give_the_same_table_everywhere() -> None:
     assert counts_of(first, 3) == [16, 16, 32]
 
 
-# ---- bytes ----
+# ---- Bytes ----
 
 
 def flows(
     on: list[int], n: int = 64, weight: float = 1000.0
 ) -> tuple[tuple[int, ...], list[float]]:
-    """A half-and-half table, and bytes on the first slots of the wanted paths:
-
-    flow i runs on path on[i].
-    """
+    """A table with two equal paths, and the bytes per slot of flows: flow i runs on path on[i]."""
     table = layout((n // 2, n // 2))
     traffic = [0.0] * n
     free = {k: [s for s in range(n) if table[s] == k] for k in (0, 1)}
@@ -237,9 +230,8 @@ def bytes_of(slots: tuple[int, ...], traffic: list[float]) -> list[float]:
 def test_idle_slots_move_first() -> None:
     table, traffic = flows([0, 0, 1, 1])
     new = assign([0.35, 0.65], [True, True], table, traffic, 64)
-    assert (
-        new.moved == 10 and new.busy_moved == 0
-    )  # 32 -> 22 slots on path 0, none of the two busy ones
+    # Path 0 goes from 32 to 22 slots, and keeps its two busy ones.
+    assert new.moved == 10 and new.busy_moved == 0
 
 
 def test_five_and_three_flows_that_fill_both_links_stay() -> None:
@@ -329,8 +321,9 @@ def test_busy_slots_of_a_dead_path_are_dealt_by_weight() -> None:
     st.lists(st.sampled_from([0.0, 0.0, 0.0, 10.0, 500.0, 9000.0]), min_size=64, max_size=64),
 )
 def test_steps_come_to_rest(share: list[float], traffic: list[float]) -> None:
-    """With the same shares and bytes, the second table is the last: nothing moves back and
-    forth.
+    """With the same shares and bytes, the second table is equal to the first.
+
+    So no slot moves back and forth.
     """
     alive = [True] * len(share)
     first = assign(
