@@ -1,6 +1,6 @@
-"""A model of bridges and learning switches that runs planned flows on frames:
+"""A model of bridges and learning switches, which runs frames through planned flows.
 
-tests assert where packets end up.
+Tests assert where the frames arrive.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["CONTROLLER", "Bridge", "Cluster", "Frame", "Network", "connection_of
 
 
 def ports_of(host: Host) -> list[int]:
-    """The bridge's ports that have carrier when all is well."""
+    """The bridge's ports that have carrier while nothing is broken."""
     taps = [PLAIN_PORT, WIRE_PORT] if host.helper_up or host.helper_hangs else []
     return [*(nic.port for nic in host.nics), *taps, *(guest.port for guest in host.guests)]
 
@@ -44,11 +44,11 @@ class Network:
 
 
 class Cluster:
-    """Managed hosts with their planned bridges, plain hosts, switches. `wires` says on which
-    network each NIC is.
+    """Managed hosts with their planned bridges, plain hosts, and switches.
 
-    Hosts in `helpers` have a helper that runs; what its TAPs and guests' ports are given is in
-    `taps`, what the controller is in `told`.
+    `hosts` has the network of each NIC. Hosts in `helpers` have a helper that runs. Frames that go
+    to TAPs and to guests' ports are kept in `taps`, frames that go to the controller in
+    `to_controller`.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Cluster:
         placement: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
         self.taps: list[tuple[str, int, Frame]] = []
-        self.told: list[tuple[str, Frame]] = []
+        self.to_controller: list[tuple[str, Frame]] = []
         self.hosts: dict[str, Host] = {}
         self.networks: dict[str, Network] = {}
         for number, (name, wires) in enumerate(hosts.items(), 1):
@@ -102,9 +102,9 @@ class Cluster:
         return f"0a:00:00:00:00:{sorted(self.plain).index(name) + 1:02x}"
 
     def cut(self, host: str, port: int) -> None:
-        """The NIC and its switch port lose carrier; the switch forgets what it learned there.
+        """Take the carrier from a NIC and its switch port. There is no new plan.
 
-        Nothing is replanned.
+        The switch forgets the addresses that it learned on that port.
         """
         self.bridges[host].carrier.discard(port)
         for network in self.networks.values():
@@ -117,8 +117,9 @@ class Cluster:
         pair_slots: Mapping[tuple[str, str], tuple[PathKey, ...]] | None = None,
         slots: int = 64,
     ) -> None:
-        """Bring the bridges of all hosts of `fabric` to their new plans, with frames sent at
-        every moment.
+        """Bring the bridges of all hosts of `fabric` to their new plans.
+
+        Frames are sent at every moment of the change (`check_change`).
         """
         wanted = {}
         for name in fabric.hosts:
@@ -132,7 +133,7 @@ class Cluster:
         self.fabric = fabric
 
     def plug(self, host: Host) -> None:
-        """A host (or one with other NICs) that no controller has seen yet; nothing is replanned."""
+        """Add a host, or replace one, that no controller has seen yet. There is no new plan."""
         self.unplug(host.name)
         self.hosts[host.name] = host
         for nic in host.nics:
@@ -145,7 +146,7 @@ class Cluster:
             self.bridges[host.name] = Bridge(rows, ports_of(host))
 
     def unplug(self, name: str) -> None:
-        """All cables of a host; nothing is replanned."""
+        """Pull all cables of a host. There is no new plan."""
         self.hosts.pop(name, None)
         for network in self.networks.values():
             network.members = {member for member in network.members if member[0] != name}
@@ -153,7 +154,7 @@ class Cluster:
 
     @contextmanager
     def undone(self) -> Iterator[None]:
-        """What bridges and switches learn within is forgotten at its end."""
+        """A context at whose end bridges and switches forget what they learned in it."""
         bridges = [
             (
                 bridge,
@@ -167,7 +168,7 @@ class Cluster:
         tables = [
             (network, dict(network.table), network.learns) for network in self.networks.values()
         ]
-        taps, told = list(self.taps), list(self.told)
+        taps, to_controller = list(self.taps), list(self.to_controller)
         try:
             yield
         finally:
@@ -180,19 +181,19 @@ class Cluster:
                 )
             for network, table, learns in tables:
                 network.table, network.learns = table, learns
-            self.taps[:], self.told[:] = taps, told
+            self.taps[:], self.to_controller[:] = taps, to_controller
 
     def still(self) -> None:
-        """From now on nothing is learned."""
+        """From now on, bridges and switches learn nothing."""
         for bridge in self.bridges.values():
             bridge.learns = False
         for network in self.networks.values():
             network.learns = False
 
     def outcome(self, sent: Sent) -> Counter[Arrival]:
-        """All that comes of a frame: at hosts, their helpers, the controller."""
+        """All arrivals of a frame: at hosts, their helpers and guests, and the controller."""
         self.taps.clear()
-        self.told.clear()
+        self.to_controller.clear()
         if sent.wire:
             got = self.send_from_nic(sent.host, sent.frame, sent.in_port)
         else:
@@ -200,17 +201,17 @@ class Cluster:
         return Counter(
             [(host, LOCAL, frame) for host, frame in got]
             + self.taps
-            + [(host, CONTROLLER, frame) for host, frame in self.told]
+            + [(host, CONTROLLER, frame) for host, frame in self.to_controller]
         )
 
     def send_from_nic(self, host: str, frame: Frame, port: int = 1) -> list[tuple[str, Frame]]:
-        """A frame as the controller sends it: out of the NIC, past the tables."""
+        """Send a frame as the controller does: out of the NIC, without the tables."""
         return self._spread(self._onto_wires(host, [(port, frame)]))
 
     def send(self, host: str, frame: Frame, in_port: int = LOCAL) -> list[tuple[str, Frame]]:
-        """All copies that hosts get of a frame from `host`, or from a TAP of it:
+        """Send a frame from `host`, or from one of its TAPs.
 
-        (host, frame) of each.
+        Returns (host, frame) for each copy that a host gets.
         """
         if host in self.plain:
             return self._spread([(self.plain[host], frame, (host, 0))])
@@ -234,10 +235,10 @@ class Cluster:
         raise AssertionError("the frame never comes to rest: a storm")
 
     def _delivered(self, host: str, out: list[tuple[int, Frame]]) -> list[tuple[str, Frame]]:
-        """What the host itself gets; what its helper, its guests and the controller get is kept."""
+        """The frames that the host itself gets. Those for others on its bridge are kept."""
         kept = (PLAIN_PORT, WIRE_PORT, *GUEST_PORTS)
         self.taps += [(host, port, frame) for port, frame in out if port in kept]
-        self.told += [(host, frame) for port, frame in out if port == CONTROLLER]
+        self.to_controller += [(host, frame) for port, frame in out if port == CONTROLLER]
         return [(host, frame) for port, frame in out if port == LOCAL]
 
     def _onto_wires(

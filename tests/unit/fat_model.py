@@ -21,7 +21,7 @@ RATE_BPS = 10**8
 
 
 def vbft_graph(leaves: int, uppers: int) -> SwitchGraph:
-    """VBFT(n, m): every leaf has a cable to every upper switch."""
+    """The graph of VBFT(n, m): every leaf has a cable to every upper switch."""
     switches = {
         f"leaf{i}": SwitchSpec.model_validate(
             {
@@ -55,7 +55,7 @@ class TreeNetwork:
         self.trees = routing.trees
         self.places = dict(places)
         self.table: dict[tuple[int, int, str], object] = {}
-        """(switch, tree, address) -> NIC, or the cable by which it was heard."""
+        """(switch, tree, address) -> the NIC or the cable on which the address was learned."""
         self.dead: set[tuple[int, int]] = set()
         self.learns = True
         self.flooded = 0
@@ -105,9 +105,9 @@ class TreeNetwork:
 
 
 class FatCluster(Cluster):
-    """Hosts n1, n2, ... with one NIC each, `per_leaf` on each leaf of VBFT(leaves, uppers).
+    """Hosts n1, n2, ... with one NIC each, `per_leaf` of them on each leaf of VBFT(leaves, uppers).
 
-    All have been announced.
+    Switches have the announcements of all NICs.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class FatCluster(Cluster):
         graph = vbft_graph(leaves, uppers)
         trees = build_trees(graph, range(leaves), VlanSpec())
         self.taps = []
-        self.told = []
+        self.to_controller = []
         self.networks = {}
         self.hosts = {}
         self.plain = {}

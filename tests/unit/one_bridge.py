@@ -1,7 +1,4 @@
-"""A model of one bridge:
-
-it takes messages as Open vSwitch does, and runs frames through its tables and groups.
-"""
+"""A model of one bridge, which takes messages and handles frames as Open vSwitch does."""
 
 from __future__ import annotations
 
@@ -27,6 +24,8 @@ LEARNED_AT_START = 252
 
 @dataclass(frozen=True)
 class Frame:
+    """A frame with the fields that rows match. `hash` is its hash, `payload` tells it apart."""
+
     eth_src: str
     eth_dst: str
     eth_type: int = 0x0800
@@ -65,9 +64,10 @@ class State:
 
 @dataclass
 class Trace:
-    """What a frame's way depends on:
+    """The things that decided how a frame went.
 
-    its state at each look-up and the row that was found, and the groups it met.
+    `rows` has the table, the state and the row that matched (or None) of each look-up. `groups` has
+    the groups that the frame met.
     """
 
     rows: list[tuple[int, State, m.Flow | None]] = field(default_factory=list)
@@ -79,9 +79,9 @@ class Refused(AssertionError):
 
 
 class Bridge:
-    """One host's bridge: its flows and groups, the ports with carrier, what was learned.
+    """One host's bridge: its flows and groups, the ports with carrier, and what it learned.
 
-    `learns` false: frames change nothing. `trace` is filled while there is one.
+    While `learns` is False, frames change nothing. While there is a `trace`, it is filled.
     """
 
     def __init__(self, wanted: m.Wanted, ports: Iterable[int]) -> None:
@@ -95,27 +95,27 @@ class Bridge:
         self.groups: dict[int, m.Group] = {}
         self.hold(wanted)
 
-    # ---- what it holds
+    # ---- Rows and groups
 
     @property
     def wanted(self) -> m.Wanted:
-        """What it holds, in no particular order."""
+        """The rows and groups of the bridge, in no particular order."""
         return m.Wanted(
             {flow.cookie: flow for rows in self.tables.values() for flow in rows}, dict(self.groups)
         )
 
     @property
     def installed(self) -> Installed:
-        """What it holds, as the trunk app reads it."""
+        """The rows and groups of the bridge, as the trunk app reads them."""
         return Installed(
             {flow.cookie: flow.table for rows in self.tables.values() for flow in rows},
             dict(self.groups),
         )
 
     def hold(self, wanted: m.Wanted) -> None:
-        """Hold this and nothing else, at once.
+        """Replace all rows and groups at once.
 
-        Changes of a running bridge are to go through `Cluster.replan`.
+        Changes of a running bridge go through `Cluster.replan` instead.
         """
         self.tables = {}
         for flow in wanted.flows.values():
@@ -125,9 +125,10 @@ class Bridge:
         self.groups = dict(wanted.groups)
 
     def take(self, message: Message) -> None:
-        """As Open vSwitch does:
+        """Take a message as Open vSwitch does.
 
-        a row replaces the one in its place, and rows of a group that is deleted go too.
+        A row replaces another one in its place. When a group is deleted, its rows go too. Raises
+        Refused where Open vSwitch answers with an error.
         """
         if isinstance(message, AddGroup):
             if message.group.group_id in self.groups:
@@ -148,7 +149,9 @@ class Bridge:
                 raise Refused(f"{flow} leads to a group that is not there")
             rows = self.tables.setdefault(flow.table, [])
             rows[:] = [
-                each for each in rows if (each.priority, each.match) != (flow.priority, flow.match)
+                other
+                for other in rows
+                if (other.priority, other.match) != (flow.priority, flow.match)
             ]
             insort(rows, flow, key=_priority)
 
@@ -158,11 +161,12 @@ class Bridge:
             if not all(map(wanted, rows)):
                 rows[:] = filter(wanted, rows)
 
-    # ---- frames
+    # ---- Frames
 
     def receive(self, frame: Frame, in_port: int) -> list[tuple[int, Frame]]:
-        """(port, frame) for everything that leaves; a frame never leaves by the port it came in
-        on.
+        """Handle a frame. Returns (port, frame) for each copy that leaves.
+
+        A frame leaves by the port that it came in by only if an action says IN_PORT.
         """
         out: list[tuple[int, Frame]] = []
         self._table(0, State(frame, in_port), out)
@@ -233,16 +237,16 @@ class Bridge:
         if isinstance(action, m.Follow):
             if self.learns:
                 self.followed[connection_of(state.frame, back=True)] = state.registers["reg5"]
-        elif (
-            state.frame.tcp_flags & 0x05 and self.learns
-        ):  # as rows do that end with FIN or RST, a second later
+        elif state.frame.tcp_flags & 0x05 and self.learns:
+            # The rows end with a FIN or RST. In Open vSwitch they do so a second later.
             for rows in (self.placed, self.followed):
                 rows.pop(connection_of(state.frame, back=True), None)
 
     def _bucket(self, group_id: int, number: int) -> m.Bucket | None:
-        """As Open vSwitch chooses:
+        """The bucket that Open vSwitch chooses; None if no bucket is live.
 
-        the first live one (fast failover), the hashed one or the next live one (select).
+        It is the first live one of a fast-failover group. Of a select group, it is the one of the
+        hash, or the next live one.
         """
         if self.trace is not None:
             self.trace.groups.add(group_id)
@@ -266,7 +270,7 @@ class Bridge:
 
 
 class StartupRow(m.Flow):
-    """A row that is not the controller's."""
+    """A row of the start-up flows of host-up."""
 
     @property
     def cookie(self) -> int:
@@ -274,9 +278,9 @@ class StartupRow(m.Flow):
 
 
 def startup_rows(mac: str, nics: Mapping[int, str], taps: Iterable[int] = ()) -> m.Wanted:
-    """What host-up leaves on a bridge, until a controller comes:
+    """The rows that host-up leaves on a bridge until a controller comes.
 
-    the NICs' MACs by port, and the host's own.
+    `mac` is the host's own address. `nics` has the addresses of the NICs by port.
     """
     mask = ("01:00:00:00:00:00", "01:00:00:00:00:00")
     learn = m.Learn(LEARNED_AT_START, "reg2", 300, COOKIE_STARTUP << 48)
@@ -305,13 +309,16 @@ def startup_rows(mac: str, nics: Mapping[int, str], taps: Iterable[int] = ()) ->
 
 
 def connection_of(frame: Frame, *, back: bool = False) -> tuple[object, ...]:
-    """What a row of a placed connection matches; of the packets that come back."""
+    """The fields that the row of a placed connection matches.
+
+    With `back`, they are those of the row for packets in the other direction.
+    """
     ends = [(frame.ipv4_src, frame.tcp_src), (frame.ipv4_dst, frame.tcp_dst)]
     return (frame.eth_src if back else frame.eth_dst, *(reversed(ends) if back else ends))
 
 
 def groups_of(flow: m.Flow) -> set[int]:
-    """The groups that a row hands to."""
+    """The groups to which a row hands frames."""
     return {action.group_id for action in flow.actions if isinstance(action, m.ToGroup)}
 
 
@@ -324,7 +331,7 @@ def matches(flow: m.Flow, state: State) -> bool:
         else:
             actual = getattr(state.frame, name)
         if isinstance(wanted, tuple):
-            value, mask = (_number(each) for each in wanted)
+            value, mask = (_number(part) for part in wanted)
             if _number(actual) & mask != value:
                 return False
         elif actual != wanted:

@@ -1,9 +1,8 @@
-"""A change of plan as the trunk app sends it, with frames of every kind sent through each state on
-the way.
+"""A model of a change of plan, with frames of every kind sent through each state in between.
 
-A frame that arrives before the change and after it must arrive once at every moment in between,
-whichever bridge is the faster one. The world (carrier, wiring, what was learned) is that of after
-what the change answers to.
+The change is sent as the trunk app sends it. A frame that arrives before the change and after it
+must arrive once at every moment in between, whichever bridge is faster. The change answers to an
+event; carrier, cables and learned addresses are those after that event.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ WIRE = -1
 
 
 class World(Protocol):
-    """What bridge_model.Cluster and fat_model.FatCluster are, as far as it matters here."""
+    """The part of bridge_model.Cluster and fat_model.FatCluster that matters here."""
 
     bridges: dict[str, Bridge]
     fabric: Fabric
@@ -66,7 +65,7 @@ class World(Protocol):
 
 @dataclass(frozen=True)
 class Sent:
-    """A frame that a host (or, by `in_port`, its helper or one of its NICs) sends."""
+    """A frame that a host sends. `in_port` may be the port of its helper, a guest or a NIC."""
 
     host: str
     frame: Frame
@@ -75,10 +74,10 @@ class Sent:
 
 
 Arrival = tuple[str, int, Frame]
-"""(host, port, frame): LOCAL, one of the helper's or the controller's."""
+"""A frame that arrived: (host, port, frame). The port is LOCAL, CONTROLLER, a TAP or a guest's."""
 
 
-# ---- the frames
+# ---- The frames
 
 
 def frames_of(
@@ -87,16 +86,16 @@ def frames_of(
     before: Mapping[str, m.Wanted],
     after: Mapping[str, m.Wanted],
 ) -> list[Sent]:
-    """A frame of every kind, between all that one of the fabrics knows."""
-    found: dict[Sent, None] = {}
+    """Frames of every kind, between all hosts, guests and plain hosts of the fabrics."""
+    frames: dict[Sent, None] = {}
     for fabric in fabrics:
         for host in fabric.hosts.values():
-            found.update(dict.fromkeys(_to_all(fabric, host)))
-            found.update(dict.fromkeys(_with_plain(world, host)))
+            frames.update(dict.fromkeys(_to_all(fabric, host)))
+            frames.update(dict.fromkeys(_with_plain(world, host)))
         for a, b in permutations(fabric.hosts, 2):
             hashes = _hashes(fabric.hosts[a], fabric.hosts[b], before.get(a), after.get(a))
-            found.update(dict.fromkeys(_of_pair(fabric, fabric.hosts[a], fabric.hosts[b], hashes)))
-    return list(found)
+            frames.update(dict.fromkeys(_of_pair(fabric, fabric.hosts[a], fabric.hosts[b], hashes)))
+    return list(frames)
 
 
 def _to_all(fabric: Fabric, host: Host) -> Iterator[Sent]:
@@ -173,9 +172,9 @@ def _of_pair(fabric: Fabric, a: Host, b: Host, hashes: Iterable[int]) -> Iterato
 
 
 def placed_frames(fabric: Fabric, a: Host, b: Host) -> Iterator[tuple[Sent, int]]:
-    """Frames of connections of which `a` is the server or the client, on each path from `a` to `b`.
+    """Frames from `a` to `b` of placed connections, one per path, each with that path's register.
 
-    And the path.
+    `a` is the server or the client of the connections.
     """
     for server in (a, b):
         ports = fabric.placement.get(server.name)
@@ -199,7 +198,7 @@ def placed_frames(fabric: Fabric, a: Host, b: Host) -> Iterator[tuple[Sent, int]
 
 
 def _hashes(a: Host, b: Host, *plans: m.Wanted | None) -> list[int]:
-    """A hash for each way that a frame of the pair can take by these plans."""
+    """One hash for each combination of paths that a frame of the pair can take by these plans."""
     columns = []
     place = (Table.SEND, 100, (("eth_dst", b.mac), ("eth_src", a.mac)))
     for plan in plans:
@@ -208,20 +207,20 @@ def _hashes(a: Host, b: Host, *plans: m.Wanted | None) -> list[int]:
                 (action,) = flow.actions
                 assert isinstance(action, m.ToGroup)
                 columns.append([bucket.actions for bucket in plan.groups[action.group_id].buckets])
-    ways = {
+    hash_of = {
         tuple(column[number % len(column)] for column in columns): number
         for number in range(63, -1, -1)
     }
-    return sorted(ways.values())
+    return sorted(hash_of.values())
 
 
-# ---- the change
+# ---- The change
 
 
 def check_change(world: World, wanted: Mapping[str, m.Wanted], fabric: Fabric) -> None:
-    """Bring the bridges to what is wanted, in each order that the sender can produce.
+    """Bring the bridges to their new plans, in each order that the sender can produce.
 
-    The world is left changed.
+    The bridges of `world` keep the new plans.
     """
     held = {
         name: (bridge.installed, bridge.tables, bridge.groups)
@@ -241,7 +240,7 @@ def check_change(world: World, wanted: Mapping[str, m.Wanted], fabric: Fabric) -
 
 
 def _set_connections(world: World, fabrics: Iterable[Fabric]) -> None:
-    """Rows of placed connections, on each path."""
+    """Make rows of placed connections on each path."""
     for fabric in fabrics:
         for a, b in permutations(fabric.hosts.values(), 2):
             for sent, path in placed_frames(fabric, a, b):
@@ -254,9 +253,7 @@ def _set_connections(world: World, fabrics: Iterable[Fabric]) -> None:
 
 
 def _settle(world: World, sent: Iterable[Sent]) -> None:
-    """Let switches and bridges learn from what is sent before the change; then they learn no
-    more.
-    """
+    """Let switches and bridges learn from frames sent before the change, and then no more."""
     for each in sent:
         if not each.frame.tcp_flags:
             world.outcome(each)
@@ -264,8 +261,9 @@ def _settle(world: World, sent: Iterable[Sent]) -> None:
 
 
 class _Watch:
-    """What becomes of each frame now, kept up to date with every message by what its way depends
-    on.
+    """The outcome of each frame now, kept up to date with every message that a bridge takes.
+
+    A frame is sent again only if the message concerns rows or groups that it met (its traces).
     """
 
     def __init__(self, world: World, sent: list[Sent]) -> None:
@@ -288,7 +286,7 @@ class _Watch:
             self._met[name].add(number)
 
     def take(self, name: str, message: Message) -> list[int]:
-        """Give a bridge a message; the frames whose fate may be another one now."""
+        """Give a bridge a message. Returns the numbers of frames whose outcome may differ."""
         self.world.bridges[name].take(message)
         changed = [
             number
@@ -341,7 +339,8 @@ def _in_turns(parts: _Parts) -> Iterator[tuple[str, Message]]:
 
 
 _Order = Callable[[_Parts], Iterator[tuple[str, Message]]]
-# For each pair of bridges: one whole phase before the other, the other way round, and both at once.
+# For each pair of bridges: the first one finishes a phase before the second one begins it, the
+# second one before the first one, and both take turns.
 _ORDERS: tuple[_Order, ...] = (_sender_first, _receiver_first, _in_turns)
 
 
@@ -393,9 +392,9 @@ def _walk(
 
 
 def _same_when_repeated(bridge: Bridge, change: Change) -> None:
-    """Sent again, as after a lost connection:
+    """Send a change again, as after a lost connection, and check that nothing changes.
 
-    Open vSwitch refuses to make a group twice, and nothing changes.
+    Open vSwitch refuses to make a group twice.
     """
     before = ({table: list(rows) for table, rows in bridge.tables.items()}, dict(bridge.groups))
     for batch in batches(change):
@@ -416,17 +415,17 @@ def _wrong(
     now: Counter[Arrival],
     after: Counter[Arrival],
 ) -> str:
-    """What is wrong with a state in between, if anything.
+    """A text that says what is wrong with a state in between; empty if nothing is.
 
-    Broadcast may come by each of a host's NICs while one takes over from another; requests for
-    neighbours always may.
+    Broadcast may come by each of a host's NICs while one NIC takes over from another. Requests for
+    neighbours may always do so.
     """
-    before, now, after = (_that_matter(each) for each in (before, now, after))
+    before, now, after = (_that_matter(outcome) for outcome in (before, now, after))
     if now in (before, after):
         return ""
     strange = now.keys() - before.keys() - after.keys()
     if strange and (before or any(arrived != frame for _, _, arrived in strange)):
-        return "it arrives where it should never"
+        return "it arrives where it should never arrive"
     if before and after and not before.keys() & after.keys():
         return "it arrives neither as before nor as after"
     if before.keys() & after.keys() - now.keys():
@@ -441,8 +440,10 @@ def _wrong(
 
 
 def _that_matter(outcome: Counter[Arrival]) -> Counter[Arrival]:
-    """Without a copy for the controller of what arrives as well, and helpers' frames that a
-    host's kernel drops.
+    """The arrivals that count.
+
+    A copy for the controller does not count if the frame arrives elsewhere too. Nor do frames of
+    helpers that a host's kernel drops.
     """
     real = Counter({place: count for place, count in outcome.items() if place[1] != CONTROLLER})
     real = real or outcome

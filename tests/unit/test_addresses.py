@@ -1,4 +1,4 @@
-"""Addresses of the control network: what counts as one, and IPv4 as it is usually written."""
+"""Addresses of the control network: which count as one, and IPv4 in its usual notation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hash of dp_hash groups: values computed by OVS's own C code, and what no input may do."""
+"""The hash of dp_hash groups: values of Open vSwitch's own C code, and inputs that are refused."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ri2n_sdn.pipeline.dphash import HashBuild, dp_hash, five_tuple_hash, slot_o
 @pytest.mark.parametrize(
     ("build", "rss_v4", "hash_v4", "rss_v6", "hash_v6"),
     [
-        # portable: agreed with a live OVS 3.1.0 by tests/sandbox; sse42: printed by a C program on
-        # the intrinsics
+        # The portable values are those of a live Open vSwitch 3.1.0 (tests/sandbox). A C program
+        # with the intrinsics printed those of sse42.
         ("portable", 3362599027, 806258325, 1194043432, 4166731775),
         ("sse42", 769732591, 1923363167, 3703503474, 3310092152),
     ],

@@ -1,4 +1,4 @@
-"""`explain`: which NIC a flow takes and why; one request, whatever it asks."""
+"""`explain`: which NIC a flow takes and why, as a function and as a request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PLACING = {"A": (5201,)}
 
 
 def fabric(second_lives: bool = True, helpers: bool = False, **more: Any) -> Fabric:
-    """B and A on two networks."""
+    """The hosts B and A on two networks."""
     hosts = {}
     for number, name in enumerate("AB", 1):
         nics = tuple(
@@ -139,7 +139,7 @@ def test_the_hash_decides_for_what_no_row_sends(row: Row | None, says: str) -> N
 
 
 class TwoVlans:
-    """Every path in VLANs 101 and 102."""
+    """A fabric in which every path exists in VLANs 101 and 102."""
 
     def routes(self, own: Nic, peer: Nic) -> tuple[Route, ...]:
         return Route(101), Route(102, alive=False)
@@ -174,7 +174,7 @@ def test_who_does_not_know_the_datapath_says_so() -> None:
     assert "this is so if B uses the netdev datapath" in explain(pair(fabric()), FLOW).why[-1]
 
 
-# ---- one request
+# ---- The request
 
 
 @pytest.fixture
@@ -200,9 +200,8 @@ def ask(api: LocalApi, **values: Any) -> dict[str, Any]:
 
 def test_a_flow_is_explained_in_one_request(api: LocalApi) -> None:
     answer = ask(api, flow={"protocol": 6, "sport": 40001, "dport": 5201})
-    assert (
-        answer["flow"] == "tcp 10.255.0.2:40001 -> 10.255.0.1:5201"
-    )  # the addresses from which they connect
+    # The addresses are those from which the hosts connect.
+    assert answer["flow"] == "tcp 10.255.0.2:40001 -> 10.255.0.1:5201"
     assert answer["slot"] == slot_of("10.255.0.2", "10.255.0.1", 6, 40001, 5201, slots=64)
     assert answer["path"] == {"own": "eth0", "peer": "eth0", "vlan": None, "network": "n1"}
     assert any("leaves B by eth0 and reaches A at eth0" in line for line in answer["why"])

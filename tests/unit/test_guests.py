@@ -1,6 +1,6 @@
-"""Containers and virtual machines with ports of their own:
+"""Containers and virtual machines with ports of their own.
 
-who hears them, whom they hear, what they may not say.
+Which hosts get their frames, which frames they get, and which frames they may not send.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def with_guests(hosts: dict[str, list[str]], **more: object) -> Cluster:
 def arrivals(
     cluster: Cluster, frame: Frame, host: str = "A", port: int = LOCAL
 ) -> Counter[tuple[str, int]]:
-    """Who gets the frame, and how often."""
+    """The hosts and guests that get the frame, and how often."""
     found = cluster.outcome(Sent(host, frame, port))
     return Counter({(name, at): number for (name, at, _), number in found.items()})
 
@@ -50,9 +50,8 @@ def test_guests_and_all_others_reach_each_other(hosts: dict[str, list[str]]) -> 
     cluster = with_guests(hosts)
     own, router = cluster.hosts["A"].mac, cluster.plain_mac("R")
     for guest in (FIRST, ALSO, SECOND):
-        arrivals(
-            cluster, Frame(guest.mac, BROADCAST, 0x0806), port=guest.port
-        )  # switches learn where it is
+        # Switches learn where the guest is.
+        arrivals(cluster, Frame(guest.mac, BROADCAST, 0x0806), port=guest.port)
         for mac, at in ((own, LOCAL), (MACVLAN, LOCAL)):
             assert arrivals(cluster, Frame(guest.mac, mac), port=guest.port) == {("A", at): 1}
             assert arrivals(cluster, Frame(mac, guest.mac)) == {("A", guest.port): 1}
@@ -116,7 +115,7 @@ def test_a_guest_feigns_neither_another_address_nor_a_probe_nor_a_helper() -> No
 
 
 def test_guests_do_not_share_the_helper() -> None:
-    """Its frames would come out under the host's address."""
+    """Otherwise its frames would leave under the host's address."""
     cluster = with_guests({"A": ["n1", "n2"], "B": ["n1", "n2"]}, helpers=("A", "B"))
     for frame, host, port, at in (
         (Frame(SECOND.mac, cluster.hosts["B"].mac), "A", SECOND.port, ("B", LOCAL)),

@@ -1,4 +1,4 @@
-"""Frames between controller and helper, by the examples that the helper is tested with too."""
+"""Frames between controller and helper, with the examples that also test the helper."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAC = "02:00:00:00:0a:00"
 
 
 def sealed(frame: bytes) -> bytes:
-    """A frame with its checksum in the place where it belongs."""
+    """The frame with its checksum in its place."""
     return frame[:16] + crc32c(frame[12:16] + frame[20:]).to_bytes(4, "big") + frame[20:]
 
 
@@ -41,7 +41,7 @@ def frame_of(example: dict[str, Any]) -> bytes:
 
 
 def examples(kind: str) -> list[Any]:
-    """Parameters (fields, frame) of the good frames of a kind; there must be some."""
+    """Test parameters (fields, frame): the good frames of a kind. There must be some."""
     found = [
         pytest.param(e[kind], frame_of(e), id=e["name"]) for e in VECTORS["frames"] if kind in e
     ]
@@ -50,7 +50,7 @@ def examples(kind: str) -> list[Any]:
 
 
 def malformed_reports() -> list[Any]:
-    """Parameters (frame) of the malformed reports, and of all that is none."""
+    """Test parameters (frame): the malformed reports, and all frames that are not reports."""
     frames = [pytest.param(frame_of(e), id=e["why"]) for e in VECTORS["malformed"]]
     return frames + [
         pytest.param(frame_of(e), id=e["name"]) for e in VECTORS["frames"] if "report" not in e
@@ -133,7 +133,7 @@ def test_no_report_with_a_flipped_bit_is_believed(fields: dict[str, Any], frame:
     [
         (b"", 0),
         (b"123456789", 0xE3069283),
-        (bytes(32), 0x8A9136AA),  # this and the following: RFC 3720, B.4
+        (bytes(32), 0x8A9136AA),  # This value and the following ones are from RFC 3720, B.4.
         (b"\xff" * 32, 0x62A8AB43),
         (bytes(range(32)), 0x46DD794E),
         (bytes(reversed(range(32))), 0x113FDB5C),

@@ -1,6 +1,4 @@
-"""What helpers are told and how often, what is kept of their reports, and when a cluster file
-forbids all that.
-"""
+"""Frames to helpers and how often they are sent, reports of helpers, and files that forbid both."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ def fabric_of(hosts: dict[str, list[str]]) -> Fabric:
     return Cluster(hosts, helpers=hosts).fabric
 
 
-# ---- what is said
+# ---- Contents of the frames
 
 
 @settings(max_examples=40, deadline=None)
@@ -63,9 +61,9 @@ def test_a_decision_is_passed_on() -> None:
 
 
 def test_what_lies_between_switches_limits_a_link() -> None:
-    """Two pairs are busy on each tree:
+    """Two pairs are busy on each tree.
 
-    a third one may have a third of a cable, or what it was decided to get.
+    A third pair may have a third of a cable, or the rate of its decision.
     """
     fabric = FatCluster(2, 2, 4, helpers=[f"n{n}" for n in range(1, 9)]).fabric
     busy = {
@@ -90,13 +88,11 @@ def test_what_lies_between_switches_limits_a_link() -> None:
 
 
 def test_the_cable_that_is_shared_by_the_most_limits_a_link() -> None:
-    """One pair is busy on the way up from the sender's switch, two on the way down to the
-    receiver's.
-    """
+    """One pair is busy on the link up from the sender's switch, two on that to the receiver's."""
     fabric = FatCluster(3, 1, 2, helpers=[f"n{n}" for n in range(1, 7)]).fabric
-    (way,) = (path.key for path in fabric.paths("n2", "n4"))
-    parts = even_parts(fabric, {("n1", "n3"): {way: 40e6}, ("n5", "n3"): {way: 40e6}})
-    (link,) = links_to(fabric, "n2", "n4", {way: 1.0}, {way: 1e6}, parts)
+    (path,) = (path.key for path in fabric.paths("n2", "n4"))
+    parts = even_parts(fabric, {("n1", "n3"): {path: 40e6}, ("n5", "n3"): {path: 40e6}})
+    (link,) = links_to(fabric, "n2", "n4", {path: 1.0}, {path: 1e6}, parts)
     assert link.limit_kbps == 33_333
 
 
@@ -133,9 +129,7 @@ def test_a_small_change_is_not_worth_a_frame() -> None:
 
 
 def test_a_link_that_loses_all_of_a_small_share_is_told() -> None:
-    """The change is a small one, but the helper would go on sending over a link that is not to
-    be used.
-    """
+    """The change is small, but without it the helper would go on using the link."""
     fabric = fabric_of({"A": ["n1", "n2"], "B": ["n1", "n2"]})
     rates = {(1, 1, 0): 10e6, (2, 2, 0): 10e6}
     small, smaller, none = (
@@ -157,7 +151,7 @@ def test_numbers_stay_when_another_nic_joins() -> None:
     assert after["A", "B"] == {(2, 1, 0): 0, (1, 2, 0): 1}
 
 
-# ---- how often
+# ---- How often they are sent
 
 
 def say(frames: ControlFrames, mac: str, text: str) -> None:
@@ -211,7 +205,7 @@ def test_a_helper_is_not_flooded() -> None:
     assert len({frame for batch in batches for frame in batch}) == 101
 
 
-# ---- what they say
+# ---- Reports
 
 
 def entry(peer: str, link: int, sent: int = 0) -> ReportEntry:
@@ -219,29 +213,30 @@ def entry(peer: str, link: int, sent: int = 0) -> ReportEntry:
 
 
 def test_parts_of_a_report_are_put_together_and_grow_old() -> None:
-    said = Reported()
-    said.take(Report(1000, "a", 0, (entry(PEER, 0, 5),)), 10.0)
-    said.take(Report(1000, "a", 0, (entry(PEER, 1, 6),)), 10.0)
-    assert [found.sent for n in (0, 1) if (found := said.link(PEER, n, 12.0))] == [5, 6]
-    assert said.link(PEER, 2, 12.0) is None and said.link("x", 0, 12.0) is None
-    said.take(Report(3000, "a", 0, (entry(PEER, 1, 7),)), 10.1 + STALE_S)
-    assert said.running_s == 3.0 and said.peers() == {PEER} and len(said.links) == 1
-    assert said.link(PEER, 0, 10.1 + STALE_S) is None
-    newest = said.link(PEER, 1, 10.1 + STALE_S)
+    reported = Reported()
+    reported.take(Report(1000, "a", 0, (entry(PEER, 0, 5),)), 10.0)
+    reported.take(Report(1000, "a", 0, (entry(PEER, 1, 6),)), 10.0)
+    assert [found.sent for n in (0, 1) if (found := reported.link(PEER, n, 12.0))] == [5, 6]
+    assert reported.link(PEER, 2, 12.0) is None and reported.link("x", 0, 12.0) is None
+    reported.take(Report(3000, "a", 0, (entry(PEER, 1, 7),)), 10.1 + STALE_S)
+    assert reported.running_s == 3.0 and reported.peers() == {PEER} and len(reported.links) == 1
+    assert reported.link(PEER, 0, 10.1 + STALE_S) is None
+    newest = reported.link(PEER, 1, 10.1 + STALE_S)
     assert newest is not None and newest.sent == 7
-    assert said.link(PEER, 1, 10.2 + 2 * STALE_S) is None
+    assert reported.link(PEER, 1, 10.2 + 2 * STALE_S) is None
 
 
 def test_reports_take_bounded_room() -> None:
-    said = Reported()
+    reported = Reported()
     for group in range(1100):
-        said.take(Report(0, "a", 0, tuple(entry(f"{group}", number) for number in range(64))), 1.0)
-    assert len(said.links) == 65_536
-    said.take(
-        Report(0, "a", 0, (entry("0", 0, 5), entry("new", 0, 6))), 2.0
-    )  # those that are known are renewed
-    known = said.link("0", 0, 2.0)
-    assert known is not None and known.sent == 5 and said.link("new", 0, 2.0) is None
+        reported.take(
+            Report(0, "a", 0, tuple(entry(f"{group}", number) for number in range(64))), 1.0
+        )
+    assert len(reported.links) == 65_536
+    # Entries of known links are renewed, new links find no place.
+    reported.take(Report(0, "a", 0, (entry("0", 0, 5), entry("new", 0, 6))), 2.0)
+    renewed = reported.link("0", 0, 2.0)
+    assert renewed is not None and renewed.sent == 5 and reported.link("new", 0, 2.0) is None
 
 
 # ---- cluster.yaml

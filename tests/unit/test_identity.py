@@ -247,7 +247,7 @@ def test_other_hosts_rows_show_who_was_here_before(app: ConnectionApp) -> None:
 def test_a_nic_that_a_host_lost_in_a_contest_is_none_of_the_wirings_any_more(
     app: ConnectionApp,
 ) -> None:
-    """When the host has it again, it may be plugged in elsewhere."""
+    """When the host has the NIC again, the NIC may be plugged in elsewhere."""
     thief_first(app)
     wiring = app.cluster.wiring = Wiring()
     for number in (1, 2):

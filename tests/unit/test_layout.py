@@ -1,6 +1,7 @@
-"""The house's rules:
+"""The rules of this repository for its files.
 
-who may import whom, no circles, who may touch os-ken, sockets and the clock, file length.
+They say which folder may import which one, that no modules import each other, which modules may use
+os-ken, sockets and the clock, and how long a file may be.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ REPOSITORY = Path(__file__).parents[2]
 SHIPPED = ("topologies", "ovs-host-scripts")
 """Folders whose files are installed beside the product."""
 
-# A folder may import itself, the single files of BESIDE, and what is listed; folders to come are in
-# it already.
+# A folder may import itself, the single files of BESIDE, and what is listed here. Folders that do
+# not exist yet are listed already.
 ALLOWED: dict[str, set[str]] = {
     "ri2n_sdn.fabric": set(),
     "ri2n_sdn.discovery": {"ri2n_sdn.fabric", "ri2n_sdn.vlan"},
@@ -46,13 +47,13 @@ ALLOWED: dict[str, set[str]] = {
     "ri2n_parallel": set(),
     "ri2n_parallel.copy": {"ri2n_parallel"},
     "ri2n_parallel.cli": {"ri2n_parallel", "ri2n_parallel.copy"},
-    # Labs use the product as a user does: its commands, its controller's socket, its files of
-    # topologies.
+    # Labs use the product as a user does: its commands, its controller's socket, its topology
+    # files.
     "ri2n_lab.cluster": {"ri2n_sdn.fabric"},
     "ri2n_lab.guests": {"ri2n_sdn.fabric", "ri2n_lab.cluster"},
     "ri2n_lab.traffic": {"ri2n_lab.cluster"},
-    # Benches also look on in the controller (apps.telemetry's Watcher) and know the strategies by
-    # name.
+    # Benches also watch the controller from inside (apps.telemetry's Watcher), and know the names
+    # of the strategies.
     "ri2n_lab.bench": {
         *(
             "ri2n_sdn.fabric",
@@ -98,7 +99,7 @@ Modules = Mapping[str, Path]
 
 
 def modules(root: Path = REPOSITORY) -> dict[str, Path]:
-    """Every module by its name."""
+    """The file of every module, by the module's name."""
     found = {}
     for path in sorted(path for package in PACKAGES for path in (root / package).rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
@@ -107,9 +108,9 @@ def modules(root: Path = REPOSITORY) -> dict[str, Path]:
 
 
 def imports_of(name: str, known: Modules) -> Iterator[tuple[int, str]]:
-    """(line, dotted name) of every import, at any depth of the file, types' alone, too.
+    """(line, dotted name) of every import at any depth of the file.
 
-    Relative ones resolved.
+    Imports for types only are included. Relative imports are resolved.
     """
     path = known[name]
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
@@ -125,9 +126,10 @@ def imports_of(name: str, known: Modules) -> Iterator[tuple[int, str]]:
 
 
 def folder_of(name: str, known: Modules) -> str:
-    """`ri2n_sdn.vlan` for all in that folder.
+    """The folder of a module: `ri2n_sdn.vlan` for all modules in that folder.
 
-    A package itself for its single files but those of BESIDE.
+    For single files of a package it is the package itself, but files of BESIDE are their own
+    folder.
     """
     if name in BESIDE:
         return name
@@ -137,7 +139,7 @@ def folder_of(name: str, known: Modules) -> str:
 
 
 def only_seeded_random(path: Path) -> bool:
-    """Whether a file uses nothing of `random` but the class Random, whose seed is an argument."""
+    """Whether a file uses only the class Random of `random`, whose seed is an argument."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     names = [
         node.attr
@@ -186,7 +188,7 @@ def violations(name: str, known: Modules) -> Iterator[str]:
 
 
 def circles(known: Modules) -> list[list[str]]:
-    """Modules that import each other, by whatever way."""
+    """Modules that import each other, directly or by way of others."""
     graph: dict[str, set[str]] = {}
     for name in known:
         found = set()
@@ -232,7 +234,7 @@ def test_files_start_with_a_docstring_and_are_not_too_long() -> None:
         assert text.count("\n") <= MAX_LINES, f"{path}: {text.count(chr(10))} lines"
 
 
-# ---- distributions
+# ---- Distributions
 
 
 def project(package: str) -> dict[str, object]:
@@ -286,7 +288,7 @@ def test_the_three_distributions_have_one_version() -> None:
     }
 
 
-# ---- the rules see what they must
+# ---- The rules see what they must see
 
 
 @pytest.mark.parametrize(

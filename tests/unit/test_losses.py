@@ -1,4 +1,4 @@
-"""Which cable loses packets, from counters of made-up traffic whose cables are known."""
+"""The search for cables that lose packets, with counters of made-up traffic over known cables."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_loss_is_kept_while_only_some_of_the_suspected_links_are_in_order() ->
     world.lost["A:1>"] = 0.2
     before = world.window(2)
     assert [loss.links for loss in before] == [(">B:1", "A:1>")]
-    world.pairs = [("C", "B")]  # A says nothing any more: its cable may well be the one
+    world.pairs = [("C", "B")]  # A sends nothing any more, so its cable may still be the lossy one.
     assert world.window(2) == before
 
 

@@ -1,7 +1,4 @@
-"""What happens to frames under the planned flows, over random clusters.
-
-And that plans are sent once and only once.
-"""
+"""Frames under the planned flows, in random clusters; and plans are sent once and only once."""
 
 from __future__ import annotations
 
@@ -68,9 +65,9 @@ def test_every_slot_delivers_once_with_the_hosts_own_addresses(
 @settings(max_examples=40, deadline=None)
 @given(wirings, st.permutations(["n1", "n2", "n3"]))
 def test_names_of_networks_are_in_no_row(hosts: dict[str, list[str]], names: list[str]) -> None:
-    """A controller that starts anew may find the same networks in another order:
+    """A controller that starts anew may find the same networks in another order.
 
-    it shall change nothing.
+    It shall change nothing.
     """
     other = dict(zip(["n1", "n2", "n3"], names, strict=True))
     fabric = Cluster(hosts).fabric
@@ -116,7 +113,7 @@ def test_broadcast_arrives_once_at_every_host_with_a_common_network(
 
 
 def test_broadcast_is_taken_from_a_nic_that_receives_though_the_first_one_has_carrier() -> None:
-    """A NIC that sends and does not receive leaves a peer's broadcast to one in another network."""
+    """If a NIC sends but does not receive, a NIC in another network takes a peer's broadcast."""
     cluster = Cluster({"A": ["n1", "n2"], "B": ["n1", "n2"]})
     first, second = cluster.hosts["A"].nics
     cluster.hosts["A"] = replace(cluster.hosts["A"], nics=(replace(first, rx_alive=False), second))
@@ -168,8 +165,8 @@ def test_the_controllers_connection_leaves_into_every_network() -> None:
         cluster.hosts["B"].mac, cluster.hosts["A"].mac, ip_proto=6, ipv4_dst="10.0.0.1", tcp_dst=80
     )
     for eth_type in (0x0800, 0x86DD):
-        # By whatever address the controller is reached, and from the controller's own host, by
-        # whatever address it is.
+        # The addresses do not matter: neither the one by which the controller is reached, nor the
+        # one of the controller's own host.
         for ends in (
             {"tcp_dst": 6653},
             {"tcp_dst": 40000, "tcp_src": 6653},
@@ -203,8 +200,9 @@ def test_own_cut_is_survived_without_a_new_plan(
 def test_plain_hosts_are_reached_both_ways(
     hosts: dict[str, list[str]], at: str, cut: bool, data: st.DataObject
 ) -> None:
-    """Also when the NIC that talks to them loses its carrier and another one on that network
-    takes over.
+    """Also when the NIC that talks to them loses its carrier.
+
+    Then another NIC on that network takes over.
     """
     cluster = Cluster(hosts, plain={"R": at})
     router = cluster.plain_mac("R")
@@ -230,7 +228,7 @@ def test_plain_hosts_are_reached_both_ways(
 
 
 def test_plain_hosts_are_heard_by_a_nic_that_receives_though_the_first_one_has_carrier() -> None:
-    """A NIC that sends and does not receive leaves plain hosts to the next one of its network."""
+    """If a NIC sends but does not receive, the next NIC of its network talks to plain hosts."""
     cluster = Cluster({"A": ["n1", "n1"]}, plain={"R": "n1"})
     router, host = cluster.plain_mac("R"), cluster.hosts["A"]
     first, second = host.nics
@@ -251,8 +249,9 @@ def test_plain_hosts_are_heard_by_a_nic_that_receives_though_the_first_one_has_c
 
 @pytest.mark.parametrize("says", [0x0806, 0x0800], ids=["ARP", "IP"])
 def test_a_plain_host_that_moves_is_found_again(says: int) -> None:
-    """By whatever it says: one whose ARP entries are fresh says nothing but IP for half a
-    minute.
+    """Any frame of it is enough.
+
+    A host whose ARP entries are fresh sends nothing but IP for half a minute.
     """
     cluster = Cluster({"A": ["n1", "n2"]}, plain={"R": "n1"})
     router, mac = cluster.plain_mac("R"), cluster.hosts["A"].mac
@@ -268,8 +267,8 @@ def test_a_plain_host_that_moves_is_found_again(says: int) -> None:
 def test_probes_reach_the_controller_from_wires_only() -> None:
     cluster = Cluster({"A": ["n1", "n1"], "B": ["n1"]})
     bridge = cluster.bridges["A"]
-    # The host's own probe comes back on its other NIC: that is how two NICs on one switch are
-    # found.
+    # The host's own probe comes back on its other NIC. So the controller finds two NICs on one
+    # switch.
     own = Frame(cluster.hosts["A"].nics[0].mac, "03:00:00:52:49:32", eth_type=0x88B5)
     assert bridge.receive(own, 2) == [(CONTROLLER, own)]
     assert bridge.receive(own, LOCAL) == []
@@ -287,9 +286,9 @@ def test_frames_to_another_hosts_address_are_dropped() -> None:
 
 
 def test_a_flooded_frame_is_taken_by_its_own_nic_alone() -> None:
-    """A switch forgot the address and floods:
+    """A switch that forgot the address floods the frame.
 
-    the copy at the host's other NIC is nobody's, whoever sent it.
+    The copy at the host's other NIC is for nobody, whoever sent it.
     """
     cluster = Cluster({"A": ["n1", "n1"], "B": ["n1"]})
     first, second = cluster.hosts["A"].nics
@@ -305,9 +304,7 @@ def test_a_flooded_frame_is_taken_by_its_own_nic_alone() -> None:
 def test_of_three_nics_on_one_network_one_takes_broadcast_whichever_are_down(
     managed: bool, down: tuple[int, ...]
 ) -> None:
-    """All of them get a copy. None may step in for one that is down while another one has done
-    so.
-    """
+    """All of them get a copy. Only one may take over from a NIC that is down."""
     cluster = Cluster({"A": ["n1", "n1", "n1"], "B": ["n1"]}, {"R": "n1"})
     source = cluster.hosts["B"].mac if managed else cluster.plain_mac("R")
     for port in down:
@@ -351,17 +348,17 @@ def test_a_peer_that_does_not_accept_nic_addresses_gets_the_hosts_own() -> None:
 
 @pytest.mark.parametrize("connected", [True, False])
 def test_a_host_that_is_away_is_believed_by_its_nics_address(connected: bool) -> None:
-    """After host-down it speaks by it.
+    """After host-down, a host sends under the address of its NIC.
 
-    Of one that is connected it is the kernel beside Open vSwitch.
+    While it is connected, only its kernel does so, beside Open vSwitch.
     """
     cluster = Cluster({"A": ["n1", "n2"], "B": ["n1", "n2"]})
     cluster.hosts["A"] = replace(cluster.hosts["A"], connected=connected)
     cluster.replan(Fabric(cluster.hosts))
     nic, host, bridge = cluster.hosts["A"].nics[1].mac, cluster.hosts["B"].mac, cluster.bridges["B"]
     ask, frame, answer = Frame(nic, BROADCAST, eth_type=0x0806), Frame(nic, host), Frame(host, nic)
-    heard = [[(LOCAL, ask)], [(LOCAL, frame)]] if not connected else [[], []]
-    assert [bridge.receive(ask, 2), bridge.receive(frame, 2)] == heard
+    delivered = [[(LOCAL, ask)], [(LOCAL, frame)]] if not connected else [[], []]
+    assert [bridge.receive(ask, 2), bridge.receive(frame, 2)] == delivered
     if not connected:
         assert bridge.receive(answer, LOCAL) == [(2, answer)]
 
@@ -424,9 +421,9 @@ def test_a_plan_is_sent_once(hosts: dict[str, list[str]]) -> None:
 
 
 def test_rows_that_differ_in_anything_are_told_apart() -> None:
-    """By their cookies:
+    """Their cookies differ.
 
-    what has only another priority must be sent as well, and the old one deleted.
+    A row that differs only in its priority must be sent, and the old row must be deleted.
     """
     rows = [
         row(Table.SEND, 100, {"in_port": 1}, [Output(1)]),
@@ -471,7 +468,7 @@ def test_a_pairs_new_table_changes_its_group_and_no_row() -> None:
 
 
 def test_new_rows_begin_where_frames_leave_and_old_ones_go_from_where_they_come_in() -> None:
-    """So that no row leads to a table that lacks what it counts on."""
+    """So no row leads to a table that lacks the rows it relies on."""
     wires = {"A": ["n1", "n2"], "B": ["n1", "n2"], "C": ["n1"]}
     bridge = Cluster(wires, {"R": "n1"}, wires, placement={"A": (80,)}).bridges["A"]
     installed = bridge.installed
@@ -487,9 +484,9 @@ def test_new_rows_begin_where_frames_leave_and_old_ones_go_from_where_they_come_
 
 
 def test_a_helper_that_ended_is_left_before_all_hosts_have_answered() -> None:
-    """Its row goes with the rest of what a host sends:
+    """The row that leads to it is deleted in the phase of what a host sends.
 
-    until the last phase frames would be striped to nobody.
+    If it stayed until the last phase, frames would be striped to nobody until then.
     """
     cluster = Cluster({"A": ["n1", "n2"], "B": ["n1", "n2"]}, helpers="AB")
     bridge, a, b = cluster.bridges["A"], cluster.hosts["A"], cluster.hosts["B"]

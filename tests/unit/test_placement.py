@@ -59,7 +59,7 @@ def paths(count: int, client: str = "B", dead: frozenset[int] = frozenset()) -> 
     return [Path(nic("A", i, up=i not in dead), nic(client, i)) for i in range(1, count + 1)]
 
 
-# ---- the decision
+# ---- The decision
 
 
 def test_the_first_connections_go_to_the_lowest_numbers() -> None:
@@ -130,7 +130,7 @@ def test_no_dead_path_is_chosen(dead: set[int]) -> None:
     assert (path.own.port if path is not None else None) == (alive[0] if alive else None)
 
 
-def test_the_way_back_is_between_the_same_nics_in_the_same_vlan_if_it_can() -> None:
+def test_the_path_back_is_between_the_same_nics_in_the_same_vlan_if_it_can() -> None:
     into = Path(nic("B", 2), nic("A", 1), Route(102))
     out = [
         Path(nic("A", 1), nic("B", peer), Route(vlan)) for peer in (1, 2) for vlan in (0, 101, 102)
@@ -148,7 +148,7 @@ def test_the_way_back_is_in_the_same_vlan_though_it_is_dead() -> None:
     into = Path(nic("B", 2), nic("A", 1), Route(102))
     out = [Path(nic("A", 1), nic("B", 2), Route(vlan, alive=vlan == 101)) for vlan in (0, 101, 102)]
     assert path_back(into, out) == (1, 2, 102)
-    assert path_back(into, out[:2]) == (1, 2, 101), "without one of the same VLAN, one that lives"
+    assert path_back(into, out[:2]) == (1, 2, 101), "without one of the same VLAN, a live one"
 
 
 @given(PORTS, PORTS, st.integers(0, 4095))
@@ -168,7 +168,7 @@ def test_what_the_client_never_finished_is_given_up(
     )
 
 
-# ---- frames of servers
+# ---- Frames of servers
 
 
 def syn_ack(
@@ -232,10 +232,11 @@ DAMAGE = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_si
 
 
 def damaged(data: bytes, damage: list[tuple[int, int]]) -> bytes:
-    found = bytearray(data)
+    """`data` with other bytes at some places."""
+    result = bytearray(data)
     for place, byte in damage:
-        found[place % len(found)] = byte
-    return bytes(found)
+        result[place % len(result)] = byte
+    return bytes(result)
 
 
 def stands_in(data: bytes, connection: Connection) -> bool:
@@ -270,7 +271,7 @@ def test_a_damaged_answer_is_read_as_it_stands_or_not_at_all(
     assert found is None or (stands_in(frame, found[0]) and found[1] == frame[6:12].hex(":"))
 
 
-# ---- replies of switches
+# ---- Replies of switches
 
 
 def field(oxm_class: int, number: int, value: bytes) -> bytes:
@@ -301,11 +302,11 @@ def reply(
     )
     match = struct.pack("!HH", 1, 4 + len(oxm)) + oxm
     match += bytes(-len(match) % 8)
-    said = field(0x8002, 0, struct.pack("!II", 61, 5)) + field(
+    statistics = field(0x8002, 0, struct.pack("!II", 61, 5)) + field(
         0x8002, 4, struct.pack("!Q", packets)
     )
     head = struct.pack("!2xBxHHHHHQ", Table.PLACED, 20, 900, 0, 0, 0, cookie_of(path))
-    entry = head + match + struct.pack("!2xH", 4 + len(said)) + said
+    entry = head + match + struct.pack("!2xH", 4 + len(statistics)) + statistics
     return struct.pack("!H", 2 + len(entry)) + entry
 
 
@@ -408,7 +409,7 @@ def test_a_connection_is_its_servers() -> None:
     assert server_of({}, "A", 80, "C", 5000) is None
 
 
-# ---- rows
+# ---- Rows
 
 
 def server_frame(
@@ -459,7 +460,7 @@ def test_an_answer_goes_on_at_once_and_a_copy_asks_the_controller(placing: Clust
     assert [copy for port, copy in out if port == CONTROLLER] == [frame]
     assert len(out) == 2
     assert placing.send("A", frame) == [("B", frame)]
-    # Nothing else does, and not the answers of hosts that nobody placed.
+    # No other frame asks the controller, nor do answers of hosts that place no connections.
     for other in (
         replace(frame, tcp_flags=0x10),
         replace(frame, ip_proto=17),
@@ -480,7 +481,7 @@ def test_a_placed_connection_goes_by_its_path_and_the_client_follows(port: int, 
     assert leaves_by(cluster.bridges["A"], frame) == [port]
     assert cluster.send("A", frame) == [("B", frame)]
     back = answer_to(frame, slot)
-    for flags in (0x10, 0x11, 0x14):  # its end, too
+    for flags in (0x10, 0x11, 0x14):  # packets with FIN and RST, too
         assert leaves_by(cluster.bridges["B"], replace(back, tcp_flags=flags)) == [port]
     assert cluster.send("B", back) == [("A", back)]
     # The next connection is another one.
@@ -502,7 +503,7 @@ def test_a_reset_ends_what_the_other_side_has(placing: Cluster, reset_by: str) -
     held = placing.bridges["B"].followed if reset_by == "A" else placing.bridges["A"].placed
     kept = [connection_of(frames[1], back=reset_by == "A")]
     assert list(held) == kept
-    # Others' resets, by another port, host or protocol, end nothing.
+    # Resets of another port, host or protocol end nothing.
     for stranger in (
         replace(reset, tcp_src=79, tcp_dst=79),
         replace(reset, ip_proto=17),
@@ -606,7 +607,7 @@ def test_without_placement_no_row_is_other_than_before() -> None:
     assert plan_host(fabric, "B", {}, 64) == plain.bridges["B"].wanted
 
 
-# ---- the app
+# ---- The app
 
 
 def test_connections_of_servers_that_have_not_asked_yet_count_too() -> None:

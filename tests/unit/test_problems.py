@@ -60,7 +60,7 @@ def test_a_cluster_in_order_has_nothing_to_warn_of() -> None:
     assert problem_texts(two_hosts()) == []
 
 
-# ---- two hosts with one MAC or name
+# ---- Two hosts with the same MAC or name
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_host_that_is_refused_stands_in_status_with_what_to_do(
     assert [text for _, _, text in app.cluster.events] == [warning]
     clock.now_s += REFUSED_S - 1
     assert problem_texts(app.cluster) == [warning]
-    knock(app, candidate)  # it goes on trying
+    knock(app, candidate)  # The host goes on trying.
     clock.now_s += REFUSED_S - 1
     assert problem_texts(app.cluster) == [warning]
     clock.now_s += 2
@@ -316,7 +316,7 @@ def test_the_json_of_a_controller_of_before_is_shown_too(
     assert "A is not connected" in capsys.readouterr().out
 
 
-# ---- the other problems
+# ---- The other problems
 
 
 def test_nics_that_do_not_work(monkeypatch: pytest.MonkeyPatch) -> None:

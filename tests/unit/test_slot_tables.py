@@ -1,4 +1,4 @@
-"""Slot tables of pairs: the one in force, and what a decision changes in all of them."""
+"""Slot tables of pairs: the table in force, and the changes that follow from a decision."""
 
 from __future__ import annotations
 
@@ -49,12 +49,11 @@ def test_a_decision_changes_what_differs_and_nothing_else(
     changes = table_changes(before, {pair: (table, 7) for pair, table in decided.items()})
     for pair in before.keys() | decided.keys():
         table = decided.get(pair)
-        kept = (
-            before.get(pair) if table == () else table
-        )  # nothing decided of a pair that is still active
-        assert changes.tables.get(pair) == kept
-        told = pair[1] in changes.receivers.get(pair[0], ())
-        assert told == (kept is not None and kept != before.get(pair))
+        # An empty table means that nothing was decided for a pair that is still active.
+        expected = before.get(pair) if table == () else table
+        assert changes.tables.get(pair) == expected
+        changed = pair[1] in changes.receivers.get(pair[0], ())
+        assert changed == (expected is not None and expected != before.get(pair))
     assert changes.to_plan == {
         sender for sender, receiver in before if (sender, receiver) not in decided
     }

@@ -52,7 +52,7 @@ def every_link(cluster: Cluster) -> list[tuple[str, str, int]]:
     return [(a, b, number) for a, b in pairs_of(cluster) for number in cluster.fabric.links(a, b)]
 
 
-# ---- from host to helper to helper to host
+# ---- From host to helper to helper to host
 
 
 @settings(max_examples=40, deadline=None)
@@ -74,7 +74,8 @@ def test_every_link_leads_to_the_helper_by_its_own_two_nics(hosts: dict[str, lis
         cluster.taps.clear()
         for network in cluster.networks.values():
             network.table.clear()
-        # Flooded by switches that know nothing yet: the copies at other NICs are dropped.
+        # Switches that have learned nothing yet flood the frame. The copies at other NICs are
+        # dropped.
         assert cluster.send(a, over_link(cluster, a, b, number), WIRE_PORT) == []
         assert cluster.taps == [
             (b, WIRE_PORT, over_link(cluster, a, b, number, tags=((path.peer.port, 0),)))
@@ -162,7 +163,7 @@ def test_neighbour_discovery_and_broadcast_do_not_wait_for_a_helper() -> None:
     assert not cluster.taps
 
 
-# ---- the controller and a helper
+# ---- The controller and a helper
 
 
 def test_reports_reach_the_controller_without_their_tag() -> None:
@@ -198,7 +199,7 @@ def test_probes_do_not_come_out_of_a_helper() -> None:
         assert cluster.bridges["A"].receive(frame, port) == []
 
 
-# ---- no helper runs, here or there
+# ---- No helper runs, here or there
 
 
 @settings(max_examples=40, deadline=None)
@@ -324,7 +325,7 @@ def test_odd_frames_from_the_wire_are_dropped(change: Callable[[Frame, str], Fra
         assert cluster.bridges["A"].receive(change(good, a.mac), 1) == []
 
 
-# ---- who stripes with whom
+# ---- Which pairs stripe
 
 
 @settings(max_examples=30, deadline=None)
@@ -352,7 +353,7 @@ def test_a_peer_whose_helper_does_not_run_is_not_striped_to() -> None:
     cluster.replan(fabric)
     frame = Frame(cluster.hosts["A"].mac, cluster.hosts["B"].mac)
     assert cluster.send("A", frame) == [("B", frame)]
-    # Heartbeats must pass, so that it is found when it runs again.
+    # Heartbeats must pass, so that the helper is found when it runs again.
     assert (
         cluster.send("A", over_link(cluster, "A", "B", 0), WIRE_PORT) == []
         and cluster.taps[-1][0] == "B"
@@ -410,7 +411,7 @@ def test_stripes_are_counted_as_all_frames_are() -> None:
     assert {path_of_register(value) for value in registers if isinstance(value, int)} == expected
 
 
-# ---- numbers of links
+# ---- Numbers of helper links
 
 keys = st.tuples(
     st.integers(1, MAX_PORT + 2), st.integers(1, MAX_PORT + 2), st.sampled_from([0, 102, 4000])

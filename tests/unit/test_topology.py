@@ -1,4 +1,4 @@
-"""Topology files: what is accepted, what is refused with which key, what is only warned about."""
+"""Topology files: what is accepted, what is refused with which key, and what gives a warning."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_what_is_no_yaml_is_told_with_the_line_as_editors_count(
         parse_topology(GOOD.replace(old, new, 1), "lab")
 
 
-# SPEC: figure 4 of the paper, per topology the links of each host.
+# Figure 4 of the paper: the links of each host, per topology.
 FIGURE_4 = {
     "a": {"A": [0], "B": [0]},
     "b": {"A": [0, 1], "B": [0, 1]},
