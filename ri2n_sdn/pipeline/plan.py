@@ -110,45 +110,9 @@ def plan_host(
     if name in fabric.placement:
         plan.add_flows(placement.ended_by_client(host, fabric.placement[name]))
     for peer_name in sorted(fabric.hosts):
-        if peer_name == name:
-            continue
-        peer = fabric.hosts[peer_name]
-        into, out = fabric.paths(peer_name, name), fabric.paths(name, peer_name)
-        follows = peer_name in fabric.placement
-        places = name in fabric.placement
-        back = {path.key: placement.path_back(path, out) for path in into} if follows else {}
-        incoming = {
-            path.key: placement.incoming_actions(places, follows, back.get(path.key))
-            for path in into
-        }
-        plan.add_flows(_receive_from_peer(host, peer, into, fabric.routing is not None, incoming))
-        if follows:
-            plan.add_flows(placement.follow_flows(peer, fabric.placement[peer_name]))
-        flows, groups = _broadcast_from_peer(fabric, peer, attachments)
-        plan.add_flows(flows)
-        plan.add_groups(groups)
-        plan.add_flows(_output_flows(host, peer, out))
-        if out:
-            # Frames of a container, and all frames for a peer that is not ready, keep their
-            # addresses and go into one network only.
-            network = next((path for path in out if path.alive), out[0]).network
-            plain = ToGroup(_network_group(attachments[network]).group_id)
-            plan.add_flows([row(Table.SEND, 90, {"eth_dst": peer.mac}, [plain])])
-        if host.helper and peer.helper:
-            plan.add_flows(striping.peer_flows(peer, fabric.links(name, peer_name)))
-        if out and peer.accepts_wire:
-            group = _group_to_peer(host, peer_name, out, pair_slots.get(peer_name), slots)
-            plan.add_groups([group])
-            match = {"eth_src": host.mac, "eth_dst": peer.mac}
-            plan.add_flows([row(Table.SEND, 100, match, [ToGroup(group.group_id)])])
-            if fabric.stripes(name, peer_name):
-                flow, before_it = striping.to_helper_first(host, peer, group)
-                plan.add_flows([flow])
-                plan.add_groups([before_it])
-            if follows or places:
-                flows, groups = placement.by_path(host, peer, out, group)
-                plan.add_flows(flows)
-                plan.add_groups(groups)
+        if peer_name != name:
+            peer = fabric.hosts[peer_name]
+            _add_peer(plan, fabric, attachments, host, peer, pair_slots.get(peer_name), slots)
     return plan.wanted()
 
 
@@ -215,6 +179,58 @@ class _Plan:
     def wanted(self) -> Wanted:
         """All that was added."""
         return Wanted(self._flows, self._groups)
+
+
+def _add_peer(
+    plan: _Plan,
+    fabric: Fabric,
+    attachments: Mapping[str, tuple[Nic, ...]],
+    host: Host,
+    peer: Host,
+    own_slots: tuple[PathKey, ...] | None,
+    slots: int,
+) -> None:
+    """Add the rows and groups for one peer.
+
+    `attachments` has the NICs of `host` by network. The slots are as in `_group_to_peer`.
+    """
+    into, out = fabric.paths(peer.name, host.name), fabric.paths(host.name, peer.name)
+    follows, places = peer.name in fabric.placement, host.name in fabric.placement
+    # Frames from the peer.
+    back = {path.key: placement.path_back(path, out) for path in into} if follows else {}
+    incoming = {
+        path.key: placement.incoming_actions(places, follows, back.get(path.key)) for path in into
+    }
+    plan.add_flows(_receive_from_peer(host, peer, into, fabric.routing is not None, incoming))
+    if follows:
+        plan.add_flows(placement.follow_flows(peer, fabric.placement[peer.name]))
+    flows, groups = _broadcast_from_peer(fabric, peer, attachments)
+    plan.add_flows(flows)
+    plan.add_groups(groups)
+    # Frames to the peer.
+    plan.add_flows(_output_flows(host, peer, out))
+    if out:
+        # Frames of a container, and all frames for a peer that is not ready, keep their addresses
+        # and go into one network only.
+        network = next((path for path in out if path.alive), out[0]).network
+        plain = ToGroup(_network_group(attachments[network]).group_id)
+        plan.add_flows([row(Table.SEND, 90, {"eth_dst": peer.mac}, [plain])])
+    if host.helper and peer.helper:
+        plan.add_flows(striping.peer_flows(peer, fabric.links(host.name, peer.name)))
+    if not out or not peer.accepts_wire:
+        return
+    group = _group_to_peer(host, peer.name, out, own_slots, slots)
+    plan.add_groups([group])
+    match = {"eth_src": host.mac, "eth_dst": peer.mac}
+    plan.add_flows([row(Table.SEND, 100, match, [ToGroup(group.group_id)])])
+    if fabric.stripes(host.name, peer.name):
+        flow, helper_first = striping.to_helper_first(host, peer, group)
+        plan.add_flows([flow])
+        plan.add_groups([helper_first])
+    if follows or places:
+        flows, groups = placement.by_path(host, peer, out, group)
+        plan.add_flows(flows)
+        plan.add_groups(groups)
 
 
 def _probe_flows() -> Iterator[Flow]:
@@ -492,7 +508,11 @@ def _group_to_peer(
     own_slots: tuple[PathKey, ...] | None,
     slots: int,
 ) -> Group:
-    """The select group for frames to a peer: the pair's own one, or a shared one."""
+    """The select group for frames to a peer: the pair's own one, or a shared one.
+
+    `own_slots` is the pair's own slot table, or None. `slots` is the number of slots of a shared
+    one.
+    """
     table = table_in_force(out, own_slots, slots)
     number = group_id(_SHARED, table) if own_slots is None else pair_group_id(peer_name)
     return slot_group(number, table, host.hash_algorithm)

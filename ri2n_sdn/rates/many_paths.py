@@ -31,7 +31,7 @@ OVERLOAD = 1e-7
 # The largest number of cuts from unions of NIC sets, per set of NICs that belong together.
 MAX_UNIONS = 64
 # The largest number of rounds when a caller names no limit. Small random topologies need 1..10.
-ROUNDS = 400
+MAX_ROUNDS = 400
 
 
 class Network:
@@ -75,7 +75,7 @@ class Network:
 def max_min_rates(
     network: Network,
     *demands: FloatArray,
-    rounds: int = ROUNDS,
+    rounds: int = MAX_ROUNDS,
     guess: Callable[[FloatArray], FloatArray] | None = None,
 ) -> tuple[list[FloatArray], FloatArray]:
     """The max-min fair rates (P,) within each of `demands` (P,), and one split (P, K) of the last.

@@ -12,7 +12,7 @@ from ri2n_sdn.rates.arrays import FloatArray, IntArray
 __all__ = ["fair_rates"]
 
 # The largest number of rounds. Each round fills at least one link, as a rule most of them.
-ROUNDS = 200
+MAX_ROUNDS = 200
 # Rates that differ by no more than this part of them count as equal.
 NEAR = 1e-9
 
@@ -40,7 +40,7 @@ def fair_rates(
     crossed = path[pairs] % (links + 1)
     weights = np.ones(len(want)) if weight is None else np.asarray(weight, dtype=np.float64)
     width = crossed.shape[1]
-    for _ in range(ROUNDS):
+    for _ in range(MAX_ROUNDS):
         if not len(pairs):
             return rate
         users = np.bincount(

@@ -37,7 +37,7 @@ GREEDY = 0.1
 # Newton steps for the even split before an LP has to say whether the rates can be routed at all.
 GUESS_STEPS = 15
 # Routing attempts that a step may take (15..30 ms each with 1,000 pairs of 4 paths).
-ROUNDS = 8
+MAX_ROUNDS = 8
 
 
 def weights(sample: TrafficSample, previous: FloatArray) -> Weights:
@@ -57,7 +57,7 @@ def weights(sample: TrafficSample, previous: FloatArray) -> Weights:
         guesses.append(even_split(network, rate, near, steps=GUESS_STEPS))
         return guesses[-1]
 
-    rates, routed = max_min_rates(network, demand, demand * SPARE, rounds=ROUNDS, guess=guess)
+    rates, routed = max_min_rates(network, demand, demand * SPARE, rounds=MAX_ROUNDS, guess=guess)
     rate = rates[-1]
     split = guesses[-1]
     # The last guess did not route the rates, so an LP did: the even split needs all its steps.

@@ -326,13 +326,13 @@ def _place_bytes(
     ]
     usable = [k for k, is_closed in enumerate(closed) if not is_closed]
     excess = [-w for w in wanted]
-    homeless = []
+    unplaced = []
     for slot in busy:
         if table[slot] >= 0:
             excess[table[slot]] += weight[slot]
         else:
-            homeless.append(slot)
-    for slot in sorted(homeless, key=lambda s: (-weight[s], s)):
+            unplaced.append(slot)
+    for slot in sorted(unplaced, key=lambda s: (-weight[s], s)):
         heir = min(usable, key=lambda k: (excess[k], k))
         table[slot] = heir
         excess[heir] += weight[slot]

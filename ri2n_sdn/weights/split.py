@@ -23,7 +23,7 @@ __all__ = ["even_split", "project_to_shares"]
 # The weight of staying near the previous split, against even use of links.
 NEARNESS = 0.1
 # The largest number of Newton steps. The mean is 3; at most 20 were seen.
-STEPS = 60
+MAX_STEPS = 60
 # The part of the largest gap that damps a step. All values of 0.01..1 converged in all of 400
 # random networks.
 CAUTION = 0.1
@@ -33,7 +33,7 @@ TOLERANCE = 1e-8
 
 
 def even_split(
-    network: Network, rate: FloatArray, previous: FloatArray, steps: int = STEPS
+    network: Network, rate: FloatArray, previous: FloatArray, steps: int = MAX_STEPS
 ) -> FloatArray:
     """The shares (P, K) that route `rate` (P,) most evenly, near `previous` (P, K).
 
