@@ -25,21 +25,19 @@ __all__ = ["Loss", "LossSettings", "LossWatch"]
 
 @dataclass(frozen=True)
 class LossSettings:
-    """The limits by which losses are judged.
+    """The limits by which losses are judged."""
 
-    * `window_s`: the length of a window. The counters of Open vSwitch are up to half a second old,
-      and at another age on each host, so a window is many times as long.
-    * `least`: the smallest part of lost packets that is reported. It is a little under 5 %, since a
-      sample of a loss of 5 % may show less. A path is lossy from half of it.
-    * `packets`: a path is judged only when at least so many packets were sent in a window.
-    * `full`: links that carry more than this part of their rate are left out, with their paths.
-    * `keep_s`: a loss is believed for this long after the traffic that showed it has ended.
-    """
-
+    # The length of a window. The counters of Open vSwitch are up to half a second old, and at
+    # another age on each host, so a window is many times as long.
     window_s: float = 20.0
-    least: float = 0.04
-    packets: int = 400
-    full: float = 0.8
+    # The smallest part of lost packets that is reported. It is a little under 5 %, since a sample
+    # of a loss of 5 % may show less. A path is lossy from half of it.
+    min_part: float = 0.04
+    # A path is judged only when at least so many packets were sent over it in a window.
+    min_packets: int = 400
+    # Links that carry more than this part of their rate are left out, with the paths over them.
+    max_load: float = 0.8
+    # A loss is believed for this long after the traffic that showed it has ended.
     keep_s: float = 60.0
 
 
@@ -144,12 +142,12 @@ class LossWatch:
         crowded = {
             link
             for link, bps in load_bps.items()
-            if bps > self.settings.full * capacities_bps.get(link, 0.0)
+            if bps > self.settings.max_load * capacities_bps.get(link, 0.0)
         }
         arrived = {
             key: min(1.0, count.received_packets / count.sent_packets)
             for key, count in counted.items()
-            if count.sent_packets >= self.settings.packets
+            if count.sent_packets >= self.settings.min_packets
             and count.received_packets >= 0
             and not crowded.intersection(links_of[key])
         }
@@ -160,14 +158,14 @@ class LossWatch:
                 paths_over.setdefault(link, []).append(key)
         losses: list[Loss] = []
         while True:
-            lossy = {key for key, part in arrived.items() if 1 - part >= self.settings.least / 2}
+            lossy = {key for key, part in arrived.items() if 1 - part >= self.settings.min_part / 2}
             suspects = {link: keys for link, keys in paths_over.items() if lossy.issuperset(keys)}
             lost = {
                 link: 1
                 - sum(arrived[key] * weight[key] for key in keys) / sum(weight[key] for key in keys)
                 for link, keys in suspects.items()
             }
-            lost = {link: part for link, part in lost.items() if part >= self.settings.least}
+            lost = {link: part for link, part in lost.items() if part >= self.settings.min_part}
             if not lost:
                 healthy = {link for link, keys in paths_over.items() if not lossy.issuperset(keys)}
                 return losses, healthy
