@@ -75,14 +75,14 @@ def find_causes(
     def dead_trees(link: int) -> set[int]:
         return by_link.get(link, set())
 
-    left = sorted({link // 2 for link in by_link})
+    cables_left = sorted({link // 2 for link in by_link})
     whole = {
         cable
-        for cable in left
+        for cable in cables_left
         if dead_trees(2 * cable) >= known_trees(cable)
         and dead_trees(2 * cable + 1) >= known_trees(cable)
     }
-    found = []
+    causes = []
     touched = sorted({int(end) for cable in whole for end in graph.ends[cable]})
     cables_of = {
         switch: [cable for _, cable in graph.neighbours[switch] if known_trees(cable)]
@@ -94,12 +94,12 @@ def find_causes(
         cables = cables_of[switch]
         if len(cables) > 1 and whole.issuperset(cables):
             whole.difference_update(cables)
-            left = [cable for cable in left if cable not in cables]
+            cables_left = [cable for cable in cables_left if cable not in cables]
             all_trees = frozenset(tree for cable in cables for tree in known_trees(cable))
-            found.append(
+            causes.append(
                 Cause(switch, None, all_trees, certain=len(cables) > 2 and switch not in leaves)
             )
-    for cable in left:
+    for cable in cables_left:
         forth, back = dead_trees(2 * cable), dead_trees(2 * cable + 1)
         a, b = graph.ends[cable].tolist()
         # The cable is named from its lower end: people call it an uplink of that switch.
@@ -110,10 +110,10 @@ def find_causes(
             (b, back - forth, False),
         ):
             if in_trees:
-                found.append(
+                causes.append(
                     Cause(switch, cable, frozenset(in_trees), both, in_trees >= known_trees(cable))
                 )
-    return found
+    return causes
 
 
 def in_words(trees: Trees, cause: Cause) -> tuple[str, str]:

@@ -189,12 +189,12 @@ class TreeInquiry(Inquiry):
         sinks = {
             leaf for leaf in state.leaves(tree, "rx") if set(state.ends(tree, leaf, "rx")) - deaf
         }
-        found = dict.fromkeys(lost if silent else ())
+        probes = dict.fromkeys(lost if silent else ())
         for a, b, cost in paths.crossings(suspects, sources, sinks, costs, turn).values():
             if cost < DEAD_COST:
                 sender = self._witness(state, a, "tx", mute)
                 target = self._witness(state, b, "rx", deaf)
-                found[TreeProbe(sender, target, tree)] = None
+                probes[TreeProbe(sender, target, tree)] = None
         for probe in silent:
             for nic, direction in ((probe.sender, "tx"), (probe.target, "rx")):
                 if (nic, direction) not in self.ports:
@@ -205,7 +205,7 @@ class TreeInquiry(Inquiry):
                     if others:
                         other = others[turn % len(others)]
                         ends = (nic, other) if direction == "tx" else (other, nic)
-                        found[TreeProbe(*ends, tree)] = None
+                        probes[TreeProbe(*ends, tree)] = None
         calm = calm or [other for other in range(state.trees.count) if other != tree]
         for probe in silent:
             self._compared_s.setdefault(probe.sender, now_s)
@@ -214,8 +214,8 @@ class TreeInquiry(Inquiry):
                 other_tree = calm[(turn + tree) % len(calm)]
                 a, b = state.leaf_of[probe.sender], state.leaf_of[probe.target]
                 if state.path_alive(other_tree, a, b):
-                    found[TreeProbe(probe.sender, probe.target, other_tree)] = None
-        return list(found)
+                    probes[TreeProbe(probe.sender, probe.target, other_tree)] = None
+        return list(probes)
 
     def _witness(
         self, state: TreeState, leaf: int, direction: Direction, useless: set[NicId]

@@ -80,10 +80,10 @@ class TreeLiveness:
         self._pending: dict[TreeProbe, _Pending] = {}
         self._waiting: deque[tuple[float, TreeProbe]] = deque()
         self._inquiries: dict[int, TreeInquiry] = {}
-        # What the last events said, by element; and when the first and the last change happened
-        # of which events have not told yet.
-        self._told: dict[str, str] = {}
-        self._untold: tuple[float, float] | None = None
+        # What the last events said, by element; and when the first and the last of the changes
+        # happened that no event has reported yet.
+        self._reported: dict[str, str] = {}
+        self._unreported: tuple[float, float] | None = None
         self._next_ring_s = self._next_recover_s = -1e9
         self._last_tick_s: float | None = None
 
@@ -111,7 +111,7 @@ class TreeLiveness:
     @property
     def faults(self) -> list[str]:
         """What is dead, by its cause, as the last events said: a text for each element."""
-        return [f"{element}: {text}" for element, text in sorted(self._told.items())]
+        return [f"{element}: {text}" for element, text in sorted(self._reported.items())]
 
     @property
     def hosts_under_test(self) -> set[str]:
@@ -210,15 +210,16 @@ class TreeLiveness:
             self._next_recover_s = now_s + self._recover_interval_s()
             probes += self._recovery(now_s)
         probes += self._inquire(now_s, answered_s)
-        if self._untold is not None:
-            # Things with one cause are found, and recover, one after another. So tell nothing until
-            # all of them are known; otherwise a dead switch would be told as many dead cables.
-            first_s, last_s = self._untold
+        if self._unreported is not None:
+            # Things with one cause are found, and recover, one after another. So nothing is
+            # reported until all of them are known; otherwise a dead switch would be reported as
+            # many dead cables.
+            first_s, last_s = self._unreported
             quiet = not self._inquiries and now_s >= last_s + max(
                 settings.recover_s, self.interval_s / 4
             )
             if quiet or now_s > first_s + max(settings.patience_s, 2 * self.interval_s):
-                self._tell()
+                self._report()
         return probes
 
     # The ring
@@ -357,7 +358,7 @@ class TreeLiveness:
         interval_s = self._recover_interval_s()
         turn = int(now_s / interval_s)
         fresh_s = now_s - 1.5 * interval_s - self.lag_s
-        found: dict[TreeProbe, None] = {}
+        probes: dict[TreeProbe, None] = {}
         wanted: dict[int, list[int]] = {}
         for (tree, link), state in self._dead.items():
             if (
@@ -365,7 +366,7 @@ class TreeLiveness:
                 and state.heard_s >= fresh_s
                 and self._state.can(state.probe)
             ):
-                found[state.probe] = None
+                probes[state.probe] = None
             else:
                 wanted.setdefault(tree, []).append(link)
         for tree, links in wanted.items():
@@ -378,7 +379,7 @@ class TreeLiveness:
                     self._state.ends(tree, a, "tx"),
                     self._state.ends(tree, b, "rx"),
                 )
-                found[
+                probes[
                     TreeProbe(senders[turn % len(senders)], receivers[turn % len(receivers)], tree)
                 ] = None
         for (nic, tree, direction), state in self._dead_ports.items():
@@ -387,16 +388,16 @@ class TreeLiveness:
                 and state.heard_s >= fresh_s
                 and self._state.can(state.probe)
             ):
-                found[state.probe] = None
+                probes[state.probe] = None
             elif nic in self._state.usable:
                 other = self._partner(nic, tree, direction, turn)
                 if other is not None:
-                    found[
+                    probes[
                         TreeProbe(nic, other, tree)
                         if direction == "tx"
                         else TreeProbe(other, nic, tree)
                     ] = None
-        return list(found)
+        return list(probes)
 
     def _partner(self, nic: NicId, tree: int, direction: Direction, turn: int) -> NicId | None:
         """A NIC with which the dead port of `nic` is tried; None when there is none.
@@ -404,13 +405,13 @@ class TreeLiveness:
         It works in the tree. It is of the same leaf if that has one, else of a leaf that is reached
         over live links.
         """
-        leaf, back = self._state.leaf_of[nic], direction == "rx"
-        far: Direction = "tx" if back else "rx"
+        leaf, receives = self._state.leaf_of[nic], direction == "rx"
+        far: Direction = "tx" if receives else "rx"
         others = [other for other in self._state.ends(tree, leaf, far) if other != nic]
         if not others:
-            for there in sorted(self._state.leaves(tree, far) - {leaf}):
-                if self.path_alive(tree, *((there, leaf) if back else (leaf, there))):
-                    others += self._state.ends(tree, there, far)[:1]
+            for other_leaf in sorted(self._state.leaves(tree, far) - {leaf}):
+                if self.path_alive(tree, *((other_leaf, leaf) if receives else (leaf, other_leaf))):
+                    others += self._state.ends(tree, other_leaf, far)[:1]
         return others[turn % len(others)] if others else None
 
     def _recovers(self, state: _Dead, probe: TreeProbe, now_s: float) -> bool:
@@ -431,18 +432,18 @@ class TreeLiveness:
         self._state.set_dead(self._dead, self._dead_ports)
         self._stale.add(tree)
         self.changed = True
-        self._untold = (now_s if self._untold is None else self._untold[0], now_s)
+        self._unreported = (now_s if self._unreported is None else self._unreported[0], now_s)
 
-    def _tell(self) -> None:
-        """Add an event for each element of which something else is wrong than was told before."""
-        self._untold = None
+    def _report(self) -> None:
+        """Add an event for each element of which something else is wrong than before."""
+        self._unreported = None
         now = self._state.in_words(self._label)
-        for element in sorted(self._told.keys() - now.keys()):
+        for element in sorted(self._reported.keys() - now.keys()):
             self.events.append(f"{element}: works again")
         for element, text in now.items():
-            if self._told.get(element) != text:
+            if self._reported.get(element) != text:
                 self.events.append(f"{element}: {text}")
-        self._told = now
+        self._reported = now
 
     def _forgive(self) -> None:
         """Probes that were not heard up to now do not count: it is this loop that was late."""

@@ -69,11 +69,11 @@ class TreePaths:
             (leaf for leaf in leaves if self._depth[leaf] >= 0), key=self._rank.__getitem__
         ):
             members.setdefault(self._root[leaf], []).append(leaf)
-        found = []
+        pairs = []
         for ring in members.values():
             if len(ring) > 1:
-                found += list(zip(ring, ring[1:] + ring[:1], strict=True))
-        return found
+                pairs += list(zip(ring, ring[1:] + ring[:1], strict=True))
+        return pairs
 
     def crossings(
         self,
@@ -98,14 +98,14 @@ class TreePaths:
             return {}
         source_below, source_above = self._nearest(sources, costs, turn, 0)
         sink_below, sink_above = self._nearest(sinks, costs, turn, 1)
-        found = {}
+        crossing_of = {}
         for link, below in wanted:
             upwards = link == self._up[below]
             source = source_below[below] if upwards else source_above[below]
             sink = sink_above[below] if upwards else sink_below[below]
             if source[1] >= 0 and sink[1] >= 0:
-                found[link] = (source[1], sink[1], source[0] + sink[0])
-        return found
+                crossing_of[link] = (source[1], sink[1], source[0] + sink[0])
+        return crossing_of
 
     def _nearest(
         self, seeds: Collection[int], costs: Mapping[int, int], turn: int, outward: int

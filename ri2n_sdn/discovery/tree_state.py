@@ -94,13 +94,13 @@ class TreeState:
         dead = self.dead_in(tree)
         if not dead:
             return self.paths(tree).joined(a, b)
-        found = self._alive.get((tree, a, b))
-        if found is None:
+        alive = self._alive.get((tree, a, b))
+        if alive is None:
             paths = self.paths(tree)
-            found = self._alive[tree, a, b] = paths.joined(a, b) and dead.isdisjoint(
+            alive = self._alive[tree, a, b] = paths.joined(a, b) and dead.isdisjoint(
                 paths.path(a, b)
             )
-        return found
+        return alive
 
     def port_alive(self, nic: NicId, tree: int) -> tuple[bool, bool]:
         """(Whether the NIC's frames in that tree pass its leaf, whether frames to it do)."""

@@ -69,7 +69,7 @@ def sweep(trees: Trees, leaf_of: Mapping[NicId, int]) -> list[TreeProbe]:
     partner leaf, so that probes cross many cables.
     """
     nics_at = _by_leaf(leaf_of)
-    found: dict[TreeProbe, None] = {}
+    probes: dict[TreeProbe, None] = {}
     for tree in range(trees.count):
         paths = TreePaths(trees, tree)
         rings: dict[int, list[int]] = {}
@@ -83,14 +83,16 @@ def sweep(trees: Trees, leaf_of: Mapping[NicId, int]) -> list[TreeProbe]:
                 for i, nic in enumerate(own):
                     others = [own[(i + 1) % len(own)]]
                     if len(leaves) > 1:
-                        there = nics_at[leaves[(place + 1 + i % (len(leaves) - 1)) % len(leaves)]]
-                        others.append(there[i % len(there)])
+                        other_nics = nics_at[
+                            leaves[(place + 1 + i % (len(leaves) - 1)) % len(leaves)]
+                        ]
+                        others.append(other_nics[i % len(other_nics)])
                     for other in others:
                         if other != nic:
-                            found[TreeProbe(nic, other, tree)] = found[
+                            probes[TreeProbe(nic, other, tree)] = probes[
                                 TreeProbe(other, nic, tree)
                             ] = None
-    return list(found)
+    return list(probes)
 
 
 def findings(
@@ -181,21 +183,21 @@ def learning_tests(trees: Trees, leaf_of: Mapping[NicId, int]) -> list[LearningT
     """
     nics_at = _by_leaf(leaf_of)
     paths = [TreePaths(trees, tree) for tree in range(trees.count)]
-    found = []
+    tests = []
     for switch, name in enumerate(trees.graph.names):
         mac = f"06:52:49:32:{switch >> 8 & 255:02x}:{switch & 255:02x}"
         reached = [tree for tree in range(trees.count) if paths[tree].joined(switch, switch)]
         if len(reached) < 2:
             continue
-        at = nics_at.get(switch, [])
-        if len(at) > 1:
-            a, b, c = at[0], at[1], at[2] if len(at) > 2 else at[1]
-            found.append(LearningTest(name, (), _steps(a, b, c, reached[0], reached[1], mac)))
-        elif not at:
+        nics = nics_at.get(switch, [])
+        if len(nics) > 1:
+            a, b, c = nics[0], nics[1], nics[2] if len(nics) > 2 else nics[1]
+            tests.append(LearningTest(name, (), _steps(a, b, c, reached[0], reached[1], mac)))
+        elif not nics:
             test = _far_test(trees, paths, nics_at, switch, reached, mac)
             if test is not None:
-                found.append(test)
-    return found
+                tests.append(test)
+    return tests
 
 
 def learning_findings(
@@ -269,13 +271,13 @@ def _far_test(
     return None
 
 
-def _cable_texts(trees: Trees, found: list[Cause]) -> list[str]:
+def _cable_texts(trees: Trees, causes: list[Cause]) -> list[str]:
     """A text for each cause; two cables of one switch that are dead as a whole may be swapped."""
     texts = []
     dead_at = Counter(
-        end for cause in found if _is_cut(cause) for end in trees.graph.ends[cause.cable].tolist()
+        end for cause in causes if _is_cut(cause) for end in trees.graph.ends[cause.cable].tolist()
     )
-    for cause in found:
+    for cause in causes:
         name = cause.name(trees)
         vlans = vlan_text(trees.vlans[tree] for tree in cause.trees)
         if cause.cable is None:
@@ -308,7 +310,7 @@ def _is_cut(cause: Cause) -> bool:
 
 
 def _by_leaf(leaf_of: Mapping[NicId, int]) -> dict[int, list[NicId]]:
-    found: dict[int, list[NicId]] = {}
+    nics_at: dict[int, list[NicId]] = {}
     for nic in sorted(leaf_of):
-        found.setdefault(leaf_of[nic], []).append(nic)
-    return dict(sorted(found.items()))
+        nics_at.setdefault(leaf_of[nic], []).append(nic)
+    return dict(sorted(nics_at.items()))

@@ -88,7 +88,7 @@ class Wiring:
         return {nic[0] for edge in self._inquiries for nic in edge} | self._flooding
 
     def knows(self, nic: NicId) -> bool:
-        """The NIC was made known, and its host is connected."""
+        """Whether the NIC was made known and its host is connected."""
         state = self._nics.get(nic)
         return state is not None and state.connected
 
@@ -98,7 +98,7 @@ class Wiring:
         return None if state is None or state.network is None else f"n{state.network}"
 
     def alive(self, nic: NicId) -> tuple[bool, bool]:
-        """(Whether what the NIC sends arrives, whether it receives); a stranger is alive."""
+        """(Whether what the NIC sends arrives, whether it receives); both for an unknown NIC."""
         state = self._nics.get(nic)
         return (True, True) if state is None else (state.tx_ok, state.rx_ok)
 
@@ -225,10 +225,10 @@ class Wiring:
 
     def _discover(self, now_s: float, answered_s: Callable[[str], float]) -> list[Probe]:
         """The floods that find the networks of NICs that have none yet, one step at a time."""
-        homeless = sorted(
+        without_network = sorted(
             nic for nic, state in self._nics.items() if state.usable and state.network is None
         )
-        if not homeless:
+        if not without_network:
             self._flooding.clear()
             return []
         if now_s < self._next_step_s or now_s < self._newest_s + self.settings.gather_s:
@@ -244,22 +244,22 @@ class Wiring:
                 self._next_step_s = now_s + self.lag_s
                 return []
         self._next_step_s = now_s + self.settings.step_s
-        probes = self._discovery_step(homeless, now_s, answered_s)
+        probes = self._discovery_step(without_network, now_s, answered_s)
         self._flooding, self._flooded_s = {probe.sender[0] for probe in probes}, now_s
         return probes
 
     def _discovery_step(
-        self, homeless: list[NicId], now_s: float, answered_s: Callable[[str], float]
+        self, without_network: list[NicId], now_s: float, answered_s: Callable[[str], float]
     ) -> list[Probe]:
         """Flood the networks that are known; when that was done already, found one more.
 
-        The founder floods its new network twice: every other NIC that hears it is no longer
-        homeless.
+        The founder floods its new network twice; every other NIC without a network that hears it
+        joins.
         """
         if self._newest_s >= self._asked_networks_s and self._members():
             self._asked_networks_s = now_s
             return self._beacon_round(now_s, answered_s)
-        founder = homeless[0]
+        founder = without_network[0]
         used = {state.network for state in self._nics.values()}
         number = next(n for n in range(1, len(self._nics) + 2) if n not in used)
         self._nics[founder].network = number

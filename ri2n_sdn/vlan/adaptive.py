@@ -352,22 +352,22 @@ def _arrays(
     end.
     """
     counts = np.fromiter((len(pair.candidates) for pair in pairs), dtype=np.int64, count=len(pairs))
-    given = list(chain.from_iterable(pair.candidates for pair in pairs))
-    paths = [links for _, links, _ in given]
+    candidates = list(chain.from_iterable(pair.candidates for pair in pairs))
+    paths = [links for _, links, _ in candidates]
     lengths = np.fromiter(map(len, paths), dtype=np.int64, count=len(paths))
     width, length = max(1, int(counts.max(initial=0))), max(1, int(lengths.max(initial=0)))
     shape = (len(pairs), width)
     vlans, alive = np.full(shape, -1, dtype=np.int64), np.zeros(shape, dtype=np.bool_)
     numbers = np.full((*shape, length), -1, dtype=np.int64)
-    there = np.arange(width) < counts[:, None]
-    vlans[there] = [vlan for vlan, _, _ in given]
-    alive[there] = [lives for _, _, lives in given]
-    flat = np.full((len(given), length), -1, dtype=np.int64)
-    found = map(index.get, chain.from_iterable(paths), repeat(-1))
+    is_candidate = np.arange(width) < counts[:, None]
+    vlans[is_candidate] = [vlan for vlan, _, _ in candidates]
+    alive[is_candidate] = [lives for _, _, lives in candidates]
+    flat = np.full((len(candidates), length), -1, dtype=np.int64)
+    link_numbers = map(index.get, chain.from_iterable(paths), repeat(-1))
     flat[np.arange(length) < lengths[:, None]] = np.fromiter(
-        found, dtype=np.int64, count=int(lengths.sum())
+        link_numbers, dtype=np.int64, count=int(lengths.sum())
     )
-    numbers[there] = flat
+    numbers[is_candidate] = flat
     return vlans, numbers, alive
 
 

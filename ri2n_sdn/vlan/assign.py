@@ -194,9 +194,9 @@ class _State:
             load += np.bincount(link + 1, weights=self.demand, minlength=len(self.inverse))
         return np.append(load[1:], 0.0) * self.inverse
 
-    def _enter(self, some: IntArray, column: IntArray) -> None:
-        self.choice[some] = column
-        self.path[:, some] = self.free[column, :, some].T
+    def _enter(self, pairs: IntArray, column: IntArray) -> None:
+        self.choice[pairs] = column
+        self.path[:, pairs] = self.free[column, :, pairs].T
 
     def place(self, turn: int) -> None:
         """Place new pairs, and those whose path is gone, on the emptiest of their candidates.
@@ -212,18 +212,18 @@ class _State:
         new = new[np.lexsort((scrambled, -self.demand[new]))]
         batch = max(1, -(-len(new) // PLACINGS)) if len(new) > PLACINGS else 1
         for start in range(0, len(new), batch):
-            some = new[start : start + batch]
-            after, total = self._after_placing(some)
+            pairs = new[start : start + batch]
+            after, total = self._after_placing(pairs)
             # Between candidates with equal fullest links: the one whose links are emptier in sum;
             # then any, but not the same one for all pairs.
             cost = (
                 after
                 + 1e-3 * total
-                + 1e-9 * ((some * 7 + np.arange(len(after))[:, None] * 13) % 29)
+                + 1e-9 * ((pairs * 7 + np.arange(len(after))[:, None] * 13) % 29)
             )
-            column = np.where(self.valid[:, some], cost, np.inf).argmin(axis=0)
-            self._enter(some, column)
-            self._add(some, 1.0)
+            column = np.where(self.valid[:, pairs], cost, np.inf).argmin(axis=0)
+            self._enter(pairs, column)
+            self._add(pairs, 1.0)
 
     def move_singly(self, hysteresis: float, enough: float) -> None:
         """Move pairs off the fullest links while that lowers the fullest link that they use.
@@ -237,26 +237,26 @@ class _State:
         while self.rounds > 0:
             self.rounds -= 1
             own = self.utilisation[self.path].max(axis=0, initial=0.0)
-            some = np.flatnonzero(waiting & (own > enough))
-            if len(some) > BAND:
-                some = some[np.argpartition(-own[some], BAND)[:BAND]]
-            elif not len(some):
+            pairs = np.flatnonzero(waiting & (own > enough))
+            if len(pairs) > BAND:
+                pairs = pairs[np.argpartition(-own[pairs], BAND)[:BAND]]
+            elif not len(pairs):
                 if not since:
                     break
                 since = 0
                 # Other pairs have moved since these were looked at.
                 waiting = worth.copy()
                 continue
-            after = self._after_moving(some)
+            after = self._after_moving(pairs)
             column = after.argmin(axis=0)
-            best = after[column, np.arange(len(some))]
-            least = LEAST_GAIN * own[some]
-            gaining = best < own[some] - np.where(
-                self.settled[some], np.maximum(hysteresis, least), least
+            best = after[column, np.arange(len(pairs))]
+            least = LEAST_GAIN * own[pairs]
+            gaining = best < own[pairs] - np.where(
+                self.settled[pairs], np.maximum(hysteresis, least), least
             )
-            waiting[some[~gaining]] = False
-            order = np.flatnonzero(gaining)[np.lexsort((best[gaining], -own[some[gaining]]))]
-            path = self.path[:, some[order]]
+            waiting[pairs[~gaining]] = False
+            order = np.flatnonzero(gaining)[np.lexsort((best[gaining], -own[pairs[gaining]]))]
+            path = self.path[:, pairs[order]]
             fullest = (
                 path[self.utilisation[path].argmax(axis=0), np.arange(len(order))]
                 if len(order)
@@ -264,7 +264,7 @@ class _State:
             )
             # Only the best pair of each link.
             order = order[np.sort(np.unique(fullest, return_index=True)[1])]
-            since += self._move_apart(some[order], column[order])
+            since += self._move_apart(pairs[order], column[order])
         self.utilisation = self.recount()
 
     def _worth_moving(self) -> BoolArray:
@@ -292,24 +292,24 @@ class _State:
         """
         undone = 0
         for _ in range(RETURNS):
-            some = np.flatnonzero(
+            pairs = np.flatnonzero(
                 self.decided
                 & (home >= 0)
                 & (home < len(self.valid))
                 & (self.choice >= 0)
                 & (self.choice != home)
             )
-            some = some[self.valid[home[some], some]] if len(some) else some
-            if not len(some):
+            pairs = pairs[self.valid[home[pairs], pairs]] if len(pairs) else pairs
+            if not len(pairs):
                 break
-            own = self.utilisation[self.path[:, some]].max(axis=0, initial=0.0)
-            back = self._after_moving(some)[home[some], np.arange(len(some))]
+            own = self.utilisation[self.path[:, pairs]].max(axis=0, initial=0.0)
+            back = self._after_moving(pairs)[home[pairs], np.arange(len(pairs))]
             kept = back <= own + 1e-9
-            some = some[kept][np.argsort(back[kept], kind="stable")]
-            now = self._move_apart(some, home[some])
-            self.settled[some] |= self.choice[some] == home[some]
-            undone += now
-            if not now:
+            pairs = pairs[kept][np.argsort(back[kept], kind="stable")]
+            moved = self._move_apart(pairs, home[pairs])
+            self.settled[pairs] |= self.choice[pairs] == home[pairs]
+            undone += moved
+            if not moved:
                 break
         self.utilisation = self.recount()
         return undone
@@ -318,53 +318,53 @@ class _State:
         """Make chains of exchanges (exchange_chains.py); returns the effort that is left."""
         if effort <= 0:
             return effort
-        loose = np.flatnonzero(self.decided & (self.choice >= 0))
+        decided_pairs = np.flatnonzero(self.decided & (self.choice >= 0))
         chains = Chains(
-            self.demand[loose],
-            self.candidates[loose],
-            self.free[:, :, loose].transpose(2, 0, 1),
+            self.demand[decided_pairs],
+            self.candidates[decided_pairs],
+            self.free[:, :, decided_pairs].transpose(2, 0, 1),
             self.inverse[:-1],
-            self.choice[loose],
-            self.settled[loose],
+            self.choice[decided_pairs],
+            self.settled[decided_pairs],
             self.utilisation[:-1],
         )
         left = chains.run(hysteresis, enough, effort)
-        self._enter(loose, np.array(chains.choice, dtype=np.int64))
-        self.settled[loose] = chains.settled
+        self._enter(decided_pairs, np.array(chains.choice, dtype=np.int64))
+        self.settled[decided_pairs] = chains.settled
         self.utilisation = self.recount()
         return left
 
-    def _after_placing(self, some: IntArray) -> tuple[FloatArray, FloatArray]:
+    def _after_placing(self, pairs: IntArray) -> tuple[FloatArray, FloatArray]:
         """(K, N) the utilisation of each candidate's fullest link once the pair is there.
 
         And (K, N) the sum of the utilisations of its links.
         """
-        fullest, total = np.zeros((2, len(self.valid), len(some)))
-        for column, path in enumerate(self.free[:, :, some]):
+        fullest, total = np.zeros((2, len(self.valid), len(pairs)))
+        for column, path in enumerate(self.free[:, :, pairs]):
             for link in path:
-                level = self.utilisation[link] + self.demand[some] * self.inverse[link]
+                level = self.utilisation[link] + self.demand[pairs] * self.inverse[link]
                 np.maximum(fullest[column], level, out=fullest[column])
                 total[column] += level
         return fullest, total
 
-    def _after_moving(self, some: IntArray) -> FloatArray:
+    def _after_moving(self, pairs: IntArray) -> FloatArray:
         """(K, N) the utilisation of each candidate's fullest link once the pair has moved there.
 
         Inf where there is no candidate.
         """
-        fullest = np.zeros((len(self.valid), len(some)))
-        present = self.path[:, some]
-        for column, path in enumerate(self.free[:, :, some]):
+        fullest = np.zeros((len(self.valid), len(pairs)))
+        present = self.path[:, pairs]
+        for column, path in enumerate(self.free[:, :, pairs]):
             for link in path:
-                step = self.demand[some] * self.inverse[link]
+                step = self.demand[pairs] * self.inverse[link]
                 for kept in present:
                     step[link == kept] = 0.0
                 np.maximum(fullest[column], self.utilisation[link] + step, out=fullest[column])
-        fullest[~self.valid[:, some]] = np.inf
+        fullest[~self.valid[:, pairs]] = np.inf
         return fullest
 
-    def _move_apart(self, some: IntArray, column: IntArray) -> int:
-        """Move the pairs `some` to these columns, in order; returns how many have moved.
+    def _move_apart(self, pairs: IntArray, column: IntArray) -> int:
+        """Move the pairs to these columns, in order; returns how many have moved.
 
         Their gains were computed one by one. So a pair that meets an earlier one, on its fullest
         link or on a link that it would enter, waits for the next pass if that pair stays too, and
@@ -372,21 +372,21 @@ class _State:
         """
         moved = 0
         for _ in range(PASSES):
-            if not len(some):
+            if not len(pairs):
                 break
-            old = self.path[:, some]
-            fullest = old[self.utilisation[old].argmax(axis=0), np.arange(len(some))]
-            new = self.free[column, :, some].T
+            old = self.path[:, pairs]
+            fullest = old[self.utilisation[old].argmax(axis=0), np.arange(len(pairs))]
+            new = self.free[column, :, pairs].T
             for kept in old:
                 new[new == kept] = -1
             both = np.concatenate([new, fullest[None]])
-            rank = np.broadcast_to(np.arange(len(some)), both.shape)
-            first = np.full(len(self.inverse), len(some))
+            rank = np.broadcast_to(np.arange(len(pairs)), both.shape)
+            first = np.full(len(self.inverse), len(pairs))
             np.minimum.at(first, both, rank)
             # Padding is no link, so pairs do not meet there.
-            first[-1] = len(some)
+            first[-1] = len(pairs)
             alone = (first[both] >= rank).all(axis=0)
-            going = some[alone]
+            going = pairs[alone]
             taken = np.zeros(len(self.inverse), dtype=np.bool_)
             taken[both[:, alone]] = True
             taken[-1] = False
@@ -396,12 +396,12 @@ class _State:
             self.settled[going] = False
             moved += len(going)
             rest = ~alone & ~taken[both].any(axis=0)
-            some, column = some[rest], column[rest]
+            pairs, column = pairs[rest], column[rest]
         return moved
 
-    def _add(self, some: IntArray, sign: float) -> None:
-        path = self.path[:, some]
-        np.add.at(self.utilisation, path, sign * self.demand[some] * self.inverse[path])
+    def _add(self, pairs: IntArray, sign: float) -> None:
+        path = self.path[:, pairs]
+        np.add.at(self.utilisation, path, sign * self.demand[pairs] * self.inverse[path])
 
 
 def _without_common(links: IntArray, valid: BoolArray) -> IntArray:

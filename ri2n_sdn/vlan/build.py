@@ -272,8 +272,8 @@ def _paths_up(
 
     The same leaves and levels are at the same places in every tree; -1 is beyond the end of a path.
     """
-    some = leaves[:: -(-len(leaves) // MAX_SAMPLES)]
-    at = np.broadcast_to(some, (len(above), len(some)))
+    samples = leaves[:: -(-len(leaves) // MAX_SAMPLES)]
+    at = np.broadcast_to(samples, (len(above), len(samples)))
     paths = []
     for _ in range(int(level.max())):
         cable = np.take_along_axis(above, at, axis=1)

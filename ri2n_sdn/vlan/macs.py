@@ -158,8 +158,8 @@ def _members(kind: Integers, kinds: int) -> Integers:
 
 
 def _starts(a: Integers, b: Integers, table: str, count: int) -> Integers:
-    one, other = np.broadcast_arrays(a, b)
-    return start_rule(table)(one, other, np.full(one.shape, count, dtype=np.int64))
+    host_a, host_b = np.broadcast_arrays(a, b)
+    return start_rule(table)(host_a, host_b, np.full(host_a.shape, count, dtype=np.int64))
 
 
 def _in_tree(trees: Trees, tree: int, relation: _Relation, width: int) -> Integers:

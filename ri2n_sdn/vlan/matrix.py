@@ -85,7 +85,7 @@ def read_pairs(path: Path, hosts: Collection[str] | None = None) -> PairList:
         return PairList(
             matrix.pairs, _bits(matrix.sent_bytes) if rate is None else rate, rate is None
         )
-    found: dict[PairKey, float] = {}
+    rate_of: dict[PairKey, float] = {}
     line_of: dict[PairKey, int] = {}
     for number, text in _content(lines):
         where = f"{path}:{number}"
@@ -93,10 +93,10 @@ def read_pairs(path: Path, hosts: Collection[str] | None = None) -> PairList:
         if len(words) not in (2, 3):
             raise BadInput(f"{where}: must be `sender receiver [rate_bps]`, has {len(words)} words")
         pair = _pair(where, words[0], words[1], hosts, line_of, number)
-        found[pair] = _rate(where, words[2]) if len(words) == 3 else math.inf
-    if not found:
+        rate_of[pair] = _rate(where, words[2]) if len(words) == 3 else math.inf
+    if not rate_of:
         raise BadInput(f"{path}: has no pairs")
-    return PairList(tuple(found), np.array(list(found.values()), dtype=np.float64))
+    return PairList(tuple(rate_of), np.array(list(rate_of.values()), dtype=np.float64))
 
 
 def matrix_text(matrix: TrafficMatrix) -> str:
@@ -170,13 +170,15 @@ def _matrix(path: Path, lines: list[str], hosts: Collection[str] | None) -> Traf
         number, text = content.pop(0)
         if [word.strip() for word in text.split(",")] != HEADER.split(","):
             raise BadInput(f"{path}:{number}: the first line must be {HEADER}, is {text[:60]!r}")
-    found: dict[PairKey, int] = {}
+    sent_bytes: dict[PairKey, int] = {}
     line_of: dict[PairKey, int] = {}
     for number, text in content:
         where = f"{path}:{number}"
         sender, receiver, sent = _from_json(where, text) if as_json else _from_csv(where, text)
-        found[_pair(where, sender, receiver, hosts, line_of, number)] = sent
-    return TrafficMatrix(tuple(found), np.array(list(found.values()), dtype=np.int64), interval_s)
+        sent_bytes[_pair(where, sender, receiver, hosts, line_of, number)] = sent
+    return TrafficMatrix(
+        tuple(sent_bytes), np.array(list(sent_bytes.values()), dtype=np.int64), interval_s
+    )
 
 
 def _from_csv(where: str, text: str) -> tuple[str, str, int]:

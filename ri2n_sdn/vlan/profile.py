@@ -30,11 +30,11 @@ def profile_trees(
     if not pairs:
         return {}
     recorded = TrafficMatrix(tuple(pairs), matrix.sent_bytes[has_leaves], matrix.interval_s)
-    one, other = (
+    number_a, number_b = (
         np.array([numbers[pair[side]] for pair in pairs], dtype=np.int64) for side in (0, 1)
     )
     a, b = (np.array([leaf_of[pair[side]] for pair in pairs], dtype=np.int64) for side in (0, 1))
-    allowed = candidates(trees, one, other, a, b, "profile", per_pair).astype(np.int64)
+    allowed = candidates(trees, number_a, number_b, a, b, "profile", per_pair).astype(np.int64)
     row, column = np.nonzero(allowed >= 0)
     paths = trees.links(
         allowed[row, column].astype(np.int32), a[row].astype(np.int32), b[row].astype(np.int32)

@@ -52,18 +52,17 @@ class SwitchPort:
 
 @dataclass(frozen=True, slots=True)
 class SwitchPorts:
-    """A switch: its ports in order of their numbers, and (ID, name) of its VLANs in order of the
-    sets of trees.
-
-    It is to forget addresses no sooner than after `ageing_s`, and to remember `mac_table` pairs of
-    (address, VLAN).
-    """
+    """What one switch has to do."""
 
     name: str
     ports: tuple[SwitchPort, ...]
+    """In order of their numbers."""
     vlans: tuple[tuple[int, str], ...]
+    """(ID, name) of its VLANs, in order of the sets of trees."""
     ageing_s: float
+    """The switch must not forget an address sooner than after this time."""
     mac_table: int
+    """How many (address, VLAN) entries it must remember."""
 
     @property
     def ids(self) -> tuple[int, ...]:

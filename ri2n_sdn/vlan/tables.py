@@ -73,29 +73,29 @@ def candidates(
     cables (`build_trees`). Over all pairs every tree is used equally often, and also over all pairs
     (i, i + d), for any d.
     """
-    one, other = (
+    host_a, host_b = (
         np.atleast_1d(np.asarray(a, dtype=np.int64)),
         np.atleast_1d(np.asarray(b, dtype=np.int64)),
     )
-    here, there = np.atleast_1d(np.asarray(leaf_a)), np.atleast_1d(np.asarray(leaf_b))
+    switch_a, switch_b = np.atleast_1d(np.asarray(leaf_a)), np.atleast_1d(np.asarray(leaf_b))
     of_switch = (trees.depth >= 0).sum(axis=0, dtype=np.int64)
     # All trees of a network have all its leaves, so both ends count the same number of trees.
-    count = np.maximum(of_switch[here], 1)
+    count = np.maximum(of_switch[switch_a], 1)
     step = np.arange(min(width(table, per_pair), max(trees.count, 1)), dtype=np.int64)
     result = np.where(
         step < count[:, None],
-        (start_rule(table)(one, other, count)[:, None] + step) % count[:, None],
+        (start_rule(table)(host_a, host_b, count)[:, None] + step) % count[:, None],
         -1,
     )
-    result[here == there] = np.where(step == 0, 0, -1)
-    result[trees.graph.component[here] != trees.graph.component[there]] = -1
+    result[switch_a == switch_b] = np.where(step == 0, 0, -1)
+    result[trees.graph.component[switch_a] != trees.graph.component[switch_b]] = -1
     return result.astype(np.int32)
 
 
 def pair_cyclic(trees: Trees, a: int, b: int, leaf_a: int, leaf_b: int) -> int | None:
     """`cyclic` for one pair of hosts; None for hosts in different networks."""
-    found = pair_candidates(trees, a, b, leaf_a, leaf_b, "cyclic")
-    return found[0] if found else None
+    trees_of_pair = pair_candidates(trees, a, b, leaf_a, leaf_b, "cyclic")
+    return trees_of_pair[0] if trees_of_pair else None
 
 
 def pair_candidates(
