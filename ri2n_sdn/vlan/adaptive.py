@@ -55,13 +55,13 @@ class AdaptiveSettings:
     """A demand that changes by less than this part is taken to be the old one."""
     forget_after_s: float = 300.0
     """A pair that is no longer given is remembered for this long."""
-    remember: int = 200_000
+    max_pairs: int = 200_000
     """Pairs that are remembered at most; those not given for longest are forgotten first."""
     effort: int = 4_000
     """Exchanges that a step may look at (`assign`)."""
-    owners: int = 64
+    max_owners: int = 64
     """Programs that may have tables at the same time."""
-    table_pairs: int = 100_000
+    max_table_pairs: int = 100_000
     """Pairs that one of these tables may have."""
 
 
@@ -130,14 +130,14 @@ class Adaptive:
         first and is the newest. ValueError, and nothing has changed, for a VLAN that is not among
         `vlans`, too many owners, or too many pairs.
         """
-        if owner not in self._tables and len(self._tables) >= self.settings.owners:
+        if owner not in self._tables and len(self._tables) >= self.settings.max_owners:
             raise ValueError(
-                f"{owner}: {self.settings.owners} programs have tables already, one more is too "
-                "many"
+                f"{owner}: {self.settings.max_owners} programs have tables already, one more is "
+                "too many"
             )
-        if len(table) > self.settings.table_pairs:
+        if len(table) > self.settings.max_table_pairs:
             raise ValueError(
-                f"{owner}: a table has at most {self.settings.table_pairs} pairs, this one "
+                f"{owner}: a table has at most {self.settings.max_table_pairs} pairs, this one "
                 f"{len(table)}"
             )
         for (sender, receiver), vlan in table.items():
@@ -335,7 +335,7 @@ class Adaptive:
         for key in list(self._known):
             known = self._known[key]
             if (
-                len(self._known) <= settings.remember
+                len(self._known) <= settings.max_pairs
                 and now_s - known.seen_s <= settings.forget_after_s
             ):
                 break

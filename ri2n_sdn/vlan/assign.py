@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ri2n_sdn.rates.arrays import BoolArray, FloatArray, IntArray
-from ri2n_sdn.vlan.exchange_chains import LEAST_GAIN, Chains
+from ri2n_sdn.vlan.exchange_chains import MIN_GAIN, Chains
 
 __all__ = ["EFFORT", "Assignment", "assign"]
 
@@ -31,20 +31,20 @@ EFFORT = 20_000
 # Batches in which new pairs are placed; pairs of one batch do not see each other.
 PLACINGS = 64
 # Rounds of single moves. In each pass over a round, a link gives up or takes in at most one pair.
-ROUNDS = 64
+MAX_ROUNDS = 64
 # Pairs looked at in a round: those on the fullest links.
-BAND = 8_000
+MAX_BAND = 8_000
 # A pair is not worth moving when its demand is below this part of the mean demand on its fullest
 # link, weighted by demand.
 SMALL = 0.05
 # Passes over the moves of a round: each makes the moves that meet none of the earlier passes.
-PASSES = 4
+MAX_PASSES = 4
 # A search may end in a dead end, so new pairs are placed in this many orders, and the best result
 # counts. Of more pairs than MAX_TURN_PAIRS only one order is tried, since that takes long.
 TURNS = 4
 MAX_TURN_PAIRS = 1_000
 # Rounds of taking back moves that later moves made needless.
-RETURNS = 3
+MAX_RETURNS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +121,7 @@ def assign(
         left = effort
         state.place(turn)
         if state.decided.any():
-            for _ in range(RETURNS):
+            for _ in range(MAX_RETURNS):
                 state.move_singly(hysteresis, enough)
                 left = state.exchange(hysteresis, enough, left)
                 if not state.take_back(present):
@@ -163,7 +163,7 @@ class _State:
         self.valid = np.ascontiguousarray(candidates.T >= 0)  # (K, P)
         self.free = _without_common(np.ascontiguousarray(links.transpose(1, 2, 0)), self.valid)
         self.rows = np.arange(len(demand))
-        self.rounds = ROUNDS
+        self.rounds = MAX_ROUNDS
         placed = (present >= 0) & (present < len(self.valid))
         if len(self.valid):
             placed &= self.valid[np.where(placed, present, 0), self.rows]
@@ -238,8 +238,8 @@ class _State:
             self.rounds -= 1
             own = self.utilisation[self.path].max(axis=0, initial=0.0)
             pairs = np.flatnonzero(waiting & (own > enough))
-            if len(pairs) > BAND:
-                pairs = pairs[np.argpartition(-own[pairs], BAND)[:BAND]]
+            if len(pairs) > MAX_BAND:
+                pairs = pairs[np.argpartition(-own[pairs], MAX_BAND)[:MAX_BAND]]
             elif not len(pairs):
                 if not since:
                     break
@@ -250,7 +250,7 @@ class _State:
             after = self._after_moving(pairs)
             column = after.argmin(axis=0)
             best = after[column, np.arange(len(pairs))]
-            least = LEAST_GAIN * own[pairs]
+            least = MIN_GAIN * own[pairs]
             gaining = best < own[pairs] - np.where(
                 self.settled[pairs], np.maximum(hysteresis, least), least
             )
@@ -291,7 +291,7 @@ class _State:
         path is now.
         """
         undone = 0
-        for _ in range(RETURNS):
+        for _ in range(MAX_RETURNS):
             pairs = np.flatnonzero(
                 self.decided
                 & (home >= 0)
@@ -371,7 +371,7 @@ class _State:
         does not move at all if it moves.
         """
         moved = 0
-        for _ in range(PASSES):
+        for _ in range(MAX_PASSES):
             if not len(pairs):
                 break
             old = self.path[:, pairs]

@@ -21,23 +21,24 @@ import numpy as np
 
 from ri2n_sdn.rates.arrays import BoolArray, FloatArray, IntArray
 
-__all__ = ["LEAST_GAIN", "Chains"]
+__all__ = ["MIN_GAIN", "Chains"]
 
 
 # The part of a link's utilisation that a move must take off it: less is not worth moving any pair.
-LEAST_GAIN = 1e-3
+MIN_GAIN = 1e-3
 # First exchanges that are tried per link.
-STARTS = 48
+MAX_STARTS = 48
 # Successful chains that are compared; the one that moves the fewest pairs is taken.
-SHORTEST_OF = 6
-# Exchanges in a chain over more than two VLANs at most: it might go on for ever, unlike the others.
-LONGEST_FREE = 24
+MAX_COMPARED = 6
+# Exchanges in a chain over more than two VLANs, at most: unlike the others it need not end soon.
+MAX_FREE_EXCHANGES = 24
 # Of the pairs that are too small to relieve a link alone, so many of the largest begin chains, too.
-LARGE_STARTS = 3
+MAX_SMALL_STARTS = 3
 # Exchanges looked at for one link in the first pass, so that no link uses up the whole effort; four
 # times as many after each pass without success.
 FIRST_TRY = 250
-# A pass ends when no chain relieved so many links in a row, or this part of the links in question.
+# A pass ends when no chain relieved so many links in a row, or this part of the links in question,
+# whichever is more.
 STARVED = 8
 STARVED_PART = 0.25
 
@@ -130,7 +131,7 @@ class Chains:
         than the hysteresis. Returns the links that changed, or None when no chain was found.
         """
         level = self.utilisation[link]
-        least = LEAST_GAIN * level
+        least = MIN_GAIN * level
         for with_settled in (False, True) if hysteresis > least else (True,):
             limit = level - (max(hysteresis, least) if with_settled else least)
             if limit <= 0.0:
@@ -154,14 +155,14 @@ class Chains:
         compared = 0
         for only_two in (True, False):
             for pair, column in starts:
-                longest = LONGEST_FREE if best is None else len(best) - 1
+                longest = MAX_FREE_EXCHANGES if best is None else len(best) - 1
                 if only_two and best is None:
                     longest = len(self.choice)
                 moves = self._chain(link, pair, column, limit, with_settled, only_two, longest)
                 if moves is not None:
                     best = moves
                     compared += 1
-                    if len(best) <= 2 or compared >= SHORTEST_OF:
+                    if len(best) <= 2 or compared >= MAX_COMPARED:
                         return best
                 if self._effort <= 0:
                     return best
@@ -176,14 +177,14 @@ class Chains:
         members = [p for p in self._on(link) if with_settled or not self.settled[p]]
         inverse = self._inverse[link]
         small = [p for p in members if self._demand[p] * inverse < excess]
-        small = heapq.nlargest(LARGE_STARTS, small, key=lambda p: self._demand[p])
+        small = heapq.nlargest(MAX_SMALL_STARTS, small, key=lambda p: self._demand[p])
         for pair in [p for p in members if self._demand[p] * inverse >= excess] + small:
             short = max(0.0, excess - self._demand[pair] * inverse)
             for column in self._others(pair, link):
                 harm, highest = self._after(pair, column, limit)
                 if harm < float("inf"):
                     starts.append((short + harm, self._demand[pair], highest, pair, column))
-        return [(pair, column) for *_, pair, column in heapq.nsmallest(STARTS, starts)]
+        return [(pair, column) for *_, pair, column in heapq.nsmallest(MAX_STARTS, starts)]
 
     def _chain(
         self,

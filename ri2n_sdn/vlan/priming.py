@@ -28,9 +28,9 @@ Use: TypeAlias = tuple[NicId, NicId, int]
 _Key: TypeAlias = tuple[NicId, int]
 """A NIC, and a tree in which it announces itself."""
 
-_LATE_S = 0.1
+_MAX_STEP_S = 0.1
 """A pause between ticks counts as this long at most, so that no large burst follows a long one."""
-_PAIRS_PER_TICK = 500
+_MAX_PAIRS_PER_TICK = 500
 """New pairs that a tick looks at, so that its work is bounded."""
 
 
@@ -125,7 +125,7 @@ class Priming:
         """
         settings = self.settings
         elapsed_s = 0.0 if self._last_s is None else max(0.0, now_s - self._last_s)
-        step_s = min(elapsed_s, _LATE_S)
+        step_s = min(elapsed_s, _MAX_STEP_S)
         self._last_s = now_s
         if nics is not self._nics and nics != self._nics:
             self._set_nics(dict(nics))
@@ -136,7 +136,7 @@ class Priming:
             self._take_pairs()
         self._overdue(now_s)
         self._start_tokens = min(
-            self._start_tokens + step_s * settings.start_per_s, settings.start_per_s * _LATE_S
+            self._start_tokens + step_s * settings.start_per_s, settings.start_per_s * _MAX_STEP_S
         )
         frames = self._announce(now_s)
         frames += self._refresh(now_s, min(elapsed_s, 1.0))
@@ -244,7 +244,7 @@ class Priming:
         """
         frames: list[Prime] = []
         limit_s = now_s - 2 * self.settings.period_s
-        for _ in range(min(len(self._new_pairs), _PAIRS_PER_TICK)):
+        for _ in range(min(len(self._new_pairs), _MAX_PAIRS_PER_TICK)):
             if self._start_tokens < 2.0:
                 break
             pair, _ = self._new_pairs.popitem(last=False)

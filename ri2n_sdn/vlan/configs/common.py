@@ -10,18 +10,18 @@ from typing import TypeAlias
 
 from ri2n_sdn.vlan.switch_ports import SwitchPorts
 
-__all__ = ["LINE", "Names", "Vendor", "listed", "ranges", "safe", "seconds", "wrapped"]
+__all__ = ["MAX_LINE", "Names", "Vendor", "listed", "ranges", "safe", "seconds", "wrapped"]
 
 Names: TypeAlias = Mapping[int, str]
 """What the switch calls each of its ports, by number."""
 
-LINE = 80
+MAX_LINE = 80
 """Characters of a line with a list of VLANs, at most.
 
 Lines wrap where a terminal wraps them, and well before switches stop reading.
 """
 
-INDENT = 3
+MAX_INDENT = 3
 """The characters that may stand before what `wrapped` yields, at most."""
 
 
@@ -67,12 +67,12 @@ def listed(ids: Iterable[int]) -> str:
 def wrapped(first: str, more: str, ids: Iterable[int], after: str = "") -> Iterator[str]:
     """Lines that together list the IDs, the first line after `first`, further ones after `more`.
 
-    Each ends with `after`. Indented by up to INDENT, they are no longer than LINE.
+    Each ends with `after`. Indented by up to MAX_INDENT, they are no longer than MAX_LINE.
     """
     start, line = first, ""
     for part in ranges(ids):
         longer = f"{line},{part}" if line else part
-        if line and len(start) + len(longer) + len(after) > LINE - INDENT:
+        if line and len(start) + len(longer) + len(after) > MAX_LINE - MAX_INDENT:
             yield start + line + after
             start, longer = more, part
         line = longer

@@ -15,7 +15,7 @@ AGEING_S = (10, 1_000_000)
 # EOS takes VLANs of this range for its own routed ports.
 FIRST_INTERNAL, LAST_INTERNAL = 1006, 4094
 # So many are left to it, as in Arista's own designs (1006 to 1199).
-INTERNAL = 194
+INTERNAL_COUNT = 194
 
 HEADER = """\
 ! {name}: written by ri2n vlan switch-config for Arista EOS.
@@ -46,7 +46,7 @@ def text(switch: SwitchPorts, names: Names) -> str:
 def _internal(switch: SwitchPorts) -> list[str]:
     """The command that keeps EOS's own VLANs apart from the switch's; none if these are all lower.
 
-    EOS gets the first INTERNAL unused IDs in a row, or else the longest row of unused IDs.
+    EOS gets the first INTERNAL_COUNT unused IDs in a row, or else the longest row of unused IDs.
     """
     taken = set(switch.ids)
     if not taken or max(taken) < FIRST_INTERNAL:
@@ -57,7 +57,7 @@ def _internal(switch: SwitchPorts) -> list[str]:
         first, free = (number + 1, 0) if number in taken else (first, free + 1)
         if free > best[1]:
             best = (first, free)
-        if free == INTERNAL:
+        if free == INTERNAL_COUNT:
             break
     if best[1] == 0:
         raise BadInput(

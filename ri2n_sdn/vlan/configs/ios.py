@@ -11,7 +11,7 @@ from ri2n_sdn.vlan.switch_ports import SwitchPort, SwitchPorts
 __all__ = ["IOS"]
 
 # Spanning trees that the smallest Catalyst switches run; most run 128.
-INSTANCES = 64
+MAX_INSTANCES = 64
 AGEING_S = (10, 1_000_000)
 
 HEADER = """\
@@ -32,13 +32,13 @@ def text(switch: SwitchPorts, names: Names) -> str:
         "vtp mode transparent",
         "spanning-tree mode rapid-pvst",
     ]
-    lines += wrapped("spanning-tree vlan ", "spanning-tree vlan ", order[:INSTANCES])
-    if order[INSTANCES:]:
+    lines += wrapped("spanning-tree vlan ", "spanning-tree vlan ", order[:MAX_INSTANCES])
+    if order[MAX_INSTANCES:]:
         lines.append(
-            f"! Small switches run {INSTANCES} spanning trees: these VLANs, free of loops as well, "
-            "have none."
+            f"! Small switches run {MAX_INSTANCES} spanning trees: these VLANs, free of loops as "
+            "well, have none."
         )
-        lines += wrapped("no spanning-tree vlan ", "no spanning-tree vlan ", order[INSTANCES:])
+        lines += wrapped("no spanning-tree vlan ", "no spanning-tree vlan ", order[MAX_INSTANCES:])
     lines += [f"mac address-table aging-time {seconds(switch, AGEING_S[0])}", "!"]
     for number, name in sorted(switch.vlans):
         lines += [f"vlan {number}", f" name {safe(name)}", "!"]

@@ -186,7 +186,7 @@ def test_a_table_does_not_hold_at_a_dead_way() -> None:
 
 
 def test_tables_that_are_refused() -> None:
-    adaptive = Adaptive(AdaptiveSettings(owners=1, table_pairs=1), vlans=[101, 102])
+    adaptive = Adaptive(AdaptiveSettings(max_owners=1, max_table_pairs=1), vlans=[101, 102])
     with pytest.raises(ValueError, match=r"^job: pair h0 h4: there is no VLAN 103$"):
         adaptive.set_table("job", {key(0, 4): 103})
     with pytest.raises(ValueError, match="at most 1 pairs, this one 2"):
@@ -199,7 +199,7 @@ def test_tables_that_are_refused() -> None:
 
 
 def test_pairs_that_are_gone_are_forgotten() -> None:
-    adaptive = Adaptive(AdaptiveSettings(forget_after_s=10.0, remember=3))
+    adaptive = Adaptive(AdaptiveSettings(forget_after_s=10.0, max_pairs=3))
     one = VBFT44.pair_ways([(0, 4)], [RATE])
     two = VBFT44.pair_ways([(1, 5), (2, 6)], [RATE] * 2)
     adaptive.step(0.0, one, VBFT44.by_name)

@@ -19,7 +19,7 @@ from ri2n_sdn.cli.vlan_config import switch_config, write_files
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.topology import Topology, parse_topology
 from ri2n_sdn.vlan.configs import VENDORS, file_name, write
-from ri2n_sdn.vlan.configs.common import LINE, listed
+from ri2n_sdn.vlan.configs.common import MAX_LINE, listed
 from ri2n_sdn.vlan.switch_ports import SwitchPort, SwitchPorts, switch_ports
 from ri2n_sdn.vlan.trees import Trees, trees_from_cables
 from tests.unit.vlan.switch_parsers import PARSERS, PortState, commands_of, numbers
@@ -255,7 +255,7 @@ def test_any_switch_is_understood(vendor: str, switch: SwitchPorts) -> None:
     assert_means(vendor, text, names_of(vendor, switch))
     if vendor in ("ios", "eos", "powerconnect"):
         lists = [line for line in text.splitlines() if "vlan" in line and not line.startswith("!")]
-        assert max(map(len, lists), default=0) <= LINE
+        assert max(map(len, lists), default=0) <= MAX_LINE
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
@@ -272,9 +272,9 @@ def test_256_vlans(vendor: str, step: int) -> None:
     if vendor in ("ios", "eos", "powerconnect"):
         lines = text.splitlines()
         lists = [line for line in lines if "vlan" in line and not line.startswith("!")]
-        assert max(map(len, lists)) <= LINE
+        assert max(map(len, lists)) <= MAX_LINE
         if step == 3:  # 255 numbers of up to 4 characters with commas, on two ports
-            assert sum(" add " in line for line in lists) > 2 * 255 * 4 // LINE
+            assert sum(" add " in line for line in lists) > 2 * 255 * 4 // MAX_LINE
     if vendor == "ios":
         with_tree = [line for line in text.splitlines() if line.startswith("spanning-tree vlan ")]
         without = [line for line in text.splitlines() if line.startswith("no spanning-tree vlan ")]
