@@ -132,8 +132,8 @@ class Adaptive:
         """
         if owner not in self._tables and len(self._tables) >= self.settings.max_owners:
             raise ValueError(
-                f"{owner}: {self.settings.max_owners} programs have tables already, one more is "
-                "too many"
+                f"{owner}: {self.settings.max_owners} programs have tables already, which is "
+                "the limit"
             )
         if len(table) > self.settings.max_table_pairs:
             raise ValueError(

@@ -87,7 +87,7 @@ def build_trees(
             f"vlans.limit: {trees} trees need as many VLAN IDs, the limit is {spec.limit}"
         )
     if trees is not None and trees < 1:
-        raise ValueError(f"trees: {trees} are asked for, one is the least")
+        raise ValueError(f"trees: must be 1 or more, is {trees}")
     max_trees = spec.limit if trees is None else trees
     leaf = np.zeros(len(graph.names), dtype=bool)
     leaf[list(leaves)] = True

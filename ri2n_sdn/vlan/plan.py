@@ -214,7 +214,7 @@ def _fitting(
         f"switches.{trees.graph.names[worst]}: "
         f"{'' if macs.exact else 'up to '}{macs.entries[worst]} MAC table"
         " entries when all hosts talk with one another over one VLAN a pair, the limit is "
-        f"{spec.mac_table}" + (f" (passed in {others} other switches too)" if others else "")
+        f"{spec.mac_table}" + (f" ({others} other switches exceed it, too)" if others else "")
     )
 
 
@@ -268,7 +268,7 @@ def _notes(plan: NetworkPlan, spec: VlanSpec, wanted: int) -> list[str]:
     if plan.trees == spec.limit and plan.trees < wanted:
         kind = "top switches" if plan.levelled else "switches"
         notes.append(
-            f"network {plan.name}: {kind} without a tree of their own, for want of VLAN IDs:"
+            f"network {plan.name}: {kind} without a tree of their own, since VLAN IDs are too few:"
             f" {wanted - plan.trees} of {wanted}"
         )
     if plan.unused_switches:

@@ -109,7 +109,7 @@ def switch_ports(topology: Topology, trees: Trees) -> tuple[SwitchPorts, ...]:
             if 0 not in reached[place]:
                 raise ValueError(
                     f"switches.{switch}: {host}:{nic.name} is plugged into it, but VLAN {base} "
-                    "ends before"
+                    "does not reach it"
                 )
             tagged = to_managed[place] if spec.managed else ()
             ports[place].append(

@@ -148,5 +148,5 @@ def trees_from_cables(
                     below.append(other)
             waiting = below
         if left:
-            raise ValueError(f"VLAN {vlans[t]}: a part of its cables is not joined with its roots")
+            raise ValueError(f"VLAN {vlans[t]}: its roots do not reach all of its cables")
     return Trees(graph, vlans, parent, cable_of, depth)

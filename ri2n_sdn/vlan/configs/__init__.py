@@ -118,7 +118,7 @@ def _check(kind: Vendor, switch: SwitchPorts) -> None:
     longest = kind.ageing_s[1]
     if switch.ageing_s > longest:
         raise BadInput(
-            f"vlans.ageing_s: {switch.ageing_s:g} s cannot be had: {kind.name} forgets after "
+            f"vlans.ageing_s: {switch.ageing_s:g} s is too long: {kind.name} forgets after "
             f"{longest} s at most"
         )
     if kind.mac_table is not None and switch.mac_table > kind.mac_table:

@@ -75,7 +75,8 @@ def test_few_ids_leave_top_switches_out() -> None:
     assert plan.networks[0].roots == ("up1", "up2", "up3")
     assert (plan.networks[0].unused_cables, plan.networks[0].unused_switches) == (4, 1)
     assert plan.notes == (
-        "network leaf1: top switches without a tree of their own, for want of VLAN IDs: 1 of 4",
+        "network leaf1: top switches without a tree of their own, since VLAN IDs are too few:"
+        " 1 of 4",
         "network leaf1: switches in no tree: 1",
         "network leaf1: cables in no tree, to be shut down: 4",
     )
@@ -106,7 +107,8 @@ def test_cyclic_is_refused_and_not_thinned() -> None:
     topology = load_topology(TOPOLOGIES / "vbft" / "vbft_4_4.yaml")
     assert make_plan(topology, VlanSpec(table="cyclic")).per_pair == 1
     with pytest.raises(
-        ValueError, match=r"^switches\.leaf1: \d+ MAC table entries.* the limit is 20 \(passed in"
+        ValueError,
+        match=r"^switches\.leaf1: \d+ MAC table entries.* the limit is 20 \(\d+ other switches",
     ):
         make_plan(topology, VlanSpec(table="cyclic", mac_table=20))
 

@@ -125,7 +125,8 @@ def test_a_leaf_that_the_first_tree_leaves_out_is_named() -> None:
     graph = topology.graph
     trees = trees_from_cables(graph, (101,), [[0]], [[graph.index["up1"]]])
     with pytest.raises(
-        ValueError, match=r"^switches\.leaf2: n3:nic0 is plugged into it, but VLAN 101 ends before$"
+        ValueError,
+        match=r"^switches\.leaf2: n3:nic0 is plugged into it, but VLAN 101 does not reach it$",
     ):
         switch_ports(topology, trees)
 
@@ -392,17 +393,17 @@ def test_ageing(vendor: str, ageing_s: float, expected: str, vbft: dict[str, Swi
         (
             "powerconnect",
             {"ageing_s": 401.0},
-            "vlans.ageing_s: 401 s cannot be had: powerconnect forgets after 400 s",
+            "vlans.ageing_s: 401 s is too long: powerconnect forgets after 400 s",
         ),
         (
             "ovs",
             {"ageing_s": 7200.0},
-            "vlans.ageing_s: 7200 s cannot be had: ovs forgets after 3600 s",
+            "vlans.ageing_s: 7200 s is too long: ovs forgets after 3600 s",
         ),
         (
             "sonic",
             {"ageing_s": 601.0},
-            "vlans.ageing_s: 601 s cannot be had: sonic forgets after 600 s",
+            "vlans.ageing_s: 601 s is too long: sonic forgets after 600 s",
         ),
         (
             "ovs",
