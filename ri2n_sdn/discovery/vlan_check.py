@@ -65,8 +65,8 @@ class LearningTest:
 def sweep(trees: Trees, leaf_of: Mapping[NicId, int]) -> list[TreeProbe]:
     """Probes of every NIC in every VLAN, to and from one NIC of its own leaf and one of another.
 
-    `leaf_of` is the leaf that each NIC is plugged into. Each further NIC of a leaf takes another
-    partner leaf, so that probes cross many cables.
+    `leaf_of` is the leaf that each NIC is plugged into. The NICs of a leaf take NICs of different
+    other leaves in turn.
     """
     nics_at = _by_leaf(leaf_of)
     probes: dict[TreeProbe, None] = {}

@@ -140,7 +140,9 @@ class Chains:
             if moves:
                 touched: set[int] = set()
                 for pair, column in moves:
-                    touched.update(self._of(pair)[self.choice[pair]], self._of(pair)[column])
+                    touched.update(
+                        self._paths_of(pair)[self.choice[pair]], self._paths_of(pair)[column]
+                    )
                     self._move(pair, column)
                     self.settled[pair] = False
                 return touched
@@ -174,14 +176,14 @@ class Chains:
         """(Pair, column) of moves off the link, those that overfill other links least first."""
         starts: list[tuple[float, float, float, int, int]] = []
         excess = self.utilisation[link] - limit
-        members = [p for p in self._on(link) if with_settled or not self.settled[p]]
+        members = [p for p in self._pairs_on(link) if with_settled or not self.settled[p]]
         inverse = self._inverse[link]
         small = [p for p in members if self._demand[p] * inverse < excess]
         small = heapq.nlargest(MAX_SMALL_STARTS, small, key=lambda p: self._demand[p])
         for pair in [p for p in members if self._demand[p] * inverse >= excess] + small:
             short = max(0.0, excess - self._demand[pair] * inverse)
-            for column in self._others(pair, link):
-                harm, highest = self._after(pair, column, limit)
+            for column in self._columns_avoiding(pair, link):
+                harm, highest = self._overfill(pair, column, limit)
                 if harm < float("inf"):
                     starts.append((short + harm, self._demand[pair], highest, pair, column))
         return [(pair, column) for *_, pair, column in heapq.nsmallest(MAX_STARTS, starts)]
@@ -202,7 +204,7 @@ class Chains:
         when no link is above `limit`. It has at most `longest` moves, with `only_two` between two
         VLANs. Everything is as before when it returns.
         """
-        trees = self._like(pair, self.choice[pair]) | self._like(pair, column)
+        trees = self._trees_sharing(pair, self.choice[pair]) | self._trees_sharing(pair, column)
         undo: list[tuple[int, int]] = []
         moved: dict[int, int] = {}
         before: dict[int, float] = {}
@@ -213,10 +215,13 @@ class Chains:
             mover, to = next_move
             undo.append((mover, self.choice[mover]))
             moved[mover] = to
-            for changing in (*self._of(mover)[self.choice[mover]], *self._of(mover)[to]):
+            for changing in (
+                *self._paths_of(mover)[self.choice[mover]],
+                *self._paths_of(mover)[to],
+            ):
                 before.setdefault(changing, self.utilisation[changing])
             self._move(mover, to)
-            waiting.extend(self._of(mover)[to])
+            waiting.extend(self._paths_of(mover)[to])
             next_move = None
             while waiting:
                 over = waiting[-1]
@@ -252,31 +257,31 @@ class Chains:
         """
         best: tuple[float, float, int, int] | None = None
         excess = self.utilisation[link] - limit
-        for pair in self._on(link):
+        for pair in self._pairs_on(link):
             if pair in moved or (self.settled[pair] and not with_settled):
                 continue
             step = self._demand[pair] * self._inverse[link]
             self._effort -= 1
-            for column, path in enumerate(self._of(pair)):
+            for column, path in enumerate(self._paths_of(pair)):
                 tree = self._tree_of[pair][column]
                 if tree < 0 or (trees is not None and tree not in trees) or link in path:
                     continue
-                harm, _ = self._after(pair, column, limit)
+                harm, _ = self._overfill(pair, column, limit)
                 key = (harm + max(0.0, excess - step), self._demand[pair], pair, column)
                 if harm < float("inf") and (best is None or key < best):
                     best = key
         return best[2:] if best else None
 
-    def _after(self, pair: int, column: int, limit: float) -> tuple[float, float]:
+    def _overfill(self, pair: int, column: int, limit: float) -> tuple[float, float]:
         """By how much the links of a candidate would pass `limit`, in sum, and the fullest of them.
 
         Both are utilisations; inf when the pair alone is more than a link may carry.
         """
         self._effort -= 1
         demand, utilisation, inverse = self._demand[pair], self.utilisation, self._inverse
-        present = self._of(pair)[self.choice[pair]]
+        present = self._paths_of(pair)[self.choice[pair]]
         harm = highest = 0.0
-        for link in self._of(pair)[column]:
+        for link in self._paths_of(pair)[column]:
             step = demand * inverse[link]
             if step > limit + 1e-9:
                 return float("inf"), float("inf")
@@ -286,22 +291,22 @@ class Chains:
                 harm += level - limit
         return harm, highest
 
-    def _like(self, pair: int, column: int) -> frozenset[int]:
+    def _trees_sharing(self, pair: int, column: int) -> frozenset[int]:
         """The VLANs of the candidates of a pair that share a link with this one."""
-        path = set(self._of(pair)[column])
+        path = set(self._paths_of(pair)[column])
         return frozenset(
             tree
-            for tree, other in zip(self._tree(pair), self._of(pair), strict=True)
+            for tree, other in zip(self._trees_of(pair), self._paths_of(pair), strict=True)
             if tree >= 0 and not path.isdisjoint(other)
         )
 
-    def _others(self, pair: int, link: int) -> Iterator[int]:
+    def _columns_avoiding(self, pair: int, link: int) -> Iterator[int]:
         """The columns of a pair whose paths avoid the link."""
-        for column, path in enumerate(self._of(pair)):
+        for column, path in enumerate(self._paths_of(pair)):
             if self._tree_of[pair][column] >= 0 and link not in path:
                 yield column
 
-    def _of(self, pair: int) -> list[tuple[int, ...]]:
+    def _paths_of(self, pair: int) -> list[tuple[int, ...]]:
         """The path of each of a pair's columns."""
         paths = self._paths.get(pair)
         if paths is None:
@@ -311,11 +316,11 @@ class Chains:
             self._tree_of[pair] = self._trees[pair].tolist()
         return paths
 
-    def _tree(self, pair: int) -> list[int]:
-        self._of(pair)
+    def _trees_of(self, pair: int) -> list[int]:
+        self._paths_of(pair)
         return self._tree_of[pair]
 
-    def _on(self, link: int) -> dict[int, None]:
+    def _pairs_on(self, link: int) -> dict[int, None]:
         """The pairs on a link, in a fixed order."""
         members = self._members.get(link)
         if members is None:
@@ -326,11 +331,11 @@ class Chains:
         return members
 
     def _move(self, pair: int, column: int) -> None:
-        paths, demand = self._of(pair), self._demand[pair]
+        paths, demand = self._paths_of(pair), self._demand[pair]
         for link in paths[self.choice[pair]]:
-            del self._on(link)[pair]
+            del self._pairs_on(link)[pair]
             self.utilisation[link] -= demand * self._inverse[link]
         for link in paths[column]:
-            self._on(link)[pair] = None
+            self._pairs_on(link)[pair] = None
             self.utilisation[link] += demand * self._inverse[link]
         self.choice[pair] = column
