@@ -1,6 +1,6 @@
-"""A hostile switch:
+"""A hostile switch: it is polite up to some point, and sends false and damaged messages after it.
 
-polite up to some point, then it says what `Hostile` makes up, and lies when it is asked.
+`Hostile` makes up what it sends, and what it answers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STAGES = (
     "when it said it",
     "when it is let in",
 )
-"""When an attacker stops being polite."""
+"""The moments at which an attacker stops being polite."""
 
 _PACKET_OUT = 13
 _WAITING_BYTES = 1 << 16
@@ -32,7 +32,7 @@ _AT_ONCE = 50
 
 
 class Identity:
-    """Who a switch says it is."""
+    """What a switch says of itself."""
 
     def __init__(self, name: str, dpid: int, mac: str, nics: list[str]) -> None:
         self.name, self.dpid, self.mac, self.nics = name, dpid, mac, nics
@@ -41,7 +41,7 @@ class Identity:
 class Attacker(FakeSwitch):
     """One connection, in the thread that calls `run`.
 
-    It ends when the controller ends it or all was said.
+    It ends when the controller ends it, or when everything was sent.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Attacker(FakeSwitch):
         version: int = 6,
         length: int | None = None,
     ) -> None:
-        """Queued; once it is hostile, every second answer is a lie."""
+        """Queue a message; once the switch is hostile, every second answer is false."""
         size = 8 + len(body) if length is None else length
         said = struct.pack("!BBHI", version, kind, size, xid) + body
         if self._hostile_now and self._random.random() < 0.5:
@@ -68,9 +68,9 @@ class Attacker(FakeSwitch):
         self._out += said
 
     def run(self, who: Identity, stage: str, messages: int) -> None:
-        """Be that switch, and from that stage on hostile.
+        """Be that switch, which is hostile from that stage on.
 
-        AssertionError when nothing happens for long.
+        Raises AssertionError when nothing happens for LONG_S seconds.
         """
         ports = _port(LOCAL, who.mac, who.name) + b"".join(
             _port(n, nic, f"e{n}") for n, nic in enumerate(who.nics, 1)
@@ -92,7 +92,8 @@ class Attacker(FakeSwitch):
                         self._out += self._hostile.next(self._damaged)
                 if not messages and not self._out and not ended:
                     ended = True
-                    self.socket.shutdown(socket.SHUT_WR)  # what was said is read to its end
+                    # The controller reads what was sent to its end.
+                    self.socket.shutdown(socket.SHUT_WR)
             readable, writable, _ = select.select(
                 [self.socket], [self.socket] if self._out else [], [], 1.0
             )
@@ -125,8 +126,7 @@ class Attacker(FakeSwitch):
             if ended:
                 continue
             if kind == _PACKET_OUT and self._hostile_now and len(self._out) < _WAITING_BYTES:
-                self._out += self._hostile.packet_in(
-                    body[-60:], self._random.randint(1, 3)
-                )  # a probe, sent back
+                # A probe is sent back.
+                self._out += self._hostile.packet_in(body[-60:], self._random.randint(1, 3))
             self._reply(kind, xid, body, who.dpid, who.name, ports)
             self._hostile_now |= what == DESC and stage == STAGES[3]

@@ -1,7 +1,4 @@
-"""Sandboxes for tests:
-
-a private Open vSwitch per module, and helpers to put frames in and see what comes out.
-"""
+"""Fixtures of the sandbox tier: tests start controllers as forks, in a private Open vSwitch."""
 
 from __future__ import annotations
 
@@ -17,9 +14,7 @@ from .forked import fork
 
 @pytest.fixture(scope="session", autouse=True)
 def _sandbox_tier() -> Iterator[None]:
-    """These tests need Open vSwitch (no root); without it the whole tier is skipped, and says
-    so.
-    """
+    """Skip the whole tier, with a message, without Open vSwitch, which its tests need (no root)."""
     if shutil.which("ovs-vswitchd") is None:
         pytest.skip("the sandbox tier needs Open vSwitch: apt install openvswitch-switch")
     with pytest.MonkeyPatch.context() as patch:

@@ -1,5 +1,6 @@
-"""A TCP client that speaks just enough OpenFlow 1.5 to be taken for a switch, and may stop
-behaving at any point.
+"""A TCP client that speaks just enough OpenFlow 1.5 to be taken for a switch.
+
+It may stop behaving at any point.
 """
 
 from __future__ import annotations
@@ -27,27 +28,25 @@ LOCAL = 0xFFFFFFFE
 
 
 class FakeSwitch:
-    """One connection. `answer` runs a polite switch in a thread until `stop`."""
+    """One connection; `answer` runs a polite switch in a thread until `stop`."""
 
     def __init__(self, port: int, source: str = "", address: str = "127.0.0.1") -> None:
-        """`source`: the address that it comes from, one of this machine's own; `address`:
-
-        the controller's.
-        """
+        """Connect to the controller at `address`, from `source`, an address of this machine."""
         self.socket = socket.create_connection(
             (address, port), timeout=LONG_S, source_address=(source, 0)
         )
         self.mute = self.all_ones = self.wrong_kind = False
-        """Answers no request but for its description; with counters of 2^64 - 1.
+        """Faults of the switch, each off at first.
 
-        With replies of another kind.
+        `mute`: it answers no request except the one for its description. `all_ones`: its counters
+        are 2^64 - 1. `wrong_kind`: its replies are of another kind.
         """
         self.keeps_flows = False
-        """Leaves requests for flows, and no others, to the test."""
+        """It leaves requests for flows, and no others, to the test."""
         self.asked_flows = 0
-        """The number of the newest request for flows."""
+        """The transaction number of the newest request for flows."""
         self.turns = threading.Lock()
-        """Held while a message is sent: by the thread that answers, or by the test."""
+        """Held while the thread that answers, or the test, sends a message."""
         self._rows: dict[int, int] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -76,13 +75,13 @@ class FakeSwitch:
         version: int = 6,
         length: int | None = None,
     ) -> None:
-        """One message; `length` in its header may be a lie."""
+        """Send one message; `length` in its header may be false."""
         size = 8 + len(body) if length is None else length
         with self.turns:
             self.socket.sendall(struct.pack("!BBHI", version, kind, size, xid) + body)
 
     def closed(self) -> bool:
-        """Whether the other side ends the connection; what it sends until then is read."""
+        """Whether the other side ends the connection; what it sends before that is read."""
         self.socket.settimeout(LONG_S)
         try:
             while self.socket.recv(1 << 16):
@@ -94,9 +93,7 @@ class FakeSwitch:
         return True
 
     def answer(self, *, dpid: int, name: str, mac: str, nics: list[str]) -> None:
-        """Greet, and answer the requests that a controller begins with, as a switch of this
-        name.
-        """
+        """Greet, and answer the first requests of a controller, as a switch of this name."""
         self.send(HELLO, struct.pack("!HHI", 1, 8, 1 << 6))
         ports = _port(LOCAL, mac, name) + b"".join(
             _port(n, nic, f"e{n}") for n, nic in enumerate(nics, 1)
@@ -157,7 +154,7 @@ class FakeSwitch:
 
 
 def _flow(table: int, cookie: int) -> bytes:
-    """An OFPMP_FLOW_DESC entry with counters that are not known."""
+    """An OFPMP_FLOW_DESC entry whose counters are unknown."""
     counts = b"".join(struct.pack("!HBBQ", 0x8002, field << 1, 8, 2**64 - 1) for field in (4, 5))
     stats = struct.pack("!2xH", 4 + len(counts)) + counts
     stats += bytes(-len(stats) % 8)

@@ -1,4 +1,4 @@
-"""Controllers as forks of one process that has imported them: a start costs no second of importing.
+"""Controllers as forks of one process that has imported them, so no start waits for imports.
 
 That process is the fork server of `multiprocessing`. Each fork runs `main()` of the command line in
 a process of its own, with its own arguments, output and exit code. `test_start.py` starts
@@ -22,7 +22,7 @@ _CONTEXT.set_forkserver_preload(["ri2n_sdn.cli.main", "ri2n_sdn.apps.launcher", 
 
 
 class Forked:
-    """A running fork, with what the tests use of `subprocess.Popen`."""
+    """A running fork, with the methods of `subprocess.Popen` that the tests use."""
 
     def __init__(self, before: str, argv: Sequence[str], log: Path) -> None:
         self._process = _CONTEXT.Process(
@@ -57,14 +57,14 @@ class Forked:
 
 
 def fork(before: str, argv: Sequence[str], log: Path) -> Forked:
-    """Run `ri2n ARGV` after the Python code `before`; what it writes is added to `log`."""
+    """Run `ri2n ARGV` after the Python code `before`; its output is appended to `log`."""
     return Forked(before, argv, log)
 
 
 def _run(before: str, argv: list[str], log: str) -> None:
-    """In the fork. `before` changes modules that are imported already:
+    """Run the command in the fork.
 
-    it must put names where they are used.
+    `before` changes modules that are imported already, so it must set names where they are used.
     """
     nothing = os.open(os.devnull, os.O_RDONLY)
     written = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

@@ -27,7 +27,7 @@ __all__ = [
     "wait_until",
 ]
 
-LONG_S = 120.0  # a net against hanging: no test waits so long for something that happens
+LONG_S = 120.0  # a limit against hanging: no test waits so long for an event
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 
 
@@ -45,9 +45,9 @@ def wait_until(
 
 
 def await_problems(sandbox: Sandbox, *texts: str) -> None:
-    """These problems and no others.
+    """Wait until `status` has these problems and no others.
 
-    On a machine that is late a NIC may be called silent for a moment.
+    On a slow machine, a NIC may be called silent for a moment.
     """
     wait_until(
         lambda: problem_texts(sandbox.ask("status")) == list(texts),
@@ -103,14 +103,12 @@ class Capture:
         self._before = {name: len(read_pcap(path)) for name, path in self._paths.items()}
 
     def new(self, name: str) -> Counter[str]:
-        """Frames that a host was given, without those of the controller's own EtherType."""
+        """The frames that a host was given, without those of the controller's own EtherType."""
         frames = read_pcap(self._paths[name])[self._before[name] :]
         return Counter(frame for frame in frames if frame[24:28] != "88b5")
 
     def expect(self, wanted: Mapping[str, Iterable[str]]) -> None:
-        """Each host gets exactly these frames, each once, and hosts that are not named get none
-        of them.
-        """
+        """Each host gets exactly these frames, each once; a host that is not named gets none."""
         counters = {name: Counter(wanted.get(name, ())) for name in self._paths}
         every = {frame for frames in counters.values() for frame in frames}
 
@@ -121,8 +119,8 @@ class Capture:
             return f"missing frames: {missing}"
 
         wait_until(lambda: all(not counters[name] - self.new(name) for name in self._paths), state)
-        # What was put in is processed in order before appctl answers: copies too many are there by
-        # now.
+        # Frames that were put in are processed in order before appctl answers, so copies too many
+        # are there by now.
         for name in self._paths:
             extra = (
                 Counter({f: n for f, n in self.new(name).items() if f in every}) - counters[name]
@@ -168,8 +166,8 @@ def slot_hops(sandbox: Sandbox, source: str, target: str, slots: int) -> list[li
     recirculated = None
 
     def known() -> bool:
-        # The second half of a hashed packet can be traced while a cached flow of the first half is
-        # there.
+        # The second half of a hashed packet can be traced as long as a cached flow of the first
+        # half is there.
         nonlocal recirculated
         sandbox.receive(source, udp(*macs, (1, 2)))
         recirculated = re.search(

@@ -1,6 +1,6 @@
-"""Hostile OpenFlow messages from a seed:
+"""Hostile OpenFlow messages from a seed.
 
-what a real switch said, damaged, and what is well-formed and a lie.
+Some are messages of a real switch that were damaged, others are well-formed and false.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ NUMBERS = (0, 1, 3, 4, 7, 8, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF)
 REQUESTS = {  # by kind of multipart message
     0: b"",  # description
     1: struct.pack("!B3xII4xQQ", 0xFF, ANY, ANY, 0, 0) + struct.pack("!HH4x", 1, 4),  # flows
-    2: struct.pack("!B3xII4xQQ", 0xFF, ANY, ANY, 0, 0) + struct.pack("!HH4x", 1, 4),  # their sum
+    2: struct.pack("!B3xII4xQQ", 0xFF, ANY, ANY, 0, 0) + struct.pack("!HH4x", 1, 4),  # sums
     3: b"",  # tables
-    4: struct.pack("!I4x", ANY),  # ports' counters
+    4: struct.pack("!I4x", ANY),  # counters of ports
     5: struct.pack("!II", ANY, ANY),  # queues
-    6: struct.pack("!I4x", ALL_GROUPS),  # groups' counters
+    6: struct.pack("!I4x", ALL_GROUPS),  # counters of groups
     7: struct.pack("!I4x", ALL_GROUPS),  # groups
-    8: b"",  # what groups can do
+    8: b"",  # features of groups
     13: struct.pack("!I4x", ANY),  # ports
     17: struct.pack("!B3xII4xQQ", 0xFF, ANY, ANY, 0, 0)
     + struct.pack("!HH4x", 1, 4),  # flows, in short
@@ -55,7 +55,7 @@ def message(kind: int, body: bytes = b"", xid: int = 1, version: int = 6) -> byt
 
 
 def record(sandbox: Sandbox, host: str) -> list[bytes]:
-    """What a real switch answers to requests of every kind; the first is its greeting."""
+    """What a real switch answers to requests of every kind; the first answer is its greeting."""
     asked = [message(HELLO, struct.pack("!HHI", 1, 8, 1 << 6)), message(FEATURES_REQUEST)]
     asked += [
         message(ECHO_REQUEST, struct.pack("!d", 1.0)),
@@ -65,7 +65,7 @@ def record(sandbox: Sandbox, host: str) -> list[bytes]:
         message(MULTIPART_REQUEST, struct.pack("!HHxxxx", kind, 0) + body)
         for kind, body in REQUESTS.items()
     ]
-    asked += [message(200, bytes(8)), message(BARRIER_REQUEST)]  # the first is an error
+    asked += [message(200, bytes(8)), message(BARRIER_REQUEST)]  # the first causes an error
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as switch:
         switch.settimeout(LONG_S)
         switch.connect(str(sandbox.folder / f"{host}.mgmt"))
@@ -95,12 +95,12 @@ def record(sandbox: Sandbox, host: str) -> list[bytes]:
 
 
 class Hostile:
-    """What an attacker says. All that is random comes from `generator`."""
+    """What an attacker sends; everything random comes from `generator`."""
 
     def __init__(
         self, sandbox: Sandbox, recorded: Sequence[bytes], own: str, generator: random.Random
     ) -> None:
-        """`own`: the MAC address of the switch that says it."""
+        """`own` is the MAC address of the switch that sends it."""
         self._recorded, self._own = list(recorded), own
         self._random = generator
         self._macs = [sandbox.mac(host) for host in sandbox.hosts]
@@ -113,27 +113,27 @@ class Hostile:
         self._frames = [bytes.fromhex(frame) for frame in (*probes[:16], *self._made_up())]
 
     def next(self, damaged: float) -> bytes:
-        """One message; that share of them is not as OpenFlow says."""
+        """One message; the share `damaged` of them is not as OpenFlow says."""
         made = self._random.choice(self._MAKERS)(self)
         return self.damage(made) if self._random.random() < damaged else made
 
     def reply(self, polite: bytes) -> bytes:
-        """An answer with the right number to a question:
+        """An answer to a question, with the right number.
 
-        damaged, another one, or the same in parts without end.
+        It is damaged, or another answer, or one of endless parts.
         """
         kind = self._random.randrange(4)
         if kind == 0:
             return self.damage(polite)
         if kind == 1 and polite[1] == MULTIPART_REPLY and len(polite) >= 16:
-            return polite[:10] + b"\0\1" + polite[12:]  # more of it comes, which never does
+            return polite[:10] + b"\0\1" + polite[12:]  # it announces more parts, which never come
         other = self._random.choice(self._recorded)
         return other[:4] + polite[4:8] + other[8:]
 
     def damage(self, whole: bytes) -> bytes:
-        """Some bytes, numbers or parts of it are others.
+        """A message in which some bytes, numbers or parts are others.
 
-        The length in its header is mostly right again.
+        The length in its header is mostly corrected.
         """
         data = bytearray(whole)
         for _ in range(self._random.randint(1, 3)):
@@ -169,7 +169,7 @@ class Hostile:
         data[2:4] = length.to_bytes(2, "big")
         return bytes(data)
 
-    # ---- well-formed lies
+    # ---- well-formed and false
 
     def _again(self) -> bytes:
         said = bytearray(self._random.choice(self._recorded))
@@ -177,10 +177,10 @@ class Hostile:
         return bytes(said)
 
     def packet_in(self, frame: bytes, port: int) -> bytes:
-        """A frame that a switch says came in by `port`."""
+        """A frame that a switch says has arrived at `port`."""
         fields = struct.pack("!II", 0x80000004, port)
         if self._random.randrange(20) == 0:
-            fields = b""  # it does not say by which
+            fields = b""  # it does not say the port
         match = struct.pack("!HH", 1, 4 + len(fields)) + fields
         match += bytes(-len(match) % 8)
         head = struct.pack(
@@ -273,7 +273,7 @@ class Hostile:
         )
         kind = self._random.choice((*REQUESTS, 9, 10, 11, 12, 14, 15, 16, 99, 0xFFFF))
         body = body if kind == 4 else self._random.randbytes(8 * self._random.randrange(20))
-        if kind in (1, 7, 6, 0, 13):  # those are read: what does not add up is for `damage`
+        if kind in (1, 7, 6, 0, 13):  # these are read; contradictions in them are for `damage`
             body = b""
         flags = self._random.choice((0, 0, 1, 0xFFFF))
         return message(
@@ -303,7 +303,7 @@ class Hostile:
         return frames
 
     def _report(self, mac: str) -> str:
-        """What the helper of a host with that address would report, of peers that are made up."""
+        """What the helper of a host with that address would report about peers that are made up."""
         count = self._random.randint(0, 36)
         report = struct.pack(
             "!BBIBxI6s4x", 0x25, 0, 0, count, 1000, bytes.fromhex(mac.replace(":", ""))

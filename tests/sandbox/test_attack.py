@@ -1,8 +1,7 @@
-"""A million hostile messages to a running controller, over thousands of connections: the real hosts
-notice nothing.
+"""A million hostile messages over thousands of connections do not affect the real hosts.
 
-`RI2N_ATTACK_SEED` chooses other messages, `RI2N_ATTACK_MESSAGES` another number of them for the
-long run.
+They go to a running controller. `RI2N_ATTACK_SEED` chooses other messages, `RI2N_ATTACK_MESSAGES`
+another number of them for the long run.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ MESSAGES = int(os.environ.get("RI2N_ATTACK_MESSAGES", "1000000"))
 Rows = dict[str, tuple[list[str], list[str]]]
 ATTACKERS_ADDRESS = "127.0.0.2"
 ATTACKERS = 4
-WAVE = 50_000  # messages, after each of which all is looked at
+WAVE = 50_000  # messages, after which everything is checked
 GROWN_BYTES = 64 << 20
-WHAT_HAPPENED = (  # in any run, or there was no attack
+WHAT_HAPPENED = (  # in every run, or there was no attack
     "message_malformed",
     "message_not_asked_for",
     "hosts_refused",
@@ -42,8 +41,8 @@ WHAT_HAPPENED = (  # in any run, or there was no attack
     "dropped_report_malformed",
     "dropped_report_of_stranger",
 )
-# Messages that were read are counted (by threads that may lose a count, never add one). What
-# attackers leave behind is forgotten soon, so that the run is as in the end of a long one.
+# Messages that were read are counted (by threads that may lose a count, but never add one). What
+# attackers leave behind is forgotten soon, so that the run is like the end of a long one.
 COUNTED = f"""
 import ri2n_sdn.apps.openflow as openflow, ri2n_sdn.apps.trunk as trunk
 trunk._FORGET_S = 2.0
@@ -81,8 +80,9 @@ class Attack:
             thread.join()
 
     def go_on(self, messages: int) -> None:
-        """Until the controller has read so many messages in all, or an attacker has found
-        something wrong.
+        """Go on until the controller has read so many messages in all.
+
+        It ends earlier when an attacker has found something wrong.
         """
         wait_until(
             lambda: self.errors or read_of_attackers(self._sandbox) >= messages,
@@ -112,14 +112,14 @@ class Attack:
         try:
             attacker.run(who, stage, generator.choice((20, 200, 1000)))
         except OSError:
-            pass  # the controller has had enough of it
+            pass  # the controller has ended the connection
         finally:
             attacker.close()
 
     def _identity(self, worker: int, generator: random.Random) -> Identity:
         """Mostly a host that was never here.
 
-        Now and then one with a name, an address or both of a real one.
+        Now and then it has a name, an address, or both, of a real host.
         """
         number = 16 * worker + generator.randrange(16)
         who = Identity(f"x{number}", 0x9000 + number, f"02:00:aa:{number:02x}:00:00", [])
@@ -155,7 +155,7 @@ def controller(sandbox: Sandbox) -> Iterator[Process]:
 
 
 def memory_bytes(pid: int) -> int:
-    """What a process holds in memory."""
+    """The memory of a process in bytes."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmRSS")))
 
@@ -202,8 +202,9 @@ def test_hostile_messages_harm_no_host(
 
 
 def unharmed(sandbox: Sandbox, controller: Process, before: Rows, wave: int, log: int) -> None:
-    """The controller is the same, the real hosts were never away, their rows are as before, and
-    frames arrive.
+    """The controller is the same, and the real hosts were never away.
+
+    Their rows are as before, and frames arrive.
     """
     status = sandbox.wait_settled()
     assert (controller.poll(), status["pid"]) == (None, controller.pid)
@@ -231,7 +232,7 @@ def unharmed(sandbox: Sandbox, controller: Process, before: Rows, wave: int, log
 
 
 def others(before: Rows, now: Rows) -> dict[str, list[str]]:
-    """Rows and groups that came or went, by host."""
+    """Rows and groups that appeared or vanished, by host."""
     return {
         name: sorted({*before[name][0], *before[name][1]} ^ {*now[name][0], *now[name][1]})
         for name in before

@@ -29,8 +29,9 @@ def switch() -> Iterator[PrivateOvs]:
 
 
 def some_flows(count: int) -> list[Flow]:
-    """Different flows: IPv4 and IPv6, the protocols whose ports OVS hashes, and one without
-    ports.
+    """Different flows.
+
+    They are IPv4 and IPv6, of the protocols whose ports OVS hashes, and one without ports.
     """
     rng = random.Random(SEED)
     flows: list[Flow] = []
@@ -76,8 +77,9 @@ def frame(flow: Flow, mark: int) -> str:
 
 
 def read_slots(pcap: Path) -> dict[int, int]:
-    """Slot by mark of each frame in `pcap`: the bucket wrote its number into the destination
-    MAC.
+    """The slot of each frame in `pcap`, by its mark.
+
+    The bucket has written its number into the destination MAC.
     """
     data = pcap.read_bytes()
     slots: dict[int, int] = {}

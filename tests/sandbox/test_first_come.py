@@ -1,5 +1,6 @@
-"""A controller that starts anew and is reached first by somebody odd takes charge of the real
-hosts, as they were.
+"""A restarted controller that an odd switch reaches first takes charge of the real hosts.
+
+Their rows stay as they were.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .test_recovery import flows, groups
 
 HOSTS = ("A", "B", "C")
 Rows = dict[str, tuple[list[str], list[str]]]
-# Whoever is there counts at once, so that nothing depends on how fast hosts come.
+# Hosts that are there count at once, so that nothing depends on how fast hosts connect.
 IMPATIENT = (
     "import ri2n_sdn.apps.cluster as cluster; cluster.FRESH_GRACE_S, "
     "cluster.TAKEOVER_GRACE_S = 0.0, 600.0"
@@ -28,9 +29,9 @@ IMPATIENT = (
 
 @pytest.fixture
 def sandbox() -> Iterator[Sandbox]:
-    """A new one each time:
+    """A new sandbox for each test.
 
-    a pair that has just sent something has a table of its own, and soon no longer.
+    A pair that has just sent something has a table of its own, and soon has none.
     """
     with Sandbox({name: ["n0", "n1"] for name in HOSTS}) as made:
         yield made
@@ -51,7 +52,7 @@ def difference(before: Rows, after: Rows) -> str:
 
 
 def send_elsewhere(sandbox: Sandbox, port: int) -> None:
-    """All hosts look for their controller at a port where nobody is, until `hurry`."""
+    """All hosts look for their controller at a port where nobody listens, until `hurry`."""
     words = [["--", "set", "controller", name, f'target="tcp:127.0.0.1:{port}"'] for name in HOSTS]
     sandbox.ovs.vsctl(*[word for each in words for word in each][1:])
 
@@ -102,7 +103,7 @@ def test_whoever_comes_first_after_a_restart_takes_nothing_from_a_real_host(
         status = sandbox.wait_settled(hosts=len(expected), hurry=False)
         dpids = {host["name"]: int(host["dpid"], 16) for host in status["hosts"]}
         assert [dpids[each] for each in HOSTS] == [1, 2, 3] and status["pid"] == controller.pid
-        found = rows(sandbox)  # of a new host there are more, which are about nothing else
+        found = rows(sandbox)  # a new host has more rows, which are about nothing else
         for of_host, _ in found.values():
             of_host[:] = [row for row in of_host if name != "X" or "02:00:0e:00:0b:0" not in row]
         assert found == before, f"{difference(before, found)}\n{sandbox.log()[log:]}"
@@ -123,7 +124,7 @@ def test_whoever_comes_first_after_a_restart_takes_nothing_from_a_real_host(
 
 
 def wait_charge(sandbox: Sandbox) -> str:
-    """The event that says of whom the controller is in charge."""
+    """The event that says of which hosts the controller is in charge."""
 
     def said() -> list[str]:
         return [

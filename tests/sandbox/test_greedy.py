@@ -1,4 +1,4 @@
-"""A host that was let in and says far more than it was asked for: it costs nobody else."""
+"""A host that was let in sends far more than it was asked for: the other hosts lose nothing."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def message(kind: int, body: bytes) -> bytes:
 
 
 def packet_in(frame: bytes) -> bytes:
-    """What a bridge says of a frame that came by port 1."""
+    """What a bridge says of a frame that arrived at port 1."""
     match = struct.pack("!HHHBBI4x", 1, 12, 0x8000, 0, 4, 1)
     head = struct.pack("!IHBBQ", 0xFFFFFFFF, len(frame), 1, 0, 0)
     return message(PACKET_IN, head + match + bytes(2) + frame)
 
 
 class Greedy(FakeSwitch):
-    """It answers all it is asked, and says the same things again and again in between."""
+    """A switch that answers everything it is asked, and sends the same messages again and again."""
 
     def __init__(self, port: int, said: bytes) -> None:
         super().__init__(port)
@@ -73,7 +73,7 @@ class Greedy(FakeSwitch):
 
 
 def memory_bytes(sandbox: Sandbox) -> int:
-    """What the controller holds in memory."""
+    """The memory of the controller in bytes."""
     lines = Path(f"/proc/{sandbox.ask('status')['pid']}/status").read_text().splitlines()
     return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmRSS")))
 
@@ -137,9 +137,8 @@ def test_who_floods_the_controller_with_packet_ins_costs_nobody_else(sandbox: Sa
                 sandbox.ovs.ofctl("mod-port", "n0", "n0-B-0", "forward")
                 sandbox.ovs.ofctl("mod-port", "n0", "n0-B-0", "receive")
             wait_until(lambda: alive(sandbox, "B", 0), "B's NIC does not come back")
-            wait_until(
-                lambda: rows(sandbox) == before, "rows are others than before"
-            )  # unused groups stay for a while
+            # Unused groups stay for a while.
+            wait_until(lambda: rows(sandbox) == before, "rows are others than before")
             assert memory_bytes(sandbox) - held_bytes < GROWN_BYTES
         hosts = {host["name"]: host["connected"] for host in sandbox.ask("status")["hosts"]}
         assert hosts == {"A": True, "B": True, "X": True}
@@ -154,9 +153,9 @@ def alive(sandbox: Sandbox, host: str, nic: int) -> bool:
 
 
 def test_what_must_not_be_lost_is_read_more_slowly(sandbox: Sandbox) -> None:
-    """Thousands of echo requests:
+    """Thousands of echo requests cost only as much time as others can spare.
 
-    they cost as much time as others can spare, and the connection stays.
+    The connection stays.
     """
     requests = 3000
     greedy = greedy_host(sandbox, b"")
@@ -181,8 +180,9 @@ FEW_PLACES = (
 
 
 def test_polite_hosts_that_nobody_knows_do_not_keep_a_real_one_out() -> None:
-    """They take every place, by names that they invented and all from one address, while a real
-    host is away.
+    """They take every place while a real host is away.
+
+    Their names are invented, and all connect from one address.
     """
     with Sandbox({name: ["n0", "n1"] for name in HOSTS}) as sandbox:
         sandbox.start_controller(config="{}", before=FEW_PLACES)

@@ -1,6 +1,4 @@
-"""Switches that send garbage, fall silent, do not read or pretend to be another: they harm
-nobody.
-"""
+"""Switches send garbage, fall silent, do not read, or pretend to be another: they harm nobody."""
 
 from __future__ import annotations
 
@@ -23,8 +21,7 @@ from .frames import LONG_S, Capture, ether, udp, wait_until
 HOSTS = ("A", "B")
 SEED = 20261120
 PLACES = 12
-# A greeting may take as long as it does, but for connections that begin while the controller is
-# impatient.
+# A greeting may take any time, except for connections that begin while the controller is impatient.
 LIMITS = f"""
 import signal, sys
 import ri2n_sdn.apps.openflow as openflow
@@ -50,8 +47,9 @@ def running() -> Iterator[Sandbox]:
 
 @pytest.fixture
 def sandbox(running: Sandbox) -> Iterator[Sandbox]:
-    """The running sandbox; afterwards the real hosts are still connected, settled and
-    forwarding.
+    """The running sandbox.
+
+    Afterwards the real hosts are still connected, settled and forwarding.
     """
     before = len(running.log())
     yield running
@@ -74,7 +72,7 @@ def switch(running: Sandbox) -> Iterator[FakeSwitch]:
 
 
 def wait_log(sandbox: Sandbox, words: str, after: int = 0) -> None:
-    """Until the log has `words` behind its first `after` characters."""
+    """Wait until the log has `words` behind its first `after` characters."""
     wait_until(
         lambda: words in sandbox.log()[after:],
         lambda: f"{words!r} in the log: {sandbox.log()[-800:]}",
@@ -119,7 +117,7 @@ GARBAGE = {
         "malformed message of type 0: an item of 0 bytes",
     ),
 }
-UNFINISHED = {  # what seems to be the begin of a long message
+UNFINISHED = {  # what seems to be the beginning of a long message
     "random bytes": random.Random(SEED).randbytes(4096),
     "http": b"GET / HTTP/1.1\r\nHost: controller\r\n\r\n",
     "half a header": struct.pack("!BBH", 6, HELLO, 65535),
@@ -145,7 +143,7 @@ def dropped_with_one_line(sandbox: Sandbox, switch: FakeSwitch, data: bytes, why
     switch.socket.sendall(data)
     assert switch.closed()
     wait_log(sandbox, line + why, before)
-    assert connects(sandbox)  # and by now nothing more is said of it
+    assert connects(sandbox)  # and the controller says nothing more about it by now
     assert sandbox.log()[before:].count(line) == 1
 
 
@@ -200,9 +198,8 @@ def test_garbage_replies_after_a_correct_greeting(sandbox: Sandbox, switch: Fake
             switch.send(MULTIPART_REPLY, body, xid=xid)
     except OSError:
         pass  # dropped in the middle of it
-    wait_log(
-        sandbox, "X disconnected", before
-    )  # that it is known must not keep the others from settling
+    # As long as the switch is known, the others may not settle.
+    wait_log(sandbox, "X disconnected", before)
 
 
 def test_a_switch_that_does_not_read(sandbox: Sandbox, switch: FakeSwitch) -> None:
@@ -274,7 +271,7 @@ def test_a_host_with_odd_addresses_is_refused_and_named(
 
 
 def test_a_mute_switch_delays_nobody(sandbox: Sandbox, switch: FakeSwitch) -> None:
-    """It answers echo requests and describes itself, and nothing else.
+    """It answers echo requests and describes itself, and answers nothing else.
 
     The real hosts go on as if it were not there.
     """
@@ -328,16 +325,14 @@ def test_a_reply_without_end_is_bounded(sandbox: Sandbox, switch: FakeSwitch) ->
     polite(sandbox, switch, "endless", 0x87, "02:00:0e:00:00:01", ["02:00:0e:00:00:02"])
     switch.keeps_flows, asked = True, switch.asked_flows
     wait_until(lambda: switch.asked_flows != asked, "it is not asked for its flows")
-    switch.socket.settimeout(LONG_S)  # a controller that is slow to read has not given it up
+    switch.socket.settimeout(LONG_S)  # a controller that reads slowly has not given it up
     with pytest.raises(OSError):
         flood()
     wait_log(sandbox, "its replies are longer than", before)
 
 
 def test_a_flood_of_strange_probes_costs_no_nic_its_good_name(sandbox: Sandbox) -> None:
-    """A plain host on n0 sends more than Open vSwitch reports, so that real ones are lost with
-    them.
-    """
+    """A plain host on n0 sends more than Open vSwitch reports, so real probes are lost, too."""
     frame = ether(
         "0e:00:00:00:66:01", "03:00:00:52:49:32", 0x88B5, random.Random(SEED).randbytes(64)
     )
@@ -373,9 +368,9 @@ def test_a_flood_of_strange_probes_costs_no_nic_its_good_name(sandbox: Sandbox) 
 
 
 def test_connections_are_bounded(sandbox: Sandbox) -> None:
-    """Whoever opens many, and says nothing, takes places from itself alone:
+    """A client that opens many connections, and says nothing, takes places from itself alone.
 
-    the hosts', and new ones', are kept.
+    The places of the hosts, and of new ones, are kept.
     """
     before = sandbox.ask("status")["counters"].get("connections_turned_away", 0)
     several = [

@@ -1,9 +1,8 @@
-"""A thousand `kill -9` of each process at random moments, under traffic: what was there comes back,
-and nothing else.
+"""A thousand `kill -9` of each process at random moments, under traffic.
 
-The controller's kills lose no frame; a switch that is killed takes along what it has; nothing is
-doubled. `RI2N_ATTACK_SEED` chooses other moments, `RI2N_ATTACK_KILLS` another number for the long
-runs.
+What was there before comes back, and nothing else. Kills of the controller lose no frame. A switch
+that is killed loses the frames that it has. No frame is duplicated. `RI2N_ATTACK_SEED` chooses
+other moments, `RI2N_ATTACK_KILLS` another number of kills for the long runs.
 """
 
 from __future__ import annotations
@@ -26,12 +25,15 @@ from .test_recovery import HOSTS, QUICK_AUDIT, installed, often
 
 SEED = int(os.environ.get("RI2N_ATTACK_SEED", "20261124"))
 KILLS = [4, pytest.param(int(os.environ.get("RI2N_ATTACK_KILLS", "1000")), marks=pytest.mark.long)]
-BATCH = 10  # kills between two looks at everything
+BATCH = 10  # kills between two checks of everything
 pytestmark = pytest.mark.timeout(6 * 3600)
 
 
 class Traffic:
-    """Frames of many flows from A to B, each unlike any other, until the end of the block."""
+    """Frames of many flows from A to B, until the end of the block.
+
+    Each is different from all others.
+    """
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
@@ -41,7 +43,7 @@ class Traffic:
     def __enter__(self) -> Traffic:
         self.sent: list[str] = []
         self.may_be_lost: list[str] = []
-        """Those that a switch was given that was about to be killed, or not there."""
+        """Frames that were given to a switch that was not there, or about to be killed."""
         self._stop.clear()
         self._capture = Capture(self._sandbox)
         self._thread = threading.Thread(target=self._send)
@@ -54,7 +56,7 @@ class Traffic:
 
     def _send(self) -> None:
         macs = self._sandbox.mac("A"), self._sandbox.mac("B")
-        while not self._stop.wait(0.1):  # 2 Mbit/s: the pair is active
+        while not self._stop.wait(0.1):  # 2 Mbit/s, so the pair is active
             numbers = [next(self._numbers) for _ in range(16)]
             frames = [udp(*macs, (number >> 16, number & 0xFFFF), size=1400) for number in numbers]
             try:
@@ -65,19 +67,20 @@ class Traffic:
                 self.sent += frames
 
     def all_arrived(self) -> None:
-        """Each frame once, and at nobody else's."""
+        """Each frame has arrived once, and only at B."""
         assert not self.may_be_lost
         self._capture.expect({"B": self.sent})
 
     def none_doubled(self) -> None:
-        """Whatever arrived did so once."""
+        """No frame has arrived more than once."""
         more = {frame[60:76]: count for frame, count in self._capture.new("B").items() if count > 1}
         assert not more, f"arrived more than once: {more}"
 
 
 class Killing:
-    """Kills at random moments of one process, which is started again at once, and what was
-    before it.
+    """Kills one process, which is started again at once, at random moments.
+
+    It keeps what was there before.
     """
 
     def __init__(self, sandbox: Sandbox, what: str, kill: Callable[[], None]) -> None:
@@ -91,12 +94,12 @@ class Killing:
         assert all(len(rows) > 50 for rows, _ in self.before.values())
 
     def batch(self, kills: int, whole_s: float) -> None:
-        """So many kills, each up to `whole_s` after the one before:
+        """Kill so often, each time up to `whole_s` seconds after the kill before.
 
-        then, or sooner, all is as it was.
+        Everything is then as it was, or earlier.
         """
         for _ in range(kills):
-            self._pause.wait(self._random.uniform(0.0, whole_s))  # the moment is what is random
+            self._pause.wait(self._random.uniform(0.0, whole_s))  # the moment is random
             self._kill()
             self.done += 1
 
@@ -107,7 +110,7 @@ class Killing:
         )
 
     def nothing_is_left(self) -> None:
-        """No files but those of before."""
+        """There are no files except those of before."""
         wait_until(
             lambda: files(self.sandbox) == self.files,
             lambda: f"files: {self.files ^ files(self.sandbox)}",
@@ -115,7 +118,7 @@ class Killing:
 
 
 def files(sandbox: Sandbox) -> set[str]:
-    """The names of all files of a sandbox; pids in them are a 0."""
+    """The names of all files of a sandbox, with 0 in place of pids."""
     return {re.sub(r"\.\d+\.", ".0.", path.name) for path in sandbox.folder.iterdir()}
 
 
@@ -133,21 +136,24 @@ def sandbox() -> Iterator[Sandbox]:
 
 @pytest.fixture
 def whole_s(sandbox: Sandbox) -> Iterator[float]:
-    """A controller runs and has settled; that took so long."""
+    """The seconds in which a controller has started and settled, at most 3; it runs."""
     began_s = time.monotonic()
     sandbox.start_controller(before=QUICK_AUDIT, config=often(sandbox))
     sandbox.wait_settled()
     yield min(time.monotonic() - began_s, 3.0)
     sandbox.kill_controllers()
-    for name in (
-        HOSTS
-    ):  # or the next test's controller takes over the pair that was active, and forgets it later
+    # Otherwise the next test's controller takes over the pair that was active, and forgets it
+    # later.
+    for name in HOSTS:
         sandbox.ovs.ofctl("del-flows", name)
         sandbox.ovs.ofctl("del-groups", name)
 
 
 def whole(killing: Killing) -> None:
-    """All hosts are settled and hold what they held; the pair that was active is so no more."""
+    """All hosts have settled and have what they had.
+
+    The pair that was active is not active any more.
+    """
     sandbox = killing.sandbox
     sandbox.wait_settled()
     wait_until(
@@ -160,7 +166,7 @@ def whole(killing: Killing) -> None:
 
 
 def goes_through(killing: Killing) -> None:
-    """Frames between two hosts arrive, each once, at the one alone that they are for."""
+    """Frames between two hosts arrive, each once, and only at the host that they are for."""
     sandbox = killing.sandbox
     capture = Capture(sandbox)
     frames = [udp(sandbox.mac("C"), sandbox.mac("D"), (port, killing.done)) for port in range(16)]
@@ -203,9 +209,9 @@ def answers(sandbox: Sandbox) -> bool:
 def test_kills_of_the_database_lose_no_setting_and_no_row(
     sandbox: Sandbox, whole_s: float, kills: int
 ) -> None:
-    """Open vSwitch 3.1 waits for its database:
+    """Open vSwitch 3.1 waits for its database.
 
-    what its main thread forwards (netdev) stands still until it is back.
+    Frames that its main thread forwards (netdev) wait until the database is back.
     """
     pid = sandbox.ask("status")["pid"]
 
@@ -221,7 +227,8 @@ def test_kills_of_the_database_lose_no_setting_and_no_row(
     for number in batches(kills):
         with traffic:
             killing.batch(number, whole_s)
-            # Without --no-wait: ovs-vswitchd has found the new one.
+            # Without --no-wait, the command waits until ovs-vswitchd has found the new database
+            # server.
             sandbox.ovs.vsctl("set", "bridge", "A", f"external_ids:batch={killing.done}")
         traffic.none_doubled()
         assert not traffic.may_be_lost  # the switch itself was never away
@@ -260,8 +267,9 @@ def test_after_kills_of_the_switch_its_tables_come_back(
 def named(
     sandbox: Sandbox, rows: dict[str, tuple[list[str], list[str]]]
 ) -> dict[str, tuple[list[str], list[str]]]:
-    """Rows with the names of NICs in place of their addresses, which a new switch draws anew,
-    and without cookies.
+    """Rows without cookies, and with the names of NICs in place of their addresses.
+
+    A new switch draws these addresses anew.
     """
     labels = {
         sandbox.nic_mac(host, port): f"{host}-e{port - 1}" for host in HOSTS for port in (1, 2)

@@ -1,6 +1,6 @@
-"""Placed connections in a real Open vSwitch: rows come, go and are counted again.
+"""Placed connections in a real Open vSwitch: rows are added, removed and counted again.
 
-So may the controller.
+The controller may end and start, too.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .test_trunk import dead_port
 
 HOSTS = ("A", "B", "C")
 SYN_ACK, ACK, FIN_ACK, RST, RST_ACK = 0x12, 0x10, 0x11, 0x04, 0x14
-# It looks each time, since these tests take rows away behind its back, and waits for the answer
-# however long it takes.
+# The controller reads the rows each time, since these tests remove rows behind its back, and it
+# waits for the answer however long it takes.
 SETTINGS = """
 import ri2n_sdn.pipeline.placement as p, ri2n_sdn.apps.placement as a
 a._FRESH_S, a._ANSWER_S = 0.0, 60.0
@@ -114,9 +114,9 @@ def test_each_new_connection_gets_the_nic_with_the_fewest(sandbox: Sandbox) -> N
     capture = Capture(sandbox)
     frames = [tcp(sandbox, "A", "B", (80, port), SYN_ACK) for port in range(5000, 5003)]
     begin(sandbox, "B", range(5000, 5003))
-    capture.expect({"B": frames})  # once, whether they wait for the controller or not
+    capture.expect({"B": frames})  # once, whether or not they wait for the controller
     assert placed(sandbox) == {5000: (1, 1), 5001: (2, 2), 5002: (3, 3)}
-    begin(sandbox, "C", range(6000, 6002))  # which has no NIC on n1
+    begin(sandbox, "C", range(6000, 6002))  # C has no NIC on n1
     assert [placed(sandbox)[port] for port in (6000, 6001)] == [(1, 1), (3, 2)]
     begin(sandbox, "B", range(5003, 5004), ipv6=True)
     assert placed(sandbox)[5003] == (2, 2)
@@ -159,13 +159,15 @@ def test_frames_go_by_the_path_and_the_client_s_come_back_by_it(
         return f"in_port=LOCAL,{version},{macs},{','.join(ends)},{tcp}"
 
     def way(source: str, target: str, ports: tuple[int, int]) -> str:
-        """The port by which a frame leaves, "slots" when its hash decides, "lost" when it does
-        not arrive.
+        """The port by which a frame leaves.
+
+        "slots" when its hash decides, "lost" when it does not arrive.
         """
         hops, text = trace(sandbox, source, flow(source, target, ports))
         if "Datapath actions: hash(" in text:
             return "slots"
-        # A table without a row for it says "drop", though the frame only comes back from there.
+        # A table without a row for the frame says "drop", though the frame only comes back from
+        # there.
         given = [output for output in hops[-1].outputs if output != "drop"]
         return hops[0].outputs[0] if (hops[-1].bridge, given) == (target, ["LOCAL"]) else "lost"
 
@@ -173,8 +175,8 @@ def test_frames_go_by_the_path_and_the_client_s_come_back_by_it(
         assert way("A", "B", (80, port)) == str(number)
         sandbox.receive("A", tcp(sandbox, "A", "B", (80, port), ACK, ipv6=ipv6))
         assert way("B", "A", (port, 80)) == str(number)
-    # The far end of its path dies silently: its row stays, the slot table decides until the path is
-    # back.
+    # The far end of its path dies silently: its row stays, and the slot table decides until the
+    # path is back.
     with dead_port(sandbox, "B", 1):
         wait_until(lambda: way("A", "B", (80, 5001)) == "slots", "it stays on the dead path")
         sandbox.wait_settled()
@@ -263,8 +265,8 @@ def test_explain_says_which_row_decides(sandbox: Sandbox, ipv6: bool) -> None:
         way = {"own": f"A-e{number}", "peer": f"B-e{number}", "vlan": None, "alive": True}
         assert told("A", "B", (80, port)) == {**way, "row": "placed"}
         back = {**way, "own": way["peer"], "peer": way["own"], "row": "followed"}
-        # What the answer taught B, which went by the slot table, it may learn once more for a
-        # moment.
+        # B may learn once more, for a moment, what the answer taught it, which went by the slot
+        # table.
         wait_until(
             lambda p=port, b=back: told("B", "A", (p, 80)) == b,  # type: ignore[misc]
             lambda p=port: str(told("B", "A", (p, 80))),  # type: ignore[misc]
@@ -304,14 +306,17 @@ def test_rows_are_no_strangers_to_the_audit_and_do_not_grow(sandbox: Sandbox) ->
 
 
 def test_a_flood_of_resets_costs_no_row_and_no_word_to_the_controller(sandbox: Sandbox) -> None:
-    """From a client and from the server, of connections that are none; one that is there stays."""
+    """They come from a client and from the server, of connections that do not exist.
+
+    A connection that exists stays.
+    """
     begin(sandbox, "B", range(5000, 5001))
     sandbox.receive("A", tcp(sandbox, "A", "B", (80, 5000), ACK))
     wait_until(lambda: followed(sandbox, "B") == {5000}, "B does not follow")
     rows = {name: len(sandbox.ovs.ofctl("dump-flows", name).splitlines()) for name in HOSTS}
 
     def asked() -> list[str]:
-        """Counters of A's rows that ask the controller, but for that of probes, which go on."""
+        """Counters of A's rows that ask the controller, except the row of probes, which go on."""
         return re.findall(
             r"n_packets=(\d+).*?,tcp.*CONTROLLER:", sandbox.ovs.ofctl("dump-flows", "A")
         )
@@ -327,9 +332,9 @@ def test_a_flood_of_resets_costs_no_row_and_no_word_to_the_controller(sandbox: S
 
 
 def test_a_flood_of_answers_is_bounded(made: Sandbox) -> None:
-    """More than may be placed, from ports that never come again:
+    """There are more than may be placed, from ports that never come again.
 
-    some are placed, the controller goes on.
+    Some are placed, and the controller goes on.
     """
     frames = [tcp(made, "A", "B", (80, port), SYN_ACK) for port in range(10_000, 16_000)]
     for first in range(0, len(frames), 500):
@@ -347,8 +352,8 @@ def test_a_flood_of_answers_is_bounded(made: Sandbox) -> None:
     assert max(counts.values()) - min(counts.values()) <= 1
     counters = made.ask("status")["counters"]
     assert not [name for name in counters if "errors" in name and counters[name]], counters
-    # The controller may have more of them still to place: an answer behind them all says when it
-    # has not.
+    # The controller may still have more of them to place. When an answer behind all of them is
+    # placed, it has no more.
     empty(made)
     made.receive("A", tcp(made, "A", "C", (80, 9998), SYN_ACK))
     wait_until(
@@ -358,7 +363,7 @@ def test_a_flood_of_answers_is_bounded(made: Sandbox) -> None:
 
 
 def test_the_next_controller_goes_on_counting_and_gives_up_what_never_began() -> None:
-    """Killed as by `kill -9`; without it answers still arrive."""
+    """The controller is killed by `kill -9`; without it, answers still arrive."""
     with wired() as sandbox:
         start(sandbox)
         begin(sandbox, "B", range(5000, 5006))
@@ -382,8 +387,8 @@ def test_the_next_controller_goes_on_counting_and_gives_up_what_never_began() ->
         )
         wait_until(lambda: min(ages_s(sandbox)) >= 1, "rows do not grow old")
         start(sandbox, before="p.HALF_OPEN_S = 0.5")
-        # Not counted, the others would leave the first NIC free; still counted, those given up
-        # would let it be next.
+        # If the others were not counted, the first NIC would be free. If those that were given up
+        # were still counted, it would be next.
         sandbox.receive("A", tcp(sandbox, "A", "B", (80, 6000), SYN_ACK))
         wait_until(lambda: set(placed(sandbox)) == answered | {6000}, lambda: str(placed(sandbox)))
         assert own_ports(sandbox) == {1: 2, 2: 1, 3: 2}
@@ -391,6 +396,6 @@ def test_the_next_controller_goes_on_counting_and_gives_up_what_never_began() ->
 
 
 def ages_s(sandbox: Sandbox) -> list[float]:
-    """How long ago the rows were made."""
+    """How many seconds ago the rows were made."""
     rows = sandbox.ovs.ofctl("dump-flows", "A", "table=13")
     return [float(age) for age in re.findall(r"duration=([\d.]+)s, .*?priority=20,", rows)]

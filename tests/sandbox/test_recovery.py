@@ -1,4 +1,4 @@
-"""A controller that dies, tables that are changed behind its back, parts of it that fail."""
+"""A controller dies, tables are changed behind its back, and parts of it fail."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import functools, ri2n_sdn.apps.cluster as cluster, ri2n_sdn.apps.trunk as trunk
 cluster.LoopSettings = functools.partial(cluster.LoopSettings, inactive_after_s=1.0)
 trunk._AUDIT_S, trunk._UNUSED_GROUP_S = 1.0, 0.8
 """
-# A handler, a loop and a decoder that fail a few times, as a bug of ours would.
+# A handler, a loop and a decoder that fail a few times, as by a bug of ours.
 FAULTY = """
 import sys
 import ri2n_sdn.apps.connection as connection
@@ -68,9 +68,7 @@ def controller(sandbox: Sandbox) -> Process:
 
 
 def often(sandbox: Sandbox) -> str:
-    """A cluster.yaml that names all hosts, of a controller whose rounds follow each other
-    quickly.
-    """
+    """A cluster.yaml that names all hosts, for a controller with quick rounds."""
     return "hbspan_s: {min: 0.1, max: 0.2}\n" + sandbox.declared()
 
 
@@ -148,8 +146,8 @@ def test_a_restarted_controller_keeps_the_tables_of_busy_pairs(sandbox: Sandbox)
         while cycles < 8:
             counters = sandbox.ask("status")["counters"]
             cycles = counters.get("cycles", 0)
-            # Not taken over, the pair would go by way of the shared table, which changes flows, or
-            # get a new table. Of its slots a few may move in each round, as at any moment under
+            # If the pair were not taken over, it would go by the shared table, which changes flows,
+            # or get a new table. A few of its slots may move in each round, as at any moment under
             # load.
             assert counters.get("flow_mods", 0) == 0
             assert counters.get("slots_moved", 0) <= BUSY_MOVES * (cycles + 1)
@@ -182,7 +180,7 @@ def test_emptied_tables_are_filled_again(sandbox: Sandbox, controller: Process) 
     sandbox.ovs.ofctl("del-flows", "B")
     wait_until(lambda: installed(sandbox) == before, "B's tables stay empty")
     counters = sandbox.wait_settled()["counters"]
-    # On a busy machine an audit that has just begun may be the first to see it.
+    # On a busy machine, an audit that has just begun may be the first to see it.
     noticed = "B: its tables were emptied" in [
         entry["text"] for entry in sandbox.ask("events")["events"]
     ]
@@ -195,7 +193,7 @@ def test_emptied_tables_are_filled_again(sandbox: Sandbox, controller: Process) 
 
 def test_deleted_groups_are_made_again(sandbox: Sandbox, controller: Process) -> None:
     before = installed(sandbox)
-    sandbox.ovs.ofctl("del-groups", "C")  # takes the rows that use them along
+    sandbox.ovs.ofctl("del-groups", "C")  # this also removes the rows that use them
     wait_until(lambda: installed(sandbox) == before, "C's groups stay away")
     sandbox.wait_settled()
 
@@ -206,7 +204,8 @@ def test_the_audit_mends_rows_and_leaves_strangers_alone(
     before = installed(sandbox)
     repairs = sandbox.ask("status")["counters"].get("audit_repairs", 0)
     rows, tables = before["D"]
-    controller.send_signal(signal.SIGSTOP)  # or it might mend some of it before all is done
+    # Else the controller might repair a part before all changes are made.
+    controller.send_signal(signal.SIGSTOP)
     try:
         sandbox.ovs.ofctl(
             "add-flow", "D", "table=0,priority=7,dl_type=0x1234,cookie=0xabc,actions=drop"
@@ -231,9 +230,7 @@ def test_the_audit_mends_rows_and_leaves_strangers_alone(
 
 
 def changed(found: list[str]) -> str:
-    """The first select group of a dump with its first two buckets alike, so that the table is
-    another one.
-    """
+    """The first select group of a dump with its first two buckets made equal: another table."""
     group = next(line for line in found if "type=select" in line)
     registers = re.findall(r"set_field:0x\w+->reg1", group)
     other = next(value for value in registers if value != registers[0])

@@ -1,6 +1,6 @@
-"""`ri2n reload` and SIGHUP:
+"""`ri2n reload` and SIGHUP: the controller reads its files again and uses them if they are right.
 
-the controller takes its files anew if they are right, and traffic goes on either way.
+Traffic goes on in either case.
 """
 
 from __future__ import annotations
@@ -124,9 +124,8 @@ def test_certificates_are_read_again(tmp_path: Path) -> None:
         files["ours.pem"].write_text((tmp_path / "theirs.pem").read_text())
         before = len(sandbox.log())
         assert reload(sandbox).returncode == 0
-        sandbox.ovs.vsctl(
-            "set-controller", "A", f"ssl:[::ffff:127.0.0.1]:{sandbox.port}"
-        )  # at once
+        # This happens at once.
+        sandbox.ovs.vsctl("set-controller", "A", f"ssl:[::ffff:127.0.0.1]:{sandbox.port}")
         wait_until(lambda: "dropped" in sandbox.log()[before:], sandbox.log)
         assert not connected(sandbox)
         files["ours.pem"].write_text(right)

@@ -40,9 +40,8 @@ def every_pair_once(sandbox: Sandbox, wiring: dict[str, list[str]], mark: int) -
 
     Nothing reaches the other hosts.
     """
-    sandbox.ovs.appctl(
-        "revalidator/purge"
-    )  # what is wanted is what the tables say, not what was cached before
+    # The frames must follow the tables, not what was cached before.
+    sandbox.ovs.appctl("revalidator/purge")
     capture = Capture(sandbox)
     wanted: dict[str, list[str]] = {name: [] for name in wiring}
     for source, nets in wiring.items():
@@ -83,7 +82,7 @@ def test_arp_is_taken_from_either_nic_of_one_network(sandbox: Sandbox, dead: int
         sandbox.ovs.ofctl("mod-port", "n0", f"n0-C-{dead}", setting)
     try:
         sandbox.ovs.appctl("revalidator/purge")
-        sandbox.receive("E", request)  # the controller has not heard of it yet
+        sandbox.receive("E", request)  # the controller does not know of it yet
         wait_until(lambda: capture.new("C")[request], "ARP is lost with one dead port")
         assert capture.new("C")[request] == 1
     finally:
@@ -115,7 +114,7 @@ def test_a_link_that_moves_is_followed(sandbox: Sandbox) -> None:
 
 
 def replug(sandbox: Sandbox, host: str, port: int, network: str) -> None:
-    """Pull the cable of a NIC out of its switch and put it into another; the NIC itself stays."""
+    """Move the cable of a NIC from its switch to another one; the NIC itself stays."""
     near = f"{host}-e{port - 1}"
     far = sandbox.ovs.vsctl("get", "interface", near, "options:peer").strip().strip('"')
     new = f"{network}-{near}"
@@ -133,9 +132,8 @@ def replug(sandbox: Sandbox, host: str, port: int, network: str) -> None:
         "type=patch",
     ]
     sandbox.ovs.vsctl(*words, f"options:peer={near}")
-    sandbox.ovs.vsctl(
-        "set", "interface", near, f"options:peer={new}"
-    )  # only an existing one is found
+    # Open vSwitch finds only a peer that exists.
+    sandbox.ovs.vsctl("set", "interface", near, f"options:peer={new}")
 
 
 def test_a_nic_is_added_and_removed(sandbox: Sandbox) -> None:
@@ -162,7 +160,8 @@ def test_a_host_that_comes_later_is_reached_and_one_that_leaves_stays_reachable(
         wait_until(lambda: networks(sandbox) == expected(wiring), lambda: f"{networks(sandbox)}")
         sandbox.wait_settled()
         every_pair_once(sandbox, wiring, 7)
-        sandbox.ovs.vsctl("set", "controller", "F", 'target="tcp:127.0.0.1:9"')  # nobody there
+        # Nobody listens at this address.
+        sandbox.ovs.vsctl("set", "controller", "F", 'target="tcp:127.0.0.1:9"')
         wait_until(
             lambda: "F is not connected" in problem_texts(sandbox.ask("status")),
             "the lost connection is not noticed",

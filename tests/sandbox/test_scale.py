@@ -1,6 +1,6 @@
-"""32 hosts with two NICs each:
+"""32 hosts with two NICs each settle.
 
-all settle, all pairs get tables of their own, and every one of them can be changed.
+All pairs get tables of their own, and each table can be changed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from .frames import LONG_S, Capture, await_problems, udp, wait_until
 
 HOSTS = 32
 PAIRS = HOSTS * (HOSTS - 1)
-pytestmark = pytest.mark.timeout(
-    1200
-)  # as everywhere, a net against hanging: this is much work for a busy machine
-# What a round takes is counted in calls of functions, which no other process has a part in. However
-# late frames and answers are, a pair that became active stays so.
+# As everywhere, this is a limit against hanging: the tests are much work for a busy machine.
+pytestmark = pytest.mark.timeout(1200)
+# The cost of a round is counted in function calls, on which other processes have no influence.
+# However late frames and answers are, a pair that became active stays active.
 COUNTED = """
 import functools, pathlib, sys, time, types
 import ri2n_sdn.apps.cluster as _apps_cluster
@@ -45,7 +44,7 @@ _telemetry.time = types.SimpleNamespace(monotonic=time.monotonic, thread_time=_s
 def begun() -> Iterator[tuple[Cycles, float]]:
     """A settled cluster, and the calls of a round with 124 active pairs.
 
-    From then on pairs only become more.
+    From then on, the number of pairs only grows.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cycle, "WATCH", cycle.WATCH + COUNTED)
@@ -59,7 +58,7 @@ def cycles(begun: tuple[Cycles, float]) -> Cycles:
 
 
 def calls(cycles: Cycles, pairs: int) -> float:
-    """Calls of functions in a round with so many active pairs."""
+    """The number of function calls in a round with so many active pairs."""
     flag = cycles.sandbox.folder / "counting"
     flag.touch()
     found = float(median(each["cpu_s"] for each in cycles.steady(pairs, 0.0)))
@@ -88,8 +87,9 @@ def test_all_hosts_settle_on_two_networks(cycles: Cycles) -> None:
 
 
 def test_a_round_costs_no_more_than_its_pairs(begun: tuple[Cycles, float]) -> None:
-    """Linear or less: eight times the pairs. Times are no test; `ri2n bench cycle` measures
-    them.
+    """The cost is linear or less: there are eight times as many pairs.
+
+    Times are not tested; `ri2n bench cycle` measures them.
     """
     cycles, few = begun
     every = calls(cycles, PAIRS)
@@ -98,7 +98,8 @@ def test_a_round_costs_no_more_than_its_pairs(begun: tuple[Cycles, float]) -> No
 
 def test_every_table_of_all_pairs_is_changed_in_a_round(cycles: Cycles) -> None:
     cycles.steady(PAIRS, 0.0)
-    # In one round on an idle machine; on a busy one some hosts get their change outside of it.
+    # On an idle machine this happens in one round; on a busy one, some hosts get their change
+    # later.
     wait_until(
         lambda: len(tables(cycles)) >= PAIRS, "not every pair has a table of its own", 5 * LONG_S
     )
@@ -110,9 +111,8 @@ def test_every_table_of_all_pairs_is_changed_in_a_round(cycles: Cycles) -> None:
     def every_table_changes() -> bool:
         nonlocal seen
         rounds = cycles.rounds()[seen:]
-        if any(
-            each["active_pairs"] < PAIRS for each in rounds
-        ):  # some pairs' frames were late: those were not turned
+        # Frames of some pairs were late, so these pairs were not turned.
+        if any(each["active_pairs"] < PAIRS for each in rounds):
             seen += len(rounds)
             cycles.turn()
         now = tables(cycles)
@@ -129,7 +129,7 @@ def test_every_table_of_all_pairs_is_changed_in_a_round(cycles: Cycles) -> None:
     wait_until(lambda: active() == PAIRS, lambda: f"{active()} of {PAIRS} pairs are active")
     status = cycles.sandbox.wait_settled()
     assert all(path["alive"] for pair in status["pairs"] for path in pair["paths"])
-    # A probe that is read late is no dead link, however busy the controller is.
+    # A probe that is read late does not make a link dead, however busy the controller is.
     assert not [
         entry for entry in cycles.sandbox.ask("events")["events"] if "nothing" in entry["text"]
     ]

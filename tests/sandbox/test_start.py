@@ -1,4 +1,4 @@
-"""What keeps a controller from starting is told in one line, with exit code 2."""
+"""What keeps a controller from starting is said in one line, with exit code 2."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .frames import LONG_S
 
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[Sandbox]:
-    """Its controller is an interpreter of its own, as a user starts it, and no fork."""
+    """A sandbox whose controller is an interpreter of its own, as a user starts it, and no fork."""
     with Sandbox({"A": ["n0"], "B": ["n0"]}) as made:
         made.spawn = execute
         made.start_controller()
@@ -27,14 +27,14 @@ def sandbox() -> Iterator[Sandbox]:
 
 @pytest.fixture(scope="module")
 def listen() -> Iterator[str]:
-    """An address that nobody listens on."""
+    """An address on which nobody listens."""
     reserved, port = reserve_port()
     yield f"127.0.0.1:{port}"
     reserved.close()
 
 
 def one_line(code: int, text: str) -> str:
-    """What a controller that gives up says; anything else fails."""
+    """The one line of a controller that gives up; anything else fails."""
     assert code == 2, text
     lines = [line for line in text.splitlines() if line.strip()]
     assert len(lines) == 1, text
@@ -42,14 +42,14 @@ def one_line(code: int, text: str) -> str:
 
 
 def start(folder: Path, *options: str) -> str:
-    """The one line that `ri2n controller` says before it gives up."""
+    """The one line that `ri2n controller` prints before it gives up."""
     log = folder / "log"
     code = fork("", ["controller", *options], log).wait(LONG_S)
     return one_line(code, log.read_text())
 
 
 def test_the_port_is_taken(sandbox: Sandbox, tmp_path: Path) -> None:
-    """In an interpreter of its own, as a user starts it; the others are forks."""
+    """Here the controller is an interpreter of its own, as a user starts it, and no fork."""
     argv = [sys.executable, "-m", "ri2n_sdn.cli.main", "controller"]
     argv += ["--listen", f"127.0.0.1:{sandbox.port}", "--socket", str(tmp_path / "s")]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=LONG_S, check=False)
@@ -66,7 +66,7 @@ def test_the_address_is_not_here(tmp_path: Path) -> None:
 def test_the_socket_of_a_live_controller(sandbox: Sandbox, listen: str, tmp_path: Path) -> None:
     line = start(tmp_path, "--listen", listen, "--socket", str(sandbox.socket))
     assert f"--socket {sandbox.socket}: another controller listens there" in line
-    assert sandbox.wait_settled()["ok"]  # the first one's socket is still its own
+    assert sandbox.wait_settled()["ok"]  # the socket is still that of the first controller
 
 
 def test_a_file_in_the_socket_s_place_stays(listen: str, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
-"""Hosts with helpers under a live controller: stripes, what is sent back, what helpers are told and
-what they report.
+"""Hosts with helpers under a live controller: stripes, and what helpers are told and report.
 
-The helpers' ports are dummies, so the tests are the helpers.
+The helpers' ports are dummies, so the tests take the place of the helpers.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def spare_made() -> Iterator[Sandbox]:
 
 @pytest.fixture
 def spare(spare_made: Sandbox) -> Iterator[Sandbox]:
-    """Without a controller: each test starts its own, and finds bridges without rows."""
+    """A sandbox without a controller: each test starts its own, and finds bridges without rows."""
     yield spare_made
     spare_made.kill_controllers()
     for name in WIRING:
@@ -78,13 +77,13 @@ class Tap:
         self._before = len(read_pcap(self._path))
 
     def new(self) -> list[str]:
-        """Without control frames."""
+        """The frames without control frames."""
         return [
             frame for frame in read_pcap(self._path)[self._before :] if frame[24:32] != "81000ffe"
         ]
 
     def control(self) -> list[bytes]:
-        """Control frames without their tag."""
+        """The control frames, without their tag."""
         found = read_pcap(self._path)[self._before :]
         return [
             bytes.fromhex(frame[:24] + frame[32:]) for frame in found if frame[24:32] == "81000ffe"
@@ -116,7 +115,7 @@ def pair(sandbox: Sandbox, source: str, target: str) -> dict[str, Any]:
 
 
 def outputs(sandbox: Sandbox, host: str, flow: str) -> tuple[list[str], str]:
-    """Ports of a frame's datapath actions in a trace, by interface name, and those actions."""
+    """The ports of a frame's datapath actions in a trace, by interface name, and those actions."""
     text = sandbox.ovs.appctl("ofproto/trace", "--names", host, flow)
     actions = re.findall(r"Datapath actions: (.*)", text)[-1]
     return re.findall(rf"{host}-(?:plain|wire)|\b{host}\b", actions), actions
@@ -162,9 +161,9 @@ def test_helpers_are_seen_and_pairs_with_two_are_striped(sandbox: Sandbox) -> No
     ],
 )
 def test_rows_for_the_host_and_its_taps(sandbox: Sandbox, flow: str, to: list[str]) -> None:
-    """By trace, from A:
+    """By a trace from A: which of its own ports a frame reaches.
 
-    which of its own ports a frame gets to (wires are patch ports and not named here).
+    Wires are patch ports and not named here.
     """
     macs = {name: sandbox.mac(name) for name in WIRING}
     found, actions = outputs(sandbox, "A", flow.format(LOCAL="LOCAL", **macs))
@@ -251,7 +250,7 @@ def test_a_frame_for_a_dead_helper_comes_back_marked(sandbox: Sandbox, path: Pat
         sandbox.receive("A-wire", *(tagged(frame, NUMBERS[path] + 1) for frame in frames))
         swapped = [frame[12:24] + frame[:12] + frame[24:] for frame in frames]
         tap.expect(*(tagged(frame, path[0], 7) for frame in swapped))
-        # Neither is it given to B's kernel, nor does B go on being striped to.
+        # The frames are not given to B's kernel either, and B is not striped to any more.
         assert not capture.new("B") and not capture.new("C")
         wait_until(lambda: not pair(sandbox, "A", "B")["striped"], "the controller does not notice")
         sandbox.wait_settled()
@@ -287,7 +286,7 @@ def test_odd_frames_from_the_wire_reach_nobody(sandbox: Sandbox) -> None:
         ether(a, sandbox.mac("B"), STRIPED, body),
     ]
     last = ether(a, b, STRIPED, body)
-    sandbox.receive("A-wire", *odd)  # nor may a helper say such things
+    sandbox.receive("A-wire", *odd)  # a helper may not send such frames either
     for frame in (*odd, last):
         sandbox.ovs.ofctl(
             "packet-out", "n0", f"in_port=n0-A-0 packet={frame} actions=output:n0-B-0"
@@ -301,7 +300,7 @@ def test_odd_frames_from_the_wire_reach_nobody(sandbox: Sandbox) -> None:
 
 
 def told(frames: list[bytes]) -> dict[tuple[int, str], list[bytes]]:
-    """Control frames by kind and whom they are about."""
+    """Control frames by kind and by the host that they are about."""
     found: dict[tuple[int, str], list[bytes]] = {}
     for frame in frames:
         assert frame[12:16] == bytes.fromhex("88b62400")
@@ -317,7 +316,7 @@ def test_helpers_are_told_their_nics_and_links_again_and_again(sandbox: Sandbox)
         "too few control frames",
     )
     frames = told(tap.control())
-    # Of a stranger that a report spoke of, it may be told that this one is gone.
+    # The helper may also be told that a stranger is gone, whom a report has named.
     assert {key for key in frames if key[0] != GONE or key[1] in map(sandbox.mac, WIRING)} == {
         own,
         peer,
@@ -349,7 +348,7 @@ def test_a_helper_that_starts_again_is_told_all_at_once(spare: Sandbox) -> None:
 
 
 def report(mac: str, peer: str, link: int, *, time_ms: int = 5000) -> str:
-    """A report of one link, as docs/wire-format.md has it."""
+    """A report about one helper link, as in docs/wire-format.md."""
     raw = [bytes.fromhex(text.replace(":", "")) for text in (mac, peer)]
     kind, head = b"\x25\x00", struct.pack("!BBI", 1, 0, time_ms) + raw[0] + bytes(4)
     entry = raw[1] + struct.pack("!BB8I", link, 7, 11, 12, 13, 14, 1500, 250, 90_000, 0xFFFFFFFF)
@@ -360,7 +359,7 @@ def report(mac: str, peer: str, link: int, *, time_ms: int = 5000) -> str:
 
 
 def test_a_report_is_shown(sandbox: Sandbox) -> None:
-    found: list[object] = []  # what was shown first: it is shown for some seconds only
+    found: list[object] = []  # what was shown first, since it is shown for some seconds only
 
     def shown() -> bool:
         sandbox.receive("A-wire", report(sandbox.mac("A"), sandbox.mac("B"), 1))
@@ -389,7 +388,7 @@ def test_a_report_is_shown(sandbox: Sandbox) -> None:
 def test_a_helper_that_stops_reporting_gets_nothing_until_it_reports_again(spare: Sandbox) -> None:
     """Its ports keep their carrier.
 
-    The other one's reports come as often as this test can make them.
+    The other helper's reports come as often as this test can make them.
     """
     spare.start_controller(before="import ri2n_sdn.apps.silence as silence; silence.SILENT_S = 2.5")
     spare.wait_settled()
@@ -445,7 +444,7 @@ def test_reports_of_others_and_garbage_are_counted(sandbox: Sandbox) -> None:
 
 
 def test_a_peer_that_nobody_knows_is_declared_gone(sandbox: Sandbox) -> None:
-    """An earlier controller may have told of it."""
+    """An earlier controller may have told the helper about it."""
     tap, stranger = Tap(sandbox, "A-wire"), "02:00:00:00:77:77"
 
     def said() -> bool:
@@ -456,14 +455,14 @@ def test_a_peer_that_nobody_knows_is_declared_gone(sandbox: Sandbox) -> None:
 
 
 def test_a_restarted_controller_changes_nothing(spare: Sandbox) -> None:
-    """It reads the rows and groups of striped pairs back as what they are."""
+    """It reads the rows and groups of striped pairs as what they are."""
     spare.start_controller(strategy="max_min")
     assert spare.wait_settled()["counters"]["group_mods"] > 0
     spare.kill_controllers()
     frames = [udp(spare.mac("A"), spare.mac("B"), (6000 + i, 1)) for i in range(4)]
     tap = Tap(spare, "A-plain")
     spare.receive("A", *frames)
-    tap.expect(*frames)  # nobody is needed for it
+    tap.expect(*frames)  # this needs no controller
     spare.start_controller(strategy="max_min")
     counters = spare.wait_settled()["counters"]
     assert counters.get("flow_mods", 0) == 0 and counters.get("group_mods", 0) == 0, counters

@@ -1,6 +1,6 @@
 """Hosts connect by TLS with certificates of the cluster's own authority.
 
-A host with another's is refused.
+A host with a certificate of another authority is refused.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ def openssl(*argv: str) -> None:
 
 
 def authority(folder: Path, name: str) -> None:
-    """A self-signed certificate `name`.pem and its key."""
+    """A self-signed certificate `name`.pem, and its key."""
     openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}",
             "-keyout", str(folder / f"{name}.key"),
             "-out", str(folder / f"{name}.pem"))  # fmt: skip
 
 
 def signed(folder: Path, name: str, by: str, *hosts: str) -> None:
-    """A certificate `name`.pem that `by` signed, for these hosts or by its common name, and its
-    key.
+    """A certificate `name`.pem that `by` signed, and its key.
+
+    It is for these hosts, or for its common name.
     """
     names = (
         ["-addext", f"subjectAltName={','.join(f'DNS:{host}' for host in hosts)}"] if hosts else []
@@ -44,9 +45,9 @@ def signed(folder: Path, name: str, by: str, *hosts: str) -> None:
 
 
 def test_the_keys_that_the_docs_make_connect(tmp_path: Path) -> None:
-    """The commands of docs/operations.md as they are, but for the folder.
+    """The commands of docs/operations.md as they are, except for the folder.
 
-    Each file where its table says.
+    Each file is where its table says.
     """
     text = (
         (Path(__file__).resolve().parents[2] / "docs" / "operations.md")
@@ -117,7 +118,7 @@ def test_hosts_connect_by_tls_and_strangers_do_not(tmp_path: Path) -> None:
         sandbox.start_controller(extra=tls)
         wait_until(lambda: "dropped" in sandbox.log(), sandbox.log)
         assert not connected(sandbox)
-        # Both hosts' bridges share one Open vSwitch here, hence its certificate.
+        # Both hosts' bridges share one Open vSwitch here, and so its certificate.
         sandbox.ovs.vsctl("set-ssl", str(tmp_path / "A.key"), str(tmp_path / "A.pem"), files[2])
         refused = "B at 127.0.0.1 refused: its certificate is for A"
         wait_until(lambda: connected(sandbox) == {"A"} and refused in sandbox.log(), sandbox.log)

@@ -1,6 +1,6 @@
-"""The controller and Open vSwitch together:
+"""The controller and Open vSwitch together.
 
-networks are found, and every frame goes where it should, once.
+Networks are found, and every frame goes where it should, once.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def test_broadcast_and_multicast_arrive_once_everywhere_else(sandbox: Sandbox, g
 
 @contextmanager
 def dead_port(sandbox: Sandbox, host: str, nic: int) -> Iterator[None]:
-    """The switch's port of a NIC drops everything, both ways."""
+    """The switch's port of a NIC drops everything, in both directions."""
     place = f"n{nic}", f"n{nic}-{host}-{nic}"
     try:
         for setting in ("no-receive", "no-forward"):
@@ -127,7 +127,7 @@ def test_arp_and_then_broadcast_are_taken_from_the_other_nic(sandbox: Sandbox, d
         return any(capture.new("B")[shout] for shout in shouts)
 
     with dead_port(sandbox, "B", dead):
-        # Sent at once: the controller has not heard of it yet.
+        # These frames are sent at once: the controller does not know of the change yet.
         sandbox.receive("A", request)
         wait_until(lambda: capture.new("B")[request], "ARP is lost with one dead port")
         assert capture.new("B")[request] == 1
@@ -182,7 +182,7 @@ def test_own_frames_are_dropped_when_they_come_back(sandbox: Sandbox) -> None:
     sandbox.receive("R", *looped, last)
     wait_until(lambda: capture.new("A")[last], "not even the last frame arrives")
     assert capture.new("A") == Counter({last: 1})
-    # The switch now has A's addresses at the wrong port: A's own frames put that right.
+    # The switch now has A's addresses at the wrong port; A's own frames correct that.
     sandbox.receive("A", udp(sandbox.mac("A"), "ff:ff:ff:ff:ff:ff", (5, 7)))
 
 
@@ -196,7 +196,7 @@ def test_a_host_without_open_vswitch_is_reached_and_learned(sandbox: Sandbox) ->
     capture = Capture(sandbox)
     for name, frame in zip(HOSTS, before, strict=True):
         sandbox.receive(name, frame)
-    capture.expect({"R": before})  # not known yet: once into every network
+    capture.expect({"R": before})  # it is not known yet: once into every network
     hello = arp(router, "10.77.0.9", "10.77.0.1")
     capture = Capture(sandbox)
     sandbox.receive("R", hello)
@@ -247,7 +247,7 @@ def test_a_plain_host_that_moves_is_followed(sandbox: Sandbox) -> None:
     speak(sandbox, "R", "10.77.0.9")
 
     def arrives(name: str) -> bool:
-        # A cached flow may send the first ones to where the host was.
+        # A cached flow may send the first frames to where the host was before.
         frame = udp(sandbox.mac(name), router, (13, next(number)))
         sandbox.receive(name, frame)
         return any(other[12:24] == frame[12:24] for other in read_pcap(path))
@@ -263,7 +263,7 @@ def test_a_plain_host_that_moves_is_followed(sandbox: Sandbox) -> None:
 
 
 def test_nothing_changes_while_nothing_happens(sandbox: Sandbox) -> None:
-    """Counters of messages stand still over several rounds, but for those of probes."""
+    """Counters of messages do not change over several rounds, except those of probes."""
     before = sandbox.wait_settled()["counters"]
     wait_until(
         lambda: sandbox.ask("status")["counters"].get("cycles", 0) >= before["cycles"] + 10,

@@ -1,6 +1,6 @@
-"""Two controllers that know nothing of each other on the same bridges:
+"""Two controllers that know nothing of each other on the same bridges.
 
-each finds out, and says so in `status`.
+Each finds out, and says so in `status`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from tests.problem_texts import problem_texts
 from .frames import LONG_S, Capture, await_problems, udp, wait_until
 
 HOSTS = ("A", "B")
-# Audits follow each other quickly, and what one controller does not use is not left for the other's
-# next one.
+# Audits follow each other quickly, and each controller soon removes what it does not use, so that
+# the other's next audit does not find it.
 OFTEN = "import ri2n_sdn.apps.trunk as trunk; trunk._AUDIT_S, trunk._UNUSED_GROUP_S = 1.0, 0.5"
 
 

@@ -1,6 +1,6 @@
-"""The agent of a guest and the client's relay, joined by a socket on this machine:
+"""The agent of a guest and the client's relay, joined by a socket on this machine.
 
-no guest, no root.
+The tests need no guest and no root.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ import pytest
 from ri2n_lab.guests.labs import Connection
 from ri2n_lab.guests.link import MAX_PAYLOAD, WINDOW_BYTES, Kind, credit, encode, json_frame
 
-# Who runs the tests may ignore signals (nohup, a job in the background), which children inherit.
-PATIENCE_S = 120  # a net below whatever hangs, not a limit
+# The process that runs the tests may ignore signals (nohup, a job in the background), and children
+# inherit that.
+PATIENCE_S = 120  # a limit against hanging
 HEED = """
 import signal
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
@@ -44,7 +45,7 @@ sys.exit(run_guarded(lambda: relay(connection, request(sys.argv[2:])).code))
 
 
 class Line:
-    """A line to an agent, and what it said."""
+    """A line to an agent, and what the agent sent."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.settimeout(PATIENCE_S)
@@ -60,7 +61,10 @@ class Line:
         self.connection.send(encode(kind, channel, payload))
 
     def finish(self, channel: int = 1) -> tuple[int, bytes, bytes]:
-        """Exit code, stdout and stderr of the command on a channel, its output read as it comes."""
+        """Exit code, stdout and stderr of the command on a channel.
+
+        The output is read as it arrives.
+        """
         out = {Kind.STDOUT: bytearray(), Kind.STDERR: bytearray()}
         while True:
             frame = self.connection.receive()
@@ -131,7 +135,7 @@ def test_any_bytes_go_through(line: Line) -> None:
 def test_what_a_command_leaves_running_is_not_waited_for(line: Line) -> None:
     code, out, _ = line.run("sh", "-c", "sleep 600 & echo $!")
     assert code == 0
-    os.kill(int(out), signal.SIGKILL)  # it is still there
+    os.kill(int(out), signal.SIGKILL)  # it still runs
 
 
 def test_all_of_the_output_comes_before_the_exit(line: Line) -> None:
@@ -158,7 +162,7 @@ def test_a_reader_that_gives_no_credit_gets_no_more_than_the_window(line: Line) 
 def test_signals_reach_the_command_and_its_children(line: Line, number: int) -> None:
     """A shell waits for its child before it looks at a signal.
 
-    Between its fork and exec the child would lose one.
+    Between its fork and exec, the child would lose a signal.
     """
     child = "trap 'exit 7' INT TERM HUP; echo ready; while :; do sleep 0.1; done"
     line.start(["sh", "-c", f'trap : INT TERM HUP; sh -c "{child}"; echo child $?; exit 5'])
@@ -262,7 +266,8 @@ def test_garbage_on_the_line_is_no_harm(line: Line) -> None:
     line.connection.send(
         encode(Kind.SIGNAL, 1, b"not a number") + encode(Kind.RUN, 1, bytes(MAX_PAYLOAD))[:500]
     )
-    line.connection.send(bytes(MAX_PAYLOAD + 100))  # what the frame that never ended still takes
+    # The frame that never ended still takes these bytes.
+    line.connection.send(bytes(MAX_PAYLOAD + 100))
     assert line.run("echo", "fine")[1] == b"fine\n"
 
 
@@ -290,7 +295,7 @@ def relayed() -> Iterator[Relayed]:
             try:
                 process.wait(PATIENCE_S)
             finally:
-                process.kill()  # one that hangs shall not hold up the others' tests
+                process.kill()  # a client that hangs must not delay the other tests
 
 
 def test_ten_megabytes_through_stdin_and_stdout(relayed: Relayed, tmp_path: Path) -> None:

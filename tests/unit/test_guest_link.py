@@ -1,5 +1,6 @@
-"""Frames survive any cut and any garbage around them, and the parser never holds more than one
-frame.
+"""Frames survive any cut and any garbage around them.
+
+The parser never holds more than one frame.
 """
 
 from __future__ import annotations

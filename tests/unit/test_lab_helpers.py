@@ -1,4 +1,4 @@
-"""What a lab tells host-up and the helper, and where it finds the helper's program."""
+"""The options that a lab gives host-up and the helper, and where it finds the helper's program."""
 
 from __future__ import annotations
 

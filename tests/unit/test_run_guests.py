@@ -14,7 +14,7 @@ from tests.run import guests
 
 
 class FakeGuest:
-    """A guest that never ends; what it says is in its folder."""
+    """A guest that never ends; what it prints is in its folder."""
 
     stdout, stderr = "said", ""
 
@@ -29,9 +29,9 @@ class FakeGuest:
 def test_a_guest_is_given_up_when_it_neither_speaks_nor_its_clock_moves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A test of ten virtual minutes takes longer than that in silence.
+    """A test of ten virtual minutes may be silent for longer than the limit.
 
-    One that spins stops the clock.
+    A test that spins stops the clock.
     """
     now_s = [1000.0]
     monkeypatch.setattr(guests, "Guest", FakeGuest)
@@ -52,7 +52,7 @@ def test_a_guest_is_given_up_when_it_neither_speaks_nor_its_clock_moves(
 def test_guests_leave_cpu_to_others_as_long_as_there_are_any(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A guest that has next to no CPU says nothing for hours: that is no sign of death."""
+    """A guest that has nearly no CPU prints nothing for hours: that does not make it dead."""
     log: list[str] = []
     paces = [guests.Pace.GENTLE] * 4 + [guests.Pace.FULL] * 4
     now_s = [0.0]

@@ -1,4 +1,4 @@
-"""What `./dev test` tells at its end: no failure is lost, whichever way a run ended."""
+"""What `./dev test` prints at its end: no failure is lost, however a run ended."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_guests_run_beside_the_other_tiers_and_have_the_machine_when_those_are_d
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What they say meanwhile is printed between two tiers; a run that is ended ends them."""
+    """What they print meanwhile appears between two tiers; a run that is ended ends them."""
     made = a_run(tmp_path)
     begun, order, printed = threading.Event(), list[str](), list[bool]()
 

@@ -10,7 +10,7 @@ from ri2n_sdn.errors import NotAvailable
 
 @pytest.fixture(scope="session")
 def virtual() -> Kernel:
-    """The kernel; a test without it is skipped and says why."""
+    """The kernel; a test without it is skipped with the reason."""
     try:
         return find_kernel("virtual")
     except NotAvailable as error:

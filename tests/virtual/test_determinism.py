@@ -1,6 +1,6 @@
-"""Virtual time: the same run twice gives the same figures to the last digit, another seed others.
+"""Virtual time: the same run twice gives the same figures to the last digit.
 
-Sleeping is free.
+Another seed gives others. Sleeping costs nothing.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ri2n_lab.guests.kernels import Kernel
 
 ETC_NETNS = Path("/etc/netns")
 SLEEP_S = 600
-LIMIT_S = 590.0  # so a second of sleep costs less than a real one, or the guest is ended
-# Each reading of the clock moves it, and making a folder that is there takes fewer than making a
-# new one.
+LIMIT_S = 590.0  # so a second of sleep must cost less than a real one, else the guest is ended
+# Each reading of the clock moves it, and fewer readings are needed for a folder that exists than
+# for a new one.
 SAY = """
 import os, time
 os.makedirs("/etc/netns/ri2n-x")
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.timeout(1200)
 
 
 class Told(NamedTuple):
-    """What a guest said after a long sleep, and how long it took."""
+    """What a guest printed after a long sleep, and how long it took."""
 
     random: str
     hashed: str
@@ -44,7 +44,7 @@ class Told(NamedTuple):
 
 @contextmanager
 def folder_of_a_lab() -> Iterator[None]:
-    """What a lab of the machine itself leaves for as long as it is up."""
+    """The folder that a lab of the machine itself leaves as long as it is up."""
     folder = ETC_NETNS / f"ri2n-test-{os.getpid()}"
     folder.mkdir(parents=True)
     try:
@@ -52,7 +52,7 @@ def folder_of_a_lab() -> Iterator[None]:
     finally:
         folder.rmdir()
         with suppress(OSError):
-            ETC_NETNS.rmdir()  # as labs do: only when empty
+            ETC_NETNS.rmdir()  # as labs do: only when it is empty
 
 
 @pytest.fixture(scope="module")
@@ -123,8 +123,9 @@ def bench(path: Path, cpu: int) -> subprocess.Popen[bytes]:
 
 
 def test_the_same_run_twice_gives_the_same_table(virtual: Kernel, tmp_path: Path) -> None:
-    """To the last digit, with what each second's figures were and how long the guest took by its
-    own clock.
+    """The same to the last digit.
+
+    This includes each second's figures, and how long the guest took by its own clock.
     """
     paths = [tmp_path / f"{number}.json" for number in (1, 2)]
     cpus = sorted(os.sched_getaffinity(0))

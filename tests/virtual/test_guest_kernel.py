@@ -1,6 +1,6 @@
-"""What our changes to the guests' kernel must not change:
+"""What our changes to the guests' kernel must not change.
 
-clocks, registers, memory and signals of programs.
+That is clocks, registers, memory and signals of programs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def kernel(virtual: Kernel, request: pytest.FixtureRequest) -> Kernel:
 
 
 def said(kernel: Kernel, program: str, tmp_path: Path) -> object:
-    """What a Python program says in a guest, as JSON."""
+    """What a Python program prints in a guest, as JSON."""
     with Guest(kernel, [sys.executable, "-c", program], limit_s=600, folder=tmp_path) as guest:
         result = guest.wait()
         assert result.returncode == 0, guest.stderr
@@ -49,9 +49,7 @@ print(json.dumps(read))
 
 
 def test_a_program_and_the_kernel_read_one_clock(virtual: Kernel, tmp_path: Path) -> None:
-    """Each reading costs the same, whoever makes it; only a tick of the kernel's may come
-    between.
-    """
+    """Each reading costs the same for everybody; only a tick of the kernel may come between."""
     read = said(virtual, CLOCKS, tmp_path)
     assert isinstance(read, list)
     steps = [after - before for before, after in pairwise(read)]

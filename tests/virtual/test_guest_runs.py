@@ -1,6 +1,6 @@
-"""`./dev test` in guests:
+"""`./dev test` in guests: what passes, fails, dies or hangs is reported as such.
 
-what passes, fails, dies or hangs is told as that, and nobody waits for it.
+Nobody waits for it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from tests.run import guests
 from tests.run.tally import read_junit
 
 FILES = {
-    # A sign of life at every 30 s of its clock.
+    # A sign of life every 30 s of its clock.
     "good": "import pathlib, time\n"
     "def test_one(): time.sleep(95)\n"
     "def test_two(): assert pathlib.Path('/run/ri2n-guest/clock').read_text() == '\\n' * 3\n",
     "bad": "def test_one(): assert 1 == 2, 'one is not two'\n",
-    # The guest is switched off: no word of pytest's, and no JUnit file.
+    # The guest is switched off: pytest prints nothing, and there is no JUnit file.
     "dead": "import pathlib, time\n"
     "def test_one(): pathlib.Path('/proc/sysrq-trigger').write_text('o'); time.sleep(1000)\n",
-    # What spins stops the guest's clock, so that no time-out inside ever comes.
+    # A program that spins stops the guest's clock, so that no time-out in the guest ever comes.
     "spinning": "def test_one():\n    while True: pass\n",
 }
 
@@ -56,8 +56,9 @@ def test_files_that_pass_fail_die_and_hang(
 
 
 def checkout(folder: Path) -> Path:
-    """A checkout in `folder` with an environment of its own, that this Python's packages are in,
-    and one test.
+    """A checkout in `folder` with one test.
+
+    It has an environment of its own, which has this Python's packages.
     """
     packages = folder / ".venv" / "lib" / f"python3.{sys.version_info.minor}"
     packages.mkdir(parents=True)
@@ -85,7 +86,7 @@ def checkout(folder: Path) -> Path:
 def test_a_file_gives_the_same_to_the_bit_in_any_folder(
     virtual: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And with whatever environment."""
+    """The environment has no influence either."""
     heard = []
     for name, lang in (("short", "C"), ("longer-by-far", "POSIX")):
         folder = checkout(tmp_path / name)

@@ -29,4 +29,4 @@ def test_a_link_carries_its_rate(virtual: Kernel) -> None:
         result = guest.wait()
         assert result.returncode == 0, guest.stderr
         goodput_bps = float(guest.stdout.split()[-1])
-    assert 94.5e6 < goodput_bps < 96e6  # 95.6 Mbit/s is what TCP has of 100
+    assert 94.5e6 < goodput_bps < 96e6  # of 100 Mbit/s, TCP's data has 95.6

@@ -13,16 +13,16 @@ from ri2n_lab.traffic.iperf import IperfRun, NotTogether
 
 
 class Ended:
-    """A process that is over."""
+    """A process that has ended."""
 
     def wait(self, timeout: float) -> int:
         return 0
 
 
 def run(folder: Path, clients: dict[str, tuple[float, list[float]]]) -> IperfRun:
-    """A run of which all is written:
+    """A run that has written everything.
 
-    of each client the time it began, and its goodput second by second.
+    It has, for each client, the time at which it began, and its goodput second by second.
     """
     made = IperfRun.__new__(IperfRun)
     made.server, made.clients, made.streams, made.seconds = "A", list(clients), 1, 14.0
@@ -41,12 +41,13 @@ def run(folder: Path, clients: dict[str, tuple[float, list[float]]]) -> IperfRun
 
 
 def test_the_window_is_one_moment_for_all_clients(tmp_path: Path) -> None:
-    """C begins a second later; from the 13th second B, then ended, leaves it the link."""
+    """C begins a second later; from the 13th second on, B has ended and leaves it the link."""
     made = run(tmp_path, {"B": (1000.0, [9, 9, *[1] * 12]), "C": (1001.0, [*[1] * 13, 9])})
     results = made.results(skip_s=2, window_s=10)
     assert [results[name].goodput_bps for name in "BC"] == [1, 1]
     early = made.results(skip_s=0, window_s=2)
-    assert early["B"].goodput_bps == pytest.approx(5)  # its seconds 1 and 2: C's 0 and 1
+    # These are B's seconds 1 and 2, which are seconds 0 and 1 of C.
+    assert early["B"].goodput_bps == pytest.approx(5)
     assert early["C"].goodput_bps == 1
 
 

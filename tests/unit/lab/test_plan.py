@@ -1,6 +1,6 @@
-"""Names, numbers and faults of a lab, worked out without making one.
+"""Names, numbers and faults of a lab, computed without making one.
 
-The controller's API asked over a socket.
+Besides, the controller's API is asked over a socket.
 """
 
 from __future__ import annotations
@@ -42,9 +42,8 @@ def test_ports_and_macs_are_unique_and_short(mixed: Topology) -> None:
     assert all(len(port.device) <= 15 for port in ports)
     macs = [port.mac for port in ports] + [plan.nic_mac(mixed, host, nic) for host, nic in nics]
     assert len(set(macs)) == len(macs)
-    assert all(
-        int(mac[:2], 16) & 3 == 0 for mac in macs
-    )  # as bought: unicast, not locally administered
+    # Like MACs of bought NICs, they are unicast and not locally administered.
+    assert all(int(mac[:2], 16) & 3 == 0 for mac in macs)
 
 
 def test_long_names_still_fit() -> None:
@@ -82,7 +81,7 @@ def test_queues_on_the_kernel_datapath() -> None:
             "1000",
         )
     assert "parent 1:1" in jitter
-    assert "delay 60.560us 60.560us" in jitter  # 0 to 121 us: a full frame's time at this rate
+    assert "delay 60.560us 60.560us" in jitter  # 0 to 121 us: the time of a full frame at this rate
     *_, tiny = plan.switch_queue(
         "x", 100_000_000, SwitchSpec(port_buffer_bytes=3_100, drop="newest")
     )
@@ -105,7 +104,7 @@ def test_lab_names() -> None:
 
 
 def fault(topology: Topology, kind: str, **where: Any) -> Fault:
-    """check_fault with what is not named left out."""
+    """`check_fault`, where arguments may be left out."""
     return check_fault(
         topology, kind, **{"host": None, "nic": None, "switch": None, "loss": None, **where}
     )

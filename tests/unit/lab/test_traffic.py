@@ -1,4 +1,4 @@
-"""Counting a stream, and iperf3's window, on made-up arrivals."""
+"""Counting a stream, and iperf3's window, with arrivals that are made up."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MS = 1_000_000
 
 
 def arrivals(*packets: tuple[int, int, float]) -> list[tuple[int, int, int, int]]:
-    """(flow, sequence, arrival in ms) as `analyse` wants them, each sent 1 ms before."""
+    """(flow, sequence, arrival in ms) as `analyse` takes them, each sent 1 ms before."""
     return [(flow, sequence, int((at - 1) * MS), int(at * MS)) for flow, sequence, at in packets]
 
 
@@ -71,7 +71,7 @@ def sender(sent: int, flows: int) -> dict[str, Any]:
 def merged(
     packets: list[tuple[int, int, int, int]], sent: int, flows: int, *, end: bool = True
 ) -> StreamResult:
-    """Both sides' reports as one result."""
+    """The reports of both sides as one result."""
     marker = (sent, 10**9, 10**9 + (sent - 1) * MS) if end else None
     return _merge(sender(sent, flows), analyse(packets, marker))
 
@@ -108,7 +108,7 @@ def free_port() -> int:
 
 
 def receiving(timeout_s: float) -> tuple[threading.Thread, int, list[dict[str, Any]]]:
-    """A receiver that is ready, its port, and what it will have found when its thread has ended."""
+    """A receiver that is ready, its port, and what it has counted when its thread has ended."""
     results: list[dict[str, Any]] = []
     bound, port = threading.Event(), free_port()
 
@@ -128,7 +128,7 @@ def test_a_stream_over_loopback() -> None:
     assert report["sent"] == 500
     assert report["offsets_us"][-1] > 0.4e6  # paced, not sent in one burst
     (result,) = results
-    # Who is late with reading loses some, unless root.
+    # A receiver that reads late loses some packets, unless it is root.
     assert result["received"] + result["lost"] == 500 and result["complete"]
     assert result["received"] > 0
 
