@@ -211,12 +211,19 @@ def contestants(strategies: str, peers: str, autonomous: str = "") -> dict[str, 
     """
     own = {"all": STRATEGIES, "none": []}.get(strategies.strip())
     own = split_list(strategies, STRATEGIES, "--strategies") if own is None else list(own)
-    beside = (
-        PEER_NAMES if peers.strip() == "all" else peers and split_list(peers, PEER_NAMES, "--peers")
-    )
-    alone = STRATEGIES if autonomous.strip() == "all" else autonomous
-    if isinstance(alone, str) and alone:
-        alone = split_list(autonomous, STRATEGIES, "--autonomous")
-    if not own and not beside and not alone:
+    peer_names, autonomous_names = list[str](), list[str]()
+    if peers:
+        every = peers.strip() == "all"
+        peer_names = PEER_NAMES if every else split_list(peers, PEER_NAMES, "--peers")
+    if autonomous:
+        every = autonomous.strip() == "all"
+        autonomous_names = (
+            list(STRATEGIES) if every else split_list(autonomous, STRATEGIES, "--autonomous")
+        )
+    if not own and not peer_names and not autonomous_names:
         raise BadInput("--strategies none: name at least one of --peers")
-    return {"strategies": own, "peers": tuple(beside), "autonomous": tuple(alone)}
+    return {
+        "strategies": own,
+        "peers": tuple(peer_names),
+        "autonomous": tuple(autonomous_names),
+    }

@@ -73,8 +73,8 @@ def check_fault(
     if kind == "cable":
         ports = [end.number for end in cable_ends(topology) if end.switch == switch]
         if port not in ports:
-            there = ", ".join(map(str, ports)) or "none"
-            raise BadInput(f"port {port} of switch {switch!r}: cables are in ports {there}")
+            listed = ", ".join(map(str, ports)) or "none"
+            raise BadInput(f"port {port} of switch {switch!r}: cables are in ports {listed}")
         return Fault(kind, switch=switch, port=port)
     if host not in topology.hosts:
         raise BadInput(f"host {host!r}: the topology has {', '.join(topology.hosts)}")
@@ -161,17 +161,17 @@ def _end_dead(end: CableEnd, faults: Sequence[Fault]) -> bool:
 
 def _effect(port: SwitchPort, faults: Sequence[Fault]) -> _Effect:
     """What the faults together do to the NIC and the switch port of one link."""
-    here = [
+    faults_here = [
         fault
         for fault in faults
         if (fault.switch == port.switch and fault.port is None)
         or (fault.host, fault.nic) == (port.host, port.nic.name)
     ]
-    kinds = {fault.kind for fault in here}
+    kinds = {fault.kind for fault in faults_here}
     return _Effect(
         nic_up=not kinds & {"nic_down", "peer_nic_down"},
         port_dead=bool(kinds & {"blackhole", "switch_down"}),
-        loss_percent=max((fault.loss_percent or 0.0 for fault in here), default=0.0),
+        loss_percent=max((fault.loss_percent or 0.0 for fault in faults_here), default=0.0),
     )
 
 

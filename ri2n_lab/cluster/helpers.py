@@ -50,13 +50,15 @@ def find_program() -> Path:
         if not os.access(named, os.X_OK):
             raise NotAvailable(f"RI2N_REORDER={named}: there is no such program")
         return Path(named)
-    beside = Path(sys.executable).parent / PROGRAM
-    found = str(beside) if os.access(beside, os.X_OK) else shutil.which(PROGRAM)
-    if found is None:
+    beside_python = Path(sys.executable).parent / PROGRAM
+    if os.access(beside_python, os.X_OK):
+        return beside_python
+    on_path = shutil.which(PROGRAM)
+    if on_path is None:
         raise NotAvailable(
             f"{PROGRAM} is missing: ./dev setup builds it, or name it with RI2N_REORDER"
         )
-    return Path(found)
+    return Path(on_path)
 
 
 # ---- pure: what a topology means in options and commands

@@ -205,8 +205,8 @@ def locked(name: str) -> Iterator[None]:
 def _is_same_file(descriptor: int, path: Path) -> bool:
     """False when the lock file was removed, and perhaps made anew, while we waited for it."""
     try:
-        there = path.stat()
+        named = path.stat()
     except FileNotFoundError:
         return False
-    mine = os.fstat(descriptor)
-    return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
+    held = os.fstat(descriptor)
+    return (held.st_dev, held.st_ino) == (named.st_dev, named.st_ino)

@@ -147,7 +147,9 @@ class IperfRun:
                 "client"
             )
         for client, (sender, receiver) in reports.items():
-            intervals = [float(each["sum"]["bits_per_second"]) for each in receiver["intervals"]]
+            intervals = [
+                float(interval["sum"]["bits_per_second"]) for interval in receiver["intervals"]
+            ]
             results[client] = IperfResult(
                 client=client,
                 server=self.server,

@@ -124,15 +124,14 @@ def streams(
     incoming = [Incoming(world, sender) for sender, receiver in pairs if receiver == world.rank]
     world.Barrier()  # then every message finds a buffer
     outgoing = [Outgoing(world, receiver) for sender, receiver in pairs if sender == world.rank]
-    while not (all(each.done for each in incoming) and all(each.done for each in outgoing)):
-        moved = [each.turn(window.over) for each in outgoing] + [
-            each.turn(window) for each in incoming
-        ]
+    while not (all(pair.done for pair in incoming) and all(pair.done for pair in outgoing)):
+        moved = [pair.turn(window.over) for pair in outgoing]
+        moved += [pair.turn(window) for pair in incoming]
         if not any(moved):
             time.sleep(NAP_S)
-    for each in incoming:
-        each.close()
-    return {each.sender: each.received for each in incoming}, sum(each.wrong for each in incoming)
+    for pair in incoming:
+        pair.close()
+    return {pair.sender: pair.received for pair in incoming}, sum(pair.wrong for pair in incoming)
 
 
 def collective(world: Any, window: Window) -> tuple[dict[int, int], int]:
