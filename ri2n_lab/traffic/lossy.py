@@ -34,7 +34,7 @@ def loss_program(percent: float) -> bytes:
     threshold = min(round(percent / 100 * 2**32), 2**32 - 1)
     instructions = [
         _instruction(0x85, immediate=7),  # r0 = a random 32-bit number (bpf_get_prandom_u32)
-        # r1 = threshold: a 64-bit load, which takes two slots
+        # The threshold into r1: a 64-bit load, which takes two slots.
         _instruction(0x18, destination=1, immediate=threshold),
         _instruction(0x00),
         _instruction(0xBD, destination=1, source=0, offset=2),  # if r1 <= r0: pass

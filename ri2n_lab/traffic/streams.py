@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Stream", "StreamResult", "analyse", "main", "receive", "send"]
 
-# magic, run, flow, sequence number in the flow, time of sending in ns
+# The fields are magic, run, flow, sequence number in the flow, and time of sending in ns.
 HEADER = struct.Struct("!4sIIIQ")
 DATA, END = b"ri2d", b"ri2e"
 END_COUNTS = struct.Struct("!QQQ")  # packets sent in all, first and last time of sending in ns

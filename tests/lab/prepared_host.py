@@ -196,7 +196,7 @@ class Host:
                     found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
             except OSError:
                 continue  # the process has ended
-        # a process without a line is ending
+        # A process without a line is ending.
         return {pid: line for pid, line in found.items() if line}
 
     def watchers(self) -> list[int]:

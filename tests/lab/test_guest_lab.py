@@ -397,9 +397,8 @@ def test_eight_commands_at_once(lab: str) -> None:
 )
 def test_garbage_for_the_keeper_ends_that_connection_only(lab: str, garbage: bytes) -> None:
     with guest_labs.connect(record(lab)) as connection:
-        with suppress(
-            BrokenPipeError
-        ):  # it closes at the first bytes, and need not read the others
+        # The keeper closes the connection at the first bytes, and need not read the others.
+        with suppress(BrokenPipeError):
             connection.socket.sendall(garbage)
         assert last_words(connection) == (
             "these bytes are no frames that a guest's keeper understands"

@@ -679,9 +679,8 @@ def test_status_tells_every_problem(host: Host) -> None:
     assert problems == sorted(problems, key=lambda line: line.startswith("warning")), (
         "the worst first"
     )
-    said = {
-        line.partition(": ")[2] for line in problems if "flows are nobody's" not in line
-    }  # those of the standalone bridge
+    # The others are flows of the standalone bridge.
+    said = {line.partition(": ")[2] for line in problems if "flows are nobody's" not in line}
     assert said - {
         f"NIC {nic} has no start-up flow: run host-up again" for nic in ("eth0", "eth1")
     } == {

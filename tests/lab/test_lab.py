@@ -405,9 +405,8 @@ class TestFaults:
         lab_d.fault("nic_down", host="C", nic="eth1")
         assert lost_pings(lab_d, "C", lab_d.address("A"), 5) == 5
         lab_d.restore("switch_down", switch="s0")
-        lab_d.exec(
-            "C", ["ip", "neigh", "flush", "dev", "br-ri2n"]
-        )  # ARP anew: start-up flows learn by it
+        # ARP then starts anew, from which the start-up flows learn.
+        lab_d.exec("C", ["ip", "neigh", "flush", "dev", "br-ri2n"])
         wait_until(
             lambda: lost_pings(lab_d, "C", lab_d.address("A"), 5) == 0, "C does not reach A over s0"
         )

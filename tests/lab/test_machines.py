@@ -245,9 +245,8 @@ def test_a_host_without_any_nic_at_boot_takes_those_that_come_before_it_is_watch
     nics = ("eth0", "eth1")
     host_conf(machine, *nics)
     machine.run("systemctl", "disable", "ri2n-host-watch")
-    machine.run(
-        "systemctl", "mask", "systemd-networkd-wait-online"
-    )  # two minutes, for a network that is not there
+    # It would wait two minutes for a network that is not there.
+    machine.run("systemctl", "mask", "systemd-networkd-wait-online")
     machine.cut_power()
     for nic in nics:
         machine.network("ip", "link", "set", nic, "name", f"x{nic}")
@@ -306,9 +305,8 @@ def test_a_controller_has_a_name_and_moves(machine: Machine, wait_until: WaitUnt
     machine.run("rm", "-f", "/etc/resolv.conf")
     machine.write("/etc/resolv.conf", "nameserver 127.0.0.1\n")
     machine.run("systemd-run", "--unit=names", "/usr/bin/python3", "/usr/local/lib/names.py")
-    machine.run(
-        "systemctl", "restart", "openvswitch-switch"
-    )  # which reads resolv.conf when it starts
+    # It reads resolv.conf when it starts.
+    machine.run("systemctl", "restart", "openvswitch-switch")
     machine.run(
         "host-up", "--nic", "eth0", "--nic", "eth1", "--controller", "tcp:ri2n.site.example:6653"
     )
@@ -349,9 +347,8 @@ def test_the_helper_runs_with_the_few_powers_that_its_service_has(
     host_conf(machine, "eth0", "eth1")
     machine.run("sh", "-c", "echo helper yes >>/etc/ri2n/host.conf")
     machine.run("systemctl", "start", "ri2n-host")
-    machine.run(
-        "systemctl", "start", "ri2n-reorder"
-    )  # it has told systemd that it is ready, or this fails
+    # It has told systemd that it is ready, or this fails.
+    machine.run("systemctl", "start", "ri2n-reorder")
     assert "helper: running" in status(machine)
     asked = (
         "import socket; s = socket.socket(socket.AF_UNIX); "
@@ -362,9 +359,8 @@ def test_the_helper_runs_with_the_few_powers_that_its_service_has(
         "systemctl", "show", "--property=MainPID", "--value", "ri2n-reorder"
     ).stdout.strip()
     capabilities = machine.run("sh", "-c", f"grep CapBnd /proc/{pid}/status").stdout.split()[1]
-    assert int(capabilities, 16) == sum(
-        1 << number for number in (12, 13, 23)
-    )  # NET_ADMIN, NET_RAW, SYS_NICE
+    # These are NET_ADMIN, NET_RAW and SYS_NICE.
+    assert int(capabilities, 16) == sum(1 << number for number in (12, 13, 23))
     machine.run("kill", "-KILL", pid)
     wait_until(
         lambda: "helper: running" in status(machine),
@@ -455,9 +451,8 @@ def test_the_controller_runs_as_nobody_in_particular(
     # The service has a /tmp of its own; it must see these folders even if they are in /tmp.
     shown = f"[Service]\nBindReadOnlyPaths={ROOT} {site}\n"
     machine.write("/etc/systemd/system/ri2n-controller.service.d/checkout.conf", shown)
-    machine.run(
-        "ip", "addr", "add", "192.0.2.10/32", "dev", "lo"
-    )  # the docs' address of the controller
+    # This is the controller's address in the docs.
+    machine.run("ip", "addr", "add", "192.0.2.10/32", "dev", "lo")
     machine.run("chmod", "755", "/opt/ri2n_sdn/.venv/bin/ri2n")
     machine.run(
         "sh",
@@ -481,9 +476,8 @@ def test_the_controller_runs_as_nobody_in_particular(
     assert found[1] != "0" and set(found[6::2]) == {"0000000000000000"}, found
     machine.run("systemctl", "reload", "ri2n-controller")
     assert "starting anew" in machine.journal("ri2n-controller")
-    assert (
-        machine.run("/opt/ri2n_sdn/.venv/bin/ri2n", "status", check=False).returncode == 1
-    )  # no host has connected
+    # No host has connected.
+    assert machine.run("/opt/ri2n_sdn/.venv/bin/ri2n", "status", check=False).returncode == 1
     assert (
         machine.run(
             "systemctl", "show", "--property=MainPID", "--value", "ri2n-controller"

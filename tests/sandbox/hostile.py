@@ -197,9 +197,8 @@ class Hostile:
             self._random.choice((len(frame), len(frame), self._random.randrange(len(frame) + 1))) :
         ]
         if report and self._random.randrange(4):
-            frame[16:20] = crc32c(bytes(frame[12:16] + frame[20:])).to_bytes(
-                4, "big"
-            )  # what is in it is read then
+            # With the right checksum, the controller reads what is in the report.
+            frame[16:20] = crc32c(bytes(frame[12:16] + frame[20:])).to_bytes(4, "big")
         return bytes(frame)
 
     def _frame_in(self) -> bytes:
