@@ -87,16 +87,8 @@ def autonomous_options(topology: Topology, host: str) -> list[str]:
     They name the host's NICs with their rates in bit/s.
     """
     wire = ",".join(f"{nic.name}={nic.rate_bps}" for nic in topology.hosts[host].nics)
-    return [
-        "--autonomous",
-        "--wire",
-        wire,
-        "--plain",
-        PLAIN_TAP,
-        "--persistent",
-        "--mtu-wire",
-        str(NIC_MTU),
-    ]
+    options = ["--autonomous", "--wire", wire, "--plain", PLAIN_TAP, "--persistent"]
+    return [*options, "--mtu-wire", str(NIC_MTU)]
 
 
 def autonomous_commands(topology: Topology, host: str) -> list[str]:

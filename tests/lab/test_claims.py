@@ -158,18 +158,8 @@ def neighbours(lab: Lab, *, permanent: bool) -> Iterator[None]:
         for other in MANAGED:
             for address in (lab.address(other), lab.address6(other)) if other != host else ():
                 state = "permanent" if permanent else "reachable"
-                words = [
-                    "ip",
-                    "neigh",
-                    "replace",
-                    address,
-                    "lladdr",
-                    macs[other],
-                    "nud",
-                    state,
-                    "dev",
-                    "br-ri2n",
-                ]
+                words = ["ip", "neigh", "replace", address, "lladdr", macs[other]]
+                words += ["nud", state, "dev", "br-ri2n"]
                 lab.exec(host, words)
     try:
         yield

@@ -284,22 +284,8 @@ def test_tcp_connections_survive_that_weights_change_under_load(
         "done; exit 1"
     )
     three.exec("A", ["bash", "-c", wait], timeout_s=PATIENCE_S)
-    command = [
-        "iperf3",
-        "-c",
-        three.address("A"),
-        "-p",
-        "5300",
-        "-P",
-        "8",
-        "-t",
-        "6",
-        "-C",
-        "cubic",
-        "-b",
-        "4M",
-        "-J",
-    ]
+    command = ["iperf3", "-c", three.address("A"), "-p", "5300", "-P", "8"]
+    command += ["-t", "6", "-C", "cubic", "-b", "4M", "-J"]
     client = three.popen("C", command, stdout=subprocess.PIPE, text=True)
     for name in ("round_robin", "ri2n_plus", "ri2n_plus_plus", "max_min"):
         call(three.controller_socket, "strategy", name=name)

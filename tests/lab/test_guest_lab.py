@@ -335,18 +335,8 @@ def test_a_client_that_is_killed_takes_its_command_along(
     root: Path, lab: str, wait_until: WaitUntil
 ) -> None:
     environment = {**os.environ, "RI2N_LAB_ROOT": str(root)}
-    argv = [
-        sys.executable,
-        "-m",
-        "ri2n_sdn.cli.main",
-        "lab",
-        "exec",
-        "B",
-        "--",
-        "sh",
-        "-c",
-        "echo up; exec sleep 4321",
-    ]
+    argv = [sys.executable, "-m", "ri2n_sdn.cli.main"]
+    argv += ["lab", "exec", "B", "--", "sh", "-c", "echo up; exec sleep 4321"]
     with subprocess.Popen(
         argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
     ) as client:

@@ -173,19 +173,8 @@ def test_neighbours_are_told_the_new_mac_at_once(
     A host that knows the NIC's MAC is told the bridge's, by ARP and by IPv6.
     """
     address = host.lab.address("A") if family == "-4" else host.lab.address6("A")
-    entry = [
-        "ip",
-        family,
-        "neigh",
-        "replace",
-        address,
-        "lladdr",
-        "04:00:00:00:01:01",
-        "dev",
-        "br-ri2n",
-        "nud",
-        "stale",
-    ]
+    entry = ["ip", family, "neigh", "replace", address, "lladdr", "04:00:00:00:01:01"]
+    entry += ["dev", "br-ri2n", "nud", "stale"]
     host.lab.exec("B", entry)
     host.up()
 
@@ -452,16 +441,8 @@ def test_peers_that_remember_the_nics_mac_still_reach_it(host: Host) -> None:
     The administrator's own session comes in by it.
     """
     host.up()
-    stale = [
-        "ip",
-        "neigh",
-        "replace",
-        host.lab.address("A"),
-        "lladdr",
-        "04:00:00:00:01:01",
-        "dev",
-        "br-ri2n",
-    ]
+    stale = ["ip", "neigh", "replace", host.lab.address("A"), "lladdr", "04:00:00:00:01:01"]
+    stale += ["dev", "br-ri2n"]
     host.lab.exec("B", stale)
     assert host.answers("B", host.lab.address("A"))
     host.lab.exec("B", ["ip", "neigh", "del", host.lab.address("A"), "dev", "br-ri2n"])
@@ -559,17 +540,8 @@ def test_no_root_no_ovs_old_ovs(host: Host, tmp_path: Path) -> None:
     script = str(SCRIPTS / "host-up")
     before = host.snapshot()
     # setpriv: the script must be readable, and the folders above it need not be.
-    unprivileged = [
-        "setpriv",
-        "--reuid",
-        "65534",
-        "--clear-groups",
-        "bash",
-        "-s",
-        "--",
-        "--nic",
-        "eth0",
-    ]
+    unprivileged = ["setpriv", "--reuid", "65534", "--clear-groups", "bash"]
+    unprivileged += ["-s", "--", "--nic", "eth0"]
     text = (SCRIPTS / "host-up").read_text()
     for part in re.findall(r'^source "\$HERE/(\S+)"$', text, re.MULTILINE):
         text = text.replace(f'source "$HERE/{part}"', (SCRIPTS / part).read_text())

@@ -65,20 +65,8 @@ def lost_pings(
     longest round trip. So the interval is long, and the pings do not wait for it.
     """
     long = str(wait_s)
-    argv = [
-        "ping",
-        family,
-        "-q",
-        "-c",
-        str(count),
-        "-l",
-        str(count),
-        "-i",
-        long,
-        "-W",
-        long,
-        destination,
-    ]
+    argv = ["ping", family, "-q", "-c", str(count), "-l", str(count)]
+    argv += ["-i", long, "-W", long, destination]
     output = lab.exec(source, argv, check=False, timeout_s=wait_s + 60.0).stdout
     match = re.search(r"(\d+) packets transmitted, (\d+) received", output)
     assert match, output
@@ -271,16 +259,8 @@ def test_a_broadcast_does_not_multiply(topology: str, lab_of: LabOf, wait_until:
     files = {place: lab.run_dir / f"capture-{place[0]}-{place[1]}" for place in watched}
     for (host, device), path in files.items():
         # Nobody has 10.77.0.250, so everything about it comes from the three requests below.
-        argv = [
-            "tcpdump",
-            "-n",
-            "-U",
-            "-i",
-            device,
-            "-w",
-            str(path),
-            "arp and arp[24:4] = 0x0a4d00fa",
-        ]
+        argv = ["tcpdump", "-n", "-U", "-i", device, "-w", str(path)]
+        argv += ["arp and arp[24:4] = 0x0a4d00fa"]
         with path.with_suffix(".log").open("wb") as log:
             lab.popen(host, argv, stdout=log, stderr=log)
         wait_until(
@@ -420,21 +400,8 @@ class TestFaults:
         address, mac = lab_d.address("A"), mac_of(lab_d, "A", "br-ri2n")
         # B knows A's MAC for good. Without that, a lost ARP frame would delay, and in the end lose,
         # a second of packets.
-        lab_d.exec(
-            "B",
-            [
-                "ip",
-                "neigh",
-                "replace",
-                address,
-                "lladdr",
-                mac,
-                "nud",
-                "permanent",
-                "dev",
-                "br-ri2n",
-            ],
-        )
+        neighbour = [address, "lladdr", mac, "nud", "permanent", "dev", "br-ri2n"]
+        lab_d.exec("B", ["ip", "neigh", "replace", *neighbour])
         assert all_answered(lab_d, "B", "A", 3)
         lab_d.fault("loss", host="B", nic="eth0", loss=20)
         result = Stream(lab_d, "B", "A", pps=2000, seconds=1.5).result()

@@ -118,17 +118,8 @@ def test_a_loss_of_power_before_the_confirmation_is_undone_at_boot(
     machine: Machine, wait_until: WaitUntil
 ) -> None:
     machine.run("systemctl", "enable", "ri2n-unconfirmed")
-    up = [
-        "host-up",
-        "--nic",
-        "eth0",
-        "--nic",
-        "eth1",
-        "--controller",
-        CONTROLLER,
-        "--confirm",
-        "9999",
-    ]
+    up = ["host-up", "--nic", "eth0", "--nic", "eth1"]
+    up += ["--controller", CONTROLLER, "--confirm", "9999"]
     said = machine.run(*up)
     assert "loss of power" not in said.stderr
     assert bridges(machine) == "br-ri2n"

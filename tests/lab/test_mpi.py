@@ -79,11 +79,7 @@ def test_a_program_runs_to_its_end(lab: Lab, pattern: str) -> None:
     ]
     document = {"collective": pattern == "alltoall", "phases": schedule, "warmup_s": 0.3}
     # A longer window helps where a busy machine brings a pair nothing in a short one.
-    for window_s in (
-        0.7,
-        3.0,
-        12.0,
-    ):
+    for window_s in (0.7, 3.0, 12.0):
         words = [json.dumps({**document, "window_s": window_s})]
         found = json.loads(MpiRun(lab, lab.hosts, PROGRAM, words).output(PATIENCE_S))
         assert len(found) == len(schedule)

@@ -40,7 +40,7 @@ AT_EVERY_CHANGE = "ovs_equal"
 REBALANCED_S = {"ovs_bond": 40.0, "lacp_hash": 40.0}
 
 # The share of the optimum that README.md says; peers that reorder packets have less.
-LEAST = {"lcb": 0.85}
+MIN_SHARE = {"lcb": 0.85}
 NIC_DOWN_MS = 2.0  # README.md: 1 ms, for every peer
 
 # The faults that the peer overcomes while the stream lasts, 4 s after the fault. Round robin goes
@@ -114,7 +114,7 @@ def test_tcp_uses_all_links(peer_lab: PeerLab) -> None:
     if EXACT:
         # Bytes that arrived before the two seconds, and waited for a lost segment, are delivered
         # in them: a little more than the links can carry.
-        assert LEAST.get(peer.name, 0.97) < goodput_bps / optimum_bps < 1.01
+        assert MIN_SHARE.get(peer.name, 0.97) < goodput_bps / optimum_bps < 1.01
 
 
 def test_links_stay_shaped_and_unsegmented(peer_lab: PeerLab) -> None:

@@ -204,18 +204,8 @@ def test_explain_says_where_a_connection_goes(fresh: Bench, wait_until: WaitUnti
     def told(src: str, dst: str, sport: int, dport: int) -> str:
         ports = ["--sport", str(sport), "--dport", str(dport)]
         socket = ["--socket", str(fresh.lab.controller_socket)]
-        command = [
-            sys.executable,
-            "-m",
-            "ri2n_sdn.cli.main",
-            "explain",
-            src,
-            dst,
-            "--proto",
-            "tcp",
-            *ports,
-            *socket,
-        ]
+        command = [sys.executable, "-m", "ri2n_sdn.cli.main", "explain"]
+        command += [src, dst, "--proto", "tcp", *ports, *socket]
         answer = json.loads(
             subprocess.run([*command, "--json"], check=True, capture_output=True, text=True).stdout
         )

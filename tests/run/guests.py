@@ -99,17 +99,8 @@ class _Run:
         self.started_s = self._heard_s = time.monotonic()
         self._size = 0
         python = sys.executable.replace(f"{ROOT}/", f"{PROJECT}/", 1)
-        line = [
-            python,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            f"--junitxml={SHARE}/junit.xml",
-            *argv,
-            path,
-        ]
+        line = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        line += [f"--junitxml={SHARE}/junit.xml", *argv, path]
         line = ["bash", "-c", IN_GUEST, "in-guest", *line]
         put: dict[str, str | Path] = {"project": ROOT, "project.sed": f"s|{ROOT}|{PROJECT}|g\n"}
         env = {"PATH": PATH, "LANG": "C.UTF-8"}

@@ -95,33 +95,11 @@ def read_slots(pcap: Path) -> dict[int, int]:
 @pytest.mark.parametrize(("slots", "basis"), [(64, 0), (16, 0), (256, 0), (64, 12345)])
 def test_every_flow_takes_the_predicted_slot(switch: PrivateOvs, slots: int, basis: int) -> None:
     pcap = switch.folder / "out.pcap"
-    switch.run(
-        *(
-            "ovs-vsctl",
-            "--timeout=120",
-            "add-port",
-            "br0",
-            "p1",
-            "--",
-            "set",
-            "interface",
-            "p1",
-            "type=dummy",
-        ),
-        *(
-            "ofport_request=1",
-            "--",
-            "add-port",
-            "br0",
-            "p2",
-            "--",
-            "set",
-            "interface",
-            "p2",
-            "type=dummy",
-        ),
-        *("ofport_request=2", f"options:tx_pcap={pcap}"),
-    )
+    words = ["add-port", "br0", "p1", "--", "set", "interface", "p1", "type=dummy"]
+    words += ["ofport_request=1"]
+    words += ["--", "add-port", "br0", "p2", "--", "set", "interface", "p2", "type=dummy"]
+    words += ["ofport_request=2", f"options:tx_pcap={pcap}"]
+    switch.run("ovs-vsctl", "--timeout=120", *words)
     buckets = ",".join(
         f"bucket=bucket_id:{i},weight:100,actions=set_field:02:00:00:00:00:{i:02x}->eth_dst,output:2"
         for i in range(slots)

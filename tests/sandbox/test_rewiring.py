@@ -118,19 +118,8 @@ def replug(sandbox: Sandbox, host: str, port: int, network: str) -> None:
     near = f"{host}-e{port - 1}"
     far = sandbox.ovs.vsctl("get", "interface", near, "options:peer").strip().strip('"')
     new = f"{network}-{near}"
-    words = [
-        "del-port",
-        far,
-        "--",
-        "add-port",
-        network,
-        new,
-        "--",
-        "set",
-        "interface",
-        new,
-        "type=patch",
-    ]
+    words = ["del-port", far, "--", "add-port", network, new]
+    words += ["--", "set", "interface", new, "type=patch"]
     sandbox.ovs.vsctl(*words, f"options:peer={near}")
     # Open vSwitch finds only a peer that exists.
     sandbox.ovs.vsctl("set", "interface", near, f"options:peer={new}")

@@ -34,15 +34,8 @@ def test_two_controllers_with_other_settings_are_both_told() -> None:
         repairs = status["counters"].get("audit_repairs", 0)
         await_problems(sandbox)
         assert not repairs
-        argv = [
-            "controller",
-            "--listen",
-            f"127.0.0.1:{port}",
-            "--socket",
-            str(socket),
-            "--config",
-            str(config),
-        ]
+        argv = ["controller", "--listen", f"127.0.0.1:{port}"]
+        argv += ["--socket", str(socket), "--config", str(config)]
         second = sandbox.spawn(OFTEN, argv, sandbox.folder / "second.log")
         try:
             for name in HOSTS:

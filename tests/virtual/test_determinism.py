@@ -98,26 +98,10 @@ def test_sleeping_costs_nothing(told: list[Told]) -> None:
 
 def bench(path: Path, cpu: int) -> subprocess.Popen[bytes]:
     """A short `ri2n bench fig4` on one CPU: a second of four streams over two links."""
-    command = [
-        "taskset",
-        "-c",
-        str(cpu),
-        sys.executable,
-        "-m",
-        "ri2n_sdn.cli.main",
-        "bench",
-        "fig4",
-    ]
-    command += [
-        "--kernel",
-        "virtual",
-        "--topologies",
-        "b",
-        "--strategies",
-        "max_min",
-        "--streams",
-        "4",
-    ]
+    command = ["taskset", "-c", str(cpu)]
+    command += [sys.executable, "-m", "ri2n_sdn.cli.main", "bench", "fig4"]
+    command += ["--kernel", "virtual", "--topologies", "b"]
+    command += ["--strategies", "max_min", "--streams", "4"]
     command += ["--seconds", "1", "--warmup", "1", "--json", str(path)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
