@@ -184,11 +184,11 @@ def test_a_container_with_a_port_of_its_own_reaches_everybody(
             with box.serving():
                 all_reach(lab, box, wait_until)
             box.end()
-        told = next(
+        entry = next(
             host for host in call(lab.controller_socket, "status")["hosts"] if host["name"] == HOST
         )
         nics = {nic.name for nic in lab.topology.hosts[HOST].nics}
-        assert {nic["name"] for nic in told["nics"]} == nics, (
+        assert {nic["name"] for nic in entry["nics"]} == nics, (
             "the container's device is not taken for a NIC"
         )
         first, second = Container(lab, 77, wait_until), Container(lab, 78, wait_until)

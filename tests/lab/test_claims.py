@@ -134,15 +134,21 @@ def rows(lab: Lab) -> dict[str, list[str]]:
 
     The group's number is left out, since it may change.
     """
-    known = [mac(lab, host, device) for host in MANAGED for device in ("br-ri2n", "eth0", "eth1")]
-    found = {}
+    managed_macs = [
+        mac(lab, host, device) for host in MANAGED for device in ("br-ri2n", "eth0", "eth1")
+    ]
+    rows_of = {}
     for host in MANAGED:
         lines = lab.ofctl(host, "dump-flows", "br-ri2n", "--no-stats").splitlines()
-        to_known = [line for line in lines if any(f"dl_dst={one}" in line for one in known)]
-        found[host] = sorted(re.sub(r"cookie=\S+|group:\d+", "", line).strip() for line in to_known)
+        to_managed = [
+            line for line in lines if any(f"dl_dst={one}" in line for one in managed_macs)
+        ]
+        rows_of[host] = sorted(
+            re.sub(r"cookie=\S+|group:\d+", "", line).strip() for line in to_managed
+        )
         learned = lab.ofctl(host, "dump-flows", "br-ri2n", f"table={Table.LEARNED}", "--no-stats")
-        assert not any(one in learned for one in known), learned
-    return found
+        assert not any(one in learned for one in managed_macs), learned
+    return rows_of
 
 
 def own(lab: Lab) -> dict[str, str]:
@@ -223,7 +229,7 @@ def test_a_forged_arp_answer_is_believed_by_kernels_as_on_every_ethernet(
     Nothing that others have moves.
     """
 
-    def known(host: str, address: str) -> str:
+    def neighbour_mac(host: str, address: str) -> str:
         words = lab.exec(host, ["ip", "neigh", "show", address, "dev", "br-ri2n"]).stdout.split()
         return words[words.index("lladdr") + 1] if "lladdr" in words else ""
 
@@ -232,7 +238,7 @@ def test_a_forged_arp_answer_is_believed_by_kernels_as_on_every_ethernet(
         for host in "BC":
             for address in (lab.address("A"), lab.address6("A")):
                 wait_until(
-                    lambda host=host, address=address: known(host, address) == r,
+                    lambda host=host, address=address: neighbour_mac(host, address) == r,
                     f"{host} does not believe it",
                 )
         flawless(Stream(lab, "B", "C", seconds=1.0, flows=16).result())

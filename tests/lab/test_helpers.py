@@ -41,14 +41,14 @@ def test_a_lab_with_helpers_and_a_host_without(wait_until: WaitUntil) -> None:
         helpers = lab.helpers
         assert helpers.hosts == ["A", "C"]
         for host in helpers.hosts:
-            told = helpers.status(host)
-            assert told["taps"] == 2
-            assert (told["overhead"], told["mtu_wire"], told["gro"]) == (
+            status = helpers.status(host)
+            assert status["taps"] == 2
+            assert (status["overhead"], status["mtu_wire"], status["gro"]) == (
                 "0",
                 "1500",
                 "on" if lab.datapath == "system" else "off",
             )
-            assert helpers.pid(host) == told["pid"]
+            assert helpers.pid(host) == status["pid"]
             assert (
                 lab.exec(host, ["cat", f"/sys/class/net/{PLAIN_TAP}/tx_queue_len"]).stdout == "82\n"
             )
@@ -96,8 +96,8 @@ def test_alone_without_open_vswitch() -> None:
     topology = d_without("B")
     with Lab.create(topology, software="autonomous") as lab:
         assert lab.has_helpers
-        told = lab.helpers.status("A")
-        assert (told["autonomous"], told["wire"], told["plain"]) == (
+        status = lab.helpers.status("A")
+        assert (status["autonomous"], status["wire"], status["plain"]) == (
             True,
             "eth0=100000000,eth1=100000000",
             PLAIN_TAP,

@@ -178,13 +178,13 @@ def test_neighbours_are_told_the_new_mac_at_once(
     host.lab.exec("B", entry)
     host.up()
 
-    def told() -> bool:
+    def has_new_mac() -> bool:
         return (
             "06:00:00:00:01:01"
             in host.lab.exec("B", ["ip", family, "neigh", "show", address]).stdout
         )
 
-    wait_until(told, "B has not heard of the new MAC", WAIT_S)
+    wait_until(has_new_mac, "B has not heard of the new MAC", WAIT_S)
 
 
 def test_foreign_flows_are_left_alone(host: Host) -> None:

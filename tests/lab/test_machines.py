@@ -388,7 +388,7 @@ def test_a_router_that_promises_more_than_the_bridge_carries_is_not_believed(
     machine.run("systemctl", "start", "ri2n-host")
     machine.run("systemctl", "restart", "systemd-networkd")
 
-    def told(prefix: str) -> bool:
+    def has_routes(prefix: str) -> bool:
         """Whether there are routes of such an advertisement; if not, one more is sent."""
         found = "default" in routes() and f"{prefix}/64" in routes()
         if not found:  # B cannot as long as it has no address of its own
@@ -402,12 +402,12 @@ def test_a_router_that_promises_more_than_the_bridge_carries_is_not_believed(
     def mtus() -> set[str]:
         return set(re.findall(r"\bmtu (\d+)", routes()))
 
-    wait_until(lambda: told("fd55::"), routes, PATIENCE_S)
+    wait_until(lambda: has_routes("fd55::"), routes, PATIENCE_S)
     assert mtus() == {"1500"}
     assert "its MTU of 1500 is more than br-ri2n's, 1478" in status(machine)
     machine.run("systemctl", "start", "ri2n-host-watch")
     for prefix in ("fd55::", "fd66::"):
-        wait_until(lambda prefix=prefix: told(prefix), routes, PATIENCE_S)
+        wait_until(lambda prefix=prefix: has_routes(prefix), routes, PATIENCE_S)
         wait_until(
             lambda: mtus() == {"1478"},
             lambda: routes() + machine.journal("ri2n-host-watch"),

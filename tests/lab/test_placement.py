@@ -119,10 +119,10 @@ class Bench:
         Most of it ends with its connection, the rest when it is idle.
         """
         for name in self.clients:
-            for most, limit_s in ((2, 20), (0, 60)):
+            for max_rows, limit_s in ((2, 20), (0, 60)):
 
-                def ended(host: str = name, most: int = most) -> bool:
-                    return len(self.followed_rows(host)) <= most
+                def ended(host: str = name, max_rows: int = max_rows) -> bool:
+                    return len(self.followed_rows(host)) <= max_rows
 
                 wait_until(
                     ended, lambda host=name: str(self.followed_rows(host)), timeout_s=limit_s
@@ -136,12 +136,16 @@ class Bench:
         """
         self.watcher.report()
         self.talk()
-        ways = self.watcher.report()
+        report = self.watcher.report()
         result = []
-        for way, other in (("in", "out"), ("out", "in")):
-            whole = {c: n for c, n in ways[way].items() if len(n) == 1 and ways[other].get(c) == n}
+        for direction, other in (("in", "out"), ("out", "in")):
+            whole = {
+                c: n
+                for c, n in report[direction].items()
+                if len(n) == 1 and report[other].get(c) == n
+            }
             count = Counter(nics[0] for nics in whole.values())
-            count["torn"] = len(ways[way]) - len(whole)
+            count["torn"] = len(report[direction]) - len(whole)
             result.append(count)
         return result[0], result[1]
 
@@ -201,7 +205,7 @@ def test_explain_says_where_a_connection_goes(fresh: Bench, wait_until: WaitUnti
     (port,) = fresh.clients["B"].open(fresh.lab.address("A"), 1)
     fresh.await_placed(1, wait_until)
 
-    def told(src: str, dst: str, sport: int, dport: int) -> str:
+    def explanation(src: str, dst: str, sport: int, dport: int) -> str:
         ports = ["--sport", str(sport), "--dport", str(dport)]
         socket = ["--socket", str(fresh.lab.controller_socket)]
         command = [sys.executable, "-m", "ri2n_sdn.cli.main", "explain"]
@@ -214,8 +218,8 @@ def test_explain_says_where_a_connection_goes(fresh: Bench, wait_until: WaitUnti
 
     nic = NICS[fresh.placed()[fresh.lab.address("B"), port] - 1]
     wait_until(lambda: fresh.seen()[1][nic] == 1, "it does not go by its row")
-    assert f"leaves A by {nic} and reaches B at {nic}" in told("A", "B", PORT, port)
-    assert f"leaves B by {nic} and reaches A at {nic}" in told("B", "A", port, PORT)
+    assert f"leaves A by {nic} and reaches B at {nic}" in explanation("A", "B", PORT, port)
+    assert f"leaves B by {nic} and reaches A at {nic}" in explanation("B", "A", port, PORT)
 
 
 def test_connections_that_are_reset_do_not_count(fresh: Bench, wait_until: WaitUntil) -> None:

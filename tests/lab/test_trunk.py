@@ -73,9 +73,9 @@ def test_explain_says_what_is_installed(mixed: Lab, wait_until: Callable[..., No
         ]
 
     def same(source: str, target: str) -> bool:
-        told = call(mixed.controller_socket, "explain", src=source, dst=target)
-        assert told["kind"] == "managed" and len(told["slots"]) == 64
-        return bool(told["slots"] == installed(source, target))
+        explained = call(mixed.controller_socket, "explain", src=source, dst=target)
+        assert explained["kind"] == "managed" and len(explained["slots"]) == 64
+        return bool(explained["slots"] == installed(source, target))
 
     for pair in permutations(macs, 2):
         wait_until(lambda ends=pair: same(*ends), lambda ends=pair: f"{ends}: {installed(*ends)}")

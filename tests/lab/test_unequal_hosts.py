@@ -29,8 +29,8 @@ def fair_rates(topology: Topology) -> dict[tuple[str, str], float]:
     capacity: dict[tuple[str, str, str], float] = {}
     for host, spec in topology.hosts.items():
         for nic in spec.nics:
-            for way in ("out", "in"):
-                capacity[host, nic.switch, way] = nic.rate_bps * GOODPUT_RATIO
+            for direction in ("out", "in"):
+                capacity[host, nic.switch, direction] = nic.rate_bps * GOODPUT_RATIO
     number = {link: index for index, link in enumerate(capacity)}
     paths = [
         [

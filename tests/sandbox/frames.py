@@ -165,7 +165,7 @@ def slot_hops(sandbox: Sandbox, source: str, target: str, slots: int) -> list[li
     )
     recirculated = None
 
-    def known() -> bool:
+    def is_hashed() -> bool:
         # The second half of a hashed packet can be traced as long as a cached flow of the first
         # half is there.
         nonlocal recirculated
@@ -175,7 +175,7 @@ def slot_hops(sandbox: Sandbox, source: str, target: str, slots: int) -> list[li
         )
         return recirculated is not None
 
-    wait_until(known, f"no packet of {source} to {target} is hashed")
+    wait_until(is_hashed, f"no packet of {source} to {target} is hashed")
     assert recirculated is not None
     # dp_hash 0 means "not hashed yet", so the hash gets a bit above those that choose the slot.
     return [

@@ -158,7 +158,7 @@ def test_frames_go_by_the_path_and_the_client_s_come_back_by_it(
         tcp = f"tcp_src={ports[0]},tcp_dst={ports[1]},tcp_flags=ack"
         return f"in_port=LOCAL,{version},{macs},{','.join(ends)},{tcp}"
 
-    def way(source: str, target: str, ports: tuple[int, int]) -> str:
+    def leaves_by(source: str, target: str, ports: tuple[int, int]) -> str:
         """The port by which a frame leaves.
 
         "slots" when its hash decides, "lost" when it does not arrive.
@@ -172,18 +172,18 @@ def test_frames_go_by_the_path_and_the_client_s_come_back_by_it(
         return hops[0].outputs[0] if (hops[-1].bridge, given) == (target, ["LOCAL"]) else "lost"
 
     for number, port in enumerate(range(5000, 5003), 1):
-        assert way("A", "B", (80, port)) == str(number)
+        assert leaves_by("A", "B", (80, port)) == str(number)
         sandbox.receive("A", tcp(sandbox, "A", "B", (80, port), ACK, ipv6=ipv6))
-        assert way("B", "A", (port, 80)) == str(number)
+        assert leaves_by("B", "A", (port, 80)) == str(number)
     # The far end of its path dies silently: its row stays, and the slot table decides until the
     # path is back.
     with dead_port(sandbox, "B", 1):
-        wait_until(lambda: way("A", "B", (80, 5001)) == "slots", "it stays on the dead path")
+        wait_until(lambda: leaves_by("A", "B", (80, 5001)) == "slots", "it stays on the dead path")
         sandbox.wait_settled()
         capture, frame = Capture(sandbox), tcp(sandbox, "A", "B", (80, 5001), ACK, ipv6=ipv6)
         sandbox.receive("A", frame)
         capture.expect({"B": [frame]})
-    wait_until(lambda: way("A", "B", (80, 5001)) == "2", "it does not come back")
+    wait_until(lambda: leaves_by("A", "B", (80, 5001)) == "2", "it does not come back")
     sandbox.wait_settled()
 
 
@@ -246,7 +246,7 @@ def test_rows_end_at_both_hosts_when_either_resets(
 def test_explain_says_which_row_decides(sandbox: Sandbox, ipv6: bool) -> None:
     prefix = "fd77::" if ipv6 else "10.77.0."
 
-    def told(source: str, target: str, ports: tuple[int, int]) -> object:
+    def decided_by(source: str, target: str, ports: tuple[int, int]) -> object:
         ends = {
             "src_ip": f"{prefix}{sandbox.number[source]}",
             "dst_ip": f"{prefix}{sandbox.number[target]}",
@@ -262,27 +262,27 @@ def test_explain_says_which_row_decides(sandbox: Sandbox, ipv6: bool) -> None:
     )
     wait_until(lambda: followed(sandbox, "B") == {5000, 5001, 5002}, "B does not follow")
     for number, port in enumerate(range(5000, 5003)):
-        way = {"own": f"A-e{number}", "peer": f"B-e{number}", "vlan": None, "alive": True}
-        assert told("A", "B", (80, port)) == {**way, "row": "placed"}
-        back = {**way, "own": way["peer"], "peer": way["own"], "row": "followed"}
+        path = {"own": f"A-e{number}", "peer": f"B-e{number}", "vlan": None, "alive": True}
+        assert decided_by("A", "B", (80, port)) == {**path, "row": "placed"}
+        back = {**path, "own": path["peer"], "peer": path["own"], "row": "followed"}
         # B may learn once more, for a moment, what the answer taught it, which went by the slot
         # table.
         wait_until(
-            lambda p=port, b=back: told("B", "A", (p, 80)) == b,  # type: ignore[misc]
-            lambda p=port: str(told("B", "A", (p, 80))),  # type: ignore[misc]
+            lambda p=port, b=back: decided_by("B", "A", (p, 80)) == b,  # type: ignore[misc]
+            lambda p=port: str(decided_by("B", "A", (p, 80))),  # type: ignore[misc]
         )
-    assert told("B", "A", (5999, 80)) is None
+    assert decided_by("B", "A", (5999, 80)) is None
     for ports in ((80, 5999), (5000, 80), (81, 5000)):
-        assert told("A", "B", ports) == (None if ports[0] == 80 else "no service")
-    assert told("B", "C", (80, 5000)) == "no service"
+        assert decided_by("A", "B", ports) == (None if ports[0] == 80 else "no service")
+    assert decided_by("B", "C", (80, 5000)) == "no service"
     with dead_port(sandbox, "B", 1):
         wait_until(
-            lambda: '"alive": false' in json.dumps(told("A", "B", (80, 5001))),
+            lambda: '"alive": false' in json.dumps(decided_by("A", "B", (80, 5001))),
             "its path is not called dead",
         )
-        assert told("A", "B", (80, 5002)) == {**way, "row": "placed"}
+        assert decided_by("A", "B", (80, 5002)) == {**path, "row": "placed"}
     wait_until(
-        lambda: '"alive": true' in json.dumps(told("A", "B", (80, 5001))),
+        lambda: '"alive": true' in json.dumps(decided_by("A", "B", (80, 5001))),
         "its path does not come back",
     )
     sandbox.wait_settled()

@@ -76,8 +76,8 @@ def test_what_is_wrong_is_told_and_changes_nothing(sandbox: Sandbox) -> None:
     assert str(path) in done.stderr and "slots" in done.stderr
     after = sandbox.ask("status")
     assert after["uptime_s"] > before["uptime_s"] and slots(sandbox) == used
-    (told,) = not_reloaded(sandbox)
-    assert told.startswith(f"not reloaded: {path}: slots")
+    (message,) = not_reloaded(sandbox)
+    assert message.startswith(f"not reloaded: {path}: slots")
     configure(sandbox, f"slots: {used}\n")
     assert reload(sandbox).returncode == 0
     sandbox.hurry()

@@ -299,7 +299,7 @@ def test_odd_frames_from_the_wire_reach_nobody(sandbox: Sandbox) -> None:
 # ---- the controller and its helpers
 
 
-def told(frames: list[bytes]) -> dict[tuple[int, str], list[bytes]]:
+def by_kind_and_mac(frames: list[bytes]) -> dict[tuple[int, str], list[bytes]]:
     """Control frames by kind and by the host that they are about."""
     found: dict[tuple[int, str], list[bytes]] = {}
     for frame in frames:
@@ -312,10 +312,10 @@ def test_helpers_are_told_their_nics_and_links_again_and_again(sandbox: Sandbox)
     tap = Tap(sandbox, "A-wire")
     own, peer = (THIS_HOST, sandbox.mac("A")), (PEER, sandbox.mac("B"))
     wait_until(
-        lambda: all(len(told(tap.control()).get(key, ())) >= 2 for key in (own, peer)),
+        lambda: all(len(by_kind_and_mac(tap.control()).get(key, ())) >= 2 for key in (own, peer)),
         "too few control frames",
     )
-    frames = told(tap.control())
+    frames = by_kind_and_mac(tap.control())
     # The helper may also be told that a stranger is gone, whom a report has named.
     assert {key for key in frames if key[0] != GONE or key[1] in map(sandbox.mac, WIRING)} == {
         own,
@@ -338,12 +338,13 @@ def test_a_helper_that_starts_again_is_told_all_at_once(spare: Sandbox) -> None:
     tap, wanted = Tap(spare, "A-wire"), {(THIS_HOST, spare.mac("A")), (PEER, spare.mac("B"))}
     spare.start_controller(strategy="max_min", before=never)
     spare.wait_settled()
-    wait_until(lambda: wanted <= set(told(tap.control())), "it is told nothing")
+    wait_until(lambda: wanted <= set(by_kind_and_mac(tap.control())), "it is told nothing")
     with no_helper(spare, "A"):
         wait_until(lambda: not pair(spare, "A", "B")["striped"], "the controller does not notice")
         again = Tap(spare, "A-wire")
     wait_until(
-        lambda: wanted <= set(told(again.control())), "it is told nothing when it starts again"
+        lambda: wanted <= set(by_kind_and_mac(again.control())),
+        "it is told nothing when it starts again",
     )
 
 
@@ -449,7 +450,7 @@ def test_a_peer_that_nobody_knows_is_declared_gone(sandbox: Sandbox) -> None:
 
     def said() -> bool:
         sandbox.receive("A-wire", report(sandbox.mac("A"), stranger, 0))
-        return (GONE, stranger) in told(tap.control())
+        return (GONE, stranger) in by_kind_and_mac(tap.control())
 
     wait_until(said, "the helper is not told")
 
